@@ -1,0 +1,213 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace weft {
+namespace {
+
+absl::Status SystemError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
+
+// Closes a descriptor that is only read from.
+struct FdCloser {
+  int fd;
+  ~FdCloser() {
+    if (fd > STDERR_FILENO) close(fd);
+  }
+};
+
+absl::StatusOr<FileBytes> Map(int fd, size_t size) {
+  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, fd, 0);
+  if (data == MAP_FAILED) return SystemError("cannot map the file");
+  std::shared_ptr<const void> owner(data,
+                                    [size](const void* p) { munmap(const_cast<void*>(p), size); });
+  return FileBytes{std::move(owner), absl::string_view(static_cast<const char*>(data), size)};
+}
+
+absl::StatusOr<FileBytes> ReadToEnd(int fd, size_t max_bytes) {
+  auto bytes = std::make_shared<std::string>();
+  std::vector<char> buffer(1 << 16);
+  while (true) {
+    const ssize_t n = read(fd, buffer.data(), buffer.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return SystemError("cannot read");
+    if (n == 0) break;
+    if (bytes->size() + n > max_bytes) {
+      return absl::ResourceExhaustedError(absl::StrCat("more than ", max_bytes, " bytes"));
+    }
+    bytes->append(buffer.data(), n);
+  }
+  const absl::string_view view = *bytes;
+  return FileBytes{std::move(bytes), view};
+}
+
+std::string Directory(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// Writes all of it: writev may stop early at any byte.
+absl::Status WriteAll(int fd, std::vector<iovec>* parts) {
+  size_t first = 0;
+  while (first < parts->size()) {
+    const ssize_t n = writev(fd, &(*parts)[first], static_cast<int>(parts->size() - first));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return SystemError("cannot write");
+    size_t written = n;
+    while (first < parts->size() && written >= (*parts)[first].iov_len) {
+      written -= (*parts)[first++].iov_len;
+    }
+    if (first < parts->size()) {
+      (*parts)[first].iov_base = static_cast<char*>((*parts)[first].iov_base) + written;
+      (*parts)[first].iov_len -= written;
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes) {
+  if (path == "-") return ReadToEnd(STDIN_FILENO, max_bytes);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return SystemError("cannot open");
+  FdCloser closer{fd};
+  struct stat info;
+  if (fstat(fd, &info) != 0) return SystemError("cannot read");
+  if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError("is a directory");
+  // Files of /proc and the like say that they are empty.
+  if (!S_ISREG(info.st_mode) || info.st_size == 0) return ReadToEnd(fd, max_bytes);
+  if (static_cast<size_t>(info.st_size) > max_bytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("has ", info.st_size, " bytes, more than ", max_bytes));
+  }
+  return Map(fd, info.st_size);
+}
+
+absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
+  AtomicFile file;
+  if (path == "-") {
+    file.fd_ = STDOUT_FILENO;
+    file.direct_ = true;
+    return file;
+  }
+  file.target_ = path;
+  if (char* real = realpath(path.c_str(), nullptr)) {
+    file.target_ = real;
+    free(real);
+  }
+  struct stat info;
+  const bool exists = stat(file.target_.c_str(), &info) == 0;
+  if (exists && S_ISDIR(info.st_mode)) return absl::InvalidArgumentError("is a directory");
+  if (exists && !S_ISREG(info.st_mode)) {
+    file.fd_ = open(file.target_.c_str(), O_WRONLY | O_CLOEXEC);
+    file.direct_ = true;
+    if (file.fd_ < 0) return SystemError("cannot open for writing");
+    return file;
+  }
+  // Renaming needs rights on the directory only, but a file that may not be written shall stay.
+  if (exists && access(file.target_.c_str(), W_OK) != 0) return SystemError("cannot write");
+
+  static std::atomic<unsigned> counter{0};
+  do {
+    file.temporary_ = absl::StrCat(file.target_, ".", getpid(), ".", counter++, ".tmp");
+    file.fd_ = open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                    exists ? (info.st_mode & 0777) : 0666);
+  } while (file.fd_ < 0 && errno == EEXIST);
+  if (file.fd_ < 0) {
+    const int error = errno;
+    file.temporary_.clear();
+    errno = error;
+    return SystemError(absl::StrCat("cannot create a file in ", Directory(file.target_)));
+  }
+  return file;
+}
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
+  if (this == &other) return *this;
+  Discard();
+  fd_ = std::exchange(other.fd_, -1);
+  direct_ = other.direct_;
+  synced_ = other.synced_;
+  temporary_ = std::exchange(other.temporary_, "");
+  target_ = std::move(other.target_);
+  return *this;
+}
+
+AtomicFile::~AtomicFile() { Discard(); }
+
+void AtomicFile::Discard() {
+  if (fd_ > STDERR_FILENO) close(fd_);
+  fd_ = -1;
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+  temporary_.clear();
+}
+
+absl::Status AtomicFile::Write(absl::Span<const absl::string_view> pieces) {
+  synced_ = false;
+  std::vector<iovec> parts;
+  for (size_t begin = 0; begin < pieces.size(); begin += IOV_MAX) {
+    parts.clear();
+    for (absl::string_view piece : pieces.subspan(begin, IOV_MAX)) {
+      parts.push_back({const_cast<char*>(piece.data()), piece.size()});
+    }
+    WEFT_RETURN_IF_ERROR(WriteAll(fd_, &parts));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Sync() {
+  if (direct_ || synced_) return absl::OkStatus();
+  if (fsync(fd_) != 0) return SystemError("cannot write");
+  synced_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Commit() {
+  WEFT_RETURN_IF_ERROR(Sync());
+  if (direct_) {
+    const int fd = std::exchange(fd_, -1);
+    if (fd > STDERR_FILENO && close(fd) != 0) return SystemError("cannot write");
+    return absl::OkStatus();
+  }
+  const int fd = std::exchange(fd_, -1);
+  if (close(fd) != 0) return SystemError("cannot write");
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) return SystemError("cannot replace");
+  temporary_.clear();
+  // The new name is durable once the directory is. Some file systems cannot sync a directory.
+  const int directory = open(Directory(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory >= 0) {
+    fsync(directory);
+    close(directory);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
+  WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  WEFT_RETURN_IF_ERROR(file.Write(bytes));
+  return file.Commit();
+}
+
+bool IsSameFile(const std::string& a, const std::string& b) {
+  struct stat info_a, info_b;
+  return a != "-" && b != "-" && stat(a.c_str(), &info_a) == 0 && stat(b.c_str(), &info_b) == 0 &&
+         info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino;
+}
+
+}  // namespace weft

@@ -1,0 +1,71 @@
+// Whole files: read without a copy, written as a whole or not at all.
+#ifndef WEFT_BASE_FILE_H_
+#define WEFT_BASE_FILE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace weft {
+
+// The bytes of a file; `owner` keeps them alive.
+struct FileBytes {
+  std::shared_ptr<const void> owner;
+  absl::string_view bytes;
+};
+
+// Reads a file; "-" is standard input. A regular file is mapped: the pages are the file's own, and
+// nobody may shorten it meanwhile. Anything else is read until its end, `max_bytes` at most.
+// NotFound, PermissionDenied, ... with the system's reason (without the path: the caller knows it);
+// ResourceExhausted for more than `max_bytes`.
+absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes = size_t{1} << 40);
+
+// A file that is being written beside its target and takes its place in one step.
+//
+//   WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+//   WEFT_RETURN_IF_ERROR(file.Write(bytes));
+//   WEFT_RETURN_IF_ERROR(file.Commit());
+//
+// Until Commit, and where anything fails, the target stays as it was and no other file remains.
+// A target that is a symbolic link is followed. "-" is standard output, and a target that exists
+// but is no regular file (a device, a pipe) is written directly: there is nothing to replace.
+class AtomicFile {
+ public:
+  static absl::StatusOr<AtomicFile> Create(const std::string& path);
+
+  AtomicFile(AtomicFile&& other) noexcept { *this = std::move(other); }
+  AtomicFile& operator=(AtomicFile&& other) noexcept;
+  ~AtomicFile();
+
+  absl::Status Write(absl::string_view bytes) { return Write(absl::MakeConstSpan(&bytes, 1)); }
+  absl::Status Write(absl::Span<const absl::string_view> pieces);
+
+  // Makes the bytes durable (fsync). Commit does it too; for several files that shall appear
+  // together, sync all first: what is left for Commit then hardly fails.
+  absl::Status Sync();
+  absl::Status Commit();
+
+ private:
+  AtomicFile() = default;
+  void Discard();
+
+  int fd_ = -1;
+  bool direct_ = false;
+  bool synced_ = false;
+  std::string temporary_;  // empty: written directly
+  std::string target_;
+};
+
+// Writes one file.
+absl::Status WriteFile(const std::string& path, absl::string_view bytes);
+
+// True where both paths lead to the same existing file.
+bool IsSameFile(const std::string& a, const std::string& b);
+
+}  // namespace weft
+
+#endif  // WEFT_BASE_FILE_H_

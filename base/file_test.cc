@@ -1,0 +1,146 @@
+#include "base/file.h"
+
+#include <dirent.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::StatusIs;
+
+class FileTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/file_test.XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    dir_ = pattern;
+  }
+
+  std::string Path(const std::string& name) const { return dir_ + "/" + name; }
+
+  static std::string Read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    std::ostringstream bytes;
+    bytes << in.rdbuf();
+    return bytes.str();
+  }
+
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    DIR* dir = opendir(dir_.c_str());
+    while (const dirent* entry = readdir(dir)) {
+      if (entry->d_name[0] != '.') names.push_back(entry->d_name);
+    }
+    closedir(dir);
+    return names;
+  }
+
+  std::string dir_;
+};
+
+TEST_F(FileTest, WrittenBytesAreReadBack) {
+  const std::string bytes("a\0b\xff", 4);
+  WEFT_ASSERT_OK(WriteFile(Path("f"), bytes));
+  WEFT_ASSERT_OK_AND_ASSIGN(FileBytes file, ReadFile(Path("f")));
+  EXPECT_EQ(file.bytes, bytes);
+}
+
+TEST_F(FileTest, EmptyFileIsReadAsNoBytes) {
+  WEFT_ASSERT_OK(WriteFile(Path("f"), ""));
+  WEFT_ASSERT_OK_AND_ASSIGN(FileBytes file, ReadFile(Path("f")));
+  EXPECT_THAT(file.bytes, IsEmpty());
+}
+
+TEST_F(FileTest, TargetStaysUntilCommit) {
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
+  {
+    WEFT_ASSERT_OK_AND_ASSIGN(AtomicFile file, AtomicFile::Create(Path("f")));
+    WEFT_ASSERT_OK(file.Write("new"));
+    EXPECT_EQ(Read(Path("f")), "old");
+  }
+  EXPECT_EQ(Read(Path("f")), "old");
+  EXPECT_THAT(Names(), ElementsAre("f"));
+}
+
+TEST_F(FileTest, CommitLeavesOnlyTheTarget) {
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "new"));
+  EXPECT_EQ(Read(Path("f")), "new");
+  EXPECT_THAT(Names(), ElementsAre("f"));
+}
+
+TEST_F(FileTest, ManyPiecesAreWrittenInOrder) {
+  std::vector<std::string> texts;
+  std::string all;
+  for (int i = 0; i < 5000; ++i) {
+    texts.push_back(std::to_string(i) + ",");
+    all += texts.back();
+  }
+  const std::vector<absl::string_view> pieces(texts.begin(), texts.end());
+  WEFT_ASSERT_OK_AND_ASSIGN(AtomicFile file, AtomicFile::Create(Path("f")));
+  WEFT_ASSERT_OK(file.Write(pieces));
+  WEFT_ASSERT_OK(file.Commit());
+  EXPECT_EQ(Read(Path("f")), all);
+}
+
+TEST_F(FileTest, LinkIsFollowedAndStays) {
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
+  ASSERT_EQ(symlink("f", Path("link").c_str()), 0);
+  WEFT_ASSERT_OK(WriteFile(Path("link"), "new"));
+  EXPECT_EQ(Read(Path("f")), "new");
+  struct stat info;
+  ASSERT_EQ(lstat(Path("link").c_str(), &info), 0);
+  EXPECT_TRUE(S_ISLNK(info.st_mode));
+}
+
+TEST_F(FileTest, ModeOfTheTargetIsKept) {
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
+  ASSERT_EQ(chmod(Path("f").c_str(), 0600), 0);
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "new"));
+  struct stat info;
+  ASSERT_EQ(stat(Path("f").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600);
+}
+
+TEST_F(FileTest, MissingFileAndDirectoryAreErrors) {
+  EXPECT_THAT(ReadFile(Path("none")), StatusIs(absl::StatusCode::kNotFound, HasSubstr("open")));
+  EXPECT_THAT(ReadFile(dir_), StatusIs(absl::StatusCode::kInvalidArgument, "is a directory"));
+  EXPECT_THAT(WriteFile(dir_, ""), StatusIs(absl::StatusCode::kInvalidArgument, "is a directory"));
+  EXPECT_THAT(WriteFile(Path("none/f"), ""), StatusIs(absl::StatusCode::kNotFound, HasSubstr("")));
+}
+
+TEST_F(FileTest, FullDiskIsAnError) {
+  EXPECT_THAT(WriteFile("/dev/full", "x"),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("cannot write")));
+}
+
+TEST_F(FileTest, EndlessInputIsCutOff) {
+  EXPECT_THAT(ReadFile("/dev/zero", 1 << 20),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1048576 bytes")));
+}
+
+TEST_F(FileTest, SameFileIsRecognizedThroughLinks) {
+  WEFT_ASSERT_OK(WriteFile(Path("f"), ""));
+  WEFT_ASSERT_OK(WriteFile(Path("g"), ""));
+  ASSERT_EQ(link(Path("f").c_str(), Path("hard").c_str()), 0);
+  EXPECT_TRUE(IsSameFile(Path("f"), dir_ + "/./f"));
+  EXPECT_TRUE(IsSameFile(Path("f"), Path("hard")));
+  EXPECT_FALSE(IsSameFile(Path("f"), Path("g")));
+  EXPECT_FALSE(IsSameFile(Path("f"), Path("none")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,311 @@
+#include "proto/program.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "proto/program_indexer.h"
+
+namespace weft {
+namespace {
+
+using ::google::protobuf::internal::WireFormatLite;
+using Stream = ::google::protobuf::io::CodedInputStream;
+
+// The indexer has checked these bytes, so decoding them cannot fail. Partial: an enum number that
+// this version does not know stays among the unknown fields, and its field seems missing.
+template <typename M>
+M Decode(absl::string_view bytes) {
+  M message;
+  message.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  return message;
+}
+
+// The payload of the n-th field `field_number` (counted from 0) of a message.
+absl::string_view NthField(absl::string_view message, int field_number, size_t n) {
+  const uint32_t wanted =
+      WireFormatLite::MakeTag(field_number, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+  Stream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
+  while (const uint32_t tag = in.ReadTag()) {
+    if (tag != wanted) {
+      WireFormatLite::SkipField(&in, tag);
+      continue;
+    }
+    int size = 0;
+    in.ReadVarintSizeAsInt(&size);
+    if (n-- == 0) return message.substr(in.CurrentPosition(), size);
+    in.Skip(size);
+  }
+  return {};
+}
+
+// Tag and length of a field that holds `payload_size` bytes.
+std::string FieldHeader(int field_number, size_t payload_size) {
+  uint8_t buffer[16];
+  uint8_t* end = WireFormatLite::WriteTagToArray(field_number,
+                                                 WireFormatLite::WIRETYPE_LENGTH_DELIMITED, buffer);
+  end = ::google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(payload_size, end);
+  return std::string(reinterpret_cast<char*>(buffer), end - buffer);
+}
+
+// Appends a piece; one that follows the last piece in memory makes that longer.
+void AddPiece(absl::string_view piece, SerializedProgram* out) {
+  if (piece.empty()) return;
+  out->size += piece.size();
+  if (!out->pieces.empty()) {
+    absl::string_view& last = out->pieces.back();
+    if (last.data() + last.size() == piece.data()) {
+      last = absl::string_view(last.data(), last.size() + piece.size());
+      return;
+    }
+  }
+  out->pieces.push_back(piece);
+}
+
+}  // namespace
+
+// --- Op -----------------------------------------------------------------------------------------
+
+const OpLayout& Op::layout() const { return program_->layouts_[program_->record(id_).layout]; }
+
+absl::string_view Op::type() const { return program_->name(layout().type); }
+
+int Op::role() const { return program_->record(id_).role; }
+
+int Op::block() const { return program_->record(id_).block; }
+
+absl::Span<const Symbol> Op::args() const {
+  const Program::OpRecord& record = program_->record(id_);
+  return absl::MakeConstSpan(program_->args_).subspan(record.first_arg, layout().num_args);
+}
+
+absl::Span<const Symbol> Op::input_args() const {
+  return args().subspan(0, layout().num_input_args);
+}
+
+absl::Span<const Symbol> Op::output_args() const { return args().subspan(layout().num_input_args); }
+
+absl::Span<const Symbol> Op::args(const OpLayout::Slot& slot) const {
+  return args().subspan(slot.first, slot.count);
+}
+
+absl::Span<const Symbol> Op::Input(absl::string_view slot) const {
+  for (const OpLayout::Slot& s : layout().inputs) {
+    if (program_->name(s.name) == slot) return args(s);
+  }
+  return {};
+}
+
+absl::Span<const Symbol> Op::Output(absl::string_view slot) const {
+  for (const OpLayout::Slot& s : layout().outputs) {
+    if (program_->name(s.name) == slot) return args(s);
+  }
+  return {};
+}
+
+bool Op::HasInputSlot(absl::string_view slot) const {
+  return std::any_of(layout().inputs.begin(), layout().inputs.end(),
+                     [&](const OpLayout::Slot& s) { return program_->name(s.name) == slot; });
+}
+
+bool Op::HasAttr(absl::string_view name) const {
+  return std::any_of(layout().attrs.begin(), layout().attrs.end(),
+                     [&](const OpLayout::Attr& a) { return program_->name(a.name) == name; });
+}
+
+absl::optional<pb::OpDesc::Attr> Op::FindAttr(absl::string_view name) const {
+  const std::vector<OpLayout::Attr>& attrs = layout().attrs;
+  for (size_t i = attrs.size(); i-- > 0;) {
+    if (program_->name(attrs[i].name) == name) {
+      return Decode<pb::OpDesc::Attr>(NthField(bytes(), pb::OpDesc::kAttrsFieldNumber, i));
+    }
+  }
+  return absl::nullopt;
+}
+
+bool Op::has_role_vars() const {
+  return (program_->record(id_).flags & Program::kHasRoleVars) != 0;
+}
+
+std::vector<int> Op::SubBlocks() const {
+  std::vector<int> blocks;
+  if ((program_->record(id_).flags & Program::kHasSubBlocks) == 0) return blocks;
+  const std::vector<OpLayout::Attr>& attrs = layout().attrs;
+  for (size_t i = 0; i < attrs.size(); ++i) {
+    if (attrs[i].type != pb::BLOCK && attrs[i].type != pb::BLOCKS) continue;
+    const auto attr = Decode<pb::OpDesc::Attr>(NthField(bytes(), pb::OpDesc::kAttrsFieldNumber, i));
+    if (attrs[i].type == pb::BLOCK) blocks.push_back(attr.block_idx());
+    blocks.insert(blocks.end(), attr.blocks_idx().begin(), attr.blocks_idx().end());
+  }
+  return blocks;
+}
+
+std::string Op::DebugName() const {
+  const int block_idx = block();
+  const std::vector<OpId>& ops = program_->blocks_[block_idx].ops;
+  const size_t position = std::find(ops.begin(), ops.end(), id_) - ops.begin();
+  return absl::StrCat(block_idx == 0 ? "" : absl::StrCat("block ", block_idx, ", "), "op ",
+                      position, " (", type(), ")");
+}
+
+absl::string_view Op::bytes() const { return program_->record(id_).field().payload(); }
+
+pb::OpDesc Op::ToProto() const { return Decode<pb::OpDesc>(bytes()); }
+
+// --- Var ----------------------------------------------------------------------------------------
+
+Symbol Var::name_symbol() const { return program_->record(id_).name; }
+absl::string_view Var::name() const { return program_->name(name_symbol()); }
+int Var::block() const { return program_->record(id_).block; }
+int Var::type() const { return program_->record(id_).type; }
+
+bool Var::persistable() const { return (program_->record(id_).flags & Program::kPersistable) != 0; }
+bool Var::is_parameter() const {
+  return (program_->record(id_).flags & Program::kIsParameter) != 0;
+}
+bool Var::stop_gradient() const {
+  return (program_->record(id_).flags & Program::kStopGradient) != 0;
+}
+bool Var::need_check_feed() const {
+  return (program_->record(id_).flags & Program::kNeedCheckFeed) != 0;
+}
+
+absl::optional<pb::VarType::TensorDesc> Var::Tensor() const {
+  const pb::VarType type = ToProto().type();
+  switch (this->type()) {
+    case pb::VarType::LOD_TENSOR:
+      if (type.lod_tensor().tensor().has_data_type()) return type.lod_tensor().tensor();
+      break;
+    case pb::VarType::SELECTED_ROWS:
+      if (type.selected_rows().has_data_type()) return type.selected_rows();
+      break;
+    default:
+      break;
+  }
+  return absl::nullopt;
+}
+
+absl::string_view Var::bytes() const { return program_->record(id_).field().payload(); }
+
+pb::VarDesc Var::ToProto() const { return Decode<pb::VarDesc>(bytes()); }
+
+// --- Block --------------------------------------------------------------------------------------
+
+int Block::parent_idx() const { return program_->blocks_[idx_].parent_idx; }
+int Block::forward_block_idx() const { return program_->blocks_[idx_].forward_block_idx; }
+absl::Span<const OpId> Block::ops() const { return program_->blocks_[idx_].ops; }
+absl::Span<const VarId> Block::vars() const { return program_->blocks_[idx_].vars; }
+
+VarId Block::FindVar(Symbol name) const { return program_->FindVar(idx_, name); }
+
+VarId Block::Resolve(Symbol name) const {
+  for (int idx = idx_; idx != -1; idx = program_->blocks_[idx].parent_idx) {
+    const VarId var = program_->FindVar(idx, name);
+    if (var.valid()) return var;
+  }
+  return VarId();
+}
+
+// --- Program ------------------------------------------------------------------------------------
+
+absl::StatusOr<Program> Program::Parse(std::string bytes) {
+  auto owner = std::make_shared<const std::string>(std::move(bytes));
+  const absl::string_view view = *owner;
+  return Parse(std::move(owner), view);
+}
+
+absl::StatusOr<Program> Program::Parse(std::shared_ptr<const void> owner, absl::string_view bytes) {
+  Program program;
+  program.owner_ = std::move(owner);
+  program.bytes_ = bytes;
+  WEFT_RETURN_IF_ERROR(ProgramIndexer(&program).IndexProgram());
+  return program;
+}
+
+absl::StatusOr<Program> Program::FromProto(const pb::ProgramDesc& desc) {
+  return Parse(desc.SerializePartialAsString());
+}
+
+VarId Program::FindVar(int block, Symbol name) const {
+  if (name.value() >= first_var_of_name_.size()) return VarId();
+  VarId id = first_var_of_name_[name.value()];
+  while (id.valid() && record(id).block != block) id = record(id).next_of_name;
+  return id;
+}
+
+size_t Program::num_ops() const {
+  size_t count = 0;
+  for (const BlockRecord& block : blocks_) count += block.ops.size();
+  return count;
+}
+
+size_t Program::num_vars() const {
+  size_t count = 0;
+  for (const BlockRecord& block : blocks_) count += block.vars.size();
+  return count;
+}
+
+int64_t Program::version() const { return OtherFields().version().version(); }
+
+pb::ProgramDesc Program::OtherFields() const {
+  std::string bytes;
+  for (const TopLevelField& field : top_level_) {
+    if (field.block < 0) bytes.append(field.other.data(), field.other.size());
+  }
+  return Decode<pb::ProgramDesc>(bytes);
+}
+
+pb::BlockDesc Program::OtherFields(int block) const {
+  std::string bytes;
+  for (absl::string_view piece : blocks_[block].head) bytes.append(piece.data(), piece.size());
+  for (absl::string_view piece : blocks_[block].tail) bytes.append(piece.data(), piece.size());
+  return Decode<pb::BlockDesc>(bytes);
+}
+
+void Program::AppendBlock(const BlockRecord& block, SerializedProgram* out) const {
+  size_t payload = 0;
+  for (absl::string_view piece : block.head) payload += piece.size();
+  for (VarId id : block.vars) payload += record(id).field().whole().size();
+  for (OpId id : block.ops) payload += record(id).field().whole().size();
+  for (absl::string_view piece : block.tail) payload += piece.size();
+
+  out->owned.push_back(FieldHeader(pb::ProgramDesc::kBlocksFieldNumber, payload));
+  AddPiece(out->owned.back(), out);
+  for (absl::string_view piece : block.head) AddPiece(piece, out);
+  for (VarId id : block.vars) AddPiece(record(id).field().whole(), out);
+  for (OpId id : block.ops) AddPiece(record(id).field().whole(), out);
+  for (absl::string_view piece : block.tail) AddPiece(piece, out);
+}
+
+SerializedProgram Program::SerializeToPieces() const {
+  SerializedProgram out;
+  if (!changed_) {
+    AddPiece(bytes_, &out);
+    return out;
+  }
+  for (const TopLevelField& field : top_level_) {
+    if (field.block < 0) {
+      AddPiece(field.other, &out);
+    } else if (!blocks_[field.block].changed) {
+      AddPiece(blocks_[field.block].field, &out);
+    } else {
+      AppendBlock(blocks_[field.block], &out);
+    }
+  }
+  return out;
+}
+
+std::string Program::Serialize() const {
+  const SerializedProgram serialized = SerializeToPieces();
+  std::string bytes;
+  bytes.reserve(serialized.size);
+  for (absl::string_view piece : serialized.pieces) bytes.append(piece.data(), piece.size());
+  return bytes;
+}
+
+pb::ProgramDesc Program::ToProto() const { return Decode<pb::ProgramDesc>(Serialize()); }
+
+}  // namespace weft

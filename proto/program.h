@@ -1,0 +1,309 @@
+// A program in memory: the bytes of its file and an index over them.
+//
+// A Program keeps the bytes that it was read from and remembers, for every op and variable, where
+// they stand and the few things that most questions are about: type, slots and arguments, role,
+// flags. Everything else is decoded when asked for. A new or changed op is bytes of its own with
+// the same index. Writing concatenates: whatever no pass touched comes out byte for byte, unknown
+// fields and enum numbers included.
+//
+//   WEFT_ASSIGN_OR_RETURN(Program program, Program::Parse(bytes));
+//   for (OpId id : program.block(0).ops()) {
+//     Op op = program.op(id);
+//     if (op.type() == "sgd") Use(program.name(op.Input("Param")[0]));
+//   }
+//
+// Ops and variables are changed through a Rewriter (proto/rewriter.h), never through views.
+// Views are small values; they stay valid while the Program is alive and until the next
+// Rewriter::Commit. Ids stay valid for the life of the Program.
+#ifndef WEFT_PROTO_PROGRAM_H_
+#define WEFT_PROTO_PROGRAM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "base/strong_id.h"
+#include "proto/byte_arena.h"
+#include "proto/framework.pb.h"
+#include "proto/symbol_table.h"
+
+namespace weft {
+
+namespace pb = ::paddle::framework::proto;
+
+using OpId = StrongId<struct OpTag>;
+using VarId = StrongId<struct VarTag>;
+
+class Program;
+
+// What an op looks like but for its values: its type, the names and sizes of its slots, the names
+// and types of its attributes. A program has many ops and few layouts, so layouts are stored once
+// and compared as pointers.
+struct OpLayout {
+  struct Slot {
+    Symbol name;
+    uint32_t first = 0;  // into the op's arguments
+    uint32_t count = 0;
+  };
+  struct Attr {
+    Symbol name;
+    int type = 0;  // pb::AttrType, or a number that this version does not know
+  };
+  Symbol type;
+  std::vector<Slot> inputs;   // in file order, empty slots included
+  std::vector<Slot> outputs;  // `first` counts on from the inputs' arguments
+  std::vector<Attr> attrs;    // in file order
+  uint32_t num_input_args = 0;
+  uint32_t num_args = 0;
+};
+
+// An op.
+class Op {
+ public:
+  OpId id() const { return id_; }
+  const Program& program() const { return *program_; }
+  absl::string_view type() const;
+  Symbol type_symbol() const { return layout().type; }
+  const OpLayout& layout() const;
+
+  // The op_role attribute, kRoleNotSpecified (proto/op_role.h) where the op has none. O(1).
+  int role() const;
+
+  // The variables that the op names: all of them, those of all input slots, all output slots, or
+  // of one slot (empty where there is no such slot). Names that stand for "no variable"
+  // (kEmptyVarName) are among them. O(1), for a slot O(slots).
+  absl::Span<const Symbol> args() const;
+  absl::Span<const Symbol> input_args() const;
+  absl::Span<const Symbol> output_args() const;
+  absl::Span<const Symbol> args(const OpLayout::Slot& slot) const;
+  absl::Span<const Symbol> Input(absl::string_view slot) const;
+  absl::Span<const Symbol> Output(absl::string_view slot) const;
+  bool HasInputSlot(absl::string_view slot) const;
+
+  bool HasAttr(absl::string_view name) const;
+  // The attribute of that name, decoded; none where the op does not have it. The last one counts
+  // where a name is repeated, as in Paddle. O(attributes).
+  absl::optional<pb::OpDesc::Attr> FindAttr(absl::string_view name) const;
+  // True where op_role_var is there and not empty. O(1).
+  bool has_role_vars() const;
+  // The blocks named by attributes of type BLOCK and BLOCKS (sub_block of conditional_block,
+  // while).
+  std::vector<int> SubBlocks() const;
+
+  // The block that the op stands in.
+  int block() const;
+  // "op 17 (mul)", with the block where it is not the root: for messages. O(ops of the block).
+  std::string DebugName() const;
+
+  // The op as its bytes stand in the file (the OpDesc message), and decoded.
+  absl::string_view bytes() const;
+  pb::OpDesc ToProto() const;
+
+ private:
+  friend class Program;
+  Op(const Program* program, OpId id) : program_(program), id_(id) {}
+  const Program* program_;
+  OpId id_;
+};
+
+// A variable: its declaration in one block.
+class Var {
+ public:
+  VarId id() const { return id_; }
+  absl::string_view name() const;
+  Symbol name_symbol() const;
+  int block() const;
+
+  // pb::VarType::Type of the variable: LOD_TENSOR, SELECTED_ROWS, RAW, ... or a newer number.
+  int type() const;
+  bool persistable() const;
+  bool is_parameter() const;
+  bool stop_gradient() const;
+  bool need_check_feed() const;
+
+  // Element type and dimensions of a dense tensor or of SelectedRows, decoded; none for other
+  // types and where the file does not say.
+  absl::optional<pb::VarType::TensorDesc> Tensor() const;
+
+  absl::string_view bytes() const;
+  pb::VarDesc ToProto() const;
+
+ private:
+  friend class Program;
+  Var(const Program* program, VarId id) : program_(program), id_(id) {}
+  const Program* program_;
+  VarId id_;
+};
+
+// A block: ops in order, over variables of its own and of its ancestors.
+class Block {
+ public:
+  int idx() const { return idx_; }
+  int parent_idx() const;  // -1 for the root
+  int forward_block_idx() const;
+  absl::Span<const OpId> ops() const;
+  absl::Span<const VarId> vars() const;
+
+  // The variable of that name declared in this block, or, Resolve, in this block or the nearest
+  // ancestor; an invalid id where there is none. O(1), O(depth).
+  VarId FindVar(Symbol name) const;
+  VarId Resolve(Symbol name) const;
+
+ private:
+  friend class Program;
+  Block(const Program* program, int idx) : program_(program), idx_(idx) {}
+  const Program* program_;
+  int idx_;
+};
+
+// A serialized program as pieces to be concatenated, most of them in the program's own memory: it
+// must outlive them and not change.
+struct SerializedProgram {
+  std::vector<absl::string_view> pieces;
+  size_t size = 0;                // of all pieces together
+  std::deque<std::string> owned;  // what some pieces point to
+};
+
+class Program {
+ public:
+  // Reads a serialized ProgramDesc. Fails with InvalidArgument, naming block, op or variable and
+  // the byte, where the bytes are not a well-formed program: wire format, missing required fields,
+  // no blocks, block numbers that do not count 0, 1, 2, ..., parents that are missing or form a
+  // cycle, names that are not UTF-8, a variable declared twice in a block, op_role or op_role_var
+  // of another type, sub-blocks that do not exist or contain each other.
+  // O(bytes) time; memory is bounded by a constant times the bytes.
+  static absl::StatusOr<Program> Parse(std::string bytes);
+  // The same without a copy. The buffer is kept alive by the program and must not change.
+  static absl::StatusOr<Program> Parse(std::shared_ptr<const void> owner, absl::string_view bytes);
+  static absl::StatusOr<Program> FromProto(const pb::ProgramDesc& desc);
+
+  // A copy shares the bytes and has an index of its own.
+  Program(const Program&) = default;
+  Program& operator=(const Program&) = default;
+  Program(Program&&) = default;
+  Program& operator=(Program&&) = default;
+
+  int num_blocks() const { return static_cast<int>(blocks_.size()); }
+  Block block(int idx) const { return Block(this, idx); }
+  Op op(OpId id) const { return Op(this, id); }
+  Var var(VarId id) const { return Var(this, id); }
+
+  // One more than the largest id, dead ops included: for vectors indexed by id.
+  size_t op_id_limit() const { return ops_.size(); }
+  size_t var_id_limit() const { return vars_.size(); }
+  // Ops and variables of all blocks. O(blocks).
+  size_t num_ops() const;
+  size_t num_vars() const;
+
+  const SymbolTable& symbols() const { return symbols_; }
+  absl::string_view name(Symbol symbol) const { return symbols_.name(symbol); }
+  // The symbol of a name; invalid where the program does not hold it.
+  Symbol FindSymbol(absl::string_view name) const { return symbols_.Find(name); }
+
+  // 0 where the file does not say.
+  int64_t version() const;
+  // The program without its blocks, and a block without its variables and ops, decoded.
+  pb::ProgramDesc OtherFields() const;
+  pb::BlockDesc OtherFields(int block) const;
+
+  // The serialized program. Equal to the bytes that were parsed until the first Commit; after it,
+  // untouched ops and variables are. O(ops).
+  SerializedProgram SerializeToPieces() const;
+  std::string Serialize() const;
+  pb::ProgramDesc ToProto() const;
+
+ private:
+  friend class Op;
+  friend class Var;
+  friend class Block;
+  friend class ProgramIndexer;
+  friend class Rewriter;
+
+  // A field of a message where it stands in some buffer: tag and length, then the payload.
+  struct Field {
+    const char* begin;
+    uint32_t payload_size;
+    uint8_t header_size;
+    absl::string_view payload() const { return {begin + header_size, payload_size}; }
+    absl::string_view whole() const { return {begin, header_size + size_t{payload_size}}; }
+  };
+  enum OpFlags : uint8_t { kHasRoleVars = 1, kHasSubBlocks = 2, kDead = 4 };
+  struct OpRecord {
+    const char* begin;
+    uint32_t payload_size;
+    uint8_t header_size;
+    uint8_t flags;
+    uint32_t layout;
+    uint32_t first_arg;
+    int32_t role;
+    int32_t block;
+    Field field() const { return {begin, payload_size, header_size}; }
+  };
+  enum VarFlags : uint8_t {
+    kPersistable = 1,
+    kIsParameter = 2,
+    kStopGradient = 4,
+    kNeedCheckFeed = 8,
+  };
+  struct VarRecord {
+    const char* begin;
+    uint32_t payload_size;
+    uint8_t header_size;
+    uint8_t flags;
+    int32_t type;
+    Symbol name;
+    int32_t block;
+    VarId next_of_name;  // the declaration of the same name in another block
+    Field field() const { return {begin, payload_size, header_size}; }
+  };
+  struct BlockRecord {
+    absl::string_view field;  // as parsed
+    bool changed = false;
+    int parent_idx = -1;
+    int forward_block_idx = -1;
+    std::vector<OpId> ops;
+    std::vector<VarId> vars;
+    // Fields that are neither variables nor ops: those before the first of them, and the others.
+    std::vector<absl::string_view> head;
+    std::vector<absl::string_view> tail;
+  };
+
+  Program() = default;
+  const OpRecord& record(OpId id) const { return ops_[id.value()]; }
+  const VarRecord& record(VarId id) const { return vars_[id.value()]; }
+  VarId FindVar(int block, Symbol name) const;
+  void AppendBlock(const BlockRecord& block, SerializedProgram* out) const;
+
+  std::shared_ptr<const void> owner_;  // of the bytes that were parsed
+  absl::string_view bytes_;
+  ByteArena arena_;  // bytes of new ops, variables and names
+  bool changed_ = false;
+
+  SymbolTable symbols_;
+  std::vector<OpLayout> layouts_;
+  absl::flat_hash_map<std::string, uint32_t> layout_of_key_;  // see ProgramIndexer
+  std::vector<OpRecord> ops_;                                 // by OpId
+  std::vector<VarRecord> vars_;                               // by VarId
+  std::vector<Symbol> args_;                                  // of all ops, by OpRecord::first_arg
+  std::vector<VarId> first_var_of_name_;                      // by Symbol
+  std::vector<BlockRecord> blocks_;
+  // The program's own fields: blocks (by number) and others (as bytes), in file order.
+  struct TopLevelField {
+    int block = -1;
+    absl::string_view other;
+  };
+  std::vector<TopLevelField> top_level_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_PROGRAM_H_

@@ -1,0 +1,156 @@
+#include "proto/program_file.h"
+
+#include <climits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "google/protobuf/io/tokenizer.h"
+#include "google/protobuf/text_format.h"
+#include "proto/program_text.h"
+
+namespace weft {
+namespace {
+
+// Keeps the first error instead of printing it.
+class FirstError : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int line, int column, const std::string& message) override {
+    if (text_.empty()) {
+      text_ = absl::StrCat("line ", line + 1, ", column ", column + 1, ": ", message);
+    }
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+absl::StatusOr<Program> ParseProtoText(absl::string_view bytes) {
+  FirstError error;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&error);
+  parser.AllowPartialMessage(true);
+  pb::ProgramDesc desc;
+  if (!parser.ParseFromString(std::string(bytes), &desc)) {
+    return absl::InvalidArgumentError(absl::StrCat("protobuf text: ", error.text()));
+  }
+  return Program::FromProto(desc);
+}
+
+// Protobuf's text format prints unknown fields in a form that it cannot read back.
+absl::StatusOr<std::string> PrintProtoText(const Program& program) {
+  pb::ProgramDesc desc = program.ToProto();
+  pb::ProgramDesc known = desc;
+  known.DiscardUnknownFields();
+  if (known.ByteSizeLong() != desc.ByteSizeLong()) {
+    return absl::InvalidArgumentError(
+        "the program holds fields or enum numbers that this version does not know; protobuf text "
+        "cannot carry them: write .pb or .prog");
+  }
+  std::string text;
+  if (!google::protobuf::TextFormat::PrintToString(desc, &text)) {
+    return absl::InternalError("cannot print protobuf text");
+  }
+  return text;
+}
+
+// A hint for the frequent mistake.
+bool LooksLikeText(absl::string_view bytes) {
+  const absl::string_view start = bytes.substr(0, 64);
+  for (unsigned char c : start) {
+    if (c < 0x20 && c != '\n' && c != '\r' && c != '\t') return false;
+  }
+  return !start.empty();
+}
+
+absl::Status Annotate(const std::string& path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+// Prepares one output: all bytes are written and durable, the target is untouched.
+absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(output.path));
+  std::string text;
+  SerializedProgram serialized;
+  switch (format) {
+    case ProgramFormat::kBinary:
+      serialized = output.program->SerializeToPieces();
+      break;
+    case ProgramFormat::kProtoText: {
+      WEFT_ASSIGN_OR_RETURN(text, PrintProtoText(*output.program));
+      break;
+    }
+    case ProgramFormat::kProgramText:
+      text = PrintProgram(*output.program);
+      break;
+  }
+  if (serialized.size > INT_MAX) {
+    return absl::OutOfRangeError(absl::StrCat("the program has grown to ", serialized.size,
+                                              " bytes; protobuf messages end at ", INT_MAX));
+  }
+  if (format != ProgramFormat::kBinary) serialized.pieces = {text};
+  WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(output.path));
+  WEFT_RETURN_IF_ERROR(file.Write(serialized.pieces));
+  WEFT_RETURN_IF_ERROR(file.Sync());
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
+  const absl::string_view name = absl::string_view(path).substr(path.rfind('/') + 1);
+  if (name == "-" || name == "__model__" || absl::EndsWith(name, ".pb") ||
+      absl::EndsWith(name, ".pdmodel")) {
+    return ProgramFormat::kBinary;
+  }
+  if (absl::EndsWith(name, ".pbtxt")) return ProgramFormat::kProtoText;
+  if (absl::EndsWith(name, ".prog")) return ProgramFormat::kProgramText;
+  return absl::InvalidArgumentError(
+      "unknown kind of program file; expected .pb, .pdmodel, __model__ or - (binary), .pbtxt "
+      "(protobuf text) or .prog (program text)");
+}
+
+absl::StatusOr<Program> ReadProgram(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(path));
+  WEFT_ASSIGN_OR_RETURN(FileBytes file, ReadFile(path, INT_MAX));
+  switch (format) {
+    case ProgramFormat::kBinary: {
+      absl::StatusOr<Program> program = Program::Parse(std::move(file.owner), file.bytes);
+      if (!program.ok() && LooksLikeText(file.bytes)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(program.status().message(),
+                         " (it looks like text; text programs are named .pbtxt or .prog)"));
+      }
+      return program;
+    }
+    case ProgramFormat::kProtoText:
+      return ParseProtoText(file.bytes);
+    case ProgramFormat::kProgramText:
+      return ParseProgram(file.bytes);
+  }
+  return absl::InternalError("unknown format");
+}
+
+absl::Status WritePrograms(absl::Span<const ProgramOutput> outputs) {
+  std::vector<AtomicFile> files;
+  for (const ProgramOutput& output : outputs) {
+    absl::StatusOr<AtomicFile> file = Prepare(output);
+    if (!file.ok()) return Annotate(output.path, file.status());
+    files.push_back(*std::move(file));
+  }
+  for (size_t i = 0; i < files.size(); ++i) {
+    const absl::Status status = files[i].Commit();
+    if (!status.ok()) return Annotate(outputs[i].path, status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteProgram(const Program& program, const std::string& path) {
+  return WritePrograms({{&program, path}});
+}
+
+}  // namespace weft

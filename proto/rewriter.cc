@@ -1,0 +1,321 @@
+#include "proto/rewriter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/wire_format_lite.h"
+#include "proto/op_role.h"
+#include "proto/program_indexer.h"
+
+namespace weft {
+
+// What a commit has indexed and checked but not yet put into any block.
+struct Rewriter::Staged {
+  // Sizes before, to go back to.
+  size_t num_ops = 0, num_vars = 0, num_args = 0;
+
+  struct Placed {
+    Place place;
+    OpId anchor;
+    int block;
+    OpId id;  // a staged op, or the op that moves here
+  };
+  std::vector<Placed> placed;                       // in the order of the calls
+  std::vector<std::pair<OpId, OpId>> replacements;  // op, staged record
+  std::vector<OpId> erased;
+  std::vector<std::pair<VarId, VarId>> replaced_vars;  // variable, staged record
+  std::vector<VarId> new_vars;
+  absl::flat_hash_set<OpId> edited;        // replaced, erased or moved
+  absl::flat_hash_set<OpId> leaves_place;  // erased or moved
+};
+
+void Rewriter::InsertBefore(OpId anchor, const pb::OpDesc& op) {
+  insertions_.push_back({Place::kBefore, anchor, -1, OpId(), SerializeOp(op)});
+}
+void Rewriter::InsertAfter(OpId anchor, const pb::OpDesc& op) {
+  insertions_.push_back({Place::kAfter, anchor, -1, OpId(), SerializeOp(op)});
+}
+void Rewriter::Prepend(int block, const pb::OpDesc& op) {
+  insertions_.push_back({Place::kBlockBegin, OpId(), block, OpId(), SerializeOp(op)});
+}
+void Rewriter::Append(int block, const pb::OpDesc& op) {
+  insertions_.push_back({Place::kBlockEnd, OpId(), block, OpId(), SerializeOp(op)});
+}
+void Rewriter::MoveBefore(OpId op, OpId anchor) {
+  insertions_.push_back({Place::kBefore, anchor, -1, op, {}});
+}
+void Rewriter::Replace(OpId op, const pb::OpDesc& with) {
+  edits_.push_back({op, SerializeOp(with)});
+}
+void Rewriter::Erase(OpId op) { edits_.push_back({op, {}}); }
+
+void Rewriter::AddVar(int block, const pb::VarDesc& var) {
+  var_edits_.push_back({VarId(), block, SerializeVar(var)});
+}
+void Rewriter::ReplaceVar(VarId var, const pb::VarDesc& with) {
+  var_edits_.push_back({var, -1, SerializeVar(with)});
+}
+
+Rewriter::Bytes Rewriter::SerializeOp(const pb::OpDesc& op) {
+  return Serialize(op, pb::BlockDesc::kOpsFieldNumber);
+}
+Rewriter::Bytes Rewriter::SerializeVar(const pb::VarDesc& var) {
+  return Serialize(var, pb::BlockDesc::kVarsFieldNumber);
+}
+
+Rewriter::Bytes Rewriter::Serialize(const google::protobuf::MessageLite& message,
+                                    int field_number) {
+  using ::google::protobuf::internal::WireFormatLite;
+  const size_t size = message.ByteSizeLong();
+  uint8_t header[16];
+  uint8_t* end = WireFormatLite::WriteTagToArray(field_number,
+                                                 WireFormatLite::WIRETYPE_LENGTH_DELIMITED, header);
+  end = google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(size, end);
+  const size_t header_size = end - header;
+  char* field = arena_.Allocate(header_size + size);
+  std::copy(header, end, field);
+  message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(field) + header_size);
+  return {absl::string_view(field, header_size + size), static_cast<uint8_t>(header_size)};
+}
+
+absl::Status Rewriter::Commit() {
+  Staged staged;
+  staged.num_ops = program_.ops_.size();
+  staged.num_vars = program_.vars_.size();
+  staged.num_args = program_.args_.size();
+  // New records and names point into the arena, also the names of a commit that fails.
+  program_.arena_.Absorb(&arena_);
+  const absl::Status status = Stage(&staged);
+  if (status.ok()) {
+    Apply(staged);
+  } else {
+    Rollback(staged);
+  }
+  insertions_.clear();
+  edits_.clear();
+  var_edits_.clear();
+  return status;
+}
+
+absl::Status Rewriter::Stage(Staged* staged) {
+  WEFT_RETURN_IF_ERROR(StageVars(staged));
+  WEFT_RETURN_IF_ERROR(StageEdits(staged));
+  WEFT_RETURN_IF_ERROR(StageInsertions(staged));
+  for (size_t i = staged->num_ops; i < program_.ops_.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(CheckNewOp(OpId(static_cast<uint32_t>(i))));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rewriter::StageVars(Staged* staged) {
+  ProgramIndexer indexer(&program_);
+  absl::flat_hash_map<VarId, bool> replaced;
+  for (const VarEdit& edit : var_edits_) {
+    const bool is_new = !edit.replaces.valid();
+    if (!is_new && edit.replaces.value() >= staged->num_vars) {
+      return absl::InvalidArgumentError("a variable to replace does not exist");
+    }
+    const int block = is_new ? edit.block : program_.record(edit.replaces).block;
+    WEFT_RETURN_IF_ERROR(CheckBlock(block, "a variable"));
+    WEFT_ASSIGN_OR_RETURN(const VarId id,
+                          indexer.AddVar(edit.var.field, edit.var.header_size, block));
+    if (is_new) {
+      WEFT_RETURN_IF_ERROR(indexer.LinkVar(id));
+      staged->new_vars.push_back(id);
+      continue;
+    }
+    const Var before = program_.var(edit.replaces);
+    if (before.name_symbol() != program_.record(id).name) {
+      return absl::InvalidArgumentError(absl::StrCat("variable ", absl::CEscape(before.name()),
+                                                     ": its replacement is called ",
+                                                     absl::CEscape(program_.var(id).name())));
+    }
+    if (!replaced.emplace(edit.replaces, true).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("variable ", absl::CEscape(before.name()), " is replaced twice"));
+    }
+    staged->replaced_vars.push_back({edit.replaces, id});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rewriter::StageEdits(Staged* staged) {
+  ProgramIndexer indexer(&program_);
+  for (const OpEdit& edit : edits_) {
+    const bool erase = edit.with.field.empty();
+    WEFT_RETURN_IF_ERROR(CheckLive(edit.op, *staged, erase ? "to erase" : "to replace"));
+    if (!staged->edited.insert(edit.op).second) return EditedTwice(edit.op);
+    if (erase) {
+      staged->leaves_place.insert(edit.op);
+      staged->erased.push_back(edit.op);
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(const OpId id, indexer.AddOp(edit.with.field, edit.with.header_size,
+                                                       program_.record(edit.op).block));
+    staged->replacements.push_back({edit.op, id});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rewriter::StageInsertions(Staged* staged) {
+  ProgramIndexer indexer(&program_);
+  for (const Insertion& insertion : insertions_) {
+    Staged::Placed placed{insertion.place, insertion.anchor, insertion.block, insertion.moves};
+    if (insertion.place == Place::kBefore || insertion.place == Place::kAfter) {
+      WEFT_RETURN_IF_ERROR(CheckLive(insertion.anchor, *staged, "to insert beside"));
+      placed.block = program_.record(insertion.anchor).block;
+    } else {
+      WEFT_RETURN_IF_ERROR(CheckBlock(insertion.block, "an op"));
+    }
+    if (insertion.moves.valid()) {
+      WEFT_RETURN_IF_ERROR(CheckLive(insertion.moves, *staged, "to move"));
+      if (!staged->edited.insert(insertion.moves).second) return EditedTwice(insertion.moves);
+      staged->leaves_place.insert(insertion.moves);
+      if (program_.record(insertion.moves).block != placed.block) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(program_.op(insertion.moves).DebugName(), ": cannot move to before ",
+                         program_.op(insertion.anchor).DebugName(), " in another block"));
+      }
+    } else {
+      WEFT_ASSIGN_OR_RETURN(
+          placed.id, indexer.AddOp(insertion.op.field, insertion.op.header_size, placed.block));
+    }
+    staged->placed.push_back(placed);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rewriter::CheckNewOp(OpId id) const {
+  const Op op = program_.op(id);
+  const Block block = program_.block(op.block());
+  const auto where = [&] {
+    return absl::StrCat("new op ", absl::CEscape(op.type()), " in block ", block.idx(), ": ");
+  };
+  for (Symbol arg : op.args()) {
+    if (!block.Resolve(arg).valid() && program_.name(arg) != kEmptyVarName) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          where(), "variable ", absl::CEscape(program_.name(arg)), " is not declared"));
+    }
+  }
+  for (int sub : op.SubBlocks()) {
+    if (sub < 1 || sub >= program_.num_blocks()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where(), "sub-block ", sub, " does not exist"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rewriter::CheckBlock(int block, absl::string_view what) const {
+  if (block >= 0 && block < program_.num_blocks()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("block ", block, " for ", what,
+                                                 " does not exist; the program has ",
+                                                 program_.num_blocks(), " blocks"));
+}
+
+absl::Status Rewriter::CheckLive(OpId id, const Staged& staged, absl::string_view what) const {
+  if (!id.valid() || id.value() >= staged.num_ops ||
+      (program_.record(id).flags & Program::kDead) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the op ", what, " does not exist"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Rewriter::EditedTwice(OpId id) const {
+  return absl::InvalidArgumentError(absl::StrCat(
+      program_.op(id).DebugName(), ": more than one edit replaces, erases or moves it"));
+}
+
+void Rewriter::Rollback(const Staged& staged) {
+  for (auto it = staged.new_vars.rbegin(); it != staged.new_vars.rend(); ++it) {
+    const Program::VarRecord& var = program_.record(*it);
+    program_.first_var_of_name_[var.name.value()] = var.next_of_name;
+  }
+  program_.ops_.resize(staged.num_ops);
+  program_.vars_.resize(staged.num_vars);
+  program_.args_.resize(staged.num_args);
+}
+
+void Rewriter::Apply(const Staged& staged) {
+  std::vector<bool> block_changed(program_.num_blocks(), false);
+  for (VarId id : staged.new_vars) {
+    const int block = program_.record(id).block;
+    program_.blocks_[block].vars.push_back(id);
+    block_changed[block] = true;
+  }
+  for (const auto& [var, with] : staged.replaced_vars) {
+    Program::VarRecord& record = program_.vars_[var.value()];
+    const VarId next = record.next_of_name;
+    record = program_.record(with);
+    record.next_of_name = next;
+    block_changed[record.block] = true;
+  }
+  for (const auto& [op, with] : staged.replacements) {
+    program_.ops_[op.value()] = program_.record(with);
+    program_.ops_[with.value()].flags |= Program::kDead;
+    block_changed[program_.record(op).block] = true;
+  }
+  std::vector<bool> order_changed(program_.num_blocks(), false);
+  for (OpId id : staged.erased) order_changed[program_.record(id).block] = true;
+  for (const Staged::Placed& placed : staged.placed) order_changed[placed.block] = true;
+  ReorderBlocks(staged, order_changed);
+  for (OpId id : staged.erased) program_.ops_[id.value()].flags |= Program::kDead;
+
+  for (int i = 0; i < program_.num_blocks(); ++i) {
+    if (!block_changed[i] && !order_changed[i]) continue;
+    program_.blocks_[i].changed = true;
+    program_.changed_ = true;
+  }
+}
+
+// Writes the new order of every block whose order changes. Insertions are chained per anchor (or
+// block end) in the order of the calls, so the pass over a block only follows chains.
+void Rewriter::ReorderBlocks(const Staged& staged, const std::vector<bool>& order_changed) {
+  constexpr uint32_t kNone = 0xffffffffu;
+  const std::vector<Staged::Placed>& placed = staged.placed;
+  std::vector<uint32_t> next(placed.size(), kNone);
+  struct Chains {
+    uint32_t before = kNone, after = kNone;
+  };
+  absl::flat_hash_map<OpId, Chains> at_op;
+  std::vector<Chains> at_block(program_.num_blocks());
+  std::vector<bool> is_anchor(staged.num_ops, false);
+  // Backwards, so that each chain's head is its first call.
+  for (size_t i = placed.size(); i-- > 0;) {
+    const Staged::Placed& p = placed[i];
+    const bool beside_op = p.place == Place::kBefore || p.place == Place::kAfter;
+    Chains& chains = beside_op ? at_op[p.anchor] : at_block[p.block];
+    if (beside_op) is_anchor[p.anchor.value()] = true;
+    uint32_t& head =
+        p.place == Place::kBefore || p.place == Place::kBlockBegin ? chains.before : chains.after;
+    next[i] = head;
+    head = static_cast<uint32_t>(i);
+  }
+  std::vector<OpId> order;
+  const auto put = [&](uint32_t i) {
+    for (; i != kNone; i = next[i]) order.push_back(placed[i].id);
+  };
+  for (int b = 0; b < program_.num_blocks(); ++b) {
+    if (!order_changed[b]) continue;
+    std::vector<OpId>& ops = program_.blocks_[b].ops;
+    order.clear();
+    order.reserve(ops.size() + placed.size());
+    put(at_block[b].before);
+    for (OpId id : ops) {
+      const Chains chains = is_anchor[id.value()] ? at_op.find(id)->second : Chains();
+      put(chains.before);
+      if (staged.leaves_place.empty() || !staged.leaves_place.contains(id)) order.push_back(id);
+      put(chains.after);
+    }
+    put(at_block[b].after);
+    ops = order;
+  }
+}
+
+}  // namespace weft

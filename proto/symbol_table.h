@@ -1,0 +1,66 @@
+// Names of a program, interned: every name is stored once and compared as a number.
+#ifndef WEFT_PROTO_SYMBOL_TABLE_H_
+#define WEFT_PROTO_SYMBOL_TABLE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "base/strong_id.h"
+
+namespace weft {
+
+// A name of a program: of a variable, an op type, a slot or an attribute. Symbols of different
+// programs have nothing to do with each other. Ids are dense, counted from 0, so they may index
+// vectors.
+using Symbol = StrongId<struct SymbolTag>;
+
+class SymbolTable {
+ public:
+  SymbolTable();
+
+  // Adds `name`, or finds it. The table keeps the pointer: the bytes must outlive the table.
+  // Amortized O(length).
+  Symbol Intern(absl::string_view name) { return Intern(name, Hash(name)); }
+
+  // An invalid symbol where the program does not hold the name. O(length).
+  Symbol Find(absl::string_view name) const;
+
+  absl::string_view name(Symbol symbol) const {
+    const Entry& entry = entries_[symbol.value()];
+    return absl::string_view(entry.data, entry.size);
+  }
+  size_t size() const { return entries_.size(); }
+
+  // The same in two steps, for callers that intern many names: compute hashes, prefetch their
+  // places, then intern, so that cache misses overlap.
+  static uint32_t Hash(absl::string_view name);
+  void Prefetch(uint32_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
+  Symbol Intern(absl::string_view name, uint32_t hash);
+
+  // Makes room for `count` names in all.
+  void Reserve(size_t count);
+
+ private:
+  struct Entry {
+    const char* data;
+    uint32_t size;
+    uint32_t hash;
+  };
+  // A place of the open-addressing hash table: the hash beside the id spares most comparisons.
+  struct Slot {
+    uint32_t hash;
+    uint32_t id_plus_one;  // 0: free
+  };
+
+  void Rehash(size_t slot_count);
+
+  std::vector<Entry> entries_;
+  std::vector<Slot> slots_;
+  uint32_t mask_ = 0;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_SYMBOL_TABLE_H_
