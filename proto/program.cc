@@ -71,6 +71,8 @@ void AddPiece(absl::string_view piece, SerializedProgram* out) {
 
 const OpLayout& Op::layout() const { return program_->layouts_[program_->record(id_).layout]; }
 
+uint32_t Op::layout_id() const { return program_->record(id_).layout; }
+
 absl::string_view Op::type() const { return program_->name(layout().type); }
 
 int Op::role() const { return program_->record(id_).role; }

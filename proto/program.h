@@ -74,6 +74,8 @@ class Op {
   absl::string_view type() const;
   Symbol type_symbol() const { return layout().type; }
   const OpLayout& layout() const;
+  // Counted from 0, below Program::num_layouts(): for vectors of what is known per layout.
+  uint32_t layout_id() const;
 
   // The op_role attribute, kRoleNotSpecified (proto/op_role.h) where the op has none. O(1).
   int role() const;
@@ -204,10 +206,15 @@ class Program {
   size_t num_ops() const;
   size_t num_vars() const;
 
+  size_t num_layouts() const { return layouts_.size(); }
+
   const SymbolTable& symbols() const { return symbols_; }
   absl::string_view name(Symbol symbol) const { return symbols_.name(symbol); }
   // The symbol of a name; invalid where the program does not hold it.
   Symbol FindSymbol(absl::string_view name) const { return symbols_.Find(name); }
+
+  // Counts the commits that changed the program.
+  int revision() const { return revision_; }
 
   // 0 where the file does not say.
   int64_t version() const;
@@ -287,6 +294,7 @@ class Program {
   absl::string_view bytes_;
   ByteArena arena_;  // bytes of new ops, variables and names
   bool changed_ = false;
+  int revision_ = 0;
 
   SymbolTable symbols_;
   std::vector<OpLayout> layouts_;

@@ -243,6 +243,7 @@ void Rewriter::Rollback(const Staged& staged) {
 }
 
 void Rewriter::Apply(const Staged& staged) {
+  if (!empty()) ++program_.revision_;
   std::vector<bool> block_changed(program_.num_blocks(), false);
   for (VarId id : staged.new_vars) {
     const int block = program_.record(id).block;

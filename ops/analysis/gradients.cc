@@ -1,0 +1,227 @@
+#include "ops/analysis/gradients.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+
+namespace weft {
+namespace {
+
+// Looks up one of the two names of a pair.
+absl::StatusOr<Symbol> Declared(const Program& program, const Op& op, absl::string_view role,
+                                const std::string& name) {
+  const Symbol symbol = program.FindSymbol(name);
+  if (!symbol.valid() || !program.block(op.block()).Resolve(symbol).valid()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        op.DebugName(), ": attribute op_role_var: ", role, " ", name, " is not declared"));
+  }
+  return symbol;
+}
+
+// Numbers of tracked gradients by symbol; -1 for other variables.
+class SymbolIndex {
+ public:
+  explicit SymbolIndex(const Program& program) : of_symbol_(program.symbols().size(), -1) {}
+  int& operator[](Symbol symbol) { return of_symbol_[symbol.value()]; }
+
+ private:
+  std::vector<int> of_symbol_;
+};
+
+// Every variable that an op touches: its own arguments, and those of the ops in its sub-blocks.
+class Touched {
+ public:
+  explicit Touched(const Program& program) : program_(program) {}
+
+  // The span is valid until the next call.
+  absl::Span<const Symbol> operator()(const Op& op) {
+    const std::vector<int> sub_blocks = op.SubBlocks();
+    if (sub_blocks.empty()) return op.args();
+    symbols_.assign(op.args().begin(), op.args().end());
+    for (int block : sub_blocks) Collect(block);
+    return symbols_;
+  }
+
+ private:
+  void Collect(int block) {
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      symbols_.insert(symbols_.end(), op.args().begin(), op.args().end());
+      for (int sub : op.SubBlocks()) Collect(sub);
+    }
+  }
+
+  const Program& program_;
+  std::vector<Symbol> symbols_;
+};
+
+// Where the value of one gradient variable stands while the block is walked.
+struct State {
+  bool pending = false;  // written, not used yet
+  bool ever_written = false;
+  bool read_in_backward = false;  // since the last write
+  OpId last_backward;
+};
+
+class Analyzer {
+ public:
+  Analyzer(const Program& program, std::vector<GradientPair> pairs)
+      : program_(program), index_(program) {
+    result_.pairs = std::move(pairs);
+    states_.resize(result_.pairs.size());
+    for (size_t i = 0; i < result_.pairs.size(); ++i) {
+      index_[result_.pairs[i].grad] = static_cast<int>(i);
+    }
+  }
+
+  GradientAnalysis Run(const std::set<std::string>& distributed_params) {
+    Touched touched(program_);
+    for (OpId id : program_.block(0).ops()) {
+      const Op op = program_.op(id);
+      if (IsBackward(op)) {
+        VisitBackward(op);
+      } else {
+        for (Symbol symbol : touched(op)) Use(symbol, id);
+      }
+    }
+    Finish();
+    SkipDistributed(distributed_params);
+    SortByCompletion();
+    return std::move(result_);
+  }
+
+ private:
+  void VisitBackward(const Op& op) {
+    for (Symbol symbol : op.input_args()) {
+      const int i = index_[symbol];
+      if (i < 0 || !states_[i].pending) continue;
+      states_[i].read_in_backward = true;
+      states_[i].last_backward = op.id();
+    }
+    for (Symbol symbol : op.output_args()) {
+      const int i = index_[symbol];
+      if (i < 0) continue;
+      states_[i] = {/*pending=*/true, /*ever_written=*/true, /*read_in_backward=*/false, op.id()};
+    }
+  }
+
+  void Use(Symbol symbol, OpId by) {
+    const int i = index_[symbol];
+    if (i < 0 || !states_[i].pending) return;
+    states_[i].pending = false;
+    Emit(i, by);
+  }
+
+  void Emit(int i, OpId first_use) {
+    const GradientPair& pair = result_.pairs[i];
+    result_.gradients.push_back({pair.param, pair.grad, states_[i].last_backward, first_use});
+  }
+
+  // What nobody outside of backward has used: a result of its own, or a part of one.
+  void Finish() {
+    for (size_t i = 0; i < states_.size(); ++i) {
+      const GradientPair& pair = result_.pairs[i];
+      if (!states_[i].ever_written) {
+        result_.skipped.push_back({pair.param, pair.grad, "no op of backward writes it"});
+      } else if (states_[i].pending && states_[i].read_in_backward) {
+        result_.skipped.push_back({pair.param, pair.grad,
+                                   absl::StrCat("only backward uses it, last in ",
+                                                program_.op(states_[i].last_backward).DebugName(),
+                                                ": it is a part of another gradient")});
+      } else if (states_[i].pending) {
+        Emit(static_cast<int>(i), OpId());
+      }
+    }
+  }
+
+  void SkipDistributed(const std::set<std::string>& distributed_params) {
+    if (distributed_params.empty()) return;
+    const auto kept = std::stable_partition(
+        result_.gradients.begin(), result_.gradients.end(), [&](const Gradient& gradient) {
+          return distributed_params.count(std::string(program_.name(gradient.param))) == 0;
+        });
+    for (auto it = kept; it != result_.gradients.end(); ++it) {
+      result_.skipped.push_back({it->param, it->grad, "its parameter is distributed"});
+    }
+    result_.gradients.erase(kept, result_.gradients.end());
+  }
+
+  // Gradients that one op completes stay in the order of the pairs.
+  void SortByCompletion() {
+    std::vector<uint32_t> position(program_.op_id_limit(), 0);
+    uint32_t next = 0;
+    for (OpId id : program_.block(0).ops()) position[id.value()] = next++;
+    std::stable_sort(result_.gradients.begin(), result_.gradients.end(),
+                     [&](const Gradient& a, const Gradient& b) {
+                       const uint32_t pa = position[a.completed_by.value()];
+                       const uint32_t pb = position[b.completed_by.value()];
+                       return pa != pb ? pa < pb : index_[a.grad] < index_[b.grad];
+                     });
+  }
+
+  const Program& program_;
+  SymbolIndex index_;
+  std::vector<State> states_;  // by pair
+  GradientAnalysis result_;
+};
+
+absl::Status RefuseSubBlockPairs(const Program& program) {
+  for (int block = 1; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (!IsBackward(op) || !op.has_role_vars()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.DebugName(),
+                       ": completes a gradient inside a sub-block; expected in the root block, "
+                       "where every rank runs it equally often"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<GradientPair>> FindGradientPairs(const Program& program) {
+  std::vector<GradientPair> pairs;
+  SymbolIndex index(program);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!op.has_role_vars() || !IsBackward(op)) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> names, ParamGrads(op));
+    for (const ParamGrad& name : names) {
+      if (name.grad == kEmptyVarName) continue;
+      WEFT_ASSIGN_OR_RETURN(const Symbol param, Declared(program, op, "parameter", name.param));
+      WEFT_ASSIGN_OR_RETURN(const Symbol grad, Declared(program, op, "gradient", name.grad));
+      if (index[grad] < 0) {
+        index[grad] = static_cast<int>(pairs.size());
+        pairs.push_back({param, grad, id});
+      } else if (pairs[index[grad]].param != param) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(op.DebugName(), ": attribute op_role_var: gradient ", name.grad,
+                         " is paired with parameter ", name.param, ", before with ",
+                         program.name(pairs[index[grad]].param)));
+      }
+    }
+  }
+  return pairs;
+}
+
+absl::StatusOr<GradientAnalysis> AnalyzeGradients(const Program& program,
+                                                  const std::set<std::string>& distributed_params) {
+  for (const std::string& name : distributed_params) {
+    const Symbol symbol = program.FindSymbol(name);
+    if (!symbol.valid() || !program.block(0).FindVar(symbol).valid()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("distributed parameter ", name, " is not a variable of the program"));
+    }
+  }
+  WEFT_RETURN_IF_ERROR(RefuseSubBlockPairs(program));
+  WEFT_ASSIGN_OR_RETURN(std::vector<GradientPair> pairs, FindGradientPairs(program));
+  return Analyzer(program, std::move(pairs)).Run(distributed_params);
+}
+
+}  // namespace weft

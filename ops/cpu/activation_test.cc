@@ -1,0 +1,57 @@
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(ActivationTest, ReluCutsOffBelowZero) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out,
+                            RunOp("relu", {{"X", {Floats({3}, {-1, 0, 2})}}}, {}, {{"Out", 1}}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0, 0, 2));
+}
+
+TEST(ActivationTest, ReluWorksInPlace) {
+  Tensor x = Floats({2}, {-3, 4});
+  WEFT_ASSERT_OK(RunOpOn("relu", {{"X", {&x}}}, {}, {{"Out", {&x}}}));
+  EXPECT_THAT(Values<float>(x), ElementsAre(0, 4));
+}
+
+TEST(ActivationTest, ReluGradPassesWhereOutIsPositive) {
+  Tensor out = Floats({3}, {0, 2, 5}), dout = Floats({3}, {7, 8, 9});
+  WEFT_ASSERT_OK(
+      RunOpOn("relu_grad", {{"Out", {&out}}, {"Out@GRAD", {&dout}}}, {}, {{"X@GRAD", {&dout}}}));
+  EXPECT_THAT(Values<float>(dout), ElementsAre(0, 8, 9));
+}
+
+TEST(ActivationTest, SquareInDoublePrecision) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out, RunOp("square", {{"X", {MakeTensor<double>({2}, {0.1, -3})}}}, {}, {{"Out", 1}}));
+  EXPECT_THAT(Values<double>(out["Out"][0]), ElementsAre(0.1 * 0.1, 9));
+}
+
+TEST(ActivationTest, SquareGradIsTwiceXTimesOutGrad) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out,
+      RunOp("square_grad", {{"X", {Floats({2}, {3, -4})}}, {"Out@GRAD", {Floats({2}, {1, 0.5})}}},
+            {}, {{"X@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(out["X@GRAD"][0]), ElementsAre(6, -4));
+}
+
+TEST(ActivationTest, GradientThatNobodyWantsIsSkipped) {
+  Tensor x = Floats({1}, {3});
+  WEFT_EXPECT_OK(
+      RunOpOn("square_grad", {{"X", {&x}}, {"Out@GRAD", {&x}}}, {}, {{"X@GRAD", {nullptr}}}));
+}
+
+TEST(ActivationTest, IntegersHaveNoKernel) {
+  EXPECT_THAT(RunOp("relu", {{"X", {MakeTensor<int32_t>({1}, {1})}}}, {}, {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input X: no kernel")));
+}
+
+}  // namespace
+}  // namespace weft::testing

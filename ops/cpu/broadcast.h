@@ -1,0 +1,112 @@
+// Elementwise loops over operands of different shapes, and their counterpart, sums over the
+// dimensions along which an operand was repeated.
+#ifndef WEFT_OPS_CPU_BROADCAST_H_
+#define WEFT_OPS_CPU_BROADCAST_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+
+// Two operands aligned to each other: dims of equal rank, each pair of dimensions equal or one of
+// them 1, and the dims of the result.
+struct Broadcast {
+  Dims x, y, out;
+};
+
+// Paddle's rule: the dims of the operand of lower rank stand at `axis` of the other one's, -1
+// meaning at its end; dimensions of 1 that hang over the end count as absent. With equal ranks axis
+// is -1 or 0. InvalidArgument where the shapes do not fit.
+absl::StatusOr<Broadcast> AlignShapes(const Dims& x, const Dims& y, int64_t axis);
+
+// A loop over the positions of a tensor, outermost dimension first, together with where two
+// operands stand there: strides in elements, 0 along a dimension that the operand repeats.
+// Dimensions that both operands treat alike are merged, those of 1 are dropped.
+struct LoopNest {
+  Dims extents, a_strides, b_strides;
+};
+
+// `a` and `b`, row-major, have the rank of `dims` and each of their dims is that of `dims` or 1.
+LoopNest MakeLoopNest(const Dims& dims, const Dims& a, const Dims& b);
+
+// Calls body(offset in a, offset in b) for every position, in row-major order.
+template <typename Body>
+void Walk(const LoopNest& nest, Body&& body, size_t depth = 0, int64_t a = 0, int64_t b = 0) {
+  if (depth == nest.extents.size()) return body(a, b);
+  const int64_t extent = nest.extents[depth];
+  const int64_t a_stride = nest.a_strides[depth], b_stride = nest.b_strides[depth];
+  if (depth + 1 == nest.extents.size()) {
+    for (int64_t i = 0; i < extent; ++i) body(a + i * a_stride, b + i * b_stride);
+  } else {
+    for (int64_t i = 0; i < extent; ++i) {
+      Walk(nest, body, depth + 1, a + i * a_stride, b + i * b_stride);
+    }
+  }
+}
+
+// out = f(x, y), elementwise. `out` may be x or y where that has the result's dims.
+template <typename T, typename F>
+void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, T* out, F f) {
+  LoopNest nest = MakeLoopNest(shapes.out, shapes.x, shapes.y);
+  int64_t n = 1, x_stride = 0, y_stride = 0;  // the innermost loop
+  if (!nest.extents.empty()) {
+    n = nest.extents.back(), x_stride = nest.a_strides.back(), y_stride = nest.b_strides.back();
+    nest.extents.pop_back();
+  }
+  // The two common cases apart, so that the compiler vectorizes them.
+  Walk(nest, [&](int64_t xi, int64_t yi) {
+    const T* xs = x + xi;
+    const T* ys = y + yi;
+    if (x_stride == 1 && y_stride == 1) {
+      for (int64_t i = 0; i < n; ++i) out[i] = f(xs[i], ys[i]);
+    } else if (x_stride == 1) {
+      const T repeated = *ys;
+      for (int64_t i = 0; i < n; ++i) out[i] = f(xs[i], repeated);
+    } else {
+      for (int64_t i = 0; i < n; ++i) out[i] = f(xs[i * x_stride], ys[i * y_stride]);
+    }
+    out += n;
+  });
+}
+
+// out = big summed over the dimensions in which `out_dims` has 1, then divided by `divisor`: the
+// gradient of repeating, and the mean. Sums in double precision, one element after the other.
+// `out` may be `big` where nothing is summed.
+template <typename T>
+void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, double divisor,
+                  T* out) {
+  const LoopNest nest = MakeLoopNest(big_dims, big_dims, out_dims);
+  LoopNest kept, summed;
+  for (size_t i = 0; i < nest.extents.size(); ++i) {
+    LoopNest& part = nest.b_strides[i] == 0 ? summed : kept;
+    part.extents.push_back(nest.extents[i]);
+    part.a_strides.push_back(nest.a_strides[i]);
+    part.b_strides.push_back(nest.b_strides[i]);
+  }
+  // Neighbours in memory are summed side by side.
+  int64_t width = 1;
+  if (!kept.extents.empty() && kept.a_strides.back() == 1) {
+    width = kept.extents.back();
+    kept.extents.pop_back();
+  }
+  constexpr int64_t kBlock = 256;
+  double sums[kBlock];
+  Walk(kept, [&](int64_t from, int64_t to) {
+    for (int64_t begin = 0; begin < width; begin += kBlock) {
+      const int64_t n = std::min(kBlock, width - begin);
+      std::fill_n(sums, n, 0.0);
+      Walk(summed, [&](int64_t offset, int64_t) {
+        const T* row = big + from + begin + offset;
+        for (int64_t i = 0; i < n; ++i) sums[i] += row[i];
+      });
+      for (int64_t i = 0; i < n; ++i) out[to + begin + i] = static_cast<T>(sums[i] / divisor);
+    }
+  });
+}
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_CPU_BROADCAST_H_

@@ -1,0 +1,132 @@
+#include "ops/cpu/broadcast.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::StatusIs;
+
+TEST(AlignShapesTest, AxisMinusOneAlignsTheEnds) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({2, 3, 4}, {3, 4}, -1));
+  EXPECT_THAT(shapes.y, ElementsAre(1, 3, 4));
+  EXPECT_THAT(shapes.out, ElementsAre(2, 3, 4));
+}
+
+TEST(AlignShapesTest, AxisPlacesTheShortOperand) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({2, 3, 4}, {3}, 1));
+  EXPECT_THAT(shapes.y, ElementsAre(1, 3, 1));
+}
+
+TEST(AlignShapesTest, TheShortOperandMayBeX) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({3}, {2, 3}, -1));
+  EXPECT_THAT(shapes.x, ElementsAre(1, 3));
+  EXPECT_THAT(shapes.y, ElementsAre(2, 3));
+}
+
+TEST(AlignShapesTest, BothOperandsMayBeRepeated) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({1, 5}, {4, 1}, -1));
+  EXPECT_THAT(shapes.out, ElementsAre(4, 5));
+}
+
+TEST(AlignShapesTest, OnesOverTheEndAreDropped) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({2, 3, 4}, {4, 1}, 2));
+  EXPECT_THAT(shapes.y, ElementsAre(1, 1, 4));
+}
+
+TEST(AlignShapesTest, ScalarsFitEverything) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({2, 3}, {}, -1));
+  EXPECT_THAT(shapes.y, ElementsAre(1, 1));
+  WEFT_ASSERT_OK_AND_ASSIGN(shapes, AlignShapes({}, {}, -1));
+  EXPECT_THAT(shapes.out, IsEmpty());
+}
+
+TEST(AlignShapesTest, ZeroAgainstOneIsZero) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Broadcast shapes, AlignShapes({0, 3}, {1, 3}, -1));
+  EXPECT_THAT(shapes.out, ElementsAre(0, 3));
+}
+
+TEST(AlignShapesTest, ShapesThatDoNotFitAreNamed) {
+  EXPECT_THAT(AlignShapes({2, 3}, {4}, -1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[4] does not fit shape [2")));
+  EXPECT_THAT(AlignShapes({2, 3}, {3}, 2),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not fit")))
+      << "hangs over the end";
+  EXPECT_THAT(AlignShapes({2, 3}, {2, 3}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not fit")))
+      << "equal ranks leave no room for an axis";
+}
+
+TEST(LoopNestTest, DimensionsTreatedAlikeAreMerged) {
+  const LoopNest nest = MakeLoopNest({2, 3, 4, 5}, {2, 3, 4, 5}, {1, 1, 4, 5});
+  EXPECT_THAT(nest.extents, ElementsAre(6, 20));
+  EXPECT_THAT(nest.a_strides, ElementsAre(20, 1));
+  EXPECT_THAT(nest.b_strides, ElementsAre(0, 1));
+}
+
+TEST(LoopNestTest, DimensionsOfOneAreDropped) {
+  EXPECT_THAT(MakeLoopNest({1, 1}, {1, 1}, {1, 1}).extents, IsEmpty());
+}
+
+TEST(WalkTest, VisitsPositionsInRowMajorOrder) {
+  std::vector<std::pair<int64_t, int64_t>> visited;
+  Walk(MakeLoopNest({2, 3}, {2, 3}, {2, 1}),
+       [&](int64_t a, int64_t b) { visited.emplace_back(a, b); });
+  using Position = std::pair<int64_t, int64_t>;
+  EXPECT_THAT(visited, ElementsAre(Position(0, 0), Position(1, 0), Position(2, 0), Position(3, 1),
+                                   Position(4, 1), Position(5, 1)));
+}
+
+TEST(WalkTest, VisitsAScalarOnceAndAnEmptyTensorNever) {
+  int visits = 0;
+  Walk(MakeLoopNest({}, {}, {}), [&](int64_t, int64_t) { ++visits; });
+  EXPECT_EQ(visits, 1);
+  Walk(MakeLoopNest({2, 0}, {2, 0}, {2, 0}), [&](int64_t, int64_t) { ++visits; });
+  EXPECT_EQ(visits, 1);
+}
+
+// The sum of an array of 1, 2, 3, ... of dims `big` over the dimensions where `out` has 1.
+std::vector<float> SumOfCounting(const Dims& big, const Dims& out) {
+  std::vector<float> values(NumElements(big)), sums(NumElements(out), -1);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = i + 1;
+  SumBroadcast(values.data(), big, out, 1, sums.data());
+  return sums;
+}
+
+TEST(SumBroadcastTest, SumsOverEveryKindOfDimension) {
+  EXPECT_THAT(SumOfCounting({2, 3}, {2, 1}), ElementsAre(6, 15));
+  EXPECT_THAT(SumOfCounting({2, 3}, {1, 3}), ElementsAre(5, 7, 9));
+  EXPECT_THAT(SumOfCounting({2, 3}, {1, 1}), ElementsAre(21));
+  EXPECT_THAT(SumOfCounting({2, 3, 2}, {1, 3, 1}), ElementsAre(18, 26, 34));
+  EXPECT_THAT(SumOfCounting({2, 3, 2}, {2, 1, 2}), ElementsAre(9, 12, 27, 30));
+}
+
+TEST(SumBroadcastTest, RowsLongerThanABlockAreSummedWhole) {
+  const std::vector<float> sums = SumOfCounting({2, 1000}, {1, 1000});
+  EXPECT_EQ(sums[0], 1002);
+  EXPECT_EQ(sums[257], 1516);
+  EXPECT_EQ(sums[999], 3000);
+}
+
+TEST(SumBroadcastTest, SumOverNothingIsZero) {
+  EXPECT_THAT(SumOfCounting({0, 3}, {1, 3}), ElementsAre(0, 0, 0));
+}
+
+TEST(SumBroadcastTest, ManySmallTermsAreNotLost) {
+  // Added one by one in single precision, this stays at 2^24.
+  const std::vector<float> ones((1 << 24) + 4, 1.0f);
+  float sum = 0;
+  SumBroadcast(ones.data(), {static_cast<int64_t>(ones.size())}, {1}, 1, &sum);
+  EXPECT_EQ(sum, 16777220.0f);
+}
+
+}  // namespace
+}  // namespace weft

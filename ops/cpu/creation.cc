@@ -1,0 +1,140 @@
+// Tensors made from attributes.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/numbers.h"
+#include "base/status_macros.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/kernel_util.h"
+#include "ops/cpu/shape_attr.h"
+
+namespace weft {
+namespace {
+
+// The bytes of one element; the first SizeOf(dtype) count.
+using Element = std::array<char, 16>;
+
+template <typename T>
+Element BytesOf(T value) {
+  Element element{};
+  std::memcpy(element.data(), &value, sizeof(value));
+  return element;
+}
+
+// The upper 16 bits of a single-precision number, rounded to nearest, ties to even.
+uint16_t BFloat16Bits(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// IEEE half precision, rounded to nearest, ties to even.
+uint16_t HalfBits(double value) {
+  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+  if (std::isnan(value)) return 0x7e00;
+  const double magnitude = std::fabs(value);
+  if (magnitude >= 65520) return sign | 0x7c00;
+  // The value in units of its last place; from 2^-14 down that place is 2^-24.
+  const int exponent = magnitude == 0 ? -24 : std::ilogb(magnitude);
+  const int unit = std::max(exponent - 10, -24);
+  const auto digits = static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, -unit)));
+  // Digits beyond 2^10 carry into the exponent by themselves.
+  return sign | static_cast<uint16_t>((static_cast<uint16_t>(unit + 24) << 10) + digits);
+}
+
+// A number as attributes give it: exactly, where it is an integer.
+struct Constant {
+  double value;
+  absl::optional<int64_t> integer;
+};
+
+absl::StatusOr<Constant> ConstantFromAttrs(const OpAttrs& attrs) {
+  const std::string& text = attrs.String("str_value");
+  Constant constant;
+  if (text.empty()) {
+    constant.value = attrs.Float("value");
+    return constant;
+  }
+  int64_t integer;
+  if (absl::SimpleAtoi(text, &integer)) constant.integer = integer;
+  if (!absl::SimpleAtod(text, &constant.value)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute str_value: '", text, "' is no number"));
+  }
+  return constant;
+}
+
+template <typename T>
+absl::StatusOr<Element> IntegerElement(const Constant& constant, DType dtype) {
+  // The limits of int64 are not exact as double: the upper one is the first number beyond.
+  const bool fits =
+      constant.integer
+          ? *constant.integer >= std::numeric_limits<T>::min() &&
+                *constant.integer <= std::numeric_limits<T>::max()
+          : std::trunc(constant.value) >= static_cast<double>(std::numeric_limits<T>::min()) &&
+                constant.value < std::ldexp(1.0, std::numeric_limits<T>::digits);
+  if (!fits) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute value: ", constant.value, " does not fit ", DTypeName(dtype)));
+  }
+  return BytesOf(constant.integer ? static_cast<T>(*constant.integer)
+                                  : static_cast<T>(constant.value));
+}
+
+absl::StatusOr<Element> EncodeElement(const Constant& constant, DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return BytesOf(constant.value != 0);
+    case DType::kInt8:
+      return IntegerElement<int8_t>(constant, dtype);
+    case DType::kUint8:
+      return IntegerElement<uint8_t>(constant, dtype);
+    case DType::kInt16:
+      return IntegerElement<int16_t>(constant, dtype);
+    case DType::kInt32:
+      return IntegerElement<int32_t>(constant, dtype);
+    case DType::kInt64:
+      return IntegerElement<int64_t>(constant, dtype);
+    case DType::kFloat16:
+      return BytesOf(HalfBits(constant.value));
+    case DType::kBFloat16:
+      return BytesOf(BFloat16Bits(static_cast<float>(constant.value)));
+    case DType::kFloat32:
+    case DType::kComplex64:  // the imaginary part is 0
+      return BytesOf(static_cast<float>(constant.value));
+    case DType::kFloat64:
+    case DType::kComplex128:
+      return BytesOf(constant.value);
+    default:
+      return absl::UnimplementedError(
+          absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(dtype)));
+  }
+}
+
+// Out, of attributes shape and dtype, is str_value everywhere, or value where that is empty.
+absl::StatusOr<Kernel> FillConstant(const KernelSpec& spec) {
+  WEFT_RETURN_IF_ERROR(NoInputs(spec, {"ValueTensor"}));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
+  WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const Element element, EncodeElement(constant, type.dtype));
+  return Kernel([=](const KernelContext& ctx) {
+    Tensor* out = ctx.out(out_index);
+    out->Resize(type.dtype, type.dims);
+    char* to = static_cast<char*>(out->raw());
+    const size_t width = SizeOf(type.dtype);
+    for (size_t i = 0; i < out->bytes(); i += width) std::memcpy(to + i, element.data(), width);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddCreationKernels(KernelTable* table) { table->Add("fill_constant", FillConstant); }
+
+}  // namespace weft

@@ -1,0 +1,136 @@
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+using Longs = std::vector<int64_t>;
+
+absl::StatusOr<Tensor> Fill(DType dtype, const Longs& shape, float value,
+                            const std::string& str_value = "") {
+  auto out = RunOp("fill_constant", {},
+                   {{"dtype", static_cast<int32_t>(dtype)},
+                    {"shape", shape},
+                    {"value", value},
+                    {"str_value", str_value}},
+                   {{"Out", 1}});
+  if (!out.ok()) return out.status();
+  return (*out)["Out"][0];
+}
+
+// The first element's bits.
+template <typename T>
+T FirstBits(const Tensor& tensor) {
+  return *static_cast<const T*>(tensor.raw());
+}
+
+TEST(FillConstantTest, FillsTheShape) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kFloat32, {2, 3}, 1.5));
+  EXPECT_THAT(out.dims(), ElementsAre(2, 3));
+  EXPECT_THAT(Values<float>(out), Each(1.5));
+}
+
+TEST(FillConstantTest, NoDimensionsMakeAScalar) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kFloat64, {}, 2));
+  EXPECT_THAT(out.dims(), IsEmpty());
+  EXPECT_THAT(Values<double>(out), ElementsAre(2));
+}
+
+TEST(FillConstantTest, TextIsMorePreciseThanTheValue) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kFloat64, {1}, 0.1f, "0.1"));
+  EXPECT_THAT(Values<double>(out), ElementsAre(0.1));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kInt64, {1}, 0, "9007199254740993"));
+  EXPECT_THAT(Values<int64_t>(out), ElementsAre(9007199254740993));
+}
+
+TEST(FillConstantTest, TextMayBeInfiniteOrNotANumber) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kFloat32, {1}, 0, "-inf"));
+  EXPECT_EQ(Values<float>(out)[0], -std::numeric_limits<float>::infinity());
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kFloat32, {1}, 0, "nan"));
+  EXPECT_TRUE(std::isnan(Values<float>(out)[0]));
+}
+
+TEST(FillConstantTest, FillsEveryElementType) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kBool, {1}, 3));
+  EXPECT_THAT(Values<bool>(out), ElementsAre(true));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kInt8, {1}, -128));
+  EXPECT_THAT(Values<int8_t>(out), ElementsAre(-128));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kUint8, {1}, 255));
+  EXPECT_THAT(Values<uint8_t>(out), ElementsAre(255));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kInt16, {1}, -3.9f));
+  EXPECT_THAT(Values<int16_t>(out), ElementsAre(-3));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kInt32, {1}, 7));
+  EXPECT_THAT(Values<int32_t>(out), ElementsAre(7));
+  WEFT_ASSERT_OK_AND_ASSIGN(out, Fill(DType::kComplex64, {2}, 1.5));
+  const float* complex = static_cast<const float*>(out.raw());
+  EXPECT_THAT(std::vector<float>(complex, complex + 4), ElementsAre(1.5, 0, 1.5, 0));
+}
+
+TEST(FillConstantTest, RoundsToHalfPrecision) {
+  const std::vector<std::pair<std::string, uint16_t>> cases = {
+      {"0", 0x0000},     {"-0.0", 0x8000},  {"1", 0x3c00},
+      {"-2.5", 0xc100},  {"0.1", 0x2e66},   {"65504", 0x7bff},
+      {"65519", 0x7bff}, {"65520", 0x7c00}, {"-inf", 0xfc00},
+      {"nan", 0x7e00},   {"2049", 0x6800},  {"2051", 0x6802},
+      {"6e-8", 0x0001},  {"2e-8", 0x0000},  {"6.103515625e-05", 0x0400},
+      {"6.1e-5", 0x03ff}};
+  for (const auto& c : cases) {
+    WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kFloat16, {1}, 0, c.first));
+    EXPECT_EQ(FirstBits<uint16_t>(out), c.second) << c.first;
+  }
+}
+
+TEST(FillConstantTest, RoundsToBFloat16) {
+  const std::vector<std::pair<std::string, uint16_t>> cases = {{"1", 0x3f80},
+                                                               {"0.1", 0x3dcd},
+                                                               {"1.00390625", 0x3f80},
+                                                               {"1.01171875", 0x3f82},
+                                                               {"nan", 0x7fc0}};
+  for (const auto& c : cases) {
+    WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, Fill(DType::kBFloat16, {1}, 0, c.first));
+    EXPECT_EQ(FirstBits<uint16_t>(out), c.second) << c.first;
+  }
+}
+
+TEST(FillConstantTest, ValueThatDoesNotFitIsAnError) {
+  EXPECT_THAT(Fill(DType::kInt8, {1}, 128),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("128 does not fit int8")));
+  EXPECT_THAT(Fill(DType::kInt64, {1}, 9.3e18f),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::_));
+  EXPECT_THAT(Fill(DType::kInt32, {1}, 0, "nan"),
+              StatusIs(absl::StatusCode::kInvalidArgument, ::testing::_));
+}
+
+TEST(FillConstantTest, TextThatIsNoNumberIsAnError) {
+  EXPECT_THAT(Fill(DType::kFloat32, {1}, 0, "one"),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'one' is no number")));
+}
+
+TEST(FillConstantTest, ImpossibleShapesAreErrors) {
+  EXPECT_THAT(Fill(DType::kFloat32, {2, -1}, 0),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("dimension -1 at 1")));
+  EXPECT_THAT(Fill(DType::kFloat32, {1LL << 40, 1LL << 40}, 0),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute shape")));
+}
+
+TEST(FillConstantTest, ShapeGivenByATensorIsRefused) {
+  Tensor shape = MakeTensor<int64_t>({1}, {2}), out;
+  EXPECT_THAT(RunOpOn("fill_constant", {{"ShapeTensor", {&shape}}}, {}, {{"Out", {&out}}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input ShapeTensor")));
+}
+
+}  // namespace
+}  // namespace weft::testing

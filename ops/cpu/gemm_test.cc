@@ -1,0 +1,87 @@
+#include "ops/cpu/gemm.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+// op(A) op(B) by the definition.
+template <typename T>
+std::vector<T> Expected(int64_t m, int64_t n, int64_t k, Transpose ta, Transpose tb,
+                        const std::vector<T>& a, const std::vector<T>& b) {
+  std::vector<T> c(m * n);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int64_t p = 0; p < k; ++p) {
+        sum += double{a[ta == Transpose::kYes ? p * m + i : i * k + p]} *
+               b[tb == Transpose::kYes ? j * k + p : p * n + j];
+      }
+      c[i * n + j] = static_cast<T>(sum);
+    }
+  }
+  return c;
+}
+
+template <typename T>
+std::vector<T> Wave(int64_t size, double phase) {
+  std::vector<T> values(size);
+  for (int64_t i = 0; i < size; ++i) values[i] = static_cast<T>(std::sin(phase + 0.7 * i));
+  return values;
+}
+
+template <typename T>
+void ExpectProduct(Gemm* gemm, int64_t m, int64_t n, int64_t k, Transpose ta, Transpose tb) {
+  const std::vector<T> a = Wave<T>(m * k, 0), b = Wave<T>(k * n, 1);
+  std::vector<T> c(m * n, T(99));
+  gemm->Run(m, n, k, a.data(), b.data(), c.data());
+  const std::vector<T> expected = Expected(m, n, k, ta, tb, a, b);
+  for (int64_t i = 0; i < m * n; ++i) {
+    ASSERT_NEAR(c[i], expected[i], 1e-5) << m << "x" << n << "x" << k << " element " << i;
+  }
+}
+
+template <typename T>
+class GemmTest : public ::testing::Test {};
+using ElementTypes = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(GemmTest, ElementTypes);
+
+TYPED_TEST(GemmTest, MultipliesWithEveryTransposition) {
+  for (Transpose ta : {Transpose::kNo, Transpose::kYes}) {
+    for (Transpose tb : {Transpose::kNo, Transpose::kYes}) {
+      Gemm gemm(ta, tb);
+      ExpectProduct<TypeParam>(&gemm, 3, 5, 4, ta, tb);
+      ExpectProduct<TypeParam>(&gemm, 1, 1, 13, ta, tb);
+      ExpectProduct<TypeParam>(&gemm, 33, 17, 64, ta, tb);
+    }
+  }
+}
+
+TYPED_TEST(GemmTest, FollowsAChangeOfShape) {
+  Gemm gemm(Transpose::kNo, Transpose::kNo);
+  ExpectProduct<TypeParam>(&gemm, 8, 4, 6, Transpose::kNo, Transpose::kNo);
+  ExpectProduct<TypeParam>(&gemm, 3, 4, 6, Transpose::kNo, Transpose::kNo);
+  ExpectProduct<TypeParam>(&gemm, 8, 4, 6, Transpose::kNo, Transpose::kNo);
+}
+
+TYPED_TEST(GemmTest, EmptySumIsZero) {
+  Gemm gemm(Transpose::kNo, Transpose::kNo);
+  ExpectProduct<TypeParam>(&gemm, 2, 3, 0, Transpose::kNo, Transpose::kNo);
+  ExpectProduct<TypeParam>(&gemm, 0, 3, 2, Transpose::kNo, Transpose::kNo);
+}
+
+TEST(GemmDeterminismTest, EqualCallsGiveEqualBits) {
+  Gemm first(Transpose::kNo, Transpose::kNo), second(Transpose::kNo, Transpose::kNo);
+  const std::vector<float> a = Wave<float>(64 * 256, 0), b = Wave<float>(256 * 10, 1);
+  std::vector<float> c(640), again(640);
+  first.Run(64, 10, 256, a.data(), b.data(), c.data());
+  second.Run(64, 10, 256, a.data(), b.data(), again.data());
+  EXPECT_EQ(c, again);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,113 @@
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Each;
+using ::testing::Ge;
+using ::testing::HasSubstr;
+using ::testing::Le;
+
+using Longs = std::vector<int64_t>;
+
+// Draws of shape [1000] in single precision.
+absl::StatusOr<std::vector<float>> Draw(const std::string& op, AttrValues attrs, int seed,
+                                        RandomState* random = nullptr) {
+  const OpSchema* schema = FindOpSchema(op);
+  const bool long_shape = absl::holds_alternative<Longs>(schema->FindAttr("shape")->default_value);
+  attrs.emplace_back("shape",
+                     long_shape ? AttrValue(Longs{1000}) : AttrValue(std::vector<int32_t>{1000}));
+  attrs.emplace_back("seed", seed);
+  auto out = RunOp(op, {}, attrs, {{"Out", 1}}, random);
+  if (!out.ok()) return out.status();
+  return Values<float>((*out)["Out"][0]);
+}
+
+double Mean(const std::vector<float>& values) {
+  double sum = 0;
+  for (float v : values) sum += v;
+  return sum / values.size();
+}
+
+class RandomOpTest : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Ops, RandomOpTest,
+                         ::testing::Values("uniform_random", "gaussian_random",
+                                           "truncated_gaussian_random"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_P(RandomOpTest, ASeedGivesTheSameNumbersEveryTime) {
+  RandomState random = RandomState::Seeded(1, 0);
+  WEFT_ASSERT_OK_AND_ASSIGN(auto first, Draw(GetParam(), {}, 7, &random));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto second, Draw(GetParam(), {}, 7));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto other, Draw(GetParam(), {}, 8));
+  EXPECT_EQ(first, second);
+  EXPECT_NE(first, other);
+}
+
+TEST_P(RandomOpTest, SeedZeroGoesOnWithTheRanksGenerator) {
+  RandomState random = RandomState::Seeded(1, 0), same = RandomState::Seeded(1, 0);
+  WEFT_ASSERT_OK_AND_ASSIGN(auto first, Draw(GetParam(), {}, 0, &random));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto second, Draw(GetParam(), {}, 0, &random));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto again, Draw(GetParam(), {}, 0, &same));
+  EXPECT_NE(first, second) << "equal shapes differ";
+  EXPECT_EQ(first, again);
+}
+
+TEST_P(RandomOpTest, InitializersAreTheSameOnEveryRank) {
+  RandomState rank0 = RandomState::Seeded(5, 0), rank1 = RandomState::Seeded(5, 1);
+  WEFT_ASSERT_OK_AND_ASSIGN(auto first, Draw(GetParam(), {}, 0, &rank0));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto second, Draw(GetParam(), {}, 0, &rank1));
+  EXPECT_EQ(first, second);
+}
+
+TEST_P(RandomOpTest, SeedZeroNeedsAGenerator) {
+  EXPECT_THAT(Draw(GetParam(), {}, 0),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("attribute seed")));
+}
+
+TEST_P(RandomOpTest, IntegersHaveNoKernel) {
+  EXPECT_THAT(Draw(GetParam(), {{"dtype", 3}}, 1),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("int64")));
+}
+
+TEST(UniformRandomTest, StaysBetweenMinAndMax) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto drawn, Draw("uniform_random", {{"min", 2.0f}, {"max", 4.0f}}, 1));
+  EXPECT_THAT(drawn, Each(AllOf(Ge(2), Le(4))));
+  EXPECT_NEAR(Mean(drawn), 3, 0.1);
+}
+
+TEST(UniformRandomTest, MinAboveMaxIsAnError) {
+  EXPECT_THAT(Draw("uniform_random", {{"min", 2.0f}, {"max", 1.0f}}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("min and max")));
+}
+
+TEST(UniformRandomTest, DiagonalBeyondTheTensorIsAnError) {
+  EXPECT_THAT(Draw("uniform_random", {{"diag_num", 3}, {"diag_step", 499}}, 1),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("diag_num")));
+}
+
+TEST(GaussianRandomTest, HasTheMeanAndDeviation) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto drawn,
+                            Draw("gaussian_random", {{"mean", 3.0f}, {"std", 0.5f}}, 1));
+  EXPECT_NEAR(Mean(drawn), 3, 0.1);
+  for (float& v : drawn) v = (v - 3) * (v - 3);
+  EXPECT_NEAR(std::sqrt(Mean(drawn)), 0.5, 0.05);
+}
+
+TEST(TruncatedGaussianRandomTest, StaysWithinTwoDeviations) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto drawn,
+                            Draw("truncated_gaussian_random", {{"mean", 3.0f}, {"std", 0.5f}}, 1));
+  EXPECT_THAT(drawn, Each(AllOf(Ge(2), Le(4))));
+  EXPECT_NEAR(Mean(drawn), 3, 0.1);
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,225 @@
+// Softmax over one dimension (the classes) and the cross entropy of its result against labels.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "base/status_macros.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/kernel_util.h"
+
+namespace weft {
+namespace {
+
+// The logits as rows of classes: row r starts at Start(r), its classes are `stride` apart.
+struct Rows {
+  int64_t outer, classes, stride;
+
+  int64_t count() const { return outer * stride; }
+  int64_t Start(int64_t r) const { return r / stride * classes * stride + r % stride; }
+};
+
+absl::StatusOr<Rows> RowsAlong(int64_t axis, const Dims& dims) {
+  const int64_t rank = dims.size();
+  if (axis < -rank || axis >= rank) {
+    return absl::InvalidArgumentError(absl::StrCat("attribute axis: ", axis,
+                                                   " is not a dimension of shape ",
+                                                   DimsToString(dims), " of the logits"));
+  }
+  const size_t a = axis < 0 ? axis + rank : axis;
+  const auto all = absl::MakeConstSpan(dims);
+  return Rows{NumElements(all.first(a)), dims[a], NumElements(all.subspan(a + 1))};
+}
+
+// The attributes that both directions read.
+struct Options {
+  int64_t axis, ignore_index;
+  bool soft_label, use_softmax;
+
+  explicit Options(const OpAttrs& attrs)
+      : axis(attrs.Int("axis")),
+        ignore_index(attrs.Int("ignore_index")),
+        soft_label(attrs.Bool("soft_label")),
+        use_softmax(attrs.Bool("use_softmax")) {}
+};
+
+// y = softmax of a row x, in place or not. As Paddle's CPU kernel does, differences to the largest
+// logit count as -64 below that, so that no probability is 0.
+template <typename T>
+void SoftmaxRow(const T* x, int64_t classes, int64_t stride, T* y) {
+  T largest = x[0];
+  for (int64_t i = 1; i < classes; ++i) largest = std::max(largest, x[i * stride]);
+  double sum = 0;
+  for (int64_t i = 0; i < classes; ++i) {
+    const T e = std::exp(std::max(x[i * stride] - largest, T(-64)));
+    y[i * stride] = e;
+    sum += e;
+  }
+  const T total = static_cast<T>(sum);
+  for (int64_t i = 0; i < classes; ++i) y[i * stride] /= total;
+}
+
+// -log p; an infinite result counts as 1e20.
+template <typename T>
+T NegativeLog(T p) {
+  return std::min(-std::log(p), T(1e20));
+}
+
+// The class of a row; none where the label is ignore_index.
+template <typename Label>
+absl::StatusOr<absl::optional<int64_t>> ClassOf(const Label* labels, int64_t row, int64_t classes,
+                                                int64_t ignore_index) {
+  const int64_t label = labels[row];
+  if (label == ignore_index) return absl::optional<int64_t>();
+  if (label < 0 || label >= classes) {
+    return absl::InvalidArgumentError(absl::StrCat("input Label: ", label, " at position ", row,
+                                                   " is not in [0, ", classes,
+                                                   ") and not ignore_index ", ignore_index));
+  }
+  return absl::optional<int64_t>(label);
+}
+
+// Runs `run` with the type of hard labels.
+template <typename Run>
+absl::Status ForLabelType(const Tensor& label, Run run) {
+  return ForElementType<int64_t, int32_t>("input Label", label, run);
+}
+
+// Loss of every row, from its probabilities and the class that the label names.
+template <typename T>
+absl::Status HardLoss(const Rows& rows, const T* p, const Tensor& label, int64_t ignore_index,
+                      T* loss) {
+  return ForLabelType(label, [&](auto tag) -> absl::Status {
+    const auto* labels = label.data<typename decltype(tag)::type>();
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      WEFT_ASSIGN_OR_RETURN(const absl::optional<int64_t> c,
+                            ClassOf(labels, r, rows.classes, ignore_index));
+      loss[r] = c ? NegativeLog(p[rows.Start(r) + *c * rows.stride]) : T(0);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Loss of every row: the sum over classes of -label log p.
+template <typename T>
+void SoftLoss(const Rows& rows, const T* p, const T* label, T* loss) {
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    double sum = 0;
+    for (int64_t i = 0; i < rows.classes; ++i) {
+      const int64_t at = rows.Start(r) + i * rows.stride;
+      sum += label[at] * NegativeLog(p[at]);
+    }
+    loss[r] = static_cast<T>(sum);
+  }
+}
+
+absl::Status CheckLabel(const Options& options, const Rows& rows, const Tensor& label) {
+  return CheckSize("Label", label, options.soft_label ? rows.count() * rows.classes : rows.count());
+}
+
+absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int logits_index, RequiredInput(spec, "Logits"));
+  WEFT_ASSIGN_OR_RETURN(const int label_index, RequiredInput(spec, "Label"));
+  WEFT_ASSIGN_OR_RETURN(const int softmax_index, RequiredOutput(spec, "Softmax"));
+  WEFT_ASSIGN_OR_RETURN(const int loss_index, RequiredOutput(spec, "Loss"));
+  const Options options(spec.attrs);
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& logits = *ctx.in(logits_index);
+    const Tensor& label = *ctx.in(label_index);
+    Tensor* softmax = ctx.out(softmax_index);
+    Tensor* loss = ctx.out(loss_index);
+    WEFT_ASSIGN_OR_RETURN(const Rows rows, RowsAlong(options.axis, logits.dims()));
+    WEFT_RETURN_IF_ERROR(CheckLabel(options, rows, label));
+    Dims loss_dims = logits.dims();
+    loss_dims[options.axis < 0 ? options.axis + logits.rank() : options.axis] = 1;
+    return ForFloatType("input Logits", logits, [&](auto tag) -> absl::Status {
+      using T = typename decltype(tag)::type;
+      softmax->Resize(logits.dtype(), logits.dims());
+      loss->Resize(logits.dtype(), loss_dims);
+      const T* x = logits.data<T>();
+      T* p = softmax->data<T>();
+      if (options.use_softmax) {
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          SoftmaxRow(x + rows.Start(r), rows.classes, rows.stride, p + rows.Start(r));
+        }
+      } else if (softmax != &logits) {
+        std::copy_n(x, logits.size(), p);  // they are probabilities already
+      }
+      if (!options.soft_label) {
+        return HardLoss(rows, p, label, options.ignore_index, loss->data<T>());
+      }
+      SoftLoss(rows, p, label.data<T>(), loss->data<T>());
+      return absl::OkStatus();
+    });
+  });
+}
+
+// The derivative of a row's loss with respect to one logit, given the label's weight of its class;
+// where the logits are probabilities themselves, of -weight log p.
+template <typename T>
+T LogitGradient(bool use_softmax, T p, T weight) {
+  if (use_softmax) return p - weight;
+  return weight == 0 ? T(0) : -weight / p;
+}
+
+// Logits@GRAD = that derivative times Loss@GRAD of the row; 0 in a row that is ignored. Possibly in
+// place of Softmax.
+absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int softmax_index, RequiredInput(spec, "Softmax"));
+  WEFT_ASSIGN_OR_RETURN(const int label_index, RequiredInput(spec, "Label"));
+  WEFT_ASSIGN_OR_RETURN(const int dloss_index, RequiredInput(spec, "Loss@GRAD"));
+  const int dlogits_index = spec.Output("Logits@GRAD");
+  const Options options(spec.attrs);
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& softmax = *ctx.in(softmax_index);
+    const Tensor& label = *ctx.in(label_index);
+    const Tensor& dloss = *ctx.in(dloss_index);
+    Tensor* dlogits = ctx.out(dlogits_index);
+    if (dlogits == nullptr) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const Rows rows, RowsAlong(options.axis, softmax.dims()));
+    WEFT_RETURN_IF_ERROR(CheckLabel(options, rows, label));
+    WEFT_RETURN_IF_ERROR(CheckSize("Loss@GRAD", dloss, rows.count()));
+    return ForFloatType("input Softmax", softmax, [&](auto tag) -> absl::Status {
+      using T = typename decltype(tag)::type;
+      dlogits->Resize(softmax.dtype(), softmax.dims());
+      const T* p = softmax.data<T>();
+      const T* dl = dloss.data<T>();
+      T* dx = dlogits->data<T>();
+      // weight(position, class) is what the label gives that class.
+      const auto write_row = [&](int64_t r, auto weight) {
+        for (int64_t i = 0; i < rows.classes; ++i) {
+          const int64_t at = rows.Start(r) + i * rows.stride;
+          dx[at] = LogitGradient(options.use_softmax, p[at], weight(at, i)) * dl[r];
+        }
+      };
+      if (options.soft_label) {
+        const T* weights = label.data<T>();
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          write_row(r, [&](int64_t at, int64_t) { return weights[at]; });
+        }
+        return absl::OkStatus();
+      }
+      return ForLabelType(label, [&](auto label_tag) -> absl::Status {
+        const auto* labels = label.data<typename decltype(label_tag)::type>();
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          WEFT_ASSIGN_OR_RETURN(const absl::optional<int64_t> c,
+                                ClassOf(labels, r, rows.classes, options.ignore_index));
+          if (c) {
+            write_row(r, [&](int64_t, int64_t i) { return T(i == *c ? 1 : 0); });
+          } else {
+            for (int64_t i = 0; i < rows.classes; ++i) dx[rows.Start(r) + i * rows.stride] = 0;
+          }
+        }
+        return absl::OkStatus();
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void AddSoftmaxWithCrossEntropyKernels(KernelTable* table) {
+  table->Add("softmax_with_cross_entropy", Forward);
+  table->Add("softmax_with_cross_entropy_grad", Backward);
+}
+
+}  // namespace weft

@@ -1,0 +1,75 @@
+// Running one CPU kernel in a test:
+//
+//   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("relu", {{"X", {x}}}, {}, {{"Out", 1}}));
+//   EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0, 2));
+#ifndef WEFT_OPS_CPU_TESTING_H_
+#define WEFT_OPS_CPU_TESTING_H_
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ops/kernel.h"
+#include "ops/tensor.h"
+
+namespace weft::testing {
+
+// A tensor of these elements, row-major.
+template <typename T>
+Tensor MakeTensor(const Dims& dims, const std::vector<T>& values) {
+  assert(NumElements(dims) == static_cast<int64_t>(values.size()));
+  Tensor tensor;
+  tensor.Resize(DTypeOf<T>::value, dims);
+  std::copy(values.begin(), values.end(), tensor.data<T>());
+  return tensor;
+}
+inline Tensor Floats(const Dims& dims, const std::vector<float>& values) {
+  return MakeTensor<float>(dims, values);
+}
+
+template <typename T>
+std::vector<T> Values(const Tensor& tensor) {
+  return std::vector<T>(tensor.data<T>(), tensor.data<T>() + tensor.size());
+}
+
+// Per slot, in the op's order: tensors; tensors of the caller's, null for an argument that stands
+// for no variable; how many outputs there are.
+using SlotTensors = std::vector<std::pair<std::string, std::vector<Tensor>>>;
+using SlotPointers = std::vector<std::pair<std::string, std::vector<Tensor*>>>;
+using SlotCounts = std::vector<std::pair<std::string, int>>;
+using AttrValues = std::vector<std::pair<std::string, AttrValue>>;
+
+// An op with its kernel, bound to tensors of the caller's, which may occur as input and output.
+class BoundOp {
+ public:
+  // NotFound where the op has no schema or no CPU kernel; otherwise as the kernel's factory.
+  static absl::StatusOr<BoundOp> Make(absl::string_view type, const SlotPointers& inputs,
+                                      const AttrValues& attrs, const SlotPointers& outputs);
+  absl::Status Run(RandomState* random = nullptr);
+
+ private:
+  Kernel kernel_;
+  std::vector<const Tensor*> inputs_;
+  std::vector<Tensor*> outputs_;
+};
+
+// Runs an op once, on tensors of the caller's.
+absl::Status RunOpOn(absl::string_view type, const SlotPointers& inputs, const AttrValues& attrs,
+                     const SlotPointers& outputs, RandomState* random = nullptr);
+
+// Runs an op once and returns its outputs by slot.
+absl::StatusOr<std::map<std::string, std::vector<Tensor>>> RunOp(absl::string_view type,
+                                                                 const SlotTensors& inputs,
+                                                                 const AttrValues& attrs,
+                                                                 const SlotCounts& outputs,
+                                                                 RandomState* random = nullptr);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_OPS_CPU_TESTING_H_

@@ -1,0 +1,51 @@
+#include "ops/kernel.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+
+absl::StatusOr<Kernel> NoKernel(const KernelSpec&) { return absl::UnimplementedError("none"); }
+
+TEST(KernelSpecTest, SlotWithoutVariableHasNoIndex) {
+  KernelSpec spec;
+  spec.inputs["X"].first = 2;
+  spec.inputs["X"].count = 1;
+  spec.inputs["Y"].first = 3;
+  EXPECT_EQ(spec.Input("X"), 2);
+  EXPECT_EQ(spec.Input("Y"), -1) << "empty";
+  EXPECT_EQ(spec.Input("Z"), -1) << "missing";
+  EXPECT_EQ(spec.Output("X"), -1);
+}
+
+TEST(KernelTableTest, FindsByTypeAndListsTypesSorted) {
+  KernelTable table;
+  table.Add("relu", NoKernel);
+  table.Add("mul", NoKernel);
+  EXPECT_NE(table.Find("mul"), nullptr);
+  EXPECT_EQ(table.Find("add"), nullptr);
+  EXPECT_THAT(table.op_types(), ElementsAre("mul", "relu"));
+}
+
+TEST(KernelTableDeathTest, TypeAddedTwiceDies) {
+  KernelTable table;
+  table.Add("relu", NoKernel);
+  EXPECT_DEATH(table.Add("relu", NoKernel), "relu is there already");
+}
+
+TEST(RandomStateTest, RanksShareInitializersAndNotDropout) {
+  RandomState rank0 = RandomState::Seeded(3, 0), rank1 = RandomState::Seeded(3, 1);
+  EXPECT_EQ(rank0.initializers, rank1.initializers);
+  EXPECT_NE(rank0.dropout, rank1.dropout);
+  EXPECT_NE(rank0.dropout, rank0.initializers);
+}
+
+TEST(RandomStateTest, SeedsDiffer) {
+  EXPECT_NE(RandomState::Seeded(3, 0).initializers, RandomState::Seeded(4, 0).initializers);
+}
+
+}  // namespace
+}  // namespace weft

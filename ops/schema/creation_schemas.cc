@@ -1,0 +1,90 @@
+// Ops that make a tensor from attributes.
+#include "absl/strings/str_cat.h"
+#include "ops/schema/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+// Element type number 5 of the format.
+const int kFp32 = static_cast<int>(DType::kFloat32);
+
+absl::Status InferFromAttributes(InferContext& context) {
+  const int64_t number = context.attrs().Int("dtype");
+  const absl::optional<DType> dtype =
+      number == static_cast<int>(number) ? DTypeFromProto(static_cast<int>(number)) : absl::nullopt;
+  if (!dtype.has_value()) {
+    return context.AttrError("dtype", "the number of an element type", absl::StrCat(number));
+  }
+  // A shape that is computed is not known here.
+  if (context.HasInput("ShapeTensor") || context.HasInput("ShapeTensorList")) {
+    return absl::OkStatus();
+  }
+  const std::vector<int64_t> shape = context.attrs().Ints("shape");
+  for (int64_t dim : shape) {
+    if (dim < -1 || dim > kMaxElements) {
+      return context.AttrError("shape", "dimensions", DimsToString(shape));
+    }
+  }
+  context.SetOutput("Out", {*dtype, Dims(shape.begin(), shape.end())});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddCreationSchemas(OpSchemaTable* schemas) {
+  schemas->Add(OpSchema("fill_constant")
+                   .In("ShapeTensor", OpSchema::kOptional)
+                   .In("ShapeTensorList", OpSchema::kOptional | OpSchema::kDuplicable)
+                   .In("ValueTensor", OpSchema::kOptional)
+                   .Out("Out")
+                   .Attr("dtype", kFp32)
+                   .Attr("force_cpu", false)
+                   .Attr("place_type", -1)
+                   .Attr("shape", Longs{})
+                   .Attr("str_value", "")
+                   .Attr("value", 0.0f)
+                   .Infer(InferFromAttributes));
+
+  schemas->Add(OpSchema("gaussian_random")
+                   .In("ShapeTensor", OpSchema::kOptional)
+                   .In("ShapeTensorList", OpSchema::kOptional | OpSchema::kDuplicable)
+                   .Out("Out")
+                   .Attr("dtype", kFp32)
+                   .Attr("mean", 0.0f)
+                   .Attr("seed", 0)
+                   .Attr("shape", Longs{})
+                   .Attr("std", 1.0f)
+                   .With(Trait::kSideEffect)
+                   .Infer(InferFromAttributes));
+
+  // A normal distribution cut off at mean + a * std and mean + b * std.
+  schemas->Add(OpSchema("truncated_gaussian_random")
+                   .Out("Out")
+                   .Attr("a", -2.0f)
+                   .Attr("b", 2.0f)
+                   .Attr("dtype", kFp32)
+                   .Attr("mean", 0.0f)
+                   .Attr("seed", 0)
+                   .RequiredAttr("shape", Ints{})
+                   .Attr("std", 1.0f)
+                   .With(Trait::kSideEffect)
+                   .Infer(InferFromAttributes));
+
+  schemas->Add(OpSchema("uniform_random")
+                   .In("ShapeTensor", OpSchema::kOptional)
+                   .In("ShapeTensorList", OpSchema::kOptional | OpSchema::kDuplicable)
+                   .Out("Out")
+                   .Attr("diag_num", 0)
+                   .Attr("diag_step", 0)
+                   .Attr("diag_val", 1.0f)
+                   .Attr("dtype", kFp32)
+                   .Attr("max", 1.0f)
+                   .Attr("min", -1.0f)
+                   .Attr("seed", 0)
+                   .Attr("shape", Longs{})
+                   .With(Trait::kSideEffect)
+                   .Infer(InferFromAttributes));
+}
+
+}  // namespace weft

@@ -1,0 +1,143 @@
+// Binary operations with broadcasting: arithmetic, comparison, logic.
+#include "absl/strings/str_cat.h"
+#include "ops/schema/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+// The dimensions of `X op Y`; none where a type is not known, an error where they do not fit.
+absl::StatusOr<absl::optional<Dims>> ResultDims(const InferContext& context) {
+  const TensorType* x = context.Input("X");
+  const TensorType* y = context.Input("Y");
+  if (x == nullptr || y == nullptr) return absl::optional<Dims>();
+  // The logical operations have no axis: they align at the right.
+  const int64_t axis = context.attrs().Has("axis") ? context.attrs().Int("axis") : -1;
+  absl::optional<Dims> dims = BroadcastDims(x->dims, y->dims, axis);
+  if (!dims.has_value()) {
+    return context.InputError("Y", absl::StrCat("dimensions that broadcast with ",
+                                                DimsToString(x->dims), " of X at axis ", axis));
+  }
+  return dims;
+}
+
+absl::Status InferResult(InferContext& context, absl::optional<DType> dtype) {
+  const absl::StatusOr<absl::optional<Dims>> dims = ResultDims(context);
+  if (!dims.ok()) return dims.status();
+  if (!dims->has_value()) return absl::OkStatus();
+  TensorType out = *context.Input("X");
+  out.dims = **dims;
+  if (dtype.has_value()) out.dtype = *dtype;
+  context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+OpSchema::InferFn ArithmeticResult() {
+  return InOrder({SameDType("X", "Y"),
+                  [](InferContext& context) { return InferResult(context, absl::nullopt); }});
+}
+
+OpSchema::InferFn BooleanResult() {
+  return InOrder({SameDType("X", "Y"),
+                  [](InferContext& context) { return InferResult(context, DType::kBool); }});
+}
+
+absl::Status CheckResultGrad(InferContext& context) {
+  const TensorType* grad = context.Input("Out@GRAD");
+  const absl::StatusOr<absl::optional<Dims>> dims = ResultDims(context);
+  if (!dims.ok()) return dims.status();
+  if (grad == nullptr || !dims->has_value() || DimsFit(grad->dims, **dims)) {
+    return absl::OkStatus();
+  }
+  return context.InputError("Out@GRAD",
+                            absl::StrCat("dimensions ", DimsToString(**dims), " of X with Y"));
+}
+
+OpSchema Arithmetic(const char* type) {
+  return OpSchema(type)
+      .In("X")
+      .In("Y")
+      .Out("Out")
+      .Attr("axis", -1)
+      .With(Trait::kElementwise)
+      .With(Trait::kRowSplittable)
+      .Infer(ArithmeticResult());
+}
+
+// Sums the gradient over dimensions along which X or Y was repeated, so it is not elementwise.
+OpSchema ArithmeticGrad(OpSchema schema) {
+  return std::move(schema)
+      .In("Out@GRAD")
+      .In("X")
+      .In("Y")
+      .Out("X@GRAD", OpSchema::kOptional)
+      .Out("Y@GRAD", OpSchema::kOptional)
+      .Attr("axis", -1)
+      .Infer(InOrder({SameDType("X", "Y"), CheckResultGrad, GradsLikeInputs()}));
+}
+
+OpSchema Comparison(const char* type) {
+  return OpSchema(type)
+      .In("X")
+      .In("Y")
+      .Out("Out")
+      .Attr("axis", -1)
+      .Attr("force_cpu", false)
+      .With(Trait::kElementwise)
+      .With(Trait::kRowSplittable)
+      .Infer(BooleanResult());
+}
+
+OpSchema Logical(const char* type) {
+  return OpSchema(type)
+      .In("X")
+      .In("Y")
+      .Out("Out")
+      .With(Trait::kElementwise)
+      .With(Trait::kRowSplittable)
+      .Infer(BooleanResult());
+}
+
+absl::Status InferLogicalNot(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  context.SetOutput("Out", {DType::kBool, x->dims, x->layout});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddElementwiseSchemas(OpSchemaTable* schemas) {
+  schemas->Add(Arithmetic("elementwise_add").With(Trait::kLinear));
+  schemas->Add(Arithmetic("elementwise_sub").With(Trait::kLinear));
+  schemas->Add(Arithmetic("elementwise_mul"));
+  schemas->Add(Arithmetic("elementwise_div"));
+  schemas->Add(Arithmetic("elementwise_max"));
+  schemas->Add(Arithmetic("elementwise_min"));
+  schemas->Add(Arithmetic("elementwise_mod"));
+  schemas->Add(Arithmetic("elementwise_pow"));
+
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_add_grad")));
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_sub_grad")));
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_mul_grad")));
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_div_grad").In("Out")));
+
+  schemas->Add(Comparison("equal"));
+  schemas->Add(Comparison("not_equal"));
+  schemas->Add(Comparison("less_than"));
+  schemas->Add(Comparison("less_equal"));
+  schemas->Add(Comparison("greater_than"));
+  schemas->Add(Comparison("greater_equal"));
+
+  schemas->Add(Logical("logical_and"));
+  schemas->Add(Logical("logical_or"));
+  schemas->Add(Logical("logical_xor"));
+  schemas->Add(OpSchema("logical_not")
+                   .In("X")
+                   .Out("Out")
+                   .With(Trait::kElementwise)
+                   .With(Trait::kRowSplittable)
+                   .Infer(InferLogicalNot));
+}
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+// The op families, one function and one file (x_schemas.cc) each.
+#ifndef WEFT_OPS_SCHEMA_FAMILIES_H_
+#define WEFT_OPS_SCHEMA_FAMILIES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/schema/op_schema.h"
+
+namespace weft {
+
+void AddActivationSchemas(OpSchemaTable* schemas);
+void AddAmpSchemas(OpSchemaTable* schemas);
+void AddCollectiveSchemas(OpSchemaTable* schemas);
+void AddControlSchemas(OpSchemaTable* schemas);
+void AddCreationSchemas(OpSchemaTable* schemas);
+void AddElementwiseSchemas(OpSchemaTable* schemas);
+void AddLossSchemas(OpSchemaTable* schemas);
+void AddMathSchemas(OpSchemaTable* schemas);
+void AddNnSchemas(OpSchemaTable* schemas);
+void AddOptimizerSchemas(OpSchemaTable* schemas);
+void AddShapeSchemas(OpSchemaTable* schemas);
+void AddWindowSchemas(OpSchemaTable* schemas);
+
+// Attribute values by the names of their types in the format, for rows of schemas. Scalars are
+// literals: 1 is INT, 1.0f is FLOAT, true is BOOLEAN, "x" is STRING, int64_t{1} is LONG.
+using Ints = std::vector<int32_t>;
+using Longs = std::vector<int64_t>;
+using Strings = std::vector<std::string>;
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_FAMILIES_H_

@@ -1,0 +1,85 @@
+#include "ops/schema/infer.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
+
+namespace weft {
+namespace {
+
+// Inputs that the schema asks for are there, and single ones are single. Outputs may always be
+// missing: an output that nobody wants is left out.
+absl::Status CheckSlotSizes(const Op& op, const OpSchema& schema) {
+  for (const SlotSchema& slot : schema.inputs()) {
+    const size_t size = op.Input(slot.name).size();
+    if (size == 0 && !slot.optional) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.DebugName(), " input ", slot.name, ": expected a variable, found none"));
+    }
+    if (size > 1 && !slot.duplicable) {
+      return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " input ", slot.name,
+                                                     ": expected one variable, found ", size));
+    }
+  }
+  for (const SlotSchema& slot : schema.outputs()) {
+    const size_t size = op.Output(slot.name).size();
+    if (size > 1 && !slot.duplicable) {
+      return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " output ", slot.name,
+                                                     ": expected one variable, found ", size));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// An output that is the same variable as an input has its type.
+void SetInPlaceOutputs(InferContext& context) {
+  for (const SlotSchema& slot : context.schema().outputs()) {
+    if (slot.in_place_of.empty()) continue;
+    for (size_t i = 0; i < context.NumOutputs(slot.name); ++i) {
+      const TensorType* type = context.Input(slot.in_place_of, i);
+      if (type != nullptr) context.SetOutput(slot.name, i, *type);
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& op,
+                                                                     const TypeLookup& lookup) {
+  const OpSchema* schema = FindOpSchema(op.type());
+  if (schema == nullptr) {
+    return std::vector<absl::optional<TensorType>>(op.output_args().size());
+  }
+  WEFT_RETURN_IF_ERROR(CheckSlotSizes(op, *schema));
+  WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *schema));
+  InferContext context(op, *schema, attrs, lookup);
+  SetInPlaceOutputs(context);
+  if (schema->infer() != nullptr) {
+    const absl::Status status = schema->infer()(context);
+    if (!status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(op.DebugName(), " ", status.message()));
+    }
+  }
+  return context.TakeOutputs();
+}
+
+absl::Status CheckNoUnknownSlots(const Op& op, const OpSchema& schema) {
+  for (const OpLayout::Slot& slot : op.layout().inputs) {
+    const absl::string_view name = op.program().name(slot.name);
+    if (slot.count == 0 || schema.FindInput(name) != nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " input ", name, ": unknown slot"));
+  }
+  for (const OpLayout::Slot& slot : op.layout().outputs) {
+    const absl::string_view name = op.program().name(slot.name);
+    if (slot.count == 0 || schema.FindOutput(name) != nullptr) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " output ", name, ": unknown slot"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

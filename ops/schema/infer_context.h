@@ -1,0 +1,73 @@
+// What the inference function of a schema reads and writes.
+#ifndef WEFT_OPS_SCHEMA_INFER_CONTEXT_H_
+#define WEFT_OPS_SCHEMA_INFER_CONTEXT_H_
+
+#include <cstddef>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// Looks a variable's type up: what is known of it at this op.
+using TypeLookup = std::function<absl::optional<TensorType>(Symbol)>;
+
+// The types of an op's inputs, and those of its outputs as they become known. Dimensions may be -1
+// (unknown) on both sides.
+class InferContext {
+ public:
+  // All references must outlive the context. Looks every input up once.
+  InferContext(const Op& op, const OpSchema& schema, const OpAttrs& attrs,
+               const TypeLookup& lookup);
+
+  const OpSchema& schema() const { return schema_; }
+  const OpAttrs& attrs() const { return attrs_; }
+
+  size_t NumInputs(absl::string_view slot) const;
+  size_t NumOutputs(absl::string_view slot) const;
+  bool HasInput(absl::string_view slot) const { return NumInputs(slot) > 0; }
+  bool HasOutput(absl::string_view slot) const { return NumOutputs(slot) > 0; }
+
+  // The type of a variable of an input slot; nullptr where the slot is empty, shorter than that,
+  // or the type is not known: the function then leaves outputs unset that depend on it.
+  const TensorType* Input(absl::string_view slot, size_t i = 0) const;
+
+  // Ignored where the op does not have that output.
+  void SetOutput(absl::string_view slot, TensorType type) { SetOutput(slot, 0, std::move(type)); }
+  void SetOutput(absl::string_view slot, size_t i, TensorType type);
+
+  // What was set; none where nothing was.
+  const TensorType* Output(absl::string_view slot, size_t i = 0) const;
+
+  // Errors for the function to return; the caller of the function adds the op:
+  // "input Y (fc_0.w_0): expected 784 rows, found fp32[700, 10]"
+  absl::Status InputError(absl::string_view slot, absl::string_view expected) const {
+    return InputError(slot, 0, expected);
+  }
+  absl::Status InputError(absl::string_view slot, size_t i, absl::string_view expected) const;
+  // "attribute axis: expected [-2, 2), found 5"
+  absl::Status AttrError(absl::string_view name, absl::string_view expected,
+                         absl::string_view found) const;
+
+  // What was set, one per Op::output_args().
+  std::vector<absl::optional<TensorType>> TakeOutputs() { return std::move(outputs_); }
+
+ private:
+  const Op& op_;
+  const OpSchema& schema_;
+  const OpAttrs& attrs_;
+  std::vector<absl::optional<TensorType>> inputs_;   // one per Op::input_args()
+  std::vector<absl::optional<TensorType>> outputs_;  // one per Op::output_args()
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_INFER_CONTEXT_H_

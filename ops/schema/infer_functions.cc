@@ -1,0 +1,137 @@
+#include "ops/schema/infer_functions.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+
+namespace weft {
+
+// --- Whole inference functions ------------------------------------------------------------------
+
+OpSchema::InferFn OutputsLike(std::string slot) {
+  return [slot = std::move(slot)](InferContext& context) {
+    for (const SlotSchema& output : context.schema().outputs()) {
+      for (size_t i = 0; i < context.NumOutputs(output.name); ++i) {
+        const TensorType* type = context.Input(slot, i);
+        if (type != nullptr) context.SetOutput(output.name, i, *type);
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
+OpSchema::InferFn GradsLikeInputs() {
+  return [](InferContext& context) {
+    for (const SlotSchema& output : context.schema().outputs()) {
+      absl::string_view input = output.name;
+      if (!absl::ConsumeSuffix(&input, kGradSuffix)) continue;
+      for (size_t i = 0; i < context.NumOutputs(output.name); ++i) {
+        const TensorType* type = context.Input(input, i);
+        if (type != nullptr) context.SetOutput(output.name, i, *type);
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
+OpSchema::InferFn SameDType(std::string a, std::string b) {
+  return [a = std::move(a), b = std::move(b)](InferContext& context) {
+    const TensorType* x = context.Input(a);
+    const TensorType* y = context.Input(b);
+    if (x == nullptr || y == nullptr || x->dtype == y->dtype) return absl::OkStatus();
+    return context.InputError(b, absl::StrCat(DTypeName(x->dtype), " as ", a, " is"));
+  };
+}
+
+OpSchema::InferFn SameDims(std::string a, std::string b) {
+  return [a = std::move(a), b = std::move(b)](InferContext& context) {
+    const TensorType* x = context.Input(a);
+    const TensorType* y = context.Input(b);
+    if (x == nullptr || y == nullptr || DimsFit(x->dims, y->dims)) return absl::OkStatus();
+    return context.InputError(b, absl::StrCat("dimensions ", DimsToString(x->dims), " of ", a));
+  };
+}
+
+OpSchema::InferFn SameType(std::string a, std::string b) {
+  return InOrder({SameDType(a, b), SameDims(a, b)});
+}
+
+OpSchema::InferFn InOrder(std::vector<OpSchema::InferFn> functions) {
+  return [functions = std::move(functions)](InferContext& context) {
+    for (const OpSchema::InferFn& function : functions) {
+      WEFT_RETURN_IF_ERROR(function(context));
+    }
+    return absl::OkStatus();
+  };
+}
+
+// --- Dimensions
+// -----------------------------------------------------------------------------------
+
+bool DimFits(int64_t a, int64_t b) { return a == b || a == -1 || b == -1; }
+
+bool DimsFit(absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), DimFits);
+}
+
+int64_t AddDim(int64_t a, int64_t b) {
+  if (a == -1 || b == -1) return -1;
+  int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum)) return kMaxElements;
+  return std::min(sum, kMaxElements);
+}
+
+int64_t MulDim(int64_t a, int64_t b) {
+  if (a == -1 || b == -1) return -1;
+  int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product)) return kMaxElements;
+  return std::min(product, kMaxElements);
+}
+
+int64_t Product(absl::Span<const int64_t> dims) {
+  int64_t product = 1;
+  for (int64_t dim : dims) product = MulDim(product, dim);
+  return product;
+}
+
+absl::optional<Dims> BroadcastDims(const Dims& x, const Dims& y, int64_t axis) {
+  if (x.size() < y.size()) return BroadcastDims(y, x, axis);
+  const auto missing = static_cast<int64_t>(x.size() - y.size());
+  if (axis < 0) axis += missing + 1;
+  if (axis < 0 || axis > missing) return absl::nullopt;
+  Dims result = x;
+  for (size_t i = 0; i < y.size(); ++i) {
+    int64_t& a = result[axis + i];
+    const int64_t b = y[i];
+    if (a == b || b == 1) continue;
+    if (a == 1 || a == -1) {
+      a = b;
+    } else if (b != -1) {
+      return absl::nullopt;
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view attr, int64_t value,
+                                size_t rank) {
+  const auto r = static_cast<int64_t>(rank);
+  if (value < -r || value >= r) {
+    return context.AttrError(attr, absl::StrCat("an axis of ", rank, " dimensions"),
+                             absl::StrCat(value));
+  }
+  return static_cast<int>(value < 0 ? value + r : value);
+}
+
+TensorType ToXShape(const TensorType& type) {
+  TensorType xshape = type;
+  xshape.dims.insert(xshape.dims.begin(), 0);
+  return xshape;
+}
+
+}  // namespace weft

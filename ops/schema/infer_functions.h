@@ -1,0 +1,67 @@
+// Pieces that the inference functions of the op families are made of.
+#ifndef WEFT_OPS_SCHEMA_INFER_FUNCTIONS_H_
+#define WEFT_OPS_SCHEMA_INFER_FUNCTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/schema/infer_context.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+
+// --- Whole inference functions ------------------------------------------------------------------
+// Where an input's type is not known, checks pass and outputs that depend on it stay unset.
+
+// Variable i of every output slot has the type of variable i of input slot `slot`.
+OpSchema::InferFn OutputsLike(std::string slot);
+// Variable i of every output slot "S@GRAD" has the type of variable i of input slot S.
+OpSchema::InferFn GradsLikeInputs();
+
+// The (first) variables of two input slots have the same element type, or dimensions that fit, or
+// both.
+OpSchema::InferFn SameDType(std::string a, std::string b);
+OpSchema::InferFn SameDims(std::string a, std::string b);
+OpSchema::InferFn SameType(std::string a, std::string b);
+
+// One after the other, up to the first error.
+OpSchema::InferFn InOrder(std::vector<OpSchema::InferFn> functions);
+
+// --- Dimensions
+// ----------------------------------------------------------------------------------- -1 is
+// unknown: it fits everything, and whatever is computed from it is unknown.
+
+// May be equal at run time.
+bool DimFits(int64_t a, int64_t b);
+bool DimsFit(absl::Span<const int64_t> a, absl::Span<const int64_t> b);
+
+// Sum and product of sizes, cut off at kMaxElements.
+int64_t AddDim(int64_t a, int64_t b);
+int64_t MulDim(int64_t a, int64_t b);
+int64_t Product(absl::Span<const int64_t> dims);
+
+// The dimensions of an elementwise result of x and y. The operand of the lower rank is aligned with
+// the other one at `axis`, counted from the left; -1 aligns it at the right; it is repeated along
+// dimensions that it lacks or where it has size 1. None where that does not fit.
+// (As in Paddle's elementwise ops: an unknown dimension gives way to a known one that is not 1.)
+absl::optional<Dims> BroadcastDims(const Dims& x, const Dims& y, int64_t axis = -1);
+
+// An axis of a tensor of that rank, counted from the left; negative ones in `value` count from the
+// right. An error, naming the attribute, where there is no such axis.
+absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view attr, int64_t value,
+                                size_t rank);
+
+// The type with a dimension 0 in front: how XShape outputs (reshape2, transpose2) keep the shape of
+// their input.
+TensorType ToXShape(const TensorType& type);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_INFER_FUNCTIONS_H_

@@ -1,0 +1,43 @@
+// Inference of one op, for tests.
+//
+//   InferenceCase mul("mul");
+//   mul.In("X", {"fp32[-1, 784]"}).In("Y", {"fp32[784, 10]"}).Out("Out");
+//   EXPECT_THAT(mul.Infer(), IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 10]"))));
+#ifndef WEFT_OPS_SCHEMA_INFER_TESTING_H_
+#define WEFT_OPS_SCHEMA_INFER_TESTING_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ops/schema/op_schema.h"
+#include "proto/framework.pb.h"
+
+namespace weft::testing {
+
+class InferenceCase {
+ public:
+  explicit InferenceCase(const std::string& op_type);
+
+  // Variables of those types, as ToString writes them, or "" for a type that is not known.
+  // Variable i of slot X is called X_i.
+  InferenceCase& In(const std::string& slot, const std::vector<std::string>& types);
+  InferenceCase& Out(const std::string& slot, int count = 1);
+  InferenceCase& Attr(const std::string& name, const AttrValue& value);
+
+  // The inferred types by output slot, those of several variables separated by " | ". Slots of
+  // which nothing is known are left out.
+  absl::StatusOr<std::map<std::string, std::string>> Infer() const;
+
+  const paddle::framework::proto::ProgramDesc& program() const { return program_; }
+
+ private:
+  void Declare(const std::string& name, const std::string& type);
+
+  paddle::framework::proto::ProgramDesc program_;  // one block, one op
+};
+
+}  // namespace weft::testing
+
+#endif  // WEFT_OPS_SCHEMA_INFER_TESTING_H_

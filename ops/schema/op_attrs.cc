@@ -1,0 +1,269 @@
+#include "ops/schema/op_attrs.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+
+namespace weft {
+namespace {
+
+[[noreturn]] void Die(const std::string& message) {
+  std::fprintf(stderr, "OpAttrs: %s\n", message.c_str());
+  std::abort();
+}
+
+std::string TypeName(pb::AttrType type) { return pb::AttrType_Name(type); }
+
+template <typename To, typename From>
+bool Fits(From value) {
+  return value >= std::numeric_limits<To>::lowest() && value <= std::numeric_limits<To>::max();
+}
+
+// Reads an attribute as the type of the alternative that it is called with. Empty where the
+// attribute has a type that does not convert, or a value that does not fit.
+class Converter {
+ public:
+  explicit Converter(const pb::OpDesc::Attr& attr) : attr_(attr) {}
+
+  absl::optional<AttrValue> operator()(int32_t) const { return Integer<int32_t>(); }
+  absl::optional<AttrValue> operator()(int64_t) const { return Integer<int64_t>(); }
+  absl::optional<AttrValue> operator()(float) const {
+    if (attr_.type() == pb::FLOAT) return AttrValue(attr_.f());
+    if (attr_.type() != pb::FLOAT64 || !Fits<float>(attr_.float64())) return absl::nullopt;
+    const auto narrowed = static_cast<float>(attr_.float64());
+    if (narrowed != attr_.float64()) return absl::nullopt;
+    return AttrValue(narrowed);
+  }
+  absl::optional<AttrValue> operator()(double) const {
+    if (attr_.type() == pb::FLOAT64) return AttrValue(attr_.float64());
+    if (attr_.type() == pb::FLOAT) return AttrValue(static_cast<double>(attr_.f()));
+    return absl::nullopt;
+  }
+  absl::optional<AttrValue> operator()(bool) const {
+    if (attr_.type() == pb::BOOLEAN) return AttrValue(attr_.b());
+    return absl::nullopt;
+  }
+  absl::optional<AttrValue> operator()(const std::string&) const {
+    if (attr_.type() == pb::STRING) return AttrValue(attr_.s());
+    return absl::nullopt;
+  }
+  absl::optional<AttrValue> operator()(const std::vector<int32_t>&) const {
+    return Integers<int32_t>();
+  }
+  absl::optional<AttrValue> operator()(const std::vector<int64_t>&) const {
+    return Integers<int64_t>();
+  }
+  absl::optional<AttrValue> operator()(const std::vector<float>&) const {
+    if (attr_.type() == pb::FLOATS) return Copy<float>(attr_.floats());
+    return absl::nullopt;
+  }
+  absl::optional<AttrValue> operator()(const std::vector<double>&) const {
+    if (attr_.type() == pb::FLOAT64S) return Copy<double>(attr_.float64s());
+    if (attr_.type() == pb::FLOATS) return Copy<double>(attr_.floats());
+    return absl::nullopt;
+  }
+  absl::optional<AttrValue> operator()(const std::vector<bool>&) const {
+    if (attr_.type() == pb::BOOLEANS) return Copy<bool>(attr_.bools());
+    return absl::nullopt;
+  }
+  absl::optional<AttrValue> operator()(const std::vector<std::string>&) const {
+    if (attr_.type() == pb::STRINGS) return Copy<std::string>(attr_.strings());
+    return absl::nullopt;
+  }
+  absl::optional<AttrValue> operator()(BlockRef) const {
+    if (attr_.type() == pb::BLOCK) return AttrValue(BlockRef{attr_.block_idx()});
+    return absl::nullopt;
+  }
+
+ private:
+  template <typename T>
+  absl::optional<AttrValue> Integer() const {
+    if (attr_.type() != pb::INT && attr_.type() != pb::LONG) return absl::nullopt;
+    const int64_t value = attr_.type() == pb::INT ? attr_.i() : attr_.l();
+    if (!Fits<T>(value)) return absl::nullopt;
+    return AttrValue(static_cast<T>(value));
+  }
+
+  template <typename T>
+  absl::optional<AttrValue> Integers() const {
+    if (attr_.type() == pb::INTS) return Copy<T>(attr_.ints());
+    if (attr_.type() != pb::LONGS) return absl::nullopt;
+    for (int64_t value : attr_.longs()) {
+      if (!Fits<T>(value)) return absl::nullopt;
+    }
+    return Copy<T>(attr_.longs());
+  }
+
+  template <typename T, typename Repeated>
+  static absl::optional<AttrValue> Copy(const Repeated& values) {
+    return AttrValue(std::vector<T>(values.begin(), values.end()));
+  }
+
+  const pb::OpDesc::Attr& attr_;
+};
+
+// The type, and the value where that may be what does not fit: "LONG 5000000000".
+std::string Describe(const pb::OpDesc::Attr& attr) {
+  // The number of a type that this version does not know is not kept with the decoded attribute.
+  if (!attr.has_type()) return "an unknown type";
+  const std::string type = TypeName(attr.type());
+  if (attr.type() == pb::LONG) return absl::StrCat(type, " ", attr.l());
+  if (attr.type() == pb::FLOAT64) return absl::StrCat(type, " ", attr.float64());
+  return type;
+}
+
+absl::Status WrongType(const Op& op, const AttrSchema& schema, const pb::OpDesc::Attr& attr) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(op.DebugName(), " attribute ", schema.name, ": expected ",
+                   TypeName(AttrTypeOf(schema.default_value)), ", found ", Describe(attr)));
+}
+
+struct AttrWriter {
+  pb::OpDesc::Attr* attr;
+
+  void operator()(int32_t value) const { attr->set_i(value); }
+  void operator()(int64_t value) const { attr->set_l(value); }
+  void operator()(float value) const { attr->set_f(value); }
+  void operator()(double value) const { attr->set_float64(value); }
+  void operator()(bool value) const { attr->set_b(value); }
+  void operator()(const std::string& value) const { attr->set_s(value); }
+  void operator()(const std::vector<int32_t>& values) const { Copy(values, attr->mutable_ints()); }
+  void operator()(const std::vector<int64_t>& values) const { Copy(values, attr->mutable_longs()); }
+  void operator()(const std::vector<float>& values) const { Copy(values, attr->mutable_floats()); }
+  void operator()(const std::vector<double>& values) const {
+    Copy(values, attr->mutable_float64s());
+  }
+  void operator()(const std::vector<bool>& values) const { Copy(values, attr->mutable_bools()); }
+  void operator()(const std::vector<std::string>& values) const {
+    for (const std::string& value : values) attr->add_strings(value);
+  }
+  void operator()(BlockRef value) const { attr->set_block_idx(value.idx); }
+
+ private:
+  template <typename Values, typename Repeated>
+  static void Copy(const Values& values, Repeated* repeated) {
+    for (auto value : values) repeated->Add(value);
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
+  OpAttrs attrs;
+  attrs.schema_ = &schema;
+  attrs.values_.reserve(schema.attrs().size());
+  for (const AttrSchema& attr_schema : schema.attrs()) {
+    const absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(attr_schema.name);
+    if (!attr.has_value()) {
+      if (attr_schema.required) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(op.DebugName(), " attribute ", attr_schema.name, ": expected ",
+                         TypeName(AttrTypeOf(attr_schema.default_value)), ", found none"));
+      }
+      attrs.values_.push_back(attr_schema.default_value);
+      continue;
+    }
+    absl::optional<AttrValue> value;
+    if (attr->has_type()) value = absl::visit(Converter(*attr), attr_schema.default_value);
+    if (!value.has_value()) return WrongType(op, attr_schema, *attr);
+    attrs.values_.push_back(*std::move(value));
+  }
+  return attrs;
+}
+
+OpAttrs OpAttrs::Make(const OpSchema& schema,
+                      std::vector<std::pair<std::string, AttrValue>> values) {
+  OpAttrs attrs;
+  attrs.schema_ = &schema;
+  for (const AttrSchema& attr : schema.attrs()) attrs.values_.push_back(attr.default_value);
+  for (auto& [name, value] : values) {
+    const AttrSchema* attr = schema.FindAttr(name);
+    if (attr == nullptr) Die(absl::StrCat(schema.type(), " has no attribute ", name));
+    if (value.index() != attr->default_value.index()) {
+      Die(absl::StrCat(schema.type(), " attribute ", name, " is ",
+                       TypeName(AttrTypeOf(attr->default_value)), ", not ",
+                       TypeName(AttrTypeOf(value))));
+    }
+    attrs.values_[attr - schema.attrs().data()] = std::move(value);
+  }
+  return attrs;
+}
+
+bool OpAttrs::Has(absl::string_view name) const {
+  return schema_ != nullptr && schema_->FindAttr(name) != nullptr;
+}
+
+const AttrValue& OpAttrs::Get(absl::string_view name) const {
+  if (!Has(name)) Die(absl::StrCat("no attribute ", name));
+  return values_[schema_->FindAttr(name) - schema_->attrs().data()];
+}
+
+int64_t OpAttrs::Int(absl::string_view name) const {
+  const AttrValue& value = Get(name);
+  if (const auto* i = absl::get_if<int32_t>(&value)) return *i;
+  if (const auto* l = absl::get_if<int64_t>(&value)) return *l;
+  Die(absl::StrCat(name, " is not an integer"));
+}
+
+double OpAttrs::Float(absl::string_view name) const {
+  const AttrValue& value = Get(name);
+  if (const auto* f = absl::get_if<float>(&value)) return *f;
+  if (const auto* d = absl::get_if<double>(&value)) return *d;
+  Die(absl::StrCat(name, " is not floating point"));
+}
+
+bool OpAttrs::Bool(absl::string_view name) const {
+  const auto* b = absl::get_if<bool>(&Get(name));
+  if (b == nullptr) Die(absl::StrCat(name, " is not a boolean"));
+  return *b;
+}
+
+const std::string& OpAttrs::String(absl::string_view name) const {
+  const auto* s = absl::get_if<std::string>(&Get(name));
+  if (s == nullptr) Die(absl::StrCat(name, " is not a string"));
+  return *s;
+}
+
+std::vector<int64_t> OpAttrs::Ints(absl::string_view name) const {
+  const AttrValue& value = Get(name);
+  if (const auto* ints = absl::get_if<std::vector<int32_t>>(&value)) {
+    return std::vector<int64_t>(ints->begin(), ints->end());
+  }
+  if (const auto* longs = absl::get_if<std::vector<int64_t>>(&value)) return *longs;
+  Die(absl::StrCat(name, " is not a list of integers"));
+}
+
+std::vector<double> OpAttrs::Floats(absl::string_view name) const {
+  const AttrValue& value = Get(name);
+  if (const auto* floats = absl::get_if<std::vector<float>>(&value)) {
+    return std::vector<double>(floats->begin(), floats->end());
+  }
+  if (const auto* doubles = absl::get_if<std::vector<double>>(&value)) return *doubles;
+  Die(absl::StrCat(name, " is not a list of floating-point numbers"));
+}
+
+const std::vector<std::string>& OpAttrs::Strings(absl::string_view name) const {
+  const auto* strings = absl::get_if<std::vector<std::string>>(&Get(name));
+  if (strings == nullptr) Die(absl::StrCat(name, " is not a list of strings"));
+  return *strings;
+}
+
+int OpAttrs::Block(absl::string_view name) const {
+  const auto* block = absl::get_if<BlockRef>(&Get(name));
+  if (block == nullptr) Die(absl::StrCat(name, " is not a block"));
+  return block->idx;
+}
+
+pb::OpDesc::Attr MakeAttr(absl::string_view name, const AttrValue& value) {
+  pb::OpDesc::Attr attr;
+  attr.set_name(std::string(name));
+  attr.set_type(AttrTypeOf(value));
+  absl::visit(AttrWriter{&attr}, value);
+  return attr;
+}
+
+}  // namespace weft

@@ -1,0 +1,107 @@
+#include "ops/tensor.h"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+Tensor Filled(const Dims& dims, float value) {
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, dims);
+  for (int64_t i = 0; i < tensor.size(); ++i) tensor.data<float>()[i] = value;
+  return tensor;
+}
+
+TEST(TensorTest, DefaultHoldsNothing) {
+  Tensor tensor;
+  EXPECT_FALSE(tensor.allocated());
+  EXPECT_FALSE(tensor.SharesBufferWith(Tensor()));
+  EXPECT_FALSE(tensor.Clone().allocated());
+}
+
+TEST(TensorTest, ResizeGivesAlignedMemoryOfTheTypeAndDims) {
+  Tensor tensor;
+  tensor.Resize(DType::kInt64, {3, 5});
+  EXPECT_EQ(tensor.size(), 15);
+  EXPECT_EQ(tensor.bytes(), 120u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.raw()) % 64, 0u);
+}
+
+TEST(TensorTest, ScalarHasOneElementAndEmptyTensorIsAllocated) {
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, {});
+  EXPECT_EQ(tensor.size(), 1);
+  Tensor empty;
+  empty.Resize(DType::kFloat32, {0, 4});
+  EXPECT_EQ(empty.size(), 0);
+  EXPECT_TRUE(empty.allocated());
+}
+
+TEST(TensorTest, ShrinkingAndGrowingBackKeepsTheBuffer) {
+  Tensor tensor = Filled({8, 4}, 1);
+  const void* before = tensor.raw();
+  tensor.Resize(DType::kFloat32, {2, 4});
+  tensor.Resize(DType::kFloat32, {8, 4});
+  EXPECT_EQ(tensor.raw(), before);
+}
+
+TEST(TensorTest, ResizeToTheSameTypeAndDimsKeepsTheValues) {
+  Tensor tensor = Filled({3}, 7);
+  tensor.Resize(DType::kFloat32, {3});
+  EXPECT_EQ(tensor.data<float>()[2], 7);
+}
+
+TEST(TensorTest, WritingACopyLeavesTheOriginalAlone) {
+  Tensor original = Filled({3}, 7);
+  Tensor copy = original;
+  EXPECT_TRUE(copy.SharesBufferWith(original));
+
+  copy.Resize(DType::kFloat32, {3});
+  EXPECT_FALSE(copy.SharesBufferWith(original));
+  EXPECT_EQ(copy.data<float>()[2], 7);
+  copy.data<float>()[2] = 8;
+  EXPECT_EQ(original.data<float>()[2], 7);
+}
+
+TEST(TensorTest, WrappedTensorIsWrittenInItsPlace) {
+  Tensor fused = Filled({6}, 0);
+  auto owner = std::make_shared<Tensor>(fused);
+  Tensor part = Tensor::Wrap(DType::kFloat32, {3}, owner, fused.data<float>() + 3);
+
+  part.Resize(DType::kFloat32, {3});
+  part.data<float>()[0] = 5;
+  EXPECT_EQ(fused.data<float>()[3], 5);
+}
+
+TEST(TensorTest, WrappedTensorThatOutgrowsItsPlaceLeavesIt) {
+  Tensor fused = Filled({6}, 0);
+  auto owner = std::make_shared<Tensor>(fused);
+  Tensor part = Tensor::Wrap(DType::kFloat32, {3}, owner, fused.data<float>() + 3);
+
+  part.Resize(DType::kFloat32, {4});
+  EXPECT_FALSE(
+      part.SharesBufferWith(Tensor::Wrap(DType::kFloat32, {3}, owner, fused.data<float>() + 3)));
+}
+
+TEST(TensorTest, CloneIsDeep) {
+  Tensor tensor = Filled({2, 2}, 3);
+  Tensor clone = tensor.Clone();
+  EXPECT_FALSE(clone.SharesBufferWith(tensor));
+  EXPECT_EQ(clone.dims(), tensor.dims());
+  EXPECT_EQ(clone.data<float>()[3], 3);
+}
+
+TEST(TensorTest, ReshapeKeepsTheElements) {
+  Tensor tensor = Filled({2, 6}, 3);
+  const void* before = tensor.raw();
+  tensor.Reshape({3, 4});
+  EXPECT_EQ(tensor.raw(), before);
+  EXPECT_EQ(tensor.dim(1), 4);
+}
+
+}  // namespace
+}  // namespace weft

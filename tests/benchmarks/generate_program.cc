@@ -1,0 +1,20 @@
+// Writes a large training program: generate_program NUM_OPS NUM_GRADIENTS OUT.pb
+#include <cstdint>
+#include <iostream>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "base/file.h"
+#include "tests/benchmarks/generated_program.h"
+
+int main(int argc, char** argv) {
+  weft::GeneratedProgramOptions options;
+  if (argc != 4 || !absl::SimpleAtoi(argv[1], &options.num_ops) ||
+      !absl::SimpleAtoi(argv[2], &options.num_gradients)) {
+    std::cerr << "usage: generate_program NUM_OPS NUM_GRADIENTS OUT.pb\n";
+    return 2;
+  }
+  const absl::Status status = weft::WriteFile(argv[3], weft::GenerateProgram(options));
+  if (!status.ok()) std::cerr << "generate_program: error: " << argv[3] << ": " << status << "\n";
+  return status.ok() ? 0 : 1;
+}

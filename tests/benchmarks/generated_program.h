@@ -1,0 +1,24 @@
+// A large training program for benchmarks, shaped and named as Paddle writes them.
+#ifndef WEFT_TESTS_BENCHMARKS_GENERATED_PROGRAM_H_
+#define WEFT_TESTS_BENCHMARKS_GENERATED_PROGRAM_H_
+
+#include <cstdint>
+#include <string>
+
+namespace weft {
+
+struct GeneratedProgramOptions {
+  // Ops in all: forward, backward, and one update per parameter.
+  int64_t num_ops = 1000000;
+  // Parameters, each with a gradient that one backward op completes.
+  int64_t num_gradients = 20000;
+};
+
+// A serialized ProgramDesc of one block: a chain of layers, each with one parameter, its loss, the
+// backward ops in reverse and an adam op per parameter. Names, slots and attributes are those of a
+// transformer as Paddle 2.6 saves it, without op_callstack: about 370 bytes an op.
+std::string GenerateProgram(const GeneratedProgramOptions& options);
+
+}  // namespace weft
+
+#endif  // WEFT_TESTS_BENCHMARKS_GENERATED_PROGRAM_H_

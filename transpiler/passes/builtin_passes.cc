@@ -1,0 +1,21 @@
+#include "transpiler/passes/builtin_passes.h"
+
+#include "transpiler/passes/broadcast_params.h"
+#include "transpiler/passes/comm_init.h"
+#include "transpiler/passes/grad_all_reduce.h"
+#include "transpiler/passes/paddle_grad_all_reduce.h"
+#include "transpiler/passes/scale_loss_grad.h"
+
+namespace weft {
+
+PassRegistry BuiltinPasses() {
+  PassRegistry registry;
+  registry.Add<BroadcastParams>();
+  registry.Add<CommInit>();
+  registry.Add<GradAllReduce>();
+  registry.Add<PaddleGradAllReduce>();
+  registry.Add<ScaleLossGrad>();
+  return registry;
+}
+
+}  // namespace weft

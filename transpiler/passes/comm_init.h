@@ -1,0 +1,44 @@
+#ifndef WEFT_TRANSPILER_PASSES_COMM_INIT_H_
+#define WEFT_TRANSPILER_PASSES_COMM_INIT_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transpiler/pipeline/options.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Appends the set-up of communication rings 0 .. nrings-1 to the startup program. Changes nothing
+// where there is no startup program.
+//
+// With endpoints, per ring:
+//   Out=[nccl_id_0] = c_gen_nccl_id() {rank, endpoint, other_endpoints, ring_id}
+//   c_comm_init(X=[nccl_id_0]) {nranks, rank, ring_id}
+// Paddle leaves ring_id of c_gen_nccl_id at 0 on every ring, so that ids of two rings can be
+// mistaken for each other; the paddle dialect does the same.
+// Without endpoints, per ring: c_comm_init_all() {ring_id}, which takes all ranks of the run.
+//
+// FailedPrecondition where the startup program sets one of these rings up already; InvalidArgument
+// without endpoints in the paddle dialect. O(startup ops).
+class CommInit : public Pass {
+ public:
+  static constexpr absl::string_view kName = "comm-init";
+  static constexpr absl::string_view kDescription =
+      "startup program: sets the communication rings up";
+  struct Options {
+    int nrings = 1;  // communication rings
+    void Bind(OptionBinder& bind);
+  };
+  explicit CommInit(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  const Contract& contract() const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_COMM_INIT_H_

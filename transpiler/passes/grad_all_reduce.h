@@ -1,0 +1,58 @@
+#ifndef WEFT_TRANSPILER_PASSES_GRAD_ALL_REDUCE_H_
+#define WEFT_TRANSPILER_PASSES_GRAD_ALL_REDUCE_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transpiler/passes/gradient_scale.h"
+#include "transpiler/pipeline/options.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Reduces every gradient over the ranks, on its ring's stream, while backward goes on:
+//
+//   Y@GRAD=[w@GRAD] = mul_grad(...)                             completes w@GRAD
+//   Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) {ring_id}         the ring waits for it
+//   Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id}        (c_allreduce_avg with scale avg)
+//   ...
+//   Out=[w@GRAD, ...] = c_wait_comm(X=[w@GRAD, ...]) {ring_id}  computation waits for the ring
+//   sgd(Grad=[w@GRAD], ...)                                     first use of a gradient of the ring
+//
+// Where a gradient is complete and where it is first used follows from the data
+// (ops/analysis/gradients.h), not from positions or roles of the ops around. Gradients take rings
+// 0 .. nrings-1 in turn, in the order of completion. A wait lets everything through that its ring
+// was given before, so it names exactly those gradients, and later uses of them need no further
+// wait. What nobody uses is waited for at the end. Clipping and regularization, which use
+// gradients, thereby stand behind the reduction.
+//
+// Every gradient is written, reduced and waited for in the same step, so steps may follow each
+// other without further synchronization.
+//
+// FailedPrecondition: no gradients; a gradient that is SelectedRows, no floating-point tensor, or
+// persistable (accumulated over several steps: a sum of it in each step would be wrong); an
+// optimizer that updates a replicated parameter whose gradient no backward op names in
+// op_role_var. By contract, a program whose gradients are reduced already. O(arguments +
+// gradients).
+class GradAllReduce : public Pass {
+ public:
+  static constexpr absl::string_view kName = "grad-all-reduce";
+  static constexpr absl::string_view kDescription =
+      "main program: all-reduces every gradient as soon as it is complete";
+  struct Options {
+    int nrings = 1;                              // communication rings
+    GradientScale scale = GradientScale::kAuto;  // avg: the reduction averages, else it sums
+    void Bind(OptionBinder& bind);
+  };
+  explicit GradAllReduce(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  const Contract& contract() const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_GRAD_ALL_REDUCE_H_

@@ -1,0 +1,296 @@
+#include "transpiler/passes/grad_all_reduce.h"
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_builder.h"
+#include "transpiler/passes/testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::ContextWithRanks;
+using ::weft::testing::OpTexts;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RunPasses;
+using ::weft::testing::StatusIs;
+
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+// Backward computes b's gradient, then w's; two optimizers use them in the other order.
+ProgramBuilder TwoGradients() {
+  ProgramBuilder p;
+  p.Param("w").Param("b");
+  p.Op("relu_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"X@GRAD", {"b@GRAD"}}}, kRoleBackward);
+  p.Pairs({"b", "b@GRAD"});
+  p.Op("mul_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  p.Op("sgd", {{"Param", {"b"}}, {"Grad", {"b@GRAD"}}}, {{"ParamOut", {"b"}}}, kRoleOptimize);
+  return p;
+}
+
+TEST(GradAllReduce, ReductionFollowsCompletionAndOneWaitPrecedesTheFirstUse) {
+  Program program = TwoGradients().Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("relu_grad(y@GRAD -> b@GRAD)",          //
+                          "c_wait_compute@0(b@GRAD -> b@GRAD)",   //
+                          "c_allreduce_sum@0(b@GRAD -> b@GRAD)",  //
+                          "mul_grad(y@GRAD -> w@GRAD)",           //
+                          "c_wait_compute@0(w@GRAD -> w@GRAD)",   //
+                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
+                          "c_wait_comm@0(b@GRAD, w@GRAD -> b@GRAD, w@GRAD)",
+                          "sgd(w, w@GRAD -> w)",  //
+                          "sgd(b, b@GRAD -> b)"));
+}
+
+TEST(GradAllReduce, EachRingIsWaitedForAsLateAsItsFirstUseAllows) {
+  Program program = TwoGradients().Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce{nrings=2}", ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("relu_grad(y@GRAD -> b@GRAD)",          //
+                          "c_wait_compute@0(b@GRAD -> b@GRAD)",   //
+                          "c_allreduce_sum@0(b@GRAD -> b@GRAD)",  //
+                          "mul_grad(y@GRAD -> w@GRAD)",           //
+                          "c_wait_compute@1(w@GRAD -> w@GRAD)",   //
+                          "c_allreduce_sum@1(w@GRAD -> w@GRAD)",  //
+                          "c_wait_comm@1(w@GRAD -> w@GRAD)",      //
+                          "sgd(w, w@GRAD -> w)",                  //
+                          "c_wait_comm@0(b@GRAD -> b@GRAD)",      //
+                          "sgd(b, b@GRAD -> b)"));
+}
+
+TEST(GradAllReduce, UnknownNumberOfRanksAverages) {
+  Program program = TwoGradients().Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(0), &program));
+  EXPECT_EQ(OpTexts(program)[2], "c_allreduce_avg@0(b@GRAD -> b@GRAD)");
+}
+
+TEST(GradAllReduce, SeveralPairsOnOneOpShareTheWaitOfTheirRing) {
+  ProgramBuilder p;
+  p.Param("w").Param("b");
+  p.Op("fc_grad", {}, {{"W@GRAD", {"w@GRAD"}}, {"B@GRAD", {"b@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD", "b", "b@GRAD"});
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("fc_grad( -> w@GRAD, b@GRAD)",
+                          "c_wait_compute@0(w@GRAD, b@GRAD -> w@GRAD, b@GRAD)",
+                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
+                          "c_allreduce_sum@0(b@GRAD -> b@GRAD)",
+                          "c_wait_comm@0(w@GRAD, b@GRAD -> w@GRAD, b@GRAD)"));
+}
+
+TEST(GradAllReduce, SharedWeightIsReducedOnceAfterTheSum) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD@RENAME@0"}}}, kRoleBackward);
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD@RENAME@1"}}}, kRoleBackward);
+  p.Op("sum", {{"X", {"w@GRAD@RENAME@0", "w@GRAD@RENAME@1"}}}, {{"Out", {"w@GRAD"}}},
+       kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[2], "sum(w@GRAD@RENAME@0, w@GRAD@RENAME@1 -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[4], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program).size(), 7);
+}
+
+TEST(GradAllReduce, SummandsThatArePairedThemselvesAreNotReduced) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"part"}}}, kRoleBackward).Pairs({"w", "part"});
+  p.Op("sum", {{"X", {"part"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("mul_grad( -> part)", "sum(part -> w@GRAD)",
+                          "c_wait_compute@0(w@GRAD -> w@GRAD)",
+                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)",
+                          "sgd(w, w@GRAD -> w)"));
+}
+
+TEST(GradAllReduce, RepeatedPairIsReducedOnceAfterTheLastWrite) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("scale", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward)
+      .Pairs({"w", "w@GRAD", "w", "w@GRAD"});
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("mul_grad( -> w@GRAD)", "scale(w@GRAD -> w@GRAD)",
+                          "c_wait_compute@0(w@GRAD -> w@GRAD)",
+                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)",
+                          "sgd(w, w@GRAD -> w)"));
+}
+
+TEST(GradAllReduce, PairOnAnEarlierOpThanTheLastWriteFollowsTheData) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("scale", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[3], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+}
+
+TEST(GradAllReduce, SecondLossIsReducedAndWaitedForOnItsOwn) {
+  ProgramBuilder p;
+  p.Param("v").Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"v@GRAD"}}}, kRoleBackward).Pairs({"v", "v@GRAD"});
+  p.Op("sgd", {{"Param", {"v"}}, {"Grad", {"v@GRAD"}}}, {{"ParamOut", {"v"}}}, kRoleOptimize);
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[3], "c_wait_comm@0(v@GRAD -> v@GRAD)");
+  EXPECT_EQ(OpTexts(program)[8], "c_wait_comm@0(w@GRAD -> w@GRAD)");
+}
+
+TEST(GradAllReduce, VariableWrittenAgainAfterItsUseIsReducedAgain) {
+  ProgramBuilder p;
+  p.Param("w");
+  for (int loss = 0; loss < 2; ++loss) {
+    p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+    p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  }
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[2], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[7], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+}
+
+TEST(GradAllReduce, ClippingStandsBehindTheReduction) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("clip", {{"X", {"w@GRAD"}}}, {{"Out", {"clipped"}}}, kRoleOptimize);
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"clipped"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[3], "c_wait_comm@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[4], "clip(w@GRAD -> clipped)");
+}
+
+TEST(GradAllReduce, UseInASubBlockIsWaitedForBeforeTheBlock) {
+  ProgramBuilder p;
+  p.Param("w").Var("cond");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("conditional_block", {{"Cond", {"cond"}}}, {}).BlockAttr("sub_block", 1);
+  p.NewBlock(0);
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[3], "c_wait_comm@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[4], "conditional_block(cond -> )");
+}
+
+TEST(GradAllReduce, EmptyGradientsAndDistributedParametersAreLeftAlone) {
+  ProgramBuilder p;
+  p.Param("w").Param("d").Param("e");
+  p.Op("fc_grad", {}, {{"W@GRAD", {"w@GRAD"}}, {"D@GRAD", {"d@GRAD"}}, {"E@GRAD", {"@EMPTY@"}}},
+       kRoleBackward);
+  p.Pairs({"d", "d@GRAD", "e", "@EMPTY@", "w", "w@GRAD"});
+  Program program = p.Build();
+  PassContext context = ContextWithRanks(2);
+  context.distributed_params = {"d"};
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", context, &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("fc_grad( -> w@GRAD, d@GRAD, @EMPTY@)",
+                          "c_wait_compute@0(w@GRAD -> w@GRAD)",
+                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
+                          "c_wait_comm@0(w@GRAD -> w@GRAD)"));
+}
+
+TEST(GradAllReduce, ReducedGradientsAreRefused) {
+  Program program = TwoGradients().Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("gradients-reduced holds already: op 2 "
+                                           "(c_allreduce_sum) takes b@GRAD")));
+}
+
+TEST(GradAllReduce, CollectivesOfActivationsAreNoReason) {
+  ProgramBuilder p = TwoGradients();
+  p.Op("c_allreduce_sum", {{"X", {"hidden"}}}, {{"Out", {"hidden"}}}).IntAttr("ring_id", 3);
+  Program program = p.Build();
+  WEFT_EXPECT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+}
+
+TEST(GradAllReduce, NoGradientsAreRefused) {
+  Program program = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("the program has no gradients")));
+}
+
+TEST(GradAllReduce, OddNumberOfNamesIsRefused) {
+  ProgramBuilder p;
+  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w"});
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 0 (mul_grad): attribute op_role_var: expected pairs of "
+                                 "parameter and gradient, found 1 names: w")));
+}
+
+TEST(GradAllReduce, SparseIntegerAndAccumulatedGradientsAreRefused) {
+  ProgramBuilder sparse;
+  sparse.Param("w").Var("w@GRAD");
+  sparse.last_var().mutable_type()->set_type(pb::VarType::SELECTED_ROWS);
+  sparse.Op("lookup_table_v2_grad", {}, {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward)
+      .Pairs({"w", "w@GRAD"});
+  Program program = sparse.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("found SelectedRows")));
+
+  ProgramBuilder integer;
+  integer.Param("w").Var("w@GRAD", {2}, pb::VarType::INT32);
+  integer.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  program = integer.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("found int32")));
+
+  ProgramBuilder accumulated;
+  accumulated.Param("w").Var("sum");
+  accumulated.last_var().set_persistable(true);
+  accumulated.Op("elementwise_add", {{"X", {"sum"}}}, {{"Out", {"sum"}}}, kRoleBackward)
+      .Pairs({"w", "sum"});
+  program = accumulated.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("accumulated over several steps")));
+}
+
+TEST(GradAllReduce, UpdateByAGradientThatNobodyNamesIsRefused) {
+  ProgramBuilder p = TwoGradients();
+  p.Op("sgd", {{"Param", {"lost"}}, {"Grad", {"lost@GRAD"}}}, {{"ParamOut", {"lost"}}},
+       kRoleOptimize);
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("op 4 (sgd) input Param: lost is updated")));
+}
+
+TEST(GradAllReduce, NotesSayWhatHappenedToEveryGradient) {
+  Program program = TwoGradients().Build();
+  std::vector<Note> notes;
+  PassContext context = ContextWithRanks(2);
+  context.distributed_params = {"b"};
+  context.notes = &notes;
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", context, &program));
+  ASSERT_EQ(notes.size(), 2);
+  EXPECT_EQ(notes[0].subject, "w@GRAD");
+  EXPECT_EQ(notes[0].what, "reduced");
+  EXPECT_EQ(notes[1].subject, "b@GRAD");
+  EXPECT_EQ(notes[1].what, "not reduced");
+  EXPECT_EQ(notes[1].why, "its parameter is distributed");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,79 @@
+#include "transpiler/passes/op_builder.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+
+#include "ops/schema/op_attrs.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+using SlotMap = std::map<std::string, std::vector<std::string>>;
+
+[[noreturn]] void Die(const std::string& type, const std::string& what) {
+  std::fprintf(stderr, "BuildOp: %s has no %s\n", type.c_str(), what.c_str());
+  std::abort();
+}
+
+SlotMap Slots(const NewOp& op,
+              const std::vector<std::pair<std::string, std::vector<std::string>>>& given,
+              const std::vector<SlotSchema>& schema, Dialect dialect) {
+  SlotMap slots;
+  for (const SlotSchema& slot : schema) {
+    if (dialect == Dialect::kPaddle) slots[slot.name];
+  }
+  for (const auto& [name, args] : given) {
+    bool known = false;
+    for (const SlotSchema& slot : schema) known |= slot.name == name;
+    if (!known) Die(op.type, "slot " + name);
+    slots[name] = args;
+  }
+  return slots;
+}
+
+void Write(const SlotMap& slots,
+           google::protobuf::RepeatedPtrField<paddle::framework::proto::OpDesc::Var>* out) {
+  for (const auto& [name, args] : slots) {
+    auto* slot = out->Add();
+    slot->set_parameter(name);
+    for (const std::string& arg : args) slot->add_arguments(arg);
+  }
+}
+
+// Ops that Paddle 2.6 registers with a oneDNN switch; it writes such extra attributes first.
+bool HasMkldnnSwitch(const std::string& type) { return type == "scale" || type == "fill_constant"; }
+
+}  // namespace
+
+paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
+  const OpSchema* schema = FindOpSchema(op.type);
+  if (schema == nullptr) Die(op.type, "schema");
+
+  std::map<std::string, AttrValue> attrs;
+  if (dialect == Dialect::kPaddle) {
+    for (const AttrSchema& attr : schema->attrs()) attrs[attr.name] = attr.default_value;
+    attrs["op_device"] = std::string();
+    attrs["op_namescope"] = std::string("/");
+    attrs["op_role_var"] = std::vector<std::string>();
+    attrs["with_quant_attr"] = false;
+  }
+  for (const auto& [name, value] : op.attrs) {
+    if (schema->FindAttr(name) == nullptr) Die(op.type, "attribute " + name);
+    attrs[name] = value;
+  }
+  attrs[std::string(kOpRoleAttr)] = static_cast<int32_t>(op.role);
+
+  paddle::framework::proto::OpDesc desc;
+  Write(Slots(op, op.inputs, schema->inputs(), dialect), desc.mutable_inputs());
+  Write(Slots(op, op.outputs, schema->outputs(), dialect), desc.mutable_outputs());
+  desc.set_type(op.type);
+  if (dialect == Dialect::kPaddle && HasMkldnnSwitch(op.type)) {
+    *desc.add_attrs() = MakeAttr("use_mkldnn", false);
+  }
+  for (const auto& [name, value] : attrs) *desc.add_attrs() = MakeAttr(name, value);
+  return desc;
+}
+
+}  // namespace weft

@@ -1,0 +1,33 @@
+// Builds the ops that passes insert.
+#ifndef WEFT_TRANSPILER_PASSES_OP_BUILDER_H_
+#define WEFT_TRANSPILER_PASSES_OP_BUILDER_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "ops/schema/op_schema.h"
+#include "proto/framework.pb.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// What an inserted op is, apart from its spelling.
+struct NewOp {
+  std::string type;
+  std::vector<std::pair<std::string, std::vector<std::string>>> inputs;  // slot, variables
+  std::vector<std::pair<std::string, std::vector<std::string>>> outputs;
+  std::vector<std::pair<std::string, AttrValue>> attrs;
+  int role = 0;
+};
+
+// The op as a message. Slots and attributes are written in the order of their names.
+// kWeft: the slots and attributes of `op`, and op_role. kPaddle: as Paddle's Python writes an op:
+// all slots of the schema, also empty ones, all attributes of the schema with their defaults, and
+// the bookkeeping attributes. Dies on a type, slot or attribute that has no schema.
+paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_OP_BUILDER_H_

@@ -1,0 +1,85 @@
+#include "transpiler/passes/paddle_grad_all_reduce.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/analysis/gradients.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/pipeline/facts.h"
+
+namespace weft {
+namespace {
+
+pb::OpDesc SyncCalc(const std::string& grad) {
+  return BuildOp({"c_sync_calc_stream", {{"X", {grad}}}, {{"Out", {grad}}}, {}, kRoleBackward},
+                 Dialect::kPaddle);
+}
+
+pb::OpDesc OnRing(const std::string& type, const std::string& grad, int ring) {
+  return BuildOp({type, {{"X", {grad}}}, {{"Out", {grad}}}, {{"ring_id", ring}}, kRoleBackward},
+                 Dialect::kPaddle);
+}
+
+}  // namespace
+
+void PaddleGradAllReduce::Options::Bind(OptionBinder& bind) {
+  bind.Int("nrings", &nrings, "communication rings", /*min=*/1);
+}
+
+const Contract& PaddleGradAllReduce::contract() const {
+  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
+  return *contract;
+}
+
+absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair& programs) const {
+  const Program& program = *programs.main;
+  // For the checks of names; positions are Paddle's own.
+  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> known, FindGradientPairs(program));
+  if (known.empty()) {
+    return absl::FailedPreconditionError(
+        "the program has no gradients: no op of backward role names pairs of parameter and "
+        "gradient in op_role_var");
+  }
+  Rewriter rewriter(programs.main);
+  const absl::Span<const OpId> ops = program.block(0).ops();
+  int ring = -1;
+  std::string last_met;
+  for (size_t position = ops.size(); position-- > 0;) {
+    const Op op = program.op(ops[position]);
+    if (!IsBackward(op) || !op.has_role_vars()) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
+    std::vector<pb::OpDesc> reductions;
+    for (const ParamGrad& pair : pairs) {
+      last_met = pair.grad;
+      if (context.distributed_params.count(pair.param) > 0) continue;
+      if (reductions.empty()) rewriter.InsertAfter(op.id(), SyncCalc(pair.grad));
+      ring = (ring + 1) % options_.nrings;
+      reductions.push_back(OnRing("c_allreduce_sum", pair.grad, ring));
+      if (context.notes != nullptr) {
+        context.notes->push_back({std::string(kName),
+                                  pair.grad,
+                                  "reduced",
+                                  absl::StrCat("gradient of replicated parameter ", pair.param),
+                                  {{"ring", absl::StrCat(ring)}, {"after", op.DebugName()}}});
+      }
+    }
+    for (size_t i = reductions.size(); i-- > 0;) rewriter.InsertAfter(op.id(), reductions[i]);
+  }
+  for (OpId id : ops) {
+    if (!IsOptimize(program.op(id))) continue;
+    for (int r = 0; r < options_.nrings; ++r) {
+      rewriter.InsertBefore(id, OnRing("c_sync_comm_stream", last_met, r));
+    }
+    break;
+  }
+  if (rewriter.empty()) return false;
+  WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return true;
+}
+
+}  // namespace weft

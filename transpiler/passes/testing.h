@@ -1,0 +1,26 @@
+// Runs passes on programs in tests.
+#ifndef WEFT_TRANSPILER_PASSES_TESTING_H_
+#define WEFT_TRANSPILER_PASSES_TESTING_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "proto/program.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft::testing {
+
+// A context for `nranks` ranks with endpoints 127.0.0.1:6170, ... ; rank 0.
+PassContext ContextWithEndpoints(int nranks, Dialect dialect = Dialect::kWeft);
+// A context that knows the number of ranks only, or, 0, not even that.
+PassContext ContextWithRanks(int nranks);
+
+// Runs built-in passes given as text on the programs.
+absl::Status RunPasses(absl::string_view pipeline, PassContext context, Program* main,
+                       Program* startup = nullptr);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TRANSPILER_PASSES_TESTING_H_

@@ -1,0 +1,48 @@
+#include "transpiler/pipeline/facts.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/analysis/gradients.h"
+#include "ops/analysis/op_traits.h"
+
+namespace weft {
+namespace {
+
+// The first collective that takes a paired gradient, or a buffer that shares its storage.
+absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
+  if (pairs.empty()) return std::string();
+  std::vector<bool> is_gradient(program.symbols().size(), false);
+  for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
+
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      const bool collective = traits.Has(op, Trait::kCollective);
+      if (!collective && !traits.Has(op, Trait::kAlias)) continue;
+      for (Symbol symbol : op.args()) {
+        if (!is_gradient[symbol.value()]) continue;
+        if (collective) {
+          return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
+        }
+        for (Symbol alias : op.output_args()) is_gradient[alias.value()] = true;
+        break;
+      }
+    }
+  }
+  return std::string();
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, std::string>> DetectFacts(const ProgramPair& programs) {
+  std::map<std::string, std::string> facts;
+  WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(*programs.main));
+  if (!reduced.empty()) facts.emplace(kGradientsReduced, std::move(reduced));
+  return facts;
+}
+
+}  // namespace weft

@@ -1,0 +1,29 @@
+// Facts that the contracts of Weft's own passes speak of.
+#ifndef WEFT_TRANSPILER_PIPELINE_FACTS_H_
+#define WEFT_TRANSPILER_PIPELINE_FACTS_H_
+
+#include <map>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Gradients that are paired with replicated parameters are summed or averaged over the ranks.
+inline constexpr char kGradientsReduced[] = "gradients-reduced";
+// The gradient of every loss is divided by the number of ranks.
+inline constexpr char kLossGradientScaled[] = "loss-gradient-scaled";
+// The startup program sets communication rings up for the gradients.
+inline constexpr char kRingsSetUp[] = "rings-set-up";
+// After the startup program, parameters are equal on all ranks.
+inline constexpr char kParametersEqual[] = "parameters-equal";
+
+// What holds in programs as they come, each with its evidence ("op 17 (c_allreduce_sum) takes
+// fc_0.w_0@GRAD"). Only what can be seen: kGradientsReduced, for one gradient or more.
+// Collectives of tensor-parallel layers, which work on activations, do not count. O(arguments).
+absl::StatusOr<std::map<std::string, std::string>> DetectFacts(const ProgramPair& programs);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PIPELINE_FACTS_H_

@@ -1,0 +1,44 @@
+// Named pipelines.
+#ifndef WEFT_TRANSPILER_PIPELINE_MODES_H_
+#define WEFT_TRANSPILER_PIPELINE_MODES_H_
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "transpiler/pipeline/options.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// A pass of a mode: options that the mode sets, and flags of the user that it takes as options of
+// the same name.
+struct ModePass {
+  std::string pass;
+  std::vector<std::pair<std::string, std::string>> options;
+  std::vector<std::string> flags;
+};
+
+// A mode is a row of a table: what `--mode NAME` runs in each dialect.
+struct Mode {
+  std::string name;
+  std::string description;  // one line
+  std::vector<ModePass> weft;
+  std::vector<ModePass> paddle;
+};
+
+// All modes, in the order in which they are listed.
+const std::vector<Mode>& Modes();
+
+// The pipeline of a mode under the user's flags (name to value, "nrings": "2"). InvalidArgument for
+// an unknown mode (lists them) and for a flag that no pass of the mode takes.
+absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view mode, Dialect dialect,
+                                                 const std::map<std::string, std::string>& flags);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PIPELINE_MODES_H_

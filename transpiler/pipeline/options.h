@@ -1,0 +1,90 @@
+// Options of passes: plain structs, read from text like "grad-all-reduce{nrings=2,scale=avg}".
+#ifndef WEFT_TRANSPILER_PIPELINE_OPTIONS_H_
+#define WEFT_TRANSPILER_PIPELINE_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+// Names the fields of an options struct, so that they can be set from text and listed.
+//
+//   struct Options {
+//     int nrings = 1;  // communication rings
+//     static void Bind(OptionBinder& bind, Options& options) {
+//       bind.Int("nrings", &options.nrings, "communication rings", /*min=*/1);
+//     }
+//   };
+class OptionBinder {
+ public:
+  void Int(std::string name, int* field, std::string help, int min = INT32_MIN,
+           int max = INT32_MAX);
+  void Int64(std::string name, int64_t* field, std::string help, int64_t min = INT64_MIN);
+  void Bool(std::string name, bool* field, std::string help);
+  void String(std::string name, std::string* field, std::string help);
+  // One of a few words. E is an enum.
+  template <typename E>
+  void Choice(std::string name, E* field, std::string help,
+              std::vector<std::pair<std::string, E>> choices) {
+    std::string current;
+    std::string words;
+    for (const auto& [word, value] : choices) {
+      if (value == *field) current = word;
+      words += (words.empty() ? "" : "|") + word;
+    }
+    Add({std::move(name), current, std::move(help), words,
+         [field, choices](absl::string_view text) {
+           for (const auto& [word, value] : choices) {
+             if (word == text) {
+               *field = value;
+               return true;
+             }
+           }
+           return false;
+         }});
+  }
+
+  struct Option {
+    std::string name;
+    std::string default_value;
+    std::string help;
+    std::string expected;  // "an integer >= 1", "auto|avg"
+    std::function<bool(absl::string_view)> set;
+  };
+  const std::vector<Option>& options() const { return options_; }
+
+  // Sets the fields. InvalidArgument for an unknown name (lists the known ones), a name that is
+  // given twice, or a value that does not fit (says what is expected).
+  absl::Status Set(const std::vector<std::pair<std::string, std::string>>& values) const;
+
+ private:
+  void Add(Option option) { options_.push_back(std::move(option)); }
+  std::vector<Option> options_;
+};
+
+// One pass of a pipeline as text has it.
+struct PassSpec {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> options;
+
+  friend bool operator==(const PassSpec& a, const PassSpec& b) {
+    return a.name == b.name && a.options == b.options;
+  }
+};
+
+// Parses "a{k=v,k2=v2},b". A value that holds one of ,{}= or blanks at its ends stands in double
+// quotes. InvalidArgument with the position.
+absl::StatusOr<std::vector<PassSpec>> ParsePipelineText(absl::string_view text);
+std::string ToString(const std::vector<PassSpec>& pipeline);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PIPELINE_OPTIONS_H_

@@ -1,0 +1,35 @@
+#include "transpiler/pipeline/registry.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/strings/str_join.h"
+
+namespace weft {
+
+void PassRegistry::AddEntry(Entry entry) {
+  const std::string name = entry.name;
+  if (!entries_.emplace(name, std::move(entry)).second) {
+    std::fprintf(stderr, "PassRegistry: two passes are called %s\n", name.c_str());
+    std::abort();
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Pass>> PassRegistry::Create(const PassSpec& spec) const {
+  const auto it = entries_.find(spec.name);
+  if (it == entries_.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "unknown pass ", spec.name,
+        "; there are: ", absl::StrJoin(entries_, ", ", [](std::string* out, const auto& entry) {
+          out->append(entry.first);
+        })));
+  }
+  absl::StatusOr<std::unique_ptr<Pass>> pass = it->second.create(spec);
+  if (!pass.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("pass ", spec.name, ": ", pass.status().message()));
+  }
+  return pass;
+}
+
+}  // namespace weft
