@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -24,8 +26,9 @@ M Decode(absl::string_view bytes) {
   return message;
 }
 
-// The payload of the n-th field `field_number` (counted from 0) of a message.
-absl::string_view NthField(absl::string_view message, int field_number, size_t n) {
+// Calls `visit` with the payload of each field `field_number` of a message, until it returns false.
+void ForEachField(absl::string_view message, int field_number,
+                  absl::FunctionRef<bool(absl::string_view)> visit) {
   const uint32_t wanted =
       WireFormatLite::MakeTag(field_number, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
   Stream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
@@ -36,10 +39,20 @@ absl::string_view NthField(absl::string_view message, int field_number, size_t n
     }
     int size = 0;
     in.ReadVarintSizeAsInt(&size);
-    if (n-- == 0) return message.substr(in.CurrentPosition(), size);
+    if (!visit(message.substr(in.CurrentPosition(), size))) return;
     in.Skip(size);
   }
-  return {};
+}
+
+// The payload of the n-th of them, counted from 0.
+absl::string_view NthField(absl::string_view message, int field_number, size_t n) {
+  absl::string_view found;
+  ForEachField(message, field_number, [&](absl::string_view payload) {
+    if (n-- > 0) return true;
+    found = payload;
+    return false;
+  });
+  return found;
 }
 
 // Tag and length of a field that holds `payload_size` bytes.
@@ -128,6 +141,14 @@ absl::optional<pb::OpDesc::Attr> Op::FindAttr(absl::string_view name) const {
   return absl::nullopt;
 }
 
+void Op::ForEachAttr(absl::FunctionRef<void(size_t, absl::string_view)> visit) const {
+  size_t i = 0;
+  ForEachField(bytes(), pb::OpDesc::kAttrsFieldNumber, [&](absl::string_view payload) {
+    visit(i++, payload);
+    return true;
+  });
+}
+
 bool Op::has_role_vars() const {
   return (program_->record(id_).flags & Program::kHasRoleVars) != 0;
 }
@@ -136,12 +157,18 @@ std::vector<int> Op::SubBlocks() const {
   std::vector<int> blocks;
   if ((program_->record(id_).flags & Program::kHasSubBlocks) == 0) return blocks;
   const std::vector<OpLayout::Attr>& attrs = layout().attrs;
-  for (size_t i = 0; i < attrs.size(); ++i) {
-    if (attrs[i].type != pb::BLOCK && attrs[i].type != pb::BLOCKS) continue;
-    const auto attr = Decode<pb::OpDesc::Attr>(NthField(bytes(), pb::OpDesc::kAttrsFieldNumber, i));
-    if (attrs[i].type == pb::BLOCK) blocks.push_back(attr.block_idx());
-    blocks.insert(blocks.end(), attr.blocks_idx().begin(), attr.blocks_idx().end());
-  }
+  size_t i = 0;
+  ForEachField(bytes(), pb::OpDesc::kAttrsFieldNumber, [&](absl::string_view payload) {
+    const int type = attrs[i++].type;
+    if (type != pb::BLOCK && type != pb::BLOCKS) return true;
+    const auto attr = Decode<pb::OpDesc::Attr>(payload);
+    if (type == pb::BLOCK) {
+      blocks.push_back(attr.block_idx());
+    } else {
+      blocks.insert(blocks.end(), attr.blocks_idx().begin(), attr.blocks_idx().end());
+    }
+    return true;
+  });
   return blocks;
 }
 
@@ -150,7 +177,8 @@ std::string Op::DebugName() const {
   const std::vector<OpId>& ops = program_->blocks_[block_idx].ops;
   const size_t position = std::find(ops.begin(), ops.end(), id_) - ops.begin();
   return absl::StrCat(block_idx == 0 ? "" : absl::StrCat("block ", block_idx, ", "), "op ",
-                      position, " (", type(), ")");
+                      position == ops.size() ? "" : absl::StrCat(position, " "), "(",
+                      absl::CEscape(type()), ")");
 }
 
 absl::string_view Op::bytes() const { return program_->record(id_).field().payload(); }
@@ -232,10 +260,9 @@ absl::StatusOr<Program> Program::FromProto(const pb::ProgramDesc& desc) {
 }
 
 VarId Program::FindVar(int block, Symbol name) const {
-  if (name.value() >= first_var_of_name_.size()) return VarId();
-  VarId id = first_var_of_name_[name.value()];
-  while (id.valid() && record(id).block != block) id = record(id).next_of_name;
-  return id;
+  if (block == 0) return name.value() < root_vars_.size() ? root_vars_[name.value()] : VarId();
+  const auto it = inner_vars_.find({block, name});
+  return it == inner_vars_.end() ? VarId() : it->second;
 }
 
 size_t Program::num_ops() const {

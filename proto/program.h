@@ -23,9 +23,11 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -95,6 +97,9 @@ class Op {
   // The attribute of that name, decoded; none where the op does not have it. The last one counts
   // where a name is repeated, as in Paddle. O(attributes).
   absl::optional<pb::OpDesc::Attr> FindAttr(absl::string_view name) const;
+  // Calls visit(i, bytes) for all attributes, in file order: `bytes` is the message of
+  // layout().attrs[i]. For reading many of them at once. O(bytes of the op).
+  void ForEachAttr(absl::FunctionRef<void(size_t, absl::string_view)> visit) const;
   // True where op_role_var is there and not empty. O(1).
   bool has_role_vars() const;
   // The blocks named by attributes of type BLOCK and BLOCKS (sub_block of conditional_block,
@@ -103,7 +108,8 @@ class Op {
 
   // The block that the op stands in.
   int block() const;
-  // "op 17 (mul)", with the block where it is not the root: for messages. O(ops of the block).
+  // "op 17 (mul)", with the block where it is not the root: for messages. Without the number for an
+  // op that stands in no block any more. O(ops of the block).
   std::string DebugName() const;
 
   // The op as its bytes stand in the file (the OpDesc message), and decoded.
@@ -170,6 +176,10 @@ class Block {
 // A serialized program as pieces to be concatenated, most of them in the program's own memory: it
 // must outlive them and not change.
 struct SerializedProgram {
+  SerializedProgram() = default;
+  SerializedProgram(SerializedProgram&&) = default;
+  SerializedProgram& operator=(SerializedProgram&&) = default;
+
   std::vector<absl::string_view> pieces;
   size_t size = 0;                // of all pieces together
   std::deque<std::string> owned;  // what some pieces point to
@@ -181,12 +191,17 @@ class Program {
   // the byte, where the bytes are not a well-formed program: wire format, missing required fields,
   // no blocks, block numbers that do not count 0, 1, 2, ..., parents that are missing or form a
   // cycle, names that are not UTF-8, a variable declared twice in a block, op_role or op_role_var
-  // of another type, sub-blocks that do not exist or contain each other.
+  // of another type, sub-blocks that do not exist or contain each other, blocks nested deeper than
+  // kMaxBlockDepth.
   // O(bytes) time; memory is bounded by a constant times the bytes.
   static absl::StatusOr<Program> Parse(std::string bytes);
   // The same without a copy. The buffer is kept alive by the program and must not change.
   static absl::StatusOr<Program> Parse(std::shared_ptr<const void> owner, absl::string_view bytes);
   static absl::StatusOr<Program> FromProto(const pb::ProgramDesc& desc);
+
+  // How deep parents, and ops with sub-blocks, may lead: whoever follows them by recursion needs no
+  // care for the stack. Programs written by hand stay below 10.
+  static constexpr int kMaxBlockDepth = 256;
 
   // A copy shares the bytes and has an index of its own.
   Program(const Program&) = default;
@@ -269,7 +284,6 @@ class Program {
     int32_t type;
     Symbol name;
     int32_t block;
-    VarId next_of_name;  // the declaration of the same name in another block
     Field field() const { return {begin, payload_size, header_size}; }
   };
   struct BlockRecord {
@@ -302,7 +316,8 @@ class Program {
   std::vector<OpRecord> ops_;                                 // by OpId
   std::vector<VarRecord> vars_;                               // by VarId
   std::vector<Symbol> args_;                                  // of all ops, by OpRecord::first_arg
-  std::vector<VarId> first_var_of_name_;                      // by Symbol
+  std::vector<VarId> root_vars_;                              // of block 0, by Symbol
+  absl::flat_hash_map<std::pair<int32_t, Symbol>, VarId> inner_vars_;  // by block and name
   std::vector<BlockRecord> blocks_;
   // The program's own fields: blocks (by number) and others (as bytes), in file order.
   struct TopLevelField {

@@ -85,7 +85,7 @@ absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
       break;
     }
     case ProgramFormat::kProgramText:
-      text = PrintProgram(*output.program);
+      text = ProgramText(*output.program);
       break;
   }
   if (serialized.size > INT_MAX) {
@@ -130,7 +130,7 @@ absl::StatusOr<Program> ReadProgram(const std::string& path) {
     case ProgramFormat::kProtoText:
       return ParseProtoText(file.bytes);
     case ProgramFormat::kProgramText:
-      return ParseProgram(file.bytes);
+      return ParseProgramText(file.bytes);
   }
   return absl::InternalError("unknown format");
 }

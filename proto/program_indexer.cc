@@ -1,5 +1,8 @@
 #include "proto/program_indexer.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <climits>
 #include <cstring>
@@ -51,13 +54,59 @@ constexpr uint32_t kVarStopGradient = Varint(pb::VarDesc::kStopGradientFieldNumb
 constexpr uint32_t kVarAttrs = LengthDelimited(pb::VarDesc::kAttrsFieldNumber);
 constexpr uint32_t kVarTypeType = Varint(pb::VarType::kTypeFieldNumber);
 
+// Whether the tag is that of a list of numbers in one field instead of one field a number.
+bool IsPackedList(uint32_t tag) {
+  switch (tag) {
+    case LengthDelimited(pb::OpDesc::Attr::kIntsFieldNumber):
+    case LengthDelimited(pb::OpDesc::Attr::kFloatsFieldNumber):
+    case LengthDelimited(pb::OpDesc::Attr::kBoolsFieldNumber):
+    case LengthDelimited(pb::OpDesc::Attr::kBlocksIdxFieldNumber):
+    case LengthDelimited(pb::OpDesc::Attr::kLongsFieldNumber):
+    case LengthDelimited(pb::OpDesc::Attr::kFloat64SFieldNumber):
+      return true;
+    default:
+      return false;
+  }
+}
+
 // How many names wait for their place in the hash table to arrive in the cache.
 constexpr size_t kBatch = 64;
+
+// How many different attribute lists, with their values, are remembered.
+constexpr size_t kMaxTails = 1 << 16;
+
+// The largest depth to which messages and groups may nest in what is read apart. Generated classes
+// stop at 100, counted from ProgramDesc; what is read apart stands up to four deep in it.
+constexpr int kMaxDepth = 90;
+
+// True where the varint that comes next takes more than five bytes, as no tag or length does:
+// CodedInputStream would drop the upper bits, generated classes refuse it.
+inline bool LongVarintIsNext(Stream* in) {
+  const void* data;
+  int available;
+  in->GetDirectBufferPointerInline(&data, &available);
+  const auto* b = static_cast<const uint8_t*>(data);
+  if (available == 0 || b[0] < 0x80) return false;
+  return available > 5 && (b[1] & b[2] & b[3] & b[4] & 0x80) != 0;
+}
+
+// The next tag; 0 at the end of the message, or where there is no proper tag: AtEnd tells.
+inline uint32_t NextTag(Stream* in) {
+  if (LongVarintIsNext(in)) return 0;
+  return in->ReadTag();
+}
+
+// True where NextTag has returned 0 because the message ends there.
+bool AtEnd(Stream* in) { return in->ConsumedEntireMessage(); }
+
+bool ReadSize(Stream* in, int* size) {
+  return !LongVarintIsNext(in) && in->ReadVarintSizeAsInt(size);
+}
 
 // Reads a length and the bytes after it. False where they reach beyond the enclosing message.
 bool ReadBytes(Stream* in, absl::string_view* bytes) {
   int size;
-  if (!in->ReadVarintSizeAsInt(&size)) return false;
+  if (!ReadSize(in, &size)) return false;
   const void* data;
   int available;
   in->GetDirectBufferPointerInline(&data, &available);
@@ -66,12 +115,20 @@ bool ReadBytes(Stream* in, absl::string_view* bytes) {
   return in->Skip(size);
 }
 
+// What is left of the enclosing message.
+absl::string_view Rest(Stream* in) {
+  const void* data;
+  int available;
+  in->GetDirectBufferPointerInline(&data, &available);
+  return absl::string_view(static_cast<const char*>(data), available);
+}
+
 // Restricts a stream to the next message and undoes that. ok() tells whether the length was sound.
 class MessageScope {
  public:
   explicit MessageScope(Stream* in) : in_(in) {
     int size;
-    if (!in->ReadVarintSizeAsInt(&size)) return;
+    if (!ReadSize(in, &size)) return;
     const int left = in->BytesUntilLimit();
     if (left >= 0 && size > left) return;
     limit_ = in->PushLimit(size);
@@ -88,9 +145,6 @@ class MessageScope {
   bool ok_ = false;
 };
 
-// True at the end of the message, where ReadTag has returned 0: otherwise a tag of 0 was there.
-bool AtEnd(const Stream& in) { return in.BytesUntilLimit() == 0; }
-
 bool ReadInt(Stream* in, int* value) {
   uint64_t raw;
   if (!in->ReadVarint64(&raw)) return false;
@@ -105,17 +159,84 @@ bool ReadFlag(Stream* in, uint8_t bit, uint8_t* flags) {
   return true;
 }
 
-// Well-formed as message M, required fields aside: unknown enum numbers make them seem missing.
+// True where every required field is there, in nested messages too. An enum number that this
+// version does not know counts: it stands among the unknown fields.
+bool HasRequiredFields(const google::protobuf::Message& message) {
+  const auto* descriptor = message.GetDescriptor();
+  const auto* reflection = message.GetReflection();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    if (!field->is_required() || reflection->HasField(message, field)) continue;
+    if (field->enum_type() == nullptr) return false;
+    const auto& unknown = reflection->GetUnknownFields(message);
+    bool found = false;
+    for (int k = 0; k < unknown.field_count(); ++k) {
+      found |= unknown.field(k).number() == field->number();
+    }
+    if (!found) return false;
+  }
+  std::vector<const google::protobuf::FieldDescriptor*> present;
+  reflection->ListFields(message, &present);
+  for (const auto* field : present) {
+    if (field->message_type() == nullptr) continue;
+    if (!field->is_repeated()) {
+      if (!HasRequiredFields(reflection->GetMessage(message, field))) return false;
+      continue;
+    }
+    for (int k = 0; k < reflection->FieldSize(message, field); ++k) {
+      if (!HasRequiredFields(reflection->GetRepeatedMessage(message, field, k))) return false;
+    }
+  }
+  return true;
+}
+
+enum class Required { kChecked, kIgnored };
+
+// Whether the generated class M can read the bytes.
 template <typename M>
-bool IsWellFormed(absl::string_view bytes) {
+bool IsWellFormed(absl::string_view bytes, Required required = Required::kChecked) {
+  Stream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
+  in.SetRecursionLimit(kMaxDepth);
   M message;
-  return message.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  if (!message.ParsePartialFromCodedStream(&in) || !in.ConsumedEntireMessage()) return false;
+  return required == Required::kIgnored || HasRequiredFields(message);
+}
+
+// Passes over the value of a field that nobody asks for.
+bool SkipField(Stream* in, uint32_t tag) {
+  switch (WireFormatLite::GetTagWireType(tag)) {
+    case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+      absl::string_view bytes;
+      return WireFormatLite::GetTagFieldNumber(tag) != 0 && ReadBytes(in, &bytes);
+    }
+    case WireFormatLite::WIRETYPE_START_GROUP: {
+      // Paddle writes no groups. The stream's own way to skip them is more lenient than generated
+      // classes are, so one of those, to which every field is unknown, has the last word.
+      const void* data;
+      int available;
+      in->GetDirectBufferPointerInline(&data, &available);
+      const int begin = in->CurrentPosition();
+      in->SetRecursionLimit(kMaxDepth);
+      if (!WireFormatLite::SkipField(in, tag)) return false;
+      uint8_t start[8];
+      const uint8_t* end =
+          google::protobuf::io::CodedOutputStream::WriteVarint32ToArray(tag, start);
+      const absl::string_view rest(static_cast<const char*>(data), in->CurrentPosition() - begin);
+      return IsWellFormed<pb::Version>(
+          absl::StrCat(absl::string_view(reinterpret_cast<char*>(start), end - start), rest));
+    }
+    default:
+      return WireFormatLite::SkipField(in, tag);
+  }
 }
 
 std::string Quote(absl::string_view name) { return absl::StrCat("'", absl::CEscape(name), "'"); }
 
 absl::Status Malformed(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat(what, ": malformed or truncated protobuf"));
+}
+absl::Status Malformed(absl::string_view what, size_t byte) {
+  return Malformed(absl::StrCat(what, ", byte ", byte));
 }
 
 // Adds bytes to a list of pieces, to the last piece where they follow it directly.
@@ -127,7 +248,18 @@ void AddPiece(absl::string_view piece, std::vector<absl::string_view>* pieces) {
   }
 }
 
+// Appends a name to a key, its length before it: different lists have different keys.
+void PutName(uint32_t kind, uint32_t number, absl::string_view name, std::string* key) {
+  const uint32_t head[3] = {kind, number, static_cast<uint32_t>(name.size())};
+  key->append(reinterpret_cast<const char*>(head), sizeof(head));
+  key->append(name.data(), name.size());
+}
+
 }  // namespace
+
+size_t ProgramIndexer::BytesHash::operator()(absl::string_view bytes) const {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
 
 absl::Status ProgramIndexer::IndexProgram() {
   const absl::string_view bytes = program_.bytes_;
@@ -142,7 +274,7 @@ absl::Status ProgramIndexer::IndexProgram() {
   in.PushLimit(static_cast<int>(bytes.size()));
   while (true) {
     const int begin = in.CurrentPosition();
-    const uint32_t tag = in.ReadTag();
+    const uint32_t tag = NextTag(&in);
     if (tag == 0) break;
     if (tag == kProgramBlocks) {
       absl::string_view payload;
@@ -150,16 +282,18 @@ absl::Status ProgramIndexer::IndexProgram() {
       program_.top_level_.push_back({program_.num_blocks(), {}});
       WEFT_RETURN_IF_ERROR(ReadBlock(bytes.substr(begin, in.CurrentPosition() - begin), payload));
     } else {
-      if (!WireFormatLite::SkipField(&in, tag)) return Malformed(absl::StrCat("byte ", begin));
-      program_.top_level_.push_back({-1, bytes.substr(begin, in.CurrentPosition() - begin)});
+      if (!SkipField(&in, tag)) return Malformed(absl::StrCat("byte ", begin));
+      const absl::string_view field = bytes.substr(begin, in.CurrentPosition() - begin);
+      if (!IsWellFormed<pb::ProgramDesc>(field)) return Malformed(absl::StrCat("byte ", begin));
+      program_.top_level_.push_back({-1, field});
     }
   }
-  if (!AtEnd(in)) return Malformed(absl::StrCat("byte ", in.CurrentPosition()));
+  if (!AtEnd(&in)) return Malformed(absl::StrCat("byte ", in.CurrentPosition()));
   Flush();
 
   for (uint32_t i = 0; i < program_.vars_.size(); ++i) WEFT_RETURN_IF_ERROR(LinkVar(VarId(i)));
   WEFT_RETURN_IF_ERROR(CheckBlocks());
-  WEFT_RETURN_IF_ERROR(CheckSubBlocks());
+  WEFT_RETURN_IF_ERROR(CheckSubBlocks(ops_with_sub_blocks_));
   return CheckNames();
 }
 
@@ -172,25 +306,25 @@ absl::Status ProgramIndexer::CountAndReserve() {
   size_t num_ops = 0, num_vars = 0;
   while (true) {
     const int begin = in.CurrentPosition();
-    const uint32_t tag = in.ReadTag();
+    const uint32_t tag = NextTag(&in);
     if (tag == 0) break;
     if (tag != kProgramBlocks) {
-      if (!WireFormatLite::SkipField(&in, tag)) return Malformed(absl::StrCat("byte ", begin));
+      if (!SkipField(&in, tag)) return Malformed(absl::StrCat("byte ", begin));
       continue;
     }
     MessageScope block(&in);
     if (!block.ok()) return Malformed(absl::StrCat("block at byte ", begin));
     while (true) {
       const int field_begin = in.CurrentPosition();
-      const uint32_t field = in.ReadTag();
+      const uint32_t field = NextTag(&in);
       if (field == 0) break;
       num_ops += field == kBlockOps;
       num_vars += field == kBlockVars;
-      if (!WireFormatLite::SkipField(&in, field)) {
+      if (!SkipField(&in, field)) {
         return Malformed(absl::StrCat("block at byte ", begin, ", byte ", field_begin));
       }
     }
-    if (!AtEnd(in)) return Malformed(absl::StrCat("byte ", in.CurrentPosition()));
+    if (!AtEnd(&in)) return Malformed(absl::StrCat("byte ", in.CurrentPosition()));
   }
   program_.ops_.reserve(num_ops);
   program_.vars_.reserve(num_vars);
@@ -203,6 +337,7 @@ absl::Status ProgramIndexer::CountAndReserve() {
 absl::Status ProgramIndexer::ReadBlock(absl::string_view field, absl::string_view payload) {
   const int number = program_.num_blocks();
   const std::string where = absl::StrCat("block ", number);
+  const auto malformed = [&](size_t at) { return Malformed(where, FileOffset(payload) + at); };
   Program::BlockRecord block;
   block.field = field;
   std::vector<absl::string_view>* others = &block.head;
@@ -213,11 +348,11 @@ absl::Status ProgramIndexer::ReadBlock(absl::string_view field, absl::string_vie
   in.PushLimit(static_cast<int>(payload.size()));
   while (true) {
     const int begin = in.CurrentPosition();
-    const uint32_t tag = in.ReadTag();
+    const uint32_t tag = NextTag(&in);
     if (tag == 0) break;
     if (tag == kBlockVars || tag == kBlockOps) {
       absl::string_view message;
-      if (!ReadBytes(&in, &message)) return Malformed(where);
+      if (!ReadBytes(&in, &message)) return malformed(begin);
       const char* field_begin = payload.data() + begin;
       const auto header_size = static_cast<uint8_t>(message.data() - field_begin);
       if (tag == kBlockOps) {
@@ -240,12 +375,12 @@ absl::Status ProgramIndexer::ReadBlock(absl::string_view field, absl::string_vie
     } else if (tag == kBlockForwardIdx) {
       ok = ReadInt(&in, &block.forward_block_idx);
     } else {
-      ok = WireFormatLite::SkipField(&in, tag);
+      ok = SkipField(&in, tag);
     }
-    if (!ok) return Malformed(where);
+    if (!ok) return malformed(begin);
     AddPiece(payload.substr(begin, in.CurrentPosition() - begin), others);
   }
-  if (!AtEnd(in)) return Malformed(where);
+  if (!AtEnd(&in)) return malformed(in.CurrentPosition());
   if (!has_idx || !has_parent) {
     return absl::InvalidArgumentError(
         absl::StrCat(where, ": field ", has_idx ? "parent_idx" : "idx", " is missing"));
@@ -262,33 +397,49 @@ absl::Status ProgramIndexer::ReadOp(absl::string_view message, uint8_t header_si
                                     size_t position) {
   op_.Clear();
   const auto where = [&] {
-    return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "), "op ", position,
+    return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "),
+                        position == kNew ? "new op" : absl::StrCat("op ", position),
                         op_.has_type ? absl::StrCat(" (", absl::CEscape(op_.type), ")") : "");
+  };
+  const auto malformed = [&](size_t at) {
+    return position == kNew ? Malformed(where()) : Malformed(where(), FileOffset(message) + at);
   };
   Stream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
   in.PushLimit(static_cast<int>(message.size()));
-  while (const uint32_t tag = in.ReadTag()) {
+  while (true) {
+    const int begin = in.CurrentPosition();
+    const uint32_t tag = NextTag(&in);
+    if (tag == 0) break;
     bool ok;
     switch (tag) {
       case kOpInputs:
-        ok = ReadSlot(&in, /*output=*/false);
-        break;
       case kOpOutputs:
-        ok = ReadSlot(&in, /*output=*/true);
+        ok = ReadSlot(&in, /*output=*/tag == kOpOutputs);
+        op_.tail = {};
         break;
       case kOpType:
         ok = ReadBytes(&in, &op_.type);
+        if (!op_.has_type && op_.attrs.empty()) {
+          op_.tail = Rest(&in);
+          const auto known = op_tails_.find(op_.tail);
+          if (known != op_tails_.end()) {
+            op_.known_tail = &known->second;
+            in.Skip(static_cast<int>(op_.tail.size()));
+          }
+        } else {
+          op_.tail = {};
+        }
         op_.has_type = true;
         break;
       case kOpAttrs:
         ok = ReadAttr(&in);
         break;
       default:
-        ok = WireFormatLite::SkipField(&in, tag);
+        ok = SkipField(&in, tag);
     }
-    if (!ok) return Malformed(where());
+    if (!ok) return malformed(begin);
   }
-  if (!AtEnd(in)) return Malformed(where());
+  if (!AtEnd(&in)) return malformed(in.CurrentPosition());
   if (!op_.has_type) return absl::InvalidArgumentError(absl::StrCat(where(), " has no type"));
   const absl::Status stored = StoreOp(message, header_size, block);
   if (!stored.ok()) {
@@ -304,7 +455,7 @@ bool ProgramIndexer::ReadSlot(Stream* in, bool output) {
   slot.output = output;
   slot.first = static_cast<uint32_t>(op_.args.size());
   bool has_name = false;
-  while (const uint32_t tag = in->ReadTag()) {
+  while (const uint32_t tag = NextTag(in)) {
     if (tag == kSlotArguments) {
       absl::string_view arg;
       if (!ReadBytes(in, &arg)) return false;
@@ -312,7 +463,7 @@ bool ProgramIndexer::ReadSlot(Stream* in, bool output) {
     } else if (tag == kSlotParameter) {
       if (!ReadBytes(in, &slot.name)) return false;
       has_name = true;
-    } else if (!WireFormatLite::SkipField(in, tag)) {
+    } else if (!SkipField(in, tag)) {
       return false;
     }
   }
@@ -320,15 +471,16 @@ bool ProgramIndexer::ReadSlot(Stream* in, bool output) {
   op_.out_of_order |= !output && op_.outputs_seen;
   op_.outputs_seen |= output;
   op_.slots.push_back(slot);
-  return AtEnd(*in) && has_name;
+  return AtEnd(in) && has_name;
 }
 
 bool ProgramIndexer::ReadAttr(Stream* in) {
   MessageScope scope(in);
   if (!scope.ok()) return false;
+  const absl::string_view message = Rest(in);
   AttrBytes attr;
-  bool has_name = false;
-  while (const uint32_t tag = in->ReadTag()) {
+  bool has_name = false, packed = false;
+  while (const uint32_t tag = NextTag(in)) {
     if (tag == kAttrName) {
       if (!ReadBytes(in, &attr.name)) return false;
       has_name = true;
@@ -343,11 +495,14 @@ bool ProgramIndexer::ReadAttr(Stream* in) {
       if (!ReadBytes(in, &scalar) || !IsWellFormed<pb::Scalar>(scalar)) return false;
     } else {
       attr.has_strings |= tag == kAttrStrings;
-      if (!WireFormatLite::SkipField(in, tag)) return false;
+      packed |= IsPackedList(tag);
+      if (!SkipField(in, tag)) return false;
     }
   }
   op_.attrs.push_back(attr);
-  return AtEnd(*in) && has_name && attr.has_type;
+  if (!AtEnd(in) || !has_name || !attr.has_type) return false;
+  // Paddle does not pack lists, so the generated class may take its time with those that are.
+  return !packed || IsWellFormed<pb::OpDesc::Attr>(message, Required::kIgnored);
 }
 
 // Checks the attributes that everything relies on, and stores what was read.
@@ -356,29 +511,25 @@ absl::Status ProgramIndexer::StoreOp(absl::string_view message, uint8_t header_s
   record.begin = message.data() - header_size;
   record.payload_size = static_cast<uint32_t>(message.size());
   record.header_size = header_size;
-  record.flags = 0;
-  record.role = kRoleNotSpecified;
   record.block = block;
-  for (const AttrBytes& attr : op_.attrs) {
-    if (attr.name == kOpRoleAttr) {
-      if (attr.type != pb::INT) return WrongAttrType(attr, pb::INT);
-      record.role = attr.has_i ? attr.i : 0;
-    } else if (attr.name == kOpRoleVarAttr) {
-      if (attr.type != pb::STRINGS) return WrongAttrType(attr, pb::STRINGS);
-      if (attr.has_strings) {
-        record.flags |= Program::kHasRoleVars;
-      } else {
-        record.flags &= ~Program::kHasRoleVars;
-      }
-    } else if (attr.type == pb::BLOCK || attr.type == pb::BLOCKS) {
-      record.flags |= Program::kHasSubBlocks;
+  OpTail tail;
+  if (op_.known_tail != nullptr) {
+    tail = *op_.known_tail;
+  } else {
+    WEFT_ASSIGN_OR_RETURN(tail, TailOfOp());
+    // Pairs of parameter and gradient occur once.
+    const bool repeats = (tail.flags & Program::kHasRoleVars) == 0;
+    if (op_.tail.data() != nullptr && repeats && op_tails_.size() < kMaxTails) {
+      op_tails_.emplace(op_.tail, tail);
     }
   }
+  record.role = tail.role;
+  record.flags = tail.flags;
   const OpId id(static_cast<uint32_t>(program_.ops_.size()));
   if ((record.flags & Program::kHasSubBlocks) != 0) ops_with_sub_blocks_.push_back(id);
 
   if (op_.out_of_order) PutInputsFirst();
-  record.layout = LayoutOfOp();
+  record.layout = LayoutOfOp(tail.attr_list);
   record.first_arg = static_cast<uint32_t>(program_.args_.size());
   for (absl::string_view arg : op_.args) {
     const uint32_t hash = SymbolTable::Hash(arg);
@@ -405,21 +556,67 @@ void ProgramIndexer::PutInputsFirst() {
   op_.args = std::move(args);
 }
 
-// Finds the layout of the op that was read, or adds it. The key spells the layout out, lengths
-// before names, so that different layouts have different keys.
-uint32_t ProgramIndexer::LayoutOfOp() {
-  layout_key_.clear();
-  const auto put = [this](uint32_t kind, uint32_t number, absl::string_view name) {
-    const uint32_t head[3] = {kind, number, static_cast<uint32_t>(name.size())};
-    layout_key_.append(reinterpret_cast<const char*>(head), sizeof(head));
-    layout_key_.append(name.data(), name.size());
-  };
-  put(0, 0, op_.type);
-  for (const SlotBytes& slot : op_.slots) put(slot.output ? 2 : 1, slot.count, slot.name);
-  for (const AttrBytes& attr : op_.attrs) put(3, static_cast<uint32_t>(attr.type), attr.name);
+absl::StatusOr<ProgramIndexer::OpTail> ProgramIndexer::TailOfOp() {
+  OpTail tail;
+  tail.role = kRoleNotSpecified;
+  for (const AttrBytes& attr : op_.attrs) {
+    if (attr.name == kOpRoleAttr) {
+      if (attr.type != pb::INT) return WrongAttrType(attr, pb::INT);
+      tail.role = attr.has_i ? attr.i : 0;
+    } else if (attr.name == kOpRoleVarAttr) {
+      if (attr.type != pb::STRINGS) return WrongAttrType(attr, pb::STRINGS);
+      if (attr.has_strings) {
+        tail.flags |= Program::kHasRoleVars;
+      } else {
+        tail.flags &= ~Program::kHasRoleVars;
+      }
+    } else if (attr.type == pb::BLOCK || attr.type == pb::BLOCKS) {
+      tail.flags |= Program::kHasSubBlocks;
+    }
+  }
+  tail.attr_list = AttrListOfOp();
+  return tail;
+}
 
+uint32_t ProgramIndexer::AttrListOfOp() {
+  key_.clear();
+  for (const AttrBytes& attr : op_.attrs) {
+    PutName(0, static_cast<uint32_t>(attr.type), attr.name, &key_);
+  }
+  const auto [it, is_new] =
+      attr_list_of_key_.try_emplace(key_, static_cast<uint32_t>(attr_lists_.size()));
+  if (is_new) {
+    std::vector<OpLayout::Attr>& list = attr_lists_.emplace_back();
+    for (const AttrBytes& attr : op_.attrs) {
+      list.push_back({program_.symbols_.Intern(attr.name), attr.type});
+    }
+  }
+  return it->second;
+}
+
+uint32_t ProgramIndexer::LayoutOfOp(uint32_t attr_list) {
+  key_.clear();
+  PutName(0, attr_list, op_.type, &key_);
+  for (const SlotBytes& slot : op_.slots) {
+    PutName(slot.output ? 2 : 1, slot.count, slot.name, &key_);
+  }
+  const auto known = layout_of_key_.find(key_);
+  if (known != layout_of_key_.end()) return known->second;
+  const uint32_t layout = AddLayout(attr_list);
+  layout_of_key_.emplace(key_, layout);
+  return layout;
+}
+
+// Finds the layout among those of the program, whose keys outlive this indexer, or adds it.
+uint32_t ProgramIndexer::AddLayout(uint32_t attr_list) {
+  std::string key = key_;
+  for (const OpLayout::Attr& attr : attr_lists_[attr_list]) {
+    PutName(3, static_cast<uint32_t>(attr.type), program_.name(attr.name), &key);
+  }
+  // The number of the list means something to this indexer only.
+  std::memset(&key[sizeof(uint32_t)], 0, sizeof(uint32_t));
   const auto [it, is_new] = program_.layout_of_key_.try_emplace(
-      layout_key_, static_cast<uint32_t>(program_.layouts_.size()));
+      std::move(key), static_cast<uint32_t>(program_.layouts_.size()));
   if (!is_new) return it->second;
 
   OpLayout layout;
@@ -430,68 +627,66 @@ uint32_t ProgramIndexer::LayoutOfOp() {
     if (!slot.output) layout.num_input_args += slot.count;
   }
   layout.num_args = static_cast<uint32_t>(op_.args.size());
-  for (const AttrBytes& attr : op_.attrs) {
-    layout.attrs.push_back({program_.symbols_.Intern(attr.name), attr.type});
-  }
+  layout.attrs = attr_lists_[attr_list];
   program_.layouts_.push_back(std::move(layout));
   return it->second;
 }
 
 absl::Status ProgramIndexer::ReadVar(absl::string_view message, uint8_t header_size, int block,
                                      size_t position) {
+  absl::string_view name;
+  bool has_name = false;
+  const auto where = [&] {
+    return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "),
+                        position == kNew ? "new variable" : absl::StrCat("variable ", position),
+                        has_name ? absl::StrCat(" (", absl::CEscape(name), ")") : "");
+  };
+  const auto malformed = [&](size_t at) {
+    return position == kNew ? Malformed(where()) : Malformed(where(), FileOffset(message) + at);
+  };
+
+  VarTail tail;
+  absl::string_view tail_bytes;
+  Stream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
+  in.PushLimit(static_cast<int>(message.size()));
+  while (true) {
+    const int begin = in.CurrentPosition();
+    const uint32_t tag = NextTag(&in);
+    if (tag == 0) break;
+    bool ok;
+    if (tag == kVarName) {
+      ok = ReadBytes(&in, &name);
+      tail_bytes = {};
+      if (begin == 0) {
+        tail_bytes = Rest(&in);
+        const auto known = var_tails_.find(tail_bytes);
+        if (known != var_tails_.end()) {
+          tail = known->second;
+          tail_bytes = {};
+          in.Skip(static_cast<int>(message.size()) - in.CurrentPosition());
+        }
+      }
+      has_name = true;
+    } else {
+      ok = ReadVarField(&in, tag, &tail);
+    }
+    if (!ok) return malformed(begin);
+  }
+  if (!AtEnd(&in)) return malformed(in.CurrentPosition());
+  if (!has_name || !tail.has_type) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where(), has_name ? " has no type" : " has no name"));
+  }
+  if (tail_bytes.data() != nullptr && var_tails_.size() < kMaxTails) {
+    var_tails_.emplace(tail_bytes, tail);
+  }
   Program::VarRecord record;
   record.begin = message.data() - header_size;
   record.payload_size = static_cast<uint32_t>(message.size());
   record.header_size = header_size;
-  record.flags = 0;
-  record.type = 0;
+  record.flags = tail.flags;
+  record.type = tail.type;
   record.block = block;
-  absl::string_view name;
-  bool has_name = false, has_type = false;
-  const auto where = [&] {
-    return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "), "variable ",
-                        position, has_name ? absl::StrCat(" (", absl::CEscape(name), ")") : "");
-  };
-
-  Stream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
-  in.PushLimit(static_cast<int>(message.size()));
-  while (const uint32_t tag = in.ReadTag()) {
-    bool ok;
-    absl::string_view bytes;
-    switch (tag) {
-      case kVarName:
-        ok = ReadBytes(&in, &name);
-        has_name = true;
-        break;
-      case kVarType:
-        ok = ReadBytes(&in, &bytes) && ReadVarType(bytes, &record.type);
-        has_type = true;
-        break;
-      case kVarPersistable:
-        ok = ReadFlag(&in, Program::kPersistable, &record.flags);
-        break;
-      case kVarNeedCheckFeed:
-        ok = ReadFlag(&in, Program::kNeedCheckFeed, &record.flags);
-        break;
-      case kVarIsParameter:
-        ok = ReadFlag(&in, Program::kIsParameter, &record.flags);
-        break;
-      case kVarStopGradient:
-        ok = ReadFlag(&in, Program::kStopGradient, &record.flags);
-        break;
-      case kVarAttrs:
-        ok = ReadBytes(&in, &bytes) && IsWellFormed<pb::VarDesc::Attr>(bytes);
-        break;
-      default:
-        ok = WireFormatLite::SkipField(&in, tag);
-    }
-    if (!ok) return Malformed(where());
-  }
-  if (!AtEnd(in)) return Malformed(where());
-  if (!has_name || !has_type) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where(), has_name ? " has no type" : " has no name"));
-  }
   const uint32_t hash = SymbolTable::Hash(name);
   program_.symbols_.Prefetch(hash);
   pending_vars_.push_back({name, hash, static_cast<uint32_t>(program_.vars_.size())});
@@ -500,28 +695,41 @@ absl::Status ProgramIndexer::ReadVar(absl::string_view message, uint8_t header_s
   return absl::OkStatus();
 }
 
-// The generated class checks an encoding once; a program holds few different ones.
-bool ProgramIndexer::ReadVarType(absl::string_view bytes, int* type) {
-  const auto known = var_types_.find(bytes);
-  if (known != var_types_.end()) {
-    *type = known->second;
-    return true;
+bool ProgramIndexer::ReadVarField(Stream* in, uint32_t tag, VarTail* tail) {
+  absl::string_view bytes;
+  switch (tag) {
+    case kVarType:
+      tail->has_type = true;
+      return ReadBytes(in, &bytes) && ReadVarType(bytes, &tail->type);
+    case kVarPersistable:
+      return ReadFlag(in, Program::kPersistable, &tail->flags);
+    case kVarNeedCheckFeed:
+      return ReadFlag(in, Program::kNeedCheckFeed, &tail->flags);
+    case kVarIsParameter:
+      return ReadFlag(in, Program::kIsParameter, &tail->flags);
+    case kVarStopGradient:
+      return ReadFlag(in, Program::kStopGradient, &tail->flags);
+    case kVarAttrs:
+      return ReadBytes(in, &bytes) && IsWellFormed<pb::VarDesc::Attr>(bytes);
+    default:
+      return SkipField(in, tag);
   }
+}
+
+bool ProgramIndexer::ReadVarType(absl::string_view bytes, int* type) {
   // The number, read raw: the generated class hides numbers that it does not know.
   Stream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
   in.PushLimit(static_cast<int>(bytes.size()));
   bool has_type = false;
-  while (const uint32_t tag = in.ReadTag()) {
+  while (const uint32_t tag = NextTag(&in)) {
     if (tag == kVarTypeType) {
       if (!ReadInt(&in, type)) return false;
       has_type = true;
-    } else if (!WireFormatLite::SkipField(&in, tag)) {
+    } else if (!SkipField(&in, tag)) {
       return false;
     }
   }
-  if (!has_type || !IsWellFormed<pb::VarType>(bytes)) return false;
-  var_types_.emplace(bytes, *type);
-  return true;
+  return has_type && IsWellFormed<pb::VarType>(bytes);
 }
 
 void ProgramIndexer::Flush() {
@@ -546,31 +754,36 @@ void ProgramIndexer::FlushVars() {
 absl::StatusOr<OpId> ProgramIndexer::AddOp(absl::string_view field, uint8_t header_size,
                                            int block) {
   const OpId id(static_cast<uint32_t>(program_.ops_.size()));
-  WEFT_RETURN_IF_ERROR(ReadOp(field.substr(header_size), header_size, block, id.value()));
+  WEFT_RETURN_IF_ERROR(ReadOp(field.substr(header_size), header_size, block, kNew));
   Flush();
+  WEFT_RETURN_IF_ERROR(CheckName(op_.type));
+  for (const SlotBytes& slot : op_.slots) WEFT_RETURN_IF_ERROR(CheckName(slot.name));
+  for (absl::string_view arg : op_.args) WEFT_RETURN_IF_ERROR(CheckName(arg));
+  for (const AttrBytes& attr : op_.attrs) WEFT_RETURN_IF_ERROR(CheckName(attr.name));
   return id;
 }
 
 absl::StatusOr<VarId> ProgramIndexer::AddVar(absl::string_view field, uint8_t header_size,
                                              int block) {
   const VarId id(static_cast<uint32_t>(program_.vars_.size()));
-  WEFT_RETURN_IF_ERROR(ReadVar(field.substr(header_size), header_size, block, id.value()));
+  WEFT_RETURN_IF_ERROR(ReadVar(field.substr(header_size), header_size, block, kNew));
   Flush();
+  WEFT_RETURN_IF_ERROR(CheckName(program_.var(id).name()));
   return id;
 }
 
 absl::Status ProgramIndexer::LinkVar(VarId id) {
-  Program::VarRecord& var = program_.vars_[id.value()];
-  if (program_.FindVar(var.block, var.name).valid()) {
+  const Program::VarRecord& var = program_.record(id);
+  if (program_.root_vars_.size() < program_.symbols_.size()) {
+    program_.root_vars_.resize(program_.symbols_.size());
+  }
+  VarId& place = var.block == 0 ? program_.root_vars_[var.name.value()]
+                                : program_.inner_vars_[{var.block, var.name}];
+  if (place.valid()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "block ", var.block, ": variable ", Quote(program_.name(var.name)), " is declared twice"));
   }
-  if (program_.first_var_of_name_.size() < program_.symbols_.size()) {
-    program_.first_var_of_name_.resize(program_.symbols_.size());
-  }
-  VarId& first = program_.first_var_of_name_[var.name.value()];
-  var.next_of_name = first;
-  first = id;
+  place = id;
   return absl::OkStatus();
 }
 
@@ -588,29 +801,34 @@ absl::Status ProgramIndexer::CheckBlocks() const {
     return absl::InvalidArgumentError(absl::StrCat(
         "block 0: the root block has parent ", program_.blocks_[0].parent_idx, ", expected -1"));
   }
-  // Each block's way up must end. Blocks known to end are not walked again: linear.
-  std::vector<int> state(n, 0);  // 0 unknown, 1 on the way being walked, 2 ends
+  // Each block's way up must end. Blocks whose depth is known are not walked again: linear.
+  constexpr int kUnknown = -1, kOnTheWay = -2;
+  std::vector<int> depth(n, kUnknown);
+  std::vector<int> way;
   for (int i = 0; i < n; ++i) {
     int b = i;
-    while (b != -1 && state[b] == 0) {
-      state[b] = 1;
-      b = program_.blocks_[b].parent_idx;
+    for (; b != -1 && depth[b] == kUnknown; b = program_.blocks_[b].parent_idx) {
+      depth[b] = kOnTheWay;
+      way.push_back(b);
     }
-    if (b != -1 && state[b] == 1) {
+    if (b != -1 && depth[b] == kOnTheWay) {
       return absl::InvalidArgumentError(
           absl::StrCat("block ", b, ": is its own ancestor: the parents form a cycle"));
     }
-    for (b = i; b != -1 && state[b] == 1; b = program_.blocks_[b].parent_idx) state[b] = 2;
+    for (int above = b == -1 ? -1 : depth[b]; !way.empty(); way.pop_back()) {
+      depth[way.back()] = ++above;
+      if (above > Program::kMaxBlockDepth) return TooDeep(way.back());
+    }
   }
   return absl::OkStatus();
 }
 
 // Running an op runs its sub-blocks, so "contains" must not lead back.
-absl::Status ProgramIndexer::CheckSubBlocks() const {
+absl::Status ProgramIndexer::CheckSubBlocks(absl::Span<const OpId> ops_with_sub_blocks) const {
   const int n = program_.num_blocks();
   std::vector<std::vector<int>> contains(n);
-  std::vector<int> times_contained(n, 0);
-  for (OpId id : ops_with_sub_blocks_) {
+  std::vector<int> times_contained(n, 0), depth(n, 0);
+  for (OpId id : ops_with_sub_blocks) {
     const Op op = program_.op(id);
     for (int sub : op.SubBlocks()) {
       if (sub < 1 || sub >= n) {
@@ -630,6 +848,8 @@ absl::Status ProgramIndexer::CheckSubBlocks() const {
   }
   for (size_t i = 0; i < ready.size(); ++i) {
     for (int sub : contains[ready[i]]) {
+      depth[sub] = std::max(depth[sub], depth[ready[i]] + 1);
+      if (depth[sub] > Program::kMaxBlockDepth) return TooDeep(sub);
       if (--times_contained[sub] == 0) ready.push_back(sub);
     }
   }
@@ -644,13 +864,23 @@ absl::Status ProgramIndexer::CheckSubBlocks() const {
 
 absl::Status ProgramIndexer::CheckNames() const {
   for (uint32_t i = 0; i < program_.symbols_.size(); ++i) {
-    const absl::string_view name = program_.symbols_.name(Symbol(i));
-    if (!IsValidUtf8(name)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the name ", Quote(name), " is not valid UTF-8"));
-    }
+    WEFT_RETURN_IF_ERROR(CheckName(program_.symbols_.name(Symbol(i))));
   }
   return absl::OkStatus();
+}
+
+absl::Status ProgramIndexer::CheckName(absl::string_view name) {
+  if (IsValidUtf8(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the name ", Quote(name), " is not valid UTF-8"));
+}
+
+absl::Status ProgramIndexer::TooDeep(int block) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("block ", block, ": blocks are nested deeper than ", Program::kMaxBlockDepth));
+}
+
+size_t ProgramIndexer::FileOffset(absl::string_view part) const {
+  return part.data() - program_.bytes_.data();
 }
 
 absl::Status ProgramIndexer::WrongAttrType(const AttrBytes& attr, pb::AttrType expected) {

@@ -48,7 +48,7 @@ void Rewriter::Append(int block, const pb::OpDesc& op) {
   insertions_.push_back({Place::kBlockEnd, OpId(), block, OpId(), SerializeOp(op)});
 }
 void Rewriter::MoveBefore(OpId op, OpId anchor) {
-  insertions_.push_back({Place::kBefore, anchor, -1, op, {}});
+  insertions_.push_back({Place::kBefore, anchor, -1, op, {}});  // no bytes: op moves
 }
 void Rewriter::Replace(OpId op, const pb::OpDesc& with) {
   edits_.push_back({op, SerializeOp(with)});
@@ -107,10 +107,12 @@ absl::Status Rewriter::Stage(Staged* staged) {
   WEFT_RETURN_IF_ERROR(StageVars(staged));
   WEFT_RETURN_IF_ERROR(StageEdits(staged));
   WEFT_RETURN_IF_ERROR(StageInsertions(staged));
+  bool new_sub_blocks = false;
   for (size_t i = staged->num_ops; i < program_.ops_.size(); ++i) {
     WEFT_RETURN_IF_ERROR(CheckNewOp(OpId(static_cast<uint32_t>(i))));
+    new_sub_blocks |= (program_.ops_[i].flags & Program::kHasSubBlocks) != 0;
   }
-  return absl::OkStatus();
+  return new_sub_blocks ? CheckSubBlocks(*staged) : absl::OkStatus();
 }
 
 absl::Status Rewriter::StageVars(Staged* staged) {
@@ -173,7 +175,7 @@ absl::Status Rewriter::StageInsertions(Staged* staged) {
     } else {
       WEFT_RETURN_IF_ERROR(CheckBlock(insertion.block, "an op"));
     }
-    if (insertion.moves.valid()) {
+    if (insertion.op.field.empty()) {
       WEFT_RETURN_IF_ERROR(CheckLive(insertion.moves, *staged, "to move"));
       if (!staged->edited.insert(insertion.moves).second) return EditedTwice(insertion.moves);
       staged->leaves_place.insert(insertion.moves);
@@ -212,6 +214,20 @@ absl::Status Rewriter::CheckNewOp(OpId id) const {
   return absl::OkStatus();
 }
 
+// Whether a block would contain itself afterwards: a question to all ops that have sub-blocks.
+absl::Status Rewriter::CheckSubBlocks(const Staged& staged) const {
+  absl::flat_hash_set<OpId> gone(staged.erased.begin(), staged.erased.end());
+  for (const auto& replacement : staged.replacements) gone.insert(replacement.first);
+  std::vector<OpId> ops;
+  for (uint32_t i = 0; i < program_.ops_.size(); ++i) {
+    const OpId id(i);
+    const uint8_t flags = program_.record(id).flags;
+    if ((flags & Program::kHasSubBlocks) == 0 || (flags & Program::kDead) != 0) continue;
+    if (!gone.contains(id)) ops.push_back(id);
+  }
+  return ProgramIndexer(&program_).CheckSubBlocks(ops);
+}
+
 absl::Status Rewriter::CheckBlock(int block, absl::string_view what) const {
   if (block >= 0 && block < program_.num_blocks()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("block ", block, " for ", what,
@@ -235,7 +251,11 @@ absl::Status Rewriter::EditedTwice(OpId id) const {
 void Rewriter::Rollback(const Staged& staged) {
   for (auto it = staged.new_vars.rbegin(); it != staged.new_vars.rend(); ++it) {
     const Program::VarRecord& var = program_.record(*it);
-    program_.first_var_of_name_[var.name.value()] = var.next_of_name;
+    if (var.block == 0) {
+      program_.root_vars_[var.name.value()] = VarId();
+    } else {
+      program_.inner_vars_.erase({var.block, var.name});
+    }
   }
   program_.ops_.resize(staged.num_ops);
   program_.vars_.resize(staged.num_vars);
@@ -252,9 +272,7 @@ void Rewriter::Apply(const Staged& staged) {
   }
   for (const auto& [var, with] : staged.replaced_vars) {
     Program::VarRecord& record = program_.vars_[var.value()];
-    const VarId next = record.next_of_name;
     record = program_.record(with);
-    record.next_of_name = next;
     block_changed[record.block] = true;
   }
   for (const auto& [op, with] : staged.replacements) {

@@ -57,9 +57,9 @@ class Rewriter {
   // Checks everything, then applies everything: O(ops of the changed blocks + edits). On an error
   // the program's blocks, ops and variables are as they were. The rewriter is empty afterwards.
   // InvalidArgument: a new op or variable that is not well-formed, or names a variable that no
-  // visible block declares (before or by these edits) or a sub-block that does not exist; a
-  // variable declared twice; an anchor that is no live op or stands in another block; an op that
-  // two edits replace, move or erase.
+  // visible block declares (before or by these edits), a sub-block that does not exist or one that
+  // would then contain itself; a variable declared twice; an anchor that is no live op or stands in
+  // another block; an op that two edits replace, move or erase.
   absl::Status Commit();
 
  private:
@@ -74,7 +74,7 @@ class Rewriter {
     Place place;
     OpId anchor;  // kBefore, kAfter
     int block;    // kBlockBegin, kBlockEnd
-    OpId moves;   // an op that is there already; else `op` is new
+    OpId moves;   // an op that is there already, where `op` is empty
     Bytes op;
   };
   struct OpEdit {
@@ -97,6 +97,7 @@ class Rewriter {
   absl::Status StageEdits(Staged* staged);
   absl::Status StageInsertions(Staged* staged);
   absl::Status CheckNewOp(OpId id) const;
+  absl::Status CheckSubBlocks(const Staged& staged) const;
   absl::Status CheckBlock(int block, absl::string_view what) const;
   absl::Status CheckLive(OpId id, const Staged& staged, absl::string_view what) const;
   absl::Status EditedTwice(OpId id) const;

@@ -32,31 +32,47 @@ class SymbolIndex {
   std::vector<int> of_symbol_;
 };
 
-// Every variable that an op touches: its own arguments, and those of the ops in its sub-blocks.
+// The variables of the root block that an op of it reads and writes: its own arguments, and those
+// of the ops in its sub-blocks.
 class Touched {
  public:
   explicit Touched(const Program& program) : program_(program) {}
 
-  // The span is valid until the next call.
-  absl::Span<const Symbol> operator()(const Op& op) {
+  // The spans are valid until the next call.
+  void Find(const Op& op) {
+    reads_ = op.input_args();
+    writes_ = op.output_args();
     const std::vector<int> sub_blocks = op.SubBlocks();
-    if (sub_blocks.empty()) return op.args();
-    symbols_.assign(op.args().begin(), op.args().end());
+    if (sub_blocks.empty()) return;
+    all_reads_.assign(reads_.begin(), reads_.end());
+    all_writes_.assign(writes_.begin(), writes_.end());
     for (int block : sub_blocks) Collect(block);
-    return symbols_;
+    reads_ = all_reads_;
+    writes_ = all_writes_;
   }
+  absl::Span<const Symbol> reads() const { return reads_; }
+  absl::Span<const Symbol> writes() const { return writes_; }
 
  private:
   void Collect(int block) {
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
-      symbols_.insert(symbols_.end(), op.args().begin(), op.args().end());
+      Collect(block, op.input_args(), &all_reads_);
+      Collect(block, op.output_args(), &all_writes_);
       for (int sub : op.SubBlocks()) Collect(sub);
+    }
+  }
+  // A block may declare a variable of its own by the same name.
+  void Collect(int block, absl::Span<const Symbol> args, std::vector<Symbol>* symbols) {
+    for (Symbol symbol : args) {
+      const VarId var = program_.block(block).Resolve(symbol);
+      if (var.valid() && program_.var(var).block() == 0) symbols->push_back(symbol);
     }
   }
 
   const Program& program_;
-  std::vector<Symbol> symbols_;
+  absl::Span<const Symbol> reads_, writes_;
+  std::vector<Symbol> all_reads_, all_writes_;
 };
 
 // Where the value of one gradient variable stands while the block is walked.
@@ -82,10 +98,12 @@ class Analyzer {
     Touched touched(program_);
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
+      touched.Find(op);
       if (IsBackward(op)) {
-        VisitBackward(op);
+        VisitBackward(id, touched);
       } else {
-        for (Symbol symbol : touched(op)) Use(symbol, id);
+        for (Symbol symbol : touched.reads()) Use(symbol, id);
+        for (Symbol symbol : touched.writes()) Use(symbol, id);
       }
     }
     Finish();
@@ -95,17 +113,17 @@ class Analyzer {
   }
 
  private:
-  void VisitBackward(const Op& op) {
-    for (Symbol symbol : op.input_args()) {
+  void VisitBackward(OpId id, const Touched& touched) {
+    for (Symbol symbol : touched.reads()) {
       const int i = index_[symbol];
       if (i < 0 || !states_[i].pending) continue;
       states_[i].read_in_backward = true;
-      states_[i].last_backward = op.id();
+      states_[i].last_backward = id;
     }
-    for (Symbol symbol : op.output_args()) {
+    for (Symbol symbol : touched.writes()) {
       const int i = index_[symbol];
       if (i < 0) continue;
-      states_[i] = {/*pending=*/true, /*ever_written=*/true, /*read_in_backward=*/false, op.id()};
+      states_[i] = {/*pending=*/true, /*ever_written=*/true, /*read_in_backward=*/false, id};
     }
   }
 
@@ -210,8 +228,8 @@ absl::StatusOr<std::vector<GradientPair>> FindGradientPairs(const Program& progr
   return pairs;
 }
 
-absl::StatusOr<GradientAnalysis> AnalyzeGradients(const Program& program,
-                                                  const std::set<std::string>& distributed_params) {
+absl::Status CheckDistributedParams(const Program& program,
+                                    const std::set<std::string>& distributed_params) {
   for (const std::string& name : distributed_params) {
     const Symbol symbol = program.FindSymbol(name);
     if (!symbol.valid() || !program.block(0).FindVar(symbol).valid()) {
@@ -219,6 +237,12 @@ absl::StatusOr<GradientAnalysis> AnalyzeGradients(const Program& program,
           absl::StrCat("distributed parameter ", name, " is not a variable of the program"));
     }
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<GradientAnalysis> AnalyzeGradients(const Program& program,
+                                                  const std::set<std::string>& distributed_params) {
+  WEFT_RETURN_IF_ERROR(CheckDistributedParams(program, distributed_params));
   WEFT_RETURN_IF_ERROR(RefuseSubBlockPairs(program));
   WEFT_ASSIGN_OR_RETURN(std::vector<GradientPair> pairs, FindGradientPairs(program));
   return Analyzer(program, std::move(pairs)).Run(distributed_params);

@@ -49,12 +49,16 @@ struct GradientAnalysis {
 // declared, a gradient that is paired with two parameters. O(arguments).
 absl::StatusOr<std::vector<GradientPair>> FindGradientPairs(const Program& program);
 
+// InvalidArgument where a name is no variable of the root block.
+absl::Status CheckDistributedParams(const Program& program,
+                                    const std::set<std::string>& distributed_params);
+
 // Follows the data of every pair through the root block; what ops of sub-blocks touch counts as
 // touched by the op that holds the block. A pair is skipped where its parameter is one of
 // `distributed_params`, where nothing writes the gradient, or where only backward ops use it: then
 // it is a part of another gradient (the summands of a shared weight).
-// InvalidArgument: the errors of FindGradientPairs; a backward op with a pair inside a sub-block;
-// a name in `distributed_params` that no variable has. O(arguments).
+// InvalidArgument: the errors of FindGradientPairs and CheckDistributedParams; a backward op with a
+// pair inside a sub-block. O(arguments).
 absl::StatusOr<GradientAnalysis> AnalyzeGradients(const Program& program,
                                                   const std::set<std::string>& distributed_params);
 

@@ -1,6 +1,6 @@
 #include "ops/cpu/broadcast.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"

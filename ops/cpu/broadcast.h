@@ -4,6 +4,7 @@
 #define WEFT_OPS_CPU_BROADCAST_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/status/statusor.h"

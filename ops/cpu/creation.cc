@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <string>
 
 #include "absl/strings/numbers.h"
 #include "base/status_macros.h"

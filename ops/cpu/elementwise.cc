@@ -1,7 +1,5 @@
 // Elementwise ops of two operands whose gradients are Out@GRAD itself or its negative.
-#include <cstring>
-#include <string>
-#include <utility>
+#include <cstdint>
 
 #include "base/status_macros.h"
 #include "ops/cpu/broadcast.h"

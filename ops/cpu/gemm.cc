@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "oneapi/dnnl/dnnl.hpp"
 

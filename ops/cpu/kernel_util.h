@@ -2,6 +2,9 @@
 #ifndef WEFT_OPS_CPU_KERNEL_UTIL_H_
 #define WEFT_OPS_CPU_KERNEL_UTIL_H_
 
+#include <cstdint>
+#include <initializer_list>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"

@@ -147,6 +147,7 @@ TEST(OpVectorsTest, OptimizersFollowPaddlesStepsInPlace) {
       inputs.push_back({state.first, {&state.second}});
       outputs.push_back({state.first + "Out", {&state.second}});
     }
+    for (auto& input : constants) inputs.push_back({input.first, {&input.second}});
     const std::string op = c["op"];
     WEFT_ASSERT_OK_AND_ASSIGN(BoundOp bound,
                               BoundOp::Make(op, inputs, AttrsFromJson(op, c["attrs"]), outputs));

@@ -1,4 +1,6 @@
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -82,6 +84,20 @@ TEST(UniformRandomTest, StaysBetweenMinAndMax) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto drawn, Draw("uniform_random", {{"min", 2.0f}, {"max", 4.0f}}, 1));
   EXPECT_THAT(drawn, Each(AllOf(Ge(2), Le(4))));
   EXPECT_NEAR(Mean(drawn), 3, 0.1);
+}
+
+TEST(UniformRandomTest, DrawsTheWeightsThatPaddlesStartupProgramDrew) {
+  // fc_0.w_0 of fit_a_line.
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("uniform_random", {},
+                                            {{"shape", Longs{13, 1}},
+                                             {"min", -0.6546536684036255f},
+                                             {"max", 0.6546536684036255f},
+                                             {"seed", 90}},
+                                            {{"Out", 1}}));
+  const Tensor& drawn = out["Out"][0];
+  std::ifstream file("tests/data/fit_a_line/init.params", std::ios::binary);
+  const std::string saved(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(saved, HasSubstr(std::string(static_cast<const char*>(drawn.raw()), drawn.bytes())));
 }
 
 TEST(UniformRandomTest, MinAboveMaxIsAnError) {

@@ -7,8 +7,7 @@
 namespace weft {
 namespace {
 
-// --- Collectives
-// ----------------------------------------------------------------------------------
+// --- Collectives ---------------------------------------------------------------------------------
 
 OpSchema AllReduce(const char* type) {
   return OpSchema(type)
@@ -109,8 +108,7 @@ void AddCollectives(OpSchemaTable* schemas) {
                    .Infer(InferReduceScatter));
 }
 
-// --- Rings
-// ----------------------------------------------------------------------------------------
+// --- Rings ---------------------------------------------------------------------------------------
 
 OpSchema RingSetup(const char* type) {
   return OpSchema(type).With(Trait::kRingSetup).With(Trait::kSideEffect);
@@ -139,8 +137,7 @@ void AddRingSetup(OpSchemaTable* schemas) {
                    .RequiredAttr("trainer_id", 0));
 }
 
-// --- Streams
-// --------------------------------------------------------------------------------------
+// --- Streams -------------------------------------------------------------------------------------
 
 // X and Out name what is ordered.
 OpSchema StreamSync(const char* type, int flags) {
@@ -155,8 +152,7 @@ void AddStreamSync(OpSchemaTable* schemas) {
   schemas->Add(StreamSync("c_wait_comm", OpSchema::kDuplicable).Attr("ring_id", 0));
 }
 
-// --- Fused buffers
-// --------------------------------------------------------------------------------
+// --- Fused buffers -------------------------------------------------------------------------------
 
 // Elements that a member takes in the fused buffer: its own, padded to the alignment.
 int64_t PaddedElements(int64_t elements, int64_t element_size, int64_t alignment) {

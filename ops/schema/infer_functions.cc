@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// --- Whole inference functions ------------------------------------------------------------------
+// --- Whole inference functions -------------------------------------------------------------------
 
 OpSchema::InferFn OutputsLike(std::string slot) {
   return [slot = std::move(slot)](InferContext& context) {
@@ -70,8 +70,7 @@ OpSchema::InferFn InOrder(std::vector<OpSchema::InferFn> functions) {
   };
 }
 
-// --- Dimensions
-// -----------------------------------------------------------------------------------
+// --- Dimensions ----------------------------------------------------------------------------------
 
 bool DimFits(int64_t a, int64_t b) { return a == b || a == -1 || b == -1; }
 

@@ -17,7 +17,7 @@
 
 namespace weft {
 
-// --- Whole inference functions ------------------------------------------------------------------
+// --- Whole inference functions -------------------------------------------------------------------
 // Where an input's type is not known, checks pass and outputs that depend on it stay unset.
 
 // Variable i of every output slot has the type of variable i of input slot `slot`.
@@ -34,9 +34,8 @@ OpSchema::InferFn SameType(std::string a, std::string b);
 // One after the other, up to the first error.
 OpSchema::InferFn InOrder(std::vector<OpSchema::InferFn> functions);
 
-// --- Dimensions
-// ----------------------------------------------------------------------------------- -1 is
-// unknown: it fits everything, and whatever is computed from it is unknown.
+// --- Dimensions ----------------------------------------------------------------------------------
+// -1 is unknown: it fits everything, and whatever is computed from it is unknown.
 
 // May be equal at run time.
 bool DimFits(int64_t a, int64_t b);

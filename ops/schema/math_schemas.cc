@@ -9,8 +9,7 @@
 namespace weft {
 namespace {
 
-// --- mul
-// ------------------------------------------------------------------------------------------
+// --- mul -----------------------------------------------------------------------------------------
 
 // Where X and Y are split into rows and columns: dimensions before it are rows.
 absl::StatusOr<size_t> ColumnsBegin(const InferContext& context, const char* attr,
@@ -39,8 +38,7 @@ absl::StatusOr<absl::optional<Dims>> MulDims(const InferContext& context) {
   return absl::optional<Dims>(out);
 }
 
-// --- matmul_v2
-// ------------------------------------------------------------------------------------
+// --- matmul_v2 -----------------------------------------------------------------------------------
 
 // The batch dimensions, rows and columns of an operand. A vector is one row on the left and one
 // column on the right, whatever the transposition.
@@ -89,8 +87,7 @@ absl::StatusOr<absl::optional<Dims>> MatMulDims(const InferContext& context) {
   return absl::optional<Dims>(out);
 }
 
-// --- Both products
-// --------------------------------------------------------------------------------
+// --- Both products -------------------------------------------------------------------------------
 
 using ProductDims = absl::StatusOr<absl::optional<Dims>>(const InferContext&);
 
@@ -153,8 +150,7 @@ void AddProducts(OpSchemaTable* schemas) {
                    .Infer(InferProductGrad(MatMulDims)));
 }
 
-// --- Reductions
-// -----------------------------------------------------------------------------------
+// --- Reductions ----------------------------------------------------------------------------------
 
 // The dimensions of x without (or with size 1 for) those that are reduced: the listed ones, or all
 // of them where none is listed.
@@ -254,8 +250,7 @@ void AddReductions(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("squared_l2_norm").In("X").Out("Out").Infer(InferSquaredNorm));
 }
 
-// --- Sums and scaling
-// -----------------------------------------------------------------------------
+// --- Sums and scaling ----------------------------------------------------------------------------
 
 // All of one shape. Rows of tensors (SelectedRows) may be among them; the sum of nothing else is
 // rows again.

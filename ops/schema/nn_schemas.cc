@@ -10,8 +10,7 @@ namespace {
 
 constexpr int kOptional = OpSchema::kOptional;
 
-// --- softmax, dropout
-// -----------------------------------------------------------------------------
+// --- softmax, dropout ----------------------------------------------------------------------------
 
 absl::Status CheckSoftmaxAxis(InferContext& context) {
   const char* const slot = context.HasInput("X") ? "X" : "Out";
@@ -68,8 +67,7 @@ void AddSoftmaxAndDropout(OpSchemaTable* schemas) {
           .Infer(InOrder({SameDims("Out@GRAD", "Mask"), OutputsLike("Out@GRAD")}))));
 }
 
-// --- layer_norm
-// -----------------------------------------------------------------------------------
+// --- layer_norm ----------------------------------------------------------------------------------
 
 // Statistics of half-precision tensors are kept in fp32.
 DType StatisticsDType(DType dtype) {
@@ -143,8 +141,7 @@ void AddLayerNorm(OpSchemaTable* schemas) {
                    .Infer(InOrder({CheckLayerNorm, SameType("X", "Y@GRAD"), GradsLikeInputs()})));
 }
 
-// --- batch_norm
-// -----------------------------------------------------------------------------------
+// --- batch_norm ----------------------------------------------------------------------------------
 
 absl::StatusOr<int64_t> Channels(const InferContext& context, const TensorType& x) {
   if (x.dims.size() < 2) return context.InputError("X", "rows and channels");
@@ -217,8 +214,7 @@ void AddBatchNorm(OpSchemaTable* schemas) {
           .Infer(InOrder({CheckBatchNorm, SameType("X", "Y@GRAD"), GradsLikeInputs()}))));
 }
 
-// --- lookup_table_v2
-// ------------------------------------------------------------------------------
+// --- lookup_table_v2 -----------------------------------------------------------------------------
 
 absl::Status CheckTable(const InferContext& context) {
   const TensorType* w = context.Input("W");

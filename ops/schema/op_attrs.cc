@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <limits>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/status_macros.h"
 
 namespace weft {
 namespace {
@@ -153,24 +153,47 @@ struct AttrWriter {
 }  // namespace
 
 absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
+  // Where each attribute of the schema stands among the op's; the last one counts where one is
+  // repeated.
+  const std::vector<OpLayout::Attr>& written = op.layout().attrs;
+  constexpr size_t kMissing = ~size_t{0};
+  absl::InlinedVector<size_t, 16> position(schema.attrs().size(), kMissing);
+  absl::InlinedVector<const AttrSchema*, 32> schema_of(written.size());
+  for (size_t i = 0; i < written.size(); ++i) {
+    schema_of[i] = schema.FindAttr(op.program().name(written[i].name));
+    if (schema_of[i] != nullptr) position[schema_of[i] - schema.attrs().data()] = i;
+  }
+
   OpAttrs attrs;
   attrs.schema_ = &schema;
-  attrs.values_.reserve(schema.attrs().size());
-  for (const AttrSchema& attr_schema : schema.attrs()) {
-    const absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(attr_schema.name);
-    if (!attr.has_value()) {
-      if (attr_schema.required) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(op.DebugName(), " attribute ", attr_schema.name, ": expected ",
-                         TypeName(AttrTypeOf(attr_schema.default_value)), ", found none"));
-      }
-      attrs.values_.push_back(attr_schema.default_value);
-      continue;
-    }
+  attrs.values_.resize(schema.attrs().size());
+  absl::Status status;
+  pb::OpDesc::Attr attr;
+  op.ForEachAttr([&](size_t i, absl::string_view bytes) {
+    if (!status.ok() || schema_of[i] == nullptr) return;
+    const size_t index = schema_of[i] - schema.attrs().data();
+    if (position[index] != i) return;
+    // Partial: the number of a type that this version does not know counts as a missing field.
+    attr.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
     absl::optional<AttrValue> value;
-    if (attr->has_type()) value = absl::visit(Converter(*attr), attr_schema.default_value);
-    if (!value.has_value()) return WrongType(op, attr_schema, *attr);
-    attrs.values_.push_back(*std::move(value));
+    if (attr.has_type()) value = absl::visit(Converter(attr), schema_of[i]->default_value);
+    if (value.has_value()) {
+      attrs.values_[index] = *std::move(value);
+    } else {
+      status = WrongType(op, *schema_of[i], attr);
+    }
+  });
+  if (!status.ok()) return status;
+
+  for (size_t index = 0; index < position.size(); ++index) {
+    const AttrSchema& missing = schema.attrs()[index];
+    if (position[index] != kMissing) continue;
+    if (missing.required) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.DebugName(), " attribute ", missing.name, ": expected ",
+                       TypeName(AttrTypeOf(missing.default_value)), ", found none"));
+    }
+    attrs.values_[index] = missing.default_value;
   }
   return attrs;
 }

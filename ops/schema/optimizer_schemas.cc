@@ -1,6 +1,4 @@
 // Parameter updates. Every output is its input, updated in place.
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 

@@ -28,8 +28,7 @@ absl::Status InferGradFromXShape(InferContext& context) {
   return absl::OkStatus();
 }
 
-// --- reshape2
-// -------------------------------------------------------------------------------------
+// --- reshape2 ------------------------------------------------------------------------------------
 
 // 0 copies the dimension of X at the same place, -1 (at most one) takes what is left; it stays
 // unknown where a dimension of X is.
@@ -74,8 +73,7 @@ absl::Status InferReshape(InferContext& context) {
   return absl::OkStatus();
 }
 
-// --- transpose2
-// -----------------------------------------------------------------------------------
+// --- transpose2 ----------------------------------------------------------------------------------
 
 absl::Status InferTranspose(InferContext& context) {
   const TensorType* x = context.Input("X");
@@ -99,8 +97,7 @@ absl::Status InferTranspose(InferContext& context) {
   return absl::OkStatus();
 }
 
-// --- flatten_contiguous_range
-// ---------------------------------------------------------------------
+// --- flatten_contiguous_range --------------------------------------------------------------------
 
 absl::Status InferFlatten(InferContext& context) {
   const TensorType* x = context.Input("X");
@@ -126,8 +123,7 @@ absl::Status InferFlatten(InferContext& context) {
   return absl::OkStatus();
 }
 
-// --- concat, split
-// --------------------------------------------------------------------------------
+// --- concat, split -------------------------------------------------------------------------------
 
 // All of one element type, and of one shape but along the axis.
 absl::StatusOr<absl::optional<TensorType>> Concatenated(const InferContext& context) {

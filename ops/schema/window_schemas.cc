@@ -9,8 +9,7 @@
 namespace weft {
 namespace {
 
-// --- Windows
-// --------------------------------------------------------------------------------------
+// --- Windows -------------------------------------------------------------------------------------
 
 // Where batch, channels, height and width stand among the dimensions of an image.
 struct ImageLayout {
@@ -103,8 +102,7 @@ absl::Status SetPositions(const InferContext& context, const char* slot, const I
   return absl::OkStatus();
 }
 
-// --- conv2d
-// ---------------------------------------------------------------------------------------
+// --- conv2d --------------------------------------------------------------------------------------
 
 // Filter is [output channels, input channels / groups, height, width].
 absl::Status CheckFilter(const InferContext& context, int64_t channels) {
@@ -168,8 +166,7 @@ OpSchema WithConvAttrs(OpSchema schema) {
       .Attr("strides", Ints{1, 1});
 }
 
-// --- pool2d
-// ---------------------------------------------------------------------------------------
+// --- pool2d --------------------------------------------------------------------------------------
 
 // The type of the output; none where that of the input is not known.
 absl::StatusOr<absl::optional<TensorType>> PoolOutput(const InferContext& context) {

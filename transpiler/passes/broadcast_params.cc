@@ -12,6 +12,7 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
@@ -86,9 +87,7 @@ NewOp Sync(const std::string& type, const std::vector<std::string>& vars, int ri
 
 }  // namespace
 
-void BroadcastParams::Options::Bind(OptionBinder& bind) {
-  bind.Int("nrings", &nrings, "communication rings", /*min=*/1);
-}
+void BroadcastParams::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
 const Contract& BroadcastParams::contract() const {
   static const auto* contract = new Contract{{kParametersEqual}, {kRingsSetUp}, {kParametersEqual}};
@@ -98,16 +97,19 @@ const Contract& BroadcastParams::contract() const {
 absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& programs) const {
   if (programs.startup == nullptr) return false;
   WEFT_ASSIGN_OR_RETURN(std::set<std::string> names, FindParameters(programs));
-  for (const std::string& name : context.distributed_params) names.erase(name);
-  const std::vector<std::string> params = InOrderOfInitializers(*programs.startup, names);
-  if (params.empty()) return false;
+  const std::vector<std::string> all = InOrderOfInitializers(*programs.startup, std::move(names));
+  std::vector<std::string> params;
+  for (const std::string& name : all) {
+    if (context.distributed_params.count(name) == 0) params.push_back(name);
+  }
+  const bool weft = context.dialect == Dialect::kWeft;
+  if (weft ? params.empty() : all.empty()) return false;
 
   std::vector<std::vector<std::string>> of_ring(options_.nrings);
   for (size_t i = 0; i < params.size(); ++i) of_ring[i % options_.nrings].push_back(params[i]);
 
   Rewriter rewriter(programs.startup);
   const auto append = [&](const NewOp& op) { rewriter.Append(0, BuildOp(op, context.dialect)); };
-  const bool weft = context.dialect == Dialect::kWeft;
   for (int ring = 0; weft && ring < options_.nrings; ++ring) {
     if (!of_ring[ring].empty()) append(Sync("c_wait_compute", of_ring[ring], ring));
   }
@@ -128,7 +130,7 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
   }
   for (int ring = 0; ring < options_.nrings; ++ring) {
     if (!weft) {
-      append(Sync("c_sync_comm_stream", {params.back()}, ring));
+      append(Sync("c_sync_comm_stream", {all.back()}, ring));
     } else if (!of_ring[ring].empty()) {
       append(Sync("c_wait_comm", of_ring[ring], ring));
     }

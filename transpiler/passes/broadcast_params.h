@@ -17,7 +17,7 @@ namespace weft {
 //   Out=[w, ...] = c_wait_compute(X=[w, ...]) {ring_id}   before: the initializers are done
 //   Out=[w, ...] = c_wait_comm(X=[w, ...]) {ring_id}      after: later ops see the values
 // In the paddle dialect there is no wait before, and one c_sync_comm_stream per ring after, which
-// names the last parameter only.
+// names the last parameter only, even a distributed one.
 //
 // Parameters come in the order of the ops that initialize them. They are the variables that say so
 // (is_parameter: BatchNorm statistics are among them); where none does, as in files older than

@@ -9,6 +9,7 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
@@ -50,7 +51,6 @@ pb::VarDesc IdVar(const std::string& name) {
   var.set_name(name);
   var.mutable_type()->set_type(pb::VarType::RAW);
   var.set_persistable(true);
-  var.set_need_check_feed(false);
   var.set_stop_gradient(true);
   return var;
 }
@@ -78,9 +78,7 @@ void AddRingOverEndpoints(const PassContext& context, int ring, const std::strin
 
 }  // namespace
 
-void CommInit::Options::Bind(OptionBinder& bind) {
-  bind.Int("nrings", &nrings, "communication rings", /*min=*/1);
-}
+void CommInit::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
 const Contract& CommInit::contract() const {
   static const auto* contract = new Contract{{kRingsSetUp}, {}, {kRingsSetUp}};

@@ -1,7 +1,9 @@
 #include "transpiler/passes/grad_all_reduce.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,6 +15,8 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/op_names.h"
+#include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
@@ -43,25 +47,91 @@ absl::Status CheckReducible(const Program& program, const Gradient& gradient) {
   return absl::OkStatus();
 }
 
+// Why the gradient of a parameter that an optimizer updates is not reduced.
+std::string WhyNotReduced(const Program& program, const GradientAnalysis& analysis, Symbol param) {
+  for (const SkippedGradient& skipped : analysis.skipped) {
+    if (skipped.param != param) continue;
+    return absl::StrCat("gradient ", program.name(skipped.grad), ", which op_role_var names, ",
+                        "is not reduced: ", skipped.why);
+  }
+  return "no backward op names its gradient in op_role_var";
+}
+
 // A replicated parameter that is updated by a gradient that nobody reduces would drift apart.
 absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analysis,
                           const std::set<std::string>& distributed_params) {
-  std::vector<bool> paired(program.symbols().size(), false);
-  for (const GradientPair& pair : analysis.pairs) paired[pair.param.value()] = true;
+  std::vector<bool> reduced(program.symbols().size(), false);
+  for (const Gradient& gradient : analysis.gradients) reduced[gradient.param.value()] = true;
   OpTraits traits(program);
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       if (!traits.Has(op, Trait::kOptimizer)) continue;
       for (Symbol param : op.Input("Param")) {
-        if (paired[param.value()]) continue;
+        if (reduced[param.value()]) continue;
         const std::string name(program.name(param));
         if (distributed_params.count(name) > 0) continue;
         return absl::FailedPreconditionError(absl::StrCat(
-            op.DebugName(), " input Param: ", name,
-            " is updated, but no backward op names its gradient in op_role_var, so each rank "
-            "would update it by its own gradient; if that is meant, name it a distributed "
-            "parameter"));
+            op.DebugName(), " input Param: ", name, " is updated, but ",
+            WhyNotReduced(program, analysis, param),
+            ", so each rank would update it by its own gradient; if that is meant, name it a "
+            "distributed parameter"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The ops of one ring, built once: a program with many gradients needs many that differ in their
+// variables only.
+class RingOps {
+ public:
+  RingOps(int32_t ring, const std::string& reduce_type)
+      : wait_compute_(Build("c_wait_compute", {{"ring_id", ring}})),
+        reduce_(Build(reduce_type, {{"ring_id", ring}, {"use_calc_stream", false}})),
+        wait_comm_(Build("c_wait_comm", {{"ring_id", ring}})) {}
+
+  // Each is valid until it is asked for again.
+  const pb::OpDesc& WaitCompute(const std::vector<std::string>& vars) {
+    return Over(vars, &wait_compute_);
+  }
+  const pb::OpDesc& Reduce(const std::string& var) { return Over({var}, &reduce_); }
+  const pb::OpDesc& WaitComm(const std::vector<std::string>& vars) {
+    return Over(vars, &wait_comm_);
+  }
+
+ private:
+  static pb::OpDesc Build(const std::string& type,
+                          std::vector<std::pair<std::string, AttrValue>> attrs) {
+    return BuildOp({type, {{"X", {}}}, {{"Out", {}}}, std::move(attrs), kRoleBackward},
+                   Dialect::kWeft);
+  }
+  static const pb::OpDesc& Over(const std::vector<std::string>& vars, pb::OpDesc* op) {
+    for (pb::OpDesc::Var* slot : {op->mutable_inputs(0), op->mutable_outputs(0)}) {
+      slot->clear_arguments();
+      for (const std::string& var : vars) slot->add_arguments(var);
+    }
+    return *op;
+  }
+
+  pb::OpDesc wait_compute_, reduce_, wait_comm_;
+};
+
+// Uses of a buffer that a gradient is a part of would not be seen as uses of the gradient.
+absl::Status CheckStorage(const Program& program, const GradientAnalysis& analysis) {
+  std::vector<bool> is_gradient(program.symbols().size(), false);
+  for (const Gradient& gradient : analysis.gradients) is_gradient[gradient.grad.value()] = true;
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (!traits.Has(op, Trait::kAlias)) continue;
+      for (Symbol symbol : op.args()) {
+        if (!is_gradient[symbol.value()]) continue;
+        return absl::FailedPreconditionError(
+            absl::StrCat("gradient ", program.name(symbol), ": ", op.DebugName(),
+                         " makes it share its storage with other variables; expected gradients "
+                         "with storage of their own"));
       }
     }
   }
@@ -71,11 +141,10 @@ absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analys
 // Writes the ops: reductions where gradients are complete, waits where they are used.
 class Writer {
  public:
-  Writer(const Program& program, int nrings, std::string reduce_type, Rewriter* rewriter)
-      : program_(program),
-        reduce_type_(std::move(reduce_type)),
-        rewriter_(*rewriter),
-        in_flight_(nrings) {}
+  Writer(const Program& program, int nrings, const std::string& reduce_type, Rewriter* rewriter)
+      : program_(program), rewriter_(*rewriter) {
+    for (int ring = 0; ring < nrings; ++ring) rings_.push_back({RingOps(ring, reduce_type), {}, 0});
+  }
 
   // One walk over the block. `gradients` are in the order of completion.
   void Write(const std::vector<Gradient>& gradients) {
@@ -83,90 +152,67 @@ class Writer {
     // Per op: the first gradient that it completes, and the first in the chain that it uses first.
     std::vector<uint32_t> completes(program_.op_id_limit(), none);
     std::vector<uint32_t> uses(program_.op_id_limit(), none);
-    next_use_.assign(none, none);
+    std::vector<uint32_t> next_use(none, none);
     for (size_t i = none; i-- > 0;) {
       completes[gradients[i].completed_by.value()] = i;
       if (!gradients[i].first_use.valid()) continue;
       uint32_t& head = uses[gradients[i].first_use.value()];
-      next_use_[i] = head;
+      next_use[i] = head;
       head = i;
     }
     for (OpId id : program_.block(0).ops()) {
-      for (size_t i = uses[id.value()]; i != none; i = next_use_[i]) WaitFor(i, id);
+      for (size_t i = uses[id.value()]; i != none; i = next_use[i]) WaitFor(i, id);
       size_t end = completes[id.value()];
       if (end == none) continue;
       const size_t begin = end;
       while (end < none && gradients[end].completed_by == id) ++end;
       Reduce(gradients, begin, end, id);
     }
-    for (size_t ring = 0; ring < in_flight_.size(); ++ring) {
-      if (in_flight_[ring].names.empty()) continue;
-      rewriter_.Append(0, Wait("c_wait_comm", ring));
+    for (Ring& ring : rings_) {
+      if (!ring.in_flight.empty()) rewriter_.Append(0, ring.ops.WaitComm(ring.in_flight));
     }
   }
 
  private:
-  // Gradients of one ring that are being reduced, from `first` on.
-  struct InFlight {
-    std::vector<std::string> names;
-    size_t first = 0;
+  struct Ring {
+    RingOps ops;
+    std::vector<std::string> in_flight;  // gradients that are being reduced,
+    size_t first_in_flight;              // from this one on
   };
 
-  pb::OpDesc Wait(const std::string& type, size_t ring, const std::vector<std::string>& names) {
-    return BuildOp({type,
-                    {{"X", names}},
-                    {{"Out", names}},
-                    {{"ring_id", static_cast<int32_t>(ring)}},
-                    kRoleBackward},
-                   Dialect::kWeft);
-  }
-  pb::OpDesc Wait(const std::string& type, size_t ring) {
-    return Wait(type, ring, in_flight_[ring].names);
-  }
-
   void Reduce(const std::vector<Gradient>& gradients, size_t begin, size_t end, OpId after) {
-    const size_t nrings = in_flight_.size();
+    const size_t nrings = rings_.size();
     // The rings in the order in which they are met.
-    for (size_t ring_turn = begin; ring_turn < std::min(end, begin + nrings); ++ring_turn) {
-      const size_t ring = ring_turn % nrings;
+    for (size_t turn = begin; turn < std::min(end, begin + nrings); ++turn) {
+      Ring& ring = rings_[turn % nrings];
       std::vector<std::string> names;
-      for (size_t i = ring_turn; i < end; i += nrings) {
+      for (size_t i = turn; i < end; i += nrings) {
         names.emplace_back(program_.name(gradients[i].grad));
       }
-      rewriter_.InsertAfter(after, Wait("c_wait_compute", ring, names));
-      for (const std::string& name : names) {
-        rewriter_.InsertAfter(
-            after, BuildOp({reduce_type_,
-                            {{"X", {name}}},
-                            {{"Out", {name}}},
-                            {{"ring_id", static_cast<int32_t>(ring)}, {"use_calc_stream", false}},
-                            kRoleBackward},
-                           Dialect::kWeft));
-      }
-      if (in_flight_[ring].names.empty()) in_flight_[ring].first = ring_turn;
-      in_flight_[ring].names.insert(in_flight_[ring].names.end(), names.begin(), names.end());
+      rewriter_.InsertAfter(after, ring.ops.WaitCompute(names));
+      for (const std::string& name : names) rewriter_.InsertAfter(after, ring.ops.Reduce(name));
+      if (ring.in_flight.empty()) ring.first_in_flight = turn;
+      ring.in_flight.insert(ring.in_flight.end(), names.begin(), names.end());
     }
   }
 
   // Nothing to do where an earlier wait on the ring has let the gradient through.
   void WaitFor(size_t gradient, OpId before) {
-    const size_t ring = gradient % in_flight_.size();
-    InFlight& in_flight = in_flight_[ring];
-    if (in_flight.names.empty() || gradient < in_flight.first) return;
-    rewriter_.InsertBefore(before, Wait("c_wait_comm", ring));
-    in_flight.names.clear();
+    Ring& ring = rings_[gradient % rings_.size()];
+    if (ring.in_flight.empty() || gradient < ring.first_in_flight) return;
+    rewriter_.InsertBefore(before, ring.ops.WaitComm(ring.in_flight));
+    ring.in_flight.clear();
   }
 
   const Program& program_;
-  const std::string reduce_type_;
   Rewriter& rewriter_;
-  std::vector<InFlight> in_flight_;  // by ring
-  std::vector<uint32_t> next_use_;   // by gradient
+  std::vector<Ring> rings_;
 };
 
 void Explain(const Program& program, const GradientAnalysis& analysis, int nrings,
              const std::string& reduce_type, std::vector<Note>* notes) {
   const std::string pass(GradAllReduce::kName);
+  const OpNames op_name(program);
   for (size_t i = 0; i < analysis.gradients.size(); ++i) {
     const Gradient& gradient = analysis.gradients[i];
     notes->push_back(
@@ -176,8 +222,8 @@ void Explain(const Program& program, const GradientAnalysis& analysis, int nring
          absl::StrCat("gradient of replicated parameter ", program.name(gradient.param)),
          {{"op", reduce_type},
           {"ring", absl::StrCat(i % nrings)},
-          {"after", program.op(gradient.completed_by).DebugName()},
-          {"waited_for_by", gradient.first_use.valid() ? program.op(gradient.first_use).DebugName()
+          {"after", op_name(gradient.completed_by)},
+          {"waited_for_by", gradient.first_use.valid() ? op_name(gradient.first_use)
                                                        : std::string("the end of the program")}}});
   }
   for (const SkippedGradient& skipped : analysis.skipped) {
@@ -192,7 +238,7 @@ void Explain(const Program& program, const GradientAnalysis& analysis, int nring
 }  // namespace
 
 void GradAllReduce::Options::Bind(OptionBinder& bind) {
-  bind.Int("nrings", &nrings, "communication rings", /*min=*/1);
+  BindRings(bind, &nrings);
   BindGradientScale(bind, &scale);
 }
 
@@ -214,7 +260,9 @@ absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& progr
   for (const Gradient& gradient : analysis.gradients) {
     WEFT_RETURN_IF_ERROR(CheckReducible(program, gradient));
   }
+  WEFT_RETURN_IF_ERROR(CheckStorage(program, analysis));
   WEFT_RETURN_IF_ERROR(CheckUpdates(program, analysis, context.distributed_params));
+  if (scale == GradientScale::kAvg) WEFT_RETURN_IF_ERROR(RefuseScaledLossGradient(program));
 
   const std::string reduce_type =
       scale == GradientScale::kAvg ? "c_allreduce_avg" : "c_allreduce_sum";

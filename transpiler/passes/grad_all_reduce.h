@@ -28,11 +28,11 @@ namespace weft {
 // Every gradient is written, reduced and waited for in the same step, so steps may follow each
 // other without further synchronization.
 //
-// FailedPrecondition: no gradients; a gradient that is SelectedRows, no floating-point tensor, or
-// persistable (accumulated over several steps: a sum of it in each step would be wrong); an
-// optimizer that updates a replicated parameter whose gradient no backward op names in
-// op_role_var. By contract, a program whose gradients are reduced already. O(arguments +
-// gradients).
+// FailedPrecondition: no gradients; a gradient that is SelectedRows, no floating-point tensor,
+// persistable (accumulated over several steps: a sum of it in each step would be wrong), or part of
+// a larger buffer (coalesce_tensor); an optimizer that updates a replicated parameter of which no
+// gradient is reduced; an average over gradients that were divided before. By contract, a program
+// whose gradients are reduced already. O(arguments + gradients).
 class GradAllReduce : public Pass {
  public:
   static constexpr absl::string_view kName = "grad-all-reduce";

@@ -77,12 +77,11 @@ TEST(GradAllReduce, SeveralPairsOnOneOpShareTheWaitOfTheirRing) {
   p.Pairs({"w", "w@GRAD", "b", "b@GRAD"});
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
-  EXPECT_THAT(OpTexts(program),
-              ElementsAre("fc_grad( -> w@GRAD, b@GRAD)",
-                          "c_wait_compute@0(w@GRAD, b@GRAD -> w@GRAD, b@GRAD)",
-                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
-                          "c_allreduce_sum@0(b@GRAD -> b@GRAD)",
-                          "c_wait_comm@0(w@GRAD, b@GRAD -> w@GRAD, b@GRAD)"));
+  EXPECT_THAT(OpTexts(program), ElementsAre("fc_grad( -> w@GRAD, b@GRAD)",
+                                            "c_wait_compute@0(w@GRAD, b@GRAD -> w@GRAD, b@GRAD)",
+                                            "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
+                                            "c_allreduce_sum@0(b@GRAD -> b@GRAD)",
+                                            "c_wait_comm@0(w@GRAD, b@GRAD -> w@GRAD, b@GRAD)"));
 }
 
 TEST(GradAllReduce, SharedWeightIsReducedOnceAfterTheSum) {
@@ -109,11 +108,11 @@ TEST(GradAllReduce, SummandsThatArePairedThemselvesAreNotReduced) {
   p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
-  EXPECT_THAT(OpTexts(program),
-              ElementsAre("mul_grad( -> part)", "sum(part -> w@GRAD)",
-                          "c_wait_compute@0(w@GRAD -> w@GRAD)",
-                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)",
-                          "sgd(w, w@GRAD -> w)"));
+  EXPECT_THAT(
+      OpTexts(program),
+      ElementsAre("mul_grad( -> part)", "sum(part -> w@GRAD)", "c_wait_compute@0(w@GRAD -> w@GRAD)",
+                  "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)",
+                  "sgd(w, w@GRAD -> w)"));
 }
 
 TEST(GradAllReduce, RepeatedPairIsReducedOnceAfterTheLastWrite) {
@@ -125,11 +124,11 @@ TEST(GradAllReduce, RepeatedPairIsReducedOnceAfterTheLastWrite) {
   p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
-  EXPECT_THAT(OpTexts(program),
-              ElementsAre("mul_grad( -> w@GRAD)", "scale(w@GRAD -> w@GRAD)",
-                          "c_wait_compute@0(w@GRAD -> w@GRAD)",
-                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)",
-                          "sgd(w, w@GRAD -> w)"));
+  EXPECT_THAT(
+      OpTexts(program),
+      ElementsAre("mul_grad( -> w@GRAD)", "scale(w@GRAD -> w@GRAD)",
+                  "c_wait_compute@0(w@GRAD -> w@GRAD)", "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
+                  "c_wait_comm@0(w@GRAD -> w@GRAD)", "sgd(w, w@GRAD -> w)"));
 }
 
 TEST(GradAllReduce, PairOnAnEarlierOpThanTheLastWriteFollowsTheData) {
@@ -203,11 +202,10 @@ TEST(GradAllReduce, EmptyGradientsAndDistributedParametersAreLeftAlone) {
   PassContext context = ContextWithRanks(2);
   context.distributed_params = {"d"};
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", context, &program));
-  EXPECT_THAT(OpTexts(program),
-              ElementsAre("fc_grad( -> w@GRAD, d@GRAD, @EMPTY@)",
-                          "c_wait_compute@0(w@GRAD -> w@GRAD)",
-                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
-                          "c_wait_comm@0(w@GRAD -> w@GRAD)"));
+  EXPECT_THAT(
+      OpTexts(program),
+      ElementsAre("fc_grad( -> w@GRAD, d@GRAD, @EMPTY@)", "c_wait_compute@0(w@GRAD -> w@GRAD)",
+                  "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)"));
 }
 
 TEST(GradAllReduce, ReducedGradientsAreRefused) {

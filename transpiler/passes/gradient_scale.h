@@ -4,7 +4,9 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "proto/program.h"
 #include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/participants.h"
 
@@ -21,6 +23,11 @@ void BindGradientScale(OptionBinder& bind, GradientScale* field);
 
 // Replaces kAuto. InvalidArgument for kLossGrad without a number of ranks.
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Participants& participants);
+
+// FailedPrecondition, naming the op, where one of backward role rewrites the gradient of a loss in
+// place, as a division by the number of ranks does: dividing again would make all gradients too
+// small. O(ops).
+absl::Status RefuseScaledLossGradient(const Program& program);
 
 }  // namespace weft
 

@@ -1,5 +1,6 @@
 #include "transpiler/passes/op_builder.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -42,8 +43,8 @@ void Write(const SlotMap& slots,
   }
 }
 
-// Ops that Paddle 2.6 registers with a oneDNN switch; it writes such extra attributes first.
-bool HasMkldnnSwitch(const std::string& type) { return type == "scale" || type == "fill_constant"; }
+// Paddle writes attributes that only steer its back ends before all others.
+constexpr char kMkldnnSwitch[] = "use_mkldnn";
 
 }  // namespace
 
@@ -63,14 +64,20 @@ paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
     if (schema->FindAttr(name) == nullptr) Die(op.type, "attribute " + name);
     attrs[name] = value;
   }
+  for (const AttrSchema& attr : schema->attrs()) {
+    const auto given = [&](const auto& named) { return named.first == attr.name; };
+    if (!attr.required || std::any_of(op.attrs.begin(), op.attrs.end(), given)) continue;
+    Die(op.type, "value for attribute " + attr.name);
+  }
   attrs[std::string(kOpRoleAttr)] = static_cast<int32_t>(op.role);
 
   paddle::framework::proto::OpDesc desc;
   Write(Slots(op, op.inputs, schema->inputs(), dialect), desc.mutable_inputs());
   Write(Slots(op, op.outputs, schema->outputs(), dialect), desc.mutable_outputs());
   desc.set_type(op.type);
-  if (dialect == Dialect::kPaddle && HasMkldnnSwitch(op.type)) {
-    *desc.add_attrs() = MakeAttr("use_mkldnn", false);
+  if (const auto it = attrs.find(kMkldnnSwitch); it != attrs.end()) {
+    *desc.add_attrs() = MakeAttr(it->first, it->second);
+    attrs.erase(it);
   }
   for (const auto& [name, value] : attrs) *desc.add_attrs() = MakeAttr(name, value);
   return desc;

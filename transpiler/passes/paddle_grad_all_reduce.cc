@@ -5,11 +5,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/op_names.h"
+#include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
@@ -27,9 +30,7 @@ pb::OpDesc OnRing(const std::string& type, const std::string& grad, int ring) {
 
 }  // namespace
 
-void PaddleGradAllReduce::Options::Bind(OptionBinder& bind) {
-  bind.Int("nrings", &nrings, "communication rings", /*min=*/1);
-}
+void PaddleGradAllReduce::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
 const Contract& PaddleGradAllReduce::contract() const {
   static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
@@ -45,8 +46,11 @@ absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair&
         "the program has no gradients: no op of backward role names pairs of parameter and "
         "gradient in op_role_var");
   }
+  WEFT_RETURN_IF_ERROR(CheckDistributedParams(program, context.distributed_params));
   Rewriter rewriter(programs.main);
   const absl::Span<const OpId> ops = program.block(0).ops();
+  absl::optional<OpNames> op_name;
+  if (context.notes != nullptr) op_name.emplace(program);
   int ring = -1;
   std::string last_met;
   for (size_t position = ops.size(); position-- > 0;) {
@@ -55,6 +59,7 @@ absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair&
     WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
     std::vector<pb::OpDesc> reductions;
     for (const ParamGrad& pair : pairs) {
+      if (pair.grad == kEmptyVarName) continue;
       last_met = pair.grad;
       if (context.distributed_params.count(pair.param) > 0) continue;
       if (reductions.empty()) rewriter.InsertAfter(op.id(), SyncCalc(pair.grad));
@@ -65,7 +70,7 @@ absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair&
                                   pair.grad,
                                   "reduced",
                                   absl::StrCat("gradient of replicated parameter ", pair.param),
-                                  {{"ring", absl::StrCat(ring)}, {"after", op.DebugName()}}});
+                                  {{"ring", absl::StrCat(ring)}, {"after", (*op_name)(op.id())}}});
       }
     }
     for (size_t i = reductions.size(); i-- > 0;) rewriter.InsertAfter(op.id(), reductions[i]);

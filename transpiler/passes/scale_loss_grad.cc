@@ -45,7 +45,7 @@ void ScaleLossGrad::Options::Bind(OptionBinder& bind) { BindGradientScale(bind, 
 
 const Contract& ScaleLossGrad::contract() const {
   static const auto* contract =
-      new Contract{{kLossGradientScaled}, {}, {kLossGradientScaled, kGradientsReduced}};
+      new Contract{{kLossGradientScaled}, {}, {kGradientsReduced, kLossGradientScaled}};
   return *contract;
 }
 
@@ -54,6 +54,7 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
   if (scale != GradientScale::kLossGrad) return false;
   const Program& program = *programs.main;
   if (context.dialect == Dialect::kWeft) {
+    WEFT_RETURN_IF_ERROR(RefuseScaledLossGradient(program));
     WEFT_RETURN_IF_ERROR(CheckAllGradientsAreScaled(program, context));
   }
   const int nranks = *context.participants.nranks();

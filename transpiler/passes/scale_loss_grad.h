@@ -16,9 +16,10 @@ namespace weft {
 //
 // Changes nothing where the reduction averages (scale avg) or nobody divides (scale none).
 //
-// Weft dialect: FailedPrecondition where a gradient that will be reduced does not come from a
-// scaled loss gradient, because the op that starts backward has lost its role: it would be too
-// large by the number of ranks, silently, as Paddle's is. O(arguments).
+// Weft dialect: FailedPrecondition where a loss gradient is divided already, and where a gradient
+// that will be reduced does not come from a scaled loss gradient, because the op that starts
+// backward has lost its role: it would be too large by the number of ranks, silently, as Paddle's
+// is. O(arguments).
 class ScaleLossGrad : public Pass {
  public:
   static constexpr absl::string_view kName = "scale-loss-grad";

@@ -1,5 +1,6 @@
 #include "transpiler/pipeline/pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -13,6 +14,13 @@ namespace {
 absl::Status AddPass(absl::string_view pass, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), absl::StrCat("pass ", pass, ": ", status.message()));
+}
+
+// Looking at the program for facts costs time, and may find it wrong: not where no pass asks.
+bool AsksForFacts(const std::vector<std::unique_ptr<Pass>>& passes) {
+  return std::any_of(passes.begin(), passes.end(), [](const std::unique_ptr<Pass>& pass) {
+    return !pass->contract().requires_.empty() || !pass->contract().conflicts.empty();
+  });
 }
 
 int Revisions(const ProgramPair& programs) {
@@ -61,8 +69,10 @@ absl::Status Pipeline::CheckContracts(const std::map<std::string, std::string>& 
 
 absl::StatusOr<std::vector<PassReport>> Pipeline::Run(PassContext& context, ProgramPair& programs,
                                                       const PipelineOptions& options) const {
-  WEFT_ASSIGN_OR_RETURN(const auto facts, DetectFacts(programs));
-  WEFT_RETURN_IF_ERROR(CheckContracts(facts));
+  if (AsksForFacts(passes_)) {
+    WEFT_ASSIGN_OR_RETURN(const auto facts, DetectFacts(programs));
+    WEFT_RETURN_IF_ERROR(CheckContracts(facts));
+  }
   if (options.observer) WEFT_RETURN_IF_ERROR(options.observer("input", programs));
 
   std::vector<PassReport> reports;

@@ -24,12 +24,34 @@ bool TypeFits(int found, int expected) {
          found == pb::VARS || !pb::AttrType_IsValid(found);
 }
 
-absl::Status CheckLayout(const Op& op, const OpSchema& schema) {
-  const Program& program = op.program();
-  for (const SlotSchema& slot : schema.inputs()) {
-    if (slot.optional || !op.Input(slot.name).empty()) continue;
+absl::Status CheckSlots(const Op& op, const OpSchema& schema) {
+  const auto wrong = [&](const char* kind, const SlotSchema& slot, const std::string& what) {
     return absl::InvalidArgumentError(
-        absl::StrCat(op.DebugName(), " input ", slot.name, ": expected a variable, found none"));
+        absl::StrCat(op.DebugName(), " ", kind, " ", slot.name, ": expected ", what));
+  };
+  for (const SlotSchema& slot : schema.inputs()) {
+    const size_t count = op.Input(slot.name).size();
+    if (count == 0 && !slot.optional) return wrong("input", slot, "a variable, found none");
+    if (count > 1 && !slot.duplicable) {
+      return wrong("input", slot, absl::StrCat("one variable, found ", count));
+    }
+  }
+  // Outputs that nobody needs are left out, as gradients of inputs that are no parameters.
+  for (const SlotSchema& slot : schema.outputs()) {
+    const size_t count = op.Output(slot.name).size();
+    if (count > 1 && !slot.duplicable) {
+      return wrong("output", slot, absl::StrCat("one variable, found ", count));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAttrs(const Op& op, const OpSchema& schema) {
+  const Program& program = op.program();
+  for (const AttrSchema& attr : schema.attrs()) {
+    if (!attr.required || op.HasAttr(attr.name)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " attribute ", attr.name, ": expected a value, found none"));
   }
   for (const OpLayout::Attr& attr : op.layout().attrs) {
     const AttrSchema* expected = schema.FindAttr(program.name(attr.name));
@@ -91,7 +113,9 @@ absl::Status VerifyStructure(const Program& program) {
       if (layout_checked[op.layout_id()]) continue;
       layout_checked[op.layout_id()] = true;
       const OpSchema* schema = traits.SchemaOf(op);
-      if (schema != nullptr) WEFT_RETURN_IF_ERROR(CheckLayout(op, *schema));
+      if (schema == nullptr) continue;
+      WEFT_RETURN_IF_ERROR(CheckSlots(op, *schema));
+      WEFT_RETURN_IF_ERROR(CheckAttrs(op, *schema));
     }
   }
   return absl::OkStatus();

@@ -1,0 +1,32 @@
+#include "executor/communication_ops.h"
+
+#include "gtest/gtest.h"
+#include "ops/schema/op_schema.h"
+
+namespace weft {
+namespace {
+
+TEST(CommunicationOpsTest, EveryCollectiveOfTheSchemasCanBeRun) {
+  for (const OpSchema* schema : AllOpSchemas()) {
+    const CollectiveOp* op = FindCollectiveOp(schema->type());
+    ASSERT_EQ(op != nullptr, schema->Has(Trait::kCollective)) << schema->type();
+    if (op == nullptr) continue;
+    EXPECT_NE(schema->FindInput("X"), nullptr) << schema->type();
+    EXPECT_NE(schema->FindOutput("Out"), nullptr) << schema->type();
+    EXPECT_NE(schema->FindAttr("ring_id"), nullptr) << schema->type();
+    EXPECT_NE(schema->FindAttr("use_calc_stream"), nullptr) << schema->type();
+    if (!op->root_attr.empty()) {
+      EXPECT_NE(schema->FindAttr(op->root_attr), nullptr) << schema->type();
+    }
+  }
+}
+
+TEST(CommunicationOpsTest, EveryStreamSyncOfTheSchemasCanBeRun) {
+  for (const OpSchema* schema : AllOpSchemas()) {
+    EXPECT_EQ(FindStreamSyncOp(schema->type()).has_value(), schema->Has(Trait::kStreamSync))
+        << schema->type();
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,117 @@
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "executor/cuda_stream.h"
+
+namespace weft {
+namespace {
+
+absl::Status ToStatus(cudaError_t error, absl::string_view call) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat(call, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
+}
+
+class CudaEvent : public Event {
+ public:
+  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+
+  cudaEvent_t get() const { return event_; }
+  // What had failed on the recording stream when the event was recorded.
+  const absl::Status& status() const { return status_; }
+  void set_status(const absl::Status& status) { status_ = status; }
+
+ private:
+  cudaEvent_t event_;
+  absl::Status status_;
+};
+
+class CudaStream : public Stream {
+ public:
+  CudaStream(int ordinal, cudaStream_t stream) : ordinal_(ordinal), stream_(stream) {}
+  ~CudaStream() override {
+    cudaStreamSynchronize(stream_);
+    cudaStreamDestroy(stream_);
+  }
+
+  void Launch(Task task) override {
+    if (!status_.ok()) return;
+    Update(ToStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    if (status_.ok()) Update(task());
+  }
+
+  void Record(Event* event) override {
+    auto* cuda_event = static_cast<CudaEvent*>(event);
+    Update(ToStatus(cudaEventRecord(cuda_event->get(), stream_), "cudaEventRecord"));
+    cuda_event->set_status(status_);
+  }
+
+  void Wait(Event* event) override {
+    auto* cuda_event = static_cast<CudaEvent*>(event);
+    Update(cuda_event->status());
+    Update(ToStatus(cudaStreamWaitEvent(stream_, cuda_event->get(), 0), "cudaStreamWaitEvent"));
+  }
+
+  absl::Status Synchronize() override {
+    Update(ToStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
+    return status_;
+  }
+
+  void* native_handle() const override { return stream_; }
+
+ private:
+  void Update(const absl::Status& status) {
+    if (status_.ok()) status_ = status;
+  }
+
+  int ordinal_;
+  cudaStream_t stream_;
+  absl::Status status_;  // the first error
+};
+
+class CudaDevice : public Device {
+ public:
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal) {}
+
+  std::string name() const override { return absl::StrCat("cuda:", ordinal_); }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
+    cudaStream_t stream = nullptr;
+    WEFT_RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                  absl::StrCat("stream ", name, ": cudaStreamCreateWithFlags")));
+    return std::make_unique<CudaStream>(ordinal_, stream);
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
+    cudaEvent_t event = nullptr;
+    WEFT_RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    // Events only order; without timing they are cheaper.
+    WEFT_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                  "cudaEventCreateWithFlags"));
+    return std::make_unique<CudaEvent>(event);
+  }
+
+ private:
+  int ordinal_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal) {
+  int count = 0;
+  const absl::Status status = ToStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (!status.ok()) return absl::UnavailableError(status.message());
+  if (ordinal < 0 || ordinal >= count) {
+    return absl::UnavailableError(absl::StrCat("no CUDA device ", ordinal, ": there are ", count));
+  }
+  return std::make_unique<CudaDevice>(ordinal);
+}
+
+}  // namespace weft

@@ -1,0 +1,108 @@
+#include "executor/cuda_stream.h"
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+#ifdef WEFT_HAVE_CUDA
+#include <cuda_runtime_api.h>
+
+#include <vector>
+#endif
+
+namespace weft {
+namespace {
+
+using ::weft::testing::IsOk;
+using ::weft::testing::StatusIs;
+
+TEST(CudaDeviceTest, DeviceThatIsNotThereIsUnavailable) {
+  EXPECT_EQ(NewCudaDevice(1 << 20).status().code(), absl::StatusCode::kUnavailable);
+}
+
+#ifndef WEFT_HAVE_CUDA
+
+TEST(CudaDeviceTest, BuildWithoutCudaSaysSo) {
+  EXPECT_THAT(NewCudaDevice(0).status(),
+              StatusIs(absl::StatusCode::kUnavailable, "built without CUDA"));
+}
+
+#else
+
+class CudaStreamTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    absl::StatusOr<std::unique_ptr<Device> > device = NewCudaDevice(0);
+    if (!device.ok()) GTEST_SKIP() << device.status();
+    device_ = *std::move(device);
+    event_ = *device_->NewEvent();
+    a_ = *device_->NewStream("a");
+    b_ = *device_->NewStream("b");
+    ASSERT_EQ(cudaMalloc(&buffer_, kBytes), cudaSuccess);
+  }
+
+  void TearDown() override {
+    if (buffer_ != nullptr) cudaFree(buffer_);
+  }
+
+  Stream::Task Fill(Stream* stream, int value) {
+    return [this, stream, value] {
+      cudaMemsetAsync(buffer_, value, kBytes, static_cast<cudaStream_t>(stream->native_handle()));
+      return absl::OkStatus();
+    };
+  }
+  Stream::Task CopyTo(Stream* stream, std::vector<char>* host) {
+    return [this, stream, host] {
+      cudaMemcpyAsync(host->data(), buffer_, kBytes, cudaMemcpyDeviceToHost,
+                      static_cast<cudaStream_t>(stream->native_handle()));
+      return absl::OkStatus();
+    };
+  }
+
+  static constexpr size_t kBytes = 64 << 20;
+  void* buffer_ = nullptr;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Event> event_;
+  std::unique_ptr<Stream> a_, b_;
+};
+
+TEST_F(CudaStreamTest, WorkAfterAWaitSeesWorkBeforeTheRecord) {
+  std::vector<char> host(kBytes);
+  for (int value = 1; value <= 20; ++value) {
+    a_->Launch(Fill(a_.get(), value));
+    a_->Record(event_.get());
+    b_->Wait(event_.get());
+    b_->Launch(CopyTo(b_.get(), &host));
+    WEFT_ASSERT_OK(b_->Synchronize());
+    ASSERT_EQ(host.front(), value);
+    ASSERT_EQ(host.back(), value);
+  }
+}
+
+TEST_F(CudaStreamTest, WaitForAnEventNeverRecordedIsNoWait) {
+  a_->Wait(event_.get());
+  WEFT_EXPECT_OK(a_->Synchronize());
+}
+
+TEST_F(CudaStreamTest, FirstErrorSkipsLaterTasks) {
+  bool ran = false;
+  a_->Launch([] { return absl::InternalError("first"); });
+  a_->Launch([&] {
+    ran = true;
+    return absl::OkStatus();
+  });
+  EXPECT_THAT(a_->Synchronize(), StatusIs(absl::StatusCode::kInternal, "first"));
+  EXPECT_FALSE(ran);
+}
+
+TEST_F(CudaStreamTest, EventOfAPoisonedStreamPoisonsTheWaiter) {
+  a_->Launch([] { return absl::InternalError("broken"); });
+  a_->Record(event_.get());
+  b_->Wait(event_.get());
+  EXPECT_THAT(b_->Synchronize(), StatusIs(absl::StatusCode::kInternal, "broken"));
+}
+
+#endif  // WEFT_HAVE_CUDA
+
+}  // namespace
+}  // namespace weft

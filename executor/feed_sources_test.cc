@@ -1,0 +1,126 @@
+#include "executor/feed_sources.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::StatusIs;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+// lr (fp32[2]), counter (int32 scalar) and data (not persistable) are not written; w is.
+Program MakeProgram() {
+  pb::ProgramDesc desc;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"pb(blocks {
+             idx: 0
+             parent_idx: -1
+             vars {
+               name: "lr"
+               persistable: true
+               type {
+                 type: LOD_TENSOR
+                 lod_tensor { tensor { data_type: FP32 dims: 2 } }
+               }
+             }
+             vars {
+               name: "counter"
+               persistable: true
+               type {
+                 type: LOD_TENSOR
+                 lod_tensor { tensor { data_type: INT32 } }
+               }
+             }
+             vars {
+               name: "data"
+               type {
+                 type: LOD_TENSOR
+                 lod_tensor { tensor { data_type: FP32 dims: 2 } }
+               }
+             }
+             vars {
+               name: "w"
+               persistable: true
+               type {
+                 type: LOD_TENSOR
+                 lod_tensor { tensor { data_type: FP32 dims: 2 } }
+               }
+             }
+             ops {
+               type: "relu"
+               inputs { parameter: "X" arguments: "data" }
+               outputs { parameter: "Out" arguments: "w" }
+             }
+           })pb",
+      &desc));
+  return *Program::FromProto(desc);
+}
+
+TEST(FeedsFromTest, GivesTheArraysInTheOrderOfTheVariables) {
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedFile file, FeedFile::Open("tests/data/fit_a_line/feeds.npz"));
+  const FeedSource source = FeedsFrom(std::make_shared<FeedFile>(std::move(file)));
+  EXPECT_THAT(source.variables, ElementsAre("x", "y"));
+  WEFT_ASSERT_OK_AND_ASSIGN(std::vector<Tensor> tensors, source.read(0));
+  ASSERT_EQ(tensors.size(), 2u);
+  EXPECT_THAT(tensors[0].dims(), ElementsAre(20, 13));
+  EXPECT_THAT(tensors[1].dims(), ElementsAre(20, 1));
+}
+
+TEST(WithFixedValuesTest, VariableIsFilledAtEveryStep) {
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedSource source,
+                            WithFixedValues({}, MakeProgram(), {{"lr", 0.5}, {"counter", -3}}));
+  EXPECT_THAT(source.variables, ElementsAre("lr", "counter"));
+  WEFT_ASSERT_OK_AND_ASSIGN(std::vector<Tensor> tensors, source.read(7));
+  EXPECT_THAT(absl::MakeConstSpan(tensors[0].data<float>(), 2), ElementsAre(0.5f, 0.5f));
+  EXPECT_EQ(*tensors[1].data<int32_t>(), -3);
+}
+
+TEST(WithFixedValuesTest, ComesAfterWhatTheSourceGives) {
+  FeedSource data;
+  data.variables = {"data"};
+  data.read = [](int64_t) { return std::vector<Tensor>(1); };
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedSource source, WithFixedValues(data, MakeProgram(), {{"lr", 1}}));
+  EXPECT_THAT(source.variables, ElementsAre("data", "lr"));
+  WEFT_ASSERT_OK_AND_ASSIGN(std::vector<Tensor> tensors, source.read(0));
+  EXPECT_EQ(tensors.size(), 2u);
+}
+
+TEST(WithFixedValuesTest, VariableThatAnOpWritesIsRefused) {
+  EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"w", 1}}),
+              StatusIs(kInvalid,
+                       "set w: expected a variable that no op writes, but op 0 (relu) "
+                       "does"));
+}
+
+TEST(WithFixedValuesTest, UnknownAndTemporaryVariablesAreRefused) {
+  EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"nobody", 1}}),
+              StatusIs(kInvalid, HasSubstr("set nobody: the program has no such variable")));
+  EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"data", 1}}),
+              StatusIs(kInvalid, HasSubstr("expected a persistable variable")));
+}
+
+TEST(WithFixedValuesTest, VariableNamedTwiceIsRefused) {
+  EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"lr", 1}, {"lr", 2}}),
+              StatusIs(kInvalid, HasSubstr("set lr: it is fed or set already")));
+}
+
+TEST(WithFixedValuesTest, ValueThatTheElementTypeCannotHoldIsRefused) {
+  for (double value : {0.5, 2147483648.0, -2147483649.0}) {
+    EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"counter", value}}),
+                StatusIs(kInvalid, HasSubstr("int32 cannot hold")))
+        << value;
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,134 @@
+#include "executor/feeder.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+#include "ops/kernel.h"
+#include "proto/program_builder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::Floats;
+using ::weft::testing::IsOk;
+using ::weft::testing::MakeTensor;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
+using ::weft::testing::Values;
+
+// y = x + b, with data x: fp32[-1, 2].
+class FeederTest : public ::testing::Test {
+ protected:
+  FeederTest() : plan_(MakePlan()), tensors_(plan_.variables().size()) {
+    for (Tensor& tensor : tensors_) pointers_.push_back(&tensor);
+  }
+
+  static Plan MakePlan() {
+    ProgramBuilder builder;
+    builder.Var("x", {-1, 2});
+    builder.last_var().set_need_check_feed(true);
+    builder.Var("b", {2});
+    builder.Op("elementwise_add", {{"X", {"x"}}, {"Y", {"b"}}}, {{"Out", {"y"}}});
+    PlanOptions options;
+    options.kernels = &CpuKernels();
+    return *Plan::Build(builder.Build(), options);
+  }
+
+  static FeedSource Source(std::vector<std::string> variables, std::vector<Tensor> tensors) {
+    return {std::move(variables), [tensors](int64_t) { return tensors; }};
+  }
+
+  // Feeds step 3 to `rank` of `nranks`.
+  absl::Status Feed(FeedSource source, int nranks = 1, int rank = 0) {
+    auto feeder = Feeder::Create(plan_, std::move(source), nranks);
+    if (!feeder.ok()) return feeder.status();
+    return (*feeder)->Feed(3, rank, pointers_);
+  }
+
+  const Tensor& Fed(const char* name) { return tensors_[plan_.FindVariable(name)]; }
+
+  const Plan plan_;
+  std::vector<Tensor> tensors_;
+  std::vector<Tensor*> pointers_;
+};
+
+TEST_F(FeederTest, DataIsSplitByRowsAndOthersAreGivenWhole) {
+  const FeedSource source =
+      Source({"b", "x"}, {Floats({2}, {8, 9}), Floats({4, 2}, {0, 1, 2, 3, 4, 5, 6, 7})});
+  WEFT_ASSERT_OK(Feed(source, 2, 1));
+  EXPECT_THAT(Fed("x").dims(), ElementsAre(2, 2));
+  EXPECT_THAT(Values<float>(Fed("x")), ElementsAre(4, 5, 6, 7));
+  EXPECT_THAT(Values<float>(Fed("b")), ElementsAre(8, 9));
+}
+
+TEST_F(FeederTest, WhatIsFedIsACopy) {
+  const Tensor whole = Floats({1, 2}, {1, 2});
+  WEFT_ASSERT_OK(Feed(Source({"x"}, {whole})));
+  EXPECT_FALSE(Fed("x").SharesBufferWith(whole));
+}
+
+TEST_F(FeederTest, RanksOfAStepShareOneReading) {
+  int reads = 0;
+  FeedSource source = {{"x"}, [&](int64_t) {
+                         ++reads;
+                         return std::vector<Tensor>{Floats({2, 2}, {1, 2, 3, 4})};
+                       }};
+  WEFT_ASSERT_OK_AND_ASSIGN(auto feeder, Feeder::Create(plan_, source, 2));
+  for (int64_t step : {0, 1}) {
+    for (int rank : {0, 1}) WEFT_ASSERT_OK(feeder->Feed(step, rank, pointers_));
+  }
+  EXPECT_EQ(reads, 2);
+}
+
+TEST_F(FeederTest, UnknownNameListsTheDataVariables) {
+  EXPECT_THAT(Feed(Source({"z"}, {Floats({1, 2}, {1, 2})})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "feed z: the program has no such variable; data variables of the program: "
+                       "x (fp32[-1, 2])"));
+}
+
+TEST_F(FeederTest, MissingDataNamesTheOpThatReadsIt) {
+  EXPECT_THAT(Feed(FeedSource()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("feed x: missing, but op 0 (elementwise_add) reads it")));
+}
+
+TEST_F(FeederTest, WrongElementTypeNamesExpectedAndFound) {
+  EXPECT_THAT(Feed(Source({"x"}, {MakeTensor<double>({1, 2}, {1, 2})})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "step 3: feed x: expected fp32[-1, 2], found fp64[1, 2]"));
+}
+
+TEST_F(FeederTest, WrongRankNamesExpectedAndFound) {
+  EXPECT_THAT(Feed(Source({"x"}, {Floats({2}, {1, 2})})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "step 3: feed x: expected fp32[-1, 2], found fp32[2]"));
+}
+
+TEST_F(FeederTest, WrongFixedDimensionNamesExpectedAndFound) {
+  EXPECT_THAT(Feed(Source({"x"}, {Floats({1, 3}, {1, 2, 3})})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "step 3: feed x: expected fp32[-1, 2], found fp32[1, 3]"));
+}
+
+TEST_F(FeederTest, RowsThatDoNotDivideNameRowsAndRanks) {
+  EXPECT_THAT(Feed(Source({"x"}, {Floats({3, 2}, {1, 2, 3, 4, 5, 6})}), 2),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "step 3: feed x: 3 rows cannot be split equally over 2 ranks"));
+}
+
+TEST_F(FeederTest, ErrorOfTheSourceIsReturned) {
+  EXPECT_THAT(Feed({{"x"}, [](int64_t) { return absl::DataLossError("feeds.npz: truncated"); }}),
+              StatusIs(absl::StatusCode::kDataLoss, "feeds.npz: truncated"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,16 @@
+// Are all elements of a tensor finite?
+#ifndef WEFT_EXECUTOR_FINITE_H_
+#define WEFT_EXECUTOR_FINITE_H_
+
+#include "absl/strings/string_view.h"
+#include "ops/tensor.h"
+
+namespace weft {
+
+// "nan", "inf" or "-inf" for the first element that is not finite; empty where all are, and for
+// element types other than fp32 and fp64. O(elements), host memory.
+absl::string_view FirstNonFinite(const Tensor& tensor);
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_FINITE_H_

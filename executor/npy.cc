@@ -1,0 +1,227 @@
+#include "executor/npy.h"
+
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+
+namespace weft {
+namespace {
+
+constexpr absl::string_view kMagic("\x93NUMPY", 6);
+constexpr size_t kAlignment = 64;
+
+struct DescrOf {
+  absl::string_view descr;
+  DType dtype;
+};
+constexpr DescrOf kDescrs[] = {
+    {"|b1", DType::kBool},    {"|i1", DType::kInt8},    {"|u1", DType::kUint8},
+    {"<i2", DType::kInt16},   {"<i4", DType::kInt32},   {"<i8", DType::kInt64},
+    {"<f2", DType::kFloat16}, {"<f4", DType::kFloat32}, {"<f8", DType::kFloat64},
+};
+
+absl::Status BadHeader(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("bad .npy header: ", what));
+}
+
+uint32_t LittleEndian(absl::string_view bytes) {
+  uint32_t value = 0;
+  for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
+  return value;
+}
+
+// Reads the Python dictionary literal of a header, e.g.
+// {'descr': '<f4', 'fortran_order': False, 'shape': (20, 13), }
+class DictReader {
+ public:
+  explicit DictReader(absl::string_view text) : rest_(text) {}
+
+  bool Consume(absl::string_view token) {
+    rest_ = absl::StripLeadingAsciiWhitespace(rest_);
+    return absl::ConsumePrefix(&rest_, token);
+  }
+  absl::string_view rest() const { return rest_; }
+
+  absl::optional<absl::string_view> String() {
+    rest_ = absl::StripLeadingAsciiWhitespace(rest_);
+    if (rest_.empty() || (rest_[0] != '\'' && rest_[0] != '"')) return absl::nullopt;
+    const size_t end = rest_.find(rest_[0], 1);
+    if (end == absl::string_view::npos) return absl::nullopt;
+    const absl::string_view value = rest_.substr(1, end - 1);
+    rest_.remove_prefix(end + 1);
+    return value;
+  }
+
+  absl::optional<bool> Bool() {
+    if (Consume("True")) return true;
+    if (Consume("False")) return false;
+    return absl::nullopt;
+  }
+
+  absl::optional<Dims> Tuple() {
+    if (!Consume("(")) return absl::nullopt;
+    Dims dims;
+    while (!Consume(")")) {
+      const absl::optional<int64_t> dim = Int();
+      if (!dim) return absl::nullopt;
+      dims.push_back(*dim);
+      if (Consume(",")) continue;
+      if (Consume(")")) break;
+      return absl::nullopt;
+    }
+    return dims;
+  }
+
+ private:
+  absl::optional<int64_t> Int() {
+    rest_ = absl::StripLeadingAsciiWhitespace(rest_);
+    size_t digits = 0;
+    while (digits < rest_.size() && absl::ascii_isdigit(rest_[digits])) ++digits;
+    int64_t value = 0;
+    if (!absl::SimpleAtoi(rest_.substr(0, digits), &value)) return absl::nullopt;
+    rest_.remove_prefix(digits);
+    Consume("L");  // Python 2 wrote long integers so
+    return value;
+  }
+
+  absl::string_view rest_;
+};
+
+struct Fields {
+  absl::optional<absl::string_view> descr;
+  absl::optional<bool> fortran_order;
+  absl::optional<Dims> shape;
+};
+
+absl::StatusOr<Fields> ParseFields(absl::string_view text) {
+  DictReader reader(text);
+  Fields fields;
+  if (!reader.Consume("{")) return BadHeader("it is no dictionary");
+  while (!reader.Consume("}")) {
+    const absl::optional<absl::string_view> key = reader.String();
+    if (!key || !reader.Consume(":")) return BadHeader("it is no dictionary");
+    bool parsed = false;
+    if (*key == "descr") {
+      parsed = (fields.descr = reader.String()).has_value();
+      if (!parsed) return BadHeader("element type is a structure; expected a plain number");
+    } else if (*key == "fortran_order") {
+      parsed = (fields.fortran_order = reader.Bool()).has_value();
+    } else if (*key == "shape") {
+      parsed = (fields.shape = reader.Tuple()).has_value();
+    }
+    if (!parsed) return BadHeader(absl::StrCat("key '", absl::CHexEscape(*key), "'"));
+    if (reader.Consume(",")) continue;
+    if (reader.Consume("}")) break;
+    return BadHeader("it is no dictionary");
+  }
+  if (!fields.descr || !fields.fortran_order || !fields.shape) {
+    return BadHeader("expected the keys 'descr', 'fortran_order' and 'shape'");
+  }
+  return fields;
+}
+
+absl::StatusOr<DType> ParseDescr(absl::string_view descr) {
+  for (const DescrOf& known : kDescrs) {
+    if (known.descr == descr) return known.dtype;
+  }
+  std::string expected;
+  for (const DescrOf& known : kDescrs) absl::StrAppend(&expected, " ", known.descr);
+  return absl::InvalidArgumentError(absl::StrCat("element type '", absl::CHexEscape(descr),
+                                                 "' is not supported; expected one of", expected));
+}
+
+absl::StatusOr<size_t> DataBytes(DType dtype, const Dims& dims) {
+  uint64_t bytes = SizeOf(dtype);
+  bool empty = false;
+  for (int64_t dim : dims) {
+    if (dim == 0) empty = true;
+    // The product without zeros, so that no part of it overflows either.
+    if (dim > 0 && __builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes)) {
+      bytes = std::numeric_limits<uint64_t>::max();
+      break;
+    }
+  }
+  if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return absl::InvalidArgumentError(absl::StrCat("shape ", DimsToString(dims), " is too large"));
+  }
+  return empty ? 0 : bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes) {
+  if (!absl::StartsWith(bytes, kMagic)) {
+    return absl::InvalidArgumentError("no .npy data: it does not start with \\x93NUMPY");
+  }
+  if (bytes.size() < 8) return BadHeader("truncated");
+  const int version = static_cast<uint8_t>(bytes[6]);
+  if (version < 1 || version > 3) {
+    return BadHeader(absl::StrCat("version ", version, "; expected 1, 2 or 3"));
+  }
+  const size_t length_bytes = version == 1 ? 2 : 4;
+  if (bytes.size() < 8 + length_bytes) return BadHeader("truncated");
+  const size_t length = LittleEndian(bytes.substr(8, length_bytes));
+  const size_t header_bytes = 8 + length_bytes + length;
+  if (header_bytes > kMaxNpyHeaderBytes) {
+    return BadHeader(absl::StrCat("its length is ", length, " bytes"));
+  }
+  if (bytes.size() < header_bytes) return BadHeader("truncated");
+
+  WEFT_ASSIGN_OR_RETURN(Fields fields, ParseFields(bytes.substr(8 + length_bytes, length)));
+  NpyHeader header;
+  header.header_bytes = header_bytes;
+  WEFT_ASSIGN_OR_RETURN(header.dtype, ParseDescr(*fields.descr));
+  header.dims = *std::move(fields.shape);
+  if (*fields.fortran_order && header.dims.size() > 1) {
+    return absl::InvalidArgumentError("the array is in Fortran order; expected C order");
+  }
+  WEFT_ASSIGN_OR_RETURN(header.data_bytes, DataBytes(header.dtype, header.dims));
+  return header;
+}
+
+absl::StatusOr<std::string> NpyHeaderFor(DType dtype, const Dims& dims) {
+  absl::string_view descr;
+  for (const DescrOf& known : kDescrs) {
+    if (known.dtype == dtype) descr = known.descr;
+  }
+  if (descr.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("NumPy has no element type for ", DTypeName(dtype)));
+  }
+  std::string dict = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (");
+  for (size_t i = 0; i < dims.size(); ++i) absl::StrAppend(&dict, i ? ", " : "", dims[i]);
+  absl::StrAppend(&dict, dims.size() == 1 ? ",), }" : "), }");
+
+  // Padded with spaces to a whole number of 64 bytes, the last one a newline.
+  size_t prefix = 10;
+  int version = 1;
+  auto padded = [&] {
+    return (prefix + dict.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
+  };
+  if (padded() - prefix > std::numeric_limits<uint16_t>::max()) {
+    prefix = 12;
+    version = 2;
+  }
+  const size_t total = padded();
+  const size_t length = total - prefix;
+  std::string header(kMagic);
+  header.push_back(static_cast<char>(version));
+  header.push_back('\0');
+  for (size_t i = 0; i < prefix - 8; ++i) header.push_back(static_cast<char>(length >> (8 * i)));
+  header += dict;
+  header.resize(total - 1, ' ');
+  header.push_back('\n');
+  return header;
+}
+
+}  // namespace weft

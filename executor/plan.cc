@@ -1,0 +1,386 @@
+#include "executor/plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "executor/communication_ops.h"
+#include "ops/schema/infer.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+constexpr int kComputeStream = 0;
+
+// Feeding and fetching are done between steps.
+bool IsFeed(absl::string_view type) { return type == "feed"; }
+bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
+
+bool CanRun(absl::string_view type, const KernelTable& kernels) {
+  if (IsFeed(type) || IsFetch(type)) return true;
+  const OpSchema* schema = FindOpSchema(type);
+  if (schema == nullptr) return false;
+  if (schema->Has(Trait::kRingSetup)) return true;
+  if (schema->Has(Trait::kStreamSync)) return FindStreamSyncOp(type).has_value();
+  if (schema->Has(Trait::kCollective)) return FindCollectiveOp(type) != nullptr;
+  return kernels.Find(type) != nullptr;
+}
+
+absl::Status CheckKernels(const Program& program, const KernelTable& kernels) {
+  struct Missing {
+    absl::string_view type;
+    int first;
+    int count = 0;
+  };
+  std::vector<Missing> missing;  // in order of first occurrence
+  absl::flat_hash_map<absl::string_view, bool> can_run;
+  absl::flat_hash_map<absl::string_view, size_t> missing_of_type;
+  int index = 0;
+  for (OpId id : program.block(0).ops()) {
+    const absl::string_view type = program.op(id).type();
+    const auto [it, is_new] = can_run.try_emplace(type, false);
+    if (is_new) it->second = CanRun(type, kernels);
+    if (!it->second) {
+      const size_t at = missing_of_type.try_emplace(type, missing.size()).first->second;
+      if (at == missing.size()) missing.push_back({type, index});
+      ++missing[at].count;
+    }
+    ++index;
+  }
+  if (missing.empty()) return absl::OkStatus();
+  const auto format = [](std::string* out, const Missing& m) {
+    absl::StrAppend(out, m.type, " (", m.count, m.count == 1 ? " op" : " ops", ", first op ",
+                    m.first, ")");
+  };
+  return absl::UnimplementedError(absl::StrCat(
+      "no kernel for ", missing.size(),
+      missing.size() == 1 ? " op type: " : " op types: ", absl::StrJoin(missing, ", ", format)));
+}
+
+// Types of outputs must follow from those of inputs, as far as they are known before a step.
+absl::Status CheckTypes(const Program& program) {
+  const Block block = program.block(0);
+  std::vector<absl::optional<TensorType>> types(program.symbols().size());
+  for (VarId id : block.vars()) {
+    const Var var = program.var(id);
+    types[var.name_symbol().value()] = DeclaredType(var);
+  }
+  const TypeLookup lookup = [&](Symbol name) { return types[name.value()]; };
+  for (OpId id : block.ops()) {
+    const Op op = program.op(id);
+    WEFT_ASSIGN_OR_RETURN(const auto outputs, InferOutputs(op, lookup));
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (outputs[i].has_value()) types[op.output_args()[i].value()] = outputs[i];
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+class PlanBuilder {
+ public:
+  PlanBuilder(const Program& program, const PlanOptions& options)
+      : program_(program), block_(program.block(0)), options_(options) {}
+
+  absl::StatusOr<Plan> Build() {
+    WEFT_RETURN_IF_ERROR(CheckKernels(program_, *options_.kernels));
+    AddVariables();
+    for (OpId id : block_.ops()) {
+      const Op op = program_.op(id);
+      // Not Op::DebugName: that counts the ops before.
+      WEFT_RETURN_IF_ERROR(AddOp(op, absl::StrCat("op ", op_index_, " (", op.type(), ")")));
+      ++op_index_;
+    }
+    if (!unsupported_.empty()) {
+      return absl::UnimplementedError(absl::StrJoin(unsupported_, "\n"));
+    }
+    WEFT_RETURN_IF_ERROR(CheckTypes(program_));
+    FindLosses();
+    AddStreams();
+    for (const Step& step : steps_) AddInstructions(step);
+    return std::move(plan_);
+  }
+
+ private:
+  // What the program does, in its order: an op, or a synchronization.
+  struct Step {
+    int op = -1;  // of plan_.ops_; -1: `sync`, with ring `ring_id`
+    StreamSync sync = StreamSync::kAllWaitForCompute;
+    int ring_id = -1;
+  };
+
+  void AddVariables() {
+    variable_of_symbol_.assign(program_.symbols().size(), Plan::kNoVariable);
+    for (VarId id : block_.vars()) {
+      const Var var = program_.var(id);
+      const int index = static_cast<int>(plan_.variables_.size());
+      variable_of_symbol_[var.name_symbol().value()] = index;
+      plan_.variable_of_name_.emplace(var.name(), index);
+      Plan::Variable variable;
+      variable.name = std::string(var.name());
+      variable.persistable = var.persistable();
+      variable.is_feed = var.need_check_feed();
+      variable.declared = DeclaredType(var);
+      plan_.variables_.push_back(std::move(variable));
+    }
+  }
+
+  absl::Status AddOp(const Op& op, const std::string& name) {
+    if (IsFeed(op.type())) {
+      for (Symbol out : op.Output("Out")) {
+        WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(out, name));
+        if (variable != Plan::kNoVariable) plan_.variables_[variable].is_feed = true;
+      }
+      return absl::OkStatus();
+    }
+    if (IsFetch(op.type())) return absl::OkStatus();
+    const OpSchema* schema = FindOpSchema(op.type());
+    WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
+    WEFT_RETURN_IF_ERROR(CheckNumRanks(op, attrs, name));
+    if (schema->Has(Trait::kRingSetup)) {
+      // In Paddle setting up a ring blocks the host, and the programs that its transpiler writes
+      // count on it: broadcasts of what initializers made follow without a synchronization.
+      steps_.push_back(Step());
+      return absl::OkStatus();
+    }
+    if (schema->Has(Trait::kStreamSync)) {
+      Step step;
+      step.sync = *FindStreamSyncOp(op.type());
+      if (attrs.Has("ring_id")) step.ring_id = static_cast<int>(attrs.Int("ring_id"));
+      steps_.push_back(step);
+      return absl::OkStatus();
+    }
+    Plan::PlanOp plan_op;
+    plan_op.name = name;
+    if (schema->Has(Trait::kCollective)) {
+      WEFT_RETURN_IF_ERROR(FillCollective(op, attrs, &plan_op));
+    } else {
+      WEFT_RETURN_IF_ERROR(FillKernel(op, *schema, std::move(attrs), &plan_op));
+    }
+    NoteAccesses(plan_op);
+    Step step;
+    step.op = static_cast<int>(plan_.ops_.size());
+    plan_.ops_.push_back(std::move(plan_op));
+    steps_.push_back(step);
+    return absl::OkStatus();
+  }
+
+  // Whoever wrote a number of ranks into an op meant the ranks of the run. A default is not meant.
+  absl::Status CheckNumRanks(const Op& op, const OpAttrs& attrs, const std::string& name) const {
+    if (!attrs.Has("nranks") || !op.HasAttr("nranks")) return absl::OkStatus();
+    const int64_t nranks = attrs.Int("nranks");
+    if (nranks == options_.nranks) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": written for ", nranks, nranks == 1 ? " rank" : " ranks",
+                     " (attribute nranks), but the run has ", options_.nranks));
+  }
+
+  absl::StatusOr<int> Resolve(Symbol symbol, const std::string& op_name) const {
+    if (program_.name(symbol) == kEmptyVarName) return Plan::kNoVariable;
+    const int variable = variable_of_symbol_[symbol.value()];
+    if (variable != Plan::kNoVariable) return variable;
+    return absl::InvalidArgumentError(
+        absl::StrCat(op_name, ": variable ", program_.name(symbol), " is not declared"));
+  }
+
+  absl::Status ResolveAll(absl::Span<const Symbol> symbols, const std::string& op_name,
+                          std::vector<int>* variables) const {
+    for (Symbol symbol : symbols) {
+      WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(symbol, op_name));
+      variables->push_back(variable);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status FillKernel(const Op& op, const OpSchema& schema, OpAttrs attrs,
+                          Plan::PlanOp* plan_op) {
+    KernelSpec spec;
+    spec.schema = &schema;
+    spec.attrs = std::move(attrs);
+    const OpLayout& layout = op.layout();
+    const int num_inputs = static_cast<int>(layout.num_input_args);
+    for (const OpLayout::Slot& slot : layout.inputs) {
+      spec.inputs[std::string(program_.name(slot.name))] = {static_cast<int>(slot.first),
+                                                            static_cast<int>(slot.count)};
+    }
+    for (const OpLayout::Slot& slot : layout.outputs) {
+      spec.outputs[std::string(program_.name(slot.name))] = {
+          static_cast<int>(slot.first) - num_inputs, static_cast<int>(slot.count)};
+    }
+    WEFT_RETURN_IF_ERROR(ResolveAll(op.input_args(), plan_op->name, &plan_op->inputs));
+    WEFT_RETURN_IF_ERROR(ResolveAll(op.output_args(), plan_op->name, &plan_op->outputs));
+    absl::StatusOr<Kernel> kernel = (*options_.kernels->Find(op.type()))(spec);
+    if (absl::IsUnimplemented(kernel.status())) {
+      unsupported_.push_back(absl::StrCat(plan_op->name, ": ", kernel.status().message()));
+      return absl::OkStatus();
+    }
+    if (!kernel.ok()) {
+      return absl::Status(kernel.status().code(),
+                          absl::StrCat(plan_op->name, ": ", kernel.status().message()));
+    }
+    plan_op->kernel = *std::move(kernel);
+    return absl::OkStatus();
+  }
+
+  absl::Status FillCollective(const Op& op, const OpAttrs& attrs, Plan::PlanOp* plan_op) {
+    const CollectiveOp& collective = *FindCollectiveOp(op.type());
+    plan_op->desc.kind = collective.kind;
+    plan_op->desc.reduction = collective.reduction;
+    if (!collective.root_attr.empty()) {
+      plan_op->desc.root = static_cast<int>(attrs.Int(collective.root_attr));
+    }
+    WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("X"), plan_op->name, &plan_op->inputs));
+    WEFT_RETURN_IF_ERROR(ResolveAll(op.Output("Out"), plan_op->name, &plan_op->outputs));
+    if (plan_op->inputs.size() != 1 || plan_op->outputs.size() != 1 ||
+        plan_op->inputs[0] == Plan::kNoVariable || plan_op->outputs[0] == Plan::kNoVariable) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(plan_op->name, ": expected one variable in X and one in Out, found ",
+                       plan_op->inputs.size(), " and ", plan_op->outputs.size()));
+    }
+    WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("Cond"), plan_op->name, &plan_op->inputs));
+    plan_op->ring =
+        RingIndex(RingKey{static_cast<int>(attrs.Int("ring_id")), attrs.Bool("use_calc_stream")});
+    return absl::OkStatus();
+  }
+
+  int RingIndex(RingKey ring) {
+    std::vector<RingKey>& rings = plan_.rings_;
+    const auto it = std::find(rings.begin(), rings.end(), ring);
+    if (it != rings.end()) return static_cast<int>(it - rings.begin());
+    rings.push_back(ring);
+    return static_cast<int>(rings.size()) - 1;
+  }
+
+  void NoteAccesses(const Plan::PlanOp& op) {
+    for (int v : op.inputs) {
+      if (v == Plan::kNoVariable) continue;
+      Plan::Variable& variable = plan_.variables_[v];
+      if (!variable.is_written && variable.first_reader < 0) {
+        variable.first_reader = static_cast<int>(plan_.ops_.size());
+      }
+    }
+    for (int v : op.outputs) {
+      if (v != Plan::kNoVariable) plan_.variables_[v].is_written = true;
+    }
+  }
+
+  void FindLosses() {
+    absl::flat_hash_set<absl::string_view> loss_grads;
+    for (OpId id : block_.ops()) {
+      const Op op = program_.op(id);
+      if (!IsLossGrad(op)) continue;
+      for (Symbol out : op.output_args()) loss_grads.insert(program_.name(out));
+    }
+    for (OpId id : block_.ops()) {
+      const Op op = program_.op(id);
+      if ((op.role() & kRoleLoss) == 0 || (op.role() & kRoleBackward) != 0) continue;
+      std::vector<int> all, with_grad;
+      for (Symbol out : op.output_args()) {
+        const int variable = variable_of_symbol_[out.value()];
+        if (variable == Plan::kNoVariable) continue;
+        all.push_back(variable);
+        if (loss_grads.contains(absl::StrCat(program_.name(out), kGradSuffix))) {
+          with_grad.push_back(variable);
+        }
+      }
+      for (int variable : with_grad.empty() ? all : with_grad) {
+        std::vector<int>& losses = plan_.losses_;
+        if (std::find(losses.begin(), losses.end(), variable) == losses.end()) {
+          losses.push_back(variable);
+        }
+      }
+    }
+  }
+
+  void AddStreams() {
+    std::set<int> ring_ids;
+    for (RingKey ring : plan_.rings_) {
+      if (!ring.on_compute_stream) ring_ids.insert(ring.ring_id);
+    }
+    plan_.stream_names_.push_back("compute");
+    for (int ring_id : ring_ids) {
+      stream_of_ring_[ring_id] = static_cast<int>(plan_.stream_names_.size());
+      plan_.stream_names_.push_back(absl::StrCat("ring ", ring_id));
+    }
+  }
+
+  // -1 where the ring has no stream of its own.
+  int StreamOfRing(int ring_id) const {
+    const auto it = stream_of_ring_.find(ring_id);
+    return it == stream_of_ring_.end() ? -1 : it->second;
+  }
+
+  void AddInstructions(const Step& step) {
+    using Kind = Plan::Instruction::Kind;
+    if (step.op >= 0) {
+      const int ring = plan_.ops_[step.op].ring;
+      const bool on_compute = ring < 0 || plan_.rings_[ring].on_compute_stream;
+      const int stream = on_compute ? kComputeStream : StreamOfRing(plan_.rings_[ring].ring_id);
+      plan_.instructions_.push_back({Kind::kRunOp, stream, step.op});
+      return;
+    }
+    const int ring = StreamOfRing(step.ring_id);
+    switch (step.sync) {
+      case StreamSync::kRingWaitsForCompute:
+        return AddWaits(kComputeStream, {ring});
+      case StreamSync::kComputeWaitsForRing:
+        return AddWaits(ring, {kComputeStream});
+      case StreamSync::kAllWaitForCompute:
+        return AddHostSync(kComputeStream);
+      case StreamSync::kAllWaitForRing:
+        return AddHostSync(ring);
+    }
+  }
+
+  void AddHostSync(int stream) {
+    if (stream < 0) return;
+    if (options_.strict_host_sync) {
+      plan_.instructions_.push_back({Plan::Instruction::Kind::kSynchronize, stream, -1});
+      return;
+    }
+    std::vector<int> others;
+    for (size_t other = 0; other < plan_.stream_names_.size(); ++other) {
+      if (static_cast<int>(other) != stream) others.push_back(static_cast<int>(other));
+    }
+    AddWaits(stream, others);
+  }
+
+  // `to` wait for `from`; nothing where there is no such stream (-1).
+  void AddWaits(int from, const std::vector<int>& to) {
+    using Kind = Plan::Instruction::Kind;
+    if (from < 0 || to.empty() || to[0] < 0) return;
+    const int event = plan_.num_events_++;
+    plan_.instructions_.push_back({Kind::kRecord, from, event});
+    for (int stream : to) plan_.instructions_.push_back({Kind::kWait, stream, event});
+  }
+
+  const Program& program_;
+  const Block block_;
+  const PlanOptions& options_;
+  int op_index_ = 0;
+  std::vector<int> variable_of_symbol_;
+  std::vector<Step> steps_;
+  std::vector<std::string> unsupported_;
+  std::map<int, int> stream_of_ring_;
+  Plan plan_;
+};
+
+absl::StatusOr<Plan> Plan::Build(const Program& program, const PlanOptions& options) {
+  return PlanBuilder(program, options).Build();
+}
+
+int Plan::FindVariable(absl::string_view name) const {
+  const auto it = variable_of_name_.find(name);
+  return it == variable_of_name_.end() ? kNoVariable : it->second;
+}
+
+}  // namespace weft

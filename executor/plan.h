@@ -1,0 +1,123 @@
+// A program made ready to run on one rank: everything that can be decided before the first step.
+#ifndef WEFT_EXECUTOR_PLAN_H_
+#define WEFT_EXECUTOR_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "executor/communicator.h"
+#include "ops/kernel.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/program.h"
+
+namespace weft {
+
+struct PlanOptions {
+  // Where kernels come from; must be given.
+  const KernelTable* kernels = nullptr;
+  // Ranks of the run.
+  int nranks = 1;
+  // Paddle's literal meaning of c_sync_calc_stream and c_sync_comm_stream: the host blocks until
+  // that stream is idle. Otherwise every other stream waits for it, and the host goes on.
+  bool strict_host_sync = false;
+};
+
+// The root block of a program as instructions on streams.
+//
+// Stream 0 computes. Every ring whose collectives do not ask for the compute stream
+// (use_calc_stream) has a stream of its own; rings follow in order of their numbers. Nothing orders
+// streams but what the program says: c_wait_compute and c_wait_comm (one stream waits for one
+// other), c_sync_calc_stream and c_sync_comm_stream (all wait for one), and ring set-up (all wait
+// for the compute stream). A synchronization with a ring that has no stream of its own orders
+// nothing.
+//
+// A plan holds the kernels of one rank: it is not shared.
+class Plan {
+ public:
+  static constexpr int kNoVariable = -1;
+
+  // A variable of the root block.
+  struct Variable {
+    std::string name;
+    bool persistable = false;
+    // Data of the step: declared with need_check_feed, or written by a feed op.
+    bool is_feed = false;
+    absl::optional<TensorType> declared;
+    bool is_written = false;  // by an op
+    // The first op that reads it, into ops(), where no op has written it before; else -1.
+    int first_reader = -1;
+  };
+
+  // An op that does work: a kernel, or a collective.
+  struct PlanOp {
+    std::string name;  // "op 17 (mul)"
+    // In the op's order, into variables(); kNoVariable where an argument stands for none. Of a
+    // collective: X and, where there is one, Cond (false: nothing is done); Out.
+    std::vector<int> inputs;
+    std::vector<int> outputs;
+    Kernel kernel;  // empty for a collective
+
+    int ring = -1;        // into rings(); -1: no collective
+    CollectiveDesc desc;  // but for count and element type, which are those of the tensor
+  };
+
+  struct Instruction {
+    enum class Kind : uint8_t {
+      kRunOp,        // op `index`
+      kRecord,       // event `index`
+      kWait,         // event `index`, which was recorded before
+      kSynchronize,  // the host blocks until the stream is idle
+    };
+    Kind kind;
+    int stream;
+    int index;
+
+    friend bool operator==(const Instruction& a, const Instruction& b) {
+      return a.kind == b.kind && a.stream == b.stream && a.index == b.index;
+    }
+  };
+
+  // Errors name the op. Before anything else is looked at:
+  //   Unimplemented    ops without a kernel: one message with every such op type, how often and
+  //                    where it occurs first; and ops whose attributes or types have none
+  // then:
+  //   InvalidArgument  attributes, variables that are not declared, types of variables that do not
+  //                    fit (inferred from the declared ones), ops written for another number of
+  //                    ranks (attribute nranks)
+  // The rank and the addresses in ring set-up ops are not looked at: all ranks of a run share a
+  // program. O(ops + variables), and what the kernels' factories do. The program may go afterwards.
+  static absl::StatusOr<Plan> Build(const Program& program, const PlanOptions& options);
+
+  const std::vector<Variable>& variables() const { return variables_; }
+  int FindVariable(absl::string_view name) const;  // kNoVariable: none
+  const std::vector<PlanOp>& ops() const { return ops_; }
+  const std::vector<Instruction>& instructions() const { return instructions_; }
+  const std::vector<RingKey>& rings() const { return rings_; }
+  const std::vector<std::string>& stream_names() const { return stream_names_; }
+  int num_events() const { return num_events_; }
+  // The losses: outputs of the ops whose role has the loss bit but not the backward bit. Of several
+  // outputs of an op those whose gradient is filled by an op with both bits, if there are any. In
+  // op order.
+  const std::vector<int>& losses() const { return losses_; }
+
+ private:
+  friend class PlanBuilder;
+
+  std::vector<Variable> variables_;
+  absl::flat_hash_map<std::string, int> variable_of_name_;
+  std::vector<PlanOp> ops_;
+  std::vector<Instruction> instructions_;
+  std::vector<RingKey> rings_;
+  std::vector<std::string> stream_names_;
+  int num_events_ = 0;
+  std::vector<int> losses_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_PLAN_H_

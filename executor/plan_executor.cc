@@ -1,0 +1,176 @@
+#include "executor/plan_executor.h"
+
+#include <cstring>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "executor/finite.h"
+
+namespace weft {
+namespace {
+
+// Type and dimensions of what a collective gives. Ranks that disagree on the input are found out
+// when they meet.
+Dims OutputDims(CollectiveKind kind, const Dims& in, int nranks) {
+  Dims out = in;
+  if (kind == CollectiveKind::kAllGather) {
+    if (out.empty()) out.push_back(1);
+    out[0] *= nranks;
+  } else if (kind == CollectiveKind::kReduceScatter) {
+    out[0] /= nranks;
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PlanExecutor>> PlanExecutor::Create(
+    const PlanExecutorOptions& options) {
+  auto executor = std::unique_ptr<PlanExecutor>(new PlanExecutor(options));
+  WEFT_RETURN_IF_ERROR(executor->Bind());
+  return executor;
+}
+
+PlanExecutor::~PlanExecutor() = default;
+
+absl::Status PlanExecutor::Bind() {
+  const Plan& plan = *options_.plan;
+  for (const Plan::Variable& variable : plan.variables()) {
+    Scope* scope = variable.persistable ? options_.scope : &local_;
+    tensors_.push_back(&scope->FindOrCreate(variable.name)->tensor);
+  }
+  std::vector<Communicator*> communicators;
+  for (RingKey ring : plan.rings()) {
+    WEFT_ASSIGN_OR_RETURN(Communicator * communicator, options_.group->Get(ring, options_.rank));
+    communicators.push_back(communicator);
+  }
+  for (const Plan::PlanOp& op : plan.ops()) {
+    BoundOp bound;
+    bound.op = &op;
+    for (int v : op.inputs) bound.inputs.push_back(v < 0 ? nullptr : tensors_[v]);
+    for (int v : op.outputs) bound.outputs.push_back(v < 0 ? nullptr : tensors_[v]);
+    if (op.ring >= 0) bound.communicator = communicators[op.ring];
+    ops_.push_back(std::move(bound));
+  }
+  for (int i = 0; i < plan.num_events(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Event> event, options_.device->NewEvent());
+    events_.push_back(std::move(event));
+  }
+  for (const std::string& name : plan.stream_names()) {
+    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
+                          options_.device->NewStream(absl::StrCat(options_.rank, " ", name)));
+    streams_.push_back(std::move(stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutor::RunStep() {
+  using Kind = Plan::Instruction::Kind;
+  absl::Status status;
+  for (const Plan::Instruction& instruction : options_.plan->instructions()) {
+    Stream* stream = streams_[instruction.stream].get();
+    const int index = instruction.index;
+    switch (instruction.kind) {
+      case Kind::kRunOp:
+        stream->Launch([this, index] { return RunOp(index); });
+        break;
+      case Kind::kRecord:
+        stream->Record(events_[index].get());
+        break;
+      case Kind::kWait:
+        stream->Wait(events_[index].get());
+        break;
+      case Kind::kSynchronize:
+        status.Update(stream->Synchronize());
+        break;
+    }
+    if (!status.ok()) break;
+  }
+  for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
+  return status;
+}
+
+absl::Status PlanExecutor::RunOp(int index) {
+  const BoundOp& bound = ops_[index];
+  absl::Status status = TryOp(bound);
+  if (status.ok()) return status;
+  status = absl::Status(status.code(), absl::StrCat(bound.op->name, ": ", status.message()));
+  if (options_.on_error) options_.on_error(status);
+  return status;
+}
+
+absl::Status PlanExecutor::TryOp(const BoundOp& bound) const {
+  WEFT_RETURN_IF_ERROR(CheckInputs(bound));
+  try {
+    if (bound.communicator != nullptr) {
+      WEFT_RETURN_IF_ERROR(RunCollective(bound));
+    } else {
+      KernelContext context;
+      context.inputs = bound.inputs;
+      context.outputs = bound.outputs;
+      context.random = options_.random;
+      WEFT_RETURN_IF_ERROR(bound.op->kernel(context));
+    }
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
+  return options_.check_nan ? CheckFinite(bound) : absl::OkStatus();
+}
+
+absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
+  const Tensor& in = *bound.inputs[0];
+  Tensor* out = bound.outputs[0];
+  const Tensor* condition = bound.inputs.size() > 1 ? bound.inputs[1] : nullptr;
+  if (condition != nullptr) {
+    if (condition->dtype() != DType::kBool || condition->size() != 1) {
+      return absl::InvalidArgumentError(absl::StrCat("Cond: expected one bool, found ",
+                                                     DTypeName(condition->dtype()),
+                                                     DimsToString(condition->dims())));
+    }
+    if (!*condition->data<bool>()) return absl::OkStatus();
+  }
+  const int nranks = bound.communicator->nranks();
+  CollectiveCall call;
+  call.desc = bound.op->desc;
+  call.desc.dtype = in.dtype();
+  call.desc.count = in.size();
+  call.op = bound.op->name;
+  call.variable = options_.plan->variables()[bound.op->inputs[0]].name;
+  call.dims = in.dims();
+  if (call.desc.kind == CollectiveKind::kReduceScatter &&
+      (in.rank() == 0 || in.dim(0) % nranks != 0)) {
+    return absl::InvalidArgumentError(absl::StrCat("X: expected a multiple of ", nranks,
+                                                   " rows in ", call.variable, ", found ",
+                                                   DTypeName(in.dtype()), DimsToString(in.dims())));
+  }
+  if (out != &in) out->Resize(in.dtype(), OutputDims(call.desc.kind, in.dims(), nranks));
+  return bound.communicator->Run(call, in.raw(), out->raw());
+}
+
+absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {
+  for (size_t i = 0; i < bound.inputs.size(); ++i) {
+    if (bound.inputs[i] == nullptr || bound.inputs[i]->allocated()) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("variable ", options_.plan->variables()[bound.op->inputs[i]].name,
+                     " holds nothing when it is read"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutor::CheckFinite(const BoundOp& bound) const {
+  for (size_t i = 0; i < bound.outputs.size(); ++i) {
+    if (bound.outputs[i] == nullptr || !bound.outputs[i]->allocated()) continue;
+    const absl::string_view found = FirstNonFinite(*bound.outputs[i]);
+    if (found.empty()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "makes ", found, " in variable ", options_.plan->variables()[bound.op->outputs[i]].name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

@@ -1,0 +1,87 @@
+// Runs a plan on one rank, step by step.
+#ifndef WEFT_EXECUTOR_PLAN_EXECUTOR_H_
+#define WEFT_EXECUTOR_PLAN_EXECUTOR_H_
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "executor/communicator.h"
+#include "executor/plan.h"
+#include "executor/scope.h"
+#include "executor/stream.h"
+#include "ops/kernel.h"
+#include "ops/tensor.h"
+
+namespace weft {
+
+// What a plan needs to run. All that is pointed to must outlive the executor.
+struct PlanExecutorOptions {
+  const Plan* plan = nullptr;
+  // Where persistable variables live; others live as long as the executor.
+  Scope* scope = nullptr;
+  Device* device = nullptr;
+  // Must have at least the ranks that the plan was built for; may be null where the plan has no
+  // rings.
+  CommunicatorGroup* group = nullptr;
+  int rank = 0;
+  RandomState* random = nullptr;
+  // Looks at every floating-point output of every op, and fails at the first NaN or infinity.
+  bool check_nan = false;
+  // Called from the stream of an op that failed, at once: so that other ranks need not wait for
+  // this one. Ops that were skipped because of it do not come here. May be empty.
+  std::function<void(const absl::Status&)> on_error;
+};
+
+// Launches the instructions of a plan in order; their work runs on the plan's streams. A step takes
+// no string, hash lookup or allocation of its own; tensors allocate where they grow.
+//
+// Driven by one host thread.
+class PlanExecutor {
+ public:
+  static absl::StatusOr<std::unique_ptr<PlanExecutor>> Create(const PlanExecutorOptions& options);
+  ~PlanExecutor();
+  PlanExecutor(const PlanExecutor&) = delete;
+  PlanExecutor& operator=(const PlanExecutor&) = delete;
+
+  // A variable of the plan, to be written and read between steps.
+  Tensor* tensor(int variable) { return tensors_[variable]; }
+  absl::Span<Tensor* const> tensors() const { return tensors_; }
+
+  // One step: returns when all streams are idle. The error of an op begins with its name; the codes
+  // are those of kernels and communicators, and
+  //   FailedPrecondition  an input holds nothing, or, with check_nan, an output is not finite
+  // After an error every later step fails.
+  absl::Status RunStep();
+
+ private:
+  // An op of the plan with its variables looked up.
+  struct BoundOp {
+    const Plan::PlanOp* op;
+    std::vector<const Tensor*> inputs;
+    std::vector<Tensor*> outputs;
+    Communicator* communicator = nullptr;  // of a collective
+  };
+
+  explicit PlanExecutor(const PlanExecutorOptions& options) : options_(options) {}
+  absl::Status Bind();
+  absl::Status RunOp(int index);
+  absl::Status TryOp(const BoundOp& bound) const;
+  absl::Status RunCollective(const BoundOp& bound) const;
+  absl::Status CheckInputs(const BoundOp& bound) const;
+  absl::Status CheckFinite(const BoundOp& bound) const;
+
+  const PlanExecutorOptions options_;
+  Scope local_;
+  std::vector<Tensor*> tensors_;  // by variable of the plan
+  std::vector<BoundOp> ops_;      // by op of the plan
+  std::vector<std::unique_ptr<Event>> events_;
+  std::vector<std::unique_ptr<Stream>> streams_;  // goes before all that their tasks use
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_PLAN_EXECUTOR_H_

@@ -1,0 +1,235 @@
+#include "executor/plan_executor.h"
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "executor/local_communicator.h"
+#include "executor/thread_stream.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+#include "ops/kernel.h"
+#include "proto/program_builder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::Floats;
+using ::weft::testing::IsOk;
+using ::weft::testing::MakeTensor;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
+using ::weft::testing::Values;
+
+ProgramBuilder& Scale(ProgramBuilder& builder, const std::string& from, const std::string& to,
+                      float factor) {
+  return builder.Op("scale", {{"X", {from}}}, {{"Out", {to}}}).FloatAttr("scale", factor);
+}
+
+// A rank with its plan.
+class Rank {
+ public:
+  explicit Rank(const ProgramBuilder& builder, int rank = 0, CommunicatorGroup* group = nullptr,
+                bool check_nan = false)
+      : device_(NewHostDevice()), random_(RandomState::Seeded(0, rank)) {
+    PlanOptions plan_options;
+    plan_options.kernels = &CpuKernels();
+    plan_options.nranks = group == nullptr ? 1 : group->nranks();
+    plan_ = std::make_unique<Plan>(*Plan::Build(builder.Build(), plan_options));
+    PlanExecutorOptions options;
+    options.plan = plan_.get();
+    options.scope = &scope_;
+    options.device = device_.get();
+    options.group = group;
+    options.rank = rank;
+    options.random = &random_;
+    options.check_nan = check_nan;
+    options.on_error = [this](const absl::Status& status) { errors_.push_back(status); };
+    executor_ = *PlanExecutor::Create(options);
+  }
+
+  Tensor& operator[](const char* name) { return *executor_->tensor(plan_->FindVariable(name)); }
+  absl::Status RunStep() { return executor_->RunStep(); }
+  Scope& scope() { return scope_; }
+  const std::vector<absl::Status>& errors() const { return errors_; }
+
+ private:
+  std::unique_ptr<Plan> plan_;
+  Scope scope_;
+  std::unique_ptr<Device> device_;
+  RandomState random_;
+  std::vector<absl::Status> errors_;
+  std::unique_ptr<PlanExecutor> executor_;
+};
+
+// Two ranks that run the same program; rank r has x = [r + 1, 10 (r + 1)].
+class TwoRanks {
+ public:
+  explicit TwoRanks(const ProgramBuilder& builder) {
+    LocalGroupOptions options;
+    options.nranks = 2;
+    group_ = NewLocalGroup(options);
+    for (int r = 0; r < 2; ++r) {
+      ranks_.push_back(std::make_unique<Rank>(builder, r, group_.get()));
+      const auto base = static_cast<float>(r + 1);
+      (*ranks_[r])["x"] = Floats({2, 1}, {base, 10 * base});
+    }
+  }
+  absl::Status RunStep() {
+    absl::Status status[2];
+    std::thread other([&] { status[1] = ranks_[1]->RunStep(); });
+    status[0] = ranks_[0]->RunStep();
+    other.join();
+    status[0].Update(status[1]);
+    return status[0];
+  }
+  Rank& operator[](int r) { return *ranks_[r]; }
+
+ private:
+  std::unique_ptr<CommunicatorGroup> group_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+};
+
+ProgramBuilder Collective(const std::string& type, std::vector<int64_t> out_dims = {2, 1}) {
+  ProgramBuilder builder;
+  builder.Var("x", {2, 1}).Var("y", std::move(out_dims));
+  builder.Op(type, {{"X", {"x"}}}, {{"Out", {"y"}}});
+  return builder;
+}
+
+TEST(PlanExecutorTest, OpsRunInOrderAndStepsAgain) {
+  ProgramBuilder builder;
+  builder.Param("w", {1});
+  Scale(builder, "w", "w", 2);
+  Scale(builder, "w", "y", 10);
+  Rank rank(builder);
+  rank["w"] = Floats({1}, {1});
+  WEFT_ASSERT_OK(rank.RunStep());
+  WEFT_ASSERT_OK(rank.RunStep());
+  EXPECT_THAT(Values<float>(rank["w"]), ElementsAre(4));
+  EXPECT_THAT(Values<float>(rank["y"]), ElementsAre(40));
+}
+
+TEST(PlanExecutorTest, PersistablesLiveInTheScopeAndOthersDoNot) {
+  ProgramBuilder builder;
+  builder.Param("w", {1});
+  Scale(builder, "w", "y", 1);
+  Rank rank(builder);
+  EXPECT_THAT(rank.scope().names(), ElementsAre("w"));
+}
+
+TEST(PlanExecutorTest, ErrorNamesTheOpAndIsReportedOnce) {
+  ProgramBuilder builder;
+  Scale(builder, "x", "y", 1);
+  Scale(builder, "y", "z", 1);
+  Rank rank(builder);
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       "op 0 (scale): variable x holds nothing when it is read"));
+  EXPECT_EQ(rank.errors().size(), 1u);
+  EXPECT_FALSE(rank.RunStep().ok());
+}
+
+TEST(PlanExecutorTest, CheckNanNamesTheFirstOpThatMakesOne) {
+  ProgramBuilder builder;
+  builder.Var("x", {1}).Var("y", {1}).Var("z", {1});
+  Scale(builder, "x", "y", 1e30f);
+  Scale(builder, "y", "z", 1e30f);
+  Scale(builder, "z", "z", 0);
+  Rank rank(builder, 0, nullptr, /*check_nan=*/true);
+  rank["x"] = Floats({1}, {-1});
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       "op 1 (scale): makes -inf in variable z"));
+}
+
+TEST(PlanExecutorTest, AllReduceIntoAnotherVariableKeepsItsInput) {
+  TwoRanks ranks(Collective("c_allreduce_sum"));
+  WEFT_ASSERT_OK(ranks.RunStep());
+  for (int r : {0, 1}) {
+    EXPECT_THAT(Values<float>(ranks[r]["y"]), ElementsAre(3, 30));
+  }
+  EXPECT_THAT(Values<float>(ranks[1]["x"]), ElementsAre(2, 20));
+}
+
+TEST(PlanExecutorTest, AllReduceReducesAsItsTypeSays) {
+  const std::vector<std::pair<std::string, float>> expected = {
+      {"c_allreduce_avg", 1.5f}, {"c_allreduce_max", 2}, {"c_allreduce_min", 1},
+      {"c_allreduce_prod", 2},   {"c_allreduce_sum", 3},
+  };
+  for (const auto& [type, value] : expected) {
+    TwoRanks ranks(Collective(type));
+    WEFT_ASSERT_OK(ranks.RunStep());
+    EXPECT_EQ(Values<float>(ranks[0]["y"])[0], value) << type;
+  }
+}
+
+TEST(PlanExecutorTest, BroadcastTakesTheRootsTensor) {
+  ProgramBuilder builder = Collective("c_broadcast");
+  builder.IntAttr("root", 1);
+  TwoRanks ranks(builder);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(Values<float>(ranks[0]["y"]), ElementsAre(2, 20));
+}
+
+TEST(PlanExecutorTest, AllGatherStacksRows) {
+  ProgramBuilder builder = Collective("c_allgather", {4, 1});
+  builder.IntAttr("nranks", 2);
+  TwoRanks ranks(builder);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(ranks[0]["y"].dims(), ElementsAre(4, 1));
+  EXPECT_THAT(Values<float>(ranks[0]["y"]), ElementsAre(1, 10, 2, 20));
+}
+
+TEST(PlanExecutorTest, ReduceScatterGivesEachRankItsRows) {
+  ProgramBuilder builder = Collective("c_reducescatter", {1, 1});
+  builder.IntAttr("nranks", 2);
+  TwoRanks ranks(builder);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(ranks[1]["y"].dims(), ElementsAre(1, 1));
+  EXPECT_THAT(Values<float>(ranks[0]["y"]), ElementsAre(3));
+  EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(30));
+}
+
+TEST(PlanExecutorTest, ReduceGivesTheRootTheSum) {
+  ProgramBuilder builder = Collective("c_reduce_sum");
+  builder.IntAttr("root_id", 1);
+  TwoRanks ranks(builder);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(Values<float>(ranks[0]["y"]), ElementsAre(1, 10));
+  EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(3, 30));
+}
+
+TEST(PlanExecutorTest, AllReduceIsSkippedWhereItsConditionIsFalse) {
+  ProgramBuilder builder;
+  builder.Var("x", {2, 1}).Var("go", {1}, pb::VarType::BOOL);
+  builder.Op("c_allreduce_sum", {{"Cond", {"go"}}, {"X", {"x"}}}, {{"Out", {"x"}}});
+  TwoRanks ranks(builder);
+  const auto set_condition = [&](bool value) {
+    for (int r : {0, 1}) ranks[r]["go"] = MakeTensor<bool>({1}, {value});
+  };
+  set_condition(false);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(Values<float>(ranks[0]["x"]), ElementsAre(1, 10));
+  set_condition(true);
+  WEFT_ASSERT_OK(ranks.RunStep());
+  EXPECT_THAT(Values<float>(ranks[0]["x"]), ElementsAre(3, 30));
+}
+
+TEST(PlanExecutorTest, DifferentShapesOnTwoRanksAreAnErrorThatNamesTheOps) {
+  TwoRanks ranks(Collective("c_allreduce_sum"));
+  ranks[1]["x"] = Floats({1, 1}, {1});
+  EXPECT_THAT(ranks.RunStep(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "op 0 (c_allreduce_sum): ring 0: ranks call different collectives: rank 0 "
+                       "calls all-reduce #0 of x (fp32[2, 1]) in op 0 (c_allreduce_sum), rank 1 "
+                       "calls all-reduce #0 of x (fp32[1, 1]) in op 0 (c_allreduce_sum)"));
+}
+
+}  // namespace
+}  // namespace weft

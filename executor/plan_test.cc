@@ -1,0 +1,257 @@
+#include "executor/plan.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/kernel.h"
+#include "proto/program_builder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
+
+PlanOptions Options(int nranks = 2) {
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = nranks;
+  return options;
+}
+
+// "compute: op 0 (scale)", "ring 0: wait 1": the instructions as texts.
+std::vector<std::string> Instructions(const Plan& plan) {
+  using Kind = Plan::Instruction::Kind;
+  std::vector<std::string> texts;
+  for (const Plan::Instruction& i : plan.instructions()) {
+    std::string text = plan.stream_names()[i.stream] + ": ";
+    switch (i.kind) {
+      case Kind::kRunOp:
+        absl::StrAppend(&text, plan.ops()[i.index].name);
+        break;
+      case Kind::kRecord:
+        absl::StrAppend(&text, "record ", i.index);
+        break;
+      case Kind::kWait:
+        absl::StrAppend(&text, "wait ", i.index);
+        break;
+      case Kind::kSynchronize:
+        absl::StrAppend(&text, "synchronize");
+        break;
+    }
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+ProgramBuilder& Scale(ProgramBuilder& builder, const std::string& from, const std::string& to) {
+  return builder.Op("scale", {{"X", {from}}}, {{"Out", {to}}});
+}
+ProgramBuilder& AllReduce(ProgramBuilder& builder, const std::string& name, int ring) {
+  return builder.Op("c_allreduce_sum", {{"Cond", {}}, {"X", {name}}}, {{"Out", {name}}})
+      .IntAttr("ring_id", ring);
+}
+ProgramBuilder& Sync(ProgramBuilder& builder, const std::string& type, const std::string& name,
+                     int ring = 0) {
+  builder.Op(type, {{"X", {name}}}, {{"Out", {name}}});
+  if (type != "c_sync_calc_stream") builder.IntAttr("ring_id", ring);
+  return builder;
+}
+
+TEST(PlanTest, MissingKernelsAreOneErrorThatNamesAll) {
+  ProgramBuilder builder;
+  Scale(builder, "x", "y");
+  builder.Op("pool2d", {{"X", {"y"}}}, {{"Out", {"z"}}});
+  builder.Op("brand_new_op", {{"X", {"z"}}}, {{"Out", {"a"}}});
+  builder.Op("pool2d", {{"X", {"a"}}}, {{"Out", {"b"}}});
+  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "no kernel for 2 op types: pool2d (2 ops, first op 1), brand_new_op (1 op, "
+                       "first op 2)"));
+}
+
+TEST(PlanTest, KernelThatRefusesAttributesIsNamedWithItsReason) {
+  KernelTable kernels;
+  kernels.Add("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {
+    return absl::UnimplementedError("attribute scale: only 1");
+  });
+  ProgramBuilder builder;
+  Scale(builder, "x", "y");
+  Scale(builder, "y", "z");
+  PlanOptions options;
+  options.kernels = &kernels;
+  EXPECT_THAT(Plan::Build(builder.Build(), options).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "op 0 (scale): attribute scale: only 1\n"
+                       "op 1 (scale): attribute scale: only 1"));
+}
+
+TEST(PlanTest, RingsHaveStreamsInOrderOfTheirNumbers) {
+  ProgramBuilder builder;
+  AllReduce(builder, "a", 3);
+  AllReduce(builder, "b", 1);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(plan.stream_names(), ElementsAre("compute", "ring 1", "ring 3"));
+  EXPECT_THAT(Instructions(plan),
+              ElementsAre("ring 3: op 0 (c_allreduce_sum)", "ring 1: op 1 (c_allreduce_sum)"));
+}
+
+TEST(PlanTest, CollectiveThatAsksForTheComputeStreamRunsThere) {
+  ProgramBuilder builder;
+  AllReduce(builder, "a", 0);
+  auto* attr = builder.last_op().add_attrs();
+  attr->set_name("use_calc_stream");
+  attr->set_type(pb::BOOLEAN);
+  attr->set_b(true);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(Instructions(plan), ElementsAre("compute: op 0 (c_allreduce_sum)"));
+  EXPECT_THAT(plan.rings(), ElementsAre(RingKey{0, /*on_compute_stream=*/true}));
+}
+
+TEST(PlanTest, WaitsAreARecordOnOneStreamAndAWaitOnTheOther) {
+  ProgramBuilder builder;
+  Scale(builder, "x", "g");
+  Sync(builder, "c_wait_compute", "g", 0);
+  AllReduce(builder, "g", 0);
+  Sync(builder, "c_wait_comm", "g", 0);
+  Scale(builder, "g", "y");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(Instructions(plan),
+              ElementsAre("compute: op 0 (scale)", "compute: record 0", "ring 0: wait 0",
+                          "ring 0: op 2 (c_allreduce_sum)", "ring 0: record 1", "compute: wait 1",
+                          "compute: op 4 (scale)"));
+}
+
+TEST(PlanTest, SyncOpsMakeAllOtherStreamsWait) {
+  ProgramBuilder builder;
+  Sync(builder, "c_sync_calc_stream", "a");
+  AllReduce(builder, "a", 0);
+  AllReduce(builder, "b", 1);
+  Sync(builder, "c_sync_comm_stream", "a", 1);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(Instructions(plan),
+              ElementsAre("compute: record 0", "ring 0: wait 0", "ring 1: wait 0",
+                          "ring 0: op 1 (c_allreduce_sum)", "ring 1: op 2 (c_allreduce_sum)",
+                          "ring 1: record 1", "compute: wait 1", "ring 0: wait 1"));
+}
+
+TEST(PlanTest, StrictHostSyncBlocksTheHost) {
+  ProgramBuilder builder;
+  Sync(builder, "c_sync_calc_stream", "a");
+  AllReduce(builder, "a", 0);
+  Sync(builder, "c_sync_comm_stream", "a", 0);
+  PlanOptions options = Options();
+  options.strict_host_sync = true;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), options));
+  EXPECT_THAT(
+      Instructions(plan),
+      ElementsAre("compute: synchronize", "ring 0: op 1 (c_allreduce_sum)", "ring 0: synchronize"));
+}
+
+TEST(PlanTest, SyncWithARingThatHasNoStreamOrdersNothing) {
+  ProgramBuilder builder;
+  Sync(builder, "c_wait_compute", "a", 5);
+  Sync(builder, "c_wait_comm", "a", 5);
+  Sync(builder, "c_sync_comm_stream", "a", 5);
+  Sync(builder, "c_sync_calc_stream", "a");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(Instructions(plan), IsEmpty());
+}
+
+ProgramBuilder CommInit(int nranks, int rank) {
+  ProgramBuilder builder;
+  builder.Op("c_comm_init", {{"X", {"id"}}}, {}).IntAttr("nranks", nranks).IntAttr("rank", rank);
+  return builder;
+}
+
+TEST(PlanTest, RingSetUpDoesNoWorkAndItsRankIsNotLookedAt) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan,
+                            Plan::Build(CommInit(2, 1).Build(), Options(/*nranks=*/2)));
+  EXPECT_THAT(plan.instructions(), IsEmpty());
+}
+
+TEST(PlanTest, RingStreamsWaitForWhatWasComputedBeforeRingSetUp) {
+  ProgramBuilder builder = CommInit(2, 0);
+  AllReduce(builder, "a", 0);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(Instructions(plan),
+              ElementsAre("compute: record 0", "ring 0: wait 0", "ring 0: op 1 (c_allreduce_sum)"));
+}
+
+TEST(PlanTest, RingSetUpForAnotherNumberOfRanksIsAnError) {
+  EXPECT_THAT(Plan::Build(CommInit(4, 0).Build(), Options(/*nranks=*/2)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (c_comm_init): written for 4 ranks (attribute nranks), but the run "
+                       "has 2"));
+}
+
+TEST(PlanTest, TypesThatDoNotFitAreAnErrorBeforeAnythingRuns) {
+  ProgramBuilder builder;
+  builder.Var("a", {4, 3}).Var("b", {5, 6});
+  builder.Op("mul", {{"X", {"a"}}, {"Y", {"b"}}}, {{"Out", {"c"}}});
+  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op 0 (mul)")));
+}
+
+TEST(PlanTest, VariableKnowsWhoReadsItBeforeItIsWritten) {
+  ProgramBuilder builder;
+  Scale(builder, "x", "y");
+  Scale(builder, "y", "z");
+  Scale(builder, "w", "y");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  const auto first_reader = [&](const char* name) {
+    return plan.variables()[plan.FindVariable(name)].first_reader;
+  };
+  EXPECT_EQ(first_reader("x"), 0);
+  EXPECT_EQ(first_reader("y"), -1);
+  EXPECT_EQ(first_reader("w"), 2);
+  EXPECT_EQ(plan.FindVariable("nobody"), Plan::kNoVariable);
+}
+
+TEST(PlanTest, EmptyArgumentIsNoVariable) {
+  ProgramBuilder builder;
+  builder.Op("elementwise_add_grad", {{"X", {"x"}}, {"Y", {"y"}}, {"Out@GRAD", {"g"}}},
+             {{"X@GRAD", {"@EMPTY@"}}, {"Y@GRAD", {"yg"}}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(plan.ops()[0].outputs, ElementsAre(Plan::kNoVariable, plan.FindVariable("yg")));
+}
+
+TEST(PlanTest, FeedAndFetchOpsAreNoInstructions) {
+  ProgramBuilder builder;
+  builder.Op("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}});
+  Scale(builder, "x", "y");
+  builder.Op("fetch", {{"X", {"y"}}}, {{"Out", {"fetch"}}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(Instructions(plan), ElementsAre("compute: op 1 (scale)"));
+  EXPECT_TRUE(plan.variables()[plan.FindVariable("x")].is_feed);
+}
+
+TEST(PlanTest, LossesAreTheOutputsOfLossOpsInOrder) {
+  ProgramBuilder builder;
+  builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"loss_b"}}}, kRoleLoss);
+  builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"loss_b@GRAD"}}}, kRoleLoss | kRoleBackward);
+  builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"loss_a"}}}, kRoleLoss);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(plan.losses(), ElementsAre(plan.FindVariable("loss_b"), plan.FindVariable("loss_a")));
+}
+
+TEST(PlanTest, OfALossOpWithSeveralOutputsTheOneWithAFilledGradientIsTheLoss) {
+  ProgramBuilder builder;
+  builder.Var("label", {2, 1}, pb::VarType::INT64);
+  builder.Var("loss", {2, 1});
+  builder.Op("softmax_with_cross_entropy", {{"Logits", {"x"}}, {"Label", {"label"}}},
+             {{"Softmax", {"softmax"}}, {"Loss", {"loss"}}}, kRoleLoss);
+  builder.Op("scale", {{"X", {"loss"}}}, {{"Out", {"loss@GRAD"}}}, kRoleLoss | kRoleBackward);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(plan.losses(), ElementsAre(plan.FindVariable("loss")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,34 @@
+#include "executor/result_queue.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "executor/finite.h"
+
+namespace weft {
+
+absl::Status ResultQueue::Post(StepResult result) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  const int64_t place = result.step * nranks_ + result.rank;
+  result.names = &names_;
+  waiting_.emplace(place, std::move(result));
+  while (status_.ok() && !waiting_.empty() && waiting_.begin()->first == num_delivered_) {
+    status_ = Deliver(waiting_.begin()->second);
+    waiting_.erase(waiting_.begin());
+    ++num_delivered_;
+  }
+  return status_;
+}
+
+absl::Status ResultQueue::Deliver(const StepResult& result) {
+  if (callback_) WEFT_RETURN_IF_ERROR(callback_(result));
+  for (size_t i = 0; i < result.values.size(); ++i) {
+    if (!is_loss_[i]) continue;
+    const absl::string_view found = FirstNonFinite(result.values[i]);
+    if (found.empty()) continue;
+    return absl::FailedPreconditionError(absl::StrCat("step ", result.step, ", rank ", result.rank,
+                                                      ": loss ", names_[i], " is ", found));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+#include "executor/result_queue.h"
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::weft::testing::Floats;
+using ::weft::testing::IsOk;
+using ::weft::testing::StatusIs;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+class ResultQueueTest : public ::testing::Test {
+ protected:
+  // Results as "step/rank".
+  ResultCallback Log() {
+    return [this](const StepResult& result) {
+      log_.push_back(absl::StrCat(result.step, "/", result.rank));
+      return absl::OkStatus();
+    };
+  }
+  static StepResult Result(int64_t step, int rank, float value = 1) {
+    StepResult result;
+    result.step = step;
+    result.rank = rank;
+    result.values.push_back(Floats({1}, {value}));
+    return result;
+  }
+
+  std::vector<std::string> log_;
+};
+
+TEST_F(ResultQueueTest, ResultsGoOutByStepAndRankAsSoonAsTheyCan) {
+  ResultQueue queue(2, {"loss"}, {true}, Log());
+  WEFT_EXPECT_OK(queue.Post(Result(0, 1)));
+  EXPECT_THAT(log_, IsEmpty());
+  WEFT_EXPECT_OK(queue.Post(Result(1, 1)));
+  WEFT_EXPECT_OK(queue.Post(Result(0, 0)));
+  EXPECT_THAT(log_, ElementsAre("0/0", "0/1"));
+  WEFT_EXPECT_OK(queue.Post(Result(1, 0)));
+  EXPECT_THAT(log_, ElementsAre("0/0", "0/1", "1/0", "1/1"));
+}
+
+TEST_F(ResultQueueTest, LossThatIsNotFiniteIsAnErrorAfterItsResultIsOut) {
+  ResultQueue queue(2, {"loss"}, {true}, Log());
+  WEFT_EXPECT_OK(queue.Post(Result(0, 1, kNan)));  // not its turn yet
+  EXPECT_THAT(queue.Post(Result(0, 0)),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "step 0, rank 1: loss loss is nan"));
+  EXPECT_FALSE(queue.Post(Result(1, 0)).ok());
+  EXPECT_THAT(log_, ElementsAre("0/0", "0/1"));
+}
+
+TEST_F(ResultQueueTest, OtherVariablesMayBeAnything) {
+  ResultQueue queue(1, {"hidden"}, {false}, Log());
+  WEFT_EXPECT_OK(queue.Post(Result(0, 0, kNan)));
+}
+
+TEST_F(ResultQueueTest, ErrorOfTheCallbackIsReturned) {
+  ResultQueue queue(1, {"loss"}, {true},
+                    [](const StepResult&) { return absl::ResourceExhaustedError("disk is full"); });
+  EXPECT_THAT(queue.Post(Result(0, 0)),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk is full"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,80 @@
+#include "executor/run_checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+bool FitsDeclared(const Dims& dims, const Dims& declared) {
+  return dims.size() == declared.size() &&
+         std::equal(dims.begin(), dims.end(), declared.begin(),
+                    [](int64_t found, int64_t fixed) { return fixed == -1 || found == fixed; });
+}
+
+NameSet WrittenPersistables(const Plan& plan) {
+  NameSet names;
+  for (const Plan::Variable& variable : plan.variables()) {
+    if (variable.persistable && variable.is_written) names.insert(variable.name);
+  }
+  return names;
+}
+
+absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
+                              const std::vector<int>& fed) {
+  const absl::flat_hash_set<int> is_fed(fed.begin(), fed.end());
+  const Plan::Variable* first = nullptr;
+  int count = 0;
+  for (size_t v = 0; v < plan.variables().size(); ++v) {
+    const Plan::Variable& variable = plan.variables()[v];
+    if (variable.first_reader < 0 || is_fed.contains(static_cast<int>(v))) continue;
+    if (variable.persistable && holds_value.contains(variable.name)) continue;
+    ++count;
+    if (first == nullptr || variable.first_reader < first->first_reader) first = &variable;
+  }
+  if (first == nullptr) return absl::OkStatus();
+  std::string message = absl::StrCat(plan.ops()[first->first_reader].name, ": reads variable ",
+                                     first->name, ", which nothing has written");
+  if (first->persistable) {
+    absl::StrAppend(&message, ": it is persistable, so pass a startup program or parameters");
+  }
+  if (count > 1) absl::StrAppend(&message, " (and ", count - 1, " more such variables)");
+  return absl::FailedPreconditionError(message);
+}
+
+absl::Status CheckParams(const Plan& plan, const std::map<std::string, Tensor>& params) {
+  for (const auto& [name, tensor] : params) {
+    const int index = plan.FindVariable(name);
+    if (index == Plan::kNoVariable || !plan.variables()[index].persistable) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parameter ", name, ": the program has no persistable variable of that name"));
+    }
+    const absl::optional<TensorType>& declared = plan.variables()[index].declared;
+    if (!declared.has_value()) continue;
+    if (tensor.dtype() == declared->dtype && FitsDeclared(tensor.dims(), declared->dims)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name, ": expected ", ToString(*declared), ", found ",
+                     ToString(TensorType{tensor.dtype(), tensor.dims()})));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
+                                              const std::vector<std::string>& names) {
+  if (names.empty()) return plan.losses();
+  std::vector<int> variables;
+  for (const std::string& name : names) {
+    const int index = plan.FindVariable(name);
+    if (index == Plan::kNoVariable) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fetch ", name, ": the program has no such variable"));
+    }
+    const Plan::Variable& variable = plan.variables()[index];
+    if (!variable.is_written && !variable.is_feed && !variable.persistable) {
+      return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": no op writes it"));
+    }
+    variables.push_back(index);
+  }
+  return variables;
+}
+
+}  // namespace weft

@@ -1,0 +1,279 @@
+#include "executor/runner.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "executor/communicator.h"
+#include "executor/local_communicator.h"
+#include "executor/plan.h"
+#include "executor/plan_executor.h"
+#include "executor/run_checks.h"
+#include "executor/scope.h"
+#include "executor/thread_stream.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kStartup = -1;  // as a step
+
+absl::Status WithPrefix(absl::string_view prefix, const absl::Status& status) {
+  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(prefix, status.message()));
+}
+
+absl::Status WithPlace(int64_t step, int rank, const absl::Status& status) {
+  const std::string when = step == kStartup ? "startup" : absl::StrCat("step ", step);
+  return WithPrefix(absl::StrCat(when, ", rank ", rank, ": "), status);
+}
+
+// Collects the errors of all ranks; the first one ends the run.
+class Failures {
+ public:
+  explicit Failures(CommunicatorGroup* group) : group_(group) {}
+
+  // `status` tells where it happened.
+  void Report(int64_t step, int rank, const absl::Status& status) {
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      failures_.push_back({step, rank, status});
+    }
+    any_.store(true, std::memory_order_relaxed);
+    group_->Abort(rank, status);
+  }
+
+  bool any() const { return any_.load(std::memory_order_relaxed); }
+
+  // The cause: the earliest failure that is no consequence of another rank's. Ok where none.
+  absl::Status Cause() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (failures_.empty()) return absl::OkStatus();
+    return std::min_element(failures_.begin(), failures_.end(),
+                            [](const Failure& a, const Failure& b) { return a.key() < b.key(); })
+        ->status;
+  }
+
+ private:
+  struct Failure {
+    int64_t step;
+    int rank;
+    absl::Status status;
+    std::tuple<bool, int64_t, int> key() const { return {absl::IsAborted(status), step, rank}; }
+  };
+
+  CommunicatorGroup* const group_;
+  std::atomic<bool> any_{false};
+  std::mutex mutex_;
+  std::vector<Failure> failures_;
+};
+
+// What all ranks share.
+struct Job {
+  const RunInputs& inputs;
+  const RunOptions& options;
+  std::vector<Plan> startup_plans;  // by rank; empty: no startup program
+  std::vector<Plan> main_plans;     // by rank
+  std::unique_ptr<Feeder> feeder;
+  std::vector<int> fetch;
+  std::unique_ptr<ResultQueue> results;
+  std::unique_ptr<CommunicatorGroup> group;
+  std::unique_ptr<Failures> failures;
+};
+
+// One rank: its variables and generators, and the host thread's work.
+class RankRunner {
+ public:
+  RankRunner(Job* job, int rank)
+      : job_(*job),
+        rank_(rank),
+        device_(NewHostDevice()),
+        random_(RandomState::Seeded(job->options.seed, rank)) {}
+
+  void Run() {
+    const absl::Status status = RunAll();
+    if (!status.ok()) job_.failures->Report(step_, rank_, status);
+  }
+
+  Scope* scope() { return &scope_; }
+
+ private:
+  absl::Status RunAll() {
+    if (!job_.startup_plans.empty()) {
+      WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(job_.startup_plans[rank_]));
+      WEFT_RETURN_IF_ERROR(WithPlace(step_, rank_, executor->RunStep()));
+    }
+    if (job_.inputs.params != nullptr) {
+      for (const auto& [name, tensor] : *job_.inputs.params) {
+        scope_.FindOrCreate(name)->tensor = tensor.Clone();
+      }
+    }
+    WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(job_.main_plans[rank_]));
+    for (step_ = 0; step_ < job_.options.steps && !job_.failures->any(); ++step_) {
+      WEFT_RETURN_IF_ERROR(RunStep(executor.get()));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<PlanExecutor>> NewExecutor(const Plan& plan) {
+    PlanExecutorOptions options;
+    options.plan = &plan;
+    options.scope = &scope_;
+    options.device = device_.get();
+    options.group = job_.group.get();
+    options.rank = rank_;
+    options.random = &random_;
+    options.check_nan = job_.options.check_nan;
+    options.on_error = [this](const absl::Status& status) {
+      job_.failures->Report(step_, rank_, WithPlace(step_, rank_, status));
+    };
+    return PlanExecutor::Create(options);
+  }
+
+  absl::Status RunStep(PlanExecutor* executor) {
+    const auto start = std::chrono::steady_clock::now();
+    WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
+    WEFT_RETURN_IF_ERROR(WithPlace(step_, rank_, executor->RunStep()));
+    StepResult result;
+    result.step = step_;
+    result.rank = rank_;
+    for (int variable : job_.fetch) result.values.push_back(executor->tensor(variable)->Clone());
+    const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
+    result.ms = ms.count();
+    return job_.results->Post(std::move(result));
+  }
+
+  Job& job_;
+  const int rank_;
+  // Read by the streams in on_error, written while they are idle.
+  int64_t step_ = kStartup;
+  const std::unique_ptr<Device> device_;
+  RandomState random_;
+  Scope scope_;
+};
+
+absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
+  if (inputs.main == nullptr || options.kernels == nullptr) {
+    return absl::InvalidArgumentError("a run needs a main program and kernels");
+  }
+  if (options.ranks < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ranks: expected 1 or more, found ", options.ranks));
+  }
+  if (options.steps < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("steps: expected 0 or more, found ", options.steps));
+  }
+  if (!(options.timeout_s > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("timeout: expected more than 0 s, found ", options.timeout_s));
+  }
+  return absl::OkStatus();
+}
+
+// One plan per rank: kernels are not shared.
+absl::StatusOr<std::vector<Plan>> BuildPlans(const Program& program, const RunOptions& options) {
+  PlanOptions plan_options;
+  plan_options.kernels = options.kernels;
+  plan_options.nranks = options.ranks;
+  plan_options.strict_host_sync = options.strict_host_sync;
+  std::vector<Plan> plans;
+  for (int rank = 0; rank < options.ranks; ++rank) {
+    WEFT_ASSIGN_OR_RETURN(Plan plan, Plan::Build(program, plan_options));
+    plans.push_back(std::move(plan));
+  }
+  return plans;
+}
+
+absl::Status PrepareStartup(Job* job, NameSet* holds_value) {
+  if (job->inputs.startup == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(job->startup_plans, BuildPlans(*job->inputs.startup, job->options));
+  const Plan& plan = job->startup_plans[0];
+  WEFT_RETURN_IF_ERROR(CheckInitialized(plan, {}, {}));
+  *holds_value = WrittenPersistables(plan);
+  return absl::OkStatus();
+}
+
+absl::Status PrepareMain(Job* job, NameSet holds_value) {
+  WEFT_ASSIGN_OR_RETURN(job->main_plans, BuildPlans(*job->inputs.main, job->options));
+  const Plan& plan = job->main_plans[0];
+  if (job->inputs.params != nullptr) {
+    WEFT_RETURN_IF_ERROR(CheckParams(plan, *job->inputs.params));
+    for (const auto& [name, tensor] : *job->inputs.params) holds_value.insert(name);
+  }
+  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.ranks));
+  WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
+  WEFT_ASSIGN_OR_RETURN(job->fetch, ResolveFetch(plan, job->options.fetch));
+  return absl::OkStatus();
+}
+
+void PrepareSharedState(Job* job) {
+  const Plan& plan = job->main_plans[0];
+  std::vector<std::string> names;
+  std::vector<bool> is_loss;
+  for (int variable : job->fetch) {
+    names.push_back(plan.variables()[variable].name);
+    is_loss.push_back(std::find(plan.losses().begin(), plan.losses().end(), variable) !=
+                      plan.losses().end());
+  }
+  job->results = std::make_unique<ResultQueue>(job->options.ranks, std::move(names),
+                                               std::move(is_loss), job->inputs.on_result);
+  LocalGroupOptions group;
+  group.nranks = job->options.ranks;
+  group.warn_after_s = job->options.warn_after_s;
+  group.timeout_s = job->options.timeout_s;
+  group.warn = job->options.warn;
+  job->group = NewLocalGroup(std::move(group));
+  job->failures = std::make_unique<Failures>(job->group.get());
+}
+
+void RunRanks(Job* job, std::vector<std::unique_ptr<RankRunner>>* ranks) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < job->options.ranks; ++rank) {
+    ranks->push_back(std::make_unique<RankRunner>(job, rank));
+    RankRunner* runner = ranks->back().get();
+    try {
+      threads.emplace_back([runner] { runner->Run(); });
+    } catch (const std::system_error& error) {
+      job->failures->Report(kStartup, rank,
+                            absl::ResourceExhaustedError(
+                                absl::StrCat("no thread for rank ", rank, ": ", error.what())));
+      break;
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+
+absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(inputs, options));
+  Job job{inputs, options, {}, {}, nullptr, {}, nullptr, nullptr, nullptr};
+  NameSet holds_value;
+  WEFT_RETURN_IF_ERROR(WithPrefix("startup program: ", PrepareStartup(&job, &holds_value)));
+  WEFT_RETURN_IF_ERROR(PrepareMain(&job, std::move(holds_value)));
+  PrepareSharedState(&job);
+
+  std::vector<std::unique_ptr<RankRunner>> ranks;
+  RunRanks(&job, &ranks);
+  WEFT_RETURN_IF_ERROR(job.failures->Cause());
+
+  RunResult result;
+  const Plan& plan = job.main_plans[0];
+  for (int variable : job.fetch) result.fetch.push_back(plan.variables()[variable].name);
+  for (const Plan::Variable& variable : plan.variables()) {
+    if (!variable.persistable) continue;
+    ScopeVariable* value = ranks[0]->scope()->Find(variable.name);
+    if (value == nullptr || !value->tensor.allocated()) continue;
+    result.persistables.emplace(variable.name, std::move(value->tensor));
+  }
+  return result;
+}
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+// Trains: N ranks in one process, each with variables, streams and generators of its own.
+#ifndef WEFT_EXECUTOR_RUNNER_H_
+#define WEFT_EXECUTOR_RUNNER_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "executor/feeder.h"
+#include "executor/result_queue.h"
+#include "ops/kernel.h"
+#include "ops/tensor.h"
+#include "proto/program.h"
+
+namespace weft {
+
+struct RunOptions {
+  // Kernels for host memory (CpuKernels()); must be given.
+  const KernelTable* kernels = nullptr;
+  int ranks = 1;
+  int64_t steps = 1;
+  // Of RandomState: initializers draw the same on every rank, dropout differs.
+  uint64_t seed = 0;
+  // Variables to report after every step. Empty: the losses.
+  std::vector<std::string> fetch;
+  // A rank that does not arrive at a collective: told of, then an error.
+  double warn_after_s = 60;
+  double timeout_s = 600;
+  // What is told: called from any thread, one call at a time per ring. May be empty.
+  std::function<void(const std::string&)> warn;
+  // Paddle's literal meaning of c_sync_*: see PlanOptions.
+  bool strict_host_sync = false;
+  // Stop at the first op that makes a NaN or an infinity.
+  bool check_nan = false;
+};
+
+struct RunInputs {
+  // All ranks run the same programs.
+  const Program* main = nullptr;
+  // Run once on every rank, first. May be null: then rings count as set up.
+  const Program* startup = nullptr;
+  // Values of persistable variables of the main program, set on every rank after the startup
+  // program. May be null.
+  const std::map<std::string, Tensor>* params = nullptr;
+  FeedSource feeds;
+  // Gets what was fetched, by step and by rank within a step, as soon as it can be told in order;
+  // one call at a time, from any thread. An error stops the run. May be empty.
+  ResultCallback on_result;
+};
+
+struct RunResult {
+  // What was fetched, in the order of StepResult::values.
+  std::vector<std::string> fetch;
+  // Persistable variables of the main program that hold something, as rank 0 has them after the
+  // last step.
+  std::map<std::string, Tensor> persistables;
+};
+
+// Runs the startup program, sets parameters, and runs the main program options.steps times: feed,
+// run, fetch. Every rank is a host thread and its streams; a rank waits for others only in
+// collectives, and blocks once a step, to hand out results.
+//
+// Nothing runs before all of this is found right: kernels, attributes and types (see Plan::Build),
+// feeds (see Feeder), names and types of parameters and fetched variables, and that every variable
+// that is read before an op writes it is fed, a parameter, or written by the startup program.
+//
+// An error of one rank ends the run on all: the first to fail releases the others. The message
+// begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A loss
+// that becomes NaN or infinite is such an error. Results up to there have been handed out.
+absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options);
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_RUNNER_H_

@@ -1,0 +1,314 @@
+#include "executor/runner.h"
+
+#include <limits>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+#include "ops/schema/op_attrs.h"
+#include "proto/program_builder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::StartsWith;
+using ::weft::testing::Floats;
+using ::weft::testing::IsOk;
+using ::weft::testing::MakeTensor;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
+using ::weft::testing::Values;
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+// Sets a variable of one element.
+void FillConstant(ProgramBuilder* builder, const std::string& name, float value) {
+  builder->Op("fill_constant", {}, {{"Out", {name}}})
+      .IntAttr("dtype", pb::VarType::FP32)
+      .FloatAttr("value", value);
+  *builder->last_op().add_attrs() = MakeAttr("shape", std::vector<int64_t>{1});
+}
+
+// w = `value`, the same on every rank: w comes from rank 0.
+ProgramBuilder Startup(float value = 1) {
+  ProgramBuilder builder;
+  builder.Param("w", {1});
+  FillConstant(&builder, "w", value);
+  builder.Op("c_comm_init_all", {}, {});
+  builder.Op("c_broadcast", {{"X", {"w"}}}, {{"Out", {"w"}}});
+  builder.Op("c_sync_comm_stream", {{"X", {"w"}}}, {{"Out", {"w"}}});
+  return builder;
+}
+
+// Per step, with data x: fp32[-1, 1] of one row per rank:
+//   g = x, summed over the ranks on ring 0;  w = w + g;  loss = x
+ProgramBuilder Main() {
+  ProgramBuilder builder;
+  builder.Var("x", {-1, 1});
+  builder.last_var().set_need_check_feed(true);
+  builder.Param("w", {1}).Var("g", {-1, 1}).Var("loss", {-1, 1}).Var("sum", {-1, 1});
+  builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"loss"}}}, kRoleLoss);
+  builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"g"}}}, kRoleBackward);
+  builder.Op("c_wait_compute", {{"X", {"g"}}}, {{"Out", {"g"}}}, kRoleBackward);
+  builder.Op("c_allreduce_sum", {{"X", {"g"}}}, {{"Out", {"g"}}}, kRoleBackward);
+  builder.Op("c_wait_comm", {{"X", {"g"}}}, {{"Out", {"g"}}}, kRoleOptimize);
+  builder.Op("elementwise_add", {{"X", {"g"}}, {"Y", {"w"}}}, {{"Out", {"sum"}}}, kRoleOptimize);
+  builder.Op("reduce_mean", {{"X", {"sum"}}}, {{"Out", {"w"}}}, kRoleOptimize);
+  *builder.last_op().add_attrs() = MakeAttr("reduce_all", true);
+  *builder.last_op().add_attrs() = MakeAttr("keep_dim", false);
+  return builder;
+}
+
+class RunnerTest : public ::testing::Test {
+ protected:
+  RunnerTest() {
+    options_.kernels = &CpuKernels();
+    options_.steps = 3;
+    options_.timeout_s = 60;
+  }
+
+  // Row r of step s is 10 s + r.
+  FeedSource Rows(int count) {
+    return {{"x"}, [count](int64_t step) {
+              std::vector<float> rows;
+              for (int r = 0; r < count; ++r) rows.push_back(static_cast<float>(10 * step + r));
+              return std::vector<Tensor>{Floats({count, 1}, rows)};
+            }};
+  }
+  // One row, the same at every step.
+  static FeedSource Row(float value) {
+    return {{"x"}, [value](int64_t) { return std::vector<Tensor>{Floats({1, 1}, {value})}; }};
+  }
+
+  absl::StatusOr<RunResult> RunMain(const ProgramBuilder& main, FeedSource feeds,
+                                    const ProgramBuilder* startup = nullptr,
+                                    const std::map<std::string, Tensor>* params = nullptr) {
+    const Program main_program = main.Build();
+    RunInputs inputs;
+    inputs.main = &main_program;
+    inputs.feeds = std::move(feeds);
+    inputs.params = params;
+    inputs.on_result = [this](const StepResult& result) {
+      std::string text = absl::StrCat("step ", result.step, " rank ", result.rank, ":");
+      for (const Tensor& value : result.values) {
+        for (float x : Values<float>(value)) absl::StrAppend(&text, " ", x);
+      }
+      results_.push_back(text);
+      return absl::OkStatus();
+    };
+    if (startup == nullptr) return RunProgram(inputs, options_);
+    const Program startup_program = startup->Build();
+    inputs.startup = &startup_program;
+    return RunProgram(inputs, options_);
+  }
+
+  RunOptions options_;
+  std::vector<std::string> results_;
+  const ProgramBuilder startup_ = Startup();
+};
+
+TEST_F(RunnerTest, RanksSumWhatTheyWereFedAndAgree) {
+  for (int ranks : {1, 2, 4}) {
+    options_.ranks = ranks;
+    WEFT_ASSERT_OK_AND_ASSIGN(RunResult result, RunMain(Main(), Rows(ranks), &startup_));
+    // 1, and over three steps the sum over the rows of 10 s + r.
+    const float expected = 1 + 30 * ranks + 3 * ranks * (ranks - 1) / 2;
+    EXPECT_THAT(Values<float>(result.persistables["w"]), ElementsAre(expected)) << ranks;
+  }
+}
+
+TEST_F(RunnerTest, LossesAreFetchedInOrderOfStepsAndRanks) {
+  options_.ranks = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunMain(Main(), Rows(2), &startup_));
+  EXPECT_THAT(result.fetch, ElementsAre("loss"));
+  EXPECT_THAT(results_, ElementsAre("step 0 rank 0: 0", "step 0 rank 1: 1", "step 1 rank 0: 10",
+                                    "step 1 rank 1: 11", "step 2 rank 0: 20", "step 2 rank 1: 21"));
+}
+
+TEST_F(RunnerTest, FetchesWhatIsAskedFor) {
+  options_.steps = 1;
+  options_.fetch = {"w", "x"};
+  WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunMain(Main(), Row(5), &startup_));
+  EXPECT_THAT(result.fetch, ElementsAre("w", "x"));
+  EXPECT_THAT(results_, ElementsAre("step 0 rank 0: 6 5"));
+}
+
+TEST_F(RunnerTest, StrictHostSyncGivesTheSame) {
+  ProgramBuilder main = Main();
+  main.Op("c_sync_calc_stream", {{"X", {"w"}}}, {{"Out", {"w"}}});
+  options_.ranks = 2;
+  options_.strict_host_sync = true;
+  WEFT_ASSERT_OK_AND_ASSIGN(RunResult result, RunMain(main, Rows(2), &startup_));
+  EXPECT_THAT(Values<float>(result.persistables["w"]), ElementsAre(64));
+}
+
+TEST_F(RunnerTest, ParametersReplaceWhatTheStartupProgramMade) {
+  options_.steps = 1;
+  const std::map<std::string, Tensor> params = {{"w", Floats({1}, {100})}};
+  WEFT_ASSERT_OK_AND_ASSIGN(RunResult result, RunMain(Main(), Row(5), &startup_, &params));
+  EXPECT_THAT(Values<float>(result.persistables["w"]), ElementsAre(105));
+  EXPECT_THAT(Values<float>(params.at("w")), ElementsAre(100));
+}
+
+TEST_F(RunnerTest, MainProgramAloneNeedsNoRingSetUp) {
+  options_.ranks = 2;
+  options_.steps = 1;
+  const std::map<std::string, Tensor> params = {{"w", Floats({1}, {0})}};
+  WEFT_ASSERT_OK_AND_ASSIGN(RunResult result, RunMain(Main(), Rows(2), nullptr, &params));
+  EXPECT_THAT(Values<float>(result.persistables["w"]), ElementsAre(1));
+}
+
+TEST_F(RunnerTest, SameSeedGivesTheSameDrawsOnEveryRankAndRun) {
+  ProgramBuilder startup;
+  startup.Param("w", {1});
+  startup.Op("uniform_random", {}, {{"Out", {"w"}}}).IntAttr("dtype", pb::VarType::FP32);
+  *startup.last_op().add_attrs() = MakeAttr("shape", std::vector<int64_t>{1});
+  ProgramBuilder main;
+  main.Param("w", {1});
+  main.Op("scale", {{"X", {"w"}}}, {{"Out", {"y"}}});
+  options_.steps = 1;
+  options_.ranks = 2;
+  options_.fetch = {"y"};
+  const auto draw = [&](uint64_t seed) {
+    options_.seed = seed;
+    results_.clear();
+    WEFT_EXPECT_OK(RunMain(main, FeedSource(), &startup));
+    return results_;
+  };
+  const std::vector<std::string> first = draw(7);
+  ASSERT_EQ(first.size(), 2u);
+  EXPECT_EQ(first[0].substr(13), first[1].substr(13));  // after "step 0 rank 0"
+  EXPECT_EQ(draw(7), first);
+  EXPECT_NE(draw(8), first);
+}
+
+TEST_F(RunnerTest, VariableThatNothingHasWrittenIsAnErrorWithAdvice) {
+  EXPECT_THAT(RunMain(Main(), Row(1)).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "op 5 (elementwise_add): reads variable w, which nothing has written: it is "
+                       "persistable, so pass a startup program or parameters"));
+  EXPECT_THAT(results_, IsEmpty());
+}
+
+TEST_F(RunnerTest, TemporaryThatNothingHasWrittenIsAnErrorWithoutAdvice) {
+  ProgramBuilder main;
+  main.Op("scale", {{"X", {"nobody"}}}, {{"Out", {"y"}}});
+  EXPECT_THAT(RunMain(main, FeedSource()).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "op 0 (scale): reads variable nobody, which nothing has written"));
+}
+
+TEST_F(RunnerTest, StartupProgramForAnotherNumberOfRanksIsAnError) {
+  ProgramBuilder startup = Startup();
+  startup.Op("c_comm_init", {{"X", {"id"}}}, {}).IntAttr("nranks", 2).IntAttr("rank", 0);
+  options_.ranks = 4;
+  EXPECT_THAT(RunMain(Main(), Rows(4), &startup).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(StartsWith("startup program: op 4 (c_comm_init)"),
+                             HasSubstr("written for 2 ranks"), HasSubstr("the run has 4"))));
+}
+
+TEST_F(RunnerTest, UnknownFetchIsAnError) {
+  options_.fetch = {"lost"};
+  EXPECT_THAT(
+      RunMain(Main(), Row(1), &startup_),
+      StatusIs(absl::StatusCode::kInvalidArgument, "fetch lost: the program has no such variable"));
+}
+
+TEST_F(RunnerTest, ParameterOfAnotherShapeIsAnError) {
+  const std::map<std::string, Tensor> params = {{"w", Floats({2}, {1, 2})}};
+  EXPECT_THAT(
+      RunMain(Main(), Row(1), nullptr, &params),
+      StatusIs(absl::StatusCode::kInvalidArgument, "parameter w: expected fp32[1], found fp32[2]"));
+}
+
+TEST_F(RunnerTest, ParameterThatTheProgramDoesNotHaveIsAnError) {
+  const std::map<std::string, Tensor> params = {{"v", Floats({1}, {1})}};
+  EXPECT_THAT(RunMain(Main(), Row(1), nullptr, &params).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, StartsWith("parameter v: ")));
+}
+
+TEST_F(RunnerTest, FeedErrorEndsTheRunOnAllRanks) {
+  options_.ranks = 2;
+  FeedSource feeds = Rows(2);
+  feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    if (step == 1) return std::vector<Tensor>{Floats({3, 1}, {1, 2, 3})};
+    return read(step);
+  };
+  EXPECT_THAT(RunMain(Main(), feeds, &startup_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "step 1: feed x: 3 rows cannot be split equally over 2 ranks"));
+  EXPECT_EQ(results_.size(), 2u);
+}
+
+TEST_F(RunnerTest, LossThatIsNaNEndsTheRunWithStepAndRank) {
+  options_.ranks = 2;
+  FeedSource feeds = Rows(2);
+  feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    if (step == 2) return std::vector<Tensor>{Floats({2, 1}, {1, kNan})};
+    return read(step);
+  };
+  options_.steps = 1000;
+  EXPECT_THAT(RunMain(Main(), feeds, &startup_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "step 2, rank 1: loss loss is nan"));
+  EXPECT_EQ(results_.size(), 6u);
+}
+
+TEST_F(RunnerTest, CheckNanNamesStepRankOpAndVariable) {
+  options_.check_nan = true;
+  EXPECT_THAT(RunMain(Main(), Row(kNan), &startup_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "step 0, rank 0: op 0 (scale): makes nan in variable loss"));
+}
+
+TEST_F(RunnerTest, RankThatFailsReleasesTheOthersAndIsTheOneNamed) {
+  // Rank 1's draw of ids is out of order: only it fails, before its all-reduce.
+  KernelTable kernels;
+  for (const std::string& type : CpuKernels().op_types()) {
+    if (type != "scale") kernels.Add(type, *CpuKernels().Find(type));
+  }
+  kernels.Add("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {
+    return Kernel([](const KernelContext& context) {
+      if (context.inputs[0]->data<float>()[0] == 11) return absl::DataLossError("eleven");
+      *context.outputs[0] = context.inputs[0]->Clone();
+      return absl::OkStatus();
+    });
+  });
+  options_.kernels = &kernels;
+  options_.ranks = 2;
+  EXPECT_THAT(RunMain(Main(), Rows(2), &startup_).status(),
+              StatusIs(absl::StatusCode::kDataLoss, "step 1, rank 1: op 0 (scale): eleven"));
+}
+
+TEST_F(RunnerTest, ErrorOfTheResultCallbackEndsTheRun) {
+  const Program main = Main().Build(), startup = startup_.Build();
+  RunInputs inputs;
+  inputs.main = &main;
+  inputs.startup = &startup;
+  inputs.feeds = Rows(2);
+  inputs.on_result = [](const StepResult&) { return absl::ResourceExhaustedError("disk is full"); };
+  options_.ranks = 2;
+  options_.steps = 1000;
+  EXPECT_THAT(RunProgram(inputs, options_).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted, "disk is full"));
+}
+
+TEST_F(RunnerTest, NoRanksIsAnError) {
+  options_.ranks = 0;
+  EXPECT_THAT(RunMain(Main(), Row(1), &startup_).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, "ranks: expected 1 or more, found 0"));
+}
+
+}  // namespace
+}  // namespace weft

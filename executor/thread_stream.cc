@@ -1,0 +1,202 @@
+#include "executor/thread_stream.h"
+
+#include <pthread.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "executor/progress_counter.h"
+
+namespace weft {
+namespace {
+
+class ThreadEvent : public Event {
+ public:
+  // On the host: numbers the records, from 1.
+  uint32_t NextRecord(const Stream* stream) {
+    if (stream_ != nullptr && stream_ != stream) {
+      std::fputs("weft: an event was recorded on two streams\n", stderr);
+      std::abort();
+    }
+    stream_ = stream;
+    return ++last_record_;
+  }
+  uint32_t last_record() const { return last_record_; }
+
+  // On the stream that records. The first error stays: that stream is poisoned for good.
+  void Fire(uint32_t record, const absl::Status& status) {
+    if (!status.ok() && !poisoned_.load(std::memory_order_relaxed)) {
+      status_ = status;
+      poisoned_.store(true, std::memory_order_release);
+    }
+    fired_.AdvanceTo(record);
+  }
+  // On a stream that waits.
+  absl::Status WaitFor(uint32_t record) {
+    fired_.WaitFor(record);
+    return poisoned_.load(std::memory_order_acquire) ? status_ : absl::OkStatus();
+  }
+
+ private:
+  const Stream* stream_ = nullptr;
+  uint32_t last_record_ = 0;
+  ProgressCounter fired_;
+  std::atomic<bool> poisoned_{false};
+  absl::Status status_;  // written once, before poisoned_
+};
+
+struct Item {
+  enum class Kind { kTask, kRecord, kWait, kSynchronize, kStop };
+  Kind kind = Kind::kTask;
+  uint32_t record = 0;  // kRecord, kWait
+  ThreadEvent* event = nullptr;
+  Stream::Task task;
+};
+
+// Items in blocks. The host appends and the worker follows; how far it may go is counted apart.
+// A slot is used again only after both have started over. So the host never has to learn how far
+// the worker has come: knowing it would order the host, and whatever it launches elsewhere, after
+// the worker's tasks.
+struct Block {
+  static constexpr size_t kItems = 64;
+  std::array<Item, kItems> items;
+  std::unique_ptr<Block> next;
+};
+
+struct Cursor {
+  Block* block;
+  size_t index = 0;
+
+  Item& item() const { return block->items[index]; }
+  void Advance() {
+    if (++index < Block::kItems) return;
+    index = 0;
+    block = block->next.get();
+  }
+};
+
+class ThreadStream : public Stream {
+ public:
+  explicit ThreadStream(absl::string_view name) : thread_([this] { RunWorker(); }) {
+    // The kernel takes 15 characters.
+    pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());
+  }
+
+  ~ThreadStream() override {
+    Append(Item::Kind::kStop);
+    thread_.join();
+    // One by one: a chain of unique_ptr would be destroyed recursively.
+    while (first_.next != nullptr) first_.next = std::move(first_.next->next);
+  }
+
+  void Launch(Task task) override {
+    end_.item().task = std::move(task);
+    Append(Item::Kind::kTask);
+  }
+
+  void Record(Event* event) override {
+    auto* thread_event = static_cast<ThreadEvent*>(event);
+    end_.item().event = thread_event;
+    end_.item().record = thread_event->NextRecord(this);
+    Append(Item::Kind::kRecord);
+  }
+
+  void Wait(Event* event) override {
+    auto* thread_event = static_cast<ThreadEvent*>(event);
+    end_.item().event = thread_event;
+    end_.item().record = thread_event->last_record();
+    Append(Item::Kind::kWait);
+  }
+
+  absl::Status Synchronize() override {
+    Append(Item::Kind::kSynchronize);
+    synchronized_.WaitFor(++num_synchronize_);
+    end_ = Cursor{&first_};
+    return status_;
+  }
+
+ private:
+  // Publishes the item at end_.
+  void Append(Item::Kind kind) {
+    end_.item().kind = kind;
+    if (end_.index + 1 == Block::kItems && end_.block->next == nullptr) {
+      end_.block->next = std::make_unique<Block>();
+    }
+    end_.Advance();
+    appended_.AdvanceTo(++num_appended_);
+  }
+
+  void RunWorker() {
+    Cursor cursor{&first_};
+    uint32_t num_taken = 0;
+    uint32_t num_synchronized = 0;
+    while (true) {
+      appended_.WaitFor(++num_taken);
+      Item& item = cursor.item();
+      switch (item.kind) {
+        case Item::Kind::kTask:
+          if (status_.ok()) status_ = item.task();
+          item.task = nullptr;
+          break;
+        case Item::Kind::kRecord:
+          item.event->Fire(item.record, status_);
+          break;
+        case Item::Kind::kWait:
+          if (status_.ok()) status_ = item.event->WaitFor(item.record);
+          break;
+        case Item::Kind::kSynchronize:
+          cursor = Cursor{&first_};
+          synchronized_.AdvanceTo(++num_synchronized);
+          continue;
+        case Item::Kind::kStop:
+          return;
+      }
+      cursor.Advance();
+    }
+  }
+
+  Block first_;
+  // The host's side.
+  Cursor end_{&first_};
+  uint32_t num_appended_ = 0;
+  uint32_t num_synchronize_ = 0;
+  // Between the two.
+  ProgressCounter appended_;
+  ProgressCounter synchronized_;
+  // The worker's side; the host reads it after synchronized_ has advanced.
+  absl::Status status_;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+class HostDevice : public Device {
+ public:
+  std::string name() const override { return "cpu"; }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
+    try {
+      return std::make_unique<ThreadStream>(name);
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("no thread for stream ", name, ": ", error.what()));
+    }
+  }
+
+  absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
+    return std::make_unique<ThreadEvent>();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Device> NewHostDevice() { return std::make_unique<HostDevice>(); }
+
+}  // namespace weft

@@ -1,0 +1,49 @@
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/schema/infer_testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::weft::testing::InferenceCase;
+using ::weft::testing::IsOkAndHolds;
+using ::weft::testing::StatusIs;
+
+TEST(ActivationTest, ResultIsLikeTheInput) {
+  EXPECT_THAT(InferenceCase("gelu").In("X", {"fp16[-1, 3]"}).Out("Out").Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp16[-1, 3]"))));
+}
+
+TEST(ActivationTest, GradientIsLikeWhatItIsComputedFrom) {
+  EXPECT_THAT(InferenceCase("relu_grad")
+                  .In("Out", {"fp32[-1, 3]"})
+                  .In("Out@GRAD", {"fp32[-1, 3]"})
+                  .Out("X@GRAD")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[-1, 3]"))));
+  EXPECT_THAT(InferenceCase("square_grad")
+                  .In("X", {"fp32[2]"})
+                  .In("Out@GRAD", {"fp32[2]"})
+                  .Out("X@GRAD")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[2]"))));
+}
+
+TEST(ActivationTest, GradientOfAnotherShapeIsAnError) {
+  EXPECT_THAT(
+      InferenceCase("tanh_grad")
+          .In("Out", {"fp32[2]"})
+          .In("Out@GRAD", {"fp32[3]"})
+          .Out("X@GRAD")
+          .Infer(),
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          HasSubstr("input Out@GRAD (Out@GRAD_0): expected dimensions [2] of Out, found fp32[3]")));
+}
+
+}  // namespace
+}  // namespace weft

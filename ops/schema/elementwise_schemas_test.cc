@@ -1,0 +1,163 @@
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/schema/infer_testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::weft::testing::InferenceCase;
+using ::weft::testing::IsOkAndHolds;
+using ::weft::testing::StatusIs;
+
+TEST(ElementwiseTest, EqualShapesGiveThatShape) {
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[2, 3]"})
+                  .In("Y", {"fp32[2, 3]"})
+                  .Out("Out")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3]"))));
+}
+
+TEST(ElementwiseTest, SmallerOperandIsAlignedAtTheRight) {
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[2, 3, 4]"})
+                  .In("Y", {"fp32[4]"})
+                  .Out("Out")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3, 4]"))));
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[4]"})
+                  .In("Y", {"fp32[2, 3, 4]"})
+                  .Out("Out")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3, 4]"))));
+}
+
+TEST(ElementwiseTest, AxisAlignsTheSmallerOperand) {
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[2, 3, 4]"})
+                  .In("Y", {"fp32[3]"})
+                  .Out("Out")
+                  .Attr("axis", 1)
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3, 4]"))));
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[2, 3, 4]"})
+                  .In("Y", {"fp32[3]"})
+                  .Out("Out")
+                  .Attr("axis", 0)
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 0 (elementwise_add) input Y (Y_0): expected dimensions that "
+                                 "broadcast with [2, 3, 4] of X at axis 0, found fp32[3]")));
+}
+
+TEST(ElementwiseTest, AxisBeyondTheRightIsAnError) {
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[2, 3]"})
+                  .In("Y", {"fp32[3]"})
+                  .Out("Out")
+                  .Attr("axis", 2)
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at axis 2")));
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[2, 3]"})
+                  .In("Y", {"fp32[3]"})
+                  .Out("Out")
+                  .Attr("axis", -9)
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("at axis -9")));
+}
+
+TEST(ElementwiseTest, DimensionsOfSizeOneAreRepeated) {
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[2, 1, 4]"})
+                  .In("Y", {"fp32[3, 1]"})
+                  .Out("Out")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2, 3, 4]"))));
+}
+
+TEST(ElementwiseTest, KnownDimensionWinsOverUnknownOne) {
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[-1, 3]"})
+                  .In("Y", {"fp32[8, 3]"})
+                  .Out("Out")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[8, 3]"))));
+  EXPECT_THAT(InferenceCase("elementwise_add")
+                  .In("X", {"fp32[-1, 3]"})
+                  .In("Y", {"fp32[1, 3]"})
+                  .Out("Out")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 3]"))));
+}
+
+TEST(ElementwiseTest, ScalarsGiveAScalar) {
+  EXPECT_THAT(
+      InferenceCase("elementwise_add").In("X", {"fp32[]"}).In("Y", {"fp32[]"}).Out("Out").Infer(),
+      IsOkAndHolds(ElementsAre(Pair("Out", "fp32[]"))));
+  EXPECT_THAT(
+      InferenceCase("elementwise_add").In("X", {"fp32[]"}).In("Y", {"fp32[1]"}).Out("Out").Infer(),
+      IsOkAndHolds(ElementsAre(Pair("Out", "fp32[1]"))));
+}
+
+TEST(ElementwiseTest, ShapesThatDoNotFitAreAnError) {
+  EXPECT_THAT(
+      InferenceCase("elementwise_add")
+          .In("X", {"fp32[2, 3]"})
+          .In("Y", {"fp32[2, 4]"})
+          .Out("Out")
+          .Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("input Y (Y_0): expected dimensions that broadcast with [2, 3] of X")));
+}
+
+TEST(ElementwiseTest, ElementTypesMustAgree) {
+  EXPECT_THAT(
+      InferenceCase("elementwise_add").In("X", {"fp32[2]"}).In("Y", {"fp16[2]"}).Out("Out").Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("input Y (Y_0): expected fp32 as X is, found fp16[2]")));
+}
+
+TEST(ElementwiseTest, ComparisonGivesBooleans) {
+  EXPECT_THAT(
+      InferenceCase("less_than").In("X", {"int64[2, 3]"}).In("Y", {"int64[1]"}).Out("Out").Infer(),
+      IsOkAndHolds(ElementsAre(Pair("Out", "bool[2, 3]"))));
+  EXPECT_THAT(
+      InferenceCase("logical_and").In("X", {"bool[1]"}).In("Y", {"bool[1]"}).Out("Out").Infer(),
+      IsOkAndHolds(ElementsAre(Pair("Out", "bool[1]"))));
+  EXPECT_THAT(InferenceCase("logical_not").In("X", {"bool[1]"}).Out("Out").Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "bool[1]"))));
+}
+
+TEST(ElementwiseTest, GradientsHaveTheTypesOfTheOperands) {
+  EXPECT_THAT(InferenceCase("elementwise_mul_grad")
+                  .In("Out@GRAD", {"fp32[-1, 3]"})
+                  .In("X", {"fp32[-1, 3]"})
+                  .In("Y", {"fp32[3]"})
+                  .Out("X@GRAD")
+                  .Out("Y@GRAD")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[-1, 3]"), Pair("Y@GRAD", "fp32[3]"))));
+}
+
+TEST(ElementwiseTest, GradientOfAnotherShapeIsAnError) {
+  EXPECT_THAT(InferenceCase("elementwise_div_grad")
+                  .In("Out", {"fp32[2, 3]"})
+                  .In("Out@GRAD", {"fp32[2, 4]"})
+                  .In("X", {"fp32[2, 3]"})
+                  .In("Y", {"fp32[3]"})
+                  .Out("X@GRAD")
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Out@GRAD (Out@GRAD_0): expected dimensions [2, 3] of X "
+                                 "with Y, found fp32[2, 4]")));
+}
+
+}  // namespace
+}  // namespace weft

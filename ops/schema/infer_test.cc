@@ -1,0 +1,145 @@
+#include "ops/schema/infer.h"
+
+#include <string>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/schema/infer_testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::weft::testing::InferenceCase;
+using ::weft::testing::IsOkAndHolds;
+using ::weft::testing::StatusIs;
+
+TEST(InferOutputsTest, OpWithoutSchemaGivesNothing) {
+  EXPECT_THAT(InferenceCase("no_such_op").In("X", {"fp32[2]"}).Out("Out").Infer(),
+              IsOkAndHolds(IsEmpty()));
+}
+
+TEST(InferOutputsTest, OpWithoutInferenceGivesNothing) {
+  EXPECT_THAT(
+      InferenceCase("c_gen_nccl_id").Out("Out").Attr("endpoint", std::string("h:1")).Infer(),
+      IsOkAndHolds(IsEmpty()));
+}
+
+TEST(InferOutputsTest, UnknownInputLeavesOutputsThatDependOnItUnknown) {
+  EXPECT_THAT(InferenceCase("relu").In("X", {""}).Out("Out").Infer(), IsOkAndHolds(IsEmpty()));
+  EXPECT_THAT(InferenceCase("mul").In("X", {""}).In("Y", {"fp32[3, 4]"}).Out("Out").Infer(),
+              IsOkAndHolds(IsEmpty()));
+}
+
+TEST(InferOutputsTest, GradientsOfKnownInputsAreKnown) {
+  EXPECT_THAT(InferenceCase("mul_grad")
+                  .In("Out@GRAD", {""})
+                  .In("X", {""})
+                  .In("Y", {"fp32[3, 4]"})
+                  .Out("X@GRAD")
+                  .Out("Y@GRAD")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Y@GRAD", "fp32[3, 4]"))));
+}
+
+TEST(InferOutputsTest, OutputsThatTheOpLeavesOutAreNotGiven) {
+  EXPECT_THAT(InferenceCase("mul_grad")
+                  .In("Out@GRAD", {"fp32[2, 4]"})
+                  .In("X", {"fp32[2, 3]"})
+                  .In("Y", {"fp32[3, 4]"})
+                  .Out("Y@GRAD")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Y@GRAD", "fp32[3, 4]"))));
+}
+
+TEST(InferOutputsTest, OutputsInPlaceHaveTheTypeOfTheirInput) {
+  EXPECT_THAT(InferenceCase("c_wait_comm").In("X", {"fp32[2]", "fp16[3]"}).Out("Out", 2).Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2] | fp16[3]"))));
+}
+
+TEST(InferOutputsTest, SlotOutsideOfTheSchemaIsIgnored) {
+  EXPECT_THAT(InferenceCase("relu")
+                  .In("X", {"fp32[2]"})
+                  .In("Later", {"fp32[9]"})
+                  .Out("Out")
+                  .Out("More")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[2]"))));
+}
+
+TEST(InferOutputsTest, MissingInputIsAnError) {
+  EXPECT_THAT(InferenceCase("mul").In("X", {"fp32[2, 3]"}).Out("Out").Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 0 (mul) input Y: expected a variable, found none")));
+}
+
+TEST(InferOutputsTest, SeveralVariablesInASingleSlotAreAnError) {
+  EXPECT_THAT(InferenceCase("mul")
+                  .In("X", {"fp32[2, 3]"})
+                  .In("Y", {"fp32[3, 4]", "fp32[3, 4]"})
+                  .Out("Out")
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 0 (mul) input Y: expected one variable, found 2")));
+  EXPECT_THAT(InferenceCase("relu").In("X", {"fp32[2, 3]"}).Out("Out", 2).Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 0 (relu) output Out: expected one variable, found 2")));
+}
+
+TEST(InferOutputsTest, WrongAttributeIsAnError) {
+  EXPECT_THAT(InferenceCase("softmax")
+                  .In("X", {"fp32[2, 3]"})
+                  .Out("Out")
+                  .Attr("axis", std::string("last"))
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 0 (softmax) attribute axis: expected INT, found STRING")));
+}
+
+TEST(InferOutputsTest, ErrorNamesOpSlotVariableExpectedAndFound) {
+  EXPECT_THAT(
+      InferenceCase("mul").In("X", {"fp32[-1, 784]"}).In("Y", {"fp32[700, 10]"}).Out("Out").Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("op 0 (mul) input Y (Y_0): expected 784 rows, as many as X has columns, "
+                         "found fp32[700, 10]")));
+}
+
+TEST(InferOutputsTest, EmptyArgumentIsNoVariable) {
+  InferenceCase grad("relu_grad");
+  grad.In("Out", {"fp32[2]"}).In("Out@GRAD", {"fp32[2]"}).Out("X@GRAD");
+  pb::ProgramDesc desc = grad.program();
+  desc.mutable_blocks(0)->mutable_ops(0)->mutable_inputs(0)->set_arguments(0, "@EMPTY@");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::FromProto(desc));
+  int lookups = 0;
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto types,
+                            InferOutputs(program.op(program.block(0).ops()[0]), [&](Symbol name) {
+                              EXPECT_NE(program.name(name), "@EMPTY@");
+                              ++lookups;
+                              return absl::optional<TensorType>(TensorType{DType::kFloat32, {2}});
+                            }));
+  EXPECT_EQ(lookups, 1);
+  EXPECT_THAT(types, ElementsAre(absl::nullopt));
+}
+
+TEST(CheckNoUnknownSlotsTest, NamesTheSlotThatTheSchemaDoesNotHave) {
+  InferenceCase relu("relu");
+  relu.In("X", {"fp32[2]"}).In("Later", {"fp32[9]"}).Out("Out");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::FromProto(relu.program()));
+  EXPECT_THAT(CheckNoUnknownSlots(program.op(program.block(0).ops()[0]), *FindOpSchema("relu")),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 0 (relu) input Later: unknown slot")));
+}
+
+TEST(CheckNoUnknownSlotsTest, EmptySlotsAreFine) {
+  InferenceCase relu("relu");
+  relu.In("X", {"fp32[2]"}).In("Later", {}).Out("Out");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::FromProto(relu.program()));
+  WEFT_EXPECT_OK(CheckNoUnknownSlots(program.op(program.block(0).ops()[0]), *FindOpSchema("relu")));
+}
+
+}  // namespace
+}  // namespace weft

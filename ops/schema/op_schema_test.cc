@@ -1,0 +1,182 @@
+#include "ops/schema/op_schema.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+namespace pb = ::paddle::framework::proto;
+
+using ::testing::IsEmpty;
+
+std::vector<std::string> TypesWith(Trait trait) {
+  std::vector<std::string> types;
+  for (const OpSchema* schema : AllOpSchemas()) {
+    if (schema->Has(trait)) types.push_back(schema->type());
+  }
+  return types;
+}
+
+TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
+  const OpSchema schema = OpSchema("fuse")
+                              .In("X", OpSchema::kDuplicable)
+                              .In("Scale", OpSchema::kOptional)
+                              .Out("Fused")
+                              .OutInPlace("Out", "X", OpSchema::kDuplicable)
+                              .Attr("axis", 0)
+                              .RequiredAttr("size", int64_t{0})
+                              .With(Trait::kAlias)
+                              .With(Trait::kLinear);
+  EXPECT_EQ(schema.type(), "fuse");
+  EXPECT_TRUE(schema.FindInput("X")->duplicable);
+  EXPECT_FALSE(schema.FindInput("X")->optional);
+  EXPECT_TRUE(schema.FindInput("Scale")->optional);
+  EXPECT_EQ(schema.FindInput("Out"), nullptr);
+  EXPECT_EQ(schema.FindOutput("Out")->in_place_of, "X");
+  EXPECT_EQ(schema.FindOutput("Fused")->in_place_of, "");
+  EXPECT_FALSE(schema.FindAttr("axis")->required);
+  EXPECT_TRUE(schema.FindAttr("size")->required);
+  EXPECT_TRUE(schema.Has(Trait::kAlias));
+  EXPECT_TRUE(schema.Has(Trait::kLinear));
+  EXPECT_FALSE(schema.Has(Trait::kCollective));
+  EXPECT_EQ(schema.infer(), nullptr);
+}
+
+TEST(OpSchemaTest, LiteralsBecomeTheAttributeTypesThatTheyLookLike) {
+  const OpSchema schema = OpSchema("literals")
+                              .Attr("zero", 0)
+                              .Attr("long", int64_t{0})
+                              .Attr("float", 0.0f)
+                              .Attr("double", 0.0)
+                              .Attr("bool", false)
+                              .Attr("text", "x")
+                              .Attr("empty", "");
+  std::vector<pb::AttrType> types;
+  for (const AttrSchema& attr : schema.attrs()) types.push_back(AttrTypeOf(attr.default_value));
+  EXPECT_THAT(types, ::testing::ElementsAre(pb::INT, pb::LONG, pb::FLOAT, pb::FLOAT64, pb::BOOLEAN,
+                                            pb::STRING, pb::STRING));
+}
+
+TEST(OpSchemaTest, EveryAlternativeOfAnAttributeHasItsType) {
+  EXPECT_EQ(AttrTypeOf(std::vector<int32_t>{}), pb::INTS);
+  EXPECT_EQ(AttrTypeOf(std::vector<int64_t>{}), pb::LONGS);
+  EXPECT_EQ(AttrTypeOf(std::vector<float>{}), pb::FLOATS);
+  EXPECT_EQ(AttrTypeOf(std::vector<double>{}), pb::FLOAT64S);
+  EXPECT_EQ(AttrTypeOf(std::vector<bool>{}), pb::BOOLEANS);
+  EXPECT_EQ(AttrTypeOf(std::vector<std::string>{}), pb::STRINGS);
+  EXPECT_EQ(AttrTypeOf(BlockRef{}), pb::BLOCK);
+}
+
+TEST(OpSchemaTableTest, FindsByType) {
+  ASSERT_NE(FindOpSchema("mul"), nullptr);
+  EXPECT_EQ(FindOpSchema("mul")->type(), "mul");
+  EXPECT_EQ(FindOpSchema("mul"), FindOpSchema(std::string("mul")));
+}
+
+TEST(OpSchemaTableTest, UnknownTypeHasNoSchema) { EXPECT_EQ(FindOpSchema("no_such_op"), nullptr); }
+
+TEST(OpSchemaTableTest, AllAreSortedByType) {
+  const std::vector<const OpSchema*> all = AllOpSchemas();
+  EXPECT_GT(all.size(), 100u);
+  EXPECT_TRUE(std::is_sorted(all.begin(), all.end(), [](const OpSchema* a, const OpSchema* b) {
+    return a->type() < b->type();
+  }));
+}
+
+TEST(OpSchemaTableTest, NoSchemaNamesASlotOrAttributeTwice) {
+  std::vector<std::string> twice;
+  const auto check = [&](const OpSchema& schema, const auto& items) {
+    std::set<std::string> names;
+    for (const auto& item : items) {
+      if (!names.insert(item.name).second) twice.push_back(schema.type() + "." + item.name);
+    }
+  };
+  for (const OpSchema* schema : AllOpSchemas()) {
+    check(*schema, schema->inputs());
+    check(*schema, schema->outputs());
+    check(*schema, schema->attrs());
+  }
+  EXPECT_THAT(twice, IsEmpty());
+}
+
+TEST(OpSchemaTableTest, OutputsInPlaceNameAnInputOfTheSameKind) {
+  std::vector<std::string> wrong;
+  for (const OpSchema* schema : AllOpSchemas()) {
+    for (const SlotSchema& output : schema->outputs()) {
+      if (output.in_place_of.empty()) continue;
+      const SlotSchema* input = schema->FindInput(output.in_place_of);
+      if (input == nullptr || input->duplicable != output.duplicable ||
+          input->optional != output.optional) {
+        wrong.push_back(schema->type() + "." + output.name);
+      }
+    }
+  }
+  EXPECT_THAT(wrong, IsEmpty());
+}
+
+TEST(TraitsTest, CollectivesAreTheOpsThatCommunicateOnARing) {
+  EXPECT_THAT(TypesWith(Trait::kCollective),
+              ::testing::ElementsAre("c_allgather", "c_allreduce_avg", "c_allreduce_max",
+                                     "c_allreduce_min", "c_allreduce_prod", "c_allreduce_sum",
+                                     "c_broadcast", "c_reduce_sum", "c_reducescatter"));
+}
+
+TEST(TraitsTest, EveryCollectiveNamesItsRing) {
+  for (const std::string& type : TypesWith(Trait::kCollective)) {
+    EXPECT_NE(FindOpSchema(type)->FindAttr("ring_id"), nullptr) << type;
+  }
+}
+
+TEST(TraitsTest, RingsAreSetUpByFourOps) {
+  EXPECT_THAT(TypesWith(Trait::kRingSetup),
+              ::testing::ElementsAre("c_comm_init", "c_comm_init_all", "c_comm_init_multitrainer",
+                                     "c_gen_nccl_id"));
+}
+
+TEST(TraitsTest, StreamsAreOrderedByFourOps) {
+  EXPECT_THAT(TypesWith(Trait::kStreamSync),
+              ::testing::ElementsAre("c_sync_calc_stream", "c_sync_comm_stream", "c_wait_comm",
+                                     "c_wait_compute"));
+}
+
+TEST(TraitsTest, OptimizersUpdateParamByGradAndLearningRate) {
+  EXPECT_THAT(
+      TypesWith(Trait::kOptimizer),
+      ::testing::ElementsAre("adagrad", "adam", "adamw", "lamb", "momentum", "rmsprop", "sgd"));
+  for (const std::string& type : TypesWith(Trait::kOptimizer)) {
+    const OpSchema& schema = *FindOpSchema(type);
+    EXPECT_NE(schema.FindInput("Grad"), nullptr) << type;
+    EXPECT_NE(schema.FindInput("LearningRate"), nullptr) << type;
+    ASSERT_NE(schema.FindOutput("ParamOut"), nullptr) << type;
+    for (const SlotSchema& output : schema.outputs()) EXPECT_NE(output.in_place_of, "") << type;
+  }
+}
+
+TEST(TraitsTest, OptimizersThatLookAtTheWholeParameterAreNotElementwise) {
+  EXPECT_FALSE(FindOpSchema("lamb")->Has(Trait::kElementwise));
+  EXPECT_TRUE(FindOpSchema("adam")->Has(Trait::kElementwise));
+}
+
+TEST(TraitsTest, RandomDrawsAndSubBlocksAreSideEffects) {
+  for (const char* type : {"conditional_block", "dropout", "gaussian_random",
+                           "truncated_gaussian_random", "uniform_random"}) {
+    EXPECT_TRUE(FindOpSchema(type)->Has(Trait::kSideEffect)) << type;
+  }
+  EXPECT_FALSE(FindOpSchema("fill_constant")->Has(Trait::kSideEffect));
+}
+
+TEST(TraitsTest, GradientsThatSumOverRowsAreNotRowSplittable) {
+  for (const char* type : {"mul_grad", "conv2d_grad", "elementwise_add_grad", "layer_norm_grad",
+                           "batch_norm", "reduce_mean", "squared_l2_norm"}) {
+    EXPECT_FALSE(FindOpSchema(type)->Has(Trait::kRowSplittable)) << type;
+  }
+}
+
+}  // namespace
+}  // namespace weft

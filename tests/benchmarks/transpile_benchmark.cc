@@ -1,0 +1,159 @@
+// How fast is `transpile`, and how much memory does it take, beside libprotobuf that merely loads
+// the same program into an arena and saves it? Both go from file to file and sync the output; the
+// commands run in turn, A B A B ..., so that a machine whose speed drifts does not decide.
+//
+//   bazel run -c opt //tests/benchmarks:transpile_benchmark -- [--ops 1000000] [--rounds 5] ...
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "tests/benchmarks/generated_program.h"
+
+extern char** environ;
+
+namespace weft {
+namespace {
+
+struct Run {
+  double seconds = 0;
+  double peak_bytes = 0;
+};
+
+[[noreturn]] void Die(const std::string& what) {
+  std::fprintf(stderr, "transpile_benchmark: error: %s\n", what.c_str());
+  std::exit(1);
+}
+
+Run RunCommand(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const std::string& arg : command) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+  const auto start = std::chrono::steady_clock::now();
+  pid_t pid;
+  if (posix_spawn(&pid, argv[0], nullptr, nullptr, argv.data(), environ) != 0) {
+    Die(absl::StrCat("cannot start ", command[0]));
+  }
+  int status = 0;
+  rusage usage;
+  if (wait4(pid, &status, 0, &usage) != pid || status != 0) {
+    Die(absl::StrCat(command[0], " failed"));
+  }
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  return {elapsed.count(), static_cast<double>(usage.ru_maxrss) * 1024};
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+struct Summary {
+  double min, median, max, peak_bytes;
+};
+
+Summary Summarize(const std::vector<Run>& runs) {
+  std::vector<double> seconds, peaks;
+  for (const Run& run : runs) {
+    seconds.push_back(run.seconds);
+    peaks.push_back(run.peak_bytes);
+  }
+  return {*std::min_element(seconds.begin(), seconds.end()), Median(seconds),
+          *std::max_element(seconds.begin(), seconds.end()),
+          *std::max_element(peaks.begin(), peaks.end())};
+}
+
+struct Options {
+  int64_t ops = 1000000;
+  int64_t gradients = 20000;
+  int rounds = 5;
+  std::string dir = "/tmp";
+  std::string transpile = "tools/transpile";
+  std::string baseline = "tests/benchmarks/protobuf_load_save";
+};
+
+struct Program {
+  std::string path;
+  double bytes = 0;
+};
+
+Program Generate(const Options& options, int64_t ops) {
+  const std::string bytes = GenerateProgram({ops, options.gradients * ops / options.ops});
+  Program program{absl::StrCat(options.dir, "/weft_benchmark_", getpid(), "_", ops, ".pb"),
+                  static_cast<double>(bytes.size())};
+  const absl::Status status = WriteFile(program.path, bytes);
+  if (!status.ok()) Die(absl::StrCat(program.path, ": ", std::string(status.message())));
+  return program;
+}
+
+void Print(const std::string& what, const Summary& s, double file_bytes) {
+  std::printf("%-44s %8.2f %8.2f %8.2f   %7.0f %7.2f\n", what.c_str(), s.min, s.median, s.max,
+              s.peak_bytes / (1 << 20), s.peak_bytes / file_bytes);
+}
+
+void Benchmark(const Options& options) {
+  const Program whole = Generate(options, options.ops);
+  const Program half = Generate(options, options.ops / 2);
+  const std::string out = absl::StrCat(options.dir, "/weft_benchmark_", getpid(), ".out.pb");
+  const auto transpile = [&](const Program& program, const std::string& verify) {
+    return RunCommand(
+        {options.transpile, "--mode", "grad_allreduce", "--verify", verify, program.path, out});
+  };
+  std::vector<Run> baseline, verified, unverified, of_half;
+  std::vector<double> ratios;
+  for (int round = 0; round <= options.rounds; ++round) {
+    const Run b = RunCommand({options.baseline, whole.path, out});
+    const Run v = transpile(whole, "true");
+    const Run u = transpile(whole, "false");
+    const Run h = transpile(half, "true");
+    if (round == 0) continue;  // warms the caches up
+    baseline.push_back(b);
+    verified.push_back(v);
+    unverified.push_back(u);
+    of_half.push_back(h);
+    ratios.push_back(b.seconds / v.seconds);
+  }
+  for (const std::string& path : {whole.path, half.path, out}) unlink(path.c_str());
+
+  std::printf("%lld ops, %lld gradients, %.0f MiB, %d rounds\n",
+              static_cast<long long>(options.ops), static_cast<long long>(options.gradients),
+              whole.bytes / (1 << 20), options.rounds);
+  std::printf("%-44s %8s %8s %8s   %7s %7s\n", "", "min s", "median s", "max s", "peak MiB",
+              "/ file");
+  Print("libprotobuf: load into an arena and save", Summarize(baseline), whole.bytes);
+  Print("transpile --mode grad_allreduce", Summarize(verified), whole.bytes);
+  Print("  --verify false", Summarize(unverified), whole.bytes);
+  Print("  half as many ops", Summarize(of_half), half.bytes);
+  std::printf("libprotobuf / transpile, median of the rounds: %.1f\n", Median(ratios));
+  std::printf("transpile, all ops / half the ops: %.2f\n",
+              Summarize(verified).median / Summarize(of_half).median);
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  weft::Options options;
+  CLI::App app("Times transpile beside libprotobuf's load and save.", "transpile_benchmark");
+  app.add_option("--ops", options.ops)->capture_default_str();
+  app.add_option("--gradients", options.gradients)->capture_default_str();
+  app.add_option("--rounds", options.rounds)->capture_default_str();
+  app.add_option("--dir", options.dir, "where the programs go")->capture_default_str();
+  app.add_option("--transpile", options.transpile)->capture_default_str();
+  app.add_option("--baseline", options.baseline)->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  weft::Benchmark(options);
+  return 0;
+}

@@ -1,0 +1,121 @@
+#include "tools/command_line.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "proto/program_file.h"
+
+namespace weft {
+namespace {
+
+// One line, or several, the others indented: nothing in a name or a file may break the form.
+std::string Escape(absl::string_view message) {
+  std::string text;
+  for (const char c : message) {
+    const unsigned char byte = c;
+    if (c == '\n') {
+      text += "\n  ";
+    } else if (byte < 0x20 || byte == 0x7f) {
+      absl::StrAppend(&text, "\\x", absl::Hex(byte, absl::kZeroPad2));
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+void Print(absl::string_view command, absl::string_view kind, absl::string_view message) {
+  const std::string line = absl::StrCat(command, ": ", kind, ": ", Escape(message), "\n");
+  std::fflush(stdout);  // what was printed before stands before it
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+// "weft run": the tool and the subcommands that were named.
+std::string CommandName(const CLI::App& app) {
+  std::string name = app.get_name();
+  for (const CLI::App* sub : app.get_subcommands()) absl::StrAppend(&name, " ", CommandName(*sub));
+  return name;
+}
+
+bool IsSpecialFile(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
+}
+
+}  // namespace
+
+void PrintError(absl::string_view command, absl::string_view message) {
+  Print(command, "error", message);
+}
+
+void PrintWarning(absl::string_view command, absl::string_view message) {
+  Print(command, "warning", message);
+}
+
+absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
+  try {
+    app.parse(argc, argv);
+    return absl::nullopt;
+  } catch (const CLI::CallForHelp&) {
+    const std::string help = app.help();
+    std::fwrite(help.data(), 1, help.size(), stdout);
+    return FinishCommand(CommandName(app), absl::OkStatus());
+  } catch (const CLI::ParseError& error) {
+    const std::string name = CommandName(app);
+    PrintError(name, absl::StrCat(error.what(), " (see ", name, " --help)"));
+    return kExitUsage;
+  }
+}
+
+int FinishCommand(absl::string_view command, const absl::Status& status, int done, int failed) {
+  if (!status.ok()) {
+    PrintError(command, status.message());
+    return failed;
+  }
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    PrintError(command, absl::ErrnoToStatus(errno, "standard output").message());
+    return failed;
+  }
+  return done;
+}
+
+absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path) {
+  absl::StatusOr<Program> program = ReadProgram(path);
+  if (program.ok()) return program;
+  return absl::Status(program.status().code(),
+                      absl::StrCat(path, ": ", program.status().message()));
+}
+
+absl::Status CheckOutputs(absl::Span<const std::string> inputs,
+                          absl::Span<const std::string> outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const std::string& output = outputs[i];
+    if (output.empty()) continue;
+    for (size_t j = 0; j < i; ++j) {
+      if (output == outputs[j] || (output != "-" && IsSameFile(output, outputs[j]))) {
+        return absl::InvalidArgumentError(absl::StrCat(output, ": two outputs go to this file"));
+      }
+    }
+    // A device or a pipe may be opened only once, by who writes to it.
+    if (output == "-" || IsSpecialFile(output)) continue;
+    for (const std::string& input : inputs) {
+      if (!input.empty() && input != "-" && IsSameFile(output, input)) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            output, ": is read and may not be written: it is the same file as ", input));
+      }
+    }
+    const absl::StatusOr<AtomicFile> file = AtomicFile::Create(output);
+    if (!file.ok()) {
+      return absl::Status(file.status().code(),
+                          absl::StrCat(output, ": ", file.status().message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft

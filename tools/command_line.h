@@ -1,0 +1,65 @@
+// What the command line tools share: exit statuses, the form of errors, parsing with CLI11.
+//
+//   int main(int argc, char** argv) {
+//     CLI::App app("Rewrites training programs.", "transpile");
+//     app.footer("Example:\n  transpile --mode grad_allreduce in.pb out.pb");
+//     app.add_option("--mode", options.mode, "...");
+//     if (absl::optional<int> status = ParseCommandLine(app, argc, argv)) return *status;
+//     return FinishCommand("transpile", Transpile(options));
+//   }
+//
+// Flags take "--flag value" and "--flag=value". What is wrong with a single flag, CLI11 finds
+// (add_option's types, ->check, ->needs, ->excludes, ->required); what is wrong between flags is
+// thrown as CLI::ValidationError(flag, message) from app.callback(...): both end in exit status 2.
+#ifndef WEFT_TOOLS_COMMAND_LINE_H_
+#define WEFT_TOOLS_COMMAND_LINE_H_
+
+#include <functional>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "proto/program.h"
+
+namespace weft {
+
+inline constexpr int kExitDone = 0;
+inline constexpr int kExitFailed = 1;  // the input is bad, or a check failed
+inline constexpr int kExitUsage = 2;   // the command line is wrong
+
+// Prints "<command>: error: <message>" to stderr, one line; what follows a newline in the message
+// goes below it, indented. Control characters are escaped.
+void PrintError(absl::string_view command, absl::string_view message);
+void PrintWarning(absl::string_view command, absl::string_view message);
+
+// Parses a command line. None: go on. Otherwise the status to exit with: 0 after --help was
+// printed, 2 after the mistake was, under the name of the subcommand that it was made in.
+absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
+
+// The end of a command: prints the error, if it failed, and makes sure that standard output was
+// really written. Returns `done` where all went well, else `failed`.
+int FinishCommand(absl::string_view command, const absl::Status& status, int done = kExitDone,
+                  int failed = kExitFailed);
+
+// A subcommand: where it stands among the options, and what runs it once they are parsed.
+struct Subcommand {
+  CLI::App* app;
+  std::function<int()> run;  // returns the exit status
+};
+
+// ReadProgram, with the path before the message: "in.pb: op 17 (mul): ...".
+absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path);
+
+// Whether all outputs can be written, to be asked before long work: each is a place that a file can
+// be made in, none is one of the inputs, and no two are the same. Empty paths stand for nothing,
+// "-" for standard input and output. The error names the path.
+absl::Status CheckOutputs(absl::Span<const std::string> inputs,
+                          absl::Span<const std::string> outputs);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_COMMAND_LINE_H_

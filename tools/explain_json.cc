@@ -1,0 +1,27 @@
+#include "tools/explain_json.h"
+
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+std::string ExplainJson(const TranspileResult& result) {
+  using Json = nlohmann::ordered_json;
+  Json passes = Json::array();
+  for (const PassReport& report : result.passes) {
+    passes.push_back({{"pass", report.pass},
+                      {"changed", report.changed},
+                      {"main_ops", report.main_ops},
+                      {"startup_ops", report.startup_ops}});
+  }
+  Json notes = Json::array();
+  for (const Note& note : result.notes) {
+    Json json = {
+        {"pass", note.pass}, {"subject", note.subject}, {"what", note.what}, {"why", note.why}};
+    for (const auto& [key, value] : note.details) json[key] = value;
+    notes.push_back(std::move(json));
+  }
+  // Names are UTF-8; attribute strings never get here.
+  return Json{{"passes", std::move(passes)}, {"notes", std::move(notes)}}.dump(2) + "\n";
+}
+
+}  // namespace weft

@@ -1,0 +1,171 @@
+// generate_docs: prints the parts of the documentation that follow from tables in the code.
+// docs/generate.sh puts them into the files.
+#include <cstdio>
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "executor/communication_ops.h"
+#include "ops/kernel.h"
+#include "ops/schema/op_schema.h"
+#include "tools/command_line.h"
+#include "transpiler/passes/builtin_passes.h"
+#include "transpiler/pipeline/modes.h"
+
+namespace weft {
+namespace {
+
+// A cell of a Markdown table.
+std::string Cell(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"|", "\\|"}, {"\n", " "}});
+}
+
+std::string Code(absl::string_view text) {
+  return text.empty() ? "–" : absl::StrCat("`", Cell(text), "`");
+}
+
+// "a, b" with each word as code.
+std::string CodeList(const std::vector<std::string>& words) {
+  if (words.empty()) return "–";
+  return absl::StrJoin(words, ", ",
+                       [](std::string* out, const std::string& word) { out->append(Code(word)); });
+}
+
+// For the README.
+std::string ModeTable() {
+  std::string text = "| mode | what it makes |\n|---|---|\n";
+  for (const Mode& mode : Modes()) {
+    absl::StrAppend(&text, "| `", mode.name, "` | ", Cell(mode.description), " |\n");
+  }
+  return text;
+}
+
+// The flags that a pipeline takes from the command line.
+std::vector<std::string> FlagsOf(const std::vector<ModePass>& passes) {
+  std::set<std::string> flags;
+  for (const ModePass& pass : passes) {
+    for (const std::string& flag : pass.flags) flags.insert("--" + flag);
+  }
+  return {flags.begin(), flags.end()};
+}
+
+std::string PipelineRow(absl::string_view dialect, const std::vector<ModePass>& passes) {
+  std::vector<PassSpec> pipeline;
+  for (const ModePass& pass : passes) pipeline.push_back({pass.pass, pass.options});
+  return absl::StrCat("| ", dialect, " | ", Code(ToString(pipeline)), " | ",
+                      CodeList(FlagsOf(passes)), " |\n");
+}
+
+std::string ModeSections() {
+  std::string text;
+  for (const Mode& mode : Modes()) {
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "### ", mode.name, "\n\n", mode.description,
+                    "\n\n| dialect | passes | flags it reads |\n|---|---|---|\n",
+                    PipelineRow("weft", mode.weft), PipelineRow("paddle", mode.paddle));
+  }
+  return text;
+}
+
+std::string OptionTable(const std::vector<OptionBinder::Option>& options) {
+  if (options.empty()) return "No options.\n";
+  std::string text = "| option | values | default | meaning |\n|---|---|---|---|\n";
+  for (const OptionBinder::Option& option : options) {
+    absl::StrAppend(&text, "| `", option.name, "` | ", Cell(option.expected), " | ",
+                    Code(option.default_value), " | ", Cell(option.help), " |\n");
+  }
+  return text;
+}
+
+std::string PassSections() {
+  std::string text;
+  const PassRegistry registry = BuiltinPasses();
+  for (const auto& [name, entry] : registry.entries()) {
+    absl::StrAppend(&text, text.empty() ? "" : "\n", "### ", name, "\n\n", entry.description,
+                    "\n\n", OptionTable(entry.options));
+  }
+  return text;
+}
+
+std::vector<std::string> Slots(const std::vector<SlotSchema>& slots) {
+  std::vector<std::string> names;
+  for (const SlotSchema& slot : slots) {
+    std::string name = slot.name;
+    if (slot.duplicable) name += "*";
+    if (slot.optional) name += "?";
+    if (!slot.in_place_of.empty()) absl::StrAppend(&name, "=", slot.in_place_of);
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::vector<std::string> TraitNames(const OpSchema& schema) {
+  static constexpr std::pair<Trait, const char*> kNames[] = {
+      {Trait::kCollective, "collective"},
+      {Trait::kRingSetup, "ring set-up"},
+      {Trait::kStreamSync, "stream sync"},
+      {Trait::kOptimizer, "optimizer"},
+      {Trait::kAlias, "alias"},
+      {Trait::kElementwise, "elementwise"},
+      {Trait::kLinear, "linear"},
+      {Trait::kRowSplittable, "row-splittable"},
+      {Trait::kSideEffect, "side effect"},
+  };
+  std::vector<std::string> names;
+  for (const auto& [trait, name] : kNames) {
+    if (schema.Has(trait)) names.push_back(name);
+  }
+  return names;
+}
+
+// What `weft run` does with an op; "–" where it refuses the program.
+std::string RunsAs(const OpSchema& schema) {
+  if (CpuKernels().Find(schema.type()) != nullptr) return "kernel";
+  if (FindCollectiveOp(schema.type()) != nullptr) return "communicator";
+  if (FindStreamSyncOp(schema.type()).has_value()) return "events";
+  if (schema.Has(Trait::kRingSetup)) return "nothing to do";
+  return "–";
+}
+
+std::string OpTable() {
+  std::string text = "| op | CPU | traits | inputs | outputs |\n|---|---|---|---|---|\n";
+  for (const OpSchema* schema : AllOpSchemas()) {
+    const std::vector<std::string> traits = TraitNames(*schema);
+    absl::StrAppend(&text, "| `", schema->type(), "` | ", RunsAs(*schema), " | ",
+                    traits.empty() ? "–" : absl::StrJoin(traits, ", "), " | ",
+                    CodeList(Slots(schema->inputs())), " | ", CodeList(Slots(schema->outputs())),
+                    " |\n");
+  }
+  return text;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Prints a part of the documentation that follows from tables in the code.",
+               "generate_docs");
+  app.footer("Example:\n  generate_docs ops");
+  const std::vector<std::pair<std::string, std::function<std::string()>>> sections = {
+      {"mode_table", ModeTable},
+      {"modes", ModeSections},
+      {"passes", PassSections},
+      {"ops", OpTable},
+  };
+  std::set<std::string> names;
+  for (const auto& [name, print] : sections) names.insert(name);
+  std::string section;
+  app.add_option("section", section, "which part")->required()->check(CLI::IsMember(names));
+  if (absl::optional<int> status = ParseCommandLine(app, argc, argv)) return *status;
+  for (const auto& [name, print] : sections) {
+    if (name == section) std::fputs(print().c_str(), stdout);
+  }
+  return FinishCommand("generate_docs", absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) { return weft::Main(argc, argv); }

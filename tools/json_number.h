@@ -1,0 +1,16 @@
+// Floating-point numbers in JSON.
+#ifndef WEFT_TOOLS_JSON_NUMBER_H_
+#define WEFT_TOOLS_JSON_NUMBER_H_
+
+#include "nlohmann/json.hpp"
+
+namespace weft {
+
+// A number that reads back as the same float or double, a float with no more digits than it needs.
+// The strings "nan", "inf" and "-inf" for what JSON has no number for.
+nlohmann::ordered_json NumberToJson(float value);
+nlohmann::ordered_json NumberToJson(double value);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_JSON_NUMBER_H_

@@ -1,0 +1,22 @@
+// Runs a program as a user does, for tests.
+#ifndef WEFT_TOOLS_PROCESS_H_
+#define WEFT_TOOLS_PROCESS_H_
+
+#include <string>
+#include <vector>
+
+namespace weft::testing {
+
+struct ProcessResult {
+  int status = -1;  // of exit; 128 + the signal that ended it; -1: could not be started
+  std::string out;
+  std::string err;
+};
+
+// Starts args[0] (a path, not looked up) with the given standard input, and waits for its end.
+// Output goes through files, so there may be any amount of it.
+ProcessResult RunProcess(const std::vector<std::string>& args, const std::string& input = "");
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TOOLS_PROCESS_H_

@@ -1,0 +1,21 @@
+// A program as a drawing.
+#ifndef WEFT_TOOLS_PROGRAM_DOT_H_
+#define WEFT_TOOLS_PROGRAM_DOT_H_
+
+#include <string>
+
+#include "proto/program.h"
+
+namespace weft {
+
+// Graphviz text: a box for every op, coloured by its role; an edge, named after the variable, from
+// the op that wrote a variable last to each op that reads it. What no op of the block wrote before
+// (data, parameters) is an ellipse, one for each block that reads it. Blocks are clusters; a dashed
+// edge leads from an op to a block that it runs. Equal programs give equal text. O(arguments).
+//
+//   weft show main.pb --format dot | dot -Tsvg > main.svg
+std::string ProgramToDot(const Program& program);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_PROGRAM_DOT_H_

@@ -1,0 +1,190 @@
+#include "tools/program_stats.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/fingerprint.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+class Counter {
+ public:
+  explicit Counter(const Program& program) : program_(program) {}
+
+  absl::StatusOr<ProgramStats> Count() {
+    stats_.version = program_.version();
+    stats_.blocks = program_.num_blocks();
+    stats_.ops = program_.num_ops();
+    stats_.variables = program_.num_vars();
+    stats_.fingerprint = FingerprintString(program_);
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) WEFT_RETURN_IF_ERROR(CountOp(program_.op(id)));
+    }
+    CountPersistables();
+    return std::move(stats_);
+  }
+
+ private:
+  absl::Status CountOp(const Op& op) {
+    ++stats_.ops_by_type[std::string(op.type())][op.role()];
+    WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
+    for (const ParamGrad& pair : pairs) {
+      const Symbol param = program_.FindSymbol(pair.param);
+      if (param.valid()) trained_.insert(param);
+      if (IsBackward(op) && counted_gradients_.insert(pair.grad).second) {
+        AddVariable(op.block(), program_.FindSymbol(pair.grad), &stats_.gradients);
+      }
+    }
+    const OpSchema* schema = FindOpSchema(op.type());
+    if (schema == nullptr) return absl::OkStatus();
+    if (schema->Has(Trait::kOptimizer)) {
+      for (Symbol param : op.Input("Param")) trained_.insert(param);
+    }
+    if (schema->Has(Trait::kAlias)) RememberFused(op);
+    if (schema->Has(Trait::kCollective)) CountCollective(op);
+    return absl::OkStatus();
+  }
+
+  // A fused tensor is declared without its size: that is the sum of its members'.
+  void RememberFused(const Op& op) {
+    for (Symbol fused : op.Output("FusedOutput")) {
+      TensorTotals members;
+      for (Symbol member : op.Input("Input")) AddVariable(op.block(), member, &members);
+      fused_[fused] = members;
+    }
+  }
+
+  void CountCollective(const Op& op) {
+    const absl::optional<pb::OpDesc::Attr> ring = op.FindAttr("ring_id");
+    const int ring_id = ring.has_value() ? ring->i() : 0;
+    TensorTotals& totals = stats_.collectives[{ring_id, std::string(op.type())}];
+    for (Symbol var : op.Input("X")) AddVariable(op.block(), var, &totals);
+  }
+
+  void AddVariable(int block, Symbol var, TensorTotals* totals) {
+    const auto fused = fused_.find(var);
+    if (fused != fused_.end()) {
+      ++totals->count;
+      totals->elements += fused->second.elements;
+      totals->bytes += fused->second.bytes;
+      totals->unknown += fused->second.unknown > 0 ? 1 : 0;
+      return;
+    }
+    const VarId id = var.valid() ? program_.block(block).Resolve(var) : VarId();
+    AddType(id.valid() ? DeclaredType(program_.var(id)) : absl::nullopt, totals);
+  }
+
+  static void AddType(const absl::optional<TensorType>& type, TensorTotals* totals) {
+    ++totals->count;
+    // Rows of a tensor: how many there are is known only in a step.
+    const bool dense = type.has_value() && type->layout == TensorType::Layout::kDense;
+    const int64_t elements = dense ? NumElements(type->dims) : -1;
+    if (elements < 0) {
+      ++totals->unknown;
+      return;
+    }
+    totals->elements += elements;
+    totals->bytes += elements * static_cast<int64_t>(SizeOf(type->dtype));
+  }
+
+  void CountPersistables() {
+    bool marked = false;
+    for (VarId id : program_.block(0).vars()) marked |= program_.var(id).is_parameter();
+    for (VarId id : program_.block(0).vars()) {
+      const Var var = program_.var(id);
+      if (!var.persistable()) continue;
+      const bool parameter = marked ? var.is_parameter() : trained_.contains(var.name_symbol());
+      const absl::optional<TensorType> type = DeclaredType(var);
+      if (!type.has_value()) continue;  // feed and fetch lists, readers
+      AddType(type, parameter ? &stats_.parameters : &stats_.state);
+    }
+  }
+
+  const Program& program_;
+  ProgramStats stats_;
+  absl::flat_hash_set<Symbol> trained_;
+  absl::flat_hash_set<std::string> counted_gradients_;
+  absl::flat_hash_map<Symbol, TensorTotals> fused_;
+};
+
+std::string SizeText(const TensorTotals& totals) {
+  std::string text = absl::StrCat(totals.elements, " elements, ", totals.bytes, " bytes");
+  if (totals.unknown > 0) absl::StrAppend(&text, ", ", totals.unknown, " of unknown size");
+  return text;
+}
+
+// Types down, roles across.
+std::string OpTable(const ProgramStats& stats) {
+  std::set<int> roles;
+  size_t width = 5;
+  for (const auto& [type, by_role] : stats.ops_by_type) {
+    width = std::max(width, type.size());
+    for (const auto& [role, count] : by_role) roles.insert(role);
+  }
+  const auto column = [](int role) { return static_cast<int>(RoleName(role).size()) + 2; };
+  std::string text = absl::StrFormat("%-*s  %7s", static_cast<int>(width), "ops", "all");
+  for (int role : roles) absl::StrAppendFormat(&text, "%*s", column(role), RoleName(role));
+  text += "\n";
+  for (const auto& [type, by_role] : stats.ops_by_type) {
+    int64_t all = 0;
+    for (const auto& [role, count] : by_role) all += count;
+    absl::StrAppendFormat(&text, "%-*s  %7d", static_cast<int>(width), type, all);
+    for (int role : roles) {
+      const auto count = by_role.find(role);
+      absl::StrAppendFormat(&text, "%*s", column(role),
+                            count == by_role.end() ? "." : absl::StrCat(count->second));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string CollectiveTable(const ProgramStats& stats) {
+  if (stats.collectives.empty()) return "communication: none\n";
+  std::string text = "communication of a rank in a step\n";
+  std::map<int, TensorTotals> rings;
+  for (const auto& [key, totals] : stats.collectives) {
+    absl::StrAppendFormat(&text, "  ring %d  %-20s %5d tensors: %s\n", key.first, key.second,
+                          totals.count, SizeText(totals));
+    TensorTotals& ring = rings[key.first];
+    ring.count += totals.count;
+    ring.elements += totals.elements;
+    ring.bytes += totals.bytes;
+    ring.unknown += totals.unknown;
+  }
+  for (const auto& [ring, totals] : rings) {
+    absl::StrAppendFormat(&text, "  ring %d  %-20s %5d tensors: %s\n", ring, "all", totals.count,
+                          SizeText(totals));
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program) {
+  return Counter(program).Count();
+}
+
+std::string ProgramStatsText(const ProgramStats& stats) {
+  std::string text =
+      absl::StrFormat("fingerprint %s, version %d\nblocks %d, ops %d, variables %d\n\n",
+                      stats.fingerprint, stats.version, stats.blocks, stats.ops, stats.variables);
+  const std::pair<const char*, const TensorTotals*> rows[] = {
+      {"parameters", &stats.parameters}, {"state", &stats.state}, {"gradients", &stats.gradients}};
+  for (const auto& [name, totals] : rows) {
+    absl::StrAppendFormat(&text, "%-10s %5d: %s\n", name, totals->count, SizeText(*totals));
+  }
+  return absl::StrCat(text, "\n", OpTable(stats), "\n", CollectiveTable(stats));
+}
+
+}  // namespace weft

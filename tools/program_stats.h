@@ -1,0 +1,54 @@
+// What a program consists of, counted.
+#ifndef WEFT_TOOLS_PROGRAM_STATS_H_
+#define WEFT_TOOLS_PROGRAM_STATS_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// Some tensors, all together.
+struct TensorTotals {
+  int64_t count = 0;
+  int64_t elements = 0;
+  int64_t bytes = 0;
+  // Tensors among `count` whose size the program does not say (unknown dimensions, no tensor);
+  // they are not in `elements` and `bytes`.
+  int64_t unknown = 0;
+};
+
+struct ProgramStats {
+  int64_t version = 0;
+  int64_t blocks = 0;
+  int64_t ops = 0;
+  int64_t variables = 0;
+  std::string fingerprint;
+
+  // How many ops there are of each type, by role; all blocks.
+  std::map<std::string, std::map<int, int64_t>> ops_by_type;
+
+  // Files of Paddle before 2.2 do not mark parameters. There, persistable variables count that are
+  // paired with a gradient or updated by an optimizer.
+  TensorTotals parameters;
+  TensorTotals state;      // persistable tensors that are no parameters
+  TensorTotals gradients;  // the gradients that backward ops complete, each once
+
+  // What one rank hands to collectives in a step, by ring and op type. Each op counts once, also
+  // those of sub-blocks. A fused tensor is as large as what it was made of.
+  std::map<std::pair<int, std::string>, TensorTotals> collectives;
+};
+
+// O(ops + variables). InvalidArgument, naming the op, for an op_role_var of an odd length.
+absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program);
+
+// As a table for people.
+std::string ProgramStatsText(const ProgramStats& stats);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_PROGRAM_STATS_H_

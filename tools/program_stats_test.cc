@@ -1,0 +1,87 @@
+#include "tools/program_stats.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/op_role.h"
+#include "proto/program_file.h"
+#include "proto/program_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+ProgramStats StatsOf(absl::string_view lines) {
+  const absl::StatusOr<Program> program =
+      ParseProgramText(absl::StrCat("program {\n  block 0 parent=-1 {\n", lines, "  }\n}\n"));
+  EXPECT_THAT(program, testing::IsOk());
+  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(*program);
+  EXPECT_THAT(stats, testing::IsOk());
+  return *stats;
+}
+
+TEST(ProgramStatsTest, RealProgramIsCounted) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program program, ReadProgram("tests/data/fit_a_line/main.pb"));
+  WEFT_ASSERT_OK_AND_ASSIGN(ProgramStats stats, ComputeProgramStats(program));
+  EXPECT_EQ(stats.version, 2006002);
+  EXPECT_EQ(stats.blocks, 1);
+  EXPECT_EQ(stats.ops, 13);
+  EXPECT_EQ(stats.ops_by_type["sgd"][kRoleOptimize], 2);
+  EXPECT_EQ(stats.parameters.count, 2);
+  EXPECT_EQ(stats.parameters.elements, 14);
+  EXPECT_EQ(stats.parameters.bytes, 56);
+  EXPECT_EQ(stats.state.elements, 1);  // the learning rate
+  EXPECT_EQ(stats.gradients.count, 2);
+  EXPECT_EQ(stats.gradients.bytes, 56);
+  EXPECT_TRUE(stats.collectives.empty());
+}
+
+TEST(ProgramStatsTest, CollectivesAreCountedByRingAndType) {
+  const ProgramStats stats = StatsOf(
+      "    var a : fp32[10]\n"
+      "    var b : fp32[20]\n"
+      "    Out=[a] = c_allreduce_sum(X=[a]) role=backward {ring_id=0}\n"
+      "    Out=[b] = c_allreduce_sum(X=[b]) role=backward {ring_id=1}\n"
+      "    Out=[a] = c_broadcast(X=[a]) role=backward {ring_id=1}\n");
+  ASSERT_EQ(stats.collectives.size(), 3u);
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).bytes, 40);
+  EXPECT_EQ(stats.collectives.at({1, "c_allreduce_sum"}).bytes, 80);
+  EXPECT_EQ(stats.collectives.at({1, "c_broadcast"}).bytes, 40);
+  EXPECT_THAT(ProgramStatsText(stats), HasSubstr("2 tensors: 30 elements, 120 bytes\n"));
+}
+
+TEST(ProgramStatsTest, FusedTensorIsAsLargeAsItsMembers) {
+  const ProgramStats stats = StatsOf(
+      "    var a : fp32[10]\n"
+      "    var b : fp32[20]\n"
+      "    var fused : fp32[1]\n"
+      "    Output=[a, b], FusedOutput=[fused] = coalesce_tensor(Input=[a, b]) role=backward {}\n"
+      "    Out=[fused] = c_allreduce_sum(X=[fused]) role=backward {ring_id=0}\n");
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).bytes, 120);
+}
+
+TEST(ProgramStatsTest, UnknownSizesAreToldApart) {
+  const ProgramStats stats = StatsOf(
+      "    var a : fp32[-1, 10]\n"
+      "    Out=[a] = c_allreduce_sum(X=[a]) role=backward {ring_id=0}\n");
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).unknown, 1);
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).bytes, 0);
+  EXPECT_THAT(ProgramStatsText(stats), HasSubstr("1 of unknown size"));
+}
+
+TEST(ProgramStatsTest, WithoutMarksParametersAreWhatIsTrained) {
+  const ProgramStats stats = StatsOf(
+      "    var w : fp32[10] persistable\n"
+      "    var lr : fp32[1] persistable\n"
+      "    var g : fp32[10]\n"
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[g], LearningRate=[lr]) role=optimize {}\n");
+  EXPECT_EQ(stats.parameters.elements, 10);
+  EXPECT_EQ(stats.state.elements, 1);
+}
+
+}  // namespace
+}  // namespace weft

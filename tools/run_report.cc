@@ -1,0 +1,123 @@
+#include "tools/run_report.h"
+
+#include <limits>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+#include "tools/json_number.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Calls visit(T) for each element; false where the element type has no C++ type here.
+template <typename Visitor>
+bool VisitElements(const Tensor& tensor, Visitor visit) {
+  const auto all = [&](const auto* data) {
+    for (int64_t i = 0; i < tensor.size(); ++i) visit(data[i]);
+    return true;
+  };
+  switch (tensor.dtype()) {
+    case DType::kBool:
+      return all(tensor.data<bool>());
+    case DType::kInt8:
+      return all(tensor.data<int8_t>());
+    case DType::kUint8:
+      return all(tensor.data<uint8_t>());
+    case DType::kInt16:
+      return all(tensor.data<int16_t>());
+    case DType::kInt32:
+      return all(tensor.data<int32_t>());
+    case DType::kInt64:
+      return all(tensor.data<int64_t>());
+    case DType::kFloat32:
+      return all(tensor.data<float>());
+    case DType::kFloat64:
+      return all(tensor.data<double>());
+    default:
+      return false;
+  }
+}
+
+template <typename T>
+Json ElementToJson(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return NumberToJson(value);
+  } else {
+    return value;
+  }
+}
+
+}  // namespace
+
+double MeanOf(const Tensor& tensor) {
+  double sum = 0;
+  const bool readable = VisitElements(tensor, [&](auto value) { sum += value; });
+  if (!readable || tensor.size() == 0) return std::numeric_limits<double>::quiet_NaN();
+  return sum / static_cast<double>(tensor.size());
+}
+
+std::string StepLines::Add(const StepResult& result) {
+  means_.resize(result.values.size());
+  for (size_t v = 0; v < result.values.size(); ++v) {
+    means_[v].push_back(MeanOf(result.values[v]));
+  }
+  if (result.rank + 1 < ranks_) return "";
+  const bool first_step = courses_.empty();
+  courses_.resize(means_.size());
+  std::string lines;
+  for (size_t v = 0; v < means_.size(); ++v) {
+    const std::vector<double>& ranks = means_[v];
+    const double mean = std::accumulate(ranks.begin(), ranks.end(), 0.0) / ranks_;
+    Course& course = courses_[v];
+    course.name = (*result.names)[v];
+    course.last = mean;
+    if (first_step) course.first = mean;
+    absl::StrAppendFormat(&lines, "step %d: %s%s %.7g", result.step, course.name,
+                          result.values[v].size() == 1 ? "" : " (mean)", mean);
+    if (ranks_ > 1) {
+      lines += " (ranks:";
+      for (double value : ranks) absl::StrAppendFormat(&lines, " %.7g", value);
+      lines += ")";
+    }
+    lines += "\n";
+  }
+  means_.clear();
+  return lines;
+}
+
+std::string StepLines::Totals(int64_t steps, double seconds) const {
+  std::string text;
+  for (const Course& course : courses_) {
+    absl::StrAppendFormat(&text, "%s: %.7g at step 0, %.7g at step %d\n", course.name, course.first,
+                          course.last, steps - 1);
+  }
+  absl::StrAppendFormat(&text, "%d steps on %d rank%s in %.3f s, %.3f ms a step\n", steps, ranks_,
+                        ranks_ == 1 ? "" : "s", seconds,
+                        steps > 0 ? 1000 * seconds / static_cast<double>(steps) : 0);
+  return text;
+}
+
+std::string MetricsLine(const StepResult& result) {
+  Json fetch = Json::object();
+  for (size_t v = 0; v < result.values.size(); ++v) {
+    Json list = Json::array();
+    VisitElements(result.values[v], [&](auto value) { list.push_back(ElementToJson(value)); });
+    fetch[(*result.names)[v]] = std::move(list);
+  }
+  const Json line = {
+      {"step", result.step}, {"rank", result.rank}, {"fetch", std::move(fetch)}, {"ms", result.ms}};
+  return line.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+}
+
+void CollectFetched(const StepResult& result, std::map<std::string, Tensor>* arrays) {
+  for (size_t v = 0; v < result.values.size(); ++v) {
+    (*arrays)[absl::StrCat(result.step, "/", result.rank, "/", (*result.names)[v])] =
+        result.values[v];
+  }
+}
+
+}  // namespace weft

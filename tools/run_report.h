@@ -1,0 +1,56 @@
+// What weft run tells of a run while it goes on, and leaves of it afterwards.
+#ifndef WEFT_TOOLS_RUN_REPORT_H_
+#define WEFT_TOOLS_RUN_REPORT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/optional.h"
+#include "base/file.h"
+#include "executor/result_queue.h"
+#include "ops/tensor.h"
+
+namespace weft {
+
+// The mean of the elements; NaN of none. Integers and booleans count as numbers. Half precision
+// and complex numbers are not read: NaN.
+double MeanOf(const Tensor& tensor);
+
+// Results as lines for people. They come by step, and by rank within a step.
+class StepLines {
+ public:
+  explicit StepLines(int ranks) : ranks_(ranks) {}
+
+  // Returns the lines of the step once its last rank has come, one for each variable:
+  //   step 3: mean_0.tmp_0 24.331 (ranks: 24.112 24.55)
+  // The first number is the mean over the ranks; of a tensor with several elements their mean
+  // counts, and the line says so. Empty before.
+  std::string Add(const StepResult& result);
+
+  // What became of each variable between the first step and the last.
+  std::string Totals(int64_t steps, double seconds) const;
+
+ private:
+  struct Course {
+    std::string name;
+    double first = 0;
+    double last = 0;
+  };
+
+  const int ranks_;
+  std::vector<std::vector<double>> means_;  // of the current step: by variable, by rank
+  std::vector<Course> courses_;             // by variable
+};
+
+// {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order.
+std::string MetricsLine(const StepResult& result);
+
+// Adds what was fetched under "<step>/<rank>/<variable>".
+void CollectFetched(const StepResult& result, std::map<std::string, Tensor>* arrays);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_RUN_REPORT_H_

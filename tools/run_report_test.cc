@@ -1,0 +1,95 @@
+#include "tools/run_report.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+Tensor Floats(const Dims& dims, const std::vector<float>& values) {
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, dims);
+  std::copy(values.begin(), values.end(), tensor.data<float>());
+  return tensor;
+}
+
+const std::vector<std::string>& Loss() {
+  static const auto& names = *new std::vector<std::string>{"loss"};
+  return names;
+}
+
+StepResult Result(int64_t step, int rank, Tensor value) {
+  StepResult result;
+  result.step = step;
+  result.rank = rank;
+  result.values = {std::move(value)};
+  result.names = &Loss();
+  result.ms = 1.5;
+  return result;
+}
+
+TEST(StepLinesTest, OneRankGivesItsValue) {
+  StepLines lines(1);
+  EXPECT_EQ(lines.Add(Result(0, 0, Floats({}, {2.5f}))), "step 0: loss 2.5\n");
+}
+
+TEST(StepLinesTest, LineComesWithTheLastRankAndHasTheMean) {
+  StepLines lines(2);
+  EXPECT_THAT(lines.Add(Result(3, 0, Floats({}, {1}))), IsEmpty());
+  EXPECT_EQ(lines.Add(Result(3, 1, Floats({}, {2}))), "step 3: loss 1.5 (ranks: 1 2)\n");
+}
+
+TEST(StepLinesTest, OfSeveralElementsTheMeanCounts) {
+  StepLines lines(1);
+  EXPECT_EQ(lines.Add(Result(0, 0, Floats({2, 2}, {1, 2, 3, 6}))), "step 0: loss (mean) 3\n");
+}
+
+TEST(StepLinesTest, TotalsTellTheCourse) {
+  StepLines lines(1);
+  lines.Add(Result(0, 0, Floats({}, {4})));
+  lines.Add(Result(1, 0, Floats({}, {1})));
+  EXPECT_EQ(lines.Totals(2, 0.5),
+            "loss: 4 at step 0, 1 at step 1\n2 steps on 1 rank in 0.500 s, 250.000 ms a step\n");
+}
+
+TEST(StepLinesTest, NoStepsAreNoCourse) {
+  EXPECT_THAT(StepLines(1).Totals(0, 0), StartsWith("0 steps on 1 rank"));
+}
+
+TEST(MetricsLineTest, IsOneJsonObject) {
+  EXPECT_EQ(MetricsLine(Result(7, 1, Floats({2}, {2.31f, -1}))),
+            "{\"step\":7,\"rank\":1,\"fetch\":{\"loss\":[2.31,-1.0]},\"ms\":1.5}\n");
+}
+
+TEST(MetricsLineTest, NanIsAString) {
+  EXPECT_THAT(MetricsLine(Result(0, 0, Floats({}, {std::nanf("")}))), HasSubstr("[\"nan\"]"));
+}
+
+TEST(CollectFetchedTest, NameHasStepRankAndVariable) {
+  std::map<std::string, Tensor> arrays;
+  CollectFetched(Result(4, 2, Floats({3}, {1, 2, 3})), &arrays);
+  ASSERT_EQ(arrays.count("4/2/loss"), 1u);
+  EXPECT_THAT(arrays["4/2/loss"].dims(), ElementsAre(3));
+}
+
+TEST(MeanOfTest, IntegersCountAsNumbersAndNothingHasNoMean) {
+  Tensor tensor;
+  tensor.Resize(DType::kInt64, {2});
+  tensor.data<int64_t>()[0] = 1;
+  tensor.data<int64_t>()[1] = 2;
+  EXPECT_EQ(MeanOf(tensor), 1.5);
+  tensor.Resize(DType::kInt64, {0});
+  EXPECT_TRUE(std::isnan(MeanOf(tensor)));
+}
+
+}  // namespace
+}  // namespace weft

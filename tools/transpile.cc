@@ -1,0 +1,217 @@
+// transpile: rewrites training programs. Arguments in, messages out; the work is in //transpiler.
+#include "transpiler/transpile.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "proto/program_file.h"
+#include "proto/program_text.h"
+#include "tools/command_line.h"
+#include "tools/explain_json.h"
+#include "transpiler/passes/builtin_passes.h"
+#include "transpiler/pipeline/modes.h"
+
+namespace weft {
+namespace {
+
+struct Flags {
+  std::string in, out, startup_in, startup_out;
+  std::string explain, dump_dir;
+  std::string dialect = "weft";
+  std::string endpoints, distributed_params;
+  bool list_modes = false, list_passes = false;
+  TranspileOptions options;
+  // Flags that modes read; those that were given go to TranspileOptions::mode_flags.
+  std::string nrings, scale;
+};
+
+std::string ListModes() {
+  std::string text;
+  for (const Mode& mode : Modes()) {
+    absl::StrAppendFormat(&text, "%-16s %s\n", mode.name, mode.description);
+  }
+  return text;
+}
+
+std::string ListPasses() {
+  std::string text;
+  const PassRegistry registry = BuiltinPasses();
+  for (const auto& [name, entry] : registry.entries()) {
+    absl::StrAppendFormat(&text, "%-24s %s\n", name, entry.description);
+    for (const OptionBinder::Option& option : entry.options) {
+      absl::StrAppendFormat(&text, "    %-20s %s (%s; default %s)\n", option.name, option.help,
+                            option.expected, option.default_value);
+    }
+  }
+  return text;
+}
+
+absl::Status InFile(const std::string& path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+// Writes the text of each state as <dir>/<number>_<pass>.main.prog and .startup.prog.
+class Dumper {
+ public:
+  explicit Dumper(std::string dir) : dir_(std::move(dir)) {}
+
+  absl::Status operator()(absl::string_view pass, const ProgramPair& programs) {
+    if (mkdir(dir_.c_str(), 0777) != 0 && errno != EEXIST) {
+      return absl::ErrnoToStatus(errno, absl::StrCat(dir_, ": cannot create the directory"));
+    }
+    const std::string stem = absl::StrFormat("%s/%02d_%s", dir_, number_++, pass);
+    WEFT_RETURN_IF_ERROR(Write(*programs.main, stem + ".main.prog"));
+    if (programs.startup == nullptr) return absl::OkStatus();
+    return Write(*programs.startup, stem + ".startup.prog");
+  }
+
+ private:
+  static absl::Status Write(const Program& program, const std::string& path) {
+    const absl::Status status = WriteFile(path, ProgramText(program));
+    return status.ok() ? status : InFile(path, status);
+  }
+
+  std::string dir_;
+  int number_ = 0;
+};
+
+// One line a pass, for whoever waits at a terminal.
+void ShowReports(const std::vector<PassReport>& reports) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  for (const PassReport& report : reports) {
+    std::fprintf(stderr, "transpile: %-24s %s, %zu ops, %.3f s\n", report.pass.c_str(),
+                 report.changed ? "changed" : "no change", report.main_ops, report.seconds);
+  }
+}
+
+absl::Status Run(Flags& flags) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
+  WEFT_RETURN_IF_ERROR(
+      CheckOutputs({flags.in, flags.startup_in}, {flags.out, flags.startup_out, flags.explain}));
+  for (const std::string& path : {flags.out, flags.startup_out}) {
+    const absl::Status known = ProgramFormatOf(path).status();
+    if (!path.empty() && !known.ok()) return InFile(path, known);
+  }
+  WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(flags.in));
+  absl::optional<Program> startup;
+  if (!flags.startup_in.empty()) {
+    WEFT_ASSIGN_OR_RETURN(startup, ReadProgramOrExplain(flags.startup_in));
+  }
+  ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
+
+  TranspileOptions& options = flags.options;
+  options.explain = !flags.explain.empty();
+  if (!flags.dump_dir.empty()) options.observer = Dumper(flags.dump_dir);
+  absl::StatusOr<TranspileResult> result = Transpile(options, programs);
+  if (!result.ok()) return InFile(flags.in, result.status());
+  ShowReports(result->passes);
+
+  if (!flags.explain.empty()) {
+    const absl::Status status = WriteFile(flags.explain, ExplainJson(*result));
+    if (!status.ok()) return InFile(flags.explain, status);
+  }
+  std::vector<ProgramOutput> outputs = {{&main, flags.out}};
+  if (startup.has_value()) outputs.push_back({&*startup, flags.startup_out});
+  return WritePrograms(outputs);
+}
+
+void AddFlags(CLI::App& app, Flags& flags) {
+  TranspileOptions& options = flags.options;
+  app.add_option("in", flags.in, "main program: .pb, .pdmodel, __model__, .pbtxt, .prog, or -");
+  app.add_option("out", flags.out, "where the rewritten main program goes");
+  auto* mode = app.add_option("--mode", options.mode, "named pipeline; see --list_modes");
+  app.add_option("--passes", options.passes,
+                 "passes instead of a mode: 'a{k=v},b'; see --list_passes")
+      ->excludes(mode);
+  auto* startup_in = app.add_option("--startup_in", flags.startup_in, "startup program");
+  auto* startup_out = app.add_option("--startup_out", flags.startup_out,
+                                     "where the rewritten startup program goes");
+  startup_in->needs(startup_out);
+  startup_out->needs(startup_in);
+  app.add_option("--nranks", options.participants.nranks,
+                 "how many ranks take part; unknown: the result is valid for any number");
+  app.add_option("--endpoints", flags.endpoints, "host:port of each rank, joined by commas");
+  app.add_option("--rank", options.participants.rank,
+                 "the rank that the startup program is written for (0)");
+  app.add_option("--current_endpoint", options.participants.current_endpoint,
+                 "the endpoint of that rank");
+  app.add_option("--nrings", flags.nrings, "communication rings (weft: 1; paddle: 2)");
+  app.add_option("--scale", flags.scale,
+                 "who divides by the number of ranks: auto, loss_grad, avg or none (auto)");
+  app.add_option("--distributed_params", flags.distributed_params,
+                 "parameters that are not replicated, joined by commas");
+  app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
+      ->check(CLI::IsMember({"weft", "paddle"}))
+      ->capture_default_str();
+  app.add_option("--verify", options.verify, "refuse programs that the verifier finds wrong")
+      ->capture_default_str();
+  app.add_option("--explain", flags.explain, "JSON: what was inserted where, and why");
+  app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes");
+  app.add_flag("--list_modes", flags.list_modes, "prints the modes");
+  app.add_flag("--list_passes", flags.list_passes, "prints the passes and their options");
+}
+
+// What is wrong between flags.
+void CheckFlags(Flags& flags) {
+  if (flags.list_modes || flags.list_passes) return;
+  if (flags.in.empty() || flags.out.empty()) {
+    throw CLI::ValidationError("in, out", "expected an input and an output program");
+  }
+  TranspileOptions& options = flags.options;
+  if (options.mode.empty() && options.passes.empty()) {
+    throw CLI::ValidationError("--mode", "expected --mode or --passes");
+  }
+  if (!flags.nrings.empty()) options.mode_flags["nrings"] = flags.nrings;
+  if (!flags.scale.empty()) options.mode_flags["scale"] = flags.scale;
+  if (!options.passes.empty() && !options.mode_flags.empty()) {
+    throw CLI::ValidationError("--" + options.mode_flags.begin()->first,
+                               "with --passes, options are written after the pass: 'a{k=v}'");
+  }
+  options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
+  if (!options.mode.empty()) {
+    const auto pipeline = ExpandMode(options.mode, options.dialect, options.mode_flags);
+    if (!pipeline.ok()) {
+      throw CLI::ValidationError("--mode", std::string(pipeline.status().message()));
+    }
+  }
+  if (!flags.endpoints.empty()) {
+    options.participants.endpoints = absl::StrSplit(flags.endpoints, ',');
+  }
+  for (absl::string_view name : absl::StrSplit(flags.distributed_params, ',', absl::SkipEmpty())) {
+    options.distributed_params.emplace(name);
+  }
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Rewrites a training program so that it trains on many ranks.", "transpile");
+  app.footer("Example:\n  transpile --mode grad_allreduce in.pb out.pb");
+  Flags flags;
+  AddFlags(app, flags);
+  app.callback([&] { CheckFlags(flags); });
+  if (absl::optional<int> status = ParseCommandLine(app, argc, argv)) return *status;
+  if (flags.list_modes || flags.list_passes) {
+    const std::string text =
+        (flags.list_modes ? ListModes() : "") + (flags.list_passes ? ListPasses() : "");
+    std::fputs(text.c_str(), stdout);
+    return FinishCommand("transpile", absl::OkStatus());
+  }
+  return FinishCommand("transpile", Run(flags));
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) { return weft::Main(argc, argv); }

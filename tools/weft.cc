@@ -1,0 +1,25 @@
+// weft: runs, shows, compares and counts training programs.
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "tools/command_line.h"
+#include "tools/weft_commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("Runs, shows, compares and counts training programs (Paddle ProgramDesc).", "weft");
+  app.footer(
+      "Program files: .pb, .pdmodel and __model__ (binary), .pbtxt (protobuf text), .prog "
+      "(program\n"
+      "text), by extension; - is standard input.\n"
+      "Exit status: 0 done; 1 the input is bad or a check failed; 2 wrong usage (diff: 1 they\n"
+      "differ, 2 trouble).\n\n"
+      "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2");
+  app.require_subcommand(1);
+  const std::vector<weft::Subcommand> commands = {weft::AddRun(&app), weft::AddShow(&app),
+                                                  weft::AddDiff(&app), weft::AddStats(&app)};
+  if (absl::optional<int> status = weft::ParseCommandLine(app, argc, argv)) return *status;
+  for (const weft::Subcommand& command : commands) {
+    if (command.app->parsed()) return command.run();
+  }
+  return weft::kExitUsage;
+}

@@ -1,0 +1,18 @@
+// The subcommands of weft, one a file. Each is added to the options of the tool; what it takes is
+// in its help text.
+#ifndef WEFT_TOOLS_WEFT_COMMANDS_H_
+#define WEFT_TOOLS_WEFT_COMMANDS_H_
+
+#include "CLI/CLI.hpp"
+#include "tools/command_line.h"
+
+namespace weft {
+
+Subcommand AddRun(CLI::App* weft);    // weft_run.cc: trains a program
+Subcommand AddShow(CLI::App* weft);   // weft_show.cc: prints or draws a program
+Subcommand AddDiff(CLI::App* weft);   // weft_diff.cc: what differs between two programs
+Subcommand AddStats(CLI::App* weft);  // weft_stats.cc: what a program consists of
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_WEFT_COMMANDS_H_

@@ -1,0 +1,293 @@
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "executor/feed_sources.h"
+#include "executor/feeds.h"
+#include "executor/npz.h"
+#include "executor/params_file.h"
+#include "executor/runner.h"
+#include "ops/kernel.h"
+#include "tools/run_report.h"
+#include "tools/weft_commands.h"
+
+namespace weft {
+namespace {
+
+constexpr char kCommand[] = "weft run";
+
+struct Flags {
+  std::string main, startup;
+  std::string params, params_names;
+  std::string feeds;
+  absl::optional<int64_t> steps;
+  std::vector<std::string> set;  // NAME=VALUE
+  std::vector<FixedValue> fixed_values;
+  std::string backend = "local";
+  std::string device = "cpu";
+  int threads = 1;
+  std::string save, metrics, fetch_npz;
+  RunOptions run;
+};
+
+absl::Status WithFile(const std::string& path, const absl::Status& status) {
+  return status.ok() ? status
+                     : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+absl::Status CheckBuild(const Flags& flags) {
+  if (flags.backend != "local") {
+    return absl::UnimplementedError(
+        absl::StrCat("--backend ", flags.backend, ": not in this build"));
+  }
+  if (flags.device != "cpu") {
+    return absl::UnimplementedError(absl::StrCat("--device ", flags.device, ": not in this build"));
+  }
+  if (flags.threads != 1) {
+    return absl::UnimplementedError(absl::StrCat(
+        "--threads ", flags.threads, ": not in this build: a rank computes on 1 thread"));
+  }
+  return absl::OkStatus();
+}
+
+// What a run reads, and what must live as long as it.
+struct Inputs {
+  absl::optional<Program> main, startup;
+  absl::optional<std::map<std::string, Tensor>> params;
+  FeedSource feeds;
+  int64_t steps = 0;
+
+  RunInputs ForRun() const {
+    RunInputs inputs;
+    inputs.main = &*main;
+    inputs.startup = startup.has_value() ? &*startup : nullptr;
+    inputs.params = params.has_value() ? &*params : nullptr;
+    inputs.feeds = feeds;
+    return inputs;
+  }
+};
+
+absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
+  Inputs inputs;
+  WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
+  if (!flags.startup.empty()) {
+    WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramOrExplain(flags.startup));
+  }
+  if (!flags.params.empty()) {
+    WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names));
+  }
+  if (!flags.feeds.empty()) {
+    WEFT_ASSIGN_OR_RETURN(FeedFile file, FeedFile::Open(flags.feeds));
+    inputs.steps = file.num_steps();
+    inputs.feeds = FeedsFrom(std::make_shared<FeedFile>(std::move(file)));
+  }
+  if (flags.steps.has_value()) inputs.steps = *flags.steps;
+  absl::StatusOr<FeedSource> feeds =
+      WithFixedValues(std::move(inputs.feeds), *inputs.main, flags.fixed_values);
+  if (!feeds.ok()) return WithFile(flags.main, feeds.status());
+  inputs.feeds = *std::move(feeds);
+  return inputs;
+}
+
+// Takes the results of a run: to standard output at once, to files when all is well.
+class Recorder {
+ public:
+  explicit Recorder(const Flags& flags) : flags_(flags), lines_(flags.run.ranks) {}
+
+  absl::Status Open() {
+    if (flags_.metrics.empty()) return absl::OkStatus();
+    absl::StatusOr<AtomicFile> file = AtomicFile::Create(flags_.metrics);
+    if (!file.ok()) return WithFile(flags_.metrics, file.status());
+    metrics_ = *std::move(file);
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const StepResult& result) {
+    const std::string lines = lines_.Add(result);
+    if (!lines.empty()) {
+      std::fputs(lines.c_str(), stdout);
+      std::fflush(stdout);
+    }
+    if (!flags_.fetch_npz.empty()) CollectFetched(result, &fetched_);
+    if (!metrics_.has_value()) return absl::OkStatus();
+    return WithFile(flags_.metrics, metrics_->Write(MetricsLine(result)));
+  }
+
+  absl::Status Finish(const RunResult& result, int64_t steps, double seconds) {
+    if (metrics_.has_value()) {
+      WEFT_RETURN_IF_ERROR(WithFile(flags_.metrics, metrics_->Commit()));
+    }
+    if (!flags_.fetch_npz.empty()) WEFT_RETURN_IF_ERROR(WriteNpz(flags_.fetch_npz, fetched_));
+    if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(SaveParams(flags_.save, result.persistables));
+    std::fputs(lines_.Totals(steps, seconds).c_str(), stdout);
+    return absl::OkStatus();
+  }
+
+ private:
+  const Flags& flags_;
+  StepLines lines_;
+  std::map<std::string, Tensor> fetched_;
+  absl::optional<AtomicFile> metrics_;
+};
+
+// Messages of a run carry no file; those of feeds do.
+absl::Status NameFile(const Flags& flags, const absl::Status& status) {
+  const bool named = !flags.feeds.empty() && absl::StartsWith(status.message(), flags.feeds);
+  if (named) return status;
+  const bool startup = absl::StartsWith(status.message(), "startup");
+  return WithFile(startup && !flags.startup.empty() ? flags.startup : flags.main, status);
+}
+
+absl::Status Train(const Flags& flags) {
+  WEFT_RETURN_IF_ERROR(CheckBuild(flags));
+  WEFT_RETURN_IF_ERROR(
+      CheckOutputs({flags.main, flags.startup, flags.params, flags.params_names, flags.feeds},
+                   {flags.save, flags.metrics, flags.fetch_npz}));
+  WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
+  Recorder recorder(flags);
+  WEFT_RETURN_IF_ERROR(recorder.Open());
+
+  RunInputs inputs = read.ForRun();
+  inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
+  RunOptions options = flags.run;
+  options.kernels = &CpuKernels();
+  options.steps = read.steps;
+  options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
+
+  const auto start = std::chrono::steady_clock::now();
+  const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
+  if (!result.ok()) return NameFile(flags, result.status());
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return recorder.Finish(*result, read.steps, seconds.count());
+}
+
+// What is wrong between flags.
+void CheckFlags(Flags& flags) {
+  const bool npz = absl::EndsWith(flags.params, ".npz");
+  if (!flags.params.empty() && !npz && flags.params_names.empty()) {
+    throw CLI::ValidationError("--params", "a save_combine file needs --params_names");
+  }
+  if (npz && !flags.params_names.empty()) {
+    throw CLI::ValidationError("--params_names", "an .npz file holds its names");
+  }
+  if (flags.feeds.empty() && !flags.steps.has_value()) {
+    throw CLI::ValidationError("--steps", "is needed where there are no --feeds");
+  }
+  flags.fixed_values.clear();
+  for (const std::string& text : flags.set) {
+    // The last "=": names may hold one, numbers do not.
+    const size_t equals = text.rfind('=');
+    FixedValue fixed;
+    if (equals == std::string::npos || equals == 0 ||
+        !absl::SimpleAtod(text.substr(equals + 1), &fixed.value)) {
+      throw CLI::ValidationError("--set", "expected NAME=VALUE, found " + text);
+    }
+    fixed.name = text.substr(0, equals);
+    flags.fixed_values.push_back(std::move(fixed));
+  }
+}
+
+void AddInputFlags(CLI::App& app, Flags& flags) {
+  app.add_option("main", flags.main, "The main program; - is standard input")
+      ->required()
+      ->type_name("MAIN");
+  app.add_option("--startup", flags.startup, "The startup program: run once, first")
+      ->type_name("FILE");
+  auto* params = app.add_option("--params", flags.params,
+                                "Parameters and state, set after the startup program: .npz, or "
+                                "Paddle's save_combine stream (any other extension)")
+                     ->type_name("FILE");
+  app.add_option("--params_names", flags.params_names,
+                 "The names in a save_combine stream, in order: one a line, or a JSON list")
+      ->type_name("FILE")
+      ->needs(params);
+  app.add_option(
+         "--feeds", flags.feeds,
+         "Arrays named <step>/<variable>, for the whole batch; steps beyond wrap around. Data "
+         "variables are split along dimension 0 over the ranks")
+      ->type_name("FILE.npz");
+  app.add_option("--set", flags.set,
+                 "The value of a persistable variable that no op writes, before every step")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+}
+
+void AddRunFlags(CLI::App& app, Flags& flags) {
+  RunOptions& run = flags.run;
+  app.add_option("--steps", flags.steps, "Default: as many as the feeds hold")
+      ->check(CLI::NonNegativeNumber)
+      ->type_name("N");
+  app.add_option("--fetch", run.fetch, "Variables to report, joined by commas; default: the loss")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("A,B");
+  app.add_option("--ranks", run.ranks, "Ranks in this process")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--backend", flags.backend, "Who carries collectives")
+      ->check(CLI::IsMember({"local", "mpi", "nccl"}))
+      ->capture_default_str();
+  app.add_option("--device", flags.device, "What computes")
+      ->check(CLI::IsMember({"cpu", "gpu"}))
+      ->capture_default_str();
+  app.add_option("--threads", flags.threads, "Compute threads of a rank")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--seed", run.seed, "For initializers and dropout whose own seed is 0")
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_flag("--strict_host_sync", run.strict_host_sync,
+               "c_sync_* block the host, as in Paddle, instead of making streams wait");
+  app.add_flag("--check_nan", run.check_nan, "Stop at the first op that makes a NaN or Inf");
+  app.add_option("--warn_after_s", run.warn_after_s, "Seconds until a rank that is late is told of")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->type_name("S");
+  app.add_option("--timeout_s", run.timeout_s, "Seconds until it ends the run")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->type_name("S");
+}
+
+void AddOutputFlags(CLI::App& app, Flags& flags) {
+  app.add_option(
+         "--save", flags.save,
+         "Parameters and state after the last step, by rank 0: .npz, or a save_combine stream "
+         "(any other extension), sorted by name")
+      ->type_name("FILE");
+  app.add_option("--metrics", flags.metrics, "One JSON object a line, for each step and rank")
+      ->type_name("FILE.jsonl");
+  app.add_option("--fetch_npz", flags.fetch_npz,
+                 "What was fetched, in full: arrays named <step>/<rank>/<variable>")
+      ->type_name("FILE.npz");
+}
+
+}  // namespace
+
+Subcommand AddRun(CLI::App* weft) {
+  CLI::App* app = weft->add_subcommand("run", "Trains a program.");
+  auto flags = std::make_shared<Flags>();
+  AddInputFlags(*app, *flags);
+  AddRunFlags(*app, *flags);
+  AddOutputFlags(*app, *flags);
+  app->callback([flags] { CheckFlags(*flags); });
+  app->footer(
+      "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "
+      "out.npz");
+  return {app, [flags] { return FinishCommand(kCommand, Train(*flags)); }};
+}
+
+}  // namespace weft

@@ -1,0 +1,54 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "proto/program_text.h"
+#include "tools/program_dot.h"
+#include "tools/program_json.h"
+#include "tools/weft_commands.h"
+
+namespace weft {
+namespace {
+
+constexpr char kCommand[] = "weft show";
+
+struct Options {
+  std::string file;
+  std::string format = "text";
+};
+
+void PrintToStdout(absl::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+absl::Status Show(const Options& options) {
+  WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
+  if (options.format == "json") {
+    PrintToStdout(MessageToJson(program.ToProto()));
+  } else if (options.format == "dot") {
+    PrintToStdout(ProgramToDot(program));
+  } else {
+    PrintProgram(program, PrintOptions(), PrintToStdout);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Subcommand AddShow(CLI::App* weft) {
+  CLI::App* app = weft->add_subcommand("show", "Prints a program, or draws it.");
+  auto options = std::make_shared<Options>();
+  app->add_option("file", options->file, "The program; - is standard input")
+      ->required()
+      ->type_name("FILE");
+  app->add_option(
+         "--format", options->format,
+         "text: one op a line, as .prog files are; dot: a drawing for Graphviz; json: every "
+         "field, unknown ones too")
+      ->check(CLI::IsMember({"text", "dot", "json"}))
+      ->capture_default_str();
+  app->footer("Example:\n  weft show main.pb --format dot | dot -Tsvg > main.svg");
+  return {app, [options] { return FinishCommand(kCommand, Show(*options)); }};
+}
+
+}  // namespace weft

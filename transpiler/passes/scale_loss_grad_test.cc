@@ -1,0 +1,158 @@
+#include "transpiler/passes/scale_loss_grad.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_builder.h"
+#include "transpiler/passes/testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::ContextWithEndpoints;
+using ::weft::testing::ContextWithRanks;
+using ::weft::testing::OpTexts;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RunPasses;
+using ::weft::testing::StatusIs;
+
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+// Backward of one loss: fills its gradient, computes that of w and updates w.
+void AddLoss(ProgramBuilder* p, const std::string& loss, const std::string& w,
+             int fill_role = kRoleBackward | kRoleLoss) {
+  p->Param(w);
+  p->Op("fill_constant", {}, {{"Out", {loss + "@GRAD"}}}, fill_role);
+  p->Op("mul_grad", {{"Out@GRAD", {loss + "@GRAD"}}}, {{"Y@GRAD", {w + "@GRAD"}}}, kRoleBackward);
+  p->Pairs({w, w + "@GRAD"});
+  p->Op("sgd", {{"Param", {w}}, {"Grad", {w + "@GRAD"}}}, {{"ParamOut", {w}}}, kRoleOptimize);
+}
+
+Program OneLoss(int fill_role = kRoleBackward | kRoleLoss) {
+  ProgramBuilder p;
+  AddLoss(&p, "loss", "w", fill_role);
+  return p.Build();
+}
+
+TEST(ScaleLossGrad, GradientOfTheLossIsDividedByTheNumberOfRanks) {
+  Program program = OneLoss();
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithRanks(4), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("fill_constant( -> loss@GRAD)", "scale(loss@GRAD -> loss@GRAD)",
+                          "mul_grad(loss@GRAD -> w@GRAD)", "sgd(w, w@GRAD -> w)"));
+  const Op scale = program.op(program.block(0).ops()[1]);
+  EXPECT_EQ(scale.FindAttr("scale")->f(), 0.25f);
+  EXPECT_EQ(scale.role(), kRoleBackward);
+}
+
+TEST(ScaleLossGrad, TwoLossesGetTwoScaleOps) {
+  ProgramBuilder p;
+  AddLoss(&p, "loss0", "v");
+  AddLoss(&p, "loss1", "w");
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[1], "scale(loss0@GRAD -> loss0@GRAD)");
+  EXPECT_EQ(OpTexts(program)[5], "scale(loss1@GRAD -> loss1@GRAD)");
+  EXPECT_EQ(OpTexts(program).size(), 8);
+}
+
+TEST(ScaleLossGrad, UnknownNumberOfRanksLeavesDivisionToTheReduction) {
+  Program program = OneLoss();
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithRanks(0), &program));
+  EXPECT_EQ(OpTexts(program).size(), 3);
+}
+
+TEST(ScaleLossGrad, ScaleAvgAndNoneChangeNothing) {
+  for (const char* pass : {"scale-loss-grad{scale=avg}", "scale-loss-grad{scale=none}"}) {
+    Program program = OneLoss();
+    WEFT_ASSERT_OK(RunPasses(pass, ContextWithRanks(4), &program));
+    EXPECT_EQ(program.revision(), 0);
+  }
+}
+
+TEST(ScaleLossGrad, DivisionByAnUnknownNumberIsRefused) {
+  Program program = OneLoss();
+  EXPECT_THAT(RunPasses("scale-loss-grad{scale=loss_grad}", ContextWithRanks(0), &program),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("divides by the number of ranks, which is unknown")));
+}
+
+TEST(ScaleLossGrad, UnknownWayToScaleIsAnErrorThatListsAll) {
+  Program program = OneLoss();
+  EXPECT_THAT(RunPasses("scale-loss-grad{scale=half}", ContextWithRanks(2), &program),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("auto|loss_grad|avg|none")));
+}
+
+TEST(ScaleLossGrad, LostLossRoleIsRefused) {
+  Program program = OneLoss(kRoleBackward);
+  EXPECT_THAT(RunPasses("scale-loss-grad", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 1 (mul_grad), does "
+                                           "not come from a loss gradient")));
+}
+
+TEST(ScaleLossGrad, LostLossRoleOfOneOfTwoLossesIsRefused) {
+  ProgramBuilder p;
+  AddLoss(&p, "loss0", "v");
+  AddLoss(&p, "loss1", "w", kRoleBackward);
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("scale-loss-grad", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 4 (mul_grad)")));
+}
+
+// As Paddle's transpiler: gradients are too large by the number of ranks.
+TEST(ScaleLossGrad, LostLossRoleIsSilentlyNotScaledInThePaddleDialect) {
+  Program program = OneLoss(kRoleBackward);
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithEndpoints(2, Dialect::kPaddle), &program));
+  EXPECT_EQ(OpTexts(program).size(), 3);
+}
+
+TEST(ScaleLossGrad, GradientsOfDistributedParametersNeedNoScaledLoss) {
+  Program program = OneLoss(kRoleBackward);
+  PassContext context = ContextWithRanks(2);
+  context.distributed_params = {"w"};
+  WEFT_EXPECT_OK(RunPasses("scale-loss-grad", context, &program));
+}
+
+TEST(ScaleLossGrad, DividedLossGradientIsNotDividedAgain) {
+  Program program = OneLoss();
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithRanks(2), &program));
+  EXPECT_THAT(RunPasses("scale-loss-grad", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("op 1 (scale) rewrites the loss gradient loss@GRAD in "
+                                           "place: it is divided already")));
+}
+
+TEST(ScaleLossGrad, DividedLossGradientIsNotAveragedToo) {
+  Program program = OneLoss();
+  EXPECT_THAT(
+      RunPasses("scale-loss-grad,grad-all-reduce{scale=avg}", ContextWithRanks(2), &program),
+      StatusIs(kRefused, HasSubstr("pass grad-all-reduce: op 1 (scale) rewrites the loss "
+                                   "gradient loss@GRAD in place")));
+}
+
+TEST(ScaleLossGrad, AfterTheReductionItIsRefusedByContract) {
+  Program program = OneLoss();
+  EXPECT_THAT(RunPasses("grad-all-reduce,scale-loss-grad", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("pass scale-loss-grad cannot run: gradients-reduced "
+                                           "holds already: pass grad-all-reduce provides it")));
+}
+
+TEST(ScaleLossGrad, NotesSayByHowMuchAndWhy) {
+  Program program = OneLoss();
+  std::vector<Note> notes;
+  PassContext context = ContextWithRanks(4);
+  context.notes = &notes;
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", context, &program));
+  ASSERT_EQ(notes.size(), 1);
+  EXPECT_EQ(notes[0].subject, "loss@GRAD");
+  EXPECT_THAT(notes[0].details, ElementsAre(std::make_pair("by", "1/4"),
+                                            std::make_pair("after", "op 0 (fill_constant)")));
+}
+
+}  // namespace
+}  // namespace weft
