@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 
 namespace weft {
@@ -59,6 +60,41 @@ std::string Directory(const std::string& path) {
   const size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+// The path without links in it; none where it leads nowhere.
+absl::optional<std::string> RealPath(const std::string& path) {
+  char* real = realpath(path.c_str(), nullptr);
+  if (real == nullptr) return absl::nullopt;
+  std::string result = real;
+  free(real);
+  return result;
+}
+
+// Where writing to a path puts the file: RealPath, and for a file that does not exist yet, its name
+// in the directory that it would be made in. A link to nowhere leads to what it names.
+std::string TargetOf(std::string path) {
+  for (int links = 0; links < 40; ++links) {
+    if (absl::optional<std::string> real = RealPath(path)) return *real;
+    const size_t name = path.rfind('/') + 1;
+    const absl::optional<std::string> directory = RealPath(Directory(path));
+    if (!directory.has_value()) return path;
+    path = absl::StrCat(*directory == "/" ? "" : *directory, "/", path.substr(name));
+    char link[PATH_MAX];
+    const ssize_t size = readlink(path.c_str(), link, sizeof(link));
+    if (size <= 0) return path;
+    const absl::string_view to(link, size);
+    path = to[0] == '/' ? std::string(to) : absl::StrCat(*directory, "/", to);
+  }
+  return path;
+}
+
+// A name for a temporary file beside `target`, short enough for any file system.
+std::string TemporaryName(const std::string& target, unsigned number) {
+  constexpr size_t kMaxNameBytes = 200;  // of 255, and 20 or so are added
+  const size_t name = target.rfind('/') + 1;
+  return absl::StrCat(target.substr(0, name), target.substr(name, kMaxNameBytes), ".", getpid(),
+                      ".", number, ".tmp");
 }
 
 // Writes all of it: writev may stop early at any byte.
@@ -106,13 +142,10 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
     file.direct_ = true;
     return file;
   }
-  file.target_ = path;
-  if (char* real = realpath(path.c_str(), nullptr)) {
-    file.target_ = real;
-    free(real);
-  }
+  file.target_ = TargetOf(path);
   struct stat info;
   const bool exists = stat(file.target_.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT) return SystemError("cannot open for writing");
   if (exists && S_ISDIR(info.st_mode)) return absl::InvalidArgumentError("is a directory");
   if (exists && !S_ISREG(info.st_mode)) {
     file.fd_ = open(file.target_.c_str(), O_WRONLY | O_CLOEXEC);
@@ -125,7 +158,7 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
 
   static std::atomic<unsigned> counter{0};
   do {
-    file.temporary_ = absl::StrCat(file.target_, ".", getpid(), ".", counter++, ".tmp");
+    file.temporary_ = TemporaryName(file.target_, counter++);
     file.fd_ = open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                     exists ? (info.st_mode & 0777) : 0666);
   } while (file.fd_ < 0 && errno == EEXIST);
@@ -205,9 +238,13 @@ absl::Status WriteFile(const std::string& path, absl::string_view bytes) {
 }
 
 bool IsSameFile(const std::string& a, const std::string& b) {
+  if (a == "-" || b == "-") return false;
   struct stat info_a, info_b;
-  return a != "-" && b != "-" && stat(a.c_str(), &info_a) == 0 && stat(b.c_str(), &info_b) == 0 &&
-         info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino;
+  const bool exists_a = stat(a.c_str(), &info_a) == 0, exists_b = stat(b.c_str(), &info_b) == 0;
+  if (exists_a && exists_b) {
+    return info_a.st_dev == info_b.st_dev && info_a.st_ino == info_b.st_ino;
+  }
+  return !exists_a && !exists_b && TargetOf(a) == TargetOf(b);
 }
 
 }  // namespace weft

@@ -63,7 +63,7 @@ class AtomicFile {
 // Writes one file.
 absl::Status WriteFile(const std::string& path, absl::string_view bytes);
 
-// True where both paths lead to the same existing file.
+// True where both paths lead to the same file, or, where none is there yet, writing to them would.
 bool IsSameFile(const std::string& a, const std::string& b);
 
 }  // namespace weft

@@ -142,5 +142,40 @@ TEST_F(FileTest, SameFileIsRecognizedThroughLinks) {
   EXPECT_FALSE(IsSameFile(Path("f"), Path("none")));
 }
 
+TEST_F(FileTest, SameFileToBeIsRecognized) {
+  ASSERT_EQ(symlink("new", Path("link").c_str()), 0);
+  EXPECT_TRUE(IsSameFile(Path("new"), dir_ + "/./new"));
+  EXPECT_TRUE(IsSameFile(Path("new"), Path("link")));
+  EXPECT_FALSE(IsSameFile(Path("new"), Path("other")));
+  EXPECT_FALSE(IsSameFile(Path("none/new"), Path("new")));
+  EXPECT_FALSE(IsSameFile("-", "-"));
+}
+
+TEST_F(FileTest, LinkToNowhereIsFollowed) {
+  ASSERT_EQ(mkdir(Path("d").c_str(), 0777), 0);
+  ASSERT_EQ(symlink("d/second", Path("first").c_str()), 0);
+  ASSERT_EQ(symlink("f", Path("d/second").c_str()), 0);
+  WEFT_ASSERT_OK(WriteFile(Path("first"), "new"));
+  EXPECT_EQ(Read(Path("d/f")), "new");
+  struct stat info;
+  ASSERT_EQ(lstat(Path("first").c_str(), &info), 0);
+  EXPECT_TRUE(S_ISLNK(info.st_mode));
+}
+
+TEST_F(FileTest, LinkToItselfIsAnError) {
+  ASSERT_EQ(symlink("loop", Path("loop").c_str()), 0);
+  EXPECT_FALSE(WriteFile(Path("loop"), "new").ok());
+  EXPECT_FALSE(ReadFile(Path("loop")).ok());
+  EXPECT_THAT(Names(), ElementsAre("loop"));
+}
+
+TEST_F(FileTest, LongestNamesCanBeWritten) {
+  const std::string name(255, 'n');
+  WEFT_ASSERT_OK(WriteFile(Path(name), "old"));
+  WEFT_ASSERT_OK(WriteFile(Path(name), "new"));
+  EXPECT_EQ(Read(Path(name)), "new");
+  EXPECT_THAT(Names(), ElementsAre(name));
+}
+
 }  // namespace
 }  // namespace weft

@@ -28,15 +28,21 @@ void ProgressCounter::AdvanceTo(uint32_t count) {
   if (before & kSleeping) FutexWakeAll(&word_);
 }
 
-void ProgressCounter::WaitFor(uint32_t count) {
-  uint32_t word = word_.load(std::memory_order_acquire);
+void ProgressCounter::WaitFor(uint32_t count) { Wait(count, std::memory_order_acquire); }
+
+void ProgressCounter::WaitForWithoutOrder(uint32_t count) {
+  Wait(count, std::memory_order_relaxed);
+}
+
+void ProgressCounter::Wait(uint32_t count, std::memory_order order) {
+  uint32_t word = word_.load(order);
   // The difference decides, so that the counter may wrap around.
   while (static_cast<int32_t>((word & ~kSleeping) - (count << 1)) < 0) {
     if ((word & kSleeping) != 0 ||
         word_.compare_exchange_strong(word, word | kSleeping, std::memory_order_relaxed)) {
       FutexWait(&word_, word | kSleeping);
     }
-    word = word_.load(std::memory_order_acquire);
+    word = word_.load(order);
   }
 }
 

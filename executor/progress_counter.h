@@ -21,10 +21,15 @@ class ProgressCounter {
 
   // A system call only where a thread sleeps.
   void AdvanceTo(uint32_t count);
-  // Sleeps until the counter has come to `count`.
+  // Sleeps until the counter has come to `count`. Where it has gone on, what happened before the
+  // later advances is visible too.
   void WaitFor(uint32_t count);
+  // The same, but makes nothing visible: for data that has its own way.
+  void WaitForWithoutOrder(uint32_t count);
 
  private:
+  void Wait(uint32_t count, std::memory_order order);
+
   // Twice the count, plus 1 while a thread may be asleep.
   std::atomic<uint32_t> word_{0};
 };

@@ -1,5 +1,6 @@
 #include "executor/progress_counter.h"
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -42,6 +43,18 @@ TEST(ProgressCounterTest, OneAdvanceWakesEveryWaiter) {
   for (int i = 0; i < 4; ++i) waiters.emplace_back([&] { counter.WaitFor(1); });
   counter.AdvanceTo(1);
   for (std::thread& waiter : waiters) waiter.join();
+}
+
+TEST(ProgressCounterTest, WaitWithoutOrderSleepsAsLong) {
+  ProgressCounter counter;
+  std::atomic<bool> advanced{false};
+  std::thread waiter([&] {
+    counter.WaitForWithoutOrder(1);
+    EXPECT_TRUE(advanced.load());
+  });
+  advanced = true;
+  counter.AdvanceTo(1);
+  waiter.join();
 }
 
 TEST(ProgressCounterTest, CountsOnWhenItWrapsAround) {

@@ -54,7 +54,11 @@ class ThreadEvent : public Event {
   absl::Status status_;  // written once, before poisoned_
 };
 
+// A slot has a number of its own by which the worker takes it over. The count of all items would
+// do to find it, but not to order it: a worker that is late reads a count that the host has set
+// since, perhaps after it waited for another stream, and would be ordered after that stream's work.
 struct Item {
+  std::atomic<uint32_t> published{0};  // the item that is in the slot, counted from 1
   enum class Kind { kTask, kRecord, kWait, kSynchronize, kStop };
   Kind kind = Kind::kTask;
   uint32_t record = 0;  // kRecord, kWait
@@ -127,12 +131,15 @@ class ThreadStream : public Stream {
  private:
   // Publishes the item at end_.
   void Append(Item::Kind kind) {
-    end_.item().kind = kind;
+    Item& item = end_.item();
+    item.kind = kind;
     if (end_.index + 1 == Block::kItems && end_.block->next == nullptr) {
       end_.block->next = std::make_unique<Block>();
     }
     end_.Advance();
-    appended_.AdvanceTo(++num_appended_);
+    ++num_appended_;
+    item.published.store(num_appended_, std::memory_order_release);
+    appended_.AdvanceTo(num_appended_);
   }
 
   void RunWorker() {
@@ -140,8 +147,11 @@ class ThreadStream : public Stream {
     uint32_t num_taken = 0;
     uint32_t num_synchronized = 0;
     while (true) {
-      appended_.WaitFor(++num_taken);
+      appended_.WaitForWithoutOrder(++num_taken);
       Item& item = cursor.item();
+      while (item.published.load(std::memory_order_acquire) != num_taken) {
+        std::this_thread::yield();  // published before it was counted: it is on its way
+      }
       switch (item.kind) {
         case Item::Kind::kTask:
           if (status_.ok()) status_ = item.task();

@@ -119,7 +119,8 @@ absl::StatusOr<Program> ReadProgram(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(FileBytes file, ReadFile(path, INT_MAX));
   switch (format) {
     case ProgramFormat::kBinary: {
-      absl::StatusOr<Program> program = Program::Parse(std::move(file.owner), file.bytes);
+      // Not moved: the bytes are looked at once more where the program is refused.
+      absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
       if (!program.ok() && LooksLikeText(file.bytes)) {
         return absl::InvalidArgumentError(
             absl::StrCat(program.status().message(),

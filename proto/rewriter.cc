@@ -56,10 +56,10 @@ void Rewriter::Replace(OpId op, const pb::OpDesc& with) {
 void Rewriter::Erase(OpId op) { edits_.push_back({op, {}}); }
 
 void Rewriter::AddVar(int block, const pb::VarDesc& var) {
-  var_edits_.push_back({VarId(), block, SerializeVar(var)});
+  var_edits_.push_back({/*is_new=*/true, VarId(), block, SerializeVar(var)});
 }
 void Rewriter::ReplaceVar(VarId var, const pb::VarDesc& with) {
-  var_edits_.push_back({var, -1, SerializeVar(with)});
+  var_edits_.push_back({/*is_new=*/false, var, -1, SerializeVar(with)});
 }
 
 Rewriter::Bytes Rewriter::SerializeOp(const pb::OpDesc& op) {
@@ -119,15 +119,14 @@ absl::Status Rewriter::StageVars(Staged* staged) {
   ProgramIndexer indexer(&program_);
   absl::flat_hash_map<VarId, bool> replaced;
   for (const VarEdit& edit : var_edits_) {
-    const bool is_new = !edit.replaces.valid();
-    if (!is_new && edit.replaces.value() >= staged->num_vars) {
+    if (!edit.is_new && edit.replaces.value() >= staged->num_vars) {
       return absl::InvalidArgumentError("a variable to replace does not exist");
     }
-    const int block = is_new ? edit.block : program_.record(edit.replaces).block;
+    const int block = edit.is_new ? edit.block : program_.record(edit.replaces).block;
     WEFT_RETURN_IF_ERROR(CheckBlock(block, "a variable"));
     WEFT_ASSIGN_OR_RETURN(const VarId id,
                           indexer.AddVar(edit.var.field, edit.var.header_size, block));
-    if (is_new) {
+    if (edit.is_new) {
       WEFT_RETURN_IF_ERROR(indexer.LinkVar(id));
       staged->new_vars.push_back(id);
       continue;

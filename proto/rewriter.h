@@ -82,8 +82,9 @@ class Rewriter {
     Bytes with;  // empty: erase
   };
   struct VarEdit {
-    VarId replaces;  // else a new variable of `block`
-    int block;
+    bool is_new;
+    VarId replaces;  // of an edit that is not new
+    int block;       // of a new variable
     Bytes var;
   };
   struct Staged;

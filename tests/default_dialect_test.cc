@@ -1,12 +1,12 @@
 // grad_allreduce in the default dialect over every real program: it is refused for a stated reason,
 // or the result passes a checker that knows nothing of how the passes work.
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
@@ -29,7 +29,6 @@ using ::weft::testing::StatusIs;
 const std::map<std::string, std::string>& Refusals() {
   static const auto* refusals = new std::map<std::string, std::string>{
       {"mlp_gradient_merge", "accumulated over several steps"},
-      {"wide_deep", "expected a dense tensor, found SelectedRows"},
       {"word2vec_sparse_adam", "expected a dense tensor, found SelectedRows"},
       {"word2vec_sparse_sgd", "expected a dense tensor, found SelectedRows"},
   };
@@ -56,11 +55,16 @@ absl::Status Rewrite(const Case& test, Model* model) {
 // ---------------------------------------------------------------------------------- Works on
 // decoded messages, each gradient on its own, in quadratic time.
 
+using Names = absl::flat_hash_set<std::string>;
+
 // An op of the rewritten root block.
 struct SeenOp {
   pb::OpDesc desc;
   bool inserted = false;
-  std::set<std::string> touched;  // by it and by the ops in its sub-blocks
+  bool backward = false;  // by role
+  int ring = 0;
+  Names args, outputs;
+  Names touched;  // by it and by the ops in its sub-blocks
 };
 
 int IntAttr(const pb::OpDesc& op, const std::string& name) {
@@ -77,13 +81,13 @@ float FloatAttr(const pb::OpDesc& op, const std::string& name) {
   return 0;
 }
 
-bool HasBackwardRole(const pb::OpDesc& op) { return (IntAttr(op, "op_role") & 1) != 0; }
+void AddArgs(const google::protobuf::RepeatedPtrField<pb::OpDesc::Var>& slots, Names* names) {
+  for (const auto& slot : slots) names->insert(slot.arguments().begin(), slot.arguments().end());
+}
 
-void AddTouched(const pb::ProgramDesc& program, const pb::OpDesc& op,
-                std::set<std::string>* names) {
-  for (const auto* slots : {&op.inputs(), &op.outputs()}) {
-    for (const auto& slot : *slots) names->insert(slot.arguments().begin(), slot.arguments().end());
-  }
+void AddTouched(const pb::ProgramDesc& program, const pb::OpDesc& op, Names* names) {
+  AddArgs(op.inputs(), names);
+  AddArgs(op.outputs(), names);
   for (const auto& attr : op.attrs()) {
     if (attr.type() != pb::BLOCK) continue;
     for (const pb::OpDesc& inner : program.blocks(attr.block_idx()).ops()) {
@@ -92,22 +96,16 @@ void AddTouched(const pb::ProgramDesc& program, const pb::OpDesc& op,
   }
 }
 
-bool Names(const pb::OpDesc& op, const std::string& name) {
-  for (const auto* slots : {&op.inputs(), &op.outputs()}) {
-    for (const auto& slot : *slots) {
-      const auto& args = slot.arguments();
-      if (std::find(args.begin(), args.end(), name) != args.end()) return true;
-    }
-  }
-  return false;
-}
-
-bool Writes(const pb::OpDesc& op, const std::string& name) {
-  for (const auto& slot : op.outputs()) {
-    const auto& args = slot.arguments();
-    if (std::find(args.begin(), args.end(), name) != args.end()) return true;
-  }
-  return false;
+SeenOp See(const pb::ProgramDesc& program, const pb::OpDesc& op) {
+  SeenOp seen;
+  seen.desc = op;
+  seen.backward = (IntAttr(op, "op_role") & 1) != 0;
+  seen.ring = IntAttr(op, "ring_id");
+  AddArgs(op.inputs(), &seen.args);
+  AddArgs(op.outputs(), &seen.args);
+  AddArgs(op.outputs(), &seen.outputs);
+  AddTouched(program, op, &seen.touched);
+  return seen;
 }
 
 // The ops of `after`; those that are not, byte for byte and in order, ops of `before` are inserted.
@@ -126,13 +124,12 @@ std::vector<SeenOp> CompareBlocks(const Program& before, const Program& after) {
   std::vector<SeenOp> seen;
   for (OpId id : after.block(0).ops()) {
     const Op op = after.op(id);
-    SeenOp one{op.ToProto()};
+    SeenOp one = See(desc, op.ToProto());
     if (next_old < old_ops.size() && before.op(old_ops[next_old]).bytes() == op.bytes()) {
       ++next_old;
     } else {
       one.inserted = true;
     }
-    AddTouched(desc, one.desc, &one.touched);
     seen.push_back(std::move(one));
   }
   EXPECT_EQ(next_old, old_ops.size()) << "an op was changed, moved or dropped";
@@ -144,7 +141,7 @@ std::vector<SeenOp> CompareBlocks(const Program& before, const Program& after) {
 std::map<std::string, std::string> PairsToReduce(const std::vector<SeenOp>& ops, const Case& test) {
   std::map<std::string, std::string> pairs;
   for (const SeenOp& op : ops) {
-    if (!HasBackwardRole(op.desc)) continue;
+    if (!op.backward) continue;
     for (const auto& attr : op.desc.attrs()) {
       if (attr.name() != "op_role_var") continue;
       for (int i = 0; i + 1 < attr.strings_size(); i += 2) {
@@ -162,17 +159,19 @@ void CheckGradient(const std::vector<SeenOp>& ops, const std::string& grad, cons
   const int end = static_cast<int>(ops.size());
   int complete = -1;
   for (int i = 0; i < end; ++i) {
-    if (ops[i].inserted || !HasBackwardRole(ops[i].desc)) continue;
-    if (Writes(ops[i].desc, grad)) complete = i;
+    if (!ops[i].inserted && ops[i].backward && ops[i].outputs.contains(grad)) complete = i;
   }
   ASSERT_NE(complete, -1);
   int use = complete + 1;
-  while (use < end && (ops[use].inserted || ops[use].touched.count(grad) == 0)) ++use;
-  if (use < end) EXPECT_FALSE(HasBackwardRole(ops[use].desc));
+  while (use < end && (ops[use].inserted || !ops[use].touched.contains(grad))) ++use;
+  if (use < end) {
+    EXPECT_FALSE(ops[use].backward);
+  }
 
   int reduce = -1;
   for (int i = 0; i < end; ++i) {
-    if (!absl::StartsWith(ops[i].desc.type(), "c_allreduce") || !Names(ops[i].desc, grad)) continue;
+    if (!ops[i].args.contains(grad) || !absl::StartsWith(ops[i].desc.type(), "c_allreduce"))
+      continue;
     EXPECT_EQ(reduce, -1) << "reduced twice";
     reduce = i;
   }
@@ -180,15 +179,16 @@ void CheckGradient(const std::vector<SeenOp>& ops, const std::string& grad, cons
   ASSERT_LT(reduce, use);
   EXPECT_EQ(ops[reduce].desc.type(),
             test.nranks.has_value() ? "c_allreduce_sum" : "c_allreduce_avg");
-  EXPECT_TRUE(Writes(ops[reduce].desc, grad));
-  const int ring = IntAttr(ops[reduce].desc, "ring_id");
+  EXPECT_TRUE(ops[reduce].outputs.contains(grad));
+  const int ring = ops[reduce].ring;
   EXPECT_GE(ring, 0);
   EXPECT_LT(ring, test.nrings);
 
   const auto has_wait = [&](const std::string& type, int from, int to) {
     for (int i = from; i < to; ++i) {
-      const pb::OpDesc& op = ops[i].desc;
-      if (op.type() == type && IntAttr(op, "ring_id") == ring && Names(op, grad)) return true;
+      if (ops[i].args.contains(grad) && ops[i].ring == ring && ops[i].desc.type() == type) {
+        return true;
+      }
     }
     return false;
   };
@@ -240,7 +240,7 @@ void CheckStartup(const Program& before, const Program& after, const Case& test)
     EXPECT_EQ(ops[i].inserted, i >= first_inserted);
     if (!ops[i].inserted) continue;
     const pb::OpDesc& op = ops[i].desc;
-    const int ring = IntAttr(op, "ring_id");
+    const int ring = ops[i].ring;
     if (op.type() == "c_comm_init_all") {
       EXPECT_TRUE(rings.insert(ring).second);
       continue;

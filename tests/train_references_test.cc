@@ -75,7 +75,7 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     return TheCase().ranks == 1 ? "single" : absl::StrCat(RunName(), "_rank0");
   }
 
-  static absl::Status Rewrite(ProgramPair programs) {
+  static absl::Status MakeReady(ProgramPair programs) {
     if (TheCase().rewrite == Rewrite::kNone) return absl::OkStatus();
     TranspileOptions options;
     options.mode = "grad_allreduce";
@@ -87,7 +87,7 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
   static absl::StatusOr<Trained> Train() {
     WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(Path("main.pb")));
     WEFT_ASSIGN_OR_RETURN(Program startup, ReadProgram(Path("startup.pb")));
-    WEFT_RETURN_IF_ERROR(Rewrite({&main, &startup}));
+    WEFT_RETURN_IF_ERROR(MakeReady({&main, &startup}));
     WEFT_ASSIGN_OR_RETURN(const Tensors init,
                           LoadParams(Path("init.params"), Path("persistables.txt")));
     WEFT_ASSIGN_OR_RETURN(FeedFile feeds, FeedFile::Open(Path("feeds.npz")));

@@ -4,9 +4,13 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "proto/program_file.h"
 
@@ -42,6 +46,38 @@ std::string CommandName(const CLI::App& app) {
   return name;
 }
 
+// Breaks lines of help texts, which CLI11 leaves as long as they are.
+class WrappingFormatter : public CLI::Formatter {
+ public:
+  WrappingFormatter() { column_width(28); }
+
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return Wrap(CLI::Formatter::make_option_desc(option));
+  }
+
+ private:
+  static std::string Wrap(const std::string& text) {
+    constexpr size_t kWidth = 72;
+    std::string wrapped;
+    size_t column = 0;
+    for (absl::string_view word : absl::StrSplit(text, ' ')) {
+      if (column > 0 && column + 1 + word.size() > kWidth) {
+        wrapped += '\n';
+        column = 0;
+      }
+      if (column > 0) wrapped += ' ';
+      column += (column > 0 ? 1 : 0) + word.size();
+      wrapped.append(word.data(), word.size());
+    }
+    return wrapped;
+  }
+};
+
+void SetFormatter(CLI::App* app) {
+  app->formatter(std::make_shared<WrappingFormatter>());
+  for (CLI::App* sub : app->get_subcommands({})) SetFormatter(sub);
+}
+
 bool IsSpecialFile(const std::string& path) {
   struct stat info;
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
@@ -58,6 +94,7 @@ void PrintWarning(absl::string_view command, absl::string_view message) {
 }
 
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
+  SetFormatter(&app);
   try {
     app.parse(argc, argv);
     return absl::nullopt;
@@ -67,7 +104,12 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
     return FinishCommand(CommandName(app), absl::OkStatus());
   } catch (const CLI::ParseError& error) {
     const std::string name = CommandName(app);
-    PrintError(name, absl::StrCat(error.what(), " (see ", name, " --help)"));
+    // CLI11 looks for what is missing before it looks at what is too much: "weft shwo" would be
+    // told that a subcommand is required.
+    const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+    const std::string message =
+        unknown.empty() ? error.what() : absl::StrCat("unexpected argument: ", unknown[0]);
+    PrintError(name, absl::StrCat(message, " (see ", name, " --help)"));
     return kExitUsage;
   }
 }

@@ -68,6 +68,13 @@ TEST_F(ParseTest, HelpOfASubcommandIsPrintedAndIsNoError) {
   EXPECT_THAT(err_, IsEmpty());
 }
 
+TEST_F(ParseTest, LongHelpIsBrokenIntoLines) {
+  const std::string long_help = std::string(60, 'a') + " " + std::string(60, 'b');
+  app_.get_subcommand("run")->add_option("--long", steps_, long_help);
+  EXPECT_EQ(Parse({"run", "--help"}), kExitDone);
+  EXPECT_THAT(out_, HasSubstr(std::string(60, 'a') + "\n"));
+}
+
 TEST_F(ParseTest, UnknownFlagIsWrongUsage) {
   EXPECT_EQ(Parse({"run", "--stepps", "4"}), kExitUsage);
   EXPECT_THAT(err_, StartsWith("tool run: error: "));

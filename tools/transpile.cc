@@ -97,6 +97,20 @@ void ShowReports(const std::vector<PassReport>& reports) {
   }
 }
 
+// Writes the programs and, where a path is given, the explanation: all or none.
+absl::Status WriteAll(const std::vector<ProgramOutput>& programs, const std::string& explain,
+                      const TranspileResult& result) {
+  if (explain.empty()) return WritePrograms(programs);
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(explain);
+  if (!file.ok()) return InFile(explain, file.status());
+  absl::Status status = file->Write(ExplainJson(result));
+  if (status.ok()) status = file->Sync();
+  if (!status.ok()) return InFile(explain, status);
+  WEFT_RETURN_IF_ERROR(WritePrograms(programs));
+  status = file->Commit();
+  return status.ok() ? status : InFile(explain, status);
+}
+
 absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
   WEFT_RETURN_IF_ERROR(
@@ -119,13 +133,9 @@ absl::Status Run(Flags& flags) {
   if (!result.ok()) return InFile(flags.in, result.status());
   ShowReports(result->passes);
 
-  if (!flags.explain.empty()) {
-    const absl::Status status = WriteFile(flags.explain, ExplainJson(*result));
-    if (!status.ok()) return InFile(flags.explain, status);
-  }
   std::vector<ProgramOutput> outputs = {{&main, flags.out}};
   if (startup.has_value()) outputs.push_back({&*startup, flags.startup_out});
-  return WritePrograms(outputs);
+  return WriteAll(outputs, flags.explain, *result);
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
@@ -169,6 +179,9 @@ void CheckFlags(Flags& flags) {
   if (flags.list_modes || flags.list_passes) return;
   if (flags.in.empty() || flags.out.empty()) {
     throw CLI::ValidationError("in, out", "expected an input and an output program");
+  }
+  if (flags.in == "-" && flags.startup_in == "-") {
+    throw CLI::ValidationError("--startup_in", "standard input is the main program already");
   }
   TranspileOptions& options = flags.options;
   if (options.mode.empty() && options.passes.empty()) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,6 +45,7 @@ class Touched {
     writes_ = op.output_args();
     const std::vector<int> sub_blocks = op.SubBlocks();
     if (sub_blocks.empty()) return;
+    seen_.clear();
     all_reads_.assign(reads_.begin(), reads_.end());
     all_writes_.assign(writes_.begin(), writes_.end());
     for (int block : sub_blocks) Collect(block);
@@ -55,6 +57,8 @@ class Touched {
 
  private:
   void Collect(int block) {
+    // Once each: the number of ways into a block may be exponential in the size of the program.
+    if (!seen_.insert(block).second) return;
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
       Collect(block, op.input_args(), &all_reads_);
@@ -73,6 +77,7 @@ class Touched {
   const Program& program_;
   absl::Span<const Symbol> reads_, writes_;
   std::vector<Symbol> all_reads_, all_writes_;
+  std::set<int> seen_;  // blocks that were collected for this op
 };
 
 // Where the value of one gradient variable stands while the block is walked.

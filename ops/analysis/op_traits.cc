@@ -3,9 +3,9 @@
 namespace weft {
 
 const OpSchema* OpTraits::SchemaOf(const Op& op) {
-  const uint32_t type = op.type_symbol().value();
-  if (type >= by_type_.size()) by_type_.resize(type + 1);
-  Entry& entry = by_type_[type];
+  const uint32_t layout = op.layout_id();
+  if (layout >= by_layout_.size()) by_layout_.resize(layout + 1);
+  Entry& entry = by_layout_[layout];
   if (!entry.looked_up) entry = {true, FindOpSchema(op.type())};
   return entry.schema;
 }

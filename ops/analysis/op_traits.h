@@ -9,11 +9,11 @@
 
 namespace weft {
 
-// Schemas by op-type symbol. A program with a million ops has a hundred types. Ops of types that
-// are new since construction are looked up too. Not thread-safe.
+// Schemas by layout. A program with a million ops has a hundred layouts. Ops that are new since
+// construction are looked up too. Not thread-safe.
 class OpTraits {
  public:
-  explicit OpTraits(const Program& program) : program_(program) {}
+  explicit OpTraits(const Program& program) : by_layout_(program.num_layouts()) {}
 
   // The schema of an op's type; nullptr where the type is not known.
   const OpSchema* SchemaOf(const Op& op);
@@ -30,8 +30,7 @@ class OpTraits {
     bool looked_up = false;
     const OpSchema* schema = nullptr;
   };
-  const Program& program_;
-  std::vector<Entry> by_type_;  // by Symbol
+  std::vector<Entry> by_layout_;  // by Op::layout_id
 };
 
 }  // namespace weft

@@ -1,0 +1,336 @@
+// weft as users run it: exit statuses, error lines, outputs.
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/file.h"
+#include "base/status_matchers.h"
+#include "executor/npz.h"
+#include "executor/params_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tools/process.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+using ::weft::testing::ProcessResult;
+using ::weft::testing::RunProcess;
+
+constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
+constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
+constexpr char kFeeds[] = "tests/data/fit_a_line/feeds.npz";
+constexpr char kInit[] = "tests/data/fit_a_line/init.params";
+constexpr char kNames[] = "tests/data/fit_a_line/persistables.txt";
+
+std::string TestPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
+
+std::string Contents(const std::string& path) {
+  const absl::StatusOr<FileBytes> file = ReadFile(path);
+  return file.ok() ? std::string(file->bytes) : file.status().ToString();
+}
+
+std::string MakeFile(const std::string& name, const std::string& bytes) {
+  std::ofstream(TestPath(name), std::ios::binary) << bytes;
+  return TestPath(name);
+}
+
+ProcessResult Weft(std::vector<std::string> args, const std::string& input = "") {
+  args.insert(args.begin(), "tools/weft");
+  return RunProcess(args, input);
+}
+
+// weft run on fit_a_line from its reference start, with more flags.
+ProcessResult Train(const std::vector<std::string>& more) {
+  std::vector<std::string> args = {"run",     kMain,  "--params",       kInit,
+                                   "--feeds", kFeeds, "--params_names", kNames};
+  args.insert(args.end(), more.begin(), more.end());
+  return Weft(args);
+}
+
+// One line on stderr, and no more: "<start>...<end>".
+::testing::Matcher<const ProcessResult&> FailsWith(int status, const std::string& start,
+                                                   const std::string& part) {
+  return AllOf(
+      ::testing::Field("status", &ProcessResult::status, status),
+      ::testing::Field(
+          "err", &ProcessResult::err,
+          AllOf(StartsWith(start), HasSubstr(part), EndsWith("\n"),
+                ::testing::ResultOf(
+                    [](const std::string& err) { return std::count(err.begin(), err.end(), '\n'); },
+                    1))));
+}
+
+TEST(WeftTest, HelpNamesTheCommandsAndEachHasAnExample) {
+  const ProcessResult help = Weft({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* command : {"run", "show", "diff", "stats"}) {
+    EXPECT_THAT(help.out, HasSubstr(absl::StrCat("\n  ", command, " ")));
+    const ProcessResult own = Weft({command, "--help"});
+    EXPECT_EQ(own.status, 0);
+    EXPECT_THAT(own.out, HasSubstr(absl::StrCat("Example:\n  weft ", command, " ")));
+    EXPECT_THAT(own.err, IsEmpty());
+  }
+}
+
+TEST(WeftTest, WrongUsageIsStatus2) {
+  EXPECT_THAT(Weft({}), FailsWith(2, "weft: error: ", "subcommand"));
+  EXPECT_THAT(Weft({"train"}), FailsWith(2, "weft: error: ", "train"));
+  EXPECT_THAT(Weft({"show"}), FailsWith(2, "weft show: error: ", "file is required"));
+  EXPECT_THAT(Weft({"show", kMain, "--format", "pdf"}), FailsWith(2, "weft show: error: ", "pdf"));
+  EXPECT_THAT(Train({"--nosuch"}), FailsWith(2, "weft run: error: ", "--nosuch"));
+  EXPECT_THAT(Train({"--ranks", "0"}), FailsWith(2, "weft run: error: ", "--ranks"));
+  EXPECT_THAT(Train({"--steps=many"}), FailsWith(2, "weft run: error: ", "--steps"));
+  EXPECT_THAT(Train({"--set", "lr"}), FailsWith(2, "weft run: error: ", "NAME=VALUE"));
+  EXPECT_THAT(Weft({"run", kMain}), FailsWith(2, "weft run: error: ", "--steps"));
+  EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--params", kInit}),
+              FailsWith(2, "weft run: error: ", "--params_names"));
+}
+
+TEST(WeftRunTest, LossesOfTheReferenceAppearStepByStep) {
+  const ProcessResult run = Train({});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, StartsWith("step 0: mean_0.tmp_0 10.63908\nstep 1: mean_0.tmp_0 8.695"));
+  EXPECT_THAT(run.out, HasSubstr("mean_0.tmp_0: 10.63908 at step 0, 7.878529 at step 9\n10 steps "
+                                 "on 1 rank in "));
+  EXPECT_THAT(run.err, IsEmpty());
+}
+
+TEST(WeftRunTest, SeveralRanksAreShownBesideTheirMean) {
+  const ProcessResult run = Train({"--ranks", "2", "--steps", "1"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, ::testing::MatchesRegex(
+                           "step 0: mean_0\\.tmp_0 [0-9.]+ \\(ranks: [0-9.]+ [0-9.]+\\)\n.*"));
+}
+
+TEST(WeftRunTest, StartupProgramGivesTheParameters) {
+  const ProcessResult run = Weft({"run", kMain, "--startup", kStartup, "--feeds", kFeeds});
+  EXPECT_EQ(run.status, 0) << run.err;
+}
+
+TEST(WeftRunTest, ParametersAreSavedByExtensionAndReadBack) {
+  const std::string stream = TestPath("out.params"), npz = TestPath("out.npz");
+  EXPECT_EQ(Train({"--save", stream}).status, 0);
+  EXPECT_EQ(Train({"--save", npz}).status, 0);
+  WEFT_ASSERT_OK_AND_ASSIGN(auto from_stream, LoadParams(stream, kNames));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto from_npz, LoadParams(npz, ""));
+  ASSERT_THAT(from_npz, SizeIs(3));
+  for (const auto& [name, tensor] : from_npz) {
+    EXPECT_EQ(std::string(static_cast<const char*>(tensor.raw()), tensor.bytes()),
+              std::string(static_cast<const char*>(from_stream[name].raw()), tensor.bytes()));
+  }
+  EXPECT_EQ(Weft({"run", kMain, "--params", npz, "--feeds", kFeeds}).status, 0);
+}
+
+TEST(WeftRunTest, MetricsHaveALineForEachStepAndRank) {
+  const std::string metrics = TestPath("metrics.jsonl");
+  EXPECT_EQ(Train({"--metrics", metrics, "--ranks", "2", "--steps=3"}).status, 0);
+  std::vector<std::string> lines = absl::StrSplit(Contents(metrics), '\n', absl::SkipEmpty());
+  ASSERT_THAT(lines, SizeIs(6));
+  const auto json = nlohmann::json::parse(lines[3]);
+  EXPECT_EQ(json["step"], 1);
+  EXPECT_EQ(json["rank"], 1);
+  EXPECT_TRUE(json["fetch"]["mean_0.tmp_0"][0].is_number());
+  EXPECT_GT(json["ms"], 0);
+}
+
+TEST(WeftRunTest, FetchedArraysAreWrittenInFull) {
+  const std::string path = TestPath("fetched.npz");
+  const ProcessResult run =
+      Train({"--fetch", "fc_0.w_0@GRAD,mean_0.tmp_0", "--fetch_npz", path, "--steps", "2"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("step 1: fc_0.w_0@GRAD (mean) "));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto arrays, ReadNpz(path));
+  EXPECT_THAT(arrays, SizeIs(4));
+  EXPECT_EQ(arrays["1/0/fc_0.w_0@GRAD"].size(), 13);
+}
+
+TEST(WeftRunTest, StepsBeyondTheFeedsWrapAround) {
+  const ProcessResult run =
+      Train({"--steps", "11", "--set", "learning_rate_0=0", "--fetch=mean_0.tmp_0"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  // Without learning, the same batch gives the same loss.
+  EXPECT_THAT(run.out, HasSubstr("mean_0.tmp_0: 10.63908 at step 0, 10.63908 at step 10\n"));
+}
+
+TEST(WeftRunTest, ProgramMayComeFromStandardInput) {
+  const ProcessResult run =
+      Weft({"run", "-", "--startup", kStartup, "--feeds", kFeeds}, Contents(kMain));
+  EXPECT_EQ(run.status, 0) << run.err;
+}
+
+TEST(WeftRunTest, BadFilesAreNamed) {
+  const auto run = [](const std::string& main, const std::string& feeds) {
+    return Weft({"run", main, "--startup", kStartup, "--feeds", feeds});
+  };
+  const std::string bad_pb = MakeFile("bad.pb", Contents(kMain).substr(0, 1000));
+  const std::string bad_npz = MakeFile("bad.npz", Contents(kFeeds).substr(0, 1000));
+  EXPECT_THAT(run("nowhere.pb", kFeeds), FailsWith(1, "weft run: error: nowhere.pb: ", "No such"));
+  EXPECT_THAT(run(bad_pb, kFeeds), FailsWith(1, "weft run: error: " + bad_pb + ": ", "byte"));
+  EXPECT_THAT(run(kMain, "nowhere.npz"), FailsWith(1, "weft run: error: nowhere.npz: ", "No such"));
+  EXPECT_THAT(run(kMain, bad_npz), FailsWith(1, "weft run: error: " + bad_npz + ": ", ".npz"));
+  EXPECT_THAT(run("main.txt", kFeeds), FailsWith(1, "weft run: error: main.txt: ", ".pb"));
+}
+
+TEST(WeftRunTest, WrongNumberOfNamesSaysHowManyTensorsThereAre) {
+  const std::string names = MakeFile("names.txt", "fc_0.b_0\nfc_0.w_0\n");
+  EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--params", kInit, "--params_names", names}),
+              FailsWith(1, absl::StrCat("weft run: error: ", kInit, ": "), "holds 3 tensors"));
+}
+
+// What a program is fed with, but for one mistake.
+class WeftRunFeedsTest : public ::testing::Test {
+ protected:
+  WeftRunFeedsTest() : arrays_(*ReadNpz(kFeeds)) {
+    for (auto it = arrays_.begin(); it != arrays_.end();) {
+      it = absl::StartsWith(it->first, "0/") ? std::next(it) : arrays_.erase(it);
+    }
+  }
+  ProcessResult TrainOn(int ranks = 1) {
+    const std::string path = TestPath("wrong.npz");
+    EXPECT_THAT(WriteNpz(path, arrays_), testing::IsOk());
+    return Weft(
+        {"run", kMain, "--startup", kStartup, "--feeds", path, "--ranks", absl::StrCat(ranks)});
+  }
+  const std::string start_ = absl::StrCat("weft run: error: ", kMain, ": ");
+  std::map<std::string, Tensor> arrays_;
+};
+
+TEST_F(WeftRunFeedsTest, UnknownNameIsRefused) {
+  arrays_["0/z"] = arrays_["0/x"];
+  EXPECT_THAT(TrainOn(), FailsWith(1, start_ + "feed z: ", "no such variable"));
+}
+
+TEST_F(WeftRunFeedsTest, MissingVariableIsRefused) {
+  arrays_.erase("0/y");
+  EXPECT_THAT(TrainOn(), FailsWith(1, start_ + "feed y: missing", "reads it"));
+}
+
+TEST_F(WeftRunFeedsTest, WrongElementTypeIsRefused) {
+  arrays_["0/x"].Resize(DType::kInt32, {20, 13});
+  EXPECT_THAT(TrainOn(), FailsWith(1, start_, "expected fp32[-1, 13], found int32[20, 13]"));
+}
+
+TEST_F(WeftRunFeedsTest, WrongShapeIsRefused) {
+  arrays_["0/x"].Reshape({26, 10});
+  EXPECT_THAT(TrainOn(), FailsWith(1, start_, "expected fp32[-1, 13], found fp32[26, 10]"));
+}
+
+TEST_F(WeftRunFeedsTest, BatchThatDoesNotDivideIsRefused) {
+  EXPECT_THAT(TrainOn(3), FailsWith(1, start_, "20 rows cannot be split equally over 3 ranks"));
+}
+
+TEST_F(WeftRunFeedsTest, NanLossIsReportedWithItsStep) {
+  arrays_["0/y"] = arrays_["0/y"].Clone();
+  arrays_["0/y"].data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(TrainOn(), FailsWith(1, start_ + "step 0, rank 0: ", "nan"));
+}
+
+TEST(WeftRunTest, UnknownFetchIsRefused) {
+  EXPECT_THAT(Train({"--fetch", "nobody"}),
+              FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": "), "nobody"));
+}
+
+TEST(WeftRunTest, SetRefusesAVariableThatAnOpWrites) {
+  EXPECT_THAT(Train({"--set", "fc_0.w_0=1"}),
+              FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": set fc_0.w_0: "), "sgd"));
+}
+
+TEST(WeftRunTest, WhatThisBuildLacksIsSaid) {
+  EXPECT_THAT(Train({"--backend", "nccl"}),
+              FailsWith(1, "weft run: error: --backend nccl: ", "not in this build"));
+  EXPECT_THAT(Train({"--device", "gpu"}),
+              FailsWith(1, "weft run: error: --device gpu: ", "not in this build"));
+}
+
+TEST(WeftRunTest, FailedRunLeavesExistingFilesAsTheyWere) {
+  const std::string save = MakeFile("old.npz", "old save");
+  const std::string metrics = MakeFile("old.jsonl", "old metrics");
+  EXPECT_EQ(Train({"--save", save, "--metrics", metrics, "--ranks", "3"}).status, 1);
+  EXPECT_EQ(Contents(save), "old save");
+  EXPECT_EQ(Contents(metrics), "old metrics");
+}
+
+TEST(WeftRunTest, OutputsAreCheckedBeforeTheRun) {
+  EXPECT_THAT(Train({"--save", "no/such/dir/o.npz"}),
+              FailsWith(1, "weft run: error: no/such/dir/o.npz: ", "cannot create"));
+  const std::string params = TestPath("same.npz");
+  EXPECT_EQ(Train({"--save", params}).status, 0);
+  const std::string before = Contents(params);
+  EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--params", params, "--save", params}),
+              FailsWith(1, "weft run: error: " + params + ": ", "same file"));
+  EXPECT_EQ(Contents(params), before);
+}
+
+TEST(WeftRunTest, FullDiskIsAnError) {
+  EXPECT_THAT(Train({"--save", "/dev/full"}),
+              FailsWith(1, "weft run: error: /dev/full: ", "No space left"));
+}
+
+TEST(WeftShowTest, TextReadsBackAsTheSameProgram) {
+  const ProcessResult text = Weft({"show", kMain});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.out, HasSubstr("= mul(X=[x], Y=[fc_0.w_0]) role=forward"));
+  const std::string prog = MakeFile("shown.prog", text.out);
+  EXPECT_EQ(Weft({"diff", kMain, prog}).status, 0);
+}
+
+TEST(WeftShowTest, JsonHasTheOps) {
+  const ProcessResult shown = Weft({"show", kMain, "--format=json"});
+  const auto json = nlohmann::json::parse(shown.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_FALSE(json.is_discarded());
+  EXPECT_THAT(json["blocks"][0]["ops"], SizeIs(13));
+  EXPECT_EQ(json["blocks"][0]["ops"][0]["type"], "mul");
+}
+
+TEST(WeftShowTest, DotIsADigraph) {
+  const ProcessResult dot = Weft({"show", kMain, "--format", "dot"});
+  EXPECT_THAT(dot.out, StartsWith("digraph program {\n"));
+  EXPECT_THAT(dot.out, HasSubstr("[label=\"0: mul\", "));
+}
+
+TEST(WeftDiffTest, EqualProgramsGiveStatus0AndNoOutput) {
+  const ProcessResult diff = Weft({"diff", kMain, kMain});
+  EXPECT_EQ(diff.status, 0);
+  EXPECT_THAT(diff.out, IsEmpty());
+}
+
+TEST(WeftDiffTest, DifferencesGiveStatus1) {
+  const ProcessResult diff = Weft({"diff", kMain, kStartup});
+  EXPECT_EQ(diff.status, 1);
+  EXPECT_THAT(diff.out, HasSubstr("uniform_random"));
+  EXPECT_THAT(diff.err, IsEmpty());
+}
+
+TEST(WeftDiffTest, TroubleIsStatus2) {
+  EXPECT_THAT(Weft({"diff", kMain, "nowhere.pb"}),
+              FailsWith(2, "weft diff: error: nowhere.pb: ", "No such"));
+}
+
+TEST(WeftStatsTest, CountsAreShown) {
+  const ProcessResult stats = Weft({"stats", kMain});
+  EXPECT_EQ(stats.status, 0);
+  EXPECT_THAT(stats.out, HasSubstr("blocks 1, ops 13, variables 17\n"));
+  EXPECT_THAT(stats.out, HasSubstr("parameters     2: 14 elements, 56 bytes\n"));
+  EXPECT_THAT(stats.out, HasSubstr("communication: none\n"));
+}
+
+TEST(WeftStatsTest, BadProgramIsStatus1) {
+  const std::string text = MakeFile("text.pb", "this is no program\n");
+  EXPECT_THAT(Weft({"stats", text}), FailsWith(1, "weft stats: error: " + text + ": ", ""));
+}
+
+}  // namespace
+}  // namespace weft

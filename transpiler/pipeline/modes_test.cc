@@ -1,0 +1,78 @@
+#include "transpiler/pipeline/modes.h"
+
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::StatusIs;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+std::string Expanded(const std::string& mode, Dialect dialect,
+                     const std::map<std::string, std::string>& flags) {
+  const auto pipeline = ExpandMode(mode, dialect, flags);
+  return pipeline.ok() ? ToString(*pipeline) : pipeline.status().ToString();
+}
+
+TEST(Modes, NoneHasNoPasses) {
+  EXPECT_EQ(Expanded("none", Dialect::kWeft, {}), "");
+  EXPECT_EQ(Expanded("none", Dialect::kPaddle, {}), "");
+}
+
+TEST(Modes, GradAllReduceLeavesDefaultsToThePasses) {
+  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, {}),
+            "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce");
+}
+
+TEST(Modes, FlagsReachEveryPassThatTakesThem) {
+  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, {{"nrings", "3"}, {"scale", "avg"}}),
+            "comm-init{nrings=3},broadcast-params{nrings=3},scale-loss-grad{scale=avg},"
+            "grad-all-reduce{nrings=3,scale=avg}");
+}
+
+TEST(Modes, PaddleDialectHasTwoRingsUnlessTold) {
+  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle, {}),
+            "comm-init{nrings=2},broadcast-params{nrings=2},scale-loss-grad{scale=loss_grad},"
+            "paddle-grad-all-reduce{nrings=2}");
+  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle, {{"nrings", "1"}}),
+            "comm-init{nrings=1},broadcast-params{nrings=1},scale-loss-grad{scale=loss_grad},"
+            "paddle-grad-all-reduce{nrings=1}");
+}
+
+TEST(Modes, UnknownModeIsAnErrorThatListsAll) {
+  EXPECT_THAT(ExpandMode("grad_all_reduce", Dialect::kWeft, {}),
+              StatusIs(kInvalid, "unknown mode grad_all_reduce; there are: none, grad_allreduce"));
+}
+
+TEST(Modes, FlagThatTheModeDoesNotReadIsAnError) {
+  EXPECT_THAT(ExpandMode("none", Dialect::kWeft, {{"nrings", "2"}}),
+              StatusIs(kInvalid, "mode none does not read --nrings"));
+  EXPECT_THAT(ExpandMode("grad_allreduce", Dialect::kWeft, {{"k_steps", "4"}}),
+              StatusIs(kInvalid, "mode grad_allreduce does not read --k_steps"));
+}
+
+TEST(Modes, FlagThatOnlyTheOtherDialectReadsIsAnErrorThatSaysSo) {
+  EXPECT_THAT(
+      ExpandMode("grad_allreduce", Dialect::kPaddle, {{"scale", "avg"}}),
+      StatusIs(kInvalid, "mode grad_allreduce does not read --scale in the paddle dialect"));
+}
+
+TEST(Modes, NamesAreDistinctAndDescribed) {
+  std::set<std::string> names;
+  for (const Mode& mode : Modes()) {
+    EXPECT_TRUE(names.insert(mode.name).second) << mode.name;
+    EXPECT_THAT(mode.description, ::testing::Not(::testing::IsEmpty()));
+    EXPECT_THAT(mode.description, ::testing::Not(HasSubstr("\n")));
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,263 @@
+#include "transpiler/pipeline/pipeline.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_builder.h"
+#include "proto/rewriter.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::OpTexts;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
+
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+constexpr auto kInternal = absl::StatusCode::kInternal;
+
+// A pass whose name, contract and work a test gives.
+class FakePass : public Pass {
+ public:
+  using Work = std::function<absl::StatusOr<bool>(ProgramPair&)>;
+  FakePass(std::string name, Contract contract, Work work)
+      : name_(std::move(name)), contract_(std::move(contract)), work_(std::move(work)) {}
+
+  absl::string_view name() const override { return name_; }
+  const Contract& contract() const override { return contract_; }
+  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+    return work_(programs);
+  }
+
+ private:
+  std::string name_;
+  Contract contract_;
+  Work work_;
+};
+
+absl::StatusOr<bool> DoNothing(ProgramPair&) { return false; }
+
+// Appends an op of no inputs and outputs to a program.
+absl::Status Append(Program* program, const std::string& type) {
+  pb::OpDesc op;
+  op.set_type(type);
+  Rewriter rewriter(program);
+  rewriter.Append(0, op);
+  return rewriter.Commit();
+}
+
+FakePass::Work Appending(const std::string& type) {
+  return [type](ProgramPair& programs) -> absl::StatusOr<bool> {
+    WEFT_RETURN_IF_ERROR(Append(programs.main, type));
+    return true;
+  };
+}
+
+void Add(Pipeline* pipeline, const std::string& name, FakePass::Work work, Contract contract = {}) {
+  pipeline->Add(std::make_unique<FakePass>(name, std::move(contract), std::move(work)));
+}
+
+class PipelineTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::vector<PassReport>> Run(const PipelineOptions& options = {}) {
+    return pipeline_.Run(context_, programs_, options);
+  }
+
+  Program main_ = ProgramBuilder().Build();
+  ProgramPair programs_{&main_, nullptr};
+  PassContext context_;
+  Pipeline pipeline_;
+};
+
+// --- Running
+// --------------------------------------------------------------------------------------
+
+TEST_F(PipelineTest, PassesRunInOrderAndAreReported) {
+  Program startup = ProgramBuilder().Op("fill_constant", {}, {{"Out", {"w"}}}).Build();
+  programs_.startup = &startup;
+  Add(&pipeline_, "first", Appending("a"));
+  Add(&pipeline_, "second", DoNothing);
+  Add(&pipeline_, "third", Appending("b"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<PassReport> reports, Run());
+  EXPECT_THAT(OpTexts(main_), ElementsAre("a( -> )", "b( -> )"));
+  ASSERT_EQ(reports.size(), 3);
+  EXPECT_EQ(reports[0].pass, "first");
+  EXPECT_TRUE(reports[0].changed);
+  EXPECT_EQ(reports[0].main_ops, 1);
+  EXPECT_FALSE(reports[1].changed);
+  EXPECT_EQ(reports[2].main_ops, 2);
+  EXPECT_EQ(reports[2].startup_ops, 1);
+  EXPECT_GE(reports[2].seconds, 0);
+}
+
+TEST_F(PipelineTest, WithoutPassesNothingHappens) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<PassReport> reports, Run());
+  EXPECT_THAT(reports, IsEmpty());
+  EXPECT_EQ(main_.revision(), 0);
+}
+
+TEST_F(PipelineTest, ErrorOfAPassNamesThePassAndStopsThePipeline) {
+  Add(&pipeline_, "fails", [](ProgramPair&) { return absl::DataLossError("op 3 (mul): broken"); });
+  Add(&pipeline_, "later", Appending("a"));
+  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kDataLoss, "pass fails: op 3 (mul): broken"));
+  EXPECT_THAT(OpTexts(main_), IsEmpty());
+}
+
+TEST_F(PipelineTest, PassThatHidesAChangeIsAnInternalError) {
+  Add(&pipeline_, "liar", [](ProgramPair& programs) -> absl::StatusOr<bool> {
+    WEFT_RETURN_IF_ERROR(Append(programs.main, "a"));
+    return false;
+  });
+  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar says that it changed nothing, but did"));
+}
+
+TEST_F(PipelineTest, PassThatHidesAChangeOfTheStartupProgramIsAnInternalError) {
+  Program startup = ProgramBuilder().Build();
+  programs_.startup = &startup;
+  Add(&pipeline_, "liar", [](ProgramPair& programs) -> absl::StatusOr<bool> {
+    WEFT_RETURN_IF_ERROR(Append(programs.startup, "a"));
+    return false;
+  });
+  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar says that it changed nothing, but did"));
+}
+
+TEST_F(PipelineTest, PassThatClaimsAChangeIsAnInternalError) {
+  Add(&pipeline_, "liar", [](ProgramPair&) { return true; });
+  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar says that it changed a program, but did not"));
+}
+
+// --- Contracts
+// ------------------------------------------------------------------------------------
+
+TEST_F(PipelineTest, RequirementThatAnEarlierPassProvidesIsMet) {
+  Add(&pipeline_, "makes", DoNothing, Contract{{"cake"}, {}, {}});
+  Add(&pipeline_, "eats", DoNothing, Contract{{}, {"cake"}, {}});
+  WEFT_EXPECT_OK(Run().status());
+}
+
+TEST_F(PipelineTest, RequirementThatOnlyALaterPassProvidesIsRefusedBeforeAnythingRuns) {
+  Add(&pipeline_, "writes", Appending("a"));
+  Add(&pipeline_, "eats", DoNothing, Contract{{}, {"cake"}, {}});
+  Add(&pipeline_, "makes", DoNothing, Contract{{"cake"}, {}, {}});
+  EXPECT_THAT(Run(), StatusIs(kRefused, "pass eats requires cake, which no earlier pass provides"));
+  EXPECT_EQ(main_.revision(), 0);
+}
+
+TEST_F(PipelineTest, SecondPassThatProvidesTheSameIsRefusedIfItConflicts) {
+  Add(&pipeline_, "makes", DoNothing, Contract{{"cake"}, {}, {"cake"}});
+  Add(&pipeline_, "makes-again", DoNothing, Contract{{"cake"}, {}, {"cake"}});
+  EXPECT_THAT(Run(), StatusIs(kRefused,
+                              "pass makes-again cannot run: cake holds already: pass "
+                              "makes provides it"));
+}
+
+TEST_F(PipelineTest, FactsThatHoldAlreadyMeetRequirementsAndConflict) {
+  Pipeline eats;
+  Add(&eats, "eats", DoNothing, Contract{{}, {"cake"}, {}});
+  WEFT_EXPECT_OK(eats.CheckContracts({{"cake", "op 1 (bake)"}}));
+  Pipeline makes;
+  Add(&makes, "makes", DoNothing, Contract{{"cake"}, {}, {"cake"}});
+  EXPECT_THAT(makes.CheckContracts({{"cake", "op 1 (bake)"}}),
+              StatusIs(kRefused, "pass makes cannot run: cake holds already: op 1 (bake)"));
+}
+
+TEST_F(PipelineTest, WhatIsWrongWithPairsDoesNotMatterToPassesThatDoNotAsk) {
+  main_ = ProgramBuilder()
+              .Param("w")
+              .Op("mul_grad", {}, {{"Y@GRAD", {"g"}}}, kRoleBackward)
+              .Pairs({"w"})
+              .Build();
+  Add(&pipeline_, "writes", Appending("a"));
+  WEFT_EXPECT_OK(Run().status());
+  Add(&pipeline_, "asks", DoNothing, Contract{{}, {}, {"cake"}});
+  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op_role_var")));
+}
+
+// --- Hooks
+// ----------------------------------------------------------------------------------------
+
+TEST_F(PipelineTest, ObserverSeesTheInputAndTheStateAfterEachPass) {
+  Add(&pipeline_, "first", Appending("a"));
+  Add(&pipeline_, "second", Appending("b"));
+  std::vector<std::string> seen;
+  PipelineOptions options;
+  options.observer = [&](absl::string_view pass, const ProgramPair& programs) {
+    seen.push_back(absl::StrCat(pass, " ", programs.main->num_ops()));
+    return absl::OkStatus();
+  };
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_THAT(seen, ElementsAre("input 0", "first 1", "second 2"));
+}
+
+TEST_F(PipelineTest, ErrorOfTheObserverStopsThePipeline) {
+  Add(&pipeline_, "first", Appending("a"));
+  PipelineOptions options;
+  options.observer = [](absl::string_view, const ProgramPair&) {
+    return absl::ResourceExhaustedError("disk full");
+  };
+  EXPECT_THAT(Run(options), StatusIs(absl::StatusCode::kResourceExhausted, "disk full"));
+  EXPECT_EQ(main_.num_ops(), 0);
+}
+
+// Finds programs of two or more ops wrong, and counts how often it was asked.
+PipelineOptions RefusingTwoOps(PipelineOptions::Verify verify, int* asked) {
+  PipelineOptions options;
+  options.verify = verify;
+  options.verifier = [asked](absl::string_view, const ProgramPair& programs) {
+    ++*asked;
+    return programs.main->num_ops() < 2 ? absl::OkStatus()
+                                        : absl::InvalidArgumentError("too many ops");
+  };
+  return options;
+}
+
+TEST_F(PipelineTest, VerifierRunsAfterTheLastPassAndItsFindingNamesIt) {
+  Add(&pipeline_, "first", Appending("a"));
+  Add(&pipeline_, "second", Appending("b"));
+  Add(&pipeline_, "third", DoNothing);
+  int asked = 0;
+  EXPECT_THAT(Run(RefusingTwoOps(PipelineOptions::Verify::kAtEnd, &asked)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "after pass third: too many ops"));
+  EXPECT_EQ(asked, 1);
+}
+
+TEST_F(PipelineTest, VerifierAfterEachPassNamesTheGuiltyOne) {
+  Add(&pipeline_, "first", Appending("a"));
+  Add(&pipeline_, "second", Appending("b"));
+  Add(&pipeline_, "third", DoNothing);
+  int asked = 0;
+  EXPECT_THAT(Run(RefusingTwoOps(PipelineOptions::Verify::kAfterEachPass, &asked)),
+              StatusIs(absl::StatusCode::kInvalidArgument, "after pass second: too many ops"));
+  EXPECT_EQ(asked, 2);
+}
+
+TEST_F(PipelineTest, ObserverSeesWhatTheVerifierRefuses) {
+  Add(&pipeline_, "both", [](ProgramPair& programs) -> absl::StatusOr<bool> {
+    WEFT_RETURN_IF_ERROR(Append(programs.main, "a"));
+    WEFT_RETURN_IF_ERROR(Append(programs.main, "b"));
+    return true;
+  });
+  int asked = 0;
+  PipelineOptions options = RefusingTwoOps(PipelineOptions::Verify::kAtEnd, &asked);
+  size_t last_seen = 0;
+  options.observer = [&](absl::string_view, const ProgramPair& programs) {
+    last_seen = programs.main->num_ops();
+    return absl::OkStatus();
+  };
+  EXPECT_THAT(Run(options), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("both")));
+  EXPECT_EQ(last_seen, 2);
+}
+
+}  // namespace
+}  // namespace weft

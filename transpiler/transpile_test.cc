@@ -1,0 +1,241 @@
+#include "transpiler/transpile.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_builder.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/builtin_passes.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::OpTexts;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::StatusIs;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+// One parameter, one loss.
+ProgramBuilder MainBuilder() {
+  ProgramBuilder p;
+  p.Param("w").Var("lr").Var("x").Var("out@GRAD");
+  p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  p.Op("mul_grad", {{"X", {"x"}}, {"Y", {"w"}}, {"Out@GRAD", {"loss@GRAD"}}},
+       {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}, {"LearningRate", {"lr"}}},
+       {{"ParamOut", {"w"}}}, kRoleOptimize);
+  return p;
+}
+
+Program Startup() {
+  return ProgramBuilder().Param("w").Op("fill_constant", {}, {{"Out", {"w"}}}).Build();
+}
+
+TranspileOptions GradAllReduce(int nranks) {
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  if (nranks > 0) options.participants.nranks = nranks;
+  return options;
+}
+
+class TranspileTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<TranspileResult> Run(const TranspileOptions& options) {
+    return Transpile(options, programs_);
+  }
+
+  Program main_ = MainBuilder().Build();
+  Program startup_ = Startup();
+  ProgramPair programs_{&main_, &startup_};
+};
+
+TEST_F(TranspileTest, ModeRewritesBothPrograms) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(GradAllReduce(2)));
+  EXPECT_THAT(
+      OpTexts(main_),
+      ElementsAre("fill_constant( -> loss@GRAD)", "scale(loss@GRAD -> loss@GRAD)",
+                  "mul_grad(x, w, loss@GRAD -> w@GRAD)", "c_wait_compute@0(w@GRAD -> w@GRAD)",
+                  "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)",
+                  "sgd(w, w@GRAD, lr -> w)"));
+  EXPECT_THAT(OpTexts(startup_), ElementsAre("fill_constant( -> w)", "c_comm_init_all@0( -> )",
+                                             "c_wait_compute@0(w -> w)", "c_broadcast@0(w -> w)",
+                                             "c_wait_comm@0(w -> w)"));
+  EXPECT_EQ(result.passes.size(), 4);
+  EXPECT_THAT(result.notes, IsEmpty());
+}
+
+TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
+  TranspileOptions options;
+  options.passes = "grad-all-reduce{nrings=2,scale=avg}";
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(options));
+  ASSERT_EQ(result.passes.size(), 1);
+  EXPECT_EQ(OpTexts(main_)[3], "c_allreduce_avg@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(startup_.revision(), 0);
+}
+
+TEST_F(TranspileTest, ModeNoneLeavesTheBytes) {
+  const std::string before = main_.Serialize();
+  TranspileOptions options;
+  options.mode = "none";
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_EQ(main_.Serialize(), before);
+}
+
+TEST_F(TranspileTest, ExplainCollectsTheNotesOfAllPasses) {
+  TranspileOptions options = GradAllReduce(2);
+  options.explain = true;
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(options));
+  std::vector<std::string> notes;
+  for (const Note& note : result.notes) {
+    notes.push_back(absl::StrCat(note.pass, ": ", note.subject, " ", note.what));
+  }
+  EXPECT_THAT(notes,
+              ElementsAre("comm-init: ring 0 set up", "broadcast-params: w broadcast",
+                          "scale-loss-grad: loss@GRAD scaled", "grad-all-reduce: w@GRAD reduced"));
+}
+
+TEST_F(TranspileTest, ObserverSeesEveryState) {
+  TranspileOptions options = GradAllReduce(2);
+  std::vector<std::string> seen;
+  options.observer = [&](absl::string_view pass, const ProgramPair&) {
+    seen.emplace_back(pass);
+    return absl::OkStatus();
+  };
+  WEFT_ASSERT_OK(Run(options).status());
+  EXPECT_THAT(seen, ElementsAre("input", "comm-init", "broadcast-params", "scale-loss-grad",
+                                "grad-all-reduce"));
+}
+
+// --- What is refused
+// ------------------------------------------------------------------------------
+
+TEST_F(TranspileTest, SecondRunIsRefused) {
+  WEFT_ASSERT_OK(Run(GradAllReduce(2)).status());
+  EXPECT_THAT(Run(GradAllReduce(2)), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                              HasSubstr("gradients-reduced holds already")));
+}
+
+TEST_F(TranspileTest, ModeAndPassesTogetherOrNeitherAreRefused) {
+  EXPECT_THAT(Run({}), StatusIs(kInvalid, "expected a mode or passes, and not both"));
+  TranspileOptions both = GradAllReduce(2);
+  both.passes = "comm-init";
+  EXPECT_THAT(Run(both), StatusIs(kInvalid, "expected a mode or passes, and not both"));
+}
+
+TEST_F(TranspileTest, ParticipantsThatContradictThemselvesAreRefused) {
+  EXPECT_THAT(Run(GradAllReduce(1)), StatusIs(kInvalid, HasSubstr("at least 2")));
+  TranspileOptions options = GradAllReduce(0);
+  options.participants.endpoints = {"a:1", "b:1"};
+  options.participants.rank = 7;
+  EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("rank 7 is beyond the last")));
+}
+
+TEST_F(TranspileTest, PaddleDialectWithoutEndpointsIsRefusedUnchanged) {
+  TranspileOptions options = GradAllReduce(2);
+  options.dialect = Dialect::kPaddle;
+  EXPECT_THAT(Run(options),
+              StatusIs(kInvalid,
+                       "pass comm-init: the paddle dialect needs the endpoints of all "
+                       "ranks"));
+  EXPECT_EQ(main_.revision() + startup_.revision(), 0);
+}
+
+TEST(CheckOptions, FindsWhatIsWrongBeforeAProgramIsRead) {
+  const PassRegistry registry = BuiltinPasses();
+  WEFT_EXPECT_OK(CheckOptions(GradAllReduce(2), registry));
+  TranspileOptions options = GradAllReduce(2);
+  options.mode_flags["nrings"] = "0";
+  EXPECT_THAT(CheckOptions(options, registry), StatusIs(kInvalid, HasSubstr("pass comm-init: ")));
+  options = GradAllReduce(2);
+  options.mode = "local";
+  EXPECT_THAT(CheckOptions(options, registry), StatusIs(kInvalid, HasSubstr("unknown mode local")));
+  options.mode.clear();
+  options.passes = "no-such-pass";
+  EXPECT_THAT(CheckOptions(options, registry),
+              StatusIs(kInvalid, HasSubstr("unknown pass no-such-pass")));
+  EXPECT_THAT(CheckOptions(GradAllReduce(1), registry), StatusIs(kInvalid, HasSubstr("2")));
+}
+
+// --- Verification
+// ---------------------------------------------------------------------------------
+
+// The main program with an op that lacks an input.
+Program Broken() { return MainBuilder().Op("relu", {}, {{"Out", {"y"}}}).Build(); }
+
+TEST_F(TranspileTest, InputThatIsFoundWrongIsRefused) {
+  main_ = Broken();
+  EXPECT_THAT(Run(GradAllReduce(2)),
+              StatusIs(kInvalid, "op 3 (relu) input X: expected a variable, found none"));
+  EXPECT_EQ(main_.revision(), 0);
+}
+
+TEST_F(TranspileTest, FindingInTheStartupProgramSaysSo) {
+  startup_ = ProgramBuilder().Param("w").Op("relu", {}, {{"Out", {"w"}}}).Build();
+  EXPECT_THAT(Run(GradAllReduce(2)),
+              StatusIs(kInvalid,
+                       "startup program, op 0 (relu) input X: expected a variable, found "
+                       "none"));
+}
+
+TEST_F(TranspileTest, WithoutVerificationTheInputIsNotJudged) {
+  main_ = Broken();
+  TranspileOptions options = GradAllReduce(2);
+  options.verify = false;
+  WEFT_EXPECT_OK(Run(options).status());
+}
+
+// Takes an input away from the last op.
+class BreakLastOp : public Pass {
+ public:
+  static constexpr absl::string_view kName = "break-last-op";
+  static constexpr absl::string_view kDescription = "makes a program wrong";
+  struct Options {
+    void Bind(OptionBinder&) {}
+  };
+  explicit BreakLastOp(Options) {}
+
+  absl::string_view name() const override { return kName; }
+  const Contract& contract() const override { return contract_; }
+  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+    const OpId last = programs.main->block(0).ops().back();
+    pb::OpDesc op = programs.main->op(last).ToProto();
+    op.mutable_inputs()->RemoveLast();
+    Rewriter rewriter(programs.main);
+    rewriter.Replace(last, op);
+    WEFT_RETURN_IF_ERROR(rewriter.Commit());
+    return true;
+  }
+
+ private:
+  Contract contract_;
+};
+
+TEST_F(TranspileTest, WhatAPassBreaksIsFoundAndNamesTheLastPassOrTheGuiltyOne) {
+  PassRegistry registry = BuiltinPasses();
+  registry.Add<BreakLastOp>();
+  TranspileOptions options;
+  options.passes = "break-last-op,scale-loss-grad{scale=none}";
+  for (const auto& [each, pass] :
+       {std::pair(false, "scale-loss-grad"), std::pair(true, "break-last-op")}) {
+    main_ = MainBuilder().Build();
+    options.verify_each_pass = each;
+    EXPECT_THAT(Transpile(options, programs_, registry),
+                StatusIs(kInvalid, absl::StrCat("after pass ", pass,
+                                                ": op 2 (sgd) input LearningRate: expected a "
+                                                "variable, found none")));
+  }
+}
+
+}  // namespace
+}  // namespace weft
