@@ -12,14 +12,15 @@ cd "$(dirname "$0")"
 . scripts/packages.sh
 
 [ $# -eq 0 ] || die "takes no arguments"
+exec 3>&1  # where commands are shown even if their output goes elsewhere
 
 model=tests/data/fit_a_line
 out=quickstart_out
 build_options=(-c opt --config=nocuda)
 
-# Prints a command, with the paths that a reader can repeat, and runs it.
+# Prints a command, as the reader can repeat it, and runs it.
 run() {
-  printf '\n$ %s\n' "$*"
+  printf '\n$ %s\n' "$*" >&3
   "$@" || die "this command failed: $*"
 }
 
@@ -32,13 +33,12 @@ mkdir -p "$out"
 install -m 755 bazel-bin/tools/transpile bazel-bin/tools/weft "$out"
 
 echo
-say "rewriting $model, a linear regression that Paddle 2.6.2 wrote, so that any number of ranks"
-say "can train it together"
+say "rewriting a program that Paddle 2.6.2 wrote, so that any number of ranks can train it"
 run "$out/transpile" --mode grad_allreduce \
   --startup_in "$model/startup.pb" --startup_out "$out/startup.pb" "$model/main.pb" "$out/main.pb"
 
 echo
-say "what changed: + stands in the rewritten program only"
+say "the ops that it inserted"
 diff_status=0
 printf '\n$ %s\n' "$out/weft diff $model/main.pb $out/main.pb"
 "$out/weft" diff "$model/main.pb" "$out/main.pb" || diff_status=$?
@@ -48,12 +48,12 @@ train() {
   local ranks=$1 main=$2 startup=$3
   run "$out/weft" run "$main" --startup "$startup" --feeds "$model/feeds.npz" \
     --params "$model/init.params" --params_names "$model/persistables.txt" \
-    --ranks "$ranks" --metrics "$out/losses_$ranks.jsonl" --save "$out/final_$ranks.npz"
+    --ranks "$ranks" --metrics "$out/losses_$ranks.jsonl" >"$out/run_$ranks.txt"
+  tail -n 1 "$out/run_$ranks.txt"
 }
 
 echo
-say "training: the original program on 1 rank, the rewritten one on 2 and on 4 (each rank takes its"
-say "share of every batch), all from the same parameters"
+say "training the original on 1 rank, the rewritten program on 2 and 4, from the same parameters"
 train 1 "$model/main.pb" "$model/startup.pb"
 train 2 "$out/main.pb" "$out/startup.pb"
 train 4 "$out/main.pb" "$out/startup.pb"
@@ -66,8 +66,10 @@ python3 scripts/compare_losses.py "1 rank=$out/losses_1.jsonl" "2 ranks=$out/los
 cat <<END
 
 Done. Where to look next:
-  README.md                            what the tools do, by examples
-  $out/weft show $out/main.pb   the rewritten program as text
-  $out/transpile --list_modes  the ways to rewrite
-  ./test.sh                            all tests
+  README.md                     the tools, by examples
+  $out/weft show $out/main.pb
+                                the rewritten program as text
+  $out/transpile --list_modes
+                                the ways to rewrite a program
+  ./test.sh                     all tests
 END

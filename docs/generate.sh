@@ -50,7 +50,8 @@ fi
 
 cd "$(dirname "$0")/.."
 bazel build //tools:generate_docs
+tool=$(bazel info bazel-bin)/tools/generate_docs
 for file in README.md docs/modes.md docs/ops.md; do
-  fresh=$(regenerate bazel-bin/tools/generate_docs "$file" && echo .)
+  fresh=$(regenerate "$tool" "$file" && echo .)
   printf '%s' "${fresh%.}" >"$file"
 done

@@ -46,6 +46,10 @@ absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSou
     if (!fed.insert(variable).second) {
       return absl::InvalidArgumentError(absl::StrCat("feed ", name, ": given twice"));
     }
+    if (plan.variables()[variable].is_written) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "feed ", name, ": an op of the program writes it, in every step; ", DescribeFeeds(plan)));
+    }
     feeder->variables_.push_back(variable);
     feeder->declarations_.push_back(plan.variables()[variable]);
   }

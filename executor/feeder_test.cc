@@ -95,6 +95,12 @@ TEST_F(FeederTest, UnknownNameListsTheDataVariables) {
                        "x (fp32[-1, 2])"));
 }
 
+TEST_F(FeederTest, VariableThatAnOpWritesIsRefused) {
+  EXPECT_THAT(Feed(Source({"x", "y"}, {Floats({1, 2}, {1, 2}), Floats({1, 2}, {1, 2})})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("feed y: an op of the program writes it")));
+}
+
 TEST_F(FeederTest, MissingDataNamesTheOpThatReadsIt) {
   EXPECT_THAT(Feed(FeedSource()),
               StatusIs(absl::StatusCode::kInvalidArgument,

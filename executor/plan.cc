@@ -201,6 +201,12 @@ class PlanBuilder {
     return absl::OkStatus();
   }
 
+  // A slot whose only argument stands for no variable is empty.
+  int CountOfSlot(const Op& op, const OpLayout::Slot& slot) const {
+    if (slot.count == 1 && program_.name(op.args(slot)[0]) == kEmptyVarName) return 0;
+    return static_cast<int>(slot.count);
+  }
+
   absl::Status FillKernel(const Op& op, const OpSchema& schema, OpAttrs attrs,
                           Plan::PlanOp* plan_op) {
     KernelSpec spec;
@@ -210,11 +216,11 @@ class PlanBuilder {
     const int num_inputs = static_cast<int>(layout.num_input_args);
     for (const OpLayout::Slot& slot : layout.inputs) {
       spec.inputs[std::string(program_.name(slot.name))] = {static_cast<int>(slot.first),
-                                                            static_cast<int>(slot.count)};
+                                                            CountOfSlot(op, slot)};
     }
     for (const OpLayout::Slot& slot : layout.outputs) {
       spec.outputs[std::string(program_.name(slot.name))] = {
-          static_cast<int>(slot.first) - num_inputs, static_cast<int>(slot.count)};
+          static_cast<int>(slot.first) - num_inputs, CountOfSlot(op, slot)};
     }
     WEFT_RETURN_IF_ERROR(ResolveAll(op.input_args(), plan_op->name, &plan_op->inputs));
     WEFT_RETURN_IF_ERROR(ResolveAll(op.output_args(), plan_op->name, &plan_op->outputs));

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <tuple>
@@ -97,7 +98,13 @@ class RankRunner {
         random_(RandomState::Seeded(job->options.seed, rank)) {}
 
   void Run() {
-    const absl::Status status = RunAll();
+    absl::Status status;
+    try {
+      status = RunAll();
+    } catch (const std::bad_alloc&) {
+      // Feeds, parameters and results are allocated on this thread.
+      status = WithPlace(step_, rank_, absl::ResourceExhaustedError("out of memory"));
+    }
     if (!status.ok()) job_.failures->Report(step_, rank_, status);
   }
 

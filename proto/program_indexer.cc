@@ -429,7 +429,7 @@ absl::Status ProgramIndexer::ReadOp(absl::string_view message, uint8_t header_si
         } else {
           op_.tail = {};
         }
-        op_.has_type = true;
+        op_.has_type |= ok;
         break;
       case kOpAttrs:
         ok = ReadAttr(&in);
@@ -666,7 +666,7 @@ absl::Status ProgramIndexer::ReadVar(absl::string_view message, uint8_t header_s
           in.Skip(static_cast<int>(message.size()) - in.CurrentPosition());
         }
       }
-      has_name = true;
+      has_name |= ok;
     } else {
       ok = ReadVarField(&in, tag, &tail);
     }

@@ -1,5 +1,6 @@
 // grad_allreduce in the default dialect over every real program: it is refused for a stated reason,
 // or the result passes a checker that knows nothing of how the passes work.
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -63,7 +64,7 @@ struct SeenOp {
   bool inserted = false;
   bool backward = false;  // by role
   int ring = 0;
-  Names args, outputs;
+  Names outputs;
   Names touched;  // by it and by the ops in its sub-blocks
 };
 
@@ -101,8 +102,6 @@ SeenOp See(const pb::ProgramDesc& program, const pb::OpDesc& op) {
   seen.desc = op;
   seen.backward = (IntAttr(op, "op_role") & 1) != 0;
   seen.ring = IntAttr(op, "ring_id");
-  AddArgs(op.inputs(), &seen.args);
-  AddArgs(op.outputs(), &seen.args);
   AddArgs(op.outputs(), &seen.outputs);
   AddTouched(program, op, &seen.touched);
   return seen;
@@ -153,25 +152,27 @@ std::map<std::string, std::string> PairsToReduce(const std::vector<SeenOp>& ops,
   return pairs;
 }
 
-// One gradient: complete, then handed to a ring, reduced there, waited for, used.
-void CheckGradient(const std::vector<SeenOp>& ops, const std::string& grad, const Case& test) {
+// One gradient: complete, then handed to a ring, reduced there, waited for, used. `touching` are
+// the places of the ops that touch it.
+void CheckGradient(const std::vector<SeenOp>& ops, const std::vector<int>& touching,
+                   const std::string& grad, const Case& test) {
   SCOPED_TRACE(grad);
-  const int end = static_cast<int>(ops.size());
   int complete = -1;
-  for (int i = 0; i < end; ++i) {
+  for (int i : touching) {
     if (!ops[i].inserted && ops[i].backward && ops[i].outputs.contains(grad)) complete = i;
   }
   ASSERT_NE(complete, -1);
-  int use = complete + 1;
-  while (use < end && (ops[use].inserted || !ops[use].touched.contains(grad))) ++use;
-  if (use < end) {
-    EXPECT_FALSE(ops[use].backward);
+  int use = static_cast<int>(ops.size());
+  for (int i : touching) {
+    if (i <= complete || ops[i].inserted) continue;
+    EXPECT_FALSE(ops[i].backward);
+    use = i;
+    break;
   }
 
   int reduce = -1;
-  for (int i = 0; i < end; ++i) {
-    if (!ops[i].args.contains(grad) || !absl::StartsWith(ops[i].desc.type(), "c_allreduce"))
-      continue;
+  for (int i : touching) {
+    if (!absl::StartsWith(ops[i].desc.type(), "c_allreduce")) continue;
     EXPECT_EQ(reduce, -1) << "reduced twice";
     reduce = i;
   }
@@ -184,16 +185,13 @@ void CheckGradient(const std::vector<SeenOp>& ops, const std::string& grad, cons
   EXPECT_GE(ring, 0);
   EXPECT_LT(ring, test.nrings);
 
-  const auto has_wait = [&](const std::string& type, int from, int to) {
-    for (int i = from; i < to; ++i) {
-      if (ops[i].args.contains(grad) && ops[i].ring == ring && ops[i].desc.type() == type) {
-        return true;
-      }
-    }
-    return false;
+  const auto has_wait = [&](const std::string& type, int after, int before) {
+    return std::any_of(touching.begin(), touching.end(), [&](int i) {
+      return after < i && i < before && ops[i].ring == ring && ops[i].desc.type() == type;
+    });
   };
-  EXPECT_TRUE(has_wait("c_wait_compute", complete + 1, reduce));
-  EXPECT_TRUE(has_wait("c_wait_comm", reduce + 1, use));
+  EXPECT_TRUE(has_wait("c_wait_compute", complete, reduce));
+  EXPECT_TRUE(has_wait("c_wait_comm", reduce, use));
 }
 
 // After every op that fills the gradient of a loss: a division, if the number of ranks is known.
@@ -219,7 +217,11 @@ void CheckMain(const Program& before, const Program& after, const Case& test) {
   const std::vector<SeenOp> ops = CompareBlocks(before, after);
   const auto pairs = PairsToReduce(ops, test);
   EXPECT_FALSE(pairs.empty());
-  for (const auto& [grad, param] : pairs) CheckGradient(ops, grad, test);
+  std::map<std::string, std::vector<int>> touching;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    for (const std::string& name : ops[i].touched) touching[name].push_back(i);
+  }
+  for (const auto& [grad, param] : pairs) CheckGradient(ops, touching[grad], grad, test);
   CheckScale(ops, test);
   size_t reductions = 0;
   for (const SeenOp& op : ops) {

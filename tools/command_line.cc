@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/file.h"
+#include "google/protobuf/stubs/logging.h"
 #include "proto/program_file.h"
 
 namespace weft {
@@ -94,6 +95,8 @@ void PrintWarning(absl::string_view command, absl::string_view message) {
 }
 
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
+  // Debug builds of programs that use protobuf print every string that is not UTF-8.
+  google::protobuf::SetLogHandler(nullptr);
   SetFormatter(&app);
   try {
     app.parse(argc, argv);

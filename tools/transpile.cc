@@ -31,7 +31,9 @@ struct Flags {
   std::string in, out, startup_in, startup_out;
   std::string explain, dump_dir;
   std::string dialect = "weft";
-  std::string endpoints, distributed_params;
+  // Given, they must not be empty.
+  absl::optional<std::string> endpoints, current_endpoint;
+  std::string distributed_params;
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
   // Flags that modes read; those that were given go to TranspileOptions::mode_flags.
@@ -112,6 +114,9 @@ absl::Status WriteAll(const std::vector<ProgramOutput>& programs, const std::str
 }
 
 absl::Status Run(Flags& flags) {
+  if (flags.current_endpoint == "") {
+    return absl::InvalidArgumentError("the current endpoint is empty");
+  }
   WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
   WEFT_RETURN_IF_ERROR(
       CheckOutputs({flags.in, flags.startup_in}, {flags.out, flags.startup_out, flags.explain}));
@@ -156,8 +161,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--endpoints", flags.endpoints, "host:port of each rank, joined by commas");
   app.add_option("--rank", options.participants.rank,
                  "the rank that the startup program is written for (0)");
-  app.add_option("--current_endpoint", options.participants.current_endpoint,
-                 "the endpoint of that rank");
+  app.add_option("--current_endpoint", flags.current_endpoint, "the endpoint of that rank");
   app.add_option("--nrings", flags.nrings, "communication rings (weft: 1; paddle: 2)");
   app.add_option("--scale", flags.scale,
                  "who divides by the number of ranks: auto, loss_grad, avg or none (auto)");
@@ -200,9 +204,10 @@ void CheckFlags(Flags& flags) {
       throw CLI::ValidationError("--mode", std::string(pipeline.status().message()));
     }
   }
-  if (!flags.endpoints.empty()) {
-    options.participants.endpoints = absl::StrSplit(flags.endpoints, ',');
+  if (flags.endpoints.has_value()) {
+    options.participants.endpoints = absl::StrSplit(*flags.endpoints, ',');
   }
+  options.participants.current_endpoint = flags.current_endpoint.value_or("");
   for (absl::string_view name : absl::StrSplit(flags.distributed_params, ',', absl::SkipEmpty())) {
     options.distributed_params.emplace(name);
   }

@@ -21,7 +21,8 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
     const Op op = startup.op(id);
     if (!traits.Has(op, Trait::kRingSetup) || op.type() == "c_gen_nccl_id") continue;
     const auto ring = op.FindAttr("ring_id");
-    const int ring_id = ring.has_value() ? ring->i() : 0;
+    int64_t ring_id = 0;
+    if (ring.has_value()) ring_id = ring->type() == pb::LONG ? ring->l() : ring->i();
     if (ring_id >= nrings) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("startup program, ", op.DebugName(), ": sets ring ", ring_id, " up already"));

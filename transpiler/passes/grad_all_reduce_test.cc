@@ -275,6 +275,15 @@ TEST(GradAllReduce, UpdateByAGradientThatNobodyNamesIsRefused) {
               StatusIs(kRefused, HasSubstr("op 4 (sgd) input Param: lost is updated")));
 }
 
+TEST(GradAllReduce, UpdateByAnOptimizerThatIsNotKnownCountsToo) {
+  ProgramBuilder p = TwoGradients();
+  p.Op("my_optimizer", {{"Param", {"lost"}}, {"Grad", {"lost@GRAD"}}}, {{"ParamOut", {"lost"}}},
+       kRoleOptimize);
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("op 4 (my_optimizer) input Param: lost is updated")));
+}
+
 TEST(GradAllReduce, NotesSayWhatHappenedToEveryGradient) {
   Program program = TwoGradients().Build();
   std::vector<Note> notes;

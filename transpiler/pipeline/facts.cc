@@ -1,16 +1,31 @@
 #include "transpiler/pipeline/facts.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/op_traits.h"
+#include "proto/op_role.h"
 
 namespace weft {
 namespace {
 
-// The first collective that takes a paired gradient, or a buffer that shares its storage.
+// Whether an op of a type that has no schema may communicate what it takes: anything of backward
+// that reads a finished gradient or gives it back changed, and whatever names a ring. Clipping and
+// updates that are not known stand behind the reduction and take what it gives.
+bool MayCommunicate(const Op& op, Symbol symbol) {
+  if (op.HasAttr("ring_id")) return true;
+  if (IsOptimize(op)) return false;
+  const auto names = [symbol](absl::Span<const Symbol> args) {
+    return std::find(args.begin(), args.end(), symbol) != args.end();
+  };
+  return names(op.input_args()) && (IsBackward(op) || names(op.output_args()));
+}
+
+// The first collective that takes a paired gradient, or a buffer that shares its storage. An op
+// that is not known is no proof of innocence.
 absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
   if (pairs.empty()) return std::string();
@@ -22,9 +37,15 @@ absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       const bool collective = traits.Has(op, Trait::kCollective);
-      if (!collective && !traits.Has(op, Trait::kAlias)) continue;
+      const bool known = traits.IsKnown(op);
+      if (known && !collective && !traits.Has(op, Trait::kAlias)) continue;
       for (Symbol symbol : op.args()) {
         if (!is_gradient[symbol.value()]) continue;
+        if (!known) {
+          if (!MayCommunicate(op, symbol)) continue;
+          return absl::StrCat(op.DebugName(), ", an op that Weft does not know, takes ",
+                              program.name(symbol), " and may reduce it");
+        }
         if (collective) {
           return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
         }

@@ -55,6 +55,30 @@ TEST(DetectFacts, CollectiveOfABufferThatHoldsAGradientIsEvidenceToo) {
       IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, "op 2 (c_allreduce_sum) takes fused"))));
 }
 
+TEST(DetectFacts, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReducedIt) {
+  ProgramBuilder p = OneGradient();
+  p.Op("all_reduce", {{"x", {"w@GRAD"}}}, {{"out", {"reduced"}}}, kRoleBackward);
+  EXPECT_THAT(Detect(p), IsOkAndHolds(ElementsAre(Pair(
+                             kGradientsReduced, HasSubstr("op 1 (all_reduce), an op that Weft does "
+                                                          "not know, takes w@GRAD")))));
+}
+
+TEST(DetectFacts, UnknownOpWithARingMayHaveReducedIt) {
+  ProgramBuilder p = OneGradient();
+  p.Op("mystery", {{"X", {"w@GRAD"}}}, {}, kRoleOptimize).IntAttr("ring_id", 0);
+  EXPECT_THAT(Detect(p),
+              IsOkAndHolds(ElementsAre(Pair(kGradientsReduced, HasSubstr("op 1 (mystery)")))));
+}
+
+TEST(DetectFacts, UnknownProducersUpdatesAndFetchesAreNoEvidence) {
+  ProgramBuilder p;
+  p.Param("w").Op("mystery_grad", {}, {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  p.Op("mystery_clip", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleOptimize);
+  p.Op("mystery_fetch", {{"X", {"w@GRAD"}}}, {{"Out", {"fetched"}}});
+  EXPECT_THAT(Detect(p), IsOkAndHolds(IsEmpty()));
+}
+
 TEST(DetectFacts, CollectiveInASubBlockCounts) {
   ProgramBuilder p = OneGradient();
   p.Op("conditional_block", {}, {}).BlockAttr("sub_block", 1);

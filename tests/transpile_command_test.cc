@@ -1,0 +1,341 @@
+// The transpile command as a process: files that cannot be read or written, ranks that contradict
+// each other, wrong usage, and the same output every time.
+#include "tests/transpile_command.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_builder.h"
+#include "proto/program_file.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::ProcessResult;
+using ::weft::testing::ProgramBuilder;
+
+class TranspileTest : public testing::TranspileCommandTest {
+ protected:
+  void SetUp() override {
+    TranspileCommandTest::SetUp();
+    MakeFile("in.pb", MainBytes());
+    MakeFile("startup.pb", StartupBytes());
+  }
+
+  // The arguments of a run from in.pb to `out`.
+  std::vector<std::string> To(const std::string& out) const {
+    return {"--mode", "grad_allreduce", Path("in.pb"), Path(out)};
+  }
+  std::vector<std::string> To(const std::string& out, const std::vector<std::string>& more) const {
+    std::vector<std::string> args = To(out);
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  }
+};
+
+// --- Files --------------------------------------------------------------------------------------
+
+TEST_F(TranspileTest, MissingInputIsRefused) {
+  ExpectRefuses("none.pb", "none.pb: cannot open: No such file or directory");
+  ExpectRefuses("none/in.pb", "none/in.pb: cannot open: No such file or directory");
+  ExpectRefuses("in.pb/x.pb", "in.pb/x.pb: cannot open: Not a directory");
+}
+
+TEST_F(TranspileTest, DirectoryAsInputOrOutputIsRefused) {
+  ASSERT_EQ(mkdir(Path("d.pb").c_str(), 0777), 0);
+  ExpectRefuses("d.pb", "d.pb: is a directory");
+  ExpectFails(1, To("d.pb"), "d.pb: is a directory");
+}
+
+TEST_F(TranspileTest, UnknownKindOfFileIsRefused) {
+  MakeFile("in.txt", MainBytes());
+  ExpectRefuses("in.txt", "in.txt: unknown kind of program file; expected .pb");
+  ExpectFails(1, To("out.txt"), "out.txt: unknown kind of program file; expected .pb");
+}
+
+TEST_F(TranspileTest, FilesWithoutPermissionAreRefused) {
+  if (geteuid() == 0) GTEST_SKIP() << "root may read and write every file";
+  MakeFile("secret.pb", MainBytes());
+  ASSERT_EQ(chmod(Path("secret.pb").c_str(), 0), 0);
+  ExpectRefuses("secret.pb", "secret.pb: cannot open: Permission denied");
+  MakeFile("fixed.pb", "old");
+  ASSERT_EQ(chmod(Path("fixed.pb").c_str(), 0444), 0);
+  ExpectFails(1, To("fixed.pb"), "fixed.pb: cannot write: Permission denied");
+}
+
+TEST_F(TranspileTest, DirectoryThatCannotBeWrittenIsRefused) {
+  ExpectFails(1, To("none/out.pb"), "none/out.pb: cannot");
+  ExpectFails(1, To("in.pb/out.pb"), "in.pb/out.pb: cannot");
+  ExpectFails(1, To("/proc/out.pb"), "/proc/out.pb: cannot");
+  ExpectFails(1, To("out.pb", {"--explain", Path("none/explain.json")}),
+              "none/explain.json: cannot");
+}
+
+TEST_F(TranspileTest, FullDiskLeavesEveryFileAsItWas) {
+  ASSERT_EQ(symlink("/dev/full", Path("full.pb").c_str()), 0);
+  const std::string message = "full.pb: cannot write: No space left on device";
+  ExpectFails(1, To("full.pb"), message);
+  const std::string startup = Path("startup.pb");
+  MakeFile("old.pb", "old");
+  MakeFile("explain.json", "old");
+  ExpectFails(1,
+              To("full.pb", {"--startup_in", startup, "--startup_out", Path("old.pb"), "--explain",
+                             Path("explain.json")}),
+              message);
+  ExpectFails(1, To("out.pb", {"--startup_in", startup, "--startup_out", Path("full.pb")}),
+              message);
+}
+
+TEST_F(TranspileTest, InputIsNeverWritten) {
+  const std::string message = "is read and may not be written: it is the same file as ";
+  ExpectFails(1, To("in.pb"), message);
+  ExpectFails(1, To("./in.pb"), message);
+  ASSERT_EQ(symlink("in.pb", Path("link.pb").c_str()), 0);
+  ExpectFails(1, To("link.pb"), message);
+  ASSERT_EQ(link(Path("in.pb").c_str(), Path("hard.pb").c_str()), 0);
+  ExpectFails(1, To("hard.pb"), message);
+  ExpectFails(1, To("out.pb", {"--startup_in", Path("startup.pb"), "--startup_out", Path("in.pb")}),
+              message);
+  ExpectFails(1,
+              To("startup.pb", {"--startup_in", Path("startup.pb"), "--startup_out", Path("s.pb")}),
+              message);
+  ExpectFails(1, To("out.pb", {"--explain", Path("in.pb")}), message);
+}
+
+TEST_F(TranspileTest, TwoOutputsNeverGoToOneFile) {
+  const std::vector<std::string> startup = {"--startup_in", Path("startup.pb"), "--startup_out"};
+  const auto with = [&](const std::string& out, const std::string& startup_out) {
+    std::vector<std::string> args = To(out, startup);
+    args.push_back(Path(startup_out));
+    return args;
+  };
+  ExpectFails(1, with("out.pb", "out.pb"), "two outputs go to this file");
+  ExpectFails(1, with("new.pb", "new.pb"), "two outputs go to this file");
+  ExpectFails(1, with("new.pb", "./new.pb"), "two outputs go to this file");
+  ASSERT_EQ(symlink("new.pb", Path("link.pb").c_str()), 0);
+  ExpectFails(1, with("new.pb", "link.pb"), "two outputs go to this file");
+  ExpectFails(1, with("-", "-"), "two outputs go to this file");
+}
+
+TEST_F(TranspileTest, LinkAsOutputStaysALink) {
+  MakeFile("target.pb", "old");
+  ASSERT_EQ(symlink("target.pb", Path("out.pb").c_str()), 0);
+  EXPECT_EQ(GradAllReduce("in.pb").status, 0);
+  struct stat info;
+  ASSERT_EQ(lstat(Path("out.pb").c_str(), &info), 0);
+  EXPECT_TRUE(S_ISLNK(info.st_mode));
+  WEFT_EXPECT_OK(ReadProgram(Path("target.pb")));
+}
+
+TEST_F(TranspileTest, OnlyTheOutputsRemain) {
+  const ProcessResult result =
+      GradAllReduce("in.pb", {"--startup_in", Path("startup.pb"), "--startup_out", Path("s.pb"),
+                              "--explain", Path("explain.json")});
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(Names(), ElementsAre("explain.json", "in.pb", "out.pb", "s.pb", "startup.pb"));
+}
+
+TEST_F(TranspileTest, StandardInputAndOutputCarryBinaryPrograms) {
+  ASSERT_EQ(GradAllReduce("in.pb").status, 0);
+  const ProcessResult result = Run({"--mode", "grad_allreduce", "-", "-"}, MainBytes());
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_TRUE(result.out == Read("out.pb"));
+}
+
+TEST_F(TranspileTest, EmptyStandardInputIsRefused) {
+  ExpectFails(1, {"--mode", "none", "-", "-"}, "-: the program is empty: no blocks");
+}
+
+// --- Ranks and endpoints ------------------------------------------------------------------------
+
+constexpr char kTwo[] = "127.0.0.1:6170,127.0.0.1:6171";
+
+struct BadRanks {
+  std::string name;
+  std::vector<std::string> flags;
+  std::string message;
+};
+
+class RefusesRanks : public TranspileTest, public ::testing::WithParamInterface<BadRanks> {};
+
+TEST_P(RefusesRanks, InBothDialects) {
+  std::vector<std::string> flags = GetParam().flags;
+  ExpectRefuses("in.pb", GetParam().message, flags);
+  flags.insert(flags.end(), {"--dialect", "paddle"});
+  ExpectRefuses("in.pb", GetParam().message, flags);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    TranspileTest, RefusesRanks,
+    ::testing::Values(
+        BadRanks{"OneRank", {"--nranks", "1"}, "the number of ranks must be at least 2, found 1"},
+        BadRanks{"NoRank", {"--nranks", "0"}, "the number of ranks must be at least 2, found 0"},
+        BadRanks{"NegativeRanks", {"--nranks", "-2"}, "the number of ranks must be at least 2"},
+        BadRanks{"OneEndpoint",
+                 {"--endpoints", "127.0.0.1:6170"},
+                 "the number of ranks must be at least 2, found 1"},
+        BadRanks{"NegativeRank",
+                 {"--endpoints", kTwo, "--rank", "-1"},
+                 "the rank must not be negative, found -1"},
+        BadRanks{"RankBeyondTheLast",
+                 {"--endpoints", kTwo, "--rank", "2"},
+                 "rank 2 is beyond the last of 2 ranks"},
+        BadRanks{"RankWithoutEndpoints",
+                 {"--nranks", "2", "--rank", "1"},
+                 "without the endpoints of all ranks"},
+        BadRanks{"CurrentEndpointIsAnother",
+                 {"--endpoints", kTwo, "--current_endpoint", "127.0.0.1:9999"},
+                 "current endpoint 127.0.0.1:9999 is not among the endpoints"},
+        BadRanks{"CurrentEndpointIsEmpty",
+                 {"--endpoints", kTwo, "--current_endpoint", ""},
+                 "the current endpoint is empty"},
+        BadRanks{"NoEndpoints", {"--endpoints", ""}, "the number of ranks must be at least 2"},
+        BadRanks{"CurrentEndpointOfAnotherRank",
+                 {"--endpoints", kTwo, "--rank", "1", "--current_endpoint", "127.0.0.1:6170"},
+                 "rank 1 has endpoint 127.0.0.1:6171, not the current endpoint 127.0.0.1:6170"},
+        BadRanks{"RepeatedEndpoint",
+                 {"--endpoints", "127.0.0.1:6170,127.0.0.1:6170"},
+                 "endpoint 127.0.0.1:6170 is given twice: for rank 0 and for rank 1"},
+        BadRanks{
+            "EmptyEndpoint", {"--endpoints", "127.0.0.1:6170,"}, "the endpoint of rank 1 is empty"},
+        BadRanks{"RanksAndEndpointsDisagree",
+                 {"--nranks", "3", "--endpoints", kTwo},
+                 "the number of ranks is given as 3, but there are 2 endpoints"},
+        BadRanks{"NoRing", {"--endpoints", kTwo, "--nrings", "0"}, "nrings"},
+        BadRanks{"NegativeRings", {"--endpoints", kTwo, "--nrings", "-1"}, "nrings"}),
+    [](const auto& info) { return info.param.name; });
+
+// --- Programs that cannot be made parallel ------------------------------------------------------
+
+TEST_F(TranspileTest, ProgramWithoutGradientsIsRefused) {
+  ExpectRefuses("startup.pb", "startup.pb: pass grad-all-reduce: the program has no gradients");
+  MakeFile("empty.pb", ProgramBuilder().desc().SerializeAsString());
+  ExpectRefuses("empty.pb", "the program has no gradients");
+  ExpectRefuses("empty.pb", "the program has no gradients",
+                {"--dialect", "paddle", "--endpoints", kTwo});
+}
+
+TEST_F(TranspileTest, TranspiledProgramIsRefused) {
+  ASSERT_EQ(GradAllReduce("in.pb", {"--nranks", "2"}).status, 0);
+  MakeFile("once.pb", Read("out.pb"));
+  ExpectRefuses("once.pb",
+                "once.pb: pass scale-loss-grad cannot run: gradients-reduced holds already: op 12 "
+                "(c_allreduce_sum) takes fc_0.b_0@GRAD");
+  ASSERT_EQ(GradAllReduce("in.pb", {"--dialect", "paddle", "--endpoints", kTwo}).status, 0);
+  MakeFile("once.pb", Read("out.pb"));
+  ExpectRefuses("once.pb", "gradients-reduced holds already",
+                {"--dialect", "paddle", "--endpoints", kTwo});
+  ExpectRefuses("once.pb", "gradients-reduced holds already");
+}
+
+TEST_F(TranspileTest, TranspiledStartupProgramIsRefused) {
+  const std::vector<std::string> flags = {"--nranks", "2", "--startup_in"};
+  std::vector<std::string> first = flags;
+  first.insert(first.end(), {Path("startup.pb"), "--startup_out", Path("once.pb")});
+  ASSERT_EQ(GradAllReduce("in.pb", first).status, 0);
+  std::vector<std::string> second = flags;
+  second.insert(second.end(), {Path("once.pb"), "--startup_out", Path("twice.pb")});
+  ExpectRefuses("in.pb", "startup program, op ", second);
+}
+
+// --- Usage --------------------------------------------------------------------------------------
+
+TEST_F(TranspileTest, WrongUsageIsStatus2) {
+  ExpectFails(2, {}, "");
+  ExpectFails(2, {Path("in.pb"), Path("out.pb")}, "--mode");
+  ExpectFails(2, {"--mode", "grad_allreduce", Path("in.pb")}, "expected an input and an output");
+  ExpectFails(2, {"--mode", "nonsense", Path("in.pb"), Path("out.pb")},
+              "unknown mode nonsense; there are: none, grad_allreduce");
+  ExpectFails(2, To("out.pb", {"--nonsense"}), "--nonsense");
+  ExpectFails(2, To("out.pb", {"--nranks", "two"}), "--nranks");
+  ExpectFails(2, To("out.pb", {"--nranks"}), "--nranks");
+  ExpectFails(2, To("out.pb", {"--dialect", "french"}), "--dialect");
+  ExpectFails(2, To("out.pb", {"--passes", "comm-init"}), "--passes");
+  ExpectFails(2, To("out.pb", {"--startup_in", Path("startup.pb")}), "--startup_out");
+  ExpectFails(2, To("out.pb", {"--startup_out", Path("s.pb")}), "--startup_in");
+  ExpectFails(2, {"--mode", "none", "--nrings", "2", Path("in.pb"), Path("out.pb")},
+              "mode none does not read --nrings");
+  ExpectFails(2, To("out.pb", {Path("third.pb")}), "third.pb");
+  ExpectFails(
+      2,
+      {"--mode", "none", "-", Path("out.pb"), "--startup_in", "-", "--startup_out", Path("s.pb")},
+      "standard input is the main program already");
+}
+
+TEST_F(TranspileTest, HelpHasAnExample) {
+  const ProcessResult result = Run({"--help"});
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(result.out, HasSubstr("transpile --mode grad_allreduce in.pb out.pb"));
+}
+
+// --- The same output every time -----------------------------------------------------------------
+
+TEST_F(TranspileTest, TwoProcessesWriteTheSameBytes) {
+  for (const char* extension : {".pb", ".pbtxt", ".prog"}) {
+    SCOPED_TRACE(extension);
+    for (const char* run : {"a", "b"}) {
+      const std::vector<std::string> args = To(
+          absl::StrCat(run, extension), {"--nranks", "4", "--startup_in", Path("startup.pb"),
+                                         "--startup_out", Path(absl::StrCat("s", run, extension)),
+                                         "--explain", Path(absl::StrCat(run, extension, ".json"))});
+      const ProcessResult result = Run(args);
+      ASSERT_EQ(result.status, 0) << result.err;
+    }
+    EXPECT_FALSE(Read(absl::StrCat("a", extension)).empty());
+    EXPECT_TRUE(Read(absl::StrCat("a", extension)) == Read(absl::StrCat("b", extension)));
+    EXPECT_TRUE(Read(absl::StrCat("sa", extension)) == Read(absl::StrCat("sb", extension)));
+    EXPECT_TRUE(Read(absl::StrCat("a", extension, ".json")) ==
+                Read(absl::StrCat("b", extension, ".json")));
+  }
+}
+
+TEST_F(TranspileTest, ModeNoneCopiesByteForByte) {
+  ASSERT_EQ(Run({"--mode", "none", Path("in.pb"), Path("copy.pb")}).status, 0);
+  EXPECT_TRUE(Read("copy.pb") == MainBytes());
+}
+
+TEST_F(TranspileTest, EveryFormatGivesTheSameProgram) {
+  ASSERT_EQ(GradAllReduce("in.pb").status, 0);
+  for (const char* text : {"in.prog", "in.pbtxt"}) {
+    SCOPED_TRACE(text);
+    ASSERT_EQ(Run({"--mode", "none", Path("in.pb"), Path(text)}).status, 0);
+    const std::string out = absl::StrCat("of_", text);
+    ASSERT_EQ(Run({"--mode", "grad_allreduce", Path(text), Path(out)}).status, 0);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program expected, ReadProgram(Path("out.pb")));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Program found, ReadProgram(Path(out)));
+    EXPECT_EQ(found.ToProto().SerializeAsString(), expected.ToProto().SerializeAsString());
+  }
+}
+
+// Attributes may hold any bytes; only names must be text.
+TEST_F(TranspileTest, BytesInAttributesPassThrough) {
+  pb::ProgramDesc desc = MainDesc();
+  auto* attr = desc.mutable_blocks(0)->mutable_ops(0)->add_attrs();
+  attr->set_name("data");
+  attr->set_type(pb::STRING);
+  attr->set_s("\xff\n\x80");
+  MakeFile("bytes.pb", desc.SerializeAsString());
+  const ProcessResult result = GradAllReduce("bytes.pb");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(result.err, "");
+  EXPECT_THAT(Read("out.pb"), HasSubstr(attr->SerializeAsString()));
+  for (const char* text : {"bytes.prog", "bytes.pbtxt"}) {
+    EXPECT_EQ(Run({"--mode", "none", Path("bytes.pb"), Path(text)}).err, "");
+    EXPECT_EQ(Run({"--mode", "none", Path(text), Path("again.pb")}).err, "");
+    EXPECT_TRUE(Read("again.pb") == Read("bytes.pb"));
+  }
+}
+
+}  // namespace
+}  // namespace weft
