@@ -22,7 +22,7 @@ struct StepResult {
   std::vector<Tensor> values;  // in the order of the fetched variables
   // Of the values; set by ResultQueue, valid in the callback.
   const std::vector<std::string>* names = nullptr;
-  double ms = 0;               // that the step took: feeding, running, fetching
+  double ms = 0;  // that the step took: feeding, running, fetching
 };
 
 using ResultCallback = std::function<absl::Status(const StepResult&)>;

@@ -112,4 +112,6 @@ install_packages() {
   [ ${#missing[@]} -eq 0 ] || die "apt-get left these packages out: ${missing[*]}"
   rm -f "$apt_log"
   trap - EXIT
+  # A running Bazel server does not notice that libraries have come.
+  bazel shutdown </dev/null >/dev/null 2>&1 || true
 }

@@ -284,6 +284,30 @@ TEST(GradAllReduce, UpdateByAnOptimizerThatIsNotKnownCountsToo) {
               StatusIs(kRefused, HasSubstr("op 4 (my_optimizer) input Param: lost is updated")));
 }
 
+// The sum is what the optimizer uses, but only the parts are named.
+TEST(GradAllReduce, UpdateByAGradientOfWhichOnlyPartsAreNamedIsRefused) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"part"}}}, kRoleBackward).Pairs({"w", "part"});
+  p.Op("sum", {{"X", {"part"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("op 2 (sgd) input Param: w is updated, but gradient "
+                                           "part, which op_role_var names, is not reduced: only "
+                                           "backward uses it")));
+}
+
+TEST(GradAllReduce, GradientInALargerBufferIsRefused) {
+  ProgramBuilder p = TwoGradients();
+  p.Op("coalesce_tensor", {{"Input", {"w@GRAD"}}},
+       {{"Output", {"w@GRAD"}}, {"FusedOutput", {"fused"}}});
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("gradient w@GRAD: op 4 (coalesce_tensor) makes it share "
+                                           "its storage")));
+}
+
 TEST(GradAllReduce, NotesSayWhatHappenedToEveryGradient) {
   Program program = TwoGradients().Build();
   std::vector<Note> notes;

@@ -45,8 +45,8 @@ struct PassContext {
   std::vector<Note>* notes = nullptr;
 };
 
-// Facts about a pair of programs, as far as passes establish or rely on them. `kAllFacts` in
-// facts.h lists those that Weft knows; a pass of your own may add others.
+// Facts about a pair of programs, as far as passes establish or rely on them. Those of Weft's own
+// passes are in facts.h; a pass of your own may add others.
 struct Contract {
   std::vector<std::string> provides;   // holds after the pass
   std::vector<std::string> requires_;  // must hold before it
