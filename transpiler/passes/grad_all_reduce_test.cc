@@ -64,6 +64,20 @@ TEST(GradAllReduce, EachRingIsWaitedForAsLateAsItsFirstUseAllows) {
                           "sgd(b, b@GRAD -> b)"));
 }
 
+TEST(GradAllReduce, UseOfTheGradientThatWasCompleteFirstWaitsForAllOnItsRing) {
+  ProgramBuilder p;
+  p.Param("v").Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"v@GRAD"}}}, kRoleBackward).Pairs({"v", "v@GRAD"});
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("sgd", {{"Param", {"v"}}, {"Grad", {"v@GRAD"}}}, {{"ParamOut", {"v"}}}, kRoleOptimize);
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[6], "c_wait_comm@0(v@GRAD, w@GRAD -> v@GRAD, w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[7], "sgd(v, v@GRAD -> v)");
+  EXPECT_EQ(OpTexts(program)[8], "sgd(w, w@GRAD -> w)");
+}
+
 TEST(GradAllReduce, UnknownNumberOfRanksAverages) {
   Program program = TwoGradients().Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(0), &program));

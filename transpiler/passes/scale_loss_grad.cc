@@ -25,8 +25,7 @@ absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContex
     if (!IsBackward(op)) continue;
     bool carries = IsLossGrad(op);
     for (Symbol symbol : op.input_args()) carries |= scaled[symbol.value()];
-    if (!carries) continue;
-    for (Symbol symbol : op.output_args()) scaled[symbol.value()] = true;
+    for (Symbol symbol : op.output_args()) scaled[symbol.value()] = carries;
   }
   for (const Gradient& gradient : analysis.gradients) {
     if (scaled[gradient.grad.value()]) continue;

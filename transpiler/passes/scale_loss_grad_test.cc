@@ -105,6 +105,18 @@ TEST(ScaleLossGrad, LostLossRoleOfOneOfTwoLossesIsRefused) {
               StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 4 (mul_grad)")));
 }
 
+TEST(ScaleLossGrad, LossGradientThatIsReplacedBehindTheScaleIsRefused) {
+  ProgramBuilder p;
+  p.Param("w").Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  p.Op("assign", {{"X", {"given"}}}, {{"Out", {"loss@GRAD"}}}, kRoleBackward);
+  p.Op("mul_grad", {{"Out@GRAD", {"loss@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("scale-loss-grad", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 2 (mul_grad), does "
+                                           "not come from a loss gradient")));
+}
+
 // As Paddle's transpiler: gradients are too large by the number of ranks.
 TEST(ScaleLossGrad, LostLossRoleIsSilentlyNotScaledInThePaddleDialect) {
   Program program = OneLoss(kRoleBackward);
