@@ -10,10 +10,10 @@ LIBRARY_PACKAGES=(
   libabsl-dev libcli11-dev libdnnl-dev libprotobuf-dev libxxhash-dev libzip-dev
   nlohmann-json3-dev protobuf-compiler
 )
-# What the tests need besides: the last three are programs that tests call.
+# What the tests need besides: libraries, and programs that tests call.
 TEST_PACKAGES=(
-  libarchive-dev libbenchmark-dev libgmock-dev libgtest-dev librapidcheck-dev xz-utils
-  clang-format-14 git llvm-14-tools
+  libarchive-dev libgmock-dev libgtest-dev
+  clang-format-14 llvm-14-tools xz-utils
 )
 
 is_installed() {
