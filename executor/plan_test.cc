@@ -93,6 +93,25 @@ TEST(PlanTest, KernelThatRefusesAttributesIsNamedWithItsReason) {
                        "op 1 (scale): attribute scale: only 1"));
 }
 
+TEST(PlanTest, SlotWhoseOnlyArgumentStandsForNoVariableIsEmptyToTheKernel) {
+  int scale_tensor = 0, x = -1, out = 0;
+  KernelTable kernels;
+  kernels.Add("scale", [&](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
+    scale_tensor = spec.Input("ScaleTensor");
+    x = spec.Input("X");
+    out = spec.Output("Out");
+    return Kernel([](const KernelContext&) { return absl::OkStatus(); });
+  });
+  ProgramBuilder builder;
+  builder.Op("scale", {{"ScaleTensor", {"@EMPTY@"}}, {"X", {"x"}}}, {{"Out", {"@EMPTY@"}}});
+  PlanOptions options;
+  options.kernels = &kernels;
+  WEFT_ASSERT_OK(Plan::Build(builder.Build(), options).status());
+  EXPECT_EQ(scale_tensor, -1);
+  EXPECT_EQ(x, 1);
+  EXPECT_EQ(out, -1);
+}
+
 TEST(PlanTest, RingsHaveStreamsInOrderOfTheirNumbers) {
   ProgramBuilder builder;
   AllReduce(builder, "a", 3);
