@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -52,6 +53,12 @@ TEST(StatusMacros, OkContinues) {
 TEST(StatusMacros, AssignMovesTheValueOut) {
   EXPECT_THAT(AddOne(1), IsOkAndHolds(2));
   EXPECT_THAT(AddOne(-1), Not(IsOk()));
+}
+
+TEST(Annotate, PutsTheSubjectBeforeTheMessageAndKeepsTheCode) {
+  const absl::Status status = Annotate("in.pb", absl::NotFoundError("no such file"));
+  EXPECT_EQ(status, absl::NotFoundError("in.pb: no such file"));
+  EXPECT_EQ(Annotate("in.pb", absl::OkStatus()), absl::OkStatus());
 }
 
 }  // namespace

@@ -145,7 +145,7 @@ class PlanBuilder {
     if (IsFetch(op.type())) return absl::OkStatus();
     const OpSchema* schema = FindOpSchema(op.type());
     WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
-    WEFT_RETURN_IF_ERROR(CheckNumRanks(op, attrs, name));
+    WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
     if (schema->Has(Trait::kRingSetup)) {
       // In Paddle setting up a ring blocks the host, and the programs that its transpiler writes
       // count on it: broadcasts of what initializers made follow without a synchronization.
@@ -174,10 +174,11 @@ class PlanBuilder {
     return absl::OkStatus();
   }
 
-  // Whoever wrote a number of ranks into an op meant the ranks of the run. A default is not meant.
-  absl::Status CheckNumRanks(const Op& op, const OpAttrs& attrs, const std::string& name) const {
-    if (!attrs.Has("nranks") || !op.HasAttr("nranks")) return absl::OkStatus();
-    const int64_t nranks = attrs.Int("nranks");
+  // Whoever wrote a number of ranks into an op, of whatever type, meant the ranks of the run.
+  absl::Status CheckNumRanks(const Op& op, const std::string& name) const {
+    const absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(kNumRanksAttr);
+    if (!attr.has_value()) return absl::OkStatus();
+    const int64_t nranks = attr->type() == pb::LONG ? attr->l() : attr->i();
     if (nranks == options_.nranks) return absl::OkStatus();
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": written for ", nranks, nranks == 1 ? " rank" : " ranks",

@@ -211,6 +211,16 @@ TEST(PlanTest, RingSetUpForAnotherNumberOfRanksIsAnError) {
                        "has 2"));
 }
 
+// A pass wrote it, on an op whose schema does not have it.
+TEST(PlanTest, NumberOfRanksOnAnyOpMustBeThatOfTheRun) {
+  ProgramBuilder builder;
+  builder.Var("loss@GRAD", {1});
+  builder.Op("scale", {{"X", {"loss@GRAD"}}}, {{"Out", {"loss@GRAD"}}}).IntAttr("nranks", 4);
+  EXPECT_THAT(Plan::Build(builder.Build(), Options(/*nranks=*/2)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (scale): written for 4 ranks (attribute nranks), but the run has 2"));
+}
+
 TEST(PlanTest, TypesThatDoNotFitAreAnErrorBeforeAnythingRuns) {
   ProgramBuilder builder;
   builder.Var("a", {4, 3}).Var("b", {5, 6});

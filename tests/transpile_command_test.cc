@@ -20,6 +20,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using ::weft::testing::ProcessResult;
 using ::weft::testing::ProgramBuilder;
 
@@ -238,6 +239,25 @@ TEST_F(TranspileTest, TranspiledProgramIsRefused) {
   ExpectRefuses("once.pb", "gradients-reduced holds already");
 }
 
+// Backward starts without a loss gradient that could be divided.
+TEST_F(TranspileTest, DefectsOfThePaddleDialectAreWarnings) {
+  ProgramBuilder p;
+  p.Param("w").Param("lr").Var("y@GRAD").Var("w@GRAD");
+  p.Op("assign", {{"X", {"w"}}}, {{"Out", {"y@GRAD"}}}, kRoleBackward);
+  p.Op("scale", {{"X", {"y@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}, {"LearningRate", {"lr"}}},
+       {{"ParamOut", {"w"}}}, kRoleOptimize);
+  MakeFile("lost.pb", p.desc().SerializeAsString());
+  ExpectRefuses("lost.pb", "does not come from a loss gradient", {"--nranks", "2"});
+  const auto run = GradAllReduce("lost.pb", {"--dialect", "paddle", "--endpoints", kTwo});
+  EXPECT_EQ(run.status, 0);
+  EXPECT_THAT(run.err, StartsWith("transpile: warning: " + Path("lost.pb") +
+                                  ": pass scale-loss-grad: gradient w@GRAD, completed by op 1 "
+                                  "(scale), does not come from a loss gradient"));
+  EXPECT_NE(Read("out.pb"), "");
+}
+
 TEST_F(TranspileTest, TranspiledStartupProgramIsRefused) {
   const std::vector<std::string> flags = {"--nranks", "2", "--startup_in"};
   std::vector<std::string> first = flags;
@@ -245,7 +265,7 @@ TEST_F(TranspileTest, TranspiledStartupProgramIsRefused) {
   ASSERT_EQ(GradAllReduce("in.pb", first).status, 0);
   std::vector<std::string> second = flags;
   second.insert(second.end(), {Path("once.pb"), "--startup_out", Path("twice.pb")});
-  ExpectRefuses("in.pb", "startup program, op ", second);
+  ExpectRefuses("in.pb", "startup program: op ", second);
 }
 
 // --- Usage --------------------------------------------------------------------------------------
@@ -265,6 +285,11 @@ TEST_F(TranspileTest, WrongUsageIsStatus2) {
   ExpectFails(2, To("out.pb", {"--startup_out", Path("s.pb")}), "--startup_in");
   ExpectFails(2, {"--mode", "none", "--nrings", "2", Path("in.pb"), Path("out.pb")},
               "mode none does not read --nrings");
+  for (const std::vector<std::string>& flag : std::vector<std::vector<std::string>>{
+           {"--nranks", "2"}, {"--endpoints", "a:1,b:1"}, {"--distributed_params", "w"}}) {
+    ExpectFails(2, {"--mode", "none", flag[0], flag[1], Path("in.pb"), Path("out.pb")},
+                "mode none does not read " + flag[0]);
+  }
   ExpectFails(2, To("out.pb", {Path("third.pb")}), "third.pb");
   ExpectFails(
       2,

@@ -11,7 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/annotate.h"
 #include "base/file.h"
+#include "base/status_macros.h"
 #include "google/protobuf/stubs/logging.h"
 #include "proto/program_file.h"
 
@@ -131,9 +133,8 @@ int FinishCommand(absl::string_view command, const absl::Status& status, int don
 
 absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path) {
   absl::StatusOr<Program> program = ReadProgram(path);
-  if (program.ok()) return program;
-  return absl::Status(program.status().code(),
-                      absl::StrCat(path, ": ", program.status().message()));
+  WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
+  return program;
 }
 
 absl::Status CheckOutputs(absl::Span<const std::string> inputs,
@@ -154,11 +155,7 @@ absl::Status CheckOutputs(absl::Span<const std::string> inputs,
             output, ": is read and may not be written: it is the same file as ", input));
       }
     }
-    const absl::StatusOr<AtomicFile> file = AtomicFile::Create(output);
-    if (!file.ok()) {
-      return absl::Status(file.status().code(),
-                          absl::StrCat(output, ": ", file.status().message()));
-    }
+    WEFT_RETURN_IF_ERROR(Annotate(output, AtomicFile::Create(output).status()));
   }
   return absl::OkStatus();
 }

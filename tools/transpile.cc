@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "proto/program_file.h"
@@ -61,10 +62,6 @@ std::string ListPasses() {
   return text;
 }
 
-absl::Status InFile(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-}
-
 // Writes the text of each state as <dir>/<number>_<pass>.main.prog and .startup.prog.
 class Dumper {
  public:
@@ -82,8 +79,7 @@ class Dumper {
 
  private:
   static absl::Status Write(const Program& program, const std::string& path) {
-    const absl::Status status = WriteFile(path, ProgramText(program));
-    return status.ok() ? status : InFile(path, status);
+    return Annotate(path, WriteFile(path, ProgramText(program)));
   }
 
   std::string dir_;
@@ -104,13 +100,12 @@ absl::Status WriteAll(const std::vector<ProgramOutput>& programs, const std::str
                       const TranspileResult& result) {
   if (explain.empty()) return WritePrograms(programs);
   absl::StatusOr<AtomicFile> file = AtomicFile::Create(explain);
-  if (!file.ok()) return InFile(explain, file.status());
+  WEFT_RETURN_IF_ERROR(Annotate(explain, file.status()));
   absl::Status status = file->Write(ExplainJson(result));
   if (status.ok()) status = file->Sync();
-  if (!status.ok()) return InFile(explain, status);
+  WEFT_RETURN_IF_ERROR(Annotate(explain, status));
   WEFT_RETURN_IF_ERROR(WritePrograms(programs));
-  status = file->Commit();
-  return status.ok() ? status : InFile(explain, status);
+  return Annotate(explain, file->Commit());
 }
 
 absl::Status Run(Flags& flags) {
@@ -121,8 +116,7 @@ absl::Status Run(Flags& flags) {
   WEFT_RETURN_IF_ERROR(
       CheckOutputs({flags.in, flags.startup_in}, {flags.out, flags.startup_out, flags.explain}));
   for (const std::string& path : {flags.out, flags.startup_out}) {
-    const absl::Status known = ProgramFormatOf(path).status();
-    if (!path.empty() && !known.ok()) return InFile(path, known);
+    if (!path.empty()) WEFT_RETURN_IF_ERROR(Annotate(path, ProgramFormatOf(path).status()));
   }
   WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(flags.in));
   absl::optional<Program> startup;
@@ -135,8 +129,11 @@ absl::Status Run(Flags& flags) {
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = Dumper(flags.dump_dir);
   absl::StatusOr<TranspileResult> result = Transpile(options, programs);
-  if (!result.ok()) return InFile(flags.in, result.status());
+  WEFT_RETURN_IF_ERROR(Annotate(flags.in, result.status()));
   ShowReports(result->passes);
+  for (const std::string& warning : result->warnings) {
+    PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
+  }
 
   std::vector<ProgramOutput> outputs = {{&main, flags.out}};
   if (startup.has_value()) outputs.push_back({&*startup, flags.startup_out});
@@ -198,12 +195,6 @@ void CheckFlags(Flags& flags) {
                                "with --passes, options are written after the pass: 'a{k=v}'");
   }
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
-  if (!options.mode.empty()) {
-    const auto pipeline = ExpandMode(options.mode, options.dialect, options.mode_flags);
-    if (!pipeline.ok()) {
-      throw CLI::ValidationError("--mode", std::string(pipeline.status().message()));
-    }
-  }
   if (flags.endpoints.has_value()) {
     options.participants.endpoints = absl::StrSplit(*flags.endpoints, ',');
   }
@@ -211,6 +202,8 @@ void CheckFlags(Flags& flags) {
   for (absl::string_view name : absl::StrSplit(flags.distributed_params, ',', absl::SkipEmpty())) {
     options.distributed_params.emplace(name);
   }
+  const absl::Status mode = CheckMode(options);
+  if (!mode.ok()) throw CLI::ValidationError("--mode", std::string(mode.message()));
 }
 
 int Main(int argc, char** argv) {

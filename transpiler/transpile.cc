@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/modes.h"
@@ -11,20 +13,34 @@
 namespace weft {
 namespace {
 
+// What the user gave that passes do not take as options.
+std::map<std::string, std::string> ContextFlags(const TranspileOptions& options) {
+  std::map<std::string, std::string> flags;
+  const ParticipantsSpec& who = options.participants;
+  if (who.nranks.has_value()) flags["nranks"] = absl::StrCat(*who.nranks);
+  if (!who.endpoints.empty()) flags["endpoints"] = absl::StrJoin(who.endpoints, ",");
+  if (who.rank.has_value()) flags["rank"] = absl::StrCat(*who.rank);
+  if (!who.current_endpoint.empty()) flags["current_endpoint"] = who.current_endpoint;
+  if (!options.distributed_params.empty()) {
+    flags["distributed_params"] = absl::StrJoin(options.distributed_params, ",");
+  }
+  return flags;
+}
+
 absl::StatusOr<std::vector<PassSpec>> Schedule(const TranspileOptions& options) {
   if (options.mode.empty() == options.passes.empty()) {
     return absl::InvalidArgumentError("expected a mode or passes, and not both");
   }
   if (options.mode.empty()) return ParsePipelineText(options.passes);
-  return ExpandMode(options.mode, options.dialect, options.mode_flags);
+  std::map<std::string, std::string> flags = ContextFlags(options);
+  flags.insert(options.mode_flags.begin(), options.mode_flags.end());
+  return ExpandMode(options.mode, options.dialect, flags);
 }
 
 absl::Status VerifyPair(const ProgramPair& programs) {
   WEFT_RETURN_IF_ERROR(VerifyStructure(*programs.main));
   if (programs.startup == nullptr) return absl::OkStatus();
-  const absl::Status status = VerifyStructure(*programs.startup);
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("startup program, ", status.message()));
+  return Annotate("startup program", VerifyStructure(*programs.startup));
 }
 
 }  // namespace
@@ -39,6 +55,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   WEFT_ASSIGN_OR_RETURN(context.participants, Participants::Create(options.participants));
   context.distributed_params = options.distributed_params;
   if (options.explain) context.notes = &result.notes;
+  context.warnings = &result.warnings;
 
   PipelineOptions pipeline_options;
   pipeline_options.observer = options.observer;
@@ -59,6 +76,10 @@ absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& r
   WEFT_RETURN_IF_ERROR(Participants::Create(options.participants).status());
   WEFT_ASSIGN_OR_RETURN(const std::vector<PassSpec> schedule, Schedule(options));
   return Pipeline::FromSpecs(schedule, registry).status();
+}
+
+absl::Status CheckMode(const TranspileOptions& options) {
+  return options.mode.empty() ? absl::OkStatus() : Schedule(options).status();
 }
 
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs) {

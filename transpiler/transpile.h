@@ -50,6 +50,8 @@ struct TranspileOptions {
 struct TranspileResult {
   std::vector<PassReport> passes;
   std::vector<Note> notes;
+  // What is known to be wrong with what the paddle dialect wrote, as Paddle does.
+  std::vector<std::string> warnings;
 };
 
 // Rewrites the programs in place. On an error they may not be used further. Passes by name come
@@ -59,6 +61,10 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 // What can be found wrong with the options before any program is read: an unknown mode, pass or
 // option, participants that contradict themselves.
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry);
+
+// The same for what concerns the mode alone: unknown, or flags, participants or parameters given
+// that it does not read.
+absl::Status CheckMode(const TranspileOptions& options);
 
 // With the built-in passes.
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs);

@@ -184,7 +184,7 @@ TEST_F(TranspileTest, FindingInTheStartupProgramSaysSo) {
   startup_ = ProgramBuilder().Param("w").Op("relu", {}, {{"Out", {"w"}}}).Build();
   EXPECT_THAT(Run(GradAllReduce(2)),
               StatusIs(kInvalid,
-                       "startup program, op 0 (relu) input X: expected a variable, found "
+                       "startup program: op 0 (relu) input X: expected a variable, found "
                        "none"));
 }
 

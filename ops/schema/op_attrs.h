@@ -14,10 +14,13 @@
 
 namespace weft {
 
+// For how many ranks an op was written. Collectives have it in their schema; passes write it on
+// other ops, too, that are right for one number of ranks only.
+inline constexpr absl::string_view kNumRanksAttr = "nranks";
+
 // Values by name, for all attributes of the schema, which must outlive them (those of FindOpSchema
-// live forever). Attributes that the schema does not name (op_role, op_callstack, back-end
-// switches,
-// ...) are left out.
+// live forever). Attributes that the schema does not name (op_role, op_callstack, ...) are left
+// out.
 class OpAttrs {
  public:
   // InvalidArgument, naming op and attribute, where a value has another type than the schema says

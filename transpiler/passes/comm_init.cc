@@ -25,7 +25,7 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
     if (ring.has_value()) ring_id = ring->type() == pb::LONG ? ring->l() : ring->i();
     if (ring_id >= nrings) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("startup program, ", op.DebugName(), ": sets ring ", ring_id, " up already"));
+        absl::StrCat("startup program: ", op.DebugName(), ": sets ring ", ring_id, " up already"));
   }
   return absl::OkStatus();
 }
@@ -99,7 +99,12 @@ absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) 
     if (has_endpoints) {
       AddRingOverEndpoints(context, ring, names.Next(), &rewriter);
     } else {
-      rewriter.Append(0, BuildOp({"c_comm_init_all", {}, {}, {{"ring_id", ring}}, kRoleForward},
+      rewriter.Append(0, BuildOp({"c_comm_init_all",
+                                  {},
+                                  {},
+                                  {{"ring_id", ring}},
+                                  kRoleForward,
+                                  context.participants.nranks()},
                                  context.dialect));
     }
     if (context.notes != nullptr) {

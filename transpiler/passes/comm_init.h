@@ -16,7 +16,8 @@ namespace weft {
 //   c_comm_init(X=[nccl_id_0]) {nranks, rank, ring_id}
 // Paddle leaves ring_id of c_gen_nccl_id at 0 on every ring, so that ids of two rings can be
 // mistaken for each other; the paddle dialect does the same.
-// Without endpoints, per ring: c_comm_init_all() {ring_id}, which takes all ranks of the run.
+// Without endpoints, per ring: c_comm_init_all() {nranks, ring_id}, which takes all ranks of the
+// run; nranks only where it is known.
 //
 // FailedPrecondition where the startup program sets one of these rings up already; InvalidArgument
 // without endpoints in the paddle dialect. O(startup ops).

@@ -106,6 +106,14 @@ TEST(CommInit, WithoutEndpointsRingsTakeAllRanksOfTheRun) {
   Program startup = Empty();
   WEFT_ASSERT_OK(RunPasses("comm-init{nrings=2}", ContextWithRanks(4), &main, &startup));
   EXPECT_THAT(OpTexts(startup), ElementsAre("c_comm_init_all@0( -> )", "c_comm_init_all@1( -> )"));
+  EXPECT_THAT(Values(startup, "c_comm_init_all", "nranks"), ElementsAre("4", "4"));
+}
+
+TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {
+  Program main = Empty();
+  Program startup = Empty();
+  WEFT_ASSERT_OK(RunPasses("comm-init", ContextWithRanks(0), &main, &startup));
+  EXPECT_THAT(Values(startup, "c_comm_init_all", "nranks"), ElementsAre("-"));
 }
 
 TEST(CommInit, WithoutAStartupProgramNothingChanges) {

@@ -10,78 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
-#include "ops/analysis/op_traits.h"
-#include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
+#include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
-
-absl::Status CheckReducible(const Program& program, const Gradient& gradient) {
-  const Var var = program.var(program.block(0).Resolve(gradient.grad));
-  const auto refuse = [&](absl::string_view why) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("gradient ", var.name(), " of parameter ", program.name(gradient.param),
-                     ", completed by ", program.op(gradient.completed_by).DebugName(), ": ", why));
-  };
-  if (var.type() == pb::VarType::SELECTED_ROWS) {
-    return refuse(
-        "expected a dense tensor, found SelectedRows (a sparse embedding), whose rows "
-        "differ from rank to rank; build the program with is_sparse=false");
-  }
-  const absl::optional<TensorType> type = DeclaredType(var);
-  if (!type.has_value()) return refuse("expected a tensor of a known element type");
-  if (!IsFloating(type->dtype)) {
-    return refuse(absl::StrCat("expected a floating-point tensor, found ", DTypeName(type->dtype)));
-  }
-  if (var.persistable()) {
-    return refuse(
-        "it is persistable: accumulated over several steps (gradient merge), so that a "
-        "reduction in every step would add up what is summed already");
-  }
-  return absl::OkStatus();
-}
-
-// Why the gradient of a parameter that an optimizer updates is not reduced.
-std::string WhyNotReduced(const Program& program, const GradientAnalysis& analysis, Symbol param) {
-  for (const SkippedGradient& skipped : analysis.skipped) {
-    if (skipped.param != param) continue;
-    return absl::StrCat("gradient ", program.name(skipped.grad), ", which op_role_var names, ",
-                        "is not reduced: ", skipped.why);
-  }
-  return "no backward op names its gradient in op_role_var";
-}
-
-// A replicated parameter that is updated by a gradient that nobody reduces would drift apart.
-absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analysis,
-                          const std::set<std::string>& distributed_params) {
-  std::vector<bool> reduced(program.symbols().size(), false);
-  for (const Gradient& gradient : analysis.gradients) reduced[gradient.param.value()] = true;
-  OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      // An op that is not known but is part of optimization and has the slot is an optimizer too.
-      if (!traits.Has(op, Trait::kOptimizer) && (traits.IsKnown(op) || !IsOptimize(op))) continue;
-      for (Symbol param : op.Input("Param")) {
-        if (reduced[param.value()]) continue;
-        const std::string name(program.name(param));
-        if (distributed_params.count(name) > 0) continue;
-        return absl::FailedPreconditionError(absl::StrCat(
-            op.DebugName(), " input Param: ", name, " is updated, but ",
-            WhyNotReduced(program, analysis, param),
-            ", so each rank would update it by its own gradient; if that is meant, name it a "
-            "distributed parameter"));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
 
 // The ops of one ring, built once: a program with many gradients needs many that differ in their
 // variables only.
@@ -117,27 +55,6 @@ class RingOps {
 
   pb::OpDesc wait_compute_, reduce_, wait_comm_;
 };
-
-// Uses of a buffer that a gradient is a part of would not be seen as uses of the gradient.
-absl::Status CheckStorage(const Program& program, const GradientAnalysis& analysis) {
-  std::vector<bool> is_gradient(program.symbols().size(), false);
-  for (const Gradient& gradient : analysis.gradients) is_gradient[gradient.grad.value()] = true;
-  OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      if (!traits.Has(op, Trait::kAlias)) continue;
-      for (Symbol symbol : op.args()) {
-        if (!is_gradient[symbol.value()]) continue;
-        return absl::FailedPreconditionError(
-            absl::StrCat("gradient ", program.name(symbol), ": ", op.DebugName(),
-                         " makes it share its storage with other variables; expected gradients "
-                         "with storage of their own"));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
 
 // Writes the ops: reductions where gradients are complete, waits where they are used.
 class Writer {
@@ -250,7 +167,6 @@ const Contract& GradAllReduce::contract() const {
 
 absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
-  WEFT_ASSIGN_OR_RETURN(const GradientScale scale, Resolve(options_.scale, context.participants));
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
                         AnalyzeGradients(program, context.distributed_params));
   if (analysis.pairs.empty()) {
@@ -258,15 +174,14 @@ absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& progr
         "the program has no gradients: no op of backward role names pairs of parameter and "
         "gradient in op_role_var; was it saved before minimize() or without training information?");
   }
-  for (const Gradient& gradient : analysis.gradients) {
-    WEFT_RETURN_IF_ERROR(CheckReducible(program, gradient));
+  for (const absl::Status& problem :
+       ProblemsOfReduction(program, analysis, context.distributed_params)) {
+    WEFT_RETURN_IF_ERROR(problem);
   }
-  WEFT_RETURN_IF_ERROR(CheckStorage(program, analysis));
-  WEFT_RETURN_IF_ERROR(CheckUpdates(program, analysis, context.distributed_params));
-  if (scale == GradientScale::kAvg) WEFT_RETURN_IF_ERROR(RefuseScaledLossGradient(program));
+  WEFT_ASSIGN_OR_RETURN(const bool average,
+                        ReductionAverages(options_.scale, program, context.participants));
 
-  const std::string reduce_type =
-      scale == GradientScale::kAvg ? "c_allreduce_avg" : "c_allreduce_sum";
+  const std::string reduce_type = average ? "c_allreduce_avg" : "c_allreduce_sum";
   if (context.notes != nullptr) {
     Explain(program, analysis, options_.nrings, reduce_type, context.notes);
   }

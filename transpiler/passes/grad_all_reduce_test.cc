@@ -39,10 +39,10 @@ TEST(GradAllReduce, ReductionFollowsCompletionAndOneWaitPrecedesTheFirstUse) {
   EXPECT_THAT(OpTexts(program),
               ElementsAre("relu_grad(y@GRAD -> b@GRAD)",          //
                           "c_wait_compute@0(b@GRAD -> b@GRAD)",   //
-                          "c_allreduce_sum@0(b@GRAD -> b@GRAD)",  //
+                          "c_allreduce_avg@0(b@GRAD -> b@GRAD)",  //
                           "mul_grad(y@GRAD -> w@GRAD)",           //
                           "c_wait_compute@0(w@GRAD -> w@GRAD)",   //
-                          "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
+                          "c_allreduce_avg@0(w@GRAD -> w@GRAD)",
                           "c_wait_comm@0(b@GRAD, w@GRAD -> b@GRAD, w@GRAD)",
                           "sgd(w, w@GRAD -> w)",  //
                           "sgd(b, b@GRAD -> b)"));
@@ -54,10 +54,10 @@ TEST(GradAllReduce, EachRingIsWaitedForAsLateAsItsFirstUseAllows) {
   EXPECT_THAT(OpTexts(program),
               ElementsAre("relu_grad(y@GRAD -> b@GRAD)",          //
                           "c_wait_compute@0(b@GRAD -> b@GRAD)",   //
-                          "c_allreduce_sum@0(b@GRAD -> b@GRAD)",  //
+                          "c_allreduce_avg@0(b@GRAD -> b@GRAD)",  //
                           "mul_grad(y@GRAD -> w@GRAD)",           //
                           "c_wait_compute@1(w@GRAD -> w@GRAD)",   //
-                          "c_allreduce_sum@1(w@GRAD -> w@GRAD)",  //
+                          "c_allreduce_avg@1(w@GRAD -> w@GRAD)",  //
                           "c_wait_comm@1(w@GRAD -> w@GRAD)",      //
                           "sgd(w, w@GRAD -> w)",                  //
                           "c_wait_comm@0(b@GRAD -> b@GRAD)",      //
@@ -78,10 +78,79 @@ TEST(GradAllReduce, UseOfTheGradientThatWasCompleteFirstWaitsForAllOnItsRing) {
   EXPECT_EQ(OpTexts(program)[8], "sgd(w, w@GRAD -> w)");
 }
 
-TEST(GradAllReduce, UnknownNumberOfRanksAverages) {
+TEST(GradAllReduce, AveragesWhereTheLossGradientIsNotDivided) {
+  for (int nranks : {0, 2}) {  // 0: unknown
+    for (const char* pass : {"grad-all-reduce", "grad-all-reduce{scale=avg}"}) {
+      Program program = TwoGradients().Build();
+      WEFT_ASSERT_OK(RunPasses(pass, ContextWithRanks(nranks), &program));
+      EXPECT_EQ(OpTexts(program)[2], "c_allreduce_avg@0(b@GRAD -> b@GRAD)");
+    }
+  }
+}
+
+TEST(GradAllReduce, SumsWithScaleNone) {
   Program program = TwoGradients().Build();
-  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(0), &program));
-  EXPECT_EQ(OpTexts(program)[2], "c_allreduce_avg@0(b@GRAD -> b@GRAD)");
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce{scale=none}", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[2], "c_allreduce_sum@0(b@GRAD -> b@GRAD)");
+}
+
+// A loss whose gradient is filled and, where `nranks` is not 0, divided; then w's gradient.
+ProgramBuilder OneLoss(int nranks) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  if (nranks != 0) {
+    p.Op("scale", {{"X", {"loss@GRAD"}}}, {{"Out", {"loss@GRAD"}}}, kRoleBackward);
+    if (nranks > 0) p.IntAttr("nranks", nranks);
+  }
+  p.Op("mul_grad", {{"Out@GRAD", {"loss@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  return p;
+}
+constexpr int kDoesNotSay = -1;  // divided, without attribute nranks
+
+TEST(GradAllReduce, SumsWhereTheLossGradientIsDividedByTheNumberOfRanks) {
+  for (int nranks : {0, 2}) {
+    for (const char* pass : {"grad-all-reduce", "grad-all-reduce{scale=loss_grad}"}) {
+      Program program = OneLoss(2).Build();
+      WEFT_ASSERT_OK(RunPasses(pass, ContextWithRanks(nranks), &program));
+      EXPECT_EQ(OpTexts(program)[4], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+    }
+  }
+}
+
+TEST(GradAllReduce, LossGradientDividedForOtherRanksIsRefused) {
+  Program program = OneLoss(4).Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("op 1 (scale): divides the loss gradient loss@GRAD for "
+                                           "4 ranks, expected 2")));
+}
+
+TEST(GradAllReduce, LossGradientOfWhichNobodyKnowsByWhatItIsDividedIsLeftToTheUser) {
+  Program program = OneLoss(kDoesNotSay).Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("op 1 (scale) rewrites the loss gradient loss@GRAD in "
+                                           "place, but does not say for how many ranks")));
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce{scale=loss_grad}", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[4], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+}
+
+TEST(GradAllReduce, ScaleLossGradWithoutTheDivisionIsRefused) {
+  Program program = OneLoss(0).Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce{scale=loss_grad}", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("loss gradient loss@GRAD is not divided by the number "
+                                           "of ranks; run pass scale-loss-grad first")));
+  program = TwoGradients().Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce{scale=loss_grad}", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("no op fills the gradient of a loss")));
+}
+
+TEST(GradAllReduce, OneOfTwoLossGradientsDividedIsRefused) {
+  ProgramBuilder p = OneLoss(2);
+  p.Op("fill_constant", {}, {{"Out", {"loss2@GRAD"}}}, kRoleBackward | kRoleLoss);
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("loss gradient loss2@GRAD is not divided")));
 }
 
 TEST(GradAllReduce, SeveralPairsOnOneOpShareTheWaitOfTheirRing) {
@@ -93,8 +162,8 @@ TEST(GradAllReduce, SeveralPairsOnOneOpShareTheWaitOfTheirRing) {
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
   EXPECT_THAT(OpTexts(program), ElementsAre("fc_grad( -> w@GRAD, b@GRAD)",
                                             "c_wait_compute@0(w@GRAD, b@GRAD -> w@GRAD, b@GRAD)",
-                                            "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
-                                            "c_allreduce_sum@0(b@GRAD -> b@GRAD)",
+                                            "c_allreduce_avg@0(w@GRAD -> w@GRAD)",
+                                            "c_allreduce_avg@0(b@GRAD -> b@GRAD)",
                                             "c_wait_comm@0(w@GRAD, b@GRAD -> w@GRAD, b@GRAD)"));
 }
 
@@ -110,7 +179,7 @@ TEST(GradAllReduce, SharedWeightIsReducedOnceAfterTheSum) {
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
   EXPECT_EQ(OpTexts(program)[2], "sum(w@GRAD@RENAME@0, w@GRAD@RENAME@1 -> w@GRAD)");
-  EXPECT_EQ(OpTexts(program)[4], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[4], "c_allreduce_avg@0(w@GRAD -> w@GRAD)");
   EXPECT_EQ(OpTexts(program).size(), 7);
 }
 
@@ -125,7 +194,7 @@ TEST(GradAllReduce, SummandsThatArePairedThemselvesAreNotReduced) {
   EXPECT_THAT(
       OpTexts(program),
       ElementsAre("mul_grad( -> part)", "sum(part -> w@GRAD)", "c_wait_compute@0(w@GRAD -> w@GRAD)",
-                  "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)",
+                  "c_allreduce_avg@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)",
                   "sgd(w, w@GRAD -> w)"));
 }
 
@@ -141,7 +210,7 @@ TEST(GradAllReduce, RepeatedPairIsReducedOnceAfterTheLastWrite) {
   EXPECT_THAT(
       OpTexts(program),
       ElementsAre("mul_grad( -> w@GRAD)", "scale(w@GRAD -> w@GRAD)",
-                  "c_wait_compute@0(w@GRAD -> w@GRAD)", "c_allreduce_sum@0(w@GRAD -> w@GRAD)",
+                  "c_wait_compute@0(w@GRAD -> w@GRAD)", "c_allreduce_avg@0(w@GRAD -> w@GRAD)",
                   "c_wait_comm@0(w@GRAD -> w@GRAD)", "sgd(w, w@GRAD -> w)"));
 }
 
@@ -152,7 +221,7 @@ TEST(GradAllReduce, PairOnAnEarlierOpThanTheLastWriteFollowsTheData) {
   p.Op("scale", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
-  EXPECT_EQ(OpTexts(program)[3], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[3], "c_allreduce_avg@0(w@GRAD -> w@GRAD)");
 }
 
 TEST(GradAllReduce, SecondLossIsReducedAndWaitedForOnItsOwn) {
@@ -177,8 +246,8 @@ TEST(GradAllReduce, VariableWrittenAgainAfterItsUseIsReducedAgain) {
   }
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
-  EXPECT_EQ(OpTexts(program)[2], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
-  EXPECT_EQ(OpTexts(program)[7], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[2], "c_allreduce_avg@0(w@GRAD -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[7], "c_allreduce_avg@0(w@GRAD -> w@GRAD)");
 }
 
 TEST(GradAllReduce, ClippingStandsBehindTheReduction) {
@@ -219,7 +288,7 @@ TEST(GradAllReduce, EmptyGradientsAndDistributedParametersAreLeftAlone) {
   EXPECT_THAT(
       OpTexts(program),
       ElementsAre("fc_grad( -> w@GRAD, d@GRAD, @EMPTY@)", "c_wait_compute@0(w@GRAD -> w@GRAD)",
-                  "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)"));
+                  "c_allreduce_avg@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)"));
 }
 
 TEST(GradAllReduce, ReducedGradientsAreRefused) {
@@ -227,7 +296,7 @@ TEST(GradAllReduce, ReducedGradientsAreRefused) {
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
   EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
               StatusIs(kRefused, HasSubstr("gradients-reduced holds already: op 2 "
-                                           "(c_allreduce_sum) takes b@GRAD")));
+                                           "(c_allreduce_avg) takes b@GRAD")));
 }
 
 TEST(GradAllReduce, CollectivesOfActivationsAreNoReason) {

@@ -1,11 +1,70 @@
 #include "transpiler/passes/gradient_scale.h"
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 
 namespace weft {
+namespace {
+
+// An op of backward role that rewrites the gradient of a loss in place.
+struct Division {
+  OpId op;
+  Symbol grad;
+  absl::optional<int64_t> nranks;  // for how many ranks, where the op says it
+};
+
+struct LossGradients {
+  std::vector<Division> divisions;  // in op order
+  std::vector<Symbol> undivided;
+};
+
+LossGradients FindLossGradients(const Program& program) {
+  enum : char { kOther, kFilled, kDivided };
+  std::vector<char> state(program.symbols().size(), kOther);
+  std::vector<Symbol> filled;
+  LossGradients found;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (IsLossGrad(op)) {
+      for (Symbol symbol : op.output_args()) {
+        state[symbol.value()] = kFilled;
+        filled.push_back(symbol);
+      }
+      continue;
+    }
+    if (filled.empty() || !IsBackward(op)) continue;
+    if (op.input_args().size() != 1 || op.output_args().size() != 1) continue;
+    const Symbol grad = op.output_args()[0];
+    if (op.input_args()[0] != grad || state[grad.value()] == kOther) continue;
+    state[grad.value()] = kDivided;
+    Division division{id, grad, absl::nullopt};
+    const auto nranks = op.FindAttr(kNumRanksAttr);
+    if (nranks.has_value() && nranks->type() == pb::INT) division.nranks = nranks->i();
+    found.divisions.push_back(division);
+  }
+  for (Symbol symbol : filled) {
+    if (state[symbol.value()] == kFilled) found.undivided.push_back(symbol);
+  }
+  return found;
+}
+
+absl::Status RefuseDivision(const Program& program, const LossGradients& losses) {
+  if (losses.divisions.empty()) return absl::OkStatus();
+  const Division& division = losses.divisions.front();
+  return absl::FailedPreconditionError(
+      absl::StrCat(program.op(division.op).DebugName(), " rewrites the loss gradient ",
+                   program.name(division.grad),
+                   " in place: it is divided already; use scale none if that was your own doing"));
+}
+
+}  // namespace
 
 void BindGradientScale(OptionBinder& bind, GradientScale* field) {
   bind.Choice("scale", field, "who divides by the number of ranks",
@@ -28,22 +87,43 @@ absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Participants& p
   return scale;
 }
 
-absl::Status RefuseScaledLossGradient(const Program& program) {
-  std::vector<bool> is_loss_grad(program.symbols().size(), false);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    if (IsLossGrad(op)) {
-      for (Symbol symbol : op.output_args()) is_loss_grad[symbol.value()] = true;
-      continue;
-    }
-    if (!IsBackward(op) || op.input_args().size() != 1 || op.output_args().size() != 1) continue;
-    const Symbol grad = op.output_args()[0];
-    if (op.input_args()[0] != grad || !is_loss_grad[grad.value()]) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        op.DebugName(), " rewrites the loss gradient ", program.name(grad),
-        " in place: it is divided already; use scale none if that was your own doing"));
+absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,
+                                       const Participants& participants) {
+  if (scale == GradientScale::kNone) return false;
+  const LossGradients losses = FindLossGradients(program);
+  if (scale == GradientScale::kAvg || (scale == GradientScale::kAuto && losses.divisions.empty())) {
+    WEFT_RETURN_IF_ERROR(RefuseDivision(program, losses));
+    return true;
   }
-  return absl::OkStatus();
+  if (!losses.undivided.empty() || losses.divisions.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("scale loss_grad: ",
+                     losses.undivided.empty()
+                         ? "no op fills the gradient of a loss (role backward|loss, 0x101)"
+                         : absl::StrCat("loss gradient ", program.name(losses.undivided.front()),
+                                        " is not divided by the number of ranks"),
+                     "; run pass scale-loss-grad first, or use scale avg"));
+  }
+  for (const Division& division : losses.divisions) {
+    const std::string name = program.op(division.op).DebugName();
+    if (!division.nranks.has_value()) {
+      if (scale == GradientScale::kLossGrad) continue;  // the user knows
+      return absl::FailedPreconditionError(absl::StrCat(
+          name, " rewrites the loss gradient ", program.name(division.grad),
+          " in place, but does not say for how many ranks (attribute nranks); use scale loss_grad "
+          "if it divides by their number, avg or none if not"));
+    }
+    if (participants.nranks().has_value() && *participants.nranks() != *division.nranks) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(name, ": divides the loss gradient ", program.name(division.grad), " for ",
+                       *division.nranks, " ranks, expected ", *participants.nranks()));
+    }
+  }
+  return false;
+}
+
+absl::Status RefuseScaledLossGradient(const Program& program) {
+  return RefuseDivision(program, FindLossGradients(program));
 }
 
 }  // namespace weft

@@ -69,6 +69,9 @@ paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
     if (!attr.required || std::any_of(op.attrs.begin(), op.attrs.end(), given)) continue;
     Die(op.type, "value for attribute " + attr.name);
   }
+  if (op.nranks.has_value() && dialect == Dialect::kWeft) {
+    attrs[std::string(kNumRanksAttr)] = static_cast<int32_t>(*op.nranks);
+  }
   attrs[std::string(kOpRoleAttr)] = static_cast<int32_t>(op.role);
 
   paddle::framework::proto::OpDesc desc;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "ops/schema/op_schema.h"
 #include "proto/framework.pb.h"
 #include "transpiler/pipeline/pass.h"
@@ -20,6 +21,9 @@ struct NewOp {
   std::vector<std::pair<std::string, std::vector<std::string>>> outputs;
   std::vector<std::pair<std::string, AttrValue>> attrs;
   int role = 0;
+  // The op is right for so many ranks only: attribute kNumRanksAttr (ops/schema/op_attrs.h), in the
+  // weft dialect.
+  absl::optional<int> nranks = absl::nullopt;
 };
 
 // The op as a message. Slots and attributes are written in the order of their names, use_mkldnn

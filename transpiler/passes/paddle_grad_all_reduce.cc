@@ -1,5 +1,6 @@
 #include "transpiler/passes/paddle_grad_all_reduce.h"
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
+#include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 
@@ -26,6 +28,59 @@ pb::OpDesc SyncCalc(const std::string& grad) {
 pb::OpDesc OnRing(const std::string& type, const std::string& grad, int ring) {
   return BuildOp({type, {{"X", {grad}}}, {{"Out", {grad}}}, {{"ring_id", ring}}, kRoleBackward},
                  Dialect::kPaddle);
+}
+
+// The rings are waited for once, before the first op of optimize role: a gradient that is complete
+// only behind it is used while it is being reduced.
+absl::Status CheckWaits(const Program& program, const GradientAnalysis& analysis) {
+  OpId first_optimize;
+  std::vector<bool> is_behind(program.op_id_limit(), false);
+  for (OpId id : program.block(0).ops()) {
+    is_behind[id.value()] = first_optimize.valid();
+    if (!first_optimize.valid() && IsOptimize(program.op(id))) first_optimize = id;
+  }
+  for (const Gradient& gradient : analysis.gradients) {
+    if (!is_behind[gradient.completed_by.value()] || !gradient.first_use.valid()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "gradient ", program.name(gradient.grad),
+        " is not waited for: ", program.op(gradient.completed_by).DebugName(),
+        " completes it, and ", program.op(gradient.first_use).DebugName(),
+        " uses it, behind the only wait, before ", program.op(first_optimize).DebugName()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPairs(const Program& program) {
+  std::set<std::string> reduced;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!IsBackward(op) || !op.has_role_vars()) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
+    for (const ParamGrad& pair : pairs) {
+      if (pair.grad == kEmptyVarName || reduced.insert(pair.grad).second) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          op.DebugName(), ": gradient ", pair.grad,
+          " is named in op_role_var a second time, and therefore reduced a second time"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Everything for which grad-all-reduce refuses a program, and what it mends.
+absl::Status Warn(const Program& program, PassContext& context) {
+  const absl::StatusOr<GradientAnalysis> analysis =
+      AnalyzeGradients(program, context.distributed_params);
+  if (!analysis.ok()) {
+    return context.RefuseOrWarn(PaddleGradAllReduce::kName, analysis.status());
+  }
+  std::vector<absl::Status> problems =
+      ProblemsOfReduction(program, *analysis, context.distributed_params);
+  problems.push_back(CheckPairs(program));
+  problems.push_back(CheckWaits(program, *analysis));
+  for (const absl::Status& problem : problems) {
+    WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(PaddleGradAllReduce::kName, problem));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -47,6 +102,7 @@ absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair&
         "gradient in op_role_var");
   }
   WEFT_RETURN_IF_ERROR(CheckDistributedParams(program, context.distributed_params));
+  WEFT_RETURN_IF_ERROR(Warn(program, context));
   Rewriter rewriter(programs.main);
   const absl::Span<const OpId> ops = program.block(0).ops();
   absl::optional<OpNames> op_name;

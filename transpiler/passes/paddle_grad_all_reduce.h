@@ -18,7 +18,7 @@ namespace weft {
 //
 // Everything goes by position and role, which is wrong for some programs: a second optimizer's
 // gradients are not waited for, accumulated gradients are reduced in each step, a gradient named
-// twice is reduced twice. Pass grad-all-reduce mends that.
+// twice is reduced twice. Pass grad-all-reduce mends that; what it refuses is a warning here.
 //
 // FailedPrecondition where there are no gradients; by contract, where they are reduced already
 // (Paddle accepts both). O(arguments).

@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::weft::testing::ContextWithEndpoints;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
@@ -22,6 +23,14 @@ using ::weft::testing::RunPasses;
 using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+// What is known to be wrong with the result.
+std::vector<std::string> Warnings(PassContext context, Program program) {
+  std::vector<std::string> warnings;
+  context.warnings = &warnings;
+  WEFT_EXPECT_OK(RunPasses("paddle-grad-all-reduce{nrings=1}", context, &program));
+  return warnings;
+}
 
 PassContext Paddle() { return ContextWithEndpoints(2, Dialect::kPaddle); }
 
@@ -81,6 +90,14 @@ TEST(PaddleGradAllReduce, DistributedParameterIsNotReducedButNamedByTheWait) {
 }
 
 // Paddle's defect: the second optimizer reads what may still be on its way.
+TEST(PaddleGradAllReduce, SoundProgramGivesNoWarning) {
+  ProgramBuilder p;
+  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  AddSgd(&p, "w");
+  EXPECT_THAT(Warnings(Paddle(), p.Build()), IsEmpty());
+}
+
+// Paddle's defect: w@GRAD is used while it may still be on its way.
 TEST(PaddleGradAllReduce, OnlyTheFirstOptimizerIsWaitedFor) {
   ProgramBuilder p;
   p.Param("v").Param("w");
@@ -96,6 +113,10 @@ TEST(PaddleGradAllReduce, OnlyTheFirstOptimizerIsWaitedFor) {
                           "c_sync_comm_stream@0(v@GRAD -> v@GRAD)", "sgd(v, v@GRAD -> v)",
                           "mul_grad( -> w@GRAD)", "c_sync_calc_stream(w@GRAD -> w@GRAD)",
                           "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "sgd(w, w@GRAD -> w)"));
+  EXPECT_THAT(Warnings(Paddle(), p.Build()),
+              ElementsAre("pass paddle-grad-all-reduce: gradient w@GRAD is not waited for: op 2 "
+                          "(mul_grad) completes it, and op 3 (sgd) uses it, behind the only wait, "
+                          "before op 1 (sgd)"));
 }
 
 // Paddle's defect: the sum is four times too large on two ranks.
@@ -109,6 +130,18 @@ TEST(PaddleGradAllReduce, PairThatIsNamedTwiceIsReducedTwice) {
       OpTexts(program),
       ElementsAre("mul_grad( -> w@GRAD)", "c_sync_calc_stream(w@GRAD -> w@GRAD)",
                   "c_allreduce_sum@0(w@GRAD -> w@GRAD)", "c_allreduce_sum@0(w@GRAD -> w@GRAD)"));
+  EXPECT_THAT(Warnings(Paddle(), p.Build()),
+              ElementsAre(HasSubstr("op 0 (mul_grad): gradient w@GRAD is named in op_role_var a "
+                                    "second time")));
+}
+
+TEST(PaddleGradAllReduce, WhatTheWeftDialectRefusesIsAWarning) {
+  ProgramBuilder p;
+  p.Param("w").Var("w@GRAD");
+  p.last_var().mutable_type()->set_type(pb::VarType::SELECTED_ROWS);
+  p.Op("lookup_table_v2_grad", {}, {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  EXPECT_THAT(Warnings(Paddle(), p.Build()), ElementsAre(HasSubstr("found SelectedRows")));
 }
 
 TEST(PaddleGradAllReduce, LearningRateMultiplierCountsAsAnOptimizer) {

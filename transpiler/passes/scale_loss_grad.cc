@@ -52,9 +52,9 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
   WEFT_ASSIGN_OR_RETURN(const GradientScale scale, Resolve(options_.scale, context.participants));
   if (scale != GradientScale::kLossGrad) return false;
   const Program& program = *programs.main;
-  if (context.dialect == Dialect::kWeft) {
-    WEFT_RETURN_IF_ERROR(RefuseScaledLossGradient(program));
-    WEFT_RETURN_IF_ERROR(CheckAllGradientsAreScaled(program, context));
+  for (const absl::Status& problem :
+       {RefuseScaledLossGradient(program), CheckAllGradientsAreScaled(program, context)}) {
+    WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, problem));
   }
   const int nranks = *context.participants.nranks();
   Rewriter rewriter(programs.main);
@@ -66,7 +66,8 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
                                       {{"X", {grad}}},
                                       {{"Out", {grad}}},
                                       {{"scale", static_cast<float>(1.0 / nranks)}},
-                                      kRoleBackward},
+                                      kRoleBackward,
+                                      nranks},
                                      context.dialect));
     if (context.notes != nullptr) {
       context.notes->push_back(

@@ -12,14 +12,16 @@ namespace weft {
 // Divides the gradient of every loss by the number of ranks, right after the op that fills it (role
 // backward|loss), so that gradients summed over the ranks are those of the mean loss:
 //
-//   Out=[loss@GRAD] = scale(X=[loss@GRAD]) {scale=1/nranks}
+//   Out=[loss@GRAD] = scale(X=[loss@GRAD]) {scale=1/nranks, nranks}
+//
+// The attribute nranks, in the weft dialect, tells passes and executors for how many ranks.
 //
 // Changes nothing where the reduction averages (scale avg) or nobody divides (scale none).
 //
-// Weft dialect: FailedPrecondition where a loss gradient is divided already, and where a gradient
-// that will be reduced does not come from a scaled loss gradient, because the op that starts
-// backward has lost its role: it would be too large by the number of ranks, silently, as Paddle's
-// is. O(arguments).
+// FailedPrecondition (a warning in the paddle dialect) where a loss gradient is divided already,
+// and where a gradient that will be reduced does not come from a scaled loss gradient, because the
+// op that starts backward has lost its role: it would be too large by the number of ranks,
+// silently, as Paddle's is. O(arguments).
 class ScaleLossGrad : public Pass {
  public:
   static constexpr absl::string_view kName = "scale-loss-grad";

@@ -48,6 +48,7 @@ TEST(ScaleLossGrad, GradientOfTheLossIsDividedByTheNumberOfRanks) {
                           "mul_grad(loss@GRAD -> w@GRAD)", "sgd(w, w@GRAD -> w)"));
   const Op scale = program.op(program.block(0).ops()[1]);
   EXPECT_EQ(scale.FindAttr("scale")->f(), 0.25f);
+  EXPECT_EQ(scale.FindAttr("nranks")->i(), 4);
   EXPECT_EQ(scale.role(), kRoleBackward);
 }
 
@@ -118,10 +119,21 @@ TEST(ScaleLossGrad, LossGradientThatIsReplacedBehindTheScaleIsRefused) {
 }
 
 // As Paddle's transpiler: gradients are too large by the number of ranks.
-TEST(ScaleLossGrad, LostLossRoleIsSilentlyNotScaledInThePaddleDialect) {
+TEST(ScaleLossGrad, LostLossRoleIsAWarningInThePaddleDialect) {
   Program program = OneLoss(kRoleBackward);
-  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithEndpoints(2, Dialect::kPaddle), &program));
+  PassContext context = ContextWithEndpoints(2, Dialect::kPaddle);
+  std::vector<std::string> warnings;
+  context.warnings = &warnings;
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", context, &program));
   EXPECT_EQ(OpTexts(program).size(), 3);
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("pass scale-loss-grad: gradient w@GRAD, completed by "
+                                              "op 1 (mul_grad), does not come from a loss")));
+}
+
+TEST(ScaleLossGrad, PaddleDialectHasNoAttributeThatPaddleDoesNotKnow) {
+  Program program = OneLoss();
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithEndpoints(2, Dialect::kPaddle), &program));
+  EXPECT_FALSE(program.op(program.block(0).ops()[1]).HasAttr("nranks"));
 }
 
 TEST(ScaleLossGrad, GradientsOfDistributedParametersNeedNoScaledLoss) {

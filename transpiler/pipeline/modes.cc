@@ -1,6 +1,7 @@
 #include "transpiler/pipeline/modes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "absl/status/status.h"
@@ -26,6 +27,14 @@ const std::vector<Mode>& Modes() {
   };
   return *modes;
 }
+
+namespace {
+
+// Flags that passes read in their context.
+constexpr absl::string_view kContextFlags[] = {"nranks", "endpoints", "rank", "current_endpoint",
+                                               "distributed_params"};
+
+}  // namespace
 
 absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view mode, Dialect dialect,
                                                  const std::map<std::string, std::string>& flags) {
@@ -56,6 +65,7 @@ absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view mode, Dialect
     }
     pipeline.push_back(std::move(spec));
   }
+  if (!pipeline.empty()) taken.insert(std::begin(kContextFlags), std::end(kContextFlags));
   for (const auto& [flag, value] : flags) {
     if (taken.count(flag) > 0) continue;
     return absl::InvalidArgumentError(

@@ -35,7 +35,9 @@ struct Mode {
 const std::vector<Mode>& Modes();
 
 // The pipeline of a mode under the user's flags (name to value, "nrings": "2"). InvalidArgument for
-// an unknown mode (lists them) and for a flag that no pass of the mode takes.
+// an unknown mode (lists them) and for a flag that the mode does not read: one that no pass takes
+// as an option, and, where the mode has no passes, one that says who takes part or what is
+// distributed, which every pass can see.
 absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view mode, Dialect dialect,
                                                  const std::map<std::string, std::string>& flags);
 

@@ -27,6 +27,13 @@ TEST(Modes, NoneHasNoPasses) {
   EXPECT_EQ(Expanded("none", Dialect::kPaddle, {}), "");
 }
 
+TEST(Modes, NoneDoesNotReadWhoTakesPart) {
+  EXPECT_THAT(Expanded("none", Dialect::kWeft, {{"nranks", "2"}}),
+              HasSubstr("mode none does not read --nranks"));
+  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, {{"nranks", "2"}}),
+            Expanded("grad_allreduce", Dialect::kWeft, {}));
+}
+
 TEST(Modes, GradAllReduceLeavesDefaultsToThePasses) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, {}),
             "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce");

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/program.h"
 #include "transpiler/pipeline/participants.h"
@@ -43,6 +44,17 @@ struct PassContext {
   std::set<std::string> distributed_params;
   // Where notes go; null: nobody wants them, and passes do not spend time on them.
   std::vector<Note>* notes = nullptr;
+  // Where the paddle dialect says what is wrong with the result, which it writes all the same;
+  // null: nobody wants to know.
+  std::vector<std::string>* warnings = nullptr;
+
+  // For what makes a rewrite wrong: an error in the weft dialect, a warning in the paddle dialect.
+  absl::Status RefuseOrWarn(absl::string_view pass, const absl::Status& problem) {
+    if (problem.ok() || dialect == Dialect::kWeft) return problem;
+    if (warnings != nullptr)
+      warnings->push_back(absl::StrCat("pass ", pass, ": ", problem.message()));
+    return absl::OkStatus();
+  }
 };
 
 // Facts about a pair of programs, as far as passes establish or rely on them. Those of Weft's own

@@ -5,16 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
-
-absl::Status AddPass(absl::string_view pass, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat("pass ", pass, ": ", status.message()));
-}
 
 // Looking at the program for facts costs time, and may find it wrong: not where no pass asks.
 bool AsksForFacts(const std::vector<std::unique_ptr<Pass>>& passes) {
@@ -82,7 +78,7 @@ absl::StatusOr<std::vector<PassReport>> Pipeline::Run(PassContext& context, Prog
     const auto start = std::chrono::steady_clock::now();
     const absl::StatusOr<bool> changed = pass.Run(context, programs);
     const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    if (!changed.ok()) return AddPass(pass.name(), changed.status());
+    WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("pass ", pass.name()), changed.status()));
     if (*changed != (Revisions(programs) != revisions)) {
       return absl::InternalError(
           absl::StrCat("pass ", pass.name(), " says that it ",
@@ -99,11 +95,8 @@ absl::StatusOr<std::vector<PassReport>> Pipeline::Run(PassContext& context, Prog
     const bool verify =
         options.verify == PipelineOptions::Verify::kAfterEachPass || i + 1 == passes_.size();
     if (options.verifier && verify) {
-      const absl::Status status = options.verifier(pass.name(), programs);
-      if (!status.ok()) {
-        return absl::Status(status.code(),
-                            absl::StrCat("after pass ", pass.name(), ": ", status.message()));
-      }
+      WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("after pass ", pass.name()),
+                                    options.verifier(pass.name(), programs)));
     }
   }
   return reports;

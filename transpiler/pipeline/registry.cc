@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_join.h"
+#include "base/annotate.h"
 
 namespace weft {
 
@@ -25,10 +26,7 @@ absl::StatusOr<std::unique_ptr<Pass>> PassRegistry::Create(const PassSpec& spec)
         })));
   }
   absl::StatusOr<std::unique_ptr<Pass>> pass = it->second.create(spec);
-  if (!pass.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("pass ", spec.name, ": ", pass.status().message()));
-  }
+  WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("pass ", spec.name), pass.status()));
   return pass;
 }
 

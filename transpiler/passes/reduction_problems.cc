@@ -1,0 +1,116 @@
+#include "transpiler/passes/reduction_problems.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+absl::Status CheckReducible(const Program& program, const Gradient& gradient) {
+  const Var var = program.var(program.block(0).Resolve(gradient.grad));
+  const auto refuse = [&](absl::string_view why) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("gradient ", var.name(), " of parameter ", program.name(gradient.param),
+                     ", completed by ", program.op(gradient.completed_by).DebugName(), ": ", why));
+  };
+  if (var.type() == pb::VarType::SELECTED_ROWS) {
+    return refuse(
+        "expected a dense tensor, found SelectedRows (a sparse embedding), whose rows "
+        "differ from rank to rank; build the program with is_sparse=false");
+  }
+  const absl::optional<TensorType> type = DeclaredType(var);
+  if (!type.has_value()) return refuse("expected a tensor of a known element type");
+  if (!IsFloating(type->dtype)) {
+    return refuse(absl::StrCat("expected a floating-point tensor, found ", DTypeName(type->dtype)));
+  }
+  if (var.persistable()) {
+    return refuse(
+        "it is persistable: accumulated over several steps (gradient merge), so that a "
+        "reduction in every step would add up what is summed already");
+  }
+  return absl::OkStatus();
+}
+
+// Why the gradient of a parameter that an optimizer updates is not reduced.
+std::string WhyNotReduced(const Program& program, const GradientAnalysis& analysis, Symbol param) {
+  for (const SkippedGradient& skipped : analysis.skipped) {
+    if (skipped.param != param) continue;
+    return absl::StrCat("gradient ", program.name(skipped.grad), ", which op_role_var names, ",
+                        "is not reduced: ", skipped.why);
+  }
+  return "no backward op names its gradient in op_role_var";
+}
+
+absl::Status CheckAllReducible(const Program& program, const GradientAnalysis& analysis) {
+  for (const Gradient& gradient : analysis.gradients) {
+    WEFT_RETURN_IF_ERROR(CheckReducible(program, gradient));
+  }
+  return absl::OkStatus();
+}
+
+// A replicated parameter that is updated by a gradient that nobody reduces would drift apart.
+absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analysis,
+                          const std::set<std::string>& distributed_params) {
+  std::vector<bool> reduced(program.symbols().size(), false);
+  for (const Gradient& gradient : analysis.gradients) reduced[gradient.param.value()] = true;
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      // An op that is not known but is part of optimization and has the slot is an optimizer too.
+      if (!traits.Has(op, Trait::kOptimizer) && (traits.IsKnown(op) || !IsOptimize(op))) continue;
+      for (Symbol param : op.Input("Param")) {
+        if (reduced[param.value()]) continue;
+        const std::string name(program.name(param));
+        if (distributed_params.count(name) > 0) continue;
+        return absl::FailedPreconditionError(absl::StrCat(
+            op.DebugName(), " input Param: ", name, " is updated, but ",
+            WhyNotReduced(program, analysis, param),
+            ", so each rank would update it by its own gradient; if that is meant, name it a "
+            "distributed parameter"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Uses of a buffer that a gradient is a part of would not be seen as uses of the gradient.
+absl::Status CheckStorage(const Program& program, const GradientAnalysis& analysis) {
+  std::vector<bool> is_gradient(program.symbols().size(), false);
+  for (const Gradient& gradient : analysis.gradients) is_gradient[gradient.grad.value()] = true;
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (!traits.Has(op, Trait::kAlias)) continue;
+      for (Symbol symbol : op.args()) {
+        if (!is_gradient[symbol.value()]) continue;
+        return absl::FailedPreconditionError(
+            absl::StrCat("gradient ", program.name(symbol), ": ", op.DebugName(),
+                         " makes it share its storage with other variables; expected gradients "
+                         "with storage of their own"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<absl::Status> ProblemsOfReduction(const Program& program,
+                                              const GradientAnalysis& analysis,
+                                              const std::set<std::string>& distributed_params) {
+  std::vector<absl::Status> problems;
+  for (absl::Status status : {CheckAllReducible(program, analysis), CheckStorage(program, analysis),
+                              CheckUpdates(program, analysis, distributed_params)}) {
+    if (!status.ok()) problems.push_back(std::move(status));
+  }
+  return problems;
+}
+
+}  // namespace weft

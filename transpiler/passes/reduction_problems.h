@@ -1,0 +1,27 @@
+// What makes an all-reduce of the gradients, in every step, wrong.
+#ifndef WEFT_TRANSPILER_PASSES_REDUCTION_PROBLEMS_H_
+#define WEFT_TRANSPILER_PASSES_REDUCTION_PROBLEMS_H_
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/analysis/gradients.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// FailedPrecondition, one of each kind at most, naming op and variable; empty where there are none:
+//   - a gradient that is SelectedRows, no floating-point tensor, or persistable (accumulated over
+//     several steps: a sum of it in each step would be wrong)
+//   - a gradient that is part of a larger buffer (coalesce_tensor)
+//   - an optimizer that updates a replicated parameter of which no gradient is reduced
+// O(arguments).
+std::vector<absl::Status> ProblemsOfReduction(const Program& program,
+                                              const GradientAnalysis& analysis,
+                                              const std::set<std::string>& distributed_params);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_REDUCTION_PROBLEMS_H_
