@@ -115,6 +115,7 @@ std::vector<std::string> TraitNames(const OpSchema& schema) {
       {Trait::kLinear, "linear"},
       {Trait::kRowSplittable, "row-splittable"},
       {Trait::kSideEffect, "side effect"},
+      {Trait::kBranch, "branch"},
   };
   std::vector<std::string> names;
   for (const auto& [trait, name] : kNames) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
 
 namespace weft {
 namespace {
@@ -86,6 +87,8 @@ struct State {
   bool ever_written = false;
   bool read_in_backward = false;  // since the last write
   OpId last_backward;
+  OpId last_user;  // no part of backward
+  int num_users = 0;
 };
 
 class Analyzer {
@@ -113,6 +116,7 @@ class Analyzer {
     }
     Finish();
     SkipDistributed(distributed_params);
+    PlaceAccumulated();
     SortByCompletion();
     return std::move(result_);
   }
@@ -128,20 +132,26 @@ class Analyzer {
     for (Symbol symbol : touched.writes()) {
       const int i = index_[symbol];
       if (i < 0) continue;
-      states_[i] = {/*pending=*/true, /*ever_written=*/true, /*read_in_backward=*/false, id};
+      State& state = states_[i];
+      state.pending = state.ever_written = true;
+      state.read_in_backward = false;
+      state.last_backward = id;
     }
   }
 
   void Use(Symbol symbol, OpId by) {
     const int i = index_[symbol];
-    if (i < 0 || !states_[i].pending) return;
+    if (i < 0) return;
+    if (states_[i].last_user != by) ++states_[i].num_users;
+    states_[i].last_user = by;
+    if (!states_[i].pending) return;
     states_[i].pending = false;
     Emit(i, by);
   }
 
   void Emit(int i, OpId first_use) {
     const GradientPair& pair = result_.pairs[i];
-    result_.gradients.push_back({pair.param, pair.grad, states_[i].last_backward, first_use});
+    result_.gradients.push_back({pair.param, pair.grad, states_[i].last_backward, first_use, 0});
   }
 
   // What nobody outside of backward has used: a result of its own, or a part of one.
@@ -173,13 +183,77 @@ class Analyzer {
     result_.gradients.erase(kept, result_.gradients.end());
   }
 
-  // Gradients that one op completes stay in the order of the pairs.
+  // Moves gradients that are accumulated over several steps to the block that uses them up.
+  void PlaceAccumulated() {
+    std::vector<Gradient> placed;
+    std::set<int> blocks;
+    OpTraits traits(program_);
+    for (Gradient& gradient : result_.gradients) {
+      if (!program_.var(program_.block(0).Resolve(gradient.grad)).persistable()) continue;
+      const State& state = states_[index_[gradient.grad]];
+      const bool has_user = gradient.first_use.valid() && state.num_users == 1;
+      if (!has_user || !traits.Has(program_.op(gradient.first_use), Trait::kBranch)) {
+        CallUnclear(gradient, "expected one conditional op that uses it");
+        continue;
+      }
+      const std::vector<int> sub_blocks = program_.op(gradient.first_use).SubBlocks();
+      if (sub_blocks.size() != 1) {
+        CallUnclear(gradient, "the op that uses it has no block of its own");
+        continue;
+      }
+      gradient.block = sub_blocks[0];
+      gradient.first_use = OpId();
+      blocks.insert(gradient.block);
+    }
+    for (int block : blocks) FindUsesInBlock(block);
+    const auto is_unclear = [&](const Gradient& gradient) {
+      return unclear_.count(gradient.grad.value()) > 0;
+    };
+    result_.gradients.erase(
+        std::remove_if(result_.gradients.begin(), result_.gradients.end(), is_unclear),
+        result_.gradients.end());
+  }
+
+  void CallUnclear(const Gradient& gradient, std::string why) {
+    if (!unclear_.insert(gradient.grad.value()).second) return;
+    result_.unclear.push_back({gradient.param, gradient.grad, std::move(why)});
+  }
+
+  void FindUsesInBlock(int block) {
+    std::vector<Gradient*> used_up(program_.symbols().size(), nullptr);
+    std::vector<bool> overwritten(program_.symbols().size(), false);
+    for (Gradient& gradient : result_.gradients) {
+      if (gradient.block == block) used_up[gradient.grad.value()] = &gradient;
+    }
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      for (Symbol symbol : op.args()) {
+        Gradient* gradient = used_up[symbol.value()];
+        if (gradient != nullptr && !gradient->first_use.valid()) gradient->first_use = id;
+      }
+      for (Symbol symbol : op.output_args()) overwritten[symbol.value()] = true;
+      for (Symbol symbol : op.input_args()) overwritten[symbol.value()] = false;
+    }
+    for (Gradient& gradient : result_.gradients) {
+      if (gradient.block != block) continue;
+      if (!gradient.first_use.valid()) {
+        CallUnclear(gradient, "used by a block inside the block of the op that uses it");
+      } else if (!overwritten[gradient.grad.value()]) {
+        CallUnclear(gradient,
+                    "not overwritten at the end of the block that uses it, so that the "
+                    "sum over the ranks would be accumulated further");
+      }
+    }
+  }
+
+  // By block; gradients that one op completes stay in the order of the pairs.
   void SortByCompletion() {
     std::vector<uint32_t> position(program_.op_id_limit(), 0);
     uint32_t next = 0;
     for (OpId id : program_.block(0).ops()) position[id.value()] = next++;
     std::stable_sort(result_.gradients.begin(), result_.gradients.end(),
                      [&](const Gradient& a, const Gradient& b) {
+                       if (a.block != b.block) return a.block < b.block;
                        const uint32_t pa = position[a.completed_by.value()];
                        const uint32_t pb = position[b.completed_by.value()];
                        return pa != pb ? pa < pb : index_[a.grad] < index_[b.grad];
@@ -188,7 +262,8 @@ class Analyzer {
 
   const Program& program_;
   SymbolIndex index_;
-  std::vector<State> states_;  // by pair
+  std::vector<State> states_;   // by pair
+  std::set<uint32_t> unclear_;  // symbols
   GradientAnalysis result_;
 };
 

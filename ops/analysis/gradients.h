@@ -29,6 +29,10 @@ struct Gradient {
   // The first op after that which touches it and is not part of backward: clipping,
   // regularization, an optimizer, a fetch. Invalid: none in this block.
   OpId first_use;
+  // Not 0: a persistable gradient, accumulated over several steps (gradient merge) and used up in
+  // this sub-block, which a conditional op of the root block runs. The sum is complete when the
+  // block begins, and first_use, of whatever role, is in the block.
+  int block = 0;
 };
 
 // A paired gradient that needs no reduction, and why.
@@ -42,6 +46,8 @@ struct GradientAnalysis {
   std::vector<GradientPair> pairs;  // distinct, in program order
   std::vector<Gradient> gradients;  // to be reduced, in the order of completion
   std::vector<SkippedGradient> skipped;
+  // Accumulated over several steps, and not used in a way that tells where the sum is complete.
+  std::vector<SkippedGradient> unclear;
 };
 
 // The pairs of all backward ops of the root block, each once, without those that stand for no
@@ -57,6 +63,8 @@ absl::Status CheckDistributedParams(const Program& program,
 // touched by the op that holds the block. A pair is skipped where its parameter is one of
 // `distributed_params`, where nothing writes the gradient, or where only backward ops use it: then
 // it is a part of another gradient (the summands of a shared weight).
+// An accumulated gradient must be used by one conditional op only, whose block overwrites it in the
+// end: what was summed over the ranks is not accumulated further.
 // InvalidArgument: the errors of FindGradientPairs and CheckDistributedParams; a backward op with a
 // pair inside a sub-block. O(arguments).
 absl::StatusOr<GradientAnalysis> AnalyzeGradients(const Program& program,

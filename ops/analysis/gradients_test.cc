@@ -40,6 +40,9 @@ std::vector<std::string> Analyze(const Program& program,
   for (const SkippedGradient& skipped : analysis->skipped) {
     texts.push_back(absl::StrCat("skipped ", program.name(skipped.grad), ": ", skipped.why));
   }
+  for (const SkippedGradient& unclear : analysis->unclear) {
+    texts.push_back(absl::StrCat("unclear ", program.name(unclear.grad), ": ", unclear.why));
+  }
   return texts;
 }
 
@@ -256,6 +259,65 @@ TEST(AnalyzeGradients, PairInsideASubBlockIsAnError) {
   EXPECT_THAT(AnalyzeGradients(p.Build(), {}),
               StatusIs(kInvalid, HasSubstr("block 1, op 0 (mul_grad): completes a gradient inside "
                                            "a sub-block")));
+}
+
+// --- Accumulated gradients ----------------------------------------------------------------------
+
+// w's gradient is added to a sum in every step; block 1 uses the sum up.
+ProgramBuilder GradientMerge() {
+  ProgramBuilder p;
+  p.Param("w").Var("cond").Var("sum");
+  p.last_var().set_persistable(true);
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Op("elementwise_add", {{"X", {"w@GRAD"}}, {"Y", {"sum"}}}, {{"Out", {"sum"}}}, kRoleBackward);
+  p.Pairs({"w", "sum"});
+  p.Op("conditional_block", {{"Cond", {"cond"}}, {"Input", {"sum", "w"}}}, {{"Out", {"sum"}}});
+  p.BlockAttr("sub_block", 1);
+  return p;
+}
+
+void AddUpdateBlock(ProgramBuilder* p, bool clear) {
+  p->NewBlock(0);
+  p->Op("scale", {{"X", {"sum"}}}, {{"Out", {"sum"}}}, kRoleBackward);
+  p->Op("sgd", {{"Param", {"w"}}, {"Grad", {"sum"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  if (clear) p->Op("fill_constant", {}, {{"Out", {"sum"}}}, kRoleOptimize);
+}
+
+TEST(AnalyzeGradients, AccumulatedGradientIsCompleteInTheBlockThatUsesItUp) {
+  ProgramBuilder p = GradientMerge();
+  AddUpdateBlock(&p, /*clear=*/true);
+  const Program program = p.Build();
+  WEFT_ASSERT_OK_AND_ASSIGN(const GradientAnalysis analysis, AnalyzeGradients(program, {}));
+  ASSERT_EQ(analysis.gradients.size(), 1);
+  EXPECT_EQ(Text(program, analysis.gradients[0]),
+            "sum of w: op 1 (elementwise_add) .. block 1, op 0 (scale)");
+  EXPECT_EQ(analysis.gradients[0].block, 1);
+}
+
+TEST(AnalyzeGradients, AccumulatedGradientThatIsNotClearedIsUnclear) {
+  ProgramBuilder p = GradientMerge();
+  AddUpdateBlock(&p, /*clear=*/false);
+  EXPECT_THAT(Analyze(p.Build()),
+              ElementsAre(HasSubstr("unclear sum: not overwritten at the end of the block")));
+}
+
+TEST(AnalyzeGradients, AccumulatedGradientWithAnotherUserIsUnclear) {
+  ProgramBuilder p = GradientMerge();
+  p.Op("assign", {{"X", {"sum"}}}, {{"Out", {"copy"}}});
+  AddUpdateBlock(&p, /*clear=*/true);
+  EXPECT_THAT(Analyze(p.Build()),
+              ElementsAre(HasSubstr("unclear sum: expected one conditional op that uses it")));
+}
+
+TEST(AnalyzeGradients, AccumulatedGradientThatIsUsedInEveryStepIsUnclear) {
+  ProgramBuilder p;
+  p.Param("w").Var("w@GRAD");
+  p.last_var().set_persistable(true);
+  p.Op("elementwise_add", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  AddSgd(&p, "w");
+  EXPECT_THAT(Analyze(p.Build()),
+              ElementsAre(HasSubstr("unclear w@GRAD: expected one conditional op")));
 }
 
 }  // namespace

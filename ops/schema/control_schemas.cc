@@ -13,7 +13,8 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                    .Out("Scope")
                    .Attr("is_scalar_condition", false)
                    .RequiredAttr("sub_block", BlockRef())
-                   .With(Trait::kSideEffect));
+                   .With(Trait::kSideEffect)
+                   .With(Trait::kBranch));
 }
 
 }  // namespace weft

@@ -57,6 +57,8 @@ enum class Trait : uint32_t {
   // Does something besides writing outputs, or depends on more than its inputs: random draws,
   // files, sub-blocks. Never moved, duplicated or dropped.
   kSideEffect = 1 << 8,
+  // Runs the block of attribute sub_block, once or, as slot Cond says, not at all.
+  kBranch = 1 << 9,
 };
 
 // An attribute value; the alternative fixes the attribute's type in the format: INT, LONG, FLOAT,

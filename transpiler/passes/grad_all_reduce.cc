@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/passes/bucket_policy.h"
+#include "transpiler/passes/gradient_buckets.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
 #include "transpiler/passes/reduction_problems.h"
@@ -59,90 +62,162 @@ class RingOps {
 // Writes the ops: reductions where gradients are complete, waits where they are used.
 class Writer {
  public:
-  Writer(const Program& program, int nrings, const std::string& reduce_type, Rewriter* rewriter)
-      : program_(program), rewriter_(*rewriter) {
+  Writer(const Program& program, const GradientAnalysis& analysis, int nrings,
+         const std::string& reduce_type, Rewriter* rewriter)
+      : program_(program),
+        gradients_(analysis.gradients),
+        analysis_(analysis),
+        rewriter_(*rewriter) {
     for (int ring = 0; ring < nrings; ++ring) rings_.push_back({RingOps(ring, reduce_type), {}, 0});
   }
 
-  // One walk over the block. `gradients` are in the order of completion.
-  void Write(const std::vector<Gradient>& gradients) {
-    const size_t none = gradients.size();
-    // Per op: the first gradient that it completes, and the first in the chain that it uses first.
-    std::vector<uint32_t> completes(program_.op_id_limit(), none);
-    std::vector<uint32_t> uses(program_.op_id_limit(), none);
-    std::vector<uint32_t> next_use(none, none);
-    for (size_t i = none; i-- > 0;) {
-      completes[gradients[i].completed_by.value()] = i;
-      if (!gradients[i].first_use.valid()) continue;
-      uint32_t& head = uses[gradients[i].first_use.value()];
-      next_use[i] = head;
-      head = i;
-    }
-    for (OpId id : program_.block(0).ops()) {
-      for (size_t i = uses[id.value()]; i != none; i = next_use[i]) WaitFor(i, id);
-      size_t end = completes[id.value()];
-      if (end == none) continue;
-      const size_t begin = end;
-      while (end < none && gradients[end].completed_by == id) ++end;
-      Reduce(gradients, begin, end, id);
-    }
-    for (Ring& ring : rings_) {
-      if (!ring.in_flight.empty()) rewriter_.Append(0, ring.ops.WaitComm(ring.in_flight));
+  // `buckets` as FillBuckets gives them. One walk over the root block, and one over every block in
+  // which accumulated gradients are used up.
+  void Write(const std::vector<GradientBucket>& buckets) {
+    size_t end = 0;
+    for (size_t begin = 0; begin < buckets.size(); begin = end) {
+      const int block = buckets[begin].block;
+      while (end < buckets.size() && buckets[end].block == block) ++end;
+      WriteBlock(block, buckets, begin, end);
     }
   }
 
+  // By bucket; empty where a gradient travels alone.
+  const std::vector<std::string>& buffers() const { return buffers_; }
+
  private:
+  static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+
   struct Ring {
     RingOps ops;
-    std::vector<std::string> in_flight;  // gradients that are being reduced,
-    size_t first_in_flight;              // from this one on
+    std::vector<std::string> in_flight;  // what is being reduced,
+    size_t first_in_flight;              // from this bucket on
   };
 
-  void Reduce(const std::vector<Gradient>& gradients, size_t begin, size_t end, OpId after) {
+  void WriteBlock(int block, const std::vector<GradientBucket>& buckets, size_t begin, size_t end) {
+    // Per op: the first bucket that it completes, and the first in the chain that it uses first.
+    std::vector<uint32_t> completes(program_.op_id_limit(), kNone);
+    std::vector<uint32_t> uses(program_.op_id_limit(), kNone);
+    std::vector<uint32_t> next_use(gradients_.size(), kNone);
+    std::vector<uint32_t> bucket_of(gradients_.size(), kNone);
+    for (size_t b = end; b-- > begin;) {
+      for (size_t k = buckets[b].gradients.size(); k-- > 0;) {
+        const int i = buckets[b].gradients[k];
+        bucket_of[i] = b;
+        if (!gradients_[i].first_use.valid()) continue;
+        uint32_t& head = uses[gradients_[i].first_use.value()];
+        next_use[i] = head;
+        head = i;
+      }
+      if (block == 0) completes[gradients_[buckets[b].gradients.back()].completed_by.value()] = b;
+    }
+    for (size_t b = begin; b < end; ++b) LayOut(buckets[b]);
+
+    const absl::Span<const OpId> ops = program_.block(block).ops();
+    if (block != 0) Reduce(buckets, begin, end, {OpId(), ops.front()});
+    for (OpId id : ops) {
+      for (uint32_t i = uses[id.value()]; i != kNone; i = next_use[i]) WaitFor(bucket_of[i], id);
+      size_t last = completes[id.value()];
+      if (last == kNone) continue;
+      const size_t first = last;
+      while (last < end && gradients_[buckets[last].gradients.back()].completed_by == id) ++last;
+      Reduce(buckets, first, last, {id, OpId()});
+    }
+    for (Ring& ring : rings_) {
+      if (ring.in_flight.empty()) continue;
+      rewriter_.Append(block, ring.ops.WaitComm(ring.in_flight));
+      ring.in_flight.clear();
+    }
+  }
+
+  // Gives several gradients a buffer, before the first of them is written. Sums that were
+  // accumulated in other steps move into it when their block begins.
+  void LayOut(const GradientBucket& bucket) {
+    buffers_.emplace_back();
+    if (bucket.gradients.size() == 1) return;
+    const pb::VarDesc buffer = FusedBuffer(program_, analysis_, bucket, &next_buffer_);
+    buffers_.back() = buffer.name();
+    rewriter_.AddVar(bucket.block, buffer);
+    const bool copy = bucket.block != 0;
+    const OpId before = copy ? program_.block(bucket.block).ops().front() : bucket.begins_at;
+    rewriter_.InsertBefore(before, Coalesce(program_, analysis_, bucket, buffer.name(), copy));
+  }
+
+  // After one op, or before one.
+  struct Place {
+    OpId after, before;
+  };
+  void Insert(const Place& place, const pb::OpDesc& op) {
+    if (place.after.valid()) {
+      rewriter_.InsertAfter(place.after, op);
+    } else {
+      rewriter_.InsertBefore(place.before, op);
+    }
+  }
+
+  void Reduce(const std::vector<GradientBucket>& buckets, size_t begin, size_t end,
+              const Place& place) {
     const size_t nrings = rings_.size();
     // The rings in the order in which they are met.
     for (size_t turn = begin; turn < std::min(end, begin + nrings); ++turn) {
       Ring& ring = rings_[turn % nrings];
       std::vector<std::string> names;
-      for (size_t i = turn; i < end; i += nrings) {
-        names.emplace_back(program_.name(gradients[i].grad));
+      std::vector<std::string> reduced;
+      for (size_t b = turn; b < end; b += nrings) {
+        for (int i : buckets[b].gradients) names.emplace_back(program_.name(gradients_[i].grad));
+        if (!buffers_[b].empty()) names.push_back(buffers_[b]);
+        reduced.push_back(names.back());
       }
-      rewriter_.InsertAfter(after, ring.ops.WaitCompute(names));
-      for (const std::string& name : names) rewriter_.InsertAfter(after, ring.ops.Reduce(name));
+      Insert(place, ring.ops.WaitCompute(names));
+      for (const std::string& name : reduced) Insert(place, ring.ops.Reduce(name));
       if (ring.in_flight.empty()) ring.first_in_flight = turn;
       ring.in_flight.insert(ring.in_flight.end(), names.begin(), names.end());
     }
   }
 
-  // Nothing to do where an earlier wait on the ring has let the gradient through.
-  void WaitFor(size_t gradient, OpId before) {
-    Ring& ring = rings_[gradient % rings_.size()];
-    if (ring.in_flight.empty() || gradient < ring.first_in_flight) return;
+  // Nothing to do where an earlier wait on the ring has let the bucket through.
+  void WaitFor(size_t bucket, OpId before) {
+    Ring& ring = rings_[bucket % rings_.size()];
+    if (ring.in_flight.empty() || bucket < ring.first_in_flight) return;
     rewriter_.InsertBefore(before, ring.ops.WaitComm(ring.in_flight));
     ring.in_flight.clear();
   }
 
   const Program& program_;
+  const std::vector<Gradient>& gradients_;
+  const GradientAnalysis& analysis_;
   Rewriter& rewriter_;
   std::vector<Ring> rings_;
+  std::vector<std::string> buffers_;
+  int next_buffer_ = 0;
 };
 
-void Explain(const Program& program, const GradientAnalysis& analysis, int nrings,
-             const std::string& reduce_type, std::vector<Note>* notes) {
+std::string UsedBy(const Gradient& gradient, const OpNames& op_name) {
+  if (!gradient.first_use.valid()) return "the end of the program";
+  return op_name(gradient.first_use);
+}
+
+void Explain(const Program& program, const GradientAnalysis& analysis,
+             const std::vector<GradientBucket>& buckets, const std::vector<std::string>& buffers,
+             int nrings, const std::string& reduce_type, std::vector<Note>* notes) {
   const std::string pass(GradAllReduce::kName);
   const OpNames op_name(program);
-  for (size_t i = 0; i < analysis.gradients.size(); ++i) {
-    const Gradient& gradient = analysis.gradients[i];
-    notes->push_back(
-        {pass,
-         std::string(program.name(gradient.grad)),
-         "reduced",
-         absl::StrCat("gradient of replicated parameter ", program.name(gradient.param)),
-         {{"op", reduce_type},
-          {"ring", absl::StrCat(i % nrings)},
-          {"after", op_name(gradient.completed_by)},
-          {"waited_for_by", gradient.first_use.valid() ? op_name(gradient.first_use)
-                                                       : std::string("the end of the program")}}});
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    for (int i : buckets[b].gradients) {
+      const Gradient& gradient = analysis.gradients[i];
+      Note note{pass,
+                std::string(program.name(gradient.grad)),
+                "reduced",
+                absl::StrCat("gradient of replicated parameter ", program.name(gradient.param)),
+                {{"op", reduce_type},
+                 {"ring", absl::StrCat(b % nrings)},
+                 {"after", op_name(gradient.completed_by)},
+                 {"waited_for_by", UsedBy(gradient, op_name)}}};
+      if (gradient.block != 0) note.details.push_back({"block", absl::StrCat(gradient.block)});
+      if (!buffers[b].empty()) note.details.push_back({"buffer", buffers[b]});
+      if (!buckets[b].why_alone.empty()) note.details.push_back({"alone", buckets[b].why_alone});
+      notes->push_back(std::move(note));
+    }
   }
   for (const SkippedGradient& skipped : analysis.skipped) {
     notes->push_back({pass,
@@ -158,6 +233,8 @@ void Explain(const Program& program, const GradientAnalysis& analysis, int nring
 void GradAllReduce::Options::Bind(OptionBinder& bind) {
   BindRings(bind, &nrings);
   BindGradientScale(bind, &scale);
+  bind.Parsed("buckets", &buckets, "none", "which gradients travel together", kBucketPolicies,
+              BucketPolicy::Parse);
 }
 
 const Contract& GradAllReduce::contract() const {
@@ -182,11 +259,14 @@ absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& progr
                         ReductionAverages(options_.scale, program, context.participants));
 
   const std::string reduce_type = average ? "c_allreduce_avg" : "c_allreduce_sum";
-  if (context.notes != nullptr) {
-    Explain(program, analysis, options_.nrings, reduce_type, context.notes);
-  }
+  const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, options_.buckets);
   Rewriter rewriter(programs.main);
-  Writer(program, options_.nrings, reduce_type, &rewriter).Write(analysis.gradients);
+  Writer writer(program, analysis, options_.nrings, reduce_type, &rewriter);
+  writer.Write(buckets);
+  if (context.notes != nullptr) {
+    Explain(program, analysis, buckets, writer.buffers(), options_.nrings, reduce_type,
+            context.notes);
+  }
   if (rewriter.empty()) return false;
   WEFT_RETURN_IF_ERROR(rewriter.Commit());
   return true;

@@ -3,6 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "transpiler/passes/bucket_policy.h"
 #include "transpiler/passes/gradient_scale.h"
 #include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/pass.h"
@@ -25,14 +26,23 @@ namespace weft {
 // wait. What nobody uses is waited for at the end. Clipping and regularization, which use
 // gradients, thereby stand behind the reduction.
 //
+// With buckets (transpiler/passes/bucket_policy.h), gradients share a buffer and are reduced by one
+// op, as soon as the last of them is complete:
+//
+//   Output=[b@GRAD, w@GRAD], FusedOutput=[fused_gradient_0] = coalesce_tensor(...)
+//   ...                                                  b@GRAD and w@GRAD are written, in place
+//   c_wait_compute, c_allreduce_sum(X=[fused_gradient_0]), ...
+//
+// Gradients that are accumulated over several steps are reduced where they are used up: at the
+// beginning of the conditional block of the real update, once per update. There a bucket is
+// coalesced with a copy.
+//
 // Every gradient is written, reduced and waited for in the same step, so steps may follow each
 // other without further synchronization.
 //
-// FailedPrecondition: no gradients; a gradient that is SelectedRows, no floating-point tensor,
-// persistable (accumulated over several steps: a sum of it in each step would be wrong), or part of
-// a larger buffer (coalesce_tensor); an optimizer that updates a replicated parameter of which no
-// gradient is reduced; an average over gradients that were divided before. By contract, a program
-// whose gradients are reduced already. O(arguments + gradients).
+// FailedPrecondition: no gradients; what transpiler/passes/reduction_problems.h lists; gradients
+// that are divided by the number of ranks twice or never. By contract, a program whose gradients
+// are reduced already. O(arguments + gradients).
 class GradAllReduce : public Pass {
  public:
   static constexpr absl::string_view kName = "grad-all-reduce";
@@ -41,6 +51,7 @@ class GradAllReduce : public Pass {
   struct Options {
     int nrings = 1;                              // communication rings
     GradientScale scale = GradientScale::kAuto;  // avg: the reduction averages, else it sums
+    BucketPolicy buckets;                        // which gradients travel together
     void Bind(OptionBinder& bind);
   };
   explicit GradAllReduce(Options options) : options_(options) {}

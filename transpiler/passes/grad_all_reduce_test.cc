@@ -4,14 +4,17 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/program_builder.h"
 #include "transpiler/passes/testing.h"
 
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::weft::testing::ContextWithRanks;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
@@ -289,6 +292,153 @@ TEST(GradAllReduce, EmptyGradientsAndDistributedParametersAreLeftAlone) {
       OpTexts(program),
       ElementsAre("fc_grad( -> w@GRAD, d@GRAD, @EMPTY@)", "c_wait_compute@0(w@GRAD -> w@GRAD)",
                   "c_allreduce_avg@0(w@GRAD -> w@GRAD)", "c_wait_comm@0(w@GRAD -> w@GRAD)"));
+}
+
+// --- Buckets ------------------------------------------------------------------------------------
+
+constexpr char kTogether[] = "grad-all-reduce{buckets=count}";
+
+TEST(GradAllReduce, BucketIsLaidOutBeforeItsFirstWriteAndReducedAfterItsLast) {
+  Program program = TwoGradients().Build();
+  WEFT_ASSERT_OK(RunPasses(kTogether, ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("coalesce_tensor(b@GRAD, w@GRAD -> fused_gradient_0, b@GRAD, w@GRAD)",
+                          "relu_grad(y@GRAD -> b@GRAD)",  //
+                          "mul_grad(y@GRAD -> w@GRAD)",
+                          "c_wait_compute@0(b@GRAD, w@GRAD, fused_gradient_0 -> b@GRAD, w@GRAD, "
+                          "fused_gradient_0)",
+                          "c_allreduce_avg@0(fused_gradient_0 -> fused_gradient_0)",
+                          "c_wait_comm@0(b@GRAD, w@GRAD, fused_gradient_0 -> b@GRAD, w@GRAD, "
+                          "fused_gradient_0)",
+                          "sgd(w, w@GRAD -> w)",  //
+                          "sgd(b, b@GRAD -> b)"));
+  // Two gradients of fp32[2, 2], each padded to 256 bytes.
+  const Var buffer = program.var(program.block(0).FindVar(program.FindSymbol("fused_gradient_0")));
+  EXPECT_EQ(DeclaredType(buffer), (TensorType{DType::kFloat32, {128}}));
+  const Op coalesce = program.op(program.block(0).ops()[0]);
+  EXPECT_EQ(coalesce.FindAttr("align_size")->i(), 256);
+  EXPECT_FALSE(coalesce.FindAttr("copy_data")->b());
+  EXPECT_THAT(coalesce.FindAttr("concated_shapes")->longs(), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(coalesce.FindAttr("concated_ranks")->longs(), ElementsAre(2, 2));
+}
+
+TEST(GradAllReduce, GradientThatIsAloneInItsBucketNeedsNoBuffer) {
+  Program program = TwoGradients().Build();
+  WEFT_ASSERT_OK(
+      RunPasses("grad-all-reduce{buckets=\"count{count=1}\"}", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[2], "c_allreduce_avg@0(b@GRAD -> b@GRAD)");
+}
+
+// v is updated before w's gradient is made: they cannot travel together.
+TEST(GradAllReduce, BucketClosesBeforeTheFirstUseOfWhatItHolds) {
+  ProgramBuilder p;
+  p.Param("v").Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"v@GRAD"}}}, kRoleBackward).Pairs({"v", "v@GRAD"});
+  p.Op("sgd", {{"Param", {"v"}}, {"Grad", {"v@GRAD"}}}, {{"ParamOut", {"v"}}}, kRoleOptimize);
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kTogether, ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[2], "c_allreduce_avg@0(v@GRAD -> v@GRAD)");
+  EXPECT_EQ(OpTexts(program)[7], "c_allreduce_avg@0(w@GRAD -> w@GRAD)");
+}
+
+TEST(GradAllReduce, BufferBeginsBeforeThePartsThatAreWrittenFirst) {
+  ProgramBuilder p;
+  p.Param("v").Param("w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"v@GRAD"}}}, kRoleBackward).Pairs({"v", "v@GRAD"});
+  p.Op("scale", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kTogether, ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[0],
+            "coalesce_tensor(v@GRAD, w@GRAD -> fused_gradient_0, v@GRAD, w@GRAD)");
+}
+
+TEST(GradAllReduce, GradientsThatCannotShareABufferTravelAloneAndSayWhy) {
+  ProgramBuilder p;
+  p.Param("v").Param("w").Var("v@GRAD", {-1}).Var("w@GRAD", {2});
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"v@GRAD"}}}, kRoleBackward).Pairs({"v", "v@GRAD"});
+  p.Op("sum", {{"X", {"w@GRAD", "x"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  Program program = p.Build();
+  std::vector<Note> notes;
+  PassContext context = ContextWithRanks(2);
+  context.notes = &notes;
+  WEFT_ASSERT_OK(RunPasses(kTogether, context, &program));
+  EXPECT_THAT(OpTexts(program), Not(Contains(HasSubstr("coalesce_tensor"))));
+  ASSERT_EQ(notes.size(), 2);
+  EXPECT_EQ(notes[0].details.back(),
+            std::make_pair(std::string("alone"), std::string("its shape is not known: [-1]")));
+  EXPECT_EQ(notes[1].details.back().second, "its first write reads what was there before");
+}
+
+TEST(GradAllReduce, RingsTakeBucketsInTurn) {
+  ProgramBuilder p;
+  for (const char* w : {"a", "b", "c", "d"}) {
+    const std::string grad = std::string(w) + "@GRAD";
+    p.Param(w).Op("mul_grad", {}, {{"Y@GRAD", {grad}}}, kRoleBackward).Pairs({w, grad});
+  }
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce{nrings=2,buckets=\"count{count=2}\"}",
+                           ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program),
+              Contains("c_allreduce_avg@0(fused_gradient_0 -> fused_gradient_0)"));
+  EXPECT_THAT(OpTexts(program),
+              Contains("c_allreduce_avg@1(fused_gradient_1 -> fused_gradient_1)"));
+}
+
+TEST(GradAllReduce, UnknownPolicyIsAnErrorThatListsAll) {
+  Program program = TwoGradients().Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce{buckets=size}", ContextWithRanks(2), &program),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("option buckets: expected none, bytes{first_bytes=N,max_bytes=N} "
+                                 "or count{count=N}, found 'size'")));
+}
+
+// --- Gradient merge -----------------------------------------------------------------------------
+
+// Gradients of w and b are added up; block 1, which runs now and then, uses the sums up.
+ProgramBuilder GradientMerge() {
+  ProgramBuilder p;
+  p.Param("w").Param("b").Var("cond");
+  for (const char* name : {"w", "b"}) {
+    const std::string w = name, sum = w + "_sum";
+    p.Var(sum, {2});
+    p.last_var().set_persistable(true);
+    p.Op("elementwise_add", {{"X", {w + "@GRAD"}}, {"Y", {sum}}}, {{"Out", {sum}}}, kRoleBackward);
+    p.Pairs({w, sum});
+  }
+  p.Op("conditional_block", {{"Cond", {"cond"}}}, {}).BlockAttr("sub_block", 1);
+  p.NewBlock(0);
+  for (const char* name : {"w", "b"}) {
+    const std::string w = name, sum = w + "_sum";
+    p.Op("sgd", {{"Param", {w}}, {"Grad", {sum}}}, {{"ParamOut", {w}}}, kRoleOptimize);
+    p.Op("fill_constant", {}, {{"Out", {sum}}}, kRoleOptimize);
+  }
+  return p;
+}
+
+TEST(GradAllReduce, AccumulatedGradientsAreReducedOncePerRealUpdate) {
+  Program program = GradientMerge().Build();
+  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program), ElementsAre("elementwise_add(w@GRAD, w_sum -> w_sum)",
+                                            "elementwise_add(b@GRAD, b_sum -> b_sum)",
+                                            "conditional_block(cond -> )"));
+  EXPECT_THAT(
+      OpTexts(program, 1),
+      ElementsAre("c_wait_compute@0(w_sum, b_sum -> w_sum, b_sum)",
+                  "c_allreduce_avg@0(w_sum -> w_sum)", "c_allreduce_avg@0(b_sum -> b_sum)",
+                  "c_wait_comm@0(w_sum, b_sum -> w_sum, b_sum)", "sgd(w, w_sum -> w)",
+                  "fill_constant( -> w_sum)", "sgd(b, b_sum -> b)", "fill_constant( -> b_sum)"));
+}
+
+TEST(GradAllReduce, BucketOfAccumulatedGradientsIsLaidOutWithTheirValues) {
+  Program program = GradientMerge().Build();
+  WEFT_ASSERT_OK(RunPasses(kTogether, ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program, 1)[0],
+            "coalesce_tensor(w_sum, b_sum -> fused_gradient_0, w_sum, b_sum)");
+  EXPECT_TRUE(program.op(program.block(1).ops()[0]).FindAttr("copy_data")->b());
+  EXPECT_EQ(OpTexts(program, 1)[2], "c_allreduce_avg@0(fused_gradient_0 -> fused_gradient_0)");
 }
 
 TEST(GradAllReduce, ReducedGradientsAreRefused) {

@@ -28,11 +28,6 @@ absl::Status CheckReducible(const Program& program, const Gradient& gradient) {
   if (!IsFloating(type->dtype)) {
     return refuse(absl::StrCat("expected a floating-point tensor, found ", DTypeName(type->dtype)));
   }
-  if (var.persistable()) {
-    return refuse(
-        "it is persistable: accumulated over several steps (gradient merge), so that a "
-        "reduction in every step would add up what is summed already");
-  }
   return absl::OkStatus();
 }
 
@@ -49,6 +44,13 @@ std::string WhyNotReduced(const Program& program, const GradientAnalysis& analys
 absl::Status CheckAllReducible(const Program& program, const GradientAnalysis& analysis) {
   for (const Gradient& gradient : analysis.gradients) {
     WEFT_RETURN_IF_ERROR(CheckReducible(program, gradient));
+  }
+  for (const SkippedGradient& unclear : analysis.unclear) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "gradient ", program.name(unclear.grad), " of parameter ", program.name(unclear.param),
+        " is persistable: accumulated over several steps (gradient merge), so that a reduction in "
+        "every step would add up what is summed already; ",
+        unclear.why));
   }
   return absl::OkStatus();
 }

@@ -13,8 +13,9 @@
 namespace weft {
 
 // FailedPrecondition, one of each kind at most, naming op and variable; empty where there are none:
-//   - a gradient that is SelectedRows, no floating-point tensor, or persistable (accumulated over
-//     several steps: a sum of it in each step would be wrong)
+//   - a gradient that is SelectedRows or no floating-point tensor
+//   - a gradient that is accumulated over several steps, where it is not clear when the sum is
+//     complete (GradientAnalysis::unclear)
 //   - a gradient that is part of a larger buffer (coalesce_tensor)
 //   - an optimizer that updates a replicated parameter of which no gradient is reduced
 // O(arguments).

@@ -30,6 +30,17 @@ class OptionBinder {
   void Int64(std::string name, int64_t* field, std::string help, int64_t min = INT64_MIN);
   void Bool(std::string name, bool* field, std::string help);
   void String(std::string name, std::string* field, std::string help);
+  // A text that parse(absl::string_view) makes an absl::StatusOr of the field's type of.
+  template <typename T, typename Parse>
+  void Parsed(std::string name, T* field, std::string default_text, std::string help,
+              std::string expected, Parse parse) {
+    Add({std::move(name), std::move(default_text), std::move(help), std::move(expected),
+         [field, parse](absl::string_view text) {
+           auto parsed = parse(text);
+           if (parsed.ok()) *field = *std::move(parsed);
+           return parsed.ok();
+         }});
+  }
   // One of a few words. E is an enum.
   template <typename E>
   void Choice(std::string name, E* field, std::string help,

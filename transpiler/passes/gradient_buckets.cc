@@ -1,0 +1,204 @@
+#include "transpiler/passes/gradient_buckets.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+namespace {
+
+constexpr uint32_t kNever = std::numeric_limits<uint32_t>::max();
+
+TensorType TypeOf(const Program& program, const Gradient& gradient) {
+  const absl::optional<TensorType> type =
+      DeclaredType(program.var(program.block(0).Resolve(gradient.grad)));
+  return type.value_or(TensorType{DType::kFloat32, {-1}});
+}
+
+// Places of the gradients in the root block, counted in ops.
+class Places {
+ public:
+  Places(const Program& program, const std::vector<Gradient>& gradients)
+      : of_op_(program.op_id_limit(), kNever), begins_at_(gradients.size()) {
+    uint32_t place = 0;
+    for (OpId id : program.block(0).ops()) of_op_[id.value()] = place++;
+    FindFirstWrites(program, gradients);
+  }
+
+  // Gradients of sub-blocks are complete when the block begins, and used after that.
+  uint32_t CompletedAt(const Gradient& gradient) const {
+    return gradient.block != 0 ? 0 : of_op_[gradient.completed_by.value()];
+  }
+  uint32_t UsedAt(const Gradient& gradient) const {
+    if (gradient.block != 0 || !gradient.first_use.valid()) return kNever;
+    return of_op_[gradient.first_use.value()];
+  }
+  uint32_t PlaceOf(OpId id) const { return of_op_[id.value()]; }
+  // The first op that writes this value of the gradient variable; invalid where that op reads what
+  // was there before, or is not one of the root block.
+  OpId BeginsAt(size_t gradient) const { return begins_at_[gradient]; }
+
+ private:
+  void FindFirstWrites(const Program& program, const std::vector<Gradient>& gradients) {
+    constexpr int kNone = -1;
+    // Per variable the value that is being made, and per value the next one of its variable: a
+    // variable that is written again after its use holds several, in the order of completion.
+    std::vector<int> current(program.symbols().size(), kNone);
+    std::vector<int> next(gradients.size(), kNone);
+    for (size_t i = gradients.size(); i-- > 0;) {
+      if (gradients[i].block != 0) continue;
+      int& head = current[gradients[i].grad.value()];
+      next[i] = head;
+      head = static_cast<int>(i);
+    }
+    std::vector<bool> begun(gradients.size(), false);
+    for (OpId id : program.block(0).ops()) {
+      const Op op = program.op(id);
+      for (Symbol symbol : op.output_args()) {
+        int& value = current[symbol.value()];
+        if (value == kNone) continue;
+        while (next[value] != kNone && UsedAt(gradients[value]) < PlaceOf(id)) value = next[value];
+        if (begun[value]) continue;
+        begun[value] = true;
+        const absl::Span<const Symbol> reads = op.input_args();
+        if (std::find(reads.begin(), reads.end(), symbol) == reads.end()) begins_at_[value] = id;
+      }
+    }
+  }
+
+  std::vector<uint32_t> of_op_;
+  std::vector<OpId> begins_at_;  // by gradient
+};
+
+// Why a gradient cannot share a buffer; empty: it can.
+std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begins_at) {
+  if (type.layout != TensorType::Layout::kDense) return "its rows differ from rank to rank";
+  const int64_t elements = NumElements(type.dims);
+  if (elements < 0) return absl::StrCat("its shape is not known: ", DimsToString(type.dims));
+  if (elements == 0) return "it has no elements";
+  if (gradient.block == 0 && !begins_at.valid()) {
+    return "its first write reads what was there before";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAnalysis& analysis,
+                                        const BucketPolicy& policy) {
+  std::vector<GradientBucket> buckets;
+  if (policy.kind == BucketPolicy::Kind::kNone) {
+    for (size_t i = 0; i < analysis.gradients.size(); ++i) {
+      buckets.push_back({{static_cast<int>(i)}, analysis.gradients[i].block, OpId(), ""});
+    }
+    return buckets;
+  }
+  const Places places(program, analysis.gradients);
+  absl::optional<BucketFiller> filler;
+  std::vector<int> bucket_of_number;  // of the filler
+  uint32_t first_use = kNever;        // of what the open buckets of this block hold
+  int block = -1;
+  std::vector<DType> open_dtypes;
+  for (size_t i = 0; i < analysis.gradients.size(); ++i) {
+    const Gradient& gradient = analysis.gradients[i];
+    if (gradient.block != block) {
+      block = gradient.block;
+      filler.emplace(policy);
+      bucket_of_number.clear();
+      first_use = kNever;
+    }
+    const TensorType type = TypeOf(program, gradient);
+    const std::string why_alone = WhyAlone(gradient, type, places.BeginsAt(i));
+    if (!why_alone.empty()) {
+      buckets.push_back({{static_cast<int>(i)}, block, OpId(), why_alone});
+      continue;
+    }
+    // What is used before this gradient is complete must have been reduced by then.
+    if (first_use <= places.CompletedAt(gradient)) {
+      for (DType dtype : open_dtypes) filler->Close(dtype);
+      open_dtypes.clear();
+      first_use = kNever;
+    }
+    const int number =
+        filler->Add(type.dtype, NumElements(type.dims) * static_cast<int64_t>(SizeOf(type.dtype)));
+    if (number == static_cast<int>(bucket_of_number.size())) {
+      bucket_of_number.push_back(static_cast<int>(buckets.size()));
+      buckets.push_back({{}, block, OpId(), ""});
+    }
+    GradientBucket& bucket = buckets[bucket_of_number[number]];
+    bucket.gradients.push_back(static_cast<int>(i));
+    const OpId begins_at = places.BeginsAt(i);
+    if (block == 0 && (!bucket.begins_at.valid() ||
+                       places.PlaceOf(begins_at) < places.PlaceOf(bucket.begins_at))) {
+      bucket.begins_at = begins_at;
+    }
+    first_use = std::min(first_use, places.UsedAt(gradient));
+    open_dtypes.push_back(type.dtype);
+  }
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const GradientBucket& a, const GradientBucket& b) {
+                     return a.gradients.back() < b.gradients.back();
+                   });
+  return buckets;
+}
+
+pb::VarDesc FusedBuffer(const Program& program, const GradientAnalysis& analysis,
+                        const GradientBucket& bucket, int* next) {
+  pb::VarDesc var;
+  do {
+    var.set_name(absl::StrCat("fused_gradient_", (*next)++));
+  } while (program.FindSymbol(var.name()).valid());
+  int64_t elements = 0;
+  DType dtype = DType::kFloat32;
+  for (int i : bucket.gradients) {
+    const TensorType type = TypeOf(program, analysis.gradients[i]);
+    dtype = type.dtype;
+    const int64_t per_slice = kSliceAlignment / static_cast<int64_t>(SizeOf(dtype));
+    elements += (NumElements(type.dims) + per_slice - 1) / per_slice * per_slice;
+  }
+  var.mutable_type()->set_type(pb::VarType::LOD_TENSOR);
+  auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
+  tensor->set_data_type(static_cast<pb::VarType::Type>(dtype));
+  tensor->add_dims(elements);
+  var.set_persistable(false);
+  return var;
+}
+
+pb::OpDesc Coalesce(const Program& program, const GradientAnalysis& analysis,
+                    const GradientBucket& bucket, const std::string& buffer, bool copy) {
+  std::vector<std::string> names;
+  std::vector<int64_t> shapes, ranks;
+  DType dtype = DType::kFloat32;
+  for (int i : bucket.gradients) {
+    const TensorType type = TypeOf(program, analysis.gradients[i]);
+    dtype = type.dtype;
+    names.emplace_back(program.name(analysis.gradients[i].grad));
+    shapes.insert(shapes.end(), type.dims.begin(), type.dims.end());
+    ranks.push_back(static_cast<int64_t>(type.dims.size()));
+  }
+  NewOp op;
+  op.type = "coalesce_tensor";
+  op.inputs = {{"Input", names}};
+  op.outputs = {{"FusedOutput", {buffer}}, {"Output", names}};
+  op.attrs = {{"align_size", kSliceAlignment},
+              {"copy_data", copy},
+              {"dtype", static_cast<int>(dtype)},
+              {"use_align", true}};
+  if (!copy) {
+    // Paddle lays out tensors that hold nothing yet by these.
+    op.attrs.push_back({"concated_ranks", ranks});
+    op.attrs.push_back({"concated_shapes", shapes});
+  }
+  op.role = kRoleBackward;
+  return BuildOp(op, Dialect::kWeft);
+}
+
+}  // namespace weft
