@@ -7,6 +7,7 @@ const KernelTable& CpuKernels() {
   static const KernelTable* const table = [] {
     auto* table = new KernelTable;
     AddActivationKernels(table);
+    AddCoalesceTensorKernels(table);
     AddCopyKernels(table);
     AddCreationKernels(table);
     AddElementwiseKernels(table);

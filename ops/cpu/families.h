@@ -7,6 +7,7 @@
 namespace weft {
 
 void AddActivationKernels(KernelTable* table);               // relu, square
+void AddCoalesceTensorKernels(KernelTable* table);           // coalesce_tensor
 void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
 void AddElementwiseKernels(KernelTable* table);              // elementwise_add, elementwise_sub

@@ -1,0 +1,190 @@
+// Several tensors in one buffer.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/kernel_util.h"
+
+namespace weft {
+namespace {
+
+// What a slice begins at a multiple of, in bytes, where attribute align_size leaves it open.
+constexpr int64_t kDefaultAlignment = 256;
+
+// Where the tensors stand in the buffer.
+struct Layout {
+  std::vector<Dims> dims;
+  std::vector<int64_t> offsets;  // in elements
+  int64_t size = 0;              // elements, with padding
+};
+
+struct Coalesce {
+  KernelSpec::Slot inputs, outputs;
+  int fused;
+  DType dtype;
+  int64_t alignment;  // elements
+  bool copy_data, set_constant, persist_output;
+  double constant;
+  std::vector<Dims> given_dims;  // by input, for those that hold nothing yet; or empty
+
+  absl::StatusOr<Layout> FindLayout(const KernelContext& ctx) const {
+    Layout layout;
+    for (int i = 0; i < inputs.count; ++i) {
+      const Tensor& input = *ctx.in(inputs.first + i);
+      if (input.allocated() && input.dtype() != dtype) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("input Input[", i, "]: expected ", DTypeName(dtype),
+                         " as attribute dtype, found ", DTypeName(input.dtype())));
+      }
+      if (!given_dims.empty()) {
+        layout.dims.push_back(given_dims[i]);
+      } else if (input.allocated()) {
+        layout.dims.push_back(input.dims());
+      } else {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "input Input[", i, "] holds nothing, and no attribute concated_shapes says its shape"));
+      }
+      layout.offsets.push_back(layout.size);
+      const int64_t elements = NumElements(layout.dims.back());
+      layout.size += (elements + alignment - 1) / alignment * alignment;
+    }
+    return layout;
+  }
+
+  char* Slice(const Tensor& buffer, const Layout& layout, int i) const {
+    return static_cast<char*>(const_cast<void*>(buffer.raw())) + layout.offsets[i] * SizeOf(dtype);
+  }
+
+  bool IsLaidOut(const KernelContext& ctx, const Layout& layout) const {
+    const Tensor& buffer = *ctx.out(fused);
+    if (!buffer.allocated() || buffer.dtype() != dtype || buffer.size() != layout.size)
+      return false;
+    for (int i = 0; i < outputs.count; ++i) {
+      const Tensor& output = *ctx.out(outputs.first + i);
+      if (output.raw() != Slice(buffer, layout, i) || output.dims() != layout.dims[i]) return false;
+    }
+    return true;
+  }
+
+  // A new buffer of zeros, with the outputs in it. What they held stays with them where it is kept.
+  void LayOut(const KernelContext& ctx, const Layout& layout) const {
+    auto memory = std::make_shared<Tensor>();
+    memory->Resize(dtype, {layout.size});
+    std::memset(memory->raw(), 0, memory->bytes());
+    for (int i = 0; i < outputs.count; ++i) {
+      Tensor* output = ctx.out(outputs.first + i);
+      Tensor slice = Tensor::Wrap(dtype, layout.dims[i], memory, Slice(*memory, layout, i));
+      // An input that is the output, too, would be gone by the time that it is copied.
+      const bool keep =
+          copy_data ? ctx.in(inputs.first + i) == output : persist_output && !set_constant;
+      if (keep && output->allocated() && output->bytes() == slice.bytes()) {
+        std::memcpy(slice.raw(), output->raw(), slice.bytes());
+      }
+      *output = std::move(slice);
+    }
+    *ctx.out(fused) = Tensor::Wrap(dtype, {layout.size}, memory, memory->raw());
+  }
+
+  absl::Status CopyInputs(const KernelContext& ctx) const {
+    for (int i = 0; i < inputs.count; ++i) {
+      const Tensor& input = *ctx.in(inputs.first + i);
+      Tensor* output = ctx.out(outputs.first + i);
+      if (&input == output) continue;
+      if (!input.allocated()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("input Input[", i, "] holds nothing that could be copied"));
+      }
+      std::memcpy(output->raw(), input.raw(), input.bytes());
+    }
+    return absl::OkStatus();
+  }
+
+  // Padding too.
+  absl::Status Fill(Tensor* buffer) const {
+    return ForElementType<float, double, int32_t, int64_t>(
+        "output FusedOutput", *buffer, [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          T* data = buffer->data<T>();
+          for (int64_t i = 0; i < buffer->size(); ++i) data[i] = static_cast<T>(constant);
+          return absl::OkStatus();
+        });
+  }
+
+  absl::Status operator()(const KernelContext& ctx) const {
+    WEFT_ASSIGN_OR_RETURN(const Layout layout, FindLayout(ctx));
+    if (!IsLaidOut(ctx, layout)) LayOut(ctx, layout);
+    if (copy_data) return CopyInputs(ctx);
+    return set_constant ? Fill(ctx.out(fused)) : absl::OkStatus();
+  }
+};
+
+// The shapes of attributes concated_shapes and concated_ranks, by input; empty where not given.
+absl::StatusOr<std::vector<Dims>> GivenDims(const OpAttrs& attrs, int count) {
+  const std::vector<int64_t> shapes = attrs.Ints("concated_shapes");
+  const std::vector<int64_t> ranks = attrs.Ints("concated_ranks");
+  std::vector<Dims> dims;
+  if (ranks.empty() && shapes.empty()) return dims;
+  size_t at = 0;
+  for (int64_t rank : ranks) {
+    if (rank < 0 || static_cast<size_t>(rank) > shapes.size() - at) break;
+    dims.emplace_back(shapes.begin() + at, shapes.begin() + at + rank);
+    at += rank;
+  }
+  bool known = true;
+  for (const Dims& d : dims) known &= NumElements(d) >= 0;
+  if (static_cast<int>(dims.size()) == count && ranks.size() == dims.size() &&
+      at == shapes.size() && known) {
+    return dims;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("attributes concated_shapes and concated_ranks: expected the shapes of ", count,
+                   " inputs one after the other, found ", shapes.size(), " dimensions for ",
+                   ranks.size(), " inputs"));
+}
+
+// FusedOutput: one buffer. Output[i]: views of it, in order, each beginning at a multiple of the
+// alignment; padding is zero. With the values of Input (copy_data), with a constant (set_constant),
+// or with whatever the buffer held in the step before. Once laid out, nothing moves.
+absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec) {
+  Coalesce kernel;
+  const auto slot = [](const auto& slots, const char* name) {
+    const auto it = slots.find(name);
+    return it == slots.end() ? KernelSpec::Slot() : it->second;
+  };
+  kernel.inputs = slot(spec.inputs, "Input");
+  kernel.outputs = slot(spec.outputs, "Output");
+  if (kernel.inputs.count == 0 || kernel.inputs.count != kernel.outputs.count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected as many variables in output Output as in input Input, one or more; "
+                     "found ",
+                     kernel.outputs.count, " and ", kernel.inputs.count));
+  }
+  WEFT_ASSIGN_OR_RETURN(kernel.fused, RequiredOutput(spec, "FusedOutput"));
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(spec.attrs.Int("dtype")));
+  if (!dtype.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute dtype: ", spec.attrs.Int("dtype"), " is no element type"));
+  }
+  kernel.dtype = *dtype;
+  const int64_t given = spec.attrs.Int("align_size");
+  const int64_t bytes = given > 0 ? given : kDefaultAlignment;
+  const int64_t size = static_cast<int64_t>(SizeOf(*dtype));
+  kernel.alignment = spec.attrs.Bool("use_align") ? std::max<int64_t>(1, bytes / size) : 1;
+  kernel.copy_data = spec.attrs.Bool("copy_data");
+  kernel.set_constant = spec.attrs.Bool("set_constant");
+  kernel.persist_output = spec.attrs.Bool("persist_output");
+  kernel.constant = spec.attrs.Float("constant");
+  WEFT_ASSIGN_OR_RETURN(kernel.given_dims, GivenDims(spec.attrs, kernel.inputs.count));
+  return Kernel(kernel);
+}
+
+}  // namespace
+
+void AddCoalesceTensorKernels(KernelTable* table) { table->Add("coalesce_tensor", CoalesceTensor); }
+
+}  // namespace weft

@@ -1,0 +1,113 @@
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int kFp32 = 5;
+
+// Two tensors in one buffer, slices beginning at multiples of 16 bytes: 4 elements.
+absl::StatusOr<BoundOp> Make(Tensor* a, Tensor* b, Tensor* buffer, AttrValues more = {}) {
+  AttrValues attrs = {{"dtype", kFp32}, {"align_size", 16}};
+  attrs.insert(attrs.end(), more.begin(), more.end());
+  return BoundOp::Make("coalesce_tensor", {{"Input", {a, b}}}, attrs,
+                       {{"Output", {a, b}}, {"FusedOutput", {buffer}}});
+}
+
+const AttrValues kShapes = {{"concated_shapes", std::vector<int64_t>{3, 2, 1}},
+                            {"concated_ranks", std::vector<int64_t>{1, 2}}};
+
+TEST(CoalesceTensor, TensorsThatHoldNothingYetBecomeViewsOfOneBuffer) {
+  Tensor a, b, buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, kShapes));
+  WEFT_ASSERT_OK(op.Run());
+  EXPECT_EQ(buffer.dims(), (Dims{8}));
+  EXPECT_THAT(Values<float>(buffer), Each(0));
+  EXPECT_EQ(a.dims(), (Dims{3}));
+  EXPECT_EQ(b.dims(), (Dims{2, 1}));
+  // As a kernel writes its output.
+  b.Resize(DType::kFloat32, {2, 1});
+  b.data<float>()[0] = 5;
+  a.Resize(DType::kFloat32, {3});
+  a.data<float>()[2] = 7;
+  EXPECT_THAT(Values<float>(buffer), ElementsAre(0, 0, 7, 0, 5, 0, 0, 0));
+}
+
+TEST(CoalesceTensor, LaidOutTensorsStayWhereTheyAre) {
+  Tensor a, b, buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, kShapes));
+  WEFT_ASSERT_OK(op.Run());
+  const void* place = buffer.raw();
+  a.data<float>()[0] = 1;
+  WEFT_ASSERT_OK(op.Run());
+  EXPECT_EQ(buffer.raw(), place);
+  EXPECT_EQ(buffer.data<float>()[0], 1);
+}
+
+TEST(CoalesceTensor, CopyDataKeepsTheValues) {
+  Tensor a = Floats({3}, {1, 2, 3}), b = Floats({2, 1}, {4, 5}), buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, {{"copy_data", true}}));
+  WEFT_ASSERT_OK(op.Run());
+  EXPECT_THAT(Values<float>(buffer), ElementsAre(1, 2, 3, 0, 4, 5, 0, 0));
+  a.data<float>()[0] = 9;
+  WEFT_ASSERT_OK(op.Run());
+  EXPECT_THAT(Values<float>(buffer), ElementsAre(9, 2, 3, 0, 4, 5, 0, 0));
+}
+
+TEST(CoalesceTensor, CopyDataFromOtherVariables) {
+  Tensor in = Floats({3}, {1, 2, 3}), out, buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      BoundOp op, BoundOp::Make("coalesce_tensor", {{"Input", {&in}}},
+                                {{"dtype", kFp32}, {"use_align", false}, {"copy_data", true}},
+                                {{"Output", {&out}}, {"FusedOutput", {&buffer}}}));
+  WEFT_ASSERT_OK(op.Run());
+  in.data<float>()[0] = 9;
+  EXPECT_THAT(Values<float>(out), ElementsAre(1, 2, 3));
+  WEFT_ASSERT_OK(op.Run());
+  EXPECT_THAT(Values<float>(buffer), ElementsAre(9, 2, 3));
+}
+
+TEST(CoalesceTensor, ConstantFillsThePaddingToo) {
+  Tensor a = Floats({3}, {1, 2, 3}), b = Floats({2, 1}, {4, 5}), buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op,
+                            Make(&a, &b, &buffer, {{"set_constant", true}, {"constant", 2.0f}}));
+  WEFT_ASSERT_OK(op.Run());
+  EXPECT_THAT(Values<float>(buffer), Each(2));
+  EXPECT_THAT(Values<float>(a), ElementsAre(2, 2, 2));
+}
+
+TEST(CoalesceTensor, InputOfUnknownShapeIsAnError) {
+  Tensor a, b, buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer));
+  EXPECT_THAT(op.Run(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                 HasSubstr("input Input[0] holds nothing")));
+}
+
+TEST(CoalesceTensor, InputOfAnotherElementTypeIsAnError) {
+  Tensor a = Floats({1}, {1}), b = MakeTensor<int32_t>({1}, {1}), buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, {{"copy_data", true}}));
+  EXPECT_THAT(op.Run(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 "input Input[1]: expected fp32 as attribute dtype, found int32"));
+}
+
+TEST(CoalesceTensor, ShapesThatDoNotFitTheInputsAreAnError) {
+  Tensor a, b, buffer;
+  for (const std::vector<int64_t>& ranks :
+       std::vector<std::vector<int64_t>>{{1}, {1, 3}, {1, -1}}) {
+    EXPECT_THAT(
+        Make(&a, &b, &buffer,
+             {{"concated_shapes", std::vector<int64_t>{3, 2, 1}}, {"concated_ranks", ranks}})
+            .status(),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("concated_shapes")));
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing
