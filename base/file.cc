@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -97,6 +99,26 @@ std::string TemporaryName(const std::string& target, unsigned number) {
                       ".", number, ".tmp");
 }
 
+// The temporary files of this process, for RemoveTemporaryFiles. Whoever takes a path out of its
+// slot owns it: a signal handler that has taken one does not free it, which would not be safe.
+std::atomic<char*> temporary_files[64];
+static_assert(std::atomic<char*>::is_always_lock_free, "used in signal handlers");
+
+// The slot; -1 where all are taken.
+int RememberTemporary(const std::string& path) {
+  char* const copy = strdup(path.c_str());
+  for (size_t i = 0; copy != nullptr && i < std::size(temporary_files); ++i) {
+    char* empty = nullptr;
+    if (temporary_files[i].compare_exchange_strong(empty, copy)) return static_cast<int>(i);
+  }
+  free(copy);
+  return -1;
+}
+
+void ForgetTemporary(int slot) {
+  if (slot >= 0) free(temporary_files[slot].exchange(nullptr));
+}
+
 // Writes all of it: writev may stop early at any byte.
 absl::Status WriteAll(int fd, std::vector<iovec>* parts) {
   size_t first = 0;
@@ -168,6 +190,7 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
     errno = error;
     return SystemError(absl::StrCat("cannot create a file in ", Directory(file.target_)));
   }
+  file.temporary_slot_ = RememberTemporary(file.temporary_);
   return file;
 }
 
@@ -178,6 +201,7 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
   direct_ = other.direct_;
   synced_ = other.synced_;
   temporary_ = std::exchange(other.temporary_, "");
+  temporary_slot_ = std::exchange(other.temporary_slot_, -1);
   target_ = std::move(other.target_);
   return *this;
 }
@@ -189,6 +213,7 @@ void AtomicFile::Discard() {
   fd_ = -1;
   if (!temporary_.empty()) unlink(temporary_.c_str());
   temporary_.clear();
+  ForgetTemporary(std::exchange(temporary_slot_, -1));
 }
 
 absl::Status AtomicFile::Write(absl::Span<const absl::string_view> pieces) {
@@ -222,6 +247,7 @@ absl::Status AtomicFile::Commit() {
   if (close(fd) != 0) return SystemError("cannot write");
   if (rename(temporary_.c_str(), target_.c_str()) != 0) return SystemError("cannot replace");
   temporary_.clear();
+  ForgetTemporary(std::exchange(temporary_slot_, -1));
   // The new name is durable once the directory is. Some file systems cannot sync a directory.
   const int directory = open(Directory(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory >= 0) {
@@ -229,6 +255,13 @@ absl::Status AtomicFile::Commit() {
     close(directory);
   }
   return absl::OkStatus();
+}
+
+void RemoveTemporaryFiles() {
+  for (std::atomic<char*>& slot : temporary_files) {
+    const char* const path = slot.exchange(nullptr);
+    if (path != nullptr) unlink(path);
+  }
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view bytes) {

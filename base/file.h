@@ -56,9 +56,15 @@ class AtomicFile {
   int fd_ = -1;
   bool direct_ = false;
   bool synced_ = false;
-  std::string temporary_;  // empty: written directly
+  std::string temporary_;    // empty: written directly
+  int temporary_slot_ = -1;  // in what RemoveTemporaryFiles removes
   std::string target_;
 };
+
+// Removes the temporary files of all AtomicFiles that are being written, of 64 at most: what a
+// process does that a signal is about to end. Async-signal-safe. Files cannot be committed after
+// it.
+void RemoveTemporaryFiles();
 
 // Writes one file.
 absl::Status WriteFile(const std::string& path, absl::string_view bytes);

@@ -177,5 +177,22 @@ TEST_F(FileTest, LongestNamesCanBeWritten) {
   EXPECT_THAT(Names(), ElementsAre(name));
 }
 
+TEST_F(FileTest, TemporaryFilesCanBeRemovedAllAtOnce) {
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
+  WEFT_ASSERT_OK_AND_ASSIGN(AtomicFile f, AtomicFile::Create(Path("f")));
+  WEFT_ASSERT_OK_AND_ASSIGN(AtomicFile g, AtomicFile::Create(Path("g")));
+  WEFT_ASSERT_OK(f.Write("new"));
+  RemoveTemporaryFiles();
+  EXPECT_THAT(Names(), ElementsAre("f"));
+  EXPECT_EQ(Read(Path("f")), "old");
+  EXPECT_THAT(f.Commit(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("cannot replace")));
+}
+
+TEST_F(FileTest, FilesThatWereWrittenAreNotRemoved) {
+  for (int i = 0; i < 200; ++i) WEFT_ASSERT_OK(WriteFile(Path("f"), "new"));
+  RemoveTemporaryFiles();
+  EXPECT_THAT(Names(), ElementsAre("f"));
+}
+
 }  // namespace
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "tools/command_line.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -86,6 +87,24 @@ bool IsSpecialFile(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
+// Ends the process as the signal does by itself: SA_RESETHAND has restored that.
+void EndBySignal(int signal) {
+  RemoveTemporaryFiles();
+  raise(signal);
+}
+
+void RemoveTemporaryFilesOnSignals() {
+  for (const int signal : {SIGHUP, SIGINT, SIGPIPE, SIGTERM}) {
+    struct sigaction action;
+    // What is ignored stays so (nohup).
+    if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = EndBySignal;
+    action.sa_flags = SA_RESETHAND;
+    sigaction(signal, &action, nullptr);
+  }
+}
+
 }  // namespace
 
 void PrintError(absl::string_view command, absl::string_view message) {
@@ -99,6 +118,7 @@ void PrintWarning(absl::string_view command, absl::string_view message) {
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
   // Debug builds of programs that use protobuf print every string that is not UTF-8.
   google::protobuf::SetLogHandler(nullptr);
+  RemoveTemporaryFilesOnSignals();
   SetFormatter(&app);
   try {
     app.parse(argc, argv);

@@ -38,6 +38,9 @@ void PrintWarning(absl::string_view command, absl::string_view message);
 
 // Parses a command line. None: go on. Otherwise the status to exit with: 0 after --help was
 // printed, 2 after the mistake was, under the name of the subcommand that it was made in.
+//
+// From here on a signal that ends the process (SIGHUP, SIGINT, SIGPIPE, SIGTERM) leaves no
+// temporary files of outputs behind.
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 
 // The end of a command: prints the error, if it failed, and makes sure that standard output was

@@ -1,5 +1,9 @@
 #include "tools/command_line.h"
 
+#include <dirent.h>
+#include <signal.h>
+#include <sys/stat.h>
+
 #include <fstream>
 #include <string>
 #include <vector>
@@ -90,6 +94,47 @@ TEST_F(ParseTest, MissingSubcommandIsWrongUsage) {
 TEST_F(ParseTest, CheckBetweenFlagsIsWrongUsage) {
   EXPECT_EQ(Parse({"run", "--steps", "13"}), kExitUsage);
   EXPECT_EQ(err_, "tool run: error: --steps: 13 is never a good number (see tool run --help)\n");
+}
+
+int CountFiles(const std::string& directory) {
+  int count = 0;
+  DIR* const dir = opendir(directory.c_str());
+  while (const dirent* entry = readdir(dir)) count += entry->d_name[0] != '.' ? 1 : 0;
+  closedir(dir);
+  return count;
+}
+
+TEST(SignalTest, ProcessThatASignalEndsLeavesNoTemporaryFiles) {
+  const std::string directory = TestPath("signals");
+  mkdir(directory.c_str(), 0777);
+  for (const int signal : {SIGHUP, SIGINT, SIGPIPE, SIGTERM}) {
+    EXPECT_EXIT(
+        {
+          const absl::StatusOr<AtomicFile> file = AtomicFile::Create(directory + "/out");
+          if (!file.ok() || CountFiles(directory) != 1) exit(1);
+          CLI::App app("A tool.", "tool");
+          char name[] = "tool";
+          char* argv[] = {name};
+          ParseCommandLine(app, 1, argv);
+          raise(signal);
+        },
+        ::testing::KilledBySignal(signal), "");
+    EXPECT_EQ(CountFiles(directory), 0) << "signal " << signal;
+  }
+}
+
+TEST(SignalTest, IgnoredSignalStaysIgnored) {
+  EXPECT_EXIT(
+      {
+        signal(SIGHUP, SIG_IGN);
+        CLI::App app("A tool.", "tool");
+        char name[] = "tool";
+        char* argv[] = {name};
+        ParseCommandLine(app, 1, argv);
+        raise(SIGHUP);
+        exit(0);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(PrintErrorTest, MessageStaysOnItsLineAndDetailsAreIndented) {
