@@ -210,7 +210,7 @@ class PlanBuilder {
 
   absl::Status FillKernel(const Op& op, const OpSchema& schema, OpAttrs attrs,
                           Plan::PlanOp* plan_op) {
-    KernelSpec spec;
+    KernelSpec& spec = plan_op->kernel_spec;
     spec.schema = &schema;
     spec.attrs = std::move(attrs);
     const OpLayout& layout = op.layout();
@@ -225,16 +225,13 @@ class PlanBuilder {
     }
     WEFT_RETURN_IF_ERROR(ResolveAll(op.input_args(), plan_op->name, &plan_op->inputs));
     WEFT_RETURN_IF_ERROR(ResolveAll(op.output_args(), plan_op->name, &plan_op->outputs));
-    absl::StatusOr<Kernel> kernel = (*options_.kernels->Find(op.type()))(spec);
-    if (absl::IsUnimplemented(kernel.status())) {
-      unsupported_.push_back(absl::StrCat(plan_op->name, ": ", kernel.status().message()));
-      return absl::OkStatus();
-    }
-    if (!kernel.ok()) {
-      return absl::Status(kernel.status().code(),
-                          absl::StrCat(plan_op->name, ": ", kernel.status().message()));
-    }
-    plan_op->kernel = *std::move(kernel);
+    plan_op->make_kernel = options_.kernels->Find(op.type());
+    // Only to learn whether it can be made.
+    const absl::Status status = (*plan_op->make_kernel)(spec).status();
+    if (status.ok()) return status;
+    const std::string message = absl::StrCat(plan_op->name, ": ", status.message());
+    if (!absl::IsUnimplemented(status)) return absl::Status(status.code(), message);
+    unsupported_.push_back(message);
     return absl::OkStatus();
   }
 

@@ -1,4 +1,4 @@
-// A program made ready to run on one rank: everything that can be decided before the first step.
+// A program made ready to run: everything that can be decided before the first step.
 #ifndef WEFT_EXECUTOR_PLAN_H_
 #define WEFT_EXECUTOR_PLAN_H_
 
@@ -18,7 +18,8 @@
 namespace weft {
 
 struct PlanOptions {
-  // Where kernels come from; must be given.
+  // Where kernels come from; must be given, and outlive the plan. Ranks make theirs at the same
+  // time, each in its own thread.
   const KernelTable* kernels = nullptr;
   // Ranks of the run.
   int nranks = 1;
@@ -36,7 +37,8 @@ struct PlanOptions {
 // for the compute stream). A synchronization with a ring that has no stream of its own orders
 // nothing.
 //
-// A plan holds the kernels of one rank: it is not shared.
+// All ranks share a plan; it does not change. Kernels, which keep buffers, are made from it by the
+// executor of each rank.
 class Plan {
  public:
   static constexpr int kNoVariable = -1;
@@ -60,7 +62,9 @@ class Plan {
     // collective: X and, where there is one, Cond (false: nothing is done); Out.
     std::vector<int> inputs;
     std::vector<int> outputs;
-    Kernel kernel;  // empty for a collective
+    // Of an op with a kernel: what makes it, and from what. Null for a collective.
+    const KernelFactory* make_kernel = nullptr;
+    KernelSpec kernel_spec;
 
     int ring = -1;        // into rings(); -1: no collective
     CollectiveDesc desc;  // but for count and element type, which are those of the tensor

@@ -50,6 +50,9 @@ absl::Status PlanExecutor::Bind() {
   for (const Plan::PlanOp& op : plan.ops()) {
     BoundOp bound;
     bound.op = &op;
+    if (op.make_kernel != nullptr) {
+      WEFT_ASSIGN_OR_RETURN(bound.kernel, (*op.make_kernel)(op.kernel_spec));
+    }
     for (int v : op.inputs) bound.inputs.push_back(v < 0 ? nullptr : tensors_[v]);
     for (int v : op.outputs) bound.outputs.push_back(v < 0 ? nullptr : tensors_[v]);
     if (op.ring >= 0) bound.communicator = communicators[op.ring];
@@ -112,7 +115,7 @@ absl::Status PlanExecutor::TryOp(const BoundOp& bound) const {
       context.inputs = bound.inputs;
       context.outputs = bound.outputs;
       context.random = options_.random;
-      WEFT_RETURN_IF_ERROR(bound.op->kernel(context));
+      WEFT_RETURN_IF_ERROR(bound.kernel(context));
     }
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");

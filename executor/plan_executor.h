@@ -42,6 +42,7 @@ struct PlanExecutorOptions {
 // Driven by one host thread.
 class PlanExecutor {
  public:
+  // Makes the kernels and streams. ResourceExhausted where there are no threads left.
   static absl::StatusOr<std::unique_ptr<PlanExecutor>> Create(const PlanExecutorOptions& options);
   ~PlanExecutor();
   PlanExecutor(const PlanExecutor&) = delete;
@@ -61,6 +62,7 @@ class PlanExecutor {
   // An op of the plan with its variables looked up.
   struct BoundOp {
     const Plan::PlanOp* op;
+    Kernel kernel;  // empty for a collective
     std::vector<const Tensor*> inputs;
     std::vector<Tensor*> outputs;
     Communicator* communicator = nullptr;  // of a collective

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
 #include "executor/local_communicator.h"
@@ -79,8 +80,8 @@ class Failures {
 struct Job {
   const RunInputs& inputs;
   const RunOptions& options;
-  std::vector<Plan> startup_plans;  // by rank; empty: no startup program
-  std::vector<Plan> main_plans;     // by rank
+  absl::optional<Plan> startup_plan;
+  absl::optional<Plan> main_plan;
   std::unique_ptr<Feeder> feeder;
   std::vector<int> fetch;
   std::unique_ptr<ResultQueue> results;
@@ -112,8 +113,8 @@ class RankRunner {
 
  private:
   absl::Status RunAll() {
-    if (!job_.startup_plans.empty()) {
-      WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(job_.startup_plans[rank_]));
+    if (job_.startup_plan.has_value()) {
+      WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
       WEFT_RETURN_IF_ERROR(WithPlace(step_, rank_, executor->RunStep()));
     }
     if (job_.inputs.params != nullptr) {
@@ -121,7 +122,7 @@ class RankRunner {
         scope_.FindOrCreate(name)->tensor = tensor.Clone();
       }
     }
-    WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(job_.main_plans[rank_]));
+    WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
     for (step_ = 0; step_ < job_.options.steps && !job_.failures->any(); ++step_) {
       WEFT_RETURN_IF_ERROR(RunStep(executor.get()));
     }
@@ -169,9 +170,9 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   if (inputs.main == nullptr || options.kernels == nullptr) {
     return absl::InvalidArgumentError("a run needs a main program and kernels");
   }
-  if (options.ranks < 1) {
+  if (options.ranks < 1 || options.ranks > kMaxRanks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ranks: expected 1 or more, found ", options.ranks));
+        absl::StrCat("ranks: expected 1 to ", kMaxRanks, ", found ", options.ranks));
   }
   if (options.steps < 0) {
     return absl::InvalidArgumentError(
@@ -184,32 +185,26 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   return absl::OkStatus();
 }
 
-// One plan per rank: kernels are not shared.
-absl::StatusOr<std::vector<Plan>> BuildPlans(const Program& program, const RunOptions& options) {
+absl::StatusOr<Plan> BuildPlan(const Program& program, const RunOptions& options) {
   PlanOptions plan_options;
   plan_options.kernels = options.kernels;
   plan_options.nranks = options.ranks;
   plan_options.strict_host_sync = options.strict_host_sync;
-  std::vector<Plan> plans;
-  for (int rank = 0; rank < options.ranks; ++rank) {
-    WEFT_ASSIGN_OR_RETURN(Plan plan, Plan::Build(program, plan_options));
-    plans.push_back(std::move(plan));
-  }
-  return plans;
+  return Plan::Build(program, plan_options);
 }
 
 absl::Status PrepareStartup(Job* job, NameSet* holds_value) {
   if (job->inputs.startup == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(job->startup_plans, BuildPlans(*job->inputs.startup, job->options));
-  const Plan& plan = job->startup_plans[0];
+  WEFT_ASSIGN_OR_RETURN(job->startup_plan, BuildPlan(*job->inputs.startup, job->options));
+  const Plan& plan = *job->startup_plan;
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, {}, {}));
   *holds_value = WrittenPersistables(plan);
   return absl::OkStatus();
 }
 
 absl::Status PrepareMain(Job* job, NameSet holds_value) {
-  WEFT_ASSIGN_OR_RETURN(job->main_plans, BuildPlans(*job->inputs.main, job->options));
-  const Plan& plan = job->main_plans[0];
+  WEFT_ASSIGN_OR_RETURN(job->main_plan, BuildPlan(*job->inputs.main, job->options));
+  const Plan& plan = *job->main_plan;
   if (job->inputs.params != nullptr) {
     WEFT_RETURN_IF_ERROR(CheckParams(plan, *job->inputs.params));
     for (const auto& [name, tensor] : *job->inputs.params) holds_value.insert(name);
@@ -221,7 +216,7 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
 }
 
 void PrepareSharedState(Job* job) {
-  const Plan& plan = job->main_plans[0];
+  const Plan& plan = *job->main_plan;
   std::vector<std::string> names;
   std::vector<bool> is_loss;
   for (int variable : job->fetch) {
@@ -272,7 +267,7 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   WEFT_RETURN_IF_ERROR(job.failures->Cause());
 
   RunResult result;
-  const Plan& plan = job.main_plans[0];
+  const Plan& plan = *job.main_plan;
   for (int variable : job.fetch) result.fetch.push_back(plan.variables()[variable].name);
   for (const Plan::Variable& variable : plan.variables()) {
     if (!variable.persistable) continue;

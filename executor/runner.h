@@ -17,10 +17,13 @@
 
 namespace weft {
 
+// Every rank is a thread, and has a thread for each of its streams: more than this is a mistake.
+inline constexpr int kMaxRanks = 1024;
+
 struct RunOptions {
   // Kernels for host memory (CpuKernels()); must be given.
   const KernelTable* kernels = nullptr;
-  int ranks = 1;
+  int ranks = 1;  // at most kMaxRanks
   int64_t steps = 1;
   // Of RandomState: initializers draw the same on every rank, dropout differs.
   uint64_t seed = 0;

@@ -1,5 +1,6 @@
 #include "executor/runner.h"
 
+#include <atomic>
 #include <limits>
 #include <map>
 #include <string>
@@ -68,6 +69,16 @@ ProgramBuilder Main() {
   *builder.last_op().add_attrs() = MakeAttr("reduce_all", true);
   *builder.last_op().add_attrs() = MakeAttr("keep_dim", false);
   return builder;
+}
+
+// The kernels of the CPU, but another one for ops of this type.
+KernelTable CpuKernelsBut(const std::string& type, KernelFactory factory) {
+  KernelTable kernels;
+  for (const std::string& other : CpuKernels().op_types()) {
+    if (other != type) kernels.Add(other, *CpuKernels().Find(other));
+  }
+  kernels.Add(type, std::move(factory));
+  return kernels;
 }
 
 class RunnerTest : public ::testing::Test {
@@ -274,11 +285,7 @@ TEST_F(RunnerTest, CheckNanNamesStepRankOpAndVariable) {
 
 TEST_F(RunnerTest, RankThatFailsReleasesTheOthersAndIsTheOneNamed) {
   // Rank 1's draw of ids is out of order: only it fails, before its all-reduce.
-  KernelTable kernels;
-  for (const std::string& type : CpuKernels().op_types()) {
-    if (type != "scale") kernels.Add(type, *CpuKernels().Find(type));
-  }
-  kernels.Add("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {
+  KernelTable kernels = CpuKernelsBut("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {
     return Kernel([](const KernelContext& context) {
       if (context.inputs[0]->data<float>()[0] == 11) return absl::DataLossError("eleven");
       *context.outputs[0] = context.inputs[0]->Clone();
@@ -304,10 +311,29 @@ TEST_F(RunnerTest, ErrorOfTheResultCallbackEndsTheRun) {
               StatusIs(absl::StatusCode::kResourceExhausted, "disk is full"));
 }
 
-TEST_F(RunnerTest, NoRanksIsAnError) {
-  options_.ranks = 0;
-  EXPECT_THAT(RunMain(Main(), Row(1), &startup_).status(),
-              StatusIs(absl::StatusCode::kInvalidArgument, "ranks: expected 1 or more, found 0"));
+TEST_F(RunnerTest, NoRanksAndFarTooManyAreErrors) {
+  for (int ranks : {0, 100000}) {
+    options_.ranks = ranks;
+    EXPECT_THAT(RunMain(Main(), Row(1), &startup_).status(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         absl::StrCat("ranks: expected 1 to 1024, found ", ranks)));
+  }
+}
+
+// A kernel keeps buffers, so that no two ranks may run the same one; plans they share.
+TEST_F(RunnerTest, EachRankMakesItsKernelsFromOnePlan) {
+  std::atomic<int> made{0};
+  KernelTable kernels = CpuKernelsBut("scale", [&](const KernelSpec&) -> absl::StatusOr<Kernel> {
+    ++made;
+    return Kernel([](const KernelContext& context) {
+      *context.outputs[0] = context.inputs[0]->Clone();
+      return absl::OkStatus();
+    });
+  });
+  options_.kernels = &kernels;
+  options_.ranks = 3;
+  WEFT_EXPECT_OK(RunMain(Main(), Rows(3), &startup_));
+  EXPECT_EQ(made, 2 + 3 * 2);  // two ops: once for the plan, then by each rank
 }
 
 }  // namespace
