@@ -92,7 +92,10 @@ absl::StatusOr<Tensor> MakeFixed(const Program& main, const FixedValue& fixed) {
 
 FeedSource FeedsFrom(std::shared_ptr<const FeedFile> file) {
   FeedSource source;
+  source.name = file->path();
   source.variables = file->variables();
+  source.num_steps = file->num_steps();
+  source.types = [file](int64_t step) { return file->Types(step); };
   source.read = [file](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     WEFT_ASSIGN_OR_RETURN(auto arrays, file->Read(step));
     std::vector<Tensor> tensors;
@@ -106,6 +109,7 @@ absl::StatusOr<FeedSource> WithFixedValues(FeedSource source, const Program& mai
                                            absl::Span<const FixedValue> values) {
   if (values.empty()) return source;
   FeedSource all;
+  all.name = source.name;
   all.variables = source.variables;
   std::vector<Tensor> tensors;
   for (const FixedValue& fixed : values) {
@@ -119,6 +123,15 @@ absl::StatusOr<FeedSource> WithFixedValues(FeedSource source, const Program& mai
     }
     all.variables.push_back(fixed.name);
     tensors.push_back(*std::move(tensor));
+  }
+  if (source.types) {
+    all.num_steps = source.num_steps;
+    all.types = [types = std::move(source.types),
+                 tensors](int64_t step) -> absl::StatusOr<std::vector<TensorType>> {
+      WEFT_ASSIGN_OR_RETURN(std::vector<TensorType> all_types, types(step));
+      for (const Tensor& tensor : tensors) all_types.push_back({tensor.dtype(), tensor.dims()});
+      return all_types;
+    };
   }
   all.read = [read = std::move(source.read),
               tensors](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {

@@ -76,6 +76,19 @@ TEST(FeedsFromTest, GivesTheArraysInTheOrderOfTheVariables) {
   EXPECT_THAT(tensors[1].dims(), ElementsAre(20, 1));
 }
 
+TEST(FeedsFromTest, TellsTheTypesOfItsStepsBesidesThoseOfFixedValues) {
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedFile file, FeedFile::Open("tests/data/fit_a_line/feeds.npz"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource source,
+                            WithFixedValues(FeedsFrom(std::make_shared<FeedFile>(std::move(file))),
+                                            MakeProgram(), {{"lr", 0.5}}));
+  EXPECT_EQ(source.name, "tests/data/fit_a_line/feeds.npz");
+  EXPECT_EQ(source.num_steps, 10);
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<TensorType> types, source.types(9));
+  ASSERT_EQ(types.size(), 3u);
+  EXPECT_EQ(ToString(types[1]), "fp32[20, 1]");
+  EXPECT_EQ(ToString(types[2]), "fp32[2]");
+}
+
 TEST(WithFixedValuesTest, VariableIsFilledAtEveryStep) {
   WEFT_ASSERT_OK_AND_ASSIGN(FeedSource source,
                             WithFixedValues({}, MakeProgram(), {{"lr", 0.5}, {"counter", -3}}));

@@ -1,5 +1,6 @@
 #include "executor/feeder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -24,6 +25,11 @@ std::string DescribeFeeds(const Plan& plan) {
   return absl::StrCat("data variables of the program: ", absl::StrJoin(feeds, ", "));
 }
 
+absl::Status WithName(const FeedSource& source, const absl::Status& status) {
+  if (status.ok() || source.name.empty()) return status;
+  return absl::Status(status.code(), absl::StrCat(source.name, ": ", status.message()));
+}
+
 // What one of `nranks` ranks gets; the rows are known to divide.
 Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks) {
   Dims part = whole;
@@ -34,10 +40,20 @@ Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSource source,
-                                                       int nranks) {
+                                                       int nranks, int64_t steps) {
   auto feeder = std::unique_ptr<Feeder>(new Feeder(std::move(source), nranks));
+  WEFT_RETURN_IF_ERROR(WithName(feeder->source_, feeder->BindVariables(plan)));
+  if (!feeder->source_.types) return feeder;
+  for (int64_t step = 0; step < std::min(steps, feeder->source_.num_steps); ++step) {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<TensorType> types, feeder->source_.types(step));
+    WEFT_RETURN_IF_ERROR(WithName(feeder->source_, feeder->CheckStep(step, types)));
+  }
+  return feeder;
+}
+
+absl::Status Feeder::BindVariables(const Plan& plan) {
   absl::flat_hash_set<int> fed;
-  for (const std::string& name : feeder->source_.variables) {
+  for (const std::string& name : source_.variables) {
     const int variable = plan.FindVariable(name);
     if (variable == Plan::kNoVariable) {
       return absl::InvalidArgumentError(
@@ -50,8 +66,12 @@ absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSou
       return absl::InvalidArgumentError(absl::StrCat(
           "feed ", name, ": an op of the program writes it, in every step; ", DescribeFeeds(plan)));
     }
-    feeder->variables_.push_back(variable);
-    feeder->declarations_.push_back(plan.variables()[variable]);
+    if (!plan.variables()[variable].declared.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "feed ", name, ": the program does not declare it as a tensor; ", DescribeFeeds(plan)));
+    }
+    variables_.push_back(variable);
+    declarations_.push_back(plan.variables()[variable]);
   }
   for (size_t v = 0; v < plan.variables().size(); ++v) {
     const Plan::Variable& variable = plan.variables()[v];
@@ -62,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSou
                                                    plan.ops()[variable.first_reader].name,
                                                    " reads it; ", DescribeFeeds(plan)));
   }
-  return feeder;
+  return absl::OkStatus();
 }
 
 absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors) {
@@ -85,48 +105,58 @@ absl::StatusOr<std::shared_ptr<const Feeder::Batch>> Feeder::Read(int64_t step) 
   CachedBatch& cached = cache_[step % 2];
   if (cached.step == step) return cached.batch;
   WEFT_ASSIGN_OR_RETURN(Batch batch, source_.read(step));
-  if (batch.size() != variables_.size()) {
-    return absl::InternalError(absl::StrCat("step ", step, ": expected ", variables_.size(),
-                                            " tensors to feed, found ", batch.size()));
-  }
-  for (size_t i = 0; i < batch.size(); ++i) {
-    const absl::Status status = Check(declarations_[i], batch[i]);
-    if (!status.ok()) {
-      return absl::Status(
-          status.code(),
-          absl::StrCat("step ", step, ": feed ", declarations_[i].name, ": ", status.message()));
+  std::vector<TensorType> types;
+  for (const Tensor& tensor : batch) {
+    if (!tensor.allocated()) {
+      return absl::InternalError(absl::StrCat("step ", step, ": a tensor to feed holds nothing"));
     }
+    types.push_back({tensor.dtype(), tensor.dims()});
   }
+  WEFT_RETURN_IF_ERROR(WithName(source_, CheckStep(step, types)));
   cached.step = step;
   cached.batch = std::make_shared<const Batch>(std::move(batch));
   return cached.batch;
 }
 
-absl::Status Feeder::Check(const Plan::Variable& variable, const Tensor& whole) const {
-  if (!whole.allocated()) return absl::InvalidArgumentError("the tensor holds nothing");
-  const TensorType found = {whole.dtype(), whole.dims(), TensorType::Layout::kDense};
-  const bool is_split = variable.is_feed && nranks_ > 1;
-  if (variable.declared.has_value()) {
-    const TensorType& declared = *variable.declared;
-    if (found.dtype != declared.dtype || found.dims.size() != declared.dims.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("expected ", ToString(declared), ", found ", ToString(found)));
-    }
+absl::Status Feeder::CheckStep(int64_t step, absl::Span<const TensorType> types) const {
+  if (types.size() != variables_.size()) {
+    return absl::InternalError(absl::StrCat("step ", step, ": expected ", variables_.size(),
+                                            " tensors to feed, found ", types.size()));
   }
-  if (is_split && (found.dims.empty() || found.dims[0] % nranks_ != 0)) {
+  for (size_t i = 0; i < types.size(); ++i) {
+    const absl::Status status = Check(declarations_[i], types[i]);
+    if (status.ok()) continue;
+    return absl::Status(status.code(), absl::StrCat("step ", step, ": feed ", declarations_[i].name,
+                                                    ": ", status.message()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Feeder::Check(const Plan::Variable& variable, const TensorType& whole) const {
+  const TensorType& declared = *variable.declared;
+  if (whole.dtype != declared.dtype || whole.dims.size() != declared.dims.size()) {
     return absl::InvalidArgumentError(
-        found.dims.empty() ? absl::StrCat("a scalar cannot be split over ", nranks_, " ranks")
-                           : absl::StrCat(found.dims[0], found.dims[0] == 1 ? " row" : " rows",
+        absl::StrCat("expected ", ToString(declared), ", found ", ToString(whole)));
+  }
+  // The mean over no rows is no number.
+  if (NumElements(whole.dims) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("expected ", ToString(declared),
+                                                   " of one row or more, found ", ToString(whole),
+                                                   ", which has no elements"));
+  }
+  const bool is_split = variable.is_feed && nranks_ > 1;
+  if (is_split && (whole.dims.empty() || whole.dims[0] % nranks_ != 0)) {
+    return absl::InvalidArgumentError(
+        whole.dims.empty() ? absl::StrCat("a scalar cannot be split over ", nranks_, " ranks")
+                           : absl::StrCat(whole.dims[0], whole.dims[0] == 1 ? " row" : " rows",
                                           " cannot be split equally over ", nranks_, " ranks"));
   }
-  if (!variable.declared.has_value()) return absl::OkStatus();
-  const TensorType part = {found.dtype, PartDims(variable, found.dims, nranks_),
+  const TensorType part = {whole.dtype, PartDims(variable, whole.dims, nranks_),
                            TensorType::Layout::kDense};
-  if (FitsDeclared(part.dims, variable.declared->dims)) return absl::OkStatus();
-  std::string message =
-      absl::StrCat("expected ", ToString(*variable.declared), ", found ", ToString(part));
+  if (FitsDeclared(part.dims, declared.dims)) return absl::OkStatus();
+  std::string message = absl::StrCat("expected ", ToString(declared), ", found ", ToString(part));
   if (is_split) {
-    absl::StrAppend(&message, " (", found.dims[0], " rows over ", nranks_, " ranks)");
+    absl::StrAppend(&message, " (", whole.dims[0], " rows over ", nranks_, " ranks)");
   }
   return absl::InvalidArgumentError(message);
 }

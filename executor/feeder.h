@@ -24,6 +24,12 @@ struct FeedSource {
   // Their tensors for the whole batch of a step, in the order of `variables`. Called by one thread
   // at a time; may be asked for a step again.
   std::function<absl::StatusOr<std::vector<Tensor>>(int64_t step)> read;
+  // What `read` will give, told without the work and the memory of reading: checked before the
+  // first step, for the steps below `num_steps`; later ones are as one of these. May be empty.
+  std::function<absl::StatusOr<std::vector<TensorType>>(int64_t step)> types = nullptr;
+  int64_t num_steps = 0;
+  // Stands before messages about it: the path of a file. May be empty.
+  std::string name = "";
 };
 
 // Checks a step's batch against the program and cuts it up: a data variable (Plan::Variable::
@@ -31,26 +37,30 @@ struct FeedSource {
 // every rank.
 class Feeder {
  public:
-  // InvalidArgument where the source names a variable that the program does not have, or lacks a
-  // data variable that an op reads; the message lists the program's data variables.
+  // InvalidArgument where the source names a variable that the program does not have or does not
+  // declare as a tensor, or lacks a data variable that an op reads (the message lists the program's
+  // data variables); and for what Feed finds, as far as the source tells of it before the steps,
+  // of which the run has `steps`.
   static absl::StatusOr<std::unique_ptr<Feeder>> Create(const Plan& plan, FeedSource source,
-                                                        int nranks);
+                                                        int nranks, int64_t steps);
 
   // The variables of the plan that are fed.
   const std::vector<int>& variables() const { return variables_; }
 
   // Copies rank `rank`'s part of a step's batch into tensors[v] for each v of variables().
   // InvalidArgument, naming step and variable, expected and found, where element type, rank or a
-  // fixed dimension of what a rank gets differs from the declared ones, or rows cannot be split
-  // equally. Thread-safe.
+  // fixed dimension of what a rank gets differs from the declared ones, rows cannot be split
+  // equally, or there are no elements. Thread-safe.
   absl::Status Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors);
 
  private:
   using Batch = std::vector<Tensor>;
 
   Feeder(FeedSource source, int nranks) : source_(std::move(source)), nranks_(nranks) {}
+  absl::Status BindVariables(const Plan& plan);
   absl::StatusOr<std::shared_ptr<const Batch>> Read(int64_t step);
-  absl::Status Check(const Plan::Variable& variable, const Tensor& whole) const;
+  absl::Status CheckStep(int64_t step, absl::Span<const TensorType> types) const;
+  absl::Status Check(const Plan::Variable& variable, const TensorType& whole) const;
 
   const FeedSource source_;
   const int nranks_;

@@ -48,7 +48,7 @@ class FeederTest : public ::testing::Test {
 
   // Feeds step 3 to `rank` of `nranks`.
   absl::Status Feed(FeedSource source, int nranks = 1, int rank = 0) {
-    auto feeder = Feeder::Create(plan_, std::move(source), nranks);
+    auto feeder = Feeder::Create(plan_, std::move(source), nranks, 4);
     if (!feeder.ok()) return feeder.status();
     return (*feeder)->Feed(3, rank, pointers_);
   }
@@ -81,7 +81,7 @@ TEST_F(FeederTest, RanksOfAStepShareOneReading) {
                          ++reads;
                          return std::vector<Tensor>{Floats({2, 2}, {1, 2, 3, 4})};
                        }};
-  WEFT_ASSERT_OK_AND_ASSIGN(auto feeder, Feeder::Create(plan_, source, 2));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto feeder, Feeder::Create(plan_, source, 2, 2));
   for (int64_t step : {0, 1}) {
     for (int rank : {0, 1}) WEFT_ASSERT_OK(feeder->Feed(step, rank, pointers_));
   }
@@ -129,6 +129,54 @@ TEST_F(FeederTest, RowsThatDoNotDivideNameRowsAndRanks) {
   EXPECT_THAT(Feed(Source({"x"}, {Floats({3, 2}, {1, 2, 3, 4, 5, 6})}), 2),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "step 3: feed x: 3 rows cannot be split equally over 2 ranks"));
+}
+
+TEST_F(FeederTest, BatchWithoutRowsIsRefused) {
+  EXPECT_THAT(Feed(Source({"x"}, {Floats({0, 2}, {})}), 2),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "step 3: feed x: expected fp32[-1, 2] of one row or more, found fp32[0, 2], "
+                       "which has no elements"));
+}
+
+TEST_F(FeederTest, VariableThatIsNotDeclaredAsATensorIsRefused) {
+  ProgramBuilder builder;
+  builder.Var("x", {-1, 2});
+  builder.Var("scope").last_var().mutable_type()->set_type(pb::VarType::STEP_SCOPES);
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), options));
+  EXPECT_THAT(Feeder::Create(plan, Source({"scope"}, {Floats({1}, {1})}), 1, 1).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("feed scope: the program does not declare it as a tensor")));
+}
+
+// A source that tells of steps 0 to 2, and must not be read: step 1 has one column too many.
+class FeederTypesTest : public FeederTest {
+ protected:
+  absl::Status Create(int64_t steps, const std::string& name = "") {
+    FeedSource source;
+    source.variables = {"x"};
+    source.name = name;
+    source.num_steps = 3;
+    source.types = [](int64_t step) {
+      EXPECT_LT(step, 3);
+      return std::vector<TensorType>{{DType::kFloat32, {4, step == 1 ? 3 : 2}}};
+    };
+    source.read = [](int64_t) { return absl::InternalError("was read"); };
+    return Feeder::Create(plan_, source, 2, steps).status();
+  }
+};
+
+TEST_F(FeederTypesTest, TypesAreCheckedBeforeAnythingIsRead) {
+  EXPECT_THAT(Create(1000), StatusIs(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("step 1: feed x: expected fp32[-1, 2], found")));
+}
+
+TEST_F(FeederTypesTest, StepsThatTheRunDoesNotHaveAreNotChecked) { WEFT_EXPECT_OK(Create(1)); }
+
+TEST_F(FeederTypesTest, MessageBeginsWithTheNameOfTheSource) {
+  EXPECT_THAT(Create(2, "feeds.npz"), StatusIs(absl::StatusCode::kInvalidArgument,
+                                               HasSubstr("feeds.npz: step 1: feed x: ")));
 }
 
 TEST_F(FeederTest, ErrorOfTheSourceIsReturned) {

@@ -66,11 +66,23 @@ absl::StatusOr<FeedFile> FeedFile::Open(const std::string& path) {
   return feeds;
 }
 
+std::string FeedFile::ArrayName(int64_t step, absl::string_view variable) const {
+  return absl::StrCat(step % num_steps_, "/", variable);
+}
+
+absl::StatusOr<std::vector<TensorType>> FeedFile::Types(int64_t step) const {
+  std::vector<TensorType> types;
+  for (const std::string& variable : variables_) {
+    WEFT_ASSIGN_OR_RETURN(TensorType type, npz_.Type(ArrayName(step, variable)));
+    types.push_back(std::move(type));
+  }
+  return types;
+}
+
 absl::StatusOr<std::map<std::string, Tensor>> FeedFile::Read(int64_t step) const {
   std::map<std::string, Tensor> arrays;
   for (const std::string& variable : variables_) {
-    WEFT_ASSIGN_OR_RETURN(arrays[variable],
-                          npz_.Read(absl::StrCat(step % num_steps_, "/", variable)));
+    WEFT_ASSIGN_OR_RETURN(arrays[variable], npz_.Read(ArrayName(step, variable)));
   }
   return arrays;
 }

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "executor/npz.h"
+#include "ops/schema/tensor_type.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -28,11 +30,16 @@ class FeedFile {
   // The variables fed in every step, sorted.
   const std::vector<std::string>& variables() const { return variables_; }
 
+  // What the arrays of a step are, in the order of variables(), from their headers alone.
+  // Thread-safe.
+  absl::StatusOr<std::vector<TensorType>> Types(int64_t step) const;
+
   // The arrays of a step, for the whole batch, by variable. Steps beyond the file start over: step
   // s is that of the file numbered s modulo num_steps(). `step` is not negative. Thread-safe.
   absl::StatusOr<std::map<std::string, Tensor>> Read(int64_t step) const;
 
  private:
+  std::string ArrayName(int64_t step, absl::string_view variable) const;
   explicit FeedFile(NpzFile npz) : npz_(std::move(npz)) {}
 
   NpzFile npz_;

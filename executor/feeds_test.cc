@@ -38,6 +38,14 @@ TEST(FeedFileTest, StepsAndVariablesOfARealFile) {
   EXPECT_THAT(arrays["y"].dims(), ElementsAre(20, 1));
 }
 
+TEST(FeedFileTest, TypesComeInTheOrderOfTheVariables) {
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedFile feeds, FeedFile::Open("tests/data/fit_a_line/feeds.npz"));
+  WEFT_ASSERT_OK_AND_ASSIGN(std::vector<TensorType> types, feeds.Types(13));
+  ASSERT_EQ(types.size(), 2u);
+  EXPECT_EQ(ToString(types[0]), "fp32[20, 13]");
+  EXPECT_EQ(ToString(types[1]), "fp32[20, 1]");
+}
+
 TEST(FeedFileTest, StepsBeyondTheFileStartOver) {
   WEFT_ASSERT_OK_AND_ASSIGN(FeedFile feeds, FeedFile::Open(MakeFeeds({"0/x", "1/x", "2/x"})));
   WEFT_ASSERT_OK_AND_ASSIGN(auto arrays, feeds.Read(7));

@@ -34,6 +34,10 @@ absl::Status BadHeader(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("bad .npy header: ", what));
 }
 
+constexpr size_t kVersionEnd = 8;  // magic and version
+
+size_t LengthBytes(int version) { return version == 1 ? 2 : 4; }
+
 uint32_t LittleEndian(absl::string_view bytes) {
   uint32_t value = 0;
   for (size_t i = bytes.size(); i-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[i]);
@@ -159,25 +163,30 @@ absl::StatusOr<size_t> DataBytes(DType dtype, const Dims& dims) {
 
 }  // namespace
 
-absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes) {
-  if (!absl::StartsWith(bytes, kMagic)) {
+absl::StatusOr<size_t> NpyHeaderBytes(absl::string_view prefix) {
+  if (!absl::StartsWith(prefix, kMagic)) {
     return absl::InvalidArgumentError("no .npy data: it does not start with \\x93NUMPY");
   }
-  if (bytes.size() < 8) return BadHeader("truncated");
-  const int version = static_cast<uint8_t>(bytes[6]);
+  if (prefix.size() < kNpyPrefixBytes) return BadHeader("truncated");
+  const int version = static_cast<uint8_t>(prefix[6]);
   if (version < 1 || version > 3) {
     return BadHeader(absl::StrCat("version ", version, "; expected 1, 2 or 3"));
   }
-  const size_t length_bytes = version == 1 ? 2 : 4;
-  if (bytes.size() < 8 + length_bytes) return BadHeader("truncated");
-  const size_t length = LittleEndian(bytes.substr(8, length_bytes));
-  const size_t header_bytes = 8 + length_bytes + length;
-  if (header_bytes > kMaxNpyHeaderBytes) {
+  const size_t length_bytes = LengthBytes(version);
+  const size_t length = LittleEndian(prefix.substr(kVersionEnd, length_bytes));
+  const size_t header_bytes = kVersionEnd + length_bytes + length;
+  if (header_bytes < kNpyPrefixBytes || header_bytes > kMaxNpyHeaderBytes) {
     return BadHeader(absl::StrCat("its length is ", length, " bytes"));
   }
-  if (bytes.size() < header_bytes) return BadHeader("truncated");
+  return header_bytes;
+}
 
-  WEFT_ASSIGN_OR_RETURN(Fields fields, ParseFields(bytes.substr(8 + length_bytes, length)));
+absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes) {
+  WEFT_ASSIGN_OR_RETURN(const size_t header_bytes,
+                        NpyHeaderBytes(bytes.substr(0, kNpyPrefixBytes)));
+  if (bytes.size() < header_bytes) return BadHeader("truncated");
+  const size_t dict = kVersionEnd + LengthBytes(static_cast<uint8_t>(bytes[6]));
+  WEFT_ASSIGN_OR_RETURN(Fields fields, ParseFields(bytes.substr(dict, header_bytes - dict)));
   NpyHeader header;
   header.header_bytes = header_bytes;
   WEFT_ASSIGN_OR_RETURN(header.dtype, ParseDescr(*fields.descr));

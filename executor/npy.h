@@ -23,10 +23,17 @@ struct NpyHeader {
 // No header that NumPy writes comes near this; a longer one is refused.
 inline constexpr size_t kMaxNpyHeaderBytes = 65536;
 
-// Reads the header at the start of `bytes`: the whole file, or its first kMaxNpyHeaderBytes or
-// more. Takes the element types |b1 |i1 |u1 <i2 <i4 <i8 <f2 <f4 <f8 in C order (a vector may say
-// Fortran order). InvalidArgument: no .npy, another element type or order, a shape whose size in
-// bytes does not fit in 63 bits.
+// So many bytes say how long the header is; no file is shorter.
+inline constexpr size_t kNpyPrefixBytes = 12;
+
+// NpyHeader::header_bytes, from the first kNpyPrefixBytes of a file. InvalidArgument: no .npy, an
+// unknown version, more than kMaxNpyHeaderBytes.
+absl::StatusOr<size_t> NpyHeaderBytes(absl::string_view prefix);
+
+// Reads the header at the start of `bytes`: the whole file, or at least its first
+// NpyHeader::header_bytes. Takes the element types |b1 |i1 |u1 <i2 <i4 <i8 <f2 <f4 <f8 in C order
+// (a vector may say Fortran order). InvalidArgument: no .npy, another element type or order, a
+// shape whose size in bytes does not fit in 63 bits.
 absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes);
 
 // The header (version 1, or 2 where that is too small) of such an array; its length is a multiple

@@ -117,11 +117,28 @@ TEST(NpyHeaderTest, EveryTruncationIsRefused) {
 TEST(NpyHeaderTest, HugeHeaderLengthIsRefused) {
   EXPECT_THAT(ParseNpyHeader(std::string("\x93NUMPY\x02\x00\xff\xff\xff\xff", 12)),
               StatusIs(kInvalid, HasSubstr("its length is 4294967295 bytes")));
+  EXPECT_THAT(NpyHeaderBytes(Header("").substr(0, 11) + "x"),
+              StatusIs(kInvalid, HasSubstr("its length is 1 bytes")));
 }
 
 TEST(NpyHeaderTest, BFloat16CannotBeWritten) {
   EXPECT_THAT(NpyHeaderFor(DType::kBFloat16, {2}),
               StatusIs(kInvalid, HasSubstr("no element type for bf16")));
+}
+
+TEST(NpyHeaderBytesTest, FirstBytesSayHowLongTheHeaderIs) {
+  for (int version : {1, 2}) {
+    const std::string header =
+        Header("{'descr': '<i4', 'fortran_order': False, 'shape': (2,)}", version);
+    WEFT_ASSERT_OK_AND_ASSIGN(const size_t bytes,
+                              NpyHeaderBytes(header.substr(0, kNpyPrefixBytes)));
+    EXPECT_EQ(bytes, header.size());
+  }
+  EXPECT_THAT(NpyHeaderBytes("\x93NUMPY\1"), StatusIs(kInvalid, HasSubstr("truncated")));
+  EXPECT_THAT(NpyHeaderBytes("\x93NUMPY\2\1\xff\xff\xff\xff"),
+              StatusIs(kInvalid, HasSubstr("its length is 4294967295 bytes")));
+  EXPECT_THAT(NpyHeaderBytes(Header("").substr(0, 11) + "x"),
+              StatusIs(kInvalid, HasSubstr("its length is 1 bytes")));
 }
 
 }  // namespace

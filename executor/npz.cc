@@ -9,6 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -79,21 +80,28 @@ absl::Status CheckEntry(const zip_stat_t& stat, uint64_t archive_bytes) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> ReadArray(zip_file_t* file, uint64_t size) {
-  std::string prefix(std::min<uint64_t>(size, kMaxNpyHeaderBytes), '\0');
-  WEFT_RETURN_IF_ERROR(ReadExactly(file, &prefix[0], prefix.size()));
-  WEFT_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(prefix));
+// Leaves `file` at the first element.
+absl::StatusOr<NpyHeader> ReadHeader(zip_file_t* file, uint64_t size) {
+  std::string bytes(std::min<uint64_t>(size, kNpyPrefixBytes), '\0');
+  WEFT_RETURN_IF_ERROR(ReadExactly(file, &bytes[0], bytes.size()));
+  WEFT_ASSIGN_OR_RETURN(const size_t header_bytes, NpyHeaderBytes(bytes));
+  bytes.resize(header_bytes);
+  WEFT_RETURN_IF_ERROR(ReadExactly(file, &bytes[kNpyPrefixBytes], header_bytes - kNpyPrefixBytes));
+  WEFT_ASSIGN_OR_RETURN(const NpyHeader header, ParseNpyHeader(bytes));
   if (size - header.header_bytes != header.data_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "shape ", DimsToString(header.dims), " of ", DTypeName(header.dtype), " takes ",
         header.data_bytes, " bytes, but ", size - header.header_bytes, " are there"));
   }
+  return header;
+}
+
+absl::StatusOr<Tensor> ReadArray(zip_file_t* file, uint64_t size) {
+  WEFT_ASSIGN_OR_RETURN(const NpyHeader header, ReadHeader(file, size));
   Tensor tensor;
   tensor.Resize(header.dtype, header.dims);
   char* data = static_cast<char*>(tensor.raw());
-  const size_t in_prefix = prefix.size() - header.header_bytes;
-  if (in_prefix > 0) std::memcpy(data, prefix.data() + header.header_bytes, in_prefix);
-  WEFT_RETURN_IF_ERROR(ReadExactly(file, data + in_prefix, header.data_bytes - in_prefix));
+  WEFT_RETURN_IF_ERROR(ReadExactly(file, data, header.data_bytes));
   // The checksum is compared at the end of the data.
   char more;
   if (zip_fread(file, &more, 1) < 0) return absl::InvalidArgumentError(zip_file_strerror(file));
@@ -114,6 +122,10 @@ struct NpzFile::Impl {
   ~Impl() {
     if (archive != nullptr) zip_discard(archive);
   }
+
+  // Calls visit(file, size) with the entry of an array, opened.
+  absl::Status Visit(absl::string_view name,
+                     absl::FunctionRef<absl::Status(zip_file_t*, uint64_t)> visit);
 
   std::string path;
   FileBytes file;
@@ -157,24 +169,44 @@ absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
   return NpzFile(std::move(impl));
 }
 
-absl::StatusOr<Tensor> NpzFile::Read(absl::string_view name) const {
-  const auto found = impl_->index.find(name);
-  if (found == impl_->index.end()) {
+absl::Status NpzFile::Impl::Visit(absl::string_view name,
+                                  absl::FunctionRef<absl::Status(zip_file_t*, uint64_t)> visit) {
+  const auto found = index.find(name);
+  if (found == index.end()) {
     return absl::NotFoundError(
-        absl::StrCat(impl_->path, ": array '", absl::CHexEscape(name), "' is not in the archive"));
+        absl::StrCat(path, ": array '", absl::CHexEscape(name), "' is not in the archive"));
   }
-  std::lock_guard<std::mutex> lock(impl_->mutex);
+  std::lock_guard<std::mutex> lock(mutex);
   zip_stat_t stat;
-  if (zip_stat_index(impl_->archive, found->second, 0, &stat) != 0) {
-    return ArrayError(impl_->path, name, zip_strerror(impl_->archive));
+  if (zip_stat_index(archive, found->second, 0, &stat) != 0) {
+    return ArrayError(path, name, zip_strerror(archive));
   }
-  const absl::Status entry = CheckEntry(stat, impl_->file.bytes.size());
-  if (!entry.ok()) return ArrayError(impl_->path, name, entry.message());
-  zip_file_t* file = zip_fopen_index(impl_->archive, found->second, 0);
-  if (file == nullptr) return ArrayError(impl_->path, name, zip_strerror(impl_->archive));
-  absl::Cleanup close = [file] { zip_fclose(file); };
-  absl::StatusOr<Tensor> tensor = ReadArray(file, stat.size);
-  if (!tensor.ok()) return ArrayError(impl_->path, name, tensor.status().message());
+  absl::Status status = CheckEntry(stat, file.bytes.size());
+  if (!status.ok()) return ArrayError(path, name, status.message());
+  zip_file_t* entry = zip_fopen_index(archive, found->second, 0);
+  if (entry == nullptr) return ArrayError(path, name, zip_strerror(archive));
+  absl::Cleanup close = [entry] { zip_fclose(entry); };
+  status = visit(entry, stat.size);
+  return status.ok() ? status : ArrayError(path, name, status.message());
+}
+
+absl::StatusOr<TensorType> NpzFile::Type(absl::string_view name) const {
+  TensorType type;
+  WEFT_RETURN_IF_ERROR(impl_->Visit(name, [&](zip_file_t* file, uint64_t size) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(NpyHeader header, ReadHeader(file, size));
+    type.dtype = header.dtype;
+    type.dims = std::move(header.dims);
+    return absl::OkStatus();
+  }));
+  return type;
+}
+
+absl::StatusOr<Tensor> NpzFile::Read(absl::string_view name) const {
+  Tensor tensor;
+  WEFT_RETURN_IF_ERROR(impl_->Visit(name, [&](zip_file_t* file, uint64_t size) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(tensor, ReadArray(file, size));
+    return absl::OkStatus();
+  }));
   return tensor;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ops/schema/tensor_type.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -21,7 +22,9 @@ namespace weft {
 //
 // Errors are one line that begins with the path and names the array. They are InvalidArgument where
 // the file is bad: no zip, truncated, a checksum or a header that is wrong, a shape that does not
-// agree with the bytes that are there. Memory is bounded by the data really in the file.
+// agree with the bytes that are there. Memory is bounded by the data really in the file; but
+// deflated data may be a thousand times as large as the file, so look at Type before reading an
+// array that may be anything.
 class NpzFile {
  public:
   // Reads the directory of the archive. O(arrays).
@@ -35,6 +38,8 @@ class NpzFile {
   // The arrays, without ".npy", sorted.
   const std::vector<std::string>& names() const;
   bool Contains(absl::string_view name) const;
+  // What an array is, from its header alone. NotFound where there is no such array.
+  absl::StatusOr<TensorType> Type(absl::string_view name) const;
   // NotFound where there is no such array.
   absl::StatusOr<Tensor> Read(absl::string_view name) const;
 

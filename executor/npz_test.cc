@@ -138,6 +138,20 @@ TEST(NpzTest, FailedWriteLeavesTheOldFile) {
   EXPECT_EQ(Contents(path), before);
 }
 
+TEST(NpzTest, TypeIsReadFromTheHeaderAlone) {
+  // The data is damaged, which only reading it finds out.
+  const std::string path = TestPath("typed.npz");
+  WEFT_ASSERT_OK(WriteNpz(path, {{"x", MakeTensor<int32_t>({2, 1}, {0x12345678, 1})}}));
+  std::string bytes = Contents(path);
+  bytes[bytes.find("\x78\x56\x34\x12")] ^= 1;
+  std::ofstream(path, std::ios::binary) << bytes;
+  WEFT_ASSERT_OK_AND_ASSIGN(NpzFile file, NpzFile::Open(path));
+  WEFT_ASSERT_OK_AND_ASSIGN(TensorType type, file.Type("x"));
+  EXPECT_EQ(ToString(type), "int32[2, 1]");
+  EXPECT_THAT(file.Read("x"), StatusIs(kInvalid, HasSubstr("CRC")));
+  EXPECT_THAT(file.Type("y"), StatusIs(absl::StatusCode::kNotFound, HasSubstr("array 'y'")));
+}
+
 TEST(NpzTest, MissingArrayIsNotFound) {
   WEFT_ASSERT_OK_AND_ASSIGN(NpzFile file, NpzFile::Open("tests/data/fit_a_line/feeds.npz"));
   EXPECT_THAT(file.Read("0/z"), StatusIs(absl::StatusCode::kNotFound,

@@ -170,13 +170,17 @@ absl::Status CheckNames(absl::Span<const std::string> names) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::map<std::string, Tensor>> ParseSaveCombine(
-    absl::string_view bytes, absl::Span<const std::string> names) {
+absl::StatusOr<std::map<std::string, Tensor>> ParseSaveCombine(absl::string_view bytes,
+                                                               absl::Span<const std::string> names,
+                                                               const TensorCheck& check) {
   WEFT_RETURN_IF_ERROR(CheckNames(names));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Entry> entries, ReadEntries(bytes, names));
   if (entries.size() != names.size()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the file holds ", entries.size(), " tensors, but there are ", names.size(), " names"));
+  }
+  for (size_t i = 0; i < names.size() && check; ++i) {
+    WEFT_RETURN_IF_ERROR(check(names[i], {entries[i].dtype, entries[i].dims}));
   }
   std::map<std::string, Tensor> tensors;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -225,17 +229,39 @@ absl::StatusOr<std::vector<std::string>> ParseJsonNames(absl::string_view text) 
   return names;
 }
 
+absl::StatusOr<std::map<std::string, Tensor>> LoadSaveCombine(const std::string& path,
+                                                              absl::Span<const std::string> names,
+                                                              const TensorCheck& check) {
+  absl::StatusOr<FileBytes> file = ReadFile(path);
+  if (!file.ok()) return WithPath(path, file.status());
+  absl::StatusOr<std::map<std::string, Tensor>> tensors =
+      ParseSaveCombine(file->bytes, names, check);
+  if (!tensors.ok()) return WithPath(path, tensors.status());
+  return tensors;
+}
+
+absl::StatusOr<std::map<std::string, Tensor>> LoadNpz(const std::string& path,
+                                                      const TensorCheck& check) {
+  WEFT_ASSIGN_OR_RETURN(const NpzFile file, NpzFile::Open(path));
+  for (const std::string& name : file.names()) {
+    if (!check) break;
+    WEFT_ASSIGN_OR_RETURN(const TensorType type, file.Type(name));
+    WEFT_RETURN_IF_ERROR(WithPath(path, check(name, type)));
+  }
+  std::map<std::string, Tensor> tensors;
+  for (const std::string& name : file.names()) {
+    WEFT_ASSIGN_OR_RETURN(tensors[name], file.Read(name));
+  }
+  return tensors;
+}
+
 bool IsNpz(const std::string& path) { return absl::EndsWith(path, ".npz"); }
 
 }  // namespace
 
 absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string& path,
                                                               absl::Span<const std::string> names) {
-  absl::StatusOr<FileBytes> file = ReadFile(path);
-  if (!file.ok()) return WithPath(path, file.status());
-  absl::StatusOr<std::map<std::string, Tensor>> tensors = ParseSaveCombine(file->bytes, names);
-  if (!tensors.ok()) return WithPath(path, tensors.status());
-  return tensors;
+  return LoadSaveCombine(path, names, nullptr);
 }
 
 absl::Status WriteSaveCombine(const std::string& path,
@@ -270,9 +296,10 @@ absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path) {
 }
 
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
-                                                         const std::string& names_path) {
+                                                         const std::string& names_path,
+                                                         const TensorCheck& check) {
   if (IsNpz(path)) {
-    if (names_path.empty()) return ReadNpz(path);
+    if (names_path.empty()) return LoadNpz(path, check);
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": an .npz file holds its names; it takes no list of names"));
   }
@@ -281,7 +308,7 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
         absl::StrCat(path, ": a save_combine file needs a list of its names"));
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ReadNameList(names_path));
-  return ReadSaveCombine(path, names);
+  return LoadSaveCombine(path, names, check);
 }
 
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors) {

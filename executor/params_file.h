@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_PARAMS_FILE_H_
 #define WEFT_EXECUTOR_PARAMS_FILE_H_
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "ops/schema/tensor_type.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -41,10 +43,15 @@ absl::Status WriteSaveCombine(const std::string& path,
 // of strings.
 absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path);
 
+// Whether a tensor of a file is wanted. Its error is that of the file, with the path before it.
+using TensorCheck = std::function<absl::Status(const std::string& name, const TensorType& type)>;
+
 // By extension: .npz, which holds its names (`names_path` must be empty), else save_combine, whose
-// names come from `names_path`.
+// names come from `names_path`. All tensors pass `check`, if there is one, before memory is taken
+// for the first: a small .npz may hold a thousand times its size.
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
-                                                         const std::string& names_path);
+                                                         const std::string& names_path,
+                                                         const TensorCheck& check = nullptr);
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors);
 
 }  // namespace weft

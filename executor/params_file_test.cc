@@ -189,5 +189,27 @@ TEST(LoadParamsTest, NamesAreForSaveCombineOnly) {
   EXPECT_THAT(LoadParams("x.npz", "names.txt"), StatusIs(kInvalid, HasSubstr("takes no list")));
 }
 
+// Both formats tell what they hold before they read it.
+TEST(LoadParamsTest, CheckSeesAllTypesAndItsErrorHasThePath) {
+  const std::string npz = TestPath("checked.npz"), stream = TestPath("checked.params");
+  std::map<std::string, Tensor> tensors;
+  tensors["a"].Resize(DType::kFloat32, {2, 3});
+  tensors["b"].Resize(DType::kInt64, {});
+  WEFT_ASSERT_OK(SaveParams(npz, tensors));
+  WEFT_ASSERT_OK(SaveParams(stream, tensors));
+  const std::string names = MakeFile("checked.txt", "a\nb\n");
+  for (const auto& [path, names_path] :
+       {std::make_pair(npz, std::string()), std::make_pair(stream, names)}) {
+    std::string seen;
+    const auto result =
+        LoadParams(path, names_path, [&](const std::string& name, const TensorType& type) {
+          absl::StrAppend(&seen, name, " ", ToString(type), ";");
+          return name == "b" ? absl::InvalidArgumentError("no b") : absl::OkStatus();
+        });
+    EXPECT_THAT(result, StatusIs(kInvalid, path + ": no b"));
+    EXPECT_EQ(seen, "a fp32[2, 3];b int64[];");
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace weft {
+
 bool FitsDeclared(const Dims& dims, const Dims& declared) {
   return dims.size() == declared.size() &&
          std::equal(dims.begin(), dims.end(), declared.begin(),
@@ -41,19 +43,28 @@ absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
   return absl::FailedPreconditionError(message);
 }
 
-absl::Status CheckParams(const Plan& plan, const std::map<std::string, Tensor>& params) {
-  for (const auto& [name, tensor] : params) {
-    const int index = plan.FindVariable(name);
-    if (index == Plan::kNoVariable || !plan.variables()[index].persistable) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter ", name, ": the program has no persistable variable of that name"));
-    }
-    const absl::optional<TensorType>& declared = plan.variables()[index].declared;
-    if (!declared.has_value()) continue;
-    if (tensor.dtype() == declared->dtype && FitsDeclared(tensor.dims(), declared->dims)) continue;
+absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type) {
+  const Symbol symbol = main.FindSymbol(name);
+  const VarId id = symbol.valid() ? main.block(0).FindVar(symbol) : VarId();
+  if (!id.valid() || !main.var(id).persistable()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("parameter ", name, ": expected ", ToString(*declared), ", found ",
-                     ToString(TensorType{tensor.dtype(), tensor.dims()})));
+        absl::StrCat("parameter ", name, ": the program has no persistable variable of that name"));
+  }
+  const absl::optional<TensorType> declared = DeclaredType(main.var(id));
+  if (!declared.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("parameter ", name, ": the program does not declare it as a tensor"));
+  }
+  if (type.dtype == declared->dtype && FitsDeclared(type.dims, declared->dims)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": expected ",
+                                                 ToString(*declared), ", found ", ToString(type)));
+}
+
+absl::Status CheckParams(const Program& main, const std::map<std::string, Tensor>& params) {
+  for (const auto& [name, tensor] : params) {
+    WEFT_RETURN_IF_ERROR(CheckParam(main, name, {tensor.dtype(), tensor.dims()}));
   }
   return absl::OkStatus();
 }

@@ -11,7 +11,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "executor/plan.h"
+#include "ops/schema/tensor_type.h"
 #include "ops/tensor.h"
+#include "proto/program.h"
 
 namespace weft {
 
@@ -30,8 +32,9 @@ absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
                               const std::vector<int>& fed);
 
 // InvalidArgument, naming the variable, expected and found, where a parameter is no persistable
-// variable of the plan or has another type than the declared one.
-absl::Status CheckParams(const Plan& plan, const std::map<std::string, Tensor>& params);
+// variable of the program's root block that is declared as a tensor, or has another type.
+absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type);
+absl::Status CheckParams(const Program& main, const std::map<std::string, Tensor>& params);
 
 // The variables of the plan with these names; the losses for no names. InvalidArgument where there
 // is no such variable, or one that never holds anything.

@@ -1,5 +1,3 @@
-#include "executor/runner.h"
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -19,6 +17,7 @@
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
 #include "executor/run_checks.h"
+#include "executor/runner.h"
 #include "executor/scope.h"
 #include "executor/thread_stream.h"
 
@@ -206,10 +205,11 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, BuildPlan(*job->inputs.main, job->options));
   const Plan& plan = *job->main_plan;
   if (job->inputs.params != nullptr) {
-    WEFT_RETURN_IF_ERROR(CheckParams(plan, *job->inputs.params));
+    WEFT_RETURN_IF_ERROR(CheckParams(*job->inputs.main, *job->inputs.params));
     for (const auto& [name, tensor] : *job->inputs.params) holds_value.insert(name);
   }
-  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.ranks));
+  WEFT_ASSIGN_OR_RETURN(
+      job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.ranks, job->options.steps));
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
   WEFT_ASSIGN_OR_RETURN(job->fetch, ResolveFetch(plan, job->options.fetch));
   return absl::OkStatus();

@@ -17,6 +17,7 @@
 #include "executor/feeds.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
+#include "executor/run_checks.h"
 #include "executor/runner.h"
 #include "ops/kernel.h"
 #include "tools/run_report.h"
@@ -85,7 +86,10 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
     WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramOrExplain(flags.startup));
   }
   if (!flags.params.empty()) {
-    WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names));
+    const TensorCheck check = [&](const std::string& name, const TensorType& type) {
+      return CheckParam(*inputs.main, name, type);
+    };
+    WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
   }
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(FeedFile file, FeedFile::Open(flags.feeds));
