@@ -1,8 +1,6 @@
 #include "executor/result_queue.h"
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "executor/finite.h"
 
 namespace weft {
 
@@ -21,14 +19,7 @@ absl::Status ResultQueue::Post(StepResult result) {
 
 absl::Status ResultQueue::Deliver(const StepResult& result) {
   if (callback_) WEFT_RETURN_IF_ERROR(callback_(result));
-  for (size_t i = 0; i < result.values.size(); ++i) {
-    if (!is_loss_[i]) continue;
-    const absl::string_view found = FirstNonFinite(result.values[i]);
-    if (found.empty()) continue;
-    return absl::FailedPreconditionError(absl::StrCat("step ", result.step, ", rank ", result.rank,
-                                                      ": loss ", names_[i], " is ", found));
-  }
-  return absl::OkStatus();
+  return result.status;
 }
 
 }  // namespace weft

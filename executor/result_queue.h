@@ -23,6 +23,8 @@ struct StepResult {
   // Of the values; set by ResultQueue, valid in the callback.
   const std::vector<std::string>* names = nullptr;
   double ms = 0;  // that the step took: feeding, running, fetching
+  // Why the run ends with this result: a loss that is not finite.
+  absl::Status status;
 };
 
 using ResultCallback = std::function<absl::Status(const StepResult&)>;
@@ -31,18 +33,13 @@ using ResultCallback = std::function<absl::Status(const StepResult&)>;
 // all before it are out.
 class ResultQueue {
  public:
-  // A loss that is not finite is an error. Both vectors are by fetched variable.
-  ResultQueue(int nranks, std::vector<std::string> names, std::vector<bool> is_loss,
-              ResultCallback callback)
-      : nranks_(nranks),
-        names_(std::move(names)),
-        is_loss_(std::move(is_loss)),
-        callback_(std::move(callback)) {}
+  // The names of the fetched variables.
+  ResultQueue(int nranks, std::vector<std::string> names, ResultCallback callback)
+      : nranks_(nranks), names_(std::move(names)), callback_(std::move(callback)) {}
 
   // Takes a result, and hands out whatever can be: the callback is called from here, one call at a
-  // time. Returns its first error, or FailedPrecondition with step, rank and variable for a loss
-  // that is not finite (its result is handed out first). After an error nothing goes out.
-  // Thread-safe.
+  // time. Returns the first error, in order of the results: the callback's, or the status of a
+  // result, which is handed out first. After an error nothing goes out. Thread-safe.
   absl::Status Post(StepResult result);
 
  private:
@@ -50,7 +47,6 @@ class ResultQueue {
 
   const int nranks_;
   const std::vector<std::string> names_;
-  const std::vector<bool> is_loss_;
   const ResultCallback callback_;
   std::mutex mutex_;
   int64_t num_delivered_ = 0;

@@ -1,3 +1,5 @@
+#include "executor/runner.h"
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,11 +15,11 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
+#include "executor/finite.h"
 #include "executor/local_communicator.h"
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
 #include "executor/run_checks.h"
-#include "executor/runner.h"
 #include "executor/scope.h"
 #include "executor/thread_stream.h"
 
@@ -153,7 +155,19 @@ class RankRunner {
     for (int variable : job_.fetch) result.values.push_back(executor->tensor(variable)->Clone());
     const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
     result.ms = ms.count();
+    result.status = WithPlace(step_, rank_, CheckLosses(executor));
     return job_.results->Post(std::move(result));
+  }
+
+  // Whether they are fetched or not.
+  absl::Status CheckLosses(PlanExecutor* executor) const {
+    for (int variable : job_.main_plan->losses()) {
+      const absl::string_view found = FirstNonFinite(*executor->tensor(variable));
+      if (found.empty()) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("loss ", job_.main_plan->variables()[variable].name, " is ", found));
+    }
+    return absl::OkStatus();
   }
 
   Job& job_;
@@ -218,14 +232,9 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
 void PrepareSharedState(Job* job) {
   const Plan& plan = *job->main_plan;
   std::vector<std::string> names;
-  std::vector<bool> is_loss;
-  for (int variable : job->fetch) {
-    names.push_back(plan.variables()[variable].name);
-    is_loss.push_back(std::find(plan.losses().begin(), plan.losses().end(), variable) !=
-                      plan.losses().end());
-  }
-  job->results = std::make_unique<ResultQueue>(job->options.ranks, std::move(names),
-                                               std::move(is_loss), job->inputs.on_result);
+  for (int variable : job->fetch) names.push_back(plan.variables()[variable].name);
+  job->results =
+      std::make_unique<ResultQueue>(job->options.ranks, std::move(names), job->inputs.on_result);
   LocalGroupOptions group;
   group.nranks = job->options.ranks;
   group.warn_after_s = job->options.warn_after_s;

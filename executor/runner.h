@@ -72,7 +72,8 @@ struct RunResult {
 //
 // An error of one rank ends the run on all: the first to fail releases the others. The message
 // begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A loss
-// that becomes NaN or infinite is such an error. Results up to there have been handed out.
+// that becomes NaN or infinite is such an error, fetched or not. Results up to there have been
+// handed out.
 absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options);
 
 }  // namespace weft

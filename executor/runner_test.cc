@@ -276,6 +276,14 @@ TEST_F(RunnerTest, LossThatIsNaNEndsTheRunWithStepAndRank) {
   EXPECT_EQ(results_.size(), 6u);
 }
 
+TEST_F(RunnerTest, LossThatIsNotFetchedIsLookedAtToo) {
+  options_.fetch = {"x"};
+  const float infinity = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(RunMain(Main(), Row(infinity), &startup_).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, "step 0, rank 0: loss loss is inf"));
+  EXPECT_THAT(results_, ElementsAre("step 0 rank 0: inf"));
+}
+
 TEST_F(RunnerTest, CheckNanNamesStepRankOpAndVariable) {
   options_.check_nan = true;
   EXPECT_THAT(RunMain(Main(), Row(kNan), &startup_).status(),
