@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/op_schema.h"
 
 namespace weft {
 
@@ -41,6 +43,25 @@ absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
   }
   if (count > 1) absl::StrAppend(&message, " (and ", count - 1, " more such variables)");
   return absl::FailedPreconditionError(message);
+}
+
+absl::Status CheckSynchronized(const Program& main, int nranks) {
+  if (nranks == 1) return absl::OkStatus();
+  OpTraits traits(main);
+  OpId optimizer;
+  for (int block = 0; block < main.num_blocks(); ++block) {
+    for (OpId id : main.block(block).ops()) {
+      const Op op = main.op(id);
+      if (traits.Has(op, Trait::kCollective)) return absl::OkStatus();
+      if (!optimizer.valid() && traits.Has(op, Trait::kOptimizer)) optimizer = id;
+    }
+  }
+  if (!optimizer.valid()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      main.op(optimizer).DebugName(), ": updates a parameter, but no op communicates, so that ",
+      nranks, " ranks would train ", nranks,
+      " models; rewrite the program with transpile --mode grad_allreduce (or, if that is meant, "
+      "set allow_unsynchronized)"));
 }
 
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type) {

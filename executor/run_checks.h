@@ -31,6 +31,10 @@ NameSet WrittenPersistables(const Plan& plan);
 absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
                               const std::vector<int>& fed);
 
+// FailedPrecondition where ops of the program, in any block, update parameters but none is a
+// collective: on several ranks each would train a model of its own.
+absl::Status CheckSynchronized(const Program& main, int nranks);
+
 // InvalidArgument, naming the variable, expected and found, where a parameter is no persistable
 // variable of the program's root block that is declared as a tensor, or has another type.
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type);

@@ -218,6 +218,9 @@ absl::Status PrepareStartup(Job* job, NameSet* holds_value) {
 absl::Status PrepareMain(Job* job, NameSet holds_value) {
   WEFT_ASSIGN_OR_RETURN(job->main_plan, BuildPlan(*job->inputs.main, job->options));
   const Plan& plan = *job->main_plan;
+  if (!job->options.allow_unsynchronized) {
+    WEFT_RETURN_IF_ERROR(CheckSynchronized(*job->inputs.main, job->options.ranks));
+  }
   if (job->inputs.params != nullptr) {
     WEFT_RETURN_IF_ERROR(CheckParams(*job->inputs.main, *job->inputs.params));
     for (const auto& [name, tensor] : *job->inputs.params) holds_value.insert(name);

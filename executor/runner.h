@@ -34,6 +34,9 @@ struct RunOptions {
   double timeout_s = 600;
   // What is told: called from any thread, one call at a time per ring. May be empty.
   std::function<void(const std::string&)> warn;
+  // Accept a main program that updates parameters without any collective on several ranks, which
+  // train a model each.
+  bool allow_unsynchronized = false;
   // Paddle's literal meaning of c_sync_*: see PlanOptions.
   bool strict_host_sync = false;
   // Stop at the first op that makes a NaN or an infinity.
@@ -67,8 +70,9 @@ struct RunResult {
 // collectives, and blocks once a step, to hand out results.
 //
 // Nothing runs before all of this is found right: kernels, attributes and types (see Plan::Build),
-// feeds (see Feeder), names and types of parameters and fetched variables, and that every variable
-// that is read before an op writes it is fed, a parameter, or written by the startup program.
+// feeds (see Feeder), names and types of parameters and fetched variables, that every variable that
+// is read before an op writes it is fed, a parameter, or written by the startup program, and that
+// several ranks do not train apart (see allow_unsynchronized).
 //
 // An error of one rank ends the run on all: the first to fail releases the others. The message
 // begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A loss

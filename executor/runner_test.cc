@@ -3,6 +3,7 @@
 #include <atomic>
 #include <limits>
 #include <map>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -317,6 +318,58 @@ TEST_F(RunnerTest, ErrorOfTheResultCallbackEndsTheRun) {
   options_.steps = 1000;
   EXPECT_THAT(RunProgram(inputs, options_).status(),
               StatusIs(absl::StatusCode::kResourceExhausted, "disk is full"));
+}
+
+// Per step, on each rank: w = w - x.
+ProgramBuilder Unsynchronized() {
+  ProgramBuilder main;
+  main.Var("x", {1});
+  main.last_var().set_need_check_feed(true);
+  main.Param("w", {1}).Param("rate", {1});
+  main.Op("sgd", {{"Param", {"w"}}, {"Grad", {"x"}}, {"LearningRate", {"rate"}}},
+          {{"ParamOut", {"w"}}}, kRoleOptimize);
+  return main;
+}
+
+TEST_F(RunnerTest, RanksThatWouldTrainApartAreAnErrorUnlessThatIsMeant) {
+  FeedSource feeds = {{"x"}, [](int64_t) { return std::vector<Tensor>{Floats({2}, {1, 2})}; }};
+  const std::map<std::string, Tensor> params = {{"w", Floats({1}, {0})},
+                                                {"rate", Floats({1}, {1})}};
+  options_.ranks = 2;
+  options_.steps = 1;
+  options_.fetch = {"w"};
+  EXPECT_THAT(RunMain(Unsynchronized(), feeds, nullptr, &params).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, StartsWith("op 0 (sgd): ")));
+  EXPECT_THAT(results_, IsEmpty());
+  options_.allow_unsynchronized = true;
+  WEFT_EXPECT_OK(RunMain(Unsynchronized(), feeds, nullptr, &params));
+  EXPECT_THAT(results_, ElementsAre("step 0 rank 0: -1", "step 0 rank 1: -2"));
+}
+
+// Both where the rank's own thread takes memory and where a stream does.
+TEST_F(RunnerTest, OutOfMemoryIsTheErrorOfItsRankAndReleasesTheOthers) {
+  FeedSource feeds = Rows(2);
+  feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    if (step == 1) throw std::bad_alloc();
+    return read(step);
+  };
+  options_.ranks = 2;
+  EXPECT_THAT(RunMain(Main(), feeds, &startup_).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       ::testing::MatchesRegex("step 1, rank [01]: out of memory")));
+  EXPECT_EQ(results_.size(), 2u);
+
+  KernelTable kernels = CpuKernelsBut("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {
+    return Kernel([](const KernelContext& context) {
+      if (context.inputs[0]->data<float>()[0] == 11) throw std::bad_alloc();
+      *context.outputs[0] = context.inputs[0]->Clone();
+      return absl::OkStatus();
+    });
+  });
+  options_.kernels = &kernels;
+  EXPECT_THAT(RunMain(Main(), Rows(2), &startup_).status(),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       "step 1, rank 1: op 0 (scale): out of memory"));
 }
 
 TEST_F(RunnerTest, NoRanksAndFarTooManyAreErrors) {
