@@ -1,9 +1,11 @@
 #include "executor/npz.h"
 
+#include <archive.h>
+#include <archive_entry.h>
+#include <locale.h>
 #include <zip.h>
 
 #include <algorithm>
-#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -14,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "absl/types/optional.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/npy.h"
@@ -221,108 +224,120 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadNpz(const std::string& path) {
 
 namespace {
 
-// An archive that is being written to memory.
-class ZipWriter {
+// libarchive takes names in the encoding of the thread's locale; they are UTF-8.
+class Utf8Locale {
  public:
-  ZipWriter() {
-    zip_error_init(&error_);
-    target_ = zip_source_buffer_create(nullptr, 0, 0, &error_);
-    if (target_ == nullptr) return;
-    zip_source_keep(target_);  // zip_close drops a reference; the bytes are read after it
-    archive_ = zip_open_from_source(target_, ZIP_CREATE | ZIP_TRUNCATE, &error_);
-    if (archive_ == nullptr) zip_source_free(target_);  // the reference that it did not take
+  Utf8Locale()
+      : locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)),
+        previous_(locale_ == nullptr ? nullptr : uselocale(locale_)) {}
+  ~Utf8Locale() {
+    if (locale_ == nullptr) return;
+    uselocale(previous_);
+    freelocale(locale_);
   }
-  ~ZipWriter() {
-    if (archive_ != nullptr) zip_discard(archive_);
-    if (target_ != nullptr) zip_source_free(target_);
-    zip_error_fini(&error_);
-  }
-  ZipWriter(const ZipWriter&) = delete;
-  ZipWriter& operator=(const ZipWriter&) = delete;
-
-  // Both pieces of memory must live until Finish.
-  absl::Status Add(const std::string& name, absl::string_view header, absl::string_view data) {
-    if (archive_ == nullptr) return Error(zip_error_strerror(&error_));
-    zip_buffer_fragment_t pieces[2] = {
-        {reinterpret_cast<zip_uint8_t*>(const_cast<char*>(header.data())), header.size()},
-        {reinterpret_cast<zip_uint8_t*>(const_cast<char*>(data.data())), data.size()}};
-    zip_source_t* source = zip_source_buffer_fragment(archive_, pieces, data.empty() ? 1 : 2, 0);
-    if (source == nullptr) return Error(zip_strerror(archive_));
-    const zip_int64_t index =
-        zip_file_add(archive_, (name + std::string(kSuffix)).c_str(), source, ZIP_FL_ENC_UTF_8);
-    if (index < 0) {
-      zip_source_free(source);
-      return Error(zip_strerror(archive_));
-    }
-    // 1 January 1980, the first day that the format has: the time of writing must not show.
-    constexpr zip_uint16_t kFirstDay = 1 << 5 | 1;
-    if (zip_set_file_compression(archive_, index, ZIP_CM_STORE, 0) != 0 ||
-        zip_file_set_dostime(archive_, index, 0, kFirstDay, 0) != 0) {
-      return Error(zip_strerror(archive_));
-    }
-    return absl::OkStatus();
-  }
-
-  // Closes the archive and hands its bytes to `file`.
-  absl::Status Finish(AtomicFile* file) {
-    if (archive_ == nullptr) return Error(zip_error_strerror(&error_));
-    if (zip_close(archive_) != 0) return Error(zip_strerror(archive_));
-    archive_ = nullptr;
-    if (zip_source_open(target_) != 0) return SourceError();
-    absl::Cleanup close = [this] { zip_source_close(target_); };
-    std::string chunk(size_t{1} << 20, '\0');
-    while (true) {
-      const zip_int64_t n = zip_source_read(target_, &chunk[0], chunk.size());
-      if (n < 0) return SourceError();
-      if (n == 0) return absl::OkStatus();
-      WEFT_RETURN_IF_ERROR(file->Write(absl::string_view(chunk.data(), n)));
-    }
-  }
+  Utf8Locale(const Utf8Locale&) = delete;
+  Utf8Locale& operator=(const Utf8Locale&) = delete;
 
  private:
-  static absl::Status Error(absl::string_view what) {
-    return absl::InternalError(absl::StrCat("cannot write the archive: ", what));
-  }
-  absl::Status SourceError() { return Error(zip_error_strerror(zip_source_error(target_))); }
-
-  zip_error_t error_;
-  zip_source_t* target_ = nullptr;
-  zip_t* archive_ = nullptr;
+  const locale_t locale_;
+  const locale_t previous_;
 };
-
-absl::Status WriteArchive(const std::map<std::string, Tensor>& tensors, AtomicFile* file) {
-  // An archive without entries is its end record alone; libzip would write nothing.
-  if (tensors.empty()) return file->Write(absl::string_view("PK\5\6" + std::string(18, '\0')));
-  std::vector<std::string> headers;
-  headers.reserve(tensors.size());  // their bytes must stay where they are
-  ZipWriter writer;
-  for (const auto& [name, tensor] : tensors) {
-    if (!tensor.allocated()) {
-      return absl::InvalidArgumentError(absl::StrCat("array '", name, "' holds nothing"));
-    }
-    absl::StatusOr<std::string> header = NpyHeaderFor(tensor.dtype(), tensor.dims());
-    if (!header.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("array '", name, "': ", header.status().message()));
-    }
-    headers.push_back(*std::move(header));
-    WEFT_RETURN_IF_ERROR(
-        writer.Add(name, headers.back(),
-                   absl::string_view(static_cast<const char*>(tensor.raw()), tensor.bytes())));
-  }
-  return writer.Finish(file);
-}
 
 }  // namespace
 
+struct NpzWriter::Impl {
+  // What is not finished does not get an end, which may be on its way to a pipe.
+  ~Impl() {
+    if (archive != nullptr) archive_write_fail(archive.get());
+  }
+
+  // `data` is this. What it returns other than the size is an error, kept in `failure`.
+  static la_ssize_t Write(struct archive* archive, void* data, const void* bytes, size_t size) {
+    Impl* impl = static_cast<Impl*>(data);
+    impl->failure = impl->file->Write(absl::string_view(static_cast<const char*>(bytes), size));
+    return impl->failure.ok() ? static_cast<la_ssize_t>(size) : -1;
+  }
+
+  absl::Status WriteArray(const std::string& name, const Tensor& tensor) {
+    if (!tensor.allocated()) return absl::InvalidArgumentError("holds nothing");
+    WEFT_ASSIGN_OR_RETURN(const std::string header, NpyHeaderFor(tensor.dtype(), tensor.dims()));
+    const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
+                                                                         archive_entry_free);
+    archive_entry_set_pathname(entry.get(), (name + std::string(kSuffix)).c_str());
+    archive_entry_set_filetype(entry.get(), AE_IFREG);
+    archive_entry_set_perm(entry.get(), 0644);
+    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(header.size() + tensor.bytes()));
+    // No time of writing: it must not show.
+    const Utf8Locale locale;
+    if (archive_write_header(archive.get(), entry.get()) != ARCHIVE_OK) return Error();
+    WEFT_RETURN_IF_ERROR(WriteData(header.data(), header.size()));
+    return WriteData(tensor.raw(), tensor.bytes());
+  }
+
+  absl::Status WriteData(const void* data, size_t size) {
+    const la_ssize_t written = archive_write_data(archive.get(), data, size);
+    return written == static_cast<la_ssize_t>(size) ? absl::OkStatus() : Error();
+  }
+
+  absl::Status Error() const {
+    if (!failure.ok()) return failure;
+    const char* const reason = archive_error_string(archive.get());
+    return absl::InternalError(
+        absl::StrCat("cannot write the archive: ", reason == nullptr ? "unknown" : reason));
+  }
+
+  absl::Status WithPath(const absl::Status& status) const {
+    if (status.ok()) return status;
+    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  }
+
+  std::string path;
+  absl::optional<AtomicFile> file;
+  absl::Status failure;
+  std::unique_ptr<struct archive, int (*)(struct archive*)> archive{nullptr, archive_write_free};
+};
+
+NpzWriter::NpzWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+NpzWriter::NpzWriter(NpzWriter&&) noexcept = default;
+NpzWriter& NpzWriter::operator=(NpzWriter&&) noexcept = default;
+NpzWriter::~NpzWriter() = default;
+
+absl::StatusOr<NpzWriter> NpzWriter::Create(const std::string& path) {
+  auto impl = std::make_unique<Impl>();
+  impl->path = path;
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
+  if (!file.ok()) return impl->WithPath(file.status());
+  impl->file = *std::move(file);
+  impl->archive.reset(archive_write_new());
+  struct archive* const archive = impl->archive.get();
+  if (archive == nullptr) return absl::ResourceExhaustedError(path + ": out of memory");
+  if (archive_write_set_format_zip(archive) != ARCHIVE_OK ||
+      archive_write_zip_set_compression_store(archive) != ARCHIVE_OK ||
+      archive_write_set_bytes_in_last_block(archive, 1) != ARCHIVE_OK ||
+      archive_write_open(archive, impl.get(), nullptr, Impl::Write, nullptr) != ARCHIVE_OK) {
+    return impl->WithPath(impl->Error());
+  }
+  return NpzWriter(std::move(impl));
+}
+
+absl::Status NpzWriter::Add(const std::string& name, const Tensor& tensor) {
+  const absl::Status status = impl_->WriteArray(name, tensor);
+  if (status.ok() || !impl_->failure.ok()) return impl_->WithPath(status);
+  return impl_->WithPath(absl::Status(
+      status.code(), absl::StrCat("array '", absl::CHexEscape(name), "': ", status.message())));
+}
+
+absl::Status NpzWriter::Finish() {
+  if (archive_write_close(impl_->archive.get()) != ARCHIVE_OK) {
+    return impl_->WithPath(impl_->Error());
+  }
+  return impl_->WithPath(impl_->file->Commit());
+}
+
 absl::Status WriteNpz(const std::string& path, const std::map<std::string, Tensor>& tensors) {
-  absl::Status status = [&]() -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-    WEFT_RETURN_IF_ERROR(WriteArchive(tensors, &file));
-    return file.Commit();
-  }();
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  WEFT_ASSIGN_OR_RETURN(NpzWriter writer, NpzWriter::Create(path));
+  for (const auto& [name, tensor] : tensors) WEFT_RETURN_IF_ERROR(writer.Add(name, tensor));
+  return writer.Finish();
 }
 
 }  // namespace weft

@@ -52,9 +52,29 @@ class NpzFile {
 // All arrays of an archive, by name.
 absl::StatusOr<std::map<std::string, Tensor>> ReadNpz(const std::string& path);
 
-// Writes the arrays in order of their names, uncompressed; equal arrays give equal bytes. The file
-// appears whole or not at all: what `path` named before stays until everything is on disk.
-// InvalidArgument for an element type that NumPy does not have, or a tensor without memory.
+// An archive that is being written, array by array, uncompressed. Equal arrays give equal bytes.
+// Holds no arrays in memory. The file appears whole, at Finish, or not at all: what `path` named
+// before stays until then. Errors begin with the path.
+class NpzWriter {
+ public:
+  static absl::StatusOr<NpzWriter> Create(const std::string& path);
+
+  NpzWriter(NpzWriter&&) noexcept;
+  NpzWriter& operator=(NpzWriter&&) noexcept;
+  ~NpzWriter();
+
+  // A name is added once. InvalidArgument for an element type that NumPy does not have, or a tensor
+  // without memory.
+  absl::Status Add(const std::string& name, const Tensor& tensor);
+  absl::Status Finish();
+
+ private:
+  struct Impl;
+  explicit NpzWriter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Writes the arrays in order of their names, with an NpzWriter.
 absl::Status WriteNpz(const std::string& path, const std::map<std::string, Tensor>& tensors);
 
 }  // namespace weft

@@ -129,6 +129,37 @@ TEST(NpzTest, NoArraysMakeAnEmptyArchive) {
   EXPECT_THAT(file.names(), IsEmpty());
 }
 
+TEST(NpzTest, NamesMayBeAnyUtf8) {
+  const std::string path = TestPath("utf8.npz"), name = "0/0/\xc3\xa4\xe2\x88\x87w";
+  WEFT_ASSERT_OK(WriteNpz(path, {{name, MakeTensor<float>({1}, {1})}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(NpzFile file, NpzFile::Open(path));
+  EXPECT_THAT(file.names(), ElementsAre(name));
+  // The entry says that its name is UTF-8 (bit 11 of the flags), as Python's zipfile wants it.
+  EXPECT_EQ(Contents(path)[7] & 8, 8);
+}
+
+TEST(NpzWriterTest, ArraysComeInTheirOrderAndTheFileAtTheEnd) {
+  const std::string path = TestPath("steps.npz");
+  std::ofstream(path) << "old";
+  WEFT_ASSERT_OK_AND_ASSIGN(NpzWriter writer, NpzWriter::Create(path));
+  for (int step : {0, 1, 10, 2}) {
+    WEFT_ASSERT_OK(writer.Add(absl::StrCat(step), MakeTensor<int32_t>({1}, {step})));
+  }
+  EXPECT_EQ(Contents(path), "old");
+  WEFT_ASSERT_OK(writer.Finish());
+  const std::string bytes = Contents(path);
+  EXPECT_LT(bytes.find("10.npy"), bytes.find("2.npy"));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto read, ReadNpz(path));
+  EXPECT_THAT(Values<int32_t>(read["10"]), ElementsAre(10));
+}
+
+TEST(NpzWriterTest, FullDiskIsAnErrorThatNamesTheFileOnce) {
+  WEFT_ASSERT_OK_AND_ASSIGN(NpzWriter writer, NpzWriter::Create("/dev/full"));
+  EXPECT_THAT(writer.Add("a", MakeTensor<float>({1000, 1000}, std::vector<float>(1000000))),
+              StatusIs(absl::StatusCode::kResourceExhausted,
+                       ::testing::StartsWith("/dev/full: cannot write")));
+}
+
 TEST(NpzTest, FailedWriteLeavesTheOldFile) {
   const std::string path = TestPath("kept.npz");
   WEFT_ASSERT_OK(WriteNpz(path, {{"a", MakeTensor<float>({1}, {1})}}));

@@ -7,12 +7,12 @@ BUILD_PACKAGES=(
 )
 # What //tools:transpile and //tools:weft are made of.
 LIBRARY_PACKAGES=(
-  libabsl-dev libcli11-dev libdnnl-dev libprotobuf-dev libxxhash-dev libzip-dev
+  libabsl-dev libarchive-dev libcli11-dev libdnnl-dev libprotobuf-dev libxxhash-dev libzip-dev
   nlohmann-json3-dev protobuf-compiler
 )
 # What the tests need besides: libraries, and programs that tests call.
 TEST_PACKAGES=(
-  libarchive-dev libgmock-dev libgtest-dev
+  libgmock-dev libgtest-dev
   clang-format-14 llvm-14-tools xz-utils
 )
 
