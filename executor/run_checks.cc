@@ -104,6 +104,9 @@ absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
     if (!variable.is_written && !variable.is_feed && !variable.persistable) {
       return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": no op writes it"));
     }
+    if (std::find(variables.begin(), variables.end(), index) != variables.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": named twice"));
+    }
     variables.push_back(index);
   }
   return variables;

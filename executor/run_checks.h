@@ -41,7 +41,7 @@ absl::Status CheckParam(const Program& main, absl::string_view name, const Tenso
 absl::Status CheckParams(const Program& main, const std::map<std::string, Tensor>& params);
 
 // The variables of the plan with these names; the losses for no names. InvalidArgument where there
-// is no such variable, or one that never holds anything.
+// is no such variable, one that never holds anything, or one that is named twice.
 absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
                                               const std::vector<std::string>& names);
 

@@ -238,6 +238,12 @@ TEST_F(RunnerTest, UnknownFetchIsAnError) {
       StatusIs(absl::StatusCode::kInvalidArgument, "fetch lost: the program has no such variable"));
 }
 
+TEST_F(RunnerTest, FetchNamedTwiceIsAnError) {
+  options_.fetch = {"w", "x", "w"};
+  EXPECT_THAT(RunMain(Main(), Row(1), &startup_),
+              StatusIs(absl::StatusCode::kInvalidArgument, "fetch w: named twice"));
+}
+
 TEST_F(RunnerTest, ParameterOfAnotherShapeIsAnError) {
   const std::map<std::string, Tensor> params = {{"w", Floats({2}, {1, 2})}};
   EXPECT_THAT(
