@@ -17,6 +17,7 @@ constexpr char kCommand[] = "weft show";
 struct Options {
   std::string file;
   std::string format = "text";
+  bool is_short = false;
 };
 
 void PrintToStdout(absl::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
@@ -28,7 +29,7 @@ absl::Status Show(const Options& options) {
   } else if (options.format == "dot") {
     PrintToStdout(ProgramToDot(program));
   } else {
-    PrintProgram(program, PrintOptions(), PrintToStdout);
+    PrintProgram(program, options.is_short ? PrintOptions::Short() : PrintOptions(), PrintToStdout);
   }
   return absl::OkStatus();
 }
@@ -47,6 +48,15 @@ Subcommand AddShow(CLI::App* weft) {
          "field, unknown ones too")
       ->check(CLI::IsMember({"text", "dot", "json"}))
       ->capture_default_str();
+  app->add_flag("--short", options->is_short,
+                "text without what the ops compute the same without: op_callstack, op_namescope, "
+                "op_device, with_quant_attr, switches of Paddle's back ends, op versions, fields "
+                "that have their default value");
+  app->callback([options] {
+    if (options->is_short && options->format != "text") {
+      throw CLI::ValidationError("--short", "goes with --format text only");
+    }
+  });
   app->footer("Example:\n  weft show main.pb --format dot | dot -Tsvg > main.svg");
   return {app, [options] { return FinishCommand(kCommand, Show(*options)); }};
 }

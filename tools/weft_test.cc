@@ -95,6 +95,8 @@ TEST(WeftTest, WrongUsageIsStatus2) {
   EXPECT_THAT(Train({"--steps=many"}), FailsWith(2, "weft run: error: ", "--steps"));
   EXPECT_THAT(Train({"--set", "lr"}), FailsWith(2, "weft run: error: ", "NAME=VALUE"));
   EXPECT_THAT(Weft({"run", kMain}), FailsWith(2, "weft run: error: ", "--steps"));
+  EXPECT_THAT(Weft({"show", kMain, "--short", "--format", "dot"}),
+              FailsWith(2, "weft show: error: ", "--short"));
   EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--params", kInit}),
               FailsWith(2, "weft run: error: ", "--params_names"));
 }
@@ -285,6 +287,16 @@ TEST(WeftShowTest, TextReadsBackAsTheSameProgram) {
   EXPECT_THAT(text.out, HasSubstr("= mul(X=[x], Y=[fc_0.w_0]) role=forward"));
   const std::string prog = MakeFile("shown.prog", text.out);
   EXPECT_EQ(Weft({"diff", kMain, prog}).status, 0);
+}
+
+TEST(WeftShowTest, ShortLeavesOutWhatIsForTheBooks) {
+  EXPECT_THAT(Weft({"show", kMain}).out, HasSubstr("with_quant_attr"));
+  const ProcessResult text = Weft({"show", kMain, "--short"});
+  EXPECT_EQ(text.status, 0);
+  EXPECT_THAT(text.out, Not(HasSubstr("with_quant_attr")));
+  EXPECT_THAT(text.out, Not(HasSubstr("op_callstack")));
+  EXPECT_THAT(text.out, HasSubstr("Out=[fc_0.tmp_0 : fp32[-1, 1]] = mul(X=[x], Y=[fc_0.w_0]) "
+                                  "role=forward {x_num_col_dims=1, y_num_col_dims=1}\n"));
 }
 
 TEST(WeftShowTest, JsonHasTheOps) {
