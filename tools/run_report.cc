@@ -1,10 +1,12 @@
 #include "tools/run_report.h"
 
+#include <cerrno>
 #include <limits>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/json_number.h"
 
@@ -113,11 +115,30 @@ std::string MetricsLine(const StepResult& result) {
   return line.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
-void CollectFetched(const StepResult& result, std::map<std::string, Tensor>* arrays) {
+absl::Status WriteFetched(const StepResult& result, NpzWriter* archive) {
   for (size_t v = 0; v < result.values.size(); ++v) {
-    (*arrays)[absl::StrCat(result.step, "/", result.rank, "/", (*result.names)[v])] =
-        result.values[v];
+    WEFT_RETURN_IF_ERROR(archive->Add(
+        absl::StrCat(result.step, "/", result.rank, "/", (*result.names)[v]), result.values[v]));
   }
+  return absl::OkStatus();
 }
+
+absl::Status LineFile::Open() {
+  if (file_ != nullptr) return absl::OkStatus();
+  file_.reset(path_ == "-" ? stdout : std::fopen(path_.c_str(), "we"));
+  if (file_ != nullptr) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot open for writing"));
+}
+
+absl::Status LineFile::Write(absl::string_view line) {
+  WEFT_RETURN_IF_ERROR(Open());
+  if (std::fwrite(line.data(), 1, line.size(), file_.get()) == line.size() &&
+      std::fflush(file_.get()) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot write"));
+}
+
+absl::Status LineFile::Finish() { return Open(); }
 
 }  // namespace weft

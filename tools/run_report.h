@@ -3,13 +3,15 @@
 #define WEFT_TOOLS_RUN_REPORT_H_
 
 #include <cstdint>
-#include <map>
+#include <cstdio>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/types/optional.h"
-#include "base/file.h"
+#include "absl/strings/string_view.h"
+#include "executor/npz.h"
 #include "executor/result_queue.h"
 #include "ops/tensor.h"
 
@@ -49,7 +51,26 @@ class StepLines {
 std::string MetricsLine(const StepResult& result);
 
 // Adds what was fetched under "<step>/<rank>/<variable>".
-void CollectFetched(const StepResult& result, std::map<std::string, Tensor>* arrays);
+absl::Status WriteFetched(const StepResult& result, NpzWriter* archive);
+
+// A text file that grows while somebody follows it: every line is in the file when Write returns.
+// What the path named before goes with the first line. "-" is standard output. Errors begin with
+// the path.
+class LineFile {
+ public:
+  explicit LineFile(std::string path) : path_(std::move(path)), file_(nullptr, Close) {}
+
+  absl::Status Write(absl::string_view line);
+  // Without a line there is an empty file.
+  absl::Status Finish();
+
+ private:
+  static int Close(std::FILE* file) { return file == stdout ? 0 : std::fclose(file); }
+  absl::Status Open();
+
+  std::string path_;
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;  // null until the first line
+};
 
 }  // namespace weft
 

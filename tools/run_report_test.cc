@@ -1,9 +1,12 @@
 #include "tools/run_report.h"
 
 #include <cmath>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
+#include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -14,6 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using ::weft::testing::StatusIs;
 
 Tensor Floats(const Dims& dims, const std::vector<float>& values) {
   Tensor tensor;
@@ -74,11 +78,46 @@ TEST(MetricsLineTest, NanIsAString) {
   EXPECT_THAT(MetricsLine(Result(0, 0, Floats({}, {std::nanf("")}))), HasSubstr("[\"nan\"]"));
 }
 
-TEST(CollectFetchedTest, NameHasStepRankAndVariable) {
-  std::map<std::string, Tensor> arrays;
-  CollectFetched(Result(4, 2, Floats({3}, {1, 2, 3})), &arrays);
+TEST(WriteFetchedTest, NameHasStepRankAndVariable) {
+  const std::string path = ::testing::TempDir() + "/fetched.npz";
+  WEFT_ASSERT_OK_AND_ASSIGN(NpzWriter writer, NpzWriter::Create(path));
+  WEFT_ASSERT_OK(WriteFetched(Result(4, 2, Floats({3}, {1, 2, 3})), &writer));
+  WEFT_ASSERT_OK(writer.Finish());
+  WEFT_ASSERT_OK_AND_ASSIGN(auto arrays, ReadNpz(path));
   ASSERT_EQ(arrays.count("4/2/loss"), 1u);
   EXPECT_THAT(arrays["4/2/loss"].dims(), ElementsAre(3));
+}
+
+class LineFileTest : public ::testing::Test {
+ protected:
+  LineFileTest() { std::ofstream(path_) << "old"; }
+  std::string Contents() const {
+    std::ifstream in(path_);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  }
+  const std::string path_ = ::testing::TempDir() + "/lines.jsonl";
+};
+
+TEST_F(LineFileTest, EveryLineIsThereAtOnceAndTheFirstReplacesTheOldFile) {
+  LineFile file(path_);
+  EXPECT_EQ(Contents(), "old");
+  WEFT_ASSERT_OK(file.Write("one\n"));
+  EXPECT_EQ(Contents(), "one\n");
+  WEFT_ASSERT_OK(file.Write("two\n"));
+  EXPECT_EQ(Contents(), "one\ntwo\n");
+}
+
+TEST_F(LineFileTest, WithoutLinesTheFileIsEmptyOnceFinished) {
+  WEFT_ASSERT_OK(LineFile(path_).Finish());
+  EXPECT_EQ(Contents(), "");
+}
+
+TEST_F(LineFileTest, ErrorsNameTheFile) {
+  EXPECT_THAT(
+      LineFile("/dev/full").Write("one\n"),
+      StatusIs(absl::StatusCode::kResourceExhausted, StartsWith("/dev/full: cannot write")));
+  EXPECT_THAT(std::string(LineFile(path_ + "/x").Write("one\n").message()),
+              ::testing::StartsWith(path_ + "/x: cannot open for writing"));
 }
 
 TEST(MeanOfTest, IntegersCountAsNumbersAndNothingHasNoMean) {

@@ -1,4 +1,5 @@
 // weft: runs, shows, compares and counts training programs.
+#include <new>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -19,7 +20,13 @@ int main(int argc, char** argv) {
                                                   weft::AddDiff(&app), weft::AddStats(&app)};
   if (absl::optional<int> status = weft::ParseCommandLine(app, argc, argv)) return *status;
   for (const weft::Subcommand& command : commands) {
-    if (command.app->parsed()) return command.run();
+    if (!command.app->parsed()) continue;
+    try {
+      return command.run();
+    } catch (const std::bad_alloc&) {
+      weft::PrintError("weft", "out of memory");
+      return weft::kExitFailed;
+    }
   }
   return weft::kExitUsage;
 }

@@ -34,9 +34,14 @@ Subcommand AddDiff(CLI::App* weft) {
       "diff", "Prints what differs between two programs. Exit status 1: they differ, 2: trouble.");
   auto options = std::make_shared<Options>();
   app->add_option("a", options->a, "A program")->required()->type_name("A");
-  app->add_option("b", options->b, "Another one; either may be - (standard input)")
+  app->add_option("b", options->b, "Another one; one of them may be - (standard input)")
       ->required()
       ->type_name("B");
+  app->callback([options] {
+    if (options->a == "-" && options->b == "-") {
+      throw CLI::ValidationError("B", "standard input is A already");
+    }
+  });
   app->footer("Example:\n  weft diff main.pb transpiled.pb");
   return {app, [options] {
             const absl::StatusOr<bool> differ = Diff(*options);

@@ -1,17 +1,18 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/numeric/int128.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
-#include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/feed_sources.h"
 #include "executor/feeds.h"
@@ -104,51 +105,57 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   return inputs;
 }
 
-// Takes the results of a run: to standard output at once, to files when all is well.
+// Takes the results of a run, as they come; its errors name files.
 class Recorder {
  public:
-  explicit Recorder(const Flags& flags) : flags_(flags), lines_(flags.run.ranks) {}
+  explicit Recorder(const Flags& flags)
+      : flags_(flags), lines_(flags.run.ranks), metrics_(flags.metrics) {}
 
   absl::Status Open() {
-    if (flags_.metrics.empty()) return absl::OkStatus();
-    absl::StatusOr<AtomicFile> file = AtomicFile::Create(flags_.metrics);
-    if (!file.ok()) return WithFile(flags_.metrics, file.status());
-    metrics_ = *std::move(file);
+    if (flags_.fetch_npz.empty()) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(fetched_, NpzWriter::Create(flags_.fetch_npz));
     return absl::OkStatus();
   }
 
   absl::Status Add(const StepResult& result) {
-    const std::string lines = lines_.Add(result);
-    if (!lines.empty()) {
-      std::fputs(lines.c_str(), stdout);
-      std::fflush(stdout);
-    }
-    if (!flags_.fetch_npz.empty()) CollectFetched(result, &fetched_);
-    if (!metrics_.has_value()) return absl::OkStatus();
-    return WithFile(flags_.metrics, metrics_->Write(MetricsLine(result)));
+    failure_ = Write(result);
+    return failure_;
   }
 
   absl::Status Finish(const RunResult& result, int64_t steps, double seconds) {
-    if (metrics_.has_value()) {
-      WEFT_RETURN_IF_ERROR(WithFile(flags_.metrics, metrics_->Commit()));
-    }
-    if (!flags_.fetch_npz.empty()) WEFT_RETURN_IF_ERROR(WriteNpz(flags_.fetch_npz, fetched_));
+    if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(metrics_.Finish());
+    if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(fetched_->Finish());
     if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(SaveParams(flags_.save, result.persistables));
     std::fputs(lines_.Totals(steps, seconds).c_str(), stdout);
     return absl::OkStatus();
   }
 
+  // The error of Add, which ends a run.
+  const absl::Status& failure() const { return failure_; }
+
  private:
+  absl::Status Write(const StepResult& result) {
+    const std::string lines = lines_.Add(result);
+    if (!lines.empty()) {
+      std::fputs(lines.c_str(), stdout);
+      std::fflush(stdout);
+    }
+    if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
+    return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Write(MetricsLine(result));
+  }
+
   const Flags& flags_;
   StepLines lines_;
-  std::map<std::string, Tensor> fetched_;
-  absl::optional<AtomicFile> metrics_;
+  LineFile metrics_;
+  absl::optional<NpzWriter> fetched_;
+  absl::Status failure_;
 };
 
-// Messages of a run carry no file; those of feeds do.
+// Messages about programs carry no file; others do.
 absl::Status NameFile(const Flags& flags, const absl::Status& status) {
-  const bool named = !flags.feeds.empty() && absl::StartsWith(status.message(), flags.feeds);
-  if (named) return status;
+  const bool feeds =
+      !flags.feeds.empty() && absl::StartsWith(status.message(), absl::StrCat(flags.feeds, ": "));
+  if (feeds) return status;
   const bool startup = absl::StartsWith(status.message(), "startup");
   return WithFile(startup && !flags.startup.empty() ? flags.startup : flags.main, status);
 }
@@ -171,13 +178,56 @@ absl::Status Train(const Flags& flags) {
 
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
-  if (!result.ok()) return NameFile(flags, result.status());
+  if (!result.ok()) {
+    const bool is_of_output = result.status() == recorder.failure();
+    return is_of_output ? result.status() : NameFile(flags, result.status());
+  }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return recorder.Finish(*result, read.steps, seconds.count());
 }
 
+// A number that passes `is_good`; "nan" and what is no number pass no comparison.
+CLI::Validator Number(const std::string& expected, bool (*is_good)(double)) {
+  return CLI::Validator(
+      [expected, is_good](std::string& text) -> std::string {
+        double value = 0;
+        if (absl::SimpleAtod(text, &value) && is_good(value)) return "";
+        return absl::StrCat("expected ", expected, ", found ", text);
+      },
+      "");
+}
+
+CLI::Validator IntegerFrom(int64_t min, uint64_t max) {
+  return CLI::Validator(
+      [min, max](std::string& text) -> std::string {
+        absl::int128 value = 0;
+        if (absl::SimpleAtoi(text, &value) && value >= min && value <= max) return "";
+        return absl::StrCat("expected an integer from ", min, " to ", max, ", found ", text);
+      },
+      "");
+}
+
+// Standard input can be read once.
+void CheckStandardInput(const Flags& flags) {
+  const std::pair<const char*, const std::string*> inputs[] = {
+      {"MAIN", &flags.main},
+      {"--startup", &flags.startup},
+      {"--params", &flags.params},
+      {"--params_names", &flags.params_names},
+      {"--feeds", &flags.feeds}};
+  const char* reader = nullptr;
+  for (const auto& [flag, path] : inputs) {
+    if (*path != "-") continue;
+    if (reader != nullptr) {
+      throw CLI::ValidationError(flag, absl::StrCat("standard input is ", reader, " already"));
+    }
+    reader = flag;
+  }
+}
+
 // What is wrong between flags.
 void CheckFlags(Flags& flags) {
+  CheckStandardInput(flags);
   const bool npz = absl::EndsWith(flags.params, ".npz");
   if (!flags.params.empty() && !npz && flags.params_names.empty()) {
     throw CLI::ValidationError("--params", "a save_combine file needs --params_names");
@@ -230,14 +280,14 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
 void AddRunFlags(CLI::App& app, Flags& flags) {
   RunOptions& run = flags.run;
   app.add_option("--steps", flags.steps, "Default: as many as the feeds hold")
-      ->check(CLI::NonNegativeNumber)
+      ->check(IntegerFrom(0, std::numeric_limits<int64_t>::max()))
       ->type_name("N");
   app.add_option("--fetch", run.fetch, "Variables to report, joined by commas; default: the loss")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("A,B");
   app.add_option("--ranks", run.ranks, "Ranks in this process")
-      ->check(CLI::PositiveNumber)
+      ->check(IntegerFrom(1, kMaxRanks))
       ->capture_default_str()
       ->type_name("N");
   app.add_option("--backend", flags.backend, "Who carries collectives")
@@ -247,21 +297,25 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
   app.add_option("--threads", flags.threads, "Compute threads of a rank")
-      ->check(CLI::PositiveNumber)
+      ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
       ->capture_default_str()
       ->type_name("N");
   app.add_option("--seed", run.seed, "For initializers and dropout whose own seed is 0")
+      ->check(IntegerFrom(0, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str()
       ->type_name("N");
+  app.add_flag("--allow_unsynchronized", run.allow_unsynchronized,
+               "Accept a program that updates parameters without any collective on several ranks: "
+               "each trains a model of its own");
   app.add_flag("--strict_host_sync", run.strict_host_sync,
                "c_sync_* block the host, as in Paddle, instead of making streams wait");
   app.add_flag("--check_nan", run.check_nan, "Stop at the first op that makes a NaN or Inf");
   app.add_option("--warn_after_s", run.warn_after_s, "Seconds until a rank that is late is told of")
-      ->check(CLI::NonNegativeNumber)
+      ->check(Number("seconds, 0 or more", [](double s) { return s >= 0; }))
       ->capture_default_str()
       ->type_name("S");
   app.add_option("--timeout_s", run.timeout_s, "Seconds until it ends the run")
-      ->check(CLI::PositiveNumber)
+      ->check(Number("seconds, more than 0", [](double s) { return s > 0; }))
       ->capture_default_str()
       ->type_name("S");
 }
@@ -272,7 +326,8 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
          "Parameters and state after the last step, by rank 0: .npz, or a save_combine stream "
          "(any other extension), sorted by name")
       ->type_name("FILE");
-  app.add_option("--metrics", flags.metrics, "One JSON object a line, for each step and rank")
+  app.add_option("--metrics", flags.metrics,
+                 "One JSON object a line, for each step and rank, written as the run goes on")
       ->type_name("FILE.jsonl");
   app.add_option("--fetch_npz", flags.fetch_npz,
                  "What was fetched, in full: arrays named <step>/<rank>/<variable>")

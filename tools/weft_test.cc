@@ -1,7 +1,9 @@
 // weft as users run it: exit statuses, error lines, outputs.
 #include <fstream>
+#include <limits>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -101,6 +103,26 @@ TEST(WeftTest, WrongUsageIsStatus2) {
               FailsWith(2, "weft run: error: ", "--params_names"));
 }
 
+TEST(WeftTest, NumbersThatCannotBeAreWrongUsageThatNamesTheFlag) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"--steps", "-1"},        {"--seed", "-1"},      {"--seed", "1e3"},
+      {"--timeout_s", "nan"},   {"--timeout_s", "0"},  {"--warn_after_s", "nan"},
+      {"--warn_after_s", "-1"}, {"--ranks", "100000"}, {"--threads", "0"}};
+  for (const auto& [flag, value] : cases) {
+    EXPECT_THAT(Train({flag, value}),
+                FailsWith(2, absl::StrCat("weft run: error: ", flag, ": expected "),
+                          absl::StrCat("found ", value)));
+  }
+}
+
+TEST(WeftTest, StandardInputIsReadOnce) {
+  EXPECT_THAT(Weft({"run", "-", "--startup", "-", "--feeds", kFeeds}),
+              FailsWith(2, "weft run: error: --startup: ", "standard input is MAIN already"));
+  EXPECT_THAT(Weft({"run", kMain, "--params", "-", "--params_names", kNames, "--feeds", "-"}),
+              FailsWith(2, "weft run: error: --feeds: ", "standard input is --params already"));
+  EXPECT_THAT(Weft({"diff", "-", "-"}), FailsWith(2, "weft diff: error: B: ", "standard input"));
+}
+
 TEST(WeftRunTest, LossesOfTheReferenceAppearStepByStep) {
   const ProcessResult run = Train({});
   EXPECT_EQ(run.status, 0) << run.err;
@@ -111,10 +133,16 @@ TEST(WeftRunTest, LossesOfTheReferenceAppearStepByStep) {
 }
 
 TEST(WeftRunTest, SeveralRanksAreShownBesideTheirMean) {
-  const ProcessResult run = Train({"--ranks", "2", "--steps", "1"});
+  const ProcessResult run = Train({"--ranks", "2", "--allow_unsynchronized", "--steps", "1"});
   EXPECT_EQ(run.status, 0) << run.err;
   EXPECT_THAT(run.out, ::testing::MatchesRegex(
                            "step 0: mean_0\\.tmp_0 [0-9.]+ \\(ranks: [0-9.]+ [0-9.]+\\)\n.*"));
+}
+
+TEST(WeftRunTest, RanksThatWouldTrainApartAreRefused) {
+  EXPECT_THAT(Train({"--ranks", "2"}),
+              FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": op 11 (sgd): "),
+                        "transpile --mode grad_allreduce"));
 }
 
 TEST(WeftRunTest, StartupProgramGivesTheParameters) {
@@ -138,7 +166,9 @@ TEST(WeftRunTest, ParametersAreSavedByExtensionAndReadBack) {
 
 TEST(WeftRunTest, MetricsHaveALineForEachStepAndRank) {
   const std::string metrics = TestPath("metrics.jsonl");
-  EXPECT_EQ(Train({"--metrics", metrics, "--ranks", "2", "--steps=3"}).status, 0);
+  EXPECT_EQ(
+      Train({"--metrics", metrics, "--ranks", "2", "--allow_unsynchronized", "--steps=3"}).status,
+      0);
   std::vector<std::string> lines = absl::StrSplit(Contents(metrics), '\n', absl::SkipEmpty());
   ASSERT_THAT(lines, SizeIs(6));
   const auto json = nlohmann::json::parse(lines[3]);
@@ -186,58 +216,100 @@ TEST(WeftRunTest, BadFilesAreNamed) {
   EXPECT_THAT(run("main.txt", kFeeds), FailsWith(1, "weft run: error: main.txt: ", ".pb"));
 }
 
+TEST(WeftRunTest, ParameterThatDoesNotFitIsAnErrorOfItsFile) {
+  std::map<std::string, Tensor> params;
+  params["fc_0.w_0"].Resize(DType::kFloat32, {1, 13});
+  const std::string path = TestPath("misfit.npz");
+  WEFT_ASSERT_OK(WriteNpz(path, params));
+  EXPECT_THAT(Weft({"run", kMain, "--params", path, "--feeds", kFeeds}),
+              FailsWith(1, "weft run: error: " + path + ": parameter fc_0.w_0: ",
+                        "expected fp32[13, 1], found fp32[1, 13]"));
+}
+
 TEST(WeftRunTest, WrongNumberOfNamesSaysHowManyTensorsThereAre) {
   const std::string names = MakeFile("names.txt", "fc_0.b_0\nfc_0.w_0\n");
   EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--params", kInit, "--params_names", names}),
               FailsWith(1, absl::StrCat("weft run: error: ", kInit, ": "), "holds 3 tensors"));
 }
 
-// What a program is fed with, but for one mistake.
+// What a program is fed with in two steps, but for one mistake.
 class WeftRunFeedsTest : public ::testing::Test {
  protected:
   WeftRunFeedsTest() : arrays_(*ReadNpz(kFeeds)) {
     for (auto it = arrays_.begin(); it != arrays_.end();) {
-      it = absl::StartsWith(it->first, "0/") ? std::next(it) : arrays_.erase(it);
+      const bool kept = absl::StartsWith(it->first, "0/") || absl::StartsWith(it->first, "1/");
+      it = kept ? std::next(it) : arrays_.erase(it);
     }
   }
-  ProcessResult TrainOn(int ranks = 1) {
-    const std::string path = TestPath("wrong.npz");
-    EXPECT_THAT(WriteNpz(path, arrays_), testing::IsOk());
-    return Weft(
-        {"run", kMain, "--startup", kStartup, "--feeds", path, "--ranks", absl::StrCat(ranks)});
+  ProcessResult TrainOnThese(const std::vector<std::string>& more = {}) {
+    EXPECT_THAT(WriteNpz(feeds_, arrays_), testing::IsOk());
+    std::vector<std::string> args = {"run", kMain, "--startup", kStartup, "--feeds", feeds_};
+    args.insert(args.end(), more.begin(), more.end());
+    return Weft(args);
   }
-  const std::string start_ = absl::StrCat("weft run: error: ", kMain, ": ");
+  // No number, in one row of step 1.
+  void SpoilStep1() { arrays_["1/y"].data<float>()[0] = std::numeric_limits<float>::quiet_NaN(); }
+
+  const std::string feeds_ = TestPath("wrong.npz");
+  const std::string start_ = absl::StrCat("weft run: error: ", feeds_, ": ");
   std::map<std::string, Tensor> arrays_;
 };
 
 TEST_F(WeftRunFeedsTest, UnknownNameIsRefused) {
   arrays_["0/z"] = arrays_["0/x"];
-  EXPECT_THAT(TrainOn(), FailsWith(1, start_ + "feed z: ", "no such variable"));
+  arrays_["1/z"] = arrays_["1/x"];
+  EXPECT_THAT(TrainOnThese(), FailsWith(1, start_ + "feed z: ", "no such variable"));
 }
 
 TEST_F(WeftRunFeedsTest, MissingVariableIsRefused) {
   arrays_.erase("0/y");
-  EXPECT_THAT(TrainOn(), FailsWith(1, start_ + "feed y: missing", "reads it"));
+  arrays_.erase("1/y");
+  EXPECT_THAT(TrainOnThese(), FailsWith(1, start_ + "feed y: missing", "reads it"));
 }
 
-TEST_F(WeftRunFeedsTest, WrongElementTypeIsRefused) {
-  arrays_["0/x"].Resize(DType::kInt32, {20, 13});
-  EXPECT_THAT(TrainOn(), FailsWith(1, start_, "expected fp32[-1, 13], found int32[20, 13]"));
+TEST_F(WeftRunFeedsTest, WrongElementTypeIsRefusedBeforeTheFirstStep) {
+  arrays_["1/x"].Resize(DType::kInt32, {20, 13});
+  const ProcessResult run = TrainOnThese();
+  EXPECT_THAT(
+      run, FailsWith(1, start_ + "step 1: feed x: ", "expected fp32[-1, 13], found int32[20, 13]"));
+  EXPECT_THAT(run.out, IsEmpty());
 }
 
 TEST_F(WeftRunFeedsTest, WrongShapeIsRefused) {
   arrays_["0/x"].Reshape({26, 10});
-  EXPECT_THAT(TrainOn(), FailsWith(1, start_, "expected fp32[-1, 13], found fp32[26, 10]"));
+  EXPECT_THAT(
+      TrainOnThese(),
+      FailsWith(1, start_ + "step 0: feed x: ", "expected fp32[-1, 13], found fp32[26, 10]"));
 }
 
 TEST_F(WeftRunFeedsTest, BatchThatDoesNotDivideIsRefused) {
-  EXPECT_THAT(TrainOn(3), FailsWith(1, start_, "20 rows cannot be split equally over 3 ranks"));
+  EXPECT_THAT(
+      TrainOnThese({"--ranks", "3", "--allow_unsynchronized"}),
+      FailsWith(1, start_ + "step 0: feed x: ", "20 rows cannot be split equally over 3 ranks"));
 }
 
-TEST_F(WeftRunFeedsTest, NanLossIsReportedWithItsStep) {
-  arrays_["0/y"] = arrays_["0/y"].Clone();
-  arrays_["0/y"].data<float>()[0] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_THAT(TrainOn(), FailsWith(1, start_ + "step 0, rank 0: ", "nan"));
+TEST_F(WeftRunFeedsTest, BatchWithoutRowsIsRefused) {
+  arrays_["1/x"].Resize(DType::kFloat32, {0, 13});
+  arrays_["1/y"].Resize(DType::kFloat32, {0, 1});
+  EXPECT_THAT(TrainOnThese(), FailsWith(1, start_ + "step 1: feed x: ", "no elements"));
+}
+
+TEST_F(WeftRunFeedsTest, NanLossIsReportedWithItsStepWhateverIsFetched) {
+  SpoilStep1();
+  EXPECT_THAT(TrainOnThese({"--fetch", "fc_0.w_0"}),
+              FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": step 1, rank 0: "),
+                        "loss mean_0.tmp_0 is nan"));
+}
+
+TEST_F(WeftRunFeedsTest, FailedRunKeepsTheMetricsOfItsStepsAndWritesNoArchive) {
+  SpoilStep1();
+  const std::string metrics = MakeFile("log.jsonl", "old metrics");
+  const std::string fetched = MakeFile("log.npz", "old archive");
+  EXPECT_EQ(TrainOnThese({"--metrics", metrics, "--fetch_npz", fetched}).status, 1);
+  const std::vector<std::string> lines = absl::StrSplit(Contents(metrics), '\n', absl::SkipEmpty());
+  ASSERT_THAT(lines, SizeIs(2));
+  EXPECT_EQ(nlohmann::json::parse(lines[1])["step"], 1);
+  EXPECT_EQ(Contents(fetched), "old archive");
 }
 
 TEST(WeftRunTest, UnknownFetchIsRefused) {
@@ -260,7 +332,7 @@ TEST(WeftRunTest, WhatThisBuildLacksIsSaid) {
 TEST(WeftRunTest, FailedRunLeavesExistingFilesAsTheyWere) {
   const std::string save = MakeFile("old.npz", "old save");
   const std::string metrics = MakeFile("old.jsonl", "old metrics");
-  EXPECT_EQ(Train({"--save", save, "--metrics", metrics, "--ranks", "3"}).status, 1);
+  EXPECT_EQ(Train({"--save", save, "--metrics", metrics, "--fetch", "nobody"}).status, 1);
   EXPECT_EQ(Contents(save), "old save");
   EXPECT_EQ(Contents(metrics), "old metrics");
 }
@@ -276,9 +348,11 @@ TEST(WeftRunTest, OutputsAreCheckedBeforeTheRun) {
   EXPECT_EQ(Contents(params), before);
 }
 
-TEST(WeftRunTest, FullDiskIsAnError) {
-  EXPECT_THAT(Train({"--save", "/dev/full"}),
-              FailsWith(1, "weft run: error: /dev/full: ", "No space left"));
+TEST(WeftRunTest, FullDiskIsAnErrorOfTheOutput) {
+  for (const char* flag : {"--save", "--metrics", "--fetch_npz"}) {
+    EXPECT_THAT(Train({flag, "/dev/full"}),
+                FailsWith(1, "weft run: error: /dev/full: cannot write: ", "No space left"));
+  }
 }
 
 TEST(WeftShowTest, TextReadsBackAsTheSameProgram) {
