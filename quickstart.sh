@@ -24,6 +24,7 @@ run() {
   "$@" || die "this command failed: $*"
 }
 
+refuse_other_distributions
 install_packages "${BUILD_PACKAGES[@]}" "${LIBRARY_PACKAGES[@]}"
 
 say "building the command line tools (the first time takes some minutes)"
