@@ -11,11 +11,4 @@ ScopeVariable* Scope::Find(absl::string_view name) {
   return it == variables_.end() ? nullptr : &it->second;
 }
 
-std::vector<std::string> Scope::names() const {
-  std::vector<std::string> names;
-  names.reserve(variables_.size());
-  for (const auto& [name, variable] : variables_) names.push_back(name);
-  return names;
-}
-
 }  // namespace weft

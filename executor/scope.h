@@ -4,7 +4,6 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "ops/tensor.h"
@@ -21,7 +20,6 @@ class Scope {
  public:
   ScopeVariable* FindOrCreate(absl::string_view name);
   ScopeVariable* Find(absl::string_view name);  // nullptr: none
-  std::vector<std::string> names() const;       // sorted
 
  private:
   std::map<std::string, ScopeVariable, std::less<>> variables_;

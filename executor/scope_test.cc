@@ -1,12 +1,11 @@
 #include "executor/scope.h"
 
-#include "gmock/gmock.h"
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace weft {
 namespace {
-
-using ::testing::ElementsAre;
 
 TEST(ScopeTest, VariableIsMadeOnceAndStaysInPlace) {
   Scope scope;
@@ -20,13 +19,7 @@ TEST(ScopeTest, VariableIsMadeOnceAndStaysInPlace) {
 TEST(ScopeTest, FindDoesNotMakeVariables) {
   Scope scope;
   EXPECT_EQ(scope.Find("w"), nullptr);
-  EXPECT_TRUE(scope.names().empty());
-}
-
-TEST(ScopeTest, NamesAreSorted) {
-  Scope scope;
-  for (const char* name : {"c", "a", "b"}) scope.FindOrCreate(name);
-  EXPECT_THAT(scope.names(), ElementsAre("a", "b", "c"));
+  EXPECT_EQ(scope.Find("w"), nullptr);
 }
 
 }  // namespace
