@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/numeric/int128.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/annotate.h"
@@ -137,6 +139,24 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
     PrintError(name, absl::StrCat(message, " (see ", name, " --help)"));
     return kExitUsage;
   }
+}
+
+CLI::Validator NumberThat(bool (*is_good)(double), std::string expected) {
+  const auto check = [is_good, expected](std::string& text) -> std::string {
+    double value = 0;
+    if (absl::SimpleAtod(text, &value) && is_good(value)) return "";
+    return absl::StrCat("expected ", expected, ", found ", text);
+  };
+  return CLI::Validator(check, "");
+}
+
+CLI::Validator IntegerFrom(int64_t min, uint64_t max) {
+  const auto check = [min, max](std::string& text) -> std::string {
+    absl::int128 value = 0;
+    if (absl::SimpleAtoi(text, &value) && value >= min && value <= max) return "";
+    return absl::StrCat("expected an integer from ", min, " to ", max, ", found ", text);
+  };
+  return CLI::Validator(check, "");
 }
 
 int FinishCommand(absl::string_view command, const absl::Status& status, int done, int failed) {

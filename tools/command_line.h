@@ -14,6 +14,7 @@
 #ifndef WEFT_TOOLS_COMMAND_LINE_H_
 #define WEFT_TOOLS_COMMAND_LINE_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -42,6 +43,11 @@ void PrintWarning(absl::string_view command, absl::string_view message);
 // From here on a signal that ends the process (SIGHUP, SIGINT, SIGPIPE, SIGTERM) leaves no
 // temporary files of outputs behind.
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
+
+// For ->check: a number for which `is_good` (false for NaN, as comparisons are), an integer from
+// `min` to `max`. Messages: "expected <expected>, found ...", "expected an integer from ...".
+CLI::Validator NumberThat(bool (*is_good)(double), std::string expected);
+CLI::Validator IntegerFrom(int64_t min, uint64_t max);
 
 // The end of a command: prints the error, if it failed, and makes sure that standard output was
 // really written. Returns `done` where all went well, else `failed`.

@@ -4,10 +4,13 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <fstream>
+#include <limits>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -135,6 +138,21 @@ TEST(SignalTest, IgnoredSignalStaysIgnored) {
         exit(0);
       },
       ::testing::ExitedWithCode(0), "");
+}
+
+TEST(ValidatorTest, NumbersAreCheckedAsTheyAreWritten) {
+  const CLI::Validator positive = NumberThat([](double s) { return s > 0; }, "more than 0");
+  EXPECT_EQ(positive("0.5"), "");
+  EXPECT_EQ(positive("inf"), "");
+  for (const char* text : {"0", "-1", "nan", "", "1s"}) {
+    EXPECT_EQ(positive(text), absl::StrCat("expected more than 0, found ", text));
+  }
+  const CLI::Validator seed = IntegerFrom(0, std::numeric_limits<uint64_t>::max());
+  EXPECT_EQ(seed("18446744073709551615"), "");
+  for (const char* text : {"-1", "18446744073709551616", "1e3", "0x10", "1.0", ""}) {
+    EXPECT_EQ(seed(text),
+              absl::StrCat("expected an integer from 0 to 18446744073709551615, found ", text));
+  }
 }
 
 TEST(PrintErrorTest, MessageStaysOnItsLineAndDetailsAreIndented) {

@@ -1,6 +1,7 @@
 #include "tools/program_stats.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 #include "absl/container/flat_hash_map.h"
@@ -16,6 +17,11 @@
 
 namespace weft {
 namespace {
+
+// Sums of what files declare, which may be anything, stop at the largest number.
+void AddTo(int64_t* sum, int64_t value) {
+  if (__builtin_add_overflow(*sum, value, sum)) *sum = std::numeric_limits<int64_t>::max();
+}
 
 class Counter {
  public:
@@ -75,8 +81,8 @@ class Counter {
     const auto fused = fused_.find(var);
     if (fused != fused_.end()) {
       ++totals->count;
-      totals->elements += fused->second.elements;
-      totals->bytes += fused->second.bytes;
+      AddTo(&totals->elements, fused->second.elements);
+      AddTo(&totals->bytes, fused->second.bytes);
       totals->unknown += fused->second.unknown > 0 ? 1 : 0;
       return;
     }
@@ -93,8 +99,8 @@ class Counter {
       ++totals->unknown;
       return;
     }
-    totals->elements += elements;
-    totals->bytes += elements * static_cast<int64_t>(SizeOf(type->dtype));
+    AddTo(&totals->elements, elements);
+    AddTo(&totals->bytes, elements * static_cast<int64_t>(SizeOf(type->dtype)));
   }
 
   void CountPersistables() {
@@ -158,8 +164,8 @@ std::string CollectiveTable(const ProgramStats& stats) {
                           totals.count, SizeText(totals));
     TensorTotals& ring = rings[key.first];
     ring.count += totals.count;
-    ring.elements += totals.elements;
-    ring.bytes += totals.bytes;
+    AddTo(&ring.elements, totals.elements);
+    AddTo(&ring.bytes, totals.bytes);
     ring.unknown += totals.unknown;
   }
   for (const auto& [ring, totals] : rings) {
@@ -169,10 +175,27 @@ std::string CollectiveTable(const ProgramStats& stats) {
   return text;
 }
 
+std::string PeakMemoryText(const ProgramStats& stats) {
+  const PeakMemory& peak = stats.peak_memory;
+  std::string text = absl::StrFormat(
+      "peak memory of a rank, estimated for a batch of %d: %d bytes, %d of them persistable",
+      stats.batch, peak.bytes, peak.persistable_bytes);
+  if (!stats.peak_op.empty()) absl::StrAppend(&text, ", at ", stats.peak_op);
+  if (peak.num_unknown > 0) {
+    absl::StrAppend(&text, "; not counted: ", peak.num_unknown, " variables of unknown size");
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
-absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program) {
-  return Counter(program).Count();
+absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program, int64_t batch) {
+  WEFT_ASSIGN_OR_RETURN(ProgramStats stats, Counter(program).Count());
+  stats.batch = batch;
+  stats.peak_memory = EstimatePeakMemory(program, batch);
+  const OpId op = stats.peak_memory.op;
+  if (op.valid()) stats.peak_op = program.op(op).DebugName();
+  return stats;
 }
 
 std::string ProgramStatsText(const ProgramStats& stats) {
@@ -184,7 +207,8 @@ std::string ProgramStatsText(const ProgramStats& stats) {
   for (const auto& [name, totals] : rows) {
     absl::StrAppendFormat(&text, "%-10s %5d: %s\n", name, totals->count, SizeText(*totals));
   }
-  return absl::StrCat(text, "\n", OpTable(stats), "\n", CollectiveTable(stats));
+  return absl::StrCat(text, "\n", OpTable(stats), "\n", CollectiveTable(stats), "\n",
+                      PeakMemoryText(stats));
 }
 
 }  // namespace weft

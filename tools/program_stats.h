@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "ops/analysis/liveness.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -41,10 +42,15 @@ struct ProgramStats {
   // What one rank hands to collectives in a step, by ring and op type. Each op counts once, also
   // those of sub-blocks. A fused tensor is as large as what it was made of.
   std::map<std::pair<int, std::string>, TensorTotals> collectives;
+
+  // Of one rank, with `batch` for unknown first dimensions: see EstimatePeakMemory.
+  int64_t batch = 1;
+  PeakMemory peak_memory;
+  std::string peak_op;  // its name; empty where there are no ops
 };
 
 // O(ops + variables). InvalidArgument, naming the op, for an op_role_var of an odd length.
-absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program);
+absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program, int64_t batch = 1);
 
 // As a table for people.
 std::string ProgramStatsText(const ProgramStats& stats);

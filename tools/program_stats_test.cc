@@ -1,5 +1,7 @@
 #include "tools/program_stats.h"
 
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -81,6 +83,26 @@ TEST(ProgramStatsTest, WithoutMarksParametersAreWhatIsTrained) {
       "    ParamOut=[w] = sgd(Param=[w], Grad=[g], LearningRate=[lr]) role=optimize {}\n");
   EXPECT_EQ(stats.parameters.elements, 10);
   EXPECT_EQ(stats.state.elements, 1);
+}
+
+TEST(ProgramStatsTest, PeakMemoryGrowsWithTheBatch) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Program program, ReadProgram("tests/data/fit_a_line/main.pb"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats one, ComputeProgramStats(program));
+  WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats twenty, ComputeProgramStats(program, 20));
+  // A row of x (13) and what is there of one column besides.
+  EXPECT_EQ(one.peak_memory.persistable_bytes, 60);
+  EXPECT_GT(twenty.peak_memory.bytes, one.peak_memory.bytes + 19 * 13 * 4);
+  EXPECT_THAT(ProgramStatsText(twenty),
+              HasSubstr(absl::StrCat("estimated for a batch of 20: ", twenty.peak_memory.bytes,
+                                     " bytes, 60 of them persistable, at op ")));
+}
+
+TEST(ProgramStatsTest, SumsOfHugeTensorsDoNotOverflow) {
+  std::string lines;
+  for (int i = 0; i < 5000; ++i) {
+    absl::StrAppend(&lines, "    var v", i, " : fp64[281474976710656] persistable\n");
+  }
+  EXPECT_EQ(StatsOf(lines).state.bytes, std::numeric_limits<int64_t>::max());
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/numeric/int128.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -186,27 +185,6 @@ absl::Status Train(const Flags& flags) {
   return recorder.Finish(*result, read.steps, seconds.count());
 }
 
-// A number that passes `is_good`; "nan" and what is no number pass no comparison.
-CLI::Validator Number(const std::string& expected, bool (*is_good)(double)) {
-  return CLI::Validator(
-      [expected, is_good](std::string& text) -> std::string {
-        double value = 0;
-        if (absl::SimpleAtod(text, &value) && is_good(value)) return "";
-        return absl::StrCat("expected ", expected, ", found ", text);
-      },
-      "");
-}
-
-CLI::Validator IntegerFrom(int64_t min, uint64_t max) {
-  return CLI::Validator(
-      [min, max](std::string& text) -> std::string {
-        absl::int128 value = 0;
-        if (absl::SimpleAtoi(text, &value) && value >= min && value <= max) return "";
-        return absl::StrCat("expected an integer from ", min, " to ", max, ", found ", text);
-      },
-      "");
-}
-
 // Standard input can be read once.
 void CheckStandardInput(const Flags& flags) {
   const std::pair<const char*, const std::string*> inputs[] = {
@@ -311,11 +289,11 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
                "c_sync_* block the host, as in Paddle, instead of making streams wait");
   app.add_flag("--check_nan", run.check_nan, "Stop at the first op that makes a NaN or Inf");
   app.add_option("--warn_after_s", run.warn_after_s, "Seconds until a rank that is late is told of")
-      ->check(Number("seconds, 0 or more", [](double s) { return s >= 0; }))
+      ->check(NumberThat([](double s) { return s >= 0; }, "seconds, 0 or more"))
       ->capture_default_str()
       ->type_name("S");
   app.add_option("--timeout_s", run.timeout_s, "Seconds until it ends the run")
-      ->check(Number("seconds, more than 0", [](double s) { return s > 0; }))
+      ->check(NumberThat([](double s) { return s > 0; }, "seconds, more than 0"))
       ->capture_default_str()
       ->type_name("S");
 }

@@ -1,4 +1,6 @@
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -12,11 +14,17 @@ namespace {
 
 constexpr char kCommand[] = "weft stats";
 
-absl::Status Stats(const std::string& file) {
-  WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(file));
-  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(program);
+struct Options {
+  std::string file;
+  int64_t batch = 1;
+};
+
+absl::Status Stats(const Options& options) {
+  WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
+  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(program, options.batch);
   if (!stats.ok()) {
-    return absl::Status(stats.status().code(), absl::StrCat(file, ": ", stats.status().message()));
+    return absl::Status(stats.status().code(),
+                        absl::StrCat(options.file, ": ", stats.status().message()));
   }
   std::fputs(ProgramStatsText(*stats).c_str(), stdout);
   return absl::OkStatus();
@@ -26,11 +34,25 @@ absl::Status Stats(const std::string& file) {
 
 Subcommand AddStats(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand(
-      "stats", "Counts ops by type and role, parameters, gradients and what is communicated.");
-  auto file = std::make_shared<std::string>();
-  app->add_option("file", *file, "The program; - is standard input")->required()->type_name("FILE");
-  app->footer("Example:\n  weft stats main.pb");
-  return {app, [file] { return FinishCommand(kCommand, Stats(*file)); }};
+      "stats",
+      "Counts ops by type and role, parameters, gradients and what is communicated; estimates peak "
+      "memory.");
+  auto options = std::make_shared<Options>();
+  app->add_option("file", options->file, "The program; - is standard input")
+      ->required()
+      ->type_name("FILE");
+  app->add_option("--batch", options->batch,
+                  "Rows of a rank's batch: what an unknown first dimension counts as")
+      ->check(IntegerFrom(1, std::numeric_limits<int64_t>::max()))
+      ->capture_default_str()
+      ->type_name("N");
+  app->footer(
+      "Peak memory is what a step needs at once if every variable is there from the first op that\n"
+      "names it to the last, and persistable variables throughout, in the sizes that the program\n"
+      "declares. What kernels and allocators take besides does not count, and weft run keeps all\n"
+      "variables until it ends.\n\n"
+      "Example:\n  weft stats main.pb --batch 32");
+  return {app, [options] { return FinishCommand(kCommand, Stats(*options)); }};
 }
 
 }  // namespace weft

@@ -413,6 +413,14 @@ TEST(WeftStatsTest, CountsAreShown) {
   EXPECT_THAT(stats.out, HasSubstr("communication: none\n"));
 }
 
+TEST(WeftStatsTest, PeakMemoryIsForABatch) {
+  EXPECT_THAT(Weft({"stats", kMain}).out, HasSubstr("estimated for a batch of 1: "));
+  EXPECT_THAT(Weft({"stats", kMain, "--batch", "20"}).out,
+              HasSubstr("estimated for a batch of 20: "));
+  EXPECT_THAT(Weft({"stats", kMain, "--batch", "0"}),
+              FailsWith(2, "weft stats: error: --batch: expected ", "found 0"));
+}
+
 TEST(WeftStatsTest, BadProgramIsStatus1) {
   const std::string text = MakeFile("text.pb", "this is no program\n");
   EXPECT_THAT(Weft({"stats", text}), FailsWith(1, "weft stats: error: " + text + ": ", ""));

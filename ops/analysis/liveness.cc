@@ -1,0 +1,193 @@
+#include "ops/analysis/liveness.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "absl/numeric/int128.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+namespace {
+
+// Sums of sizes, of which each fits into 64 bits.
+using Bytes = absl::int128;
+
+int64_t Clamp(Bytes bytes) {
+  return static_cast<int64_t>(std::min<Bytes>(bytes, std::numeric_limits<int64_t>::max()));
+}
+
+// From the op of the root block at `first` to that at `last`; empty where nothing was added.
+struct Interval {
+  int first = std::numeric_limits<int>::max();
+  int last = -1;
+
+  bool empty() const { return last < 0; }
+  void Add(const Interval& other) {
+    first = std::min(first, other.first);
+    last = std::max(last, other.last);
+  }
+};
+
+// Where the blocks of a program run, in positions of root ops: block b from the first op that holds
+// it, at whatever depth, to the last.
+std::vector<Interval> BlockIntervals(const Program& program) {
+  const int num_blocks = program.num_blocks();
+  std::vector<std::vector<int>> inner(num_blocks);  // a block once for each op that holds it
+  std::vector<Interval> intervals(num_blocks);
+  std::vector<int> num_holders(num_blocks, 0);
+  for (int block = 0; block < num_blocks; ++block) {
+    int position = 0;
+    for (OpId id : program.block(block).ops()) {
+      for (int sub_block : program.op(id).SubBlocks()) {
+        inner[block].push_back(sub_block);
+        ++num_holders[sub_block];
+        if (block == 0) intervals[sub_block].Add({position, position});
+      }
+      ++position;
+    }
+  }
+  // Holders before what they hold.
+  std::vector<int> ready;
+  for (int block = 0; block < num_blocks; ++block) {
+    if (num_holders[block] == 0) ready.push_back(block);
+  }
+  while (!ready.empty()) {
+    const int block = ready.back();
+    ready.pop_back();
+    for (int sub_block : inner[block]) {
+      if (block != 0) intervals[sub_block].Add(intervals[block]);
+      if (--num_holders[sub_block] == 0) ready.push_back(sub_block);
+    }
+  }
+  return intervals;
+}
+
+// None where the program does not say.
+absl::optional<int64_t> SizeOfVar(const Var& var, int64_t batch) {
+  absl::optional<TensorType> type = DeclaredType(var);
+  if (!type.has_value()) return absl::nullopt;
+  if (!type->dims.empty() && type->dims[0] == -1) type->dims[0] = batch;
+  const int64_t elements = NumElements(type->dims);
+  if (elements < 0) return absl::nullopt;
+  return Clamp(Bytes(elements) * static_cast<int64_t>(SizeOf(type->dtype)));
+}
+
+bool HoldsData(const Var& var) {
+  return var.type() == pb::VarType::LOD_TENSOR || var.type() == pb::VarType::SELECTED_ROWS ||
+         var.type() == pb::VarType::LOD_TENSOR_ARRAY;
+}
+
+class Estimator {
+ public:
+  Estimator(const Program& program, int64_t batch)
+      : program_(program),
+        batch_(batch),
+        traits_(program),
+        lives_(program.var_id_limit()),
+        is_fused_(program.var_id_limit(), false) {}
+
+  PeakMemory Estimate() {
+    FindLives();
+    JoinFused();
+    AddVariables();
+    return FindPeak();
+  }
+
+ private:
+  void FindLives() {
+    const std::vector<Interval> blocks = BlockIntervals(program_);
+    for (VarId id : program_.block(0).vars()) {
+      if (program_.var(id).need_check_feed()) lives_[id.value()].Add({0, 0});
+    }
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      int position = 0;
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        const Interval at = block == 0 ? Interval{position, position} : blocks[block];
+        ForEachVar(block, op.args(), [&](VarId var) { lives_[var.value()].Add(at); });
+        if (traits_.Has(op, Trait::kAlias)) aliases_.push_back(id);
+        ++position;
+      }
+    }
+  }
+
+  template <typename Visitor>
+  void ForEachVar(int block, absl::Span<const Symbol> names, Visitor visit) const {
+    for (Symbol name : names) {
+      const VarId var = program_.block(block).Resolve(name);
+      if (var.valid()) visit(var);
+    }
+  }
+
+  void JoinFused() {
+    for (OpId id : aliases_) {
+      const Op op = program_.op(id);
+      const absl::Span<const Symbol> fused = op.Output("FusedOutput");
+      if (fused.empty()) continue;
+      Interval all;
+      ForEachVar(op.block(), op.args(), [&](VarId var) { all.Add(lives_[var.value()]); });
+      ForEachVar(op.block(), op.args(), [&](VarId var) { lives_[var.value()] = all; });
+      ForEachVar(op.block(), fused, [&](VarId var) { is_fused_[var.value()] = true; });
+    }
+  }
+
+  void AddVariables() {
+    changes_.resize(program_.block(0).ops().size() + 1, 0);
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (VarId id : program_.block(block).vars()) AddVariable(id);
+    }
+  }
+
+  void AddVariable(VarId id) {
+    const Var var = program_.var(id);
+    const Interval& life = lives_[id.value()];
+    if (!HoldsData(var) || is_fused_[id.value()] || (life.empty() && !var.persistable())) return;
+    const absl::optional<int64_t> bytes = SizeOfVar(var, batch_);
+    if (!bytes.has_value()) {
+      ++num_unknown_;
+    } else if (var.persistable()) {
+      persistable_ += *bytes;
+    } else {
+      changes_[life.first] += *bytes;
+      changes_[life.last + 1] -= *bytes;
+    }
+  }
+
+  PeakMemory FindPeak() const {
+    PeakMemory peak;
+    Bytes most = -1, now = 0;
+    int position = 0;
+    for (OpId id : program_.block(0).ops()) {
+      now += changes_[position++];
+      if (now <= most) continue;
+      most = now;
+      peak.op = id;
+    }
+    peak.bytes = Clamp(persistable_ + std::max<Bytes>(most, 0));
+    peak.persistable_bytes = Clamp(persistable_);
+    peak.num_unknown = num_unknown_;
+    return peak;
+  }
+
+  const Program& program_;
+  const int64_t batch_;
+  OpTraits traits_;
+  std::vector<Interval> lives_;  // by VarId
+  std::vector<bool> is_fused_;   // by VarId
+  std::vector<OpId> aliases_;
+  std::vector<Bytes> changes_;  // at each op of the root block, and after the last
+  Bytes persistable_ = 0;
+  int64_t num_unknown_ = 0;
+};
+
+}  // namespace
+
+PeakMemory EstimatePeakMemory(const Program& program, int64_t batch) {
+  return Estimator(program, batch).Estimate();
+}
+
+}  // namespace weft
