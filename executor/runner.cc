@@ -248,16 +248,26 @@ void PrepareSharedState(Job* job) {
 }
 
 void RunRanks(Job* job, std::vector<std::unique_ptr<RankRunner>>* ranks) {
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < job->options.ranks; ++rank) {
+  const int num_ranks = job->options.ranks;
+  for (int rank = 0; rank < num_ranks; ++rank) {
     ranks->push_back(std::make_unique<RankRunner>(job, rank));
-    RankRunner* runner = ranks->back().get();
+  }
+  std::vector<std::thread> threads;
+  threads.reserve(num_ranks);  // nothing may throw that leaves threads behind
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    RankRunner* runner = (*ranks)[rank].get();
+    const auto report = [&](const char* reason) {
+      job->failures->Report(
+          kStartup, rank,
+          absl::ResourceExhaustedError(absl::StrCat("no thread for rank ", rank, ": ", reason)));
+    };
     try {
       threads.emplace_back([runner] { runner->Run(); });
     } catch (const std::system_error& error) {
-      job->failures->Report(kStartup, rank,
-                            absl::ResourceExhaustedError(
-                                absl::StrCat("no thread for rank ", rank, ": ", error.what())));
+      report(error.what());
+      break;
+    } catch (const std::bad_alloc&) {
+      report("out of memory");
       break;
     }
   }
