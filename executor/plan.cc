@@ -31,34 +31,41 @@ bool CanRun(absl::string_view type, const KernelTable& kernels) {
   if (schema->Has(Trait::kRingSetup)) return true;
   if (schema->Has(Trait::kStreamSync)) return FindStreamSyncOp(type).has_value();
   if (schema->Has(Trait::kCollective)) return FindCollectiveOp(type) != nullptr;
+  if (schema->Has(Trait::kBranch)) return true;
   return kernels.Find(type) != nullptr;
+}
+
+// "op 17", "block 1, op 0". Not Op::DebugName: that counts the ops before.
+std::string OpPlace(int block, int index) {
+  return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "), "op ", index);
 }
 
 absl::Status CheckKernels(const Program& program, const KernelTable& kernels) {
   struct Missing {
     absl::string_view type;
-    int first;
+    std::string first;  // where it stands
     int count = 0;
   };
   std::vector<Missing> missing;  // in order of first occurrence
   absl::flat_hash_map<absl::string_view, bool> can_run;
   absl::flat_hash_map<absl::string_view, size_t> missing_of_type;
-  int index = 0;
-  for (OpId id : program.block(0).ops()) {
-    const absl::string_view type = program.op(id).type();
-    const auto [it, is_new] = can_run.try_emplace(type, false);
-    if (is_new) it->second = CanRun(type, kernels);
-    if (!it->second) {
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    int index = -1;
+    for (OpId id : program.block(block).ops()) {
+      ++index;
+      const absl::string_view type = program.op(id).type();
+      const auto [it, is_new] = can_run.try_emplace(type, false);
+      if (is_new) it->second = CanRun(type, kernels);
+      if (it->second) continue;
       const size_t at = missing_of_type.try_emplace(type, missing.size()).first->second;
-      if (at == missing.size()) missing.push_back({type, index});
+      if (at == missing.size()) missing.push_back({type, OpPlace(block, index)});
       ++missing[at].count;
     }
-    ++index;
   }
   if (missing.empty()) return absl::OkStatus();
   const auto format = [](std::string* out, const Missing& m) {
-    absl::StrAppend(out, m.type, " (", m.count, m.count == 1 ? " op" : " ops", ", first op ",
-                    m.first, ")");
+    absl::StrAppend(out, m.type, " (", m.count, m.count == 1 ? " op" : " ops", ", first ", m.first,
+                    ")");
   };
   return absl::UnimplementedError(absl::StrCat(
       "no kernel for ", missing.size(),
@@ -66,44 +73,53 @@ absl::Status CheckKernels(const Program& program, const KernelTable& kernels) {
 }
 
 // Types of outputs must follow from those of inputs, as far as they are known before a step.
-absl::Status CheckTypes(const Program& program) {
-  const Block block = program.block(0);
-  std::vector<absl::optional<TensorType>> types(program.symbols().size());
-  for (VarId id : block.vars()) {
-    const Var var = program.var(id);
-    types[var.name_symbol().value()] = DeclaredType(var);
-  }
-  const TypeLookup lookup = [&](Symbol name) { return types[name.value()]; };
-  for (OpId id : block.ops()) {
-    const Op op = program.op(id);
-    WEFT_ASSIGN_OR_RETURN(const auto outputs, InferOutputs(op, lookup));
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (outputs[i].has_value()) types[op.output_args()[i].value()] = outputs[i];
+class TypeChecker {
+ public:
+  explicit TypeChecker(const Program& program) : program_(program) {
+    types_.reserve(program.var_id_limit());
+    for (size_t i = 0; i < program.var_id_limit(); ++i) {
+      types_.push_back(DeclaredType(program.var(VarId(static_cast<uint32_t>(i)))));
     }
   }
-  return absl::OkStatus();
-}
+
+  absl::Status Check(int block_index) {
+    const Block block = program_.block(block_index);
+    const TypeLookup lookup = [&](Symbol name) {
+      const VarId var = block.Resolve(name);
+      return var.valid() ? types_[var.value()] : absl::nullopt;
+    };
+    for (OpId id : block.ops()) {
+      const Op op = program_.op(id);
+      for (int sub_block : op.SubBlocks()) WEFT_RETURN_IF_ERROR(Check(sub_block));
+      WEFT_ASSIGN_OR_RETURN(const auto outputs, InferOutputs(op, lookup));
+      for (size_t i = 0; i < outputs.size(); ++i) {
+        const VarId var = block.Resolve(op.output_args()[i]);
+        if (outputs[i].has_value() && var.valid()) types_[var.value()] = outputs[i];
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const Program& program_;
+  std::vector<absl::optional<TensorType>> types_;  // by VarId
+};
 
 }  // namespace
 
 class PlanBuilder {
  public:
   PlanBuilder(const Program& program, const PlanOptions& options)
-      : program_(program), block_(program.block(0)), options_(options) {}
+      : program_(program), options_(options) {}
 
   absl::StatusOr<Plan> Build() {
     WEFT_RETURN_IF_ERROR(CheckKernels(program_, *options_.kernels));
     AddVariables();
-    for (OpId id : block_.ops()) {
-      const Op op = program_.op(id);
-      // Not Op::DebugName: that counts the ops before.
-      WEFT_RETURN_IF_ERROR(AddOp(op, absl::StrCat("op ", op_index_, " (", op.type(), ")")));
-      ++op_index_;
-    }
+    WEFT_RETURN_IF_ERROR(AddBlock(0));
     if (!unsupported_.empty()) {
       return absl::UnimplementedError(absl::StrJoin(unsupported_, "\n"));
     }
-    WEFT_RETURN_IF_ERROR(CheckTypes(program_));
+    WEFT_RETURN_IF_ERROR(TypeChecker(program_).Check(0));
     FindLosses();
     AddStreams();
     for (const Step& step : steps_) AddInstructions(step);
@@ -111,20 +127,20 @@ class PlanBuilder {
   }
 
  private:
-  // What the program does, in its order: an op, or a synchronization.
+  // What the program does, in its order: an op, a synchronization, or the beginning or end of a
+  // block that runs on a condition.
   struct Step {
-    int op = -1;  // of plan_.ops_; -1: `sync`, with ring `ring_id`
+    enum class Kind { kOp, kSync, kBeginBranch, kEndBranch };
+    Kind kind = Kind::kSync;
+    int index = -1;  // into plan_.ops_ or plan_.branches_
     StreamSync sync = StreamSync::kAllWaitForCompute;
-    int ring_id = -1;
+    int ring_id = -1;  // of `sync`
   };
 
   void AddVariables() {
-    variable_of_symbol_.assign(program_.symbols().size(), Plan::kNoVariable);
-    for (VarId id : block_.vars()) {
-      const Var var = program_.var(id);
-      const int index = static_cast<int>(plan_.variables_.size());
-      variable_of_symbol_[var.name_symbol().value()] = index;
-      plan_.variable_of_name_.emplace(var.name(), index);
+    for (size_t i = 0; i < program_.var_id_limit(); ++i) {
+      const Var var = program_.var(VarId(static_cast<uint32_t>(i)));
+      if (var.block() == 0) plan_.variable_of_name_.emplace(var.name(), static_cast<int>(i));
       Plan::Variable variable;
       variable.name = std::string(var.name());
       variable.persistable = var.persistable();
@@ -132,6 +148,19 @@ class PlanBuilder {
       variable.declared = DeclaredType(var);
       plan_.variables_.push_back(std::move(variable));
     }
+  }
+
+  absl::Status AddBlock(int block) {
+    const int around = block_;
+    block_ = block;
+    int index = 0;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      WEFT_RETURN_IF_ERROR(AddOp(op, absl::StrCat(OpPlace(block, index), " (", op.type(), ")")));
+      ++index;
+    }
+    block_ = around;
+    return absl::OkStatus();
   }
 
   absl::Status AddOp(const Op& op, const std::string& name) {
@@ -154,13 +183,16 @@ class PlanBuilder {
     }
     if (schema->Has(Trait::kStreamSync)) {
       Step step;
+      step.kind = Step::Kind::kSync;
       step.sync = *FindStreamSyncOp(op.type());
       if (attrs.Has("ring_id")) step.ring_id = static_cast<int>(attrs.Int("ring_id"));
       steps_.push_back(step);
       return absl::OkStatus();
     }
+    if (schema->Has(Trait::kBranch)) return AddBranch(op, attrs, name);
     Plan::PlanOp plan_op;
     plan_op.name = name;
+    plan_op.reads_inputs = !schema->Has(Trait::kAlias) || attrs.Bool("copy_data");
     if (schema->Has(Trait::kCollective)) {
       WEFT_RETURN_IF_ERROR(FillCollective(op, attrs, &plan_op));
     } else {
@@ -168,8 +200,38 @@ class PlanBuilder {
     }
     NoteAccesses(plan_op);
     Step step;
-    step.op = static_cast<int>(plan_.ops_.size());
+    step.kind = Step::Kind::kOp;
+    step.index = static_cast<int>(plan_.ops_.size());
     plan_.ops_.push_back(std::move(plan_op));
+    steps_.push_back(step);
+    return absl::OkStatus();
+  }
+
+  // What the op lists as Input and Out, the ops of its block name too.
+  absl::Status AddBranch(const Op& op, const OpAttrs& attrs, const std::string& name) {
+    Plan::Branch branch;
+    branch.name = name;
+    branch.is_scalar_condition = attrs.Bool("is_scalar_condition");
+    WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("Cond"), name, &branch.conditions));
+    for (int v : branch.conditions) {
+      if (v != Plan::kNoVariable) continue;
+      return absl::InvalidArgumentError(absl::StrCat(name, " input Cond: expected a variable"));
+    }
+    if (branch.conditions.empty() ||
+        (branch.is_scalar_condition && branch.conditions.size() != 1)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " input Cond: expected one variable, found ", branch.conditions.size()));
+    }
+    Plan::PlanOp reader;
+    reader.inputs = branch.conditions;
+    NoteAccesses(reader);
+    Step step;
+    step.kind = Step::Kind::kBeginBranch;
+    step.index = static_cast<int>(plan_.branches_.size());
+    plan_.branches_.push_back(std::move(branch));
+    steps_.push_back(step);
+    WEFT_RETURN_IF_ERROR(AddBlock(attrs.Block("sub_block")));
+    step.kind = Step::Kind::kEndBranch;
     steps_.push_back(step);
     return absl::OkStatus();
   }
@@ -187,8 +249,8 @@ class PlanBuilder {
 
   absl::StatusOr<int> Resolve(Symbol symbol, const std::string& op_name) const {
     if (program_.name(symbol) == kEmptyVarName) return Plan::kNoVariable;
-    const int variable = variable_of_symbol_[symbol.value()];
-    if (variable != Plan::kNoVariable) return variable;
+    const VarId variable = program_.block(block_).Resolve(symbol);
+    if (variable.valid()) return static_cast<int>(variable.value());
     return absl::InvalidArgumentError(
         absl::StrCat(op_name, ": variable ", program_.name(symbol), " is not declared"));
   }
@@ -266,7 +328,7 @@ class PlanBuilder {
 
   void NoteAccesses(const Plan::PlanOp& op) {
     for (int v : op.inputs) {
-      if (v == Plan::kNoVariable) continue;
+      if (v == Plan::kNoVariable || !op.reads_inputs) continue;
       Plan::Variable& variable = plan_.variables_[v];
       if (!variable.is_written && variable.first_reader < 0) {
         variable.first_reader = static_cast<int>(plan_.ops_.size());
@@ -279,17 +341,17 @@ class PlanBuilder {
 
   void FindLosses() {
     absl::flat_hash_set<absl::string_view> loss_grads;
-    for (OpId id : block_.ops()) {
+    for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       if (!IsLossGrad(op)) continue;
       for (Symbol out : op.output_args()) loss_grads.insert(program_.name(out));
     }
-    for (OpId id : block_.ops()) {
+    for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
       if ((op.role() & kRoleLoss) == 0 || (op.role() & kRoleBackward) != 0) continue;
       std::vector<int> all, with_grad;
       for (Symbol out : op.output_args()) {
-        const int variable = variable_of_symbol_[out.value()];
+        const int variable = plan_.FindVariable(program_.name(out));
         if (variable == Plan::kNoVariable) continue;
         all.push_back(variable);
         if (loss_grads.contains(absl::StrCat(program_.name(out), kGradSuffix))) {
@@ -324,16 +386,31 @@ class PlanBuilder {
   }
 
   void AddInstructions(const Step& step) {
-    using Kind = Plan::Instruction::Kind;
-    if (step.op >= 0) {
-      const int ring = plan_.ops_[step.op].ring;
-      const bool on_compute = ring < 0 || plan_.rings_[ring].on_compute_stream;
-      const int stream = on_compute ? kComputeStream : StreamOfRing(plan_.rings_[ring].ring_id);
-      plan_.instructions_.push_back({Kind::kRunOp, stream, step.op});
-      return;
+    switch (step.kind) {
+      case Step::Kind::kOp:
+        return AddRunOp(step.index);
+      case Step::Kind::kSync:
+        return AddSync(step.sync, StreamOfRing(step.ring_id));
+      case Step::Kind::kBeginBranch:
+        plan_.instructions_.push_back(
+            {Plan::Instruction::Kind::kBranch, kComputeStream, step.index});
+        return;
+      case Step::Kind::kEndBranch:
+        plan_.branches_[step.index].end = static_cast<int>(plan_.instructions_.size());
+        return;
     }
-    const int ring = StreamOfRing(step.ring_id);
-    switch (step.sync) {
+  }
+
+  void AddRunOp(int index) {
+    const int ring = plan_.ops_[index].ring;
+    const bool on_compute = ring < 0 || plan_.rings_[ring].on_compute_stream;
+    const int stream = on_compute ? kComputeStream : StreamOfRing(plan_.rings_[ring].ring_id);
+    plan_.instructions_.push_back({Plan::Instruction::Kind::kRunOp, stream, index});
+  }
+
+  // `ring`: its stream; -1 where it has none.
+  void AddSync(StreamSync sync, int ring) {
+    switch (sync) {
       case StreamSync::kRingWaitsForCompute:
         return AddWaits(kComputeStream, {ring});
       case StreamSync::kComputeWaitsForRing:
@@ -368,10 +445,8 @@ class PlanBuilder {
   }
 
   const Program& program_;
-  const Block block_;
   const PlanOptions& options_;
-  int op_index_ = 0;
-  std::vector<int> variable_of_symbol_;
+  int block_ = 0;  // whose ops are being added
   std::vector<Step> steps_;
   std::vector<std::string> unsupported_;
   std::map<int, int> stream_of_ring_;

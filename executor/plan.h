@@ -28,7 +28,7 @@ struct PlanOptions {
   bool strict_host_sync = false;
 };
 
-// The root block of a program as instructions on streams.
+// A program as instructions on streams.
 //
 // Stream 0 computes. Every ring whose collectives do not ask for the compute stream
 // (use_calc_stream) has a stream of its own; rings follow in order of their numbers. Nothing orders
@@ -37,13 +37,16 @@ struct PlanOptions {
 // for the compute stream). A synchronization with a ring that has no stream of its own orders
 // nothing.
 //
+// A conditional op becomes a branch around the instructions of its block: the host waits until its
+// condition is computed, and goes on behind the block where it does not hold.
+//
 // All ranks share a plan; it does not change. Kernels, which keep buffers, are made from it by the
 // executor of each rank.
 class Plan {
  public:
   static constexpr int kNoVariable = -1;
 
-  // A variable of the root block.
+  // A variable, of any block; names are unique within a block.
   struct Variable {
     std::string name;
     bool persistable = false;
@@ -62,6 +65,8 @@ class Plan {
     // collective: X and, where there is one, Cond (false: nothing is done); Out.
     std::vector<int> inputs;
     std::vector<int> outputs;
+    // False: inputs are given a place, and may hold nothing yet.
+    bool reads_inputs = true;
     // Of an op with a kernel: what makes it, and from what. Null for a collective.
     const KernelFactory* make_kernel = nullptr;
     KernelSpec kernel_spec;
@@ -70,12 +75,23 @@ class Plan {
     CollectiveDesc desc;  // but for count and element type, which are those of the tensor
   };
 
+  // A conditional block, which stands between its kBranch and `end`.
+  struct Branch {
+    std::string name;  // of its op
+    // Into variables(). With is_scalar_condition one bool, which decides; else the block runs where
+    // none of them is empty.
+    std::vector<int> conditions;
+    bool is_scalar_condition = false;
+    int end = 0;  // into instructions()
+  };
+
   struct Instruction {
     enum class Kind : uint8_t {
       kRunOp,        // op `index`
       kRecord,       // event `index`
       kWait,         // event `index`, which was recorded before
       kSynchronize,  // the host blocks until the stream is idle
+      kBranch,       // the same; then goes on behind branch `index`, if its condition is false
     };
     Kind kind;
     int stream;
@@ -98,8 +114,10 @@ class Plan {
   static absl::StatusOr<Plan> Build(const Program& program, const PlanOptions& options);
 
   const std::vector<Variable>& variables() const { return variables_; }
-  int FindVariable(absl::string_view name) const;  // kNoVariable: none
+  // Of the root block; kNoVariable: none.
+  int FindVariable(absl::string_view name) const;
   const std::vector<PlanOp>& ops() const { return ops_; }
+  const std::vector<Branch>& branches() const { return branches_; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   const std::vector<RingKey>& rings() const { return rings_; }
   const std::vector<std::string>& stream_names() const { return stream_names_; }
@@ -115,6 +133,7 @@ class Plan {
   std::vector<Variable> variables_;
   absl::flat_hash_map<std::string, int> variable_of_name_;
   std::vector<PlanOp> ops_;
+  std::vector<Branch> branches_;
   std::vector<Instruction> instructions_;
   std::vector<RingKey> rings_;
   std::vector<std::string> stream_names_;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/finite.h"
 
@@ -39,8 +40,11 @@ PlanExecutor::~PlanExecutor() = default;
 absl::Status PlanExecutor::Bind() {
   const Plan& plan = *options_.plan;
   for (const Plan::Variable& variable : plan.variables()) {
-    Scope* scope = variable.persistable ? options_.scope : &local_;
-    tensors_.push_back(&scope->FindOrCreate(variable.name)->tensor);
+    if (variable.persistable) {
+      tensors_.push_back(&options_.scope->FindOrCreate(variable.name)->tensor);
+    } else {
+      tensors_.push_back(&local_.emplace_back());
+    }
   }
   std::vector<Communicator*> communicators;
   for (RingKey ring : plan.rings()) {
@@ -73,7 +77,9 @@ absl::Status PlanExecutor::Bind() {
 absl::Status PlanExecutor::RunStep() {
   using Kind = Plan::Instruction::Kind;
   absl::Status status;
-  for (const Plan::Instruction& instruction : options_.plan->instructions()) {
+  const std::vector<Plan::Instruction>& instructions = options_.plan->instructions();
+  for (size_t next = 0; next < instructions.size() && status.ok();) {
+    const Plan::Instruction& instruction = instructions[next++];
     Stream* stream = streams_[instruction.stream].get();
     const int index = instruction.index;
     switch (instruction.kind) {
@@ -89,18 +95,52 @@ absl::Status PlanExecutor::RunStep() {
       case Kind::kSynchronize:
         status.Update(stream->Synchronize());
         break;
+      case Kind::kBranch: {
+        status.Update(stream->Synchronize());
+        if (!status.ok()) break;
+        const Plan::Branch& branch = options_.plan->branches()[index];
+        const absl::StatusOr<bool> holds = Holds(branch);
+        if (!holds.ok()) {
+          status = Annotate(branch.name, holds.status());
+          if (options_.on_error) options_.on_error(status);
+        } else if (!*holds) {
+          next = branch.end;
+        }
+        break;
+      }
     }
-    if (!status.ok()) break;
   }
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
   return status;
+}
+
+absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) const {
+  for (int variable : branch.conditions) {
+    const Tensor& condition = *tensors_[variable];
+    const std::string& name = options_.plan->variables()[variable].name;
+    if (!condition.allocated()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("variable ", name, " holds nothing when it is read"));
+    }
+    if (!branch.is_scalar_condition) {
+      if (condition.size() == 0) return false;
+      continue;
+    }
+    if (condition.dtype() != DType::kBool || condition.size() != 1) {
+      return absl::InvalidArgumentError(absl::StrCat("input Cond: expected one bool in ", name,
+                                                     ", found ", DTypeName(condition.dtype()),
+                                                     DimsToString(condition.dims())));
+    }
+    return *condition.data<bool>();
+  }
+  return true;
 }
 
 absl::Status PlanExecutor::RunOp(int index) {
   const BoundOp& bound = ops_[index];
   absl::Status status = TryOp(bound);
   if (status.ok()) return status;
-  status = absl::Status(status.code(), absl::StrCat(bound.op->name, ": ", status.message()));
+  status = Annotate(bound.op->name, status);
   if (options_.on_error) options_.on_error(status);
   return status;
 }
@@ -156,6 +196,7 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
 }
 
 absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {
+  if (!bound.op->reads_inputs) return absl::OkStatus();
   for (size_t i = 0; i < bound.inputs.size(); ++i) {
     if (bound.inputs[i] == nullptr || bound.inputs[i]->allocated()) continue;
     return absl::FailedPreconditionError(

@@ -2,6 +2,7 @@
 #ifndef WEFT_EXECUTOR_PLAN_EXECUTOR_H_
 #define WEFT_EXECUTOR_PLAN_EXECUTOR_H_
 
+#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -70,6 +71,7 @@ class PlanExecutor {
 
   explicit PlanExecutor(const PlanExecutorOptions& options) : options_(options) {}
   absl::Status Bind();
+  absl::StatusOr<bool> Holds(const Plan::Branch& branch) const;
   absl::Status RunOp(int index);
   absl::Status TryOp(const BoundOp& bound) const;
   absl::Status RunCollective(const BoundOp& bound) const;
@@ -77,7 +79,7 @@ class PlanExecutor {
   absl::Status CheckFinite(const BoundOp& bound) const;
 
   const PlanExecutorOptions options_;
-  Scope local_;
+  std::deque<Tensor> local_;      // variables that do not outlive the executor
   std::vector<Tensor*> tensors_;  // by variable of the plan
   std::vector<BoundOp> ops_;      // by op of the plan
   std::vector<std::unique_ptr<Event>> events_;

@@ -232,5 +232,85 @@ TEST(PlanExecutorTest, DifferentShapesOnTwoRanksAreAnErrorThatNamesTheOps) {
                        "calls all-reduce #0 of x (fp32[1, 1]) in op 0 (c_allreduce_sum)"));
 }
 
+// --- Blocks that run on a condition -------------------------------------------------------------
+
+// w doubles where `cond` holds, and is then copied to y.
+ProgramBuilder Conditional(bool is_scalar) {
+  ProgramBuilder builder;
+  builder.Param("w", {1}).Var("cond", {1}, pb::VarType::BOOL).Var("y", {1});
+  builder.Op("conditional_block", {{"Cond", {"cond"}}}, {{"Out", {"w"}}});
+  builder.BoolAttr("is_scalar_condition", is_scalar).BlockAttr("sub_block", 1);
+  builder.Op("assign", {{"X", {"w"}}}, {{"Out", {"y"}}});
+  builder.NewBlock(0).Var("t", {1});
+  Scale(builder, "w", "t", 2);
+  builder.Op("assign", {{"X", {"t"}}}, {{"Out", {"w"}}});
+  return builder;
+}
+
+TEST(PlanExecutorTest, BlockRunsWhereItsConditionHoldsStepByStep) {
+  Rank rank(Conditional(/*is_scalar=*/true));
+  rank["w"] = Floats({1}, {1});
+  std::vector<float> seen;
+  for (bool cond : {true, false, true}) {
+    rank["cond"] = MakeTensor<bool>({1}, {cond});
+    WEFT_ASSERT_OK(rank.RunStep());
+    seen.push_back(Values<float>(rank["y"])[0]);
+  }
+  EXPECT_THAT(seen, ElementsAre(2, 2, 4));
+}
+
+TEST(PlanExecutorTest, BlockWithoutAScalarConditionRunsWhereTheConditionIsNotEmpty) {
+  Rank rank(Conditional(/*is_scalar=*/false));
+  rank["w"] = Floats({1}, {1});
+  rank["cond"] = MakeTensor<bool>({1}, {false});
+  WEFT_ASSERT_OK(rank.RunStep());
+  EXPECT_THAT(Values<float>(rank["w"]), ElementsAre(2));
+  rank["cond"] = MakeTensor<bool>({0}, {});
+  WEFT_ASSERT_OK(rank.RunStep());
+  EXPECT_THAT(Values<float>(rank["w"]), ElementsAre(2));
+}
+
+TEST(PlanExecutorTest, ConditionThatHoldsNothingIsAnError) {
+  Rank rank(Conditional(/*is_scalar=*/true));
+  rank["w"] = Floats({1}, {1});
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       "op 0 (conditional_block): variable cond holds nothing when "
+                                       "it is read"));
+  EXPECT_EQ(rank.errors().size(), 1);
+}
+
+TEST(PlanExecutorTest, ConditionOfAnotherTypeIsAnError) {
+  Rank rank(Conditional(/*is_scalar=*/true));
+  rank["w"] = Floats({1}, {1});
+  rank["cond"] = Floats({1}, {1});
+  EXPECT_THAT(rank.RunStep(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (conditional_block): input Cond: expected one bool in cond, found "
+                       "fp32[1]"));
+}
+
+// Gradients are written into the buffer that is reduced.
+TEST(PlanExecutorTest, FusedBufferIsReducedInOne) {
+  ProgramBuilder builder;
+  builder.Var("x", {2, 1}).Var("a", {2, 1}).Var("b", {2, 1}).Var("buffer", {128});
+  builder.Op("coalesce_tensor", {{"Input", {"a", "b"}}},
+             {{"Output", {"a", "b"}}, {"FusedOutput", {"buffer"}}});
+  builder.IntAttr("dtype", 5).IntAttr("align_size", 256);
+  builder.LongsAttr("concated_shapes", {2, 1, 2, 1}).LongsAttr("concated_ranks", {2, 2});
+  Scale(builder, "x", "a", 2);
+  Scale(builder, "x", "b", 3);
+  builder.Op("c_wait_compute", {{"X", {"buffer"}}}, {{"Out", {"buffer"}}});
+  builder.Op("c_allreduce_sum", {{"X", {"buffer"}}}, {{"Out", {"buffer"}}});
+  builder.Op("c_wait_comm", {{"X", {"buffer"}}}, {{"Out", {"buffer"}}});
+  TwoRanks ranks(builder);
+  for (int step = 0; step < 2; ++step) {
+    WEFT_ASSERT_OK(ranks.RunStep());
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_THAT(Values<float>(ranks[r]["a"]), ElementsAre(6, 60));
+      EXPECT_THAT(Values<float>(ranks[r]["b"]), ElementsAre(9, 90));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace weft

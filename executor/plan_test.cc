@@ -45,6 +45,10 @@ std::vector<std::string> Instructions(const Plan& plan) {
       case Kind::kSynchronize:
         absl::StrAppend(&text, "synchronize");
         break;
+      case Kind::kBranch:
+        absl::StrAppend(&text, "unless ", plan.branches()[i.index].name, " go to ",
+                        plan.branches()[i.index].end);
+        break;
     }
     texts.push_back(std::move(text));
   }
@@ -280,6 +284,60 @@ TEST(PlanTest, OfALossOpWithSeveralOutputsTheOneWithAFilledGradientIsTheLoss) {
   builder.Op("scale", {{"X", {"loss"}}}, {{"Out", {"loss@GRAD"}}}, kRoleLoss | kRoleBackward);
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
   EXPECT_THAT(plan.losses(), ElementsAre(plan.FindVariable("loss")));
+}
+
+// --- Blocks that run on a condition -------------------------------------------------------------
+
+ProgramBuilder Conditional() {
+  ProgramBuilder builder;
+  builder.Var("cond", {1}, pb::VarType::BOOL).Var("g", {1});
+  builder.last_var().set_persistable(true);
+  Scale(builder, "g", "g");
+  builder.Op("conditional_block", {{"Cond", {"cond"}}, {"Input", {"g"}}}, {{"Out", {"g"}}});
+  builder.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 1);
+  Scale(builder, "g", "g");
+  builder.NewBlock(0);
+  return builder;
+}
+
+TEST(PlanTest, ConditionalBlockIsABranchAroundItsInstructions) {
+  ProgramBuilder builder = Conditional();
+  Sync(builder, "c_wait_compute", "g");
+  AllReduce(builder, "g", 0);
+  Sync(builder, "c_wait_comm", "g");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(Instructions(plan),
+              ElementsAre("compute: op 0 (scale)",                             //
+                          "compute: unless op 1 (conditional_block) go to 7",  //
+                          "compute: record 0", "ring 0: wait 0",               //
+                          "ring 0: block 1, op 1 (c_allreduce_sum)",           //
+                          "ring 0: record 1", "compute: wait 1",               //
+                          "compute: op 2 (scale)"));
+}
+
+TEST(PlanTest, VariablesOfABlockHideThoseAroundIt) {
+  ProgramBuilder builder = Conditional();
+  builder.Var("g", {3});
+  Scale(builder, "g", "g");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  const Plan::PlanOp& inner = plan.ops()[1];
+  EXPECT_EQ(inner.name, "block 1, op 0 (scale)");
+  EXPECT_NE(inner.inputs[0], plan.FindVariable("g"));
+  EXPECT_EQ(plan.variables()[inner.inputs[0]].declared->dims, (Dims{3}));
+}
+
+TEST(PlanTest, TypesAreCheckedAndKernelsMissedInBlocksToo) {
+  ProgramBuilder builder = Conditional();
+  builder.Op("brand_new_op", {{"X", {"g"}}}, {{"Out", {"g"}}});
+  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "no kernel for 1 op type: brand_new_op (1 op, first block 1, op 0)"));
+  builder = Conditional();
+  builder.Var("h", {1}, pb::VarType::INT64);
+  builder.Op("elementwise_add", {{"X", {"g"}}, {"Y", {"h"}}}, {{"Out", {"g"}}});
+  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("block 1, op 0 (elementwise_add) input Y")));
 }
 
 }  // namespace

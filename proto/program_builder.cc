@@ -69,6 +69,23 @@ ProgramBuilder& ProgramBuilder::FloatAttr(const std::string& name, float value) 
   return *this;
 }
 
+ProgramBuilder& ProgramBuilder::BoolAttr(const std::string& name, bool value) {
+  auto* attr = last_op_->add_attrs();
+  attr->set_name(name);
+  attr->set_type(pb::BOOLEAN);
+  attr->set_b(value);
+  return *this;
+}
+
+ProgramBuilder& ProgramBuilder::LongsAttr(const std::string& name,
+                                          const std::vector<int64_t>& values) {
+  auto* attr = last_op_->add_attrs();
+  attr->set_name(name);
+  attr->set_type(pb::LONGS);
+  for (int64_t value : values) attr->add_longs(value);
+  return *this;
+}
+
 ProgramBuilder& ProgramBuilder::BlockAttr(const std::string& name, int block) {
   auto* attr = last_op_->add_attrs();
   attr->set_name(name);

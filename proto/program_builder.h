@@ -2,6 +2,7 @@
 #ifndef WEFT_PROTO_PROGRAM_BUILDER_H_
 #define WEFT_PROTO_PROGRAM_BUILDER_H_
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,8 @@ class ProgramBuilder {
   ProgramBuilder& Pairs(const std::vector<std::string>& names);
   ProgramBuilder& IntAttr(const std::string& name, int value);
   ProgramBuilder& FloatAttr(const std::string& name, float value);
+  ProgramBuilder& BoolAttr(const std::string& name, bool value);
+  ProgramBuilder& LongsAttr(const std::string& name, const std::vector<int64_t>& values);
   ProgramBuilder& BlockAttr(const std::string& name, int block);
   pb::OpDesc& last_op() { return *last_op_; }
 
