@@ -7,15 +7,12 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/wire_format_lite.h"
+#include "proto/byte_pieces.h"
 #include "proto/program_indexer.h"
+#include "proto/wire_format.h"
 
 namespace weft {
 namespace {
-
-using ::google::protobuf::internal::WireFormatLite;
-using Stream = ::google::protobuf::io::CodedInputStream;
 
 // The indexer has checked these bytes, so decoding them cannot fail. Partial: an enum number that
 // this version does not know stays among the unknown fields, and its field seems missing.
@@ -29,18 +26,15 @@ M Decode(absl::string_view bytes) {
 // Calls `visit` with the payload of each field `field_number` of a message, until it returns false.
 void ForEachField(absl::string_view message, int field_number,
                   absl::FunctionRef<bool(absl::string_view)> visit) {
-  const uint32_t wanted =
-      WireFormatLite::MakeTag(field_number, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-  Stream in(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size()));
-  while (const uint32_t tag = in.ReadTag()) {
+  const uint32_t wanted = wire::LengthDelimited(field_number);
+  wire::MessageStream in(message);
+  while (const uint32_t tag = wire::NextTag(&in)) {
+    absl::string_view payload;
     if (tag != wanted) {
-      WireFormatLite::SkipField(&in, tag);
-      continue;
+      wire::SkipField(&in, tag);
+    } else if (!wire::ReadBytes(&in, &payload) || !visit(payload)) {
+      return;
     }
-    int size = 0;
-    in.ReadVarintSizeAsInt(&size);
-    if (!visit(message.substr(in.CurrentPosition(), size))) return;
-    in.Skip(size);
   }
 }
 
@@ -55,27 +49,10 @@ absl::string_view NthField(absl::string_view message, int field_number, size_t n
   return found;
 }
 
-// Tag and length of a field that holds `payload_size` bytes.
-std::string FieldHeader(int field_number, size_t payload_size) {
-  uint8_t buffer[16];
-  uint8_t* end = WireFormatLite::WriteTagToArray(field_number,
-                                                 WireFormatLite::WIRETYPE_LENGTH_DELIMITED, buffer);
-  end = ::google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(payload_size, end);
-  return std::string(reinterpret_cast<char*>(buffer), end - buffer);
-}
-
-// Appends a piece; one that follows the last piece in memory makes that longer.
+// Appends a piece and counts its bytes.
 void AddPiece(absl::string_view piece, SerializedProgram* out) {
-  if (piece.empty()) return;
   out->size += piece.size();
-  if (!out->pieces.empty()) {
-    absl::string_view& last = out->pieces.back();
-    if (last.data() + last.size() == piece.data()) {
-      last = absl::string_view(last.data(), last.size() + piece.size());
-      return;
-    }
-  }
-  out->pieces.push_back(piece);
+  weft::AddPiece(piece, &out->pieces);
 }
 
 }  // namespace
@@ -301,7 +278,7 @@ void Program::AppendBlock(const BlockRecord& block, SerializedProgram* out) cons
   for (OpId id : block.ops) payload += record(id).field().whole().size();
   for (absl::string_view piece : block.tail) payload += piece.size();
 
-  out->owned.push_back(FieldHeader(pb::ProgramDesc::kBlocksFieldNumber, payload));
+  out->owned.push_back(wire::FieldHeader(pb::ProgramDesc::kBlocksFieldNumber, payload));
   AddPiece(out->owned.back(), out);
   for (absl::string_view piece : block.head) AddPiece(piece, out);
   for (VarId id : block.vars) AddPiece(record(id).field().whole(), out);

@@ -8,10 +8,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/wire_format_lite.h"
 #include "proto/op_role.h"
+#include "proto/program_checks.h"
 #include "proto/program_indexer.h"
+#include "proto/wire_format.h"
 
 namespace weft {
 
@@ -71,17 +71,12 @@ Rewriter::Bytes Rewriter::SerializeVar(const pb::VarDesc& var) {
 
 Rewriter::Bytes Rewriter::Serialize(const google::protobuf::MessageLite& message,
                                     int field_number) {
-  using ::google::protobuf::internal::WireFormatLite;
   const size_t size = message.ByteSizeLong();
-  uint8_t header[16];
-  uint8_t* end = WireFormatLite::WriteTagToArray(field_number,
-                                                 WireFormatLite::WIRETYPE_LENGTH_DELIMITED, header);
-  end = google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(size, end);
-  const size_t header_size = end - header;
-  char* field = arena_.Allocate(header_size + size);
-  std::copy(header, end, field);
-  message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(field) + header_size);
-  return {absl::string_view(field, header_size + size), static_cast<uint8_t>(header_size)};
+  const std::string header = wire::FieldHeader(field_number, size);
+  char* field = arena_.Allocate(header.size() + size);
+  header.copy(field, header.size());
+  message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(field) + header.size());
+  return {absl::string_view(field, header.size() + size), static_cast<uint8_t>(header.size())};
 }
 
 absl::Status Rewriter::Commit() {
@@ -224,7 +219,7 @@ absl::Status Rewriter::CheckSubBlocks(const Staged& staged) const {
     if ((flags & Program::kHasSubBlocks) == 0 || (flags & Program::kDead) != 0) continue;
     if (!gone.contains(id)) ops.push_back(id);
   }
-  return ProgramIndexer(&program_).CheckSubBlocks(ops);
+  return weft::CheckSubBlocks(program_, ops);
 }
 
 absl::Status Rewriter::CheckBlock(int block, absl::string_view what) const {

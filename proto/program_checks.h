@@ -1,0 +1,26 @@
+// What must hold between the blocks and ops of a program, whatever stands in them.
+#ifndef WEFT_PROTO_PROGRAM_CHECKS_H_
+#define WEFT_PROTO_PROGRAM_CHECKS_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// InvalidArgument where there is no block, the root has a parent, or the parents of a block are
+// missing, form a cycle or are more than Program::kMaxBlockDepth. O(blocks).
+absl::Status CheckParents(const Program& program);
+
+// InvalidArgument where a sub-block of these ops does not exist, is the root, contains itself over
+// any number of steps, or is nested too deep. `ops_with_sub_blocks` are all that the program has.
+// O(blocks + sub-blocks).
+absl::Status CheckSubBlocks(const Program& program, absl::Span<const OpId> ops_with_sub_blocks);
+
+// InvalidArgument where a name is not UTF-8. O(length).
+absl::Status CheckName(absl::string_view name);
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_PROGRAM_CHECKS_H_

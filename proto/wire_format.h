@@ -1,0 +1,130 @@
+// Protobuf's wire format, read field by field.
+//
+// Built on protobuf's own reader, and stricter than it in the places where generated classes are:
+// what is read without an error here, they can parse.
+#ifndef WEFT_PROTO_WIRE_FORMAT_H_
+#define WEFT_PROTO_WIRE_FORMAT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/message.h"
+#include "google/protobuf/wire_format_lite.h"
+
+namespace weft::wire {
+
+using Stream = ::google::protobuf::io::CodedInputStream;
+
+// Tags: field number and wire type.
+constexpr uint32_t LengthDelimited(int field_number) {
+  using Lite = ::google::protobuf::internal::WireFormatLite;
+  return Lite::MakeTag(field_number, Lite::WIRETYPE_LENGTH_DELIMITED);
+}
+constexpr uint32_t Varint(int field_number) {
+  using Lite = ::google::protobuf::internal::WireFormatLite;
+  return Lite::MakeTag(field_number, Lite::WIRETYPE_VARINT);
+}
+
+// What is left of the enclosing message.
+inline absl::string_view Rest(Stream* in) {
+  const void* data;
+  int available;
+  in->GetDirectBufferPointerInline(&data, &available);
+  return absl::string_view(static_cast<const char*>(data), available);
+}
+
+// True where the varint that comes next takes more than five bytes, as no tag or length does:
+// CodedInputStream would drop the upper bits, generated classes refuse it.
+inline bool LongVarintIsNext(Stream* in) {
+  const absl::string_view rest = Rest(in);
+  const auto* b = reinterpret_cast<const uint8_t*>(rest.data());
+  if (rest.empty() || b[0] < 0x80) return false;
+  return rest.size() > 5 && (b[1] & b[2] & b[3] & b[4] & 0x80) != 0;
+}
+
+// The next tag; 0 at the end of the message, or where there is no proper tag: AtEnd tells.
+inline uint32_t NextTag(Stream* in) {
+  if (LongVarintIsNext(in)) return 0;
+  return in->ReadTag();
+}
+
+// True where NextTag has returned 0 because the message ends there.
+inline bool AtEnd(Stream* in) { return in->ConsumedEntireMessage(); }
+
+inline bool ReadSize(Stream* in, int* size) {
+  return !LongVarintIsNext(in) && in->ReadVarintSizeAsInt(size);
+}
+
+// Reads a length and the bytes after it. False where they reach beyond the enclosing message.
+inline bool ReadBytes(Stream* in, absl::string_view* bytes) {
+  int size;
+  if (!ReadSize(in, &size)) return false;
+  *bytes = Rest(in).substr(0, size);
+  return bytes->size() == static_cast<size_t>(size) && in->Skip(size);
+}
+
+// Reads a varint as generated classes read an int32: the upper bits are dropped.
+inline bool ReadInt(Stream* in, int* value) {
+  uint64_t raw;
+  if (!in->ReadVarint64(&raw)) return false;
+  *value = static_cast<int>(raw);
+  return true;
+}
+
+// Passes over the value of a field that nobody asks for.
+bool SkipField(Stream* in, uint32_t tag);
+
+// A stream over one message.
+class MessageStream : public Stream {
+ public:
+  explicit MessageStream(absl::string_view message)
+      : Stream(reinterpret_cast<const uint8_t*>(message.data()), static_cast<int>(message.size())) {
+    PushLimit(static_cast<int>(message.size()));
+  }
+};
+
+// Restricts a stream to the next message and undoes that. ok() tells whether the length was sound.
+class MessageScope {
+ public:
+  explicit MessageScope(Stream* in) : in_(in) {
+    int size;
+    if (!ReadSize(in, &size)) return;
+    const int left = in->BytesUntilLimit();
+    if (left >= 0 && size > left) return;
+    limit_ = in->PushLimit(size);
+    ok_ = true;
+  }
+  ~MessageScope() {
+    if (ok_) in_->PopLimit(limit_);
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  Stream* in_;
+  Stream::Limit limit_ = 0;
+  bool ok_ = false;
+};
+
+enum class Required { kChecked, kIgnored };
+
+// Reads bytes into a message of a generated class. False where the class cannot, or where a
+// required field is missing, in nested messages too. An enum number that this version does not
+// know counts as there: it stands among the unknown fields.
+bool Parse(absl::string_view bytes, Required required, ::google::protobuf::Message* message);
+
+// Whether the generated class M can read the bytes.
+template <typename M>
+bool IsWellFormed(absl::string_view bytes, Required required = Required::kChecked) {
+  M message;
+  return Parse(bytes, required, &message);
+}
+
+// Tag and length of a field that holds `payload_size` bytes.
+std::string FieldHeader(int field_number, size_t payload_size);
+
+}  // namespace weft::wire
+
+#endif  // WEFT_PROTO_WIRE_FORMAT_H_
