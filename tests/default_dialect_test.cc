@@ -52,9 +52,8 @@ absl::Status Rewrite(const Case& test, Model* model) {
   return Transpile(options, programs).status();
 }
 
-// --- The checker
-// ---------------------------------------------------------------------------------- Works on
-// decoded messages, each gradient on its own, in quadratic time.
+// --- The checker --------------------------------------------------------------------------------
+// Works on decoded messages, each gradient on its own, in quadratic time.
 
 using Names = absl::flat_hash_set<std::string>;
 
@@ -279,8 +278,7 @@ void CheckStartup(const Program& before, const Program& after, const Case& test)
   EXPECT_EQ(broadcast, expected);
 }
 
-// --- The tests
-// ------------------------------------------------------------------------------------
+// --- The tests -----------------------------------------------------------------------------------
 
 class DefaultDialect : public ::testing::Test {
  protected:

@@ -56,8 +56,7 @@ void AddSgd(ProgramBuilder* p, const std::string& w) {
   p->Op("sgd", {{"Param", {w}}, {"Grad", {w + "@GRAD"}}}, {{"ParamOut", {w}}}, kRoleOptimize);
 }
 
-// --- FindGradientPairs
-// ----------------------------------------------------------------------------
+// --- FindGradientPairs ---------------------------------------------------------------------------
 
 TEST(FindGradientPairs, PairsOfBackwardOpsComeInProgramOrderEachOnce) {
   ProgramBuilder p;
@@ -118,8 +117,7 @@ TEST(FindGradientPairs, GradientOfTwoParametersIsAnError) {
                        "with parameter w, before with v"));
 }
 
-// --- AnalyzeGradients
-// -----------------------------------------------------------------------------
+// --- AnalyzeGradients ----------------------------------------------------------------------------
 
 TEST(AnalyzeGradients, GradientReachesFromTheOpThatCompletesItToItsFirstUse) {
   ProgramBuilder p;
@@ -218,8 +216,7 @@ TEST(AnalyzeGradients, DistributedParameterThatIsNotThereIsAnError) {
               StatusIs(kInvalid, "distributed parameter fc.w is not a variable of the program"));
 }
 
-// --- Sub-blocks
-// -----------------------------------------------------------------------------------
+// --- Sub-blocks ----------------------------------------------------------------------------------
 
 TEST(AnalyzeGradients, UseInASubBlockIsAUseByTheOpThatHoldsIt) {
   ProgramBuilder p;

@@ -5,34 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/schema/check_slots.h"
 #include "ops/schema/op_attrs.h"
 
 namespace weft {
 namespace {
-
-// Inputs that the schema asks for are there, and single ones are single. Outputs may always be
-// missing: an output that nobody wants is left out.
-absl::Status CheckSlotSizes(const Op& op, const OpSchema& schema) {
-  for (const SlotSchema& slot : schema.inputs()) {
-    const size_t size = op.Input(slot.name).size();
-    if (size == 0 && !slot.optional) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(op.DebugName(), " input ", slot.name, ": expected a variable, found none"));
-    }
-    if (size > 1 && !slot.duplicable) {
-      return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " input ", slot.name,
-                                                     ": expected one variable, found ", size));
-    }
-  }
-  for (const SlotSchema& slot : schema.outputs()) {
-    const size_t size = op.Output(slot.name).size();
-    if (size > 1 && !slot.duplicable) {
-      return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " output ", slot.name,
-                                                     ": expected one variable, found ", size));
-    }
-  }
-  return absl::OkStatus();
-}
 
 // An output that is the same variable as an input has its type.
 void SetInPlaceOutputs(InferContext& context) {
@@ -53,7 +30,7 @@ absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& o
   if (schema == nullptr) {
     return std::vector<absl::optional<TensorType>>(op.output_args().size());
   }
-  WEFT_RETURN_IF_ERROR(CheckSlotSizes(op, *schema));
+  WEFT_RETURN_IF_ERROR(CheckSlots(op, *schema));
   WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *schema));
   InferContext context(op, *schema, attrs, lookup);
   SetInPlaceOutputs(context);

@@ -48,8 +48,7 @@ enum class Trait : uint32_t {
   // optimizer that has it may update a parameter in slices.)
   kElementwise = 1 << 5,
   // Linear in all of its inputs together: commutes with a sum over ranks. Products (mul, conv2d)
-  // are
-  // not, nor is scale, which may add a bias.
+  // are not, nor is scale, which may add a bias.
   kLinear = 1 << 6,
   // The result for part of the rows (dimension 0) needs that part of the inputs only, and all of
   // the inputs that have no such dimension (weights, broadcast operands).

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/schema/check_slots.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 
@@ -22,28 +23,6 @@ bool TypeFits(int found, int expected) {
   return found == expected || both(pb::INT, pb::LONG) || both(pb::INTS, pb::LONGS) ||
          both(pb::FLOAT, pb::FLOAT64) || both(pb::FLOATS, pb::FLOAT64S) || found == pb::VAR ||
          found == pb::VARS || !pb::AttrType_IsValid(found);
-}
-
-absl::Status CheckSlots(const Op& op, const OpSchema& schema) {
-  const auto wrong = [&](const char* kind, const SlotSchema& slot, const std::string& what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op.DebugName(), " ", kind, " ", slot.name, ": expected ", what));
-  };
-  for (const SlotSchema& slot : schema.inputs()) {
-    const size_t count = op.Input(slot.name).size();
-    if (count == 0 && !slot.optional) return wrong("input", slot, "a variable, found none");
-    if (count > 1 && !slot.duplicable) {
-      return wrong("input", slot, absl::StrCat("one variable, found ", count));
-    }
-  }
-  // Outputs that nobody needs are left out, as gradients of inputs that are no parameters.
-  for (const SlotSchema& slot : schema.outputs()) {
-    const size_t count = op.Output(slot.name).size();
-    if (count > 1 && !slot.duplicable) {
-      return wrong("output", slot, absl::StrCat("one variable, found ", count));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CheckAttrs(const Op& op, const OpSchema& schema) {

@@ -10,8 +10,7 @@ namespace weft {
 // Checks what Program::Parse leaves open, which needs to know ops:
 // - every variable that an op names is declared in its block or an ancestor;
 // - for op types that have a schema: every input that it requires is there, no slot for one
-// variable
-//   holds several, every attribute that it requires is there, and every attribute has its type.
+//   variable holds several, every attribute that it requires is there and has its type.
 // InvalidArgument for the first violation, naming op, slot or attribute, variable, expected and
 // found. Attribute values are not decoded. O(arguments).
 absl::Status VerifyStructure(const Program& program);

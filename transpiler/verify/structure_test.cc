@@ -39,8 +39,7 @@ TEST(VerifyStructure, WellFormedProgramPasses) {
   WEFT_EXPECT_OK(VerifyStructure(ProgramBuilder().Build()));
 }
 
-// --- Variables
-// ------------------------------------------------------------------------------------
+// --- Variables -----------------------------------------------------------------------------------
 
 TEST(VerifyStructure, UndeclaredInputNamesOpSlotAndVariable) {
   EXPECT_THAT(VerifyStructure(WithoutVar(Relu().desc(), "x")),
@@ -93,8 +92,7 @@ TEST(VerifyStructure, SecondRootDoesNotSeeTheFirst) {
               StatusIs(kInvalid, HasSubstr("x is not declared")));
 }
 
-// --- Slots
-// ----------------------------------------------------------------------------------------
+// --- Slots ---------------------------------------------------------------------------------------
 
 TEST(VerifyStructure, MissingInputNamesOpAndSlot) {
   ProgramBuilder p;
@@ -134,8 +132,7 @@ TEST(VerifyStructure, OpOfUnknownTypeMayHaveAnySlots) {
   WEFT_EXPECT_OK(VerifyStructure(p.Build()));
 }
 
-// --- Attributes
-// -----------------------------------------------------------------------------------
+// --- Attributes ----------------------------------------------------------------------------------
 
 TEST(VerifyStructure, AttributeOfAnotherTypeSaysWhatWasExpectedAndFound) {
   ProgramBuilder p;
