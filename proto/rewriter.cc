@@ -18,7 +18,7 @@ namespace weft {
 // What a commit has indexed and checked but not yet put into any block.
 struct Rewriter::Staged {
   // Sizes before, to go back to.
-  size_t num_ops = 0, num_vars = 0, num_args = 0;
+  size_t num_ops = 0, num_vars = 0, num_args = 0, num_blocks = 0;
 
   struct Placed {
     Place place;
@@ -55,6 +55,11 @@ void Rewriter::Replace(OpId op, const pb::OpDesc& with) {
 }
 void Rewriter::Erase(OpId op) { edits_.push_back({op, {}}); }
 
+int Rewriter::AddBlock(int parent) {
+  new_blocks_.push_back(parent);
+  return program_.num_blocks() + static_cast<int>(new_blocks_.size()) - 1;
+}
+
 void Rewriter::AddVar(int block, const pb::VarDesc& var) {
   var_edits_.push_back({/*is_new=*/true, VarId(), block, SerializeVar(var)});
 }
@@ -84,6 +89,7 @@ absl::Status Rewriter::Commit() {
   staged.num_ops = program_.ops_.size();
   staged.num_vars = program_.vars_.size();
   staged.num_args = program_.args_.size();
+  staged.num_blocks = program_.blocks_.size();
   // New records and names point into the arena, also the names of a commit that fails.
   program_.arena_.Absorb(&arena_);
   const absl::Status status = Stage(&staged);
@@ -95,10 +101,12 @@ absl::Status Rewriter::Commit() {
   insertions_.clear();
   edits_.clear();
   var_edits_.clear();
+  new_blocks_.clear();
   return status;
 }
 
 absl::Status Rewriter::Stage(Staged* staged) {
+  WEFT_RETURN_IF_ERROR(StageBlocks());
   WEFT_RETURN_IF_ERROR(StageVars(staged));
   WEFT_RETURN_IF_ERROR(StageEdits(staged));
   WEFT_RETURN_IF_ERROR(StageInsertions(staged));
@@ -108,6 +116,30 @@ absl::Status Rewriter::Stage(Staged* staged) {
     new_sub_blocks |= (program_.ops_[i].flags & Program::kHasSubBlocks) != 0;
   }
   return new_sub_blocks ? CheckSubBlocks(*staged) : absl::OkStatus();
+}
+
+absl::Status Rewriter::StageBlocks() {
+  for (int parent : new_blocks_) {
+    WEFT_RETURN_IF_ERROR(CheckBlock(parent, "a block in it"));
+    int depth = 1;
+    for (int b = parent; b > 0; b = program_.blocks_[b].parent_idx) ++depth;
+    if (depth > Program::kMaxBlockDepth) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a new block would stand deeper than ", Program::kMaxBlockDepth, " blocks"));
+    }
+    pb::BlockDesc desc;
+    desc.set_idx(program_.num_blocks());
+    desc.set_parent_idx(parent);
+    const std::string head = desc.SerializeAsString();
+    char* bytes = program_.arena_.Allocate(head.size());
+    head.copy(bytes, head.size());
+    Program::BlockRecord record;
+    record.changed = true;
+    record.parent_idx = parent;
+    record.head.push_back(absl::string_view(bytes, head.size()));
+    program_.blocks_.push_back(std::move(record));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Rewriter::StageVars(Staged* staged) {
@@ -254,10 +286,12 @@ void Rewriter::Rollback(const Staged& staged) {
   program_.ops_.resize(staged.num_ops);
   program_.vars_.resize(staged.num_vars);
   program_.args_.resize(staged.num_args);
+  program_.blocks_.resize(staged.num_blocks);
 }
 
 void Rewriter::Apply(const Staged& staged) {
   if (!empty()) ++program_.revision_;
+  PlaceNewBlocks(staged);
   std::vector<bool> block_changed(program_.num_blocks(), false);
   for (VarId id : staged.new_vars) {
     const int block = program_.record(id).block;
@@ -285,6 +319,21 @@ void Rewriter::Apply(const Staged& staged) {
     program_.blocks_[i].changed = true;
     program_.changed_ = true;
   }
+}
+
+// Behind the block that is the last in the file.
+void Rewriter::PlaceNewBlocks(const Staged& staged) {
+  if (new_blocks_.empty()) return;
+  std::vector<Program::TopLevelField>& fields = program_.top_level_;
+  auto last = std::find_if(fields.rbegin(), fields.rend(),
+                           [](const Program::TopLevelField& field) { return field.block >= 0; });
+  auto at = last.base();
+  for (int i = static_cast<int>(staged.num_blocks); i < program_.num_blocks(); ++i) {
+    Program::TopLevelField field;
+    field.block = i;
+    at = fields.insert(at, field) + 1;
+  }
+  program_.changed_ = true;
 }
 
 // Writes the new order of every block whose order changes. Insertions are chained per anchor (or

@@ -47,19 +47,26 @@ class Rewriter {
   // Within one block. An op moves at most once in a commit.
   void MoveBefore(OpId op, OpId anchor);
 
+  // A new block behind all others. Gives its number, which ops and variables of the same commit may
+  // name already.
+  int AddBlock(int parent);
+
   // Declared after the variables that are there.
   void AddVar(int block, const pb::VarDesc& var);
   // The variable keeps its id, its place and its name.
   void ReplaceVar(VarId var, const pb::VarDesc& with);
 
-  bool empty() const { return insertions_.empty() && edits_.empty() && var_edits_.empty(); }
+  bool empty() const {
+    return insertions_.empty() && edits_.empty() && var_edits_.empty() && new_blocks_.empty();
+  }
 
   // Checks everything, then applies everything: O(ops of the changed blocks + edits). On an error
   // the program's blocks, ops and variables are as they were. The rewriter is empty afterwards.
   // InvalidArgument: a new op or variable that is not well-formed, or names a variable that no
   // visible block declares (before or by these edits), a sub-block that does not exist or one that
-  // would then contain itself; a variable declared twice; an anchor that is no live op or stands in
-  // another block; an op that two edits replace, move or erase.
+  // would then contain itself; blocks nested deeper than Program::kMaxBlockDepth; a variable
+  // declared twice; an anchor that is no live op or stands in another block; an op that two edits
+  // replace, move or erase.
   absl::Status Commit();
 
  private:
@@ -94,6 +101,7 @@ class Rewriter {
   Bytes SerializeVar(const pb::VarDesc& var);
 
   absl::Status Stage(Staged* staged);
+  absl::Status StageBlocks();
   absl::Status StageVars(Staged* staged);
   absl::Status StageEdits(Staged* staged);
   absl::Status StageInsertions(Staged* staged);
@@ -104,6 +112,7 @@ class Rewriter {
   absl::Status EditedTwice(OpId id) const;
   void Rollback(const Staged& staged);
   void Apply(const Staged& staged);
+  void PlaceNewBlocks(const Staged& staged);
   void ReorderBlocks(const Staged& staged, const std::vector<bool>& order_changed);
 
   Program& program_;
@@ -111,6 +120,7 @@ class Rewriter {
   std::vector<Insertion> insertions_;
   std::vector<OpEdit> edits_;
   std::vector<VarEdit> var_edits_;
+  std::vector<int> new_blocks_;  // parents
 };
 
 }  // namespace weft

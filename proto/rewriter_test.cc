@@ -347,5 +347,49 @@ TEST(RewriterTest, ErasedOpFreesItsSubBlock) {
   WEFT_EXPECT_OK(Program::Parse(program.Serialize()));
 }
 
+// --- New blocks ---------------------------------------------------------------------------------
+
+TEST(Rewriter, NewBlockIsFilledInTheSameCommit) {
+  Program program = ProgramBuilder().Var("cond").Var("w").Build();
+  Rewriter rewriter(&program);
+  const int block = rewriter.AddBlock(0);
+  EXPECT_EQ(block, 1);
+  pb::VarDesc local;
+  local.set_name("t");
+  local.mutable_type()->set_type(pb::VarType::RAW);
+  rewriter.AddVar(block, local);
+  rewriter.Append(block, ProgramBuilder().Op("relu", {{"X", {"w"}}}, {{"Out", {"t"}}}).last_op());
+  ProgramBuilder branch;
+  branch.Op("conditional_block", {{"Cond", {"cond"}}}, {}).BlockAttr("sub_block", block);
+  rewriter.Append(0, branch.last_op());
+  WEFT_ASSERT_OK(rewriter.Commit());
+  ASSERT_EQ(program.num_blocks(), 2);
+  EXPECT_EQ(program.block(1).parent_idx(), 0);
+  EXPECT_THAT(OpTexts(program, 1), ElementsAre("relu(w -> t)"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program again, Program::Parse(program.Serialize()));
+  EXPECT_EQ(again.ToProto().SerializeAsString(), program.ToProto().SerializeAsString());
+  EXPECT_EQ(again.ToProto().blocks(1).vars(0).name(), "t");
+}
+
+TEST(Rewriter, NewBlockOfACommitThatFailsIsGone) {
+  Program program = ProgramBuilder().Var("w").Build();
+  const std::string before = program.Serialize();
+  Rewriter rewriter(&program);
+  const int block = rewriter.AddBlock(0);
+  rewriter.Append(block, ProgramBuilder().Op("relu", {{"X", {"nobody"}}}, {}).last_op());
+  EXPECT_THAT(rewriter.Commit(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("nobody is not declared")));
+  EXPECT_EQ(program.num_blocks(), 1);
+  EXPECT_EQ(program.Serialize(), before);
+}
+
+TEST(Rewriter, NewBlockInABlockThatDoesNotExistIsRefused) {
+  Program program = ProgramBuilder().Build();
+  Rewriter rewriter(&program);
+  rewriter.AddBlock(7);
+  EXPECT_THAT(rewriter.Commit(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("block 7 for a block in it")));
+}
+
 }  // namespace
 }  // namespace weft
