@@ -3,6 +3,7 @@
 #include "transpiler/passes/broadcast_params.h"
 #include "transpiler/passes/comm_init.h"
 #include "transpiler/passes/grad_all_reduce.h"
+#include "transpiler/passes/local_sgd.h"
 #include "transpiler/passes/paddle_grad_all_reduce.h"
 #include "transpiler/passes/scale_loss_grad.h"
 
@@ -13,6 +14,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<BroadcastParams>();
   registry.Add<CommInit>();
   registry.Add<GradAllReduce>();
+  registry.Add<LocalSgd>();
   registry.Add<PaddleGradAllReduce>();
   registry.Add<ScaleLossGrad>();
   return registry;

@@ -14,6 +14,7 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/bucket_policy.h"
+#include "transpiler/passes/fused_buffer.h"
 #include "transpiler/passes/gradient_buckets.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
@@ -135,12 +136,13 @@ class Writer {
   void LayOut(const GradientBucket& bucket) {
     buffers_.emplace_back();
     if (bucket.gradients.size() == 1) return;
-    const pb::VarDesc buffer = FusedBuffer(program_, analysis_, bucket, &next_buffer_);
+    const FusedTensors tensors = TensorsOf(program_, analysis_, bucket);
+    const pb::VarDesc buffer = FusedBuffer(program_, tensors, "fused_gradient", &next_buffer_);
     buffers_.back() = buffer.name();
     rewriter_.AddVar(bucket.block, buffer);
     const bool copy = bucket.block != 0;
     const OpId before = copy ? program_.block(bucket.block).ops().front() : bucket.begins_at;
-    rewriter_.InsertBefore(before, Coalesce(program_, analysis_, bucket, buffer.name(), copy));
+    rewriter_.InsertBefore(before, Coalesce(tensors, buffer.name(), copy, kRoleBackward));
   }
 
   // After one op, or before one.
@@ -238,7 +240,8 @@ void GradAllReduce::Options::Bind(OptionBinder& bind) {
 }
 
 const Contract& GradAllReduce::contract() const {
-  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
+  static const auto* contract =
+      new Contract{{kGradientsReduced}, {}, {kGradientsReduced, kParametersAveraged}};
   return *contract;
 }
 

@@ -8,9 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "ops/schema/tensor_type.h"
-#include "proto/op_role.h"
-#include "transpiler/passes/op_builder.h"
-#include "transpiler/pipeline/pass.h"
 
 namespace weft {
 namespace {
@@ -150,55 +147,16 @@ std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAn
   return buckets;
 }
 
-pb::VarDesc FusedBuffer(const Program& program, const GradientAnalysis& analysis,
-                        const GradientBucket& bucket, int* next) {
-  pb::VarDesc var;
-  do {
-    var.set_name(absl::StrCat("fused_gradient_", (*next)++));
-  } while (program.FindSymbol(var.name()).valid());
-  int64_t elements = 0;
-  DType dtype = DType::kFloat32;
+FusedTensors TensorsOf(const Program& program, const GradientAnalysis& analysis,
+                       const GradientBucket& bucket) {
+  FusedTensors tensors;
   for (int i : bucket.gradients) {
     const TensorType type = TypeOf(program, analysis.gradients[i]);
-    dtype = type.dtype;
-    const int64_t per_slice = kSliceAlignment / static_cast<int64_t>(SizeOf(dtype));
-    elements += (NumElements(type.dims) + per_slice - 1) / per_slice * per_slice;
+    tensors.dtype = type.dtype;
+    tensors.names.emplace_back(program.name(analysis.gradients[i].grad));
+    tensors.dims.push_back(type.dims);
   }
-  var.mutable_type()->set_type(pb::VarType::LOD_TENSOR);
-  auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
-  tensor->set_data_type(static_cast<pb::VarType::Type>(dtype));
-  tensor->add_dims(elements);
-  var.set_persistable(false);
-  return var;
-}
-
-pb::OpDesc Coalesce(const Program& program, const GradientAnalysis& analysis,
-                    const GradientBucket& bucket, const std::string& buffer, bool copy) {
-  std::vector<std::string> names;
-  std::vector<int64_t> shapes, ranks;
-  DType dtype = DType::kFloat32;
-  for (int i : bucket.gradients) {
-    const TensorType type = TypeOf(program, analysis.gradients[i]);
-    dtype = type.dtype;
-    names.emplace_back(program.name(analysis.gradients[i].grad));
-    shapes.insert(shapes.end(), type.dims.begin(), type.dims.end());
-    ranks.push_back(static_cast<int64_t>(type.dims.size()));
-  }
-  NewOp op;
-  op.type = "coalesce_tensor";
-  op.inputs = {{"Input", names}};
-  op.outputs = {{"FusedOutput", {buffer}}, {"Output", names}};
-  op.attrs = {{"align_size", kSliceAlignment},
-              {"copy_data", copy},
-              {"dtype", static_cast<int>(dtype)},
-              {"use_align", true}};
-  if (!copy) {
-    // Paddle lays out tensors that hold nothing yet by these.
-    op.attrs.push_back({"concated_ranks", ranks});
-    op.attrs.push_back({"concated_shapes", shapes});
-  }
-  op.role = kRoleBackward;
-  return BuildOp(op, Dialect::kWeft);
+  return tensors;
 }
 
 }  // namespace weft

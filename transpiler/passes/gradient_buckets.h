@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "ops/analysis/gradients.h"
-#include "proto/framework.pb.h"
 #include "proto/program.h"
 #include "transpiler/passes/bucket_policy.h"
+#include "transpiler/passes/fused_buffer.h"
 
 namespace weft {
 
@@ -28,19 +28,9 @@ struct GradientBucket {
 std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAnalysis& analysis,
                                         const BucketPolicy& policy);
 
-// Elements of a gradient, and of its place in a fused buffer, which begins at a multiple of
-// kSliceAlignment bytes.
-inline constexpr int kSliceAlignment = 256;
-
-// The variable that holds the gradients of a bucket one behind the other, under a name that the
-// program does not have: fused_gradient_0, ... `next` counts.
-pb::VarDesc FusedBuffer(const Program& program, const GradientAnalysis& analysis,
-                        const GradientBucket& bucket, int* next);
-
-// Lays the gradients of a bucket into `buffer` (coalesce_tensor). `copy`: with their values; else
-// they are about to be written.
-pb::OpDesc Coalesce(const Program& program, const GradientAnalysis& analysis,
-                    const GradientBucket& bucket, const std::string& buffer, bool copy);
+// The gradients of a bucket as tensors that share a buffer.
+FusedTensors TensorsOf(const Program& program, const GradientAnalysis& analysis,
+                       const GradientBucket& bucket);
 
 }  // namespace weft
 

@@ -88,7 +88,8 @@ absl::Status Warn(const Program& program, PassContext& context) {
 void PaddleGradAllReduce::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
 const Contract& PaddleGradAllReduce::contract() const {
-  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
+  static const auto* contract =
+      new Contract{{kGradientsReduced}, {}, {kGradientsReduced, kParametersAveraged}};
   return *contract;
 }
 

@@ -1,12 +1,15 @@
 #include "transpiler/pipeline/facts.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/analysis/updates.h"
+#include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -24,37 +27,53 @@ bool MayCommunicate(const Op& op, Symbol symbol) {
   return names(op.input_args()) && (IsBackward(op) || names(op.output_args()));
 }
 
-// The first collective that takes a paired gradient, or a buffer that shares its storage. An op
-// that is not known is no proof of innocence.
-absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
-  if (pairs.empty()) return std::string();
-  std::vector<bool> is_gradient(program.symbols().size(), false);
-  for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
+// Combines what the ranks have. A broadcast, which has a root, replaces it.
+bool Combines(const OpSchema& schema) {
+  return schema.Has(Trait::kCollective) && schema.FindAttr("root") == nullptr;
+}
 
+// The first collective that takes one of the variables marked in `is_marked`, or a buffer that
+// shares its storage. An op that is not known is no proof of innocence.
+std::string Evidence(const Program& program, std::vector<bool> is_marked) {
   OpTraits traits(program);
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
-      const bool collective = traits.Has(op, Trait::kCollective);
-      const bool known = traits.IsKnown(op);
-      if (known && !collective && !traits.Has(op, Trait::kAlias)) continue;
+      const OpSchema* schema = traits.SchemaOf(op);
+      if (schema != nullptr && !Combines(*schema) && !schema->Has(Trait::kAlias)) continue;
       for (Symbol symbol : op.args()) {
-        if (!is_gradient[symbol.value()]) continue;
-        if (!known) {
+        if (!is_marked[symbol.value()]) continue;
+        if (schema == nullptr) {
           if (!MayCommunicate(op, symbol)) continue;
           return absl::StrCat(op.DebugName(), ", an op that Weft does not know, takes ",
                               program.name(symbol), " and may reduce it");
         }
-        if (collective) {
-          return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
-        }
-        for (Symbol alias : op.output_args()) is_gradient[alias.value()] = true;
+        if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
+        for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;
         break;
       }
     }
   }
   return std::string();
+}
+
+absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
+  if (pairs.empty()) return std::string();
+  std::vector<bool> is_gradient(program.symbols().size(), false);
+  for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
+  return Evidence(program, std::move(is_gradient));
+}
+
+std::string AverageEvidence(const Program& program) {
+  const std::vector<ParamUpdate> updates = FindUpdates(program);
+  if (updates.empty()) return std::string();
+  std::vector<bool> is_param(program.symbols().size(), false);
+  for (const ParamUpdate& update : updates) {
+    is_param[update.param.value()] = true;
+    if (update.master.valid()) is_param[update.master.value()] = true;
+  }
+  return Evidence(program, std::move(is_param));
 }
 
 }  // namespace
@@ -63,6 +82,8 @@ absl::StatusOr<std::map<std::string, std::string>> DetectFacts(const ProgramPair
   std::map<std::string, std::string> facts;
   WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(*programs.main));
   if (!reduced.empty()) facts.emplace(kGradientsReduced, std::move(reduced));
+  std::string averaged = AverageEvidence(*programs.main);
+  if (!averaged.empty()) facts.emplace(kParametersAveraged, std::move(averaged));
   return facts;
 }
 

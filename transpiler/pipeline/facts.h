@@ -12,6 +12,8 @@ namespace weft {
 
 // Gradients that are paired with replicated parameters are summed or averaged over the ranks.
 inline constexpr char kGradientsReduced[] = "gradients-reduced";
+// Parameters are averaged over the ranks, every step or every few steps (LocalSGD).
+inline constexpr char kParametersAveraged[] = "parameters-averaged";
 // The gradient of every loss is divided by the number of ranks.
 inline constexpr char kLossGradientScaled[] = "loss-gradient-scaled";
 // The startup program sets communication rings up for the gradients.
@@ -20,7 +22,7 @@ inline constexpr char kRingsSetUp[] = "rings-set-up";
 inline constexpr char kParametersEqual[] = "parameters-equal";
 
 // What holds in programs as they come, each with its evidence ("op 17 (c_allreduce_sum) takes
-// fc_0.w_0@GRAD"). Only what can be seen: kGradientsReduced, for one gradient or more.
+// fc_0.w_0@GRAD"). Only what can be seen: kGradientsReduced and kParametersAveraged, for one variable or more.
 // Collectives of tensor-parallel layers, which work on activations, do not count. O(arguments).
 absl::StatusOr<std::map<std::string, std::string>> DetectFacts(const ProgramPair& programs);
 

@@ -1,0 +1,62 @@
+#ifndef WEFT_TRANSPILER_PASSES_LOCAL_SGD_H_
+#define WEFT_TRANSPILER_PASSES_LOCAL_SGD_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transpiler/pipeline/options.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Every rank trains by itself; every k steps, parameters are averaged over the ranks, after the
+// updates of the step. With k = 1, at the end of the main program, per element type:
+//
+//   Output=[w, b], FusedOutput=[local_sgd_buffer_0] = coalesce_tensor(Input=[w, b]) {copy_data}
+//   c_wait_compute(X=[w, b, local_sgd_buffer_0]) {ring_id}
+//   c_allreduce_avg(X=[local_sgd_buffer_0]) {ring_id}
+//   c_wait_comm(X=[w, b, local_sgd_buffer_0]) {ring_id}
+//
+// (Where the number of ranks is known: c_allreduce_sum, then scale by 1/nranks.) With k > 1, or a
+// first step later than k, this stands in a conditional block that runs where
+//   step % k == 0 and step >= begin_step
+// of a persistable counter, local_sgd_step, which every step increments; the startup program sets
+// it to 0. Steps count from 1.
+//
+// What is averaged: all floating-point parameters that an optimizer of any block updates, but for
+// distributed ones. Where the optimizer keeps a parameter in higher precision (MasterParam), that
+// is averaged, and the parameter becomes its cast. By options, running statistics of batch
+// normalization, and the state of optimizers (moments, powers of beta).
+//
+// FailedPrecondition: no optimizer updates a parameter; a counter or a reset without a startup
+// program; a state to reset that is not made by one op without inputs there. By contract, a program
+// whose gradients are reduced or whose parameters are averaged already. O(arguments).
+class LocalSgd : public Pass {
+ public:
+  static constexpr absl::string_view kName = "local-sgd";
+  static constexpr absl::string_view kDescription =
+      "main program: averages parameters over the ranks every k steps";
+
+  // What happens to the state of optimizers where parameters are averaged.
+  enum class State { kLocal, kAverage, kReset };
+
+  struct Options {
+    int k_steps = 1;              // average every k steps
+    int begin_step = 1;           // not before this step; steps count from 1
+    int nrings = 1;               // communication rings
+    bool statistics = false;      // average running statistics too
+    State state = State::kLocal;  // of optimizers
+    void Bind(OptionBinder& bind);
+  };
+  explicit LocalSgd(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  const Contract& contract() const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_LOCAL_SGD_H_
