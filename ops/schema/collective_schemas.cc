@@ -68,6 +68,14 @@ void AddCollectives(OpSchemaTable* schemas) {
   schemas->Add(AllReduce("c_allreduce_max"));
   schemas->Add(AllReduce("c_allreduce_min"));
   schemas->Add(AllReduce("c_allreduce_prod"));
+  // Several variables at once. Of a fork of Paddle: 2.6.2 does not have it.
+  schemas->Add(OpSchema("c_allreduce_xsum")
+                   .In("X", OpSchema::kDuplicable)
+                   .OutInPlace("Out", "X", OpSchema::kDuplicable)
+                   .Attr("ring_id", 0)
+                   .With(Trait::kCollective)
+                   .With(Trait::kLinear)
+                   .Infer(OutputsLike("X")));
 
   schemas->Add(OpSchema("c_allgather")
                    .In("X")
@@ -114,13 +122,20 @@ OpSchema RingSetup(const char* type) {
   return OpSchema(type).With(Trait::kRingSetup).With(Trait::kSideEffect);
 }
 
+// Rank 0 makes an id and sends it to the other endpoints.
+OpSchema IdExchange(const char* type) {
+  return RingSetup(type)
+      .Out("Out")
+      .RequiredAttr("endpoint", std::string())
+      .Attr("other_endpoints", Strings{})
+      .Attr("rank", 0)
+      .Attr("ring_id", 0);
+}
+
 void AddRingSetup(OpSchemaTable* schemas) {
-  schemas->Add(RingSetup("c_gen_nccl_id")
-                   .Out("Out")
-                   .RequiredAttr("endpoint", std::string())
-                   .Attr("other_endpoints", Strings{})
-                   .Attr("rank", 0)
-                   .Attr("ring_id", 0));
+  schemas->Add(IdExchange("c_gen_bkcl_id"));
+  schemas->Add(IdExchange("c_gen_nccl_id"));
+  schemas->Add(IdExchange("c_gen_xccl_id"));
   schemas->Add(RingSetup("c_comm_init")
                    .In("X")
                    .Attr("device_id", -1)

@@ -19,6 +19,12 @@ TEST(CollectiveTest, AllReduceKeepsTheType) {
       IsOkAndHolds(ElementsAre(Pair("Out", "fp16[2, 3]"))));
 }
 
+TEST(CollectiveTest, SumOfSeveralVariablesKeepsTheirTypes) {
+  EXPECT_THAT(
+      InferenceCase("c_allreduce_xsum").In("X", {"fp16[2, 3]", "fp32[5]"}).Out("Out", 2).Infer(),
+      IsOkAndHolds(ElementsAre(Pair("Out", "fp16[2, 3] | fp32[5]"))));
+}
+
 TEST(CollectiveTest, AllGatherStacksTheRowsOfAllRanks) {
   EXPECT_THAT(
       InferenceCase("c_allgather").In("X", {"fp32[2, 3]"}).Out("Out").Attr("nranks", 4).Infer(),

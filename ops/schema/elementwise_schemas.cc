@@ -53,8 +53,8 @@ absl::Status CheckResultGrad(InferContext& context) {
                             absl::StrCat("dimensions ", DimsToString(**dims), " of X with Y"));
 }
 
-OpSchema Arithmetic(const char* type) {
-  return OpSchema(type)
+OpSchema Arithmetic(OpSchema schema) {
+  return std::move(schema)
       .In("X")
       .In("Y")
       .Out("Out")
@@ -62,6 +62,20 @@ OpSchema Arithmetic(const char* type) {
       .With(Trait::kElementwise)
       .With(Trait::kRowSplittable)
       .Infer(ArithmeticResult());
+}
+
+OpSchema Arithmetic(const char* type) { return Arithmetic(OpSchema(type)); }
+
+// With the switches of Paddle's CPU back end: passes of the paddle dialect insert it.
+OpSchema ElementwiseSub() {
+  return Arithmetic(OpSchema("elementwise_sub")
+                        .Attr("Scale_out", 1.0f)
+                        .Attr("Scale_x", 1.0f)
+                        .Attr("Scale_y", 1.0f)
+                        .Attr("mkldnn_data_type", "float32")
+                        .Attr("use_mkldnn", false)
+                        .Attr("use_quantizer", false))
+      .With(Trait::kLinear);
 }
 
 // Sums the gradient over dimensions along which X or Y was repeated, so it is not elementwise.
@@ -109,7 +123,7 @@ absl::Status InferLogicalNot(InferContext& context) {
 
 void AddElementwiseSchemas(OpSchemaTable* schemas) {
   schemas->Add(Arithmetic("elementwise_add").With(Trait::kLinear));
-  schemas->Add(Arithmetic("elementwise_sub").With(Trait::kLinear));
+  schemas->Add(ElementwiseSub());
   schemas->Add(Arithmetic("elementwise_mul"));
   schemas->Add(Arithmetic("elementwise_div"));
   schemas->Add(Arithmetic("elementwise_max"));

@@ -121,10 +121,11 @@ TEST(OpSchemaTableTest, OutputsInPlaceNameAnInputOfTheSameKind) {
 }
 
 TEST(TraitsTest, CollectivesAreTheOpsThatCommunicateOnARing) {
-  EXPECT_THAT(TypesWith(Trait::kCollective),
-              ::testing::ElementsAre("c_allgather", "c_allreduce_avg", "c_allreduce_max",
-                                     "c_allreduce_min", "c_allreduce_prod", "c_allreduce_sum",
-                                     "c_broadcast", "c_reduce_sum", "c_reducescatter"));
+  EXPECT_THAT(
+      TypesWith(Trait::kCollective),
+      ::testing::ElementsAre("c_allgather", "c_allreduce_avg", "c_allreduce_max", "c_allreduce_min",
+                             "c_allreduce_prod", "c_allreduce_sum", "c_allreduce_xsum",
+                             "c_broadcast", "c_reduce_sum", "c_reducescatter"));
 }
 
 TEST(TraitsTest, EveryCollectiveNamesItsRing) {
@@ -133,10 +134,10 @@ TEST(TraitsTest, EveryCollectiveNamesItsRing) {
   }
 }
 
-TEST(TraitsTest, RingsAreSetUpByFourOps) {
+TEST(TraitsTest, RingsAreSetUpBySixOps) {
   EXPECT_THAT(TypesWith(Trait::kRingSetup),
               ::testing::ElementsAre("c_comm_init", "c_comm_init_all", "c_comm_init_multitrainer",
-                                     "c_gen_nccl_id"));
+                                     "c_gen_bkcl_id", "c_gen_nccl_id", "c_gen_xccl_id"));
 }
 
 TEST(TraitsTest, StreamsAreOrderedByFourOps) {

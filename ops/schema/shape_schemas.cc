@@ -254,8 +254,10 @@ void AddShapeSchemas(OpSchemaTable* schemas) {
                    .In("X")
                    .Out("Out", kDuplicable)
                    .Attr("axis", 0)
+                   .Attr("mkldnn_data_type", "float32")
                    .Attr("num", 0)
                    .Attr("sections", Ints{})
+                   .Attr("use_mkldnn", false)
                    .With(Trait::kLinear)
                    .Infer(InferSplit));
 

@@ -18,12 +18,16 @@ using SlotMap = std::map<std::string, std::vector<std::string>>;
   std::abort();
 }
 
+// What becomes of slots that are not given.
+enum class Unused { kLeftOut, kOptionalLeftOut, kWrittenEmpty };
+
 SlotMap Slots(const NewOp& op,
               const std::vector<std::pair<std::string, std::vector<std::string>>>& given,
-              const std::vector<SlotSchema>& schema, Dialect dialect) {
+              const std::vector<SlotSchema>& schema, Unused unused) {
   SlotMap slots;
   for (const SlotSchema& slot : schema) {
-    if (dialect == Dialect::kPaddle) slots[slot.name];
+    if (unused == Unused::kLeftOut) break;
+    if (unused == Unused::kWrittenEmpty || !slot.optional) slots[slot.name];
   }
   for (const auto& [name, args] : given) {
     bool known = false;
@@ -75,8 +79,12 @@ paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   attrs[std::string(kOpRoleAttr)] = static_cast<int32_t>(op.role);
 
   paddle::framework::proto::OpDesc desc;
-  Write(Slots(op, op.inputs, schema->inputs(), dialect), desc.mutable_inputs());
-  Write(Slots(op, op.outputs, schema->outputs(), dialect), desc.mutable_outputs());
+  const bool paddle = dialect == Dialect::kPaddle;
+  Write(Slots(op, op.inputs, schema->inputs(), paddle ? Unused::kWrittenEmpty : Unused::kLeftOut),
+        desc.mutable_inputs());
+  Write(Slots(op, op.outputs, schema->outputs(),
+              paddle ? Unused::kOptionalLeftOut : Unused::kLeftOut),
+        desc.mutable_outputs());
   desc.set_type(op.type);
   if (const auto it = attrs.find(kMkldnnSwitch); it != attrs.end()) {
     *desc.add_attrs() = MakeAttr(it->first, it->second);

@@ -29,9 +29,9 @@ struct NewOp {
 // The op as a message. Slots and attributes are written in the order of their names, use_mkldnn
 // first.
 // kWeft: the slots and attributes of `op`, and op_role. kPaddle: as Paddle's Python writes an op:
-// all slots of the schema, also empty ones, all attributes of the schema with their defaults, and
-// the bookkeeping attributes. Dies on a type, slot or attribute that has no schema, and where a
-// required attribute is not given.
+// all slots of the schema, also empty ones (but no optional output that is not given), all
+// attributes of the schema with their defaults, and the bookkeeping attributes. Dies on a type,
+// slot or attribute that has no schema, and where a required attribute is not given.
 paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect);
 
 }  // namespace weft

@@ -11,7 +11,9 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::Not;
 
 NewOp AllReduce() {
   return {"c_allreduce_sum", {{"X", {"g"}}}, {{"Out", {"g"}}}, {{"ring_id", 3}}, kRoleBackward};
@@ -62,6 +64,14 @@ TEST(BuildOp, PaddleDialectWritesEverySlotAndAttributeOfTheSchemaAndTheBookkeepi
   EXPECT_FALSE(Attr(op, "use_calc_stream").b());
   EXPECT_EQ(Attr(op, "op_role_var").type(), pb::STRINGS);
   EXPECT_EQ(Attr(op, "op_role_var").strings_size(), 0);
+}
+
+TEST(BuildOp, PaddleDialectLeavesOptionalOutputsOut) {
+  NewOp adam{"adam", {{"Param", {"w"}}}, {{"ParamOut", {"w"}}}, {}, kRoleOptimize};
+  const pb::OpDesc op = BuildOp(adam, Dialect::kPaddle);
+  EXPECT_THAT(Slots(op.inputs()), Contains("MasterParam="));
+  EXPECT_THAT(Slots(op.outputs()), Contains("ParamOut=w"));
+  EXPECT_THAT(Slots(op.outputs()), Not(Contains("MasterParamOut=")));
 }
 
 TEST(BuildOp, PaddleDialectWritesTheBackEndSwitchOnceAndFirst) {
