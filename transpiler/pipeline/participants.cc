@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -42,27 +43,63 @@ absl::Status CheckCurrentEndpoint(const std::vector<std::string>& endpoints,
   return absl::OkStatus();
 }
 
+absl::Status CheckDevices(const std::vector<int>& devices) {
+  if (devices.empty()) return absl::InvalidArgumentError("the list of devices is empty");
+  absl::flat_hash_set<int> seen;
+  for (int device : devices) {
+    if (device < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the number of a device must not be negative, found ", device));
+    }
+    if (!seen.insert(device).second) {
+      return absl::InvalidArgumentError(absl::StrCat("device ", device, " is given twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The number of trainers, as far as ranks or endpoints give it.
+absl::StatusOr<absl::optional<int>> CountTrainers(const ParticipantsSpec& spec) {
+  const int devices = spec.devices.has_value() ? static_cast<int>(spec.devices->size()) : 1;
+  const std::string of_devices =
+      spec.devices.has_value() ? absl::StrCat(" of ", devices, " devices") : "";
+  if (!spec.endpoints.empty()) {
+    const int trainers = static_cast<int>(spec.endpoints.size());
+    if (spec.nranks.has_value() && *spec.nranks != trainers * devices) {
+      return absl::InvalidArgumentError(absl::StrCat("the number of ranks is given as ",
+                                                     *spec.nranks, ", but there are ", trainers,
+                                                     " endpoints", of_devices));
+    }
+    return absl::optional<int>(trainers);
+  }
+  if (!spec.nranks.has_value()) return absl::optional<int>();
+  if (*spec.nranks % devices != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(*spec.nranks, " ranks are no number of trainers", of_devices));
+  }
+  return absl::optional<int>(*spec.nranks / devices);
+}
+
 }  // namespace
 
-absl::StatusOr<Participants> Participants::Create(const ParticipantsSpec& spec) {
+absl::StatusOr<Participants> Participants::Create(const ParticipantsSpec& spec, int min_trainers) {
   Participants result;
   const bool has_endpoints = !spec.endpoints.empty();
-  result.nranks_ = spec.nranks;
-  if (has_endpoints) {
-    const int count = static_cast<int>(spec.endpoints.size());
-    if (spec.nranks.has_value() && *spec.nranks != count) {
-      return absl::InvalidArgumentError(absl::StrCat("the number of ranks is given as ",
-                                                     *spec.nranks, ", but there are ", count,
-                                                     " endpoints"));
-    }
-    result.nranks_ = count;
-  } else if (spec.rank.has_value() || !spec.current_endpoint.empty()) {
+  if (!has_endpoints && (spec.rank.has_value() || !spec.current_endpoint.empty())) {
     return absl::InvalidArgumentError(
         "a rank or a current endpoint is given without the endpoints of all ranks");
   }
-  if (result.nranks_.has_value() && *result.nranks_ < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the number of ranks must be at least 2, found ", *result.nranks_));
+  if (spec.devices.has_value()) WEFT_RETURN_IF_ERROR(CheckDevices(*spec.devices));
+  result.devices_ = spec.devices;
+  WEFT_ASSIGN_OR_RETURN(result.trainers_, CountTrainers(spec));
+  if (result.trainers_.has_value()) {
+    result.nranks_ = *result.trainers_;
+    if (spec.devices.has_value()) *result.nranks_ *= static_cast<int>(spec.devices->size());
+    if (*result.trainers_ < min_trainers) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the number of ", spec.devices.has_value() ? "trainers" : "ranks",
+                       " must be at least ", min_trainers, ", found ", *result.trainers_));
+    }
   }
   WEFT_RETURN_IF_ERROR(CheckEndpoints(spec.endpoints));
   result.rank_ = spec.rank.value_or(0);
@@ -71,10 +108,10 @@ absl::StatusOr<Participants> Participants::Create(const ParticipantsSpec& spec) 
         absl::StrCat("the rank must not be negative, found ", result.rank_));
   }
   if (has_endpoints) {
-    if (result.rank_ >= *result.nranks_) {
+    if (result.rank_ >= *result.trainers_) {
       return absl::InvalidArgumentError(absl::StrCat("rank ", result.rank_,
-                                                     " is beyond the last of ", *result.nranks_,
-                                                     " ranks, ", *result.nranks_ - 1));
+                                                     " is beyond the last of ", *result.trainers_,
+                                                     " ranks, ", *result.trainers_ - 1));
     }
     if (!spec.current_endpoint.empty()) {
       WEFT_RETURN_IF_ERROR(
@@ -83,6 +120,13 @@ absl::StatusOr<Participants> Participants::Create(const ParticipantsSpec& spec) 
   }
   result.endpoints_ = spec.endpoints;
   return result;
+}
+
+int Participants::hosts() const {
+  absl::flat_hash_set<absl::string_view> hosts;
+  for (absl::string_view endpoint : endpoints_)
+    hosts.insert(endpoint.substr(0, endpoint.find(':')));
+  return static_cast<int>(hosts.size());
 }
 
 std::vector<std::string> Participants::other_endpoints() const {

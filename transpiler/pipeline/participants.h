@@ -11,15 +11,18 @@
 namespace weft {
 
 // As the user says it. Everything may be left out: the rewritten program is then valid for any
-// number of ranks.
+// number of ranks. A trainer is a process with an endpoint; it drives one device or several, each
+// of which is a rank.
 struct ParticipantsSpec {
   absl::optional<int> nranks;
-  // One host:port per rank, in rank order; gives the number of ranks.
+  // One host:port per trainer, in their order; gives the number of trainers.
   std::vector<std::string> endpoints;
-  // The rank that the startup program is written for.
+  // The trainer that the startup program is written for.
   absl::optional<int> rank;
   // Defaults to the endpoint of `rank`.
   std::string current_endpoint;
+  // The devices that each trainer drives, by their numbers. Not given: one device each.
+  absl::optional<std::vector<int>> devices;
 };
 
 // The same, checked: either nothing is known, or the number of ranks is, or the endpoints are too.
@@ -28,14 +31,20 @@ class Participants {
   // Number of ranks unknown.
   Participants() = default;
 
-  // InvalidArgument where the description contradicts itself: fewer than 2 ranks, a negative rank
-  // or one beyond the last, a number of ranks that is not that of the endpoints, an empty or
-  // repeated endpoint, a current endpoint that is not among the endpoints or not at its rank, a
-  // rank or current endpoint without endpoints.
-  static absl::StatusOr<Participants> Create(const ParticipantsSpec& spec);
+  // InvalidArgument where the description contradicts itself: fewer than `min_trainers` trainers, a
+  // negative rank or one beyond the last, a number of ranks that is not trainers x devices, an
+  // empty or repeated endpoint, a current endpoint that is not among the endpoints or not at its
+  // rank, a rank or current endpoint without endpoints, no device, a negative or repeated one.
+  static absl::StatusOr<Participants> Create(const ParticipantsSpec& spec, int min_trainers = 2);
 
+  // trainers x devices.
   absl::optional<int> nranks() const { return nranks_; }
+  absl::optional<int> trainers() const { return trainers_; }
+  // None: not given; each trainer then drives one.
+  const absl::optional<std::vector<int>>& devices() const { return devices_; }
   bool has_endpoints() const { return !endpoints_.empty(); }
+  // How many different hosts (what precedes the first colon) the endpoints have.
+  int hosts() const;
   const std::vector<std::string>& endpoints() const { return endpoints_; }
   int rank() const { return rank_; }
   // Both require endpoints.
@@ -44,6 +53,8 @@ class Participants {
 
  private:
   absl::optional<int> nranks_;
+  absl::optional<int> trainers_;
+  absl::optional<std::vector<int>> devices_;
   std::vector<std::string> endpoints_;
   int rank_ = 0;
 };

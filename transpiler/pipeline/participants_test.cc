@@ -53,6 +53,57 @@ TEST(Participants, FewerThanTwoRanksAreRefused) {
   EXPECT_THAT(Participants::Create(zero), StatusIs(kInvalid, HasSubstr("at least 2, found 0")));
 }
 
+TEST(Participants, RanksAreTrainersTimesDevices) {
+  ParticipantsSpec spec = TwoEndpoints();
+  spec.devices = std::vector<int>{0, 2, 3};
+  WEFT_ASSERT_OK_AND_ASSIGN(Participants p, Participants::Create(spec));
+  EXPECT_EQ(p.trainers(), 2);
+  EXPECT_EQ(p.nranks(), 6);
+  spec.nranks = 6;
+  WEFT_EXPECT_OK(Participants::Create(spec).status());
+  spec.nranks = 2;
+  EXPECT_THAT(Participants::Create(spec),
+              StatusIs(kInvalid, HasSubstr("given as 2, but there are 2 endpoints of 3 devices")));
+}
+
+TEST(Participants, WithoutEndpointsRanksAreDividedAmongTrainers) {
+  ParticipantsSpec spec;
+  spec.nranks = 8;
+  spec.devices = std::vector<int>{0, 1};
+  WEFT_ASSERT_OK_AND_ASSIGN(Participants p, Participants::Create(spec));
+  EXPECT_EQ(p.trainers(), 4);
+  spec.nranks = 7;
+  EXPECT_THAT(Participants::Create(spec),
+              StatusIs(kInvalid, HasSubstr("7 ranks are no number of trainers of 2 devices")));
+}
+
+TEST(Participants, OneTrainerIsEnoughWhereTheCallerSaysSo) {
+  ParticipantsSpec spec;
+  spec.endpoints = {"127.0.0.1:6170"};
+  WEFT_ASSERT_OK_AND_ASSIGN(Participants p, Participants::Create(spec, /*min_trainers=*/1));
+  EXPECT_EQ(p.nranks(), 1);
+  spec.devices = std::vector<int>{0, 1};
+  WEFT_ASSERT_OK_AND_ASSIGN(p, Participants::Create(spec, /*min_trainers=*/1));
+  EXPECT_EQ(p.nranks(), 2);
+}
+
+TEST(Participants, DevicesMustBeDistinctNumbers) {
+  ParticipantsSpec spec = TwoEndpoints();
+  spec.devices = std::vector<int>{};
+  EXPECT_THAT(Participants::Create(spec), StatusIs(kInvalid, HasSubstr("devices is empty")));
+  spec.devices = std::vector<int>{0, -1};
+  EXPECT_THAT(Participants::Create(spec), StatusIs(kInvalid, HasSubstr("negative, found -1")));
+  spec.devices = std::vector<int>{1, 0, 1};
+  EXPECT_THAT(Participants::Create(spec), StatusIs(kInvalid, HasSubstr("device 1 is given twice")));
+}
+
+TEST(Participants, HostsAreCountedOnce) {
+  ParticipantsSpec spec = TwoEndpoints();
+  spec.endpoints.push_back("10.0.0.1:6171");
+  WEFT_ASSERT_OK_AND_ASSIGN(Participants p, Participants::Create(spec));
+  EXPECT_EQ(p.hosts(), 2);
+}
+
 TEST(Participants, RankOutsideTheRanksIsRefused) {
   ParticipantsSpec spec = TwoEndpoints();
   spec.rank = -1;
