@@ -297,6 +297,57 @@ TEST_F(TranspileTest, WrongUsageIsStatus2) {
       "standard input is the main program already");
 }
 
+TEST_F(TranspileTest, FlagsOfModesAreCheckedBeforeAnythingIsRead) {
+  const auto expect_fails = [this](std::vector<std::string> args, const std::string& message) {
+    args.insert(args.end(), {Path("in.pb"), Path("out.pb")});
+    ExpectFails(2, args, message);
+  };
+  const std::vector<std::string> paddle = {"--dialect", "paddle", "--endpoints", kTwo, "--mode"};
+  const auto with = [](std::vector<std::string> args, const std::vector<std::string>& more) {
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  expect_fails({"--mode", "local_sgd", "--nranks", "2"},
+               "mode local_sgd is available in the paddle dialect only so far");
+  expect_fails(with(paddle, {"local_sgd", "--k_steps", "4"}),
+               "mode local_sgd does not read --k_steps in the paddle dialect");
+  expect_fails(with(paddle, {"local_sgd", "--begin_step", "4"}), "does not read --begin_step");
+  expect_fails(with(paddle, {"grad_allreduce", "--devices", "0,1"}), "does not read --devices");
+  expect_fails(with(paddle, {"multi_thread", "--fuse", "1"}), "does not read --fuse");
+  expect_fails(with(paddle, {"multi_thread", "--loss_scale", "1"}), "does not read --loss_scale");
+  expect_fails(with(paddle, {"multi_thread", "--trans_mode", "nonsense"}),
+               "--trans_mode must be one of fuse_all_reduce, all_gather");
+  expect_fails(with(paddle, {"multi_thread", "--devices", "0,x"}), "expected numbers, found 'x'");
+  expect_fails(with(paddle, {"single_process_multi_thread", "--nrings", "2"}),
+               "does not read --nrings");
+}
+
+TEST_F(TranspileTest, OneTrainerWithSeveralDevicesIsEnoughForModesOfDevices) {
+  for (const char* mode : {"single_process_multi_thread", "multi_thread"}) {
+    const ProcessResult result =
+        Run({"--mode", mode, "--dialect", "paddle", "--endpoints", "127.0.0.1:6170", "--devices",
+             "0,1", "--device_kind", "xpu", Path("in.pb"), Path("out.pb"), "--startup_in",
+             Path("startup.pb"), "--startup_out", Path("s.pb")});
+    EXPECT_EQ(result.status, 0) << mode << result.err;
+    EXPECT_THAT(Read("out.pb"), HasSubstr("coalesce_tensor"));
+    EXPECT_THAT(Read("s.pb"), HasSubstr("c_comm_init_all"));
+  }
+}
+
+TEST_F(TranspileTest, OneTrainerIsTooFewForModesOfRanks) {
+  ExpectFails(1,
+              {"--mode", "local_sgd", "--dialect", "paddle", "--endpoints", "127.0.0.1:6170",
+               Path("in.pb"), Path("out.pb")},
+              "the number of ranks must be at least 2, found 1");
+}
+
+TEST_F(TranspileTest, DevicesMustBeDistinctNumbers) {
+  ExpectFails(1,
+              {"--mode", "multi_thread", "--dialect", "paddle", "--endpoints", kTwo, "--devices",
+               "0,0", Path("in.pb"), Path("out.pb")},
+              "device 0 is given twice");
+}
+
 TEST_F(TranspileTest, HelpHasAnExample) {
   const ProcessResult result = Run({"--help"});
   EXPECT_EQ(result.status, 0);

@@ -2,6 +2,7 @@
 // docs/generate.sh puts them into the files.
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -47,19 +48,37 @@ std::string ModeTable() {
 }
 
 // The flags that a pipeline takes from the command line.
-std::vector<std::string> FlagsOf(const std::vector<ModePass>& passes) {
+std::vector<std::string> FlagsOf(const Mode& mode, const std::vector<ModePass>& passes) {
   std::set<std::string> flags;
   for (const ModePass& pass : passes) {
     for (const std::string& flag : pass.flags) flags.insert("--" + flag);
+    if (!pass.when.flag.empty()) flags.insert("--" + pass.when.flag);
   }
+  if (mode.trainers == Mode::Trainers::kOneOrMoreWithDevices) flags.insert("--devices");
   return {flags.begin(), flags.end()};
 }
 
-std::string PipelineRow(absl::string_view dialect, const std::vector<ModePass>& passes) {
-  std::vector<PassSpec> pipeline;
-  for (const ModePass& pass : passes) pipeline.push_back({pass.pass, pass.options});
-  return absl::StrCat("| ", dialect, " | ", Code(ToString(pipeline)), " | ",
-                      CodeList(FlagsOf(passes)), " |\n");
+// The pipeline of one choice among the mode's passes.
+std::string PipelineRow(const Mode& mode, Dialect dialect, const std::vector<ModePass>& passes,
+                        const std::map<std::string, std::string>& choice) {
+  std::string name = dialect == Dialect::kPaddle ? "paddle" : "weft";
+  for (const auto& [flag, value] : choice) absl::StrAppend(&name, " `--", flag, " ", value, "`");
+  const auto pipeline = ExpandMode(mode.name, dialect, choice);
+  return absl::StrCat("| ", name, " | ",
+                      pipeline.ok() ? Code(ToString(*pipeline)) : pipeline.status().ToString(),
+                      " | ", CodeList(FlagsOf(mode, passes)), " |\n");
+}
+
+std::string PipelineRows(const Mode& mode, Dialect dialect) {
+  const auto& passes = dialect == Dialect::kPaddle ? mode.paddle : mode.weft;
+  if (!passes.has_value()) return "";
+  std::string rows;
+  for (const FlagValues& choice : mode.choices) {
+    for (const std::string& value : choice.values) {
+      absl::StrAppend(&rows, PipelineRow(mode, dialect, *passes, {{choice.flag, value}}));
+    }
+  }
+  return rows.empty() ? PipelineRow(mode, dialect, *passes, {}) : rows;
 }
 
 std::string ModeSections() {
@@ -67,7 +86,7 @@ std::string ModeSections() {
   for (const Mode& mode : Modes()) {
     absl::StrAppend(&text, text.empty() ? "" : "\n", "### ", mode.name, "\n\n", mode.description,
                     "\n\n| dialect | passes | flags it reads |\n|---|---|---|\n",
-                    PipelineRow("weft", mode.weft), PipelineRow("paddle", mode.paddle));
+                    PipelineRows(mode, Dialect::kWeft), PipelineRows(mode, Dialect::kPaddle));
   }
   return text;
 }

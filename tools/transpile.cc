@@ -12,6 +12,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -33,18 +35,18 @@ struct Flags {
   std::string explain, dump_dir;
   std::string dialect = "weft";
   // Given, they must not be empty.
-  absl::optional<std::string> endpoints, current_endpoint;
+  absl::optional<std::string> endpoints, current_endpoint, devices;
   std::string distributed_params;
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
-  // Flags that modes read; those that were given go to TranspileOptions::mode_flags.
-  std::string nrings, scale;
+  // Flags that modes read, by name; those that were given go to TranspileOptions::mode_flags.
+  std::map<std::string, std::string> mode_flags;
 };
 
 std::string ListModes() {
   std::string text;
   for (const Mode& mode : Modes()) {
-    absl::StrAppendFormat(&text, "%-16s %s\n", mode.name, mode.description);
+    absl::StrAppendFormat(&text, "%-28s %s\n", mode.name, mode.description);
   }
   return text;
 }
@@ -53,7 +55,7 @@ std::string ListPasses() {
   std::string text;
   const PassRegistry registry = BuiltinPasses();
   for (const auto& [name, entry] : registry.entries()) {
-    absl::StrAppendFormat(&text, "%-24s %s\n", name, entry.description);
+    absl::StrAppendFormat(&text, "%-28s %s\n", name, entry.description);
     for (const OptionBinder::Option& option : entry.options) {
       absl::StrAppendFormat(&text, "    %-20s %s (%s; default %s)\n", option.name, option.help,
                             option.expected, option.default_value);
@@ -90,7 +92,7 @@ class Dumper {
 void ShowReports(const std::vector<PassReport>& reports) {
   if (isatty(STDERR_FILENO) == 0) return;
   for (const PassReport& report : reports) {
-    std::fprintf(stderr, "transpile: %-24s %s, %zu ops, %.3f s\n", report.pass.c_str(),
+    std::fprintf(stderr, "transpile: %-28s %s, %zu ops, %.3f s\n", report.pass.c_str(),
                  report.changed ? "changed" : "no change", report.main_ops, report.seconds);
   }
 }
@@ -159,9 +161,25 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--rank", options.participants.rank,
                  "the rank that the startup program is written for (0)");
   app.add_option("--current_endpoint", flags.current_endpoint, "the endpoint of that rank");
-  app.add_option("--nrings", flags.nrings, "communication rings (weft: 1; paddle: 2)");
-  app.add_option("--scale", flags.scale,
-                 "who divides by the number of ranks: auto, loss_grad, avg or none (auto)");
+  app.add_option("--devices", flags.devices,
+                 "numbers of the devices that each trainer drives, joined by commas");
+  const auto mode_flag = [&](const std::string& name, const std::string& help) {
+    app.add_option("--" + name, flags.mode_flags[name], help);
+  };
+  mode_flag("nrings", "communication rings (weft: 1; paddle: as the original class)");
+  mode_flag("scale", "who divides by the number of ranks: auto, loss_grad, avg or none (auto)");
+  mode_flag("trans_mode",
+            "multi_thread: fuse_all_reduce, all_gather, all_reduce or all_reduce_xpu "
+            "(fuse_all_reduce)");
+  mode_flag("fuse",
+            "single_process_multi_thread: 0 reduces gradients one by one, 1 through a fused "
+            "buffer, 2 by c_allreduce_xsum (1)");
+  mode_flag("loss_scale",
+            "single_process_multi_thread: whether to divide the loss's gradient (true)");
+  mode_flag("k_steps", "local_sgd: average every that many steps (1)");
+  mode_flag("begin_step", "local_sgd: from that step on (1)");
+  mode_flag("device_kind",
+            "whose communication library the startup program sets up: cuda, xpu or custom (cuda)");
   app.add_option("--distributed_params", flags.distributed_params,
                  "parameters that are not replicated, joined by commas");
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
@@ -173,6 +191,19 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes");
   app.add_flag("--list_modes", flags.list_modes, "prints the modes");
   app.add_flag("--list_passes", flags.list_passes, "prints the passes and their options");
+}
+
+std::vector<int> ParseDevices(const std::string& text) {
+  std::vector<int> devices;
+  for (absl::string_view word : absl::StrSplit(text, ',')) {
+    int device = 0;
+    if (!absl::SimpleAtoi(word, &device)) {
+      throw CLI::ValidationError(
+          "--devices", absl::StrCat("expected numbers, found '", absl::CEscape(word), "'"));
+    }
+    devices.push_back(device);
+  }
+  return devices;
 }
 
 // What is wrong between flags.
@@ -188,8 +219,9 @@ void CheckFlags(Flags& flags) {
   if (options.mode.empty() && options.passes.empty()) {
     throw CLI::ValidationError("--mode", "expected --mode or --passes");
   }
-  if (!flags.nrings.empty()) options.mode_flags["nrings"] = flags.nrings;
-  if (!flags.scale.empty()) options.mode_flags["scale"] = flags.scale;
+  for (const auto& [name, value] : flags.mode_flags) {
+    if (!value.empty()) options.mode_flags[name] = value;
+  }
   if (!options.passes.empty() && !options.mode_flags.empty()) {
     throw CLI::ValidationError("--" + options.mode_flags.begin()->first,
                                "with --passes, options are written after the pass: 'a{k=v}'");
@@ -199,6 +231,7 @@ void CheckFlags(Flags& flags) {
     options.participants.endpoints = absl::StrSplit(*flags.endpoints, ',');
   }
   options.participants.current_endpoint = flags.current_endpoint.value_or("");
+  if (flags.devices.has_value()) options.participants.devices = ParseDevices(*flags.devices);
   for (absl::string_view name : absl::StrSplit(flags.distributed_params, ',', absl::SkipEmpty())) {
     options.distributed_params.emplace(name);
   }

@@ -21,6 +21,7 @@ std::map<std::string, std::string> ContextFlags(const TranspileOptions& options)
   if (!who.endpoints.empty()) flags["endpoints"] = absl::StrJoin(who.endpoints, ",");
   if (who.rank.has_value()) flags["rank"] = absl::StrCat(*who.rank);
   if (!who.current_endpoint.empty()) flags["current_endpoint"] = who.current_endpoint;
+  if (who.devices.has_value()) flags["devices"] = absl::StrJoin(*who.devices, ",");
   if (!options.distributed_params.empty()) {
     flags["distributed_params"] = absl::StrJoin(options.distributed_params, ",");
   }
@@ -35,6 +36,16 @@ absl::StatusOr<std::vector<PassSpec>> Schedule(const TranspileOptions& options) 
   std::map<std::string, std::string> flags = ContextFlags(options);
   flags.insert(options.mode_flags.begin(), options.mode_flags.end());
   return ExpandMode(options.mode, options.dialect, flags);
+}
+
+// The participants, of which a single trainer is enough where it may drive several devices.
+absl::StatusOr<Participants> WhoTakesPart(const TranspileOptions& options) {
+  bool one_is_enough = options.participants.devices.has_value();
+  if (!options.mode.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const Mode* const mode, FindMode(options.mode));
+    one_is_enough = mode->trainers == Mode::Trainers::kOneOrMoreWithDevices;
+  }
+  return Participants::Create(options.participants, one_is_enough ? 1 : 2);
 }
 
 absl::Status VerifyPair(const ProgramPair& programs) {
@@ -52,7 +63,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   TranspileResult result;
   PassContext context;
   context.dialect = options.dialect;
-  WEFT_ASSIGN_OR_RETURN(context.participants, Participants::Create(options.participants));
+  WEFT_ASSIGN_OR_RETURN(context.participants, WhoTakesPart(options));
   context.distributed_params = options.distributed_params;
   if (options.explain) context.notes = &result.notes;
   context.warnings = &result.warnings;
@@ -73,8 +84,8 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 }
 
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry) {
-  WEFT_RETURN_IF_ERROR(Participants::Create(options.participants).status());
   WEFT_ASSIGN_OR_RETURN(const std::vector<PassSpec> schedule, Schedule(options));
+  WEFT_RETURN_IF_ERROR(WhoTakesPart(options).status());
   return Pipeline::FromSpecs(schedule, registry).status();
 }
 

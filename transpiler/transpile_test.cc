@@ -146,7 +146,7 @@ TEST_F(TranspileTest, PaddleDialectWithoutEndpointsIsRefusedUnchanged) {
   options.dialect = Dialect::kPaddle;
   EXPECT_THAT(Run(options),
               StatusIs(kInvalid,
-                       "pass comm-init: the paddle dialect needs the endpoints of all "
+                       "pass paddle-comm-init: the paddle dialect needs the endpoints of all "
                        "ranks"));
   EXPECT_EQ(main_.revision() + startup_.revision(), 0);
 }

@@ -1,85 +1,19 @@
 #include "transpiler/passes/broadcast_params.h"
 
-#include <set>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ops/analysis/gradients.h"
-#include "ops/analysis/op_traits.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
+#include "transpiler/passes/startup_parameters.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
-
-std::set<std::string> DeclaredParameters(const Program& program) {
-  std::set<std::string> names;
-  for (VarId id : program.block(0).vars()) {
-    const Var var = program.var(id);
-    if (var.is_parameter()) names.insert(std::string(var.name()));
-  }
-  return names;
-}
-
-// For files that do not mark parameters: what backward pairs with a gradient or an optimizer
-// updates, if it persists.
-absl::StatusOr<std::set<std::string>> TrainedVariables(const Program& main) {
-  std::set<std::string> names;
-  const auto add = [&](Symbol symbol) {
-    const VarId id = main.block(0).FindVar(symbol);
-    if (id.valid() && main.var(id).persistable()) names.insert(std::string(main.name(symbol)));
-  };
-  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(main));
-  for (const GradientPair& pair : pairs) add(pair.param);
-  OpTraits traits(main);
-  for (int block = 0; block < main.num_blocks(); ++block) {
-    for (OpId id : main.block(block).ops()) {
-      const Op op = main.op(id);
-      if (!traits.Has(op, Trait::kOptimizer)) continue;
-      for (Symbol symbol : op.Input("Param")) add(symbol);
-    }
-  }
-  return names;
-}
-
-absl::StatusOr<std::set<std::string>> FindParameters(const ProgramPair& programs) {
-  std::set<std::string> names = DeclaredParameters(*programs.main);
-  for (const std::string& name : DeclaredParameters(*programs.startup)) names.insert(name);
-  if (names.empty()) {
-    WEFT_ASSIGN_OR_RETURN(names, TrainedVariables(*programs.main));
-  }
-  for (const std::string& name : names) {
-    const Symbol symbol = programs.startup->FindSymbol(name);
-    if (symbol.valid() && programs.startup->block(0).FindVar(symbol).valid()) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("parameter ", name,
-                     " of the main program is not declared in the startup "
-                     "program: the two programs do not belong together"));
-  }
-  return names;
-}
-
-// In the order of the ops that write them first; those that no op writes come last, by name.
-std::vector<std::string> InOrderOfInitializers(const Program& startup,
-                                               std::set<std::string> names) {
-  std::vector<std::string> ordered;
-  for (OpId id : startup.block(0).ops()) {
-    for (Symbol symbol : startup.op(id).output_args()) {
-      const auto it = names.find(std::string(startup.name(symbol)));
-      if (it == names.end()) continue;
-      ordered.push_back(*it);
-      names.erase(it);
-    }
-  }
-  ordered.insert(ordered.end(), names.begin(), names.end());
-  return ordered;
-}
 
 NewOp Sync(const std::string& type, const std::vector<std::string>& vars, int ring) {
   return {type, {{"X", vars}}, {{"Out", vars}}, {{"ring_id", ring}}, kRoleForward};
@@ -96,8 +30,7 @@ const Contract& BroadcastParams::contract() const {
 
 absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& programs) const {
   if (programs.startup == nullptr) return false;
-  WEFT_ASSIGN_OR_RETURN(std::set<std::string> names, FindParameters(programs));
-  const std::vector<std::string> all = InOrderOfInitializers(*programs.startup, std::move(names));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> all, StartupParameters(programs));
   std::vector<std::string> params;
   for (const std::string& name : all) {
     if (context.distributed_params.count(name) == 0) params.push_back(name);

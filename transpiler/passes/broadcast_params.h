@@ -19,9 +19,7 @@ namespace weft {
 // In the paddle dialect there is no wait before, and one c_sync_comm_stream per ring after, which
 // names the last parameter only, even a distributed one.
 //
-// Parameters come in the order of the ops that initialize them. They are the variables that say so
-// (is_parameter: BatchNorm statistics are among them); where none does, as in files older than
-// Paddle 2.2, the persistable variables that the main program trains.
+// Parameters, and their order, are those of startup_parameters.h.
 //
 // InvalidArgument where the main program has a parameter that the startup program does not declare:
 // the two do not belong together. O(ops).

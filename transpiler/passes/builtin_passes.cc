@@ -4,7 +4,13 @@
 #include "transpiler/passes/comm_init.h"
 #include "transpiler/passes/grad_all_reduce.h"
 #include "transpiler/passes/local_sgd.h"
+#include "transpiler/passes/paddle_all_gather.h"
+#include "transpiler/passes/paddle_comm_init.h"
 #include "transpiler/passes/paddle_grad_all_reduce.h"
+#include "transpiler/passes/paddle_local_sgd.h"
+#include "transpiler/passes/paddle_multi_thread_fuse.h"
+#include "transpiler/passes/paddle_single_process_fuse.h"
+#include "transpiler/passes/paddle_single_process_scale.h"
 #include "transpiler/passes/scale_loss_grad.h"
 
 namespace weft {
@@ -15,7 +21,13 @@ PassRegistry BuiltinPasses() {
   registry.Add<CommInit>();
   registry.Add<GradAllReduce>();
   registry.Add<LocalSgd>();
+  registry.Add<PaddleAllGather>();
+  registry.Add<PaddleCommInit>();
   registry.Add<PaddleGradAllReduce>();
+  registry.Add<PaddleLocalSgd>();
+  registry.Add<PaddleMultiThreadFuse>();
+  registry.Add<PaddleSingleProcessFuse>();
+  registry.Add<PaddleSingleProcessScale>();
   registry.Add<ScaleLossGrad>();
   return registry;
 }

@@ -14,13 +14,12 @@ namespace weft {
 // With endpoints, per ring:
 //   Out=[nccl_id_0] = c_gen_nccl_id() {rank, endpoint, other_endpoints, ring_id}
 //   c_comm_init(X=[nccl_id_0]) {nranks, rank, ring_id}
-// Paddle leaves ring_id of c_gen_nccl_id at 0 on every ring, so that ids of two rings can be
-// mistaken for each other; the paddle dialect does the same.
 // Without endpoints, per ring: c_comm_init_all() {nranks, ring_id}, which takes all ranks of the
 // run; nranks only where it is known.
 //
-// FailedPrecondition where the startup program sets one of these rings up already; InvalidArgument
-// without endpoints in the paddle dialect. O(startup ops).
+// Pass paddle-comm-init writes what Paddle writes.
+//
+// FailedPrecondition where the startup program sets one of these rings up already. O(startup ops).
 class CommInit : public Pass {
  public:
   static constexpr absl::string_view kName = "comm-init";

@@ -72,15 +72,6 @@ TEST(CommInit, EndpointsGiveAnIdAndACommunicatorPerRingAfterTheInitializers) {
   EXPECT_THAT(Values(startup, "c_comm_init", "rank"), ElementsAre("0", "0"));
 }
 
-TEST(CommInit, PaddleDialectLeavesTheRingOfTheIdAtZero) {
-  Program main = Empty();
-  Program startup = Empty();
-  WEFT_ASSERT_OK(
-      RunPasses("comm-init{nrings=2}", ContextWithEndpoints(2, Dialect::kPaddle), &main, &startup));
-  EXPECT_THAT(Values(startup, "c_gen_nccl_id", "ring_id"), ElementsAre("0", "0"));
-  EXPECT_THAT(Values(startup, "c_comm_init", "ring_id"), ElementsAre("0", "1"));
-}
-
 TEST(CommInit, IdsArePersistentRawVariables) {
   Program main = Empty();
   Program startup = Empty();
@@ -120,15 +111,6 @@ TEST(CommInit, WithoutAStartupProgramNothingChanges) {
   Program main = Empty();
   WEFT_ASSERT_OK(RunPasses("comm-init", ContextWithEndpoints(2), &main));
   EXPECT_THAT(OpTexts(main), IsEmpty());
-}
-
-TEST(CommInit, PaddleDialectWithoutEndpointsIsRefused) {
-  Program main = Empty();
-  PassContext context = ContextWithRanks(2);
-  context.dialect = Dialect::kPaddle;
-  EXPECT_THAT(RunPasses("comm-init", context, &main),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("the paddle dialect needs the endpoints of all ranks")));
 }
 
 TEST(CommInit, RingThatIsSetUpAlreadyIsRefused) {

@@ -8,7 +8,8 @@
 
 namespace weft {
 
-// The gradient all-reduce op for op as Paddle's GradAllReduce writes it (paddle dialect).
+// The gradient all-reduce op for op as Paddle's GradAllReduce writes it, and the two classes that
+// derive from it where they do not fuse.
 //
 // After each backward op with pairs: one c_sync_calc_stream for its first replicated gradient, then
 // a c_allreduce_sum per replicated gradient, the last pair first. Rings are dealt out walking
@@ -16,19 +17,29 @@ namespace weft {
 // one c_sync_comm_stream per ring, each naming the gradient that the walk met last: the first one
 // completed, even if it is not reduced.
 //
-// Everything goes by position and role, which is wrong for some programs: a second optimizer's
-// gradients are not waited for, accumulated gradients are reduced in each step, a gradient named
-// twice is reduced twice. Pass grad-all-reduce mends that; what it refuses is a warning here.
+// Everything goes by position and role, which is wrong for some programs. Known defects of Paddle's
+// (docs/paddle_dialect.md): the waits name one gradient for all (2); accumulated gradients are
+// reduced in each step (25); a second optimizer's gradients are not waited for (26); a gradient
+// named twice is reduced twice (33). Pass grad-all-reduce mends that; all but the first are
+// warnings here.
 //
-// FailedPrecondition where there are no gradients; by contract, where they are reduced already
-// (Paddle accepts both). O(arguments).
+// FailedPrecondition where there are no gradients (but see Skip); by contract, where they are
+// reduced already (Paddle accepts both). O(arguments).
 class PaddleGradAllReduce : public Pass {
  public:
   static constexpr absl::string_view kName = "paddle-grad-all-reduce";
   static constexpr absl::string_view kDescription =
       "main program: all-reduces gradients exactly as Paddle's GradAllReduce";
+  // When to change nothing.
+  enum class Skip {
+    kNever,
+    kNoGradient,  // no replicated one: SingleProcessMultiThread
+    kOneDevice,  // each trainer drives one: MultiThread, trans_mode all_reduce_xpu. InvalidArgument
+                 // where devices are not given.
+  };
   struct Options {
     int nrings = 2;  // communication rings
+    Skip skip = Skip::kNever;
     void Bind(OptionBinder& bind);
   };
   explicit PaddleGradAllReduce(Options options) : options_(options) {}

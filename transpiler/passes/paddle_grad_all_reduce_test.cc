@@ -16,6 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::weft::testing::ContextWithDevices;
 using ::weft::testing::ContextWithEndpoints;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
@@ -169,6 +170,30 @@ TEST(PaddleGradAllReduce, NoGradientsAreRefused) {
   Program program = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
   EXPECT_THAT(RunPasses("paddle-grad-all-reduce", Paddle(), &program),
               StatusIs(kRefused, HasSubstr("the program has no gradients")));
+}
+
+TEST(PaddleGradAllReduce, NothingToReduceMaySkip) {
+  const std::string pass = "paddle-grad-all-reduce{skip=no_gradient}";
+  Program program = ThreeBackwardOps().Build();
+  PassContext context = Paddle();
+  context.distributed_params = {"w1", "w2", "b2", "w3"};
+  WEFT_ASSERT_OK(RunPasses(pass, context, &program));
+  EXPECT_EQ(OpTexts(program).size(), 5);
+  // Otherwise a wait is left.
+  WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce{nrings=1}", context, &program));
+  EXPECT_EQ(OpTexts(program).size(), 6);
+}
+
+TEST(PaddleGradAllReduce, OneDeviceMaySkip) {
+  const std::string pass = "paddle-grad-all-reduce{skip=one_device}";
+  Program program = ThreeBackwardOps().Build();
+  WEFT_ASSERT_OK(RunPasses(pass, ContextWithDevices({"a:1", "b:1"}, {{0}}), &program));
+  EXPECT_EQ(OpTexts(program).size(), 5);
+  EXPECT_THAT(RunPasses(pass, Paddle(), &program),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("the devices of each trainer are not given")));
+  WEFT_ASSERT_OK(RunPasses(pass, ContextWithDevices({"a:1"}, {{0, 1}}), &program));
+  EXPECT_GT(OpTexts(program).size(), 5);
 }
 
 TEST(PaddleGradAllReduce, ReducedGradientsAreRefused) {

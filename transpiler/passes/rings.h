@@ -1,7 +1,9 @@
-// The option that says how many communication rings there are.
+// Communication rings: the option that says how many there are, and which ones are taken.
 #ifndef WEFT_TRANSPILER_PASSES_RINGS_H_
 #define WEFT_TRANSPILER_PASSES_RINGS_H_
 
+#include "absl/status/status.h"
+#include "proto/program.h"
 #include "transpiler/pipeline/options.h"
 
 namespace weft {
@@ -12,6 +14,10 @@ inline constexpr int kMaxRings = 1024;
 inline void BindRings(OptionBinder& bind, int* nrings) {
   bind.Int("nrings", nrings, "communication rings", /*min=*/1, kMaxRings);
 }
+
+// FailedPrecondition, naming the op, where the startup program sets one of rings 0 .. nrings-1 up.
+// O(ops).
+absl::Status RefuseRingsInUse(const Program& startup, int nrings);
 
 }  // namespace weft
 

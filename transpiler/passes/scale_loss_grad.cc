@@ -56,7 +56,9 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
        {RefuseScaledLossGradient(program), CheckAllGradientsAreScaled(program, context)}) {
     WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, problem));
   }
-  const int nranks = *context.participants.nranks();
+  // Paddle divides by the number of trainers, whatever devices each drives.
+  const bool paddle = context.dialect == Dialect::kPaddle;
+  const int nranks = paddle ? *context.participants.trainers() : *context.participants.nranks();
   Rewriter rewriter(programs.main);
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
@@ -74,7 +76,8 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
           {std::string(kName),
            grad,
            "scaled",
-           absl::StrCat("so that the sum over ", nranks, " ranks is the gradient of the mean loss"),
+           absl::StrCat("so that the sum over ", nranks, paddle ? " trainers" : " ranks",
+                        " is the gradient of the mean loss"),
            {{"by", absl::StrCat("1/", nranks)}, {"after", op.DebugName()}}});
     }
   }

@@ -16,6 +16,9 @@ namespace weft {
 //
 // The attribute nranks, in the weft dialect, tells passes and executors for how many ranks.
 //
+// The paddle dialect divides by the number of trainers, even where each drives several devices
+// (Paddle's defect).
+//
 // Changes nothing where the reduction averages (scale avg) or nobody divides (scale none).
 //
 // FailedPrecondition (a warning in the paddle dialect) where a loss gradient is divided already,

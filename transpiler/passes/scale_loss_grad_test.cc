@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::weft::testing::ContextWithDevices;
 using ::weft::testing::ContextWithEndpoints;
 using ::weft::testing::ContextWithRanks;
 using ::weft::testing::OpTexts;
@@ -50,6 +51,14 @@ TEST(ScaleLossGrad, GradientOfTheLossIsDividedByTheNumberOfRanks) {
   EXPECT_EQ(scale.FindAttr("scale")->f(), 0.25f);
   EXPECT_EQ(scale.FindAttr("nranks")->i(), 4);
   EXPECT_EQ(scale.role(), kRoleBackward);
+}
+
+// Paddle's defect: two trainers with two devices each sum four gradients.
+TEST(ScaleLossGrad, PaddleDialectDividesByTheNumberOfTrainers) {
+  Program program = OneLoss();
+  WEFT_ASSERT_OK(RunPasses("scale-loss-grad",
+                           ContextWithDevices({"10.0.0.1:1", "10.0.0.2:1"}, {{0, 1}}), &program));
+  EXPECT_EQ(program.op(program.block(0).ops()[1]).FindAttr("scale")->f(), 0.5f);
 }
 
 TEST(ScaleLossGrad, TwoLossesGetTwoScaleOps) {

@@ -1,6 +1,7 @@
 #include "transpiler/passes/testing.h"
 
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -10,10 +11,10 @@
 namespace weft::testing {
 namespace {
 
-PassContext Context(const ParticipantsSpec& spec, Dialect dialect) {
+PassContext Context(const ParticipantsSpec& spec, Dialect dialect, int min_trainers = 2) {
   PassContext context;
   context.dialect = dialect;
-  absl::StatusOr<Participants> participants = Participants::Create(spec);
+  absl::StatusOr<Participants> participants = Participants::Create(spec, min_trainers);
   if (!participants.ok()) std::abort();
   context.participants = *std::move(participants);
   return context;
@@ -31,6 +32,14 @@ PassContext ContextWithRanks(int nranks) {
   ParticipantsSpec spec;
   if (nranks > 0) spec.nranks = nranks;
   return Context(spec, Dialect::kWeft);
+}
+
+PassContext ContextWithDevices(const std::vector<std::string>& endpoints,
+                               absl::optional<std::vector<int>> devices) {
+  ParticipantsSpec spec;
+  spec.endpoints = endpoints;
+  spec.devices = std::move(devices);
+  return Context(spec, Dialect::kPaddle, /*min_trainers=*/1);
 }
 
 absl::Status RunPasses(absl::string_view text, PassContext context, Program* main,

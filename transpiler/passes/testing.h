@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "proto/program.h"
 #include "transpiler/pipeline/pass.h"
 
@@ -16,6 +17,10 @@ namespace weft::testing {
 PassContext ContextWithEndpoints(int nranks, Dialect dialect = Dialect::kWeft);
 // A context that knows the number of ranks only, or, 0, not even that.
 PassContext ContextWithRanks(int nranks);
+// A context of the paddle dialect for trainers that drive several devices each, or one that is
+// alone; rank 0.
+PassContext ContextWithDevices(const std::vector<std::string>& endpoints,
+                               absl::optional<std::vector<int>> devices);
 
 // Runs built-in passes given as text on the programs.
 absl::Status RunPasses(absl::string_view pipeline, PassContext context, Program* main,

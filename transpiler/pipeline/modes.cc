@@ -5,25 +5,66 @@
 #include <set>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace weft {
 
 const std::vector<Mode>& Modes() {
   static const auto* modes = new std::vector<Mode>{
-      {"none", "reads, verifies and writes: a copy, or a change of format", {}, {}},
+      {"none", "reads, verifies and writes: a copy, or a change of format", {{}}, {{}}},
       {"grad_allreduce",
        "data parallel: every gradient is summed over the ranks before it is used",
-       {{"comm-init", {}, {"nrings"}},
-        {"broadcast-params", {}, {"nrings"}},
-        {"scale-loss-grad", {}, {"scale"}},
-        {"grad-all-reduce", {}, {"nrings", "scale"}}},
+       {{{"comm-init", {}, {"nrings"}},
+         {"broadcast-params", {}, {"nrings"}},
+         {"scale-loss-grad", {}, {"scale"}},
+         {"grad-all-reduce", {}, {"nrings", "scale"}}}},
        // Paddle's class has two rings and always scales the loss's gradient.
-       {{"comm-init", {{"nrings", "2"}}, {"nrings"}},
-        {"broadcast-params", {{"nrings", "2"}}, {"nrings"}},
-        {"scale-loss-grad", {{"scale", "loss_grad"}}, {}},
-        {"paddle-grad-all-reduce", {{"nrings", "2"}}, {"nrings"}}}},
+       {{{"paddle-comm-init", {{"nrings", "2"}}, {"nrings", "device_kind"}},
+         {"broadcast-params", {{"nrings", "2"}}, {"nrings"}},
+         {"scale-loss-grad", {{"scale", "loss_grad"}}, {}},
+         {"paddle-grad-all-reduce", {{"nrings", "2"}}, {"nrings"}}}}},
+      {"local_sgd",
+       "ranks train on their own; after steps, parameters are averaged over the ranks",
+       absl::nullopt,
+       {{{"paddle-comm-init", {{"nrings", "2"}}, {"nrings", "device_kind"}},
+         {"broadcast-params", {{"nrings", "2"}}, {"nrings"}},
+         {"paddle-local-sgd", {{"nrings", "2"}}, {"nrings"}}}}},
+      {"single_process_multi_thread",
+       "data parallel, several devices a trainer: gradients are summed, as a rule all at once",
+       absl::nullopt,
+       {{{"paddle-comm-init", {{"over", "hosts"}}, {"device_kind"}},
+         {"paddle-single-process-scale", {}, {"loss_scale"}},
+         {"paddle-single-process-fuse", {}, {"fuse"}, {"fuse", {"1", "2"}}},
+         {"paddle-grad-all-reduce",
+          {{"nrings", "1"}, {"skip", "no_gradient"}},
+          {},
+          {"fuse", {"0"}}}}},
+       {{"fuse", {"1", "0", "2"}}},
+       Mode::Trainers::kOneOrMoreWithDevices},
+      {"multi_thread",
+       "data parallel, several devices a trainer: gradients are summed in buckets, or gathered",
+       absl::nullopt,
+       {{{"paddle-comm-init",
+          {{"over", "trainers"}},
+          {"nrings", "device_kind"},
+          {"trans_mode", {"fuse_all_reduce", "all_gather", "all_reduce"}}},
+         {"paddle-comm-init",
+          {{"over", "trainers"}, {"list_devices", "true"}},
+          {"nrings", "device_kind"},
+          {"trans_mode", {"all_reduce_xpu"}}},
+         {"scale-loss-grad", {{"scale", "loss_grad"}}, {}},
+         {"paddle-multi-thread-fuse", {}, {}, {"trans_mode", {"fuse_all_reduce"}}},
+         {"paddle-all-gather", {}, {"nrings"}, {"trans_mode", {"all_gather"}}},
+         {"paddle-grad-all-reduce", {{"nrings", "1"}}, {"nrings"}, {"trans_mode", {"all_reduce"}}},
+         {"paddle-grad-all-reduce",
+          {{"nrings", "1"}, {"skip", "one_device"}},
+          {"nrings"},
+          {"trans_mode", {"all_reduce_xpu"}}}}},
+       {{"trans_mode", {"fuse_all_reduce", "all_gather", "all_reduce", "all_reduce_xpu"}}},
+       Mode::Trainers::kOneOrMoreWithDevices},
   };
   return *modes;
 }
@@ -34,43 +75,82 @@ namespace {
 constexpr absl::string_view kContextFlags[] = {"nranks", "endpoints", "rank", "current_endpoint",
                                                "distributed_params"};
 
+std::string ValueOf(const FlagValues& choice, const std::map<std::string, std::string>& flags) {
+  const auto given = flags.find(choice.flag);
+  return given != flags.end() ? given->second : choice.values.front();
+}
+
+bool Contains(const std::vector<std::string>& values, const std::string& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Whether the values that the flags choose let the pass run.
+bool Runs(const ModePass& pass, const Mode& mode, const std::map<std::string, std::string>& flags) {
+  for (const FlagValues& choice : mode.choices) {
+    if (choice.flag != pass.when.flag) continue;
+    if (!Contains(pass.when.values, ValueOf(choice, flags))) return false;
+  }
+  return true;
+}
+
+PassSpec Expand(const ModePass& pass, const std::map<std::string, std::string>& flags) {
+  PassSpec spec{pass.pass, pass.options};
+  for (const std::string& flag : pass.flags) {
+    const auto given = flags.find(flag);
+    if (given == flags.end()) continue;
+    const auto preset = std::find_if(spec.options.begin(), spec.options.end(),
+                                     [&](const auto& option) { return option.first == flag; });
+    if (preset != spec.options.end()) {
+      preset->second = given->second;
+    } else {
+      spec.options.push_back(*given);
+    }
+  }
+  return spec;
+}
+
 }  // namespace
 
-absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view mode, Dialect dialect,
-                                                 const std::map<std::string, std::string>& flags) {
+absl::StatusOr<const Mode*> FindMode(absl::string_view name) {
   const auto found =
-      std::find_if(Modes().begin(), Modes().end(), [&](const Mode& m) { return m.name == mode; });
-  if (found == Modes().end()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "unknown mode ", mode,
-        "; there are: ", absl::StrJoin(Modes(), ", ", [](std::string* out, const Mode& m) {
-          out->append(m.name);
-        })));
+      std::find_if(Modes().begin(), Modes().end(), [&](const Mode& m) { return m.name == name; });
+  if (found != Modes().end()) return &*found;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown mode ", name, "; there are: ",
+      absl::StrJoin(Modes(), ", ", [](std::string* out, const Mode& m) { out->append(m.name); })));
+}
+
+absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view name, Dialect dialect,
+                                                 const std::map<std::string, std::string>& flags) {
+  WEFT_ASSIGN_OR_RETURN(const Mode* const mode, FindMode(name));
+  const bool paddle = dialect == Dialect::kPaddle;
+  const absl::optional<std::vector<ModePass>>& passes = paddle ? mode->paddle : mode->weft;
+  if (!passes.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat("mode ", name, " is available in the ",
+                                                   paddle ? "weft" : "paddle",
+                                                   " dialect only so far"));
+  }
+  for (const FlagValues& choice : mode->choices) {
+    const std::string value = ValueOf(choice, flags);
+    if (Contains(choice.values, value)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("mode ", name, ": --", choice.flag, " must be one of ",
+                     absl::StrJoin(choice.values, ", "), ", found '", absl::CEscape(value), "'"));
   }
   std::set<std::string> taken;
+  if (mode->trainers == Mode::Trainers::kOneOrMoreWithDevices) taken.insert("devices");
   std::vector<PassSpec> pipeline;
-  for (const ModePass& pass : dialect == Dialect::kPaddle ? found->paddle : found->weft) {
-    PassSpec spec{pass.pass, pass.options};
-    for (const std::string& flag : pass.flags) {
-      const auto given = flags.find(flag);
-      if (given == flags.end()) continue;
-      taken.insert(flag);
-      const auto preset = std::find_if(spec.options.begin(), spec.options.end(),
-                                       [&](const auto& option) { return option.first == flag; });
-      if (preset != spec.options.end()) {
-        preset->second = given->second;
-      } else {
-        spec.options.push_back(*given);
-      }
-    }
-    pipeline.push_back(std::move(spec));
+  for (const ModePass& pass : *passes) {
+    taken.insert(pass.when.flag);
+    if (!Runs(pass, *mode, flags)) continue;
+    taken.insert(pass.flags.begin(), pass.flags.end());
+    pipeline.push_back(Expand(pass, flags));
   }
   if (!pipeline.empty()) taken.insert(std::begin(kContextFlags), std::end(kContextFlags));
   for (const auto& [flag, value] : flags) {
     if (taken.count(flag) > 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("mode ", mode, " does not read --", flag,
-                     dialect == Dialect::kPaddle ? " in the paddle dialect" : ""));
+    return absl::InvalidArgumentError(absl::StrCat("mode ", name, " does not read --", flag,
+                                                   paddle ? " in the paddle dialect" : ""));
   }
   return pipeline;
 }

@@ -47,16 +47,17 @@ TEST(Modes, FlagsReachEveryPassThatTakesThem) {
 
 TEST(Modes, PaddleDialectHasTwoRingsUnlessTold) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle, {}),
-            "comm-init{nrings=2},broadcast-params{nrings=2},scale-loss-grad{scale=loss_grad},"
-            "paddle-grad-all-reduce{nrings=2}");
+            "paddle-comm-init{nrings=2},broadcast-params{nrings=2},"
+            "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{nrings=2}");
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle, {{"nrings", "1"}}),
-            "comm-init{nrings=1},broadcast-params{nrings=1},scale-loss-grad{scale=loss_grad},"
-            "paddle-grad-all-reduce{nrings=1}");
+            "paddle-comm-init{nrings=1},broadcast-params{nrings=1},"
+            "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{nrings=1}");
 }
 
 TEST(Modes, UnknownModeIsAnErrorThatListsAll) {
   EXPECT_THAT(ExpandMode("grad_all_reduce", Dialect::kWeft, {}),
-              StatusIs(kInvalid, "unknown mode grad_all_reduce; there are: none, grad_allreduce"));
+              StatusIs(kInvalid, HasSubstr("unknown mode grad_all_reduce; there are: none, "
+                                           "grad_allreduce, ")));
 }
 
 TEST(Modes, FlagThatTheModeDoesNotReadIsAnError) {
@@ -70,6 +71,51 @@ TEST(Modes, FlagThatOnlyTheOtherDialectReadsIsAnErrorThatSaysSo) {
   EXPECT_THAT(
       ExpandMode("grad_allreduce", Dialect::kPaddle, {{"scale", "avg"}}),
       StatusIs(kInvalid, "mode grad_allreduce does not read --scale in the paddle dialect"));
+}
+
+TEST(Modes, ModeThatOnlyTheOtherDialectHasIsAnErrorThatSaysSo) {
+  EXPECT_THAT(ExpandMode("local_sgd", Dialect::kWeft, {}),
+              StatusIs(kInvalid, "mode local_sgd is available in the paddle dialect only so far"));
+}
+
+TEST(Modes, FlagsChooseAmongPasses) {
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kPaddle, {{"nrings", "2"}}),
+            "paddle-comm-init{over=trainers,nrings=2},scale-loss-grad{scale=loss_grad},"
+            "paddle-multi-thread-fuse");
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kPaddle, {{"trans_mode", "all_reduce_xpu"}}),
+            "paddle-comm-init{over=trainers,list_devices=true},scale-loss-grad{scale=loss_grad},"
+            "paddle-grad-all-reduce{nrings=1,skip=one_device}");
+  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kPaddle, {{"fuse", "0"}}),
+            "paddle-comm-init{over=hosts},paddle-single-process-scale,"
+            "paddle-grad-all-reduce{nrings=1,skip=no_gradient}");
+  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kPaddle, {{"fuse", "2"}}),
+            "paddle-comm-init{over=hosts},paddle-single-process-scale,"
+            "paddle-single-process-fuse{fuse=2}");
+}
+
+TEST(Modes, ValueThatIsNoChoiceIsAnErrorThatListsAll) {
+  EXPECT_THAT(ExpandMode("multi_thread", Dialect::kPaddle, {{"trans_mode", "nonsense"}}),
+              StatusIs(kInvalid,
+                       "mode multi_thread: --trans_mode must be one of fuse_all_reduce, "
+                       "all_gather, all_reduce, all_reduce_xpu, found 'nonsense'"));
+}
+
+TEST(Modes, PassesRunOnlyForValuesThatThereAre) {
+  for (const Mode& mode : Modes()) {
+    std::set<std::string> known;
+    for (const FlagValues& choice : mode.choices) {
+      for (const std::string& value : choice.values) known.insert(choice.flag + "=" + value);
+    }
+    for (const auto& passes : {mode.weft, mode.paddle}) {
+      if (!passes.has_value()) continue;
+      for (const ModePass& pass : *passes) {
+        EXPECT_EQ(pass.when.flag.empty(), pass.when.values.empty()) << mode.name;
+        for (const std::string& value : pass.when.values) {
+          EXPECT_EQ(known.count(pass.when.flag + "=" + value), 1) << mode.name << " " << value;
+        }
+      }
+    }
+  }
 }
 
 TEST(Modes, NamesAreDistinctAndDescribed) {

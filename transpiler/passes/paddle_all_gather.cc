@@ -1,0 +1,227 @@
+#include "transpiler/passes/paddle_all_gather.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/op_names.h"
+#include "transpiler/passes/paddle_gradients.h"
+#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/rings.h"
+#include "transpiler/pipeline/facts.h"
+
+namespace weft {
+namespace {
+
+constexpr int kDevicesIfNotGiven = 9;
+
+using Dims = std::vector<int64_t>;
+
+Dims DimsOf(const pb::VarType::TensorDesc& tensor) {
+  return Dims(tensor.dims().begin(), tensor.dims().end());
+}
+
+pb::VarDesc Fp32Var(const std::string& name, const Dims& dims) {
+  return PaddleTensorVar(name, TensorOf(pb::VarType::FP32, dims), /*persistable=*/false);
+}
+
+// Declares what gradients are gathered into. Its dimensions by parameter.
+class Gathered {
+ public:
+  Gathered(const Program& program, int nranks, Rewriter* rewriter)
+      : program_(program), nranks_(nranks), rewriter_(*rewriter) {}
+
+  static std::string NameOf(const std::string& param) { return param + "_allgather"; }
+
+  absl::Status Declare(const PaddleGradient& gradient) {
+    WEFT_ASSIGN_OR_RETURN(Dims dims, DimsFor(gradient));
+    if (!dims_.emplace(gradient.param, dims).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(program_.op(gradient.op).DebugName(), ": parameter ", gradient.param,
+                       " has another gradient already; only one of each can be gathered"));
+    }
+    rewriter_.AddVar(0, Fp32Var(NameOf(gradient.param), dims));
+    return absl::OkStatus();
+  }
+
+  // Null where the parameter has no gathered gradient.
+  const Dims* Find(const std::string& param) const {
+    const auto found = dims_.find(param);
+    return found == dims_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  // What is gathered has the rows of all ranks; what is only declared, an own dimension for ranks.
+  absl::StatusOr<Dims> DimsFor(const PaddleGradient& gradient) const {
+    const std::string& var = gradient.distributed ? gradient.param : gradient.grad;
+    WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(program_.op(gradient.op), var));
+    Dims dims = DimsOf(tensor);
+    if (gradient.distributed || dims.empty()) {
+      dims.insert(dims.begin(), nranks_);
+      return dims;
+    }
+    if (dims[0] < 0) {
+      dims[0] = -1;
+    } else if (__builtin_mul_overflow(dims[0], nranks_, &dims[0])) {
+      return absl::InvalidArgumentError(absl::StrCat(program_.op(gradient.op).DebugName(),
+                                                     ": variable ", var, ": too many rows for ",
+                                                     nranks_, " ranks"));
+    }
+    return dims;
+  }
+
+  const Program& program_;
+  const int nranks_;
+  Rewriter& rewriter_;
+  std::map<std::string, Dims> dims_;
+};
+
+// The variables of the named slots.
+using Slots = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+absl::Status AddSlot(const Op& op, const std::string& name, absl::Span<const Symbol> args,
+                     absl::string_view kind, Slots* slots) {
+  if (args.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " ", kind, " ", name, ": expected a variable, found none"));
+  }
+  slots->push_back({name, {std::string(op.program().name(args[0]))}});
+  return absl::OkStatus();
+}
+
+// One update with a gathered gradient, but for the gradient. Anything that is not plain is dropped.
+absl::StatusOr<NewOp> PlainUpdate(const Op& op) {
+  NewOp update;
+  update.type = std::string(op.type());
+  for (const char* slot : {"Param", "LearningRate", "Moment1", "Moment2", "Beta1Pow", "Beta2Pow"}) {
+    WEFT_RETURN_IF_ERROR(AddSlot(op, slot, op.Input(slot), "input", &update.inputs));
+  }
+  for (const char* slot : {"ParamOut", "Moment1Out", "Moment2Out", "Beta1PowOut", "Beta2PowOut"}) {
+    WEFT_RETURN_IF_ERROR(AddSlot(op, slot, op.Output(slot), "output", &update.outputs));
+  }
+  WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *FindOpSchema(op.type())));
+  for (const char* name : {"epsilon", "beta1", "beta2"}) {
+    update.attrs.push_back({name, static_cast<float>(attrs.Float(name))});
+  }
+  update.attrs.push_back({"lazy_mode", attrs.Bool("lazy_mode")});
+  constexpr char kMinRows[] = "min_row_size_to_use_multithread";
+  update.attrs.push_back({kMinRows, attrs.Int(kMinRows)});
+  update.role = kRoleForward;
+  return update;
+}
+
+// Replaces an adam op by one for each rank's gradient.
+absl::Status UpdateWithEach(const Op& op, const Gathered& gathered, int nranks,
+                            std::set<std::string>* split, Rewriter* rewriter) {
+  WEFT_ASSIGN_OR_RETURN(NewOp update, PlainUpdate(op));
+  const std::string param = update.inputs[0].second[0];
+  const Dims* dims = gathered.Find(param);
+  if (dims == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        op.DebugName(), " updates ", param,
+        ", for which no gradient is gathered: no backward op pairs it with a gradient"));
+  }
+  Dims part = *dims;
+  if (part[0] > 0) part[0] /= nranks;
+  std::vector<std::string> parts;
+  const bool is_new = split->insert(param).second;
+  for (int rank = 0; rank < nranks; ++rank) {
+    parts.push_back(absl::StrCat(param, "_", rank));
+    if (is_new) rewriter->AddVar(0, Fp32Var(parts.back(), part));
+  }
+  rewriter->InsertBefore(op.id(), BuildOp({"split",
+                                           {{"X", {Gathered::NameOf(param)}}},
+                                           {{"Out", parts}},
+                                           {{"num", nranks}, {"axis", 0}},
+                                           kRoleForward},
+                                          Dialect::kPaddle));
+  update.inputs.push_back({"Grad", {}});
+  for (const std::string& grad : parts) {
+    update.inputs.back().second = {grad};
+    rewriter->InsertBefore(op.id(), BuildOp(update, Dialect::kPaddle));
+  }
+  rewriter->Erase(op.id());
+  return absl::OkStatus();
+}
+
+absl::Status RewriteUpdates(const Program& program, const Gathered& gathered, int nranks,
+                            Rewriter* rewriter) {
+  std::set<std::string> split;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!IsOptimize(op)) continue;
+    if (op.type() == "lamb") {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.DebugName(),
+                       ": updates by lamb cannot take gathered gradients; Paddle's "
+                       "transpiler throws here"));
+    }
+    if (op.type() != "adam") continue;
+    WEFT_RETURN_IF_ERROR(UpdateWithEach(op, gathered, nranks, &split, rewriter));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void PaddleAllGather::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
+
+const Contract& PaddleAllGather::contract() const {
+  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
+  return *contract;
+}
+
+absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& programs) const {
+  const Program& program = *programs.main;
+  WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
+  const int nranks = trainers * PaddleDevices(context, kDevicesIfNotGiven);
+  if (nranks < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradients can be gathered from 2 ranks or more, found ", nranks));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
+                        WalkGradients(program, context));
+  WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
+  Rewriter rewriter(programs.main);
+  Gathered gathered(program, nranks, &rewriter);
+  for (const PaddleGradient& gradient : gradients) {
+    WEFT_RETURN_IF_ERROR(gathered.Declare(gradient));
+  }
+  absl::optional<OpNames> op_name;
+  if (context.notes != nullptr) op_name.emplace(program);
+  InsertCollectives(
+      program, gradients, options_.nrings,
+      [&](const PaddleGradient& gradient, int ring) {
+        if (context.notes != nullptr) {
+          context.notes->push_back(
+              {std::string(kName),
+               gradient.grad,
+               "gathered",
+               absl::StrCat("gradient of replicated parameter ", gradient.param),
+               {{"ring", absl::StrCat(ring)}, {"after", (*op_name)(gradient.op)}}});
+        }
+        return BuildOp({"c_allgather",
+                        {{"X", {gradient.grad}}},
+                        {{"Out", {Gathered::NameOf(gradient.param)}}},
+                        {{"nranks", nranks}, {"ring_id", ring}},
+                        kRoleBackward},
+                       Dialect::kPaddle);
+      },
+      &rewriter);
+  WEFT_RETURN_IF_ERROR(RewriteUpdates(program, gathered, nranks, &rewriter));
+  WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return true;
+}
+
+}  // namespace weft

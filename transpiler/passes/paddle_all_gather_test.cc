@@ -1,0 +1,247 @@
+#include "transpiler/passes/paddle_all_gather.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_builder.h"
+#include "transpiler/passes/testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::weft::testing::ContextWithDevices;
+using ::weft::testing::ContextWithRanks;
+using ::weft::testing::OpTexts;
+using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RunPasses;
+using ::weft::testing::StatusIs;
+
+constexpr char kPass[] = "paddle-all-gather";
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+PassContext Paddle() { return ContextWithDevices({"127.0.0.1:6170"}, {{0, 1}}); }
+
+void AddGradient(ProgramBuilder* p, const std::string& w, const std::vector<int64_t>& dims = {3}) {
+  p->Param(w, dims).Var(w + "@GRAD", dims);
+  p->Op("mul_grad", {}, {{"Y@GRAD", {w + "@GRAD"}}}, kRoleBackward).Pairs({w, w + "@GRAD"});
+}
+
+void AddAdam(ProgramBuilder* p, const std::string& w, const std::string& type = "adam") {
+  p->Op(type,
+        {{"Param", {w}},
+         {"Grad", {w + "@GRAD"}},
+         {"LearningRate", {"lr"}},
+         {"Moment1", {"m1"}},
+         {"Moment2", {"m2"}},
+         {"Beta1Pow", {"p1"}},
+         {"Beta2Pow", {"p2"}},
+         {"MasterParam", {"master"}}},
+        {{"ParamOut", {w}},
+         {"Moment1Out", {"m1"}},
+         {"Moment2Out", {"m2"}},
+         {"Beta1PowOut", {"p1"}},
+         {"Beta2PowOut", {"p2"}}},
+        kRoleOptimize);
+  p->FloatAttr("beta1", 0.75f);
+}
+
+std::string DimsOf(const Program& program, const std::string& var) {
+  const auto tensor = program.var(program.block(0).FindVar(program.FindSymbol(var))).Tensor();
+  std::string text;
+  for (int64_t dim : tensor->dims()) absl::StrAppend(&text, dim, " ");
+  return text;
+}
+
+TEST(PaddleAllGather, EveryRanksGradientUpdatesInTurn) {
+  ProgramBuilder p;
+  AddGradient(&p, "w", {3, 5});
+  AddAdam(&p, "w");
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kPass, Paddle(), &program));
+  EXPECT_THAT(
+      OpTexts(program),
+      ElementsAre("mul_grad( -> w@GRAD)",                  //
+                  "c_sync_calc_stream(w@GRAD -> w@GRAD)",  //
+                  "c_allgather@0(w@GRAD -> w_allgather)",  //
+                  "c_sync_comm_stream@0(w@GRAD -> w@GRAD)", "split(w_allgather -> w_0, w_1)",
+                  "adam(p1, p2, w_0, lr, m1, m2, w -> p1, p2, m1, m2, w)",
+                  "adam(p1, p2, w_1, lr, m1, m2, w -> p1, p2, m1, m2, w)"));
+  EXPECT_EQ(DimsOf(program, "w_allgather"), "6 5 ");
+  EXPECT_EQ(DimsOf(program, "w_1"), "3 5 ");
+}
+
+TEST(PaddleAllGather, UpdatesKeepPlainAttributesAndLoseTheirRole) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  AddAdam(&p, "w");
+  p.last_op().add_attrs()->set_name("multi_precision");
+  p.last_op().mutable_attrs()->rbegin()->set_type(pb::BOOLEAN);
+  p.last_op().mutable_attrs()->rbegin()->set_b(true);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kPass, Paddle(), &program));
+  const Op adam = program.op(program.block(0).ops().back());
+  EXPECT_EQ(adam.FindAttr("beta1")->f(), 0.75f);
+  EXPECT_EQ(adam.FindAttr("min_row_size_to_use_multithread")->l(), 1000);
+  EXPECT_FALSE(adam.FindAttr("multi_precision")->b());
+  EXPECT_EQ(adam.role(), kRoleForward);
+  EXPECT_FALSE(adam.has_role_vars());
+}
+
+TEST(PaddleAllGather, RingsAndPairsAreDealtOutWalkingBackwards) {
+  ProgramBuilder p;
+  AddGradient(&p, "w2");
+  p.Param("w1").Param("b1");
+  p.Op("g1", {}, {{"W@GRAD", {"w1@GRAD"}}, {"B@GRAD", {"b1@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w1", "w1@GRAD", "b1", "b1@GRAD"});
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("paddle-all-gather{nrings=2}", Paddle(), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("mul_grad( -> w2@GRAD)",                   //
+                          "c_sync_calc_stream(w2@GRAD -> w2@GRAD)",  //
+                          "c_allgather@0(w2@GRAD -> w2_allgather)",  //
+                          "g1( -> w1@GRAD, b1@GRAD)",                //
+                          "c_sync_calc_stream(w1@GRAD -> w1@GRAD)",  //
+                          "c_allgather@1(b1@GRAD -> b1_allgather)",  //
+                          "c_allgather@0(w1@GRAD -> w1_allgather)"));
+}
+
+TEST(PaddleAllGather, NineDevicesUnlessGiven) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kPass, ContextWithDevices({"a:1", "b:1"}, absl::nullopt), &program));
+  EXPECT_EQ(program.op(program.block(0).ops()[2]).FindAttr("nranks")->i(), 18);
+}
+
+// Paddle's defect: what is gathered for it is never written, and yet it updates.
+TEST(PaddleAllGather, DistributedParameterIsUpdatedWithoutAGradient) {
+  ProgramBuilder p;
+  AddGradient(&p, "w", {3, 5});
+  AddAdam(&p, "w");
+  Program program = p.Build();
+  PassContext context = Paddle();
+  context.distributed_params = {"w"};
+  WEFT_ASSERT_OK(RunPasses(kPass, context, &program));
+  EXPECT_EQ(OpTexts(program)[2], "split(w_allgather -> w_0, w_1)");
+  EXPECT_EQ(DimsOf(program, "w_allgather"), "2 3 5 ");
+  EXPECT_EQ(DimsOf(program, "w_0"), "1 3 5 ");
+}
+
+TEST(PaddleAllGather, ScalarGradientsAreGatheredIntoAVector) {
+  ProgramBuilder p;
+  AddGradient(&p, "w", {});
+  AddAdam(&p, "w");
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kPass, Paddle(), &program));
+  EXPECT_EQ(DimsOf(program, "w_allgather"), "2 ");
+  EXPECT_EQ(DimsOf(program, "w_0"), "1 ");
+}
+
+// Paddle's defect: other optimizers than adam go on with the gradient of their own rank.
+TEST(PaddleAllGather, OtherOptimizersStay) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kPass, Paddle(), &program));
+  EXPECT_EQ(OpTexts(program).back(), "sgd(w, w@GRAD -> w)");
+}
+
+TEST(PaddleAllGather, LambIsRefused) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  AddAdam(&p, "w", "lamb");
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
+              StatusIs(kRefused, HasSubstr("op 1 (lamb): updates by lamb cannot take gathered")));
+}
+
+TEST(PaddleAllGather, OneRankIsRefused) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses(kPass, ContextWithDevices({"a:1"}, {{0}}), &program),
+              StatusIs(kInvalid, HasSubstr("from 2 ranks or more, found 1")));
+  EXPECT_THAT(RunPasses(kPass, ContextWithRanks(0), &program),
+              StatusIs(kInvalid, HasSubstr("the number of trainers is unknown")));
+}
+
+TEST(PaddleAllGather, ParameterWithTwoPairsIsRefused) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
+              StatusIs(kInvalid, HasSubstr("parameter w has another gradient already")));
+}
+
+TEST(PaddleAllGather, AdamWithoutAGatheredGradientIsRefused) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  p.Param("v");
+  AddAdam(&p, "v");
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
+              StatusIs(kInvalid, HasSubstr("op 1 (adam) updates v, for which no gradient")));
+}
+
+TEST(PaddleAllGather, AdamOfOldProgramsWhosePowersAreUpdatedElsewhereIsRefused) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  AddAdam(&p, "w");
+  p.last_op().mutable_outputs()->RemoveLast();
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
+              StatusIs(kInvalid, HasSubstr("op 1 (adam) output Beta2PowOut: expected a variable")));
+}
+
+TEST(PaddleAllGather, TooManyRowsAreRefused) {
+  ProgramBuilder p;
+  AddGradient(&p, "w", {INT64_MAX / 2 + 1});
+  Program program = p.Build();
+  EXPECT_THAT(
+      RunPasses(kPass, Paddle(), &program),
+      StatusIs(kInvalid, HasSubstr("op 0 (mul_grad): variable w@GRAD: too many rows for 2 ranks")));
+}
+
+TEST(PaddleAllGather, NoGradientsAreRefused) {
+  Program program = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
+  EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
+              StatusIs(kRefused, HasSubstr("the program has no gradients")));
+}
+
+TEST(PaddleAllGather, GatheredGradientsAreRefused) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  AddAdam(&p, "w");
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kPass, Paddle(), &program));
+  EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
+              StatusIs(kRefused, HasSubstr("gradients-reduced holds already")));
+}
+
+TEST(PaddleAllGather, NotesNameRingAndPlace) {
+  ProgramBuilder p;
+  AddGradient(&p, "w");
+  Program program = p.Build();
+  std::vector<Note> notes;
+  PassContext context = Paddle();
+  context.notes = &notes;
+  WEFT_ASSERT_OK(RunPasses(kPass, context, &program));
+  ASSERT_EQ(notes.size(), 1);
+  EXPECT_EQ(notes[0].what, "gathered");
+  EXPECT_THAT(notes[0].details,
+              ElementsAre(std::make_pair("ring", "0"), std::make_pair("after", "op 0 (mul_grad)")));
+}
+
+}  // namespace
+}  // namespace weft

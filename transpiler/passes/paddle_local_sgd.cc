@@ -1,0 +1,152 @@
+#include "transpiler/passes/paddle_local_sgd.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/analysis/gradients.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/op_names.h"
+#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/rings.h"
+#include "transpiler/passes/startup_parameters.h"
+#include "transpiler/pipeline/facts.h"
+
+namespace weft {
+namespace {
+
+std::string SnapshotOf(const std::string& param) { return param + "@SNAPSHOT"; }
+
+// An op that updates a parameter.
+struct Update {
+  OpId op;
+  std::string param;
+};
+
+// All updates of the root block, in program order.
+absl::StatusOr<std::vector<Update>> FindUpdates(const Program& program) {
+  std::vector<Update> updates;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!op.HasInputSlot("Param") || !op.HasInputSlot("Grad") || !op.HasInputSlot("LearningRate")) {
+      continue;
+    }
+    if (op.Input("Param").empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.DebugName(), " input Param: expected a parameter, found none"));
+    }
+    updates.push_back({id, std::string(program.name(op.Input("Param")[0]))});
+  }
+  if (!updates.empty()) return updates;
+  return absl::FailedPreconditionError(
+      "no op of the root block updates a parameter: none has slots Param, Grad and LearningRate");
+}
+
+// Declares the snapshot of a parameter, which has this type.
+absl::Status DeclareSnapshot(const Program& program, const std::string& param,
+                             const pb::VarType::TensorDesc& tensor, Rewriter* rewriter) {
+  const std::string name = SnapshotOf(param);
+  const Symbol symbol = program.FindSymbol(name);
+  if (symbol.valid() && program.block(0).FindVar(symbol).valid()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("variable ", name, " is there already: parameters are averaged already"));
+  }
+  rewriter->AddVar(0, PaddleTensorVar(name, tensor, /*persistable=*/true));
+  return absl::OkStatus();
+}
+
+// param = snapshot - param.
+pb::OpDesc SubtractFromSnapshot(const std::string& param) {
+  return BuildOp({"elementwise_sub",
+                  {{"X", {SnapshotOf(param)}}, {"Y", {param}}},
+                  {{"Out", {param}}},
+                  {},
+                  kRoleOptimize},
+                 Dialect::kPaddle);
+}
+
+}  // namespace
+
+void PaddleLocalSgd::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
+
+const Contract& PaddleLocalSgd::contract() const {
+  static const auto* contract = new Contract{
+      {kParametersAveraged}, {kParametersEqual}, {kGradientsReduced, kParametersAveraged}};
+  return *contract;
+}
+
+absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) const {
+  WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Update> updates, FindUpdates(*main));
+  WEFT_RETURN_IF_ERROR(CheckDistributedParams(*main, context.distributed_params));
+  Rewriter rewriter(main);
+  std::set<std::string> declared;
+  absl::optional<OpNames> op_name;
+  if (context.notes != nullptr) op_name.emplace(*main);
+  std::vector<const Update*> averaged;  // in program order
+  for (const Update& update : updates) {
+    if (context.distributed_params.count(update.param) == 0) averaged.push_back(&update);
+  }
+  int ring = -1;
+  for (size_t i = averaged.size(); i-- > 0;) {
+    const auto& [op, param] = *averaged[i];
+    if (declared.insert(param).second) {
+      WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(main->op(op), param));
+      WEFT_RETURN_IF_ERROR(DeclareSnapshot(*main, param, tensor, &rewriter));
+    }
+    ring = (ring + 1) % options_.nrings;
+    rewriter.InsertAfter(op, SubtractFromSnapshot(param));
+    rewriter.InsertAfter(op, PaddleSyncCalc(param, kRoleOptimize));
+    rewriter.InsertAfter(op, PaddleAllReduceSum(param, ring, kRoleOptimize));
+    if (context.notes != nullptr) {
+      context.notes->push_back({std::string(kName),
+                                param,
+                                "averaged",
+                                "replicated parameter, after every step",
+                                {{"ring", absl::StrCat(ring)}, {"after", (*op_name)(op)}}});
+    }
+  }
+  for (int r = 0; r < options_.nrings; ++r) {
+    rewriter.Append(0, PaddleSyncComm(updates.front().param, r, kRoleOptimize));
+  }
+  for (const Update* update : averaged) {
+    const std::string& param = update->param;
+    rewriter.Append(0, PaddleScale(param, 1.0 / trainers, kRoleOptimize));
+    rewriter.Append(0, SubtractFromSnapshot(param));
+    rewriter.Append(0, PaddleAssign(param, SnapshotOf(param), kRoleOptimize));
+  }
+  return rewriter.Commit();
+}
+
+absl::Status PaddleLocalSgd::RewriteStartup(const PassContext& context,
+                                            const ProgramPair& programs) const {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> params, StartupParameters(programs));
+  Rewriter rewriter(programs.startup);
+  for (const std::string& param : params) {
+    if (context.distributed_params.count(param) > 0) continue;
+    WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(*programs.startup, param));
+    WEFT_RETURN_IF_ERROR(DeclareSnapshot(*programs.startup, param, tensor, &rewriter));
+    rewriter.Append(0, PaddleAssign(param, SnapshotOf(param), kRoleForward));
+  }
+  return rewriter.Commit();
+}
+
+absl::StatusOr<bool> PaddleLocalSgd::Run(PassContext& context, ProgramPair& programs) const {
+  // Before main changes: it says what the parameters are.
+  if (programs.startup != nullptr) {
+    const absl::Status status = RewriteStartup(context, programs);
+    if (!status.ok()) {
+      return absl::Status(status.code(), absl::StrCat("startup program, ", status.message()));
+    }
+  }
+  WEFT_RETURN_IF_ERROR(RewriteMain(context, programs.main));
+  return true;
+}
+
+}  // namespace weft

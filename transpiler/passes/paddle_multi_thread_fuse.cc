@@ -1,0 +1,99 @@
+#include "transpiler/passes/paddle_multi_thread_fuse.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/paddle_gradients.h"
+#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/unique_names.h"
+#include "transpiler/pipeline/facts.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kMaxGradients = 128;
+
+struct Segment {
+  pb::VarType::Type dtype;
+  std::vector<std::string> grads;
+  std::string buffer;
+};
+
+// Gradients in the order of the walk; their element type decides where a segment ends.
+absl::StatusOr<std::vector<Segment>> CutIntoSegments(const Program& program,
+                                                     const std::vector<PaddleGradient>& gradients) {
+  UniqueNames names(program);
+  std::vector<Segment> segments;
+  for (const PaddleGradient& gradient : gradients) {
+    if (gradient.distributed) continue;
+    WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(program.op(gradient.op), gradient.grad));
+    if (segments.empty() || segments.back().grads.size() == kMaxGradients ||
+        segments.back().dtype != tensor.data_type()) {
+      segments.push_back(
+          {tensor.data_type(), {}, names.Next(absl::StrCat("FusedOutput_", gradient.grad))});
+    }
+    segments.back().grads.push_back(gradient.grad);
+  }
+  return segments;
+}
+
+pb::OpDesc Coalesce(const Segment& segment) {
+  return BuildOp({"coalesce_tensor",
+                  {{"Input", segment.grads}},
+                  {{"FusedOutput", {segment.buffer}}, {"Output", segment.grads}},
+                  {{"copy_data", true}, {"dtype", static_cast<int>(segment.dtype)}},
+                  kRoleBackward},
+                 Dialect::kPaddle);
+}
+
+}  // namespace
+
+void PaddleMultiThreadFuse::Options::Bind(OptionBinder& bind) {}
+
+const Contract& PaddleMultiThreadFuse::contract() const {
+  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
+  return *contract;
+}
+
+absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPair& programs) const {
+  const Program& program = *programs.main;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
+                        WalkGradients(program, context));
+  WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, CutIntoSegments(program, gradients));
+  const OpId optimize = FirstOptimizeOp(program);
+  if (segments.empty() || !optimize.valid()) return false;
+  Rewriter rewriter(programs.main);
+  for (size_t i = segments.size(); i-- > 0;) {
+    rewriter.InsertBefore(optimize, Coalesce(segments[i]));
+  }
+  for (size_t i = segments.size(); i-- > 0;) {
+    rewriter.InsertBefore(optimize, PaddleSyncCalc(segments[i].buffer, kRoleBackward));
+    rewriter.InsertBefore(optimize,
+                          PaddleAllReduceSum(segments[i].buffer, /*ring=*/0, kRoleBackward));
+  }
+  rewriter.InsertBefore(optimize,
+                        PaddleSyncComm(segments.front().buffer, /*ring=*/0, kRoleBackward));
+  for (const Segment& segment : segments) {
+    rewriter.AddVar(0, PaddleTensorVar(segment.buffer, TensorOf(segment.dtype, {}),
+                                       /*persistable=*/false));
+    if (context.notes == nullptr) continue;
+    for (const std::string& grad : segment.grads) {
+      context.notes->push_back({std::string(kName),
+                                grad,
+                                "reduced",
+                                "gradient of a replicated parameter",
+                                {{"ring", "0"}, {"buffer", segment.buffer}}});
+    }
+  }
+  WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return true;
+}
+
+}  // namespace weft

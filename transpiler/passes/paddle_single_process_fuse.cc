@@ -1,0 +1,94 @@
+#include "transpiler/passes/paddle_single_process_fuse.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/paddle_gradients.h"
+#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/pipeline/facts.h"
+
+namespace weft {
+namespace {
+
+constexpr char kBuffer[] = "fused_output";
+
+void SumThroughBuffer(OpId after, const std::vector<std::string>& grads, Rewriter* rewriter) {
+  rewriter->AddVar(
+      0, PaddleTensorVar(kBuffer, TensorOf(pb::VarType::FP32, {1}), /*persistable=*/false));
+  rewriter->InsertAfter(
+      after, BuildOp({"coalesce_tensor",
+                      {{"Input", grads}},
+                      {{"FusedOutput", {kBuffer}}, {"Output", grads}},
+                      {{"copy_data", true}, {"dtype", static_cast<int>(pb::VarType::FP32)}},
+                      kRoleForward},
+                     Dialect::kPaddle));
+  rewriter->InsertAfter(after, PaddleSyncCalc(kBuffer, kRoleBackward));
+  rewriter->InsertAfter(after, PaddleAllReduceSum(kBuffer, /*ring=*/0, kRoleBackward));
+  rewriter->InsertAfter(after, PaddleSyncComm(kBuffer, /*ring=*/0, kRoleBackward));
+}
+
+void SumTogether(OpId after, const std::vector<std::string>& grads, Rewriter* rewriter) {
+  rewriter->InsertAfter(after, PaddleSyncCalc(grads.front(), kRoleBackward));
+  rewriter->InsertAfter(
+      after,
+      BuildOp(
+          {"c_allreduce_xsum", {{"X", grads}}, {{"Out", grads}}, {{"ring_id", 0}}, kRoleBackward},
+          Dialect::kPaddle));
+  rewriter->InsertAfter(after, PaddleSyncComm(grads.front(), /*ring=*/0, kRoleBackward));
+}
+
+}  // namespace
+
+void PaddleSingleProcessFuse::Options::Bind(OptionBinder& bind) {
+  bind.Int("fuse", &fuse, "1: through a fused buffer; 2: by c_allreduce_xsum", /*min=*/1,
+           /*max=*/2);
+}
+
+const Contract& PaddleSingleProcessFuse::contract() const {
+  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
+  return *contract;
+}
+
+absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
+                                                  ProgramPair& programs) const {
+  const Program& program = *programs.main;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
+                        WalkGradients(program, context));
+  OpId last;  // that completes one; the walk meets it first
+  std::vector<std::string> grads;
+  for (const PaddleGradient& gradient : gradients) {
+    if (gradient.distributed) continue;
+    if (!last.valid()) last = gradient.op;
+    grads.push_back(gradient.grad);
+    if (context.notes != nullptr) {
+      context.notes->push_back({std::string(kName),
+                                gradient.grad,
+                                "reduced",
+                                absl::StrCat("gradient of replicated parameter ", gradient.param,
+                                             ", together with all others"),
+                                {{"ring", "0"}}});
+    }
+  }
+  if (grads.empty()) return false;
+  Rewriter rewriter(programs.main);
+  if (options_.fuse == 2) {
+    SumTogether(last, grads, &rewriter);
+  } else {
+    const Symbol taken = program.FindSymbol(kBuffer);
+    if (taken.valid() && program.block(0).FindVar(taken).valid()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("variable ", kBuffer, " is there already; Paddle has no other name for it"));
+    }
+    SumThroughBuffer(last, grads, &rewriter);
+  }
+  WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return true;
+}
+
+}  // namespace weft
