@@ -52,33 +52,33 @@ std::vector<std::string> FlagsOf(const Mode& mode, const std::vector<ModePass>& 
   std::set<std::string> flags;
   for (const ModePass& pass : passes) {
     for (const std::string& flag : pass.flags) flags.insert("--" + flag);
-    if (!pass.when.flag.empty()) flags.insert("--" + pass.when.flag);
+    for (const FlagValues& condition : pass.when) flags.insert("--" + condition.flag);
   }
   if (mode.trainers == Mode::Trainers::kOneOrMoreWithDevices) flags.insert("--devices");
   return {flags.begin(), flags.end()};
 }
 
-// The pipeline of one choice among the mode's passes.
-std::string PipelineRow(const Mode& mode, Dialect dialect, const std::vector<ModePass>& passes,
-                        const std::map<std::string, std::string>& choice) {
-  std::string name = dialect == Dialect::kPaddle ? "paddle" : "weft";
-  for (const auto& [flag, value] : choice) absl::StrAppend(&name, " `--", flag, " ", value, "`");
-  const auto pipeline = ExpandMode(mode.name, dialect, choice);
-  return absl::StrCat("| ", name, " | ",
-                      pipeline.ok() ? Code(ToString(*pipeline)) : pipeline.status().ToString(),
-                      " | ", CodeList(FlagsOf(mode, passes)), " |\n");
-}
-
+// The pipelines of a dialect: one row, or one for every choice among the mode's passes.
 std::string PipelineRows(const Mode& mode, Dialect dialect) {
   const auto& passes = dialect == Dialect::kPaddle ? mode.paddle : mode.weft;
   if (!passes.has_value()) return "";
+  const std::string name = dialect == Dialect::kPaddle ? "paddle" : "weft";
   std::string rows;
+  std::set<std::string> seen;
+  const auto add = [&](const std::string& choice, const std::map<std::string, std::string>& flags) {
+    const auto pipeline = ExpandMode(mode.name, dialect, flags);
+    // A choice of the other dialect, or one that makes no difference in this one.
+    if (!pipeline.ok() || !seen.insert(ToString(*pipeline)).second) return;
+    absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*pipeline)), " | ",
+                    CodeList(FlagsOf(mode, *passes)), " |\n");
+  };
   for (const FlagValues& choice : mode.choices) {
     for (const std::string& value : choice.values) {
-      absl::StrAppend(&rows, PipelineRow(mode, dialect, *passes, {{choice.flag, value}}));
+      add(absl::StrCat(" `--", choice.flag, " ", value, "`"), {{choice.flag, value}});
     }
   }
-  return rows.empty() ? PipelineRow(mode, dialect, *passes, {}) : rows;
+  if (mode.choices.empty()) add("", {});
+  return rows;
 }
 
 std::string ModeSections() {

@@ -178,6 +178,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
             "single_process_multi_thread: whether to divide the loss's gradient (true)");
   mode_flag("k_steps", "local_sgd: average every that many steps (1)");
   mode_flag("begin_step", "local_sgd: from that step on (1)");
+  mode_flag("statistics", "local_sgd: average running statistics of normalization too (false)");
+  mode_flag("state", "local_sgd: state of optimizers: local, average or reset (local)");
+  mode_flag("buckets", "which gradients travel together: none, bytes{..} or count{..}");
   mode_flag("device_kind",
             "whose communication library the startup program sets up: cuda, xpu or custom (cuda)");
   app.add_option("--distributed_params", flags.distributed_params,

@@ -37,12 +37,26 @@ void AddRingOverEndpoints(const PassContext& context, int ring, const std::strin
                    {"ring_id", ring}},
                   kRoleForward};
   rewriter->Append(0, BuildOp(gen, context.dialect));
-  rewriter->Append(0, BuildOp({"c_comm_init",
-                               {{"X", {id}}},
-                               {},
-                               {{"nranks", *who.nranks()}, {"rank", who.rank()}, {"ring_id", ring}},
-                               kRoleForward},
-                              context.dialect));
+  NewOp join{"c_comm_init", {{"X", {id}}}, {}, {{"ring_id", ring}}, kRoleForward};
+  if (who.devices().has_value()) {
+    join.type = "c_comm_init_multitrainer";
+    join.attrs.push_back({"devices", *who.devices()});
+    join.attrs.push_back({"ntrainers", *who.trainers()});
+    join.attrs.push_back({"trainer_id", who.rank()});
+    join.nranks = who.nranks();
+  } else {
+    join.attrs.push_back({"nranks", *who.nranks()});
+    join.attrs.push_back({"rank", who.rank()});
+  }
+  rewriter->Append(0, BuildOp(join, context.dialect));
+}
+
+// All ranks of the run, or all devices of the only trainer.
+void AddRingOverAll(const PassContext& context, int ring, Rewriter* rewriter) {
+  const Participants& who = context.participants;
+  NewOp op{"c_comm_init_all", {}, {}, {{"ring_id", ring}}, kRoleForward, who.nranks()};
+  if (who.devices().has_value()) op.attrs.push_back({"devices", *who.devices()});
+  rewriter->Append(0, BuildOp(op, context.dialect));
 }
 
 }  // namespace
@@ -55,28 +69,23 @@ const Contract& CommInit::contract() const {
 }
 
 absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) const {
-  const bool has_endpoints = context.participants.has_endpoints();
+  const bool over_endpoints =
+      context.participants.has_endpoints() && context.participants.trainers() != 1;
   if (programs.startup == nullptr) return false;
   WEFT_RETURN_IF_ERROR(RefuseRingsInUse(*programs.startup, options_.nrings));
   Rewriter rewriter(programs.startup);
   UniqueNames names(*programs.startup);
   for (int ring = 0; ring < options_.nrings; ++ring) {
-    if (has_endpoints) {
+    if (over_endpoints) {
       AddRingOverEndpoints(context, ring, names.Next("nccl_id"), &rewriter);
     } else {
-      rewriter.Append(0, BuildOp({"c_comm_init_all",
-                                  {},
-                                  {},
-                                  {{"ring_id", ring}},
-                                  kRoleForward,
-                                  context.participants.nranks()},
-                                 context.dialect));
+      AddRingOverAll(context, ring, &rewriter);
     }
     if (context.notes != nullptr) {
       context.notes->push_back({std::string(kName),
                                 absl::StrCat("ring ", ring),
                                 "set up",
-                                has_endpoints ? "over the endpoints" : "over all ranks of the run",
+                                over_endpoints ? "over the endpoints" : "over all ranks of the run",
                                 {}});
     }
   }

@@ -16,6 +16,9 @@ namespace weft {
 //   c_comm_init(X=[nccl_id_0]) {nranks, rank, ring_id}
 // Without endpoints, per ring: c_comm_init_all() {nranks, ring_id}, which takes all ranks of the
 // run; nranks only where it is known.
+// Where each trainer drives several devices: c_comm_init_multitrainer {devices, nranks, ntrainers,
+// ring_id, trainer_id} in place of c_comm_init; a single trainer needs no endpoints:
+// c_comm_init_all {devices, nranks, ring_id}.
 //
 // Pass paddle-comm-init writes what Paddle writes.
 //

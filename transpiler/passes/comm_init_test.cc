@@ -1,6 +1,7 @@
 #include "transpiler/passes/comm_init.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,12 +19,19 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::weft::testing::ContextWithDevices;
 using ::weft::testing::ContextWithEndpoints;
 using ::weft::testing::ContextWithRanks;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
 using ::weft::testing::RunPasses;
 using ::weft::testing::StatusIs;
+
+PassContext Devices(const std::vector<std::string>& endpoints, std::vector<int> devices) {
+  PassContext context = ContextWithDevices(endpoints, std::move(devices));
+  context.dialect = Dialect::kWeft;
+  return context;
+}
 
 Program Empty() { return ProgramBuilder().Build(); }
 
@@ -105,6 +113,24 @@ TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {
   Program startup = Empty();
   WEFT_ASSERT_OK(RunPasses("comm-init", ContextWithRanks(0), &main, &startup));
   EXPECT_THAT(Values(startup, "c_comm_init_all", "nranks"), ElementsAre("-"));
+}
+
+TEST(CommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
+  Program main = Empty();
+  Program startup = Empty();
+  WEFT_ASSERT_OK(RunPasses("comm-init", Devices({"a:1", "b:1"}, {0, 1, 2}), &main, &startup));
+  EXPECT_THAT(OpTexts(startup), ElementsAre("c_gen_nccl_id@0( -> nccl_id_0)",
+                                            "c_comm_init_multitrainer@0(nccl_id_0 -> )"));
+  EXPECT_THAT(Values(startup, "c_comm_init_multitrainer", "ntrainers"), ElementsAre("2"));
+  EXPECT_THAT(Values(startup, "c_comm_init_multitrainer", "nranks"), ElementsAre("6"));
+}
+
+TEST(CommInit, DevicesOfTheOnlyTrainerNeedNoId) {
+  Program main = Empty();
+  Program startup = Empty();
+  WEFT_ASSERT_OK(RunPasses("comm-init", Devices({"a:1"}, {0, 1}), &main, &startup));
+  EXPECT_THAT(OpTexts(startup), ElementsAre("c_comm_init_all@0( -> )"));
+  EXPECT_THAT(Values(startup, "c_comm_init_all", "nranks"), ElementsAre("2"));
 }
 
 TEST(CommInit, WithoutAStartupProgramNothingChanges) {

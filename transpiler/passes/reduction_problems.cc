@@ -104,6 +104,15 @@ absl::Status CheckStorage(const Program& program, const GradientAnalysis& analys
 
 }  // namespace
 
+absl::Status RequireGradients(const GradientAnalysis& analysis) {
+  if (analysis.pairs.empty()) {
+    return absl::FailedPreconditionError(
+        "the program has no gradients: no op of backward role names pairs of parameter and "
+        "gradient in op_role_var; was it saved before minimize() or without training information?");
+  }
+  return absl::OkStatus();
+}
+
 std::vector<absl::Status> ProblemsOfReduction(const Program& program,
                                               const GradientAnalysis& analysis,
                                               const std::set<std::string>& distributed_params) {

@@ -12,6 +12,9 @@
 
 namespace weft {
 
+// FailedPrecondition where no backward op names a gradient.
+absl::Status RequireGradients(const GradientAnalysis& analysis);
+
 // FailedPrecondition, one of each kind at most, naming op and variable; empty where there are none:
 //   - a gradient that is SelectedRows or no floating-point tensor
 //   - a gradient that is accumulated over several steps, where it is not clear when the sum is

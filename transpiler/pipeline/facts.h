@@ -20,12 +20,11 @@ inline constexpr char kLossGradientScaled[] = "loss-gradient-scaled";
 inline constexpr char kRingsSetUp[] = "rings-set-up";
 // After the startup program, parameters are equal on all ranks.
 inline constexpr char kParametersEqual[] = "parameters-equal";
-// Replicated parameters are averaged over the ranks after steps.
-inline constexpr char kParametersAveraged[] = "parameters-averaged";
 
 // What holds in programs as they come, each with its evidence ("op 17 (c_allreduce_sum) takes
-// fc_0.w_0@GRAD"). Only what can be seen: kGradientsReduced and kParametersAveraged, for one variable or more.
-// Collectives of tensor-parallel layers, which work on activations, do not count. O(arguments).
+// fc_0.w_0@GRAD"). Only what can be seen: kGradientsReduced and kParametersAveraged, for one
+// variable or more. Collectives of tensor-parallel layers, which work on activations, do not count.
+// O(arguments).
 absl::StatusOr<std::map<std::string, std::string>> DetectFacts(const ProgramPair& programs);
 
 }  // namespace weft

@@ -20,49 +20,80 @@ const std::vector<Mode>& Modes() {
        {{{"comm-init", {}, {"nrings"}},
          {"broadcast-params", {}, {"nrings"}},
          {"scale-loss-grad", {}, {"scale"}},
-         {"grad-all-reduce", {}, {"nrings", "scale"}}}},
+         {"grad-all-reduce", {}, {"nrings", "scale", "buckets"}}}},
        // Paddle's class has two rings and always scales the loss's gradient.
        {{{"paddle-comm-init", {{"nrings", "2"}}, {"nrings", "device_kind"}},
          {"broadcast-params", {{"nrings", "2"}}, {"nrings"}},
          {"scale-loss-grad", {{"scale", "loss_grad"}}, {}},
          {"paddle-grad-all-reduce", {{"nrings", "2"}}, {"nrings"}}}}},
       {"local_sgd",
-       "ranks train on their own; after steps, parameters are averaged over the ranks",
-       absl::nullopt,
+       "ranks train on their own; every k steps, parameters are averaged over the ranks",
+       {{{"comm-init", {}, {"nrings"}},
+         {"broadcast-params", {}, {"nrings"}},
+         {"local-sgd", {}, {"nrings", "k_steps", "begin_step", "statistics", "state"}}}},
        {{{"paddle-comm-init", {{"nrings", "2"}}, {"nrings", "device_kind"}},
          {"broadcast-params", {{"nrings", "2"}}, {"nrings"}},
          {"paddle-local-sgd", {{"nrings", "2"}}, {"nrings"}}}}},
       {"single_process_multi_thread",
        "data parallel, several devices a trainer: gradients are summed, as a rule all at once",
-       absl::nullopt,
+       {{{"comm-init", {}, {"nrings"}},
+         {"broadcast-params", {}, {"nrings"}},
+         {"scale-loss-grad", {}, {}, {{"loss_scale", {"true"}}}},
+         {"grad-all-reduce",
+          {{"buckets", "bytes"}},
+          {"nrings", "buckets"},
+          {{"loss_scale", {"true"}}, {"fuse", {"1"}}}},
+         {"grad-all-reduce", {}, {"nrings"}, {{"loss_scale", {"true"}}, {"fuse", {"0"}}}},
+         {"grad-all-reduce",
+          {{"scale", "none"}, {"buckets", "bytes"}},
+          {"nrings", "buckets"},
+          {{"loss_scale", {"false"}}, {"fuse", {"1"}}}},
+         {"grad-all-reduce",
+          {{"scale", "none"}},
+          {"nrings"},
+          {{"loss_scale", {"false"}}, {"fuse", {"0"}}}}}},
        {{{"paddle-comm-init", {{"over", "hosts"}}, {"device_kind"}},
          {"paddle-single-process-scale", {}, {"loss_scale"}},
-         {"paddle-single-process-fuse", {}, {"fuse"}, {"fuse", {"1", "2"}}},
+         {"paddle-single-process-fuse", {}, {"fuse"}, {{"fuse", {"1", "2"}}}},
          {"paddle-grad-all-reduce",
           {{"nrings", "1"}, {"skip", "no_gradient"}},
           {},
-          {"fuse", {"0"}}}}},
-       {{"fuse", {"1", "0", "2"}}},
+          {{"fuse", {"0"}}}}}},
+       {{"fuse", {"1", "0", "2"}}, {"loss_scale", {"true", "false"}}},
        Mode::Trainers::kOneOrMoreWithDevices},
       {"multi_thread",
        "data parallel, several devices a trainer: gradients are summed in buckets, or gathered",
-       absl::nullopt,
+       {{{"comm-init", {}, {"nrings"}},
+         {"broadcast-params", {}, {"nrings"}},
+         {"scale-loss-grad", {}, {"scale"}},
+         {"grad-all-reduce",
+          {{"buckets", "bytes"}},
+          {"nrings", "scale", "buckets"},
+          {{"trans_mode", {"fuse_all_reduce"}}}},
+         {"gather-gradients", {}, {"nrings", "scale"}, {{"trans_mode", {"all_gather"}}}},
+         {"grad-all-reduce",
+          {},
+          {"nrings", "scale"},
+          {{"trans_mode", {"all_reduce", "all_reduce_xpu"}}}}}},
        {{{"paddle-comm-init",
           {{"over", "trainers"}},
           {"nrings", "device_kind"},
-          {"trans_mode", {"fuse_all_reduce", "all_gather", "all_reduce"}}},
+          {{"trans_mode", {"fuse_all_reduce", "all_gather", "all_reduce"}}}},
          {"paddle-comm-init",
           {{"over", "trainers"}, {"list_devices", "true"}},
           {"nrings", "device_kind"},
-          {"trans_mode", {"all_reduce_xpu"}}},
+          {{"trans_mode", {"all_reduce_xpu"}}}},
          {"scale-loss-grad", {{"scale", "loss_grad"}}, {}},
-         {"paddle-multi-thread-fuse", {}, {}, {"trans_mode", {"fuse_all_reduce"}}},
-         {"paddle-all-gather", {}, {"nrings"}, {"trans_mode", {"all_gather"}}},
-         {"paddle-grad-all-reduce", {{"nrings", "1"}}, {"nrings"}, {"trans_mode", {"all_reduce"}}},
+         {"paddle-multi-thread-fuse", {}, {}, {{"trans_mode", {"fuse_all_reduce"}}}},
+         {"paddle-all-gather", {}, {"nrings"}, {{"trans_mode", {"all_gather"}}}},
+         {"paddle-grad-all-reduce",
+          {{"nrings", "1"}},
+          {"nrings"},
+          {{"trans_mode", {"all_reduce"}}}},
          {"paddle-grad-all-reduce",
           {{"nrings", "1"}, {"skip", "one_device"}},
           {"nrings"},
-          {"trans_mode", {"all_reduce_xpu"}}}}},
+          {{"trans_mode", {"all_reduce_xpu"}}}}}},
        {{"trans_mode", {"fuse_all_reduce", "all_gather", "all_reduce", "all_reduce_xpu"}}},
        Mode::Trainers::kOneOrMoreWithDevices},
   };
@@ -86,11 +117,27 @@ bool Contains(const std::vector<std::string>& values, const std::string& value) 
 
 // Whether the values that the flags choose let the pass run.
 bool Runs(const ModePass& pass, const Mode& mode, const std::map<std::string, std::string>& flags) {
-  for (const FlagValues& choice : mode.choices) {
-    if (choice.flag != pass.when.flag) continue;
-    if (!Contains(pass.when.values, ValueOf(choice, flags))) return false;
+  for (const FlagValues& condition : pass.when) {
+    for (const FlagValues& choice : mode.choices) {
+      if (choice.flag != condition.flag) continue;
+      if (!Contains(condition.values, ValueOf(choice, flags))) return false;
+    }
   }
   return true;
+}
+
+// Whether one of the passes runs for this value of the flag, or none of them asks for it.
+bool IsMeant(const std::string& flag, const std::string& value,
+             const std::vector<ModePass>& passes) {
+  bool asked = false;
+  for (const ModePass& pass : passes) {
+    for (const FlagValues& condition : pass.when) {
+      if (condition.flag != flag) continue;
+      if (Contains(condition.values, value)) return true;
+      asked = true;
+    }
+  }
+  return !asked;
 }
 
 PassSpec Expand(const ModePass& pass, const std::map<std::string, std::string>& flags) {
@@ -137,11 +184,19 @@ absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view name, Dialect
         absl::StrCat("mode ", name, ": --", choice.flag, " must be one of ",
                      absl::StrJoin(choice.values, ", "), ", found '", absl::CEscape(value), "'"));
   }
+  for (const FlagValues& choice : mode->choices) {
+    const std::string value = ValueOf(choice, flags);
+    if (!IsMeant(choice.flag, value, *passes)) {
+      return absl::InvalidArgumentError(absl::StrCat("mode ", name, ": --", choice.flag, " ", value,
+                                                     " is available in the ",
+                                                     paddle ? "weft" : "paddle", " dialect only"));
+    }
+  }
   std::set<std::string> taken;
   if (mode->trainers == Mode::Trainers::kOneOrMoreWithDevices) taken.insert("devices");
   std::vector<PassSpec> pipeline;
   for (const ModePass& pass : *passes) {
-    taken.insert(pass.when.flag);
+    for (const FlagValues& condition : pass.when) taken.insert(condition.flag);
     if (!Runs(pass, *mode, flags)) continue;
     taken.insert(pass.flags.begin(), pass.flags.end());
     pipeline.push_back(Expand(pass, flags));

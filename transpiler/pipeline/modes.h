@@ -27,9 +27,9 @@ struct ModePass {
   std::string pass;
   std::vector<std::pair<std::string, std::string>> options;
   std::vector<std::string> flags;
-  // The pass runs only where this flag, one of Mode::choices, has one of these values. Without a
-  // flag it always runs.
-  FlagValues when = {};
+  // The pass runs only where each of these flags, which are among Mode::choices, has one of these
+  // values.
+  std::vector<FlagValues> when = {};
 };
 
 // A mode is a row of a table: what `--mode NAME` runs in each dialect.

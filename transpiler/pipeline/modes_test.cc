@@ -93,6 +93,30 @@ TEST(Modes, FlagsChooseAmongPasses) {
             "paddle-single-process-fuse{fuse=2}");
 }
 
+TEST(Modes, PipelinesOfTheWeftDialect) {
+  EXPECT_EQ(Expanded("local_sgd", Dialect::kWeft, {{"k_steps", "4"}}),
+            "comm-init,broadcast-params,local-sgd{k_steps=4}");
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, {}),
+            "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=bytes}");
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, {{"buckets", "count{count=2}"}}),
+            "comm-init,broadcast-params,scale-loss-grad,"
+            "grad-all-reduce{buckets=\"count{count=2}\"}");
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, {{"trans_mode", "all_gather"}}),
+            "comm-init,broadcast-params,scale-loss-grad,gather-gradients");
+  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft, {}),
+            "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=bytes}");
+  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft,
+                     {{"fuse", "0"}, {"loss_scale", "false"}}),
+            "comm-init,broadcast-params,grad-all-reduce{scale=none}");
+}
+
+TEST(Modes, ChoiceThatADialectDoesNotHaveIsAnError) {
+  EXPECT_THAT(ExpandMode("single_process_multi_thread", Dialect::kWeft, {{"fuse", "2"}}),
+              StatusIs(kInvalid,
+                       "mode single_process_multi_thread: --fuse 2 is available in the "
+                       "paddle dialect only"));
+}
+
 TEST(Modes, ValueThatIsNoChoiceIsAnErrorThatListsAll) {
   EXPECT_THAT(ExpandMode("multi_thread", Dialect::kPaddle, {{"trans_mode", "nonsense"}}),
               StatusIs(kInvalid,
@@ -109,9 +133,10 @@ TEST(Modes, PassesRunOnlyForValuesThatThereAre) {
     for (const auto& passes : {mode.weft, mode.paddle}) {
       if (!passes.has_value()) continue;
       for (const ModePass& pass : *passes) {
-        EXPECT_EQ(pass.when.flag.empty(), pass.when.values.empty()) << mode.name;
-        for (const std::string& value : pass.when.values) {
-          EXPECT_EQ(known.count(pass.when.flag + "=" + value), 1) << mode.name << " " << value;
+        for (const FlagValues& condition : pass.when) {
+          for (const std::string& value : condition.values) {
+            EXPECT_EQ(known.count(condition.flag + "=" + value), 1) << mode.name << " " << value;
+          }
         }
       }
     }

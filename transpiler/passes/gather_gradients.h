@@ -1,0 +1,53 @@
+#ifndef WEFT_TRANSPILER_PASSES_GATHER_GRADIENTS_H_
+#define WEFT_TRANSPILER_PASSES_GATHER_GRADIENTS_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "transpiler/passes/gradient_scale.h"
+#include "transpiler/pipeline/options.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Gathers the gradients of all ranks on every rank, which averages them itself, in the order of the
+// ranks:
+//
+//   Y@GRAD=[w@GRAD] = mul_grad(...)                                     completes w@GRAD
+//   Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) {ring_id}
+//   Out=[w@GRAD@GATHERED] = c_allgather(X=[w@GRAD]) {nranks, ring_id}
+//   ...
+//   c_wait_comm(X=[w@GRAD, w@GRAD@GATHERED]) {ring_id}
+//   Out=[w@GRAD@RANK_0, w@GRAD@RANK_1] = split(X=[w@GRAD@GATHERED]) {num=nranks, axis=0}
+//   Out=[w@GRAD] = sum(X=[w@GRAD@RANK_0, w@GRAD@RANK_1])
+//   Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=1/nranks}                   unless divided before
+//   sgd(Grad=[w@GRAD], ...)                                             first use
+//
+// The gradient variable holds the average before anything uses it: clipping, regularization and any
+// optimizer keep their meaning, and run once. Places, rings and waits are those of grad-all-reduce.
+//
+// InvalidArgument where the number of ranks is unknown. FailedPrecondition as grad-all-reduce, and
+// for a gradient that is accumulated over several steps. O(arguments + gradients * nranks).
+class GatherGradients : public Pass {
+ public:
+  static constexpr absl::string_view kName = "gather-gradients";
+  static constexpr absl::string_view kDescription =
+      "main program: gathers the gradients of all ranks, and averages them on every rank";
+  struct Options {
+    int nrings = 1;  // communication rings
+    GradientScale scale =
+        GradientScale::kAuto;  // avg: every rank divides the sum, else it does not
+    void Bind(OptionBinder& bind);
+  };
+  explicit GatherGradients(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  const Contract& contract() const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_GATHER_GRADIENTS_H_

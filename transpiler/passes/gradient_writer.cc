@@ -1,0 +1,194 @@
+#include "transpiler/passes/gradient_writer.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/op_role.h"
+#include "transpiler/passes/fused_buffer.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/op_names.h"
+
+namespace weft {
+namespace {
+
+constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+
+pb::OpDesc WaitOp(const std::string& type, int ring) {
+  return BuildOp({type, {{"X", {}}}, {{"Out", {}}}, {{"ring_id", ring}}, kRoleBackward},
+                 Dialect::kWeft);
+}
+
+const pb::OpDesc& Over(const std::vector<std::string>& variables, pb::OpDesc* op) {
+  for (pb::OpDesc::Var* slot : {op->mutable_inputs(0), op->mutable_outputs(0)}) {
+    slot->clear_arguments();
+    for (const std::string& variable : variables) slot->add_arguments(variable);
+  }
+  return *op;
+}
+
+}  // namespace
+
+GradientWriter::GradientWriter(const Program& program, const GradientAnalysis& analysis, int nrings,
+                               GradientExchange* exchange, Rewriter* rewriter)
+    : program_(program),
+      analysis_(analysis),
+      exchange_(*exchange),
+      rewriter_(*rewriter),
+      completes_(program.op_id_limit(), kNone),
+      uses_(program.op_id_limit(), kNone),
+      next_use_(analysis.gradients.size(), kNone),
+      bucket_of_(analysis.gradients.size(), kNone) {
+  for (int i = 0; i < nrings; ++i) {
+    Ring ring;
+    ring.wait_compute = WaitOp("c_wait_compute", i);
+    ring.wait_comm = WaitOp("c_wait_comm", i);
+    rings_.push_back(std::move(ring));
+  }
+}
+
+void GradientWriter::Write(const std::vector<GradientBucket>& buckets) {
+  for (size_t b = buckets.size(); b-- > 0;) {
+    const std::vector<int>& members = buckets[b].gradients;
+    for (size_t k = members.size(); k-- > 0;) {
+      const int i = members[k];
+      bucket_of_[i] = static_cast<uint32_t>(b);
+      if (!analysis_.gradients[i].first_use.valid()) continue;
+      uint32_t& head = uses_[analysis_.gradients[i].first_use.value()];
+      next_use_[i] = head;
+      head = static_cast<uint32_t>(i);
+    }
+    if (buckets[b].block != 0) continue;  // complete when the block begins
+    completes_[analysis_.gradients[members.back()].completed_by.value()] = static_cast<uint32_t>(b);
+  }
+  for (const GradientBucket& bucket : buckets) LayOut(bucket);
+  size_t end = 0;
+  for (size_t begin = 0; begin < buckets.size(); begin = end) {
+    while (end < buckets.size() && buckets[end].block == buckets[begin].block) ++end;
+    WriteBlock(buckets, begin, end);
+  }
+}
+
+void GradientWriter::WriteBlock(const std::vector<GradientBucket>& buckets, size_t begin,
+                                size_t end) {
+  const int block = buckets[begin].block;
+  const absl::Span<const OpId> ops = program_.block(block).ops();
+  if (block != 0) Launch(buckets, begin, end, {OpId(), ops.front()});
+  for (OpId id : ops) {
+    for (uint32_t i = uses_[id.value()]; i != kNone; i = next_use_[i]) WaitFor(bucket_of_[i], id);
+    const size_t first = completes_[id.value()];
+    if (first == kNone) continue;
+    size_t last = first;
+    while (last < end && analysis_.gradients[buckets[last].gradients.back()].completed_by == id) {
+      ++last;
+    }
+    Launch(buckets, first, last, {id, OpId()});
+  }
+  for (Ring& ring : rings_) Arrive(&ring, OpId(), block);
+}
+
+// Gives several gradients a buffer, before the first of them is written. Sums that were accumulated
+// in other steps move into it when their block begins.
+void GradientWriter::LayOut(const GradientBucket& bucket) {
+  buffers_.emplace_back();
+  if (bucket.gradients.size() == 1) return;
+  const FusedTensors tensors = TensorsOf(program_, analysis_, bucket);
+  const pb::VarDesc buffer = FusedBuffer(program_, tensors, "fused_gradient", &next_buffer_);
+  buffers_.back() = buffer.name();
+  rewriter_.AddVar(bucket.block, buffer);
+  const bool copy = bucket.block != 0;
+  const OpId before = copy ? program_.block(bucket.block).ops().front() : bucket.begins_at;
+  rewriter_.InsertBefore(before, Coalesce(tensors, buffer.name(), copy, kRoleBackward));
+}
+
+void GradientWriter::Insert(const Place& place, const pb::OpDesc& op) {
+  if (place.after.valid()) {
+    rewriter_.InsertAfter(place.after, op);
+  } else {
+    rewriter_.InsertBefore(place.before, op);
+  }
+}
+
+void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end,
+                            const Place& place) {
+  const size_t nrings = rings_.size();
+  // The rings in the order in which they are met.
+  for (size_t turn = begin; turn < std::min(end, begin + nrings); ++turn) {
+    const int ring_id = static_cast<int>(turn % nrings);
+    Ring& ring = rings_[ring_id];
+    if (ring.in_flight.empty()) ring.first_in_flight = turn;
+    std::vector<std::string> complete, sent;
+    for (size_t b = turn; b < end; b += nrings) {
+      for (int i : buckets[b].gradients) {
+        complete.emplace_back(program_.name(analysis_.gradients[i].grad));
+      }
+      if (!buffers_[b].empty()) complete.push_back(buffers_[b]);
+      sent.push_back(complete.back());
+    }
+    Insert(place, Over(complete, &ring.wait_compute));
+    for (const std::string& variable : sent) Insert(place, exchange_.Launch(variable, ring_id));
+    ring.sent.insert(ring.sent.end(), sent.begin(), sent.end());
+    ring.in_flight.insert(ring.in_flight.end(), complete.begin(), complete.end());
+    for (const std::string& variable : sent) {
+      std::string result = exchange_.Result(variable);
+      if (result != variable) ring.in_flight.push_back(std::move(result));
+    }
+  }
+}
+
+// Nothing to do where an earlier wait on the ring has let the bucket through.
+void GradientWriter::WaitFor(size_t bucket, OpId before) {
+  Ring& ring = rings_[bucket % rings_.size()];
+  if (bucket >= ring.first_in_flight) Arrive(&ring, before, 0);
+}
+
+void GradientWriter::Arrive(Ring* ring, OpId before, int block) {
+  if (ring->in_flight.empty()) return;
+  const auto insert = [&](const pb::OpDesc& op) {
+    if (before.valid()) {
+      rewriter_.InsertBefore(before, op);
+    } else {
+      rewriter_.Append(block, op);
+    }
+  };
+  insert(Over(ring->in_flight, &ring->wait_comm));
+  for (const std::string& variable : ring->sent) {
+    for (const pb::OpDesc& op : exchange_.Finish(variable)) insert(op);
+  }
+  ring->sent.clear();
+  ring->in_flight.clear();
+}
+
+void GradientWriter::Explain(absl::string_view pass, const std::string& what,
+                             const std::string& op_type, const std::vector<GradientBucket>& buckets,
+                             std::vector<Note>* notes) const {
+  const OpNames op_name(program_);
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    for (int i : buckets[b].gradients) {
+      const Gradient& gradient = analysis_.gradients[i];
+      Note note{std::string(pass),
+                std::string(program_.name(gradient.grad)),
+                what,
+                absl::StrCat("gradient of replicated parameter ", program_.name(gradient.param)),
+                {{"op", op_type},
+                 {"ring", absl::StrCat(b % rings_.size())},
+                 {"after", op_name(gradient.completed_by)},
+                 {"waited_for_by", gradient.first_use.valid() ? op_name(gradient.first_use)
+                                                              : "the end of the program"}}};
+      if (gradient.block != 0) note.details.push_back({"block", absl::StrCat(gradient.block)});
+      if (!buffers_[b].empty()) note.details.push_back({"buffer", buffers_[b]});
+      if (!buckets[b].why_alone.empty()) note.details.push_back({"alone", buckets[b].why_alone});
+      notes->push_back(std::move(note));
+    }
+  }
+  for (const SkippedGradient& skipped : analysis_.skipped) {
+    notes->push_back({std::string(pass),
+                      std::string(program_.name(skipped.grad)),
+                      absl::StrCat("not ", what),
+                      skipped.why,
+                      {{"parameter", std::string(program_.name(skipped.param))}}});
+  }
+}
+
+}  // namespace weft
