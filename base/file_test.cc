@@ -96,6 +96,25 @@ TEST_F(FileTest, ManyPiecesAreWrittenInOrder) {
   EXPECT_EQ(Read(Path("f")), all);
 }
 
+// Large files go past the page cache, in aligned buffers.
+TEST_F(FileTest, LargeFileOfUnevenPiecesIsWrittenInOrder) {
+  std::string expected;
+  std::vector<std::string> pieces;
+  for (size_t size : {1u, 4095u, 9u << 20, 17u, (16u << 20) + 3, 40u << 20, 12345u}) {
+    std::string piece(size, '\0');
+    for (size_t i = 0; i < size; ++i)
+      piece[i] = static_cast<char>((expected.size() + i) * 40503 >> 7);
+    expected += piece;
+    pieces.push_back(std::move(piece));
+  }
+  ASSERT_GT(expected.size(), 64 << 20);
+  WEFT_ASSERT_OK_AND_ASSIGN(AtomicFile file, AtomicFile::Create(Path("large")));
+  WEFT_ASSERT_OK(file.Write(std::vector<absl::string_view>(pieces.begin(), pieces.end())));
+  WEFT_ASSERT_OK(file.Write("and more"));
+  WEFT_ASSERT_OK(file.Commit());
+  EXPECT_TRUE(Read(Path("large")) == expected + "and more");  // not printed where it differs
+}
+
 TEST_F(FileTest, LinkIsFollowedAndStays) {
   WEFT_ASSERT_OK(WriteFile(Path("f"), "old"));
   ASSERT_EQ(symlink("f", Path("link").c_str()), 0);
