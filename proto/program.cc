@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/byte_pieces.h"
-#include "proto/program_indexer.h"
+#include "proto/index_program.h"
 #include "proto/wire_format.h"
 
 namespace weft {
@@ -59,31 +59,6 @@ void AddPiece(absl::string_view piece, SerializedProgram* out) {
 
 // --- Op -----------------------------------------------------------------------------------------
 
-const OpLayout& Op::layout() const { return program_->layouts_[program_->record(id_).layout]; }
-
-uint32_t Op::layout_id() const { return program_->record(id_).layout; }
-
-absl::string_view Op::type() const { return program_->name(layout().type); }
-
-int Op::role() const { return program_->record(id_).role; }
-
-int Op::block() const { return program_->record(id_).block; }
-
-absl::Span<const Symbol> Op::args() const {
-  const Program::OpRecord& record = program_->record(id_);
-  return absl::MakeConstSpan(program_->args_).subspan(record.first_arg, layout().num_args);
-}
-
-absl::Span<const Symbol> Op::input_args() const {
-  return args().subspan(0, layout().num_input_args);
-}
-
-absl::Span<const Symbol> Op::output_args() const { return args().subspan(layout().num_input_args); }
-
-absl::Span<const Symbol> Op::args(const OpLayout::Slot& slot) const {
-  return args().subspan(slot.first, slot.count);
-}
-
 absl::Span<const Symbol> Op::Input(absl::string_view slot) const {
   for (const OpLayout::Slot& s : layout().inputs) {
     if (program_->name(s.name) == slot) return args(s);
@@ -124,10 +99,6 @@ void Op::ForEachAttr(absl::FunctionRef<void(size_t, absl::string_view)> visit) c
     visit(i++, payload);
     return true;
   });
-}
-
-bool Op::has_role_vars() const {
-  return (program_->record(id_).flags & Program::kHasRoleVars) != 0;
 }
 
 std::vector<int> Op::SubBlocks() const {
@@ -224,11 +195,12 @@ absl::StatusOr<Program> Program::Parse(std::string bytes) {
   return Parse(std::move(owner), view);
 }
 
-absl::StatusOr<Program> Program::Parse(std::shared_ptr<const void> owner, absl::string_view bytes) {
+absl::StatusOr<Program> Program::Parse(std::shared_ptr<const void> owner, absl::string_view bytes,
+                                       const ParseOptions& options) {
   Program program;
   program.owner_ = std::move(owner);
   program.bytes_ = bytes;
-  WEFT_RETURN_IF_ERROR(ProgramIndexer(&program).IndexProgram());
+  WEFT_RETURN_IF_ERROR(IndexProgram(options, &program));
   return program;
 }
 

@@ -185,6 +185,12 @@ struct SerializedProgram {
   std::deque<std::string> owned;  // what some pieces point to
 };
 
+struct ParseOptions {
+  int threads = 2;
+  // Each thread gets at least so many bytes.
+  size_t min_bytes_per_thread = 1 << 20;
+};
+
 class Program {
  public:
   // Reads a serialized ProgramDesc. Fails with InvalidArgument, naming block, op or variable and
@@ -195,8 +201,11 @@ class Program {
   // kMaxBlockDepth.
   // O(bytes) time; memory is bounded by a constant times the bytes.
   static absl::StatusOr<Program> Parse(std::string bytes);
-  // The same without a copy. The buffer is kept alive by the program and must not change.
-  static absl::StatusOr<Program> Parse(std::shared_ptr<const void> owner, absl::string_view bytes);
+  // The same without a copy. The buffer is kept alive by the program and must not change. Large
+  // programs are read by several threads; the result does not depend on their number, nor does the
+  // error.
+  static absl::StatusOr<Program> Parse(std::shared_ptr<const void> owner, absl::string_view bytes,
+                                       const ParseOptions& options = {});
   static absl::StatusOr<Program> FromProto(const pb::ProgramDesc& desc);
 
   // How deep parents, and ops with sub-blocks, may lead: whoever follows them by recursion needs no
@@ -248,6 +257,7 @@ class Program {
   friend class Var;
   friend class Block;
   friend class ProgramIndexer;
+  friend class ProgramReader;
   friend class Rewriter;
 
   // A field of a message where it stands in some buffer: tag and length, then the payload.
@@ -326,6 +336,31 @@ class Program {
   };
   std::vector<TopLevelField> top_level_;
 };
+
+// --- What analyses ask every op -----------------------------------------------------------------
+
+inline const OpLayout& Op::layout() const {
+  return program_->layouts_[program_->record(id_).layout];
+}
+inline uint32_t Op::layout_id() const { return program_->record(id_).layout; }
+inline absl::string_view Op::type() const { return program_->name(layout().type); }
+inline int Op::role() const { return program_->record(id_).role; }
+inline int Op::block() const { return program_->record(id_).block; }
+inline bool Op::has_role_vars() const {
+  return (program_->record(id_).flags & Program::kHasRoleVars) != 0;
+}
+inline absl::Span<const Symbol> Op::args() const {
+  return {program_->args_.data() + program_->record(id_).first_arg, layout().num_args};
+}
+inline absl::Span<const Symbol> Op::input_args() const {
+  return args().first(layout().num_input_args);
+}
+inline absl::Span<const Symbol> Op::output_args() const {
+  return args().subspan(layout().num_input_args);
+}
+inline absl::Span<const Symbol> Op::args(const OpLayout::Slot& slot) const {
+  return args().subspan(slot.first, slot.count);
+}
 
 }  // namespace weft
 

@@ -1,27 +1,18 @@
 #include "proto/program_indexer.h"
 
-#include <climits>
 #include <cstring>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "proto/byte_pieces.h"
 #include "proto/program_checks.h"
 #include "proto/wire_format.h"
 
 namespace weft {
 namespace {
 
-using ::weft::wire::LengthDelimited;
-using ::weft::wire::Varint;
-
-constexpr uint32_t kProgramBlocks = LengthDelimited(pb::ProgramDesc::kBlocksFieldNumber);
-constexpr uint32_t kBlockIdx = Varint(pb::BlockDesc::kIdxFieldNumber);
-constexpr uint32_t kBlockParentIdx = Varint(pb::BlockDesc::kParentIdxFieldNumber);
-constexpr uint32_t kBlockVars = LengthDelimited(pb::BlockDesc::kVarsFieldNumber);
-constexpr uint32_t kBlockOps = LengthDelimited(pb::BlockDesc::kOpsFieldNumber);
-constexpr uint32_t kBlockForwardIdx = Varint(pb::BlockDesc::kForwardBlockIdxFieldNumber);
+constexpr uint32_t kBlockVars = wire::LengthDelimited(pb::BlockDesc::kVarsFieldNumber);
+constexpr uint32_t kBlockOps = wire::LengthDelimited(pb::BlockDesc::kOpsFieldNumber);
 
 // How many names wait for their place in the hash table to arrive in the cache.
 constexpr size_t kBatch = 64;
@@ -35,134 +26,40 @@ void PutName(uint32_t kind, uint32_t number, absl::string_view name, std::string
 
 }  // namespace
 
-absl::Status ProgramIndexer::IndexProgram() {
-  const absl::string_view bytes = program_.bytes_;
-  if (bytes.size() > INT_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat("the program has ", bytes.size(),
-                                                   " bytes; protobuf messages end at ", INT_MAX));
-  }
-  if (bytes.empty()) return absl::InvalidArgumentError("the program is empty: no blocks");
-  WEFT_RETURN_IF_ERROR(CountAndReserve());
-
-  wire::MessageStream in(bytes);
-  while (true) {
-    const int begin = in.CurrentPosition();
-    const uint32_t tag = wire::NextTag(&in);
-    if (tag == 0) break;
-    if (tag == kProgramBlocks) {
-      absl::string_view payload;
-      if (!wire::ReadBytes(&in, &payload)) return MalformedAt("", begin);
-      program_.top_level_.push_back({program_.num_blocks(), {}});
-      WEFT_RETURN_IF_ERROR(ReadBlock(bytes.substr(begin, in.CurrentPosition() - begin), payload));
-    } else {
-      if (!wire::SkipField(&in, tag)) return MalformedAt("", begin);
-      const absl::string_view field = bytes.substr(begin, in.CurrentPosition() - begin);
-      if (!wire::IsWellFormed<pb::ProgramDesc>(field)) return MalformedAt("", begin);
-      program_.top_level_.push_back({-1, field});
-    }
-  }
-  if (!wire::AtEnd(&in)) return MalformedAt("", in.CurrentPosition());
-  Flush();
-
-  for (uint32_t i = 0; i < program_.vars_.size(); ++i) WEFT_RETURN_IF_ERROR(LinkVar(VarId(i)));
-  WEFT_RETURN_IF_ERROR(CheckParents(program_));
-  WEFT_RETURN_IF_ERROR(CheckSubBlocks(program_, ops_with_sub_blocks_));
-  return CheckNames();
-}
-
-// One quick pass over the boundaries of ops and variables, so that the big vectors are allocated
-// once: growing by doubling would cost half as much memory again.
-absl::Status ProgramIndexer::CountAndReserve() {
-  const absl::string_view bytes = program_.bytes_;
-  wire::MessageStream in(bytes);
-  size_t num_ops = 0, num_vars = 0;
-  while (true) {
-    const int begin = in.CurrentPosition();
-    const uint32_t tag = wire::NextTag(&in);
-    if (tag == 0) break;
-    if (tag != kProgramBlocks) {
-      if (!wire::SkipField(&in, tag)) return MalformedAt("", begin);
-      continue;
-    }
-    wire::MessageScope block(&in);
-    if (!block.ok()) return MalformedAt("block", begin);
-    while (true) {
-      const int field_begin = in.CurrentPosition();
-      const uint32_t field = wire::NextTag(&in);
-      if (field == 0) break;
-      num_ops += field == kBlockOps;
-      num_vars += field == kBlockVars;
-      if (!wire::SkipField(&in, field)) {
-        return MalformedAt(absl::StrCat("block at byte ", begin), field_begin);
-      }
-    }
-    if (!wire::AtEnd(&in)) return MalformedAt("", in.CurrentPosition());
-  }
+void ProgramIndexer::Reserve(size_t num_ops, size_t num_vars, size_t num_bytes) {
   program_.ops_.reserve(num_ops);
   program_.vars_.reserve(num_vars);
   // Slots and attributes take most of an op: programs have an argument for every 40 bytes or fewer.
-  program_.args_.reserve(num_ops == 0 ? 0 : bytes.size() / 40);
+  program_.args_.reserve(num_ops == 0 ? 0 : num_bytes / 40);
   program_.symbols_.Reserve(num_vars + num_vars / 64 + 64);
-  return absl::OkStatus();
 }
 
-absl::Status ProgramIndexer::ReadBlock(absl::string_view field, absl::string_view payload) {
-  const int number = program_.num_blocks();
-  const std::string where = absl::StrCat("block ", number);
-  const auto malformed = [&](size_t at) { return MalformedAt(where, FileOffset(payload) + at); };
-  Program::BlockRecord block;
-  block.field = field;
-  std::vector<absl::string_view>* others = &block.head;
-  int idx = 0;
-  bool has_idx = false, has_parent = false;
-
-  wire::MessageStream in(payload);
-  while (true) {
-    const int begin = in.CurrentPosition();
-    const uint32_t tag = wire::NextTag(&in);
-    if (tag == 0) break;
-    if (tag == kBlockVars || tag == kBlockOps) {
+absl::Status ProgramIndexer::AddSlice(const Slice& slice) {
+  MessagePlace op_place{slice.block, slice.first_op, 0};
+  MessagePlace var_place{slice.block, slice.first_var, 0};
+  wire::MessageStream in(slice.fields);
+  const char* field = slice.fields.data();
+  while (const uint32_t tag = wire::NextTag(&in)) {
+    if (tag == kBlockOps || tag == kBlockVars) {
       absl::string_view message;
-      if (!wire::ReadBytes(&in, &message)) return malformed(begin);
-      const char* field_begin = payload.data() + begin;
-      const auto header_size = static_cast<uint8_t>(message.data() - field_begin);
+      wire::ReadBytes(&in, &message);
+      wire::PrefetchBehind(message);
+      const auto header_size = static_cast<uint8_t>(message.data() - field);
       if (tag == kBlockOps) {
-        block.ops.push_back(OpId(static_cast<uint32_t>(program_.ops_.size())));
-        const MessagePlace place{number, block.ops.size() - 1, FileOffset(message)};
-        WEFT_RETURN_IF_ERROR(ReadOp(message, header_size, place).status());
+        op_place.byte = FileOffset(message);
+        WEFT_RETURN_IF_ERROR(ReadOp(message, header_size, op_place).status());
+        ++op_place.position;
       } else {
-        block.vars.push_back(VarId(static_cast<uint32_t>(program_.vars_.size())));
-        const MessagePlace place{number, block.vars.size() - 1, FileOffset(message)};
-        WEFT_RETURN_IF_ERROR(ReadVar(message, header_size, place));
+        var_place.byte = FileOffset(message);
+        WEFT_RETURN_IF_ERROR(ReadVar(message, header_size, var_place));
+        ++var_place.position;
       }
-      others = &block.tail;
-      continue;
-    }
-    bool ok;
-    if (tag == kBlockIdx) {
-      ok = wire::ReadInt(&in, &idx);
-      has_idx = true;
-    } else if (tag == kBlockParentIdx) {
-      ok = wire::ReadInt(&in, &block.parent_idx);
-      has_parent = true;
-    } else if (tag == kBlockForwardIdx) {
-      ok = wire::ReadInt(&in, &block.forward_block_idx);
     } else {
-      ok = wire::SkipField(&in, tag);
+      wire::SkipField(&in, tag);
     }
-    if (!ok) return malformed(begin);
-    AddPiece(payload.substr(begin, in.CurrentPosition() - begin), others);
+    field = slice.fields.data() + in.CurrentPosition();
   }
-  if (!wire::AtEnd(&in)) return malformed(in.CurrentPosition());
-  if (!has_idx || !has_parent) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": field ", has_idx ? "parent_idx" : "idx", " is missing"));
-  }
-  if (idx != number) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": has idx ", idx, "; blocks must count 0, 1, 2, ... in file order"));
-  }
-  program_.blocks_.push_back(std::move(block));
+  Flush();
   return absl::OkStatus();
 }
 
@@ -183,6 +80,7 @@ absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_vie
     ops_with_sub_blocks_.push_back(OpId(static_cast<uint32_t>(program_.ops_.size())));
   }
   record.layout = LayoutOf(*op);
+  FlushVars();
   record.first_arg = static_cast<uint32_t>(program_.args_.size());
   for (absl::string_view arg : op->args) {
     const uint32_t hash = SymbolTable::Hash(arg);
@@ -221,6 +119,8 @@ uint32_t ProgramIndexer::AddLayout(const OpReader::Message& op) {
       std::move(key), static_cast<uint32_t>(program_.layouts_.size()));
   if (!is_new) return it->second;
 
+  // Symbols count in the order of the file, also where that is read in parts.
+  Flush();
   OpLayout layout;
   layout.type = program_.symbols_.Intern(op.type);
   for (const OpReader::Slot& slot : op.slots) {
@@ -249,6 +149,7 @@ absl::Status ProgramIndexer::ReadVar(absl::string_view message, uint8_t header_s
                                       (var.need_check_feed ? Program::kNeedCheckFeed : 0));
   record.type = var.type;
   record.block = place.block;
+  FlushArgs();
   const uint32_t hash = SymbolTable::Hash(var.name);
   program_.symbols_.Prefetch(hash);
   pending_vars_.push_back({var.name, hash, static_cast<uint32_t>(program_.vars_.size())});
@@ -274,6 +175,60 @@ void ProgramIndexer::FlushVars() {
     program_.vars_[p.target].name = program_.symbols_.Intern(p.name, p.hash);
   }
   pending_vars_.clear();
+}
+
+void ProgramIndexer::Append(const ProgramIndexer& part) {
+  const std::vector<Symbol> symbols = AppendSymbols(part.program_.symbols_);
+  const std::vector<uint32_t> layouts = AppendLayouts(part.program_, symbols);
+  const auto first_op = static_cast<uint32_t>(program_.ops_.size());
+  const auto first_arg = static_cast<uint32_t>(program_.args_.size());
+  for (Symbol arg : part.program_.args_) program_.args_.push_back(symbols[arg.value()]);
+  for (Program::OpRecord op : part.program_.ops_) {
+    op.layout = layouts[op.layout];
+    op.first_arg += first_arg;
+    program_.ops_.push_back(op);
+  }
+  for (Program::VarRecord var : part.program_.vars_) {
+    var.name = symbols[var.name.value()];
+    program_.vars_.push_back(var);
+  }
+  for (OpId id : part.ops_with_sub_blocks_) {
+    ops_with_sub_blocks_.push_back(OpId(first_op + id.value()));
+  }
+}
+
+// What the symbols of another table are in this program.
+std::vector<Symbol> ProgramIndexer::AppendSymbols(const SymbolTable& table) {
+  std::vector<Symbol> symbols;
+  symbols.reserve(table.size());
+  for (uint32_t i = 0; i < table.size(); ++i) {
+    if (i + kBatch < table.size()) program_.symbols_.Prefetch(table.hash(Symbol(i + kBatch)));
+    const Symbol symbol(i);
+    symbols.push_back(program_.symbols_.Intern(table.name(symbol), table.hash(symbol)));
+  }
+  return symbols;
+}
+
+// What the layouts of another program are in this one; `symbols` are that program's.
+std::vector<uint32_t> ProgramIndexer::AppendLayouts(const Program& part,
+                                                    const std::vector<Symbol>& symbols) {
+  std::vector<const std::string*> keys(part.layouts_.size());
+  for (const auto& [key, layout] : part.layout_of_key_) keys[layout] = &key;
+  std::vector<uint32_t> layouts;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const auto [it, is_new] = program_.layout_of_key_.try_emplace(
+        *keys[i], static_cast<uint32_t>(program_.layouts_.size()));
+    layouts.push_back(it->second);
+    if (!is_new) continue;
+    OpLayout layout = part.layouts_[i];
+    layout.type = symbols[layout.type.value()];
+    for (auto* slots : {&layout.inputs, &layout.outputs}) {
+      for (OpLayout::Slot& slot : *slots) slot.name = symbols[slot.name.value()];
+    }
+    for (OpLayout::Attr& attr : layout.attrs) attr.name = symbols[attr.name.value()];
+    program_.layouts_.push_back(std::move(layout));
+  }
+  return layouts;
 }
 
 absl::StatusOr<OpId> ProgramIndexer::AddOp(absl::string_view field, uint8_t header_size,

@@ -21,8 +21,26 @@ class ProgramIndexer {
  public:
   explicit ProgramIndexer(Program* program) : program_(*program) {}
 
-  // Indexes program->bytes_ into an empty program, and checks it.
-  absl::Status IndexProgram();
+  // Consecutive fields of a block, as they stand in program->bytes_. The caller has walked over
+  // them: each is whole.
+  struct Slice {
+    int block = 0;
+    size_t first_op = 0, first_var = 0;  // positions in the block
+    size_t num_ops = 0, num_vars = 0;
+    absl::string_view fields;
+  };
+
+  // Makes room for what an empty program shall hold.
+  void Reserve(size_t num_ops, size_t num_vars, size_t num_bytes);
+  // Appends the records of ops and variables. Names, other than in AddOp and AddVar, are not
+  // checked.
+  absl::Status AddSlice(const Slice& slice);
+  // Appends the records of another program, indexed from the bytes that follow. The result is that
+  // of indexing these bytes here, down to the numbers of symbols and layouts.
+  void Append(const ProgramIndexer& part);
+  // InvalidArgument for the first name of the program that is not UTF-8.
+  absl::Status CheckNames() const;
+  const std::vector<OpId>& ops_with_sub_blocks() const { return ops_with_sub_blocks_; }
 
   // Append the record of one op, or variable: `field` is the whole field (`header_size` bytes of
   // tag and length, then the message) as it stands in BlockDesc, in memory that the program keeps.
@@ -40,14 +58,13 @@ class ProgramIndexer {
     uint32_t target;  // index into args_, or into vars_
   };
 
-  absl::Status CountAndReserve();
-  absl::Status ReadBlock(absl::string_view field, absl::string_view payload);
   absl::StatusOr<const OpReader::Message*> ReadOp(absl::string_view message, uint8_t header_size,
                                                   const MessagePlace& place);
   absl::Status ReadVar(absl::string_view message, uint8_t header_size, const MessagePlace& place);
   uint32_t LayoutOf(const OpReader::Message& op);
   uint32_t AddLayout(const OpReader::Message& op);
-  absl::Status CheckNames() const;
+  std::vector<Symbol> AppendSymbols(const SymbolTable& table);
+  std::vector<uint32_t> AppendLayouts(const Program& part, const std::vector<Symbol>& symbols);
   // Where a part of the file begins.
   size_t FileOffset(absl::string_view part) const;
 

@@ -36,6 +36,7 @@ class SymbolTable {
   // The same in two steps, for callers that intern many names: compute hashes, prefetch their
   // places, then intern, so that cache misses overlap.
   static uint32_t Hash(absl::string_view name);
+  uint32_t hash(Symbol symbol) const { return entries_[symbol.value()].hash; }
   void Prefetch(uint32_t hash) const { __builtin_prefetch(&slots_[hash & mask_]); }
   Symbol Intern(absl::string_view name, uint32_t hash);
 
