@@ -212,15 +212,19 @@ absl::Status ProgramReader::IndexParts(ProgramIndexer* indexer) {
     absl::Status names;
   };
   std::deque<OtherPart> others;
-  indexer->Reserve(parts_.num_ops(), parts_.num_vars(), program_.bytes_.size());
+  // Names are those of variables, and few others.
+  const size_t num_symbols = parts_.num_vars() + parts_.num_vars() / 64 + 64;
+  indexer->Reserve(parts_.num_ops(), parts_.num_vars(), num_symbols, program_.bytes_.size());
   for (size_t i = 1; i < parts_.parts().size(); ++i) {
     const Parts::Part& part = parts_.parts()[i];
     Program empty;
     empty.bytes_ = program_.bytes_;
     OtherPart& other = others.emplace_back(std::move(empty));
     // Where no thread can be had, get() does it.
-    other.status = std::async(std::launch::async | std::launch::deferred, [&part, &other] {
-      other.indexer.Reserve(part.num_ops, part.num_vars, part.num_bytes);
+    other.status = std::async(std::launch::async | std::launch::deferred, [&part, &other,
+                                                                           num_symbols] {
+      other.indexer.Reserve(part.num_ops, part.num_vars,
+                            std::min(num_symbols, part.num_ops + part.num_vars), part.num_bytes);
       const absl::Status status = IndexPart(part, &other.indexer);
       other.names = other.indexer.CheckNames();
       return status;

@@ -203,28 +203,37 @@ OpReader::Fields OpReader::ReadFields(absl::string_view message) {
 }
 
 bool OpReader::ReadSlot(wire::Stream* in, bool output) {
-  wire::MessageScope scope(in);
-  if (!scope.ok()) return false;
+  absl::string_view rest;
+  if (!wire::ReadBytes(in, &rest)) return false;
   Slot slot;
   slot.output = output;
   slot.first = static_cast<uint32_t>(message_.args.size());
-  bool has_name = false;
-  while (const uint32_t tag = wire::NextTag(in)) {
-    if (tag == kSlotArguments) {
-      absl::string_view arg;
-      if (!wire::ReadBytes(in, &arg)) return false;
-      message_.args.push_back(arg);
-    } else if (tag == kSlotParameter) {
-      if (!wire::ReadBytes(in, &slot.name)) return false;
-      has_name = true;
-    } else if (!wire::SkipField(in, tag)) {
-      return false;
-    }
-  }
+  bool has_name = wire::TakeShortField(kSlotParameter, &rest, &slot.name);
+  absl::string_view arg;
+  while (wire::TakeShortField(kSlotArguments, &rest, &arg)) message_.args.push_back(arg);
+  if (!rest.empty() && !ReadRestOfSlot(rest, &slot, &has_name)) return false;
   slot.count = static_cast<uint32_t>(message_.args.size()) - slot.first;
   inputs_after_outputs_ |= !output && !message_.slots.empty() && message_.slots.back().output;
   message_.slots.push_back(slot);
-  return wire::AtEnd(in) && has_name;
+  return has_name;
+}
+
+// What is unusual: long names, unknown fields, the name not first.
+bool OpReader::ReadRestOfSlot(absl::string_view rest, Slot* slot, bool* has_name) {
+  wire::MessageStream in(rest);
+  while (const uint32_t tag = wire::NextTag(&in)) {
+    if (tag == kSlotArguments) {
+      absl::string_view arg;
+      if (!wire::ReadBytes(&in, &arg)) return false;
+      message_.args.push_back(arg);
+    } else if (tag == kSlotParameter) {
+      if (!wire::ReadBytes(&in, &slot->name)) return false;
+      *has_name = true;
+    } else if (!wire::SkipField(&in, tag)) {
+      return false;
+    }
+  }
+  return wire::AtEnd(&in);
 }
 
 bool OpReader::ReadAttr(wire::Stream* in) {

@@ -88,6 +88,7 @@ class OpReader {
   };
   Fields ReadFields(absl::string_view message);
   bool ReadSlot(wire::Stream* in, bool output);
+  bool ReadRestOfSlot(absl::string_view rest, Slot* slot, bool* has_name);
   bool ReadAttr(wire::Stream* in);
   void PutInputsFirst();
   absl::Status SummarizeAttrs();

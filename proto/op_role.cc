@@ -2,8 +2,35 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "proto/wire_format.h"
 
 namespace weft {
+namespace {
+
+// The strings of op_role_var where they stand in the op: decoding the attribute would take most of
+// the time of finding the gradients of a large program.
+std::vector<absl::string_view> RoleVars(const Op& op) {
+  const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
+  size_t last = attrs.size() - 1;
+  while (op.program().name(attrs[last].name) != kOpRoleVarAttr) --last;
+  std::vector<absl::string_view> names;
+  op.ForEachAttr([&](size_t i, absl::string_view bytes) {
+    if (i != last) return;
+    constexpr uint32_t kStrings = wire::LengthDelimited(pb::OpDesc::Attr::kStringsFieldNumber);
+    wire::MessageStream in(bytes);
+    while (const uint32_t tag = wire::NextTag(&in)) {
+      absl::string_view name;
+      if (tag == kStrings && wire::ReadBytes(&in, &name)) {
+        names.push_back(name);
+      } else {
+        wire::SkipField(&in, tag);
+      }
+    }
+  });
+  return names;
+}
+
+}  // namespace
 
 std::string RoleName(int role) {
   struct Bit {
@@ -33,14 +60,15 @@ std::string RoleName(int role) {
 absl::StatusOr<std::vector<ParamGrad>> ParamGrads(const Op& op) {
   std::vector<ParamGrad> pairs;
   if (!op.has_role_vars()) return pairs;
-  const absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(kOpRoleVarAttr);
-  const auto& names = attr->strings();
+  const std::vector<absl::string_view> names = RoleVars(op);
   if (names.size() % 2 != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         op.DebugName(), ": attribute op_role_var: expected pairs of parameter and gradient, found ",
         names.size(), " names: ", absl::StrJoin(names, ", ")));
   }
-  for (int i = 0; i < names.size(); i += 2) pairs.push_back({names[i], names[i + 1]});
+  for (size_t i = 0; i < names.size(); i += 2) {
+    pairs.push_back({std::string(names[i]), std::string(names[i + 1])});
+  }
   return pairs;
 }
 

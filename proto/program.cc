@@ -152,7 +152,8 @@ bool Var::need_check_feed() const {
 }
 
 absl::optional<pb::VarType::TensorDesc> Var::Tensor() const {
-  const pb::VarType type = ToProto().type();
+  const pb::VarDesc desc = ToProto();
+  const pb::VarType& type = desc.type();
   switch (this->type()) {
     case pb::VarType::LOD_TENSOR:
       if (type.lod_tensor().tensor().has_data_type()) return type.lod_tensor().tensor();

@@ -1,5 +1,6 @@
 #include "proto/program_indexer.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/escaping.h"
@@ -26,12 +27,13 @@ void PutName(uint32_t kind, uint32_t number, absl::string_view name, std::string
 
 }  // namespace
 
-void ProgramIndexer::Reserve(size_t num_ops, size_t num_vars, size_t num_bytes) {
+void ProgramIndexer::Reserve(size_t num_ops, size_t num_vars, size_t num_symbols,
+                             size_t num_bytes) {
   program_.ops_.reserve(num_ops);
   program_.vars_.reserve(num_vars);
   // Slots and attributes take most of an op: programs have an argument for every 40 bytes or fewer.
   program_.args_.reserve(num_ops == 0 ? 0 : num_bytes / 40);
-  program_.symbols_.Reserve(num_vars + num_vars / 64 + 64);
+  program_.symbols_.Reserve(num_symbols);
 }
 
 absl::Status ProgramIndexer::AddSlice(const Slice& slice) {
@@ -94,6 +96,33 @@ absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_vie
 }
 
 uint32_t ProgramIndexer::LayoutOf(const OpReader::Message& op) {
+  constexpr uint32_t kNone = 0xffffffffu;
+  if (op.attrs.list >= last_layout_.size()) last_layout_.resize(op.attrs.list + 1, kNone);
+  uint32_t& last = last_layout_[op.attrs.list];
+  if (last == kNone || !HasLayout(op, program_.layouts_[last])) last = FindLayout(op);
+  return last;
+}
+
+// Whether the op, whose attribute list is that of the layout, has the layout.
+bool ProgramIndexer::HasLayout(const OpReader::Message& op, const OpLayout& layout) const {
+  const size_t num_inputs = layout.inputs.size();
+  if (op.slots.size() != num_inputs + layout.outputs.size() || op.args.size() != layout.num_args ||
+      op.type != program_.name(layout.type)) {
+    return false;
+  }
+  for (size_t i = 0; i < op.slots.size(); ++i) {
+    const bool output = i >= num_inputs;
+    const OpLayout::Slot& slot = output ? layout.outputs[i - num_inputs] : layout.inputs[i];
+    const OpReader::Slot& found = op.slots[i];
+    if (found.output != output || found.count != slot.count ||
+        found.name != program_.name(slot.name)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+uint32_t ProgramIndexer::FindLayout(const OpReader::Message& op) {
   key_.clear();
   PutName(0, op.attrs.list, op.type, &key_);
   for (const OpReader::Slot& slot : op.slots) {
@@ -163,7 +192,14 @@ void ProgramIndexer::Flush() {
   FlushVars();
 }
 
+// The places of the names in the hash table are being prefetched already.
+void ProgramIndexer::PrefetchNames(const std::vector<PendingName>& pending) const {
+  for (const PendingName& p : pending) program_.symbols_.PrefetchEntry(p.hash);
+  for (const PendingName& p : pending) program_.symbols_.PrefetchName(p.hash);
+}
+
 void ProgramIndexer::FlushArgs() {
+  PrefetchNames(pending_args_);
   for (const PendingName& p : pending_args_) {
     program_.args_[p.target] = program_.symbols_.Intern(p.name, p.hash);
   }
@@ -171,6 +207,7 @@ void ProgramIndexer::FlushArgs() {
 }
 
 void ProgramIndexer::FlushVars() {
+  PrefetchNames(pending_vars_);
   for (const PendingName& p : pending_vars_) {
     program_.vars_[p.target].name = program_.symbols_.Intern(p.name, p.hash);
   }
@@ -201,10 +238,15 @@ void ProgramIndexer::Append(const ProgramIndexer& part) {
 std::vector<Symbol> ProgramIndexer::AppendSymbols(const SymbolTable& table) {
   std::vector<Symbol> symbols;
   symbols.reserve(table.size());
-  for (uint32_t i = 0; i < table.size(); ++i) {
-    if (i + kBatch < table.size()) program_.symbols_.Prefetch(table.hash(Symbol(i + kBatch)));
-    const Symbol symbol(i);
-    symbols.push_back(program_.symbols_.Intern(table.name(symbol), table.hash(symbol)));
+  SymbolTable& own = program_.symbols_;
+  for (uint32_t begin = 0; begin < table.size(); begin += kBatch) {
+    const uint32_t end = static_cast<uint32_t>(std::min(begin + kBatch, table.size()));
+    for (uint32_t i = begin; i < end; ++i) own.Prefetch(table.hash(Symbol(i)));
+    for (uint32_t i = begin; i < end; ++i) own.PrefetchEntry(table.hash(Symbol(i)));
+    for (uint32_t i = begin; i < end; ++i) own.PrefetchName(table.hash(Symbol(i)));
+    for (uint32_t i = begin; i < end; ++i) {
+      symbols.push_back(own.Intern(table.name(Symbol(i)), table.hash(Symbol(i))));
+    }
   }
   return symbols;
 }
@@ -276,8 +318,13 @@ absl::Status ProgramIndexer::LinkVar(VarId id) {
 }
 
 absl::Status ProgramIndexer::CheckNames() const {
-  for (uint32_t i = 0; i < program_.symbols_.size(); ++i) {
-    WEFT_RETURN_IF_ERROR(CheckName(program_.symbols_.name(Symbol(i))));
+  const SymbolTable& symbols = program_.symbols_;
+  for (uint32_t i = 0; i < symbols.size(); ++i) {
+    // Ahead of time: names stand all over the file.
+    if (i + kBatch < symbols.size()) {
+      __builtin_prefetch(symbols.name(Symbol(i + kBatch)).data());
+    }
+    WEFT_RETURN_IF_ERROR(CheckName(symbols.name(Symbol(i))));
   }
   return absl::OkStatus();
 }

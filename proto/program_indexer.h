@@ -31,7 +31,7 @@ class ProgramIndexer {
   };
 
   // Makes room for what an empty program shall hold.
-  void Reserve(size_t num_ops, size_t num_vars, size_t num_bytes);
+  void Reserve(size_t num_ops, size_t num_vars, size_t num_symbols, size_t num_bytes);
   // Appends the records of ops and variables. Names, other than in AddOp and AddVar, are not
   // checked.
   absl::Status AddSlice(const Slice& slice);
@@ -62,6 +62,8 @@ class ProgramIndexer {
                                                   const MessagePlace& place);
   absl::Status ReadVar(absl::string_view message, uint8_t header_size, const MessagePlace& place);
   uint32_t LayoutOf(const OpReader::Message& op);
+  uint32_t FindLayout(const OpReader::Message& op);
+  bool HasLayout(const OpReader::Message& op, const OpLayout& layout) const;
   uint32_t AddLayout(const OpReader::Message& op);
   std::vector<Symbol> AppendSymbols(const SymbolTable& table);
   std::vector<uint32_t> AppendLayouts(const Program& part, const std::vector<Symbol>& symbols);
@@ -71,6 +73,7 @@ class ProgramIndexer {
   void Flush();
   void FlushArgs();
   void FlushVars();
+  void PrefetchNames(const std::vector<PendingName>& pending) const;
 
   Program& program_;
   OpReader op_reader_;
@@ -78,6 +81,8 @@ class ProgramIndexer {
   std::string key_;
   std::vector<PendingName> pending_args_, pending_vars_;
   absl::flat_hash_map<std::string, uint32_t, BytesHash> layout_of_key_;
+  // The last layout found for an attribute list: mostly the next one too.
+  std::vector<uint32_t> last_layout_;
   std::vector<OpId> ops_with_sub_blocks_;
 };
 

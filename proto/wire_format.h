@@ -66,6 +66,18 @@ inline bool ReadBytes(Stream* in, absl::string_view* bytes) {
   return bytes->size() == static_cast<size_t>(size) && in->Skip(size);
 }
 
+// Takes the first field off a message where it has that tag, and tag and length take one byte each:
+// a shortcut for short names. Otherwise false, and the message is as before.
+inline bool TakeShortField(uint32_t tag, absl::string_view* message, absl::string_view* payload) {
+  if (message->size() < 2) return false;
+  const auto first = static_cast<uint8_t>((*message)[0]),
+             size = static_cast<uint8_t>((*message)[1]);
+  if (first != tag || tag >= 0x80 || size >= 0x80 || size > message->size() - 2) return false;
+  *payload = message->substr(2, size);
+  message->remove_prefix(2 + size);
+  return true;
+}
+
 // Reads a varint as generated classes read an int32: the upper bits are dropped.
 inline bool ReadInt(Stream* in, int* value) {
   uint64_t raw;
