@@ -94,6 +94,8 @@ class ProgramReader {
   }
 
  private:
+  struct OtherPart;
+
   absl::Status ReadTopLevel();
   absl::Status ReadBlock(absl::string_view field, absl::string_view payload);
   absl::Status IndexParts(ProgramIndexer* indexer);
@@ -116,7 +118,7 @@ absl::Status ProgramReader::ReadTopLevel() {
     if (tag == 0) break;
     if (tag == kProgramBlocks) {
       absl::string_view payload;
-      if (!wire::ReadBytes(&in, &payload)) return MalformedAt("block", begin);
+      if (!wire::ReadBytes(&in, &payload)) return Malformed(absl::StrCat("block at byte ", begin));
       program_.top_level_.push_back({program_.num_blocks(), {}});
       WEFT_RETURN_IF_ERROR(ReadBlock(bytes.substr(begin, in.CurrentPosition() - begin), payload));
     } else {
@@ -139,7 +141,8 @@ absl::Status ProgramReader::ReadBlock(absl::string_view field, absl::string_view
   const int number = program_.num_blocks();
   const std::string where = absl::StrCat("block ", number);
   const auto malformed = [&](size_t at) {
-    return MalformedAt(where, payload.data() - program_.bytes_.data() + at);
+    return MalformedAt(absl::StrCat("block at byte ", field.data() - program_.bytes_.data()),
+                       payload.data() - program_.bytes_.data() + at);
   };
   ProgramIndexer::Slice slice;
   slice.block = number;
@@ -200,35 +203,39 @@ absl::Status ProgramReader::ReadBlock(absl::string_view field, absl::string_view
   return absl::OkStatus();
 }
 
-// The first part goes straight into the program, the others into programs of their own, which are
-// appended. Names that are no UTF-8 are refused after everything else, in the order of the file,
-// so that the error does not depend on the number of parts.
+// A part that is indexed as a program of its own, by a thread.
+struct ProgramReader::OtherPart {
+  explicit OtherPart(absl::string_view bytes) { program.bytes_ = bytes; }
+
+  absl::Status Index(const Parts::Part& part, size_t num_symbols) {
+    indexer.Reserve(part.num_ops, part.num_vars,
+                    std::min(num_symbols, part.num_ops + part.num_vars), part.num_bytes);
+    const absl::Status status = IndexPart(part, &indexer);
+    names = indexer.CheckNames();
+    return status;
+  }
+
+  Program program;
+  ProgramIndexer indexer{&program};
+  absl::Status names;
+  std::future<absl::Status> status;  // last: its destructor waits for the thread
+};
+
+// The first part goes straight into the program, the others are appended. Names that are no UTF-8
+// are refused after everything else, in the order of the file, so that the error does not depend
+// on the number of parts.
 absl::Status ProgramReader::IndexParts(ProgramIndexer* indexer) {
-  struct OtherPart {
-    explicit OtherPart(Program empty) : program(std::move(empty)) {}
-    Program program;
-    ProgramIndexer indexer{&program};
-    std::future<absl::Status> status;  // its destructor waits: before the program goes
-    absl::Status names;
-  };
-  std::deque<OtherPart> others;
   // Names are those of variables, and few others.
   const size_t num_symbols = parts_.num_vars() + parts_.num_vars() / 64 + 64;
   indexer->Reserve(parts_.num_ops(), parts_.num_vars(), num_symbols, program_.bytes_.size());
+  std::deque<OtherPart> others;
   for (size_t i = 1; i < parts_.parts().size(); ++i) {
     const Parts::Part& part = parts_.parts()[i];
-    Program empty;
-    empty.bytes_ = program_.bytes_;
-    OtherPart& other = others.emplace_back(std::move(empty));
+    OtherPart& other = others.emplace_back(program_.bytes_);
     // Where no thread can be had, get() does it.
-    other.status = std::async(std::launch::async | std::launch::deferred, [&part, &other,
-                                                                           num_symbols] {
-      other.indexer.Reserve(part.num_ops, part.num_vars,
-                            std::min(num_symbols, part.num_ops + part.num_vars), part.num_bytes);
-      const absl::Status status = IndexPart(part, &other.indexer);
-      other.names = other.indexer.CheckNames();
-      return status;
-    });
+    other.status =
+        std::async(std::launch::async | std::launch::deferred,
+                   [&part, &other, num_symbols] { return other.Index(part, num_symbols); });
   }
   WEFT_RETURN_IF_ERROR(IndexPart(parts_.parts()[0], indexer));
   absl::Status names = indexer->CheckNames();

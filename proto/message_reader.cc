@@ -110,11 +110,7 @@ std::string Describe(const MessagePlace& place, absl::string_view kind, bool has
                       has_name ? absl::StrCat(" (", absl::CEscape(name), ")") : "");
 }
 
-absl::Status Malformed(absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(what, ": malformed or truncated protobuf"));
-}
-
-absl::Status Malformed(absl::string_view what, const MessagePlace& place, size_t byte) {
+absl::Status MalformedIn(absl::string_view what, const MessagePlace& place, size_t byte) {
   return place.position == MessagePlace::kNew ? Malformed(what)
                                               : MalformedAt(what, place.byte + byte);
 }
@@ -132,6 +128,10 @@ size_t BytesHash::operator()(absl::string_view bytes) const {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
+absl::Status Malformed(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(what, ": malformed or truncated protobuf"));
+}
+
 absl::Status MalformedAt(absl::string_view what, size_t byte) {
   return Malformed(absl::StrCat(what, what.empty() ? "" : ", ", "byte ", byte));
 }
@@ -142,7 +142,7 @@ absl::StatusOr<const OpReader::Message*> OpReader::Read(absl::string_view messag
                                                         const MessagePlace& place) {
   const Fields fields = ReadFields(message);
   const auto where = [&] { return Describe(place, "op", fields.has_type, message_.type); };
-  if (!fields.ok) return Malformed(where(), place, fields.byte);
+  if (!fields.ok) return MalformedIn(where(), place, fields.byte);
   if (!fields.has_type) return absl::InvalidArgumentError(absl::StrCat(where(), " has no type"));
   if (inputs_after_outputs_) PutInputsFirst();
   if (fields.attrs_known) return &message_;
@@ -327,7 +327,7 @@ absl::StatusOr<VarReader::Message> VarReader::Read(absl::string_view bytes,
   Message message;
   const Fields fields = ReadFields(bytes, &message);
   const auto where = [&] { return Describe(place, "variable", fields.has_name, message.name); };
-  if (!fields.ok) return Malformed(where(), place, fields.byte);
+  if (!fields.ok) return MalformedIn(where(), place, fields.byte);
   if (!fields.has_name || !fields.has_type) {
     return absl::InvalidArgumentError(
         absl::StrCat(where(), fields.has_name ? " has no type" : " has no name"));

@@ -31,7 +31,8 @@ struct MessagePlace {
   size_t byte = 0;         // where it begins in the file
 };
 
-// "malformed or truncated protobuf", at a byte of the file.
+// "malformed or truncated protobuf", and where: at a byte of the file too.
+absl::Status Malformed(absl::string_view what);
 absl::Status MalformedAt(absl::string_view what, size_t byte);
 
 // One op at a time. InvalidArgument, naming the op and the byte, where the message is malformed,
