@@ -29,7 +29,8 @@ void PutName(uint32_t kind, uint32_t number, absl::string_view name, std::string
 
 void ProgramIndexer::Reserve(size_t num_ops, size_t num_vars, size_t num_symbols,
                              size_t num_bytes) {
-  program_.ops_.reserve(num_ops);
+  // With room for what passes add: growing would move all records, and take twice the memory.
+  program_.ops_.reserve(num_ops + num_ops / 8);
   program_.vars_.reserve(num_vars);
   // Slots and attributes take most of an op: programs have an argument for every 40 bytes or fewer.
   program_.args_.reserve(num_ops == 0 ? 0 : num_bytes / 40);

@@ -73,11 +73,6 @@ TEST(Modes, FlagThatOnlyTheOtherDialectReadsIsAnErrorThatSaysSo) {
       StatusIs(kInvalid, "mode grad_allreduce does not read --scale in the paddle dialect"));
 }
 
-TEST(Modes, ModeThatOnlyTheOtherDialectHasIsAnErrorThatSaysSo) {
-  EXPECT_THAT(ExpandMode("local_sgd", Dialect::kWeft, {}),
-              StatusIs(kInvalid, "mode local_sgd is available in the paddle dialect only so far"));
-}
-
 TEST(Modes, FlagsChooseAmongPasses) {
   EXPECT_EQ(Expanded("multi_thread", Dialect::kPaddle, {{"nrings", "2"}}),
             "paddle-comm-init{over=trainers,nrings=2},scale-loss-grad{scale=loss_grad},"
