@@ -1,4 +1,5 @@
 // Functions of one tensor, elementwise. A new one is a struct and a line in AddActivationKernels.
+#include <cmath>
 #include <cstdint>
 
 #include "base/status_macros.h"
@@ -33,6 +34,48 @@ struct Square {
   template <typename T>
   static T Backward(T x, T dout) {
     return 2 * x * dout;
+  }
+};
+
+struct Sqrt {
+  static constexpr const char* kType = "sqrt";
+  static constexpr const char* kGradType = "sqrt_grad";
+  static constexpr const char* kGradReads = "Out";
+  template <typename T>
+  static T Forward(T x) {
+    return std::sqrt(x);
+  }
+  template <typename T>
+  static T Backward(T out, T dout) {
+    return dout / (2 * out);
+  }
+};
+
+struct Tanh {
+  static constexpr const char* kType = "tanh";
+  static constexpr const char* kGradType = "tanh_grad";
+  static constexpr const char* kGradReads = "Out";
+  template <typename T>
+  static T Forward(T x) {
+    return std::tanh(x);
+  }
+  template <typename T>
+  static T Backward(T out, T dout) {
+    return dout * (1 - out * out);
+  }
+};
+
+struct Sigmoid {
+  static constexpr const char* kType = "sigmoid";
+  static constexpr const char* kGradType = "sigmoid_grad";
+  static constexpr const char* kGradReads = "Out";
+  template <typename T>
+  static T Forward(T x) {
+    return 1 / (1 + std::exp(-x));
+  }
+  template <typename T>
+  static T Backward(T out, T dout) {
+    return dout * out * (1 - out);
   }
 };
 
@@ -89,7 +132,10 @@ void AddFunction(KernelTable* table) {
 
 void AddActivationKernels(KernelTable* table) {
   AddFunction<Relu>(table);
+  AddFunction<Sigmoid>(table);
+  AddFunction<Sqrt>(table);
   AddFunction<Square>(table);
+  AddFunction<Tanh>(table);
 }
 
 }  // namespace weft

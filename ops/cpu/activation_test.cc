@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -51,6 +53,27 @@ TEST(ActivationTest, GradientThatNobodyWantsIsSkipped) {
 TEST(ActivationTest, IntegersHaveNoKernel) {
   EXPECT_THAT(RunOp("relu", {{"X", {MakeTensor<int32_t>({1}, {1})}}}, {}, {{"Out", 1}}),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input X: no kernel")));
+}
+
+TEST(ActivationTest, SqrtTanhAndSigmoid) {
+  const auto apply = [](const char* op, float x) {
+    return Values<float>((*RunOp(op, {{"X", {Floats({1}, {x})}}}, {}, {{"Out", 1}}))["Out"][0])[0];
+  };
+  EXPECT_FLOAT_EQ(apply("sqrt", 9), 3);
+  EXPECT_FLOAT_EQ(apply("tanh", 0.5f), std::tanh(0.5f));
+  EXPECT_FLOAT_EQ(apply("sigmoid", 0), 0.5f);
+  EXPECT_FLOAT_EQ(apply("sigmoid", -200), 0);
+}
+
+TEST(ActivationTest, GradientsFromTheOutput) {
+  const auto gradient = [](const char* op, float out) {
+    return Values<float>(
+        (*RunOp(op, {{"Out", {Floats({1}, {out})}}, {"Out@GRAD", {Floats({1}, {2})}}}, {},
+                {{"X@GRAD", 1}}))["X@GRAD"][0])[0];
+  };
+  EXPECT_FLOAT_EQ(gradient("sqrt_grad", 4), 0.25f);
+  EXPECT_FLOAT_EQ(gradient("tanh_grad", 0.5f), 1.5f);
+  EXPECT_FLOAT_EQ(gradient("sigmoid_grad", 0.5f), 0.5f);
 }
 
 }  // namespace

@@ -48,9 +48,9 @@ void Walk(const LoopNest& nest, Body&& body, size_t depth = 0, int64_t a = 0, in
   }
 }
 
-// out = f(x, y), elementwise. `out` may be x or y where that has the result's dims.
-template <typename T, typename F>
-void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, T* out, F f) {
+// out = f(x, y), elementwise. `out` may be x or y where that has the result's type and dims.
+template <typename T, typename Out, typename F>
+void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f) {
   LoopNest nest = MakeLoopNest(shapes.out, shapes.x, shapes.y);
   int64_t n = 1, x_stride = 0, y_stride = 0;  // the innermost loop
   if (!nest.extents.empty()) {

@@ -22,12 +22,6 @@ absl::StatusOr<Kernel> Assign(const KernelSpec& spec) {
   });
 }
 
-template <typename Run>
-absl::Status ForCastType(absl::string_view slot, const Tensor& tensor, Run run) {
-  return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool>(
-      slot, tensor, run);
-}
-
 // Out = X converted element by element, as static_cast does.
 absl::StatusOr<Kernel> Cast(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
@@ -45,8 +39,8 @@ absl::StatusOr<Kernel> Cast(const KernelSpec& spec) {
       return absl::UnimplementedError("output Out: cannot be converted in place of input X");
     }
     out->Resize(*to_type, x.dims());
-    return ForCastType("input X", x, [&](auto from_tag) {
-      return ForCastType("output Out", *out, [&](auto to_tag) {
+    return ForArithmeticType("input X", x, [&](auto from_tag) {
+      return ForArithmeticType("output Out", *out, [&](auto to_tag) {
         using From = typename decltype(from_tag)::type;
         using To = typename decltype(to_tag)::type;
         const From* from = x.data<From>();

@@ -7,16 +7,25 @@ const KernelTable& CpuKernels() {
   static const KernelTable* const table = [] {
     auto* table = new KernelTable;
     AddActivationKernels(table);
+    AddAdamKernels(table);
+    AddClipKernels(table);
+    AddComparisonKernels(table);
+    AddConcatKernels(table);
     AddCoalesceTensorKernels(table);
     AddCopyKernels(table);
     AddCreationKernels(table);
     AddElementwiseKernels(table);
+    AddLookupTableKernels(table);
     AddMulKernels(table);
     AddOptimizerKernels(table);
     AddRandomKernels(table);
     AddReduceKernels(table);
+    AddReshapeKernels(table);
     AddScaleKernels(table);
+    AddSigmoidCrossEntropyKernels(table);
+    AddSoftmaxKernels(table);
     AddSoftmaxWithCrossEntropyKernels(table);
+    AddSumKernels(table);
     return table;
   }();
   return *table;

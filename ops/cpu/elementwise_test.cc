@@ -1,3 +1,5 @@
+#include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -103,6 +105,125 @@ TEST(ElementwiseTest, ShapesThatDoNotFitAreAnError) {
 TEST(ElementwiseTest, MissingInputIsAnError) {
   EXPECT_THAT(RunOp("elementwise_add", {{"X", {Floats({2}, {1, 2})}}}, {}, {{"Out", 1}}),
               StatusIs(absl::StatusCode::kInvalidArgument, "input Y: missing"));
+}
+
+// X op Y of tensors of one dimension.
+template <typename T>
+absl::StatusOr<std::vector<T>> Apply(const char* op, const std::vector<T>& x,
+                                     const std::vector<T>& y) {
+  auto out = RunOp(op,
+                   {{"X", {MakeTensor<T>({static_cast<int64_t>(x.size())}, x)}},
+                    {"Y", {MakeTensor<T>({static_cast<int64_t>(y.size())}, y)}}},
+                   {}, {{"Out", 1}});
+  if (!out.ok()) return out.status();
+  return Values<T>((*out)["Out"][0]);
+}
+
+constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
+
+TEST(ElementwiseTest, IntegersWrapAround) {
+  EXPECT_THAT(Apply<int64_t>("elementwise_add", {kHighest}, {1}),
+              IsOkAndHolds(ElementsAre(kLowest)));
+  EXPECT_THAT(Apply<int64_t>("elementwise_sub", {kLowest}, {1}),
+              IsOkAndHolds(ElementsAre(kHighest)));
+  EXPECT_THAT(Apply<int64_t>("elementwise_mul", {kHighest}, {2}), IsOkAndHolds(ElementsAre(-2)));
+}
+
+TEST(ElementwiseTest, DivCutsIntegersOffTowardsZero) {
+  EXPECT_THAT(Apply<int32_t>("elementwise_div", {7, -7, 7}, {2, 2, -2}),
+              IsOkAndHolds(ElementsAre(3, -3, -3)));
+  EXPECT_THAT(Apply<int64_t>("elementwise_div", {kLowest}, {-1}),
+              IsOkAndHolds(ElementsAre(kLowest)));
+}
+
+TEST(ElementwiseTest, ModHasTheSignOfY) {
+  EXPECT_THAT(Apply<int32_t>("elementwise_mod", {7, -7, 7, -6}, {3, 3, -3, 3}),
+              IsOkAndHolds(ElementsAre(1, 2, -2, 0)));
+  EXPECT_THAT(Apply<float>("elementwise_mod", {5.5f, -5.5f}, {2, 2}),
+              IsOkAndHolds(ElementsAre(1.5f, 0.5f)));
+  EXPECT_THAT(Apply<int64_t>("elementwise_mod", {kLowest}, {-1}), IsOkAndHolds(ElementsAre(0)));
+}
+
+TEST(ElementwiseTest, IntegersCannotBeDividedByZero) {
+  for (const char* op : {"elementwise_div", "elementwise_mod"}) {
+    EXPECT_THAT(
+        Apply<int32_t>(op, {1, 1}, {1, 0}),
+        StatusIs(absl::StatusCode::kInvalidArgument, "input Y: 0 at position 1: division by zero"));
+  }
+  EXPECT_THAT(Apply<float>("elementwise_div", {1}, {0}),
+              IsOkAndHolds(ElementsAre(std::numeric_limits<float>::infinity())));
+}
+
+TEST(ElementwiseTest, PowOfIntegersIsExact) {
+  EXPECT_THAT(Apply<int64_t>("elementwise_pow", {3, -3, 0, 2}, {39, 3, 0, 62}),
+              IsOkAndHolds(ElementsAre(4052555153018976267, -27, 1, 4611686018427387904)));
+  EXPECT_THAT(Apply<int32_t>("elementwise_pow", {2}, {-1}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("negative power")));
+  EXPECT_THAT(Apply<float>("elementwise_pow", {0.25f}, {-0.5f}), IsOkAndHolds(ElementsAre(2)));
+}
+
+TEST(ElementwiseTest, MaxAndMin) {
+  EXPECT_THAT(Apply<float>("elementwise_max", {1, 5}, {3, 2}), IsOkAndHolds(ElementsAre(3, 5)));
+  EXPECT_THAT(Apply<int64_t>("elementwise_min", {1, 5}, {3, 2}), IsOkAndHolds(ElementsAre(1, 2)));
+}
+
+TEST(ElementwiseTest, OperandsOfTwoElementTypesAreAnError) {
+  EXPECT_THAT(
+      RunOp("elementwise_mul", {{"X", {Floats({1}, {1})}}, {"Y", {MakeTensor<double>({1}, {1})}}},
+            {}, {{"Out", 1}}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "input Y: expected fp32, found fp64"));
+}
+
+TEST(ElementwiseTest, MulGradIsSummedOverWhatWasRepeated) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("elementwise_mul_grad",
+                                            {{"X", {Floats({2, 2}, {1, 2, 3, 4})}},
+                                             {"Y", {Floats({2}, {5, 6})}},
+                                             {"Out@GRAD", {Floats({2, 2}, {1, 1, 10, 10})}}},
+                                            {}, {{"X@GRAD", 1}, {"Y@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(out["X@GRAD"][0]), ElementsAre(5, 6, 50, 60));
+  EXPECT_THAT(Values<float>(out["Y@GRAD"][0]), ElementsAre(31, 42));
+}
+
+TEST(ElementwiseTest, GradientsOfAProductMayTakeThePlaceOfInputs) {
+  Tensor x = Floats({2}, {2, 3}), y = Floats({2}, {5, 7}), dout = Floats({2}, {1, 10});
+  WEFT_ASSERT_OK(RunOpOn("elementwise_mul_grad", {{"X", {&x}}, {"Y", {&y}}, {"Out@GRAD", {&dout}}},
+                         {}, {{"X@GRAD", {&dout}}, {"Y@GRAD", {&x}}}));
+  EXPECT_THAT(Values<float>(dout), ElementsAre(5, 70));
+  EXPECT_THAT(Values<float>(x), ElementsAre(2, 30));
+}
+
+TEST(ElementwiseTest, DivGradTakesTheQuotientFromForward) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("elementwise_div_grad",
+                                            {{"X", {Floats({1}, {6})}},
+                                             {"Y", {Floats({1}, {2})}},
+                                             {"Out", {Floats({1}, {3})}},
+                                             {"Out@GRAD", {Floats({1}, {4})}}},
+                                            {}, {{"X@GRAD", 1}, {"Y@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(out["X@GRAD"][0]), ElementsAre(2));
+  EXPECT_THAT(Values<float>(out["Y@GRAD"][0]), ElementsAre(-6));
+}
+
+TEST(ElementwiseTest, GradientOfEqualOperandsIsThatOfY) {
+  for (const char* op : {"elementwise_max_grad", "elementwise_min_grad"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp(op,
+                                              {{"X", {Floats({1}, {3})}},
+                                               {"Y", {Floats({1}, {3})}},
+                                               {"Out@GRAD", {Floats({1}, {4})}}},
+                                              {}, {{"X@GRAD", 1}, {"Y@GRAD", 1}}));
+    EXPECT_THAT(Values<float>(out["X@GRAD"][0]), ElementsAre(0)) << op;
+    EXPECT_THAT(Values<float>(out["Y@GRAD"][0]), ElementsAre(4)) << op;
+  }
+}
+
+TEST(ElementwiseTest, GradientOfAnotherShapeIsAnError) {
+  EXPECT_THAT(RunOp("elementwise_mul_grad",
+                    {{"X", {Floats({2}, {1, 2})}},
+                     {"Y", {Floats({2}, {1, 2})}},
+                     {"Out@GRAD", {Floats({1}, {1})}}},
+                    {}, {{"X@GRAD", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input Out@GRAD: expected shape [2], found [1]"));
 }
 
 }  // namespace

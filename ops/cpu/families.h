@@ -6,17 +6,26 @@
 
 namespace weft {
 
-void AddActivationKernels(KernelTable* table);               // relu, square
+void AddActivationKernels(KernelTable* table);               // relu, sigmoid, sqrt, square, tanh
+void AddAdamKernels(KernelTable* table);                     // adam, adamw, lamb
+void AddClipKernels(KernelTable* table);                     // clip, clip_by_norm
+void AddComparisonKernels(KernelTable* table);               // equal, ..., logical_and, ...
+void AddConcatKernels(KernelTable* table);                   // concat, split
 void AddCoalesceTensorKernels(KernelTable* table);           // coalesce_tensor
 void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
-void AddElementwiseKernels(KernelTable* table);              // elementwise_add, elementwise_sub
+void AddElementwiseKernels(KernelTable* table);              // elementwise_*
+void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2
 void AddMulKernels(KernelTable* table);                      // mul
-void AddOptimizerKernels(KernelTable* table);                // sgd, momentum, adam
+void AddOptimizerKernels(KernelTable* table);                // adagrad, momentum, rmsprop, sgd
 void AddRandomKernels(KernelTable* table);                   // *_random
-void AddReduceKernels(KernelTable* table);                   // reduce_mean
-void AddScaleKernels(KernelTable* table);                    // scale
+void AddReduceKernels(KernelTable* table);                   // reduce_mean, squared_l2_norm
+void AddReshapeKernels(KernelTable* table);                  // reshape2
+void AddScaleKernels(KernelTable* table);                    // increment, scale
+void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
+void AddSoftmaxKernels(KernelTable* table);                  // softmax
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cross_entropy
+void AddSumKernels(KernelTable* table);                      // sum
 
 }  // namespace weft
 

@@ -16,6 +16,11 @@ absl::StatusOr<int> RequiredOutput(const KernelSpec& spec, absl::string_view slo
   return index;
 }
 
+absl::StatusOr<KernelSpec::Slot> RequiredInputs(const KernelSpec& spec, absl::string_view slot) {
+  WEFT_RETURN_IF_ERROR(RequiredInput(spec, slot).status());
+  return spec.inputs.at(slot);
+}
+
 absl::Status NoInputs(const KernelSpec& spec, std::initializer_list<absl::string_view> slots) {
   for (absl::string_view slot : slots) {
     if (spec.Input(slot) >= 0) {
@@ -33,6 +38,28 @@ absl::Status CheckSize(absl::string_view slot, const Tensor& tensor, int64_t exp
                                                  DimsToString(tensor.dims())));
 }
 
+absl::Status CheckDType(absl::string_view slot, const Tensor& tensor, DType expected) {
+  if (tensor.dtype() == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": expected ", DTypeName(expected),
+                                                 ", found ", DTypeName(tensor.dtype())));
+}
+
+absl::Status CheckDims(absl::string_view slot, const Tensor& tensor, const Dims& expected) {
+  if (tensor.dims() == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": expected shape ",
+                                                 DimsToString(expected), ", found ",
+                                                 DimsToString(tensor.dims())));
+}
+
+absl::StatusOr<int> AxisOf(int64_t axis, const Dims& dims) {
+  const int64_t rank = dims.size();
+  if (axis < -rank || axis >= rank) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "attribute axis: ", axis, " is not a dimension of shape ", DimsToString(dims)));
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
 absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor) {
   WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, 1));
   // No string is put together where there is no error: this runs in every step.
@@ -40,6 +67,17 @@ absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor)
   if (tensor.dtype() == DType::kFloat64) return *tensor.data<double>();
   return absl::InvalidArgumentError(
       absl::StrCat("input ", slot, ": expected fp32 or fp64, found ", DTypeName(tensor.dtype())));
+}
+
+Number::Number(const KernelSpec& spec, absl::string_view tensor_slot, absl::string_view attribute)
+    : slot_(tensor_slot),
+      index_(spec.Input(tensor_slot)),
+      attribute_(spec.attrs.Float(attribute)) {}
+
+absl::StatusOr<double> Number::Value(const KernelContext& ctx) const {
+  const Tensor* tensor = ctx.in(index_);
+  if (tensor == nullptr) return attribute_;
+  return ScalarValue(slot_, *tensor);
 }
 
 }  // namespace weft

@@ -2,8 +2,12 @@
 #ifndef WEFT_OPS_CPU_KERNEL_UTIL_H_
 #define WEFT_OPS_CPU_KERNEL_UTIL_H_
 
+#include <cmath>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
+#include <string>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,12 +22,21 @@ namespace weft {
 // there is none.
 absl::StatusOr<int> RequiredInput(const KernelSpec& spec, absl::string_view slot);
 absl::StatusOr<int> RequiredOutput(const KernelSpec& spec, absl::string_view slot);
+// The same of a slot that may hold several variables.
+absl::StatusOr<KernelSpec::Slot> RequiredInputs(const KernelSpec& spec, absl::string_view slot);
 
 // Unimplemented where one of the slots names a variable: the kernel would not read it.
 absl::Status NoInputs(const KernelSpec& spec, std::initializer_list<absl::string_view> slots);
 
-// InvalidArgument where a tensor does not have as many elements as expected.
+// InvalidArgument where a tensor does not have as many elements, the element type or the shape that
+// is expected.
 absl::Status CheckSize(absl::string_view slot, const Tensor& tensor, int64_t expected);
+absl::Status CheckDType(absl::string_view slot, const Tensor& tensor, DType expected);
+absl::Status CheckDims(absl::string_view slot, const Tensor& tensor, const Dims& expected);
+
+// Attribute `axis` of a tensor of these dims, counted from the left; negative ones count from the
+// right. InvalidArgument where there is no such axis.
+absl::StatusOr<int> AxisOf(int64_t axis, const Dims& dims);
 
 template <typename T>
 struct TypeTag {
@@ -52,8 +65,63 @@ absl::Status ForNumberType(absl::string_view slot, const Tensor& tensor, Run run
   return ForElementType<float, double, int32_t, int64_t>(slot, tensor, run);
 }
 
+template <typename Run>
+absl::Status ForArithmeticType(absl::string_view slot, const Tensor& tensor, Run run) {
+  return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool>(
+      slot, tensor, run);
+}
+
+// An operand for +, - and * whose result, cast back to T, wraps around on overflow where T is an
+// integer type: signed overflow is undefined.
+template <typename T>
+auto Wrapping(T x) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<std::make_unsigned_t<T>>(x);
+  } else {
+    return x;
+  }
+}
+
+// `value` as T; where T is an integer type without the fraction, and the nearest limit beyond one
+// (0 if it is not a number).
+template <typename T>
+T Saturated(double value) {
+  if constexpr (std::is_integral_v<T>) {
+    if (std::isnan(value)) return 0;
+    if (value <= static_cast<double>(std::numeric_limits<T>::min())) {
+      return std::numeric_limits<T>::min();
+    }
+    // The upper limit of int64 is not exact as double; the first number beyond is.
+    if (value >= std::ldexp(1.0, std::numeric_limits<T>::digits)) {
+      return std::numeric_limits<T>::max();
+    }
+  }
+  return static_cast<T>(value);
+}
+
+// Added up in double precision, one after the other.
+template <typename T>
+double SumOfSquares(const T* values, int64_t size) {
+  double sum = 0;
+  for (int64_t i = 0; i < size; ++i) sum += static_cast<double>(values[i]) * values[i];
+  return sum;
+}
+
 // The value of a floating-point tensor of one element: a learning rate, a power of beta.
 absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor);
+
+// A number that an attribute gives, or a tensor instead of it.
+class Number {
+ public:
+  Number(const KernelSpec& spec, absl::string_view tensor_slot, absl::string_view attribute);
+
+  absl::StatusOr<double> Value(const KernelContext& ctx) const;
+
+ private:
+  std::string slot_;
+  int index_;
+  double attribute_;
+};
 
 }  // namespace weft
 

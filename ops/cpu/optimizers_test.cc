@@ -80,75 +80,66 @@ TEST(MomentumTest, UnknownRegularizationIsRefused) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("'l1_decay'")));
 }
 
-// Everything that adam reads and writes, for one parameter of one element.
-struct AdamTest : public ::testing::Test {
-  Tensor p = Floats({1}, {1}), g = Floats({1}, {2}), lr = Floats({}, {0.5});
-  Tensor m1 = Floats({1}, {0}), m2 = Floats({1}, {0});
-  Tensor b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.75});
-  AttrValues attrs = {{"beta1", 0.5f}, {"beta2", 0.75f}, {"epsilon", 0.0f}};
-  SlotPointers inputs = {{"Param", {&p}},    {"Grad", {&g}},     {"LearningRate", {&lr}},
-                         {"Moment1", {&m1}}, {"Moment2", {&m2}}, {"Beta1Pow", {&b1}},
-                         {"Beta2Pow", {&b2}}};
+TEST(SgdTest, GradientOfAnotherElementTypeIsAnError) {
+  Tensor p = MakeTensor<double>({1}, {1}), g = Floats({1}, {2}), lr = Floats({}, {0.5});
+  EXPECT_THAT(
+      RunOpOn("sgd", {{"Param", {&p}}, {"Grad", {&g}}, {"LearningRate", {&lr}}}, {},
+              {{"ParamOut", {&p}}}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "input Grad: expected fp64, found fp32"));
+}
+
+TEST(AdagradTest, DividesByTheRootOfTheSumOfSquares) {
+  Tensor p = Floats({1}, {1}), g = Floats({1}, {3}), lr = Floats({}, {0.5}), m = Floats({1}, {16});
+  WEFT_ASSERT_OK(RunOpOn(
+      "adagrad", {{"Param", {&p}}, {"Grad", {&g}}, {"LearningRate", {&lr}}, {"Moment", {&m}}},
+      {{"epsilon", 1.0f}}, {{"ParamOut", {&p}}, {"MomentOut", {&m}}}));
+  EXPECT_THAT(Values<float>(m), ElementsAre(25));
+  EXPECT_THAT(Values<float>(p), ElementsAre(0.75));
+}
+
+// Everything that rmsprop reads and writes, for one parameter of one element.
+struct RmspropTest : public ::testing::Test {
+  Tensor p = Floats({1}, {1}), g = Floats({1}, {2}), lr = Floats({}, {1});
+  Tensor square = Floats({1}, {4}), moment = Floats({1}, {2}), mean = Floats({1}, {2});
+  AttrValues attrs = {{"decay", 0.5f}, {"epsilon", 0.0f}, {"momentum", 0.5f}};
+  SlotPointers inputs = {{"Param", {&p}},           {"Grad", {&g}},        {"LearningRate", {&lr}},
+                         {"MeanSquare", {&square}}, {"Moment", {&moment}}, {"MeanGrad", {&mean}}};
   SlotPointers outputs = {{"ParamOut", {&p}},
-                          {"Moment1Out", {&m1}},
-                          {"Moment2Out", {&m2}},
-                          {"Beta1PowOut", {&b1}},
-                          {"Beta2PowOut", {&b2}}};
+                          {"MeanSquareOut", {&square}},
+                          {"MomentOut", {&moment}},
+                          {"MeanGradOut", {&mean}}};
 };
 
-TEST_F(AdamTest, FirstStepHasTheSizeOfTheLearningRate) {
-  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
-  EXPECT_THAT(Values<float>(m1), ElementsAre(1));
-  EXPECT_THAT(Values<float>(m2), ElementsAre(1));
-  EXPECT_THAT(Values<float>(p), ElementsAre(0.5));
+TEST_F(RmspropTest, DividesByTheRootOfTheMeanSquareAndKeepsMoment) {
+  WEFT_ASSERT_OK(RunOpOn("rmsprop", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(square), ElementsAre(4));
+  EXPECT_THAT(Values<float>(moment), ElementsAre(2));  // 0.5 · 2 + 2 / √4
+  EXPECT_THAT(Values<float>(p), ElementsAre(-1));
 }
 
-TEST_F(AdamTest, PowersAdvanceAfterTheyAreUsed) {
-  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
-  EXPECT_THAT(Values<float>(b1), ElementsAre(0.25));
-  EXPECT_THAT(Values<float>(b2), ElementsAre(0.5625));
+TEST_F(RmspropTest, CenteredTakesTheVariance) {
+  attrs.push_back({"centered", true});
+  attrs[1].second = 1.0f;
+  mean = Floats({1}, {-2});
+  WEFT_ASSERT_OK(RunOpOn("rmsprop", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(mean), ElementsAre(0));
+  EXPECT_FLOAT_EQ(Values<float>(moment)[0], 1 + 2 / std::sqrt(5.0f));
 }
 
-TEST_F(AdamTest, EpsilonIsScaledByTheCorrectionOfTheSecondMoment) {
-  attrs[2].second = 1.0f;
-  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
-  // lr' = 0.5 √0.25 / 0.5, over √1 + 1 √0.25.
-  EXPECT_THAT(Values<float>(p), ElementsAre(::testing::FloatEq(1 - 0.5f / 1.5f)));
+TEST_F(RmspropTest, MeanGradMayBeMissingWhereItIsNotNeeded) {
+  inputs.pop_back();
+  outputs.pop_back();
+  WEFT_EXPECT_OK(RunOpOn("rmsprop", inputs, attrs, outputs));
+  attrs.push_back({"centered", true});
+  EXPECT_THAT(RunOpOn("rmsprop", inputs, attrs, outputs),
+              StatusIs(absl::StatusCode::kInvalidArgument, "input MeanGrad: missing"));
 }
 
-TEST_F(AdamTest, GlobalPowersAreLeftAlone) {
-  attrs.emplace_back("use_global_beta_pow", true);
-  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
-  EXPECT_THAT(Values<float>(b1), ElementsAre(0.5));
-}
-
-TEST_F(AdamTest, SkipUpdateLeavesEverything) {
-  Tensor skip = MakeTensor<bool>({1}, {true});
-  inputs.push_back({"SkipUpdate", {&skip}});
-  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
-  EXPECT_THAT(Values<float>(p), ElementsAre(1));
-  EXPECT_THAT(Values<float>(m1), ElementsAre(0));
-  EXPECT_THAT(Values<float>(b1), ElementsAre(0.5));
-}
-
-TEST_F(AdamTest, TensorsReplaceAttributes) {
-  Tensor beta1 = Floats({1}, {0});
-  inputs.push_back({"Beta1Tensor", {&beta1}});
-  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
-  EXPECT_THAT(Values<float>(m1), ElementsAre(2));
-  EXPECT_THAT(Values<float>(b1), ElementsAre(0));
-}
-
-TEST_F(AdamTest, MasterParametersAreRefused) {
-  inputs.push_back({"MasterParam", {&p}});
-  EXPECT_THAT(RunOpOn("adam", inputs, attrs, outputs),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input MasterParam")));
-}
-
-TEST_F(AdamTest, MomentOfAnotherSizeIsAnError) {
-  m1 = Floats({2}, {0, 0});
-  EXPECT_THAT(RunOpOn("adam", inputs, attrs, outputs),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Moment1")));
+TEST_F(RmspropTest, UncenteredPassesMeanGradOn) {
+  Tensor out;
+  outputs.back().second = {&out};
+  WEFT_ASSERT_OK(RunOpOn("rmsprop", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(out), ElementsAre(2));
 }
 
 }  // namespace

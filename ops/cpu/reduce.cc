@@ -1,4 +1,4 @@
-// Reductions over dimensions.
+// Reductions.
 #include <cstdint>
 #include <vector>
 
@@ -115,11 +115,28 @@ absl::StatusOr<Kernel> ReduceMeanGrad(const KernelSpec& spec) {
   });
 }
 
+// Out, of shape [1], = sum of the squares of X.
+absl::StatusOr<Kernel> SquaredL2Norm(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  return Kernel([=](const KernelContext& ctx) {
+    const Tensor& x = *ctx.in(x_index);
+    return ForFloatType("input X", x, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const T norm = static_cast<T>(SumOfSquares(x.data<T>(), x.size()));
+      ctx.out(out_index)->Resize(x.dtype(), {1});
+      *ctx.out(out_index)->data<T>() = norm;
+      return absl::OkStatus();
+    });
+  });
+}
+
 }  // namespace
 
 void AddReduceKernels(KernelTable* table) {
   table->Add("reduce_mean", ReduceMean);
   table->Add("reduce_mean_grad", ReduceMeanGrad);
+  table->Add("squared_l2_norm", SquaredL2Norm);
 }
 
 }  // namespace weft

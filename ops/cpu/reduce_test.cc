@@ -87,5 +87,17 @@ TEST(ReduceMeanGradTest, XGradMayTakeThePlaceOfX) {
   EXPECT_THAT(Values<float>(x), ElementsAre(0.5, 0.5));
 }
 
+TEST(SquaredL2NormTest, HasOneElementWhateverTheShape) {
+  for (const Dims& dims : {Dims{2, 1}, Dims{2}}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        auto out, RunOp("squared_l2_norm", {{"X", {Floats(dims, {3, -4})}}}, {}, {{"Out", 1}}));
+    EXPECT_THAT(out["Out"][0].dims(), ElementsAre(1));
+    EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(25));
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out,
+                            RunOp("squared_l2_norm", {{"X", {Floats({0}, {})}}}, {}, {{"Out", 1}}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0));
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -31,8 +31,29 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
   });
 }
 
+// Out = X + step, of one element, possibly in place: counters of steps. Integers wrap around.
+absl::StatusOr<Kernel> Increment(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  const double step = spec.attrs.Float("step");
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& x = *ctx.in(x_index);
+    Tensor* out = ctx.out(out_index);
+    WEFT_RETURN_IF_ERROR(CheckSize("X", x, 1));
+    return ForNumberType("input X", x, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      out->Resize(x.dtype(), x.dims());
+      *out->data<T>() = static_cast<T>(Wrapping(*x.data<T>()) + Wrapping(Saturated<T>(step)));
+      return absl::OkStatus();
+    });
+  });
+}
+
 }  // namespace
 
-void AddScaleKernels(KernelTable* table) { table->Add("scale", Scale); }
+void AddScaleKernels(KernelTable* table) {
+  table->Add("increment", Increment);
+  table->Add("scale", Scale);
+}
 
 }  // namespace weft

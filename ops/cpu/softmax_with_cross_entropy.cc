@@ -6,29 +6,10 @@
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/softmax.h"
 
 namespace weft {
 namespace {
-
-// The logits as rows of classes: row r starts at Start(r), its classes are `stride` apart.
-struct Rows {
-  int64_t outer, classes, stride;
-
-  int64_t count() const { return outer * stride; }
-  int64_t Start(int64_t r) const { return r / stride * classes * stride + r % stride; }
-};
-
-absl::StatusOr<Rows> RowsAlong(int64_t axis, const Dims& dims) {
-  const int64_t rank = dims.size();
-  if (axis < -rank || axis >= rank) {
-    return absl::InvalidArgumentError(absl::StrCat("attribute axis: ", axis,
-                                                   " is not a dimension of shape ",
-                                                   DimsToString(dims), " of the logits"));
-  }
-  const size_t a = axis < 0 ? axis + rank : axis;
-  const auto all = absl::MakeConstSpan(dims);
-  return Rows{NumElements(all.first(a)), dims[a], NumElements(all.subspan(a + 1))};
-}
 
 // The attributes that both directions read.
 struct Options {
@@ -41,22 +22,6 @@ struct Options {
         soft_label(attrs.Bool("soft_label")),
         use_softmax(attrs.Bool("use_softmax")) {}
 };
-
-// y = softmax of a row x, in place or not. As Paddle's CPU kernel does, differences to the largest
-// logit count as -64 below that, so that no probability is 0.
-template <typename T>
-void SoftmaxRow(const T* x, int64_t classes, int64_t stride, T* y) {
-  T largest = x[0];
-  for (int64_t i = 1; i < classes; ++i) largest = std::max(largest, x[i * stride]);
-  double sum = 0;
-  for (int64_t i = 0; i < classes; ++i) {
-    const T e = std::exp(std::max(x[i * stride] - largest, T(-64)));
-    y[i * stride] = e;
-    sum += e;
-  }
-  const T total = static_cast<T>(sum);
-  for (int64_t i = 0; i < classes; ++i) y[i * stride] /= total;
-}
 
 // -log p; an infinite result counts as 1e20.
 template <typename T>
@@ -86,7 +51,7 @@ absl::Status ForLabelType(const Tensor& label, Run run) {
 
 // Loss of every row, from its probabilities and the class that the label names.
 template <typename T>
-absl::Status HardLoss(const Rows& rows, const T* p, const Tensor& label, int64_t ignore_index,
+absl::Status HardLoss(const ClassRows& rows, const T* p, const Tensor& label, int64_t ignore_index,
                       T* loss) {
   return ForLabelType(label, [&](auto tag) -> absl::Status {
     const auto* labels = label.data<typename decltype(tag)::type>();
@@ -101,7 +66,7 @@ absl::Status HardLoss(const Rows& rows, const T* p, const Tensor& label, int64_t
 
 // Loss of every row: the sum over classes of -label log p.
 template <typename T>
-void SoftLoss(const Rows& rows, const T* p, const T* label, T* loss) {
+void SoftLoss(const ClassRows& rows, const T* p, const T* label, T* loss) {
   for (int64_t r = 0; r < rows.count(); ++r) {
     double sum = 0;
     for (int64_t i = 0; i < rows.classes; ++i) {
@@ -112,7 +77,7 @@ void SoftLoss(const Rows& rows, const T* p, const T* label, T* loss) {
   }
 }
 
-absl::Status CheckLabel(const Options& options, const Rows& rows, const Tensor& label) {
+absl::Status CheckLabel(const Options& options, const ClassRows& rows, const Tensor& label) {
   return CheckSize("Label", label, options.soft_label ? rows.count() * rows.classes : rows.count());
 }
 
@@ -127,10 +92,10 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
     const Tensor& label = *ctx.in(label_index);
     Tensor* softmax = ctx.out(softmax_index);
     Tensor* loss = ctx.out(loss_index);
-    WEFT_ASSIGN_OR_RETURN(const Rows rows, RowsAlong(options.axis, logits.dims()));
+    WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(options.axis, logits.dims()));
     WEFT_RETURN_IF_ERROR(CheckLabel(options, rows, label));
     Dims loss_dims = logits.dims();
-    loss_dims[options.axis < 0 ? options.axis + logits.rank() : options.axis] = 1;
+    loss_dims[rows.axis] = 1;
     return ForFloatType("input Logits", logits, [&](auto tag) -> absl::Status {
       using T = typename decltype(tag)::type;
       softmax->Resize(logits.dtype(), logits.dims());
@@ -175,7 +140,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
     const Tensor& dloss = *ctx.in(dloss_index);
     Tensor* dlogits = ctx.out(dlogits_index);
     if (dlogits == nullptr) return absl::OkStatus();
-    WEFT_ASSIGN_OR_RETURN(const Rows rows, RowsAlong(options.axis, softmax.dims()));
+    WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(options.axis, softmax.dims()));
     WEFT_RETURN_IF_ERROR(CheckLabel(options, rows, label));
     WEFT_RETURN_IF_ERROR(CheckSize("Loss@GRAD", dloss, rows.count()));
     return ForFloatType("input Softmax", softmax, [&](auto tag) -> absl::Status {

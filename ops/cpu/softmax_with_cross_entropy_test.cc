@@ -104,5 +104,11 @@ TEST(SoftmaxWithCrossEntropyTest, EmptyBatchGivesEmptyOutputs) {
   EXPECT_EQ(out["Loss"][0].size(), 0);
 }
 
+TEST(SoftmaxWithCrossEntropyTest, WithoutClassesNoLabelFits) {
+  EXPECT_THAT(RunOp(kOp, {{"Logits", {Floats({1, 0}, {})}}, {"Label", {Labels({1, 1}, {0})}}}, {},
+                    kOutputs),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not in [0, 0)")));
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -48,6 +48,7 @@ void AddActivationSchemas(OpSchemaTable* schemas) {
   schemas->Add(GradFromX("gelu_grad").Attr("approximate", false));
   schemas->Add(GradFromOut("relu_grad"));
   schemas->Add(GradFromOut("sigmoid_grad"));
+  schemas->Add(GradFromOut("sqrt_grad"));
   schemas->Add(GradFromX("square_grad"));
   schemas->Add(GradFromOut("tanh_grad"));
 }

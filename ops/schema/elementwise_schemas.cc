@@ -135,6 +135,8 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_sub_grad")));
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_mul_grad")));
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_div_grad").In("Out")));
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_max_grad")));
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_min_grad")));
 
   schemas->Add(Comparison("equal"));
   schemas->Add(Comparison("not_equal"));

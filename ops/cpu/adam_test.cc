@@ -1,0 +1,132 @@
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::HasSubstr;
+
+// Everything that adam reads and writes, for one parameter of one element.
+struct AdamTest : public ::testing::Test {
+  Tensor p = Floats({1}, {1}), g = Floats({1}, {2}), lr = Floats({}, {0.5});
+  Tensor m1 = Floats({1}, {0}), m2 = Floats({1}, {0});
+  Tensor b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.75});
+  AttrValues attrs = {{"beta1", 0.5f}, {"beta2", 0.75f}, {"epsilon", 0.0f}};
+  SlotPointers inputs = {{"Param", {&p}},    {"Grad", {&g}},     {"LearningRate", {&lr}},
+                         {"Moment1", {&m1}}, {"Moment2", {&m2}}, {"Beta1Pow", {&b1}},
+                         {"Beta2Pow", {&b2}}};
+  SlotPointers outputs = {{"ParamOut", {&p}},
+                          {"Moment1Out", {&m1}},
+                          {"Moment2Out", {&m2}},
+                          {"Beta1PowOut", {&b1}},
+                          {"Beta2PowOut", {&b2}}};
+};
+
+TEST_F(AdamTest, FirstStepHasTheSizeOfTheLearningRate) {
+  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(m1), ElementsAre(1));
+  EXPECT_THAT(Values<float>(m2), ElementsAre(1));
+  EXPECT_THAT(Values<float>(p), ElementsAre(0.5));
+}
+
+TEST_F(AdamTest, PowersAdvanceAfterTheyAreUsed) {
+  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(b1), ElementsAre(0.25));
+  EXPECT_THAT(Values<float>(b2), ElementsAre(0.5625));
+}
+
+TEST_F(AdamTest, EpsilonIsScaledByTheCorrectionOfTheSecondMoment) {
+  attrs[2].second = 1.0f;
+  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
+  // lr' = 0.5 √0.25 / 0.5, over √1 + 1 √0.25.
+  EXPECT_THAT(Values<float>(p), ElementsAre(FloatEq(1 - 0.5f / 1.5f)));
+}
+
+TEST_F(AdamTest, GlobalPowersAreLeftAlone) {
+  attrs.emplace_back("use_global_beta_pow", true);
+  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(b1), ElementsAre(0.5));
+}
+
+TEST_F(AdamTest, SkipUpdateLeavesEverything) {
+  Tensor skip = MakeTensor<bool>({1}, {true});
+  inputs.push_back({"SkipUpdate", {&skip}});
+  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(p), ElementsAre(1));
+  EXPECT_THAT(Values<float>(m1), ElementsAre(0));
+  EXPECT_THAT(Values<float>(b1), ElementsAre(0.5));
+}
+
+TEST_F(AdamTest, TensorsReplaceAttributes) {
+  Tensor beta1 = Floats({1}, {0});
+  inputs.push_back({"Beta1Tensor", {&beta1}});
+  WEFT_ASSERT_OK(RunOpOn("adam", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(m1), ElementsAre(2));
+  EXPECT_THAT(Values<float>(b1), ElementsAre(0));
+}
+
+TEST_F(AdamTest, MasterParametersAreRefused) {
+  inputs.push_back({"MasterParam", {&p}});
+  EXPECT_THAT(RunOpOn("adam", inputs, attrs, outputs),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input MasterParam")));
+}
+
+TEST_F(AdamTest, MomentOfAnotherSizeIsAnError) {
+  m1 = Floats({2}, {0, 0});
+  EXPECT_THAT(RunOpOn("adam", inputs, attrs, outputs),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Moment1")));
+}
+
+TEST_F(AdamTest, StateOfAnotherElementTypeIsAnError) {
+  m2 = MakeTensor<double>({1}, {0});
+  EXPECT_THAT(
+      RunOpOn("adam", inputs, attrs, outputs),
+      StatusIs(absl::StatusCode::kInvalidArgument, "input Moment2: expected fp32, found fp64"));
+}
+
+TEST_F(AdamTest, AdamWShrinksTheParameterFirst) {
+  attrs.insert(attrs.end(), {{"with_decay", true}, {"coeff", 0.5f}});
+  WEFT_ASSERT_OK(RunOpOn("adamw", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(p), ElementsAre(0.75f - 0.5f));  // (1 - lr coeff) p - lr
+}
+
+TEST_F(AdamTest, AdamWWithoutDecayIsAdam) {
+  attrs.insert(attrs.end(), {{"with_decay", false}, {"coeff", 0.5f}});
+  WEFT_ASSERT_OK(RunOpOn("adamw", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(p), ElementsAre(0.5));
+}
+
+// Paddle's CPU kernel has the ratio in the decay only.
+TEST_F(AdamTest, LrRatioCountsInDecayAndUpdate) {
+  attrs.insert(attrs.end(), {{"with_decay", true}, {"coeff", 0.5f}, {"lr_ratio", 0.5f}});
+  WEFT_ASSERT_OK(RunOpOn("adamw", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(p), ElementsAre(0.875f - 0.25f));
+}
+
+TEST_F(AdamTest, LambStepsInProportionToTheParameter) {
+  attrs.push_back({"weight_decay", 1.0f});
+  p = Floats({1}, {8});
+  WEFT_ASSERT_OK(RunOpOn("lamb", inputs, attrs, outputs));
+  // The direction, 2 / √4 + 8, is scaled to the norm of p.
+  EXPECT_THAT(Values<float>(p), ElementsAre(FloatEq(8 - 0.5f * 8)));
+  EXPECT_THAT(Values<float>(b1), ElementsAre(0.25));
+}
+
+TEST_F(AdamTest, LambWithoutDecayAdaptsOnlyIfItAlwaysDoes) {
+  attrs.push_back({"weight_decay", 0.0f});
+  p = Floats({1}, {8});
+  WEFT_ASSERT_OK(RunOpOn("lamb", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(p), ElementsAre(FloatEq(8 - 0.5f)));
+  attrs.push_back({"always_adapt", true});
+  p = Floats({1}, {8}), m1 = Floats({1}, {0}), m2 = Floats({1}, {0});
+  b1 = Floats({1}, {0.5}), b2 = Floats({1}, {0.75});
+  WEFT_ASSERT_OK(RunOpOn("lamb", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(p), ElementsAre(FloatEq(8 - 0.5f * 8)));
+}
+
+}  // namespace
+}  // namespace weft::testing

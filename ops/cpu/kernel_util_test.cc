@@ -1,0 +1,33 @@
+#include "ops/cpu/kernel_util.h"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft::testing {
+namespace {
+
+TEST(SaturatedTest, StopsAtTheLimitsOfIntegers) {
+  EXPECT_EQ(Saturated<int32_t>(-2.9), -2);
+  EXPECT_EQ(Saturated<int32_t>(1e20), std::numeric_limits<int32_t>::max());
+  EXPECT_EQ(Saturated<int64_t>(std::ldexp(1.0, 63)), std::numeric_limits<int64_t>::max());
+  EXPECT_EQ(Saturated<int64_t>(-INFINITY), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(Saturated<int64_t>(NAN), 0);
+  EXPECT_EQ(Saturated<float>(0.5), 0.5f);
+}
+
+TEST(AxisOfTest, NegativeAxesCountFromTheRight) {
+  EXPECT_THAT(AxisOf(1, {2, 3}), IsOkAndHolds(1));
+  EXPECT_THAT(AxisOf(-2, {2, 3}), IsOkAndHolds(0));
+  EXPECT_THAT(AxisOf(-3, {2, 3}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "attribute axis: -3 is not a dimension of shape [2, 3]"));
+  EXPECT_FALSE(AxisOf(0, {}).ok());
+}
+
+}  // namespace
+}  // namespace weft::testing

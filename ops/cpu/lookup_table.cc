@@ -1,0 +1,119 @@
+// Embeddings: rows of a table, looked up by number.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "base/status_macros.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/kernel_util.h"
+
+namespace weft {
+namespace {
+
+// padding_idx of a table without a row for padding.
+constexpr int64_t kNoPadding = -1;
+
+absl::Status CheckTable(const Tensor& table) {
+  if (table.rank() == 2) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "input W: expected a table of two dimensions, found shape ", DimsToString(table.dims())));
+}
+
+// Calls visit(position, id) for every id, each of which must be the number of a row.
+template <typename Visit>
+absl::Status ForEachId(const Tensor& ids, int64_t rows, Visit visit) {
+  return ForElementType<int64_t, int32_t>("input Ids", ids, [&](auto tag) -> absl::Status {
+    const auto* values = ids.data<typename decltype(tag)::type>();
+    for (int64_t i = 0; i < ids.size(); ++i) {
+      if (values[i] < 0 || values[i] >= rows) {
+        return absl::InvalidArgumentError(absl::StrCat("input Ids: ", values[i], " at position ", i,
+                                                       " is not in [0, ", rows,
+                                                       "), the rows of W"));
+      }
+      visit(i, values[i]);
+    }
+    return absl::OkStatus();
+  });
+}
+
+Dims LookedUpDims(const Tensor& ids, const Tensor& table) {
+  Dims dims = ids.dims();
+  dims.push_back(table.dim(1));
+  return dims;
+}
+
+// Out[i...] = W[Ids[i...]]; zeros for the id padding_idx.
+absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int table_index, RequiredInput(spec, "W"));
+  WEFT_ASSIGN_OR_RETURN(const int ids_index, RequiredInput(spec, "Ids"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  const int64_t padding = spec.attrs.Int("padding_idx");
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& table = *ctx.in(table_index);
+    const Tensor& ids = *ctx.in(ids_index);
+    Tensor* out = ctx.out(out_index);
+    WEFT_RETURN_IF_ERROR(CheckTable(table));
+    if (out == &table || out == &ids) {
+      return absl::UnimplementedError("output Out: no kernel that works in place of an input");
+    }
+    out->Resize(table.dtype(), LookedUpDims(ids, table));
+    const size_t width = table.dim(1) * SizeOf(table.dtype());
+    const auto* from = static_cast<const char*>(table.raw());
+    auto* to = static_cast<char*>(out->raw());
+    return ForEachId(ids, table.dim(0), [&](int64_t i, int64_t id) {
+      if (padding != kNoPadding && id == padding) {
+        std::memset(to + i * width, 0, width);
+      } else {
+        std::memcpy(to + i * width, from + id * width, width);
+      }
+    });
+  });
+}
+
+// W@GRAD, of the shape of W: row r is the sum of Out@GRAD over the positions of id r, in their
+// order; zeros where that is padding_idx.
+absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
+  if (spec.attrs.Bool("is_sparse")) {
+    return absl::UnimplementedError(
+        "attribute is_sparse: no kernel for a gradient that holds selected rows of the table only");
+  }
+  WEFT_ASSIGN_OR_RETURN(const int table_index, RequiredInput(spec, "W"));
+  WEFT_ASSIGN_OR_RETURN(const int ids_index, RequiredInput(spec, "Ids"));
+  WEFT_ASSIGN_OR_RETURN(const int dout_index, RequiredInput(spec, "Out@GRAD"));
+  const int dtable_index = spec.Output("W@GRAD");
+  const int64_t padding = spec.attrs.Int("padding_idx");
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& table = *ctx.in(table_index);
+    const Tensor& ids = *ctx.in(ids_index);
+    const Tensor& dout = *ctx.in(dout_index);
+    Tensor* dtable = ctx.out(dtable_index);
+    if (dtable == nullptr) return absl::OkStatus();
+    WEFT_RETURN_IF_ERROR(CheckTable(table));
+    WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", dout, table.dtype()));
+    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout, LookedUpDims(ids, table)));
+    if (dtable == &ids || dtable == &dout) {
+      return absl::UnimplementedError("output W@GRAD: no kernel that works in place of an input");
+    }
+    return ForFloatType("input Out@GRAD", dout, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const int64_t rows = table.dim(0), width = table.dim(1);
+      dtable->Resize(dout.dtype(), Dims{rows, width});
+      T* to = dtable->data<T>();
+      std::fill_n(to, dtable->size(), T(0));
+      return ForEachId(ids, rows, [&](int64_t i, int64_t id) {
+        if (padding != kNoPadding && id == padding) return;
+        const T* from = dout.data<T>() + i * width;
+        for (int64_t k = 0; k < width; ++k) to[id * width + k] += from[k];
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void AddLookupTableKernels(KernelTable* table) {
+  table->Add("lookup_table_v2", LookupTable);
+  table->Add("lookup_table_v2_grad", LookupTableGrad);
+}
+
+}  // namespace weft

@@ -1,0 +1,88 @@
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Tensor Table() { return Floats({3, 2}, {1, 2, 3, 4, 5, 6}); }
+Tensor Ids(const Dims& dims, const std::vector<int64_t>& ids) {
+  return MakeTensor<int64_t>(dims, ids);
+}
+
+TEST(LookupTableTest, GivesARowForEveryId) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out, RunOp("lookup_table_v2", {{"W", {Table()}}, {"Ids", {Ids({2, 1}, {2, 0})}}}, {},
+                      {{"Out", 1}}));
+  EXPECT_THAT(out["Out"][0].dims(), ElementsAre(2, 1, 2));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(5, 6, 1, 2));
+}
+
+TEST(LookupTableTest, PaddingIsZero) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out, RunOp("lookup_table_v2", {{"W", {Table()}}, {"Ids", {Ids({2}, {2, 0})}}},
+                      {{"padding_idx", int64_t{2}}}, {{"Out", 1}}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0, 0, 1, 2));
+}
+
+TEST(LookupTableTest, AnEmptyBatchGivesAnEmptyResult) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out,
+      RunOp("lookup_table_v2", {{"W", {Table()}}, {"Ids", {Ids({0, 1}, {})}}}, {}, {{"Out", 1}}));
+  EXPECT_THAT(out["Out"][0].dims(), ElementsAre(0, 1, 2));
+}
+
+TEST(LookupTableTest, IdsThatAreNotInTheTableAreAnError) {
+  for (const int64_t id : {int64_t{3}, int64_t{-1}}) {
+    const std::string message =
+        absl::StrCat("input Ids: ", id, " at position 1 is not in [0, 3), the rows of W");
+    EXPECT_THAT(RunOp("lookup_table_v2", {{"W", {Table()}}, {"Ids", {Ids({2}, {0, id})}}}, {},
+                      {{"Out", 1}}),
+                StatusIs(absl::StatusCode::kInvalidArgument, message));
+    EXPECT_THAT(RunOp("lookup_table_v2_grad",
+                      {{"W", {Table()}},
+                       {"Ids", {Ids({2}, {0, id})}},
+                       {"Out@GRAD", {Floats({2, 2}, {1, 1, 1, 1})}}},
+                      {}, {{"W@GRAD", 1}}),
+                StatusIs(absl::StatusCode::kInvalidArgument, message));
+  }
+}
+
+TEST(LookupTableTest, GradientSumsWhatIsLookedUpAgain) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("lookup_table_v2_grad",
+                                            {{"W", {Table()}},
+                                             {"Ids", {MakeTensor<int32_t>({3}, {2, 0, 2})}},
+                                             {"Out@GRAD", {Floats({3, 2}, {1, 2, 3, 4, 10, 20})}}},
+                                            {}, {{"W@GRAD", 1}}));
+  EXPECT_THAT(out["W@GRAD"][0].dims(), ElementsAre(3, 2));
+  EXPECT_THAT(Values<float>(out["W@GRAD"][0]), ElementsAre(3, 4, 0, 0, 11, 22));
+}
+
+TEST(LookupTableTest, GradientOfPaddingIsZero) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("lookup_table_v2_grad",
+                                            {{"W", {Table()}},
+                                             {"Ids", {Ids({2}, {2, 0})}},
+                                             {"Out@GRAD", {Floats({2, 2}, {1, 2, 3, 4})}}},
+                                            {{"padding_idx", int64_t{2}}}, {{"W@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(out["W@GRAD"][0]), ElementsAre(3, 4, 0, 0, 0, 0));
+}
+
+TEST(LookupTableTest, GradientOfSelectedRowsIsRefused) {
+  EXPECT_THAT(
+      RunOp("lookup_table_v2_grad",
+            {{"W", {Table()}}, {"Ids", {Ids({1}, {0})}}, {"Out@GRAD", {Floats({1, 2}, {1, 2})}}},
+            {{"is_sparse", true}}, {{"W@GRAD", 1}}),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("attribute is_sparse")));
+}
+
+}  // namespace
+}  // namespace weft::testing

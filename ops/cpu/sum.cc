@@ -1,0 +1,59 @@
+// Sums of tensors of one shape: gradients of a parameter that has several uses, weight decay.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/kernel_util.h"
+
+namespace weft {
+namespace {
+
+// Out = X[0] + X[1] + ..., in that order at every position; in blocks, so that Out may take the
+// place of any X.
+template <typename T>
+void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
+  constexpr int64_t kBlock = 1024;
+  T sums[kBlock];
+  for (int64_t begin = 0; begin < out->size(); begin += kBlock) {
+    const int64_t n = std::min(kBlock, out->size() - begin);
+    std::copy_n(terms[0]->data<T>() + begin, n, sums);
+    for (size_t term = 1; term < terms.size(); ++term) {
+      const T* x = terms[term]->data<T>() + begin;
+      for (int64_t i = 0; i < n; ++i) sums[i] = static_cast<T>(Wrapping(sums[i]) + Wrapping(x[i]));
+    }
+    std::copy_n(sums, n, out->data<T>() + begin);
+  }
+}
+
+// Inputs that are empty, or stand for no variable, do not count.
+absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const KernelSpec::Slot x_slot, RequiredInputs(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  return Kernel(
+      [=, terms = std::vector<const Tensor*>()](const KernelContext& ctx) mutable -> absl::Status {
+        const Tensor* like = nullptr;  // the first that counts; an empty one where none does
+        terms.clear();
+        for (const Tensor* x : ctx.inputs.subspan(x_slot.first, x_slot.count)) {
+          if (x == nullptr) continue;
+          if (like == nullptr || (terms.empty() && x->size() > 0)) like = x;
+          if (x->size() == 0) continue;
+          WEFT_RETURN_IF_ERROR(CheckDType("X", *x, like->dtype()));
+          WEFT_RETURN_IF_ERROR(CheckDims("X", *x, like->dims()));
+          terms.push_back(x);
+        }
+        if (like == nullptr) return absl::InvalidArgumentError("input X: missing");
+        return ForNumberType("input X", *like, [&](auto tag) {
+          ctx.out(out_index)->Resize(like->dtype(), like->dims());
+          AddUp<typename decltype(tag)::type>(terms, ctx.out(out_index));
+          return absl::OkStatus();
+        });
+      });
+}
+
+}  // namespace
+
+void AddSumKernels(KernelTable* table) { table->Add("sum", Sum); }
+
+}  // namespace weft
