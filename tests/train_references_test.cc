@@ -1,9 +1,11 @@
 // Training gives what Paddle's own kernels gave: losses of every step, and parameters and state
-// after the last one, on one rank and, rewritten by the transpiler, on 2 and 4.
+// after the last one, on one rank and, rewritten by the transpiler in every mode, on 2 and 4.
 //
 // reference.npz of a model holds
 //   <run>/loss                          one rank, whole batch: run = single
-//   <run>/loss_rank<r>                  rank r of 2 or 4: run = dp2, dp4
+//   <run>/loss_rank<r>                  rank r of 2 or 4: run = dp2, dp4 (data parallel),
+//                                       localsgd2, localsgd2_k4 (parameters are averaged every
+//                                       step, or every fourth)
 //   <run>/loss1, <run>/loss1_rank<r>    the second loss of a program that has two
 //   <run>[_rank0]/final_head/<variable> the first 16 elements after the last step, where the whole
 //                                       values are in no final_<run>[_rank0].params
@@ -49,18 +51,15 @@ double StateTolerance(const std::string& model) {
 
 using Tensors = std::map<std::string, Tensor>;
 
-// How the program is made ready for its ranks.
-enum class Rewrite {
-  kNone,        // one rank
-  kKnownRanks,  // the loss's gradient is divided by the number of ranks
-  kAnyRanks,    // the all-reduce takes the mean
-  kTwoRings,    // gradients take turns on two rings
-};
+enum class Ranks { kKnown, kUnknown };  // to the transpiler
 
 struct Case {
-  int ranks;
-  Rewrite rewrite;
   const char* name;
+  int ranks;
+  const char* run;   // in reference.npz
+  const char* mode;  // empty: the program as it is
+  std::map<std::string, std::string> flags = {};
+  Ranks known = Ranks::kKnown;
 };
 
 struct Trained {
@@ -74,9 +73,7 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     return absl::StrCat("tests/data/", std::get<0>(GetParam()), "/", file);
   }
   static const Case& TheCase() { return std::get<1>(GetParam()); }
-  static std::string RunName() {
-    return TheCase().ranks == 1 ? "single" : absl::StrCat("dp", TheCase().ranks);
-  }
+  static std::string RunName() { return TheCase().run; }
   // The losses of a rank by step, as reference.npz names them; `loss` counts those of a step.
   static std::string LossName(size_t loss, int rank) {
     const std::string name =
@@ -88,11 +85,11 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
   }
 
   static absl::Status MakeReady(ProgramPair programs) {
-    if (TheCase().rewrite == Rewrite::kNone) return absl::OkStatus();
+    if (TheCase().ranks == 1) return absl::OkStatus();
     TranspileOptions options;
-    options.mode = "grad_allreduce";
-    if (TheCase().rewrite != Rewrite::kAnyRanks) options.participants.nranks = TheCase().ranks;
-    if (TheCase().rewrite == Rewrite::kTwoRings) options.mode_flags["nrings"] = "2";
+    options.mode = TheCase().mode;
+    options.mode_flags = TheCase().flags;
+    if (TheCase().known == Ranks::kKnown) options.participants.nranks = TheCase().ranks;
     return Transpile(options, programs).status();
   }
 
@@ -128,6 +125,9 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
 std::vector<double> AsDoubles(const Tensor& tensor) {
   if (tensor.dtype() == DType::kInt64) {  // counters of steps
     return {tensor.data<int64_t>(), tensor.data<int64_t>() + tensor.size()};
+  }
+  if (tensor.dtype() == DType::kInt32) {
+    return {tensor.data<int32_t>(), tensor.data<int32_t>() + tensor.size()};
   }
   EXPECT_EQ(tensor.dtype(), DType::kFloat32);
   return {tensor.data<float>(), tensor.data<float>() + tensor.size()};
@@ -187,20 +187,58 @@ TEST_P(TrainReferencesTest, LossesAndFinalValuesAreThoseOfPaddle) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, TrainReferencesTest,
-    Combine(Values("fit_a_line", "mlp_sgd", "mlp_momentum", "mlp_adam", "mlp_adagrad",
-                   "mlp_clip_global_norm", "mlp_clip_norm", "mlp_clip_value", "mlp_lamb",
-                   "mlp_lr_decay", "mlp_lr_host", "mlp_rmsprop", "mlp_shared_weights", "two_losses",
-                   "wide_deep"),
-            Values(Case{1, Rewrite::kNone, "OneRank"}, Case{2, Rewrite::kKnownRanks, "TwoRanks"},
-                   Case{2, Rewrite::kAnyRanks, "TwoOfAnyRanks"},
-                   Case{2, Rewrite::kTwoRings, "TwoRanksTwoRings"},
-                   Case{4, Rewrite::kKnownRanks, "FourRanks"},
-                   Case{4, Rewrite::kAnyRanks, "FourOfAnyRanks"})),
-    [](const auto& info) {
-      return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param).name);
-    });
+std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, Case>>& info) {
+  return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param).name);
+}
+
+const auto kTrainedLocally =
+    Values("fit_a_line", "mlp_sgd", "mlp_momentum", "mlp_adam", "mlp_adagrad",
+           "mlp_clip_global_norm", "mlp_clip_norm", "mlp_clip_value", "mlp_lamb", "mlp_lr_decay",
+           "mlp_lr_host", "mlp_rmsprop", "mlp_shared_weights", "two_losses");
+const auto kAccumulating = Values("mlp_gradient_merge");
+const auto kOthers = Values("wide_deep");
+
+const auto kGradAllReduce =
+    Values(Case{"OneRank", 1, "single", ""},  //
+           Case{"TwoRanks", 2, "dp2", "grad_allreduce"},
+           Case{"TwoOfAnyRanks", 2, "dp2", "grad_allreduce", {}, Ranks::kUnknown},
+           Case{"TwoRanksTwoRings", 2, "dp2", "grad_allreduce", {{"nrings", "2"}}},
+           Case{"FourRanks", 4, "dp4", "grad_allreduce"},
+           Case{"FourOfAnyRanks", 4, "dp4", "grad_allreduce", {}, Ranks::kUnknown},
+           Case{"Fused", 2, "dp2", "multi_thread"},
+           Case{"FusedOfAnyRanks", 4, "dp4", "multi_thread", {}, Ranks::kUnknown},
+           Case{"FusedInPairsOnTwoRings",
+                4,
+                "dp4",
+                "multi_thread",
+                {{"buckets", "count{count=2}"}, {"nrings", "2"}}},
+           Case{"AllReduceOneByOne", 2, "dp2", "multi_thread", {{"trans_mode", "all_reduce"}}},
+           Case{"SingleProcess", 2, "dp2", "single_process_multi_thread"},
+           Case{"SingleProcessOneByOne", 4, "dp4", "single_process_multi_thread", {{"fuse", "0"}}});
+
+const auto kAllGather =
+    Values(Case{"AllGather", 2, "dp2", "multi_thread", {{"trans_mode", "all_gather"}}},
+           Case{"AllGatherOnTwoRings",
+                4,
+                "dp4",
+                "multi_thread",
+                {{"trans_mode", "all_gather"}, {"nrings", "2"}, {"scale", "avg"}}});
+
+const auto kLocalSgd =
+    Values(Case{"LocalSgd", 2, "localsgd2", "local_sgd"},
+           Case{"LocalSgdOfAnyRanks", 2, "localsgd2", "local_sgd", {}, Ranks::kUnknown},
+           Case{"LocalSgdEveryFourSteps", 2, "localsgd2_k4", "local_sgd", {{"k_steps", "4"}}});
+
+INSTANTIATE_TEST_SUITE_P(Reduced, TrainReferencesTest, Combine(kTrainedLocally, kGradAllReduce),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(ReducedSums, TrainReferencesTest, Combine(kAccumulating, kGradAllReduce),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(ReducedOthers, TrainReferencesTest, Combine(kOthers, kGradAllReduce),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Gathered, TrainReferencesTest, Combine(kTrainedLocally, kAllGather),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(GatheredOthers, TrainReferencesTest, Combine(kOthers, kAllGather), NameOf);
+INSTANTIATE_TEST_SUITE_P(Local, TrainReferencesTest, Combine(kTrainedLocally, kLocalSgd), NameOf);
 
 }  // namespace
 }  // namespace weft
