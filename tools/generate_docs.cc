@@ -58,6 +58,15 @@ std::vector<std::string> FlagsOf(const Mode& mode, const std::vector<ModePass>& 
   return {flags.begin(), flags.end()};
 }
 
+bool ChoosesAmong(const std::string& flag, const std::vector<ModePass>& passes) {
+  for (const ModePass& pass : passes) {
+    for (const FlagValues& condition : pass.when) {
+      if (condition.flag == flag) return true;
+    }
+  }
+  return false;
+}
+
 // The pipelines of a dialect: one row, or one for every choice among the mode's passes.
 std::string PipelineRows(const Mode& mode, Dialect dialect) {
   const auto& passes = dialect == Dialect::kPaddle ? mode.paddle : mode.weft;
@@ -67,17 +76,18 @@ std::string PipelineRows(const Mode& mode, Dialect dialect) {
   std::set<std::string> seen;
   const auto add = [&](const std::string& choice, const std::map<std::string, std::string>& flags) {
     const auto pipeline = ExpandMode(mode.name, dialect, flags);
-    // A choice of the other dialect, or one that makes no difference in this one.
+    // A choice of the other dialect, or another spelling of one that is there.
     if (!pipeline.ok() || !seen.insert(ToString(*pipeline)).second) return;
     absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*pipeline)), " | ",
                     CodeList(FlagsOf(mode, *passes)), " |\n");
   };
   for (const FlagValues& choice : mode.choices) {
+    if (!ChoosesAmong(choice.flag, *passes)) continue;
     for (const std::string& value : choice.values) {
       add(absl::StrCat(" `--", choice.flag, " ", value, "`"), {{choice.flag, value}});
     }
   }
-  if (mode.choices.empty()) add("", {});
+  if (rows.empty()) add("", {});
   return rows;
 }
 
