@@ -27,21 +27,37 @@ RandomState RandomState::Seeded(uint64_t seed, int rank) {
 }
 
 void KernelTable::Add(std::string op_type, KernelFactory factory) {
-  if (!factories_.emplace(op_type, std::move(factory)).second) {
-    std::fprintf(stderr, "KernelTable::Add: %s is there already\n", op_type.c_str());
+  AddTo(&dense_, std::move(op_type), std::move(factory));
+}
+
+void KernelTable::AddForRows(std::string op_type, KernelFactory factory) {
+  AddTo(&for_rows_, std::move(op_type), std::move(factory));
+}
+
+void KernelTable::AddTo(Factories* factories, std::string op_type, KernelFactory factory) {
+  if (!factories->emplace(op_type, std::move(factory)).second) {
+    std::fprintf(stderr, "KernelTable: %s is there already\n", op_type.c_str());
     std::abort();
   }
 }
 
 const KernelFactory* KernelTable::Find(absl::string_view op_type) const {
-  auto it = factories_.find(op_type);
-  return it == factories_.end() ? nullptr : &it->second;
+  return FindIn(dense_, op_type);
+}
+
+const KernelFactory* KernelTable::FindForRows(absl::string_view op_type) const {
+  return FindIn(for_rows_, op_type);
+}
+
+const KernelFactory* KernelTable::FindIn(const Factories& factories, absl::string_view op_type) {
+  const auto it = factories.find(op_type);
+  return it == factories.end() ? nullptr : &it->second;
 }
 
 std::vector<std::string> KernelTable::op_types() const {
   std::vector<std::string> types;
-  types.reserve(factories_.size());
-  for (const auto& entry : factories_) types.push_back(entry.first);
+  types.reserve(dense_.size());
+  for (const auto& entry : dense_) types.push_back(entry.first);
   std::sort(types.begin(), types.end());
   return types;
 }

@@ -72,16 +72,26 @@ using Kernel = std::function<absl::Status(const KernelContext&)>;
 // reason, for a combination of attributes or types that has no kernel.
 using KernelFactory = std::function<absl::StatusOr<Kernel>(const KernelSpec&)>;
 
-// The kernels of one device, by op type.
+// The kernels of one device, by op type. Those of Add get dense tensors only, and make dense ones;
+// ops with a tensor that is_rows() among inputs and outputs have kernels of their own, if any,
+// which check what of their inputs is rows.
 class KernelTable {
  public:
-  // Dies if the type is there already.
+  // Both die if the type is there already.
   void Add(std::string op_type, KernelFactory factory);
-  const KernelFactory* Find(absl::string_view op_type) const;  // nullptr: none
-  std::vector<std::string> op_types() const;                   // sorted
+  void AddForRows(std::string op_type, KernelFactory factory);
+  // nullptr: none.
+  const KernelFactory* Find(absl::string_view op_type) const;
+  const KernelFactory* FindForRows(absl::string_view op_type) const;
+  std::vector<std::string> op_types() const;  // of Add, sorted
 
  private:
-  absl::flat_hash_map<std::string, KernelFactory> factories_;
+  using Factories = absl::flat_hash_map<std::string, KernelFactory>;
+  static void AddTo(Factories* factories, std::string op_type, KernelFactory factory);
+  static const KernelFactory* FindIn(const Factories& factories, absl::string_view op_type);
+
+  Factories dense_;
+  Factories for_rows_;
 };
 
 // Kernels for host memory (//ops/cpu:cpu_kernels). Built once, on first use; thread-safe.

@@ -30,10 +30,23 @@ TEST(KernelTableTest, FindsByTypeAndListsTypesSorted) {
   EXPECT_THAT(table.op_types(), ElementsAre("mul", "relu"));
 }
 
+TEST(KernelTableTest, KernelsForRowsAreApart) {
+  KernelTable table;
+  table.AddForRows("sgd", NoKernel);
+  EXPECT_EQ(table.Find("sgd"), nullptr);
+  EXPECT_NE(table.FindForRows("sgd"), nullptr);
+  table.Add("sgd", NoKernel);
+  table.Add("mul", NoKernel);
+  EXPECT_EQ(table.FindForRows("mul"), nullptr);
+  EXPECT_THAT(table.op_types(), ElementsAre("mul", "sgd"));
+}
+
 TEST(KernelTableDeathTest, TypeAddedTwiceDies) {
   KernelTable table;
   table.Add("relu", NoKernel);
   EXPECT_DEATH(table.Add("relu", NoKernel), "relu is there already");
+  table.AddForRows("relu", NoKernel);
+  EXPECT_DEATH(table.AddForRows("relu", NoKernel), "relu is there already");
 }
 
 TEST(RandomStateTest, RanksShareInitializersAndNotDropout) {

@@ -18,6 +18,21 @@ std::shared_ptr<void> Allocate(size_t bytes) {
 }  // namespace
 
 void Tensor::Resize(DType dtype, const Dims& dims) {
+  ResizeValues(dtype, dims);
+  rows_.clear();
+  height_ = kDense;
+}
+
+void Tensor::ResizeRows(DType dtype, const Dims& tall_dims, int64_t num_rows) {
+  assert(!tall_dims.empty() && tall_dims[0] >= 0);
+  Dims dims = tall_dims;
+  dims[0] = num_rows;
+  ResizeValues(dtype, dims);
+  rows_.resize(num_rows);
+  height_ = tall_dims[0];
+}
+
+void Tensor::ResizeValues(DType dtype, const Dims& dims) {
   const int64_t size = NumElements(dims);
   assert(size >= 0);
   const size_t bytes = size * SizeOf(dtype);
@@ -51,15 +66,32 @@ Tensor Tensor::Wrap(DType dtype, const Dims& dims, std::shared_ptr<void> owner, 
 }
 
 void Tensor::Reshape(const Dims& dims) {
-  assert(NumElements(dims) == size_);
+  assert(NumElements(dims) == size_ && !is_rows());
   dims_ = dims;
+}
+
+Tensor Tensor::RowValues() const {
+  assert(is_rows());
+  Tensor values = *this;
+  values.rows_.clear();
+  values.height_ = kDense;
+  return values;
+}
+
+Dims Tensor::TallDims() const {
+  assert(is_rows());
+  Dims dims = dims_;
+  dims[0] = height_;
+  return dims;
 }
 
 Tensor Tensor::Clone() const {
   Tensor copy;
   if (!allocated()) return copy;
-  copy.Resize(dtype_, dims_);
+  copy.ResizeValues(dtype_, dims_);
   std::memcpy(copy.data_, data_, bytes());
+  copy.rows_ = rows_;
+  copy.height_ = height_;
   return copy;
 }
 

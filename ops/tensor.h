@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
+#include "absl/types/span.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
@@ -47,8 +49,13 @@ struct DTypeOf<double> {
   static constexpr DType value = DType::kFloat64;
 };
 
-// A dense tensor, row-major, in host or device memory: a shape over a buffer that it shares with
-// its copies. A default-constructed tensor holds nothing (allocated() is false).
+// A tensor, row-major, in host or device memory: a shape over a buffer that it shares with its
+// copies. A default-constructed tensor holds nothing (allocated() is false).
+//
+// A tensor may hold some rows of a taller one (SelectedRows): then dims() is [number of rows, ...],
+// the elements are those of the rows, rows() has their numbers in the taller tensor, and height()
+// is its number of rows. A number may occur several times: such rows add up to one. Rows without a
+// number are zero.
 //
 // Copies are for one thread: a tensor that another thread is to write is a Clone.
 class Tensor {
@@ -63,12 +70,23 @@ class Tensor {
   size_t bytes() const { return size_ * SizeOf(dtype_); }
   bool allocated() const { return data_ != nullptr; }
 
+  bool is_rows() const { return height_ != kDense; }
+  // Of a tensor that is_rows(). Row numbers are in [0, height), which who writes them sees to.
+  absl::Span<const int64_t> rows() const { return rows_; }
+  absl::Span<int64_t> mutable_rows() { return absl::MakeSpan(rows_); }
+  int64_t height() const { return height_; }
+  // The elements of one row.
+  int64_t row_size() const { return NumElements(absl::MakeConstSpan(dims_).subspan(1)); }
+
   // Makes the tensor ready to be written: gives it this type and these (known) dims, and host
   // memory of its own, 64-byte aligned. Keeps its buffer where that is large enough and not shared
   // with another tensor; keeps the place that Wrap gave it where that is large enough, shared or
   // not. The elements keep their values where type and dims stay as they are, which is what lets an
-  // op work in place; otherwise they are uninitialized. Throws std::bad_alloc.
+  // op work in place; otherwise they are uninitialized. Throws std::bad_alloc. Makes it dense.
   void Resize(DType dtype, const Dims& dims);
+  // The same for some rows of a tensor of these dims, whose first is the height. Row numbers keep
+  // their values where there are as many; otherwise they are unspecified.
+  void ResizeRows(DType dtype, const Dims& tall_dims, int64_t num_rows);
   // A tensor over memory that somebody else keeps alive through `owner`: a part of a fused buffer,
   // device memory. Writes go there (see Resize), those of its copies too.
   static Tensor Wrap(DType dtype, const Dims& dims, std::shared_ptr<void> owner, void* data);
@@ -88,12 +106,20 @@ class Tensor {
   const void* raw() const { return data_; }
 
   bool SharesBufferWith(const Tensor& other) const { return data_ && data_ == other.data_; }
-  // The same elements under other dimensions of the same size.
+  // The same elements under other dimensions of the same size; of a dense tensor.
   void Reshape(const Dims& dims);
+  // The elements of a tensor that is_rows(), as a dense tensor that shares its buffer.
+  Tensor RowValues() const;
+  // The dims of the tensor that the rows are taken from.
+  Dims TallDims() const;
   // A deep copy (host memory).
   Tensor Clone() const;
 
  private:
+  static constexpr int64_t kDense = -1;  // as a height
+
+  void ResizeValues(DType dtype, const Dims& dims);
+
   DType dtype_ = DType::kFloat32;
   Dims dims_;
   int64_t size_ = 0;
@@ -101,6 +127,8 @@ class Tensor {
   void* data_ = nullptr;
   size_t capacity_ = 0;   // bytes at data_ that this tensor may use
   bool wrapped_ = false;  // data_ is a place that Wrap gave
+  std::vector<int64_t> rows_;
+  int64_t height_ = kDense;
 };
 
 }  // namespace weft

@@ -4,10 +4,13 @@
 #include <memory>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace weft {
 namespace {
+
+using ::testing::ElementsAre;
 
 Tensor Filled(const Dims& dims, float value) {
   Tensor tensor;
@@ -101,6 +104,63 @@ TEST(TensorTest, ReshapeKeepsTheElements) {
   tensor.Reshape({3, 4});
   EXPECT_EQ(tensor.raw(), before);
   EXPECT_EQ(tensor.dim(1), 4);
+}
+
+// Rows 1 and 4 of a tensor fp32[6, 3].
+Tensor TwoRows() {
+  Tensor tensor;
+  tensor.ResizeRows(DType::kFloat32, {6, 3}, 2);
+  for (int i = 0; i < 6; ++i) tensor.data<float>()[i] = i;
+  tensor.mutable_rows()[0] = 1;
+  tensor.mutable_rows()[1] = 4;
+  return tensor;
+}
+
+TEST(TensorTest, RowsOfATallerTensorHaveNumbersAndItsHeight) {
+  const Tensor tensor = TwoRows();
+  EXPECT_TRUE(tensor.is_rows());
+  EXPECT_FALSE(Tensor().is_rows());
+  EXPECT_EQ(tensor.dims(), (Dims{2, 3}));
+  EXPECT_EQ(tensor.size(), 6);
+  EXPECT_EQ(tensor.row_size(), 3);
+  EXPECT_THAT(tensor.rows(), ElementsAre(1, 4));
+  EXPECT_EQ(tensor.height(), 6);
+  EXPECT_EQ(tensor.TallDims(), (Dims{6, 3}));
+}
+
+TEST(TensorTest, NoRowsAreAllocated) {
+  Tensor tensor;
+  tensor.ResizeRows(DType::kFloat32, {6, 3}, 0);
+  EXPECT_TRUE(tensor.allocated());
+  EXPECT_TRUE(tensor.is_rows());
+  EXPECT_EQ(tensor.size(), 0);
+  EXPECT_EQ(tensor.row_size(), 3);
+}
+
+TEST(TensorTest, ResizeMakesRowsDense) {
+  Tensor tensor = TwoRows();
+  tensor.Resize(DType::kFloat32, {2, 3});
+  EXPECT_FALSE(tensor.is_rows());
+  EXPECT_EQ(tensor.data<float>()[5], 5);
+}
+
+TEST(TensorTest, CloneOfRowsIsDeep) {
+  const Tensor tensor = TwoRows();
+  Tensor clone = tensor.Clone();
+  clone.mutable_rows()[0] = 2;
+  EXPECT_THAT(tensor.rows(), ElementsAre(1, 4));
+  EXPECT_THAT(clone.rows(), ElementsAre(2, 4));
+  EXPECT_EQ(clone.height(), 6);
+  EXPECT_EQ(clone.data<float>()[5], 5);
+  EXPECT_FALSE(clone.SharesBufferWith(tensor));
+}
+
+TEST(TensorTest, ValuesOfRowsAreADenseTensorOverTheirElements) {
+  const Tensor tensor = TwoRows();
+  const Tensor values = tensor.RowValues();
+  EXPECT_FALSE(values.is_rows());
+  EXPECT_EQ(values.dims(), (Dims{2, 3}));
+  EXPECT_TRUE(values.SharesBufferWith(tensor));
 }
 
 }  // namespace

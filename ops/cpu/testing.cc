@@ -22,13 +22,24 @@ absl::flat_hash_map<std::string, KernelSpec::Slot> Flatten(const SlotPointers& s
   return places;
 }
 
+bool HaveRows(const SlotPointers& slots) {
+  for (const auto& slot : slots) {
+    for (const Tensor* tensor : slot.second) {
+      if (tensor != nullptr && tensor->is_rows()) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 absl::StatusOr<BoundOp> BoundOp::Make(absl::string_view type, const SlotPointers& inputs,
                                       const AttrValues& attrs, const SlotPointers& outputs) {
   KernelSpec spec;
   spec.schema = FindOpSchema(type);
-  const KernelFactory* factory = CpuKernels().Find(type);
+  const bool has_rows = HaveRows(inputs) || HaveRows(outputs);
+  const KernelFactory* factory =
+      has_rows ? CpuKernels().FindForRows(type) : CpuKernels().Find(type);
   if (spec.schema == nullptr || factory == nullptr) {
     return absl::NotFoundError(
         absl::StrCat(type, spec.schema == nullptr ? ": no schema" : ": no CPU kernel"));

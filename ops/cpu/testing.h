@@ -33,6 +33,17 @@ inline Tensor Floats(const Dims& dims, const std::vector<float>& values) {
   return MakeTensor<float>(dims, values);
 }
 
+// Rows, of these numbers, of a tensor of `tall_dims`.
+inline Tensor Rows(const Dims& tall_dims, const std::vector<int64_t>& rows,
+                   const std::vector<float>& values) {
+  Tensor tensor;
+  tensor.ResizeRows(DType::kFloat32, tall_dims, static_cast<int64_t>(rows.size()));
+  assert(tensor.size() == static_cast<int64_t>(values.size()));
+  std::copy(rows.begin(), rows.end(), tensor.mutable_rows().begin());
+  std::copy(values.begin(), values.end(), tensor.data<float>());
+  return tensor;
+}
+
 template <typename T>
 std::vector<T> Values(const Tensor& tensor) {
   return std::vector<T>(tensor.data<T>(), tensor.data<T>() + tensor.size());
@@ -48,7 +59,8 @@ using AttrValues = std::vector<std::pair<std::string, AttrValue>>;
 // An op with its kernel, bound to tensors of the caller's, which may occur as input and output.
 class BoundOp {
  public:
-  // NotFound where the op has no schema or no CPU kernel; otherwise as the kernel's factory.
+  // NotFound where the op has no schema or no CPU kernel; otherwise as the kernel's factory. Takes
+  // the kernel for rows where one of the tensors, an output too, is_rows() now.
   static absl::StatusOr<BoundOp> Make(absl::string_view type, const SlotPointers& inputs,
                                       const AttrValues& attrs, const SlotPointers& outputs);
   absl::Status Run(RandomState* random = nullptr);

@@ -1,0 +1,65 @@
+#include "ops/merge_rows.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+namespace {
+
+using Order = std::vector<std::pair<int64_t, int64_t>>;
+
+// `order` is sorted.
+template <typename T>
+void AddUp(const Order& order, const Tensor& values, Tensor* out) {
+  const int64_t width = out->row_size();
+  const T* from = values.data<T>();
+  T* to = out->data<T>();
+  int64_t last = -1;  // row of `out` that is being added up
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto [number, position] = order[i];
+    const T* row = from + position * width;
+    if (i == 0 || number != order[i - 1].first) {
+      ++last;
+      out->mutable_rows()[last] = number;
+      std::copy_n(row, width, to + last * width);
+    } else {
+      for (int64_t k = 0; k < width; ++k) to[last * width + k] += row[k];
+    }
+  }
+}
+
+}  // namespace
+
+absl::Status RowMerger::Merge(absl::Span<const int64_t> rows, const Tensor& values,
+                              const Dims& tall_dims, Tensor* out) {
+  assert(static_cast<int64_t>(rows.size()) == values.dim(0) && out != &values);
+  if (values.dtype() != DType::kFloat32 && values.dtype() != DType::kFloat64) {
+    return absl::UnimplementedError(
+        absl::StrCat("rows of ", DTypeName(values.dtype()), ": only fp32 and fp64 are added up"));
+  }
+  order_.clear();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i] >= 0) order_.emplace_back(rows[i], static_cast<int64_t>(i));
+  }
+  std::sort(order_.begin(), order_.end());
+  int64_t distinct = 0;
+  for (size_t i = 0; i < order_.size(); ++i) {
+    if (i == 0 || order_[i].first != order_[i - 1].first) ++distinct;
+  }
+  out->ResizeRows(values.dtype(), tall_dims, distinct);
+  if (values.dtype() == DType::kFloat32) {
+    AddUp<float>(order_, values, out);
+  } else {
+    AddUp<double>(order_, values, out);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowMerger::Merge(const Tensor& rows, Tensor* out) {
+  return Merge(rows.rows(), rows, rows.TallDims(), out);
+}
+
+}  // namespace weft
