@@ -7,9 +7,12 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/cpu/optimizer_common.h"
+#include "ops/cpu/optimizer_grad.h"
 
 namespace weft {
 namespace {
+
+using GradKind = OptimizerGrad::Kind;
 
 // True where the op has a flag to leave everything as it is, and the flag is set.
 absl::StatusOr<bool> SkipsUpdate(const Tensor* flag) {
@@ -49,6 +52,7 @@ struct Step {
   const KernelContext& ctx;
   const OptimizerCommon& common;
   const AdamStates& states;
+  const OptimizerGrad& grad;
   double lr = 0, beta1 = 0, beta2 = 0, epsilon = 0;
 
   int64_t size() const { return ctx.in(common.param.in)->size(); }
@@ -68,20 +72,19 @@ struct Step {
 template <typename T>
 struct Moments {
   T *m1_out, *m2_out;
-  const T *g, *m1, *m2;
+  const T *m1, *m2;
   T beta1, beta2;
 
   explicit Moments(const Step& step)
-      : g(step.ctx.in(step.common.grad)->data<T>()),
-        m1(step.states.moment1.Open<T>(step.ctx, &m1_out)),
+      : m1(step.states.moment1.Open<T>(step.ctx, &m1_out)),
         m2(step.states.moment2.Open<T>(step.ctx, &m2_out)),
         beta1(static_cast<T>(step.beta1)),
         beta2(static_cast<T>(step.beta2)) {}
 
   // m1 = beta1 m1 + (1 - beta1) g; m2 = beta2 m2 + (1 - beta2) g².
-  void Advance(int64_t i) const {
-    m1_out[i] = beta1 * m1[i] + (1 - beta1) * g[i];
-    m2_out[i] = beta2 * m2[i] + (1 - beta2) * g[i] * g[i];
+  void Advance(int64_t i, T g) const {
+    m1_out[i] = beta1 * m1[i] + (1 - beta1) * g;
+    m2_out[i] = beta2 * m2[i] + (1 - beta2) * g * g;
   }
 };
 
@@ -96,10 +99,13 @@ void AdamUpdate(const Step& step, double shrink_factor) {
   T* p_out;
   const T* p = step.common.param.Open<T>(step.ctx, &p_out);
   const Moments<T> moments(step);
-  for (int64_t i = 0; i < step.size(); ++i) {
-    moments.Advance(i);
-    p_out[i] = shrink * p[i] - lr * (moments.m1_out[i] / (std::sqrt(moments.m2_out[i]) + epsilon));
-  }
+  step.grad.ForEachRun<T>([&](int64_t begin, int64_t count, const T* g) {
+    for (int64_t k = 0, i = begin; k < count; ++k, ++i) {
+      moments.Advance(i, g[k]);
+      p_out[i] =
+          shrink * p[i] - lr * (moments.m1_out[i] / (std::sqrt(moments.m2_out[i]) + epsilon));
+    }
+  });
 }
 
 // r = m1 / (1 - b1) / (√(m2 / (1 - b2)) + epsilon) + weight_decay p; p -= lr ‖p‖ / ‖r‖ r. Without
@@ -117,8 +123,9 @@ void LambUpdate(const Step& step, double weight_decay, bool adapts) {
            decay * p[i];
   };
   double p_squares = 0, r_squares = 0;
+  const T* g = step.ctx.in(step.common.grad)->data<T>();
   for (int64_t i = 0; i < step.size(); ++i) {
-    moments.Advance(i);
+    moments.Advance(i, g[i]);
     const double r = direction(i);
     p_squares += static_cast<double>(p[i]) * p[i];
     r_squares += r * r;
@@ -139,7 +146,7 @@ void AdvancePower(const KernelContext& ctx, const OptimizerState& power, double 
 
 // The kernel whose `update` is called with the type of the parameter and with each step.
 template <typename Update>
-absl::StatusOr<Kernel> MakeKernel(const KernelSpec& spec, Update update) {
+absl::StatusOr<Kernel> MakeKernel(const KernelSpec& spec, GradKind kind, Update update) {
   WEFT_ASSIGN_OR_RETURN(const OptimizerCommon common, OptimizerCommon::Make(spec));
   WEFT_ASSIGN_OR_RETURN(const AdamStates states, AdamStates::Make(spec));
   const Number beta1(spec, "Beta1Tensor", "beta1"), beta2(spec, "Beta2Tensor", "beta2");
@@ -147,19 +154,19 @@ absl::StatusOr<Kernel> MakeKernel(const KernelSpec& spec, Update update) {
   const bool keeps_powers =
       spec.attrs.Has("use_global_beta_pow") && spec.attrs.Bool("use_global_beta_pow");
   const int skip_index = spec.Input("SkipUpdate");
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+  return Kernel([=, grad = OptimizerGrad(kind)](const KernelContext& ctx) mutable -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const bool skip, SkipsUpdate(ctx.in(skip_index)));
-    if (skip) {
+    if (skip || !grad.visits_all()) {
       for (const OptimizerState& state :
            {common.param, states.moment1, states.moment2, states.beta1_pow, states.beta2_pow}) {
         state.Copy(ctx);
       }
-      return absl::OkStatus();
     }
+    if (skip) return absl::OkStatus();
     const Tensor& param = *ctx.in(common.param.in);
-    WEFT_RETURN_IF_ERROR(common.CheckGrad(ctx));
+    WEFT_RETURN_IF_ERROR(grad.Read(*ctx.in(common.grad), param));
     WEFT_RETURN_IF_ERROR(states.Check(ctx, param));
-    Step step = {ctx, common, states};
+    Step step = {ctx, common, states, grad};
     WEFT_ASSIGN_OR_RETURN(step.lr, common.LearningRate(ctx));
     WEFT_ASSIGN_OR_RETURN(step.beta1, beta1.Value(ctx));
     WEFT_ASSIGN_OR_RETURN(step.beta2, beta2.Value(ctx));
@@ -179,17 +186,24 @@ absl::StatusOr<Kernel> MakeKernel(const KernelSpec& spec, Update update) {
   });
 }
 
-absl::StatusOr<Kernel> Adam(const KernelSpec& spec) {
-  return MakeKernel(spec, [](auto tag, const Step& step) {
+absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind) {
+  return MakeKernel(spec, kind, [](auto tag, const Step& step) {
     AdamUpdate<typename decltype(tag)::type>(step, /*shrink_factor=*/1);
   });
+}
+
+absl::StatusOr<Kernel> Adam(const KernelSpec& spec) { return MakeAdam(spec, GradKind::kDense); }
+
+// With lazy_mode, rows without a gradient stay as they are, moments included.
+absl::StatusOr<Kernel> AdamForRows(const KernelSpec& spec) {
+  return MakeAdam(spec, spec.attrs.Bool("lazy_mode") ? GradKind::kRows : GradKind::kRowsAmongAll);
 }
 
 // Adam with learning rate lr_ratio lr, on a parameter that is first shrunk by (1 - that coeff).
 absl::StatusOr<Kernel> AdamW(const KernelSpec& spec) {
   const double lr_ratio = spec.attrs.Float("lr_ratio");
   const double coeff = spec.attrs.Bool("with_decay") ? spec.attrs.Float("coeff") : 0;
-  return MakeKernel(spec, [=](auto tag, Step step) {
+  return MakeKernel(spec, GradKind::kDense, [=](auto tag, Step step) {
     step.lr *= lr_ratio;
     AdamUpdate<typename decltype(tag)::type>(step, 1 - step.lr * coeff);
   });
@@ -198,7 +212,7 @@ absl::StatusOr<Kernel> AdamW(const KernelSpec& spec) {
 absl::StatusOr<Kernel> Lamb(const KernelSpec& spec) {
   const double weight_decay = spec.attrs.Float("weight_decay");
   const bool adapts = weight_decay > 0 || spec.attrs.Bool("always_adapt");
-  return MakeKernel(spec, [=](auto tag, const Step& step) {
+  return MakeKernel(spec, GradKind::kDense, [=](auto tag, const Step& step) {
     LambUpdate<typename decltype(tag)::type>(step, weight_decay, adapts);
   });
 }
@@ -207,6 +221,7 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec) {
 
 void AddAdamKernels(KernelTable* table) {
   table->Add("adam", Adam);
+  table->AddForRows("adam", AdamForRows);
   table->Add("adamw", AdamW);
   table->Add("lamb", Lamb);
 }

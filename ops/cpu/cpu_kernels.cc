@@ -25,6 +25,7 @@ const KernelTable& CpuKernels() {
     AddSigmoidCrossEntropyKernels(table);
     AddSoftmaxKernels(table);
     AddSoftmaxWithCrossEntropyKernels(table);
+    AddSparseSumKernels(table);
     AddSumKernels(table);
     return table;
   }();

@@ -25,6 +25,7 @@ void AddScaleKernels(KernelTable* table);                    // increment, scale
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
 void AddSoftmaxKernels(KernelTable* table);                  // softmax
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cross_entropy
+void AddSparseSumKernels(KernelTable* table);                // scale, sum, rows
 void AddSumKernels(KernelTable* table);                      // sum
 
 }  // namespace weft

@@ -75,7 +75,7 @@ absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec) {
 absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
   if (spec.attrs.Bool("is_sparse")) {
     return absl::UnimplementedError(
-        "attribute is_sparse: no kernel for a gradient that holds selected rows of the table only");
+        "attribute is_sparse: the gradient is SelectedRows, but W@GRAD is a dense tensor");
   }
   WEFT_ASSIGN_OR_RETURN(const int table_index, RequiredInput(spec, "W"));
   WEFT_ASSIGN_OR_RETURN(const int ids_index, RequiredInput(spec, "Ids"));
@@ -109,11 +109,43 @@ absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
   });
 }
 
+// W@GRAD has a row for every id, in their order: that of Out@GRAD. As in Paddle, and unlike in the
+// dense gradient, an id that is padding_idx has one too: it moves a row that no lookup returns.
+absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
+  if (!spec.attrs.Bool("is_sparse")) {
+    return absl::UnimplementedError(
+        "attribute is_sparse: the gradient is dense, but W@GRAD is SelectedRows");
+  }
+  WEFT_ASSIGN_OR_RETURN(const int table_index, RequiredInput(spec, "W"));
+  WEFT_ASSIGN_OR_RETURN(const int ids_index, RequiredInput(spec, "Ids"));
+  WEFT_ASSIGN_OR_RETURN(const int dout_index, RequiredInput(spec, "Out@GRAD"));
+  WEFT_ASSIGN_OR_RETURN(const int dtable_index, RequiredOutput(spec, "W@GRAD"));
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& table = *ctx.in(table_index);
+    const Tensor& ids = *ctx.in(ids_index);
+    const Tensor& dout = *ctx.in(dout_index);
+    Tensor* dtable = ctx.out(dtable_index);
+    for (const Tensor* input : {&table, &ids, &dout}) {
+      if (input->is_rows() || input == dtable) {
+        return absl::UnimplementedError("output W@GRAD: the only SelectedRows, and no input");
+      }
+    }
+    WEFT_RETURN_IF_ERROR(CheckTable(table));
+    WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", dout, table.dtype()));
+    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout, LookedUpDims(ids, table)));
+    dtable->ResizeRows(dout.dtype(), table.dims(), ids.size());
+    std::memcpy(dtable->raw(), dout.raw(), dout.bytes());
+    const absl::Span<int64_t> rows = dtable->mutable_rows();
+    return ForEachId(ids, table.dim(0), [&](int64_t i, int64_t id) { rows[i] = id; });
+  });
+}
+
 }  // namespace
 
 void AddLookupTableKernels(KernelTable* table) {
   table->Add("lookup_table_v2", LookupTable);
   table->Add("lookup_table_v2_grad", LookupTableGrad);
+  table->AddForRows("lookup_table_v2_grad", LookupTableGradRows);
 }
 
 }  // namespace weft

@@ -76,12 +76,53 @@ TEST(LookupTableTest, GradientOfPaddingIsZero) {
   EXPECT_THAT(Values<float>(out["W@GRAD"][0]), ElementsAre(3, 4, 0, 0, 0, 0));
 }
 
-TEST(LookupTableTest, GradientOfSelectedRowsIsRefused) {
+absl::Status SparseGrad(const Tensor& ids, const Tensor& dout, const AttrValues& attrs,
+                        Tensor* dtable) {
+  Tensor table = Table(), ids_copy = ids, dout_copy = dout;
+  dtable->ResizeRows(DType::kFloat32, {1, 1}, 0);
+  AttrValues sparse = attrs;
+  sparse.emplace_back("is_sparse", true);
+  return RunOpOn("lookup_table_v2_grad",
+                 {{"W", {&table}}, {"Ids", {&ids_copy}}, {"Out@GRAD", {&dout_copy}}}, sparse,
+                 {{"W@GRAD", {dtable}}});
+}
+
+TEST(LookupTableTest, SparseGradientHasARowForEveryIdAndPaddingToo) {
+  Tensor dtable;
+  WEFT_ASSERT_OK(SparseGrad(Ids({3, 1}, {2, 0, 2}), Floats({3, 1, 2}, {1, 2, 3, 4, 5, 6}),
+                            {{"padding_idx", int64_t{0}}}, &dtable));
+  EXPECT_THAT(dtable.rows(), ElementsAre(2, 0, 2));
+  EXPECT_EQ(dtable.TallDims(), (Dims{3, 2}));
+  EXPECT_THAT(Values<float>(dtable), ElementsAre(1, 2, 3, 4, 5, 6));
+}
+
+TEST(LookupTableTest, SparseGradientOfNoIdsHasNoRows) {
+  Tensor dtable;
+  WEFT_ASSERT_OK(SparseGrad(Ids({0, 1}, {}), Floats({0, 1, 2}, {}), {}, &dtable));
+  EXPECT_TRUE(dtable.rows().empty());
+  EXPECT_EQ(dtable.TallDims(), (Dims{3, 2}));
+}
+
+TEST(LookupTableTest, SparseGradientChecksIds) {
+  Tensor dtable;
+  EXPECT_THAT(SparseGrad(Ids({2}, {0, 3}), Floats({2, 2}, {1, 2, 3, 4}), {}, &dtable),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input Ids: 3 at position 1 is not in [0, 3), the rows of W"));
+}
+
+TEST(LookupTableTest, SparsenessOfOpAndVariableMustAgree) {
+  Tensor table = Table(), ids = Ids({1}, {0}), dout = Floats({1, 2}, {1, 2});
+  Tensor rows = Rows({3, 2}, {}, {});
+  EXPECT_THAT(
+      RunOpOn("lookup_table_v2_grad", {{"W", {&table}}, {"Ids", {&ids}}, {"Out@GRAD", {&dout}}}, {},
+              {{"W@GRAD", {&rows}}}),
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("W@GRAD is SelectedRows")));
+
   EXPECT_THAT(
       RunOp("lookup_table_v2_grad",
             {{"W", {Table()}}, {"Ids", {Ids({1}, {0})}}, {"Out@GRAD", {Floats({1, 2}, {1, 2})}}},
             {{"is_sparse", true}}, {{"W@GRAD", 1}}),
-      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("attribute is_sparse")));
+      StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("W@GRAD is a dense tensor")));
 }
 
 }  // namespace

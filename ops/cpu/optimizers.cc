@@ -8,24 +8,30 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/cpu/optimizer_common.h"
+#include "ops/cpu/optimizer_grad.h"
 
 namespace weft {
 namespace {
 
+using GradKind = OptimizerGrad::Kind;
+
 // p -= lr g.
+template <GradKind kind>
 absl::StatusOr<Kernel> Sgd(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const OptimizerCommon common, OptimizerCommon::Make(spec));
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_RETURN_IF_ERROR(common.CheckGrad(ctx));
+  return Kernel([=, grad = OptimizerGrad(kind)](const KernelContext& ctx) mutable -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const double learning_rate, common.LearningRate(ctx));
     const Tensor& param = *ctx.in(common.param.in);
+    WEFT_RETURN_IF_ERROR(grad.Read(*ctx.in(common.grad), param));
+    if (!grad.visits_all()) common.param.Copy(ctx);
     return ForFloatType("input Param", param, [&](auto tag) {
       using T = typename decltype(tag)::type;
       const T lr = static_cast<T>(learning_rate);
-      const T* g = ctx.in(common.grad)->data<T>();
       T* p_out;
       const T* p = common.param.Open<T>(ctx, &p_out);
-      for (int64_t i = 0; i < param.size(); ++i) p_out[i] = p[i] - lr * g[i];
+      grad.ForEachRun<T>([&](int64_t begin, int64_t count, const T* g) {
+        for (int64_t k = 0, i = begin; k < count; ++k, ++i) p_out[i] = p[i] - lr * g[k];
+      });
       return absl::OkStatus();
     });
   });
@@ -52,57 +58,65 @@ struct MomentumOptions {
 };
 
 // g = rescale_grad Grad + l2_decay p; v = mu v + g; p -= lr v, or lr (g + mu v) by Nesterov.
+template <GradKind kind>
 absl::StatusOr<Kernel> Momentum(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const OptimizerCommon common, OptimizerCommon::Make(spec));
   WEFT_ASSIGN_OR_RETURN(const OptimizerState velocity, OptimizerState::Make(spec, "Velocity"));
   WEFT_ASSIGN_OR_RETURN(const MomentumOptions options, MomentumOptions::Make(spec.attrs));
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_RETURN_IF_ERROR(common.CheckGrad(ctx));
+  return Kernel([=, grad = OptimizerGrad(kind)](const KernelContext& ctx) mutable -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const double learning_rate, common.LearningRate(ctx));
     const Tensor& param = *ctx.in(common.param.in);
+    WEFT_RETURN_IF_ERROR(grad.Read(*ctx.in(common.grad), param));
     WEFT_RETURN_IF_ERROR(velocity.CheckLike(ctx, "Velocity", param));
     return ForFloatType("input Param", param, [&](auto tag) {
       using T = typename decltype(tag)::type;
       const T lr = static_cast<T>(learning_rate);
       const T mu = static_cast<T>(options.mu), l2_decay = static_cast<T>(options.l2_decay);
       const T rescale = static_cast<T>(options.rescale_grad);
-      const T* grad = ctx.in(common.grad)->data<T>();
       T *p_out, *v_out;
       const T* p = common.param.Open<T>(ctx, &p_out);
       const T* v = velocity.Open<T>(ctx, &v_out);
-      for (int64_t i = 0; i < param.size(); ++i) {
-        const T g = rescale * grad[i] + l2_decay * p[i];
-        const T new_v = mu * v[i] + g;
-        p_out[i] = p[i] - lr * (options.use_nesterov ? g + mu * new_v : new_v);
-        v_out[i] = new_v;
-      }
+      grad.ForEachRun<T>([&](int64_t begin, int64_t count, const T* run) {
+        for (int64_t k = 0, i = begin; k < count; ++k, ++i) {
+          const T g = rescale * run[k] + l2_decay * p[i];
+          const T new_v = mu * v[i] + g;
+          p_out[i] = p[i] - lr * (options.use_nesterov ? g + mu * new_v : new_v);
+          v_out[i] = new_v;
+        }
+      });
       return absl::OkStatus();
     });
   });
 }
 
 // m += g²; p -= lr g / (√m + epsilon).
+template <GradKind kind>
 absl::StatusOr<Kernel> Adagrad(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const OptimizerCommon common, OptimizerCommon::Make(spec));
   WEFT_ASSIGN_OR_RETURN(const OptimizerState moment, OptimizerState::Make(spec, "Moment"));
   const double epsilon_attr = spec.attrs.Float("epsilon");
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_RETURN_IF_ERROR(common.CheckGrad(ctx));
+  return Kernel([=, grad = OptimizerGrad(kind)](const KernelContext& ctx) mutable -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const double learning_rate, common.LearningRate(ctx));
     const Tensor& param = *ctx.in(common.param.in);
+    WEFT_RETURN_IF_ERROR(grad.Read(*ctx.in(common.grad), param));
     WEFT_RETURN_IF_ERROR(moment.CheckLike(ctx, "Moment", param));
+    if (!grad.visits_all()) {
+      common.param.Copy(ctx);
+      moment.Copy(ctx);
+    }
     return ForFloatType("input Param", param, [&](auto tag) {
       using T = typename decltype(tag)::type;
       const T lr = static_cast<T>(learning_rate), epsilon = static_cast<T>(epsilon_attr);
-      const T* g = ctx.in(common.grad)->data<T>();
       T *p_out, *m_out;
       const T* p = common.param.Open<T>(ctx, &p_out);
       const T* m = moment.Open<T>(ctx, &m_out);
-      for (int64_t i = 0; i < param.size(); ++i) {
-        const T new_m = m[i] + g[i] * g[i];
-        p_out[i] = p[i] - lr * g[i] / (std::sqrt(new_m) + epsilon);
-        m_out[i] = new_m;
-      }
+      grad.ForEachRun<T>([&](int64_t begin, int64_t count, const T* g) {
+        for (int64_t k = 0, i = begin; k < count; ++k, ++i) {
+          const T new_m = m[i] + g[k] * g[k];
+          p_out[i] = p[i] - lr * g[k] / (std::sqrt(new_m) + epsilon);
+          m_out[i] = new_m;
+        }
+      });
       return absl::OkStatus();
     });
   });
@@ -188,10 +202,13 @@ absl::StatusOr<Kernel> Rmsprop(const KernelSpec& spec) {
 }  // namespace
 
 void AddOptimizerKernels(KernelTable* table) {
-  table->Add("adagrad", Adagrad);
-  table->Add("momentum", Momentum);
+  table->Add("adagrad", Adagrad<GradKind::kDense>);
+  table->AddForRows("adagrad", Adagrad<GradKind::kRows>);
+  table->Add("momentum", Momentum<GradKind::kDense>);
+  table->AddForRows("momentum", Momentum<GradKind::kRowsAmongAll>);
   table->Add("rmsprop", Rmsprop);
-  table->Add("sgd", Sgd);
+  table->Add("sgd", Sgd<GradKind::kDense>);
+  table->AddForRows("sgd", Sgd<GradKind::kRows>);
 }
 
 }  // namespace weft

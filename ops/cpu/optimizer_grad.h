@@ -1,0 +1,68 @@
+// The gradient that an update reads: of every element of the parameter, or of some rows only.
+#ifndef WEFT_OPS_CPU_OPTIMIZER_GRAD_H_
+#define WEFT_OPS_CPU_OPTIMIZER_GRAD_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ops/kernel.h"
+#include "ops/merge_rows.h"
+#include "ops/tensor.h"
+
+namespace weft {
+
+// Keeps its buffers from step to step.
+class OptimizerGrad {
+ public:
+  enum class Kind {
+    kDense,
+    // SelectedRows, equal ones added up. The update visits these rows alone, ...
+    kRows,
+    // ... or all rows of the parameter, with a gradient of zeros where there is none.
+    kRowsAmongAll,
+  };
+
+  explicit OptimizerGrad(Kind kind) : kind_(kind) {}
+
+  bool visits_all() const { return kind_ != Kind::kRows; }
+
+  // Takes the gradient of a step, which must stay until the update is done. InvalidArgument unless
+  // it has the element type and the dimensions of the parameter (a dense one: the size).
+  absl::Status Read(const Tensor& grad, const Tensor& param);
+
+  // Calls update(begin, count, g) for runs of elements: the gradient of the parameter's element
+  // begin + k is g[k], for k < count. In ascending order; no element occurs twice.
+  template <typename T, typename Update>
+  void ForEachRun(const Update& update) const {
+    if (kind_ == Kind::kDense) return update(int64_t{0}, dense_->size(), dense_->data<T>());
+    const int64_t width = merged_.row_size();
+    const T* g = merged_.data<T>();
+    if (kind_ == Kind::kRows) {
+      for (int64_t row : merged_.rows()) {
+        update(row * width, width, g);
+        g += width;
+      }
+      return;
+    }
+    const std::vector<T> zeros(width);
+    auto next = merged_.rows().begin();
+    for (int64_t row = 0; row < merged_.height(); ++row) {
+      const bool has_grad = next != merged_.rows().end() && *next == row;
+      update(row * width, width, has_grad ? g : zeros.data());
+      if (!has_grad) continue;
+      g += width;
+      ++next;
+    }
+  }
+
+ private:
+  Kind kind_;
+  const Tensor* dense_ = nullptr;
+  RowMerger merger_;
+  Tensor merged_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_CPU_OPTIMIZER_GRAD_H_

@@ -1,0 +1,154 @@
+// Updates by gradients that are SelectedRows. Their numbers are compared with Paddle's in
+// op_vectors_test; here is what they touch, and what they refuse.
+#include <deque>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::ElementsAre;
+
+// An update of a parameter fp32[3, 1] that starts as 1, 2, 3, with learning rate 1; state starts
+// as zeros.
+class Update {
+ public:
+  explicit Update(std::string op, AttrValues attrs = {})
+      : op_(std::move(op)), attrs_(std::move(attrs)) {
+    Add("Param", Floats({3, 1}, {1, 2, 3}));
+  }
+  // Tensors stay where they are.
+  Update(Update&&) = default;
+  Update& State(const std::string& name) {
+    Add(name, Floats({3, 1}, {0, 0, 0}));
+    return *this;
+  }
+  Update& Power(const std::string& name, float value) {
+    Add(name, Floats({1}, {value}));
+    return *this;
+  }
+  // Writes to other variables, instead of in place.
+  Update& Elsewhere() {
+    for (auto& output : outputs_) output.second[0] = &elsewhere_[output.first];
+    return *this;
+  }
+
+  absl::Status Run(const Tensor& grad) {
+    Tensor grad_copy = grad, learning_rate = Floats({}, {1});
+    SlotPointers inputs = inputs_;
+    inputs.push_back({"Grad", {&grad_copy}});
+    inputs.push_back({"LearningRate", {&learning_rate}});
+    return RunOpOn(op_, inputs, attrs_, outputs_);
+  }
+  std::vector<float> Out(const std::string& name) const {
+    for (const auto& output : outputs_) {
+      if (output.first == name + "Out") return Values<float>(*output.second[0]);
+    }
+    return {};
+  }
+
+ private:
+  void Add(const std::string& name, const Tensor& value) {
+    Tensor* tensor = &tensors_.emplace_back(value);
+    inputs_.push_back({name, {tensor}});
+    outputs_.push_back({name + "Out", {tensor}});
+  }
+
+  std::string op_;
+  AttrValues attrs_;
+  std::deque<Tensor> tensors_;
+  std::map<std::string, Tensor> elsewhere_;
+  SlotPointers inputs_, outputs_;
+};
+
+Update Adam(bool lazy) {
+  Update adam("adam", {{"lazy_mode", lazy}, {"beta1", 0.5f}, {"beta2", 0.5f}});
+  adam.State("Moment1").State("Moment2").Power("Beta1Pow", 0.5).Power("Beta2Pow", 0.5);
+  return adam;
+}
+
+const Tensor kNoRows = Rows({3, 1}, {}, {});
+
+TEST(SparseOptimizersTest, SgdMovesTheRowsOfTheGradient) {
+  Update sgd("sgd");
+  WEFT_ASSERT_OK(sgd.Run(Rows({3, 1}, {2, 0, 2}, {1, 10, 2})));
+  EXPECT_THAT(sgd.Out("Param"), ElementsAre(-9, 2, 0));
+}
+
+TEST(SparseOptimizersTest, ElsewhereOtherRowsAreCopied) {
+  Update sgd("sgd");
+  WEFT_ASSERT_OK(sgd.Elsewhere().Run(Rows({3, 1}, {2}, {1})));
+  EXPECT_THAT(sgd.Out("Param"), ElementsAre(1, 2, 2));
+  Update adagrad("adagrad");
+  WEFT_ASSERT_OK(adagrad.State("Moment").Elsewhere().Run(Rows({3, 1}, {2}, {2})));
+  EXPECT_THAT(adagrad.Out("Moment"), ElementsAre(0, 0, 4));
+}
+
+TEST(SparseOptimizersTest, EqualRowsCountAsOneGradientToAdagrad) {
+  Update adagrad("adagrad");
+  WEFT_ASSERT_OK(adagrad.State("Moment").Run(Rows({3, 1}, {1, 1}, {1, 2})));
+  EXPECT_THAT(adagrad.Out("Moment"), ElementsAre(0, 9, 0));
+}
+
+TEST(SparseOptimizersTest, MomentumGoesOnInRowsWithoutAGradient) {
+  Update momentum("momentum", {{"mu", 0.5f}});
+  momentum.State("Velocity");
+  WEFT_ASSERT_OK(momentum.Run(Rows({3, 1}, {1}, {1})));
+  WEFT_ASSERT_OK(momentum.Run(kNoRows));
+  EXPECT_THAT(momentum.Out("Param"), ElementsAre(1, 0.5, 3));
+  EXPECT_THAT(momentum.Out("Velocity"), ElementsAre(0, 0.5, 0));
+}
+
+TEST(SparseOptimizersTest, AdamDecaysMomentsOfAllRowsButLazyOnesOnlyOfThoseItIsGiven) {
+  Update all = Adam(/*lazy=*/false), lazy = Adam(/*lazy=*/true);
+  for (Update* adam : {&all, &lazy}) {
+    WEFT_ASSERT_OK(adam->Run(Rows({3, 1}, {0}, {4})));
+    EXPECT_THAT(adam->Out("Moment1"), ElementsAre(2, 0, 0));
+    WEFT_ASSERT_OK(adam->Run(Rows({3, 1}, {1}, {4})));
+  }
+  EXPECT_THAT(all.Out("Moment1"), ElementsAre(1, 2, 0));
+  EXPECT_THAT(lazy.Out("Moment1"), ElementsAre(2, 2, 0));
+}
+
+TEST(SparseOptimizersTest, PowersOfAdamCountStepsWithoutRowsToo) {
+  for (const bool is_lazy : {false, true}) {
+    Update adam = Adam(is_lazy);
+    WEFT_ASSERT_OK(adam.Run(kNoRows));
+    EXPECT_THAT(adam.Out("Param"), ElementsAre(1, 2, 3));
+    EXPECT_THAT(adam.Out("Beta1Pow"), ElementsAre(0.25));
+  }
+}
+
+TEST(SparseOptimizersTest, RowsOfATensorOfAnotherShapeAreRefused) {
+  EXPECT_THAT(Update("sgd").Run(Rows({4, 1}, {3}, {1})),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input Grad: expected rows of a tensor of shape [3, 1], found rows of shape "
+                       "[4, 1]"));
+}
+
+TEST(SparseOptimizersTest, DenseGradientIsRefused) {
+  Tensor param = Floats({3, 1}, {1, 2, 3}), grad = kNoRows, learning_rate = Floats({}, {1});
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      BoundOp sgd,
+      BoundOp::Make("sgd",
+                    {{"Param", {&param}}, {"Grad", {&grad}}, {"LearningRate", {&learning_rate}}},
+                    {}, {{"ParamOut", {&param}}}));
+  grad = Floats({3, 1}, {1, 1, 1});
+  EXPECT_THAT(sgd.Run(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                  "input Grad: expected SelectedRows, found a dense tensor"));
+}
+
+TEST(SparseOptimizersTest, UpdateThatIsNotDefinedByRowsHasNoKernelForThem) {
+  EXPECT_EQ(CpuKernels().FindForRows("lamb"), nullptr);
+  EXPECT_NE(CpuKernels().FindForRows("adam"), nullptr);
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,132 @@
+// Sums and multiples of SelectedRows: gradients of a table that is looked up several times.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/kernel_util.h"
+#include "ops/cpu/rows.h"
+
+namespace weft {
+namespace {
+
+// What the terms have in common; that of the first.
+struct SumType {
+  DType dtype;
+  Dims tall_dims;
+  bool is_dense = false;  // one of the terms is
+
+  static absl::StatusOr<SumType> Of(absl::Span<const Tensor* const> terms) {
+    const Tensor& first = *terms[0];
+    SumType type = {first.dtype(), first.is_rows() ? first.TallDims() : first.dims()};
+    for (const Tensor* x : terms) {
+      if (x->is_rows()) {
+        WEFT_RETURN_IF_ERROR(CheckRowsOf("X", *x, type.dtype, type.tall_dims));
+        continue;
+      }
+      type.is_dense = true;
+      WEFT_RETURN_IF_ERROR(CheckDType("X", *x, type.dtype));
+      WEFT_RETURN_IF_ERROR(CheckDims("X", *x, type.tall_dims));
+    }
+    return type;
+  }
+};
+
+// One after the other.
+void Concatenate(const SumType& type, absl::Span<const Tensor* const> terms, Tensor* out) {
+  int64_t count = 0;
+  for (const Tensor* x : terms) count += x->dim(0);
+  out->ResizeRows(type.dtype, type.tall_dims, count);
+  auto* values = static_cast<char*>(out->raw());
+  auto row = out->mutable_rows().begin();
+  for (const Tensor* x : terms) {
+    std::memcpy(values, x->raw(), x->bytes());
+    values += x->bytes();
+    row = std::copy(x->rows().begin(), x->rows().end(), row);
+  }
+}
+
+template <typename T>
+void AddUp(const SumType& type, absl::Span<const Tensor* const> terms, Tensor* out) {
+  out->Resize(type.dtype, type.tall_dims);
+  T* to = out->data<T>();
+  std::fill_n(to, out->size(), T(0));
+  for (const Tensor* x : terms) {
+    const T* from = x->data<T>();
+    if (!x->is_rows()) {
+      for (int64_t i = 0; i < x->size(); ++i) to[i] += from[i];
+      continue;
+    }
+    const int64_t width = x->row_size();
+    for (int64_t row : x->rows()) {
+      for (int64_t k = 0; k < width; ++k) to[row * width + k] += *from++;
+    }
+  }
+}
+
+// Rows of all inputs, in their order, repeated numbers kept; dense where one of the inputs is.
+// Dense inputs that are empty do not count.
+absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const KernelSpec::Slot x_slot, RequiredInputs(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  return Kernel(
+      [=, terms = std::vector<const Tensor*>()](const KernelContext& ctx) mutable -> absl::Status {
+        Tensor* out = ctx.out(out_index);
+        Tensor old_out;  // where Out is one of the terms too
+        terms.clear();
+        for (const Tensor* x : ctx.inputs.subspan(x_slot.first, x_slot.count)) {
+          if (x == nullptr || (!x->is_rows() && x->size() == 0)) continue;
+          if (x == out && !old_out.allocated()) old_out = x->Clone();
+          terms.push_back(x == out ? &old_out : x);
+        }
+        if (terms.empty()) return absl::InvalidArgumentError("input X: missing");
+        WEFT_ASSIGN_OR_RETURN(const SumType type, SumType::Of(terms));
+        if (!type.is_dense) {
+          Concatenate(type, terms, out);
+          return absl::OkStatus();
+        }
+        return ForFloatType("input X", *terms[0], [&](auto tag) {
+          AddUp<typename decltype(tag)::type>(type, terms, out);
+          return absl::OkStatus();
+        });
+      });
+}
+
+// Out = scale X, possibly in place. Rows that have no number are zero, so there is no bias.
+absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
+  WEFT_RETURN_IF_ERROR(NoInputs(spec, {"ScaleTensor"}));
+  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  const double scale_attr = spec.attrs.Float("scale");
+  if (spec.attrs.Float("bias") != 0) {
+    return absl::UnimplementedError("attribute bias: expected 0 for SelectedRows");
+  }
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& x = *ctx.in(x_index);
+    Tensor* out = ctx.out(out_index);
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
+    return ForFloatType("input X", x, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      if (out != &x) {
+        out->ResizeRows(x.dtype(), x.TallDims(), x.dim(0));
+        std::copy(x.rows().begin(), x.rows().end(), out->mutable_rows().begin());
+      }
+      const T scale = static_cast<T>(scale_attr);
+      const T* from = x.data<T>();
+      T* to = out->data<T>();
+      for (int64_t i = 0; i < x.size(); ++i) to[i] = scale * from[i];
+      return absl::OkStatus();
+    });
+  });
+}
+
+}  // namespace
+
+void AddSparseSumKernels(KernelTable* table) {
+  table->AddForRows("scale", Scale);
+  table->AddForRows("sum", Sum);
+}
+
+}  // namespace weft
