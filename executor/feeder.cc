@@ -134,7 +134,8 @@ absl::Status Feeder::CheckStep(int64_t step, absl::Span<const TensorType> types)
 
 absl::Status Feeder::Check(const Plan::Variable& variable, const TensorType& whole) const {
   const TensorType& declared = *variable.declared;
-  if (whole.dtype != declared.dtype || whole.dims.size() != declared.dims.size()) {
+  if (whole.dtype != declared.dtype || whole.layout != declared.layout ||
+      whole.dims.size() != declared.dims.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected ", ToString(declared), ", found ", ToString(whole)));
   }

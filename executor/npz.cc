@@ -260,6 +260,9 @@ struct NpzWriter::Impl {
 
   absl::Status WriteArray(const std::string& name, const Tensor& tensor) {
     if (!tensor.allocated()) return absl::InvalidArgumentError("holds nothing");
+    if (tensor.is_rows()) {
+      return absl::InvalidArgumentError("holds SelectedRows; only dense tensors can be written");
+    }
     WEFT_ASSIGN_OR_RETURN(const std::string header, NpyHeaderFor(tensor.dtype(), tensor.dims()));
     const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
                                                                          archive_entry_free);

@@ -63,8 +63,8 @@ class NpzWriter {
   NpzWriter& operator=(NpzWriter&&) noexcept;
   ~NpzWriter();
 
-  // A name is added once. InvalidArgument for an element type that NumPy does not have, or a tensor
-  // without memory.
+  // A name is added once. InvalidArgument for an element type that NumPy does not have, a tensor
+  // without memory, and one that is_rows().
   absl::Status Add(const std::string& name, const Tensor& tensor);
   absl::Status Finish();
 

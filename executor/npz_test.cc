@@ -169,6 +169,13 @@ TEST(NpzTest, FailedWriteLeavesTheOldFile) {
   EXPECT_EQ(Contents(path), before);
 }
 
+TEST(NpzTest, SelectedRowsAreRefusedByName) {
+  Tensor rows;
+  rows.ResizeRows(DType::kFloat32, {4, 1}, 1);
+  EXPECT_THAT(WriteNpz(TestPath("rows.npz"), {{"g", rows}}),
+              StatusIs(kInvalid, HasSubstr("array 'g': holds SelectedRows")));
+}
+
 TEST(NpzTest, TypeIsReadFromTheHeaderAlone) {
   // The data is damaged, which only reading it finds out.
   const std::string path = TestPath("typed.npz");

@@ -272,6 +272,10 @@ absl::Status WriteSaveCombine(const std::string& path,
       if (!tensor.allocated()) {
         return absl::InvalidArgumentError(absl::StrCat("variable '", name, "' holds nothing"));
       }
+      if (tensor.is_rows()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "variable '", name, "' holds SelectedRows; only dense tensors can be written"));
+      }
       WEFT_RETURN_IF_ERROR(WriteEntry(tensor, &file));
     }
     return file.Commit();

@@ -35,7 +35,8 @@ namespace weft {
 absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string& path,
                                                               absl::Span<const std::string> names);
 
-// Writes the tensors in order of their names. The file appears whole or not at all.
+// Writes the tensors, which must be dense, in order of their names. The file appears whole or not
+// at all.
 absl::Status WriteSaveCombine(const std::string& path,
                               const std::map<std::string, Tensor>& tensors);
 

@@ -133,6 +133,13 @@ TEST(SaveCombineTest, SelectedRowsAreRefusedByName) {
                                            "tensor (SelectedRows are not supported)")));
 }
 
+TEST(SaveCombineTest, SelectedRowsAreNotWritten) {
+  Tensor rows;
+  rows.ResizeRows(DType::kFloat32, {4, 1}, 1);
+  EXPECT_THAT(WriteSaveCombine(TestPath("rows.params"), {{"g", rows}}),
+              StatusIs(kInvalid, HasSubstr("variable 'g' holds SelectedRows")));
+}
+
 TEST(SaveCombineTest, UnknownElementTypeIsRefused) {
   EXPECT_THAT(ReadSaveCombine(MakeFile("new.params", EntryBytes(Desc(99, {1}), "1234")), {"w"}),
               StatusIs(kInvalid, HasSubstr("tensor 0 (w): the description has no element type")));

@@ -24,15 +24,25 @@ constexpr int kComputeStream = 0;
 bool IsFeed(absl::string_view type) { return type == "feed"; }
 bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
 
-bool CanRun(absl::string_view type, const KernelTable& kernels) {
+// The sum of rows is the only collective that keeps them rows.
+bool TakesRows(const CollectiveOp& op) {
+  return op.kind == CollectiveKind::kAllReduce &&
+         (op.reduction == Reduction::kSum || op.reduction == Reduction::kAvg);
+}
+
+// `has_rows`: a variable of the op is SelectedRows.
+bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
   if (IsFeed(type) || IsFetch(type)) return true;
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return false;
   if (schema->Has(Trait::kRingSetup)) return true;
   if (schema->Has(Trait::kStreamSync)) return FindStreamSyncOp(type).has_value();
-  if (schema->Has(Trait::kCollective)) return FindCollectiveOp(type) != nullptr;
+  if (schema->Has(Trait::kCollective)) {
+    const CollectiveOp* op = FindCollectiveOp(type);
+    return op != nullptr && (!has_rows || TakesRows(*op));
+  }
   if (schema->Has(Trait::kBranch)) return true;
-  return kernels.Find(type) != nullptr;
+  return (has_rows ? kernels.FindForRows(type) : kernels.Find(type)) != nullptr;
 }
 
 // "op 17", "block 1, op 0". Not Op::DebugName: that counts the ops before.
@@ -40,42 +50,11 @@ std::string OpPlace(int block, int index) {
   return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "), "op ", index);
 }
 
-absl::Status CheckKernels(const Program& program, const KernelTable& kernels) {
-  struct Missing {
-    absl::string_view type;
-    std::string first;  // where it stands
-    int count = 0;
-  };
-  std::vector<Missing> missing;  // in order of first occurrence
-  absl::flat_hash_map<absl::string_view, bool> can_run;
-  absl::flat_hash_map<absl::string_view, size_t> missing_of_type;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    int index = -1;
-    for (OpId id : program.block(block).ops()) {
-      ++index;
-      const absl::string_view type = program.op(id).type();
-      const auto [it, is_new] = can_run.try_emplace(type, false);
-      if (is_new) it->second = CanRun(type, kernels);
-      if (it->second) continue;
-      const size_t at = missing_of_type.try_emplace(type, missing.size()).first->second;
-      if (at == missing.size()) missing.push_back({type, OpPlace(block, index)});
-      ++missing[at].count;
-    }
-  }
-  if (missing.empty()) return absl::OkStatus();
-  const auto format = [](std::string* out, const Missing& m) {
-    absl::StrAppend(out, m.type, " (", m.count, m.count == 1 ? " op" : " ops", ", first ", m.first,
-                    ")");
-  };
-  return absl::UnimplementedError(absl::StrCat(
-      "no kernel for ", missing.size(),
-      missing.size() == 1 ? " op type: " : " op types: ", absl::StrJoin(missing, ", ", format)));
-}
-
 // Types of outputs must follow from those of inputs, as far as they are known before a step.
 class TypeChecker {
  public:
-  explicit TypeChecker(const Program& program) : program_(program) {
+  explicit TypeChecker(const Program& program)
+      : program_(program), has_rows_(program.op_id_limit(), false) {
     types_.reserve(program.var_id_limit());
     for (size_t i = 0; i < program.var_id_limit(); ++i) {
       types_.push_back(DeclaredType(program.var(VarId(static_cast<uint32_t>(i)))));
@@ -91,35 +70,84 @@ class TypeChecker {
     for (OpId id : block.ops()) {
       const Op op = program_.op(id);
       for (int sub_block : op.SubBlocks()) WEFT_RETURN_IF_ERROR(Check(sub_block));
+      bool has_rows = false;
+      for (Symbol arg : op.input_args()) has_rows = has_rows || IsRows(lookup(arg));
       WEFT_ASSIGN_OR_RETURN(const auto outputs, InferOutputs(op, lookup));
       for (size_t i = 0; i < outputs.size(); ++i) {
         const VarId var = block.Resolve(op.output_args()[i]);
         if (outputs[i].has_value() && var.valid()) types_[var.value()] = outputs[i];
+        has_rows = has_rows || IsRows(lookup(op.output_args()[i]));
       }
+      has_rows_[id.value()] = has_rows;
     }
     return absl::OkStatus();
   }
 
+  // Whether a variable of the op is SelectedRows when it runs, as declared or inferred. Known after
+  // Check, up to the op that it failed at.
+  bool HasRows(OpId id) const { return has_rows_[id.value()]; }
+
  private:
+  static bool IsRows(const absl::optional<TensorType>& type) {
+    return type.has_value() && type->layout == TensorType::Layout::kSelectedRows;
+  }
+
   const Program& program_;
+  std::vector<bool> has_rows_;                     // by OpId
   std::vector<absl::optional<TensorType>> types_;  // by VarId
 };
+
+absl::Status CheckKernels(const Program& program, const TypeChecker& types,
+                          const KernelTable& kernels) {
+  using Kind = std::pair<absl::string_view, bool>;  // op type, has rows
+  struct Missing {
+    Kind kind;
+    std::string first;  // where it stands
+    int count = 0;
+  };
+  std::vector<Missing> missing;  // in order of first occurrence
+  absl::flat_hash_map<Kind, bool> can_run;
+  absl::flat_hash_map<Kind, size_t> missing_of_kind;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    int index = -1;
+    for (OpId id : program.block(block).ops()) {
+      ++index;
+      const Kind kind(program.op(id).type(), types.HasRows(id));
+      const auto [it, is_new] = can_run.try_emplace(kind, false);
+      if (is_new) it->second = CanRun(kind.first, kind.second, kernels);
+      if (it->second) continue;
+      const size_t at = missing_of_kind.try_emplace(kind, missing.size()).first->second;
+      if (at == missing.size()) missing.push_back({kind, OpPlace(block, index)});
+      ++missing[at].count;
+    }
+  }
+  if (missing.empty()) return absl::OkStatus();
+  const auto format = [](std::string* out, const Missing& m) {
+    absl::StrAppend(out, m.kind.first, m.kind.second ? " with SelectedRows" : "", " (", m.count,
+                    m.count == 1 ? " op" : " ops", ", first ", m.first, ")");
+  };
+  return absl::UnimplementedError(absl::StrCat(
+      "no kernel for ", missing.size(),
+      missing.size() == 1 ? " op type: " : " op types: ", absl::StrJoin(missing, ", ", format)));
+}
 
 }  // namespace
 
 class PlanBuilder {
  public:
   PlanBuilder(const Program& program, const PlanOptions& options)
-      : program_(program), options_(options) {}
+      : program_(program), options_(options), types_(program) {}
 
   absl::StatusOr<Plan> Build() {
-    WEFT_RETURN_IF_ERROR(CheckKernels(program_, *options_.kernels));
+    // Told of after kernels that are missing.
+    const absl::Status types_fit = types_.Check(0);
+    WEFT_RETURN_IF_ERROR(CheckKernels(program_, types_, *options_.kernels));
     AddVariables();
     WEFT_RETURN_IF_ERROR(AddBlock(0));
     if (!unsupported_.empty()) {
       return absl::UnimplementedError(absl::StrJoin(unsupported_, "\n"));
     }
-    WEFT_RETURN_IF_ERROR(TypeChecker(program_).Check(0));
+    WEFT_RETURN_IF_ERROR(types_fit);
     FindLosses();
     AddStreams();
     for (const Step& step : steps_) AddInstructions(step);
@@ -192,6 +220,7 @@ class PlanBuilder {
     if (schema->Has(Trait::kBranch)) return AddBranch(op, attrs, name);
     Plan::PlanOp plan_op;
     plan_op.name = name;
+    plan_op.has_rows = types_.HasRows(op.id());
     plan_op.reads_inputs = !schema->Has(Trait::kAlias) || attrs.Bool("copy_data");
     if (schema->Has(Trait::kCollective)) {
       WEFT_RETURN_IF_ERROR(FillCollective(op, attrs, &plan_op));
@@ -287,7 +316,8 @@ class PlanBuilder {
     }
     WEFT_RETURN_IF_ERROR(ResolveAll(op.input_args(), plan_op->name, &plan_op->inputs));
     WEFT_RETURN_IF_ERROR(ResolveAll(op.output_args(), plan_op->name, &plan_op->outputs));
-    plan_op->make_kernel = options_.kernels->Find(op.type());
+    plan_op->make_kernel = plan_op->has_rows ? options_.kernels->FindForRows(op.type())
+                                             : options_.kernels->Find(op.type());
     // Only to learn whether it can be made.
     const absl::Status status = (*plan_op->make_kernel)(spec).status();
     if (status.ok()) return status;
@@ -446,6 +476,7 @@ class PlanBuilder {
 
   const Program& program_;
   const PlanOptions& options_;
+  TypeChecker types_;
   int block_ = 0;  // whose ops are being added
   std::vector<Step> steps_;
   std::vector<std::string> unsupported_;

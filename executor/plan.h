@@ -67,6 +67,9 @@ class Plan {
     std::vector<int> outputs;
     // False: inputs are given a place, and may hold nothing yet.
     bool reads_inputs = true;
+    // A variable of it is SelectedRows. Otherwise all that it reads must be dense. Of a collective:
+    // X and Out are.
+    bool has_rows = false;
     // Of an op with a kernel: what makes it, and from what. Null for a collective.
     const KernelFactory* make_kernel = nullptr;
     KernelSpec kernel_spec;
@@ -104,7 +107,8 @@ class Plan {
 
   // Errors name the op. Before anything else is looked at:
   //   Unimplemented    ops without a kernel: one message with every such op type, how often and
-  //                    where it occurs first; and ops whose attributes or types have none
+  //                    where it occurs first, those with a variable that is SelectedRows apart; and
+  //                    ops whose attributes or types have none
   // then:
   //   InvalidArgument  attributes, variables that are not declared, types of variables that do not
   //                    fit (inferred from the declared ones), ops written for another number of

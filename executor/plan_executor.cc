@@ -59,7 +59,10 @@ absl::Status PlanExecutor::Bind() {
     }
     for (int v : op.inputs) bound.inputs.push_back(v < 0 ? nullptr : tensors_[v]);
     for (int v : op.outputs) bound.outputs.push_back(v < 0 ? nullptr : tensors_[v]);
-    if (op.ring >= 0) bound.communicator = communicators[op.ring];
+    if (op.ring >= 0) {
+      bound.communicator = communicators[op.ring];
+      if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
+    }
     ops_.push_back(std::move(bound));
   }
   for (int i = 0; i < plan.num_events(); ++i) {
@@ -185,6 +188,13 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
   call.op = bound.op->name;
   call.variable = options_.plan->variables()[bound.op->inputs[0]].name;
   call.dims = in.dims();
+  if (bound.rows != nullptr) {
+    if (!in.is_rows()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("X: expected SelectedRows in ", call.variable, ", found a dense tensor"));
+    }
+    return bound.rows->Run(call, bound.communicator, in, out);
+  }
   if (call.desc.kind == CollectiveKind::kReduceScatter &&
       (in.rank() == 0 || in.dim(0) % nranks != 0)) {
     return absl::InvalidArgumentError(absl::StrCat("X: expected a multiple of ", nranks,
@@ -196,12 +206,16 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
 }
 
 absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {
-  if (!bound.op->reads_inputs) return absl::OkStatus();
   for (size_t i = 0; i < bound.inputs.size(); ++i) {
-    if (bound.inputs[i] == nullptr || bound.inputs[i]->allocated()) continue;
+    const Tensor* input = bound.inputs[i];
+    if (input == nullptr) continue;
+    const bool is_empty = bound.op->reads_inputs && !input->allocated();
+    const bool is_unexpected = input->is_rows() && !bound.op->has_rows;
+    if (!is_empty && !is_unexpected) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("variable ", options_.plan->variables()[bound.op->inputs[i]].name,
-                     " holds nothing when it is read"));
+                     is_empty ? " holds nothing when it is read"
+                              : ": expected a dense tensor, found SelectedRows"));
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #include "absl/types/span.h"
 #include "executor/communicator.h"
 #include "executor/plan.h"
+#include "executor/rows_all_reduce.h"
 #include "executor/scope.h"
 #include "executor/stream.h"
 #include "ops/kernel.h"
@@ -55,7 +56,8 @@ class PlanExecutor {
 
   // One step: returns when all streams are idle. The error of an op begins with its name; the codes
   // are those of kernels and communicators, and
-  //   FailedPrecondition  an input holds nothing, or, with check_nan, an output is not finite
+  //   FailedPrecondition  an input holds nothing, or holds SelectedRows where the plan expects a
+  //                       dense tensor; or, with check_nan, an output is not finite
   // After an error every later step fails.
   absl::Status RunStep();
 
@@ -67,6 +69,7 @@ class PlanExecutor {
     std::vector<const Tensor*> inputs;
     std::vector<Tensor*> outputs;
     Communicator* communicator = nullptr;  // of a collective
+    std::unique_ptr<RowsAllReduce> rows;   // of a collective on SelectedRows
   };
 
   explicit PlanExecutor(const PlanExecutorOptions& options) : options_(options) {}

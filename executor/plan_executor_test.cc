@@ -25,6 +25,7 @@ using ::weft::testing::Floats;
 using ::weft::testing::IsOk;
 using ::weft::testing::MakeTensor;
 using ::weft::testing::ProgramBuilder;
+using ::weft::testing::Rows;
 using ::weft::testing::StatusIs;
 using ::weft::testing::Values;
 
@@ -230,6 +231,95 @@ TEST(PlanExecutorTest, DifferentShapesOnTwoRanksAreAnErrorThatNamesTheOps) {
                        "op 0 (c_allreduce_sum): ring 0: ranks call different collectives: rank 0 "
                        "calls all-reduce #0 of x (fp32[2, 1]) in op 0 (c_allreduce_sum), rank 1 "
                        "calls all-reduce #0 of x (fp32[1, 1]) in op 0 (c_allreduce_sum)"));
+}
+
+// --- SelectedRows -------------------------------------------------------------------------------
+
+// Two look-ups in a table w fp32[4, 1], whose gradient is averaged over the ranks and taken off.
+ProgramBuilder SparseTraining() {
+  ProgramBuilder builder;
+  builder.Param("w", {4, 1}).Var("lr", {1}).Var("x", {2, 1}).Rows("w@GRAD", {4, 1});
+  builder.Rows("a", {4, 1}).Rows("b", {4, 1});
+  builder.Var("ids_a", {2}, pb::VarType::INT64).Var("ids_b", {2}, pb::VarType::INT64);
+  for (const std::string name : {"a", "b"}) {
+    builder.Op("lookup_table_v2_grad",
+               {{"W", {"w"}}, {"Ids", {"ids_" + name}}, {"Out@GRAD", {"x"}}}, {{"W@GRAD", {name}}});
+    builder.BoolAttr("is_sparse", true);
+  }
+  builder.Op("sum", {{"X", {"a", "b"}}}, {{"Out", {"w@GRAD"}}});
+  builder.Op("c_wait_compute", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}});
+  builder.Op("c_allreduce_avg", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}});
+  builder.Op("c_wait_comm", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}});
+  builder.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}, {"LearningRate", {"lr"}}},
+             {{"ParamOut", {"w"}}});
+  return builder;
+}
+
+TEST(PlanExecutorTest, SparseGradientsAreAveragedOverTheRanks) {
+  TwoRanks ranks(SparseTraining());
+  for (int r = 0; r < 2; ++r) {
+    ranks[r]["w"] = Floats({4, 1}, {0, 0, 0, 0});
+    ranks[r]["lr"] = Floats({1}, {1});
+  }
+  for (int step = 0; step < 2; ++step) {
+    // Rank 0: row 3 gets 1 + 10, row 1 gets 10, row 0 gets 1. Rank 1: row 3 gets 2 (2 + 20).
+    ranks[0]["ids_a"] = MakeTensor<int64_t>({2}, {3, 1});
+    ranks[0]["ids_b"] = MakeTensor<int64_t>({2}, {0, 3});
+    ranks[1]["ids_a"] = ranks[1]["ids_b"] = MakeTensor<int64_t>({2}, {3, 3});
+    WEFT_ASSERT_OK(ranks.RunStep());
+  }
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_THAT(ranks[r]["w@GRAD"].rows(), ElementsAre(0, 1, 3));
+    EXPECT_THAT(Values<float>(ranks[r]["w@GRAD"]), ElementsAre(0.5, 5, 27.5));
+    EXPECT_THAT(Values<float>(ranks[r]["w"]), ElementsAre(-1, -10, 0, -55));
+  }
+}
+
+TEST(PlanExecutorTest, IdOutsideOfTheTableIsAnErrorThatNamesTheOp) {
+  ProgramBuilder builder;
+  builder.Param("w", {4, 1}).Var("x", {2, 1}).Rows("w@GRAD", {4, 1});
+  builder.Var("ids", {2}, pb::VarType::INT64);
+  builder.Op("lookup_table_v2_grad", {{"W", {"w"}}, {"Ids", {"ids"}}, {"Out@GRAD", {"x"}}},
+             {{"W@GRAD", {"w@GRAD"}}});
+  builder.BoolAttr("is_sparse", true);
+  Rank rank(builder);
+  rank["w"] = Floats({4, 1}, {0, 0, 0, 0});
+  rank["x"] = Floats({2, 1}, {1, 1});
+  rank["ids"] = MakeTensor<int64_t>({2}, {0, 4});
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       "op 0 (lookup_table_v2_grad): input Ids: 4 at position 1 is "
+                                       "not in [0, 4), the rows of W"));
+}
+
+TEST(PlanExecutorTest, RowsWhereThePlanExpectsADenseTensorAreAnError) {
+  ProgramBuilder builder;
+  builder.Var("x", {4, 1});
+  Scale(builder, "x", "y", 1);
+  Rank rank(builder);
+  rank["x"] = Rows({4, 1}, {2}, {1});
+  EXPECT_THAT(rank.RunStep(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "op 0 (scale): variable x: expected a dense tensor, found SelectedRows"));
+}
+
+TEST(PlanExecutorTest, DenseTensorWhereACollectiveExpectsRowsIsAnError) {
+  ProgramBuilder builder;
+  builder.Rows("x", {2, 1}).Op("c_allreduce_sum", {{"X", {"x"}}}, {{"Out", {"x"}}});
+  TwoRanks ranks(builder);
+  EXPECT_THAT(ranks.RunStep(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (c_allreduce_sum): X: expected SelectedRows in x, found a dense "
+                       "tensor"));
+}
+
+TEST(PlanExecutorTest, CheckNanLooksAtTheValuesOfRows) {
+  ProgramBuilder builder;
+  builder.Rows("g", {4, 1}).Op("scale", {{"X", {"g"}}}, {{"Out", {"g"}}});
+  builder.FloatAttr("scale", 1e30f);
+  Rank rank(builder, 0, nullptr, /*check_nan=*/true);
+  rank["g"] = Rows({4, 1}, {2}, {1e30f});
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                       "op 0 (scale): makes inf in variable g"));
 }
 
 // --- Blocks that run on a condition -------------------------------------------------------------

@@ -81,6 +81,45 @@ TEST(PlanTest, MissingKernelsAreOneErrorThatNamesAll) {
                        "first op 2)"));
 }
 
+// The rows of a table that were looked up go from op to op: emb@GRAD of fp32[10, 4].
+ProgramBuilder SparseGradient() {
+  ProgramBuilder builder;
+  builder.Param("emb", {10, 4}).Var("ids", {3}, pb::VarType::INT64).Var("out@GRAD", {3, 4});
+  builder.Rows("emb@GRAD", {10, 4});
+  builder.Op("lookup_table_v2_grad", {{"W", {"emb"}}, {"Ids", {"ids"}}, {"Out@GRAD", {"out@GRAD"}}},
+             {{"W@GRAD", {"emb@GRAD"}}});
+  builder.BoolAttr("is_sparse", true);
+  return builder;
+}
+
+TEST(PlanTest, OpsWithSelectedRowsNeedKernelsForThem) {
+  ProgramBuilder builder = SparseGradient();
+  // Declared dense, which does not help: it is the rows again.
+  builder.Var("rows", {10, 4});
+  builder.Op("scale", {{"X", {"emb@GRAD"}}}, {{"Out", {"rows"}}});
+  builder.Op("relu", {{"X", {"rows"}}}, {{"Out", {"y"}}});
+  builder.Op("c_broadcast", {{"X", {"rows"}}}, {{"Out", {"rows"}}});
+  builder.Op("c_allreduce_max", {{"X", {"rows"}}}, {{"Out", {"rows"}}});
+  builder.Op("relu", {{"X", {"emb"}}}, {{"Out", {"emb"}}});
+  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       "no kernel for 3 op types: relu with SelectedRows (1 op, first op 2), "
+                       "c_broadcast with SelectedRows (1 op, first op 3), c_allreduce_max with "
+                       "SelectedRows (1 op, first op 4)"));
+}
+
+TEST(PlanTest, OpHasSelectedRowsAsTheyFollowFromOpToOp) {
+  ProgramBuilder builder = SparseGradient();
+  builder.Var("dense", {10, 4}).Var("sum", {10, 4});
+  AllReduce(builder, "emb@GRAD", 0);
+  builder.Op("sum", {{"X", {"emb@GRAD", "dense"}}}, {{"Out", {"sum"}}});
+  builder.Op("relu", {{"X", {"sum"}}}, {{"Out", {"dense"}}});
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  std::vector<bool> has_rows;
+  for (const Plan::PlanOp& op : plan.ops()) has_rows.push_back(op.has_rows);
+  EXPECT_THAT(has_rows, ElementsAre(true, true, true, false));
+}
+
 TEST(PlanTest, KernelThatRefusesAttributesIsNamedWithItsReason) {
   KernelTable kernels;
   kernels.Add("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {

@@ -76,7 +76,8 @@ absl::Status CheckParam(const Program& main, absl::string_view name, const Tenso
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name, ": the program does not declare it as a tensor"));
   }
-  if (type.dtype == declared->dtype && FitsDeclared(type.dims, declared->dims)) {
+  if (type.dtype == declared->dtype && type.layout == declared->layout &&
+      FitsDeclared(type.dims, declared->dims)) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat("parameter ", name, ": expected ",

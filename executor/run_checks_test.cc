@@ -59,6 +59,7 @@ TEST(CheckSynchronizedTest, ProgramThatTrainsNothingIsFine) {
 TEST(CheckParamTest, ParameterIsATensorThatTheProgramDeclaresSo) {
   ProgramBuilder builder;
   builder.Param("w", {-1, 3}).Var("x");
+  builder.Rows("rows", {2, 3}).last_var().set_persistable(true);
   builder.Param("reader").last_var().mutable_type()->set_type(pb::VarType::READER);
   const Program program = builder.Build();
   WEFT_EXPECT_OK(CheckParam(program, "w", {DType::kFloat32, {2, 3}}));
@@ -71,6 +72,9 @@ TEST(CheckParamTest, ParameterIsATensorThatTheProgramDeclaresSo) {
     EXPECT_THAT(CheckParam(program, name, {DType::kFloat32, {2, 2}}),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no persistable variable")));
   }
+  EXPECT_THAT(CheckParam(program, "rows", {DType::kFloat32, {2, 3}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "parameter rows: expected rows fp32[2, 3], found fp32[2, 3]"));
   EXPECT_THAT(CheckParam(program, "reader", {DType::kFloat32, {2, 2}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("does not declare it as")));
 }

@@ -33,6 +33,16 @@ ProgramBuilder& ProgramBuilder::Param(const std::string& name, std::vector<int64
   return *this;
 }
 
+ProgramBuilder& ProgramBuilder::Rows(const std::string& name, const std::vector<int64_t>& dims) {
+  Var(name);
+  pb::VarType* type = last_var_->mutable_type();
+  type->Clear();
+  type->set_type(pb::VarType::SELECTED_ROWS);
+  type->mutable_selected_rows()->set_data_type(pb::VarType::FP32);
+  for (int64_t dim : dims) type->mutable_selected_rows()->add_dims(dim);
+  return *this;
+}
+
 ProgramBuilder& ProgramBuilder::Op(const std::string& type, const Slots& inputs,
                                    const Slots& outputs, int role) {
   last_op_ = block().add_ops();

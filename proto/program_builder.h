@@ -29,6 +29,8 @@ class ProgramBuilder {
   ProgramBuilder& Var(const std::string& name, std::vector<int64_t> dims = {2, 2},
                       pb::VarType::Type dtype = pb::VarType::FP32);
   ProgramBuilder& Param(const std::string& name, std::vector<int64_t> dims = {2, 2});
+  // SelectedRows of a float tensor of these dimensions.
+  ProgramBuilder& Rows(const std::string& name, const std::vector<int64_t>& dims);
   // The variable that was declared last, for whatever else it needs.
   pb::VarDesc& last_var() { return *last_var_; }
 

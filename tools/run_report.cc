@@ -1,5 +1,6 @@
 #include "tools/run_report.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <numeric>
@@ -117,8 +118,17 @@ std::string MetricsLine(const StepResult& result) {
 
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive) {
   for (size_t v = 0; v < result.values.size(); ++v) {
-    WEFT_RETURN_IF_ERROR(archive->Add(
-        absl::StrCat(result.step, "/", result.rank, "/", (*result.names)[v]), result.values[v]));
+    const Tensor& value = result.values[v];
+    const std::string name = absl::StrCat(result.step, "/", result.rank, "/", (*result.names)[v]);
+    if (!value.is_rows()) {
+      WEFT_RETURN_IF_ERROR(archive->Add(name, value));
+      continue;
+    }
+    Tensor rows;
+    rows.Resize(DType::kInt64, {value.dim(0)});
+    std::copy(value.rows().begin(), value.rows().end(), rows.data<int64_t>());
+    WEFT_RETURN_IF_ERROR(archive->Add(name + "/rows", rows));
+    WEFT_RETURN_IF_ERROR(archive->Add(name + "/values", value.RowValues()));
   }
   return absl::OkStatus();
 }

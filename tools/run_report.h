@@ -47,10 +47,12 @@ class StepLines {
   std::vector<Course> courses_;             // by variable
 };
 
-// {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order.
+// {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;
+// of SelectedRows those of the rows.
 std::string MetricsLine(const StepResult& result);
 
-// Adds what was fetched under "<step>/<rank>/<variable>".
+// Adds what was fetched under "<step>/<rank>/<variable>"; SelectedRows as two arrays, ".../rows"
+// (the row numbers, int64) and ".../values".
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive);
 
 // A text file that grows while somebody follows it: every line is in the file when Write returns.

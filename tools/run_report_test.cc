@@ -26,6 +26,15 @@ Tensor Floats(const Dims& dims, const std::vector<float>& values) {
   return tensor;
 }
 
+// Row 7, twice, of a tensor fp32[9, 2].
+Tensor RowSevenTwice() {
+  Tensor tensor;
+  tensor.ResizeRows(DType::kFloat32, {9, 2}, 2);
+  for (int i = 0; i < 4; ++i) tensor.data<float>()[i] = static_cast<float>(i);
+  for (int64_t& row : tensor.mutable_rows()) row = 7;
+  return tensor;
+}
+
 const std::vector<std::string>& Loss() {
   static const auto& names = *new std::vector<std::string>{"loss"};
   return names;
@@ -86,6 +95,23 @@ TEST(WriteFetchedTest, NameHasStepRankAndVariable) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto arrays, ReadNpz(path));
   ASSERT_EQ(arrays.count("4/2/loss"), 1u);
   EXPECT_THAT(arrays["4/2/loss"].dims(), ElementsAre(3));
+}
+
+TEST(WriteFetchedTest, SelectedRowsAreTwoArrays) {
+  const std::string path = ::testing::TempDir() + "/fetched_rows.npz";
+  WEFT_ASSERT_OK_AND_ASSIGN(NpzWriter writer, NpzWriter::Create(path));
+  WEFT_ASSERT_OK(WriteFetched(Result(4, 2, RowSevenTwice()), &writer));
+  WEFT_ASSERT_OK(writer.Finish());
+  WEFT_ASSERT_OK_AND_ASSIGN(auto arrays, ReadNpz(path));
+  const Tensor &rows = arrays["4/2/loss/rows"], &values = arrays["4/2/loss/values"];
+  EXPECT_THAT(rows.dims(), ElementsAre(2));
+  EXPECT_EQ(rows.data<int64_t>()[1], 7);
+  EXPECT_THAT(values.dims(), ElementsAre(2, 2));
+  EXPECT_EQ(values.data<float>()[3], 3);
+}
+
+TEST(MetricsLineTest, OfSelectedRowsThereAreTheValues) {
+  EXPECT_THAT(MetricsLine(Result(0, 0, RowSevenTwice())), HasSubstr("[0.0,1.0,2.0,3.0]"));
 }
 
 class LineFileTest : public ::testing::Test {

@@ -307,8 +307,10 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
   app.add_option("--metrics", flags.metrics,
                  "One JSON object a line, for each step and rank, written as the run goes on")
       ->type_name("FILE.jsonl");
-  app.add_option("--fetch_npz", flags.fetch_npz,
-                 "What was fetched, in full: arrays named <step>/<rank>/<variable>")
+  app.add_option(
+         "--fetch_npz", flags.fetch_npz,
+         "What was fetched, in full: arrays named <step>/<rank>/<variable>; SelectedRows as "
+         "<step>/<rank>/<variable>/rows and .../values")
       ->type_name("FILE.npz");
 }
 

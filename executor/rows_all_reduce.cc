@@ -1,0 +1,87 @@
+#include "executor/rows_all_reduce.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace weft {
+namespace {
+
+// Gathers `count` elements of every rank into `all`, where those of this rank are in their place.
+absl::Status AllGatherInPlace(const CollectiveCall& call, Communicator* communicator, DType dtype,
+                              int64_t count, void* all) {
+  CollectiveCall gather = call;
+  gather.desc = CollectiveDesc();
+  gather.desc.kind = CollectiveKind::kAllGather;
+  gather.desc.dtype = dtype;
+  gather.desc.count = count;
+  gather.dims = {count};
+  char* own = static_cast<char*>(all) + communicator->rank() * count * SizeOf(dtype);
+  return communicator->Run(gather, own, all);
+}
+
+template <typename T>
+void Divide(int nranks, Tensor* tensor) {
+  T* values = tensor->data<T>();
+  for (int64_t i = 0; i < tensor->size(); ++i) values[i] /= static_cast<T>(nranks);
+}
+
+}  // namespace
+
+absl::Status RowsAllReduce::CheckAlike(const CollectiveCall& call, int nranks) const {
+  const auto describe = [&](int rank) {
+    const auto dtype = static_cast<DType>(FieldOf(rank, kElementType));
+    return absl::StrCat("rank ", rank, " has rows of ", FieldOf(rank, kRowSize), " ",
+                        DTypeName(dtype), ", height ", FieldOf(rank, kHeight));
+  };
+  for (int rank = 1; rank < nranks; ++rank) {
+    for (const Field field : {kHeight, kRowSize, kElementType}) {
+      if (FieldOf(rank, field) == FieldOf(0, field)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("X: SelectedRows of different tensors in ",
+                                                     call.variable, ": ", describe(0), ", ",
+                                                     describe(rank)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RowsAllReduce::Run(const CollectiveCall& call, Communicator* communicator,
+                                const Tensor& in, Tensor* out) {
+  const int rank = communicator->rank(), nranks = communicator->nranks();
+  fields_.resize(nranks * kNumFields);
+  int64_t* own_fields = &fields_[rank * kNumFields];
+  own_fields[kCount] = in.dim(0);
+  own_fields[kHeight] = in.height();
+  own_fields[kRowSize] = in.row_size();
+  own_fields[kElementType] = static_cast<int64_t>(in.dtype());
+  WEFT_RETURN_IF_ERROR(
+      AllGatherInPlace(call, communicator, DType::kInt64, kNumFields, fields_.data()));
+  WEFT_RETURN_IF_ERROR(CheckAlike(call, nranks));
+
+  int64_t most = 0;
+  for (int r = 0; r < nranks; ++r) most = std::max(most, FieldOf(r, kCount));
+  numbers_.assign(nranks * most, -1);
+  std::copy(in.rows().begin(), in.rows().end(), numbers_.begin() + rank * most);
+  const Dims tall_dims = in.TallDims();
+  Dims gathered_dims = tall_dims;
+  gathered_dims[0] = nranks * most;
+  values_.Resize(in.dtype(), gathered_dims);
+  if (most > 0) {
+    const int64_t count = most * in.row_size();
+    std::memcpy(static_cast<char*>(values_.raw()) + rank * count * SizeOf(in.dtype()), in.raw(),
+                in.bytes());
+    WEFT_RETURN_IF_ERROR(
+        AllGatherInPlace(call, communicator, DType::kInt64, most, numbers_.data()));
+    WEFT_RETURN_IF_ERROR(AllGatherInPlace(call, communicator, in.dtype(), count, values_.raw()));
+  }
+  WEFT_RETURN_IF_ERROR(merger_.Merge(numbers_, values_, tall_dims, out));
+  if (call.desc.reduction == Reduction::kAvg) {
+    out->dtype() == DType::kFloat32 ? Divide<float>(nranks, out) : Divide<double>(nranks, out);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace weft
