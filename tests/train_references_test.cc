@@ -51,6 +51,15 @@ double StateTolerance(const std::string& model) {
 
 using Tensors = std::map<std::string, Tensor>;
 
+// Where the gradient is SelectedRows, Paddle's CPU kernel of adam takes the powers of beta a step
+// on before it uses them, not after. To follow it, training begins with powers that are a step
+// ahead; they stay so.
+void TakePowersOfSparseAdamAhead(const std::string& model, Tensors* state) {
+  if (model != "word2vec_sparse_adam") return;
+  *state->at("shared_w_beta1_pow_acc_0").data<float>() *= 0.9f;
+  *state->at("shared_w_beta2_pow_acc_0").data<float>() *= 0.999f;
+}
+
 // What the transpiler is told of the ranks: how many, nothing, or their endpoints in the paddle
 // dialect, one device each.
 enum class Ranks { kKnown, kUnknown, kPaddle };
@@ -108,8 +117,8 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     WEFT_ASSIGN_OR_RETURN(Program main, ReadProgram(Path("main.pb")));
     WEFT_ASSIGN_OR_RETURN(Program startup, ReadProgram(Path("startup.pb")));
     WEFT_RETURN_IF_ERROR(MakeReady({&main, &startup}));
-    WEFT_ASSIGN_OR_RETURN(const Tensors init,
-                          LoadParams(Path("init.params"), Path("persistables.txt")));
+    WEFT_ASSIGN_OR_RETURN(Tensors init, LoadParams(Path("init.params"), Path("persistables.txt")));
+    TakePowersOfSparseAdamAhead(std::get<0>(GetParam()), &init);
     WEFT_ASSIGN_OR_RETURN(FeedFile feeds, FeedFile::Open(Path("feeds.npz")));
 
     Trained trained;
@@ -186,17 +195,21 @@ TEST_P(TrainReferencesTest, LossesAndFinalValuesAreThoseOfPaddle) {
   if (ReadFile(final_file).ok()) {
     WEFT_ASSERT_OK_AND_ASSIGN(finals, ReadSaveCombine(final_file, names));
   }
+  Tensors expected_state;
+  for (const std::string& name : names) {
+    expected_state[name] = finals.has_value()
+                               ? finals->at(name)
+                               : reference.at(absl::StrCat(FinalName(), "/final_head/", name));
+  }
+  TakePowersOfSparseAdamAhead(std::get<0>(GetParam()), &expected_state);
   const double tolerance = StateTolerance(std::get<0>(GetParam()));
   for (const std::string& name : names) {
     ASSERT_EQ(trained.persistables.count(name), 1u) << name;
     const Tensor& found = trained.persistables.at(name);
     if (finals.has_value()) {
-      ASSERT_EQ(found.dims(), finals->at(name).dims()) << name;
-      ExpectNear(name, found, finals->at(name), tolerance);
-    } else {
-      ExpectNear(name, found, reference.at(absl::StrCat(FinalName(), "/final_head/", name)),
-                 tolerance);
+      ASSERT_EQ(found.dims(), expected_state.at(name).dims()) << name;
     }
+    ExpectNear(name, found, expected_state.at(name), tolerance);
   }
 }
 
@@ -209,7 +222,7 @@ const auto kTrainedLocally =
            "mlp_clip_global_norm", "mlp_clip_norm", "mlp_clip_value", "mlp_lamb", "mlp_lr_decay",
            "mlp_lr_host", "mlp_rmsprop", "mlp_shared_weights", "two_losses");
 const auto kAccumulating = Values("mlp_gradient_merge");
-const auto kOthers = Values("wide_deep");
+const auto kOthers = Values("wide_deep", "word2vec_sparse_adam", "word2vec_sparse_sgd");
 
 const auto kGradAllReduce =
     Values(Case{"OneRank", 1, "single", ""},  //
@@ -274,6 +287,13 @@ INSTANTIATE_TEST_SUITE_P(Gathered, TrainReferencesTest, Combine(kTrainedLocally,
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(GatheredOthers, TrainReferencesTest, Combine(kOthers, kAllGather), NameOf);
 INSTANTIATE_TEST_SUITE_P(Local, TrainReferencesTest, Combine(kTrainedLocally, kLocalSgd), NameOf);
+
+const auto kDense =
+    Values(Case{"MadeDense", 2, "dp2", "grad_allreduce", {{"sparse", "dense"}}},
+           Case{"MadeDenseAndFused", 4, "dp4", "multi_thread", {{"sparse", "dense"}}});
+INSTANTIATE_TEST_SUITE_P(Sparse, TrainReferencesTest,
+                         Combine(Values("word2vec_sparse_adam", "word2vec_sparse_sgd"), kDense),
+                         NameOf);
 
 }  // namespace
 }  // namespace weft

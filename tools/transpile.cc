@@ -180,6 +180,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   mode_flag("begin_step", "local_sgd: from that step on (1)");
   mode_flag("statistics", "local_sgd: average running statistics of normalization too (false)");
   mode_flag("state", "local_sgd: state of optimizers: local, average or reset (local)");
+  mode_flag("sparse",
+            "how SelectedRows gradients travel: auto (what is expected to be fewer bytes), rows or "
+            "dense (auto)");
   mode_flag("buckets", "which gradients travel together: none, bytes{..} or count{..}");
   mode_flag("device_kind",
             "whose communication library the startup program sets up: cuda, xpu or custom (cuda)");

@@ -30,9 +30,8 @@ class AllGather : public GradientExchange {
 
   // The variables that take the gathered gradient and its parts.
   void Declare(const std::string& grad, Rewriter* rewriter) {
-    if (!declared_.insert(grad).second) return;
-    const pb::VarDesc desc =
-        program_.var(program_.block(0).FindVar(program_.FindSymbol(grad))).ToProto();
+    if (IsRows(grad) || !declared_.insert(grad).second) return;
+    const pb::VarDesc desc = VarOf(grad).ToProto();
     const auto declare = [&](const std::string& name, int ranks) {
       pb::VarDesc var = desc;
       var.set_name(name);
@@ -51,6 +50,15 @@ class AllGather : public GradientExchange {
   }
 
   const pb::OpDesc& Launch(const std::string& grad, int ring) override {
+    if (IsRows(grad)) {
+      launch_ = BuildOp({average_ ? "c_allreduce_avg" : "c_allreduce_sum",
+                         {{"X", {grad}}},
+                         {{"Out", {grad}}},
+                         {{"ring_id", ring}, {"use_calc_stream", false}},
+                         kRoleBackward},
+                        Dialect::kWeft);
+      return launch_;
+    }
     launch_ = BuildOp({"c_allgather",
                        {{"X", {grad}}},
                        {{"Out", {Result(grad)}}},
@@ -60,12 +68,13 @@ class AllGather : public GradientExchange {
     return launch_;
   }
 
-  std::string Result(const std::string& grad) override { return absl::StrCat(grad, "@GATHERED"); }
+  std::string Result(const std::string& grad) override {
+    return IsRows(grad) ? grad : absl::StrCat(grad, "@GATHERED");
+  }
 
   std::vector<pb::OpDesc> Finish(const std::string& grad) override {
-    const Symbol symbol = program_.FindSymbol(grad);
-    const bool is_scalar =
-        DeclaredType(program_.var(program_.block(0).FindVar(symbol)))->dims.empty();
+    if (IsRows(grad)) return {};
+    const bool is_scalar = DeclaredType(VarOf(grad))->dims.empty();
     std::vector<pb::OpDesc> ops;
     const auto add = [&](NewOp op) {
       op.role = kRoleBackward;
@@ -91,6 +100,12 @@ class AllGather : public GradientExchange {
   }
 
  private:
+  Var VarOf(const std::string& grad) const {
+    return program_.var(program_.block(0).FindVar(program_.FindSymbol(grad)));
+  }
+  bool IsRows(const std::string& grad) const {
+    return VarOf(grad).type() == pb::VarType::SELECTED_ROWS;
+  }
   std::vector<std::string> Parts(const std::string& grad) const {
     std::vector<std::string> parts;
     for (int rank = 0; rank < nranks_; ++rank) parts.push_back(absl::StrCat(grad, "@RANK_", rank));

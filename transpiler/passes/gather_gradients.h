@@ -25,6 +25,8 @@ namespace weft {
 // The gradient variable holds the average before anything uses it: clipping, regularization and any
 // optimizer keep their meaning, and run once. Places, rings and waits are those of grad-all-reduce.
 //
+// SelectedRows are gathered by their all-reduce already.
+//
 // InvalidArgument where the number of ranks is unknown. FailedPrecondition as grad-all-reduce, and
 // for a gradient that is accumulated over several steps. O(arguments + gradients * nranks).
 class GatherGradients : public Pass {

@@ -40,6 +40,9 @@ namespace weft {
 // Every gradient is written, reduced and waited for in the same step, so steps may follow each
 // other without further synchronization.
 //
+// The all-reduce of SelectedRows (sparse embeddings) takes the rows of all ranks; pass
+// dense-gradients, before, makes dense tensors of them.
+//
 // FailedPrecondition: no gradients; what transpiler/passes/reduction_problems.h lists; gradients
 // that are divided by the number of ranks twice or never. By contract, a program whose gradients
 // are reduced already. O(arguments + gradients).

@@ -50,6 +50,18 @@ absl::Status CheckPairs(const Program& program) {
   return absl::OkStatus();
 }
 
+absl::Status CheckDense(const Program& program, const GradientAnalysis& analysis) {
+  for (const Gradient& gradient : analysis.gradients) {
+    const Var var = program.var(program.block(0).Resolve(gradient.grad));
+    if (var.type() != pb::VarType::SELECTED_ROWS) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "gradient ", var.name(), ", completed by ", program.op(gradient.completed_by).DebugName(),
+        ": expected a dense tensor, which Paddle's collectives take only, found SelectedRows (a "
+        "sparse embedding)"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckAccumulated(const Program& program, const GradientAnalysis& analysis) {
   for (const Gradient& gradient : analysis.gradients) {
     if (gradient.block == 0) continue;
@@ -70,6 +82,7 @@ absl::Status WarnOfReduction(absl::string_view pass, const Program& program, Pas
   if (!analysis.ok()) return context.RefuseOrWarn(pass, analysis.status());
   std::vector<absl::Status> problems =
       ProblemsOfReduction(program, *analysis, context.distributed_params);
+  problems.push_back(CheckDense(program, *analysis));
   problems.push_back(CheckPairs(program));
   problems.push_back(CheckWaits(program, *analysis));
   problems.push_back(CheckAccumulated(program, *analysis));

@@ -10,8 +10,9 @@
 namespace weft {
 
 // Warns, in the name of `pass`, of everything for which grad-all-reduce refuses a program, and of
-// what it mends: a gradient that is not waited for, that is reduced twice, or that is accumulated
-// over several steps and reduced in each. One warning of each kind at most. O(arguments).
+// what it mends: a gradient that is SelectedRows, that is not waited for, that is reduced twice, or
+// that is accumulated over several steps and reduced in each. One warning of each kind at most.
+// O(arguments).
 absl::Status WarnOfReduction(absl::string_view pass, const Program& program, PassContext& context);
 
 }  // namespace weft

@@ -18,11 +18,6 @@ absl::Status CheckReducible(const Program& program, const Gradient& gradient) {
         absl::StrCat("gradient ", var.name(), " of parameter ", program.name(gradient.param),
                      ", completed by ", program.op(gradient.completed_by).DebugName(), ": ", why));
   };
-  if (var.type() == pb::VarType::SELECTED_ROWS) {
-    return refuse(
-        "expected a dense tensor, found SelectedRows (a sparse embedding), whose rows "
-        "differ from rank to rank; build the program with is_sparse=false");
-  }
   const absl::optional<TensorType> type = DeclaredType(var);
   if (!type.has_value()) return refuse("expected a tensor of a known element type");
   if (!IsFloating(type->dtype)) {

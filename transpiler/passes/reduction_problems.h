@@ -16,7 +16,7 @@ namespace weft {
 absl::Status RequireGradients(const GradientAnalysis& analysis);
 
 // FailedPrecondition, one of each kind at most, naming op and variable; empty where there are none:
-//   - a gradient that is SelectedRows or no floating-point tensor
+//   - a gradient that is no floating-point tensor
 //   - a gradient that is accumulated over several steps, where it is not clear when the sum is
 //     complete (GradientAnalysis::unclear)
 //   - a gradient that is part of a larger buffer (coalesce_tensor)

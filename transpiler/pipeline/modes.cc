@@ -19,6 +19,7 @@ const std::vector<Mode>& Modes() {
        "data parallel: every gradient is summed over the ranks before it is used",
        {{{"comm-init", {}, {"nrings"}},
          {"broadcast-params", {}, {"nrings"}},
+         {"dense-gradients", {}, {"sparse"}},
          {"scale-loss-grad", {}, {"scale"}},
          {"grad-all-reduce", {}, {"nrings", "scale", "buckets"}}}},
        // Paddle's class has two rings and always scales the loss's gradient.
@@ -38,6 +39,7 @@ const std::vector<Mode>& Modes() {
        "data parallel, several devices a trainer: gradients are summed, as a rule all at once",
        {{{"comm-init", {}, {"nrings"}},
          {"broadcast-params", {}, {"nrings"}},
+         {"dense-gradients", {}, {"sparse"}},
          {"scale-loss-grad", {}, {}, {{"loss_scale", {"true", "1"}}}},
          {"grad-all-reduce",
           {{"buckets", "bytes"}},
@@ -65,6 +67,7 @@ const std::vector<Mode>& Modes() {
        "data parallel, several devices a trainer: gradients are summed in buckets, or gathered",
        {{{"comm-init", {}, {"nrings"}},
          {"broadcast-params", {}, {"nrings"}},
+         {"dense-gradients", {}, {"sparse"}},
          {"scale-loss-grad", {}, {"scale"}},
          {"grad-all-reduce",
           {{"buckets", "bytes"}},

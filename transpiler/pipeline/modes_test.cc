@@ -36,13 +36,14 @@ TEST(Modes, NoneDoesNotReadWhoTakesPart) {
 
 TEST(Modes, GradAllReduceLeavesDefaultsToThePasses) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, {}),
-            "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce");
+            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce");
 }
 
 TEST(Modes, FlagsReachEveryPassThatTakesThem) {
-  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, {{"nrings", "3"}, {"scale", "avg"}}),
-            "comm-init{nrings=3},broadcast-params{nrings=3},scale-loss-grad{scale=avg},"
-            "grad-all-reduce{nrings=3,scale=avg}");
+  EXPECT_EQ(
+      Expanded("grad_allreduce", Dialect::kWeft, {{"nrings", "3"}, {"scale", "avg"}}),
+      "comm-init{nrings=3},broadcast-params{nrings=3},dense-gradients,scale-loss-grad{scale=avg},"
+      "grad-all-reduce{nrings=3,scale=avg}");
 }
 
 TEST(Modes, PaddleDialectHasTwoRingsUnlessTold) {
@@ -91,18 +92,20 @@ TEST(Modes, FlagsChooseAmongPasses) {
 TEST(Modes, PipelinesOfTheWeftDialect) {
   EXPECT_EQ(Expanded("local_sgd", Dialect::kWeft, {{"k_steps", "4"}}),
             "comm-init,broadcast-params,local-sgd{k_steps=4}");
-  EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, {}),
-            "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=bytes}");
+  EXPECT_EQ(
+      Expanded("multi_thread", Dialect::kWeft, {}),
+      "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes}");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, {{"buckets", "count{count=2}"}}),
-            "comm-init,broadcast-params,scale-loss-grad,"
+            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,"
             "grad-all-reduce{buckets=\"count{count=2}\"}");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, {{"trans_mode", "all_gather"}}),
-            "comm-init,broadcast-params,scale-loss-grad,gather-gradients");
-  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft, {}),
-            "comm-init,broadcast-params,scale-loss-grad,grad-all-reduce{buckets=bytes}");
+            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,gather-gradients");
+  EXPECT_EQ(
+      Expanded("single_process_multi_thread", Dialect::kWeft, {}),
+      "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes}");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft,
                      {{"fuse", "0"}, {"loss_scale", "false"}}),
-            "comm-init,broadcast-params,grad-all-reduce{scale=none}");
+            "comm-init,broadcast-params,dense-gradients,grad-all-reduce{scale=none}");
 }
 
 TEST(Modes, ChoiceThatADialectDoesNotHaveIsAnError) {

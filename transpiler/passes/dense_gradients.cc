@@ -1,0 +1,210 @@
+#include "transpiler/passes/dense_gradients.h"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/analysis/gradients.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/pipeline/facts.h"
+
+namespace weft {
+namespace {
+
+constexpr char kIsSparse[] = "is_sparse";
+
+// A sparse gradient, with all that it is made of.
+struct SparseGradient {
+  GradientPair pair;
+  std::vector<VarId> vars;          // itself, and its summands
+  std::vector<OpId> makers;         // ops with is_sparse
+  absl::optional<int64_t> ids = 0;  // that they look up in a step; none: not known
+  std::string why_rows;             // not empty: it must stay as it is
+};
+
+bool IsTrue(const Op& op, absl::string_view attr) {
+  const auto found = op.FindAttr(attr);
+  return found.has_value() && found->type() == pb::BOOLEAN && found->b();
+}
+
+class Finder {
+ public:
+  explicit Finder(const Program& program)
+      : program_(program), traits_(program), gradient_of_(program.symbols().size(), kNone) {}
+
+  absl::StatusOr<std::vector<SparseGradient>> Find() {
+    WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program_));
+    for (const GradientPair& pair : pairs) {
+      if (!IsRows(pair.grad)) continue;
+      gradient_of_[pair.grad.value()] = static_cast<int>(found_.size());
+      SparseGradient gradient;
+      gradient.pair = pair;
+      gradient.vars.push_back(program_.block(0).FindVar(pair.grad));
+      found_.push_back(std::move(gradient));
+    }
+    if (found_.empty()) return std::move(found_);
+    // What makes a gradient stands before it.
+    const absl::Span<const OpId> ops = program_.block(0).ops();
+    for (size_t i = ops.size(); i-- > 0;) VisitWriter(program_.op(ops[i]));
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) VisitReader(program_.op(id));
+    }
+    return std::move(found_);
+  }
+
+ private:
+  static constexpr int kNone = -1;
+
+  bool IsRows(Symbol symbol) const {
+    const VarId var = program_.block(0).FindVar(symbol);
+    return var.valid() && program_.var(var).type() == pb::VarType::SELECTED_ROWS;
+  }
+
+  void VisitWriter(const Op& op) {
+    for (Symbol out : op.output_args()) {
+      const int i = gradient_of_[out.value()];
+      if (i == kNone) continue;
+      SparseGradient& gradient = found_[i];
+      if (IsTrue(op, kIsSparse)) {
+        gradient.makers.push_back(op.id());
+        AddIds(op, &gradient);
+      } else if (traits_.Has(op, Trait::kLinear) && traits_.Has(op, Trait::kElementwise)) {
+        for (Symbol in : op.input_args()) {
+          if (!IsRows(in) || gradient_of_[in.value()] != kNone) continue;
+          gradient_of_[in.value()] = i;
+          gradient.vars.push_back(program_.block(0).FindVar(in));
+        }
+      } else {
+        gradient.why_rows = absl::StrCat(op.DebugName(),
+                                         " makes rows, and is not known to make a "
+                                         "dense tensor instead");
+      }
+    }
+  }
+
+  void AddIds(const Op& op, SparseGradient* gradient) {
+    for (Symbol ids : op.Input("Ids")) {
+      const VarId var = program_.block(0).FindVar(ids);
+      const absl::optional<TensorType> type =
+          var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+      const int64_t count = type.has_value() ? NumElements(type->dims) : -1;
+      if (count < 0) {
+        gradient->ids.reset();
+      } else if (gradient->ids.has_value()) {
+        *gradient->ids += count;
+      }
+    }
+  }
+
+  void VisitReader(const Op& op) {
+    for (Symbol in : op.input_args()) {
+      const int i = gradient_of_[in.value()];
+      if (i == kNone || !found_[i].why_rows.empty()) continue;
+      if (!traits_.IsKnown(op)) {
+        found_[i].why_rows =
+            absl::StrCat(op.DebugName(), " uses it, an op that Weft does not know");
+      } else if (IsTrue(op, "lazy_mode")) {
+        found_[i].why_rows =
+            absl::StrCat(op.DebugName(), " updates only the rows that have a gradient (lazy_mode)");
+      }
+    }
+  }
+
+  const Program& program_;
+  OpTraits traits_;
+  std::vector<int> gradient_of_;  // by symbol; kNone: no part of a sparse gradient
+  std::vector<SparseGradient> found_;
+};
+
+struct Choice {
+  bool dense = false;
+  std::string why;
+};
+
+// Bytes as the header has them.
+Choice Choose(const Program& program, const SparseGradient& gradient, int nranks) {
+  if (!gradient.ids.has_value()) return {false, "the number of ids in a step is not known"};
+  const absl::optional<TensorType> type = DeclaredType(program.var(gradient.vars[0]));
+  if (!type.has_value() || type->dims.empty() || NumElements(type->dims) <= 0) {
+    return {false, "its shape is not known"};
+  }
+  const double size = static_cast<double>(SizeOf(type->dtype));
+  const double parameter = static_cast<double>(NumElements(type->dims)) * size;
+  const double row = parameter / static_cast<double>(type->dims[0]);
+  const double rows = (nranks - 1) * static_cast<double>(*gradient.ids) * (8 + row);
+  const double dense = 2.0 * (nranks - 1) / nranks * parameter;
+  const auto bytes = [](double value) { return absl::StrCat(static_cast<int64_t>(value)); };
+  return {dense < rows, absl::StrCat("a rank would receive ", bytes(rows), " bytes of rows, or ",
+                                     bytes(dense), " of a dense gradient")};
+}
+
+void MakeDense(const Program& program, const SparseGradient& gradient, Rewriter* rewriter) {
+  for (VarId id : gradient.vars) {
+    pb::VarDesc var = program.var(id).ToProto();
+    pb::VarType type;
+    type.set_type(pb::VarType::LOD_TENSOR);
+    *type.mutable_lod_tensor()->mutable_tensor() = var.type().selected_rows();
+    *var.mutable_type() = type;
+    rewriter->ReplaceVar(id, var);
+  }
+  for (OpId id : gradient.makers) {
+    pb::OpDesc op = program.op(id).ToProto();
+    for (pb::OpDesc::Attr& attr : *op.mutable_attrs()) {
+      if (attr.name() == kIsSparse) attr.set_b(false);
+    }
+    rewriter->Replace(id, op);
+  }
+}
+
+}  // namespace
+
+void DenseGradients::Options::Bind(OptionBinder& bind) {
+  bind.Choice("sparse", &sparse, "how sparse gradients travel",
+              {{"auto", Sparse::kAuto}, {"rows", Sparse::kRows}, {"dense", Sparse::kDense}});
+}
+
+const Contract& DenseGradients::contract() const {
+  static const auto* contract = new Contract{{}, {}, {kGradientsReduced}};
+  return *contract;
+}
+
+absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& programs) const {
+  if (options_.sparse == Sparse::kRows) return false;
+  const Program& program = *programs.main;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<SparseGradient> gradients, Finder(program).Find());
+  Rewriter rewriter(programs.main);
+  for (const SparseGradient& gradient : gradients) {
+    const std::string name(program.name(gradient.pair.grad));
+    Choice choice{true, "as asked for"};
+    if (options_.sparse == Sparse::kAuto) {
+      choice = Choose(program, gradient, context.participants.nranks().value_or(2));
+      if (!gradient.why_rows.empty()) choice = {false, gradient.why_rows};
+    } else if (!gradient.why_rows.empty()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("gradient ", name, " cannot be made dense: ", gradient.why_rows));
+    }
+    if (choice.dense) MakeDense(program, gradient, &rewriter);
+    if (context.notes != nullptr) {
+      context.notes->push_back({std::string(kName),
+                                name,
+                                choice.dense ? "made dense" : "left as rows",
+                                choice.why,
+                                {{"parameter", std::string(program.name(gradient.pair.param))}}});
+    }
+  }
+  if (rewriter.empty()) return false;
+  WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return true;
+}
+
+}  // namespace weft
