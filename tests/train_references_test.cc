@@ -292,8 +292,7 @@ const auto kDense =
     Values(Case{"MadeDense", 2, "dp2", "grad_allreduce", {{"sparse", "dense"}}},
            Case{"MadeDenseAndFused", 4, "dp4", "multi_thread", {{"sparse", "dense"}}});
 INSTANTIATE_TEST_SUITE_P(Sparse, TrainReferencesTest,
-                         Combine(Values("word2vec_sparse_adam", "word2vec_sparse_sgd"), kDense),
-                         NameOf);
+                         Combine(Values("word2vec_sparse_sgd"), kDense), NameOf);
 
 }  // namespace
 }  // namespace weft

@@ -472,20 +472,24 @@ TEST(GradAllReduce, OddNumberOfNamesIsRefused) {
                                  "parameter and gradient, found 1 names: w")));
 }
 
-TEST(GradAllReduce, SparseIntegerAndAccumulatedGradientsAreRefused) {
-  ProgramBuilder sparse;
-  sparse.Param("w").Var("w@GRAD");
-  sparse.last_var().mutable_type()->set_type(pb::VarType::SELECTED_ROWS);
-  sparse.Op("lookup_table_v2_grad", {}, {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward)
-      .Pairs({"w", "w@GRAD"});
-  Program program = sparse.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
-              StatusIs(kRefused, HasSubstr("found SelectedRows")));
+TEST(GradAllReduce, SparseGradientsTravelAloneAsRows) {
+  ProgramBuilder p = TwoGradients();
+  p.Param("e").Var("e@GRAD");
+  pb::VarType* type = p.last_var().mutable_type();
+  *type->mutable_selected_rows() = type->lod_tensor().tensor();
+  type->set_type(pb::VarType::SELECTED_ROWS);
+  p.Op("lookup_table_v2_grad", {}, {{"W@GRAD", {"e@GRAD"}}}, kRoleBackward);
+  p.Pairs({"e", "e@GRAD"});
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kTogether, ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program), Contains("c_allreduce_avg@0(e@GRAD -> e@GRAD)"));
+}
 
+TEST(GradAllReduce, IntegerAndAccumulatedGradientsAreRefused) {
   ProgramBuilder integer;
   integer.Param("w").Var("w@GRAD", {2}, pb::VarType::INT32);
   integer.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
-  program = integer.Build();
+  Program program = integer.Build();
   EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
               StatusIs(kRefused, HasSubstr("found int32")));
 

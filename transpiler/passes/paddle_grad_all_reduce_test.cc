@@ -136,10 +136,12 @@ TEST(PaddleGradAllReduce, PairThatIsNamedTwiceIsReducedTwice) {
                                     "second time")));
 }
 
-TEST(PaddleGradAllReduce, WhatTheWeftDialectRefusesIsAWarning) {
+TEST(PaddleGradAllReduce, SparseGradientIsAWarning) {
   ProgramBuilder p;
   p.Param("w").Var("w@GRAD");
-  p.last_var().mutable_type()->set_type(pb::VarType::SELECTED_ROWS);
+  pb::VarType* type = p.last_var().mutable_type();
+  *type->mutable_selected_rows() = type->lod_tensor().tensor();
+  type->set_type(pb::VarType::SELECTED_ROWS);
   p.Op("lookup_table_v2_grad", {}, {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward);
   p.Pairs({"w", "w@GRAD"});
   EXPECT_THAT(Warnings(Paddle(), p.Build()), ElementsAre(HasSubstr("found SelectedRows")));

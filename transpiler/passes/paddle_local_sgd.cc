@@ -142,7 +142,7 @@ absl::StatusOr<bool> PaddleLocalSgd::Run(PassContext& context, ProgramPair& prog
   if (programs.startup != nullptr) {
     const absl::Status status = RewriteStartup(context, programs);
     if (!status.ok()) {
-      return absl::Status(status.code(), absl::StrCat("startup program, ", status.message()));
+      return absl::Status(status.code(), absl::StrCat("startup program: ", status.message()));
     }
   }
   WEFT_RETURN_IF_ERROR(RewriteMain(context, programs.main));

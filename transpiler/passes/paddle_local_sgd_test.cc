@@ -161,7 +161,7 @@ TEST(PaddleLocalSgd, SnapshotThatTheStartupProgramHasIsRefused) {
   p.Param("v", {3}).Param("w", {5, 7}).Param("b").Var("w@SNAPSHOT");
   Program startup = p.Build();
   EXPECT_THAT(RunPasses(kPasses, Paddle(), &main, &startup),
-              StatusIs(kRefused, HasSubstr("startup program, variable w@SNAPSHOT is there")));
+              StatusIs(kRefused, HasSubstr("startup program: variable w@SNAPSHOT is there")));
 }
 
 TEST(PaddleLocalSgd, UpdateOfWhatIsNoTensorOfTheRootBlockIsRefused) {

@@ -18,7 +18,7 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
     if (ring.has_value()) ring_id = ring->type() == pb::LONG ? ring->l() : ring->i();
     if (ring_id >= nrings) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("startup program, ", op.DebugName(), ": sets ring ", ring_id, " up already"));
+        absl::StrCat("startup program: ", op.DebugName(), ": sets ring ", ring_id, " up already"));
   }
   return absl::OkStatus();
 }
