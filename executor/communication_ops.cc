@@ -29,6 +29,11 @@ constexpr StreamSyncOp kStreamSyncOps[] = {
 
 }  // namespace
 
+bool TakesRows(const CollectiveOp& op) {
+  return op.kind == CollectiveKind::kAllReduce &&
+         (op.reduction == Reduction::kSum || op.reduction == Reduction::kAvg);
+}
+
 const CollectiveOp* FindCollectiveOp(absl::string_view type) {
   for (const CollectiveOp& op : kCollectiveOps) {
     if (op.type == type) return &op;

@@ -16,6 +16,9 @@ struct CollectiveOp {
   absl::string_view root_attr;  // empty: has no root
 };
 
+// Whether the executor runs it on SelectedRows (executor/rows_all_reduce.h).
+bool TakesRows(const CollectiveOp& op);
+
 // nullptr for a type that is no collective, or one that the executor cannot run.
 const CollectiveOp* FindCollectiveOp(absl::string_view type);
 

@@ -33,5 +33,13 @@ TEST(CommunicationOpsTest, EveryStreamSyncOfTheSchemasCanBeRun) {
   }
 }
 
+TEST(CommunicationOpsTest, SumsTakeRows) {
+  EXPECT_TRUE(TakesRows(*FindCollectiveOp("c_allreduce_sum")));
+  EXPECT_TRUE(TakesRows(*FindCollectiveOp("c_allreduce_avg")));
+  EXPECT_FALSE(TakesRows(*FindCollectiveOp("c_allreduce_max")));
+  EXPECT_FALSE(TakesRows(*FindCollectiveOp("c_reduce_sum")));
+  EXPECT_FALSE(TakesRows(*FindCollectiveOp("c_allgather")));
+}
+
 }  // namespace
 }  // namespace weft

@@ -69,6 +69,24 @@ TEST_F(FeederTest, DataIsSplitByRowsAndOthersAreGivenWhole) {
   EXPECT_THAT(Values<float>(Fed("b")), ElementsAre(8, 9));
 }
 
+TEST(FeederRowsTest, SelectedRowsCannotBeFed) {
+  ProgramBuilder builder;
+  builder.Rows("x", {4, 2}).Op("scale", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), options));
+  const FeedSource source = {{"x"}, [](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
+                               return std::vector<Tensor>{Floats({4, 2}, std::vector<float>(8))};
+                             }};
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder, Feeder::Create(plan, source, 1, 1));
+  std::vector<Tensor> tensors(plan.variables().size());
+  std::vector<Tensor*> pointers;
+  for (Tensor& tensor : tensors) pointers.push_back(&tensor);
+  EXPECT_THAT(feeder->Feed(0, 0, pointers),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected rows fp32[4, 2], found fp32[4, 2]")));
+}
+
 TEST_F(FeederTest, WhatIsFedIsACopy) {
   const Tensor whole = Floats({1, 2}, {1, 2});
   WEFT_ASSERT_OK(Feed(Source({"x"}, {whole})));

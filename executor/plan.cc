@@ -24,12 +24,6 @@ constexpr int kComputeStream = 0;
 bool IsFeed(absl::string_view type) { return type == "feed"; }
 bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
 
-// The sum of rows is the only collective that keeps them rows.
-bool TakesRows(const CollectiveOp& op) {
-  return op.kind == CollectiveKind::kAllReduce &&
-         (op.reduction == Reduction::kSum || op.reduction == Reduction::kAvg);
-}
-
 // `has_rows`: a variable of the op is SelectedRows.
 bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
   if (IsFeed(type) || IsFetch(type)) return true;

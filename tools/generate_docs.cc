@@ -155,8 +155,12 @@ std::vector<std::string> TraitNames(const OpSchema& schema) {
 
 // What `weft run` does with an op; "–" where it refuses the program.
 std::string RunsAs(const OpSchema& schema) {
-  if (CpuKernels().Find(schema.type()) != nullptr) return "kernel";
-  if (FindCollectiveOp(schema.type()) != nullptr) return "communicator";
+  if (CpuKernels().Find(schema.type()) != nullptr) {
+    return CpuKernels().FindForRows(schema.type()) != nullptr ? "kernel, rows" : "kernel";
+  }
+  if (const CollectiveOp* op = FindCollectiveOp(schema.type())) {
+    return TakesRows(*op) ? "communicator, rows" : "communicator";
+  }
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";
   return "–";

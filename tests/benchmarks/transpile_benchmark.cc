@@ -2,7 +2,8 @@
 // the same program into an arena and saves it? Both go from file to file and sync the output; the
 // commands run in turn, A B A B ..., so that a machine whose speed drifts does not decide.
 //
-//   bazel run -c opt //tests/benchmarks:transpile_benchmark -- [--ops 1000000] [--rounds 5] ...
+//   bazel run -c opt //tests/benchmarks:transpile_benchmark -- [--ops 1000000] [--rounds 5]
+//   [--modes]
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -19,6 +20,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 extern char** environ;
 
@@ -77,6 +79,7 @@ struct Options {
   int64_t ops = 1000000;
   int64_t gradients = 20000;
   int rounds = 5;
+  bool modes = false;
   std::string dir = "/tmp";
   std::string transpile = "tools/transpile";
   std::string baseline = "tests/benchmarks/protobuf_load_save";
@@ -112,6 +115,14 @@ void Benchmark(const Options& options) {
     return RunCommand(
         {options.transpile, "--mode", "grad_allreduce", "--verify", verify, program.path, out});
   };
+  // Other modes, for two ranks, beside grad_allreduce for as many.
+  const std::vector<std::vector<std::string>> modes = {
+      {"grad_allreduce"},
+      {"local_sgd"},
+      {"single_process_multi_thread"},
+      {"multi_thread", "--trans_mode", "fuse_all_reduce"},
+      {"multi_thread", "--trans_mode", "all_gather"}};
+  std::vector<std::vector<Run>> of_mode(modes.size());
   std::vector<Run> baseline, verified, unverified, of_half;
   std::vector<double> ratios;
   for (int round = 0; round <= options.rounds; ++round) {
@@ -119,6 +130,13 @@ void Benchmark(const Options& options) {
     const Run v = transpile(whole, "true");
     const Run u = transpile(whole, "false");
     const Run h = transpile(half, "true");
+    for (size_t i = 0; options.modes && i < modes.size(); ++i) {
+      std::vector<std::string> command = {options.transpile, "--nranks", "2", "--mode"};
+      command.insert(command.end(), modes[i].begin(), modes[i].end());
+      command.insert(command.end(), {whole.path, out});
+      const Run run = RunCommand(command);
+      if (round > 0) of_mode[i].push_back(run);
+    }
     if (round == 0) continue;  // warms the caches up
     baseline.push_back(b);
     verified.push_back(v);
@@ -140,6 +158,11 @@ void Benchmark(const Options& options) {
   std::printf("libprotobuf / transpile, median of the rounds: %.1f\n", Median(ratios));
   std::printf("transpile, all ops / half the ops: %.2f\n",
               Summarize(verified).median / Summarize(of_half).median);
+  for (size_t i = 0; options.modes && i < modes.size(); ++i) {
+    const Summary summary = Summarize(of_mode[i]);
+    Print(absl::StrCat("--nranks 2 --mode ", absl::StrJoin(modes[i], " ")), summary, whole.bytes);
+    std::printf("  / grad_allreduce: %.2f\n", summary.median / Summarize(of_mode[0]).median);
+  }
 }
 
 }  // namespace
@@ -151,6 +174,7 @@ int main(int argc, char** argv) {
   app.add_option("--ops", options.ops)->capture_default_str();
   app.add_option("--gradients", options.gradients)->capture_default_str();
   app.add_option("--rounds", options.rounds)->capture_default_str();
+  app.add_flag("--modes", options.modes, "time other modes beside grad_allreduce too");
   app.add_option("--dir", options.dir, "where the programs go")->capture_default_str();
   app.add_option("--transpile", options.transpile)->capture_default_str();
   app.add_option("--baseline", options.baseline)->capture_default_str();
