@@ -109,10 +109,8 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
     WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
     return ForFloatType("input X", x, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      if (out != &x) {
-        out->ResizeRows(x.dtype(), x.TallDims(), x.dim(0));
-        std::copy(x.rows().begin(), x.rows().end(), out->mutable_rows().begin());
-      }
+      out->ResizeRows(x.dtype(), x.TallDims(), x.dim(0));
+      if (out != &x) std::copy(x.rows().begin(), x.rows().end(), out->mutable_rows().begin());
       const T scale = static_cast<T>(scale_attr);
       const T* from = x.data<T>();
       T* to = out->data<T>();

@@ -59,6 +59,15 @@ TEST(SparseScaleTest, ScalesTheRowsInPlaceOrElsewhere) {
   EXPECT_THAT(Values<float>(x), ElementsAre(3, 9));
 }
 
+TEST(SparseScaleTest, InPlaceACopyStaysAsItIs) {
+  Tensor x = Rows({5, 1}, {4}, {1});
+  const Tensor copy = x;
+  WEFT_ASSERT_OK(RunOpOn("scale", {{"X", {&x}}}, {{"scale", 2.0f}}, {{"Out", {&x}}}));
+  EXPECT_THAT(x.rows(), ElementsAre(4));
+  EXPECT_THAT(Values<float>(x), ElementsAre(2));
+  EXPECT_THAT(Values<float>(copy), ElementsAre(1));
+}
+
 TEST(SparseScaleTest, NoRowsStayNone) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       auto out, RunOp("scale", {{"X", {Rows({5, 1}, {}, {})}}}, {{"scale", 2.0f}}, {{"Out", 1}}));
