@@ -287,6 +287,9 @@ INSTANTIATE_TEST_SUITE_P(Gathered, TrainReferencesTest, Combine(kTrainedLocally,
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(GatheredOthers, TrainReferencesTest, Combine(kOthers, kAllGather), NameOf);
 INSTANTIATE_TEST_SUITE_P(Local, TrainReferencesTest, Combine(kTrainedLocally, kLocalSgd), NameOf);
+INSTANTIATE_TEST_SUITE_P(LocalSparse, TrainReferencesTest,
+                         Combine(Values("word2vec_sparse_adam", "word2vec_sparse_sgd"), kLocalSgd),
+                         NameOf);
 
 const auto kDense =
     Values(Case{"MadeDense", 2, "dp2", "grad_allreduce", {{"sparse", "dense"}}},
