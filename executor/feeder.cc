@@ -79,7 +79,7 @@ absl::Status Feeder::BindVariables(const Plan& plan) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat("feed ", variable.name, ": missing, but ",
-                                                   plan.ops()[variable.first_reader].name,
+                                                   plan.reader_names()[variable.first_reader],
                                                    " reads it; ", DescribeFeeds(plan)));
   }
   return absl::OkStatus();

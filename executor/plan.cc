@@ -63,7 +63,10 @@ class TypeChecker {
     };
     for (OpId id : block.ops()) {
       const Op op = program_.op(id);
-      for (int sub_block : op.SubBlocks()) WEFT_RETURN_IF_ERROR(Check(sub_block));
+      for (int sub_block : op.SubBlocks()) {
+        // Once each: the number of ways into a block may be exponential in the size of the program.
+        if (checked_.insert(sub_block).second) WEFT_RETURN_IF_ERROR(Check(sub_block));
+      }
       bool has_rows = false;
       for (Symbol arg : op.input_args()) has_rows = has_rows || IsRows(lookup(arg));
       WEFT_ASSIGN_OR_RETURN(const auto outputs, InferOutputs(op, lookup));
@@ -87,6 +90,7 @@ class TypeChecker {
   }
 
   const Program& program_;
+  std::set<int> checked_;                          // sub-blocks
   std::vector<bool> has_rows_;                     // by OpId
   std::vector<absl::optional<TensorType>> types_;  // by VarId
 };
@@ -245,7 +249,13 @@ class PlanBuilder {
       return absl::InvalidArgumentError(absl::StrCat(
           name, " input Cond: expected one variable, found ", branch.conditions.size()));
     }
+    const int sub_block = attrs.Block("sub_block");
+    if (!entered_.insert(sub_block).second) {
+      return absl::UnimplementedError(
+          absl::StrCat(name, ": runs block ", sub_block, ", which another op runs too"));
+    }
     Plan::PlanOp reader;
+    reader.name = name;
     reader.inputs = branch.conditions;
     NoteAccesses(reader);
     Step step;
@@ -253,7 +263,7 @@ class PlanBuilder {
     step.index = static_cast<int>(plan_.branches_.size());
     plan_.branches_.push_back(std::move(branch));
     steps_.push_back(step);
-    WEFT_RETURN_IF_ERROR(AddBlock(attrs.Block("sub_block")));
+    WEFT_RETURN_IF_ERROR(AddBlock(sub_block));
     step.kind = Step::Kind::kEndBranch;
     steps_.push_back(step);
     return absl::OkStatus();
@@ -355,7 +365,10 @@ class PlanBuilder {
       if (v == Plan::kNoVariable || !op.reads_inputs) continue;
       Plan::Variable& variable = plan_.variables_[v];
       if (!variable.is_written && variable.first_reader < 0) {
-        variable.first_reader = static_cast<int>(plan_.ops_.size());
+        if (plan_.reader_names_.empty() || plan_.reader_names_.back() != op.name) {
+          plan_.reader_names_.push_back(op.name);
+        }
+        variable.first_reader = static_cast<int>(plan_.reader_names_.size()) - 1;
       }
     }
     for (int v : op.outputs) {
@@ -471,7 +484,8 @@ class PlanBuilder {
   const Program& program_;
   const PlanOptions& options_;
   TypeChecker types_;
-  int block_ = 0;  // whose ops are being added
+  int block_ = 0;          // whose ops are being added
+  std::set<int> entered_;  // blocks that an op runs
   std::vector<Step> steps_;
   std::vector<std::string> unsupported_;
   std::map<int, int> stream_of_ring_;

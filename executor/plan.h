@@ -54,7 +54,7 @@ class Plan {
     bool is_feed = false;
     absl::optional<TensorType> declared;
     bool is_written = false;  // by an op
-    // The first op that reads it, into ops(), where no op has written it before; else -1.
+    // The first op that reads it where none has written it before, into reader_names(); else -1.
     int first_reader = -1;
   };
 
@@ -121,6 +121,8 @@ class Plan {
   // Of the root block; kNoVariable: none.
   int FindVariable(absl::string_view name) const;
   const std::vector<PlanOp>& ops() const { return ops_; }
+  // Ops that read a variable before any op writes it, in order.
+  const std::vector<std::string>& reader_names() const { return reader_names_; }
   const std::vector<Branch>& branches() const { return branches_; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   const std::vector<RingKey>& rings() const { return rings_; }
@@ -137,6 +139,7 @@ class Plan {
   std::vector<Variable> variables_;
   absl::flat_hash_map<std::string, int> variable_of_name_;
   std::vector<PlanOp> ops_;
+  std::vector<std::string> reader_names_;
   std::vector<Branch> branches_;
   std::vector<Instruction> instructions_;
   std::vector<RingKey> rings_;

@@ -278,12 +278,13 @@ TEST(PlanTest, VariableKnowsWhoReadsItBeforeItIsWritten) {
   Scale(builder, "y", "z");
   Scale(builder, "w", "y");
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
-  const auto first_reader = [&](const char* name) {
-    return plan.variables()[plan.FindVariable(name)].first_reader;
+  const auto first_reader = [&](const char* name) -> std::string {
+    const int reader = plan.variables()[plan.FindVariable(name)].first_reader;
+    return reader < 0 ? "nobody" : plan.reader_names()[reader];
   };
-  EXPECT_EQ(first_reader("x"), 0);
-  EXPECT_EQ(first_reader("y"), -1);
-  EXPECT_EQ(first_reader("w"), 2);
+  EXPECT_EQ(first_reader("x"), "op 0 (scale)");
+  EXPECT_EQ(first_reader("y"), "nobody");
+  EXPECT_EQ(first_reader("w"), "op 2 (scale)");
   EXPECT_EQ(plan.FindVariable("nobody"), Plan::kNoVariable);
 }
 
@@ -377,6 +378,30 @@ TEST(PlanTest, TypesAreCheckedAndKernelsMissedInBlocksToo) {
   EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("block 1, op 0 (elementwise_add) input Y")));
+}
+
+TEST(PlanTest, ConditionThatNothingWritesIsReadByItsOp) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(Conditional().Build(), Options()));
+  const Plan::Variable& cond = plan.variables()[plan.FindVariable("cond")];
+  ASSERT_GE(cond.first_reader, 0);
+  EXPECT_EQ(plan.reader_names()[cond.first_reader], "op 1 (conditional_block)");
+}
+
+// Each of many blocks is entered twice from the one above: 2^20 ways to the last.
+TEST(PlanTest, BlockThatTwoOpsRunIsAnError) {
+  ProgramBuilder builder;
+  builder.Var("cond", {1}, pb::VarType::BOOL);
+  for (int block = 0; block < 20; ++block) {
+    if (block > 0) builder.NewBlock(0);
+    for (int way = 0; way < 2; ++way) {
+      builder.Op("conditional_block", {{"Cond", {"cond"}}}, {});
+      builder.BlockAttr("sub_block", block + 1);
+    }
+  }
+  builder.NewBlock(0);
+  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("(conditional_block): runs block 20, which another op runs too")));
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
     if (first == nullptr || variable.first_reader < first->first_reader) first = &variable;
   }
   if (first == nullptr) return absl::OkStatus();
-  std::string message = absl::StrCat(plan.ops()[first->first_reader].name, ": reads variable ",
+  std::string message = absl::StrCat(plan.reader_names()[first->first_reader], ": reads variable ",
                                      first->name, ", which nothing has written");
   if (first->persistable) {
     absl::StrAppend(&message, ": it is persistable, so pass a startup program or parameters");

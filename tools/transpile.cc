@@ -40,7 +40,7 @@ struct Flags {
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
   // Flags that modes read, by name; those that were given go to TranspileOptions::mode_flags.
-  std::map<std::string, std::string> mode_flags;
+  std::map<std::string, absl::optional<std::string>> mode_flags;
 };
 
 std::string ListModes() {
@@ -226,7 +226,7 @@ void CheckFlags(Flags& flags) {
     throw CLI::ValidationError("--mode", "expected --mode or --passes");
   }
   for (const auto& [name, value] : flags.mode_flags) {
-    if (!value.empty()) options.mode_flags[name] = value;
+    if (value.has_value()) options.mode_flags[name] = *value;
   }
   if (!options.passes.empty() && !options.mode_flags.empty()) {
     throw CLI::ValidationError("--" + options.mode_flags.begin()->first,

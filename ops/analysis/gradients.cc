@@ -230,19 +230,24 @@ class Analyzer {
     for (Gradient& gradient : result_.gradients) {
       if (gradient.block == block) used_up[gradient.grad.value()] = &gradient;
     }
+    Touched touched(program_);
     for (OpId id : program_.block(block).ops()) {
-      const Op op = program_.op(id);
-      for (Symbol symbol : op.args()) {
+      touched.Find(program_.op(id));
+      const auto note_use = [&](Symbol symbol) {
         Gradient* gradient = used_up[symbol.value()];
         if (gradient != nullptr && !gradient->first_use.valid()) gradient->first_use = id;
+      };
+      for (Symbol symbol : touched.reads()) note_use(symbol);
+      for (Symbol symbol : touched.writes()) {
+        note_use(symbol);
+        overwritten[symbol.value()] = true;
       }
-      for (Symbol symbol : op.output_args()) overwritten[symbol.value()] = true;
-      for (Symbol symbol : op.input_args()) overwritten[symbol.value()] = false;
+      for (Symbol symbol : touched.reads()) overwritten[symbol.value()] = false;
     }
     for (Gradient& gradient : result_.gradients) {
       if (gradient.block != block) continue;
       if (!gradient.first_use.valid()) {
-        CallUnclear(gradient, "used by a block inside the block of the op that uses it");
+        CallUnclear(gradient, "the op that uses it does not touch it");
       } else if (!overwritten[gradient.grad.value()]) {
         CallUnclear(gradient,
                     "not overwritten at the end of the block that uses it, so that the "

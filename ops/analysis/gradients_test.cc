@@ -291,6 +291,19 @@ TEST(AnalyzeGradients, AccumulatedGradientIsCompleteInTheBlockThatUsesItUp) {
   EXPECT_EQ(analysis.gradients[0].block, 1);
 }
 
+// A block inside the block clips the sum: its op does not name what its block touches.
+TEST(AnalyzeGradients, UseOfAnAccumulatedGradientInANestedBlockCounts) {
+  ProgramBuilder p = GradientMerge();
+  p.NewBlock(0);
+  p.Op("conditional_block", {{"Cond", {"cond"}}}, {}).BlockAttr("sub_block", 2);
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"sum"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  p.Op("fill_constant", {}, {{"Out", {"sum"}}}, kRoleOptimize);
+  p.NewBlock(1);
+  p.Op("clip", {{"X", {"sum"}}}, {{"Out", {"sum"}}}, kRoleOptimize);
+  EXPECT_THAT(Analyze(p.Build()), ElementsAre("sum of w: op 1 (elementwise_add) .. block 1, op 0 "
+                                              "(conditional_block)"));
+}
+
 TEST(AnalyzeGradients, AccumulatedGradientThatIsNotClearedIsUnclear) {
   ProgramBuilder p = GradientMerge();
   AddUpdateBlock(&p, /*clear=*/false);

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,10 @@
 namespace weft {
 namespace {
 
-// What a slice begins at a multiple of, in bytes, where attribute align_size leaves it open.
+// What a slice begins at a multiple of, in bytes, where attribute align_size leaves it open, and
+// the most that it may be: padding takes memory.
 constexpr int64_t kDefaultAlignment = 256;
+constexpr int64_t kMaxAlignment = 1 << 20;
 
 // Where the tensors stand in the buffer.
 struct Layout {
@@ -42,6 +45,11 @@ struct Coalesce {
                          " as attribute dtype, found ", DTypeName(input.dtype())));
       }
       if (!given_dims.empty()) {
+        if (copy_data && input.allocated() && input.dims() != given_dims[i]) {
+          return absl::InvalidArgumentError(
+              absl::StrCat("input Input[", i, "]: expected shape ", DimsToString(given_dims[i]),
+                           " as attribute concated_shapes, found ", DimsToString(input.dims())));
+        }
         layout.dims.push_back(given_dims[i]);
       } else if (input.allocated()) {
         layout.dims.push_back(input.dims());
@@ -52,6 +60,10 @@ struct Coalesce {
       layout.offsets.push_back(layout.size);
       const int64_t elements = NumElements(layout.dims.back());
       layout.size += (elements + alignment - 1) / alignment * alignment;
+      if (layout.size > kMaxElements) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("the buffer would have more than ", kMaxElements, " elements"));
+      }
     }
     return layout;
   }
@@ -69,6 +81,17 @@ struct Coalesce {
       if (output.raw() != Slice(buffer, layout, i) || output.dims() != layout.dims[i]) return false;
     }
     return true;
+  }
+
+  // Each output takes a place of its own.
+  absl::Status CheckDistinct(const KernelContext& ctx) const {
+    std::set<const Tensor*> seen = {ctx.out(fused)};
+    for (int i = 0; i < outputs.count; ++i) {
+      if (seen.insert(ctx.out(outputs.first + i)).second) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "output Output[", i, "]: is FusedOutput or another Output too; expected distinct ones"));
+    }
+    return absl::OkStatus();
   }
 
   // A new buffer of zeros, with the outputs in it. What they held stays with them where it is kept.
@@ -117,7 +140,10 @@ struct Coalesce {
 
   absl::Status operator()(const KernelContext& ctx) const {
     WEFT_ASSIGN_OR_RETURN(const Layout layout, FindLayout(ctx));
-    if (!IsLaidOut(ctx, layout)) LayOut(ctx, layout);
+    if (!IsLaidOut(ctx, layout)) {
+      WEFT_RETURN_IF_ERROR(CheckDistinct(ctx));
+      LayOut(ctx, layout);
+    }
     if (copy_data) return CopyInputs(ctx);
     return set_constant ? Fill(ctx.out(fused)) : absl::OkStatus();
   }
@@ -136,7 +162,7 @@ absl::StatusOr<std::vector<Dims>> GivenDims(const OpAttrs& attrs, int count) {
     at += rank;
   }
   bool known = true;
-  for (const Dims& d : dims) known &= NumElements(d) >= 0;
+  for (const Dims& d : dims) known &= NumElements(d) >= 0 && NumElements(d) <= kMaxElements;
   if (static_cast<int>(dims.size()) == count && ranks.size() == dims.size() &&
       at == shapes.size() && known) {
     return dims;
@@ -172,6 +198,10 @@ absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec) {
   }
   kernel.dtype = *dtype;
   const int64_t given = spec.attrs.Int("align_size");
+  if (given > kMaxAlignment) {
+    return absl::InvalidArgumentError(absl::StrCat("attribute align_size: expected at most ",
+                                                   kMaxAlignment, " bytes, found ", given));
+  }
   const int64_t bytes = given > 0 ? given : kDefaultAlignment;
   const int64_t size = static_cast<int64_t>(SizeOf(*dtype));
   kernel.alignment = spec.attrs.Bool("use_align") ? std::max<int64_t>(1, bytes / size) : 1;

@@ -109,5 +109,41 @@ TEST(CoalesceTensor, ShapesThatDoNotFitTheInputsAreAnError) {
   }
 }
 
+TEST(CoalesceTensor, InputThatDoesNotFitItsGivenShapeIsNotCopied) {
+  Tensor a = Floats({4}, {1, 2, 3, 4}), b = Floats({2, 1}, {4, 5}), buffer;
+  AttrValues attrs = kShapes;
+  attrs.push_back({"copy_data", true});
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, attrs));
+  EXPECT_THAT(op.Run(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                 "input Input[0]: expected shape [3] as attribute concated_shapes, "
+                                 "found [4]"));
+}
+
+TEST(CoalesceTensor, SizesThatNothingCouldHoldAreErrors) {
+  Tensor a, b, buffer;
+  for (const std::vector<int64_t>& shapes : std::vector<std::vector<int64_t>>{
+           {INT64_MAX, 1}, {int64_t{1} << 62, 1}, {int64_t{1} << 50, 1}}) {
+    EXPECT_THAT(Make(&a, &b, &buffer,
+                     {{"concated_shapes", shapes}, {"concated_ranks", std::vector<int64_t>{1, 1}}})
+                    .status(),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("concated_shapes")));
+  }
+  EXPECT_THAT(BoundOp::Make("coalesce_tensor", {{"Input", {&a}}},
+                            {{"dtype", kFp32}, {"align_size", INT32_MAX}},
+                            {{"Output", {&a}}, {"FusedOutput", {&buffer}}})
+                  .status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("attribute align_size: expected at most 1048576 bytes")));
+}
+
+TEST(CoalesceTensor, OutputsThatAreOneVariableAreAnError) {
+  Tensor a = Floats({1}, {1}), buffer;
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp twice, Make(&a, &a, &buffer, {{"copy_data", true}}));
+  EXPECT_THAT(twice.Run(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Output[1]")));
+  Tensor b = Floats({1}, {1});
+  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp itself, Make(&a, &b, &a, {{"copy_data", true}}));
+  EXPECT_THAT(itself.Run(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Output[0]")));
+}
+
 }  // namespace
 }  // namespace weft::testing

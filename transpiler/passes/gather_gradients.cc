@@ -23,6 +23,8 @@
 namespace weft {
 namespace {
 
+constexpr int kMaxRanks = 1024;
+
 class AllGather : public GradientExchange {
  public:
   AllGather(const Program& program, int nranks, bool average)
@@ -150,6 +152,11 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
     return absl::InvalidArgumentError(
         "gathering gradients needs the number of ranks, which is how many parts there are; give "
         "the number of ranks or the endpoints");
+  }
+  if (*context.participants.nranks() > kMaxRanks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "gathering gradients makes a variable per gradient and rank: expected at most ", kMaxRanks,
+        " ranks, found ", *context.participants.nranks()));
   }
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
                         AnalyzeGradients(program, context.distributed_params));

@@ -27,8 +27,9 @@ namespace weft {
 //
 // SelectedRows are gathered by their all-reduce already.
 //
-// InvalidArgument where the number of ranks is unknown. FailedPrecondition as grad-all-reduce, and
-// for a gradient that is accumulated over several steps. O(arguments + gradients * nranks).
+// InvalidArgument where the number of ranks is unknown, or above 1024. FailedPrecondition as
+// grad-all-reduce, and for a gradient that is accumulated over several steps. O(arguments +
+// gradients * nranks).
 class GatherGradients : public Pass {
  public:
   static constexpr absl::string_view kName = "gather-gradients";

@@ -87,6 +87,13 @@ TEST(GatherGradients, UnknownNumberOfRanksIsRefused) {
                        HasSubstr("gathering gradients needs the number of ranks")));
 }
 
+TEST(GatherGradients, TooManyRanksAreRefused) {
+  Program program = OneGradient().Build();
+  EXPECT_THAT(RunPasses("gather-gradients", ContextWithRanks(2000000000), &program),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected at most 1024 ranks, found 2000000000")));
+}
+
 TEST(GatherGradients, AccumulatedGradientsAreRefused) {
   ProgramBuilder p;
   p.Param("w").Var("cond").Var("total");

@@ -372,6 +372,21 @@ TEST(GradAllReduce, GradientsThatCannotShareABufferTravelAloneAndSayWhy) {
   EXPECT_EQ(notes[1].details.back().second, "its first write reads what was there before");
 }
 
+// A buffer for the second gradient in w@GRAD would be laid out while the first is on its way.
+TEST(GradAllReduce, VariableThatHoldsSeveralGradientsInTurnIsNotLaidOut) {
+  ProgramBuilder p;
+  p.Param("w").Param("b");
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"b@GRAD"}}}, kRoleBackward);
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
+  p.Op("scale", {{"X", {"b@GRAD"}}}, {{"Out", {"b@GRAD"}}}, kRoleBackward).Pairs({"b", "b@GRAD"});
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kTogether, ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program), Not(Contains(HasSubstr("coalesce_tensor"))));
+}
+
 TEST(GradAllReduce, RingsTakeBucketsInTurn) {
   ProgramBuilder p;
   for (const char* w : {"a", "b", "c", "d"}) {

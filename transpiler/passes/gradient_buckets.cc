@@ -24,7 +24,9 @@ TensorType TypeOf(const Program& program, const Gradient& gradient) {
 class Places {
  public:
   Places(const Program& program, const std::vector<Gradient>& gradients)
-      : of_op_(program.op_id_limit(), kNever), begins_at_(gradients.size()) {
+      : of_op_(program.op_id_limit(), kNever),
+        begins_at_(gradients.size()),
+        holds_several_(gradients.size(), false) {
     uint32_t place = 0;
     for (OpId id : program.block(0).ops()) of_op_[id.value()] = place++;
     FindFirstWrites(program, gradients);
@@ -39,48 +41,52 @@ class Places {
     return of_op_[gradient.first_use.value()];
   }
   uint32_t PlaceOf(OpId id) const { return of_op_[id.value()]; }
-  // The first op that writes this value of the gradient variable; invalid where that op reads what
-  // was there before, or is not one of the root block.
+  // The first op that writes the gradient variable; invalid where that op reads what was there
+  // before, or is not one of the root block.
   OpId BeginsAt(size_t gradient) const { return begins_at_[gradient]; }
+  // Whether the variable holds several gradients in turn.
+  bool HoldsSeveral(size_t gradient) const { return holds_several_[gradient]; }
 
  private:
   void FindFirstWrites(const Program& program, const std::vector<Gradient>& gradients) {
     constexpr int kNone = -1;
-    // Per variable the value that is being made, and per value the next one of its variable: a
-    // variable that is written again after its use holds several, in the order of completion.
-    std::vector<int> current(program.symbols().size(), kNone);
-    std::vector<int> next(gradients.size(), kNone);
-    for (size_t i = gradients.size(); i-- > 0;) {
+    std::vector<int> gradient_of(program.symbols().size(), kNone);
+    for (size_t i = 0; i < gradients.size(); ++i) {
       if (gradients[i].block != 0) continue;
-      int& head = current[gradients[i].grad.value()];
-      next[i] = head;
-      head = static_cast<int>(i);
+      int& first = gradient_of[gradients[i].grad.value()];
+      if (first == kNone) {
+        first = static_cast<int>(i);
+      } else {
+        holds_several_[first] = holds_several_[i] = true;
+      }
     }
     std::vector<bool> begun(gradients.size(), false);
     for (OpId id : program.block(0).ops()) {
       const Op op = program.op(id);
       for (Symbol symbol : op.output_args()) {
-        int& value = current[symbol.value()];
-        if (value == kNone) continue;
-        while (next[value] != kNone && UsedAt(gradients[value]) < PlaceOf(id)) value = next[value];
-        if (begun[value]) continue;
-        begun[value] = true;
+        const int i = gradient_of[symbol.value()];
+        if (i == kNone || begun[i]) continue;
+        begun[i] = true;
         const absl::Span<const Symbol> reads = op.input_args();
-        if (std::find(reads.begin(), reads.end(), symbol) == reads.end()) begins_at_[value] = id;
+        if (std::find(reads.begin(), reads.end(), symbol) == reads.end()) begins_at_[i] = id;
       }
     }
   }
 
   std::vector<uint32_t> of_op_;
-  std::vector<OpId> begins_at_;  // by gradient
+  std::vector<OpId> begins_at_;      // by gradient
+  std::vector<bool> holds_several_;  // by gradient
 };
 
 // Why a gradient cannot share a buffer; empty: it can.
-std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begins_at) {
+std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begins_at,
+                     bool holds_several) {
   if (type.layout != TensorType::Layout::kDense) return "its rows differ from rank to rank";
   const int64_t elements = NumElements(type.dims);
   if (elements < 0) return absl::StrCat("its shape is not known: ", DimsToString(type.dims));
   if (elements == 0) return "it has no elements";
+  // The buffer would be laid out while an earlier gradient is still being reduced or used.
+  if (holds_several) return "its variable holds several gradients in turn";
   if (gradient.block == 0 && !begins_at.valid()) {
     return "its first write reads what was there before";
   }
@@ -113,7 +119,8 @@ std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAn
       first_use = kNever;
     }
     const TensorType type = TypeOf(program, gradient);
-    const std::string why_alone = WhyAlone(gradient, type, places.BeginsAt(i));
+    const std::string why_alone =
+        WhyAlone(gradient, type, places.BeginsAt(i), places.HoldsSeveral(i));
     if (!why_alone.empty()) {
       buckets.push_back({{static_cast<int>(i)}, block, OpId(), why_alone});
       continue;

@@ -208,8 +208,8 @@ class Writer {
 // The step counter and the condition of the meeting.
 class Schedule {
  public:
-  Schedule(const Program& program, Rewriter* main, Rewriter* startup)
-      : program_(program), main_(*main), startup_(*startup) {}
+  Schedule(const ProgramPair& programs, Rewriter* main, Rewriter* startup)
+      : programs_(programs), main_(*main), startup_(*startup) {}
 
   // Gives the name of the condition.
   std::string Write(const LocalSgd::Options& options) {
@@ -250,11 +250,15 @@ class Schedule {
     return var;
   }
 
-  // Names that the program has are passed over.
+  // Names that one of the programs has are passed over.
   std::string Declare(const std::string& wanted, pb::VarType::Type dtype,
                       bool persistable = false) {
     std::string name = wanted;
-    for (int i = 0; program_.FindSymbol(name).valid(); ++i) name = absl::StrCat(wanted, "_", i);
+    const auto is_taken = [&] {
+      return programs_.main->FindSymbol(name).valid() ||
+             programs_.startup->FindSymbol(name).valid();
+    };
+    for (int i = 0; is_taken(); ++i) name = absl::StrCat(wanted, "_", i);
     main_.AddVar(0, VarOf(name, dtype, persistable));
     return name;
   }
@@ -283,7 +287,7 @@ class Schedule {
                             Dialect::kWeft));
   }
 
-  const Program& program_;
+  const ProgramPair& programs_;
   Rewriter& main_;
   Rewriter& startup_;
 };
@@ -361,7 +365,7 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
   int block = 0;
   if (!always) {
     startup.emplace(programs.startup);
-    const std::string condition = Schedule(main, &rewriter, &*startup).Write(options_);
+    const std::string condition = Schedule(programs, &rewriter, &*startup).Write(options_);
     block = rewriter.AddBlock(0);
     pb::VarDesc scope;
     scope.set_name("local_sgd_scope");

@@ -1,5 +1,7 @@
 #include "transpiler/passes/scale_loss_grad.h"
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -7,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
+#include "ops/analysis/op_traits.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
@@ -15,25 +18,72 @@
 namespace weft {
 namespace {
 
+// What is known of a value that backward has written.
+enum class Factor : uint8_t {
+  kNone,     // not written by backward: parameters, activations
+  kZero,     // zeros, which any factor leaves as they are
+  kWithout,  // computed, but not from a loss gradient that will be divided
+  kDivided,  // computed from one
+  kMixed,    // a sum of both
+};
+
+bool IsZeros(const Op& op) {
+  const auto value = op.FindAttr("value");
+  return op.input_args().empty() && value.has_value() && value->type() == pb::FLOAT &&
+         value->f() == 0;
+}
+
 // Backward carries the factor from the losses' gradients to everything computed from them.
+Factor FactorOf(const Op& op, bool is_linear, const std::vector<Factor>& factors) {
+  if (IsLossGrad(op)) return Factor::kDivided;
+  if (IsZeros(op)) return Factor::kZero;
+  bool without = false, divided = false, mixed = false, only_zeros = !op.input_args().empty();
+  for (Symbol symbol : op.input_args()) {
+    const Factor factor = factors[symbol.value()];
+    without |= factor == Factor::kWithout;
+    divided |= factor == Factor::kDivided;
+    mixed |= factor == Factor::kMixed;
+    only_zeros &= factor == Factor::kZero;
+  }
+  if (mixed || (is_linear && without && divided)) return Factor::kMixed;
+  if (divided) return Factor::kDivided;
+  return only_zeros && is_linear ? Factor::kZero : Factor::kWithout;
+}
+
 absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContext& context) {
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
                         AnalyzeGradients(program, context.distributed_params));
-  std::vector<bool> scaled(program.symbols().size(), false);
+  constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
+  // By op: the first gradient that it completes. Gradients of sub-blocks stand behind the others,
+  // but are completed in the root block too.
+  std::vector<uint32_t> completes(program.op_id_limit(), kNone);
+  std::vector<uint32_t> next(analysis.gradients.size(), kNone);
+  for (size_t i = analysis.gradients.size(); i-- > 0;) {
+    uint32_t& head = completes[analysis.gradients[i].completed_by.value()];
+    next[i] = head;
+    head = static_cast<uint32_t>(i);
+  }
+  std::vector<Factor> factors(program.symbols().size(), Factor::kNone);
+  OpTraits traits(program);
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     if (!IsBackward(op)) continue;
-    bool carries = IsLossGrad(op);
-    for (Symbol symbol : op.input_args()) carries |= scaled[symbol.value()];
-    for (Symbol symbol : op.output_args()) scaled[symbol.value()] = carries;
-  }
-  for (const Gradient& gradient : analysis.gradients) {
-    if (scaled[gradient.grad.value()]) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "gradient ", program.name(gradient.grad), ", completed by ",
-        program.op(gradient.completed_by).DebugName(),
-        ", does not come from a loss gradient that could be scaled: no op before it has role "
-        "backward|loss (0x101); use scale avg, which needs no such op"));
+    const Factor factor = FactorOf(op, traits.Has(op, Trait::kLinear), factors);
+    for (Symbol symbol : op.output_args()) factors[symbol.value()] = factor;
+    for (uint32_t i = completes[id.value()]; i != kNone; i = next[i]) {
+      const Symbol grad = analysis.gradients[i].grad;
+      if (factors[grad.value()] == Factor::kDivided || factors[grad.value()] == Factor::kZero) {
+        continue;
+      }
+      return absl::FailedPreconditionError(
+          absl::StrCat("gradient ", program.name(grad), ", completed by ", op.DebugName(),
+                       ", does not come from ",
+                       factors[grad.value()] == Factor::kMixed
+                           ? "loss gradients that could all be scaled: not all ops that start "
+                             "backward have role "
+                           : "a loss gradient that could be scaled: no op before it has role ",
+                       "backward|loss (0x101); use scale avg, which needs no such op"));
+    }
   }
   return absl::OkStatus();
 }

@@ -115,6 +115,50 @@ TEST(ScaleLossGrad, LostLossRoleOfOneOfTwoLossesIsRefused) {
               StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 4 (mul_grad)")));
 }
 
+// w is shared by two losses, of which one has lost its role: its part would be too large.
+TEST(ScaleLossGrad, SumOfDividedAndUndividedPartsIsRefused) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("fill_constant", {}, {{"Out", {"loss0@GRAD"}}}, kRoleBackward | kRoleLoss);
+  p.Op("mul_grad", {{"Out@GRAD", {"loss0@GRAD"}}}, {{"Y@GRAD", {"part0"}}}, kRoleBackward);
+  p.Op("fill_constant", {}, {{"Out", {"loss1@GRAD"}}}, kRoleBackward);
+  p.Op("mul_grad", {{"Out@GRAD", {"loss1@GRAD"}}}, {{"Y@GRAD", {"part1"}}}, kRoleBackward);
+  p.Op("sum", {{"X", {"part0", "part1"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  Program program = p.Build();
+  EXPECT_THAT(
+      RunPasses("scale-loss-grad", ContextWithRanks(2), &program),
+      StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 4 (sum), does not come "
+                                   "from loss gradients that could all be scaled")));
+}
+
+TEST(ScaleLossGrad, ZerosInASumNeedNoScale) {
+  ProgramBuilder p;
+  p.Param("w");
+  p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  p.Op("mul_grad", {{"Out@GRAD", {"loss@GRAD"}}}, {{"Y@GRAD", {"part"}}}, kRoleBackward);
+  p.Op("fill_constant", {}, {{"Out", {"zeros"}}}, kRoleBackward).FloatAttr("value", 0);
+  p.Op("sum", {{"X", {"part", "zeros"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  Program program = p.Build();
+  WEFT_EXPECT_OK(RunPasses("scale-loss-grad", ContextWithRanks(2), &program));
+}
+
+// The first gradient in w@GRAD comes from a loss that has lost its role, the second does not.
+TEST(ScaleLossGrad, EveryGradientOfAVariableIsLookedAt) {
+  ProgramBuilder p;
+  p.Param("w");
+  for (int role : {kRoleBackward, kRoleBackward | kRoleLoss}) {
+    p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, role);
+    p.Op("mul_grad", {{"Out@GRAD", {"loss@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+    p.Pairs({"w", "w@GRAD"});
+    p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  }
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("scale-loss-grad", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 1 (mul_grad)")));
+}
+
 TEST(ScaleLossGrad, LossGradientThatIsReplacedBehindTheScaleIsRefused) {
   ProgramBuilder p;
   p.Param("w").Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
