@@ -1,16 +1,15 @@
 #include "transpiler/passes/gather_gradients.h"
 
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
-#include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradient_buckets.h"
@@ -25,89 +24,91 @@ namespace {
 
 constexpr int kMaxRanks = 1024;
 
+// The ops are built once: a program with many gradients needs many that differ in their variables
+// only.
 class AllGather : public GradientExchange {
  public:
-  AllGather(const Program& program, int nranks, bool average)
-      : program_(program), nranks_(nranks), average_(average) {}
+  AllGather(const Program& program, int nranks, int nrings, bool average)
+      : program_(program), nranks_(nranks), average_(average) {
+    for (int ring = 0; ring < nrings; ++ring) {
+      gather_.push_back(Op("c_allgather", {{"nranks", nranks}, {"ring_id", ring}}));
+      reduce_rows_.push_back(
+          Op(average ? "c_allreduce_avg" : "c_allreduce_sum", {{"ring_id", ring}}));
+    }
+    split_ = Op("split", {{"axis", 0}, {"num", nranks}});
+    sum_ = Op("sum", {});
+    to_scalar_ = Op("reshape2", {{"shape", std::vector<int>{}}});
+    divide_ = Op("scale", {{"scale", static_cast<float>(1.0 / nranks)}}, nranks);
+  }
 
-  // The variables that take the gathered gradient and its parts.
-  void Declare(const std::string& grad, Rewriter* rewriter) {
-    if (IsRows(grad) || !declared_.insert(grad).second) return;
-    const pb::VarDesc desc = VarOf(grad).ToProto();
-    const auto declare = [&](const std::string& name, int ranks) {
-      pb::VarDesc var = desc;
-      var.set_name(name);
-      var.set_persistable(false);
-      var.set_is_parameter(false);
-      auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
-      if (tensor->dims_size() == 0) {
-        tensor->add_dims(ranks);
-      } else if (tensor->dims(0) > 0) {
-        tensor->set_dims(0, tensor->dims(0) * ranks);
-      }
+  // Declares the variables that take the gathered gradient and its parts.
+  void Declare(const Gradient& gradient, Rewriter* rewriter) {
+    const std::string grad(program_.name(gradient.grad));
+    pb::VarDesc var = program_.var(program_.block(0).FindVar(gradient.grad)).ToProto();
+    if (!kinds_.emplace(grad, KindOf(var)).second || kinds_[grad] == Kind::kRows) return;
+    var.set_persistable(false);
+    var.set_is_parameter(false);
+    auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
+    if (tensor->dims_size() == 0) tensor->add_dims(1);
+    for (const std::string& part : Parts(grad)) {
+      var.set_name(part);
       rewriter->AddVar(0, var);
-    };
-    declare(Result(grad), nranks_);
-    for (const std::string& part : Parts(grad)) declare(part, 1);
+    }
+    if (tensor->dims(0) > 0) tensor->set_dims(0, tensor->dims(0) * nranks_);
+    var.set_name(GatheredName(grad));
+    rewriter->AddVar(0, var);
   }
 
   const pb::OpDesc& Launch(const std::string& grad, int ring) override {
-    if (IsRows(grad)) {
-      launch_ = BuildOp({average_ ? "c_allreduce_avg" : "c_allreduce_sum",
-                         {{"X", {grad}}},
-                         {{"Out", {grad}}},
-                         {{"ring_id", ring}, {"use_calc_stream", false}},
-                         kRoleBackward},
-                        Dialect::kWeft);
-      return launch_;
-    }
-    launch_ = BuildOp({"c_allgather",
-                       {{"X", {grad}}},
-                       {{"Out", {Result(grad)}}},
-                       {{"nranks", nranks_}, {"ring_id", ring}, {"use_calc_stream", false}},
-                       kRoleBackward},
-                      Dialect::kWeft);
-    return launch_;
+    if (kinds_[grad] == Kind::kRows) return Over({grad}, {grad}, &reduce_rows_[ring]);
+    return Over({grad}, {GatheredName(grad)}, &gather_[ring]);
   }
 
   std::string Result(const std::string& grad) override {
-    return IsRows(grad) ? grad : absl::StrCat(grad, "@GATHERED");
+    return kinds_[grad] == Kind::kRows ? grad : GatheredName(grad);
   }
 
   std::vector<pb::OpDesc> Finish(const std::string& grad) override {
-    if (IsRows(grad)) return {};
-    const bool is_scalar = DeclaredType(VarOf(grad))->dims.empty();
-    std::vector<pb::OpDesc> ops;
-    const auto add = [&](NewOp op) {
-      op.role = kRoleBackward;
-      ops.push_back(BuildOp(op, Dialect::kWeft));
-    };
+    const Kind kind = kinds_[grad];
+    if (kind == Kind::kRows) return {};
     const std::vector<std::string> parts = Parts(grad);
-    add({"split", {{"X", {Result(grad)}}}, {{"Out", parts}}, {{"axis", 0}, {"num", nranks_}}});
     // The parts of a scalar are vectors of one element.
-    const std::string& sum = is_scalar ? parts[0] : grad;
-    add({"sum", {{"X", parts}}, {{"Out", {sum}}}, {}});
-    if (is_scalar) {
-      add({"reshape2", {{"X", {sum}}}, {{"Out", {grad}}}, {{"shape", std::vector<int>{}}}});
-    }
-    if (average_) {
-      add({"scale",
-           {{"X", {grad}}},
-           {{"Out", {grad}}},
-           {{"scale", static_cast<float>(1.0 / nranks_)}},
-           kRoleBackward,
-           nranks_});
-    }
+    const std::string& total = kind == Kind::kScalar ? parts[0] : grad;
+    std::vector<pb::OpDesc> ops = {Over({GatheredName(grad)}, parts, &split_),
+                                   Over(parts, {total}, &sum_)};
+    if (kind == Kind::kScalar) ops.push_back(Over({total}, {grad}, &to_scalar_));
+    if (average_) ops.push_back(Over({grad}, {grad}, &divide_));
     return ops;
   }
 
  private:
-  Var VarOf(const std::string& grad) const {
-    return program_.var(program_.block(0).FindVar(program_.FindSymbol(grad)));
+  enum class Kind { kTensor, kScalar, kRows };
+
+  static Kind KindOf(const pb::VarDesc& var) {
+    if (var.type().type() == pb::VarType::SELECTED_ROWS) return Kind::kRows;
+    return var.type().lod_tensor().tensor().dims_size() == 0 ? Kind::kScalar : Kind::kTensor;
   }
-  bool IsRows(const std::string& grad) const {
-    return VarOf(grad).type() == pb::VarType::SELECTED_ROWS;
+
+  static pb::OpDesc Op(const std::string& type,
+                       std::vector<std::pair<std::string, AttrValue>> attrs,
+                       absl::optional<int> nranks = absl::nullopt) {
+    return BuildOp({type, {{"X", {}}}, {{"Out", {}}}, std::move(attrs), kRoleBackward, nranks},
+                   Dialect::kWeft);
   }
+
+  static const pb::OpDesc& Over(const std::vector<std::string>& inputs,
+                                const std::vector<std::string>& outputs, pb::OpDesc* op) {
+    op->mutable_inputs(0)->clear_arguments();
+    op->mutable_outputs(0)->clear_arguments();
+    for (const std::string& name : inputs) op->mutable_inputs(0)->add_arguments(name);
+    for (const std::string& name : outputs) op->mutable_outputs(0)->add_arguments(name);
+    return *op;
+  }
+
+  static std::string GatheredName(const std::string& grad) {
+    return absl::StrCat(grad, "@GATHERED");
+  }
+
   std::vector<std::string> Parts(const std::string& grad) const {
     std::vector<std::string> parts;
     for (int rank = 0; rank < nranks_; ++rank) parts.push_back(absl::StrCat(grad, "@RANK_", rank));
@@ -117,8 +118,9 @@ class AllGather : public GradientExchange {
   const Program& program_;
   const int nranks_;
   const bool average_;
-  std::set<std::string> declared_;
-  pb::OpDesc launch_;
+  absl::flat_hash_map<std::string, Kind> kinds_;  // of gradients
+  std::vector<pb::OpDesc> gather_, reduce_rows_;  // by ring
+  pb::OpDesc split_, sum_, to_scalar_, divide_;
 };
 
 absl::Status RefuseAccumulated(const Program& program, const GradientAnalysis& analysis) {
@@ -170,10 +172,8 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
                         ReductionAverages(options_.scale, program, context.participants));
 
   Rewriter rewriter(programs.main);
-  AllGather all_gather(program, *context.participants.nranks(), average);
-  for (const Gradient& gradient : analysis.gradients) {
-    all_gather.Declare(std::string(program.name(gradient.grad)), &rewriter);
-  }
+  AllGather all_gather(program, *context.participants.nranks(), options_.nrings, average);
+  for (const Gradient& gradient : analysis.gradients) all_gather.Declare(gradient, &rewriter);
   const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, BucketPolicy());
   GradientWriter writer(program, analysis, options_.nrings, &all_gather, &rewriter);
   writer.Write(buckets);
