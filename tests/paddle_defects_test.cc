@@ -186,8 +186,10 @@ ProgramBuilder GradientMerge() {
   p.IntAttr("dtype", 5).FloatAttr("value", 1).LongsAttr("shape", {1});
   p.Op("elementwise_sub", {{"X", {"one"}}, {"Y", {"turn"}}}, {{"Out", {"turn"}}});
   p.Op("less_than", {{"X", {"turn"}}, {"Y", {"one"}}}, {{"Out", {"due"}}});
+  // Of optimize role, so that Paddle's waits stand before it. (Paddle gives it forward role: then
+  // it runs while the sums are on their way.)
   p.Op("conditional_block", {{"Cond", {"due"}}, {"Input", {"total", "w"}}},
-       {{"Out", {"total", "w"}}});
+       {{"Out", {"total", "w"}}}, kRoleOptimize);
   p.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 1);
   p.NewBlock(0);
   p.Op("scale", {{"X", {"total"}}}, {{"Out", {"total"}}}, kRoleBackward).FloatAttr("scale", 0.5f);
