@@ -103,24 +103,33 @@ std::string TemporaryName(const std::string& target, unsigned number) {
                       ".", number, ".tmp");
 }
 
-// The temporary files of this process, for RemoveTemporaryFiles. Whoever takes a path out of its
-// slot owns it: a signal handler that has taken one does not free it, which would not be safe.
-std::atomic<char*> temporary_files[64];
-static_assert(std::atomic<char*>::is_always_lock_free, "used in signal handlers");
+// The temporary files of this process, for RemoveTemporaryFiles, which may run in a signal handler:
+// no memory is allocated or freed.
+struct TemporaryFile {
+  std::atomic<bool> is_taken{false};
+  std::atomic<bool> is_there{false};  // `path` can be read
+  char path[PATH_MAX];
+};
+TemporaryFile temporary_files[64];
+static_assert(std::atomic<bool>::is_always_lock_free, "used in signal handlers");
 
-// The slot; -1 where all are taken.
+// The slot; -1 where all are taken, or the path is too long for any file.
 int RememberTemporary(const std::string& path) {
-  char* const copy = strdup(path.c_str());
-  for (size_t i = 0; copy != nullptr && i < std::size(temporary_files); ++i) {
-    char* empty = nullptr;
-    if (temporary_files[i].compare_exchange_strong(empty, copy)) return static_cast<int>(i);
+  if (path.size() >= sizeof(TemporaryFile::path)) return -1;
+  for (size_t i = 0; i < std::size(temporary_files); ++i) {
+    TemporaryFile& file = temporary_files[i];
+    if (file.is_taken.exchange(true)) continue;
+    std::memcpy(file.path, path.c_str(), path.size() + 1);
+    file.is_there = true;
+    return static_cast<int>(i);
   }
-  free(copy);
   return -1;
 }
 
 void ForgetTemporary(int slot) {
-  if (slot >= 0) free(temporary_files[slot].exchange(nullptr));
+  if (slot < 0) return;
+  temporary_files[slot].is_there = false;
+  temporary_files[slot].is_taken = false;
 }
 
 // Writes all of it: writev may stop early at any byte.
@@ -267,9 +276,8 @@ absl::Status AtomicFile::Commit() {
 }
 
 void RemoveTemporaryFiles() {
-  for (std::atomic<char*>& slot : temporary_files) {
-    const char* const path = slot.exchange(nullptr);
-    if (path != nullptr) unlink(path);
+  for (TemporaryFile& file : temporary_files) {
+    if (file.is_there.exchange(false)) unlink(file.path);
   }
 }
 
