@@ -247,15 +247,16 @@ class Utf8Locale {
 
 struct NpzWriter::Impl {
   // What is not finished does not get an end, which may be on its way to a pipe.
-  ~Impl() {
-    if (archive != nullptr) archive_write_fail(archive.get());
-  }
+  ~Impl() { discards = true; }
 
-  // `data` is this. What it returns other than the size is an error, kept in `failure`.
+  // `data` is this. Errors are kept in `failure` and not told to libarchive, which leaks what it
+  // holds when it is given up.
   static la_ssize_t Write(struct archive* archive, void* data, const void* bytes, size_t size) {
     Impl* impl = static_cast<Impl*>(data);
-    impl->failure = impl->file->Write(absl::string_view(static_cast<const char*>(bytes), size));
-    return impl->failure.ok() ? static_cast<la_ssize_t>(size) : -1;
+    if (!impl->discards && impl->failure.ok()) {
+      impl->failure = impl->file->Write(absl::string_view(static_cast<const char*>(bytes), size));
+    }
+    return static_cast<la_ssize_t>(size);
   }
 
   absl::Status WriteArray(const std::string& name, const Tensor& tensor) {
@@ -272,14 +273,17 @@ struct NpzWriter::Impl {
     archive_entry_set_size(entry.get(), static_cast<la_int64_t>(header.size() + tensor.bytes()));
     // No time of writing: it must not show.
     const Utf8Locale locale;
-    if (archive_write_header(archive.get(), entry.get()) != ARCHIVE_OK) return Error();
+    if (archive_write_header(archive.get(), entry.get()) != ARCHIVE_OK || !failure.ok()) {
+      return Error();
+    }
     WEFT_RETURN_IF_ERROR(WriteData(header.data(), header.size()));
     return WriteData(tensor.raw(), tensor.bytes());
   }
 
   absl::Status WriteData(const void* data, size_t size) {
     const la_ssize_t written = archive_write_data(archive.get(), data, size);
-    return written == static_cast<la_ssize_t>(size) ? absl::OkStatus() : Error();
+    const bool done = written == static_cast<la_ssize_t>(size) && failure.ok();
+    return done ? absl::OkStatus() : Error();
   }
 
   absl::Status Error() const {
@@ -297,6 +301,7 @@ struct NpzWriter::Impl {
   std::string path;
   absl::optional<AtomicFile> file;
   absl::Status failure;
+  bool discards = false;
   std::unique_ptr<struct archive, int (*)(struct archive*)> archive{nullptr, archive_write_free};
 };
 
@@ -331,7 +336,7 @@ absl::Status NpzWriter::Add(const std::string& name, const Tensor& tensor) {
 }
 
 absl::Status NpzWriter::Finish() {
-  if (archive_write_close(impl_->archive.get()) != ARCHIVE_OK) {
+  if (archive_write_close(impl_->archive.get()) != ARCHIVE_OK || !impl_->failure.ok()) {
     return impl_->WithPath(impl_->Error());
   }
   return impl_->WithPath(impl_->file->Commit());
