@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/run_checks.h"
 
@@ -26,8 +27,7 @@ std::string DescribeFeeds(const Plan& plan) {
 }
 
 absl::Status WithName(const FeedSource& source, const absl::Status& status) {
-  if (status.ok() || source.name.empty()) return status;
-  return absl::Status(status.code(), absl::StrCat(source.name, ": ", status.message()));
+  return source.name.empty() ? status : Annotate(source.name, status);
 }
 
 // What one of `nranks` ranks gets; the rows are known to divide.
@@ -124,10 +124,8 @@ absl::Status Feeder::CheckStep(int64_t step, absl::Span<const TensorType> types)
                                             " tensors to feed, found ", types.size()));
   }
   for (size_t i = 0; i < types.size(); ++i) {
-    const absl::Status status = Check(declarations_[i], types[i]);
-    if (status.ok()) continue;
-    return absl::Status(status.code(), absl::StrCat("step ", step, ": feed ", declarations_[i].name,
-                                                    ": ", status.message()));
+    WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("step ", step, ": feed ", declarations_[i].name),
+                                  Check(declarations_[i], types[i])));
   }
   return absl::OkStatus();
 }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
+#include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/npy.h"
@@ -151,9 +152,7 @@ absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
   absl::StatusOr<FileBytes> file = ReadFile(path);
-  if (!file.ok()) {
-    return absl::Status(file.status().code(), absl::StrCat(path, ": ", file.status().message()));
-  }
+  WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
   impl->file = *std::move(file);
   WEFT_ASSIGN_OR_RETURN(impl->archive, OpenArchive(path, impl->file.bytes));
 
@@ -293,10 +292,7 @@ struct NpzWriter::Impl {
         absl::StrCat("cannot write the archive: ", reason == nullptr ? "unknown" : reason));
   }
 
-  absl::Status WithPath(const absl::Status& status) const {
-    if (status.ok()) return status;
-    return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-  }
+  absl::Status WithPath(const absl::Status& status) const { return Annotate(path, status); }
 
   std::string path;
   absl::optional<AtomicFile> file;

@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/npz.h"
@@ -23,11 +24,6 @@ namespace weft {
 namespace {
 
 using TensorDesc = ::paddle::framework::proto::VarType::TensorDesc;
-
-absl::Status WithPath(const std::string& path, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-}
 
 // Takes values off the front of the file's bytes.
 class Reader {
@@ -233,10 +229,10 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadSaveCombine(const std::string&
                                                               absl::Span<const std::string> names,
                                                               const TensorCheck& check) {
   absl::StatusOr<FileBytes> file = ReadFile(path);
-  if (!file.ok()) return WithPath(path, file.status());
+  if (!file.ok()) return Annotate(path, file.status());
   absl::StatusOr<std::map<std::string, Tensor>> tensors =
       ParseSaveCombine(file->bytes, names, check);
-  if (!tensors.ok()) return WithPath(path, tensors.status());
+  if (!tensors.ok()) return Annotate(path, tensors.status());
   return tensors;
 }
 
@@ -246,7 +242,7 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadNpz(const std::string& path,
   for (const std::string& name : file.names()) {
     if (!check) break;
     WEFT_ASSIGN_OR_RETURN(const TensorType type, file.Type(name));
-    WEFT_RETURN_IF_ERROR(WithPath(path, check(name, type)));
+    WEFT_RETURN_IF_ERROR(Annotate(path, check(name, type)));
   }
   std::map<std::string, Tensor> tensors;
   for (const std::string& name : file.names()) {
@@ -266,7 +262,7 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string&
 
 absl::Status WriteSaveCombine(const std::string& path,
                               const std::map<std::string, Tensor>& tensors) {
-  return WithPath(path, [&]() -> absl::Status {
+  return Annotate(path, [&]() -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.allocated()) {
@@ -284,11 +280,11 @@ absl::Status WriteSaveCombine(const std::string& path,
 
 absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path) {
   absl::StatusOr<FileBytes> file = ReadFile(path);
-  if (!file.ok()) return WithPath(path, file.status());
+  if (!file.ok()) return Annotate(path, file.status());
   const absl::string_view text = absl::StripAsciiWhitespace(file->bytes);
   if (absl::StartsWith(text, "[")) {
     absl::StatusOr<std::vector<std::string>> names = ParseJsonNames(text);
-    if (!names.ok()) return WithPath(path, names.status());
+    if (!names.ok()) return Annotate(path, names.status());
     return names;
   }
   std::vector<std::string> names;

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
 #include "executor/finite.h"
@@ -28,13 +29,9 @@ namespace {
 
 constexpr int64_t kStartup = -1;  // as a step
 
-absl::Status WithPrefix(absl::string_view prefix, const absl::Status& status) {
-  return status.ok() ? status : absl::Status(status.code(), absl::StrCat(prefix, status.message()));
-}
-
 absl::Status WithPlace(int64_t step, int rank, const absl::Status& status) {
   const std::string when = step == kStartup ? "startup" : absl::StrCat("step ", step);
-  return WithPrefix(absl::StrCat(when, ", rank ", rank, ": "), status);
+  return Annotate(absl::StrCat(when, ", rank ", rank), status);
 }
 
 // Collects the errors of all ranks; the first one ends the run.
@@ -280,7 +277,7 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   WEFT_RETURN_IF_ERROR(CheckOptions(inputs, options));
   Job job{inputs, options, {}, {}, nullptr, {}, nullptr, nullptr, nullptr};
   NameSet holds_value;
-  WEFT_RETURN_IF_ERROR(WithPrefix("startup program: ", PrepareStartup(&job, &holds_value)));
+  WEFT_RETURN_IF_ERROR(Annotate("startup program", PrepareStartup(&job, &holds_value)));
   WEFT_RETURN_IF_ERROR(PrepareMain(&job, std::move(holds_value)));
   PrepareSharedState(&job);
 

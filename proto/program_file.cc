@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "google/protobuf/io/tokenizer.h"
@@ -65,10 +66,6 @@ bool LooksLikeText(absl::string_view bytes) {
     if (c < 0x20 && c != '\n' && c != '\r' && c != '\t') return false;
   }
   return !start.empty();
-}
-
-absl::Status Annotate(const std::string& path, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
 // Prepares one output: all bytes are written and durable, the target is untouched.

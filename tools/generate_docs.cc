@@ -70,7 +70,6 @@ bool ChoosesAmong(const std::string& flag, const std::vector<ModePass>& passes) 
 // The pipelines of a dialect: one row, or one for every choice among the mode's passes.
 std::string PipelineRows(const Mode& mode, Dialect dialect) {
   const auto& passes = dialect == Dialect::kPaddle ? mode.paddle : mode.weft;
-  if (!passes.has_value()) return "";
   const std::string name = dialect == Dialect::kPaddle ? "paddle" : "weft";
   std::string rows;
   std::set<std::string> seen;
@@ -79,10 +78,10 @@ std::string PipelineRows(const Mode& mode, Dialect dialect) {
     // A choice of the other dialect, or another spelling of one that is there.
     if (!pipeline.ok() || !seen.insert(ToString(*pipeline)).second) return;
     absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*pipeline)), " | ",
-                    CodeList(FlagsOf(mode, *passes)), " |\n");
+                    CodeList(FlagsOf(mode, passes)), " |\n");
   };
   for (const FlagValues& choice : mode.choices) {
-    if (!ChoosesAmong(choice.flag, *passes)) continue;
+    if (!ChoosesAmong(choice.flag, passes)) continue;
     for (const std::string& value : choice.values) {
       add(absl::StrCat(" `--", choice.flag, " ", value, "`"), {{choice.flag, value}});
     }

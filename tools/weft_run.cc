@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/feed_sources.h"
 #include "executor/feeds.h"
@@ -41,11 +42,6 @@ struct Flags {
   std::string save, metrics, fetch_npz;
   RunOptions run;
 };
-
-absl::Status WithFile(const std::string& path, const absl::Status& status) {
-  return status.ok() ? status
-                     : absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
-}
 
 absl::Status CheckBuild(const Flags& flags) {
   if (flags.backend != "local") {
@@ -99,7 +95,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   if (flags.steps.has_value()) inputs.steps = *flags.steps;
   absl::StatusOr<FeedSource> feeds =
       WithFixedValues(std::move(inputs.feeds), *inputs.main, flags.fixed_values);
-  if (!feeds.ok()) return WithFile(flags.main, feeds.status());
+  if (!feeds.ok()) return Annotate(flags.main, feeds.status());
   inputs.feeds = *std::move(feeds);
   return inputs;
 }
@@ -156,7 +152,7 @@ absl::Status NameFile(const Flags& flags, const absl::Status& status) {
       !flags.feeds.empty() && absl::StartsWith(status.message(), absl::StrCat(flags.feeds, ": "));
   if (feeds) return status;
   const bool startup = absl::StartsWith(status.message(), "startup");
-  return WithFile(startup && !flags.startup.empty() ? flags.startup : flags.main, status);
+  return Annotate(startup && !flags.startup.empty() ? flags.startup : flags.main, status);
 }
 
 absl::Status Train(const Flags& flags) {

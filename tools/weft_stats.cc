@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "tools/program_stats.h"
 #include "tools/weft_commands.h"
@@ -22,10 +23,7 @@ struct Options {
 absl::Status Stats(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const Program program, ReadProgramOrExplain(options.file));
   const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(program, options.batch);
-  if (!stats.ok()) {
-    return absl::Status(stats.status().code(),
-                        absl::StrCat(options.file, ": ", stats.status().message()));
-  }
+  WEFT_RETURN_IF_ERROR(Annotate(options.file, stats.status()));
   std::fputs(ProgramStatsText(*stats).c_str(), stdout);
   return absl::OkStatus();
 }

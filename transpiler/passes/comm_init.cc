@@ -15,19 +15,10 @@
 namespace weft {
 namespace {
 
-pb::VarDesc IdVar(const std::string& name) {
-  pb::VarDesc var;
-  var.set_name(name);
-  var.mutable_type()->set_type(pb::VarType::RAW);
-  var.set_persistable(true);
-  var.set_stop_gradient(true);
-  return var;
-}
-
 void AddRingOverEndpoints(const PassContext& context, int ring, const std::string& id,
                           Rewriter* rewriter) {
   const Participants& who = context.participants;
-  rewriter->AddVar(0, IdVar(id));
+  rewriter->AddVar(0, RingIdVar(id));
   const NewOp gen{"c_gen_nccl_id",
                   {},
                   {{"Out", {id}}},

@@ -34,15 +34,6 @@ const char* Library(DeviceKind kind) {
   return "";
 }
 
-pb::VarDesc IdVar(const std::string& name) {
-  pb::VarDesc var;
-  var.set_name(name);
-  var.mutable_type()->set_type(pb::VarType::RAW);
-  var.set_persistable(true);
-  var.set_stop_gradient(true);
-  return var;
-}
-
 bool JoinsSeveral(Over over, const Participants& who) {
   switch (over) {
     case Over::kRanks:
@@ -119,7 +110,7 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
   for (int ring = 0; ring < nrings; ++ring) {
     if (several) {
       const std::string id = names.Next(absl::StrCat(Library(options_.device_kind), "_id"));
-      rewriter.AddVar(0, IdVar(id));
+      rewriter.AddVar(0, RingIdVar(id));
       append(GenId(options_.device_kind, who, id));
       append(JoinRing(options_, who, id, ring));
     } else {

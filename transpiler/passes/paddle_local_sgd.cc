@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
@@ -140,10 +141,7 @@ absl::Status PaddleLocalSgd::RewriteStartup(const PassContext& context,
 absl::StatusOr<bool> PaddleLocalSgd::Run(PassContext& context, ProgramPair& programs) const {
   // Before main changes: it says what the parameters are.
   if (programs.startup != nullptr) {
-    const absl::Status status = RewriteStartup(context, programs);
-    if (!status.ok()) {
-      return absl::Status(status.code(), absl::StrCat("startup program: ", status.message()));
-    }
+    WEFT_RETURN_IF_ERROR(Annotate("startup program", RewriteStartup(context, programs)));
   }
   WEFT_RETURN_IF_ERROR(RewriteMain(context, programs.main));
   return true;

@@ -7,6 +7,15 @@
 
 namespace weft {
 
+pb::VarDesc RingIdVar(const std::string& name) {
+  pb::VarDesc var;
+  var.set_name(name);
+  var.mutable_type()->set_type(pb::VarType::RAW);
+  var.set_persistable(true);
+  var.set_stop_gradient(true);
+  return var;
+}
+
 absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
   OpTraits traits(startup);
   for (OpId id : startup.block(0).ops()) {

@@ -1,6 +1,8 @@
-// Communication rings: the option that says how many there are, and which ones are taken.
+// Communication rings: the option that says how many there are, which are taken, and their ids.
 #ifndef WEFT_TRANSPILER_PASSES_RINGS_H_
 #define WEFT_TRANSPILER_PASSES_RINGS_H_
+
+#include <string>
 
 #include "absl/status/status.h"
 #include "proto/program.h"
@@ -14,6 +16,9 @@ inline constexpr int kMaxRings = 1024;
 inline void BindRings(OptionBinder& bind, int* nrings) {
   bind.Int("nrings", nrings, "communication rings", /*min=*/1, kMaxRings);
 }
+
+// The variable that holds the id of a ring while it is being set up.
+pb::VarDesc RingIdVar(const std::string& name);
 
 // FailedPrecondition, naming the op, where the startup program sets one of rings 0 .. nrings-1 up.
 // O(ops).

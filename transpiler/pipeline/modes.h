@@ -9,7 +9,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/pass.h"
 
@@ -36,9 +35,8 @@ struct ModePass {
 struct Mode {
   std::string name;
   std::string description;  // one line
-  // None: the mode does not exist in that dialect.
-  absl::optional<std::vector<ModePass>> weft;
-  absl::optional<std::vector<ModePass>> paddle;
+  std::vector<ModePass> weft;
+  std::vector<ModePass> paddle;
   // Flags that choose among passes, with all their values; the first is the default.
   std::vector<FlagValues> choices = {};
   // How many trainers there must be at least, and whether each may drive several devices: where it
@@ -53,10 +51,9 @@ const std::vector<Mode>& Modes();
 absl::StatusOr<const Mode*> FindMode(absl::string_view name);
 
 // The pipeline of a mode under the user's flags (name to value, "nrings": "2"). InvalidArgument for
-// an unknown mode (lists them), a mode that the dialect does not have, a value that does not choose
-// among its passes, and a flag that the mode does not read: one that no pass takes as an option,
-// and, where the mode has no passes, one that says who takes part or what is distributed, which
-// every pass can see.
+// an unknown mode (lists them), a value that does not choose among its passes, and a flag that the
+// mode does not read: one that no pass takes as an option, and, where the mode has no passes, one
+// that says who takes part or what is distributed, which every pass can see.
 absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view mode, Dialect dialect,
                                                  const std::map<std::string, std::string>& flags);
 

@@ -129,8 +129,7 @@ TEST(Modes, PassesRunOnlyForValuesThatThereAre) {
       for (const std::string& value : choice.values) known.insert(choice.flag + "=" + value);
     }
     for (const auto& passes : {mode.weft, mode.paddle}) {
-      if (!passes.has_value()) continue;
-      for (const ModePass& pass : *passes) {
+      for (const ModePass& pass : passes) {
         for (const FlagValues& condition : pass.when) {
           for (const std::string& value : condition.values) {
             EXPECT_EQ(known.count(condition.flag + "=" + value), 1) << mode.name << " " << value;
