@@ -368,6 +368,7 @@ TEST(Rewriter, NewBlockIsFilledInTheSameCommit) {
   EXPECT_THAT(OpTexts(program, 1), ElementsAre("relu(w -> t)"));
   WEFT_ASSERT_OK_AND_ASSIGN(const Program again, Program::Parse(program.Serialize()));
   EXPECT_EQ(again.ToProto().SerializeAsString(), program.ToProto().SerializeAsString());
+  EXPECT_EQ(again.block(1).parent_idx(), 0);
   EXPECT_EQ(again.ToProto().blocks(1).vars(0).name(), "t");
 }
 
