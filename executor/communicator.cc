@@ -4,36 +4,10 @@
 
 namespace weft {
 
-absl::string_view CollectiveKindName(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::kAllReduce:
-      return "all-reduce";
-    case CollectiveKind::kReduce:
-      return "reduce";
-    case CollectiveKind::kReduceScatter:
-      return "reduce-scatter";
-    case CollectiveKind::kAllGather:
-      return "all-gather";
-    case CollectiveKind::kBroadcast:
-      return "broadcast";
-  }
-  return "unknown collective";
-}
-
-absl::string_view ReductionName(Reduction reduction) {
-  switch (reduction) {
-    case Reduction::kSum:
-      return "sum";
-    case Reduction::kMax:
-      return "max";
-    case Reduction::kMin:
-      return "min";
-    case Reduction::kProd:
-      return "prod";
-    case Reduction::kAvg:
-      return "avg";
-  }
-  return "unknown reduction";
+bool CanRun(const CollectiveOp& op, bool on_rows) {
+  if (op.takes_several) return false;
+  return !on_rows || (op.kind == CollectiveKind::kAllReduce &&
+                      (op.reduction == Reduction::kSum || op.reduction == Reduction::kAvg));
 }
 
 std::string DescribeCollective(const CollectiveDesc& desc, int64_t number,

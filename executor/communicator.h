@@ -9,22 +9,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
 
-enum class CollectiveKind : uint8_t {
-  kAllReduce,      // out on every rank: the reduction over the ranks' in
-  kReduce,         // the same on rank `root`; other ranks get a copy of their own in
-  kReduceScatter,  // out on rank r: part r of n equal parts of the reduction
-  kAllGather,      // out on every rank: the ranks' in, one after the other
-  kBroadcast,      // out on every rank: in of rank `root`
-};
-
-enum class Reduction : uint8_t { kSum, kMax, kMin, kProd, kAvg };
-
-absl::string_view CollectiveKindName(CollectiveKind kind);  // "all-reduce"
-absl::string_view ReductionName(Reduction reduction);       // "sum"
+// Whether the executor runs the op: on dense tensors, or on SelectedRows
+// (executor/rows_all_reduce.h).
+bool CanRun(const CollectiveOp& op, bool on_rows);
 
 // What all ranks must agree on.
 struct CollectiveDesc {

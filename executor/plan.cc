@@ -9,7 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "executor/communication_ops.h"
+#include "executor/communicator.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
@@ -33,7 +34,7 @@ bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
   if (schema->Has(Trait::kStreamSync)) return FindStreamSyncOp(type).has_value();
   if (schema->Has(Trait::kCollective)) {
     const CollectiveOp* op = FindCollectiveOp(type);
-    return op != nullptr && (!has_rows || TakesRows(*op));
+    return op != nullptr && CanRun(*op, has_rows);
   }
   if (schema->Has(Trait::kBranch)) return true;
   return (has_rows ? kernels.FindForRows(type) : kernels.Find(type)) != nullptr;

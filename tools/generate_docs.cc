@@ -12,8 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "executor/communication_ops.h"
+#include "executor/communicator.h"
 #include "ops/kernel.h"
+#include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "tools/command_line.h"
 #include "transpiler/passes/builtin_passes.h"
@@ -157,8 +158,9 @@ std::string RunsAs(const OpSchema& schema) {
   if (CpuKernels().Find(schema.type()) != nullptr) {
     return CpuKernels().FindForRows(schema.type()) != nullptr ? "kernel, rows" : "kernel";
   }
-  if (const CollectiveOp* op = FindCollectiveOp(schema.type())) {
-    return TakesRows(*op) ? "communicator, rows" : "communicator";
+  const CollectiveOp* op = FindCollectiveOp(schema.type());
+  if (op != nullptr && CanRun(*op, /*on_rows=*/false)) {
+    return CanRun(*op, /*on_rows=*/true) ? "communicator, rows" : "communicator";
   }
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";

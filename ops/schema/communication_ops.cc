@@ -1,4 +1,4 @@
-#include "executor/communication_ops.h"
+#include "ops/schema/communication_ops.h"
 
 namespace weft {
 namespace {
@@ -10,6 +10,7 @@ constexpr CollectiveOp kCollectiveOps[] = {
     {"c_allreduce_min", CollectiveKind::kAllReduce, Reduction::kMin, ""},
     {"c_allreduce_prod", CollectiveKind::kAllReduce, Reduction::kProd, ""},
     {"c_allreduce_sum", CollectiveKind::kAllReduce, Reduction::kSum, ""},
+    {"c_allreduce_xsum", CollectiveKind::kAllReduce, Reduction::kSum, "", /*takes_several=*/true},
     {"c_broadcast", CollectiveKind::kBroadcast, Reduction::kSum, "root"},
     {"c_reduce_sum", CollectiveKind::kReduce, Reduction::kSum, "root_id"},
     {"c_reducescatter", CollectiveKind::kReduceScatter, Reduction::kSum, ""},
@@ -29,9 +30,36 @@ constexpr StreamSyncOp kStreamSyncOps[] = {
 
 }  // namespace
 
-bool TakesRows(const CollectiveOp& op) {
-  return op.kind == CollectiveKind::kAllReduce &&
-         (op.reduction == Reduction::kSum || op.reduction == Reduction::kAvg);
+absl::string_view CollectiveKindName(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::kAllReduce:
+      return "all-reduce";
+    case CollectiveKind::kReduce:
+      return "reduce";
+    case CollectiveKind::kReduceScatter:
+      return "reduce-scatter";
+    case CollectiveKind::kAllGather:
+      return "all-gather";
+    case CollectiveKind::kBroadcast:
+      return "broadcast";
+  }
+  return "unknown collective";
+}
+
+absl::string_view ReductionName(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return "sum";
+    case Reduction::kMax:
+      return "max";
+    case Reduction::kMin:
+      return "min";
+    case Reduction::kProd:
+      return "prod";
+    case Reduction::kAvg:
+      return "avg";
+  }
+  return "unknown reduction";
 }
 
 const CollectiveOp* FindCollectiveOp(absl::string_view type) {

@@ -1,0 +1,52 @@
+// What communication ops do: collectives, and the ops that order streams.
+#ifndef WEFT_OPS_SCHEMA_COMMUNICATION_OPS_H_
+#define WEFT_OPS_SCHEMA_COMMUNICATION_OPS_H_
+
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+
+namespace weft {
+
+enum class CollectiveKind : uint8_t {
+  kAllReduce,      // out on every rank: the reduction over the ranks' in
+  kReduce,         // the same on rank `root`; other ranks get a copy of their own in
+  kReduceScatter,  // out on rank r: part r of n equal parts of the reduction
+  kAllGather,      // out on every rank: the ranks' in, one after the other
+  kBroadcast,      // out on every rank: in of rank `root`
+};
+
+enum class Reduction : uint8_t { kSum, kMax, kMin, kProd, kAvg };
+
+absl::string_view CollectiveKindName(CollectiveKind kind);  // "all-reduce"
+absl::string_view ReductionName(Reduction reduction);       // "sum"
+
+// A collective from slot X to slot Out.
+struct CollectiveOp {
+  absl::string_view type;
+  CollectiveKind kind;
+  Reduction reduction;          // of the reducing kinds
+  absl::string_view root_attr;  // empty: has no root
+  bool takes_several = false;   // X and Out hold any number of variables
+};
+
+// nullptr for a type that is no collective.
+const CollectiveOp* FindCollectiveOp(absl::string_view type);
+
+// What an op of trait kStreamSync orders. The first two make one stream wait for one other. The
+// others, in Paddle, block the host until a stream is idle: whatever comes later in the program
+// waits for it.
+enum class StreamSync {
+  kRingWaitsForCompute,
+  kComputeWaitsForRing,
+  kAllWaitForCompute,
+  kAllWaitForRing,
+};
+
+// None for a type that is no stream synchronization.
+absl::optional<StreamSync> FindStreamSyncOp(absl::string_view type);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_COMMUNICATION_OPS_H_

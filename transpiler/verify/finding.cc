@@ -1,0 +1,69 @@
+#include "transpiler/verify/finding.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+
+absl::string_view SeverityName(Severity severity) {
+  switch (severity) {
+    case Severity::kError:
+      return "error";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kNote:
+      return "note";
+  }
+  return "unknown";
+}
+
+void Findings::Add(Finding finding) {
+  auto it = std::find_if(counts_.begin(), counts_.end(),
+                         [&](const Count& count) { return count.rule == finding.rule; });
+  if (it == counts_.end()) it = counts_.insert(counts_.end(), {finding.rule, 0});
+  if (++it->count <= kMaxPerRule) findings_.push_back(std::move(finding));
+}
+
+int64_t Findings::NumOmitted(absl::string_view rule) const {
+  for (const Count& count : counts_) {
+    if (count.rule == rule) return std::max<int64_t>(0, count.count - kMaxPerRule);
+  }
+  return 0;
+}
+
+bool Findings::HasErrors() const {
+  return std::any_of(findings_.begin(), findings_.end(), [](const Finding& finding) {
+    return finding.severity == Severity::kError;
+  });
+}
+
+void Findings::ErrorsToWarnings() {
+  for (Finding& finding : findings_) {
+    if (finding.severity == Severity::kError) finding.severity = Severity::kWarning;
+  }
+}
+
+std::string ToString(const Finding& finding, bool one_program_for_all) {
+  return absl::StrCat(
+      finding.rule, " ", SeverityName(finding.severity), ": ",
+      one_program_for_all ? "" : absl::StrCat("rank ", finding.program.rank, ": "),
+      finding.program.is_startup ? "startup program: " : "", finding.message);
+}
+
+absl::Status ToStatus(const Findings& findings) {
+  const Finding* first = nullptr;
+  int64_t more = -1;
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity != Severity::kError) continue;
+    if (first == nullptr) first = &finding;
+    ++more;
+  }
+  if (first == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(first->rule, ": ", first->program.is_startup ? "startup program: " : "",
+                   first->message, more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
+}
+
+}  // namespace weft

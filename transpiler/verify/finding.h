@@ -1,0 +1,76 @@
+// What the verifier found, as data.
+#ifndef WEFT_TRANSPILER_VERIFY_FINDING_H_
+#define WEFT_TRANSPILER_VERIFY_FINDING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "proto/program.h"
+
+namespace weft {
+
+enum class Severity : uint8_t {
+  kError,    // the program is wrong, or cannot be proved right
+  kWarning,  // it may be right, but not as it should be; or wrong in a way that is known and wanted
+  kNote,     // right; could be faster, or rests on an assumption
+};
+
+absl::string_view SeverityName(Severity severity);  // "error"
+
+// Which of the programs that are verified together: the rank's main program, or its startup program.
+struct ProgramRef {
+  int rank = 0;  // into the programs as they were given; 0 where one stands for all
+  bool is_startup = false;
+
+  friend bool operator==(ProgramRef a, ProgramRef b) {
+    return a.rank == b.rank && a.is_startup == b.is_startup;
+  }
+};
+
+// A violation of one rule at one place.
+struct Finding {
+  std::string rule;  // "W402": transpiler/verify/rules.h
+  Severity severity = Severity::kError;
+  ProgramRef program;
+  OpId op;               // where; invalid: the program as a whole
+  OpId other;            // what it clashes with, in the same program; invalid: nothing
+  std::string variable;  // that it is about; may be empty
+  std::string message;   // names op, variable, expected and found, but not the rule or the program
+};
+
+// What is found, in the order of layers and ops. A program that is wrong is often wrong in a
+// thousand places: of every rule the first kMaxPerRule findings are kept, the others counted.
+class Findings {
+ public:
+  static constexpr int kMaxPerRule = 20;
+
+  void Add(Finding finding);
+  const std::vector<Finding>& all() const { return findings_; }
+  // Findings of the rule that were not kept.
+  int64_t NumOmitted(absl::string_view rule) const;
+  bool HasErrors() const;
+  // Errors become warnings: for programs that are written with known defects.
+  void ErrorsToWarnings();
+
+ private:
+  struct Count {
+    std::string rule;
+    int64_t count = 0;
+  };
+  std::vector<Finding> findings_;
+  std::vector<Count> counts_;  // a handful of rules
+};
+
+// "W402 error: op 17 (sgd) ...", with "startup program: " or "rank 1: " before the message where
+// it is not the only program.
+std::string ToString(const Finding& finding, bool one_program_for_all = true);
+
+// OK, or FailedPrecondition with the first error, and how many more there are.
+absl::Status ToStatus(const Findings& findings);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_FINDING_H_

@@ -1,0 +1,46 @@
+// The rules of the verifier: what they demand, and why.
+//
+// A rule is written once, in the table of its layer (x_rules in x.cc), with a program that breaks
+// it; docs/verifier.md lists all of them, and a test verifies every example.
+#ifndef WEFT_TRANSPILER_VERIFY_RULES_H_
+#define WEFT_TRANSPILER_VERIFY_RULES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "transpiler/verify/finding.h"
+
+namespace weft {
+
+// In the order in which they run; their rules are numbered from 100, 200, ...
+enum class Layer : uint8_t {
+  kStructure = 1,
+  kTypes = 2,
+  kCommunication = 3,
+  kRaces = 4,
+  kAcrossRanks = 5,
+  kEquivalence = 6,
+};
+
+absl::string_view LayerName(Layer layer);  // "structure"
+
+struct Rule {
+  const char* id;  // "W101"; its first digit is the layer
+  Severity severity;
+  const char* title;  // one line: what must not be
+  const char* why;    // what goes wrong where it is, and what to do: a sentence or two
+  // Program text (proto/program_text.h) of a main program that breaks the rule, for 2 ranks.
+  const char* example;
+  // What it is compared with; null but for layer 6.
+  const char* original = nullptr;
+};
+
+// All rules, by number. Layers add theirs.
+const std::vector<Rule>& Rules();
+// Dies for an id that is not in the table.
+const Rule& FindRule(absl::string_view id);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_RULES_H_
