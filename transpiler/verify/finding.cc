@@ -34,9 +34,8 @@ int64_t Findings::NumOmitted(absl::string_view rule) const {
 }
 
 bool Findings::HasErrors() const {
-  return std::any_of(findings_.begin(), findings_.end(), [](const Finding& finding) {
-    return finding.severity == Severity::kError;
-  });
+  return std::any_of(findings_.begin(), findings_.end(),
+                     [](const Finding& finding) { return finding.severity == Severity::kError; });
 }
 
 void Findings::ErrorsToWarnings() {
@@ -46,10 +45,9 @@ void Findings::ErrorsToWarnings() {
 }
 
 std::string ToString(const Finding& finding, bool one_program_for_all) {
-  return absl::StrCat(
-      finding.rule, " ", SeverityName(finding.severity), ": ",
-      one_program_for_all ? "" : absl::StrCat("rank ", finding.program.rank, ": "),
-      finding.program.is_startup ? "startup program: " : "", finding.message);
+  return absl::StrCat(finding.rule, " ", SeverityName(finding.severity), ": ",
+                      one_program_for_all ? "" : absl::StrCat("rank ", finding.program.rank, ": "),
+                      finding.program.is_startup ? "startup program: " : "", finding.message);
 }
 
 absl::Status ToStatus(const Findings& findings) {

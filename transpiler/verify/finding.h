@@ -20,7 +20,8 @@ enum class Severity : uint8_t {
 
 absl::string_view SeverityName(Severity severity);  // "error"
 
-// Which of the programs that are verified together: the rank's main program, or its startup program.
+// Which of the programs that are verified together: the rank's main program, or its startup
+// program.
 struct ProgramRef {
   int rank = 0;  // into the programs as they were given; 0 where one stands for all
   bool is_startup = false;

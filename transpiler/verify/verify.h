@@ -1,5 +1,5 @@
-// The verifier: proves that a rewritten program has no data race, cannot deadlock between ranks, and
-// computes what the original computes, without running it.
+// The verifier: proves that a rewritten program has no data race, cannot deadlock between ranks,
+// and computes what the original computes, without running it.
 //
 //   VerifyOptions options;
 //   options.nranks = 4;

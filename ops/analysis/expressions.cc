@@ -1,0 +1,203 @@
+#include "ops/analysis/expressions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+namespace {
+
+constexpr double kTolerance = 1e-6;
+// A sum of more terms is a term of its own in other sums: adding to it again and again would
+// otherwise cost the square of the terms.
+constexpr size_t kMaxExpanded = 64;
+const std::vector<double>* const kNoFactors = new std::vector<double>();
+
+// Rounded so that factors which differ by rounding have the same text.
+std::string FactorText(double factor) { return absl::StrCat("", static_cast<float>(factor)); }
+
+bool Near(double a, double b) { return std::abs(a - b) <= kTolerance * std::abs(b); }
+
+}  // namespace
+
+ExpressionTable::ExpressionTable() : slots_(1 << 10, 0) {
+  sum_ = Operation("sum of", "sum");
+  zero_ = Call(Operation("zeros", "0"), {});
+}
+
+OperationId ExpressionTable::Operation(absl::string_view identity, absl::string_view label) {
+  const auto found = operation_of_.find(identity);
+  if (found != operation_of_.end()) return found->second;
+  const OperationId id(static_cast<uint32_t>(labels_.size()));
+  operation_of_.emplace(std::string(identity), id);
+  labels_.emplace_back(label);
+  return id;
+}
+
+ExprId ExpressionTable::Call(OperationId operation, absl::Span<const ExprId> operands,
+                             uint32_t num_outputs) {
+  const uint32_t hash = static_cast<uint32_t>(absl::HashOf(operation, operands));
+  const uint32_t mask = static_cast<uint32_t>(slots_.size()) - 1;
+  uint32_t slot = hash & mask;
+  for (; slots_[slot] != 0; slot = (slot + 1) & mask) {
+    const uint32_t call = slots_[slot] - 1;
+    if (hashes_[call] != hash || calls_[call].operation != operation) continue;
+    if (OperandsOf(calls_[call]) == operands) return calls_[call].first_output;
+  }
+  const uint32_t call = static_cast<uint32_t>(calls_.size());
+  const ExprId first(static_cast<uint32_t>(call_of_.size()));
+  calls_.push_back({operation, static_cast<uint32_t>(operands_.size()),
+                    static_cast<uint32_t>(operands.size()), first});
+  hashes_.push_back(hash);
+  // `operands` may be a part of operands_.
+  const size_t begin = operands_.size();
+  operands_.resize(begin + operands.size());
+  std::copy(operands.begin(), operands.end(), operands_.begin() + begin);
+  call_of_.resize(call_of_.size() + num_outputs, call);
+  slots_[slot] = call + 1;
+  if (calls_.size() * 2 > slots_.size()) Grow();
+  return first;
+}
+
+void ExpressionTable::Grow() {
+  slots_.assign(slots_.size() * 2, 0);
+  const uint32_t mask = static_cast<uint32_t>(slots_.size()) - 1;
+  for (uint32_t call = 0; call < calls_.size(); ++call) {
+    uint32_t slot = hashes_[call] & mask;
+    while (slots_[slot] != 0) slot = (slot + 1) & mask;
+    slots_[slot] = call + 1;
+  }
+}
+
+ExprId ExpressionTable::Initial(absl::string_view variable) {
+  return Call(Operation(absl::StrCat("initial ", variable), variable), {});
+}
+
+ExprId ExpressionTable::Scaled(ExprId expr, double factor) {
+  if (Near(factor, 1)) return expr;
+  if (factor == 0) return zero_;
+  std::vector<Term> terms = {{expr, factor}};
+  double common = 1;
+  const ExprId sum = Sum(&terms, &common);
+  if (Near(common, 1)) return sum;
+  const std::string text = FactorText(common);
+  return Call(Operation(absl::StrCat("scaled ", text), absl::StrCat(text, " *")), {sum});
+}
+
+const std::vector<double>& ExpressionTable::FactorsOf(OperationId operation) const {
+  const auto found = factors_.find(operation.value());
+  return found == factors_.end() ? *kNoFactors : found->second;
+}
+
+void ExpressionTable::Expand(const Term& term, std::vector<Term>* out) const {
+  const CallRecord& call = calls_[CallOf(term.expr)];
+  const std::vector<double>& factors = FactorsOf(call.operation);
+  const bool is_sum = call.operation == sum_ || !factors.empty();
+  if (!is_sum || call.num_operands > kMaxExpanded) {
+    out->push_back(term);
+    return;
+  }
+  for (uint32_t i = 0; i < call.num_operands; ++i) {
+    out->push_back({OperandsOf(call)[i], term.factor * (factors.empty() ? 1 : factors[i])});
+  }
+}
+
+ExprId ExpressionTable::Sum(std::vector<Term>* terms, double* factor) {
+  std::vector<Term> all;
+  for (const Term& term : *terms) Expand(term, &all);
+  std::sort(all.begin(), all.end(), [](const Term& a, const Term& b) { return a.expr < b.expr; });
+  std::vector<Term> merged;
+  for (size_t i = 0; i < all.size();) {
+    double sum = 0, size = 0;
+    const ExprId expr = all[i].expr;
+    for (; i < all.size() && all[i].expr == expr; ++i) {
+      sum += all[i].factor;
+      size = std::max(size, std::abs(all[i].factor));
+    }
+    if (std::abs(sum) > kTolerance * size && expr != zero_) merged.push_back({expr, sum});
+  }
+  if (merged.empty()) {
+    *factor = 0;
+    return zero_;
+  }
+  *factor = merged[0].factor;
+  if (merged.size() == 1) return merged[0].expr;
+  std::vector<ExprId> operands;
+  std::vector<double> factors;
+  bool all_one = true;
+  for (const Term& term : merged) {
+    operands.push_back(term.expr);
+    factors.push_back(term.factor / *factor);
+    all_one = all_one && Near(factors.back(), 1);
+  }
+  if (all_one) return Call(sum_, operands);
+  std::string identity = "sum of";
+  for (double f : factors) absl::StrAppend(&identity, " ", FactorText(f));
+  const OperationId operation = Operation(identity, "sum");
+  factors_.emplace(operation.value(), std::move(factors));
+  return Call(operation, operands);
+}
+
+absl::Span<const ExprId> ExpressionTable::Operands(ExprId expr) const {
+  return OperandsOf(calls_[CallOf(expr)]);
+}
+
+absl::string_view ExpressionTable::Label(ExprId expr) const {
+  return labels_[calls_[CallOf(expr)].operation.value()];
+}
+
+std::string ExpressionTable::ToString(ExprId expr, int depth) const {
+  const CallRecord& call = calls_[CallOf(expr)];
+  std::string text = labels_[call.operation.value()];
+  const uint32_t output = expr.value() - call.first_output.value();
+  if (output > 0) absl::StrAppend(&text, "#", output);
+  if (call.num_operands == 0) return text;
+  if (depth == 0) return absl::StrCat(text, "(...)");
+  absl::StrAppend(&text, "(");
+  constexpr uint32_t kMaxShown = 6;
+  const std::vector<double>& factors = FactorsOf(call.operation);
+  for (uint32_t i = 0; i < call.num_operands; ++i) {
+    if (i > 0) absl::StrAppend(&text, ", ");
+    if (i == kMaxShown) {
+      absl::StrAppend(&text, "... ", call.num_operands - i, " more");
+      break;
+    }
+    if (!factors.empty() && !Near(factors[i], 1)) {
+      absl::StrAppend(&text, FactorText(factors[i]), " * ");
+    }
+    absl::StrAppend(&text, ToString(OperandsOf(call)[i], depth - 1));
+  }
+  return absl::StrCat(text, ")");
+}
+
+ExpressionTable::Difference ExpressionTable::FindDifference(ExprId a, ExprId b) const {
+  // Down to the first operand that differs, as long as everything else is alike.
+  while (true) {
+    const CallRecord& call_a = calls_[CallOf(a)];
+    const CallRecord& call_b = calls_[CallOf(b)];
+    const bool same_output =
+        a.value() - call_a.first_output.value() == b.value() - call_b.first_output.value();
+    if (call_a.operation != call_b.operation || !same_output ||
+        call_a.num_operands != call_b.num_operands) {
+      break;
+    }
+    const auto operands_a = OperandsOf(call_a);
+    const auto operands_b = OperandsOf(call_b);
+    size_t num_different = 0, first = 0;
+    for (size_t i = 0; i < operands_a.size(); ++i) {
+      if (operands_a[i] == operands_b[i]) continue;
+      if (num_different++ == 0) first = i;
+    }
+    if (num_different == 0) break;
+    // The operands of sums are in no order that means anything.
+    if (num_different > 1 && labels_[call_a.operation.value()] == "sum") break;
+    a = operands_a[first];
+    b = operands_b[first];
+  }
+  return {ToString(a), ToString(b)};
+}
+
+}  // namespace weft

@@ -1,0 +1,100 @@
+// Values as expressions over what a step is given, the same for all programs that share a table.
+//
+// Two values of two programs are equal, whatever they were called and wherever they were computed,
+// if they are the same expression. Sums are kept in a normal form, so that equality is up to
+// re-association, commutation and common factors of sums.
+#ifndef WEFT_OPS_ANALYSIS_EXPRESSIONS_H_
+#define WEFT_OPS_ANALYSIS_EXPRESSIONS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "base/strong_id.h"
+
+namespace weft {
+
+// One output of an operation on expressions.
+using ExprId = StrongId<struct ExprTag>;
+// What an operation does, but for its operands: an op type with its attributes, or a word such as
+// "sum". Equal numbers mean equal operations.
+using OperationId = StrongId<struct OperationTag>;
+
+class ExpressionTable {
+ public:
+  struct Term {
+    ExprId expr;
+    double factor = 1;
+  };
+
+  ExpressionTable();
+
+  // The operation that `identity` (any bytes) describes; `label` is what it is called in messages.
+  // O(length).
+  OperationId Operation(absl::string_view identity, absl::string_view label);
+
+  // Output 0 of an operation on operands; its other outputs follow. `num_outputs` is the same in
+  // all calls for an operation. O(operands).
+  ExprId Call(OperationId operation, absl::Span<const ExprId> operands, uint32_t num_outputs = 1);
+  static ExprId Output(ExprId first, uint32_t i) { return ExprId(first.value() + i); }
+
+  // The value that a variable has when a step begins.
+  ExprId Initial(absl::string_view variable);
+  // `expr`, not equal to 1 times itself for any other factor. `expr` where the factor is 1.
+  ExprId Scaled(ExprId expr, double factor);
+  // Sorts and merges the terms, and expands those that are sums themselves; the common factor goes
+  // to *factor, which is 0 where nothing is left of the sum, and the result Zero(). Factors count
+  // as equal that differ by less than 1e-6 of their size. O(terms log terms).
+  ExprId Sum(std::vector<Term>* terms, double* factor);
+  ExprId Zero() const { return zero_; }
+
+  size_t size() const { return call_of_.size(); }
+
+  // The smallest part in which two expressions differ, as text: what `a` has, what `b` has.
+  struct Difference {
+    std::string a, b;
+  };
+  Difference FindDifference(ExprId a, ExprId b) const;
+  // "sgd.0(w, mul_grad.1(...), lr)", as deep as `depth`.
+  std::string ToString(ExprId expr, int depth = 3) const;
+  // The operands of the operation that makes it, and what it is called.
+  absl::Span<const ExprId> Operands(ExprId expr) const;
+  absl::string_view Label(ExprId expr) const;
+  OperationId OperationOf(ExprId expr) const { return calls_[CallOf(expr)].operation; }
+
+ private:
+  struct CallRecord {
+    OperationId operation;
+    uint32_t first_operand;
+    uint32_t num_operands;
+    ExprId first_output;
+  };
+  uint32_t CallOf(ExprId expr) const { return call_of_[expr.value()]; }
+  absl::Span<const ExprId> OperandsOf(const CallRecord& call) const {
+    return {operands_.data() + call.first_operand, call.num_operands};
+  }
+  void Grow();
+  // The factors of a sum, one per operand; empty where all are 1.
+  const std::vector<double>& FactorsOf(OperationId operation) const;
+  void Expand(const Term& term, std::vector<Term>* out) const;
+
+  absl::flat_hash_map<std::string, OperationId> operation_of_;
+  std::vector<std::string> labels_;                             // by operation
+  absl::flat_hash_map<uint32_t, std::vector<double>> factors_;  // by operation, of sums
+  std::vector<CallRecord> calls_;
+  std::vector<ExprId> operands_;
+  std::vector<uint32_t> call_of_;  // by expression
+  // Open addressing: calls, plus one; 0 is free. A power of two, at most half full.
+  std::vector<uint32_t> slots_;
+  std::vector<uint32_t> hashes_;  // by call
+  OperationId sum_;
+  ExprId zero_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_EXPRESSIONS_H_

@@ -1,0 +1,103 @@
+#include "ops/analysis/expressions.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using Term = ExpressionTable::Term;
+
+class ExpressionTableTest : public ::testing::Test {
+ protected:
+  ExprId Sum(std::vector<Term> terms) { return table_.Sum(&terms, &factor_); }
+
+  ExpressionTable table_;
+  const ExprId a_ = table_.Initial("a");
+  const ExprId b_ = table_.Initial("b");
+  const ExprId c_ = table_.Initial("c");
+  double factor_ = -1;
+};
+
+TEST_F(ExpressionTableTest, TheSameCallIsTheSameExpression) {
+  const OperationId relu = table_.Operation("relu", "relu");
+  const ExprId first = table_.Call(relu, {a_});
+  EXPECT_EQ(table_.Call(relu, {a_}), first);
+  EXPECT_NE(table_.Call(relu, {b_}), first);
+  EXPECT_NE(table_.Call(table_.Operation("tanh", "tanh"), {a_}), first);
+}
+
+TEST_F(ExpressionTableTest, OutputsOfACallAreDifferent) {
+  const OperationId split = table_.Operation("split", "split");
+  const ExprId first = table_.Call(split, {a_}, 3);
+  const ExprId next = table_.Call(split, {b_}, 3);
+  EXPECT_EQ(ExpressionTable::Output(first, 3), next);
+  EXPECT_NE(ExpressionTable::Output(first, 1), ExpressionTable::Output(next, 1));
+}
+
+TEST_F(ExpressionTableTest, ManyCallsStayApart) {
+  const OperationId add_one = table_.Operation("inc", "inc");
+  std::vector<ExprId> chain = {a_};
+  for (int i = 0; i < 5000; ++i) chain.push_back(table_.Call(add_one, {chain.back()}));
+  for (int i = 0; i < 5000; ++i) {
+    ASSERT_EQ(table_.Call(add_one, {chain[i]}), chain[i + 1]);
+  }
+}
+
+TEST_F(ExpressionTableTest, SumsAreEqualUpToOrderAndAssociation) {
+  const ExprId left = Sum({{Sum({{a_, 1}, {b_, 1}}), 1}, {c_, 1}});
+  EXPECT_EQ(Sum({{c_, 1}, {Sum({{b_, 1}, {a_, 1}}), 1}}), left);
+  EXPECT_NE(Sum({{c_, 1}, {b_, 1}}), left);
+}
+
+TEST_F(ExpressionTableTest, TheCommonFactorIsPulledOut) {
+  const ExprId sum = Sum({{a_, 1}, {b_, 2}});
+  EXPECT_EQ(factor_, 1);
+  EXPECT_EQ(Sum({{a_, 0.25}, {b_, 0.5}}), sum);
+  EXPECT_EQ(factor_, 0.25);
+  EXPECT_NE(Sum({{a_, 1}, {b_, 3}}), sum);
+}
+
+TEST_F(ExpressionTableTest, FactorsAreEqualUpToRounding) {
+  const ExprId sum = Sum({{a_, 1}, {b_, 1}});
+  EXPECT_EQ(Sum({{a_, 1.0 / 3}, {b_, static_cast<double>(1.0f / 3)}}), sum);
+}
+
+TEST_F(ExpressionTableTest, WhatCancelsIsGone) {
+  // b - (b - a), as LocalSGD with a snapshot has it.
+  const ExprId inner = Sum({{b_, 1}, {a_, -1}});
+  EXPECT_EQ(Sum({{b_, 1}, {inner, -factor_}}), a_);
+  EXPECT_EQ(factor_, 1);
+  EXPECT_EQ(Sum({{a_, 1}, {a_, -1}}), table_.Zero());
+  EXPECT_EQ(factor_, 0);
+  EXPECT_EQ(Sum({{a_, 1}, {table_.Zero(), 1}}), a_);
+}
+
+TEST_F(ExpressionTableTest, ScaledIsAnotherValue) {
+  EXPECT_EQ(table_.Scaled(a_, 1), a_);
+  EXPECT_NE(table_.Scaled(a_, 2), a_);
+  EXPECT_EQ(table_.Scaled(a_, 2), table_.Scaled(a_, 2));
+  EXPECT_EQ(table_.Scaled(a_, 0), table_.Zero());
+}
+
+TEST_F(ExpressionTableTest, ShowsTheSmallestPartThatDiffers) {
+  const OperationId sgd = table_.Operation("sgd", "sgd");
+  const OperationId clip = table_.Operation("clip", "clip");
+  const ExprId right = table_.Call(sgd, {a_, table_.Call(clip, {b_})});
+  const ExprId wrong = table_.Call(sgd, {a_, table_.Call(clip, {c_})});
+  const ExpressionTable::Difference difference = table_.FindDifference(right, wrong);
+  EXPECT_EQ(difference.a, "b");
+  EXPECT_EQ(difference.b, "c");
+  EXPECT_EQ(table_.ToString(right), "sgd(a, clip(b))");
+}
+
+TEST_F(ExpressionTableTest, SumsThatDifferInSeveralTermsAreShownWhole) {
+  const ExprId left = Sum({{a_, 1}, {b_, 1}});
+  const ExprId d = table_.Initial("d");
+  const ExprId right = Sum({{c_, 1}, {d, 1}});
+  EXPECT_THAT(table_.FindDifference(left, right).a, HasSubstr("sum(a, b)"));
+}
+
+}  // namespace
+}  // namespace weft

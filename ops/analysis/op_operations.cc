@@ -1,0 +1,161 @@
+#include "ops/analysis/op_operations.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ops/schema/op_attrs.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+// What every op may have, for whoever runs or shows it.
+constexpr absl::string_view kBookkeeping[] = {
+    "op_callstack", "op_device", "op_namescope", kOpRoleAttr, kOpRoleVarAttr, "with_quant_attr",
+};
+
+// How the same values are held or computed.
+constexpr absl::string_view kRepresentation[] = {
+    "is_sparse",  "is_distributed",   "remote_prefetch", "use_cudnn",
+    "use_mkldnn", "mkldnn_data_type", "use_quantizer",   "skip_eager_deletion_vars"};
+
+template <typename Names>
+bool Contains(const Names& names, absl::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+// Slots by name, those that hold something.
+std::vector<OpLayout::Slot> Sorted(const Program& program,
+                                   const std::vector<OpLayout::Slot>& slots) {
+  std::vector<OpLayout::Slot> sorted;
+  for (const OpLayout::Slot& slot : slots) {
+    if (slot.count > 0) sorted.push_back(slot);
+  }
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const OpLayout::Slot& a, const OpLayout::Slot& b) {
+                     return program.name(a.name) < program.name(b.name);
+                   });
+  return sorted;
+}
+
+}  // namespace
+
+OpOperations::OpOperations(const Program& program, ExpressionTable* table)
+    : program_(program), table_(*table), layouts_(program.num_layouts()) {}
+
+OpOperations::Layout& OpOperations::Entry(const Op& op) {
+  Layout& layout = layouts_[op.layout_id()];
+  if (!layout.is_made) {
+    Make(op, &layout);
+    layout.is_made = true;
+  }
+  return layout;
+}
+
+void OpOperations::Make(const Op& op, Layout* layout) const {
+  const OpSchema* schema = FindOpSchema(op.type());
+  layout->prefix = std::string(op.type());
+  for (const OpLayout::Slot& slot : Sorted(program_, op.layout().inputs)) {
+    absl::StrAppend(&layout->prefix, "\n", program_.name(slot.name), " ", slot.count);
+    for (uint32_t i = 0; i < slot.count; ++i) layout->operand_order.push_back(slot.first + i);
+  }
+
+  // Every output slot of the schema has its place, whether the op has it or not.
+  std::map<std::string, uint32_t> place_of_slot;
+  const auto count_of = [&](const std::string& name) -> uint32_t {
+    for (const OpLayout::Slot& slot : op.layout().outputs) {
+      if (program_.name(slot.name) == name) return std::max(slot.count, 1u);
+    }
+    return 1;
+  };
+  uint32_t next = 0;
+  if (schema != nullptr) {
+    for (const SlotSchema& slot : schema->outputs()) {
+      place_of_slot[slot.name] = next;
+      next += count_of(slot.name);
+    }
+  }
+  const uint32_t num_inputs = op.layout().num_input_args;
+  layout->output_index.resize(op.layout().num_args - num_inputs);
+  for (const OpLayout::Slot& slot : Sorted(program_, op.layout().outputs)) {
+    const std::string name(program_.name(slot.name));
+    const auto [it, is_new] = place_of_slot.emplace(name, next);
+    if (is_new) {
+      absl::StrAppend(&layout->prefix, "\n-> ", name, " ", slot.count);
+      next += slot.count;
+    }
+    for (uint32_t i = 0; i < slot.count; ++i) {
+      layout->output_index[slot.first - num_inputs + i] = it->second + i;
+    }
+  }
+  layout->num_outputs = std::max(next, 1u);
+  MakeAttrs(op, schema, layout);
+}
+
+void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, Layout* layout) const {
+  const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
+  layout->attr_place.assign(attrs.size(), -1);
+  layout->default_bytes.resize(attrs.size());
+  // The last one counts where a name is repeated.
+  std::map<std::string, size_t> by_name;
+  for (size_t i = 0; i < attrs.size(); ++i) {
+    const std::string name(program_.name(attrs[i].name));
+    if (attrs[i].type == pb::BLOCK || attrs[i].type == pb::BLOCKS) {
+      layout->has_blocks = true;
+      continue;
+    }
+    if (Contains(kBookkeeping, name) || Contains(kRepresentation, name)) continue;
+    const AttrSchema* attr = schema == nullptr ? nullptr : schema->FindAttr(name);
+    if (attr == nullptr && (schema != nullptr || name == kNumRanksAttr)) continue;
+    if (attr != nullptr && !attr->required) {
+      layout->default_bytes[i] = MakeAttr(name, attr->default_value).SerializeAsString();
+    }
+    by_name[name] = i;
+  }
+  for (const auto& [name, i] : by_name) {
+    layout->attr_place[i] = static_cast<int>(layout->num_places++);
+  }
+}
+
+OperationId OpOperations::Of(const Op& op) {
+  Layout& layout = Entry(op);
+  if (layout.num_places == 0 && !layout.has_blocks) {
+    if (!layout.last.valid()) layout.last = table_.Operation(layout.prefix, op.type());
+    return layout.last;
+  }
+  places_.assign(layout.num_places, absl::string_view());
+  op.ForEachAttr([&](size_t i, absl::string_view bytes) {
+    if (layout.attr_place[i] < 0 || bytes == layout.default_bytes[i]) return;
+    places_[layout.attr_place[i]] = bytes;
+  });
+  identity_ = layout.prefix;
+  for (absl::string_view bytes : places_) {
+    if (bytes.empty()) continue;
+    identity_.push_back('\n');
+    identity_.append(bytes.data(), bytes.size());
+  }
+  if (layout.has_blocks) {
+    for (int block : op.SubBlocks()) absl::StrAppend(&identity_, "\n{", BlockText(block), "}");
+  }
+  if (!layout.last.valid() || identity_ != layout.last_identity) {
+    layout.last = table_.Operation(identity_, op.type());
+    layout.last_identity = identity_;
+  }
+  return layout.last;
+}
+
+// By the names of its variables: passes do not rename what is there.
+std::string OpOperations::BlockText(int block) const {
+  std::string text;
+  for (OpId id : program_.block(block).ops()) {
+    const Op op = program_.op(id);
+    absl::StrAppend(&text, op.type());
+    for (Symbol arg : op.args()) absl::StrAppend(&text, " ", program_.name(arg));
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+}  // namespace weft

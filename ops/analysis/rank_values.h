@@ -1,0 +1,121 @@
+// What the variables of a program hold when many ranks run it, compared with what one device would
+// compute.
+//
+// Abstract interpretation: the program is walked once, in order; every value is known by where it
+// is the same and by what it would be on one device that is given the batches of all ranks. Data
+// parallel training rests on one fact: a gradient is linear in the gradient of the loss, which is a
+// mean over samples, so that the mean over ranks of their gradients is the gradient of all samples.
+// Whatever is linear in a gradient has that property too; whatever is not (clipping, a norm, an
+// optimizer) has to come after the mean.
+#ifndef WEFT_OPS_ANALYSIS_RANK_VALUES_H_
+#define WEFT_OPS_ANALYSIS_RANK_VALUES_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/analysis/expressions.h"
+#include "proto/program.h"
+
+namespace weft {
+
+struct RankValue {
+  enum class Place : uint8_t {
+    kReplicated,  // the same on all ranks
+    kLocal,       // each rank has its own
+    kShard,       // rank r has part r of n equal parts
+    kGathered,    // on all ranks: the ranks' own values, one after the other
+    kOfRanks,     // on all ranks: the value of one rank, or something made of the values of a few
+  };
+  Place place = Place::kReplicated;
+  // Of values that are not replicated: their mean over the ranks is what one device computes.
+  bool is_gradient = false;
+  // Zero everywhere.
+  bool is_zero = false;
+  // Adds values of which some are divided by the number of ranks, or reduced, and some are not.
+  bool is_mixed = false;
+  // Collectives that it went through since it was a rank's own.
+  uint8_t reductions = 0;
+  // Sums over ranks, less divisions by the number of ranks, that it went through.
+  int8_t power = 0;
+  int32_t rank = -1;  // of kOfRanks; -1: several
+  OpId gathered_by;   // of kOfRanks: the op that took the ranks' values apart
+  // The op that made what is not linear out of a gradient; invalid: none did.
+  OpId bent_by;
+  // The value is `factor` times `expr`, which is what one device computes. Only where expressions
+  // are asked for.
+  double factor = 1;
+  ExprId expr;
+  uint32_t terms = 0;  // internal
+
+  bool IsSame() const { return place != Place::kLocal && place != Place::kShard; }
+};
+
+// "own to each rank", "the same on all ranks", ...
+std::string ToString(RankValue::Place place);
+
+// Told about what matters while a program is walked.
+class RankObserver {
+ public:
+  virtual ~RankObserver() = default;
+  // Everything that was told so far does not count: the program is walked again, knowing more of
+  // what one step leaves to the next.
+  virtual void Restart() = 0;
+  // An optimizer op, by any slots Param and Grad.
+  virtual void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) = 0;
+  // For each variable that takes part; a fused buffer is its members.
+  virtual void OnCollective(const Op& op, Symbol variable, const RankValue& in) = 0;
+  // An op that runs its block, or not.
+  virtual void OnBranch(const Op& op, Symbol condition, const RankValue& value) = 0;
+  // An op that runs a block in a way that is not followed (a loop).
+  virtual void OnOpaqueBlock(const Op& op) = 0;
+};
+
+struct RankValuesOptions {
+  // Of ranks; none: unknown, so that nothing holds which does not for any number.
+  absl::optional<int> nranks;
+  // The program is meant for one device: nothing is local, collectives are functions like others.
+  bool is_one_device = false;
+  // A startup program: nothing is there when it begins.
+  bool is_startup = false;
+  // What the startup program leaves, by name; null: persistable variables are the same on all
+  // ranks.
+  const absl::flat_hash_map<std::string, RankValue>* start = nullptr;
+  std::set<std::string> distributed_params;
+  // Where expressions go; null: they are not made, which takes a fraction of the time.
+  ExpressionTable* table = nullptr;
+  RankObserver* observer = nullptr;  // may be null
+};
+
+// The values that persistable variables have after a step, once what one step leaves to the next
+// does not change any more (at most a handful of walks over the program, mostly one or two).
+class RankValues {
+ public:
+  // O(arguments) for each walk.
+  static RankValues Of(const Program& program, const RankValuesOptions& options);
+
+  // By VarId.
+  const RankValue& AtStart(VarId var) const { return start_[var.value()]; }
+  const RankValue& AtEnd(VarId var) const { return end_[var.value()]; }
+  bool IsWritten(VarId var) const { return is_written_[var.value()]; }
+  // The variable, own to each rank before, becomes the same on all ranks somewhere, perhaps on a
+  // condition only.
+  bool Meets(VarId var) const { return meets_[var.value()]; }
+
+ private:
+  friend class RankInterpreter;
+  std::vector<RankValue> start_, end_;
+  std::vector<bool> is_written_, meets_;
+};
+
+// The number of ranks that a program, or its startup program, which may be null, was written for:
+// what ring set-up or attribute nranks says; none where nothing says it. O(ops).
+absl::optional<int> FindNumRanks(const Program& main, const Program* startup);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_RANK_VALUES_H_

@@ -1,0 +1,49 @@
+#include "ops/schema/algebra.h"
+
+#include "absl/strings/match.h"
+
+namespace weft {
+namespace {
+
+struct Entry {
+  absl::string_view type;
+  Algebra algebra;
+};
+
+constexpr Entry kTable[] = {
+    {"assign", Algebra::kCopy},
+    {"cast", Algebra::kCast},
+    {"dropout", Algebra::kRandom},
+    {"elementwise_add", Algebra::kAdd},
+    {"elementwise_div", Algebra::kDivide},
+    {"elementwise_mul", Algebra::kMultiply},
+    {"elementwise_sub", Algebra::kSubtract},
+    {"fill_constant", Algebra::kConstant},
+    {"fill_zeros_like", Algebra::kZeros},
+    {"fill_zeros_like2", Algebra::kZeros},
+    {"gaussian_random", Algebra::kRandom},
+    {"memcpy", Algebra::kCopy},
+    {"randint", Algebra::kRandom},
+    {"randperm", Algebra::kRandom},
+    {"scale", Algebra::kScale},
+    {"share_data", Algebra::kCopy},
+    {"split", Algebra::kSplitEqual},
+    {"sum", Algebra::kSum},
+    {"truncated_gaussian_random", Algebra::kRandom},
+    {"uniform_random", Algebra::kRandom},
+};
+
+}  // namespace
+
+Algebra AlgebraOf(absl::string_view type, const OpSchema* schema) {
+  for (const Entry& entry : kTable) {
+    if (entry.type == type) return entry.algebra;
+  }
+  if (absl::EndsWith(type, "_grad")) return Algebra::kBackward;
+  // An op that touches more than its inputs is taken for random: no two runs of it are alike.
+  const bool is_plain = schema == nullptr || !schema->Has(Trait::kSideEffect) ||
+                        schema->Has(Trait::kRingSetup) || schema->Has(Trait::kBranch);
+  return is_plain ? Algebra::kNone : Algebra::kRandom;
+}
+
+}  // namespace weft

@@ -1,0 +1,42 @@
+#include "ops/schema/algebra.h"
+
+#include "gtest/gtest.h"
+
+namespace weft {
+namespace {
+
+Algebra Of(const char* type) { return AlgebraOf(type, FindOpSchema(type)); }
+
+TEST(AlgebraTest, KnowsArithmetic) {
+  EXPECT_EQ(Of("sum"), Algebra::kSum);
+  EXPECT_EQ(Of("elementwise_sub"), Algebra::kSubtract);
+  EXPECT_EQ(Of("scale"), Algebra::kScale);
+  EXPECT_EQ(Of("relu"), Algebra::kNone);
+}
+
+TEST(AlgebraTest, BackwardIsToldByTheName) {
+  EXPECT_EQ(Of("mul_grad"), Algebra::kBackward);
+  EXPECT_EQ(Of("an_op_of_a_fork_grad"), Algebra::kBackward);
+}
+
+// A new schema with side effects must not be taken for a function of its inputs.
+TEST(AlgebraTest, OpsWithSideEffectsAreRandom) {
+  for (const OpSchema* schema : AllOpSchemas()) {
+    if (!schema->Has(Trait::kSideEffect) || schema->Has(Trait::kRingSetup) ||
+        schema->Has(Trait::kBranch)) {
+      continue;
+    }
+    EXPECT_EQ(Of(schema->type().c_str()), Algebra::kRandom) << schema->type();
+  }
+}
+
+// What is called a sum or a product must be linear at least by its schema.
+TEST(AlgebraTest, AgreesWithTraits) {
+  for (const char* type :
+       {"sum", "elementwise_add", "elementwise_sub", "assign", "memcpy", "split"}) {
+    EXPECT_TRUE(FindOpSchema(type)->Has(Trait::kLinear)) << type;
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,331 @@
+#include "transpiler/verify/communication.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+namespace {
+
+int64_t IntAttr(const Op& op, absl::string_view name, int64_t otherwise) {
+  const auto attr = op.FindAttr(name);
+  if (!attr.has_value()) return otherwise;
+  return attr->type() == pb::LONG ? attr->l() : attr->i();
+}
+
+class CollectiveChecker {
+ public:
+  CollectiveChecker(const Program& program, absl::optional<int> nranks, ProgramRef ref,
+                    Findings* findings)
+      : program_(program),
+        traits_(program),
+        nranks_(nranks),
+        ref_(ref),
+        findings_(*findings),
+        has_nranks_(program.num_layouts(), -1) {}
+
+  // Rings that a program sets up; of the startup program before those of the main program.
+  void AddRings(const Program& program) {
+    OpTraits traits(program);
+    for (OpId id : program.block(0).ops()) {
+      const Op op = program.op(id);
+      if (!traits.Has(op, Trait::kRingSetup)) continue;
+      // Ids are exchanged before the ring is there.
+      if (op.HasInputSlot("X") || op.HasAttr("devices")) rings_[IntAttr(op, "ring_id", 0)] = true;
+    }
+    knows_rings_ = true;
+  }
+
+  void Check() {
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        CheckNumRanks(op);
+        if (traits_.Has(op, Trait::kStreamSync)) CheckRing(op);
+        if (!traits_.Has(op, Trait::kCollective)) continue;
+        CheckRing(op);
+        CheckCollective(op, *FindCollectiveOp(op.type()));
+      }
+    }
+  }
+
+ private:
+  void Report(const char* rule, const Op& op, std::string variable, std::string message) {
+    Finding finding;
+    finding.rule = rule;
+    finding.severity = FindRule(rule).severity;
+    finding.program = ref_;
+    finding.op = op.id();
+    finding.variable = std::move(variable);
+    finding.message = absl::StrCat(op.DebugName(), message);
+    findings_.Add(std::move(finding));
+  }
+
+  void CheckRing(const Op& op) {
+    if (!knows_rings_) return;
+    if (traits_.Has(op, Trait::kStreamSync) && !op.HasAttr("ring_id")) {
+      if (FindStreamSyncOp(op.type()) == StreamSync::kAllWaitForCompute) return;
+    }
+    const int64_t ring = IntAttr(op, "ring_id", 0);
+    if (rings_.count(ring) > 0) return;
+    Report("W301", op, "",
+           absl::StrCat(": uses ring ", ring,
+                        ", which no op of the startup program sets up; expected c_comm_init or "
+                        "c_comm_init_all with ring_id ",
+                        ring));
+  }
+
+  void CheckNumRanks(const Op& op) {
+    if (!nranks_.has_value()) return;
+    char& has = has_nranks_[op.layout_id()];
+    if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
+    if (has == 0) return;
+    const int64_t nranks = IntAttr(op, kNumRanksAttr, 0);
+    if (nranks == *nranks_) return;
+    Report("W302", op, "",
+           absl::StrCat(" attribute nranks: expected ", *nranks_, ", the number of ranks, found ",
+                        nranks));
+  }
+
+  void CheckCollective(const Op& op, const CollectiveOp& collective) {
+    if (!collective.root_attr.empty()) {
+      const int64_t root = IntAttr(op, collective.root_attr, 0);
+      if (root < 0 || (nranks_.has_value() && root >= *nranks_)) {
+        Report("W303", op, "",
+               absl::StrCat(" attribute ", collective.root_attr, ": expected a rank, 0 or more",
+                            nranks_.has_value() ? absl::StrCat(" and below ", *nranks_) : "",
+                            ", found ", root));
+      }
+    }
+    const bool reduces = collective.kind == CollectiveKind::kAllReduce ||
+                         collective.kind == CollectiveKind::kReduce ||
+                         collective.kind == CollectiveKind::kReduceScatter;
+    const bool resizes = collective.kind == CollectiveKind::kAllGather ||
+                         collective.kind == CollectiveKind::kReduceScatter;
+    const absl::Span<const Symbol> out = op.Output("Out");
+    for (Symbol name : op.Input("X")) {
+      const VarId var = program_.block(op.block()).Resolve(name);
+      if (!var.valid()) continue;
+      const std::string variable(program_.name(name));
+      const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+      if (type.has_value() && reduces && !CanReduce(type->dtype)) {
+        Report("W304", op, variable,
+               absl::StrCat(" input X (", variable, "): expected numbers that can be ",
+                            "reduced, found ", DTypeName(type->dtype)));
+      }
+      const bool sums =
+          collective.kind == CollectiveKind::kAllReduce &&
+          (collective.reduction == Reduction::kSum || collective.reduction == Reduction::kAvg);
+      if (type.has_value() && type->layout == TensorType::Layout::kSelectedRows && !sums) {
+        Report("W306", op, variable,
+               absl::StrCat(" input X (", variable,
+                            "): expected a dense tensor, found SelectedRows, of which ranks have "
+                            "different numbers"));
+      }
+      if (resizes && !out.empty() && out[0] == name) {
+        Report("W305", op, variable,
+               absl::StrCat(" output Out: expected another variable than X (", variable,
+                            "), as it has another shape"));
+      }
+    }
+  }
+
+  static bool CanReduce(DType dtype) {
+    switch (dtype) {
+      case DType::kBool:
+      case DType::kInt16:
+      case DType::kComplex64:
+      case DType::kComplex128:
+        return false;
+      default:
+        return true;
+    }
+  }
+
+  const Program& program_;
+  OpTraits traits_;
+  const absl::optional<int> nranks_;
+  const ProgramRef ref_;
+  Findings& findings_;
+  std::vector<char> has_nranks_;  // by layout; -1: not looked yet
+  bool knows_rings_ = false;
+  std::map<int64_t, bool> rings_;
+};
+
+}  // namespace
+
+void CheckCollectives(const Program& program, const Program* startup, absl::optional<int> nranks,
+                      ProgramRef ref, Findings* findings) {
+  CollectiveChecker checker(program, nranks, ref, findings);
+  if (ref.is_startup) checker.AddRings(program);
+  if (startup != nullptr) {
+    checker.AddRings(*startup);
+    checker.AddRings(program);
+  }
+  checker.Check();
+}
+
+UpdateChecker::UpdateChecker(const Program& program, Options options, ProgramRef ref)
+    : program_(program), options_(std::move(options)), ref_(ref) {}
+
+void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {
+  uint32_t index = 0;
+  if (!updates_.empty() && updates_.back().op == op.id()) index = updates_.back().index + 1;
+  updates_.push_back({op.id(), index, param, grad});
+}
+
+void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
+  for (const Update& update : updates_) CheckUpdate(update, values, findings);
+}
+
+void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
+                                Findings* findings) const {
+  const Op op = program_.op(update.op);
+  const Symbol param_name = op.Input("Param")[update.index];
+  const std::string param(program_.name(param_name));
+  if (options_.distributed_params.count(param) > 0) return;
+  const std::string grad(program_.name(op.Input("Grad")[update.index]));
+  const VarId var = program_.block(op.block()).Resolve(param_name);
+  const RankValue& value = update.grad;
+
+  const auto report = [&](const char* rule, std::string why) {
+    Finding finding;
+    finding.rule = rule;
+    finding.severity = FindRule(rule).severity;
+    finding.program = ref_;
+    finding.op = update.op;
+    finding.other = value.bent_by;
+    finding.variable = grad;
+    finding.message =
+        absl::StrCat(op.DebugName(), " updates ", param, " by ", grad, ", ", std::move(why));
+    findings->Add(std::move(finding));
+  };
+  using Place = RankValue::Place;
+  // LocalSGD: ranks go on by themselves until parameters are averaged.
+  const bool meets = var.valid() && values.Meets(var);
+  if (value.place == Place::kLocal) {
+    if (meets) {
+      if (value.power != 0 && !value.is_zero) {
+        report("W314",
+               "which is divided by the number of ranks, although each rank updates by its own");
+      }
+      return;
+    }
+    if (value.bent_by.valid()) {
+      return report("W310",
+                    absl::StrCat("which is own to each rank: it is never reduced, and ",
+                                 program_.op(value.bent_by).DebugName(), " is not linear in it"));
+    }
+    return report("W310", "which is own to each rank: it is never reduced");
+  }
+  if (value.place == Place::kShard && update.param.place != Place::kShard) {
+    return report("W311", "of which each rank has a part, where the parameter is whole");
+  }
+  if (!value.IsSame()) return;
+  if (value.place == Place::kOfRanks || value.place == Place::kGathered) {
+    return report("W311", value.rank >= 0
+                              ? absl::StrCat("the gradient of rank ", value.rank,
+                                             " alone; expected the mean over all ranks")
+                              : absl::StrCat("which is not the mean over all ranks, but ",
+                                             ToString(value.place)));
+  }
+  if (value.bent_by.valid()) {
+    return report("W313",
+                  absl::StrCat("which is reduced after ", program_.op(value.bent_by).DebugName(),
+                               ", which is not linear in it; expected the mean over all "
+                               "ranks before that"));
+  }
+  if (value.is_mixed) {
+    return report("W315",
+                  "which adds what is divided by the number of ranks, or reduced, to what is not");
+  }
+  if (value.is_zero) return;
+  const bool sum_is_wanted = options_.gradients_are_summed && value.reductions == 1;
+  if (value.power > 0 && value.reductions > 1) {
+    return report("W312", absl::StrCat("which is summed over the ranks ", value.power,
+                                       " times more often than it is divided by their number: it "
+                                       "goes through ",
+                                       value.reductions, " collectives"));
+  }
+  if (value.power > 0 && !sum_is_wanted) {
+    return report("W312",
+                  "which is the sum over the ranks, and never divided by their number: as many "
+                  "times too large");
+  }
+  if (value.power < 0) {
+    return report("W314", absl::StrCat("which is divided by the number of ranks ", -value.power,
+                                       " times more often than it is summed over them"));
+  }
+  if (value.reductions > 1) {
+    report("W316",
+           absl::StrCat("which goes through ", value.reductions, " collectives; one is enough"));
+  }
+  if (value.place == Place::kReplicated && var.valid() &&
+      values.AtStart(var).place == Place::kLocal && !meets) {
+    report("W317",
+           "but the parameter itself is own to each rank when training begins: the "
+           "startup program does not broadcast it");
+  }
+}
+
+namespace {
+
+constexpr Rule kRules[] = {
+    {"W301", Severity::kError, "a collective uses a ring that is not set up",
+     "The collective fails, or waits for ever. Every ring that the main program uses needs ring "
+     "set-up ops in the startup program.",
+     nullptr},
+    {"W302", Severity::kError, "an op is written for another number of ranks",
+     "Gradients would be divided by the wrong number, or buffers have the wrong size. Transpile "
+     "again, for the number of ranks of the run.",
+     nullptr},
+    {"W303", Severity::kError, "the root of a collective is no rank",
+     "No rank sends: all wait for ever.", nullptr},
+    {"W304", Severity::kError, "a reduction of elements that cannot be reduced",
+     "Collective libraries do not add booleans, 16-bit integers and complex numbers.", nullptr},
+    {"W305", Severity::kError, "a collective that changes the shape works in place",
+     "The result is larger, or smaller, than the variable that it is written to.", nullptr},
+    {"W306", Severity::kError, "a collective that takes dense tensors only is given SelectedRows",
+     "Ranks have different rows, and different numbers of them. Sums and means of rows over all "
+     "ranks are known; anything else needs a dense tensor.",
+     nullptr},
+    {"W310", Severity::kError, "a parameter is updated by a gradient that was never reduced",
+     "Ranks would drift apart without a word. Parameters that ranks hold parts of are to be named "
+     "as distributed; parameters that are averaged later (LocalSGD) are fine.",
+     nullptr},
+    {"W311", Severity::kError, "a parameter is updated by the gradient of some ranks only",
+     "What the other ranks have learned is lost.", nullptr},
+    {"W312", Severity::kError, "a gradient is summed over the ranks, but not divided",
+     "The step is as many times too large as there are ranks, or as their power where it is "
+     "reduced "
+     "twice. Adaptive optimizers hide it.",
+     nullptr},
+    {"W313", Severity::kError, "a gradient is reduced after an op that is not linear in it",
+     "Clipping, norms and optimizers give something else on the gradient of one rank than on the "
+     "mean of all: reduce before them.",
+     nullptr},
+    {"W314", Severity::kError, "a gradient is divided by the number of ranks too often",
+     "The step is too small.", nullptr},
+    {"W315", Severity::kError,
+     "a gradient adds parts that are divided, or reduced, to parts that are not",
+     "A part of the gradient counts too much: a regularization term added before the sum over "
+     "ranks, or an accumulated gradient that is reduced again in every step.",
+     nullptr},
+    {"W316", Severity::kWarning, "a gradient is reduced twice, to no effect",
+     "The second collective averages what is the same on all ranks already.", nullptr},
+    {"W317", Severity::kError, "parameters are not the same on all ranks when training begins",
+     "Equal updates of different parameters keep them different. Broadcast them in the startup "
+     "program.",
+     nullptr},
+};
+
+}  // namespace
+
+absl::Span<const Rule> CommunicationRules() { return kRules; }
+
+}  // namespace weft

@@ -1,0 +1,60 @@
+// Layer 3: is every gradient summed once, divided once, and used when it has arrived?
+#ifndef WEFT_TRANSPILER_VERIFY_COMMUNICATION_H_
+#define WEFT_TRANSPILER_VERIFY_COMMUNICATION_H_
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/analysis/rank_values.h"
+#include "proto/program.h"
+#include "transpiler/verify/finding.h"
+#include "transpiler/verify/rules.h"
+
+namespace weft {
+
+absl::Span<const Rule> CommunicationRules();
+
+// Rings, roots, element types and places of the collectives of one program (W301 to W309): each is
+// looked at by itself. `startup` may be null: rings then count as set up. O(ops).
+void CheckCollectives(const Program& program, const Program* startup, absl::optional<int> nranks,
+                      ProgramRef ref, Findings* findings);
+
+// What optimizers are given (W310 and on): watches RankValues::Of walk the program, then looks at
+// what it leaves.
+class UpdateChecker : public RankObserver {
+ public:
+  struct Options {
+    std::set<std::string> distributed_params;
+    bool gradients_are_summed = false;
+  };
+  UpdateChecker(const Program& program, Options options, ProgramRef ref);
+
+  void Restart() override { updates_.clear(); }
+  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override;
+  void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {}
+  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {}
+  void OnOpaqueBlock(const Op& op) override {}
+
+  // O(updates).
+  void Check(const RankValues& values, Findings* findings) const;
+
+ private:
+  struct Update {
+    OpId op;
+    uint32_t index;  // of the parameter in slot Param
+    RankValue param, grad;
+  };
+  void CheckUpdate(const Update& update, const RankValues& values, Findings* findings) const;
+
+  const Program& program_;
+  const Options options_;
+  const ProgramRef ref_;
+  std::vector<Update> updates_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_COMMUNICATION_H_

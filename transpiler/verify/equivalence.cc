@@ -1,0 +1,168 @@
+#include "transpiler/verify/equivalence.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/updates.h"
+
+namespace weft {
+namespace {
+
+bool Near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
+
+class Comparison {
+ public:
+  Comparison(const Program& original, const Program& program, const RankValuesOptions& options,
+             ProgramRef ref, Findings* findings)
+      : original_(original),
+        program_(program),
+        options_(options),
+        ref_(ref),
+        findings_(*findings),
+        updates_(FindUpdates(original)) {
+    for (const ParamUpdate& update : updates_) {
+      is_param_.insert(original.name(update.param));
+      if (update.master.valid()) is_param_.insert(original.name(update.master));
+    }
+  }
+
+  void Run() {
+    RankValuesOptions one;
+    one.is_one_device = true;
+    one.table = &table_;
+    const RankValues before = RankValues::Of(original_, one);
+    RankValuesOptions many = options_;
+    many.table = &table_;
+    many.observer = nullptr;
+    const RankValues after = RankValues::Of(program_, many);
+    for (size_t i = 0; i < original_.var_id_limit(); ++i) {
+      const VarId var(static_cast<uint32_t>(i));
+      if (!original_.var(var).persistable() || original_.var(var).block() != 0) continue;
+      Compare(before, var, after);
+    }
+  }
+
+ private:
+  void Compare(const RankValues& before, VarId var, const RankValues& after) {
+    const absl::string_view name = original_.var(var).name();
+    const Symbol symbol = program_.FindSymbol(name);
+    const VarId other = symbol.valid() ? program_.block(0).FindVar(symbol) : VarId();
+    const bool was_written = before.IsWritten(var);
+    if (!other.valid()) {
+      if (was_written) Report("W603", name, "the rewritten program does not have it");
+      return;
+    }
+    if (!was_written && !after.IsWritten(other)) return;
+    const RankValue a = WithExpr(before.AtEnd(var), name);
+    const RankValue b = WithExpr(after.AtEnd(other), name);
+    const bool is_param = is_param_.contains(name);
+    if (a.expr == b.expr && (a.is_zero || Near(b.factor, a.factor))) {
+      if (!is_param || b.IsSame() || after.Meets(other) || IsDistributed(name)) return;
+      return Report("W604", name,
+                    absl::StrCat("it is ", ToString(b.place),
+                                 " after a step: each rank updates it by its own batch"));
+    }
+    if (Near(b.factor, a.factor) && IsAveraged(b.expr, a.expr, is_param)) return;
+    const ExprId x = table_.Scaled(a.expr, a.factor);
+    const ExprId y = table_.Scaled(b.expr, b.factor);
+    const ExpressionTable::Difference difference = table_.FindDifference(x, y);
+    Report(is_param ? "W601" : "W602", name,
+           absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
+                        table_.ToString(y, 1)));
+  }
+
+  RankValue WithExpr(RankValue value, absl::string_view name) {
+    if (!value.expr.valid()) value.expr = table_.Initial(name);
+    return value;
+  }
+
+  bool IsDistributed(absl::string_view name) const {
+    return options_.distributed_params.count(std::string(name)) > 0;
+  }
+
+  // LocalSGD: the mean over ranks of what the original computes, always or on a condition; else
+  // what the original computes. States of optimizers may begin anew, too.
+  bool IsAveraged(ExprId found, ExprId expected, bool is_param) const {
+    const absl::Span<const ExprId> operands = table_.Operands(found);
+    if (operands.size() == 1 && table_.Label(found) == "mean_over_ranks") {
+      return operands[0] == expected;
+    }
+    if (operands.size() != 3 || table_.Label(found) != "select") {
+      // A parameter that has a master weight is cast from it.
+      return operands.size() == 1 && table_.Label(found) == "cast" &&
+             table_.Operands(expected).size() == 1 &&
+             table_.OperationOf(found) == table_.OperationOf(expected) &&
+             IsAveraged(operands[0], table_.Operands(expected)[0], is_param);
+    }
+    if (operands[2] != expected) return false;
+    if (IsAveraged(operands[1], expected, is_param)) return true;
+    return !is_param && table_.Operands(operands[1]).empty();
+  }
+
+  void Report(const char* rule, absl::string_view name, std::string why) {
+    Finding finding;
+    finding.rule = rule;
+    finding.severity = FindRule(rule).severity;
+    finding.program = ref_;
+    finding.op = LastWriter(name);
+    finding.variable = std::string(name);
+    finding.message = absl::StrCat(
+        "variable ", name,
+        finding.op.valid() ? absl::StrCat(", last written by ", program_.op(finding.op).DebugName())
+                           : "",
+        ": ", std::move(why));
+    findings_.Add(std::move(finding));
+  }
+
+  OpId LastWriter(absl::string_view name) {
+    if (last_writer_.empty()) {
+      last_writer_.resize(program_.symbols().size());
+      for (OpId id : program_.block(0).ops()) {
+        for (Symbol out : program_.op(id).output_args()) last_writer_[out.value()] = id;
+      }
+    }
+    const Symbol symbol = program_.FindSymbol(name);
+    return symbol.valid() ? last_writer_[symbol.value()] : OpId();
+  }
+
+  const Program& original_;
+  const Program& program_;
+  const RankValuesOptions& options_;
+  const ProgramRef ref_;
+  Findings& findings_;
+  const std::vector<ParamUpdate> updates_;
+  absl::flat_hash_set<absl::string_view> is_param_;
+  ExpressionTable table_;
+  std::vector<OpId> last_writer_;  // by Symbol; empty until somebody asks
+};
+
+}  // namespace
+
+void CheckEquivalence(const Program& original, const Program& program,
+                      const RankValuesOptions& options, ProgramRef ref, Findings* findings) {
+  Comparison(original, program, options, ref, findings).Run();
+}
+
+namespace {
+
+constexpr Rule kRules[] = {
+    {"W601", Severity::kError, "a parameter is updated by something else than in the original",
+     "Shown is the smallest part of the expressions that differs.", nullptr},
+    {"W602", Severity::kError, "a state is something else after a step than in the original",
+     "Moments, velocities, counters and statistics have to be what they were.", nullptr},
+    {"W603", Severity::kError, "a variable that the original keeps from step to step is gone",
+     "What the original saves and resumes from would not be there.", nullptr},
+    {"W604", Severity::kError,
+     "a parameter is updated on each rank by its own batch, and never averaged",
+     "Ranks drift apart.", nullptr},
+};
+
+}  // namespace
+
+absl::Span<const Rule> EquivalenceRules() { return kRules; }
+
+}  // namespace weft
