@@ -4,15 +4,17 @@
 usage: run_in_paddle.py TRANSPILE RUNS...
 
 TRANSPILE is the tool; RUNS are folders, or .tar.xz of such, with <model>/main.pb, startup.pb,
-feeds.npz, init.params (Paddle's save_combine) and reference.npz. Needs Python with PaddlePaddle 2.6;
-no GPU.
+feeds.npz, init.params (Paddle's save_combine) and reference.npz. Needs Python with PaddlePaddle
+2.6, and no GPU.
 
 Mode none, and program text and back: one process; losses equal, bit for bit, those of the original
 program. Other modes: two processes that communicate by Gloo, each with its half of every batch;
 losses equal those of the reference (1e-5, relative), which Paddle made without its transpiler. The
-ops of GPU_ONLY, which Paddle does not have for the CPU, are left out: Gloo needs no rings, and on the
-CPU Paddle has no streams. The startup programs run too, each rank with other random numbers; then
-all ranks must have the same parameters, if the programs broadcast them.
+ops of GPU_ONLY, which Paddle does not have for the CPU, are left out: Gloo needs no rings, and on
+the CPU Paddle has no streams. The startup programs run too, each rank with other random numbers;
+then all ranks must have the same parameters, if the programs broadcast them.
+
+What must fail is in KNOWN, and is a failure if it does not.
 
 Prints a table. Exit status 1 if anything failed.
 """
@@ -97,7 +99,9 @@ def parse(paddle, path, leave_out):
 
 def loss_names(program):
     """Outputs of forward ops that compute a loss, by role."""
-    return [op.output_arg_names[0] for op in program.global_block().ops if op.attr("op_role") == 256]
+    forward_loss = 0x100
+    return [op.output_arg_names[0] for op in program.global_block().ops
+            if op.attr("op_role") == forward_loss]
 
 
 def load_parameters(paddle, exe, program, folder):
