@@ -8,10 +8,11 @@
 
 namespace weft {
 
-Subcommand AddRun(CLI::App* weft);    // weft_run.cc: trains a program
-Subcommand AddShow(CLI::App* weft);   // weft_show.cc: prints or draws a program
-Subcommand AddDiff(CLI::App* weft);   // weft_diff.cc: what differs between two programs
-Subcommand AddStats(CLI::App* weft);  // weft_stats.cc: what a program consists of
+Subcommand AddRun(CLI::App* weft);     // weft_run.cc: trains a program
+Subcommand AddShow(CLI::App* weft);    // weft_show.cc: prints or draws a program
+Subcommand AddDiff(CLI::App* weft);    // weft_diff.cc: what differs between two programs
+Subcommand AddStats(CLI::App* weft);   // weft_stats.cc: what a program consists of
+Subcommand AddVerify(CLI::App* weft);  // weft_verify.cc: proves a program
 
 }  // namespace weft
 

@@ -246,6 +246,8 @@ class RankInterpreter {
       start.is_mixed = false;
       start.terms = 0;
       start.expr = expr;
+      if (end.own_factor != 0) start.factor = end.own_factor;
+      start.own_factor = 0;
       changed = true;
     }
     return changed;
@@ -461,6 +463,7 @@ class RankInterpreter {
     out.place = Place::kReplicated;
     out.is_gradient = false;
     out.terms = 0;
+    out.own_factor = 0;
     if (table_ == nullptr || in.is_gradient) return out;
     if (in.terms == 0) {
       out.expr = table_->Call(mean_, {in.expr});
@@ -486,6 +489,7 @@ class RankInterpreter {
     for (const RankValue& input : inputs) operands.push_back(ScaledExpr(input));
     out.expr = table_->Call(table_->Operation(operation, operation), operands);
     out.factor = 1;
+    out.own_factor = 0;
     out.terms = 0;
     return out;
   }
@@ -590,6 +594,7 @@ class RankInterpreter {
       b = ScaledExpr(no);
     }
     out.factor = out.is_zero ? 0 : factor;
+    out.own_factor = yes.own_factor != 0 ? yes.own_factor : no.own_factor;
     out.expr = table_->Call(select_, {ScaledExpr(condition), a, b});
     return out;
   }
@@ -848,6 +853,9 @@ class RankInterpreter {
         terms_.push_back(std::move(placed));
       }
     }
+    for (size_t i = 0; i < ins_.size() && out->own_factor == 0; ++i) {
+      if (!ins_[i].is_zero && !ins_[i].IsSame()) out->own_factor = ins_[i].factor * factors[i];
+    }
     double common = 1;
     out->expr = table_->Sum(&terms, &common);
     out->factor = common;
@@ -868,8 +876,9 @@ class RankInterpreter {
     // or where the gradient of a loss is divided before the backward pass.
     const bool divides = options_.nranks.has_value() && Near(scale * n_, 1) && *options_.nranks > 1;
     if (!divides || options_.is_one_device) return out;
-    const bool in_place = op.input_args()[0] == op.output_args()[0];
-    if (op.HasAttr(kNumRanksAttr) || out.power > 0 || (in_place && IsBackward(op))) {
+    const bool is_loss_grad = IsBackward(op) && out.place == Place::kReplicated &&
+                              out.reductions == 0 && op.input_args()[0] == op.output_args()[0];
+    if (op.HasAttr(kNumRanksAttr) || out.power > 0 || is_loss_grad) {
       if (out.power > -100) --out.power;
     }
     return out;
@@ -1105,6 +1114,42 @@ absl::optional<int> RingSize(const Op& op) {
   return Positive(num_devices);
 }
 
+// What attribute nranks says, of the first op that has it.
+absl::optional<int> NumRanksOfAttrs(const Program& program) {
+  std::vector<char> has_attr(program.num_layouts(), -1);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      char& has = has_attr[op.layout_id()];
+      if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
+      if (has == 0) continue;
+      const absl::optional<int> nranks = Positive(NumberAttr(op, kNumRanksAttr, 0));
+      if (nranks.has_value()) return nranks;
+    }
+  }
+  return absl::nullopt;
+}
+
+// By how much the gradient of a loss is divided in place.
+absl::optional<int> NumRanksOfDivision(const Program& program) {
+  std::vector<bool> is_loss_grad(program.symbols().size(), false);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (IsLossGrad(op) && op.input_args().empty()) {
+      for (Symbol out : op.output_args()) is_loss_grad[out.value()] = true;
+      continue;
+    }
+    if (!IsBackward(op) || op.input_args().size() != 1 || op.output_args().size() != 1) continue;
+    if (op.input_args()[0] != op.output_args()[0] || !is_loss_grad[op.input_args()[0].value()]) {
+      continue;
+    }
+    if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kScale) continue;
+    const double scale = NumberAttr(op, "scale", 1);
+    if (scale > 0 && Near(std::round(1 / scale) * scale, 1)) return Positive(std::round(1 / scale));
+  }
+  return absl::nullopt;
+}
+
 }  // namespace
 
 absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
@@ -1118,18 +1163,8 @@ absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
       if (size.has_value()) return size;
     }
   }
-  std::vector<char> has_attr(main.num_layouts(), -1);
-  for (int block = 0; block < main.num_blocks(); ++block) {
-    for (OpId id : main.block(block).ops()) {
-      const Op op = main.op(id);
-      char& has = has_attr[op.layout_id()];
-      if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
-      if (has == 0) continue;
-      const absl::optional<int> nranks = Positive(NumberAttr(op, kNumRanksAttr, 0));
-      if (nranks.has_value()) return nranks;
-    }
-  }
-  return absl::nullopt;
+  const absl::optional<int> said = NumRanksOfAttrs(main);
+  return said.has_value() ? said : NumRanksOfDivision(main);
 }
 
 }  // namespace weft

@@ -49,6 +49,9 @@ struct RankValue {
   // The value is `factor` times `expr`, which is what one device computes. Only where expressions
   // are asked for.
   double factor = 1;
+  // Of a sum of what is the same on all ranks and what is not: the factor of the latter, which the
+  // whole has to have once it is carried on from step to step. 0: `factor`.
+  double own_factor = 0;
   ExprId expr;
   uint32_t terms = 0;  // internal
 
@@ -113,7 +116,8 @@ class RankValues {
 };
 
 // The number of ranks that a program, or its startup program, which may be null, was written for:
-// what ring set-up or attribute nranks says; none where nothing says it. O(ops).
+// what ring set-up says, or attribute nranks, or the division of a loss's gradient; none where
+// nothing says it. O(ops).
 absl::optional<int> FindNumRanks(const Program& main, const Program* startup);
 
 }  // namespace weft

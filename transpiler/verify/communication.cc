@@ -35,8 +35,8 @@ class CollectiveChecker {
     for (OpId id : program.block(0).ops()) {
       const Op op = program.op(id);
       if (!traits.Has(op, Trait::kRingSetup)) continue;
-      // Ids are exchanged before the ring is there.
-      if (op.HasInputSlot("X") || op.HasAttr("devices")) rings_[IntAttr(op, "ring_id", 0)] = true;
+      // Ops that make something exchange ids, before the ring is there.
+      if (op.output_args().empty()) rings_[IntAttr(op, "ring_id", 0)] = true;
     }
     knows_rings_ = true;
   }

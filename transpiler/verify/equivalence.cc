@@ -58,7 +58,10 @@ class Comparison {
     }
     if (!was_written && !after.IsWritten(other)) return;
     const RankValue a = WithExpr(before.AtEnd(var), name);
-    const RankValue b = WithExpr(after.AtEnd(other), name);
+    RankValue b = WithExpr(after.AtEnd(other), name);
+    // A gradient that is accumulated by each rank may be kept divided, as long as it stays so.
+    const RankValue& start = after.AtStart(other);
+    if (!b.IsSame() && !start.IsSame() && start.is_gradient) b.factor /= start.factor;
     const bool is_param = is_param_.contains(name);
     if (a.expr == b.expr && (a.is_zero || Near(b.factor, a.factor))) {
       if (!is_param || b.IsSame() || after.Meets(other) || IsDistributed(name)) return;

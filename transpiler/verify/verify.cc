@@ -63,6 +63,20 @@ StartValues AfterStartup(const Program& startup, absl::optional<int> nranks) {
   return start;
 }
 
+// A process that drives all ranks runs the startup program once for all of them: it sets up rings
+// without an id that it would have got from another process.
+bool IsOneProcess(const Program& startup) {
+  OpTraits traits(startup);
+  bool sets_up = false;
+  for (OpId id : startup.block(0).ops()) {
+    const Op op = startup.op(id);
+    if (!traits.Has(op, Trait::kRingSetup)) continue;
+    if (!op.input_args().empty() || !op.output_args().empty()) return false;
+    sets_up = true;
+  }
+  return sets_up;
+}
+
 class Verifier {
  public:
   Verifier(const VerifyOptions& options, Findings* findings)
@@ -121,7 +135,7 @@ class Verifier {
     RankValuesOptions values;
     values.nranks = nranks;
     values.distributed_params = options_.distributed_params;
-    if (programs.startup != nullptr) {
+    if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
       start_ = AfterStartup(*programs.startup, nranks);
       values.start = &start_;
     }
