@@ -18,6 +18,7 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/fused_buffer.h"
+#include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
@@ -385,7 +386,10 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
     writer.Cast(master, param, TypeOf(main, master), TypeOf(main, param));
   }
   for (const auto& reset : meeting.resets) rewriter.Append(block, reset.second);
-  if (context.notes != nullptr) Explain(meeting, options_, context.notes);
+  if (context.notes != nullptr) {
+    Explain(meeting, options_, context.notes);
+    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context.notes));
+  }
   WEFT_RETURN_IF_ERROR(rewriter.Commit());
   if (startup.has_value()) WEFT_RETURN_IF_ERROR(startup->Commit());
   return true;

@@ -8,14 +8,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/op_names.h"
 #include "transpiler/passes/paddle_gradients.h"
 #include "transpiler/passes/paddle_ops.h"
 #include "transpiler/passes/rings.h"
@@ -198,19 +196,10 @@ absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& pro
   for (const PaddleGradient& gradient : gradients) {
     WEFT_RETURN_IF_ERROR(gathered.Declare(gradient));
   }
-  absl::optional<OpNames> op_name;
-  if (context.notes != nullptr) op_name.emplace(program);
+  ExplainCollectives(kName, "gathered", program, gradients, options_.nrings, context);
   InsertCollectives(
       program, gradients, options_.nrings,
       [&](const PaddleGradient& gradient, int ring) {
-        if (context.notes != nullptr) {
-          context.notes->push_back(
-              {std::string(kName),
-               gradient.grad,
-               "gathered",
-               absl::StrCat("gradient of replicated parameter ", gradient.param),
-               {{"ring", absl::StrCat(ring)}, {"after", (*op_name)(gradient.op)}}});
-        }
         return BuildOp({"c_allgather",
                         {{"X", {gradient.grad}}},
                         {{"Out", {Gathered::NameOf(gradient.param)}}},

@@ -2,12 +2,26 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/op_names.h"
 #include "transpiler/passes/paddle_ops.h"
 
 namespace weft {
+namespace {
+
+Note NotDone(absl::string_view pass, absl::string_view what, const PaddleGradient& gradient,
+             absl::string_view why) {
+  return {std::string(pass),
+          gradient.grad,
+          absl::StrCat("not ", what),
+          gradient.distributed ? "its parameter is distributed" : std::string(why),
+          {{"parameter", gradient.param}}};
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<PaddleGradient>> WalkGradients(const Program& program,
                                                           const PassContext& context) {
@@ -62,6 +76,41 @@ void InsertCollectives(const Program& program, absl::Span<const PaddleGradient> 
   if (gradients.empty() || !optimize.valid()) return;
   for (int r = 0; r < nrings; ++r) {
     rewriter->InsertBefore(optimize, PaddleSyncComm(gradients.back().grad, r, kRoleBackward));
+  }
+}
+
+void ExplainCollectives(absl::string_view pass, absl::string_view what, const Program& program,
+                        absl::Span<const PaddleGradient> gradients, int nrings,
+                        PassContext& context) {
+  if (context.notes == nullptr) return;
+  const OpNames op_name(program);
+  int next = 0;
+  for (const PaddleGradient& gradient : gradients) {
+    if (gradient.distributed) continue;
+    context.notes->push_back(
+        {std::string(pass),
+         gradient.grad,
+         std::string(what),
+         absl::StrCat("gradient of replicated parameter ", gradient.param),
+         {{"ring", absl::StrCat(next++ % nrings)}, {"after", op_name(gradient.op)}}});
+  }
+  ExplainDistributed(pass, what, gradients, context);
+}
+
+void ExplainDistributed(absl::string_view pass, absl::string_view what,
+                        absl::Span<const PaddleGradient> gradients, PassContext& context) {
+  if (context.notes == nullptr) return;
+  for (const PaddleGradient& gradient : gradients) {
+    if (gradient.distributed) context.notes->push_back(NotDone(pass, what, gradient, ""));
+  }
+}
+
+void ExplainNothing(absl::string_view pass, absl::string_view what,
+                    absl::Span<const PaddleGradient> gradients, absl::string_view why,
+                    PassContext& context) {
+  if (context.notes == nullptr) return;
+  for (const PaddleGradient& gradient : gradients) {
+    context.notes->push_back(NotDone(pass, what, gradient, why));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "proto/program.h"
 #include "proto/rewriter.h"
@@ -46,6 +47,21 @@ void InsertCollectives(const Program& program, absl::Span<const PaddleGradient> 
                        int nrings,
                        absl::FunctionRef<pb::OpDesc(const PaddleGradient&, int ring)> collective,
                        Rewriter* rewriter);
+
+// Notes, where they are wanted, in the name of `pass`; `what` is what it does with gradients
+// ("reduced"). O(ops + gradients).
+//
+// Every gradient that InsertCollectives sends, with its ring; and as ExplainDistributed.
+void ExplainCollectives(absl::string_view pass, absl::string_view what, const Program& program,
+                        absl::Span<const PaddleGradient> gradients, int nrings,
+                        PassContext& context);
+// The gradients of distributed parameters, with which it does nothing.
+void ExplainDistributed(absl::string_view pass, absl::string_view what,
+                        absl::Span<const PaddleGradient> gradients, PassContext& context);
+// All gradients, where it does nothing with any of them; `why`: with those of replicated ones.
+void ExplainNothing(absl::string_view pass, absl::string_view what,
+                    absl::Span<const PaddleGradient> gradients, absl::string_view why,
+                    PassContext& context);
 
 // The first op of the root block whose role has the optimize bit (those of learning-rate
 // multipliers have it too); invalid where there is none.

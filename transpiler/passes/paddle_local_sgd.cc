@@ -12,6 +12,7 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
 #include "transpiler/passes/paddle_ops.h"
@@ -112,6 +113,9 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
                                 "replicated parameter, after every step",
                                 {{"ring", absl::StrCat(ring)}, {"after", (*op_name)(op)}}});
     }
+  }
+  if (context.notes != nullptr) {
+    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, *main, context.notes));
   }
   for (int r = 0; r < options_.nrings; ++r) {
     rewriter.Append(0, PaddleSyncComm(updates.front().param, r, kRoleOptimize));

@@ -18,6 +18,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kMaxGradients = 128;
+constexpr char kReduced[] = "reduced";
 
 struct Segment {
   pb::VarType::Type dtype;
@@ -68,7 +69,12 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, CutIntoSegments(program, gradients));
   const OpId optimize = FirstOptimizeOp(program);
-  if (segments.empty() || !optimize.valid()) return false;
+  if (segments.empty() || !optimize.valid()) {
+    ExplainNothing(kName, kReduced, gradients,
+                   "no op of the root block has optimize role, before which Paddle reduces them",
+                   context);
+    return false;
+  }
   Rewriter rewriter(programs.main);
   for (size_t i = segments.size(); i-- > 0;) {
     rewriter.InsertBefore(optimize, Coalesce(segments[i]));
@@ -87,11 +93,12 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
     for (const std::string& grad : segment.grads) {
       context.notes->push_back({std::string(kName),
                                 grad,
-                                "reduced",
+                                kReduced,
                                 "gradient of a replicated parameter",
                                 {{"ring", "0"}, {"buffer", segment.buffer}}});
     }
   }
+  ExplainDistributed(kName, kReduced, gradients, context);
   WEFT_RETURN_IF_ERROR(rewriter.Commit());
   return true;
 }

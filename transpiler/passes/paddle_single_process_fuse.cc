@@ -17,6 +17,7 @@ namespace weft {
 namespace {
 
 constexpr char kBuffer[] = "fused_output";
+constexpr char kReduced[] = "reduced";
 
 void SumThroughBuffer(OpId after, const std::vector<std::string>& grads, Rewriter* rewriter) {
   rewriter->AddVar(
@@ -69,12 +70,13 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
     if (context.notes != nullptr) {
       context.notes->push_back({std::string(kName),
                                 gradient.grad,
-                                "reduced",
+                                kReduced,
                                 absl::StrCat("gradient of replicated parameter ", gradient.param,
                                              ", together with all others"),
                                 {{"ring", "0"}}});
     }
   }
+  ExplainDistributed(kName, kReduced, gradients, context);
   if (grads.empty()) return false;
   Rewriter rewriter(programs.main);
   if (options_.fuse == 2) {
