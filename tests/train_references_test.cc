@@ -256,7 +256,7 @@ const auto kLocalSgd =
            Case{"LocalSgdEveryFourSteps", 2, "localsgd2_k4", "local_sgd", {{"k_steps", "4"}}});
 
 // What Paddle's own transpiler writes, where it is right: not for two losses, nor for accumulated
-// gradients (tests/paddle_defects_test.cc).
+// gradients (tests/paddle_defects_grad_allreduce_test.cc).
 const auto kPaddleDialect = Values(
     Case{"PaddleTwoRanks", 2, "dp2", "grad_allreduce", {}, Ranks::kPaddle},
     Case{"PaddleFourRanks", 4, "dp4", "grad_allreduce", {}, Ranks::kPaddle},

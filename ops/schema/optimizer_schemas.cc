@@ -1,4 +1,5 @@
-// Parameter updates. Every output is its input, updated in place.
+// Parameter updates, of which every output is its input, updated in place; and what stands between
+// backward and an update.
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -110,6 +111,30 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("epsilon", 1e-6f)
                    .Attr("multi_precision", false)
                    .RequiredAttr("weight_decay", 0.0f));
+
+  // Deep gradient compression: adds the gradient to what was left over (V), moves the largest
+  // elements to EncodeGrad, in which ranks are meant to exchange them, and leaves zeros in
+  // Grad_out.
+  schemas->Add(OpSchema("dgc")
+                   .In("Grad")
+                   .In("Param", kOptional)
+                   .In("U")
+                   .In("V")
+                   .In("current_step")
+                   .In("nranks")
+                   .Out("EncodeGrad")
+                   .Out("GatherBuff")
+                   .Out("Grad_out")
+                   .OutInPlace("U_out", "U")
+                   .OutInPlace("V_out", "V")
+                   .Out("k")
+                   .Attr("m", 0.9f)
+                   .Attr("rampup_begin_step", 0.0f)
+                   .RequiredAttr("rampup_step", 0.0f)
+                   .Attr("regular_coeff", 0.0f)
+                   .Attr("regular_type", 0)
+                   .RequiredAttr("sparsity", std::vector<float>{})
+                   .Attr("use_nesterov", true));
 
   schemas->Add(Optimizer("momentum")
                    .In("Grad")

@@ -518,6 +518,17 @@ TEST(GradAllReduce, IntegerAndAccumulatedGradientsAreRefused) {
               StatusIs(kRefused, HasSubstr("accumulated over several steps")));
 }
 
+TEST(GradAllReduce, CompressedGradientIsRefused) {
+  ProgramBuilder p;
+  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.Op("dgc", {{"Grad", {"w@GRAD"}}}, {{"EncodeGrad", {"e"}}, {"Grad_out", {"w@GRAD"}}},
+       kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  Program program = p.Build();
+  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+              StatusIs(kRefused, HasSubstr("op 1 (dgc) compresses gradient w@GRAD")));
+}
+
 TEST(GradAllReduce, UpdateByAGradientThatNobodyNamesIsRefused) {
   ProgramBuilder p = TwoGradients();
   p.Op("sgd", {{"Param", {"lost"}}, {"Grad", {"lost@GRAD"}}}, {{"ParamOut", {"lost"}}},

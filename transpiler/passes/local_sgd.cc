@@ -20,6 +20,7 @@
 #include "transpiler/passes/fused_buffer.h"
 #include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 
@@ -354,6 +355,7 @@ const Contract& LocalSgd::contract() const {
 
 absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) const {
   const Program& main = *programs.main;
+  WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const Meeting meeting, Plan(programs, context, options_));
   const bool always = options_.k_steps == 1 && options_.begin_step == 1;
   if (!always && programs.startup == nullptr) {

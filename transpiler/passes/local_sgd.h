@@ -27,9 +27,10 @@ namespace weft {
 // is averaged, and the parameter becomes its cast. By options, running statistics of batch
 // normalization, and the state of optimizers (moments, powers of beta).
 //
-// FailedPrecondition: no optimizer updates a parameter; a counter or a reset without a startup
-// program; a state to reset that is not made by one op without inputs there. By contract, a program
-// whose gradients are reduced or whose parameters are averaged already. O(arguments).
+// FailedPrecondition: no optimizer updates a parameter; compressed gradients; a counter or a reset
+// without a startup program; a state to reset that is not made by one op without inputs there. By
+// contract, a program whose gradients are reduced or whose parameters are averaged already.
+// O(arguments).
 class LocalSgd : public Pass {
  public:
   static constexpr absl::string_view kName = "local-sgd";

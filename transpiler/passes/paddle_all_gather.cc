@@ -16,6 +16,7 @@
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle_gradients.h"
 #include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/paddle_warnings.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 
@@ -191,6 +192,7 @@ absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& pro
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
+  WEFT_RETURN_IF_ERROR(WarnOfReduction(kName, program, context));
   Rewriter rewriter(programs.main);
   Gathered gathered(program, nranks, &rewriter);
   for (const PaddleGradient& gradient : gradients) {

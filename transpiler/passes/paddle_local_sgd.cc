@@ -16,6 +16,7 @@
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
 #include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"
 #include "transpiler/pipeline/facts.h"
@@ -87,6 +88,7 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
   WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Update> updates, FindUpdates(*main));
   WEFT_RETURN_IF_ERROR(CheckDistributedParams(*main, context.distributed_params));
+  WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, RefuseCompressedGradients(*main)));
   Rewriter rewriter(main);
   std::set<std::string> declared;
   absl::optional<OpNames> op_name;

@@ -11,6 +11,7 @@
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle_gradients.h"
 #include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/paddle_warnings.h"
 #include "transpiler/passes/unique_names.h"
 #include "transpiler/pipeline/facts.h"
 
@@ -67,6 +68,7 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
+  WEFT_RETURN_IF_ERROR(WarnOfGradients(kName, program, context));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, CutIntoSegments(program, gradients));
   const OpId optimize = FirstOptimizeOp(program);
   if (segments.empty() || !optimize.valid()) {

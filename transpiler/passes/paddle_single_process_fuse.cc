@@ -11,6 +11,7 @@
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle_gradients.h"
 #include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/paddle_warnings.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
@@ -78,6 +79,7 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
   }
   ExplainDistributed(kName, kReduced, gradients, context);
   if (grads.empty()) return false;
+  WEFT_RETURN_IF_ERROR(WarnOfGradients(kName, program, context));
   Rewriter rewriter(programs.main);
   if (options_.fuse == 2) {
     SumTogether(last, grads, &rewriter);

@@ -74,9 +74,9 @@ absl::Status CheckAccumulated(const Program& program, const GradientAnalysis& an
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status WarnOfReduction(absl::string_view pass, const Program& program, PassContext& context) {
+// What is wrong anywhere, and, where gradients travel one by one, with the waits.
+absl::Status Warn(absl::string_view pass, const Program& program, bool one_by_one,
+                  PassContext& context) {
   const absl::StatusOr<GradientAnalysis> analysis =
       AnalyzeGradients(program, context.distributed_params);
   if (!analysis.ok()) return context.RefuseOrWarn(pass, analysis.status());
@@ -84,12 +84,24 @@ absl::Status WarnOfReduction(absl::string_view pass, const Program& program, Pas
       ProblemsOfReduction(program, *analysis, context.distributed_params);
   problems.push_back(CheckDense(program, *analysis));
   problems.push_back(CheckPairs(program));
-  problems.push_back(CheckWaits(program, *analysis));
-  problems.push_back(CheckAccumulated(program, *analysis));
+  if (one_by_one) {
+    problems.push_back(CheckWaits(program, *analysis));
+    problems.push_back(CheckAccumulated(program, *analysis));
+  }
   for (const absl::Status& problem : problems) {
     WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(pass, problem));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status WarnOfGradients(absl::string_view pass, const Program& program, PassContext& context) {
+  return Warn(pass, program, /*one_by_one=*/false, context);
+}
+
+absl::Status WarnOfReduction(absl::string_view pass, const Program& program, PassContext& context) {
+  return Warn(pass, program, /*one_by_one=*/true, context);
 }
 
 }  // namespace weft

@@ -108,12 +108,29 @@ absl::Status RequireGradients(const GradientAnalysis& analysis) {
   return absl::OkStatus();
 }
 
+absl::Status RefuseCompressedGradients(const Program& program) {
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!IsBackward(op) || !op.has_role_vars()) continue;
+    const absl::Span<const Symbol> encoded = op.Output("EncodeGrad");
+    if (encoded.empty()) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
+    return absl::FailedPreconditionError(absl::StrCat(
+        op.DebugName(), " compresses gradient ", pairs.empty() ? "" : pairs.front().grad,
+        " (deep gradient compression) into ", program.name(encoded.front()),
+        ", which no op of the program exchanges, and leaves zeros; expected gradients that are "
+        "not compressed"));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<absl::Status> ProblemsOfReduction(const Program& program,
                                               const GradientAnalysis& analysis,
                                               const std::set<std::string>& distributed_params) {
   std::vector<absl::Status> problems;
-  for (absl::Status status : {CheckAllReducible(program, analysis), CheckStorage(program, analysis),
-                              CheckUpdates(program, analysis, distributed_params)}) {
+  for (absl::Status status :
+       {RefuseCompressedGradients(program), CheckAllReducible(program, analysis),
+        CheckStorage(program, analysis), CheckUpdates(program, analysis, distributed_params)}) {
     if (!status.ok()) problems.push_back(std::move(status));
   }
   return problems;

@@ -15,7 +15,12 @@ namespace weft {
 // FailedPrecondition where no backward op names a gradient.
 absl::Status RequireGradients(const GradientAnalysis& analysis);
 
+// FailedPrecondition, naming op and variable, where an op compresses a gradient (dgc): it leaves
+// zeros, and what ranks would have to exchange instead is not in the program. O(ops).
+absl::Status RefuseCompressedGradients(const Program& program);
+
 // FailedPrecondition, one of each kind at most, naming op and variable; empty where there are none:
+//   - a gradient that is compressed
 //   - a gradient that is no floating-point tensor
 //   - a gradient that is accumulated over several steps, where it is not clear when the sum is
 //     complete (GradientAnalysis::unclear)

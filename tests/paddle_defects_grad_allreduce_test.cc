@@ -1,0 +1,203 @@
+// What the paddle dialect writes, as Paddle's transpiler does, and what it computes: where that is
+// wrong, the weft dialect gives what it should be. Numbers of defects as in docs/paddle_dialect.md.
+// Here those of GradAllReduce, and those that all classes have.
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/paddle_defects_model.h"
+#include "transpiler/pipeline/modes.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+// The gradient of w over both ranks is (1 + 2) / 2.
+TEST(PaddleDefects, SoundProgramTrainsAlikeInBothDialects) {
+  ProgramBuilder p = PairedModel();
+  AddSgd(&p, "w", "w@GRAD");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, Paddle("grad_allreduce"), 2));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(p, Weft("grad_allreduce"), 2));
+  EXPECT_THAT(paddle.w, ElementsAre(-3, -3));
+  EXPECT_THAT(weft.w, ElementsAre(-3, -3));
+  EXPECT_THAT(paddle.warnings, IsEmpty());
+}
+
+// No. 2. Only host-blocking waits make this right: of the data, w@GRAD has no part in the wait.
+TEST(PaddleDefects, WaitNamesOneGradientForAll) {
+  const Program program = TwoGradients().Build();
+  WEFT_ASSERT_OK_AND_ASSIGN(Rewritten paddle, Rewrite(program, Paddle("grad_allreduce")));
+  EXPECT_THAT(OpTexts(paddle.main), Contains("c_sync_comm_stream@0(b@GRAD -> b@GRAD)"));
+  TranspileOptions distributed = Paddle("grad_allreduce");
+  distributed.distributed_params = {"b"};
+  WEFT_ASSERT_OK_AND_ASSIGN(paddle, Rewrite(program, distributed));
+  EXPECT_THAT(OpTexts(paddle.main), Contains("c_sync_comm_stream@0(b@GRAD -> b@GRAD)"));
+
+  WEFT_ASSERT_OK_AND_ASSIGN(Rewritten weft, Rewrite(program, Weft("grad_allreduce")));
+  EXPECT_THAT(OpTexts(weft.main), Contains("c_wait_comm@0(b@GRAD, w@GRAD -> b@GRAD, w@GRAD)"));
+  distributed.dialect = Dialect::kWeft;
+  WEFT_ASSERT_OK_AND_ASSIGN(weft, Rewrite(program, distributed));
+  EXPECT_THAT(OpTexts(weft.main), Contains("c_wait_comm@0(w@GRAD -> w@GRAD)"));
+}
+
+// No. 3. c_sync_* block the host (executor/plan_test.cc), c_wait_* order streams only.
+TEST(PaddleDefects, HostWaitsForStreams) {
+  const Program program = TwoGradients().Build();
+  for (const char* mode :
+       {"grad_allreduce", "local_sgd", "single_process_multi_thread", "multi_thread"}) {
+    SCOPED_TRACE(mode);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(program, Paddle(mode)));
+    EXPECT_THAT(OpTexts(paddle.main), Contains(StartsWith("c_sync_calc_stream")));
+    EXPECT_THAT(OpTexts(paddle.main), Contains(StartsWith("c_sync_comm_stream")));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten weft, Rewrite(program, Weft(mode)));
+    EXPECT_THAT(OpTexts(weft.main), Contains(StartsWith("c_wait_compute")));
+    EXPECT_THAT(OpTexts(weft.main), Each(Not(StartsWith("c_sync_"))));
+  }
+}
+
+// No. 6.
+TEST(PaddleDefects, GradientIsNotDividedWhereTheLossRoleIsLost) {
+  ProgramBuilder p = Data();
+  AddLoss(&p, "w", "w@GRAD", kRoleBackward);
+  p.Pairs({"w", "w@GRAD"});
+  AddSgd(&p, "w", "w@GRAD");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, Paddle("grad_allreduce")));
+  EXPECT_THAT(paddle.w, ElementsAre(-3, -3));
+  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("does not come from a loss gradient")));
+
+  EXPECT_THAT(Train(p, Weft("grad_allreduce")),
+              StatusIs(kRefused, HasSubstr("does not come from a loss gradient")));
+  TranspileOptions average = Weft("grad_allreduce");
+  average.mode_flags["scale"] = "avg";
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(p, average));
+  EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
+}
+
+// Gradients of two steps are added up, and their mean is used in every second step.
+ProgramBuilder GradientMerge() {
+  ProgramBuilder p = Data();
+  AddLoss(&p, "w", "w@GRAD");
+  p.Param("total", {1, 1});
+  p.Op("elementwise_add", {{"X", {"w@GRAD"}}, {"Y", {"total"}}}, {{"Out", {"total"}}},
+       kRoleBackward);
+  p.Pairs({"w", "total"});
+  // 1, 0, 1, 0, ...
+  p.Param("turn", {1}).Var("one", {1}).Var("due", {1}, pb::VarType::BOOL);
+  p.Op("fill_constant", {}, {{"Out", {"one"}}});
+  p.IntAttr("dtype", 5).FloatAttr("value", 1).LongsAttr("shape", {1});
+  p.Op("elementwise_sub", {{"X", {"one"}}, {"Y", {"turn"}}}, {{"Out", {"turn"}}});
+  p.Op("less_than", {{"X", {"turn"}}, {"Y", {"one"}}}, {{"Out", {"due"}}});
+  // Of optimize role, so that Paddle's waits stand before it. (Paddle gives it forward role: then
+  // it runs while the sums are on their way.)
+  p.Op("conditional_block", {{"Cond", {"due"}}, {"Input", {"total", "w"}}},
+       {{"Out", {"total", "w"}}}, kRoleOptimize);
+  p.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 1);
+  p.NewBlock(0);
+  p.Op("scale", {{"X", {"total"}}}, {{"Out", {"total"}}}, kRoleBackward).FloatAttr("scale", 0.5f);
+  AddSgd(&p, "w", "total");
+  p.Op("fill_constant", {}, {{"Out", {"total"}}}, kRoleOptimize);
+  p.IntAttr("dtype", 5).FloatAttr("value", 0).LongsAttr("shape", {1, 1});
+  return p;
+}
+
+// No. 25.
+TEST(PaddleDefects, AccumulatedGradientIsSummedOverTheRanksInEveryStep) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle,
+                            Train(GradientMerge(), Paddle("grad_allreduce"), 2));
+  // Step 0: 1.5 on both; step 1: (1.5 + 0.5) + (1.5 + 1), of which a half.
+  EXPECT_THAT(paddle.w, ElementsAre(-2.25, -2.25));
+  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("accumulated over several steps")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(GradientMerge(), Weft("grad_allreduce"), 2));
+  EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
+}
+
+// No. 27. The op leaves zeros in the gradient; what it took out would have to be exchanged.
+TEST(PaddleDefects, WhatGradientCompressionLeavesIsReduced) {
+  ProgramBuilder p = Data();
+  AddLoss(&p, "w", "w@GRAD");
+  p.Op("dgc",
+       {{"U", {"u"}},
+        {"V", {"v"}},
+        {"Param", {"w"}},
+        {"Grad", {"w@GRAD"}},
+        {"current_step", {"step"}},
+        {"nranks", {"nranks"}}},
+       {{"U_out", {"u"}},
+        {"V_out", {"v"}},
+        {"EncodeGrad", {"encoded"}},
+        {"Grad_out", {"w@GRAD"}},
+        {"k", {"k"}},
+        {"GatherBuff", {"gathered"}}},
+       kRoleBackward);
+  p.FloatAttr("rampup_step", 1);
+  pb::OpDesc::Attr* sparsity = p.last_op().add_attrs();
+  sparsity->set_name("sparsity");
+  sparsity->set_type(pb::FLOATS);
+  sparsity->add_floats(0.5f);
+  p.Pairs({"w", "w@GRAD"});
+  p.Op("dgc_momentum", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}, {"LearningRate", {"lr"}}},
+       {{"ParamOut", {"w"}}}, kRoleOptimize);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten reduced, Rewrite(p.Build(), Paddle("grad_allreduce")));
+  EXPECT_THAT(OpTexts(reduced.main), Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)"));
+  constexpr char kWhy[] = "(dgc) compresses gradient w@GRAD";
+  for (const Mode& mode : Modes()) {
+    if (mode.weft.empty()) continue;
+    SCOPED_TRACE(mode.name);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(p.Build(), Paddle(mode.name)));
+    EXPECT_THAT(paddle.warnings, Contains(HasSubstr(kWhy)));
+    EXPECT_THAT(Rewrite(p.Build(), Weft(mode.name)), StatusIs(kRefused, HasSubstr(kWhy)));
+  }
+}
+
+// No. 29. Here both dialects refuse it, in every mode; Paddle reduces, and divides, twice.
+TEST(PaddleDefects, RewritingTwiceIsNotNoticed) {
+  for (const Mode& mode : Modes()) {
+    if (mode.weft.empty()) continue;
+    for (const TranspileOptions& options : {Weft(mode.name), Paddle(mode.name)}) {
+      SCOPED_TRACE(
+          absl::StrCat(mode.name, options.dialect == Dialect::kWeft ? " weft" : " paddle"));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten once, Rewrite(TwoGradients().Build(), options));
+      EXPECT_THAT(Rewrite(once.main, options), StatusIs(kRefused, HasSubstr("holds already")));
+    }
+  }
+}
+
+// No. 31. No defect: the sum over the ranks is clipped, not what each of them has.
+TEST(PaddleDefects, ClippingFollowsTheReductionInBothDialects) {
+  ProgramBuilder p = PairedModel();
+  p.Op("clip", {{"X", {"w@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleOptimize);
+  p.FloatAttr("min", -1.25f).FloatAttr("max", 1.25f).Pairs({"w", "w@GRAD"});
+  AddSgd(&p, "w", "w@GRAD");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, Paddle("grad_allreduce")));
+  EXPECT_THAT(paddle.w, ElementsAre(-1.25, -1.25));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(p, Weft("grad_allreduce")));
+  EXPECT_THAT(weft.w, ElementsAre(-1.25, -1.25));
+}
+
+// No. 33.
+TEST(PaddleDefects, GradientThatIsNamedTwiceIsReducedTwice) {
+  ProgramBuilder p = Data();
+  AddLoss(&p, "w", "w@GRAD");
+  p.Pairs({"w", "w@GRAD", "w", "w@GRAD"});
+  AddSgd(&p, "w", "w@GRAD");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, Paddle("grad_allreduce")));
+  EXPECT_THAT(paddle.w, ElementsAre(-3, -3));
+  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("a second time")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(p, Weft("grad_allreduce")));
+  EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
+}
+
+}  // namespace
+}  // namespace weft::testing
