@@ -85,6 +85,33 @@ TEST(PaddleDefects, GradientIsNotDividedWhereTheLossRoleIsLost) {
   EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
 }
 
+// No. 21.
+TEST(PaddleDefects, RowsGoIntoOpsThatTakeDenseTensorsOnly) {
+  ProgramBuilder p = Data();
+  p.Param("w", {5, 2}).Rows("w@GRAD", {5, 2});
+  p.Var("ids", {3}, pb::VarType::INT64).Var("y@GRAD", {3, 2});
+  p.Op("fill_constant", {}, {{"Out", {"y@GRAD"}}}, kRoleBackward | kRoleLoss);
+  p.Op("lookup_table_v2_grad", {{"W", {"w"}}, {"Ids", {"ids"}}, {"Out@GRAD", {"y@GRAD"}}},
+       {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward);
+  p.BoolAttr("is_sparse", true).Pairs({"w", "w@GRAD"});
+  AddSgd(&p, "w", "w@GRAD");
+  for (const char* mode : {"grad_allreduce", "single_process_multi_thread", "multi_thread"}) {
+    SCOPED_TRACE(mode);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(p.Build(), Paddle(mode)));
+    EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("found SelectedRows")));
+    const auto layout = [&](const std::string& sparse) {
+      TranspileOptions options = Weft(mode);
+      options.mode_flags["sparse"] = sparse;
+      const absl::StatusOr<Rewritten> weft = Rewrite(p.Build(), options);
+      EXPECT_THAT(OpTexts(weft->main), Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)"));
+      return weft->main.var(weft->main.block(0).FindVar(weft->main.FindSymbol("w@GRAD"))).type();
+    };
+    // The all-reduce of the weft dialect takes rows.
+    EXPECT_EQ(layout("rows"), pb::VarType::SELECTED_ROWS);
+    EXPECT_EQ(layout("dense"), pb::VarType::LOD_TENSOR);
+  }
+}
+
 // Gradients of two steps are added up, and their mean is used in every second step.
 ProgramBuilder GradientMerge() {
   ProgramBuilder p = Data();
