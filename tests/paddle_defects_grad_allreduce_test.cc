@@ -3,7 +3,6 @@
 // Here those of GradAllReduce, and those that all classes have.
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

@@ -5,11 +5,11 @@
 #include <cstdlib>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/runner.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
+#include "ops/schema/tensor_type.h"
 
 namespace weft::testing {
 

@@ -77,10 +77,12 @@ TEST(PaddleDefects, GatheredUpdatesLoseRolePairsAndAttributes) {
   ProgramBuilder p = PairedModel();
   AddAdam(&p);
   p.BoolAttr("use_global_beta_pow", true).BoolAttr("multi_precision", true);
-  for (auto* slot : {p.last_op().add_inputs(), p.last_op().add_outputs()}) {
-    slot->set_parameter(slot == &p.last_op().inputs(7) ? "MasterParam" : "MasterParamOut");
+  const auto fill = [](pb::OpDesc::Var* slot, const char* name) {
+    slot->set_parameter(name);
     slot->add_arguments("w_master");
-  }
+  };
+  fill(p.last_op().add_inputs(), "MasterParam");
+  fill(p.last_op().add_outputs(), "MasterParamOut");
   p.Param("w_master", {1, 1});
   const Program program = p.Build();
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(program, AllGather(Dialect::kPaddle)));
