@@ -112,7 +112,7 @@ TEST(PaddleDefects, RowsGoIntoOpsThatTakeDenseTensorsOnly) {
 }
 
 // Gradients of two steps are added up, and their mean is used in every second step.
-ProgramBuilder GradientMerge() {
+ProgramBuilder GradientMerge(int role_of_block = kRoleOptimize) {
   ProgramBuilder p = Data();
   AddLoss(&p, "w", "w@GRAD");
   p.Param("total", {1, 1});
@@ -125,10 +125,10 @@ ProgramBuilder GradientMerge() {
   p.IntAttr("dtype", 5).FloatAttr("value", 1).LongsAttr("shape", {1});
   p.Op("elementwise_sub", {{"X", {"one"}}, {"Y", {"turn"}}}, {{"Out", {"turn"}}});
   p.Op("less_than", {{"X", {"turn"}}, {"Y", {"one"}}}, {{"Out", {"due"}}});
-  // Of optimize role, so that Paddle's waits stand before it. (Paddle gives it forward role: then
-  // it runs while the sums are on their way.)
+  // With optimize role, Paddle's waits stand before it. (Paddle gives it forward role: then it runs
+  // while the sums are on their way.)
   p.Op("conditional_block", {{"Cond", {"due"}}, {"Input", {"total", "w"}}},
-       {{"Out", {"total", "w"}}}, kRoleOptimize);
+       {{"Out", {"total", "w"}}}, role_of_block);
   p.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 1);
   p.NewBlock(0);
   p.Op("scale", {{"X", {"total"}}}, {{"Out", {"total"}}}, kRoleBackward).FloatAttr("scale", 0.5f);
@@ -146,6 +146,17 @@ TEST(PaddleDefects, AccumulatedGradientIsSummedOverTheRanksInEveryStep) {
   EXPECT_THAT(paddle.w, ElementsAre(-2.25, -2.25));
   EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("accumulated over several steps")));
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(GradientMerge(), Weft("grad_allreduce"), 2));
+  EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
+}
+
+// No. 25. As Paddle writes gradient merge, no op of the root block has optimize role.
+TEST(PaddleDefects, AccumulatedGradientIsNeverReducedThroughBuffers) {
+  const ProgramBuilder p = GradientMerge(kRoleForward);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(p.Build(), Paddle("multi_thread")));
+  EXPECT_THAT(OpTexts(paddle.main), Each(Not(StartsWith("c_"))));
+  EXPECT_THAT(OpTexts(paddle.main, 1), Each(Not(StartsWith("c_"))));
+  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("total is not reduced, nor is any other")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(p, Weft("multi_thread"), 2));
   EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
 }
 

@@ -236,5 +236,16 @@ TEST(PaddleGradAllReduce, NotesNameRingAndPlace) {
               ElementsAre(std::make_pair("ring", "0"), std::make_pair("after", "op 2 (g1)")));
 }
 
+TEST(PaddleGradAllReduce, NotesSayWhyNothingIsReduced) {
+  Program program = ThreeBackwardOps().Build();
+  std::vector<Note> notes;
+  PassContext context = ContextWithDevices({"a:1", "b:1"}, {{0}});
+  context.notes = &notes;
+  WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce{skip=one_device}", context, &program));
+  ASSERT_EQ(notes.size(), 4);
+  EXPECT_EQ(notes[0].what, "not reduced");
+  EXPECT_THAT(notes[0].why, HasSubstr("each trainer drives one device"));
+}
+
 }  // namespace
 }  // namespace weft

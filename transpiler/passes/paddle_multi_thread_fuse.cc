@@ -68,7 +68,8 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
-  WEFT_RETURN_IF_ERROR(WarnOfGradients(kName, program, context));
+  WEFT_RETURN_IF_ERROR(
+      WarnOfReduction(kName, program, PaddleExchange::kBeforeFirstOptimize, context));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, CutIntoSegments(program, gradients));
   const OpId optimize = FirstOptimizeOp(program);
   if (segments.empty() || !optimize.valid()) {

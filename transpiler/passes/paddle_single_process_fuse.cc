@@ -79,7 +79,8 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
   }
   ExplainDistributed(kName, kReduced, gradients, context);
   if (grads.empty()) return false;
-  WEFT_RETURN_IF_ERROR(WarnOfGradients(kName, program, context));
+  WEFT_RETURN_IF_ERROR(
+      WarnOfReduction(kName, program, PaddleExchange::kBehindLastGradient, context));
   Rewriter rewriter(programs.main);
   if (options_.fuse == 2) {
     SumTogether(last, grads, &rewriter);

@@ -8,30 +8,68 @@
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/paddle_gradients.h"
 #include "transpiler/passes/reduction_problems.h"
 
 namespace weft {
 namespace {
 
-// The rings are waited for once, before the first op of optimize role: a gradient that is complete
-// only behind it is used while it is being reduced.
-absl::Status CheckWaits(const Program& program, const GradientAnalysis& analysis) {
-  OpId first_optimize;
+// By OpId: whether an op of the root block stands behind `op`; none does where that is invalid.
+std::vector<bool> Behind(const Program& program, OpId op) {
   std::vector<bool> is_behind(program.op_id_limit(), false);
+  bool behind = false;
   for (OpId id : program.block(0).ops()) {
-    is_behind[id.value()] = first_optimize.valid();
-    if (!first_optimize.valid() && IsOptimize(program.op(id))) first_optimize = id;
+    is_behind[id.value()] = behind;
+    behind |= id == op;
   }
+  return is_behind;
+}
+
+// What is done once, before the first op of optimize role, is too early for a gradient that is
+// complete only behind it.
+absl::Status CheckCompletion(const Program& program, const GradientAnalysis& analysis,
+                             PaddleExchange exchange) {
+  const OpId optimize = FirstOptimizeOp(program);
+  const std::vector<bool> is_behind = Behind(program, optimize);
+  const bool waits = exchange == PaddleExchange::kOneByOne;
   for (const Gradient& gradient : analysis.gradients) {
     if (!is_behind[gradient.completed_by.value()] || !gradient.first_use.valid()) continue;
     if (gradient.block != 0) continue;  // a warning of its own
-    return absl::FailedPreconditionError(absl::StrCat(
-        "gradient ", program.name(gradient.grad),
-        " is not waited for: ", program.op(gradient.completed_by).DebugName(),
-        " completes it, and ", program.op(gradient.first_use).DebugName(),
-        " uses it, behind the only wait, before ", program.op(first_optimize).DebugName()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("gradient ", program.name(gradient.grad), " is ",
+                     waits ? "not waited for: " : "reduced before it is complete: ",
+                     program.op(gradient.completed_by).DebugName(), " completes it, and ",
+                     program.op(gradient.first_use).DebugName(), " uses it, behind the only ",
+                     waits ? "wait" : "reduction", ", before ", program.op(optimize).DebugName()));
   }
   return absl::OkStatus();
+}
+
+// What is done once, behind the last gradient, is too late for one that is used before.
+absl::Status CheckUse(const Program& program, const GradientAnalysis& analysis) {
+  OpId last;
+  std::vector<bool> is_replicated(program.symbols().size(), false);
+  for (const Gradient& gradient : analysis.gradients) is_replicated[gradient.grad.value()] = true;
+  for (const GradientPair& pair : analysis.pairs) {
+    if (is_replicated[pair.grad.value()]) last = pair.op;
+  }
+  const std::vector<bool> is_behind = Behind(program, last);
+  for (const Gradient& gradient : analysis.gradients) {
+    if (gradient.block != 0 || !gradient.first_use.valid()) continue;
+    if (is_behind[gradient.first_use.value()]) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("gradient ", program.name(gradient.grad),
+                     " is reduced after its use: ", program.op(gradient.first_use).DebugName(),
+                     " uses it before the only reduction, behind ", program.op(last).DebugName()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAnyOptimizeOp(const Program& program, const GradientAnalysis& analysis) {
+  if (analysis.gradients.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("gradient ", program.name(analysis.gradients.front().grad),
+                   " is not reduced, nor is any other: no op of the root block has optimize role"));
 }
 
 absl::Status CheckPairs(const Program& program) {
@@ -74,9 +112,10 @@ absl::Status CheckAccumulated(const Program& program, const GradientAnalysis& an
   return absl::OkStatus();
 }
 
-// What is wrong anywhere, and, where gradients travel one by one, with the waits.
-absl::Status Warn(absl::string_view pass, const Program& program, bool one_by_one,
-                  PassContext& context) {
+}  // namespace
+
+absl::Status WarnOfReduction(absl::string_view pass, const Program& program,
+                             PaddleExchange exchange, PassContext& context) {
   const absl::StatusOr<GradientAnalysis> analysis =
       AnalyzeGradients(program, context.distributed_params);
   if (!analysis.ok()) return context.RefuseOrWarn(pass, analysis.status());
@@ -84,24 +123,18 @@ absl::Status Warn(absl::string_view pass, const Program& program, bool one_by_on
       ProblemsOfReduction(program, *analysis, context.distributed_params);
   problems.push_back(CheckDense(program, *analysis));
   problems.push_back(CheckPairs(program));
-  if (one_by_one) {
-    problems.push_back(CheckWaits(program, *analysis));
+  if (exchange == PaddleExchange::kBeforeFirstOptimize && !FirstOptimizeOp(program).valid()) {
+    problems.push_back(CheckAnyOptimizeOp(program, *analysis));
+  } else {
+    problems.push_back(exchange == PaddleExchange::kBehindLastGradient
+                           ? CheckUse(program, *analysis)
+                           : CheckCompletion(program, *analysis, exchange));
     problems.push_back(CheckAccumulated(program, *analysis));
   }
   for (const absl::Status& problem : problems) {
     WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(pass, problem));
   }
   return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::Status WarnOfGradients(absl::string_view pass, const Program& program, PassContext& context) {
-  return Warn(pass, program, /*one_by_one=*/false, context);
-}
-
-absl::Status WarnOfReduction(absl::string_view pass, const Program& program, PassContext& context) {
-  return Warn(pass, program, /*one_by_one=*/true, context);
 }
 
 }  // namespace weft

@@ -9,15 +9,20 @@
 
 namespace weft {
 
-// Warns, in the name of `pass`, of everything for which grad-all-reduce refuses a program, and of
-// what it mends wherever gradients are exchanged: a gradient that is SelectedRows, or that is
-// reduced twice. One warning of each kind at most. O(arguments).
-absl::Status WarnOfGradients(absl::string_view pass, const Program& program, PassContext& context);
+// Where Paddle's classes put what exchanges gradients.
+enum class PaddleExchange {
+  kOneByOne,  // each behind its op; one wait for all before the first op of optimize role
+  kBeforeFirstOptimize,  // all before the first op of optimize role
+  kBehindLastGradient,   // all behind the last op that names a pair
+};
 
-// The same, and what goes wrong where gradients travel one by one and are waited for before the
-// first op of optimize role: a gradient that is not waited for, or that is accumulated over several
-// steps and reduced in each.
-absl::Status WarnOfReduction(absl::string_view pass, const Program& program, PassContext& context);
+// Warns, in the name of `pass`, of everything for which grad-all-reduce refuses a program, and of
+// what it mends: a gradient that is SelectedRows, that is reduced twice, before it is complete or
+// after its use, that is not waited for, that is accumulated over several steps and reduced in
+// each, or that is not reduced for want of an op of optimize role. One warning of each kind at
+// most. O(arguments).
+absl::Status WarnOfReduction(absl::string_view pass, const Program& program,
+                             PaddleExchange exchange, PassContext& context);
 
 }  // namespace weft
 
