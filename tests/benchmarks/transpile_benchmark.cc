@@ -3,7 +3,9 @@
 // commands run in turn, A B A B ..., so that a machine whose speed drifts does not decide.
 //
 //   bazel run -c opt //tests/benchmarks:transpile_benchmark -- [--ops 1000000] [--rounds 5]
-//   [--modes]
+//   [--modes [--nranks 2,8]]
+//
+// --modes times all modes in both dialects, beside grad_allreduce in the weft dialect.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -30,6 +32,7 @@ namespace {
 struct Run {
   double seconds = 0;
   double peak_bytes = 0;
+  double out_bytes = 0;  // of the program that it wrote
 };
 
 [[noreturn]] void Die(const std::string& what) {
@@ -53,6 +56,12 @@ Run RunCommand(const std::vector<std::string>& command) {
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   return {elapsed.count(), static_cast<double>(usage.ru_maxrss) * 1024};
+}
+
+double BytesOf(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) Die(absl::StrCat("cannot find ", path));
+  return static_cast<double>(info.st_size);
 }
 
 double Median(std::vector<double> values) {
@@ -80,6 +89,7 @@ struct Options {
   int64_t gradients = 20000;
   int rounds = 5;
   bool modes = false;
+  std::vector<int> nranks = {2, 8};  // that modes are timed for
   std::string dir = "/tmp";
   std::string transpile = "tools/transpile";
   std::string baseline = "tests/benchmarks/protobuf_load_save";
@@ -96,15 +106,85 @@ Program Generate(const Options& options, int64_t ops) {
   Program program{absl::StrCat(options.dir, "/weft_benchmark_", getpid(), "_", ops, ".pb")};
   RunCommand({options.generator, absl::StrCat(ops),
               absl::StrCat(options.gradients * ops / options.ops), program.path});
-  struct stat info;
-  if (stat(program.path.c_str(), &info) != 0) Die(absl::StrCat("cannot find ", program.path));
-  program.bytes = static_cast<double>(info.st_size);
+  program.bytes = BytesOf(program.path);
   return program;
 }
 
 void Print(const std::string& what, const Summary& s, double file_bytes) {
   std::printf("%-44s %8.2f %8.2f %8.2f   %7.0f %7.2f\n", what.c_str(), s.min, s.median, s.max,
               s.peak_bytes / (1 << 20), s.peak_bytes / file_bytes);
+}
+
+// `count` numbers from `first` on, each behind `prefix`, joined by commas.
+std::string Counted(const std::string& prefix, int first, int count) {
+  std::vector<std::string> parts;
+  for (int i = 0; i < count; ++i) parts.push_back(absl::StrCat(prefix, first + i));
+  return absl::StrJoin(parts, ",");
+}
+
+// A mode with its flags, in one dialect.
+struct Mode {
+  std::vector<std::string> flags;
+  bool paddle = false;
+  bool devices = false;  // paddle: its ranks are the devices of one trainer, else trainers
+  std::vector<Run> runs = {};
+  std::vector<double> ratios = {};  // to the first mode, by round
+
+  std::string Name() const {
+    return absl::StrCat(paddle ? "paddle: " : "weft: ", absl::StrJoin(flags, " "));
+  }
+
+  std::vector<std::string> Command(const Options& options, int nranks) const {
+    std::vector<std::string> command = {options.transpile, "--mode"};
+    command.insert(command.end(), flags.begin(), flags.end());
+    std::vector<std::string> ranks = {"--nranks", absl::StrCat(nranks)};
+    if (paddle) {
+      ranks = {"--dialect", "paddle", "--endpoints",
+               Counted("127.0.0.1:", 6170, devices ? 1 : nranks)};
+    }
+    if (paddle && devices) ranks.insert(ranks.end(), {"--devices", Counted("", 0, nranks)});
+    command.insert(command.end(), ranks.begin(), ranks.end());
+    return command;
+  }
+};
+
+std::vector<Mode> AllModes() {
+  std::vector<Mode> modes;
+  for (const bool paddle : {false, true}) {
+    modes.push_back({{"grad_allreduce"}, paddle});
+    modes.push_back({{"local_sgd"}, paddle});
+    modes.push_back({{"single_process_multi_thread"}, paddle, true});
+    for (const char* trans_mode : {"all_reduce", "fuse_all_reduce", "all_gather"}) {
+      modes.push_back({{"multi_thread", "--trans_mode", trans_mode}, paddle, true});
+    }
+  }
+  return modes;
+}
+
+void BenchmarkModes(const Options& options, const Program& program, const std::string& out,
+                    int nranks) {
+  std::vector<Mode> modes = AllModes();
+  for (int round = 0; round <= options.rounds; ++round) {
+    double first_seconds = 0;
+    for (Mode& mode : modes) {
+      std::vector<std::string> command = mode.Command(options, nranks);
+      command.insert(command.end(), {program.path, out});
+      Run run = RunCommand(command);
+      run.out_bytes = BytesOf(out);
+      if (&mode == &modes.front()) first_seconds = run.seconds;
+      if (round == 0) continue;
+      mode.runs.push_back(run);
+      mode.ratios.push_back(run.seconds / first_seconds);
+    }
+  }
+  std::printf("%-52s %8s %8s %8s %8s %8s\n", absl::StrCat("modes, ", nranks, " ranks").c_str(),
+              "min s", "median s", "max s", "/ first", "written");
+  for (const Mode& mode : modes) {
+    const Summary s = Summarize(mode.runs);
+    std::printf("%-52s %8.2f %8.2f %8.2f %8.2f %8.2f\n", mode.Name().c_str(), s.min, s.median,
+                s.max, Median(mode.ratios),
+                mode.runs[0].out_bytes / modes.front().runs[0].out_bytes);
+  }
 }
 
 void Benchmark(const Options& options) {
@@ -115,14 +195,6 @@ void Benchmark(const Options& options) {
     return RunCommand(
         {options.transpile, "--mode", "grad_allreduce", "--verify", verify, program.path, out});
   };
-  // Other modes, for two ranks, beside grad_allreduce for as many.
-  const std::vector<std::vector<std::string>> modes = {
-      {"grad_allreduce"},
-      {"local_sgd"},
-      {"single_process_multi_thread"},
-      {"multi_thread", "--trans_mode", "fuse_all_reduce"},
-      {"multi_thread", "--trans_mode", "all_gather"}};
-  std::vector<std::vector<Run>> of_mode(modes.size());
   std::vector<Run> baseline, verified, unverified, of_half;
   std::vector<double> ratios;
   for (int round = 0; round <= options.rounds; ++round) {
@@ -130,13 +202,6 @@ void Benchmark(const Options& options) {
     const Run v = transpile(whole, "true");
     const Run u = transpile(whole, "false");
     const Run h = transpile(half, "true");
-    for (size_t i = 0; options.modes && i < modes.size(); ++i) {
-      std::vector<std::string> command = {options.transpile, "--nranks", "2", "--mode"};
-      command.insert(command.end(), modes[i].begin(), modes[i].end());
-      command.insert(command.end(), {whole.path, out});
-      const Run run = RunCommand(command);
-      if (round > 0) of_mode[i].push_back(run);
-    }
     if (round == 0) continue;  // warms the caches up
     baseline.push_back(b);
     verified.push_back(v);
@@ -144,7 +209,6 @@ void Benchmark(const Options& options) {
     of_half.push_back(h);
     ratios.push_back(b.seconds / v.seconds);
   }
-  for (const std::string& path : {whole.path, half.path, out}) unlink(path.c_str());
 
   std::printf("%lld ops, %lld gradients, %.0f MiB, %d rounds\n",
               static_cast<long long>(options.ops), static_cast<long long>(options.gradients),
@@ -158,11 +222,10 @@ void Benchmark(const Options& options) {
   std::printf("libprotobuf / transpile, median of the rounds: %.1f\n", Median(ratios));
   std::printf("transpile, all ops / half the ops: %.2f\n",
               Summarize(verified).median / Summarize(of_half).median);
-  for (size_t i = 0; options.modes && i < modes.size(); ++i) {
-    const Summary summary = Summarize(of_mode[i]);
-    Print(absl::StrCat("--nranks 2 --mode ", absl::StrJoin(modes[i], " ")), summary, whole.bytes);
-    std::printf("  / grad_allreduce: %.2f\n", summary.median / Summarize(of_mode[0]).median);
+  if (options.modes) {
+    for (int nranks : options.nranks) BenchmarkModes(options, whole, out, nranks);
   }
+  for (const std::string& path : {whole.path, half.path, out}) unlink(path.c_str());
 }
 
 }  // namespace
@@ -174,7 +237,11 @@ int main(int argc, char** argv) {
   app.add_option("--ops", options.ops)->capture_default_str();
   app.add_option("--gradients", options.gradients)->capture_default_str();
   app.add_option("--rounds", options.rounds)->capture_default_str();
-  app.add_flag("--modes", options.modes, "time other modes beside grad_allreduce too");
+  app.add_flag("--modes", options.modes, "time all modes, in both dialects, too");
+  app.add_option("--nranks", options.nranks, "for so many ranks each")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   app.add_option("--dir", options.dir, "where the programs go")->capture_default_str();
   app.add_option("--transpile", options.transpile)->capture_default_str();
   app.add_option("--baseline", options.baseline)->capture_default_str();

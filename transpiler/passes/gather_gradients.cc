@@ -5,9 +5,12 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
@@ -17,6 +20,7 @@
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
+#include "transpiler/passes/unique_names.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
@@ -24,65 +28,76 @@ namespace {
 
 constexpr int kMaxRanks = 1024;
 
-// The ops are built once: a program with many gradients needs many that differ in their variables
-// only.
+// What a gradient is gathered into is its own, since several are on their way at once. What that is
+// split into is used up before the next is split: gradients of one type share it, so that a program
+// grows by a few variables a rank and not by as many as it has gradients.
 class AllGather : public GradientExchange {
  public:
   AllGather(const Program& program, int nranks, int nrings, bool average)
-      : program_(program), nranks_(nranks), average_(average) {
+      : program_(program),
+        nranks_(nranks),
+        average_(average),
+        names_(program),
+        split_(Op("split", {{"axis", 0}, {"num", nranks}})),
+        sum_(Op("sum", {})),
+        to_scalar_(Op("reshape2", {{"shape", std::vector<int>{}}})),
+        divide_(Op("scale", {{"scale", static_cast<float>(1.0 / nranks)}}, nranks)) {
     for (int ring = 0; ring < nrings; ++ring) {
-      gather_.push_back(Op("c_allgather", {{"nranks", nranks}, {"ring_id", ring}}));
-      reduce_rows_.push_back(
+      gather_.emplace_back(Op("c_allgather", {{"nranks", nranks}, {"ring_id", ring}}));
+      reduce_rows_.emplace_back(
           Op(average ? "c_allreduce_avg" : "c_allreduce_sum", {{"ring_id", ring}}));
     }
-    split_ = Op("split", {{"axis", 0}, {"num", nranks}});
-    sum_ = Op("sum", {});
-    to_scalar_ = Op("reshape2", {{"shape", std::vector<int>{}}});
-    divide_ = Op("scale", {{"scale", static_cast<float>(1.0 / nranks)}}, nranks);
   }
 
   // Declares the variables that take the gathered gradient and its parts.
   void Declare(const Gradient& gradient, Rewriter* rewriter) {
-    const std::string grad(program_.name(gradient.grad));
+    const auto [it, is_new] = gathered_.try_emplace(std::string(program_.name(gradient.grad)));
+    if (!is_new) return;
+    Gathered& gathered = it->second;
     pb::VarDesc var = program_.var(program_.block(0).FindVar(gradient.grad)).ToProto();
-    if (!kinds_.emplace(grad, KindOf(var)).second || kinds_[grad] == Kind::kRows) return;
+    gathered.kind = KindOf(var);
+    if (gathered.kind == Kind::kRows) return;
     var.set_persistable(false);
     var.set_is_parameter(false);
     auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
     if (tensor->dims_size() == 0) tensor->add_dims(1);
-    for (const std::string& part : Parts(grad)) {
-      var.set_name(part);
-      rewriter->AddVar(0, var);
-    }
+    gathered.parts = Parts(&var, rewriter);
     if (tensor->dims(0) > 0) tensor->set_dims(0, tensor->dims(0) * nranks_);
-    var.set_name(GatheredName(grad));
+    gathered.name = names_.Of(absl::StrCat(it->first, "@GATHERED"));
+    var.set_name(gathered.name);
     rewriter->AddVar(0, var);
   }
 
   const pb::OpDesc& Launch(const std::string& grad, int ring) override {
-    if (kinds_[grad] == Kind::kRows) return Over({grad}, {grad}, &reduce_rows_[ring]);
-    return Over({grad}, {GatheredName(grad)}, &gather_[ring]);
+    const Gathered& gathered = gathered_.at(grad);
+    if (gathered.kind == Kind::kRows) return Over({grad}, {grad}, &reduce_rows_[ring]);
+    return Over({grad}, {gathered.name}, &gather_[ring]);
   }
 
   std::string Result(const std::string& grad) override {
-    return kinds_[grad] == Kind::kRows ? grad : GatheredName(grad);
+    const Gathered& gathered = gathered_.at(grad);
+    return gathered.kind == Kind::kRows ? grad : gathered.name;
   }
 
-  std::vector<pb::OpDesc> Finish(const std::string& grad) override {
-    const Kind kind = kinds_[grad];
-    if (kind == Kind::kRows) return {};
-    const std::vector<std::string> parts = Parts(grad);
+  void Finish(const std::string& grad, absl::FunctionRef<void(const pb::OpDesc&)> insert) override {
+    const Gathered& gathered = gathered_.at(grad);
+    if (gathered.kind == Kind::kRows) return;
+    const std::vector<std::string>& parts = *gathered.parts;
     // The parts of a scalar are vectors of one element.
-    const std::string& total = kind == Kind::kScalar ? parts[0] : grad;
-    std::vector<pb::OpDesc> ops = {Over({GatheredName(grad)}, parts, &split_),
-                                   Over(parts, {total}, &sum_)};
-    if (kind == Kind::kScalar) ops.push_back(Over({total}, {grad}, &to_scalar_));
-    if (average_) ops.push_back(Over({grad}, {grad}, &divide_));
-    return ops;
+    const std::string& total = gathered.kind == Kind::kScalar ? parts[0] : grad;
+    insert(Over({gathered.name}, parts, &split_));
+    insert(Over(parts, {total}, &sum_));
+    if (gathered.kind == Kind::kScalar) insert(Over({total}, {grad}, &to_scalar_));
+    if (average_) insert(Over({grad}, {grad}, &divide_));
   }
 
  private:
   enum class Kind { kTensor, kScalar, kRows };
+  struct Gathered {
+    Kind kind;
+    std::string name;  // unless kRows, as the following
+    const std::vector<std::string>* parts;
+  };
 
   static Kind KindOf(const pb::VarDesc& var) {
     if (var.type().type() == pb::VarType::SELECTED_ROWS) return Kind::kRows;
@@ -96,31 +111,30 @@ class AllGather : public GradientExchange {
                    Dialect::kWeft);
   }
 
-  static const pb::OpDesc& Over(const std::vector<std::string>& inputs,
-                                const std::vector<std::string>& outputs, pb::OpDesc* op) {
-    op->mutable_inputs(0)->clear_arguments();
-    op->mutable_outputs(0)->clear_arguments();
-    for (const std::string& name : inputs) op->mutable_inputs(0)->add_arguments(name);
-    for (const std::string& name : outputs) op->mutable_outputs(0)->add_arguments(name);
-    return *op;
+  static const pb::OpDesc& Over(absl::Span<const std::string> inputs,
+                                absl::Span<const std::string> outputs, OpTemplate* op) {
+    return op->In("X", inputs).Out("Out", outputs).op();
   }
 
-  static std::string GatheredName(const std::string& grad) {
-    return absl::StrCat(grad, "@GATHERED");
-  }
-
-  std::vector<std::string> Parts(const std::string& grad) const {
-    std::vector<std::string> parts;
-    for (int rank = 0; rank < nranks_; ++rank) parts.push_back(absl::StrCat(grad, "@RANK_", rank));
-    return parts;
+  // The parts of gradients of the type of `var`, by rank.
+  const std::vector<std::string>* Parts(pb::VarDesc* var, Rewriter* rewriter) {
+    std::vector<std::string>& parts = parts_[var->type().SerializeAsString()];
+    for (int rank = static_cast<int>(parts.size()); rank < nranks_; ++rank) {
+      parts.push_back(names_.Next("gathered_part"));
+      var->set_name(parts.back());
+      rewriter->AddVar(0, *var);
+    }
+    return &parts;
   }
 
   const Program& program_;
   const int nranks_;
   const bool average_;
-  absl::flat_hash_map<std::string, Kind> kinds_;  // of gradients
-  std::vector<pb::OpDesc> gather_, reduce_rows_;  // by ring
-  pb::OpDesc split_, sum_, to_scalar_, divide_;
+  UniqueNames names_;
+  absl::flat_hash_map<std::string, Gathered> gathered_;               // by gradient
+  absl::node_hash_map<std::string, std::vector<std::string>> parts_;  // by type
+  std::vector<OpTemplate> gather_, reduce_rows_;                      // by ring
+  OpTemplate split_, sum_, to_scalar_, divide_;
 };
 
 absl::Status RefuseAccumulated(const Program& program, const GradientAnalysis& analysis) {
@@ -157,7 +171,7 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
   }
   if (*context.participants.nranks() > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "gathering gradients makes a variable per gradient and rank: expected at most ", kMaxRanks,
+        "gathering gradients makes an argument per gradient and rank: expected at most ", kMaxRanks,
         " ranks, found ", *context.participants.nranks()));
   }
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,

@@ -17,13 +17,15 @@ namespace weft {
 //   Out=[w@GRAD@GATHERED] = c_allgather(X=[w@GRAD]) {nranks, ring_id}
 //   ...
 //   c_wait_comm(X=[w@GRAD, w@GRAD@GATHERED]) {ring_id}
-//   Out=[w@GRAD@RANK_0, w@GRAD@RANK_1] = split(X=[w@GRAD@GATHERED]) {num=nranks, axis=0}
-//   Out=[w@GRAD] = sum(X=[w@GRAD@RANK_0, w@GRAD@RANK_1])
+//   Out=[gathered_part_0, gathered_part_1] = split(X=[w@GRAD@GATHERED]) {num=nranks, axis=0}
+//   Out=[w@GRAD] = sum(X=[gathered_part_0, gathered_part_1])
 //   Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=1/nranks}                   unless divided before
 //   sgd(Grad=[w@GRAD], ...)                                             first use
 //
 // The gradient variable holds the average before anything uses it: clipping, regularization and any
 // optimizer keep their meaning, and run once. Places, rings and waits are those of grad-all-reduce.
+//
+// The variables of the parts, one a rank, are shared by all gradients of one type.
 //
 // SelectedRows are gathered by their all-reduce already.
 //

@@ -1,6 +1,7 @@
 #include "transpiler/passes/gather_gradients.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -36,16 +37,17 @@ ProgramBuilder OneGradient(std::vector<int64_t> dims = {2, 3}) {
 TEST(GatherGradients, EveryRankAveragesBeforeTheFirstUse) {
   Program program = OneGradient().Build();
   WEFT_ASSERT_OK(RunPasses("gather-gradients", ContextWithRanks(3), &program));
-  EXPECT_THAT(OpTexts(program),
-              ElementsAre("mul_grad(y@GRAD -> w@GRAD)",          //
-                          "c_wait_compute@0(w@GRAD -> w@GRAD)",  //
-                          "c_allgather@0(w@GRAD -> w@GRAD@GATHERED)",
-                          "c_wait_comm@0(w@GRAD, w@GRAD@GATHERED -> w@GRAD, w@GRAD@GATHERED)",
-                          "split(w@GRAD@GATHERED -> w@GRAD@RANK_0, w@GRAD@RANK_1, w@GRAD@RANK_2)",
-                          "sum(w@GRAD@RANK_0, w@GRAD@RANK_1, w@GRAD@RANK_2 -> w@GRAD)",
-                          "scale(w@GRAD -> w@GRAD)",  //
-                          "clip(w@GRAD -> clipped)",  //
-                          "sgd(w, clipped -> w)"));
+  EXPECT_THAT(
+      OpTexts(program),
+      ElementsAre("mul_grad(y@GRAD -> w@GRAD)",          //
+                  "c_wait_compute@0(w@GRAD -> w@GRAD)",  //
+                  "c_allgather@0(w@GRAD -> w@GRAD@GATHERED)",
+                  "c_wait_comm@0(w@GRAD, w@GRAD@GATHERED -> w@GRAD, w@GRAD@GATHERED)",
+                  "split(w@GRAD@GATHERED -> gathered_part_0, gathered_part_1, gathered_part_2)",
+                  "sum(gathered_part_0, gathered_part_1, gathered_part_2 -> w@GRAD)",
+                  "scale(w@GRAD -> w@GRAD)",  //
+                  "clip(w@GRAD -> clipped)",  //
+                  "sgd(w, clipped -> w)"));
   const Op scale = program.op(program.block(0).ops()[6]);
   EXPECT_EQ(scale.FindAttr("scale")->f(), static_cast<float>(1.0 / 3));
 }
@@ -60,7 +62,38 @@ TEST(GatherGradients, NewVariablesHaveTheShapesOfAllRanksAndOfOne) {
                                 tensor.lod_tensor().tensor().dims().end());
   };
   EXPECT_THAT(dims("w@GRAD@GATHERED"), ElementsAre(8, 3));
-  EXPECT_THAT(dims("w@GRAD@RANK_3"), ElementsAre(2, 3));
+  EXPECT_THAT(dims("gathered_part_3"), ElementsAre(2, 3));
+}
+
+// Each sum is taken before the next gradient is split.
+TEST(GatherGradients, GradientsOfOneTypeShareTheVariablesOfTheParts) {
+  ProgramBuilder p;
+  const std::vector<int64_t> small = {2}, large = {4, 2};
+  for (const auto& [param, dims] :
+       {std::pair<std::string, std::vector<int64_t>>{"a", large}, {"b", small}, {"c", large}}) {
+    p.Param(param, dims).Var(param + "@GRAD", dims);
+    p.Op("mul_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"Y@GRAD", {param + "@GRAD"}}}, kRoleBackward);
+    p.Pairs({param, param + "@GRAD"});
+  }
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("gather-gradients{scale=none}", ContextWithRanks(2), &program));
+  std::vector<std::string> texts = OpTexts(program);
+  texts.erase(texts.begin(), texts.end() - 6);
+  EXPECT_THAT(texts, ElementsAre("split(a@GRAD@GATHERED -> gathered_part_0, gathered_part_1)",
+                                 "sum(gathered_part_0, gathered_part_1 -> a@GRAD)",
+                                 "split(b@GRAD@GATHERED -> gathered_part_2, gathered_part_3)",
+                                 "sum(gathered_part_2, gathered_part_3 -> b@GRAD)",
+                                 "split(c@GRAD@GATHERED -> gathered_part_0, gathered_part_1)",
+                                 "sum(gathered_part_0, gathered_part_1 -> c@GRAD)"));
+}
+
+TEST(GatherGradients, NamesThatTheProgramHasArePassedOver) {
+  ProgramBuilder p = OneGradient();
+  p.Var("w@GRAD@GATHERED").Var("w@GRAD@GATHERED_0").Var("gathered_part_1");
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("gather-gradients", ContextWithRanks(2), &program));
+  EXPECT_EQ(OpTexts(program)[2], "c_allgather@0(w@GRAD -> w@GRAD@GATHERED_1)");
+  EXPECT_EQ(OpTexts(program)[4], "split(w@GRAD@GATHERED_1 -> gathered_part_0, gathered_part_2)");
 }
 
 TEST(GatherGradients, SumIsNotDividedWhereTheLossGradientWas) {
@@ -70,14 +103,14 @@ TEST(GatherGradients, SumIsNotDividedWhereTheLossGradientWas) {
   p.Pairs({"w", "w@GRAD"});
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses("scale-loss-grad,gather-gradients", ContextWithRanks(2), &program));
-  EXPECT_EQ(OpTexts(program).back(), "sum(w@GRAD@RANK_0, w@GRAD@RANK_1 -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program).back(), "sum(gathered_part_0, gathered_part_1 -> w@GRAD)");
 }
 
 TEST(GatherGradients, ScalarsTravelAsVectorsOfOneElement) {
   Program program = OneGradient({}).Build();
   WEFT_ASSERT_OK(RunPasses("gather-gradients", ContextWithRanks(2), &program));
-  EXPECT_EQ(OpTexts(program)[5], "sum(w@GRAD@RANK_0, w@GRAD@RANK_1 -> w@GRAD@RANK_0)");
-  EXPECT_EQ(OpTexts(program)[6], "reshape2(w@GRAD@RANK_0 -> w@GRAD)");
+  EXPECT_EQ(OpTexts(program)[5], "sum(gathered_part_0, gathered_part_1 -> gathered_part_0)");
+  EXPECT_EQ(OpTexts(program)[6], "reshape2(gathered_part_0 -> w@GRAD)");
 }
 
 TEST(GatherGradients, UnknownNumberOfRanksIsRefused) {

@@ -20,30 +20,26 @@
 namespace weft {
 namespace {
 
-// One all-reduce, in place. Built once: a program with many gradients needs many that differ in
-// their variables only.
+// One all-reduce, in place.
 class AllReduce : public GradientExchange {
  public:
   AllReduce(const std::string& type, int nrings) {
     for (int ring = 0; ring < nrings; ++ring) {
-      ops_.push_back(BuildOp({type,
-                              {{"X", {""}}},
-                              {{"Out", {""}}},
-                              {{"ring_id", ring}, {"use_calc_stream", false}},
-                              kRoleBackward},
-                             Dialect::kWeft));
+      ops_.emplace_back(BuildOp({type,
+                                 {{"X", {}}},
+                                 {{"Out", {}}},
+                                 {{"ring_id", ring}, {"use_calc_stream", false}},
+                                 kRoleBackward},
+                                Dialect::kWeft));
     }
   }
 
   const pb::OpDesc& Launch(const std::string& variable, int ring) override {
-    pb::OpDesc& op = ops_[ring];
-    op.mutable_inputs(0)->set_arguments(0, variable);
-    op.mutable_outputs(0)->set_arguments(0, variable);
-    return op;
+    return ops_[ring].In("X", {variable}).Out("Out", {variable}).op();
   }
 
  private:
-  std::vector<pb::OpDesc> ops_;  // by ring
+  std::vector<OpTemplate> ops_;  // by ring
 };
 
 }  // namespace

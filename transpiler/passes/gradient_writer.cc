@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/fused_buffer.h"
-#include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
 
 namespace weft {
@@ -20,15 +19,14 @@ pb::OpDesc WaitOp(const std::string& type, int ring) {
                  Dialect::kWeft);
 }
 
-const pb::OpDesc& Over(const std::vector<std::string>& variables, pb::OpDesc* op) {
-  for (pb::OpDesc::Var* slot : {op->mutable_inputs(0), op->mutable_outputs(0)}) {
-    slot->clear_arguments();
-    for (const std::string& variable : variables) slot->add_arguments(variable);
-  }
-  return *op;
+const pb::OpDesc& Over(const std::vector<std::string>& variables, OpTemplate* wait) {
+  return wait->In("X", variables).Out("Out", variables).op();
 }
 
 }  // namespace
+
+GradientWriter::Ring::Ring(int id)
+    : wait_compute(WaitOp("c_wait_compute", id)), wait_comm(WaitOp("c_wait_comm", id)) {}
 
 GradientWriter::GradientWriter(const Program& program, const GradientAnalysis& analysis, int nrings,
                                GradientExchange* exchange, Rewriter* rewriter)
@@ -40,12 +38,7 @@ GradientWriter::GradientWriter(const Program& program, const GradientAnalysis& a
       uses_(program.op_id_limit(), kNone),
       next_use_(analysis.gradients.size(), kNone),
       bucket_of_(analysis.gradients.size(), kNone) {
-  for (int i = 0; i < nrings; ++i) {
-    Ring ring;
-    ring.wait_compute = WaitOp("c_wait_compute", i);
-    ring.wait_comm = WaitOp("c_wait_comm", i);
-    rings_.push_back(std::move(ring));
-  }
+  for (int i = 0; i < nrings; ++i) rings_.emplace_back(i);
 }
 
 void GradientWriter::Write(const std::vector<GradientBucket>& buckets) {
@@ -153,9 +146,7 @@ void GradientWriter::Arrive(Ring* ring, OpId before, int block) {
     }
   };
   insert(Over(ring->in_flight, &ring->wait_comm));
-  for (const std::string& variable : ring->sent) {
-    for (const pb::OpDesc& op : exchange_.Finish(variable)) insert(op);
-  }
+  for (const std::string& variable : ring->sent) exchange_.Finish(variable, insert);
   ring->sent.clear();
   ring->in_flight.clear();
 }

@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "ops/analysis/gradients.h"
 #include "proto/program.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradient_buckets.h"
+#include "transpiler/passes/op_builder.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -24,7 +26,8 @@ class GradientExchange {
   // The variable that the collective writes, where it is another one.
   virtual std::string Result(const std::string& variable) { return variable; }
   // What computes the gradient from what has arrived; behind the wait, on the compute stream.
-  virtual std::vector<pb::OpDesc> Finish(const std::string& variable) { return {}; }
+  virtual void Finish(const std::string& variable,
+                      absl::FunctionRef<void(const pb::OpDesc&)> insert) {}
 };
 
 // Buckets take rings in turn. Per bucket, after the op that completes the last of its gradients:
@@ -46,7 +49,8 @@ class GradientWriter {
 
  private:
   struct Ring {
-    pb::OpDesc wait_compute, wait_comm;  // to be filled with variables
+    explicit Ring(int id);
+    OpTemplate wait_compute, wait_comm;
     std::vector<std::string> sent;       // what is on its way,
     std::vector<std::string> in_flight;  // and what a wait for it names;
     size_t first_in_flight = 0;          // from this bucket on

@@ -47,6 +47,19 @@ void Write(const SlotMap& slots,
   }
 }
 
+void SetVariables(
+    const paddle::framework::proto::OpDesc& op, absl::string_view slot,
+    absl::Span<const std::string> variables,
+    google::protobuf::RepeatedPtrField<paddle::framework::proto::OpDesc::Var>* slots) {
+  for (auto& candidate : *slots) {
+    if (candidate.parameter() != slot) continue;
+    candidate.clear_arguments();
+    for (const std::string& variable : variables) candidate.add_arguments(variable);
+    return;
+  }
+  Die(op.type(), "slot " + std::string(slot));
+}
+
 // Paddle writes attributes that only steer its back ends before all others.
 constexpr char kMkldnnSwitch[] = "use_mkldnn";
 
@@ -92,6 +105,16 @@ paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   }
   for (const auto& [name, value] : attrs) *desc.add_attrs() = MakeAttr(name, value);
   return desc;
+}
+
+OpTemplate& OpTemplate::In(absl::string_view slot, absl::Span<const std::string> variables) {
+  SetVariables(op_, slot, variables, op_.mutable_inputs());
+  return *this;
+}
+
+OpTemplate& OpTemplate::Out(absl::string_view slot, absl::Span<const std::string> variables) {
+  SetVariables(op_, slot, variables, op_.mutable_outputs());
+  return *this;
 }
 
 }  // namespace weft

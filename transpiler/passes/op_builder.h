@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "ops/schema/op_schema.h"
 #include "proto/framework.pb.h"
 #include "transpiler/pipeline/pass.h"
@@ -33,6 +34,26 @@ struct NewOp {
 // attributes of the schema with their defaults, and the bookkeeping attributes. Dies on a type,
 // slot or attribute that has no schema, and where a required attribute is not given.
 paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect);
+
+// An op that is inserted many times, over other variables each time. Building an op costs as much
+// as its attributes; here they are built once:
+//
+//   OpTemplate assign(BuildOp({"assign", {{"X", {}}}, {{"Out", {}}}, {}, role}, dialect));
+//   for (...) rewriter.Append(0, assign.In("X", {from}).Out("Out", {to}).op());
+class OpTemplate {
+ public:
+  explicit OpTemplate(paddle::framework::proto::OpDesc op) : op_(std::move(op)) {}
+
+  // Replaces the variables of a slot. Dies where the op has no such slot. O(slots + variables).
+  OpTemplate& In(absl::string_view slot, absl::Span<const std::string> variables);
+  OpTemplate& Out(absl::string_view slot, absl::Span<const std::string> variables);
+
+  // Changes with the next In or Out.
+  const paddle::framework::proto::OpDesc& op() const { return op_; }
+
+ private:
+  paddle::framework::proto::OpDesc op_;
+};
 
 }  // namespace weft
 

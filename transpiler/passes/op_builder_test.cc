@@ -116,5 +116,26 @@ TEST(BuildOpDeathTest, MissingRequiredAttributeIsAProgrammersError) {
   EXPECT_DEATH(BuildOp(op, Dialect::kPaddle), "c_comm_init has no value for attribute rank");
 }
 
+TEST(OpTemplate, TakesOtherVariablesAndKeepsTheRest) {
+  OpTemplate reduce(BuildOp(AllReduce(), Dialect::kPaddle));
+  NewOp expected = AllReduce();
+  for (const std::string name : {"first", "second"}) {
+    expected.inputs[0].second = expected.outputs[0].second = {name};
+    EXPECT_EQ(reduce.In("X", {name}).Out("Out", {name}).op().SerializeAsString(),
+              BuildOp(expected, Dialect::kPaddle).SerializeAsString());
+  }
+}
+
+TEST(OpTemplate, SlotsMayTakeMoreVariablesThanBeforeOrFewer) {
+  OpTemplate sum(BuildOp({"sum", {{"X", {}}}, {{"Out", {}}}, {}, kRoleBackward}, Dialect::kWeft));
+  EXPECT_THAT(Slots(sum.In("X", {"a", "b"}).op().inputs()), ElementsAre("X=ab"));
+  EXPECT_THAT(Slots(sum.In("X", {"c"}).op().inputs()), ElementsAre("X=c"));
+}
+
+TEST(OpTemplateDeathTest, UnknownSlotIsAMistakeOfTheCaller) {
+  OpTemplate reduce(BuildOp(AllReduce(), Dialect::kWeft));
+  EXPECT_DEATH(reduce.In("Y", {}), "c_allreduce_sum has no slot Y");
+}
+
 }  // namespace
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -120,43 +121,75 @@ absl::StatusOr<NewOp> PlainUpdate(const Op& op) {
   return update;
 }
 
-// Replaces an adam op by one for each rank's gradient.
-absl::Status UpdateWithEach(const Op& op, const Gathered& gathered, int nranks,
-                            std::set<std::string>* split, Rewriter* rewriter) {
-  WEFT_ASSIGN_OR_RETURN(NewOp update, PlainUpdate(op));
-  const std::string param = update.inputs[0].second[0];
-  const Dims* dims = gathered.Find(param);
-  if (dims == nullptr) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        op.DebugName(), " updates ", param,
-        ", for which no gradient is gathered: no backward op pairs it with a gradient"));
+// Replaces adam ops by one for each rank's gradient.
+class UpdateWriter {
+ public:
+  UpdateWriter(const Gathered& gathered, int nranks, Rewriter* rewriter)
+      : gathered_(gathered),
+        nranks_(nranks),
+        rewriter_(*rewriter),
+        split_(BuildOp({"split", {}, {}, {{"num", nranks}, {"axis", 0}}, kRoleForward},
+                       Dialect::kPaddle)) {}
+
+  absl::Status Replace(const Op& op) {
+    WEFT_ASSIGN_OR_RETURN(const NewOp update, PlainUpdate(op));
+    const std::string& param = update.inputs[0].second[0];
+    const Dims* dims = gathered_.Find(param);
+    if (dims == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          op.DebugName(), " updates ", param,
+          ", for which no gradient is gathered: no backward op pairs it with a gradient"));
+    }
+    const std::vector<std::string> parts = Parts(param, *dims);
+    rewriter_.InsertBefore(op.id(),
+                           split_.In("X", {Gathered::NameOf(param)}).Out("Out", parts).op());
+    OpTemplate& adam = TemplateFor(update);
+    for (const std::string& grad : parts) {
+      rewriter_.InsertBefore(op.id(), adam.In("Grad", {grad}).op());
+    }
+    rewriter_.Erase(op.id());
+    return absl::OkStatus();
   }
-  Dims part = *dims;
-  if (part[0] > 0) part[0] /= nranks;
-  std::vector<std::string> parts;
-  const bool is_new = split->insert(param).second;
-  for (int rank = 0; rank < nranks; ++rank) {
-    parts.push_back(absl::StrCat(param, "_", rank));
-    if (is_new) rewriter->AddVar(0, Fp32Var(parts.back(), part));
+
+ private:
+  // The gradients of the ranks, declared where they are new.
+  std::vector<std::string> Parts(const std::string& param, const Dims& gathered) {
+    std::vector<std::string> parts;
+    for (int rank = 0; rank < nranks_; ++rank) parts.push_back(absl::StrCat(param, "_", rank));
+    if (!declared_.insert(param).second) return parts;
+    Dims dims = gathered;
+    if (dims[0] > 0) dims[0] /= nranks_;
+    pb::VarDesc var = Fp32Var("", dims);
+    for (const std::string& part : parts) {
+      var.set_name(part);
+      rewriter_.AddVar(0, var);
+    }
+    return parts;
   }
-  rewriter->InsertBefore(op.id(), BuildOp({"split",
-                                           {{"X", {Gathered::NameOf(param)}}},
-                                           {{"Out", parts}},
-                                           {{"num", nranks}, {"axis", 0}},
-                                           kRoleForward},
-                                          Dialect::kPaddle));
-  update.inputs.push_back({"Grad", {}});
-  for (const std::string& grad : parts) {
-    update.inputs.back().second = {grad};
-    rewriter->InsertBefore(op.id(), BuildOp(update, Dialect::kPaddle));
+
+  // The update, but for its gradient. As a rule all of a program have the same attributes.
+  OpTemplate& TemplateFor(const NewOp& update) {
+    if (!adam_.has_value() || attrs_ != update.attrs) {
+      adam_.emplace(BuildOp(update, Dialect::kPaddle));
+      attrs_ = update.attrs;
+    }
+    for (const auto& [slot, variables] : update.inputs) adam_->In(slot, variables);
+    for (const auto& [slot, variables] : update.outputs) adam_->Out(slot, variables);
+    return *adam_;
   }
-  rewriter->Erase(op.id());
-  return absl::OkStatus();
-}
+
+  const Gathered& gathered_;
+  const int nranks_;
+  Rewriter& rewriter_;
+  std::set<std::string> declared_;  // parameters
+  OpTemplate split_;
+  absl::optional<OpTemplate> adam_;
+  std::vector<std::pair<std::string, AttrValue>> attrs_;  // of adam_
+};
 
 absl::Status RewriteUpdates(const Program& program, const Gathered& gathered, int nranks,
                             Rewriter* rewriter) {
-  std::set<std::string> split;
+  UpdateWriter writer(gathered, nranks, rewriter);
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     if (!IsOptimize(op)) continue;
@@ -166,8 +199,7 @@ absl::Status RewriteUpdates(const Program& program, const Gathered& gathered, in
                        ": updates by lamb cannot take gathered gradients; Paddle's "
                        "transpiler throws here"));
     }
-    if (op.type() != "adam") continue;
-    WEFT_RETURN_IF_ERROR(UpdateWithEach(op, gathered, nranks, &split, rewriter));
+    if (op.type() == "adam") WEFT_RETURN_IF_ERROR(writer.Replace(op));
   }
   return absl::OkStatus();
 }
@@ -199,15 +231,19 @@ absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& pro
     WEFT_RETURN_IF_ERROR(gathered.Declare(gradient));
   }
   ExplainCollectives(kName, "gathered", program, gradients, options_.nrings, context);
+  std::vector<OpTemplate> all_gather;  // by ring
+  for (int ring = 0; ring < options_.nrings; ++ring) {
+    all_gather.emplace_back(
+        BuildOp({"c_allgather", {}, {}, {{"nranks", nranks}, {"ring_id", ring}}, kRoleBackward},
+                Dialect::kPaddle));
+  }
   InsertCollectives(
       program, gradients, options_.nrings,
-      [&](const PaddleGradient& gradient, int ring) {
-        return BuildOp({"c_allgather",
-                        {{"X", {gradient.grad}}},
-                        {{"Out", {Gathered::NameOf(gradient.param)}}},
-                        {{"nranks", nranks}, {"ring_id", ring}},
-                        kRoleBackward},
-                       Dialect::kPaddle);
+      [&](const PaddleGradient& gradient, int ring) -> const pb::OpDesc& {
+        return all_gather[ring]
+            .In("X", {gradient.grad})
+            .Out("Out", {Gathered::NameOf(gradient.param)})
+            .op();
       },
       &rewriter);
   WEFT_RETURN_IF_ERROR(RewriteUpdates(program, gathered, nranks, &rewriter));

@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle_gradients.h"
 #include "transpiler/passes/paddle_ops.h"
 #include "transpiler/passes/paddle_warnings.h"
@@ -53,10 +54,14 @@ absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair&
   WEFT_RETURN_IF_ERROR(WarnOfReduction(kName, program, PaddleExchange::kOneByOne, context));
   Rewriter rewriter(programs.main);
   ExplainCollectives(kName, kReduced, program, gradients, options_.nrings, context);
+  std::vector<OpTemplate> all_reduce;  // by ring
+  for (int ring = 0; ring < options_.nrings; ++ring) {
+    all_reduce.emplace_back(PaddleAllReduceSum("", ring, kRoleBackward));
+  }
   InsertCollectives(
       program, gradients, options_.nrings,
-      [&](const PaddleGradient& gradient, int ring) {
-        return PaddleAllReduceSum(gradient.grad, ring, kRoleBackward);
+      [&](const PaddleGradient& gradient, int ring) -> const pb::OpDesc& {
+        return all_reduce[ring].In("X", {gradient.grad}).Out("Out", {gradient.grad}).op();
       },
       &rewriter);
   if (rewriter.empty()) return false;

@@ -1,11 +1,13 @@
 #include "transpiler/passes/paddle_gradients.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
+#include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
 #include "transpiler/passes/paddle_ops.h"
 
@@ -55,22 +57,27 @@ absl::Status RequireGradients(absl::Span<const PaddleGradient> gradients) {
       "in op_role_var");
 }
 
-void InsertCollectives(const Program& program, absl::Span<const PaddleGradient> gradients,
-                       int nrings,
-                       absl::FunctionRef<pb::OpDesc(const PaddleGradient&, int ring)> collective,
-                       Rewriter* rewriter) {
+void InsertCollectives(
+    const Program& program, absl::Span<const PaddleGradient> gradients, int nrings,
+    absl::FunctionRef<const pb::OpDesc&(const PaddleGradient&, int ring)> collective,
+    Rewriter* rewriter) {
+  OpTemplate sync_calc(PaddleSyncCalc("", kRoleBackward));
   int ring = -1;
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
     const OpId op = gradients[begin].op;
-    std::vector<pb::OpDesc> of_op;
+    std::vector<std::pair<const PaddleGradient*, int>> of_op;  // and their rings
     for (; end < gradients.size() && gradients[end].op == op; ++end) {
       const PaddleGradient& gradient = gradients[end];
       if (gradient.distributed) continue;
-      if (of_op.empty()) rewriter->InsertAfter(op, PaddleSyncCalc(gradient.grad, kRoleBackward));
       ring = (ring + 1) % nrings;
-      of_op.push_back(collective(gradient, ring));
+      of_op.emplace_back(&gradient, ring);
     }
-    for (size_t i = of_op.size(); i-- > 0;) rewriter->InsertAfter(op, of_op[i]);
+    if (of_op.empty()) continue;
+    const std::string& first = of_op.front().first->grad;
+    rewriter->InsertAfter(op, sync_calc.In("X", {first}).Out("Out", {first}).op());
+    for (size_t i = of_op.size(); i-- > 0;) {
+      rewriter->InsertAfter(op, collective(*of_op[i].first, of_op[i].second));
+    }
   }
   const OpId optimize = FirstOptimizeOp(program);
   if (gradients.empty() || !optimize.valid()) return;

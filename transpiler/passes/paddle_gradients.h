@@ -39,14 +39,15 @@ int CountReplicated(absl::Span<const PaddleGradient> gradients);
 absl::Status RequireGradients(absl::Span<const PaddleGradient> gradients);
 
 // Inserts, after each op with replicated gradients, one c_sync_calc_stream for the first of them
-// and then what `collective` builds for each and its ring, the last pair first. Rings are dealt out
+// and then what `collective` builds for each and its ring, the last pair first (the op may change
+// with the next call). Rings are dealt out
 // in the order of the walk, so the gradient completed last has ring 0. Before the first op of
 // optimize role: one c_sync_comm_stream per ring, which names the gradient that the walk met last,
 // even if that one is not reduced.
-void InsertCollectives(const Program& program, absl::Span<const PaddleGradient> gradients,
-                       int nrings,
-                       absl::FunctionRef<pb::OpDesc(const PaddleGradient&, int ring)> collective,
-                       Rewriter* rewriter);
+void InsertCollectives(
+    const Program& program, absl::Span<const PaddleGradient> gradients, int nrings,
+    absl::FunctionRef<const pb::OpDesc&(const PaddleGradient&, int ring)> collective,
+    Rewriter* rewriter);
 
 // Notes, where they are wanted, in the name of `pass`; `what` is what it does with gradients
 // ("reduced"). O(ops + gradients).

@@ -64,15 +64,32 @@ absl::Status DeclareSnapshot(const Program& program, const std::string& param,
   return absl::OkStatus();
 }
 
-// param = snapshot - param.
-pb::OpDesc SubtractFromSnapshot(const std::string& param) {
-  return BuildOp({"elementwise_sub",
-                  {{"X", {SnapshotOf(param)}}, {"Y", {param}}},
-                  {{"Out", {param}}},
-                  {},
-                  kRoleOptimize},
-                 Dialect::kPaddle);
-}
+// The ops of one parameter, those of its ring apart.
+class ParameterOps {
+ public:
+  explicit ParameterOps(int trainers)
+      : sync_calc_(PaddleSyncCalc("", kRoleOptimize)),
+        subtract_(BuildOp({"elementwise_sub", {}, {}, {}, kRoleOptimize}, Dialect::kPaddle)),
+        scale_(PaddleScale("", 1.0 / trainers, kRoleOptimize)),
+        assign_(PaddleAssign("", "", kRoleOptimize)) {}
+
+  const pb::OpDesc& SyncCalc(const std::string& param) { return InPlace(param, &sync_calc_); }
+  const pb::OpDesc& Scale(const std::string& param) { return InPlace(param, &scale_); }
+  // param = snapshot - param.
+  const pb::OpDesc& SubtractFromSnapshot(const std::string& param) {
+    return subtract_.In("X", {SnapshotOf(param)}).In("Y", {param}).Out("Out", {param}).op();
+  }
+  const pb::OpDesc& AssignToSnapshot(const std::string& param) {
+    return assign_.In("X", {param}).Out("Out", {SnapshotOf(param)}).op();
+  }
+
+  static const pb::OpDesc& InPlace(const std::string& param, OpTemplate* op) {
+    return op->In("X", {param}).Out("Out", {param}).op();
+  }
+
+ private:
+  OpTemplate sync_calc_, subtract_, scale_, assign_;
+};
 
 }  // namespace
 
@@ -97,6 +114,11 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
   for (const Update& update : updates) {
     if (context.distributed_params.count(update.param) == 0) averaged.push_back(&update);
   }
+  ParameterOps ops(trainers);
+  std::vector<OpTemplate> all_reduce;  // by ring
+  for (int r = 0; r < options_.nrings; ++r) {
+    all_reduce.emplace_back(PaddleAllReduceSum("", r, kRoleOptimize));
+  }
   int ring = -1;
   for (size_t i = averaged.size(); i-- > 0;) {
     const auto& [op, param] = *averaged[i];
@@ -105,9 +127,9 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
       WEFT_RETURN_IF_ERROR(DeclareSnapshot(*main, param, tensor, &rewriter));
     }
     ring = (ring + 1) % options_.nrings;
-    rewriter.InsertAfter(op, SubtractFromSnapshot(param));
-    rewriter.InsertAfter(op, PaddleSyncCalc(param, kRoleOptimize));
-    rewriter.InsertAfter(op, PaddleAllReduceSum(param, ring, kRoleOptimize));
+    rewriter.InsertAfter(op, ops.SubtractFromSnapshot(param));
+    rewriter.InsertAfter(op, ops.SyncCalc(param));
+    rewriter.InsertAfter(op, ParameterOps::InPlace(param, &all_reduce[ring]));
     if (context.notes != nullptr) {
       context.notes->push_back({std::string(kName),
                                 param,
@@ -124,9 +146,9 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
   }
   for (const Update* update : averaged) {
     const std::string& param = update->param;
-    rewriter.Append(0, PaddleScale(param, 1.0 / trainers, kRoleOptimize));
-    rewriter.Append(0, SubtractFromSnapshot(param));
-    rewriter.Append(0, PaddleAssign(param, SnapshotOf(param), kRoleOptimize));
+    rewriter.Append(0, ops.Scale(param));
+    rewriter.Append(0, ops.SubtractFromSnapshot(param));
+    rewriter.Append(0, ops.AssignToSnapshot(param));
   }
   return rewriter.Commit();
 }

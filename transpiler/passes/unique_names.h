@@ -16,6 +16,11 @@ class UniqueNames {
  public:
   explicit UniqueNames(const Program& program) : program_(program) {}
 
+  // `name` itself where it is free. For names that the caller asks for once each.
+  std::string Of(const std::string& name) {
+    return program_.FindSymbol(name).valid() ? Next(name) : name;
+  }
+
   std::string Next(const std::string& key) {
     int& next = next_[key];
     std::string name;
