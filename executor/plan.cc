@@ -135,7 +135,10 @@ absl::Status CheckKernels(const Program& program, const TypeChecker& types,
 class PlanBuilder {
  public:
   PlanBuilder(const Program& program, const PlanOptions& options)
-      : program_(program), options_(options), types_(program) {}
+      : program_(program),
+        options_(options),
+        types_(program),
+        slots_are_known_(program.num_layouts(), false) {}
 
   absl::StatusOr<Plan> Build() {
     // Told of after kernels that are missing.
@@ -216,6 +219,7 @@ class PlanBuilder {
       steps_.push_back(step);
       return absl::OkStatus();
     }
+    WEFT_RETURN_IF_ERROR(CheckSlotsAreKnown(op, *schema));
     if (schema->Has(Trait::kBranch)) return AddBranch(op, attrs, name);
     Plan::PlanOp plan_op;
     plan_op.name = name;
@@ -233,6 +237,13 @@ class PlanBuilder {
     plan_.ops_.push_back(std::move(plan_op));
     steps_.push_back(step);
     return absl::OkStatus();
+  }
+
+  // A newer writer may have given the op an input that kernels do not look at.
+  absl::Status CheckSlotsAreKnown(const Op& op, const OpSchema& schema) {
+    if (slots_are_known_[op.layout_id()]) return absl::OkStatus();
+    slots_are_known_[op.layout_id()] = true;
+    return CheckNoUnknownSlots(op, schema);
   }
 
   // What the op lists as Input and Out, the ops of its block name too.
@@ -485,8 +496,9 @@ class PlanBuilder {
   const Program& program_;
   const PlanOptions& options_;
   TypeChecker types_;
-  int block_ = 0;          // whose ops are being added
-  std::set<int> entered_;  // blocks that an op runs
+  std::vector<bool> slots_are_known_;  // by layout
+  int block_ = 0;                      // whose ops are being added
+  std::set<int> entered_;              // blocks that an op runs
   std::vector<Step> steps_;
   std::vector<std::string> unsupported_;
   std::map<int, int> stream_of_ring_;

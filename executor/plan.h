@@ -112,7 +112,7 @@ class Plan {
   // then:
   //   InvalidArgument  attributes, variables that are not declared, types of variables that do not
   //                    fit (inferred from the declared ones), ops written for another number of
-  //                    ranks (attribute nranks)
+  //                    ranks (attribute nranks), variables in slots that the schema does not have
   // The rank and the addresses in ring set-up ops are not looked at: all ranks of a run share a
   // program. O(ops + variables), and what the kernels' factories do. The program may go afterwards.
   static absl::StatusOr<Plan> Build(const Program& program, const PlanOptions& options);

@@ -272,6 +272,25 @@ TEST(PlanTest, TypesThatDoNotFitAreAnErrorBeforeAnythingRuns) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op 0 (mul)")));
 }
 
+TEST(PlanTest, SlotThatTheSchemaDoesNotHaveIsAnError) {
+  ProgramBuilder builder;
+  Scale(builder, "a", "b");
+  builder.Op("scale", {{"X", {"a"}}, {"Newer", {}}}, {{"Out", {"b"}}});  // holds nothing
+  WEFT_EXPECT_OK(Plan::Build(builder.Build(), Options()).status());
+  builder.Op("scale", {{"X", {"a"}}, {"Newer", {"b"}}}, {{"Out", {"b"}}});
+  EXPECT_THAT(
+      Plan::Build(builder.Build(), Options()).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, "op 2 (scale) input Newer: unknown slot"));
+}
+
+TEST(PlanTest, CollectivesHaveNoUnknownSlotsEither) {
+  ProgramBuilder builder;
+  builder.Op("c_allreduce_sum", {{"X", {"a"}}}, {{"Out", {"a"}}, {"Newer", {"b"}}});
+  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (c_allreduce_sum) output Newer: unknown slot"));
+}
+
 TEST(PlanTest, VariableKnowsWhoReadsItBeforeItIsWritten) {
   ProgramBuilder builder;
   Scale(builder, "x", "y");
