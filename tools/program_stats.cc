@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -10,6 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/block_periods.h"
+#include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/fingerprint.h"
@@ -25,7 +29,7 @@ void AddTo(int64_t* sum, int64_t value) {
 
 class Counter {
  public:
-  explicit Counter(const Program& program) : program_(program) {}
+  explicit Counter(const Program& program) : program_(program), periods_(BlockPeriods(program)) {}
 
   absl::StatusOr<ProgramStats> Count() {
     stats_.version = program_.version();
@@ -61,19 +65,39 @@ class Counter {
     return absl::OkStatus();
   }
 
-  // A fused tensor is declared without its size: that is the sum of its members'.
   void RememberFused(const Op& op) {
     for (Symbol fused : op.Output("FusedOutput")) {
       TensorTotals members;
       for (Symbol member : op.Input("Input")) AddVariable(op.block(), member, &members);
-      fused_[fused] = members;
+      TensorTotals padded;
+      AddType(FusedType(op, fused), &padded);
+      // Paddle declares some buffers without their size.
+      const bool is_padded = padded.unknown == 0 && padded.bytes >= members.bytes;
+      fused_[fused] = members.unknown == 0 && is_padded ? padded : members;
     }
+  }
+
+  // As it follows from the op, else as declared.
+  absl::optional<TensorType> FusedType(const Op& op, Symbol fused) const {
+    const Block block = program_.block(op.block());
+    const auto declared = [&](Symbol name) -> absl::optional<TensorType> {
+      const VarId id = block.Resolve(name);
+      return id.valid() ? DeclaredType(program_.var(id)) : absl::nullopt;
+    };
+    // An op that does not fit its schema is not for statistics to refuse.
+    const auto types = InferOutputs(op, declared);
+    const absl::Span<const Symbol> outputs = op.output_args();
+    for (size_t i = 0; types.ok() && i < outputs.size(); ++i) {
+      if (outputs[i] == fused && (*types)[i].has_value()) return (*types)[i];
+    }
+    return declared(fused);
   }
 
   void CountCollective(const Op& op) {
     const absl::optional<pb::OpDesc::Attr> ring = op.FindAttr("ring_id");
     const int ring_id = ring.has_value() ? ring->i() : 0;
-    TensorTotals& totals = stats_.collectives[{ring_id, std::string(op.type())}];
+    TensorTotals& totals =
+        stats_.collectives[{ring_id, std::string(op.type()), periods_[op.block()]}];
     for (Symbol var : op.Input("X")) AddVariable(op.block(), var, &totals);
   }
 
@@ -117,6 +141,7 @@ class Counter {
   }
 
   const Program& program_;
+  const std::vector<int64_t> periods_;  // by block
   ProgramStats stats_;
   absl::flat_hash_set<Symbol> trained_;
   absl::flat_hash_set<std::string> counted_gradients_;
@@ -155,22 +180,41 @@ std::string OpTable(const ProgramStats& stats) {
   return text;
 }
 
+std::string PeriodText(int64_t period) {
+  if (period == 1) return "";
+  return period == 0 ? ", conditional" : absl::StrCat(", once in ", period, " steps");
+}
+
+void AddTotals(const TensorTotals& totals, TensorTotals* sum) {
+  sum->count += totals.count;
+  AddTo(&sum->elements, totals.elements);
+  AddTo(&sum->bytes, totals.bytes);
+  sum->unknown += totals.unknown;
+}
+
 std::string CollectiveTable(const ProgramStats& stats) {
   if (stats.collectives.empty()) return "communication: none\n";
   std::string text = "communication of a rank in a step\n";
-  std::map<int, TensorTotals> rings;
+  const auto append = [&](int ring, absl::string_view what, const TensorTotals& totals,
+                          int64_t period) {
+    absl::StrAppendFormat(&text, "  ring %d  %-20s %5d tensors: %s%s\n", ring, what, totals.count,
+                          SizeText(totals), PeriodText(period));
+  };
+  struct Ring {
+    TensorTotals all, every_step;
+  };
+  std::map<int, Ring> rings;
   for (const auto& [key, totals] : stats.collectives) {
-    absl::StrAppendFormat(&text, "  ring %d  %-20s %5d tensors: %s\n", key.first, key.second,
-                          totals.count, SizeText(totals));
-    TensorTotals& ring = rings[key.first];
-    ring.count += totals.count;
-    AddTo(&ring.elements, totals.elements);
-    AddTo(&ring.bytes, totals.bytes);
-    ring.unknown += totals.unknown;
+    append(key.ring, key.op_type, totals, key.period);
+    AddTotals(totals, &rings[key.ring].all);
+    if (key.period == 1) AddTotals(totals, &rings[key.ring].every_step);
   }
   for (const auto& [ring, totals] : rings) {
-    absl::StrAppendFormat(&text, "  ring %d  %-20s %5d tensors: %s\n", ring, "all", totals.count,
-                          SizeText(totals));
+    append(ring, "all", totals.all, 1);
+    // Else the sum is not that of a step.
+    if (totals.every_step.count < totals.all.count) {
+      append(ring, "every step", totals.every_step, 1);
+    }
   }
   return text;
 }

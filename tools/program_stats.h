@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 
 #include "absl/status/statusor.h"
 #include "ops/analysis/liveness.h"
@@ -21,6 +21,18 @@ struct TensorTotals {
   // Tensors among `count` whose size the program does not say (unknown dimensions, no tensor);
   // they are not in `elements` and `bytes`.
   int64_t unknown = 0;
+};
+
+// Collectives that are counted together.
+struct CollectiveKey {
+  int ring = 0;
+  std::string op_type;
+  // They run once in so many steps; 0: on a condition that does not tell (BlockPeriods).
+  int64_t period = 1;
+
+  friend bool operator<(const CollectiveKey& a, const CollectiveKey& b) {
+    return std::tie(a.ring, a.op_type, a.period) < std::tie(b.ring, b.op_type, b.period);
+  }
 };
 
 struct ProgramStats {
@@ -39,9 +51,10 @@ struct ProgramStats {
   TensorTotals state;      // persistable tensors that are no parameters
   TensorTotals gradients;  // the gradients that backward ops complete, each once
 
-  // What one rank hands to collectives in a step, by ring and op type. Each op counts once, also
-  // those of sub-blocks. A fused tensor is as large as what it was made of.
-  std::map<std::pair<int, std::string>, TensorTotals> collectives;
+  // What one rank hands to collectives, in a step in which all of them run. A fused tensor is as
+  // large as its members, with the padding between them as coalesce_tensor gives it (align_size) or
+  // the variable declares; where neither does, padding is up to the device and does not count.
+  std::map<CollectiveKey, TensorTotals> collectives;
 
   // Of one rank, with `batch` for unknown first dimensions: see EstimatePeakMemory.
   int64_t batch = 1;

@@ -56,7 +56,72 @@ TEST(ProgramStatsTest, CollectivesAreCountedByRingAndType) {
   EXPECT_THAT(ProgramStatsText(stats), HasSubstr("2 tensors: 30 elements, 120 bytes\n"));
 }
 
-TEST(ProgramStatsTest, FusedTensorIsAsLargeAsItsMembers) {
+// 64 elements of 4 bytes are 256.
+TEST(ProgramStatsTest, FusedTensorHasThePaddingOfItsOp) {
+  const ProgramStats stats = StatsOf(
+      "    var a : fp32[10]\n"
+      "    var b : fp32[65]\n"
+      "    var fused : fp32[1]\n"
+      "    Output=[a, b], FusedOutput=[fused] = coalesce_tensor(Input=[a, b]) role=backward "
+      "{align_size=256, dtype=5}\n"
+      "    Out=[fused] = c_allreduce_sum(X=[fused]) role=backward {ring_id=0}\n");
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).elements, 64 + 128);
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).bytes, 256 + 512);
+}
+
+TEST(ProgramStatsTest, FusedTensorHasTheDeclaredSizeWhereItsOpLeavesPaddingToTheDevice) {
+  const ProgramStats stats = StatsOf(
+      "    var a : fp32[10]\n"
+      "    var fused : fp32[1024]\n"
+      "    Output=[a], FusedOutput=[fused] = coalesce_tensor(Input=[a]) role=backward {dtype=5}\n"
+      "    Out=[fused] = c_allreduce_sum(X=[fused]) role=backward {ring_id=0}\n");
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).bytes, 4096);
+}
+
+TEST(ProgramStatsTest, ConditionalCommunicationIsToldApart) {
+  const absl::StatusOr<Program> program = ParseProgramText(R"(program {
+  block 0 parent=-1 {
+    var a : fp32[10]
+    var step : int64[1] persistable
+    var k : int64[1]
+    var zero : int64[1]
+    var rest : int64[1]
+    var due : bool[1]
+    var flag : bool[1]
+    Out=[a] = c_allreduce_sum(X=[a]) role=backward {ring_id=0}
+    Out=[step] = increment(X=[step]) role=optimize {step=1.0}
+    Out=[k] = fill_constant() role=optimize {value=4.0}
+    Out=[zero] = fill_constant() role=optimize {value=0.0}
+    Out=[rest] = elementwise_mod(X=[step], Y=[k]) role=optimize
+    Out=[due] = equal(X=[rest], Y=[zero]) role=optimize
+    conditional_block(Cond=[due]) role=optimize {sub_block=block(1)}
+    conditional_block(Cond=[flag]) role=optimize {sub_block=block(2)}
+  }
+  block 1 parent=0 {
+    Out=[a] = c_allreduce_sum(X=[a]) role=optimize {ring_id=0}
+  }
+  block 2 parent=0 {
+    Out=[a] = c_allreduce_sum(X=[a]) role=optimize {ring_id=0}
+    Out=[a] = c_allreduce_sum(X=[a]) role=optimize {ring_id=0}
+  }
+}
+)");
+  WEFT_ASSERT_OK(program);
+  WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats stats, ComputeProgramStats(*program));
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum", 1}).count, 1);
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum", 4}).count, 1);
+  EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum", 0}).count, 2);
+  EXPECT_THAT(
+      ProgramStatsText(stats),
+      HasSubstr(
+          "  ring 0  c_allreduce_sum          2 tensors: 20 elements, 80 bytes, conditional\n"
+          "  ring 0  c_allreduce_sum          1 tensors: 10 elements, 40 bytes\n"
+          "  ring 0  c_allreduce_sum          1 tensors: 10 elements, 40 bytes, once in 4 steps\n"
+          "  ring 0  all                      4 tensors: 40 elements, 160 bytes\n"
+          "  ring 0  every step               1 tensors: 10 elements, 40 bytes\n"));
+}
+
+TEST(ProgramStatsTest, FusedTensorIsAsLargeAsItsMembersWhereItsPaddingIsNotKnown) {
   const ProgramStats stats = StatsOf(
       "    var a : fp32[10]\n"
       "    var b : fp32[20]\n"

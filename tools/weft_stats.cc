@@ -45,6 +45,9 @@ Subcommand AddStats(CLI::App* weft) {
       ->capture_default_str()
       ->type_name("N");
   app->footer(
+      "Communication is what a step hands to collectives if all of them run. Those of conditional\n"
+      "blocks are told apart, with the steps in which they run where the condition counts steps.\n"
+      "Padding in fused buffers counts as far as the program says it.\n\n"
       "Peak memory is what a step needs at once if every variable is there from the first op that\n"
       "names it to the last, and persistable variables throughout, in the sizes that the program\n"
       "declares. What kernels and allocators take besides does not count, and weft run keeps all\n"

@@ -1,0 +1,116 @@
+#include "ops/analysis/block_periods.h"
+
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/op_schema.h"
+
+namespace weft {
+namespace {
+
+// Conditions of the root block, as far as the ops before a place compute them.
+class Conditions {
+ public:
+  explicit Conditions(const Program& program)
+      : program_(program), writer_(program.symbols().size()) {}
+
+  // `op` comes next.
+  void Pass(const Op& op) {
+    for (Symbol out : op.output_args()) writer_[out.value()] = op.id();
+  }
+
+  // In every how many steps the condition holds; 0: not seen. Conditions are joined once at most:
+  // no recursion without end.
+  int64_t PeriodOf(Symbol condition, bool may_be_joined = true) const {
+    const absl::optional<Op> op = WriterOf(condition);
+    if (!op.has_value()) return 0;
+    const absl::Span<const Symbol> x = op->Input("X"), y = op->Input("Y");
+    if (x.size() != 1 || y.size() != 1) return 0;
+    if (op->type() == "logical_and" && may_be_joined) {
+      const int64_t first = PeriodOf(x[0], false), second = PeriodOf(y[0], false);
+      return first == 1 || second == 1 ? first * second : 0;
+    }
+    if (op->type() == "greater_equal") {
+      return IsStepCounter(x[0]) && ConstantOf(y[0]).has_value() ? 1 : 0;
+    }
+    if (op->type() != "equal") return 0;
+    return ConstantOf(y[0]) == 0 ? ModulusOf(x[0]) : ConstantOf(x[0]) == 0 ? ModulusOf(y[0]) : 0;
+  }
+
+ private:
+  absl::optional<Op> WriterOf(Symbol variable) const {
+    const OpId id = writer_[variable.value()];
+    if (!id.valid()) return absl::nullopt;
+    return program_.op(id);
+  }
+
+  // k of step % k; 0 where it is something else.
+  int64_t ModulusOf(Symbol rest) const {
+    const absl::optional<Op> op = WriterOf(rest);
+    if (!op.has_value() || op->type() != "elementwise_mod") return 0;
+    const absl::Span<const Symbol> x = op->Input("X"), y = op->Input("Y");
+    if (x.size() != 1 || y.size() != 1 || !IsStepCounter(x[0])) return 0;
+    const int64_t k = ConstantOf(y[0]).value_or(0);
+    return k > 0 ? k : 0;
+  }
+
+  bool IsStepCounter(Symbol variable) const {
+    const VarId var = program_.block(0).FindVar(variable);
+    const absl::optional<Op> op = WriterOf(variable);
+    if (!var.valid() || !program_.var(var).persistable() || !op.has_value() ||
+        op->type() != "increment" || op->Input("X") != op->Output("Out")) {
+      return false;
+    }
+    const absl::optional<pb::OpDesc::Attr> step = op->FindAttr("step");
+    return !step.has_value() || step->f() == 1;
+  }
+
+  absl::optional<int64_t> ConstantOf(Symbol variable) const {
+    const absl::optional<Op> op = WriterOf(variable);
+    if (!op.has_value() || op->type() != "fill_constant" || !op->input_args().empty()) {
+      return absl::nullopt;
+    }
+    const absl::optional<pb::OpDesc::Attr> text = op->FindAttr("str_value");
+    int64_t value;
+    if (text.has_value() && !text->s().empty()) {
+      return absl::SimpleAtoi(text->s(), &value) ? absl::optional<int64_t>(value) : absl::nullopt;
+    }
+    const absl::optional<pb::OpDesc::Attr> number = op->FindAttr("value");
+    if (!number.has_value() || !(number->f() >= 0 && number->f() < 1e9f)) return absl::nullopt;
+    value = static_cast<int64_t>(number->f());
+    return static_cast<float>(value) == number->f() ? absl::optional<int64_t>(value)
+                                                    : absl::nullopt;
+  }
+
+  const Program& program_;
+  std::vector<OpId> writer_;  // by symbol
+};
+
+}  // namespace
+
+std::vector<int64_t> BlockPeriods(const Program& program) {
+  std::vector<int64_t> periods(program.num_blocks(), 0);
+  std::vector<bool> is_run(program.num_blocks(), false);
+  periods[0] = 1;
+  Conditions conditions(program);
+  OpTraits traits(program);
+  for (int b = 0; b < program.num_blocks(); ++b) {
+    for (OpId id : program.block(b).ops()) {
+      const Op op = program.op(id);
+      for (int sub_block : op.SubBlocks()) {
+        const OpSchema* schema = traits.SchemaOf(op);
+        const absl::Span<const Symbol> condition = op.Input("Cond");
+        const bool is_seen = b == 0 && !is_run[sub_block] && condition.size() == 1 &&
+                             schema != nullptr && schema->Has(Trait::kBranch);
+        periods[sub_block] = is_seen ? conditions.PeriodOf(condition[0]) : 0;
+        is_run[sub_block] = true;
+      }
+      if (b == 0) conditions.Pass(op);
+    }
+  }
+  return periods;
+}
+
+}  // namespace weft
