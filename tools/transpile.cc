@@ -183,7 +183,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
   mode_flag("sparse",
             "how SelectedRows gradients travel: auto (what is expected to be fewer bytes), rows or "
             "dense (auto)");
-  mode_flag("buckets", "which gradients travel together: none, bytes{..} or count{..}");
+  mode_flag("buckets",
+            "which gradients travel together: none, bytes{..}, count{..} or paddle_count{..}");
   mode_flag("device_kind",
             "whose communication library the startup program sets up: cuda, xpu or custom (cuda)");
   app.add_option("--distributed_params", flags.distributed_params,

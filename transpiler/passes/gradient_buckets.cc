@@ -93,59 +93,62 @@ std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begi
   return "";
 }
 
-}  // namespace
-
-std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAnalysis& analysis,
-                                        const BucketPolicy& policy) {
-  std::vector<GradientBucket> buckets;
-  if (policy.kind == BucketPolicy::Kind::kNone) {
-    for (size_t i = 0; i < analysis.gradients.size(); ++i) {
-      buckets.push_back({{static_cast<int>(i)}, analysis.gradients[i].block, OpId(), ""});
-    }
-    return buckets;
-  }
-  const Places places(program, analysis.gradients);
-  absl::optional<BucketFiller> filler;
-  std::vector<int> bucket_of_number;  // of the filler
-  uint32_t first_use = kNever;        // of what the open buckets of this block hold
-  int block = -1;
-  std::vector<DType> open_dtypes;
-  for (size_t i = 0; i < analysis.gradients.size(); ++i) {
-    const Gradient& gradient = analysis.gradients[i];
-    if (gradient.block != block) {
-      block = gradient.block;
-      filler.emplace(policy);
-      bucket_of_number.clear();
-      first_use = kNever;
-    }
-    const TensorType type = TypeOf(program, gradient);
+// Fills buckets with the gradients from `begin` to `end`, which stand in one block.
+void FillBlock(const Program& program, const std::vector<Gradient>& gradients,
+               const BucketPolicy& policy, const Places& places, size_t begin, size_t end,
+               std::vector<GradientBucket>* buckets) {
+  const int block = gradients[begin].block;
+  std::vector<size_t> members;
+  std::vector<BucketCandidate> candidates;
+  uint32_t first_use = kNever;  // of what has not been left behind
+  for (size_t i = begin; i < end; ++i) {
+    const TensorType type = TypeOf(program, gradients[i]);
     const std::string why_alone =
-        WhyAlone(gradient, type, places.BeginsAt(i), places.HoldsSeveral(i));
+        WhyAlone(gradients[i], type, places.BeginsAt(i), places.HoldsSeveral(i));
     if (!why_alone.empty()) {
-      buckets.push_back({{static_cast<int>(i)}, block, OpId(), why_alone});
+      buckets->push_back({{static_cast<int>(i)}, block, OpId(), why_alone});
       continue;
     }
+    BucketCandidate candidate;
+    candidate.dtype = type.dtype;
+    candidate.bytes = NumElements(type.dims) * static_cast<int64_t>(SizeOf(type.dtype));
     // What is used before this gradient is complete must have been reduced by then.
-    if (first_use <= places.CompletedAt(gradient)) {
-      for (DType dtype : open_dtypes) filler->Close(dtype);
-      open_dtypes.clear();
-      first_use = kNever;
-    }
-    const int number =
-        filler->Add(type.dtype, NumElements(type.dims) * static_cast<int64_t>(SizeOf(type.dtype)));
-    if (number == static_cast<int>(bucket_of_number.size())) {
-      bucket_of_number.push_back(static_cast<int>(buckets.size()));
-      buckets.push_back({{}, block, OpId(), ""});
-    }
-    GradientBucket& bucket = buckets[bucket_of_number[number]];
-    bucket.gradients.push_back(static_cast<int>(i));
-    const OpId begins_at = places.BeginsAt(i);
+    candidate.starts_anew = first_use <= places.CompletedAt(gradients[i]);
+    if (candidate.starts_anew) first_use = kNever;
+    first_use = std::min(first_use, places.UsedAt(gradients[i]));
+    members.push_back(i);
+    candidates.push_back(candidate);
+  }
+  const std::vector<int> bucket_of = AssignBuckets(policy, candidates);
+  const size_t first = buckets->size();
+  for (size_t k = 0; k < members.size(); ++k) {
+    if (first + bucket_of[k] == buckets->size()) buckets->push_back({{}, block, OpId(), ""});
+    GradientBucket& bucket = (*buckets)[first + bucket_of[k]];
+    bucket.gradients.push_back(static_cast<int>(members[k]));
+    const OpId begins_at = places.BeginsAt(members[k]);
     if (block == 0 && (!bucket.begins_at.valid() ||
                        places.PlaceOf(begins_at) < places.PlaceOf(bucket.begins_at))) {
       bucket.begins_at = begins_at;
     }
-    first_use = std::min(first_use, places.UsedAt(gradient));
-    open_dtypes.push_back(type.dtype);
+  }
+}
+
+}  // namespace
+
+std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAnalysis& analysis,
+                                        const BucketPolicy& policy) {
+  const std::vector<Gradient>& gradients = analysis.gradients;
+  std::vector<GradientBucket> buckets;
+  if (policy.kind == BucketPolicy::Kind::kNone) {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      buckets.push_back({{static_cast<int>(i)}, gradients[i].block, OpId(), ""});
+    }
+    return buckets;
+  }
+  const Places places(program, gradients);
+  for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
+    while (end < gradients.size() && gradients[end].block == gradients[begin].block) ++end;
+    FillBlock(program, gradients, policy, places, begin, end, &buckets);
   }
   std::stable_sort(buckets.begin(), buckets.end(),
                    [](const GradientBucket& a, const GradientBucket& b) {
