@@ -12,7 +12,7 @@ LIBRARY_PACKAGES=(
 )
 # What the tests need besides: libraries, and programs that tests call.
 TEST_PACKAGES=(
-  libgmock-dev libgtest-dev
+  libgmock-dev libgtest-dev librapidcheck-dev
   clang-format-14 llvm-14-tools xz-utils
 )
 
