@@ -1,6 +1,6 @@
 // Random edits, compared with the same edits on a plain list.
 #include <map>
-#include <random>
+#include <ostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -11,6 +11,7 @@
 #include "proto/program.h"
 #include "proto/program_builder.h"
 #include "proto/rewriter.h"
+#include "rapidcheck/gtest.h"
 
 namespace weft {
 namespace {
@@ -70,101 +71,118 @@ std::vector<std::string> WrittenTypes(const pb::ProgramDesc& desc, int block) {
   return types;
 }
 
-class RandomRewrites {
+// An edit of a block, at op number `at` modulo the number of ops.
+struct Edit {
+  enum Kind { kPrepend, kAppend, kInsertBefore, kInsertAfter, kReplace, kErase, kMoveBefore };
+  int kind = kPrepend;
+  size_t at = 0;
+  size_t anchor = 0;  // of a move
+};
+
+std::ostream& operator<<(std::ostream& out, const Edit& edit) {
+  return out << "edit " << edit.kind << " at " << edit.at << " anchor " << edit.anchor;
+}
+
+// The edits of one commit, by block.
+using Edits = std::vector<std::vector<Edit>>;
+constexpr int kBlocks = 3;
+
+pb::OpDesc OfType(const std::string& type) { return ProgramBuilder().Op(type, {}, {}).last_op(); }
+
+class Rewrites {
  public:
-  explicit RandomRewrites(unsigned seed) : random_(seed), program_(ProgramBuilder().Build()) {
+  // `ops` by block.
+  explicit Rewrites(const std::vector<size_t>& ops) : program_(ProgramBuilder().Build()) {
     ProgramBuilder builder;
-    for (int b = 0; b < 3; ++b) {
+    for (size_t b = 0; b < ops.size(); ++b) {
       if (b > 0) builder.NewBlock();
-      for (size_t n = Below(12); n-- > 0;) builder.Op(Fresh(), {}, {});
+      for (size_t n = ops[b]; n-- > 0;) builder.Op(Fresh(), {}, {});
     }
     program_ = builder.Build();
   }
 
-  // One commit of random edits in all blocks; checks the outcome.
-  void Commit() {
+  // Commits and checks the outcome.
+  void Commit(const Edits& edits) {
     Rewriter rewriter(&program_);
     std::vector<NaiveRewriter> naive;
     std::map<OpId, std::string> bytes;  // of ops that shall stay as they are
     for (int b = 0; b < program_.num_blocks(); ++b) {
       naive.emplace_back(Types(program_, b));
       std::set<size_t> edited;
-      for (size_t n = Below(15); n-- > 0;) Edit(b, rewriter, naive[b], edited);
+      for (const Edit& edit : edits[b]) Apply(edit, b, rewriter, naive[b], edited);
       const auto ops = program_.block(b).ops();
       for (size_t i = 0; i < ops.size(); ++i) {
         if (edited.count(i) == 0) bytes[ops[i]] = std::string(program_.op(ops[i]).bytes());
       }
     }
-    WEFT_ASSERT_OK(rewriter.Commit());
+    RC_ASSERT(rewriter.Commit().ok());
 
     const pb::ProgramDesc written = program_.ToProto();
     for (int b = 0; b < program_.num_blocks(); ++b) {
-      EXPECT_EQ(Types(program_, b), naive[b].Result());
-      EXPECT_EQ(WrittenTypes(written, b), naive[b].Result());
+      RC_ASSERT(Types(program_, b) == naive[b].Result());
+      RC_ASSERT(WrittenTypes(written, b) == naive[b].Result());
     }
-    for (const auto& [id, was] : bytes) EXPECT_EQ(program_.op(id).bytes(), was);
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program again, Program::Parse(program_.Serialize()));
-    EXPECT_EQ(again.num_ops(), program_.num_ops());
+    for (const auto& [id, was] : bytes) RC_ASSERT(program_.op(id).bytes() == was);
+    const absl::StatusOr<Program> again = Program::Parse(program_.Serialize());
+    RC_ASSERT(again.ok());
+    RC_ASSERT(again->num_ops() == program_.num_ops());
   }
 
  private:
-  size_t Below(size_t n) { return random_() % n; }
   std::string Fresh() { return absl::StrCat("op", next_++); }
-  static pb::OpDesc OfType(const std::string& type) {
-    return ProgramBuilder().Op(type, {}, {}).last_op();
-  }
 
-  void Edit(int block, Rewriter& rewriter, NaiveRewriter& naive, std::set<size_t>& edited) {
+  void Apply(const Edit& edit, int block, Rewriter& rewriter, NaiveRewriter& naive,
+             std::set<size_t>& edited) {
     const auto ops = program_.block(block).ops();
     const std::string type = Fresh();
-    const size_t kind = ops.empty() ? Below(2) : Below(7);
-    if (kind == 0) {
-      rewriter.Prepend(block, OfType(type));
-      naive.Prepend(type);
-      return;
-    }
-    if (kind == 1) {
-      rewriter.Append(block, OfType(type));
-      naive.Append(type);
-      return;
-    }
-    const size_t i = Below(ops.size());
-    if (kind == 2) {
-      rewriter.InsertBefore(ops[i], OfType(type));
-      naive.InsertBefore(i, type);
-      return;
-    }
-    if (kind == 3) {
-      rewriter.InsertAfter(ops[i], OfType(type));
-      naive.InsertAfter(i, type);
-      return;
-    }
-    if (!edited.insert(i).second) return;  // one edit an op
-    if (kind == 4) {
-      rewriter.Replace(ops[i], OfType(type));
-      naive.Replace(i, type);
-    } else if (kind == 5) {
-      rewriter.Erase(ops[i]);
-      naive.Erase(i);
-    } else {
-      const size_t anchor = Below(ops.size());
-      rewriter.MoveBefore(ops[i], ops[anchor]);
-      naive.MoveBefore(i, anchor);
+    const size_t i = ops.empty() ? 0 : edit.at % ops.size();
+    if (ops.empty() && edit.kind > Edit::kAppend) return;
+    if (edit.kind >= Edit::kReplace && !edited.insert(i).second) return;  // one edit an op
+    switch (edit.kind) {
+      case Edit::kPrepend:
+        rewriter.Prepend(block, OfType(type));
+        return naive.Prepend(type);
+      case Edit::kAppend:
+        rewriter.Append(block, OfType(type));
+        return naive.Append(type);
+      case Edit::kInsertBefore:
+        rewriter.InsertBefore(ops[i], OfType(type));
+        return naive.InsertBefore(i, type);
+      case Edit::kInsertAfter:
+        rewriter.InsertAfter(ops[i], OfType(type));
+        return naive.InsertAfter(i, type);
+      case Edit::kReplace:
+        rewriter.Replace(ops[i], OfType(type));
+        return naive.Replace(i, type);
+      case Edit::kErase:
+        rewriter.Erase(ops[i]);
+        return naive.Erase(i);
+      default:
+        rewriter.MoveBefore(ops[i], ops[edit.anchor % ops.size()]);
+        return naive.MoveBefore(i, edit.anchor % ops.size());
     }
   }
 
-  std::mt19937 random_;
   int next_ = 0;
   Program program_;
 };
 
-TEST(RewriterModelTest, RandomCommitsDoWhatAPlainListDoes) {
-  for (unsigned seed = 0; seed < 200; ++seed) {
-    SCOPED_TRACE(seed);
-    RandomRewrites rewrites(seed);
-    for (int commit = 0; commit < 4; ++commit) ASSERT_NO_FATAL_FAILURE(rewrites.Commit());
-    if (::testing::Test::HasFailure()) return;
-  }
+rc::Gen<size_t> Below(size_t n) {
+  return rc::gen::resize(rc::kNominalSize, rc::gen::inRange<size_t>(0, n));
+}
+
+rc::Gen<Edit> AnyEdit() {
+  return rc::gen::build<Edit>(
+      rc::gen::set(&Edit::kind, rc::gen::cast<int>(Below(Edit::kMoveBefore + 1))),
+      rc::gen::set(&Edit::at, Below(12)), rc::gen::set(&Edit::anchor, Below(12)));
+}
+
+RC_GTEST_PROP(RewriterModelTest, CommitsDoWhatAPlainListDoes, ()) {
+  const auto edits_of_block = rc::gen::resize(15, rc::gen::container<std::vector<Edit>>(AnyEdit()));
+  const auto commits = *rc::gen::resize(4, rc::gen::container<std::vector<Edits>>(
+                                               rc::gen::container<Edits>(kBlocks, edits_of_block)));
+  Rewrites rewrites(*rc::gen::container<std::vector<size_t>>(kBlocks, Below(12)));
+  for (const Edits& edits : commits) rewrites.Commit(edits);
 }
 
 TEST(RewriterModelTest, HundredThousandEditsBesideOneOpStandInOrder) {
