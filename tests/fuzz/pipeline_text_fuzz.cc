@@ -1,0 +1,30 @@
+// Any text as the text of a pipeline: refused with a message, or read, and then printed as a text
+// that reads back as the same pipeline. Names and options may not exist.
+#include <string>
+
+#include "tests/fuzz/fuzz.h"
+#include "transpiler/passes/bucket_policy.h"
+#include "transpiler/passes/builtin_passes.h"
+#include "transpiler/pipeline/options.h"
+#include "transpiler/pipeline/pipeline.h"
+
+using weft::testing::Require;
+using weft::testing::RequireCleanError;
+using weft::testing::RequireOk;
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto specs = weft::ParsePipelineText(text);
+  if (!specs.ok()) {
+    RequireCleanError(specs.status());
+  } else {
+    const auto again = weft::ParsePipelineText(weft::ToString(*specs));
+    RequireOk(again.status(), "the printed text");
+    Require(*again == *specs, "the printed text reads back as another pipeline");
+    const auto pipeline = weft::Pipeline::FromSpecs(*specs, weft::BuiltinPasses());
+    if (!pipeline.ok()) RequireCleanError(pipeline.status());
+  }
+  const auto buckets = weft::BucketPolicy::Parse(text);
+  if (!buckets.ok()) RequireCleanError(buckets.status());
+  return 0;
+}
