@@ -15,6 +15,8 @@ TEST_PACKAGES=(
   libgmock-dev libgtest-dev librapidcheck-dev
   clang-format-14 llvm-14-tools xz-utils
 )
+# What libFuzzer needs: ./test.sh --fuzz.
+FUZZ_PACKAGES=(clang-14 libclang-rt-14-dev)
 
 is_installed() {
   [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]

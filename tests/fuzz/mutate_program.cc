@@ -127,7 +127,7 @@ class Mutator {
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned seed) {
   pb::ProgramDesc program;
-  if (seed % 4 == 0 || !program.ParseFromArray(data, static_cast<int>(size)) ||
+  if (seed % 4 == 0 || !program.ParsePartialFromArray(data, static_cast<int>(size)) ||
       program.blocks_size() == 0) {
     return LLVMFuzzerMutate(data, size, max_size);
   }

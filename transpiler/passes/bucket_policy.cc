@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
@@ -14,7 +15,7 @@ absl::StatusOr<BucketPolicy> BucketPolicy::Parse(absl::string_view text) {
   const absl::StatusOr<std::vector<PassSpec>> specs = ParsePipelineText(text);
   const auto unknown = [&] {
     return absl::InvalidArgumentError(
-        absl::StrCat("buckets: expected ", kBucketPolicies, ", found '", text, "'"));
+        absl::StrCat("buckets: expected ", kBucketPolicies, ", found '", absl::CEscape(text), "'"));
   };
   if (!specs.ok() || specs->size() != 1) return unknown();
   const PassSpec& spec = specs->front();

@@ -135,6 +135,7 @@ TEST(BucketPolicy, UnknownPoliciesAndParametersAreErrors) {
   EXPECT_THAT(BucketPolicy::Parse("bytes{max_bytes=-1}"),
               StatusIs(kInvalid, HasSubstr("max_bytes")));
   EXPECT_THAT(BucketPolicy::Parse("none,none"), StatusIs(kInvalid, HasSubstr("expected none")));
+  EXPECT_THAT(BucketPolicy::Parse("count\n{"), StatusIs(kInvalid, HasSubstr("found 'count\\n{'")));
 }
 
 }  // namespace
