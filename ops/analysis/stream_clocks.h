@@ -1,0 +1,127 @@
+// What streams know of each other: vector clocks, with blocks that may be skipped.
+#ifndef WEFT_OPS_ANALYSIS_STREAM_CLOCKS_H_
+#define WEFT_OPS_ANALYSIS_STREAM_CLOCKS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace weft {
+
+// An op at its time on its stream, and what it does with storage.
+struct StreamAccess {
+  uint32_t time = 0;  // 1, 2, ...; 0: none
+  uint16_t stream = 0;
+  bool in_branch = false;
+  bool writes = false;
+};
+
+// Follows a program in the order in which the host issues it. Stream t knows stream s up to time n
+// if every op that was given to s until n comes before whatever t is given next. A wait hands over
+// all that the other side knows: happens-before is transitive.
+//
+// Branches. A block that may be skipped orders nothing on the path around it, while its own ops
+// exist on the other path only. So there are two components for each stream: of its ops outside of
+// any branch, and of those inside. Behind a branch
+//   - of ops outside, all know what they knew before it;
+//   - of ops inside, they know what they have learnt in it: where it was skipped, there are none.
+//     But a stream that did not know all of the earlier branches' ops before this one knows no more
+//     than it did: there is a path on which those ran, and this wait did not.
+//
+// Sources. With `track_sources`, every component remembers which waits, one after the other, it
+// came through; Rely marks them. A component that waits marked before account for marks nothing, so
+// that the waits which are marked are, as a rule, as few as can be: of those that would do, the
+// last one before the first access that needs it.
+class StreamClocks {
+ public:
+  // Stands for a wait that no op of the program is: the host's, for a condition.
+  static constexpr uint32_t kNoOp = 0xffffffffu;
+
+  StreamClocks(int num_streams, bool track_sources);
+
+  // Gives an op to the stream; the time that it gets. O(1), after a wait of the host O(streams).
+  uint32_t Issue(int stream);
+
+  // What `waiting` is given from now on comes after what `stream` was given so far. False: it did
+  // already. `source` names the wait in NeededSources. O(streams).
+  bool Wait(int waiting, int stream, uint32_t source);
+  // The host waits for the stream; whatever is issued from now on, to any stream, comes after.
+  bool HostWait(int stream, uint32_t source);
+
+  void EnterBranch();
+  void LeaveBranch();  // O(streams) for each stream that learnt something inside
+  bool in_branch() const { return !frames_.empty(); }
+  // The first time in the innermost branch, or 1.
+  uint32_t branch_start() const { return frames_.empty() ? 1 : frames_.back().start; }
+
+  // Whether the access comes before what `stream` was given last. O(1).
+  bool IsBefore(const StreamAccess& access, int stream) const {
+    return access.stream == stream || access.time <= Find(access, stream).known;
+  }
+  // The caller relies on IsBefore: marks the waits that it is due to. O(1) amortized.
+  void Rely(const StreamAccess& access, int stream);
+
+  // By `source`, for those below `count`: whether it was marked.
+  std::vector<bool> MarkedSources(uint32_t count) const;
+  // Brings the stream up to date with what the host has waited for.
+  void CatchUp(int stream);
+
+ private:
+  struct Component {
+    uint32_t known = 0;   // a time
+    uint32_t kept = 0;    // of that, what marked waits account for
+    uint32_t source = 0;  // into sources_; 0: the stream's own ops, or no wait that can be left out
+  };
+  // A wait, and what its other side knew through; or (kNoOp) two ways on two paths.
+  struct Source {
+    uint32_t op;
+    uint32_t first, second;  // into sources_; 0: none
+    bool marked;
+  };
+  struct Frame {
+    uint32_t start;      // first time inside
+    size_t first_saved;  // into saved_
+    size_t first_last;   // into last_inside_
+  };
+  // A row as it was when the branch was entered, made when it first changes.
+  struct SavedRow {
+    int row;
+    size_t outer_frame;  // frames in which it had been saved before
+    uint32_t seen_host;
+    size_t components;  // into saved_components_
+  };
+
+  Component* Row(int stream) { return &components_[stream * row_size_]; }
+  const Component* Row(int stream) const { return &components_[stream * row_size_]; }
+  const Component& Find(const StreamAccess& access, int stream) const {
+    return Row(stream)[access.stream + (access.in_branch ? num_streams_ : 0)];
+  }
+  bool Join(int to, int from, uint32_t source);
+  void Save(int row);
+  void Restore(const SavedRow& saved, const uint32_t* last_inside);
+  uint32_t NewSource(uint32_t op, uint32_t first, uint32_t second);
+  void Mark(uint32_t source);
+
+  const size_t num_streams_;
+  const size_t row_size_;
+  const int host_;  // the row of the host, which has no ops of its own
+  const bool track_sources_;
+  uint32_t time_ = 0;
+  std::vector<Component> components_;
+  std::vector<uint32_t> seen_host_;  // by stream: the version of the host's row that it has joined
+  uint32_t host_version_ = 0;
+  uint32_t last_host_version_ = 0;
+  std::vector<Source> sources_;
+  std::vector<uint32_t> to_mark_;
+
+  std::vector<Frame> frames_;
+  std::vector<size_t> saved_in_;  // by row: how many frames there were when it was last saved
+  std::vector<SavedRow> saved_;
+  std::vector<Component> saved_components_;
+  std::vector<uint32_t>
+      last_inside_;  // of each frame, by stream: the last op in a branch before it
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_STREAM_CLOCKS_H_

@@ -1,0 +1,199 @@
+#include "transpiler/verify/races.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+// The findings of a program's text.
+std::vector<std::string> Found(const std::string& text) {
+  absl::StatusOr<Program> program = ParseProgramText(text);
+  EXPECT_TRUE(program.ok()) << program.status();
+  if (!program.ok()) return {};
+  Findings findings;
+  CheckRaces(*program, ProgramRef(), &findings);
+  std::vector<std::string> found;
+  for (const Finding& finding : findings.all()) found.push_back(ToString(finding));
+  return found;
+}
+
+const Rule& RuleById(absl::string_view id) {
+  for (const Rule& rule : RaceRules()) {
+    if (rule.id == id) return rule;
+  }
+  ADD_FAILURE() << id;
+  return RaceRules()[0];
+}
+
+// The example of a rule with some of its text replaced.
+std::string Example(absl::string_view id,
+                    std::vector<std::pair<absl::string_view, absl::string_view>> edits = {}) {
+  std::string text = RuleById(id).example;
+  for (const auto& [from, to] : edits) {
+    EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
+  }
+  return text;
+}
+
+constexpr absl::string_view kSgd = "    ParamOut=[w] = sgd(";
+constexpr absl::string_view kWaitForGradient =
+    "    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) {ring_id=0}\n    ParamOut=[w] = sgd(";
+
+TEST(Races, EveryExampleBreaksItsRuleAndNoOther) {
+  EXPECT_THAT(RaceRules(), SizeIs(7));
+  for (const Rule& rule : RaceRules()) {
+    SCOPED_TRACE(rule.id);
+    const std::vector<std::string> found = Found(rule.example);
+    ASSERT_THAT(found, SizeIs(1));
+    EXPECT_EQ(found[0].substr(0, found[0].find(':')),
+              absl::StrCat(rule.id, " ", SeverityName(rule.severity)));
+  }
+}
+
+TEST(Races, W401NamesBothOpsTheirStreamsAndTheWaitThatIsMissing) {
+  EXPECT_THAT(Found(Example("W401")),
+              ElementsAre("W401 error: op 3 (sgd) reads w@GRAD on the compute stream, while op 2 "
+                          "(c_allreduce_sum) writes it on ring 0: nothing makes the compute stream "
+                          "wait for ring 0 in between; insert c_wait_comm"));
+  EXPECT_THAT(Found(Example("W401", {{kSgd, kWaitForGradient}})), IsEmpty());
+}
+
+TEST(Races, W401RingThatDoesNotWaitForTheComputeStream) {
+  EXPECT_THAT(
+      Found(Example("W401", {{kSgd, kWaitForGradient},
+                             {"    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) {ring_id=0}\n", ""}})),
+      ElementsAre("W401 error: op 1 (c_allreduce_sum) reads w@GRAD on ring 0, while op 0 "
+                  "(fill_constant) writes it on the compute stream: nothing makes ring 0 wait for "
+                  "the compute stream in between; insert c_wait_compute"));
+}
+
+TEST(Races, W402AndW403SayWhatIsDone) {
+  EXPECT_THAT(Found(Example("W402")),
+              ElementsAre("W402 error: op 3 (fill_constant) writes x on the compute stream, while "
+                          "op 2 (c_allreduce_sum) reads it on ring 0: nothing makes the compute "
+                          "stream wait for ring 0 in between; insert c_wait_comm"));
+  EXPECT_THAT(Found(Example("W403")),
+              ElementsAre("W403 error: op 3 (fill_constant) writes sum on the compute stream, "
+                          "while op 2 (c_allreduce_sum) writes it on ring 0: nothing makes the "
+                          "compute stream wait for ring 0 in between; insert c_wait_comm"));
+}
+
+TEST(Races, BufferIsToldFromItsSlices) {
+  const char* text = R"(program {
+  block 0 parent=-1 {
+    var g : fp32[4]
+    var h : fp32[4]
+    var buffer : fp32[8]
+    Output=[g, h], FusedOutput=[buffer] = coalesce_tensor(Input=[g, h]) {dtype=5}
+    Out=[g] = fill_constant() {shape=longs[4], dtype=5, value=1.0}
+    Out=[h] = fill_constant() {shape=longs[4], dtype=5, value=1.0}
+    Out=[buffer] = c_wait_compute(X=[buffer]) {ring_id=1}
+    Out=[buffer] = c_allreduce_sum(X=[buffer]) {ring_id=1}
+    Out=[h] = scale(X=[h])
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
+  }
+})";
+  EXPECT_THAT(
+      Found(text),
+      ElementsAre("W401 error: op 5 (scale) reads h on the compute stream, while op 4 "
+                  "(c_allreduce_sum) writes the buffer that it is a slice of on ring 1: nothing "
+                  "makes the compute stream wait for ring 1 in between; insert c_wait_comm",
+                  "W401 error: op 6 (c_allreduce_sum) reads g on ring 0, while op 4 "
+                  "(c_allreduce_sum) writes the buffer that it is a slice of on ring 1: nothing "
+                  "makes ring 0 wait for ring 1 in between; insert c_wait_comm for ring 1 and "
+                  "c_wait_compute for ring 0"));
+}
+
+TEST(Races, BlockThatMayBeSkippedIsMentioned) {
+  const char* text = R"(program {
+  block 0 parent=-1 {
+    var g : fp32[4]
+    var due : bool[1]
+    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
+    Out=[g] = conditional_block(Cond=[due], Input=[g]) {sub_block=block(1)}
+  }
+  block 1 parent=0 {
+    Out=[g] = scale(X=[g])
+  }
+})";
+  EXPECT_THAT(
+      Found(text),
+      ElementsAre("W401 error: block 1, op 0 (scale) reads g on the compute stream, while op 1 "
+                  "(c_allreduce_sum) writes it on ring 0: nothing makes the compute stream wait "
+                  "for ring 0 in between, whichever blocks are skipped; insert c_wait_comm"));
+}
+
+TEST(Races, W404NamesTheOpThatMovedTheSlice) {
+  EXPECT_THAT(Found(Example("W404")),
+              ElementsAre("W404 error: op 4 (scale) uses one, of which b was a slice, but op 3 "
+                          "(coalesce_tensor) has given that a place elsewhere"));
+  EXPECT_THAT(Found(Example("W404", {{"scale(X=[one])", "scale(X=[two])"},
+                                     {"Out=[one] = scale", "Out=[two] = scale"}})),
+              IsEmpty());
+  EXPECT_THAT(Found(Example("W404", {{"Output=[a, b]", "Output=[a, a]"},
+                                     {"scale(X=[one])", "scale(X=[two])"},
+                                     {"Out=[one] = scale", "Out=[two] = scale"}})),
+              ElementsAre("W404 error: op 2 (coalesce_tensor) output Output: expected variables "
+                          "that differ from each other and from FusedOutput, found a in one "
+                          "twice"));
+}
+
+TEST(Races, W405SaysWhoHasWaitedAlready) {
+  EXPECT_THAT(Found(Example("W405")),
+              ElementsAre("W405 note: op 2 (c_wait_compute) orders nothing: ring 0 waits already "
+                          "for all that the compute stream was given"));
+  EXPECT_THAT(
+      Found(Example("W405", {{"c_wait_compute(X=[x]) {ring_id=0}", "c_sync_calc_stream(X=[x])"}})),
+      ElementsAre("W405 note: op 2 (c_sync_calc_stream) orders nothing: the host has waited "
+                  "already for all that the compute stream was given"));
+}
+
+TEST(Races, W406NamesTheRing) {
+  EXPECT_THAT(Found(Example("W406")),
+              ElementsAre("W406 note: op 2 (c_wait_comm): expected a ring with collectives that do "
+                          "not set use_calc_stream, found ring 0, which has none: it orders "
+                          "nothing"));
+  EXPECT_THAT(Found(Example("W406", {{"use_calc_stream=true", "use_calc_stream=false"},
+                                     {"Out=[x] = c_allreduce_sum",
+                                      "Out=[x] = c_wait_compute(X=[x]) {ring_id=0}\n    Out=[x] = "
+                                      "c_allreduce_sum"}})),
+              IsEmpty());
+}
+
+TEST(Races, W407NamesTheSecondOp) {
+  EXPECT_THAT(Found(Example("W407")),
+              ElementsAre("W407 error: op 3 (conditional_block): expected a block of its own, "
+                          "found one that another op runs too; what it does there was not "
+                          "followed"));
+}
+
+TEST(Races, MoreThanAreKeptAreCounted) {
+  std::string text = "program {\n  block 0 parent=-1 {\n";
+  for (int i = 0; i < 30; ++i) absl::StrAppend(&text, "    var g", i, " : fp32[4]\n");
+  for (int i = 0; i < 30; ++i) {
+    absl::StrAppend(&text, "    Out=[g", i, "] = c_allreduce_sum(X=[g", i, "]) {ring_id=0}\n");
+    absl::StrAppend(&text, "    Out=[g", i, "] = scale(X=[g", i, "])\n");
+  }
+  absl::StrAppend(&text, "  }\n}\n");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(text));
+  Findings findings;
+  CheckRaces(program, ProgramRef(), &findings);
+  EXPECT_THAT(findings.all(), SizeIs(Findings::kMaxPerRule));
+  EXPECT_EQ(findings.NumOmitted("W401"), 10);
+}
+
+}  // namespace
+}  // namespace weft
