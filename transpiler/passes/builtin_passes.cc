@@ -14,6 +14,7 @@
 #include "transpiler/passes/paddle_single_process_fuse.h"
 #include "transpiler/passes/paddle_single_process_scale.h"
 #include "transpiler/passes/scale_loss_grad.h"
+#include "transpiler/passes/sync_elimination.h"
 
 namespace weft {
 
@@ -33,6 +34,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<PaddleSingleProcessFuse>();
   registry.Add<PaddleSingleProcessScale>();
   registry.Add<ScaleLossGrad>();
+  registry.Add<SyncElimination>();
   return registry;
 }
 

@@ -36,14 +36,15 @@ TEST(Modes, NoneDoesNotReadWhoTakesPart) {
 
 TEST(Modes, GradAllReduceLeavesDefaultsToThePasses) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, {}),
-            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce");
+            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce,"
+            "sync-elimination");
 }
 
 TEST(Modes, FlagsReachEveryPassThatTakesThem) {
   EXPECT_EQ(
       Expanded("grad_allreduce", Dialect::kWeft, {{"nrings", "3"}, {"scale", "avg"}}),
       "comm-init{nrings=3},broadcast-params{nrings=3},dense-gradients,scale-loss-grad{scale=avg},"
-      "grad-all-reduce{nrings=3,scale=avg}");
+      "grad-all-reduce{nrings=3,scale=avg},sync-elimination");
 }
 
 TEST(Modes, PaddleDialectHasTwoRingsUnlessTold) {
@@ -91,21 +92,25 @@ TEST(Modes, FlagsChooseAmongPasses) {
 
 TEST(Modes, PipelinesOfTheWeftDialect) {
   EXPECT_EQ(Expanded("local_sgd", Dialect::kWeft, {{"k_steps", "4"}}),
-            "comm-init,broadcast-params,local-sgd{k_steps=4}");
+            "comm-init,broadcast-params,local-sgd{k_steps=4},sync-elimination");
   EXPECT_EQ(
       Expanded("multi_thread", Dialect::kWeft, {}),
-      "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes}");
+      "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes},"
+      "sync-elimination");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, {{"buckets", "count{count=2}"}}),
             "comm-init,broadcast-params,dense-gradients,scale-loss-grad,"
-            "grad-all-reduce{buckets=\"count{count=2}\"}");
+            "grad-all-reduce{buckets=\"count{count=2}\"},sync-elimination");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, {{"trans_mode", "all_gather"}}),
-            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,gather-gradients");
+            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,gather-gradients,"
+            "sync-elimination");
   EXPECT_EQ(
       Expanded("single_process_multi_thread", Dialect::kWeft, {}),
-      "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes}");
+      "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes},"
+      "sync-elimination");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft,
                      {{"fuse", "0"}, {"loss_scale", "false"}}),
-            "comm-init,broadcast-params,dense-gradients,grad-all-reduce{scale=none}");
+            "comm-init,broadcast-params,dense-gradients,grad-all-reduce{scale=none},"
+            "sync-elimination");
 }
 
 TEST(Modes, ChoiceThatADialectDoesNotHaveIsAnError) {

@@ -1,0 +1,83 @@
+#include "transpiler/passes/sync_elimination.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/analysis/streams.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/op_names.h"
+
+namespace weft {
+namespace {
+
+// Why a wait can go; empty: it cannot.
+std::string WhyNeedless(SyncEffect effect) {
+  switch (effect) {
+    case SyncEffect::kNeeded:
+    case SyncEffect::kNeededAfterwards:
+      return "";
+    case SyncEffect::kNotNeeded:
+      return "what it orders is ordered without it";
+    case SyncEffect::kOrdersNothing:
+      return "what it waits for has been waited for before";
+    case SyncEffect::kNoStream:
+      return "the ring has no stream of its own";
+  }
+  return "";
+}
+
+absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<Note>* notes) {
+  StreamOptions options;
+  options.find_needless_syncs = true;
+  const StreamReport report = AnalyzeStreams(*program, options);
+  if (!report.races.empty()) return false;
+  Rewriter rewriter(program);
+  std::vector<SyncUse> removed;
+  for (const SyncUse& sync : report.syncs) {
+    if (WhyNeedless(sync.effect).empty()) continue;
+    rewriter.Erase(sync.op);
+    removed.push_back(sync);
+  }
+  if (removed.empty()) return false;
+  if (notes != nullptr) {
+    const OpNames op_name(*program);
+    for (const SyncUse& sync : removed) {
+      const int block = program->op(sync.op).block();
+      Note note{std::string(SyncElimination::kName),
+                block == 0 ? op_name(sync.op) : program->op(sync.op).DebugName(),
+                "removed",
+                WhyNeedless(sync.effect),
+                {{"program", is_startup ? "startup" : "main"}}};
+      if (sync.sync != StreamSync::kAllWaitForCompute) {
+        note.details.push_back({"ring", absl::StrCat(sync.ring_id)});
+      }
+      notes->push_back(std::move(note));
+    }
+  }
+  WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return true;
+}
+
+}  // namespace
+
+void SyncElimination::Options::Bind(OptionBinder& bind) {}
+
+const Contract& SyncElimination::contract() const {
+  static const auto* contract = new Contract{{}, {}, {}};
+  return *contract;
+}
+
+absl::StatusOr<bool> SyncElimination::Run(PassContext& context, ProgramPair& programs) const {
+  WEFT_ASSIGN_OR_RETURN(bool changed,
+                        RemoveFrom(programs.main, /*is_startup=*/false, context.notes));
+  if (programs.startup != nullptr) {
+    WEFT_ASSIGN_OR_RETURN(const bool startup_changed,
+                          RemoveFrom(programs.startup, /*is_startup=*/true, context.notes));
+    changed = changed || startup_changed;
+  }
+  return changed;
+}
+
+}  // namespace weft
