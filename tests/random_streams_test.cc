@@ -246,7 +246,6 @@ TEST(RandomStreams, WithBranchesEveryRaceIsReportedAndFewThatAreNone) {
     ++clean;
     if (!reported.empty()) ++false_alarms;
   }
-  printf("%d clean, %d false\n", clean, false_alarms);
   EXPECT_GT(clean, kPrograms / 10);
   EXPECT_LE(false_alarms, clean / 100);
 }

@@ -14,18 +14,6 @@ StreamClocks::StreamClocks(int num_streams, bool track_sources)
       sources_({Source{kNoOp, 0, 0, true}}),
       saved_in_(num_streams_ + 1, 0) {}
 
-uint32_t StreamClocks::Issue(int stream) {
-  CatchUp(stream);
-  Row(stream)[stream + (in_branch() ? num_streams_ : 0)].known = ++time_;
-  return time_;
-}
-
-void StreamClocks::CatchUp(int stream) {
-  if (seen_host_[stream] == host_version_) return;
-  Join(stream, host_, kNoOp);
-  seen_host_[stream] = host_version_;
-}
-
 bool StreamClocks::Wait(int waiting, int stream, uint32_t source) {
   CatchUp(waiting);
   CatchUp(stream);

@@ -40,7 +40,11 @@ class StreamClocks {
   StreamClocks(int num_streams, bool track_sources);
 
   // Gives an op to the stream; the time that it gets. O(1), after a wait of the host O(streams).
-  uint32_t Issue(int stream);
+  uint32_t Issue(int stream) {
+    CatchUp(stream);
+    Row(stream)[stream + (in_branch() ? num_streams_ : 0)].known = ++time_;
+    return time_;
+  }
 
   // What `waiting` is given from now on comes after what `stream` was given so far. False: it did
   // already. `source` names the wait in NeededSources. O(streams).
@@ -64,7 +68,11 @@ class StreamClocks {
   // By `source`, for those below `count`: whether it was marked.
   std::vector<bool> MarkedSources(uint32_t count) const;
   // Brings the stream up to date with what the host has waited for.
-  void CatchUp(int stream);
+  void CatchUp(int stream) {
+    if (seen_host_[stream] == host_version_) return;
+    Join(stream, host_, kNoOp);
+    seen_host_[stream] = host_version_;
+  }
 
  private:
   struct Component {

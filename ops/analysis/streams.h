@@ -83,6 +83,9 @@ struct StreamReport {
   std::vector<SyncUse> syncs;  // of all blocks, by block
   // Ops that hold a block which another op holds too: their blocks are not followed.
   std::vector<OpId> not_followed;
+  // From this op on, accesses to buffers were too many to follow: all syncs are kNeeded then.
+  // Invalid: none.
+  OpId gave_up_at;
   // An op that is not known but names a ring, and may use its stream: all syncs are kNeeded then.
   // Invalid: none.
   OpId unknown_communication;

@@ -421,6 +421,17 @@ TEST(Streams, LoopsInLoopsAreFollowedInReasonableTime) {
   EXPECT_THAT(Races(writer), SizeIs(1));
 }
 
+TEST(Streams, TooManyAccessesToSlicesAreTold) {
+  std::vector<std::string> members;
+  for (int i = 0; i < 2000; ++i) members.push_back(absl::StrCat("g", i));
+  Writer writer;
+  writer.LayOut(members, "buffer").Ring(0, "buffer", "buffer");
+  for (int i = 0; i < 2000; ++i) writer.Compute({}, {"buffer"});
+  const StreamReport report = AnalyzeStreams(writer.Build());
+  EXPECT_TRUE(report.gave_up_at.valid());
+  EXPECT_THAT(report.races, SizeIs(2000));
+}
+
 TEST(Streams, TooManyRingsAreTold) {
   Writer writer;
   for (int ring = 0; ring < kMaxStreams; ++ring) writer.Ring(ring, "g", "g");

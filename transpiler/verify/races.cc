@@ -99,8 +99,9 @@ constexpr Rule kRules[] = {
   }
 })"},
     {"W407", Severity::kError, "It cannot be told whether there are races",
-     "Two ops run the same block, or there are more rings than can be followed. Nothing was found "
-     "wrong, and nothing was proved either. Give every op a block of its own.",
+     "Two ops run the same block, or there are more rings, or more uses of buffers with many "
+     "slices, than can be followed. Nothing was found wrong there, and nothing was proved either. "
+     "Give every op a block of its own.",
      R"(program {
   block 0 parent=-1 {
     var due : bool[1]
@@ -147,6 +148,13 @@ class Checker {
         return absl::StrCat(Name(op),
                             ": expected a block of its own, found one that another op runs too; "
                             "what it does there was not followed");
+      });
+    }
+    if (report_.gave_up_at.valid()) {
+      Add("W407", report_.gave_up_at, OpId(), VarId(), [&] {
+        return absl::StrCat(Name(report_.gave_up_at),
+                            ": the program uses buffers with too many slices too often: from here "
+                            "on, what it does with them was not followed");
       });
     }
     if (report_.too_many_streams) {

@@ -1,0 +1,166 @@
+#include "ops/analysis/stream_survey.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/types/optional.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+
+namespace weft {
+
+class StreamSurvey::Visitor {
+ public:
+  Visitor(const Program& program, StreamSurvey* survey)
+      : program_(program), survey_(*survey), traits_(program), layouts_(program.num_layouts()) {}
+
+  void VisitAll() {
+    for (int b = 0; b < program_.num_blocks(); ++b) {
+      uint32_t place = 0;
+      for (OpId id : program_.block(b).ops()) Visit(b, place++, program_.op(id));
+    }
+    survey_.ring_ids_.assign(rings_.begin(), rings_.end());
+    for (std::vector<SpecialOp>& ops : survey_.special_) {
+      for (SpecialOp& op : ops) {
+        if (op.kind == SpecialOp::Kind::kRingOp) op.index = survey_.StreamOfRing(op.index);
+      }
+    }
+  }
+
+ private:
+  enum class Class : uint8_t {
+    kUnseen,
+    kPlain,
+    kCollective,
+    kUnknownWithRing,
+    kSync,
+    kRingSetup,
+    kBranch,
+    kLayOut,
+    kHoldsBlocks,
+  };
+  struct Layout {
+    Class cls = Class::kUnseen;
+    StreamSync sync = StreamSync::kAllWaitForCompute;
+    int ring_attr = -1;     // into OpLayout::attrs; -1: none
+    int compute_attr = -1;  // use_calc_stream
+  };
+  struct RingAttrs {
+    int ring_id = 0;
+    bool on_compute = false;
+  };
+
+  void Visit(int block, uint32_t place, const Op& op) {
+    Layout& layout = layouts_[op.layout_id()];
+    if (layout.cls == Class::kUnseen) layout = Classify(op);
+    using Kind = SpecialOp::Kind;
+    const auto add = [&](Kind kind, int index = 0) {
+      survey_.special_[block].push_back({kind, place, index});
+    };
+    switch (layout.cls) {
+      case Class::kUnseen:
+      case Class::kPlain:
+        return;
+      case Class::kCollective: {
+        const RingAttrs ring = Decode(op, layout);
+        if (ring.on_compute) return;
+        rings_.insert(ring.ring_id);
+        Watch(op);
+        return add(Kind::kRingOp, ring.ring_id);  // its stream when all rings are known
+      }
+      case Class::kUnknownWithRing:
+        if (survey_.unknown_communication_.valid() || Decode(op, layout).on_compute) return;
+        survey_.unknown_communication_ = op.id();
+        return;
+      case Class::kSync:
+        add(Kind::kSync, static_cast<int>(survey_.syncs_.size()));
+        survey_.syncs_.push_back({op.id(), layout.sync, Decode(op, layout).ring_id});
+        return;
+      case Class::kRingSetup:
+        return add(Kind::kRingSetup);
+      case Class::kBranch:
+        return add(Kind::kBranch);
+      case Class::kLayOut:
+        Watch(op);
+        return add(Kind::kLayOut);
+      case Class::kHoldsBlocks:
+        return add(Kind::kHoldsBlocks);
+    }
+  }
+
+  Layout Classify(const Op& op) {
+    Layout layout;
+    bool holds_blocks = false;
+    const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
+    for (size_t i = 0; i < attrs.size(); ++i) {
+      const absl::string_view name = program_.name(attrs[i].name);
+      if (name == "ring_id") layout.ring_attr = static_cast<int>(i);
+      if (name == "use_calc_stream") layout.compute_attr = static_cast<int>(i);
+      if (attrs[i].type == pb::BLOCK || attrs[i].type == pb::BLOCKS) holds_blocks = true;
+    }
+    const OpSchema* schema = traits_.SchemaOf(op);
+    const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
+    const absl::optional<StreamSync> sync = FindStreamSyncOp(op.type());
+    layout.cls = Class::kPlain;
+    if (has(Trait::kStreamSync) && sync.has_value()) {
+      layout.cls = Class::kSync;
+      layout.sync = *sync;
+    } else if (has(Trait::kRingSetup)) {
+      layout.cls = Class::kRingSetup;
+    } else if (has(Trait::kBranch)) {
+      layout.cls = Class::kBranch;
+    } else if (holds_blocks) {
+      layout.cls = Class::kHoldsBlocks;
+    } else if (has(Trait::kCollective)) {
+      layout.cls = Class::kCollective;
+    } else if (schema == nullptr && layout.ring_attr >= 0) {
+      layout.cls = Class::kUnknownWithRing;
+    } else if (has(Trait::kAlias)) {
+      layout.cls = Class::kLayOut;
+    }
+    return layout;
+  }
+
+  RingAttrs Decode(const Op& op, const Layout& layout) {
+    RingAttrs ring;
+    if (layout.ring_attr < 0 && layout.compute_attr < 0) return ring;
+    op.ForEachAttr([&](size_t i, absl::string_view bytes) {
+      const int at = static_cast<int>(i);
+      if (at != layout.ring_attr && at != layout.compute_attr) return;
+      attr_.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
+      if (at == layout.compute_attr) {
+        ring.on_compute = attr_.type() == pb::BOOLEAN && attr_.b();
+      } else {
+        ring.ring_id = static_cast<int>(attr_.type() == pb::LONG ? attr_.l() : attr_.i());
+      }
+    });
+    return ring;
+  }
+
+  void Watch(const Op& op) {
+    for (Symbol name : op.args()) {
+      survey_.is_watched_[name.value()] = program_.name(name) != kEmptyVarName;
+    }
+  }
+
+  const Program& program_;
+  StreamSurvey& survey_;
+  OpTraits traits_;
+  std::vector<Layout> layouts_;  // by Op::layout_id
+  std::set<int> rings_;          // with a stream
+  pb::OpDesc::Attr attr_;        // of the last Decode: its memory is used again
+};
+
+StreamSurvey::StreamSurvey(const Program& program)
+    : special_(program.num_blocks()), is_watched_(program.symbols().size(), 0) {
+  Visitor(program, this).VisitAll();
+}
+
+int StreamSurvey::StreamOfRing(int ring_id) const {
+  const auto it = std::lower_bound(ring_ids_.begin(), ring_ids_.end(), ring_id);
+  if (it == ring_ids_.end() || *it != ring_id) return -1;
+  return static_cast<int>(it - ring_ids_.begin()) + 1;
+}
+
+}  // namespace weft
