@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
+#include "ops/analysis/type_flow.h"
 #include "ops/schema/communication_ops.h"
-#include "ops/schema/infer.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
@@ -49,36 +49,25 @@ std::string OpPlace(int block, int index) {
 class TypeChecker {
  public:
   explicit TypeChecker(const Program& program)
-      : program_(program), has_rows_(program.op_id_limit(), false) {
-    types_.reserve(program.var_id_limit());
-    for (size_t i = 0; i < program.var_id_limit(); ++i) {
-      types_.push_back(DeclaredType(program.var(VarId(static_cast<uint32_t>(i)))));
-    }
-  }
+      : program_(program), has_rows_(program.op_id_limit(), false) {}
 
-  absl::Status Check(int block_index) {
-    const Block block = program_.block(block_index);
-    const TypeLookup lookup = [&](Symbol name) {
-      const VarId var = block.Resolve(name);
-      return var.valid() ? types_[var.value()] : absl::nullopt;
-    };
-    for (OpId id : block.ops()) {
-      const Op op = program_.op(id);
-      for (int sub_block : op.SubBlocks()) {
-        // Once each: the number of ways into a block may be exponential in the size of the program.
-        if (checked_.insert(sub_block).second) WEFT_RETURN_IF_ERROR(Check(sub_block));
+  absl::Status Check() {
+    TypeFlow flow(program_);
+    absl::Status status;
+    flow.Run(0, [&](const TypeFlow::Step& step) {
+      if (!step.fits) {
+        status = flow.Error(step);
+        return false;
       }
       bool has_rows = false;
-      for (Symbol arg : op.input_args()) has_rows = has_rows || IsRows(lookup(arg));
-      WEFT_ASSIGN_OR_RETURN(const auto outputs, InferOutputs(op, lookup));
-      for (size_t i = 0; i < outputs.size(); ++i) {
-        const VarId var = block.Resolve(op.output_args()[i]);
-        if (outputs[i].has_value() && var.valid()) types_[var.value()] = outputs[i];
-        has_rows = has_rows || IsRows(lookup(op.output_args()[i]));
+      for (TypeId type : step.inputs) has_rows = has_rows || IsRows(flow.types().type(type));
+      for (VarId var : step.outputs) {
+        has_rows = has_rows || (var.valid() && IsRows(flow.types().type(flow.current(var))));
       }
-      has_rows_[id.value()] = has_rows;
-    }
-    return absl::OkStatus();
+      has_rows_[step.op.id().value()] = has_rows;
+      return true;
+    });
+    return status;
   }
 
   // Whether a variable of the op is SelectedRows when it runs, as declared or inferred. Known after
@@ -91,9 +80,7 @@ class TypeChecker {
   }
 
   const Program& program_;
-  std::set<int> checked_;                          // sub-blocks
-  std::vector<bool> has_rows_;                     // by OpId
-  std::vector<absl::optional<TensorType>> types_;  // by VarId
+  std::vector<bool> has_rows_;  // by OpId
 };
 
 absl::Status CheckKernels(const Program& program, const TypeChecker& types,
@@ -142,7 +129,7 @@ class PlanBuilder {
 
   absl::StatusOr<Plan> Build() {
     // Told of after kernels that are missing.
-    const absl::Status types_fit = types_.Check(0);
+    const absl::Status types_fit = types_.Check();
     WEFT_RETURN_IF_ERROR(CheckKernels(program_, types_, *options_.kernels));
     AddVariables();
     WEFT_RETURN_IF_ERROR(AddBlock(0));

@@ -78,6 +78,28 @@ inline bool TakeShortField(uint32_t tag, absl::string_view* message, absl::strin
   return true;
 }
 
+// Takes the first field off a well-formed message where it is length-delimited and its tag takes
+// one byte: `whole` is the field with tag and length, `payload` what is in it. Otherwise false, and
+// the message is as before. Quicker than a stream for walking over many short messages.
+inline bool TakeField(absl::string_view* message, uint32_t* tag, absl::string_view* whole,
+                      absl::string_view* payload) {
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>((*message)[i]); };
+  if (message->size() < 2 || byte(0) >= 0x80 || (byte(0) & 7) != 2) return false;
+  size_t size = 0, header = 1;
+  for (int shift = 0; shift < 35 && header < message->size(); shift += 7) {
+    const uint8_t next = byte(header++);
+    size |= size_t{next & 0x7fu} << shift;
+    if (next >= 0x80) continue;
+    if (size > message->size() - header) return false;
+    *tag = byte(0);
+    *whole = message->substr(0, header + size);
+    *payload = message->substr(header, size);
+    message->remove_prefix(header + size);
+    return true;
+  }
+  return false;
+}
+
 // Reads a varint as generated classes read an int32: the upper bits are dropped.
 inline bool ReadInt(Stream* in, int* value) {
   uint64_t raw;
