@@ -1,18 +1,90 @@
 #include "transpiler/verify/structure.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "ops/analysis/op_traits.h"
 #include "ops/schema/check_slots.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
+#include "transpiler/verify/reporter.h"
 
 namespace weft {
 namespace {
+
+constexpr Rule kStructureRules[] = {
+    {"W101", Severity::kError, "an op names a variable that is not declared",
+     "The executor would not find it. Declare it in the op's block or an ancestor.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    Out=[y] = relu(X=[x]) role=forward
+  }
+})"},
+    {"W102", Severity::kError, "an input that the op needs is missing",
+     "The op cannot be computed without it. Outputs, and optional inputs, may be missing.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var y : fp32[-1, 4]
+    Out=[y] = elementwise_add(X=[x], Y=[]) role=forward {axis=-1}
+  }
+})"},
+    {"W103", Severity::kError, "a slot for one variable holds several",
+     "All but the first would be ignored.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var y : fp32[-1, 4]
+    Out=[y] = relu(X=[x, x]) role=forward
+  }
+})"},
+    {"W104", Severity::kError, "an attribute that the op needs is missing",
+     "It has no default: whoever writes the op must say what it is.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed
+    var y : fp32[8]
+    Out=[y] = c_allgather(X=[x]) role=forward {ring_id=0, use_calc_stream=true}
+  }
+})"},
+    {"W105", Severity::kError, "an attribute has another type than the op expects",
+     "Its value cannot be read. INT and LONG, FLOAT and FLOAT64, and the lists of them, are read "
+     "alike.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var y : fp32[-1, 4]
+    Out=[y] = scale(X=[x]) role=forward {bias=0.0, bias_after_scale=true, scale="0.5"}
+  }
+})"},
+    {"W106", Severity::kError, "a variable is read that holds nothing yet",
+     "The op that writes it has been dropped, or moved behind the reader; or a fused buffer has "
+     "given it new memory. Only persistable variables and data hold something from the start.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var w : fp32[4] parameter persistable
+    var w@GRAD : fp32[4]
+    var learning_rate_0 : fp32[1] persistable
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[learning_rate_0], Param=[w]) role=optimize
+  }
+})"},
+    {"W107", Severity::kWarning, "a variable is read that may hold nothing",
+     "Nobody writes it and it is not marked as data (need_check_feed), but other data is; or an op "
+     "of unknown type takes it, which need not read it. It must be fed.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var mask : fp32[-1, 4]
+    var y : fp32[-1, 4]
+    Out=[y] = elementwise_mul(X=[x], Y=[mask]) role=forward {axis=-1}
+  }
+})"},
+};
 
 // Integer attributes of 32 and 64 bits, and floats of both sizes, are read alike (OpAttrs). Some
 // attributes may name a variable that holds the value instead.
@@ -23,26 +95,6 @@ bool TypeFits(int found, int expected) {
   return found == expected || both(pb::INT, pb::LONG) || both(pb::INTS, pb::LONGS) ||
          both(pb::FLOAT, pb::FLOAT64) || both(pb::FLOATS, pb::FLOAT64S) || found == pb::VAR ||
          found == pb::VARS || !pb::AttrType_IsValid(found);
-}
-
-absl::Status CheckAttrs(const Op& op, const OpSchema& schema) {
-  const Program& program = op.program();
-  for (const AttrSchema& attr : schema.attrs()) {
-    if (!attr.required || op.HasAttr(attr.name)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(op.DebugName(), " attribute ", attr.name, ": expected a value, found none"));
-  }
-  for (const OpLayout::Attr& attr : op.layout().attrs) {
-    const AttrSchema* expected = schema.FindAttr(program.name(attr.name));
-    if (expected == nullptr) continue;
-    const pb::AttrType type = AttrTypeOf(expected->default_value);
-    if (TypeFits(attr.type, type)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(op.DebugName(), " attribute ", program.name(attr.name), ": expected type ",
-                     pb::AttrType_Name(type), ", found ",
-                     pb::AttrType_Name(static_cast<pb::AttrType>(attr.type))));
-  }
-  return absl::OkStatus();
 }
 
 // The slot that holds the op's i-th argument: "input X".
@@ -57,45 +109,380 @@ std::string SlotOfArg(const Op& op, size_t i) {
   return "argument";
 }
 
-absl::Status NotDeclared(const Op& op, size_t i) {
-  return absl::InvalidArgumentError(
-      absl::StrCat(op.DebugName(), " ", SlotOfArg(op, i), ": variable ",
-                   absl::CEscape(op.program().name(op.args()[i])), " is not declared"));
+bool BoolAttr(const Op& op, absl::string_view name) {
+  const absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(name);
+  return attr.has_value() && attr->b();
 }
+
+class StructureChecker {
+ public:
+  StructureChecker(const Program& program, ProgramRef ref, Findings* findings)
+      : program_(program),
+        report_(StructureRules(), ref, findings),
+        layouts_(program.num_layouts()),
+        is_run_(program.num_blocks(), false),
+        is_loop_body_(program.num_blocks(), false) {
+    FillStates();
+  }
+
+  void Check() {
+    CheckBlock(0);
+    // Blocks that no op runs: nothing is read there.
+    only_names_ = true;
+    for (int block = 1; block < program_.num_blocks(); ++block) {
+      if (!is_run_[block]) CheckBlock(block);
+    }
+  }
+
+ private:
+  // What is known of a variable: bits.
+  using State = uint8_t;
+  enum : State {
+    kDeclared = 1,
+    kHolds = 2,           // something, by now
+    kAlways = 4,          // holds something from the start, whatever happens
+    kFused = 8,           // a buffer: in fused_
+    kTakenByBuffer = 16,  // lost what it held to a buffer: in taken_by_
+  };
+
+  // A buffer and its members.
+  struct Fused {
+    std::vector<std::pair<Symbol, State*>> members;
+    bool is_written = false;  // as a whole
+  };
+
+  // What is the same for all ops of a layout.
+  struct LayoutInfo {
+    enum class Kind : uint8_t { kPlain, kSync, kBuffer, kHoldsBlocks };
+    bool is_set = false;
+    bool is_sound = true;  // slots and attributes
+    bool is_branch = false;
+    Kind kind = Kind::kPlain;
+    const OpSchema* schema = nullptr;
+  };
+
+  void FillStates() {
+    root_.assign(program_.symbols().size(), 0);
+    if (program_.num_blocks() > 1) inner_.assign(program_.var_id_limit(), 0);
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (VarId id : program_.block(block).vars()) {
+        const Var var = program_.var(id);
+        const bool is_tensor =
+            var.type() == pb::VarType::LOD_TENSOR || var.type() == pb::VarType::SELECTED_ROWS;
+        data_is_marked_ = data_is_marked_ || var.need_check_feed();
+        State state = kDeclared;
+        if (var.persistable() || !is_tensor) state |= kHolds | kAlways;
+        if (var.need_check_feed()) state |= kHolds;
+        (block == 0 ? root_[var.name_symbol().value()] : inner_[id.value()]) = state;
+      }
+    }
+    empty_ = program_.FindSymbol(kEmptyVarName);
+    if (empty_.valid()) root_[empty_.value()] = kDeclared | kHolds | kAlways;
+  }
+
+  const LayoutInfo& InfoOf(const Op& op) {
+    LayoutInfo& info = layouts_[op.layout_id()];
+    if (info.is_set) return info;
+    info.is_set = true;
+    const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
+    const bool has_blocks = std::any_of(attrs.begin(), attrs.end(), [](const auto& attr) {
+      return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
+    });
+    if (has_blocks) info.kind = LayoutInfo::Kind::kHoldsBlocks;
+    info.schema = FindOpSchema(op.type());
+    if (op.type() == "feed") data_is_marked_ = true;
+    if (info.schema == nullptr) return info;
+    info.is_branch = info.schema->Has(Trait::kBranch);
+    if (info.schema->Has(Trait::kStreamSync)) info.kind = LayoutInfo::Kind::kSync;
+    if (info.schema->Has(Trait::kAlias) && info.schema->FindOutput("FusedOutput") != nullptr) {
+      info.kind = LayoutInfo::Kind::kBuffer;
+    }
+    info.is_sound = CheckLayout(op, *info.schema, /*report=*/false);
+    return info;
+  }
+
+  // Slots and attributes. False where something is wrong.
+  bool CheckLayout(const Op& op, const OpSchema& schema, bool report) {
+    bool is_sound = true;
+    const auto add = [&](const char* rule, absl::FunctionRef<std::string()> what) {
+      is_sound = false;
+      if (!report) return;
+      report_.Add(rule, op.id(), "", [&] { return absl::StrCat(op.DebugName(), " ", what()); });
+    };
+    for (const SlotViolation& violation : SlotViolations(op, schema)) {
+      add(violation.count == 0 ? "W102" : "W103", [&] { return ToString(violation); });
+    }
+    for (const AttrSchema& attr : schema.attrs()) {
+      if (!attr.required || op.HasAttr(attr.name)) continue;
+      add("W104",
+          [&] { return absl::StrCat("attribute ", attr.name, ": expected a value, found none"); });
+    }
+    for (const OpLayout::Attr& attr : op.layout().attrs) {
+      const AttrSchema* expected = schema.FindAttr(program_.name(attr.name));
+      if (expected == nullptr) continue;
+      const pb::AttrType type = AttrTypeOf(expected->default_value);
+      if (TypeFits(attr.type, type)) continue;
+      add("W105", [&] {
+        return absl::StrCat("attribute ", expected->name, ": expected type ",
+                            pb::AttrType_Name(type), ", found ",
+                            pb::AttrType_Name(static_cast<pb::AttrType>(attr.type)));
+      });
+    }
+    return is_sound;
+  }
+
+  // The state of a variable as a block sees it; null where none is declared, and for kEmptyVarName.
+  State* Find(int block, Symbol name) {
+    if (block == 0) return (root_[name.value()] & kDeclared) != 0 ? &root_[name.value()] : nullptr;
+    VarId var = program_.block(block).Resolve(name);
+    // Blocks of backward see what their forward blocks see: Paddle keeps the scopes.
+    for (int at = block; !var.valid() && at > 0; at = program_.block(at).parent_idx()) {
+      const int forward = program_.block(at).forward_block_idx();
+      if (forward < 0 || forward >= program_.num_blocks()) continue;
+      var = program_.block(forward).Resolve(name);
+      break;
+    }
+    if (!var.valid()) return nullptr;
+    return program_.var(var).block() == 0 ? &root_[name.value()] : &inner_[var.value()];
+  }
+
+  void CheckBlock(int block) {
+    is_run_[block] = true;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      const LayoutInfo& info = InfoOf(op);
+      if (info.kind == LayoutInfo::Kind::kPlain && info.is_sound && block == 0 &&
+          CheckPlainRootOp(op)) {
+        continue;
+      }
+      CheckNames(op);
+      if (!info.is_sound) CheckLayout(op, *info.schema, /*report=*/true);
+      if (only_names_) continue;
+      switch (info.kind) {
+        case LayoutInfo::Kind::kPlain:
+          for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i);
+          for (Symbol name : op.output_args()) Write(op, name);
+          break;
+        case LayoutInfo::Kind::kSync:
+          break;
+        case LayoutInfo::Kind::kBuffer:
+          MakeBuffer(op);
+          break;
+        case LayoutInfo::Kind::kHoldsBlocks:
+          RunBlocks(op, info);
+          break;
+      }
+    }
+  }
+
+  // Nearly all ops: in the root, with nothing to report and no buffers. False: look closer.
+  bool CheckPlainRootOp(const Op& op) {
+    constexpr State kFine = kDeclared | kHolds;
+    const absl::Span<const Symbol> args = op.args();
+    const size_t num_inputs = op.layout().num_input_args;
+    for (size_t i = 0; i < num_inputs; ++i) {
+      if ((root_[args[i].value()] & kFine) != kFine) return false;
+    }
+    for (size_t i = num_inputs; i < args.size(); ++i) {
+      State& state = root_[args[i].value()];
+      if ((state & (kDeclared | kFused)) != kDeclared) return false;
+      state |= kHolds;
+    }
+    return true;
+  }
+
+  void CheckNames(const Op& op) {
+    const absl::Span<const Symbol> args = op.args();
+    for (size_t i = 0; i < args.size(); ++i) {
+      if (args[i] == empty_ || Find(op.block(), args[i]) != nullptr) continue;
+      report_.Add("W101", op.id(), program_.name(args[i]), [&] {
+        return absl::StrCat(op.DebugName(), " ", SlotOfArg(op, i), ": variable ",
+                            absl::CEscape(program_.name(args[i])), " is not declared");
+      });
+    }
+  }
+
+  // The op reads its i-th argument.
+  void Read(const Op& op, size_t i) {
+    const Symbol name = op.args()[i];
+    State* const state = name == empty_ ? nullptr : Find(op.block(), name);
+    if (state == nullptr || (*state & kHolds) != 0) return;
+    Symbol missing = name;
+    if ((*state & kFused) != 0) {
+      missing = FirstMemberWithout(*state, fused_.at(state));
+      if (!missing.valid()) return;
+    }
+    // Reported once.
+    *state |= kHolds;
+    ReportRead(op, i, missing, *state);
+  }
+
+  // A member that holds nothing; where all hold something, the buffer does.
+  Symbol FirstMemberWithout(State& buffer, const Fused& fused) {
+    for (const auto& [name, state] : fused.members) {
+      if ((*state & kHolds) == 0) return name;
+    }
+    buffer |= kHolds;
+    return Symbol();
+  }
+
+  void ReportRead(const Op& op, size_t i, Symbol missing, State state) {
+    const Symbol name = op.args()[i];
+    const bool is_known = InfoOf(op).schema != nullptr;
+    const bool is_taken = (state & kTakenByBuffer) != 0;
+    const bool may_be_data = missing == name && !is_taken && MayBeData(op, name);
+    if (may_be_data && !data_is_marked_) return;
+    const OpId buffer = is_taken ? taken_by_.at(name) : OpId();
+    const auto message = [&] {
+      std::string text = absl::StrCat(op.DebugName(), " ", SlotOfArg(op, i), ": variable ",
+                                      absl::CEscape(program_.name(name)), " holds nothing");
+      if (missing != name) {
+        absl::StrAppend(&text, ": nothing has been written to its member ",
+                        absl::CEscape(program_.name(missing)));
+      } else if (is_taken) {
+        absl::StrAppend(&text, ": ", program_.op(buffer).DebugName(),
+                        " gives it new memory, and nothing is written to it behind that");
+      } else {
+        absl::StrAppend(&text, IsMade(name) ? ": it is made only later" : ": no op makes it",
+                        ", and it is neither persistable nor data");
+      }
+      return text;
+    };
+    report_.Add(may_be_data || !is_known ? "W107" : "W106", op.id(), program_.name(missing),
+                message, buffer);
+  }
+
+  // See structure.h.
+  bool MayBeData(const Op& op, Symbol name) {
+    return !IsBackward(op) && !IsOptimize(op) && !IsMade(name) &&
+           !program_.FindSymbol(absl::StrCat(program_.name(name), kGradSuffix)).valid();
+  }
+
+  // Whether any op of the program writes a variable of that name without reading it.
+  bool IsMade(Symbol name) {
+    if (is_made_.empty()) FindMade();
+    return is_made_[name.value()];
+  }
+
+  void FindMade() {
+    is_made_.resize(program_.symbols().size(), false);
+    std::vector<OpId> read_by(program_.symbols().size());
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        if (InfoOf(op).kind == LayoutInfo::Kind::kSync) continue;
+        for (Symbol input : op.input_args()) read_by[input.value()] = id;
+        for (Symbol output : op.output_args()) {
+          if (read_by[output.value()] != id) is_made_[output.value()] = true;
+        }
+      }
+    }
+  }
+
+  void Write(const Op& op, Symbol name) {
+    State* const state = name == empty_ ? nullptr : Find(op.block(), name);
+    if (state == nullptr) return;
+    *state |= kHolds;
+    if ((*state & kFused) == 0) return;
+    Fused& fused = fused_.at(state);
+    if (fused.is_written) return;
+    fused.is_written = true;
+    for (const auto& member : fused.members) *member.second |= kHolds;
+  }
+
+  // A buffer gives its members new memory, which holds something if it is filled.
+  void MakeBuffer(const Op& op) {
+    const bool copies = BoolAttr(op, "copy_data");
+    const bool fills = copies || BoolAttr(op, "set_constant");
+    const bool keeps = BoolAttr(op, "persist_output");
+    if (copies) {
+      for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i);
+    }
+    Fused fused;
+    for (Symbol name : op.Output("Output")) {
+      State* const state = name == empty_ ? nullptr : Find(op.block(), name);
+      if (state == nullptr) continue;
+      fused.members.push_back({name, state});
+      if (fills) {
+        *state |= kHolds;
+      } else if ((*state & kAlways) == 0 && !keeps) {
+        if ((*state & kHolds) != 0) {
+          *state |= kTakenByBuffer;
+          taken_by_[name] = op.id();
+        }
+        *state &= static_cast<State>(~kHolds);
+      }
+    }
+    for (Symbol name : op.Output("FusedOutput")) {
+      State* const state = name == empty_ ? nullptr : Find(op.block(), name);
+      if (state == nullptr) continue;
+      *state |= kFused;
+      if (fills) {
+        *state |= kHolds;
+      } else if ((*state & kAlways) == 0) {
+        *state &= static_cast<State>(~kHolds);
+      }
+      fused_[state] = std::move(fused);
+    }
+  }
+
+  // The op lists what its blocks read and write; the blocks themselves say when.
+  void RunBlocks(const Op& op, const LayoutInfo& info) {
+    for (size_t i = 0; i < op.input_args().size(); ++i) {
+      const std::string slot = SlotOfArg(op, i);
+      if (slot == "input Cond" || slot == "input Condition") Read(op, i);
+    }
+    for (int block : op.SubBlocks()) {
+      if (!info.is_branch) WriteAll(block);
+      if (!is_run_[block]) CheckBlock(block);
+    }
+    if (info.is_branch) return;
+    for (Symbol name : op.output_args()) Write(op, name);
+  }
+
+  // In a loop everything may have been written by the iteration before.
+  void WriteAll(int block) {
+    if (is_loop_body_[block]) return;
+    is_loop_body_[block] = true;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      const LayoutInfo::Kind kind = InfoOf(op).kind;
+      if (kind == LayoutInfo::Kind::kSync) continue;
+      if (kind == LayoutInfo::Kind::kHoldsBlocks) {
+        for (int sub_block : op.SubBlocks()) WriteAll(sub_block);
+      }
+      for (Symbol name : op.output_args()) Write(op, name);
+    }
+  }
+
+  const Program& program_;
+  Reporter report_;
+  std::vector<LayoutInfo> layouts_;
+  Symbol empty_;
+  bool data_is_marked_ = false;
+  bool only_names_ = false;
+  std::vector<bool> is_run_;        // by block
+  std::vector<bool> is_loop_body_;  // by block
+  std::vector<State> root_;         // of the root's variables, by Symbol
+  std::vector<State> inner_;        // of the others, by VarId
+  absl::flat_hash_map<const State*, Fused> fused_;
+  absl::flat_hash_map<Symbol, OpId> taken_by_;
+  std::vector<bool> is_made_;  // by Symbol; filled when it is needed
+};
 
 }  // namespace
 
-absl::Status VerifyStructure(const Program& program) {
-  OpTraits traits(program);
-  std::vector<bool> layout_checked(program.num_layouts(), false);
-  const Symbol empty = program.FindSymbol(kEmptyVarName);
-  // Nearly all arguments are declared in the root block: one look into a table for those.
-  std::vector<bool> in_root(program.symbols().size(), false);
-  for (VarId id : program.block(0).vars()) in_root[program.var(id).name_symbol().value()] = true;
-  if (empty.valid()) in_root[empty.value()] = true;
+absl::Span<const Rule> StructureRules() { return kStructureRules; }
 
-  for (int b = 0; b < program.num_blocks(); ++b) {
-    const Block block = program.block(b);
-    // A block that does not descend from the root does not see its variables.
-    int ancestor = b;
-    while (program.block(ancestor).parent_idx() != -1) {
-      ancestor = program.block(ancestor).parent_idx();
-    }
-    const bool sees_root = ancestor == 0;
-    for (OpId id : block.ops()) {
-      const Op op = program.op(id);
-      const absl::Span<const Symbol> args = op.args();
-      for (size_t i = 0; i < args.size(); ++i) {
-        if (in_root[args[i].value()] && (sees_root || args[i] == empty)) continue;
-        if (b == 0 || !block.Resolve(args[i]).valid()) return NotDeclared(op, i);
-      }
-      if (layout_checked[op.layout_id()]) continue;
-      layout_checked[op.layout_id()] = true;
-      const OpSchema* schema = traits.SchemaOf(op);
-      if (schema == nullptr) continue;
-      WEFT_RETURN_IF_ERROR(CheckSlots(op, *schema));
-      WEFT_RETURN_IF_ERROR(CheckAttrs(op, *schema));
-    }
+void CheckStructure(const Program& program, ProgramRef ref, Findings* findings) {
+  StructureChecker(program, ref, findings).Check();
+}
+
+absl::Status VerifyStructure(const Program& program) {
+  Findings findings;
+  CheckStructure(program, ProgramRef(), &findings);
+  for (const Finding& finding : findings.all()) {
+    if (finding.rule < "W106") return absl::InvalidArgumentError(finding.message);
   }
   return absl::OkStatus();
 }

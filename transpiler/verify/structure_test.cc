@@ -1,17 +1,22 @@
 #include "transpiler/verify/structure.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
+#include "proto/program_text.h"
 
 namespace weft {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::weft::testing::ProgramBuilder;
 using ::weft::testing::StatusIs;
 
@@ -26,6 +31,25 @@ Program WithoutVar(pb::ProgramDesc desc, const std::string& name, int block = 0)
   absl::StatusOr<Program> program = Program::FromProto(desc);
   EXPECT_TRUE(program.ok()) << program.status();
   return *std::move(program);
+}
+
+// Findings as "RULE MESSAGE".
+std::vector<std::string> Check(const Program& program) {
+  Findings findings;
+  CheckStructure(program, ProgramRef(), &findings);
+  std::vector<std::string> texts;
+  for (const Finding& finding : findings.all()) {
+    texts.push_back(absl::StrCat(finding.rule, " ", finding.message));
+  }
+  return texts;
+}
+
+// Of a main program with the block in program text.
+std::vector<std::string> CheckText(const std::string& block) {
+  absl::StatusOr<Program> program =
+      ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n"));
+  EXPECT_TRUE(program.ok()) << program.status();
+  return program.ok() ? Check(*program) : std::vector<std::string>{"no program"};
 }
 
 ProgramBuilder Relu() {
@@ -53,6 +77,7 @@ TEST(VerifyStructure, UndeclaredOutputNamesOpSlotAndVariable) {
 
 TEST(VerifyStructure, EmptyVariableNeedsNoDeclaration) {
   ProgramBuilder p;
+  p.Param("w").Param("x").Param("g");
   p.Op("mul_grad", {{"X", {"x"}}, {"Y", {"w"}}, {"Out@GRAD", {"g"}}},
        {{"X@GRAD", {"@EMPTY@"}}, {"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
   WEFT_EXPECT_OK(VerifyStructure(p.Build()));
@@ -60,7 +85,7 @@ TEST(VerifyStructure, EmptyVariableNeedsNoDeclaration) {
 
 TEST(VerifyStructure, SubBlockSeesVariablesOfItsAncestors) {
   ProgramBuilder p;
-  p.Var("x").Var("cond");
+  p.Param("x").Param("cond");
   p.Op("conditional_block", {{"Cond", {"cond"}}}, {{"Scope", {"scope"}}}).BlockAttr("sub_block", 1);
   p.NewBlock(0).Op("relu", {{"X", {"x"}}}, {{"Out", {"inner"}}});
   p.Op("while", {{"X", {"x"}}, {"Condition", {"cond"}}}, {{"StepScopes", {"scope"}}});
@@ -168,6 +193,241 @@ TEST(VerifyStructure, AttributesThatTheSchemaDoesNotNameAreFree) {
   ProgramBuilder p = Relu();
   p.IntAttr("workspace_size_MB", 512);
   WEFT_EXPECT_OK(VerifyStructure(p.Build()));
+}
+
+// --- Findings -----------------------------------------------------------------------------------
+
+TEST(CheckStructure, ExampleOfEachRuleBreaksIt) {
+  for (const Rule& rule : StructureRules()) {
+    absl::StatusOr<Program> program = ParseProgramText(rule.example);
+    ASSERT_TRUE(program.ok()) << rule.id << ": " << program.status();
+    Findings findings;
+    CheckStructure(*program, ProgramRef(), &findings);
+    ASSERT_EQ(findings.all().size(), 1u) << rule.id;
+    EXPECT_EQ(findings.all()[0].rule, rule.id);
+    EXPECT_EQ(findings.all()[0].severity, rule.severity);
+  }
+}
+
+TEST(CheckStructure, AllViolationsAreFound) {
+  EXPECT_THAT(CheckText("var x : fp32[2] need_check_feed\n"
+                        "Out=[y] = relu(X=[x, x]) role=forward\n"
+                        "Out=[z] = relu(X=[]) role=forward\n"),
+              ElementsAre("W101 op 0 (relu) output Out: variable y is not declared",
+                          "W103 op 0 (relu) input X: expected one variable, found 2",
+                          "W101 op 1 (relu) output Out: variable z is not declared",
+                          "W102 op 1 (relu) input X: expected a variable, found none"));
+}
+
+TEST(CheckStructure, EveryOpOfAWrongLayoutIsReported) {
+  ProgramBuilder p;
+  for (int i = 0; i < 30; ++i) p.Op("relu", {{"X", {}}}, {{"Out", {"y"}}});
+  Findings findings;
+  CheckStructure(p.Build(), {/*rank=*/1, /*is_startup=*/true}, &findings);
+  EXPECT_EQ(findings.all().size(), size_t{Findings::kMaxPerRule});
+  EXPECT_EQ(findings.NumOmitted("W102"), 30 - Findings::kMaxPerRule);
+  EXPECT_EQ(findings.all()[3].op, p.Build().block(0).ops()[3]);
+  EXPECT_EQ(findings.all()[3].program, (ProgramRef{1, true}));
+}
+
+// --- Variables that hold nothing ----------------------------------------------------------------
+
+constexpr char kSgd[] =
+    "var w : fp32[2] parameter persistable\n"
+    "var g : fp32[2]\n"
+    "var lr : fp32[1] persistable\n"
+    "var x : fp32[2] need_check_feed\n"
+    "var fused : fp32[64]\n";
+constexpr char kUpdate[] =
+    "ParamOut=[w] = sgd(Grad=[g], LearningRate=[lr], Param=[w]) role=optimize\n";
+
+TEST(CheckStructure, WhatIsWrittenBeforeItIsReadIsFine) {
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, "Out=[g] = relu(X=[x]) role=backward\n", kUpdate)),
+              IsEmpty());
+}
+
+TEST(CheckStructure, WriterBehindTheReaderIsTooLate) {
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, kUpdate, "Out=[g] = relu(X=[x]) role=backward\n")),
+              ElementsAre("W106 op 0 (sgd) input Grad: variable g holds nothing: it is made only "
+                          "later, and it is neither persistable nor data"));
+}
+
+TEST(CheckStructure, VariableIsReportedWhereItIsFirstRead) {
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, kUpdate, kUpdate)),
+              ElementsAre("W106 op 0 (sgd) input Grad: variable g holds nothing: no op makes it, "
+                          "and it is neither persistable nor data"));
+}
+
+TEST(CheckStructure, SynchronizationWritesNothing) {
+  EXPECT_THAT(CheckText(absl::StrCat(
+                  kSgd, "Out=[g] = c_wait_comm(X=[g]) role=backward {ring_id=0}\n", kUpdate)),
+              ElementsAre(HasSubstr("W106 op 1 (sgd) input Grad: variable g holds nothing")));
+}
+
+TEST(CheckStructure, WhatAFeedOpWritesIsThere) {
+  EXPECT_THAT(CheckText("var feed : feed_minibatch persistable\n"
+                        "var x : fp32[2]\n"
+                        "var y : fp32[2]\n"
+                        "Out=[x] = feed(X=[feed]) role=forward {col=0}\n"
+                        "Out=[y] = relu(X=[x]) role=forward\n"),
+              IsEmpty());
+}
+
+TEST(CheckStructure, ArraysAndScopesAreThereFromTheStart) {
+  EXPECT_THAT(CheckText("var a : lod_tensor_array<fp32[-1]>\n"
+                        "var y : fp32[2]\n"
+                        "Out=[y] = my_op(X=[a]) role=backward\n"),
+              IsEmpty());
+}
+
+// Programs of Paddle 1.8 mark no data, or some.
+TEST(CheckStructure, UnmarkedDataIsNoErrorWhereItCanBeData) {
+  const std::string relu =
+      "var x : fp32[2]\nvar y : fp32[2]\n"
+      "Out=[y] = relu(X=[x]) role=forward\n";
+  EXPECT_THAT(CheckText(relu), IsEmpty());
+  EXPECT_THAT(CheckText(relu + "var z : fp32[2] need_check_feed\n"),
+              ElementsAre(HasSubstr("W107 op 0 (relu) input X: variable x holds nothing")));
+  EXPECT_THAT(CheckText("var x : fp32[2]\nOut=[x] = relu(X=[x]) role=forward\n"), IsEmpty());
+}
+
+TEST(CheckStructure, WhatTakesAGradientIsNoUnmarkedData) {
+  EXPECT_THAT(CheckText("var x : fp32[2]\nvar y : fp32[2]\nvar y@GRAD : fp32[2]\n"
+                        "var x@GRAD : fp32[2]\n"
+                        "Out=[y] = relu(X=[x]) role=forward\n"
+                        "Out=[y@GRAD] = relu(X=[y]) role=backward\n"
+                        "X@GRAD=[x@GRAD] = relu_grad(Out=[y], Out@GRAD=[y@GRAD]) role=backward\n"),
+              ElementsAre(HasSubstr("W106 op 0 (relu) input X: variable x holds nothing")));
+}
+
+TEST(CheckStructure, OpOfUnknownTypeMayTakeWhatHoldsNothing) {
+  EXPECT_THAT(CheckText("var g : fp32[2]\nvar y : fp32[2]\nOut=[y] = my_op(X=[g]) role=backward\n"),
+              ElementsAre(HasSubstr("W107 op 0 (my_op) input X: variable g holds nothing")));
+}
+
+// --- Fused buffers ------------------------------------------------------------------------------
+
+std::string Coalesce(const std::string& attrs) {
+  return absl::StrCat("FusedOutput=[fused], Output=[g] = coalesce_tensor(Input=[g]) role=backward ",
+                      "{dtype=5", attrs, "}\n");
+}
+constexpr char kMakeGrad[] = "Out=[g] = relu(X=[x]) role=backward\n";
+constexpr char kReduce[] =
+    "Out=[fused] = c_allreduce_sum(X=[fused]) role=backward {ring_id=0, use_calc_stream=true}\n";
+
+TEST(CheckStructure, MembersNeedNotHoldAnythingBeforeTheyAreFused) {
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""), kMakeGrad, kReduce, kUpdate)), IsEmpty());
+}
+
+TEST(CheckStructure, BufferHoldsSomethingOnlyOnceItsMembersDo) {
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""), kReduce, kMakeGrad, kUpdate)),
+              ElementsAre("W106 op 1 (c_allreduce_sum) input X: variable fused holds nothing: "
+                          "nothing has been written to its member g"));
+}
+
+TEST(CheckStructure, MembersLoseWhatIsNotCopied) {
+  const std::string update = absl::StrCat(kSgd, kMakeGrad, Coalesce(""), kUpdate);
+  EXPECT_THAT(CheckText(update),
+              ElementsAre("W106 op 2 (sgd) input Grad: variable g holds nothing: op 1 "
+                          "(coalesce_tensor) gives it new memory, and nothing is written to it "
+                          "behind that"));
+  for (const char* attr : {", copy_data=true", ", set_constant=true", ", persist_output=true"}) {
+    EXPECT_THAT(CheckText(absl::StrCat(kSgd, kMakeGrad, Coalesce(attr), kUpdate)), IsEmpty())
+        << attr;
+  }
+}
+
+TEST(CheckStructure, CopiedMembersMustHoldSomething) {
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(", copy_data=true"), kUpdate)),
+              ElementsAre(HasSubstr("W106 op 0 (coalesce_tensor) input Input: variable g holds")));
+}
+
+TEST(CheckStructure, WhoeverWritesTheBufferWritesItsMembers) {
+  EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""),
+                                     "Out=[fused] = relu(X=[x]) role=backward\n", kUpdate)),
+              IsEmpty());
+}
+
+// --- Blocks -------------------------------------------------------------------------------------
+
+// A condition and x; block 1 is run by an op of that type, after which y is read.
+ProgramBuilder WithBlock(const std::string& holder) {
+  ProgramBuilder p;
+  p.Param("x").Param("cond").Var("y");
+  p.Op(holder, {{"Cond", {"cond"}}}, {{"Scope", {}}}).BlockAttr("sub_block", 1);
+  p.Op("relu", {{"X", {"y"}}}, {{"Out", {"z"}}}, kRoleBackward);
+  p.NewBlock(0);
+  return p;
+}
+
+TEST(CheckStructure, WhatABranchWritesIsThereBehindIt) {
+  ProgramBuilder p = WithBlock("conditional_block");
+  p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  EXPECT_THAT(Check(p.Build()), IsEmpty());
+}
+
+TEST(CheckStructure, WhatABranchOnlyListsIsNotWritten) {
+  pb::ProgramDesc desc = WithBlock("conditional_block").desc();
+  pb::OpDesc::Var* out = desc.mutable_blocks(0)->mutable_ops(0)->add_outputs();
+  out->set_parameter("Out");
+  out->add_arguments("y");
+  absl::StatusOr<Program> program = Program::FromProto(desc);
+  WEFT_ASSERT_OK(program);
+  EXPECT_THAT(Check(*program),
+              ElementsAre(HasSubstr("W106 op 1 (relu) input X: variable y holds nothing")));
+}
+
+TEST(CheckStructure, BlockSeesWhatIsWrittenBeforeTheOpThatRunsIt) {
+  ProgramBuilder p;
+  p.Param("x").Param("cond").Var("y");
+  p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  p.Op("conditional_block", {{"Cond", {"cond"}}}, {}).BlockAttr("sub_block", 1);
+  p.NewBlock(0).Op("relu", {{"X", {"y"}}}, {{"Out", {"z"}}}, kRoleBackward);
+  EXPECT_THAT(Check(p.Build()), IsEmpty());
+  pb::ProgramDesc desc = p.desc();
+  desc.mutable_blocks(0)->mutable_ops()->SwapElements(0, 1);
+  absl::StatusOr<Program> program = Program::FromProto(desc);
+  WEFT_ASSERT_OK(program);
+  EXPECT_THAT(Check(*program), ElementsAre(HasSubstr("W106 block 1, op 0 (relu) input X")));
+}
+
+TEST(CheckStructure, BodyOfALoopSeesWhatItWritesLater) {
+  for (const bool is_loop : {true, false}) {
+    ProgramBuilder p = WithBlock(is_loop ? "while" : "conditional_block");
+    p.Op("relu", {{"X", {"y"}}}, {{"Out", {"inner"}}}, kRoleBackward);
+    p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+    if (is_loop) {
+      EXPECT_THAT(Check(p.Build()), IsEmpty());
+    } else {
+      EXPECT_THAT(
+          Check(p.Build()),
+          ElementsAre(HasSubstr("W106 block 1, op 0 (relu) input X: variable y holds nothing")));
+    }
+  }
+}
+
+TEST(CheckStructure, BackwardBlockSeesVariablesOfItsForwardBlock) {
+  ProgramBuilder p = WithBlock("while");
+  p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  p.Var("inner").Op("relu", {{"X", {"x"}}}, {{"Out", {"inner"}}});
+  p.InBlock(0).Op("while_grad", {}, {}).BlockAttr("sub_block", 2);
+  p.NewBlock(0);
+  p.Var("g");
+  p.Op("relu", {{"X", {"x"}}}, {{"Out", {"g"}}}, kRoleBackward);
+  p.last_op().mutable_inputs(0)->set_arguments(0, "inner");
+  EXPECT_THAT(Check(p.Build()),
+              ElementsAre(HasSubstr("W101 block 2, op 0 (relu) input X: variable inner is not")));
+  pb::ProgramDesc desc = p.desc();
+  desc.mutable_blocks(2)->set_forward_block_idx(1);
+  absl::StatusOr<Program> program = Program::FromProto(desc);
+  WEFT_ASSERT_OK(program);
+  EXPECT_THAT(Check(*program), IsEmpty());
+}
+
+TEST(CheckStructure, NothingIsReadInABlockThatNoOpRuns) {
+  ProgramBuilder p;
+  p.NewBlock(0).Op("relu", {{"X", {"g"}}}, {{"Out", {"z"}}}, kRoleBackward);
+  EXPECT_THAT(Check(p.Build()), IsEmpty());
 }
 
 }  // namespace

@@ -1,0 +1,189 @@
+#include "transpiler/verify/types.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/type_flow.h"
+#include "ops/schema/tensor_type.h"
+#include "transpiler/verify/reporter.h"
+
+namespace weft {
+namespace {
+
+constexpr Rule kTypeRules[] = {
+    {"W201", Severity::kError, "inputs or attributes of an op do not fit",
+     "The op would fail, or read beyond its inputs. A pass has connected the wrong variables, or "
+     "changed the shape of one.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 784] need_check_feed
+    var w : fp32[700, 10] parameter persistable
+    var y : fp32[-1, 10]
+    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+  }
+})"},
+    {"W202", Severity::kError, "a variable is stored with another element type",
+     "Memory for it, and its part of a fused buffer, have the wrong size. Paddle refuses to "
+     "compute "
+     "it, or computes with the wrong bits.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp16[4, 8] need_check_feed
+    var y : fp32[8, 8]
+    Out=[y] = c_allgather(X=[x]) role=forward {nranks=2, ring_id=0, use_calc_stream=true}
+  }
+})"},
+    {"W203", Severity::kError, "a variable is stored with another shape",
+     "Memory for it, and its part of a fused buffer, have the wrong size. Only an unknown "
+     "dimension "
+     "(-1) may differ from what the op gives.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[4, 8] need_check_feed
+    var y : fp32[4, 8]
+    Out=[y] = c_allgather(X=[x]) role=forward {nranks=2, ring_id=0, use_calc_stream=true}
+  }
+})"},
+    {"W204", Severity::kError, "a variable is stored as dense and holds rows, or the reverse",
+     "SelectedRows and dense tensors have kernels of their own, and ranks must send the same.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var ids : int64[4] need_check_feed
+    var w : fp32[100, 8] parameter persistable
+    var y@GRAD : fp32[4, 8] need_check_feed
+    var w@GRAD : fp32[100, 8]
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward {is_sparse=true, padding_idx=long(-1)}
+  }
+})"},
+    {"W205", Severity::kWarning, "a scalar is stored as a tensor of one element, or the reverse",
+     "Paddle before 2.5 had no scalars and stored [1] for them, which is right there.",
+     R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[4, 8] need_check_feed
+    var y : fp32[1]
+    Out=[y] = mean(X=[x]) role=forward
+  }
+})"},
+};
+
+bool DimsDiffer(const Dims& a, const Dims& b) {
+  if (a.size() != b.size()) return true;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i] && a[i] != -1 && b[i] != -1) return true;
+  }
+  return false;
+}
+
+// The rule that is broken where `inferred` is written to a variable that is stored as `declared`;
+// null: none.
+const char* BrokenRule(const TensorType& inferred, const TensorType& declared) {
+  if (inferred.layout != declared.layout) return "W204";
+  if (inferred.dtype != declared.dtype) return "W202";
+  if (IsScalarAndOne(inferred, declared)) return "W205";
+  return DimsDiffer(inferred.dims, declared.dims) ? "W203" : nullptr;
+}
+
+class TypesChecker {
+ public:
+  TypesChecker(const Program& program, ProgramRef ref, Findings* findings)
+      : program_(program),
+        report_(TypeRules(), ref, findings),
+        flow_(program),
+        xshape_(program.FindSymbol("XShape")),
+        has_stored_type_(program.var_id_limit(), false) {}
+
+  void Check() {
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      // In blocks that no op runs too.
+      if (flow_.HasRun(block)) continue;
+      if (!flow_.Run(block, [&](const TypeFlow::Step& step) { return CheckStep(step); })) break;
+    }
+    ReportDifferences();
+  }
+
+ private:
+  // An op that writes a variable with another type than the stored one.
+  struct Difference {
+    OpId op;
+    size_t output;  // into output_args()
+    VarId var;
+    TypeId type;
+  };
+
+  bool CheckStep(const TypeFlow::Step& step) {
+    if (!step.fits) {
+      report_.Add("W201", step.op.id(), "",
+                  [&] { return std::string(flow_.Error(step).message()); });
+      return ++num_misfits_ < kMaxMisfits;
+    }
+    for (size_t i = 0; i < step.inferred.size(); ++i) {
+      const VarId var = step.outputs[i];
+      if (!var.valid()) continue;
+      const TypeId type = step.inferred[i];
+      const TypeId declared = flow_.declared(var);
+      if (type == kUnknownType) {
+        // It may be the stored type. What is written by a block is known from its ops.
+        if (step.op.SubBlocks().empty()) has_stored_type_[var.value()] = true;
+      } else if (type == declared || declared == kUnknownType ||
+                 BrokenRule(*flow_.types().type(type), *flow_.types().type(declared)) == nullptr) {
+        has_stored_type_[var.value()] = true;
+      } else if (SlotOf(step.op, i) != xshape_) {
+        if (program_.var(var).persistable()) has_stored_type_[var.value()] = false;
+        differences_.push_back({step.op.id(), i, var, type});
+      }
+    }
+    return true;
+  }
+
+  void ReportDifferences() {
+    for (const Difference& difference : differences_) {
+      // One finding a variable. Data has its stored type before the first op writes it.
+      if (has_stored_type_[difference.var.value()]) continue;
+      if (program_.var(difference.var).need_check_feed()) continue;
+      has_stored_type_[difference.var.value()] = true;
+      const TensorType& inferred = *flow_.types().type(difference.type);
+      const TensorType& declared = *flow_.types().type(flow_.declared(difference.var));
+      const absl::string_view name = program_.var(difference.var).name();
+      report_.Add(BrokenRule(inferred, declared), difference.op, name, [&] {
+        const Op op = program_.op(difference.op);
+        return absl::StrCat(op.DebugName(), " output ",
+                            absl::CEscape(program_.name(SlotOf(op, difference.output))),
+                            ": variable ", absl::CEscape(name), ": expected ", ToString(inferred),
+                            ", found ", ToString(declared));
+      });
+    }
+  }
+
+  // The slot of an output.
+  static Symbol SlotOf(const Op& op, size_t output) {
+    const std::vector<OpLayout::Slot>& slots = op.layout().outputs;
+    const size_t arg = op.layout().num_input_args + output;
+    return std::find_if(slots.begin(), slots.end(),
+                        [&](const OpLayout::Slot& slot) {
+                          return arg >= slot.first && arg < slot.first + slot.count;
+                        })
+        ->name;
+  }
+
+  const Program& program_;
+  Reporter report_;
+  TypeFlow flow_;
+  const Symbol xshape_;  // invalid where the program has no such slot
+  // By VarId. Of a persistable variable: the last op that wrote it left it so.
+  std::vector<bool> has_stored_type_;
+  std::vector<Difference> differences_;
+  int num_misfits_ = 0;
+};
+
+}  // namespace
+
+absl::Span<const Rule> TypeRules() { return kTypeRules; }
+
+void CheckTypes(const Program& program, ProgramRef ref, Findings* findings) {
+  TypesChecker(program, ref, findings).Check();
+}
+
+}  // namespace weft

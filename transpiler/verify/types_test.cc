@@ -1,0 +1,180 @@
+#include "transpiler/verify/types.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_builder.h"
+#include "proto/program_text.h"
+#include "transpiler/verify/structure.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::ProgramBuilder;
+
+// Findings as "RULE MESSAGE".
+std::vector<std::string> Check(const Program& program) {
+  Findings findings;
+  CheckTypes(program, ProgramRef(), &findings);
+  std::vector<std::string> texts;
+  for (const Finding& finding : findings.all()) {
+    texts.push_back(absl::StrCat(finding.rule, " ", finding.message));
+  }
+  return texts;
+}
+
+// Of a main program with the block in program text.
+std::vector<std::string> CheckText(const std::string& block) {
+  absl::StatusOr<Program> program =
+      ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n"));
+  EXPECT_TRUE(program.ok()) << program.status();
+  return program.ok() ? Check(*program) : std::vector<std::string>{"no program"};
+}
+
+TEST(CheckTypes, ExampleOfEachRuleBreaksItAndNoOther) {
+  for (const Rule& rule : TypeRules()) {
+    absl::StatusOr<Program> program = ParseProgramText(rule.example);
+    ASSERT_TRUE(program.ok()) << rule.id << ": " << program.status();
+    Findings findings;
+    CheckStructure(*program, ProgramRef(), &findings);
+    CheckTypes(*program, ProgramRef(), &findings);
+    ASSERT_EQ(findings.all().size(), 1u) << rule.id;
+    EXPECT_EQ(findings.all()[0].rule, rule.id);
+    EXPECT_EQ(findings.all()[0].severity, rule.severity);
+  }
+}
+
+TEST(CheckTypes, InputsThatDoNotFitAreNamed) {
+  EXPECT_THAT(CheckText("var x : fp32[-1, 784] need_check_feed\n"
+                        "var w : fp32[700, 10] persistable\n"
+                        "var y : fp32[-1, 10]\n"
+                        "Out=[y] = mul(X=[x], Y=[w])\n"),
+              ElementsAre("W201 op 0 (mul) input Y (w): expected 784 rows, as many as X has "
+                          "columns, found fp32[700, 10]"));
+}
+
+TEST(CheckTypes, OtherShapeElementTypeAndLayoutNameOpSlotAndVariable) {
+  const std::string x = "var x : fp32[4, 8] need_check_feed\n";
+  const std::string relu = "Out=[y] = relu(X=[x])\n";
+  EXPECT_THAT(CheckText(x + "var y : fp32[4, 9]\n" + relu),
+              ElementsAre("W203 op 0 (relu) output Out: variable y: expected fp32[4, 8], found "
+                          "fp32[4, 9]"));
+  EXPECT_THAT(CheckText(x + "var y : fp32[4]\n" + relu), ElementsAre(HasSubstr("W203")));
+  EXPECT_THAT(CheckText(x + "var y : fp64[4, 8]\n" + relu),
+              ElementsAre("W202 op 0 (relu) output Out: variable y: expected fp32[4, 8], found "
+                          "fp64[4, 8]"));
+  EXPECT_THAT(CheckText(x + "var y : selected_rows<fp32[4, 8]>\n" + relu),
+              ElementsAre("W204 op 0 (relu) output Out: variable y: expected fp32[4, 8], found "
+                          "rows fp32[4, 8]"));
+  EXPECT_THAT(CheckText(x + "var y : fp32[4, 8]\n" + relu), IsEmpty());
+}
+
+TEST(CheckTypes, WhatIsNotKnownFitsEverything) {
+  const std::string x = "var x : fp32[-1, 8] need_check_feed\n";
+  EXPECT_THAT(CheckText(x + "var y : fp32[4, -1]\nOut=[y] = relu(X=[x])\n"), IsEmpty());
+  EXPECT_THAT(CheckText(x + "var y : raw\nOut=[y] = relu(X=[x])\n"), IsEmpty());
+  EXPECT_THAT(CheckText(x + "var y : fp64[3]\nOut=[y] = my_op(X=[x])\n"), IsEmpty());
+  EXPECT_THAT(CheckText("var x : raw\nvar y : fp64[3]\nOut=[y] = relu(X=[x])\n"), IsEmpty());
+}
+
+TEST(CheckTypes, CollectivesKeepMultiplyOrDivideRows) {
+  const std::string x = "var x : fp32[4, 8] need_check_feed\n";
+  const std::string ring = "{nranks=2, ring_id=0, use_calc_stream=true}\n";
+  EXPECT_THAT(CheckText(x + "var y : fp32[4, 8]\nOut=[y] = c_allreduce_sum(X=[x]) " + ring),
+              IsEmpty());
+  EXPECT_THAT(CheckText(x + "var y : fp32[8, 8]\nOut=[y] = c_allgather(X=[x]) " + ring), IsEmpty());
+  EXPECT_THAT(CheckText(x + "var y : fp32[2, 8]\nOut=[y] = c_reducescatter(X=[x]) " + ring),
+              IsEmpty());
+  EXPECT_THAT(CheckText(x + "var y : fp32[4, 8]\nOut=[y] = c_reducescatter(X=[x]) " + ring),
+              ElementsAre(HasSubstr("W203 op 0 (c_reducescatter) output Out")));
+  EXPECT_THAT(CheckText("var x : fp32[3, 8] need_check_feed\nvar y : fp32[1, 8]\n"
+                        "Out=[y] = c_reducescatter(X=[x]) " +
+                        ring),
+              ElementsAre(HasSubstr("W201 op 0 (c_reducescatter) input X (x): expected rows in a "
+                                    "multiple of 2")));
+}
+
+constexpr char kReshape[] =
+    "Out=[x], XShape=[xshape] = reshape2(Shape=[], ShapeTensor=[], X=[x]) {shape=ints[8]}\n";
+
+TEST(CheckTypes, VariableMayBeRewrittenWithAnotherShape) {
+  const std::string vars =
+      "var w : fp32[2, 4] need_check_feed\nvar x : fp32[2, 4]\nvar xshape : fp32[0, 2, 4]\n";
+  const std::string relu = "Out=[x] = relu(X=[w])\n";
+  EXPECT_THAT(CheckText(absl::StrCat(vars, relu, kReshape)), IsEmpty());
+  // What follows sees the new shape.
+  EXPECT_THAT(
+      CheckText(absl::StrCat(vars, "var y : fp32[8]\n", relu, kReshape, "Out=[y] = relu(X=[x])\n")),
+      IsEmpty());
+  EXPECT_THAT(CheckText(absl::StrCat(vars, "var y : fp32[2, 4]\n", relu, kReshape,
+                                     "Out=[y] = relu(X=[x])\n")),
+              ElementsAre(HasSubstr("W203 op 2 (relu) output Out: variable y")));
+}
+
+TEST(CheckTypes, DataMayBeRewrittenWithAnotherShape) {
+  EXPECT_THAT(CheckText(absl::StrCat(
+                  "var x : fp32[2, 4] need_check_feed\nvar xshape : fp32[0, 2, 4]\n", kReshape)),
+              IsEmpty());
+}
+
+TEST(CheckTypes, PersistableVariableMustEndAsItIsStored) {
+  const std::string vars = "var x : fp32[2, 4] persistable\nvar xshape : fp32[0, 2, 4]\n";
+  EXPECT_THAT(CheckText(absl::StrCat(vars, kReshape)),
+              ElementsAre(HasSubstr("W203 op 0 (reshape2) output Out: variable x")));
+  const std::string back =
+      "Out=[x], XShape=[xshape] = reshape2(Shape=[], ShapeTensor=[], X=[x]) {shape=ints[2, 4]}\n";
+  EXPECT_THAT(CheckText(absl::StrCat(vars, kReshape, back)), IsEmpty());
+  EXPECT_THAT(CheckText(absl::StrCat(vars, kReshape, back, kReshape)),
+              ElementsAre(HasSubstr("variable x: expected fp32[8], found fp32[2, 4]")));
+}
+
+TEST(CheckTypes, FormOfXShapeIsFree) {
+  EXPECT_THAT(CheckText(absl::StrCat(
+                  "var x : fp32[2, 4] need_check_feed\nvar xshape : fp32[2, 4]\n", kReshape)),
+              IsEmpty());
+}
+
+// As Paddle before 2.5 writes it.
+TEST(CheckTypes, OldProgramsAgreeWithThemselves) {
+  const std::string text =
+      "var x : fp32[4, 8] need_check_feed\n"
+      "var a : fp32[1]\nvar b : fp32[1]\nvar c : fp32[1]\nvar x@GRAD : fp32[4, 8]\n"
+      "Out=[a] = mean(X=[x])\n"
+      "Out=[b] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+      "Out=[c] = sum(X=[a, b])\n"
+      "X@GRAD=[x@GRAD] = mean_grad(Out@GRAD=[b], X=[x])\n";
+  EXPECT_THAT(
+      CheckText(text),
+      ElementsAre("W205 op 0 (mean) output Out: variable a: expected fp32[], found fp32[1]"));
+}
+
+TEST(CheckTypes, BlocksAreFollowedWhereTheyRun) {
+  ProgramBuilder p;
+  p.Param("x").Param("cond").Var("y", {3});
+  p.Op("conditional_block", {{"Cond", {"cond"}}}, {}).BlockAttr("sub_block", 1);
+  p.NewBlock(0).Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  EXPECT_THAT(Check(p.Build()),
+              ElementsAre(HasSubstr("W203 block 1, op 0 (relu) output Out: variable y")));
+}
+
+TEST(CheckTypes, ProgramWithManyMisfitsIsGivenUp) {
+  ProgramBuilder p;
+  p.Param("x", {2, 3}).Var("y", {2, 3});
+  for (int i = 0; i < kMaxMisfits + 100; ++i) {
+    p.Op("mul", {{"X", {"x"}}, {"Y", {"x"}}}, {{"Out", {"y"}}});
+  }
+  Findings findings;
+  CheckTypes(p.Build(), {/*rank=*/1, /*is_startup=*/false}, &findings);
+  EXPECT_EQ(findings.all().size(), size_t{Findings::kMaxPerRule});
+  EXPECT_EQ(findings.NumOmitted("W201"), kMaxMisfits - Findings::kMaxPerRule);
+  EXPECT_EQ(findings.all()[0].program.rank, 1);
+}
+
+}  // namespace
+}  // namespace weft
