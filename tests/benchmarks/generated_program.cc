@@ -21,7 +21,7 @@ using Slots = std::initializer_list<std::pair<absl::string_view, std::vector<std
 class BlockWriter {
  public:
   void AddVar(const std::string& name, std::initializer_list<int64_t> dims, bool parameter,
-              bool persistable) {
+              bool persistable, bool data = false) {
     if (parameter) var_.set_is_parameter(true);
     var_.set_name(name);
     var_.mutable_type()->set_type(pb::VarType::LOD_TENSOR);
@@ -30,7 +30,7 @@ class BlockWriter {
     for (int64_t dim : dims) tensor->add_dims(dim);
     if (!parameter) var_.mutable_type()->mutable_lod_tensor()->set_lod_level(0);
     var_.set_persistable(persistable);
-    var_.set_need_check_feed(false);
+    var_.set_need_check_feed(data);
     var_.set_stop_gradient(false);
     Append(var_, pb::BlockDesc::kVarsFieldNumber, &vars_);
     var_.Clear();
@@ -231,7 +231,7 @@ std::string GenerateProgram(const GeneratedProgramOptions& options) {
     return std::max<int64_t>(1, pairs / layers + (i < pairs % layers));
   };
 
-  block.AddVar("x", {-1, kWidth}, false, false);
+  block.AddVar("x", {-1, kWidth}, false, false, /*data=*/true);
   block.AddVar("learning_rate_0", {}, false, true);
   std::string activation = "x";
   for (int64_t i = 0; i < layers; ++i) {
