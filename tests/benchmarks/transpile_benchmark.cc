@@ -5,7 +5,8 @@
 //   bazel run -c opt //tests/benchmarks:transpile_benchmark -- [--ops 1000000] [--rounds 5]
 //   [--modes [--nranks 2,8]]
 //
-// --modes times all modes in both dialects, beside grad_allreduce in the weft dialect.
+// --modes times all modes in both dialects, beside grad_allreduce in the weft dialect: elapsed
+// time, processor time (for machines that do other work too) and bytes written.
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>
@@ -31,6 +32,7 @@ namespace {
 
 struct Run {
   double seconds = 0;
+  double cpu_seconds = 0;  // of all threads
   double peak_bytes = 0;
   double out_bytes = 0;  // of the program that it wrote
 };
@@ -55,7 +57,9 @@ Run RunCommand(const std::vector<std::string>& command) {
     Die(absl::StrCat(command[0], " failed"));
   }
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  return {elapsed.count(), static_cast<double>(usage.ru_maxrss) * 1024};
+  const auto seconds = [](const timeval& t) { return t.tv_sec + t.tv_usec * 1e-6; };
+  return {elapsed.count(), seconds(usage.ru_utime) + seconds(usage.ru_stime),
+          static_cast<double>(usage.ru_maxrss) * 1024};
 }
 
 double BytesOf(const std::string& path) {
@@ -128,7 +132,7 @@ struct Mode {
   bool paddle = false;
   bool devices = false;  // paddle: its ranks are the devices of one trainer, else trainers
   std::vector<Run> runs = {};
-  std::vector<double> ratios = {};  // to the first mode, by round
+  std::vector<double> ratios = {}, cpu_ratios = {};  // to the first mode, by round
 
   std::string Name() const {
     return absl::StrCat(paddle ? "paddle: " : "weft: ", absl::StrJoin(flags, " "));
@@ -165,24 +169,25 @@ void BenchmarkModes(const Options& options, const Program& program, const std::s
                     int nranks) {
   std::vector<Mode> modes = AllModes();
   for (int round = 0; round <= options.rounds; ++round) {
-    double first_seconds = 0;
+    Run first;
     for (Mode& mode : modes) {
       std::vector<std::string> command = mode.Command(options, nranks);
       command.insert(command.end(), {program.path, out});
       Run run = RunCommand(command);
       run.out_bytes = BytesOf(out);
-      if (&mode == &modes.front()) first_seconds = run.seconds;
+      if (&mode == &modes.front()) first = run;
       if (round == 0) continue;
       mode.runs.push_back(run);
-      mode.ratios.push_back(run.seconds / first_seconds);
+      mode.ratios.push_back(run.seconds / first.seconds);
+      mode.cpu_ratios.push_back(run.cpu_seconds / first.cpu_seconds);
     }
   }
-  std::printf("%-52s %8s %8s %8s %8s %8s\n", absl::StrCat("modes, ", nranks, " ranks").c_str(),
-              "min s", "median s", "max s", "/ first", "written");
+  std::printf("%-52s %8s %8s %8s %8s %8s %8s\n", absl::StrCat("modes, ", nranks, " ranks").c_str(),
+              "min s", "median s", "max s", "/ first", "cpu", "written");
   for (const Mode& mode : modes) {
     const Summary s = Summarize(mode.runs);
-    std::printf("%-52s %8.2f %8.2f %8.2f %8.2f %8.2f\n", mode.Name().c_str(), s.min, s.median,
-                s.max, Median(mode.ratios),
+    std::printf("%-52s %8.2f %8.2f %8.2f %8.2f %8.2f %8.2f\n", mode.Name().c_str(), s.min, s.median,
+                s.max, Median(mode.ratios), Median(mode.cpu_ratios),
                 mode.runs[0].out_bytes / modes.front().runs[0].out_bytes);
   }
 }

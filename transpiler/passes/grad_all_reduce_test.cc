@@ -406,8 +406,8 @@ TEST(GradAllReduce, UnknownPolicyIsAnErrorThatListsAll) {
   Program program = TwoGradients().Build();
   EXPECT_THAT(RunPasses("grad-all-reduce{buckets=size}", ContextWithRanks(2), &program),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("option buckets: expected none, bytes{first_bytes=N,max_bytes=N} "
-                                 "or count{count=N}, found 'size'")));
+                       HasSubstr("option buckets: expected none, bytes{first_bytes=N,max_bytes=N}, "
+                                 "count{count=N} or paddle_count{count=N}, found 'size'")));
 }
 
 // --- Gradient merge -----------------------------------------------------------------------------
