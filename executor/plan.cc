@@ -12,6 +12,7 @@
 #include "executor/communicator.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/infer.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"

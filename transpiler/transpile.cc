@@ -1,5 +1,7 @@
 #include "transpiler/transpile.h"
 
+#include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -7,8 +9,10 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "transpiler/passes/builtin_passes.h"
+#include "transpiler/pipeline/facts.h"
 #include "transpiler/pipeline/modes.h"
 #include "transpiler/verify/structure.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft {
 namespace {
@@ -48,10 +52,32 @@ absl::StatusOr<Participants> WhoTakesPart(const TranspileOptions& options) {
   return Participants::Create(options.participants, one_is_enough ? 1 : 2);
 }
 
-absl::Status VerifyPair(const ProgramPair& programs) {
+absl::Status VerifyInput(const ProgramPair& programs) {
   WEFT_RETURN_IF_ERROR(VerifyStructure(*programs.main));
   if (programs.startup == nullptr) return absl::OkStatus();
   return Annotate("startup program", VerifyStructure(*programs.startup));
+}
+
+// Whether somebody asks for sums of gradients that nobody divides.
+bool SumsGradients(const std::vector<PassSpec>& schedule) {
+  return std::any_of(schedule.begin(), schedule.end(), [](const PassSpec& pass) {
+    return std::find(pass.options.begin(), pass.options.end(),
+                     std::make_pair(std::string("scale"), std::string("none"))) !=
+           pass.options.end();
+  });
+}
+
+// Whether ranks exchange what they learn, once the passes have run.
+absl::StatusOr<bool> Communicates(const Pipeline& pipeline, const ProgramPair& programs) {
+  const auto is_exchange = [](absl::string_view fact) {
+    return fact == kGradientsReduced || fact == kParametersAveraged;
+  };
+  for (const std::unique_ptr<Pass>& pass : pipeline.passes()) {
+    const std::vector<std::string>& provides = pass->contract().provides;
+    if (std::any_of(provides.begin(), provides.end(), is_exchange)) return true;
+  }
+  WEFT_ASSIGN_OR_RETURN(const auto facts, DetectFacts(programs));
+  return facts.count(kGradientsReduced) + facts.count(kParametersAveraged) > 0;
 }
 
 }  // namespace
@@ -70,16 +96,40 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 
   PipelineOptions pipeline_options;
   pipeline_options.observer = options.observer;
-  if (options.verify) {
-    WEFT_RETURN_IF_ERROR(VerifyPair(programs));
-    pipeline_options.verifier = [](absl::string_view, const ProgramPair& pair) {
-      return VerifyPair(pair);
-    };
-    if (options.verify_each_pass) {
-      pipeline_options.verify = PipelineOptions::Verify::kAfterEachPass;
-    }
+  if (!options.verify) {
+    WEFT_ASSIGN_OR_RETURN(result.passes, pipeline.Run(context, programs, pipeline_options));
+    return result;
   }
+  WEFT_RETURN_IF_ERROR(VerifyInput(programs));
+  VerifyOptions verify;
+  verify.nranks = context.participants.nranks();
+  verify.distributed_params = options.distributed_params;
+  verify.gradients_are_summed = SumsGradients(schedule);
+  verify.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
+  if (options.verify_each_pass) {
+    pipeline_options.verify = PipelineOptions::Verify::kAfterEachPass;
+    pipeline_options.verifier = [&](absl::string_view, const ProgramPair& pair) {
+      return options.dialect == Dialect::kPaddle
+                 ? absl::OkStatus()
+                 : ToStatus(Verify({{pair.main, pair.startup}}, verify));
+    };
+  }
+  WEFT_ASSIGN_OR_RETURN(const bool communicates, Communicates(pipeline, programs));
+  absl::optional<Program> before;
+  if (options.verify_each_pass) before = *programs.main;
   WEFT_ASSIGN_OR_RETURN(result.passes, pipeline.Run(context, programs, pipeline_options));
+  if (communicates) {
+    verify.layers = AllLayers();
+    if (before.has_value()) verify.original.main = &*before;
+  }
+  const Findings findings = Verify({{programs.main, programs.startup}}, verify);
+  if (options.dialect == Dialect::kWeft) {
+    WEFT_RETURN_IF_ERROR(Annotate("the rewritten program", ToStatus(findings)));
+  }
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity == Severity::kNote) continue;
+    result.warnings.push_back(absl::StrCat(finding.rule, ": ", finding.message));
+  }
   return result;
 }
 

@@ -36,10 +36,13 @@ struct TranspileOptions {
   // Parameters that are not replicated: no file says it.
   std::set<std::string> distributed_params;
 
-  // Programs that are found wrong, before or after the rewrite, are an error. After: the layers
-  // that exist, now the structure (transpiler/verify/structure.h).
+  // Programs that are found wrong (transpiler/verify/verify.h) are an error: before the rewrite by
+  // layer kStructure, after it by all layers but kEquivalence. In the paddle dialect, which is
+  // written with known defects, what is found after the rewrite is a warning.
+  // Communication is verified where the programs are to communicate: a pass says so in its
+  // contract, or they did before.
   bool verify = true;
-  // After each pass instead of after the last one.
+  // Structure, types and races after each pass, too; after the last one kEquivalence as well.
   bool verify_each_pass = false;
   // Whether to collect TranspileResult::notes.
   bool explain = false;

@@ -26,6 +26,15 @@ void Findings::Add(Finding finding) {
   if (++it->count <= kMaxPerRule) findings_.push_back(std::move(finding));
 }
 
+void Findings::Append(const Findings& other) {
+  for (const Finding& finding : other.findings_) Add(finding);
+  for (const Count& count : other.counts_) {
+    const auto it = std::find_if(counts_.begin(), counts_.end(),
+                                 [&](const Count& mine) { return mine.rule == count.rule; });
+    it->count += other.NumOmitted(count.rule);
+  }
+}
+
 int64_t Findings::NumOmitted(absl::string_view rule) const {
   for (const Count& count : counts_) {
     if (count.rule == rule) return std::max<int64_t>(0, count.count - kMaxPerRule);

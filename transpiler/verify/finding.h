@@ -49,6 +49,8 @@ class Findings {
   static constexpr int kMaxPerRule = 20;
 
   void Add(Finding finding);
+  // What the other has found, after what is there.
+  void Append(const Findings& other);
   const std::vector<Finding>& all() const { return findings_; }
   // Findings of the rule that were not kept.
   int64_t NumOmitted(absl::string_view rule) const;

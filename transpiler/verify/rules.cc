@@ -6,6 +6,9 @@
 #include "transpiler/verify/across_ranks.h"
 #include "transpiler/verify/communication.h"
 #include "transpiler/verify/equivalence.h"
+#include "transpiler/verify/races.h"
+#include "transpiler/verify/structure.h"
+#include "transpiler/verify/types.h"
 
 namespace weft {
 
@@ -30,8 +33,8 @@ absl::string_view LayerName(Layer layer) {
 const std::vector<Rule>& Rules() {
   static const auto* rules = [] {
     auto* all = new std::vector<Rule>();
-    for (absl::Span<const Rule> layer :
-         {CommunicationRules(), AcrossRanksRules(), EquivalenceRules()}) {
+    for (absl::Span<const Rule> layer : {StructureRules(), TypeRules(), CommunicationRules(),
+                                         RaceRules(), AcrossRanksRules(), EquivalenceRules()}) {
       all->insert(all->end(), layer.begin(), layer.end());
     }
     return all;

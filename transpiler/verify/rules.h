@@ -5,6 +5,7 @@
 #ifndef WEFT_TRANSPILER_VERIFY_RULES_H_
 #define WEFT_TRANSPILER_VERIFY_RULES_H_
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,10 @@ enum class Layer : uint8_t {
 };
 
 absl::string_view LayerName(Layer layer);  // "structure"
+inline std::set<Layer> AllLayers() {
+  return {Layer::kStructure, Layer::kTypes,       Layer::kCommunication,
+          Layer::kRaces,     Layer::kAcrossRanks, Layer::kEquivalence};
+}
 
 struct Rule {
   const char* id;  // "W101"; its first digit is the layer

@@ -1,5 +1,11 @@
 #include "transpiler/verify/verify.h"
 
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -8,7 +14,9 @@
 #include "transpiler/verify/across_ranks.h"
 #include "transpiler/verify/communication.h"
 #include "transpiler/verify/equivalence.h"
+#include "transpiler/verify/races.h"
 #include "transpiler/verify/structure.h"
+#include "transpiler/verify/types.h"
 
 namespace weft {
 namespace {
@@ -77,16 +85,30 @@ bool IsOneProcess(const Program& startup) {
   return sets_up;
 }
 
+// Runs tasks in any order, by so many threads.
+void RunAll(const std::vector<std::function<void()>>& tasks, int threads) {
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < tasks.size(); i = next++) tasks[i]();
+  };
+  std::vector<std::thread> helpers;
+  const int wanted = std::min<int>(threads, static_cast<int>(tasks.size()));
+  for (int i = 1; i < wanted; ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
 class Verifier {
  public:
   Verifier(const VerifyOptions& options, Findings* findings)
       : options_(options), findings_(*findings) {}
 
   void Run(absl::Span<const RankPrograms> ranks) {
+    bool is_sound = true;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      CheckProgram(ranks[rank], static_cast<int>(rank), ranks.size());
+      is_sound = CheckPrograms(ranks[rank], static_cast<int>(rank), ranks.size()) && is_sound;
     }
-    if (findings_.HasErrors() || ranks.size() < 2 || !Runs(Layer::kAcrossRanks)) return;
+    if (!is_sound || ranks.size() < 2 || !Runs(Layer::kAcrossRanks)) return;
     std::vector<const Program*> main, startup;
     for (const RankPrograms& programs : ranks) {
       main.push_back(programs.main);
@@ -97,68 +119,96 @@ class Verifier {
   }
 
  private:
-  bool Runs(Layer layer) const { return layer <= options_.last_layer; }
+  bool Runs(Layer layer) const { return options_.layers.count(layer) > 0; }
 
-  void CheckProgram(const RankPrograms& programs, int rank, size_t num_programs) {
-    const ProgramRef main_ref{rank, false};
-    const ProgramRef startup_ref{rank, true};
-    if (!CheckStructureOf(*programs.main, main_ref)) return;
-    if (programs.startup != nullptr && !CheckStructureOf(*programs.startup, startup_ref)) return;
+  // What one rank runs. False where a program is none.
+  bool CheckPrograms(const RankPrograms& programs, int rank, size_t num_programs) {
     absl::optional<int> nranks = options_.nranks;
     if (!nranks.has_value()) nranks = FindNumRanks(*programs.main, programs.startup);
     if (!nranks.has_value() && num_programs > 1) nranks = static_cast<int>(num_programs);
-    if (Runs(Layer::kCommunication)) {
-      CheckCollectives(*programs.main, programs.startup, nranks, main_ref, &findings_);
-      if (programs.startup != nullptr) {
-        CheckCollectives(*programs.startup, nullptr, nranks, startup_ref, &findings_);
-      }
-      CheckValues(programs, nranks, main_ref);
-    }
+
+    Findings form, values;
+    Findings races;
+    RunAll(
+        {[&] { CheckValues(programs, nranks, rank, &values); },
+         [&] { CheckForm(programs, rank, &form); }, [&] { CheckRacesOf(programs, rank, &races); }},
+        options_.threads);
+    findings_.Append(form);
+    const auto is_of_structure = [](const Finding& finding) {
+      return finding.severity == Severity::kError && finding.rule[1] == '1';
+    };
+    // Other layers count on what the first one checks.
+    if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
+    findings_.Append(values);
+    findings_.Append(races);
     if (options_.original.main != nullptr && Runs(Layer::kEquivalence)) {
-      RankValuesOptions values = ValueOptions(programs, nranks);
-      CheckEquivalence(*options_.original.main, *programs.main, values, main_ref, &findings_);
+      StartValues start;
+      const RankValuesOptions of = ValueOptions(programs, nranks, &start);
+      CheckEquivalence(*options_.original.main, *programs.main, of, {rank, false}, &findings_);
     }
+    return true;
   }
 
-  bool CheckStructureOf(const Program& program, ProgramRef ref) {
-    const absl::Status status = VerifyStructure(program);
-    if (status.ok()) return true;
-    Finding finding;
-    finding.rule = "W101";
-    finding.program = ref;
-    finding.message = std::string(status.message());
-    findings_.Add(std::move(finding));
-    return false;
+  // Layers 1 and 2.
+  void CheckForm(const RankPrograms& programs, int rank, Findings* findings) const {
+    const auto check = [&](const Program* program, bool is_startup) {
+      if (program == nullptr) return;
+      const ProgramRef ref{rank, is_startup};
+      Findings structure;
+      if (Runs(Layer::kStructure)) CheckStructure(*program, ref, &structure);
+      findings->Append(structure);
+      if (Runs(Layer::kTypes) && !structure.HasErrors()) CheckTypes(*program, ref, findings);
+    };
+    check(programs.startup, true);
+    check(programs.main, false);
   }
 
-  RankValuesOptions ValueOptions(const RankPrograms& programs, absl::optional<int> nranks) {
+  // Layer 4.
+  void CheckRacesOf(const RankPrograms& programs, int rank, Findings* findings) const {
+    if (!Runs(Layer::kRaces)) return;
+    if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, findings);
+    CheckRaces(*programs.main, {rank, false}, findings);
+  }
+
+  RankValuesOptions ValueOptions(const RankPrograms& programs, absl::optional<int> nranks,
+                                 StartValues* start) const {
     RankValuesOptions values;
     values.nranks = nranks;
     values.distributed_params = options_.distributed_params;
     if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
-      start_ = AfterStartup(*programs.startup, nranks);
-      values.start = &start_;
+      *start = AfterStartup(*programs.startup, nranks);
+      values.start = start;
     }
     return values;
   }
 
-  // A program without collectives, for nobody knows how many ranks, is one for a single device.
-  void CheckValues(const RankPrograms& programs, absl::optional<int> nranks, ProgramRef ref) {
+  // Layer 3, and what layer 5 has to say of one program for all ranks.
+  void CheckValues(const RankPrograms& programs, absl::optional<int> nranks, int rank,
+                   Findings* findings) const {
+    if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return;
+    const ProgramRef ref{rank, false};
+    if (Runs(Layer::kCommunication)) {
+      if (programs.startup != nullptr) {
+        CheckCollectives(*programs.startup, nullptr, nranks, {rank, true}, findings);
+      }
+      CheckCollectives(*programs.main, programs.startup, nranks, ref, findings);
+    }
+    // A program without collectives, for nobody knows how many ranks, is one for a single device.
     if (nranks.has_value() ? *nranks == 1 : !HasCollectives(*programs.main)) return;
     UpdateChecker updates(*programs.main,
                           {options_.distributed_params, options_.gradients_are_summed}, ref);
     ConditionChecker conditions(*programs.main, ref);
     Observers observers({&updates, &conditions});
-    RankValuesOptions values = ValueOptions(programs, nranks);
-    values.observer = &observers;
-    const RankValues found = RankValues::Of(*programs.main, values);
-    updates.Check(found, &findings_);
-    if (Runs(Layer::kAcrossRanks)) conditions.Check(&findings_);
+    StartValues start;
+    RankValuesOptions options = ValueOptions(programs, nranks, &start);
+    options.observer = &observers;
+    const RankValues found = RankValues::Of(*programs.main, options);
+    if (Runs(Layer::kCommunication)) updates.Check(found, findings);
+    if (Runs(Layer::kAcrossRanks)) conditions.Check(findings);
   }
 
   const VerifyOptions& options_;
   Findings& findings_;
-  StartValues start_;
 };
 
 }  // namespace

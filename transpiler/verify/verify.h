@@ -40,8 +40,8 @@ struct VerifyOptions {
   bool gradients_are_summed = false;
   // The programs before the rewrite, for layer kEquivalence; null: that layer does not run.
   RankPrograms original;
-  // Layers after this one do not run.
-  Layer last_layer = Layer::kEquivalence;
+  // kEquivalence runs where there is an original, too.
+  std::set<Layer> layers = AllLayers();
   // Threads for layers that do not depend on each other.
   int threads = 2;
 };
