@@ -102,8 +102,9 @@ bool IsKnownToBeWrong(const TrainingSpec& spec, const Config& config) {
   const bool sparse = spec.sparse && spec.lookups > 0;                  // 21
   const bool accumulated = spec.merged_steps > 1;                       // 25
   const bool second_backward = spec.apart && !spec.more_heads.empty();  // 26
-  return sparse || accumulated || second_backward ||
-         (config.mode == std::string("single_process_multi_thread") && spec.HasFp64());  // 14
+  const bool through_fp32 = config.mode == std::string("single_process_multi_thread") &&
+                            config.flags.count("fuse") == 0 && spec.HasFp64();  // 14
+  return sparse || accumulated || second_backward || through_fp32;
 }
 
 // The place for what can be proved of a rewrite without running it.
@@ -431,6 +432,11 @@ const Config kConfigs[] = {
      true,
      Dialect::kPaddle},
     {"PaddleSingleProcess", "single_process_multi_thread", {}, true, Dialect::kPaddle},
+    {"PaddleSingleProcessOneByOne",
+     "single_process_multi_thread",
+     {{"fuse", "0"}},
+     true,
+     Dialect::kPaddle},
     {"PaddleLocalSgd", "local_sgd", {}, true, Dialect::kPaddle},
 };
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/program.h"
 #include "tests/fuzz/fuzz.h"
+#include "transpiler/passes/builtin_passes.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verify/structure.h"
 
@@ -38,7 +39,8 @@ void Rewrite(const Config& config, Dialect dialect, bool with_startup, const Pro
   }
   Program main = program, startup = program;
   ProgramPair programs{&main, with_startup ? &startup : nullptr};
-  const auto result = Transpile(options, programs);
+  static const auto* passes = new PassRegistry(BuiltinPasses());
+  const auto result = Transpile(options, programs, *passes);
   if (!result.ok()) {
     RequireCleanError(result.status());
     return;
