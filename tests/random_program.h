@@ -1,87 +1,21 @@
-// Training programs at random, for RapidCheck: a description of plain values, and the programs that
-// are made of it. A description of any values is valid, so RapidCheck can shrink it field by field.
+// Training programs at random, for RapidCheck, which shrinks their descriptions field by field:
 //
 //   rc::check([](const TrainingSpec& spec) {
 //     const TrainingPrograms programs = BuildPrograms(spec);
 //     ...
 //   });
-//
-// The programs are as Paddle writes them, and small: the executor runs a step in a millisecond.
 #ifndef WEFT_TESTS_RANDOM_PROGRAM_H_
 #define WEFT_TESTS_RANDOM_PROGRAM_H_
 
-#include <cstdint>
 #include <iosfwd>
-#include <string>
-#include <vector>
 
-#include "executor/feeder.h"
-#include "proto/program.h"
 #include "rapidcheck.h"
+#include "tests/training_programs.h"
+#include "tests/training_spec.h"
 
 namespace weft::testing {
 
-enum class Activation { kNone, kRelu, kTanh, kSigmoid };
-enum class LossKind { kSquaredError, kSoftmaxCrossEntropy, kSigmoidCrossEntropy };
-enum class OptimizerKind { kSgd, kMomentum, kAdam };
-enum class ClipKind { kNone, kByValue, kByNorm, kByGlobalNorm };
-enum class LearningRateKind { kConstant, kDecayed, kHalvedInBlock };
-
-// y = activation(x w + b).
-struct LayerSpec {
-  int width = 1;
-  Activation activation = Activation::kNone;
-  bool bias = false;
-  bool in_place = false;       // bias and activation overwrite their input, their gradients too
-  bool fp64 = false;           // else fp32; what comes in is cast
-  bool shares_weight = false;  // with the nearest layer before of the same shape, if there is one
-  bool frozen = false;         // has no gradients
-};
-
-// A loss of its own layer on top of another one.
-struct HeadSpec {
-  int layer = 0;  // modulo the number of layers
-  LossKind loss = LossKind::kSquaredError;
-  bool fp64 = false;
-};
-
-struct TrainingSpec {
-  int lookups = 0;  // of one embedding table, concatenated with the dense input
-  bool sparse = false;
-  std::vector<LayerSpec> layers;
-  HeadSpec head;
-  std::vector<HeadSpec> more_heads;
-  // Each loss has backward and updates of its own, one after the other; else their sum is the loss.
-  bool apart = false;
-
-  OptimizerKind weights_by = OptimizerKind::kSgd;
-  OptimizerKind biases_by = OptimizerKind::kSgd;
-  ClipKind clip = ClipKind::kNone;
-  bool clips_in_place = false;
-  bool l2_decay = false;
-  // Above 1: gradients are accumulated over so many steps, and used up in a conditional block.
-  int merged_steps = 1;
-  LearningRateKind learning_rate = LearningRateKind::kConstant;
-
-  // Whether a parameter is fp64.
-  bool HasFp64() const;
-};
-
-// The batch of all feeds: splits over 2, 3 and 4 ranks.
-inline constexpr int kBatch = 12;
-
-struct TrainingPrograms {
-  Program main;
-  Program startup;
-  std::vector<std::string> losses;
-  std::vector<std::string> parameters;
-  // All of the same values in every call.
-  FeedSource feeds;
-};
-
-TrainingPrograms BuildPrograms(const TrainingSpec& spec);
-
-// The description and the main program, for failing examples.
+// The main program, for failing examples.
 std::ostream& operator<<(std::ostream& out, const TrainingSpec& spec);
 
 }  // namespace weft::testing
