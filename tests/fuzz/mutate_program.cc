@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "google/protobuf/stubs/logging.h"
 #include "proto/framework.pb.h"
 
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
@@ -126,6 +127,7 @@ class Mutator {
 
 extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t max_size,
                                           unsigned seed) {
+  static const google::protobuf::LogSilencer quiet;  // it warns of names that are not UTF-8
   pb::ProgramDesc program;
   if (seed % 4 == 0 || !program.ParsePartialFromArray(data, static_cast<int>(size)) ||
       program.blocks_size() == 0) {
