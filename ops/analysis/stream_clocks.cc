@@ -11,6 +11,7 @@ StreamClocks::StreamClocks(int num_streams, bool track_sources)
       track_sources_(track_sources),
       components_((num_streams_ + 1) * row_size_),
       seen_host_(num_streams_ + 1, 0),
+      by_the_way_(row_size_, 0),
       sources_({Source{kNoOp, 0, 0, true}}),
       saved_in_(num_streams_ + 1, 0) {}
 
@@ -25,6 +26,17 @@ bool StreamClocks::HostWait(int stream, uint32_t source) {
   if (!Join(host_, stream, source)) return false;
   host_version_ = ++last_host_version_;
   return true;
+}
+
+void StreamClocks::HostWaitByTheWay(int stream) {
+  if (in_branch()) {
+    HostWait(stream, kNoOp);
+    return;
+  }
+  CatchUp(stream);
+  for (size_t i = 0; i < row_size_; ++i) {
+    by_the_way_[i] = std::max(by_the_way_[i], Row(stream)[i].known);
+  }
 }
 
 bool StreamClocks::Join(int to, int from, uint32_t source) {
@@ -107,10 +119,18 @@ uint32_t StreamClocks::NewSource(uint32_t op, uint32_t first, uint32_t second) {
 
 void StreamClocks::Rely(const StreamAccess& access, int stream) {
   if (!track_sources_ || access.stream == stream) return;
-  Component& component = Row(stream)[access.stream + (access.in_branch ? num_streams_ : 0)];
-  if (access.time <= component.kept) return;
+  Component& component = Row(stream)[Index(access)];
+  if (access.time <= component.kept || access.time > component.known) return;
+  if (access.time <= by_the_way_[Index(access)]) {
+    precautions_.push_back(component.source);
+    return;
+  }
   Mark(component.source);
   component.kept = component.known;
+}
+
+void StreamClocks::MarkPrecautions() {
+  for (uint32_t source : precautions_) Mark(source);
 }
 
 // A source that is marked has led to marks on all that it came through.

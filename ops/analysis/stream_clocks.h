@@ -52,6 +52,10 @@ class StreamClocks {
   // The host waits for the stream; whatever is issued from now on, to any stream, comes after.
   bool HostWait(int stream, uint32_t source);
 
+  // The same for something that makes the host wait by the way, and need not on every machine:
+  // waits that order the same again still are told to order something.
+  void HostWaitByTheWay(int stream);
+
   void EnterBranch();
   void LeaveBranch();  // O(streams) for each stream that learnt something inside
   bool in_branch() const { return !frames_.empty(); }
@@ -60,13 +64,16 @@ class StreamClocks {
 
   // Whether the access comes before what `stream` was given last. O(1).
   bool IsBefore(const StreamAccess& access, int stream) const {
-    return access.stream == stream || access.time <= Find(access, stream).known;
+    return access.stream == stream || access.time <= Find(access, stream).known ||
+           access.time <= by_the_way_[Index(access)];
   }
   // The caller relies on IsBefore: marks the waits that it is due to. O(1) amortized.
   void Rely(const StreamAccess& access, int stream);
 
   // By `source`, for those below `count`: whether it was marked.
   std::vector<bool> MarkedSources(uint32_t count) const;
+  // Marks also what would be relied on if nothing had waited by the way.
+  void MarkPrecautions();
   // Brings the stream up to date with what the host has waited for.
   void CatchUp(int stream) {
     if (seen_host_[stream] == host_version_) return;
@@ -101,8 +108,11 @@ class StreamClocks {
 
   Component* Row(int stream) { return &components_[stream * row_size_]; }
   const Component* Row(int stream) const { return &components_[stream * row_size_]; }
+  size_t Index(const StreamAccess& access) const {
+    return access.stream + (access.in_branch ? num_streams_ : 0);
+  }
   const Component& Find(const StreamAccess& access, int stream) const {
-    return Row(stream)[access.stream + (access.in_branch ? num_streams_ : 0)];
+    return Row(stream)[Index(access)];
   }
   bool Join(int to, int from, uint32_t source);
   void Save(int row);
@@ -119,8 +129,11 @@ class StreamClocks {
   std::vector<uint32_t> seen_host_;  // by stream: the version of the host's row that it has joined
   uint32_t host_version_ = 0;
   uint32_t last_host_version_ = 0;
+  // By component: the times that everything issued from now on comes after, by the way.
+  std::vector<uint32_t> by_the_way_;
   std::vector<Source> sources_;
   std::vector<uint32_t> to_mark_;
+  std::vector<uint32_t> precautions_;  // sources
 
   std::vector<Frame> frames_;
   std::vector<size_t> saved_in_;  // by row: how many frames there were when it was last saved

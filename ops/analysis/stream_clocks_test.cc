@@ -63,6 +63,18 @@ TEST_F(StreamClocksTest, WaitOfTheHostOrdersWhateverIsIssuedAfterItOnAnyStream) 
   EXPECT_TRUE(clocks_.IsBefore(write, kOtherRing));
 }
 
+TEST_F(StreamClocksTest, WaitByTheWayOrdersAndMakesNoOtherWaitNeedless) {
+  const StreamAccess write = Write(kCompute);
+  clocks_.HostWaitByTheWay(kCompute);
+  EXPECT_TRUE(clocks_.IsBefore(write, kRing));
+  clocks_.Rely(write, kRing);
+  EXPECT_TRUE(clocks_.Wait(kRing, kCompute, 0));
+  clocks_.Rely(write, kRing);
+  EXPECT_THAT(clocks_.MarkedSources(1), ElementsAre(false));
+  clocks_.MarkPrecautions();
+  EXPECT_THAT(clocks_.MarkedSources(1), ElementsAre(true));
+}
+
 // --- Branches ------------------------------------------------------------------------------------
 
 TEST_F(StreamClocksTest, WaitInABranchOrdersOpsOutsideInsideOfItOnly) {

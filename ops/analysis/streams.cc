@@ -53,7 +53,8 @@ class Walk {
     const uint32_t num_syncs = static_cast<uint32_t>(report_.syncs.size());
     const std::vector<bool> needed = clocks_.MarkedSources(num_syncs);
     if (track) RelyOnEverything();
-    const std::vector<bool> afterwards = clocks_.MarkedSources(num_syncs);
+    clocks_.MarkPrecautions();
+    const std::vector<bool> precaution = clocks_.MarkedSources(num_syncs);
     for (uint32_t i = 0; i < num_syncs; ++i) {
       SyncUse& sync = report_.syncs[i];
       if (!is_followed_[i] || report_.unknown_communication.valid() || report_.gave_up_at.valid()) {
@@ -64,7 +65,7 @@ class Walk {
       } else if (!orders_[i]) {
         sync.effect = SyncEffect::kOrdersNothing;
       } else if (track && !needed[i]) {
-        sync.effect = afterwards[i] ? SyncEffect::kNeededAfterwards : SyncEffect::kNotNeeded;
+        sync.effect = precaution[i] ? SyncEffect::kPrecaution : SyncEffect::kNotNeeded;
       }
     }
   }
@@ -89,8 +90,7 @@ class Walk {
       case Special::Kind::kSync:
         return Synchronize(report_.syncs[special.index], special.index);
       case Special::Kind::kRingSetup:
-        clocks_.HostWait(kComputeStream, StreamClocks::kNoOp);
-        return;
+        return clocks_.HostWaitByTheWay(kComputeStream);
       case Special::Kind::kBranch:
         return RunBranch(block, op, again);
       case Special::Kind::kLayOut:

@@ -50,9 +50,10 @@ struct SharedSlice {
 enum class SyncEffect : uint8_t {
   // An access is ordered only by it, as far as can be told; or it was not followed.
   kNeeded,
-  // No access in the program relies on it, but one behind the end of it may: on the compute stream,
-  // by the next program or a fetch, where streams are not drained in between.
-  kNeededAfterwards,
+  // Nothing in the program relies on it, by the machine above, but something may elsewhere: where
+  // streams are not drained at the end, what follows the program on the compute stream (the next
+  // one, a fetch); where setting rings up does not wait, what follows that.
+  kPrecaution,
   // Orders ops, but nothing relies on it.
   kNotNeeded,
   // What it waits for has been waited for already, or nothing was issued.
@@ -69,7 +70,7 @@ struct SyncUse {
 };
 
 struct StreamOptions {
-  // Whether to tell kNotNeeded and kNeededAfterwards, which takes memory for every wait; otherwise
+  // Whether to tell kNotNeeded and kPrecaution, which takes memory for every wait; otherwise
   // they are kNeeded. All syncs that are kNotNeeded, kOrdersNothing or kNoStream may be left out
   // together. More than kMaxStreamsToTrack streams: not told.
   bool find_needless_syncs = false;

@@ -475,7 +475,14 @@ TEST(Streams, WaitOnTheWayBetweenTwoRingsIsNeeded) {
 
 TEST(Streams, LastWaitIsForWhatFollowsTheProgram) {
   EXPECT_THAT(Effects(Writer().Compute({}, {"w"}).RingWaits().Ring(0, "w", "w").ComputeWaits()),
-              ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeededAfterwards));
+              ElementsAre(SyncEffect::kNeeded, SyncEffect::kPrecaution));
+}
+
+TEST(Streams, WaitBehindTheSetUpOfARingIsAPrecaution) {
+  EXPECT_THAT(
+      Effects(
+          Writer().Compute({}, {"w"}).Op("c_comm_init_all", {}, {}).RingWaits().Ring(0, "w", "w")),
+      ElementsAre(SyncEffect::kPrecaution));
 }
 
 TEST(Streams, RingWithoutAStreamIsToldApart) {

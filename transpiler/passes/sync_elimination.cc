@@ -16,7 +16,7 @@ namespace {
 std::string WhyNeedless(SyncEffect effect) {
   switch (effect) {
     case SyncEffect::kNeeded:
-    case SyncEffect::kNeededAfterwards:
+    case SyncEffect::kPrecaution:
       return "";
     case SyncEffect::kNotNeeded:
       return "what it orders is ordered without it";
