@@ -106,30 +106,33 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   verify.distributed_params = options.distributed_params;
   verify.gradients_are_summed = SumsGradients(schedule);
   verify.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
-  if (options.verify_each_pass) {
-    pipeline_options.verify = PipelineOptions::Verify::kAfterEachPass;
-    pipeline_options.verifier = [&](absl::string_view, const ProgramPair& pair) {
-      return options.dialect == Dialect::kPaddle
-                 ? absl::OkStatus()
-                 : ToStatus(Verify({{pair.main, pair.startup}}, verify));
-    };
-  }
   WEFT_ASSIGN_OR_RETURN(const bool communicates, Communicates(pipeline, programs));
   absl::optional<Program> before;
-  if (options.verify_each_pass) before = *programs.main;
+  if (options.verify_each_pass) {
+    before = *programs.main;
+    pipeline_options.verify = PipelineOptions::Verify::kAfterEachPass;
+  }
+  const auto verify_result = [&](const ProgramPair& pair) {
+    if (communicates) {
+      verify.layers = AllLayers();
+      if (before.has_value()) verify.original.main = &*before;
+    }
+    const Findings findings = Verify({{pair.main, pair.startup}}, verify);
+    if (options.dialect == Dialect::kWeft) return ToStatus(findings);
+    for (const Finding& finding : findings.all()) {
+      if (finding.severity == Severity::kNote) continue;
+      result.warnings.push_back(absl::StrCat(finding.rule, ": ", finding.message));
+    }
+    return absl::OkStatus();
+  };
+  size_t passes_left = pipeline.passes().size();
+  pipeline_options.verifier = [&](absl::string_view, const ProgramPair& pair) {
+    if (--passes_left == 0 || !options.verify_each_pass) return verify_result(pair);
+    if (options.dialect == Dialect::kPaddle) return absl::OkStatus();
+    return ToStatus(Verify({{pair.main, pair.startup}}, verify));
+  };
   WEFT_ASSIGN_OR_RETURN(result.passes, pipeline.Run(context, programs, pipeline_options));
-  if (communicates) {
-    verify.layers = AllLayers();
-    if (before.has_value()) verify.original.main = &*before;
-  }
-  const Findings findings = Verify({{programs.main, programs.startup}}, verify);
-  if (options.dialect == Dialect::kWeft) {
-    WEFT_RETURN_IF_ERROR(Annotate("the rewritten program", ToStatus(findings)));
-  }
-  for (const Finding& finding : findings.all()) {
-    if (finding.severity == Severity::kNote) continue;
-    result.warnings.push_back(absl::StrCat(finding.rule, ": ", finding.message));
-  }
+  if (pipeline.passes().empty()) WEFT_RETURN_IF_ERROR(verify_result(programs));
   return result;
 }
 

@@ -28,8 +28,12 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 // One parameter, one loss.
 ProgramBuilder MainBuilder() {
   ProgramBuilder p;
-  p.Param("w").Var("lr").Var("x").Var("out@GRAD");
+  p.Param("w").Var("lr", {1});
+  p.last_var().set_persistable(true);
+  p.Var("x");
+  p.last_var().set_need_check_feed(true);
   p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  p.LongsAttr("shape", {2, 2}).FloatAttr("value", 1);
   p.Op("mul_grad", {{"X", {"x"}}, {"Y", {"w"}}, {"Out@GRAD", {"loss@GRAD"}}},
        {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
   p.Pairs({"w", "w@GRAD"});
@@ -39,7 +43,9 @@ ProgramBuilder MainBuilder() {
 }
 
 Program Startup() {
-  return ProgramBuilder().Param("w").Op("fill_constant", {}, {{"Out", {"w"}}}).Build();
+  ProgramBuilder p;
+  p.Param("w").Op("fill_constant", {}, {{"Out", {"w"}}}).LongsAttr("shape", {2, 2});
+  return p.Build();
 }
 
 TranspileOptions GradAllReduce(int nranks) {
@@ -78,10 +84,21 @@ TEST_F(TranspileTest, ModeRewritesBothPrograms) {
 TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
   TranspileOptions options;
   options.passes = "grad-all-reduce{nrings=2,scale=avg}";
+  programs_.startup = nullptr;
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(options));
   ASSERT_EQ(result.passes.size(), 1);
   EXPECT_EQ(OpTexts(main_)[3], "c_allreduce_avg@0(w@GRAD -> w@GRAD)");
   EXPECT_EQ(startup_.revision(), 0);
+}
+
+// What is found needs no reading of programs: an all-reduce on a ring that nobody sets up.
+TEST_F(TranspileTest, WhatTheVerifierFindsIsAnErrorWithItsRule) {
+  TranspileOptions options;
+  options.passes = "grad-all-reduce{scale=avg}";
+  EXPECT_THAT(Run(options), StatusIs(absl::StatusCode::kFailedPrecondition,
+                                     HasSubstr("after pass grad-all-reduce: W301: op 2 "
+                                               "(c_wait_compute): uses ring 0, which no op of the "
+                                               "startup program sets up")));
 }
 
 TEST_F(TranspileTest, ModeNoneLeavesTheBytes) {
@@ -231,9 +248,10 @@ TEST_F(TranspileTest, WhatAPassBreaksIsFoundAndNamesTheLastPassOrTheGuiltyOne) {
     main_ = MainBuilder().Build();
     options.verify_each_pass = each;
     EXPECT_THAT(Transpile(options, programs_, registry),
-                StatusIs(kInvalid, absl::StrCat("after pass ", pass,
-                                                ": op 2 (sgd) input LearningRate: expected a "
-                                                "variable, found none")));
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         absl::StrCat("after pass ", pass,
+                                      ": W102: op 2 (sgd) input LearningRate: expected a variable, "
+                                      "found none")));
   }
 }
 

@@ -956,6 +956,9 @@ class RankInterpreter {
     const bool is_product =
         recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide;
     if (is_product) out.power = ProductPower(recipe);
+    const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
+                             recipe.is_operand.end();
+    out.is_zero = is_linear && !is_product && has_operand && first_operand;
     out.is_gradient = out.place != Place::kReplicated && all_gradient;
     if (out.place != Place::kReplicated && has_gradient && !all_gradient && !out.bent_by.valid()) {
       out.bent_by = op.id();
@@ -1040,7 +1043,8 @@ class RankInterpreter {
     const ExprId first = table_->Call(operation, operands_, operations_->NumOutputs(op));
     for (size_t i = 0; i < outs_.size(); ++i) {
       RankValue& out = outs_[i];
-      out.expr = ExpressionTable::Output(first, operations_->OutputIndex(op, i));
+      out.expr = out.is_zero ? table_->Zero()
+                             : ExpressionTable::Output(first, operations_->OutputIndex(op, i));
       out.factor = out.is_zero ? 0 : pulls_factor ? common : 1;
     }
     CastMaster(op, recipe);
