@@ -280,9 +280,31 @@ constexpr Rule kRules[] = {
      "a block with collectives runs on a condition that ranks disagree on",
      "Ranks on which the condition holds wait for the others for ever. Conditions have to be "
      "computed from what is the same on all ranks, such as a step counter.",
-     nullptr},
+     R"(program {
+  block 0 parent=-1 {
+    var x : fp32[1] need_check_feed
+    var limit : fp32[1] persistable
+    var is_large : bool[1]
+    var scope : step_scopes
+    var w : fp32[1] parameter persistable
+    Out=[is_large] = greater_than(X=[x], Y=[limit])
+    Out=[w], Scope=[scope] = conditional_block(Cond=[is_large], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
+  }
+  block 1 parent=0 {
+    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
+  }
+})"},
     {"W504", Severity::kWarning, "a loop has collectives",
-     "It cannot be shown that the loop runs equally often on all ranks.", nullptr},
+     "It cannot be shown that the loop runs equally often on all ranks.", R"(program {
+  block 0 parent=-1 {
+    var more : bool[1] persistable
+    var w : fp32[1] parameter persistable
+    Out=[w] = while(Condition=[more], X=[w]) {sub_block=block(1)}
+  }
+  block 1 parent=0 {
+    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
+  }
+})"},
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
+#include "transpiler/verify/example_program.h"
 
 namespace weft {
 namespace {
@@ -279,49 +280,125 @@ constexpr Rule kRules[] = {
     {"W301", Severity::kError, "a collective uses a ring that is not set up",
      "The collective fails, or waits for ever. Every ring that the main program uses needs ring "
      "set-up ops in the startup program.",
-     nullptr},
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=1, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END,
+     nullptr,
+     R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+    c_comm_init_all() {ring_id=0}
+  }
+})"},
     {"W302", Severity::kError, "an op is written for another number of ranks",
      "Gradients would be divided by the wrong number, or buffers have the wrong size. Transpile "
      "again, for the number of ranks of the run.",
-     nullptr},
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD
+     R"(    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.25, nranks=4}
+)" WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W303", Severity::kError, "the root of a collective is no rank",
-     "No rank sends: all wait for ever.", nullptr},
+     "No rank sends: all wait for ever.",
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+    Out=[w@GRAD] = c_broadcast(X=[w@GRAD]) {ring_id=0, root=2, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W304", Severity::kError, "a reduction of elements that cannot be reduced",
-     "Collective libraries do not add booleans, 16-bit integers and complex numbers.", nullptr},
+     "Collective libraries do not add booleans, 16-bit integers and complex numbers.",
+     WEFT_EXAMPLE_VARS
+     R"(    var flag : bool[1] persistable
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+    Out=[flag] = c_allreduce_max(X=[flag]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W305", Severity::kError, "a collective that changes the shape works in place",
-     "The result is larger, or smaller, than the variable that it is written to.", nullptr},
+     "The result is larger, or smaller, than the variable that it is written to.",
+     WEFT_EXAMPLE_VARS
+     R"(    var stats : fp32[4] persistable
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+    Out=[stats] = c_allgather(X=[stats]) {nranks=2, ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W306", Severity::kError, "a collective that takes dense tensors only is given SelectedRows",
      "Ranks have different rows, and different numbers of them. Sums and means of rows over all "
      "ranks are known; anything else needs a dense tensor.",
-     nullptr},
+     WEFT_EXAMPLE_VARS
+     R"(    var rows : rows fp32[4, 1] persistable
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+    Out=[rows] = c_broadcast(X=[rows]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W310", Severity::kError, "a parameter is updated by a gradient that was never reduced",
      "Ranks would drift apart without a word. Parameters that ranks hold parts of are to be named "
      "as distributed; parameters that are averaged later (LocalSGD) are fine.",
-     nullptr},
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
+         WEFT_EXAMPLE_END},
     {"W311", Severity::kError, "a parameter is updated by the gradient of some ranks only",
-     "What the other ranks have learned is lost.", nullptr},
+     "What the other ranks have learned is lost.",
+     WEFT_EXAMPLE_VARS
+     R"(    var all : fp32[2, 1]
+    var other : fp32[1, 1]
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[all] = c_allgather(X=[w@GRAD]) {nranks=2, ring_id=0, use_calc_stream=true}
+    Out=[w@GRAD, other] = split(X=[all]) {num=2, axis=0}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W312", Severity::kError, "a gradient is summed over the ranks, but not divided",
      "The step is as many times too large as there are ranks, or as their power where it is "
      "reduced "
      "twice. Adaptive optimizers hide it.",
-     nullptr},
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W313", Severity::kError, "a gradient is reduced after an op that is not linear in it",
      "Clipping, norms and optimizers give something else on the gradient of one rank than on the "
      "mean of all: reduce before them.",
-     nullptr},
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = clip_by_norm(X=[w@GRAD]) {max_norm=1.0}
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W314", Severity::kError, "a gradient is divided by the number of ranks too often",
-     "The step is too small.", nullptr},
+     "The step is too small.",
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD
+     R"(    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.5, nranks=2}
+)" WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W315", Severity::kError,
      "a gradient adds parts that are divided, or reduced, to parts that are not",
      "A part of the gradient counts too much: a regularization term added before the sum over "
      "ranks, or an accumulated gradient that is reduced again in every step.",
-     nullptr},
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD
+     R"(    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.5, nranks=2}
+)" WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = sum(X=[w@GRAD, w])
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W316", Severity::kWarning, "a gradient is reduced twice, to no effect",
-     "The second collective averages what is the same on all ranks already.", nullptr},
+     "The second collective averages what is the same on all ranks already.",
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W317", Severity::kError, "parameters are not the same on all ranks when training begins",
      "Equal updates of different parameters keep them different. Broadcast them in the startup "
      "program.",
-     nullptr},
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD
+     R"(    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.5, nranks=2}
+)" WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END,
+     nullptr,
+     R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    var id : raw
+    Out=[w] = uniform_random() {shape=longs[1, 1], dtype=5, min=-1.0, max=1.0}
+    Out=[id] = c_gen_nccl_id() {endpoint="10.0.0.1:6170", other_endpoints=strings["10.0.0.2:6170"], rank=0}
+    c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}
+  }
+})"},
 };
 
 }  // namespace

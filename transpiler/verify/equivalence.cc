@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/updates.h"
+#include "transpiler/verify/example_program.h"
 
 namespace weft {
 namespace {
@@ -154,14 +155,43 @@ namespace {
 
 constexpr Rule kRules[] = {
     {"W601", Severity::kError, "a parameter is updated by something else than in the original",
-     "Shown is the smallest part of the expressions that differs.", nullptr},
+     "Shown is the smallest part of the expressions that differs.",
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END,
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = clip(X=[w@GRAD]) role=optimize {min=-1.0, max=1.0}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W602", Severity::kError, "a state is something else after a step than in the original",
-     "Moments, velocities, counters and statistics have to be what they were.", nullptr},
+     "Moments, velocities, counters and statistics have to be what they were.",
+     WEFT_EXAMPLE_VARS
+     R"(    var steps : fp32[1] persistable
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+    Out=[steps] = increment(X=[steps]) {step=2.0}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END,
+     WEFT_EXAMPLE_VARS
+     R"(    var steps : fp32[1] persistable
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[steps] = increment(X=[steps]) {step=1.0}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W603", Severity::kError, "a variable that the original keeps from step to step is gone",
-     "What the original saves and resumes from would not be there.", nullptr},
+     "What the original saves and resumes from would not be there.",
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END,
+     WEFT_EXAMPLE_VARS
+     R"(    var steps : fp32[1] persistable
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[steps] = increment(X=[steps]) {step=1.0}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
     {"W604", Severity::kError,
      "a parameter is updated on each rank by its own batch, and never averaged",
-     "Ranks drift apart.", nullptr},
+     "Ranks drift apart.",
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
+         WEFT_EXAMPLE_END,
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
+         WEFT_EXAMPLE_END},
 };
 
 }  // namespace

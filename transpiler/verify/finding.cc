@@ -22,7 +22,7 @@ absl::string_view SeverityName(Severity severity) {
 void Findings::Add(Finding finding) {
   auto it = std::find_if(counts_.begin(), counts_.end(),
                          [&](const Count& count) { return count.rule == finding.rule; });
-  if (it == counts_.end()) it = counts_.insert(counts_.end(), {finding.rule, 0});
+  if (it == counts_.end()) it = counts_.insert(counts_.end(), {finding.rule, finding.severity, 0});
   if (++it->count <= kMaxPerRule) findings_.push_back(std::move(finding));
 }
 
@@ -42,15 +42,17 @@ int64_t Findings::NumOmitted(absl::string_view rule) const {
   return 0;
 }
 
+int64_t Findings::NumOmittedErrors() const {
+  int64_t omitted = 0;
+  for (const Count& count : counts_) {
+    if (count.severity == Severity::kError) omitted += NumOmitted(count.rule);
+  }
+  return omitted;
+}
+
 bool Findings::HasErrors() const {
   return std::any_of(findings_.begin(), findings_.end(),
                      [](const Finding& finding) { return finding.severity == Severity::kError; });
-}
-
-void Findings::ErrorsToWarnings() {
-  for (Finding& finding : findings_) {
-    if (finding.severity == Severity::kError) finding.severity = Severity::kWarning;
-  }
 }
 
 std::string ToString(const Finding& finding, bool one_program_for_all) {
@@ -61,7 +63,7 @@ std::string ToString(const Finding& finding, bool one_program_for_all) {
 
 absl::Status ToStatus(const Findings& findings) {
   const Finding* first = nullptr;
-  int64_t more = -1;
+  int64_t more = findings.NumOmittedErrors() - 1;
   for (const Finding& finding : findings.all()) {
     if (finding.severity != Severity::kError) continue;
     if (first == nullptr) first = &finding;

@@ -54,13 +54,14 @@ class Findings {
   const std::vector<Finding>& all() const { return findings_; }
   // Findings of the rule that were not kept.
   int64_t NumOmitted(absl::string_view rule) const;
+  // Of all rules.
+  int64_t NumOmittedErrors() const;
   bool HasErrors() const;
-  // Errors become warnings: for programs that are written with known defects.
-  void ErrorsToWarnings();
 
  private:
   struct Count {
     std::string rule;
+    Severity severity;
     int64_t count = 0;
   };
   std::vector<Finding> findings_;

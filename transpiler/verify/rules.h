@@ -35,10 +35,13 @@ struct Rule {
   Severity severity;
   const char* title;  // one line: what must not be
   const char* why;    // what goes wrong where it is, and what to do: a sentence or two
-  // Program text (proto/program_text.h) of a main program that breaks the rule, for 2 ranks.
+  // Program text (proto/program_text.h) of a main program that breaks the rule, for 2 ranks. Null
+  // where it takes programs of several ranks to break it.
   const char* example;
   // What it is compared with; null but for layer 6.
   const char* original = nullptr;
+  // The startup program beside `example`; null: none.
+  const char* startup = nullptr;
 };
 
 // All rules, by number. Layers add theirs.
