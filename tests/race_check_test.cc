@@ -178,7 +178,7 @@ TEST(RaceCheck, EveryWaitIsNeededAndMissedWhereItIsDropped) {
       WEFT_ASSERT_OK(rewriter.Commit());
       const std::vector<std::string> races = Found(without, /*notes=*/false);
       if (sync.effect == SyncEffect::kPrecaution) {
-        EXPECT_THAT(races, IsEmpty());  // the end of a step, and ring set-up, wait too
+        EXPECT_THAT(races, IsEmpty());  // something else waits too, or the end of a step
       } else {
         EXPECT_EQ(sync.effect, SyncEffect::kNeeded);
         EXPECT_FALSE(races.empty());

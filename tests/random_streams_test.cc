@@ -87,6 +87,7 @@ class Generator {
           break;
         case 9:
           Sync(Below(2) == 0 ? "c_sync_calc_stream" : "c_sync_comm_stream");
+          if (Below(4) == 0) builder_.Op("c_comm_init_all", {}, {});
           break;
         case 10:
           if (branches_left_-- > 0) AddBranch(block);
@@ -141,6 +142,8 @@ class Path {
       } else if (op.type() == "c_wait_comm") {
         Wait(0, 1 + Ring(op));
       } else if (op.type() == "c_sync_calc_stream") {
+        HostWait(0);
+      } else if (op.type() == "c_comm_init_all") {
         HostWait(0);
       } else if (op.type() == "c_sync_comm_stream") {
         HostWait(1 + Ring(op));

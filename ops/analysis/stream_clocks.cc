@@ -29,10 +29,6 @@ bool StreamClocks::HostWait(int stream, uint32_t source) {
 }
 
 void StreamClocks::HostWaitByTheWay(int stream) {
-  if (in_branch()) {
-    HostWait(stream, kNoOp);
-    return;
-  }
   CatchUp(stream);
   for (size_t i = 0; i < row_size_; ++i) {
     by_the_way_[i] = std::max(by_the_way_[i], Row(stream)[i].known);
@@ -58,6 +54,7 @@ bool StreamClocks::Join(int to, int from, uint32_t source) {
 
 void StreamClocks::EnterBranch() {
   frames_.push_back({time_ + 1, saved_.size(), last_inside_.size()});
+  saved_by_the_way_.insert(saved_by_the_way_.end(), by_the_way_.begin(), by_the_way_.end());
   for (size_t s = 0; s < num_streams_; ++s) {
     last_inside_.push_back(Row(static_cast<int>(s))[num_streams_ + s].known);
   }
@@ -80,6 +77,14 @@ void StreamClocks::LeaveBranch() {
     saved_components_.resize(saved_[frame.first_saved].components);
     saved_.resize(frame.first_saved);
   }
+  const size_t first_by_the_way = saved_by_the_way_.size() - row_size_;
+  const uint32_t* const by_the_way = &saved_by_the_way_[first_by_the_way];
+  std::copy(by_the_way, by_the_way + num_streams_, by_the_way_.begin());
+  for (size_t s = 0; s < num_streams_; ++s) {
+    const uint32_t before = by_the_way[num_streams_ + s];
+    if (before < last_inside_[frame.first_last + s]) by_the_way_[num_streams_ + s] = before;
+  }
+  saved_by_the_way_.resize(first_by_the_way);
   last_inside_.resize(frame.first_last);
 }
 

@@ -34,7 +34,7 @@ struct StreamAccess {
 // last one before the first access that needs it.
 class StreamClocks {
  public:
-  // Stands for a wait that no op of the program is: the host's, for a condition.
+  // Stands for a wait that no op of the program is.
   static constexpr uint32_t kNoOp = 0xffffffffu;
 
   StreamClocks(int num_streams, bool track_sources);
@@ -139,6 +139,7 @@ class StreamClocks {
   std::vector<size_t> saved_in_;  // by row: how many frames there were when it was last saved
   std::vector<SavedRow> saved_;
   std::vector<Component> saved_components_;
+  std::vector<uint32_t> saved_by_the_way_;  // of each frame, as it was entered
   std::vector<uint32_t>
       last_inside_;  // of each frame, by stream: the last op in a branch before it
 };

@@ -145,6 +145,17 @@ TEST_F(StreamClocksTest, WaitInAnInnerBranchDoesNotOrderOpsOfTheOuterOne) {
   EXPECT_TRUE(clocks_.IsBefore(inner, kCompute));
 }
 
+TEST_F(StreamClocksTest, WaitByTheWayInABranchOrdersNothingBehindIt) {
+  const StreamAccess write = Write(kCompute);
+  clocks_.EnterBranch();
+  const StreamAccess inside = Write(kCompute);
+  clocks_.HostWaitByTheWay(kCompute);
+  EXPECT_TRUE(clocks_.IsBefore(write, kRing));
+  clocks_.LeaveBranch();
+  EXPECT_FALSE(clocks_.IsBefore(write, kRing));
+  EXPECT_TRUE(clocks_.IsBefore(inside, kRing));
+}
+
 // --- Sources -------------------------------------------------------------------------------------
 
 TEST_F(StreamClocksTest, EveryWaitOnTheWayIsMarked) {

@@ -156,7 +156,7 @@ class Walk {
     for (Symbol name : op.Input("Cond")) {
       if (survey_.IsWatched(name)) Touch(block.Resolve(name), /*writes=*/false);
     }
-    clocks_.HostWait(kComputeStream, StreamClocks::kNoOp);
+    clocks_.HostWaitByTheWay(kComputeStream);
     clocks_.EnterBranch();
     for (int inner : DistinctBlocks(op)) {
       if (MayRun(op, inner)) RunBlock(inner, again);

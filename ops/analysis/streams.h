@@ -52,7 +52,8 @@ enum class SyncEffect : uint8_t {
   kNeeded,
   // Nothing in the program relies on it, by the machine above, but something may elsewhere: where
   // streams are not drained at the end, what follows the program on the compute stream (the next
-  // one, a fetch); where setting rings up does not wait, what follows that.
+  // one, a fetch); where setting rings up, or reading a condition that is computed elsewhere, does
+  // not wait for the compute stream, what follows that.
   kPrecaution,
   // Orders ops, but nothing relies on it.
   kNotNeeded,

@@ -16,7 +16,7 @@ namespace weft {
 // All that were removed are not needed together; what was ordered between two accesses to the same
 // storage stays ordered (ops/analysis/streams.h says how that is found out). The end of a program
 // counts as an access to everything by the compute stream, as what follows may not drain the rings;
-// and that setting a ring up waits, too, makes no wait needless.
+// and that the host waits where it sets a ring up, or reads a condition, makes no wait needless.
 //
 //   Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
 //   Out=[g] = c_wait_comm(X=[g]) {ring_id=0}     goes: nothing uses g before the next wait
