@@ -448,7 +448,7 @@ class RankInterpreter {
 
   RankValue Summed(const RankValue& in) {
     RankValue out = Averaged(in);
-    if (out.power < 100) ++out.power;
+    if (out.power < 100 && !(options_.sums_are_wanted && in.reductions == 0)) ++out.power;
     out.factor *= n_;
     return out;
   }

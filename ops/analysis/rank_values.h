@@ -89,6 +89,8 @@ struct RankValuesOptions {
   // ranks.
   const absl::flat_hash_map<std::string, RankValue>* start = nullptr;
   std::set<std::string> distributed_params;
+  // Sums over ranks are wanted as they are: the first one does not count in RankValue::power.
+  bool sums_are_wanted = false;
   // Where expressions go; null: they are not made, which takes a fraction of the time.
   ExpressionTable* table = nullptr;
   RankObserver* observer = nullptr;  // may be null

@@ -171,8 +171,9 @@ void CheckCollectives(const Program& program, const Program* startup, absl::opti
   checker.Check();
 }
 
-UpdateChecker::UpdateChecker(const Program& program, Options options, ProgramRef ref)
-    : program_(program), options_(std::move(options)), ref_(ref) {}
+UpdateChecker::UpdateChecker(const Program& program, std::set<std::string> distributed_params,
+                             ProgramRef ref)
+    : program_(program), distributed_params_(std::move(distributed_params)), ref_(ref) {}
 
 void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {
   uint32_t index = 0;
@@ -189,7 +190,7 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
   const Op op = program_.op(update.op);
   const Symbol param_name = op.Input("Param")[update.index];
   const std::string param(program_.name(param_name));
-  if (options_.distributed_params.count(param) > 0) return;
+  if (distributed_params_.count(param) > 0) return;
   const std::string grad(program_.name(op.Input("Grad")[update.index]));
   const VarId var = program_.block(op.block()).Resolve(param_name);
   const RankValue& value = update.grad;
@@ -246,14 +247,13 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
                   "which adds what is divided by the number of ranks, or reduced, to what is not");
   }
   if (value.is_zero) return;
-  const bool sum_is_wanted = options_.gradients_are_summed && value.reductions == 1;
   if (value.power > 0 && value.reductions > 1) {
     return report("W312", absl::StrCat("which is summed over the ranks ", value.power,
                                        " times more often than it is divided by their number: it "
                                        "goes through ",
                                        value.reductions, " collectives"));
   }
-  if (value.power > 0 && !sum_is_wanted) {
+  if (value.power > 0) {
     return report("W312",
                   "which is the sum over the ranks, and never divided by their number: as many "
                   "times too large");
@@ -325,7 +325,7 @@ constexpr Rule kRules[] = {
      "Ranks have different rows, and different numbers of them. Sums and means of rows over all "
      "ranks are known; anything else needs a dense tensor.",
      WEFT_EXAMPLE_VARS
-     R"(    var rows : rows fp32[4, 1] persistable
+     R"(    var rows : selected_rows<fp32[4, 1]> persistable
 )" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
      R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
     Out=[rows] = c_broadcast(X=[rows]) {ring_id=0, use_calc_stream=true}

@@ -26,11 +26,7 @@ void CheckCollectives(const Program& program, const Program* startup, absl::opti
 // what it leaves.
 class UpdateChecker : public RankObserver {
  public:
-  struct Options {
-    std::set<std::string> distributed_params;
-    bool gradients_are_summed = false;
-  };
-  UpdateChecker(const Program& program, Options options, ProgramRef ref);
+  UpdateChecker(const Program& program, std::set<std::string> distributed_params, ProgramRef ref);
 
   void Restart() override { updates_.clear(); }
   void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override;
@@ -50,7 +46,7 @@ class UpdateChecker : public RankObserver {
   void CheckUpdate(const Update& update, const RankValues& values, Findings* findings) const;
 
   const Program& program_;
-  const Options options_;
+  const std::set<std::string> distributed_params_;
   const ProgramRef ref_;
   std::vector<Update> updates_;
 };

@@ -175,6 +175,7 @@ class Verifier {
     RankValuesOptions values;
     values.nranks = nranks;
     values.distributed_params = options_.distributed_params;
+    values.sums_are_wanted = options_.gradients_are_summed;
     if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
       *start = AfterStartup(*programs.startup, nranks);
       values.start = start;
@@ -195,8 +196,7 @@ class Verifier {
     }
     // A program without collectives, for nobody knows how many ranks, is one for a single device.
     if (nranks.has_value() ? *nranks == 1 : !HasCollectives(*programs.main)) return;
-    UpdateChecker updates(*programs.main,
-                          {options_.distributed_params, options_.gradients_are_summed}, ref);
+    UpdateChecker updates(*programs.main, options_.distributed_params, ref);
     ConditionChecker conditions(*programs.main, ref);
     Observers observers({&updates, &conditions});
     StartValues start;
