@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -18,6 +16,7 @@
 #include "nlohmann/json.hpp"
 #include "proto/program_diff.h"
 #include "tests/archive.h"
+#include "tests/golden_options.h"
 #include "tests/models.h"
 #include "transpiler/transpile.h"
 
@@ -26,6 +25,7 @@ namespace {
 
 using Json = nlohmann::json;
 using ::testing::HasSubstr;
+using ::weft::testing::GoldenOptions;
 using ::weft::testing::Model;
 using ::weft::testing::ReadModels;
 using ::weft::testing::ReadTarXz;
@@ -44,60 +44,7 @@ std::string Differences(const Program& found, const std::string& golden_bytes) {
   return DifferencesText(DiffPrograms(*golden, found, options));
 }
 
-// --- A configuration of the manifest as options of Weft
-// --------------------------------------------
-
-std::string ModeOf(const Json& config) {
-  static const auto* const modes = new std::map<std::string, std::string>{
-      {"GradAllReduce", "grad_allreduce"},
-      {"LocalSGD", "local_sgd"},
-      {"SingleProcessMultiThread", "single_process_multi_thread"},
-      {"MultiThread", "multi_thread"}};
-  return modes->at(config["class"].get<std::string>());
-}
-
-std::vector<int> Devices(const std::string& text) {
-  std::vector<int> devices;
-  for (absl::string_view word : absl::StrSplit(text, ',')) {
-    int device = -1;
-    EXPECT_TRUE(absl::SimpleAtoi(word, &device)) << text;
-    devices.push_back(device);
-  }
-  return devices;
-}
-
-TranspileOptions OptionsOf(const Json& config) {
-  TranspileOptions options;
-  options.mode = ModeOf(config);
-  options.dialect = Dialect::kPaddle;
-  for (const auto& [name, value] : config["constructor"].items()) {
-    options.mode_flags[name] =
-        value.is_string() ? value.get<std::string>() : absl::StrCat(value.get<int>());
-  }
-  for (const auto& [name, value] : config["env"].items()) {
-    const std::string text = value.get<std::string>();
-    if (name == "FLAGS_selected_gpus") {
-      options.participants.devices = Devices(text);
-    } else if (name == "PADDLE_FUSE_ALLREDUCE") {
-      options.mode_flags["fuse"] = text;
-    } else if (name == "PADDLE_LOSS_SCALE") {
-      options.mode_flags["loss_scale"] = text;
-    } else {
-      ADD_FAILURE() << "unknown variable " << name;
-    }
-  }
-  const Json& call = config["transpile"];
-  options.participants.rank = call["rank"].get<int>();
-  options.participants.endpoints = call["endpoints"].get<std::vector<std::string>>();
-  options.participants.current_endpoint = call["current_endpoint"].get<std::string>();
-  for (const Json& param : config["distributed_params"]) {
-    options.distributed_params.insert(param.get<std::string>());
-  }
-  return options;
-}
-
-// --- What came out
-// ---------------------------------------------------------------------------------
+// --- What came out -------------------------------------------------------------------------------
 
 // What Paddle throws, and what Weft says. Empty: Weft does it.
 std::string ExpectedError(const std::string& of_paddle) {
@@ -118,7 +65,7 @@ std::string Check(const Json& config, const std::string& golden, const Files& go
                   const Model& model) {
   Model copy = model;
   ProgramPair pair{&copy.main, &copy.startup};
-  const auto result = Transpile(OptionsOf(config), pair);
+  const auto result = Transpile(GoldenOptions(config), pair);
   if (!config["error"].is_null()) {
     const std::string expected = ExpectedError(config["error"]["message"].get<std::string>());
     if (expected.empty()) return result.ok() ? "" : result.status().ToString();
@@ -138,7 +85,7 @@ struct Count {
 
 // The modes of the table, with the choices that the manifest has.
 std::string ColumnOf(const Json& config) {
-  const std::string mode = ModeOf(config);
+  const std::string mode = GoldenOptions(config).mode;
   if (mode == "multi_thread") return config["constructor"]["trans_mode"].get<std::string>();
   if (mode != "single_process_multi_thread") return mode;
   return "fuse_" + config["env"]["PADDLE_FUSE_ALLREDUCE"].get<std::string>();

@@ -103,6 +103,11 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   WEFT_RETURN_IF_ERROR(VerifyInput(programs));
   VerifyOptions verify;
   verify.nranks = context.participants.nranks();
+  if (options.dialect == Dialect::kPaddle && !options.participants.devices.has_value()) {
+    // Paddle has defaults of its own for the devices of some modes: what it wrote says for how
+    // many.
+    verify.nranks = absl::nullopt;
+  }
   verify.distributed_params = options.distributed_params;
   verify.gradients_are_summed = SumsGradients(schedule);
   verify.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};

@@ -167,6 +167,7 @@ class RankInterpreter {
       : program_(program),
         options_(options),
         table_(options.table),
+        is_single_(options.is_one_device || options.nranks == 1),
         n_(options.nranks.has_value() ? *options.nranks : kAnyNumber),
         empty_(program.FindSymbol(kEmptyVarName)),
         recipes_(program.num_layouts()),
@@ -193,7 +194,7 @@ class RankInterpreter {
       runs_.clear();
       terms_.assign(1, {});
       Walk(0);
-      if (options_.is_startup || options_.is_one_device || !CarryOver()) break;
+      if (options_.is_startup || is_single_ || !CarryOver()) break;
     }
     result_.end_ = std::move(values_);
     return std::move(result_);
@@ -212,7 +213,7 @@ class RankInterpreter {
       if (table_ != nullptr && (var.persistable() || var.need_check_feed())) {
         value.expr = table_->Initial(var.name());
       }
-      if (options_.is_one_device) continue;
+      if (is_single_) continue;
       const int type = var.type();
       if (var.need_check_feed() || type == pb::VarType::FEED_MINIBATCH ||
           type == pb::VarType::READER || IsDistributed(var)) {
@@ -327,7 +328,7 @@ class RankInterpreter {
       const VarId var = Resolve(name);
       if (!var.valid()) continue;
       RankValue value;
-      value.place = options_.is_one_device ? Place::kReplicated : Place::kLocal;
+      value.place = is_single_ ? Place::kReplicated : Place::kLocal;
       if (table_ != nullptr) value.expr = table_->Initial(program_.name(name));
       Write(var, value);
     }
@@ -448,7 +449,8 @@ class RankInterpreter {
 
   RankValue Summed(const RankValue& in) {
     RankValue out = Averaged(in);
-    if (out.power < 100 && !(options_.sums_are_wanted && in.reductions == 0)) ++out.power;
+    if (options_.sums_are_wanted && in.reductions == 0) return out;
+    if (out.power < 100) ++out.power;
     out.factor *= n_;
     return out;
   }
@@ -580,6 +582,7 @@ class RankInterpreter {
       out.is_mixed = true;
     }
     if (!out.bent_by.valid()) out.bent_by = no.bent_by;
+    if (!out.unscaled_in.valid()) out.unscaled_in = no.unscaled_in;
     if (table_ == nullptr) return out;
     const bool same = yes.expr == no.expr && Near(yes.factor, no.factor) && yes.place == no.place;
     if (same) return yes;
@@ -603,7 +606,7 @@ class RankInterpreter {
   void VisitInnerWrites(const Op& op) {
     RankValue result;
     result.place = Place::kLocal;
-    if (options_.is_one_device) result.place = Place::kReplicated;
+    if (is_single_) result.place = Place::kReplicated;
     for (int block : op.SubBlocks()) {
       for (OpId id : program_.block(block).ops()) {
         for (Symbol name : program_.op(id).output_args()) {
@@ -807,6 +810,7 @@ class RankInterpreter {
       if (in.place != Place::kReplicated) all_gradient = all_gradient && in.is_gradient;
       has_bent = has_bent || in.bent_by.valid();
       if (!out.bent_by.valid()) out.bent_by = in.bent_by;
+      if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
       out.is_mixed = out.is_mixed || in.is_mixed;
       out.reductions = std::max(out.reductions, in.reductions);
     }
@@ -875,7 +879,7 @@ class RankInterpreter {
     // A division by the number of ranks: where the op says so, where a sum over them goes before,
     // or where the gradient of a loss is divided before the backward pass.
     const bool divides = options_.nranks.has_value() && Near(scale * n_, 1) && *options_.nranks > 1;
-    if (!divides || options_.is_one_device) return out;
+    if (!divides || is_single_) return out;
     const bool is_loss_grad = IsBackward(op) && out.place == Place::kReplicated &&
                               out.reductions == 0 && op.input_args()[0] == op.output_args()[0];
     if (op.HasAttr(kNumRanksAttr) || out.power > 0 || is_loss_grad) {
@@ -937,6 +941,7 @@ class RankInterpreter {
       only_shards = only_shards && (in.place == Place::kShard || in.place == Place::kReplicated);
       out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;
       if (!out.bent_by.valid()) out.bent_by = in.bent_by;
+      if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
       out.is_mixed = out.is_mixed || in.is_mixed;
       has_gradient = has_gradient || in.is_gradient;
       out.reductions = std::max(out.reductions, in.reductions);
@@ -964,11 +969,10 @@ class RankInterpreter {
       out.bent_by = op.id();
     }
     if (!is_linear && has_power) {
-      out.is_mixed = true;
-      out.bent_by = op.id();
+      out.power = FirstPower();
+      if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
     }
-    if (recipe.algebra == Algebra::kRandom && !options_.is_one_device &&
-        NumberAttr(op, "seed", 0) == 0) {
+    if (recipe.algebra == Algebra::kRandom && !is_single_ && NumberAttr(op, "seed", 0) == 0) {
       out.place = Place::kLocal;
       out.is_gradient = false;
     }
@@ -981,6 +985,7 @@ class RankInterpreter {
       out.reductions = 0;
       out.is_mixed = false;
       out.bent_by = OpId();
+      out.unscaled_in = OpId();
       out.is_gradient = false;
     }
     SetAll(out);
@@ -1003,6 +1008,13 @@ class RankInterpreter {
     const auto text = op.FindAttr("str_value");
     if (!text.has_value() || text->s().empty()) return true;
     return text->s() == "0" || text->s() == "0.0";
+  }
+
+  int8_t FirstPower() const {
+    for (const RankValue& in : ins_) {
+      if (in.power != 0 && !in.is_zero) return in.power;
+    }
+    return 0;
   }
 
   int8_t ProductPower(const Recipe& recipe) const {
@@ -1075,6 +1087,7 @@ class RankInterpreter {
   const Program& program_;
   const RankValuesOptions& options_;
   ExpressionTable* const table_;
+  const bool is_single_;  // nothing can differ between ranks
   const double n_;
   const Symbol empty_;
   absl::optional<OpOperations> operations_;
@@ -1149,7 +1162,10 @@ absl::optional<int> NumRanksOfDivision(const Program& program) {
     }
     if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kScale) continue;
     const double scale = NumberAttr(op, "scale", 1);
-    if (scale > 0 && Near(std::round(1 / scale) * scale, 1)) return Positive(std::round(1 / scale));
+    // A division by 1 is none: Paddle writes it for one trainer with any number of devices.
+    if (scale > 0 && scale < 1 && Near(std::round(1 / scale) * scale, 1)) {
+      return Positive(std::round(1 / scale));
+    }
   }
   return absl::nullopt;
 }

@@ -46,6 +46,8 @@ struct RankValue {
   OpId gathered_by;   // of kOfRanks: the op that took the ranks' values apart
   // The op that made what is not linear out of a gradient; invalid: none did.
   OpId bent_by;
+  // The op, not linear either, that took it while it was not divided as often as summed.
+  OpId unscaled_in;
   // The value is `factor` times `expr`, which is what one device computes. Only where expressions
   // are asked for.
   double factor = 1;
@@ -89,7 +91,8 @@ struct RankValuesOptions {
   // ranks.
   const absl::flat_hash_map<std::string, RankValue>* start = nullptr;
   std::set<std::string> distributed_params;
-  // Sums over ranks are wanted as they are: the first one does not count in RankValue::power.
+  // Sums over ranks are wanted as they are: the first one that a value goes through counts as a
+  // mean.
   bool sums_are_wanted = false;
   // Where expressions go; null: they are not made, which takes a fraction of the time.
   ExpressionTable* table = nullptr;

@@ -242,10 +242,6 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
                                ", which is not linear in it; expected the mean over all "
                                "ranks before that"));
   }
-  if (value.is_mixed) {
-    return report("W315",
-                  "which adds what is divided by the number of ranks, or reduced, to what is not");
-  }
   if (value.is_zero) return;
   if (value.power > 0 && value.reductions > 1) {
     return report("W312", absl::StrCat("which is summed over the ranks ", value.power,
@@ -261,6 +257,15 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
   if (value.power < 0) {
     return report("W314", absl::StrCat("which is divided by the number of ranks ", -value.power,
                                        " times more often than it is summed over them"));
+  }
+  if (value.unscaled_in.valid()) {
+    return report("W313", absl::StrCat("which is divided by the number of ranks after ",
+                                       program_.op(value.unscaled_in).DebugName(),
+                                       ", which is not linear in it; expected that before"));
+  }
+  if (value.is_mixed) {
+    return report("W315",
+                  "which adds what is divided by the number of ranks, or reduced, to what is not");
   }
   if (value.reductions > 1) {
     report("W316",
@@ -351,7 +356,8 @@ constexpr Rule kRules[] = {
      WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
      R"(    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
 )" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
-    {"W313", Severity::kError, "a gradient is reduced after an op that is not linear in it",
+    {"W313", Severity::kError,
+     "a gradient is reduced, or divided, after an op that is not linear in it",
      "Clipping, norms and optimizers give something else on the gradient of one rank than on the "
      "mean of all: reduce before them.",
      WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD

@@ -1,0 +1,89 @@
+// What the verifier finds in what Paddle's transpiler writes: its known defects
+// (docs/paddle_dialect.md), and nothing else. One test walks all goldens, the programs before the
+// rewrite as originals; tests/data/paddle_findings.txt says what is found in which.
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/archive.h"
+#include "tests/golden_options.h"
+#include "tests/models.h"
+#include "transpiler/pipeline/participants.h"
+#include "transpiler/verify/verify.h"
+
+namespace weft {
+namespace {
+
+using Json = nlohmann::json;
+using ::weft::testing::GoldenOptions;
+using ::weft::testing::Model;
+using ::weft::testing::ReadModels;
+using ::weft::testing::ReadTarXz;
+
+constexpr char kExpected[] = "tests/data/paddle_findings.txt";
+
+std::string Found(const Program& main, const Program& startup, const Json& config,
+                  const Model& model) {
+  const TranspileOptions transpile = GoldenOptions(config);
+  VerifyOptions options;
+  const auto participants = Participants::Create(transpile.participants, 1);
+  // Unless devices are given, Paddle has defaults for them: what it wrote says for how many.
+  if (transpile.participants.devices.has_value()) options.nranks = participants->nranks();
+  options.distributed_params = transpile.distributed_params;
+  options.original = {&model.main, &model.startup};
+  std::set<std::string> rules;
+  const Findings findings = Verify({{&main, &startup}}, options);
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity == Severity::kError) rules.insert(finding.rule);
+  }
+  return absl::StrJoin(rules, " ");
+}
+
+TEST(PaddleFindings, AreTheKnownDefectsAndNothingElse) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto goldens, ReadTarXz("tests/data/goldens.tar.xz"));
+  const std::map<std::string, Model> models = ReadModels();
+  std::vector<std::string> found;
+  int clean = 0;
+  for (const auto& [path, text] : goldens) {
+    absl::string_view model = path;
+    if (!absl::ConsumeSuffix(&model, "/goldens/manifest.json")) continue;
+    const Json manifest = Json::parse(text);
+    for (const Json& config : manifest["configs"]) {
+      if (!config["error"].is_null()) continue;
+      const std::string name = absl::StrCat(model, "/", config["path"].get<std::string>());
+      const std::string golden =
+          absl::StrCat(model, "/goldens/", config["path"].get<std::string>());
+      WEFT_ASSERT_OK_AND_ASSIGN(const Program main,
+                                Program::Parse(goldens.at(golden + "/main.pb")));
+      WEFT_ASSERT_OK_AND_ASSIGN(const Program startup,
+                                Program::Parse(goldens.at(golden + "/startup.pb")));
+      const std::string rules = Found(main, startup, config, models.at(std::string(model)));
+      if (rules.empty()) {
+        ++clean;
+      } else {
+        found.push_back(absl::StrCat(name, ": ", rules));
+      }
+    }
+  }
+  std::ifstream file(kExpected);
+  std::stringstream expected;
+  expected << file.rdbuf();
+  const std::string text = absl::StrCat(absl::StrJoin(found, "\n"), "\n");
+  EXPECT_EQ(expected.str(), text) << "to accept, write into " << kExpected << ":\n" << text;
+  std::cout << clean << " clean, " << found.size() << " with findings\n";
+}
+
+}  // namespace
+}  // namespace weft
