@@ -322,8 +322,18 @@ TEST_F(DefaultDialect, EveryGradientIsReducedBetweenItsCompletionAndItsFirstUse)
   }
 }
 
+// Clipping by the global norm, and the search for overflows of AMP, look at all gradients together:
+// beside a gradient that is own to each rank, what they give the others is so, too.
+const std::set<std::string>& LooksAtAllGradients() {
+  static const auto* const models = new std::set<std::string>{
+      "bert_base_program", "bert_tiny", "mlp_amp", "mlp_amp_bf16", "mlp_clip_global_norm"};
+  return *models;
+}
+
 TEST_F(DefaultDialect, DistributedParametersAreNeitherReducedNorBroadcast) {
-  ForEachModel([](const Model& model) {
+  for (const auto& [name, model] : models()) {
+    if (name == kAccumulating) continue;
+    SCOPED_TRACE(name);
     std::string param;
     for (VarId id : model.main.block(0).vars()) {
       const Var var = model.main.var(id);
@@ -331,10 +341,15 @@ TEST_F(DefaultDialect, DistributedParametersAreNeitherReducedNorBroadcast) {
     }
     const Case test{2, 2, {param}};
     Model copy = model;
-    WEFT_ASSERT_OK(Rewrite(test, &copy));
+    const absl::Status status = Rewrite(test, &copy);
+    if (LooksAtAllGradients().count(name) > 0) {
+      EXPECT_THAT(status, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W310")));
+      continue;
+    }
+    WEFT_ASSERT_OK(status);
     CheckMain(model.main, copy.main, test);
     CheckStartup(model.startup, copy.startup, test);
-  });
+  }
 }
 
 TEST_F(DefaultDialect, RewritingAgainIsRefused) {

@@ -74,7 +74,7 @@ TEST(PaddleDefects, GradientIsNotDividedWhereTheLossRoleIsLost) {
   AddSgd(&p, "w", "w@GRAD");
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, Paddle("grad_allreduce")));
   EXPECT_THAT(paddle.w, ElementsAre(-3, -3));
-  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("does not come from a loss gradient")));
+  EXPECT_THAT(paddle.warnings, Contains(HasSubstr("does not come from a loss gradient")));
 
   EXPECT_THAT(Train(p, Weft("grad_allreduce")),
               StatusIs(kRefused, HasSubstr("does not come from a loss gradient")));
@@ -88,8 +88,10 @@ TEST(PaddleDefects, GradientIsNotDividedWhereTheLossRoleIsLost) {
 TEST(PaddleDefects, RowsGoIntoOpsThatTakeDenseTensorsOnly) {
   ProgramBuilder p = Data();
   p.Param("w", {5, 2}).Rows("w@GRAD", {5, 2});
-  p.Var("ids", {3}, pb::VarType::INT64).Var("y@GRAD", {3, 2});
+  p.Var("ids", {3}, pb::VarType::INT64).last_var().set_need_check_feed(true);
+  p.Var("y@GRAD", {3, 2});
   p.Op("fill_constant", {}, {{"Out", {"y@GRAD"}}}, kRoleBackward | kRoleLoss);
+  p.LongsAttr("shape", {3, 2}).FloatAttr("value", 1);
   p.Op("lookup_table_v2_grad", {{"W", {"w"}}, {"Ids", {"ids"}}, {"Out@GRAD", {"y@GRAD"}}},
        {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward);
   p.BoolAttr("is_sparse", true).Pairs({"w", "w@GRAD"});
@@ -97,7 +99,7 @@ TEST(PaddleDefects, RowsGoIntoOpsThatTakeDenseTensorsOnly) {
   for (const char* mode : {"grad_allreduce", "single_process_multi_thread", "multi_thread"}) {
     SCOPED_TRACE(mode);
     WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(p.Build(), Paddle(mode)));
-    EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("found SelectedRows")));
+    EXPECT_THAT(paddle.warnings, Contains(HasSubstr("found SelectedRows")));
     const auto layout = [&](const std::string& sparse) {
       TranspileOptions options = Weft(mode);
       options.mode_flags["sparse"] = sparse;
@@ -144,7 +146,7 @@ TEST(PaddleDefects, AccumulatedGradientIsSummedOverTheRanksInEveryStep) {
                             Train(GradientMerge(), Paddle("grad_allreduce"), 2));
   // Step 0: 1.5 on both; step 1: (1.5 + 0.5) + (1.5 + 1), of which a half.
   EXPECT_THAT(paddle.w, ElementsAre(-2.25, -2.25));
-  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("accumulated over several steps")));
+  EXPECT_THAT(paddle.warnings, Contains(HasSubstr("accumulated over several steps")));
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(GradientMerge(), Weft("grad_allreduce"), 2));
   EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
 }
@@ -155,7 +157,7 @@ TEST(PaddleDefects, AccumulatedGradientIsNeverReducedThroughBuffers) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(p.Build(), Paddle("multi_thread")));
   EXPECT_THAT(OpTexts(paddle.main), Each(Not(StartsWith("c_"))));
   EXPECT_THAT(OpTexts(paddle.main, 1), Each(Not(StartsWith("c_"))));
-  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("total is not reduced, nor is any other")));
+  EXPECT_THAT(paddle.warnings, Contains(HasSubstr("total is not reduced, nor is any other")));
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(p, Weft("multi_thread"), 2));
   EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
 }
@@ -231,7 +233,7 @@ TEST(PaddleDefects, GradientThatIsNamedTwiceIsReducedTwice) {
   AddSgd(&p, "w", "w@GRAD");
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, Paddle("grad_allreduce")));
   EXPECT_THAT(paddle.w, ElementsAre(-3, -3));
-  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("a second time")));
+  EXPECT_THAT(paddle.warnings, Contains(HasSubstr("a second time")));
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(p, Weft("grad_allreduce")));
   EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));
 }

@@ -82,8 +82,11 @@ ProgramBuilder TwoGradients(pb::VarType::Type dtype) {
   p.Param("w").Param("b");
   for (const char* var : {"a", "z", "z@GRAD", "loss@GRAD", "w@GRAD", "b@GRAD"}) {
     p.Var(var, {2, 2}, dtype);
+    p.last_var().set_need_check_feed(var == absl::string_view("a") ||
+                                     var == absl::string_view("z"));
   }
   p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+  p.LongsAttr("shape", {2, 2}).IntAttr("dtype", dtype).FloatAttr("value", 1);
   p.Op("elementwise_add_grad", {{"Out@GRAD", {"loss@GRAD"}}, {"X", {"z"}}, {"Y", {"b"}}},
        {{"X@GRAD", {"z@GRAD"}}, {"Y@GRAD", {"b@GRAD"}}}, kRoleBackward);
   p.Pairs({"b", "b@GRAD"});
@@ -99,7 +102,10 @@ Program StartupOfTwo() {
   ProgramBuilder p;
   p.Param("w").Param("b").Param("lr", {1});
   p.last_var().set_is_parameter(false);
-  for (const char* name : {"w", "b", "lr"}) p.Op("fill_constant", {}, {{"Out", {name}}});
+  for (const char* name : {"w", "b"}) {
+    p.Op("fill_constant", {}, {{"Out", {name}}}).LongsAttr("shape", {2, 2});
+  }
+  p.Op("fill_constant", {}, {{"Out", {"lr"}}}).LongsAttr("shape", {1});
   return p.Build();
 }
 

@@ -101,7 +101,7 @@ TEST(PaddleDefects, GradientOfAFirstLossIsSummedAfterItsUse) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, options));
   EXPECT_THAT(paddle.w, ElementsAre(-0.5, -1));  // each rank by itself
   EXPECT_EQ(paddle.state.at("v"), -1.5);
-  EXPECT_THAT(paddle.warnings, ElementsAre(HasSubstr("w@GRAD is reduced after its use: op ")));
+  EXPECT_THAT(paddle.warnings, Contains(HasSubstr("w@GRAD is reduced after its use: op ")));
   options.dialect = Dialect::kWeft;
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome weft, Train(p, options));
   EXPECT_THAT(weft.w, ElementsAre(-1.5, -1.5));

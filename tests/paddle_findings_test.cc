@@ -51,6 +51,18 @@ std::string Found(const Program& main, const Program& startup, const Json& confi
   return absl::StrJoin(rules, " ");
 }
 
+// A program for one device communicates with nobody.
+TEST(PaddleFindings, ProgramsBeforeTheRewriteAreClean) {
+  for (const auto& [name, model] : ReadModels()) {
+    SCOPED_TRACE(name);
+    VerifyOptions options;
+    options.original = {&model.main, &model.startup};
+    const Findings findings = Verify({{&model.main, &model.startup}}, options);
+    WEFT_EXPECT_OK(ToStatus(findings));
+    EXPECT_EQ(findings.all().size(), 0);
+  }
+}
+
 TEST(PaddleFindings, AreTheKnownDefectsAndNothingElse) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto goldens, ReadTarXz("tests/data/goldens.tar.xz"));
   const std::map<std::string, Model> models = ReadModels();
