@@ -79,7 +79,11 @@ void AddAdam(ProgramBuilder* p) {
 
 ProgramBuilder TwoGradients(pb::VarType::Type dtype) {
   ProgramBuilder p = Data();
-  p.Param("w").Param("b");
+  for (const char* param : {"w", "b"}) {
+    p.Var(param, {2, 2}, dtype);
+    p.last_var().set_persistable(true);
+    p.last_var().set_is_parameter(true);
+  }
   for (const char* var : {"a", "z", "z@GRAD", "loss@GRAD", "w@GRAD", "b@GRAD"}) {
     p.Var(var, {2, 2}, dtype);
     p.last_var().set_need_check_feed(var == absl::string_view("a") ||

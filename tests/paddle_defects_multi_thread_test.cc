@@ -142,7 +142,7 @@ TEST(PaddleDefects, GatheredGradientsAreFp32WhateverTheyWere) {
   EXPECT_EQ(ElementTypeOf(paddle.main, "w_allgather"), pb::VarType::FP32);
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten weft, Rewrite(program, AllGather(Dialect::kWeft)));
   EXPECT_EQ(ElementTypeOf(weft.main, "w@GRAD@GATHERED"), pb::VarType::FP64);
-  EXPECT_EQ(ElementTypeOf(weft.main, "w@GRAD@RANK_0"), pb::VarType::FP64);
+  EXPECT_EQ(ElementTypeOf(weft.main, "gathered_part_0"), pb::VarType::FP64);
 }
 
 // No. 15.
