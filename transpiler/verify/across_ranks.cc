@@ -4,8 +4,11 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ops/analysis/expressions.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
@@ -56,6 +59,8 @@ struct CallOfRank {
   OpId op;
   int64_t ring;
   std::string what;  // all that the ranks must agree on
+  // By name; a buffer (Trait::kAlias) is its members.
+  std::string variables;
 };
 
 std::string Describe(const Program& program, const Op& op, const CollectiveOp& collective) {
@@ -93,26 +98,50 @@ class SequenceReader {
   void ReadBlock(int block) {
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
+      if (traits_.Has(op, Trait::kAlias)) SetMembers(op);
       if (traits_.Has(op, Trait::kCollective)) {
         const CollectiveOp& collective = *FindCollectiveOp(op.type());
-        calls_.push_back({id, IntAttr(op, "ring_id"), Describe(program_, op, collective)});
+        calls_.push_back(
+            {id, IntAttr(op, "ring_id"), Describe(program_, op, collective), Variables(op)});
       }
       for (int sub : op.SubBlocks()) {
         if (!has_collectives_[sub] || !entered_.insert({sub, true}).second) continue;
         const std::string condition = absl::StrJoin(
             op.Input("Cond"), ", ",
             [&](std::string* out, Symbol name) { absl::StrAppend(out, program_.name(name)); });
-        calls_.push_back({id, kNoRing, absl::StrCat("block on condition ", condition)});
+        calls_.push_back({id, kNoRing, absl::StrCat("block on condition ", condition), ""});
         ReadBlock(sub);
-        calls_.push_back({id, kNoRing, "end of block"});
+        calls_.push_back({id, kNoRing, "end of block", ""});
       }
     }
+  }
+
+  void SetMembers(const Op& op) {
+    const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
+    if (buffer.empty()) return;
+    const absl::Span<const Symbol> members = op.Output("Output");
+    members_[buffer[0]] = absl::StrCat("{", Names(members), "}");
+  }
+
+  std::string Names(absl::Span<const Symbol> names) const {
+    return absl::StrJoin(names, ", ", [&](std::string* out, Symbol name) {
+      const auto members = members_.find(name);
+      absl::StrAppend(out, members == members_.end() ? program_.name(name)
+                                                     : absl::string_view(members->second));
+    });
+  }
+
+  // What is given, and what comes out where that is something else.
+  std::string Variables(const Op& op) const {
+    const absl::Span<const Symbol> in = op.Input("X"), out = op.Output("Out");
+    return in == out ? Names(in) : absl::StrCat(Names(in), " -> ", Names(out));
   }
 
   const Program& program_;
   OpTraits traits_;
   const std::vector<bool> has_collectives_;
   std::map<int, bool> entered_;
+  absl::flat_hash_map<Symbol, std::string> members_;  // of buffers
   std::vector<CallOfRank> calls_;
 };
 
@@ -198,7 +227,19 @@ void CheckSequences(absl::Span<const Program* const> programs, bool is_startup,
       const auto found = of_ring(rank, ring);
       size_t i = 0;
       while (i < expected.size() && i < found.size() && expected[i]->what == found[i]->what) ++i;
-      if (i == expected.size() && i == found.size()) continue;
+      if (i == expected.size() && i == found.size()) {
+        i = 0;
+        while (i < found.size() && expected[i]->variables == found[i]->variables) ++i;
+        if (i == found.size()) continue;
+        all_agree = false;
+        findings->Add(Report(
+            "W505", {static_cast<int>(rank), is_startup}, found[i]->op,
+            absl::StrCat("ring ", ring, ", call ", i, ": rank ", rank, " exchanges ",
+                         found[i]->variables, " (", programs[rank]->op(found[i]->op).DebugName(),
+                         "), rank ", first, " ", expected[i]->variables, " (",
+                         programs[first]->op(expected[i]->op).DebugName(), ")")));
+        continue;
+      }
       all_agree = false;
       const auto name = [&](size_t r, const std::vector<const CallOfRank*>& sequence) {
         if (i >= sequence.size()) return std::string("nothing");
@@ -267,6 +308,144 @@ void CheckSequences(absl::Span<const Program* const> programs, bool is_startup,
 
 namespace {
 
+// The conditions of one rank's blocks with collectives, in the order of the program, and what the
+// variables that they are computed from become, all as expressions.
+class ConditionReader : public RankObserver {
+ public:
+  struct Condition {
+    OpId op;
+    std::string name;
+    ExprId expr;
+  };
+
+  ConditionReader(const Program& program, ExpressionTable* table)
+      : program_(program), table_(*table), has_collectives_(BlocksWithCollectives(program)) {}
+
+  void Restart() override { conditions_.clear(); }
+  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override {}
+  void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {}
+  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
+    const std::vector<int> blocks = op.SubBlocks();
+    const bool matters = std::any_of(blocks.begin(), blocks.end(),
+                                     [&](int block) { return has_collectives_[block]; });
+    if (!matters) return;
+    conditions_.push_back(
+        {op.id(), std::string(program_.name(condition)), table_.Scaled(value.expr, value.factor)});
+  }
+  void OnOpaqueBlock(const Op& op) override {}
+
+  bool HasConditions() const {
+    return std::find(has_collectives_.begin() + 1, has_collectives_.end(), true) !=
+           has_collectives_.end();
+  }
+  const std::vector<Condition>& conditions() const { return conditions_; }
+
+  // Variables that a condition depends on, and what a step makes of them.
+  std::map<std::string, ExprId> StateOf(ExprId condition, const RankValues& values) const {
+    absl::flat_hash_map<ExprId, VarId> leaves;
+    for (VarId var : program_.block(0).vars()) {
+      if (!program_.var(var).persistable()) continue;
+      leaves.emplace(table_.Initial(program_.var(var).name()), var);
+    }
+    std::map<std::string, ExprId> state;
+    absl::flat_hash_set<ExprId> seen = {condition};
+    std::vector<ExprId> todo = {condition};
+    while (!todo.empty()) {
+      const ExprId expr = todo.back();
+      todo.pop_back();
+      const auto leaf = leaves.find(expr);
+      if (leaf != leaves.end()) {
+        const RankValue& end = values.AtEnd(leaf->second);
+        state.emplace(program_.var(leaf->second).name(),
+                      end.expr.valid() ? table_.Scaled(end.expr, end.factor) : expr);
+        if (end.expr.valid() && seen.insert(end.expr).second) todo.push_back(end.expr);
+      }
+      for (ExprId operand : table_.Operands(expr)) {
+        if (seen.insert(operand).second) todo.push_back(operand);
+      }
+    }
+    return state;
+  }
+
+ private:
+  const Program& program_;
+  ExpressionTable& table_;
+  const std::vector<bool> has_collectives_;
+  std::vector<Condition> conditions_;
+};
+
+}  // namespace
+
+void CheckConditions(absl::Span<const Program* const> programs,
+                     absl::Span<const Program* const> startups, absl::optional<int> nranks,
+                     Findings* findings) {
+  ExpressionTable table;
+  std::vector<ConditionReader::Condition> expected;
+  std::vector<std::map<std::string, ExprId>> expected_state;
+  std::map<std::string, ExprId> expected_start;
+  for (size_t rank = 0; rank < programs.size(); ++rank) {
+    const Program& program = *programs[rank];
+    ConditionReader reader(program, &table);
+    if (!reader.HasConditions()) return;
+    RankValuesOptions options;
+    options.nranks = nranks;
+    options.table = &table;
+    options.observer = &reader;
+    const RankValues values = RankValues::Of(program, options);
+    absl::optional<RankValues> start;
+    if (!startups.empty()) {
+      options.is_startup = true;
+      options.observer = nullptr;
+      start = RankValues::Of(*startups[rank], options);
+    }
+    const auto at_start = [&](const std::string& name) {
+      const Symbol symbol = startups[rank]->FindSymbol(name);
+      const VarId var = symbol.valid() ? startups[rank]->block(0).FindVar(symbol) : VarId();
+      if (!var.valid() || !start->AtEnd(var).expr.valid()) return ExprId();
+      return table.Scaled(start->AtEnd(var).expr, start->AtEnd(var).factor);
+    };
+    const std::vector<ConditionReader::Condition>& found = reader.conditions();
+    for (size_t i = 0; i < found.size(); ++i) {
+      std::map<std::string, ExprId> state = reader.StateOf(found[i].expr, values);
+      if (rank == 0) {
+        if (start.has_value()) {
+          for (const auto& [name, expr] : state) expected_start[name] = at_start(name);
+        }
+        expected_state.push_back(std::move(state));
+        continue;
+      }
+      if (i >= expected.size()) break;  // then calls differ: W501
+      const auto report = [&](const std::string& why) {
+        Finding finding = Report(
+            "W506", {static_cast<int>(rank), false}, found[i].op,
+            absl::StrCat(program.op(found[i].op).DebugName(), ": condition ", found[i].name, why));
+        finding.variable = found[i].name;
+        findings->Add(std::move(finding));
+      };
+      if (found[i].expr != expected[i].expr) {
+        const ExpressionTable::Difference difference =
+            table.FindDifference(expected[i].expr, found[i].expr);
+        report(absl::StrCat(" is computed from ", difference.b, " on rank ", rank, ", from ",
+                            difference.a, " on rank 0"));
+        continue;
+      }
+      for (const auto& [name, expr] : state) {
+        const bool ends_alike =
+            expected_state[i].count(name) > 0 && expected_state[i][name] == expr;
+        const bool starts_alike = !start.has_value() || expected_start[name] == at_start(name);
+        if (ends_alike && starts_alike) continue;
+        report(absl::StrCat(" depends on ", name, ", which ",
+                            ends_alike ? "the startup program" : "a step",
+                            " makes something else on rank ", rank, " than on rank 0"));
+        break;
+      }
+    }
+    if (rank == 0) expected = found;
+  }
+}
+
+namespace {
+
 constexpr Rule kRules[] = {
     {"W501", Severity::kError, "ranks make different calls on a ring",
      "The first call that differs hangs, or mixes up data. All ranks of a ring have to make the "
@@ -305,6 +484,13 @@ constexpr Rule kRules[] = {
     Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
   }
 })"},
+    {"W505", Severity::kError, "ranks exchange different variables",
+     "They have the same size, so that nothing hangs: the value of one variable becomes that of "
+     "another one. It cannot be shown that they mean the same.",
+     nullptr},
+    {"W506", Severity::kError,
+     "ranks compute the condition of a block with collectives in different ways",
+     "Sooner or later, ranks on which it holds wait for the others for ever.", nullptr},
 };
 
 }  // namespace

@@ -40,10 +40,19 @@ class ConditionChecker : public RankObserver {
 };
 
 // The programs of several ranks, in their order: per ring the same sequence of collectives, with
-// equal kind, reduction, element type, count and root (W501); an order of the collectives of all
+// equal kind, reduction, element type, count and root (W501), of variables of the same names
+// (W505); an order of the collectives of all
 // rings that ranks do not contradict each other in (W502). Conditional blocks are compared as
 // collectives are: the same conditions in the same places. O(ops of all programs).
 void CheckSequences(absl::Span<const Program* const> programs, bool is_startup, Findings* findings);
+
+// The same programs, which make the same calls: whether the conditions of their blocks with
+// collectives are computed alike, in every step, from variables that begin alike (W506).
+// `startups` may be empty: variables then count as beginning alike. O(arguments of all programs),
+// where there are such blocks.
+void CheckConditions(absl::Span<const Program* const> programs,
+                     absl::Span<const Program* const> startups, absl::optional<int> nranks,
+                     Findings* findings);
 
 }  // namespace weft
 

@@ -115,7 +115,9 @@ class Verifier {
       if (programs.startup != nullptr) startup.push_back(programs.startup);
     }
     CheckSequences(main, /*is_startup=*/false, &findings_);
-    if (startup.size() == main.size()) CheckSequences(startup, /*is_startup=*/true, &findings_);
+    if (startup.size() != main.size()) startup.clear();
+    CheckSequences(startup, /*is_startup=*/true, &findings_);
+    CheckConditions(main, startup, options_.nranks, &findings_);
   }
 
  private:
