@@ -46,6 +46,7 @@ class Comparison {
     many.table = &table_;
     many.observer = nullptr;
     const RankValues after = RankValues::Of(program_, many);
+    FindChanging(after);
     for (size_t i = 0; i < original_.var_id_limit(); ++i) {
       const VarId var(static_cast<uint32_t>(i));
       if (!original_.var(var).persistable() || original_.var(var).block() != 0) continue;
@@ -79,13 +80,47 @@ class Comparison {
                     absl::StrCat("it is ", ToString(b.place),
                                  " after a step: each rank updates it by its own batch"));
     }
-    if (Near(b.factor, a.factor) && IsAveraged(b.expr, a.expr, is_param)) return;
+    if (Near(b.factor, a.factor) && IsAveraged(b.expr, a.expr, is_param)) {
+      if (!is_param || table_.Label(b.expr) != "select" || Changes(table_.Operands(b.expr)[0])) {
+        return;
+      }
+      return Report("W605", name,
+                    absl::StrCat("it is averaged over the ranks on condition ",
+                                 table_.ToString(table_.Operands(b.expr)[0], 4),
+                                 ", which is the same in every step"));
+    }
     const ExprId x = table_.Scaled(a.expr, a.factor);
     const ExprId y = table_.Scaled(b.expr, b.factor);
     const ExpressionTable::Difference difference = table_.FindDifference(x, y);
     Report(is_param ? "W601" : "W602", name,
            absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
                         table_.ToString(y, 1)));
+  }
+
+  // What is not the same when the next step begins: data, and what a step changes.
+  void FindChanging(const RankValues& after) {
+    for (VarId id : program_.block(0).vars()) {
+      const Var var = program_.var(id);
+      const ExprId start = table_.Initial(var.name());
+      const RankValue& end = after.AtEnd(id);
+      const bool is_changed = var.persistable() && after.IsWritten(id) && end.expr.valid() &&
+                              (end.expr != start || !Near(end.factor, 1));
+      if (is_changed || var.need_check_feed()) changing_.insert(start);
+    }
+  }
+
+  bool Changes(ExprId condition) const {
+    absl::flat_hash_set<ExprId> seen = {condition};
+    std::vector<ExprId> todo = {condition};
+    while (!todo.empty()) {
+      const ExprId expr = todo.back();
+      todo.pop_back();
+      if (changing_.contains(expr)) return true;
+      for (ExprId operand : table_.Operands(expr)) {
+        if (seen.insert(operand).second) todo.push_back(operand);
+      }
+    }
+    return false;
   }
 
   RankValue WithExpr(RankValue value, absl::string_view name) {
@@ -151,6 +186,7 @@ class Comparison {
   absl::flat_hash_set<absl::string_view> is_param_;
   absl::flat_hash_set<absl::string_view> is_skipped_;
   ExpressionTable table_;
+  absl::flat_hash_set<ExprId> changing_;
   std::vector<OpId> last_writer_;  // by Symbol; empty until somebody asks
 };
 
@@ -200,6 +236,22 @@ constexpr Rule kRules[] = {
      "Ranks drift apart.",
      WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
          WEFT_EXAMPLE_END,
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
+         WEFT_EXAMPLE_END},
+    {"W605", Severity::kError, "parameters are averaged on a condition that never changes",
+     "They are averaged in every step or in none: the counter that decides stands still.",
+     WEFT_EXAMPLE_VARS
+     R"(    var step : int64[1] persistable
+    var last : int64[1] persistable
+    var due : bool[1]
+    var scope : step_scopes
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
+     R"(    Out=[due] = equal(X=[step], Y=[last])
+    Out=[w], Scope=[scope] = conditional_block(Cond=[due], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
+  }
+  block 1 parent=0 {
+    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_END,
      WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
          WEFT_EXAMPLE_END},
 };

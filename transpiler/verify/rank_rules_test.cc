@@ -162,5 +162,30 @@ TEST(Conditions, MayNotBeginDifferently) {
                                     "makes something else on rank 1 than on rank 0")));
 }
 
+// --- W605: averages that are never due, or always ------------------------------------------------
+
+constexpr absl::string_view kOneDevice = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var x : fp32[4] need_check_feed stop_gradient
+    ParamOut=[w] = sgd(Param=[w], Grad=[x], LearningRate=[lr])
+  }
+})";
+
+TEST(LocalSgd, AveragesOnAConditionThatChanges) {
+  const Program original = Read(kOneDevice), program = Read(kEveryOtherStep);
+  EXPECT_THAT(Errors({{&program}}, &original), IsEmpty());
+}
+
+TEST(LocalSgd, MayNotCountOnACounterThatStandsStill) {
+  const Program original = Read(kOneDevice);
+  const Program program =
+      Read(kEveryOtherStep, {{"    Out=[step] = increment(X=[step]) {step=1.0}\n", ""}});
+  EXPECT_THAT(Errors({{&program}}, &original),
+              ElementsAre(AllOf(StartsWith("W605 error: variable w, last written by op 5"),
+                                HasSubstr("which is the same in every step"))));
+}
+
 }  // namespace
 }  // namespace weft
