@@ -172,8 +172,12 @@ void CheckCollectives(const Program& program, const Program* startup, absl::opti
 }
 
 UpdateChecker::UpdateChecker(const Program& program, std::set<std::string> distributed_params,
+                             const absl::flat_hash_map<std::string, RankValue>* start,
                              ProgramRef ref)
-    : program_(program), distributed_params_(std::move(distributed_params)), ref_(ref) {}
+    : program_(program),
+      distributed_params_(std::move(distributed_params)),
+      start_(start),
+      ref_(ref) {}
 
 void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {
   uint32_t index = 0;
@@ -212,6 +216,14 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
   const bool meets = var.valid() && values.Meets(var);
   if (value.place == Place::kLocal) {
     if (meets) {
+      if (start_ != nullptr) {
+        const auto start = start_->find(param);
+        if (start != start_->end() && !start->second.IsSame()) {
+          report("W317",
+                 "but the parameter itself is own to each rank when training begins: the startup "
+                 "program does not broadcast it");
+        }
+      }
       if (value.power != 0 && !value.is_zero) {
         report("W314",
                "which is divided by the number of ranks, although each rank updates by its own");

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/rank_values.h"
@@ -26,7 +27,10 @@ void CheckCollectives(const Program& program, const Program* startup, absl::opti
 // what it leaves.
 class UpdateChecker : public RankObserver {
  public:
-  UpdateChecker(const Program& program, std::set<std::string> distributed_params, ProgramRef ref);
+  // `start`: what the startup program leaves, by name; null: parameters are the same on all ranks.
+  // It must outlive the checker.
+  UpdateChecker(const Program& program, std::set<std::string> distributed_params,
+                const absl::flat_hash_map<std::string, RankValue>* start, ProgramRef ref);
 
   void Restart() override { updates_.clear(); }
   void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override;
@@ -47,6 +51,7 @@ class UpdateChecker : public RankObserver {
 
   const Program& program_;
   const std::set<std::string> distributed_params_;
+  const absl::flat_hash_map<std::string, RankValue>* const start_;
   const ProgramRef ref_;
   std::vector<Update> updates_;
 };

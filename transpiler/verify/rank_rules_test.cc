@@ -187,5 +187,36 @@ TEST(LocalSgd, MayNotCountOnACounterThatStandsStill) {
                                 HasSubstr("which is the same in every step"))));
 }
 
+// --- W317: where ranks that go on by themselves begin --------------------------------------------
+
+constexpr absl::string_view kStartupOfProcesses = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var step : int64[1] persistable
+    var id : raw
+    Out=[w] = uniform_random() {shape=longs[4], dtype=5, min=-1.0, max=1.0, seed=0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+    Out=[step] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
+    Out=[id] = c_gen_nccl_id() {rank=0, endpoint="a:1", other_endpoints=strings["b:1"]}
+    c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}
+    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}
+  }
+})";
+
+TEST(LocalSgd, BeginsWithTheSameParametersOnAllRanks) {
+  const Program program = Read(kEveryOtherStep), startup = Read(kStartupOfProcesses);
+  EXPECT_THAT(Errors({{&program, &startup}}), IsEmpty());
+}
+
+TEST(LocalSgd, MayNotBeginWithTheRanksOwnDraws) {
+  const Program program = Read(kEveryOtherStep);
+  const Program startup =
+      Read(kStartupOfProcesses,
+           {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}});
+  EXPECT_THAT(Errors({{&program, &startup}}),
+              ElementsAre(AllOf(StartsWith("W317 error: "), HasSubstr("does not broadcast it"))));
+}
+
 }  // namespace
 }  // namespace weft

@@ -198,11 +198,11 @@ class Verifier {
     }
     // A program without collectives, for nobody knows how many ranks, is one for a single device.
     if (nranks.has_value() ? *nranks == 1 : !HasCollectives(*programs.main)) return;
-    UpdateChecker updates(*programs.main, options_.distributed_params, ref);
-    ConditionChecker conditions(*programs.main, ref);
-    Observers observers({&updates, &conditions});
     StartValues start;
     RankValuesOptions options = ValueOptions(programs, nranks, &start);
+    UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
+    ConditionChecker conditions(*programs.main, ref);
+    Observers observers({&updates, &conditions});
     options.observer = &observers;
     const RankValues found = RankValues::Of(*programs.main, options);
     if (Runs(Layer::kCommunication)) updates.Check(found, findings);
