@@ -1000,7 +1000,7 @@ class RankInterpreter {
       for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
     }
     if (table_ != nullptr)
-      ApplyExpressions(op, recipe, is_linear && !is_product, same_factor, common);
+      ApplyExpressions(op, recipe, is_linear && !is_product, same_factor, common, shard_by_shard);
   }
 
   // A value that is given as text may be something else than attribute value says.
@@ -1034,7 +1034,7 @@ class RankInterpreter {
   }
 
   void ApplyExpressions(const Op& op, const Recipe& recipe, bool is_linear, bool same_factor,
-                        double common) {
+                        double common, bool shard_by_shard) {
     OperationId operation = operations_->Of(op);
     if (recipe.algebra == Algebra::kRandom) {
       // Every draw is another value; the same draw of both programs is the same.
@@ -1049,7 +1049,10 @@ class RankInterpreter {
       if (ins_[i].is_zero && recipe.is_operand[i]) {
         operands_.push_back(table_->Zero());
       } else {
-        operands_.push_back(is_pulled ? PlacedOrWhole(ins_[i]) : ScaledExpr(ins_[i]));
+        const ExprId whole = is_pulled ? PlacedOrWhole(ins_[i]) : ScaledExpr(ins_[i]);
+        // Part by part, an op on parts is the part of the op.
+        operands_.push_back(
+            shard_by_shard && !is_pulled ? table_->Scaled(ins_[i].expr, ins_[i].factor) : whole);
       }
     }
     const ExprId first = table_->Call(operation, operands_, operations_->NumOutputs(op));

@@ -1,5 +1,5 @@
 // Rules that a look at one program for all ranks, or at one step, does not see: what single ranks
-// do otherwise, and what LocalSGD has to count on.
+// do otherwise, what LocalSGD has to count on, and what is computed part by part.
 #include <string>
 #include <utility>
 #include <vector>
@@ -216,6 +216,54 @@ TEST(LocalSgd, MayNotBeginWithTheRanksOwnDraws) {
            {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}});
   EXPECT_THAT(Errors({{&program, &startup}}),
               ElementsAre(AllOf(StartsWith("W317 error: "), HasSubstr("does not broadcast it"))));
+}
+
+// --- Updates of parts ----------------------------------------------------------------------------
+
+// Each rank updates one half of w, by one half of the mean of gradients, and all get both halves.
+constexpr absl::string_view kHalves = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed stop_gradient
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var loss@GRAD : fp32[4]
+    var w@GRAD : fp32[4]
+    var w_half@GRAD : fp32[2]
+    var w_half : fp32[2]
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    Out=[w_half@GRAD] = c_reducescatter(X=[w@GRAD]) {ring_id=0, nranks=2, use_calc_stream=true}
+    Out=[w_half@GRAD] = scale(X=[w_half@GRAD]) role=backward {scale=0.5, nranks=2}
+    Out=[w_half] = c_reducescatter(X=[w]) {ring_id=0, nranks=2, use_calc_stream=true}
+    Out=[w_half] = scale(X=[w_half]) role=optimize {scale=0.5, nranks=2}
+    ParamOut=[w_half] = sgd(Param=[w_half], Grad=[w_half@GRAD], LearningRate=[lr]) role=optimize
+    Out=[w] = c_allgather(X=[w_half]) {ring_id=0, nranks=2, use_calc_stream=true}
+  }
+})";
+
+constexpr absl::string_view kWhole = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed stop_gradient
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var loss@GRAD : fp32[4]
+    var w@GRAD : fp32[4]
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  }
+})";
+
+TEST(Halves, MakeUpTheUpdateOfTheWhole) {
+  const Program original = Read(kWhole), program = Read(kHalves);
+  EXPECT_THAT(Errors({{&program}}, &original), IsEmpty());
+}
+
+TEST(Halves, HaveToBeUpdatedByTheMeanGradient) {
+  const Program original = Read(kWhole);
+  const Program program = Read(kHalves, {{"role=backward {scale=0.5, nranks=2}",  //
+                                          "role=backward {scale=0.25, nranks=2}"}});
+  EXPECT_THAT(Errors({{&program}}, &original), ElementsAre(StartsWith("W601 error: ")));
 }
 
 }  // namespace
