@@ -1,0 +1,117 @@
+// Runs programs of several ranks with symbols for values: a slow and simple second opinion on what
+// the verifier proves, which shares no code with it.
+#ifndef WEFT_TESTS_STREAM_REPLAY_H_
+#define WEFT_TESTS_STREAM_REPLAY_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "tests/program_descs.h"
+
+namespace weft::testing {
+
+// A symbol: an initial value, a number, or what an op makes of symbols. Equal numbers are equal
+// values; values that are equal by more than sums, factors of sums and of gradients, and parts of a
+// whole may have different ones.
+using ValueId = uint32_t;
+
+class ValueTable {
+ public:
+  ValueTable();
+
+  ValueId Named(const std::string& text);
+  ValueId Number(double number);
+  absl::optional<double> NumberOf(ValueId value) const;
+  // The sum of values times factors.
+  ValueId Linear(const std::vector<std::pair<ValueId, double>>& terms);
+  // A value as a factor times another value; 1 where it has none.
+  std::pair<double, ValueId> Factored(ValueId value) const;
+  // Several values in a row, and part i of n equal ones of a value.
+  ValueId Concat(const std::vector<ValueId>& parts);
+  ValueId Part(ValueId whole, int i, int n);
+  const std::vector<ValueId>* PartsOf(ValueId value) const;
+
+  const std::string& TextOf(ValueId value) const { return texts_[value]; }
+
+ private:
+  struct Whole {
+    ValueId whole;
+    int i, n;
+  };
+  absl::flat_hash_map<std::string, ValueId> ids_;
+  std::vector<std::string> texts_;
+  absl::flat_hash_map<ValueId, double> numbers_;
+  absl::flat_hash_map<ValueId, std::vector<std::pair<ValueId, double>>> sums_;
+  absl::flat_hash_map<ValueId, std::vector<ValueId>> concats_;
+  absl::flat_hash_map<ValueId, Whole> parts_;
+};
+
+struct ReplayOptions {
+  int nranks = 2;
+  int steps = 3;
+};
+
+// What a run leaves: values of the variables that are watched, for each step, rank and variable; or
+// why there are none.
+struct ReplayResult {
+  // "deadlock: ...", "mismatch: ...", "race: ..."; empty: none.
+  std::string failure;
+  // Ops that this does not know how to run (loops): nothing can be said.
+  std::string unsupported;
+  std::vector<std::vector<std::vector<ValueId>>> values;
+};
+
+// Runs programs and compares them with one program, the reference, that all ranks run.
+//
+// The machine. Ranks issue their ops in order. Collectives meet: all ranks have to come to the same
+// call, each with its next one, which is what a device with one queue does; a rank that waits for a
+// call that no other one makes is a deadlock. Values follow the order of the program, which is the
+// only one if there is no race: two accesses to the same storage, one of them writing, on different
+// streams, such that no path of stream order, waits and blocking of the host leads from one to the
+// other. Paths are searched in the graph of one step, or of the startup program, as it was run.
+//
+// Startup: values that are drawn at random are own to each rank; a draw that all ranks have ended
+// up with is as good as any other one of them. Where c_comm_init_all sets up rings, one process
+// runs the startup program for all ranks. Without a startup program, rings count as set up, and
+// persistable variables as equal on all ranks.
+//
+// Conditions: numbers are computed; a condition that depends on data is true or false by chance,
+// a few times over.
+//
+// A variable that is declared with another type than in the reference holds something else.
+class StreamReplay {
+ public:
+  // Watches these variables of the root block.
+  StreamReplay(const ProgramDescs& reference, std::vector<std::string> watched,
+               const ReplayOptions& options);
+
+  const ReplayResult& reference() const { return reference_; }
+  // How programs, one for each rank, behave otherwise than the reference; empty: they do not.
+  std::string Difference(absl::Span<const ProgramDescs* const> ranks);
+  // How often a run met a condition that depends on data.
+  int64_t num_guesses() const { return num_guesses_; }
+
+ private:
+  friend class ReplayRun;
+  ReplayResult Run(absl::Span<const ProgramDescs* const> ranks, int seed,
+                   const ReplayResult* expected);
+
+  const ReplayOptions options_;
+  const std::vector<std::string> watched_;
+  ValueTable table_;
+  std::map<std::string, std::string> types_;  // of the reference, by name
+  ReplayResult reference_;
+  std::vector<ReplayResult> references_;  // by seed, where conditions are guessed
+  int64_t num_guesses_ = 0;
+};
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_STREAM_REPLAY_H_

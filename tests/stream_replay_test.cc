@@ -1,0 +1,244 @@
+#include "tests/stream_replay.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_text.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A gradient is averaged on the ring's stream, and used.
+constexpr absl::string_view kMain = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed
+    var w : fp32[4] parameter persistable
+    var v : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var g : fp32[4]
+    var h : fp32[4]
+    Out=[g] = some_grad(X=[x], Y=[w])
+    Out=[h] = other_grad(X=[x], Y=[v])
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=false}
+    Out=[h] = c_allreduce_sum(X=[h]) {ring_id=0, use_calc_stream=false}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+    Out=[g] = scale(X=[g]) {scale=0.5}
+    Out=[h] = scale(X=[h]) {scale=0.5}
+    ParamOut=[w] = sgd(Param=[w], Grad=[g], LearningRate=[lr])
+    ParamOut=[v] = sgd(Param=[v], Grad=[h], LearningRate=[lr])
+  }
+})";
+
+constexpr absl::string_view kStartup = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] parameter persistable
+    var v : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var id : raw
+    Out=[w] = uniform_random() {shape=longs[4], seed=0}
+    Out=[v] = fill_constant() {shape=longs[4], value=0.0}
+    Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
+    Out=[id] = c_gen_nccl_id() {rank=0}
+    c_comm_init(X=[id]) {ring_id=0}
+    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}
+  }
+})";
+
+using Edits = std::vector<std::pair<absl::string_view, absl::string_view>>;
+
+pb::ProgramDesc Read(absl::string_view text, const Edits& edits) {
+  std::string edited(text);
+  for (const auto& [from, to] : edits) {
+    EXPECT_GT(absl::StrReplaceAll({{from, to}}, &edited), 0) << from;
+  }
+  return ParseProgramText(edited)->ToProto();
+}
+
+ProgramDescs Programs(const Edits& main = {}, const Edits& startup = {}) {
+  return {Read(kMain, main), Read(kStartup, startup)};
+}
+
+class StreamReplayTest : public ::testing::Test {
+ protected:
+  StreamReplayTest()
+      : reference_(Programs()), replay_(reference_, {"w", "v"}, ReplayOptions{2, 2}) {}
+
+  std::string Difference(const ProgramDescs& on_all) {
+    return replay_.Difference({&on_all, &on_all});
+  }
+  std::string DifferenceOfOne(const ProgramDescs& on_last) {
+    return replay_.Difference({&reference_, &on_last});
+  }
+
+  const ProgramDescs reference_;
+  StreamReplay replay_;
+};
+
+constexpr absl::string_view kReduceG =
+    "    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0, use_calc_stream=false}\n";
+constexpr absl::string_view kReduceH =
+    "    Out=[h] = c_allreduce_sum(X=[h]) {ring_id=0, use_calc_stream=false}\n";
+constexpr absl::string_view kWaitForRing = "    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}\n";
+
+TEST_F(StreamReplayTest, AProgramIsNotDifferentFromItself) {
+  EXPECT_EQ(replay_.reference().failure, "");
+  EXPECT_EQ(replay_.reference().values.size(), 2);
+  EXPECT_EQ(Difference(reference_), "");
+}
+
+TEST_F(StreamReplayTest, SumsAndFactorsMayBeArrangedOtherwise) {
+  // Divided before the sum, by the collective, or not at once.
+  EXPECT_EQ(Difference(Programs({{"c_allreduce_sum(X=[g])", "c_allreduce_avg(X=[g])"},
+                                 {"    Out=[g] = scale(X=[g]) {scale=0.5}\n", ""}})),
+            "");
+  EXPECT_EQ(Difference(Programs({{"    Out=[g] = scale(X=[g]) {scale=0.5}\n",
+                                  "    Out=[g] = scale(X=[g]) {scale=0.25}\n"
+                                  "    Out=[g] = scale(X=[g]) {scale=2.0}\n"}})),
+            "");
+  EXPECT_EQ(Difference(Programs({{"scale(X=[g]) {scale=0.5}", "scale(X=[g]) {scale=0.25}"}})),
+            "w after step 0 on rank 0");
+}
+
+TEST_F(StreamReplayTest, AMissingReductionShows) {
+  EXPECT_EQ(Difference(Programs({{kReduceH, ""}})), "v after step 0 on rank 0");
+}
+
+TEST_F(StreamReplayTest, AMissingWaitIsARace) {
+  EXPECT_EQ(Difference(Programs({{kWaitForRing, ""}})),
+            "race: nothing orders op 3 (c_allreduce_sum) and op 5 (scale)");
+  EXPECT_THAT(Difference(Programs({{"    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}\n", ""}})),
+              StartsWith("race: nothing orders op 0 (some_grad) and op 2"));
+  // A block of the host orders as much.
+  EXPECT_EQ(Difference(Programs({{"c_wait_comm", "c_sync_comm_stream"}})), "");
+  EXPECT_EQ(Difference(Programs({{"c_wait_compute", "c_sync_calc_stream"}})), "");
+}
+
+TEST_F(StreamReplayTest, RanksMeetInTheSameCalls) {
+  EXPECT_THAT(DifferenceOfOne(Programs({{kReduceH, ""}})), StartsWith("deadlock: "));
+  EXPECT_THAT(DifferenceOfOne(Programs({{"var g : fp32[4]", "var g : fp32[5]"}})),
+              StartsWith("mismatch: all-reduce sum on ring 0 of FP32[4]"));
+  // The calls are alike, the values are not.
+  EXPECT_EQ(DifferenceOfOne(
+                Programs({{absl::StrCat(kReduceG, kReduceH), absl::StrCat(kReduceH, kReduceG)}})),
+            "w after step 0 on rank 0");
+}
+
+TEST_F(StreamReplayTest, RingsAreSetUp) {
+  EXPECT_EQ(Difference(Programs({}, {{"    c_comm_init(X=[id]) {ring_id=0}\n", ""}})),
+            "deadlock: ring 0 is not set up");
+}
+
+TEST_F(StreamReplayTest, WhoseDrawAllRanksGetDoesNotMatter) {
+  EXPECT_EQ(Difference(Programs({}, {{"root=0", "root=1"}})), "");
+  EXPECT_EQ(Difference(Programs({}, {{"root=0", "root=2"}})), "deadlock: root 2 is no rank");
+  EXPECT_THAT(
+      Difference(Programs(
+          {},
+          {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}})),
+      HasSubstr("w after step 0"));
+}
+
+TEST_F(StreamReplayTest, AVariableOfAnotherTypeHoldsSomethingElse) {
+  EXPECT_EQ(Difference(Programs({{"var g : fp32[4]", "var g : fp16[4]"}})),
+            "w after step 0 on rank 0");
+}
+
+// --- Buffers, shards, conditions
+// ------------------------------------------------------------------
+
+// Of two programs without startup programs, on both ranks.
+std::string DifferenceOfTexts(absl::string_view reference, const Edits& edits) {
+  const ProgramDescs one{Read(reference, {}), {}}, other{Read(reference, edits), {}};
+  StreamReplay replay(one, {"w"}, ReplayOptions{2, 4});
+  EXPECT_EQ(replay.reference().failure, "");
+  return replay.Difference({&other, &other});
+}
+
+TEST(StreamReplay, SlicesOfABufferAreItsMembers) {
+  constexpr absl::string_view kBuffer = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed
+    var w : fp32[4] persistable
+    var g : fp32[4]
+    var buffer : fp32[64]
+    FusedOutput=[buffer], Output=[g] = coalesce_tensor(Input=[g]) {copy_data=false}
+    Out=[g] = some_grad(X=[x])
+    Out=[buffer] = c_allreduce_avg(X=[buffer]) {ring_id=0, use_calc_stream=true}
+    ParamOut=[w] = sgd(Param=[w], Grad=[g])
+  }
+})";
+  EXPECT_EQ(DifferenceOfTexts(kBuffer, {{"c_allreduce_avg(X=[buffer])", "c_allreduce_avg(X=[g])"},
+                                        {"Out=[buffer] = ", "Out=[g] = "}}),
+            "");
+  EXPECT_EQ(DifferenceOfTexts(kBuffer, {{"c_allreduce_avg", "c_allreduce_sum"}}),
+            "w after step 0 on rank 0");
+}
+
+TEST(StreamReplay, PartsOfAllRanksAreTheWhole) {
+  constexpr absl::string_view kShards = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed
+    var w : fp32[4] persistable
+    var part : fp32[2]
+    var g : fp32[4]
+    Out=[g] = some_grad(X=[x])
+    Out=[part] = c_reducescatter(X=[g]) {ring_id=0, use_calc_stream=true}
+    Out=[g] = c_allgather(X=[part]) {ring_id=0, use_calc_stream=true}
+    ParamOut=[w] = sgd(Param=[w], Grad=[g])
+  }
+})";
+  EXPECT_EQ(
+      DifferenceOfTexts(
+          kShards,
+          {{"    Out=[part] = c_reducescatter(X=[g])", "    Out=[g] = c_allreduce_sum(X=[g])"},
+           {"    Out=[g] = c_allgather(X=[part]) {ring_id=0, use_calc_stream=true}\n", ""}}),
+      "");
+}
+
+TEST(StreamReplay, ConditionsAreComputedOrGuessed) {
+  constexpr absl::string_view kBranch = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed
+    var w : fp32[4] persistable
+    var step : int64[1]
+    var due : bool[1]
+    var scope : step_scopes
+    ParamOut=[w] = sgd(Param=[w], Grad=[x])
+    Out=[step] = fill_constant() {value=1.0}
+    Out=[due] = equal(X=[step], Y=[step])
+    Scope=[scope] = conditional_block(Cond=[due]) {is_scalar_condition=true, sub_block=block(1)}
+  }
+  block 1 parent=0 {
+    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
+  }
+})";
+  EXPECT_EQ(DifferenceOfTexts(kBranch, {{"equal(", "less_than("}}), "w after step 0 on rank 0");
+  // Each rank decides for itself.
+  EXPECT_THAT(DifferenceOfTexts(kBranch, {{"equal(X=[step], Y=[step])", "some_test(X=[x])"}}),
+              StartsWith("deadlock: "));
+}
+
+TEST(StreamReplay, LoopsAreNotRun) {
+  const ProgramDescs loop{Read(R"(program {
+  block 0 parent=-1 {
+    while() {sub_block=block(1)}
+  }
+  block 1 parent=0 {
+  }
+})",
+                               {}),
+                          {}};
+  EXPECT_EQ(StreamReplay(loop, {}, {}).reference().unsupported, "while");
+}
+
+}  // namespace
+}  // namespace weft::testing
