@@ -1,0 +1,73 @@
+#include "tests/mutation_cases.h"
+
+#include <deque>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "transpiler/transpile.h"
+#include "transpiler/verify/verify.h"
+
+namespace weft::testing {
+
+std::string NameOf(const Configuration& configuration) {
+  std::string name = configuration.mode;
+  if (configuration.dialect == Dialect::kPaddle) name = absl::StrCat("paddle ", name);
+  for (const auto& [flag, value] : configuration.flags) {
+    absl::StrAppend(&name, " ", flag, "=", value);
+  }
+  return absl::StrCat(name, configuration.has_endpoints ? " endpoints" : "",
+                      " nranks=", configuration.nranks);
+}
+
+absl::StatusOr<ProgramDescs> Rewrite(const Model& model, const Configuration& configuration) {
+  Model copy = model;
+  TranspileOptions options;
+  options.mode = configuration.mode;
+  options.mode_flags = configuration.flags;
+  options.dialect = configuration.dialect;
+  if (configuration.has_endpoints) {
+    for (int rank = 0; rank < configuration.nranks; ++rank) {
+      options.participants.endpoints.push_back(absl::StrCat("127.0.0.1:", 6170 + rank));
+    }
+    options.participants.rank = 0;
+    options.participants.current_endpoint = options.participants.endpoints[0];
+  } else {
+    options.participants.nranks = configuration.nranks;
+  }
+  ProgramPair programs{&copy.main, &copy.startup};
+  const auto result = Transpile(options, programs);
+  if (!result.ok()) return result.status();
+  return ProgramDescs{copy.main.ToProto(), copy.startup.ToProto()};
+}
+
+std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int nranks,
+                                const Model* original) {
+  std::deque<Program> programs;
+  std::vector<RankPrograms> of_ranks;
+  for (const ProgramDescs* descs : ranks) {
+    for (const pb::ProgramDesc* desc : {&descs->main, &descs->startup}) {
+      if (desc->blocks_size() == 0) continue;  // no startup program
+      auto program = Program::FromProto(*desc);
+      if (!program.ok()) return {program.status().ToString()};
+      programs.push_back(*std::move(program));
+      if (desc == &descs->main) {
+        of_ranks.push_back({&programs.back(), nullptr});
+      } else {
+        of_ranks.back().startup = &programs.back();
+      }
+    }
+  }
+  VerifyOptions options;
+  options.nranks = nranks;
+  if (original != nullptr) options.original = {&original->main, &original->startup};
+  options.threads = 1;
+  const Findings findings = Verify(of_ranks, options);
+  std::vector<std::string> errors;
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity != Severity::kError) continue;
+    errors.push_back(ToString(finding, ranks.size() == 1));
+  }
+  return errors;
+}
+
+}  // namespace weft::testing
