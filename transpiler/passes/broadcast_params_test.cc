@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
 #include "transpiler/passes/testing.h"
+#include "transpiler/verify/matchers.h"
 
 namespace weft {
 namespace {
@@ -17,6 +18,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::ContextWithEndpoints;
 using ::weft::testing::ContextWithRanks;
+using ::weft::testing::HasNoRaces;
+using ::weft::testing::HasOp;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
 using ::weft::testing::RunPasses;
@@ -59,6 +62,8 @@ TEST(BroadcastParams, ParametersComeInTheOrderOfTheirInitializersBetweenWaits) {
                           "c_broadcast@0(b -> b)",                 //
                           "c_broadcast@0(v -> v)",                 //
                           "c_wait_comm@0(w, b, v -> w, b, v)"));
+  EXPECT_THAT(startup, HasOp("c_broadcast").WithAttr("root", 0).Times(3));
+  EXPECT_THAT(startup, HasNoRaces());
 }
 
 TEST(BroadcastParams, RingsTakeTurns) {
@@ -73,6 +78,7 @@ TEST(BroadcastParams, RingsTakeTurns) {
                           "c_broadcast@0(v -> v)",           //
                           "c_wait_comm@0(w, v -> w, v)",     //
                           "c_wait_comm@1(b -> b)"));
+  EXPECT_THAT(startup, HasNoRaces());
 }
 
 TEST(BroadcastParams, RingWithoutAParameterIsNotWaitedFor) {

@@ -9,6 +9,7 @@
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
 #include "transpiler/passes/testing.h"
+#include "transpiler/verify/matchers.h"
 
 namespace weft {
 namespace {
@@ -18,6 +19,7 @@ using ::testing::HasSubstr;
 using ::weft::testing::ContextWithDevices;
 using ::weft::testing::ContextWithEndpoints;
 using ::weft::testing::ContextWithRanks;
+using ::weft::testing::HasOp;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
 using ::weft::testing::RunPasses;
@@ -47,10 +49,11 @@ TEST(ScaleLossGrad, GradientOfTheLossIsDividedByTheNumberOfRanks) {
   EXPECT_THAT(OpTexts(program),
               ElementsAre("fill_constant( -> loss@GRAD)", "scale(loss@GRAD -> loss@GRAD)",
                           "mul_grad(loss@GRAD -> w@GRAD)", "sgd(w, w@GRAD -> w)"));
-  const Op scale = program.op(program.block(0).ops()[1]);
-  EXPECT_EQ(scale.FindAttr("scale")->f(), 0.25f);
-  EXPECT_EQ(scale.FindAttr("nranks")->i(), 4);
-  EXPECT_EQ(scale.role(), kRoleBackward);
+  EXPECT_THAT(program, HasOp("scale")
+                           .WithAttr("scale", 0.25f)
+                           .WithAttr("nranks", 4)
+                           .WithRole(kRoleBackward)
+                           .Times(1));
 }
 
 // Paddle's defect: two trainers with two devices each sum four gradients.
@@ -58,7 +61,7 @@ TEST(ScaleLossGrad, PaddleDialectDividesByTheNumberOfTrainers) {
   Program program = OneLoss();
   WEFT_ASSERT_OK(RunPasses("scale-loss-grad",
                            ContextWithDevices({"10.0.0.1:1", "10.0.0.2:1"}, {{0, 1}}), &program));
-  EXPECT_EQ(program.op(program.block(0).ops()[1]).FindAttr("scale")->f(), 0.5f);
+  EXPECT_THAT(program, HasOp("scale").WithAttr("scale", 0.5f).Times(1));
 }
 
 TEST(ScaleLossGrad, TwoLossesGetTwoScaleOps) {
@@ -69,7 +72,7 @@ TEST(ScaleLossGrad, TwoLossesGetTwoScaleOps) {
   WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithRanks(2), &program));
   EXPECT_EQ(OpTexts(program)[1], "scale(loss0@GRAD -> loss0@GRAD)");
   EXPECT_EQ(OpTexts(program)[5], "scale(loss1@GRAD -> loss1@GRAD)");
-  EXPECT_EQ(OpTexts(program).size(), 8);
+  EXPECT_THAT(program, HasOp("scale").Times(2));
 }
 
 TEST(ScaleLossGrad, UnknownNumberOfRanksLeavesDivisionToTheReduction) {
