@@ -1,11 +1,23 @@
+#include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/runner.h"
+#include "ops/analysis/rank_values.h"
+#include "ops/kernel.h"
 #include "proto/program_text.h"
+#include "tools/findings_json.h"
+#include "tools/numeric_check.h"
 #include "tools/weft_commands.h"
 #include "transpiler/verify/verify.h"
 
@@ -13,6 +25,8 @@ namespace weft {
 namespace {
 
 constexpr char kCommand[] = "weft verify";
+// Where nothing says for how many ranks a program is, it is run on so many.
+constexpr int kRanksToRun = 2;
 
 struct Options {
   std::vector<std::string> mains, startups;
@@ -20,6 +34,9 @@ struct Options {
   int nranks = 0;  // 0: not given
   std::vector<std::string> distributed_params;
   bool summed_gradients = false;
+  bool numeric = false;
+  int64_t steps = 2;
+  std::string format = "text";
   bool short_lines = false;
 };
 
@@ -32,10 +49,78 @@ absl::StatusOr<std::vector<Program>> ReadAll(const std::vector<std::string>& pat
   return programs;
 }
 
-// The line of program text of an op.
+absl::StatusOr<absl::optional<Program>> ReadIfGiven(const std::string& path) {
+  if (path.empty()) return absl::nullopt;
+  WEFT_ASSIGN_OR_RETURN(Program program, ReadProgramOrExplain(path));
+  return program;
+}
+
+// All programs of a command; `ranks` points to them.
+struct Programs {
+  std::vector<Program> mains, startups;
+  absl::optional<Program> original, original_startup;
+  std::vector<RankPrograms> ranks;
+};
+
+absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
+  auto programs = std::make_unique<Programs>();
+  WEFT_ASSIGN_OR_RETURN(programs->mains, ReadAll(options.mains));
+  WEFT_ASSIGN_OR_RETURN(programs->startups, ReadAll(options.startups));
+  WEFT_ASSIGN_OR_RETURN(programs->original, ReadIfGiven(options.original));
+  WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadIfGiven(options.original_startup));
+  const std::vector<Program>& startups = programs->startups;
+  for (size_t i = 0; i < programs->mains.size(); ++i) {
+    RankPrograms rank;
+    rank.main = &programs->mains[i];
+    if (!startups.empty()) rank.startup = &startups[startups.size() == 1 ? 0 : i];
+    programs->ranks.push_back(rank);
+  }
+  return programs;
+}
+
+VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs) {
+  VerifyOptions verify;
+  if (options.nranks > 0) verify.nranks = options.nranks;
+  verify.distributed_params.insert(options.distributed_params.begin(),
+                                   options.distributed_params.end());
+  verify.gradients_are_summed = options.summed_gradients;
+  if (programs.original.has_value()) verify.original.main = &*programs.original;
+  return verify;
+}
+
+// None where it was not asked for.
+absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
+                                                      const Programs& programs) {
+  if (!options.numeric) return absl::nullopt;
+  const RankPrograms& rewritten = programs.ranks[0];
+  NumericOptions numeric;
+  numeric.kernels = &CpuKernels();
+  numeric.steps = options.steps;
+  numeric.nranks = options.nranks > 0
+                       ? options.nranks
+                       : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
+  const NumericPrograms original = {&*programs.original, programs.original_startup.has_value()
+                                                             ? &*programs.original_startup
+                                                             : nullptr};
+  const absl::StatusOr<NumericReport> report =
+      CheckNumerically(original, {rewritten.main, rewritten.startup}, numeric);
+  WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
+  return *report;
+}
+
+// --- Text ---------------------------------------------------------------------------------------
+
+// The line of program text of an op, with its position.
 void PrintOp(const Program& program, OpId id) {
   if (!id.valid()) return;
-  std::printf("    %s\n", OpText(program.op(id)).c_str());
+  const Op op = program.op(id);
+  const absl::Span<const OpId> ops = program.block(op.block()).ops();
+  PrintOptions options;
+  options.attrs = PrintOptions::Attrs::kShort;
+  options.callstack = false;
+  const std::string block = op.block() == 0 ? "" : absl::StrCat("block ", op.block(), ", ");
+  std::printf("    %sop %td: %s\n", block.c_str(),
+              std::find(ops.begin(), ops.end(), id) - ops.begin(), OpText(op, options).c_str());
 }
 
 void Print(const Finding& finding, const std::vector<RankPrograms>& ranks, bool short_lines) {
@@ -43,53 +128,123 @@ void Print(const Finding& finding, const std::vector<RankPrograms>& ranks, bool 
   if (short_lines) return;
   const RankPrograms& programs = ranks[finding.program.rank];
   const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
-  PrintOp(program, finding.other);
+  if (finding.other != finding.op) PrintOp(program, finding.other);
   PrintOp(program, finding.op);
+  std::printf("    see docs/verifier.md#%s\n", absl::AsciiStrToLower(finding.rule).c_str());
 }
+
+// "2 errors, 1 warning"; empty where there is nothing.
+std::string Counts(const Findings& findings) {
+  int64_t counts[3] = {};
+  for (const Finding& finding : findings.all()) ++counts[static_cast<int>(finding.severity)];
+  for (const Rule& rule : Rules()) {
+    counts[static_cast<int>(rule.severity)] += findings.NumOmitted(rule.id);
+  }
+  std::vector<std::string> parts;
+  for (Severity severity : {Severity::kError, Severity::kWarning, Severity::kNote}) {
+    const int64_t count = counts[static_cast<int>(severity)];
+    if (count == 0) continue;
+    parts.push_back(absl::StrCat(count, " ", SeverityName(severity), count == 1 ? "" : "s"));
+  }
+  return absl::StrJoin(parts, ", ");
+}
+
+void PrintText(const Findings& findings, const std::vector<RankPrograms>& ranks,
+               const absl::optional<NumericReport>& numeric, bool short_lines) {
+  for (const Finding& finding : findings.all()) Print(finding, ranks, short_lines);
+  for (const Rule& rule : Rules()) {
+    const int64_t omitted = findings.NumOmitted(rule.id);
+    if (omitted == 0) continue;
+    std::printf("%s: %lld more like these\n", rule.id, static_cast<long long>(omitted));
+  }
+  if (numeric.has_value()) std::printf("numeric: %s", NumericReportText(*numeric).c_str());
+  const bool differs = numeric.has_value() && !numeric->IsEqual();
+  std::string counts = Counts(findings);
+  if (differs) {
+    absl::StrAppend(&counts, counts.empty() ? "" : ", ", "another result than the original");
+  }
+  std::printf("%s%s%s\n", findings.HasErrors() || differs ? "wrong" : "verified",
+              counts.empty() ? "" : ": ", counts.c_str());
+}
+
+// --- The command --------------------------------------------------------------------------------
 
 // True where nothing is wrong.
 absl::StatusOr<bool> Verify(const Options& options) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Program> mains, ReadAll(options.mains));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Program> startups, ReadAll(options.startups));
-  std::vector<std::string> originals;
-  if (!options.original.empty()) originals.push_back(options.original);
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Program> original, ReadAll(originals));
+  WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
+  const Findings findings = Verify(programs->ranks, OptionsOfVerifier(options, *programs));
+  // What breaks a rule of layer 1 or 2 may not run; what is found is worth more than why not.
+  absl::StatusOr<absl::optional<NumericReport>> numeric = RunBoth(options, *programs);
+  if (!numeric.ok() && !findings.HasErrors()) return numeric.status();
+  if (!numeric.ok()) {
+    PrintWarning(kCommand, numeric.status().message());
+    numeric = absl::optional<NumericReport>();
+  }
+  if (options.format == "json") {
+    const NumericReport* report = numeric->has_value() ? &**numeric : nullptr;
+    std::fputs(FindingsJson(findings, programs->ranks, report).c_str(), stdout);
+  } else {
+    PrintText(findings, programs->ranks, *numeric, options.short_lines);
+  }
+  return !findings.HasErrors() && (!numeric->has_value() || (*numeric)->IsEqual());
+}
 
-  VerifyOptions verify;
-  if (options.nranks > 0) verify.nranks = options.nranks;
-  verify.distributed_params.insert(options.distributed_params.begin(),
-                                   options.distributed_params.end());
-  verify.gradients_are_summed = options.summed_gradients;
-  if (!original.empty()) verify.original.main = &original[0];
-  std::vector<RankPrograms> ranks;
-  for (size_t i = 0; i < mains.size(); ++i) {
-    RankPrograms programs;
-    programs.main = &mains[i];
-    if (!startups.empty()) programs.startup = &startups[startups.size() == 1 ? 0 : i];
-    ranks.push_back(programs);
+// Standard input can be read once.
+void CheckStandardInput(const Options& options) {
+  const char* reader = nullptr;
+  const auto check = [&](const char* flag, const std::string& path) {
+    if (path != "-") return;
+    if (reader != nullptr) {
+      throw CLI::ValidationError(flag, absl::StrCat("standard input is ", reader, " already"));
+    }
+    reader = flag;
+  };
+  for (const std::string& path : options.mains) check("MAIN", path);
+  for (const std::string& path : options.startups) check("--startup", path);
+  check("--original", options.original);
+  check("--original_startup", options.original_startup);
+}
+
+// What is wrong between flags.
+void CheckFlags(const Options& options) {
+  CheckStandardInput(options);
+  const size_t mains = options.mains.size(), startups = options.startups.size();
+  if (startups > 1 && startups != mains) {
+    throw CLI::ValidationError("--startup", absl::StrCat("expected one, or ", mains,
+                                                         ", one per program, found ", startups));
   }
-  const Findings findings = Verify(ranks, verify);
-  int errors = 0;
-  for (const Finding& finding : findings.all()) {
-    errors += finding.severity == Severity::kError ? 1 : 0;
-    Print(finding, ranks, options.short_lines);
+  if (mains > 1 && options.nranks > 0 && static_cast<size_t>(options.nranks) != mains) {
+    throw CLI::ValidationError(
+        "--nranks",
+        absl::StrCat("expected ", mains, ", the number of programs, found ", options.nranks));
   }
-  for (const Rule& rule : Rules()) {
-    const int64_t omitted = findings.NumOmitted(rule.id);
-    if (omitted > 0) std::printf("%s: %lld more\n", rule.id, static_cast<long long>(omitted));
+  if (options.short_lines && options.format != "text") {
+    throw CLI::ValidationError("--short", "goes with --format text only");
   }
-  std::printf("%s\n", findings.HasErrors() ? "wrong" : "verified");
-  return !findings.HasErrors();
+  if (!options.numeric) return;
+  if (mains > 1) {
+    throw CLI::ValidationError("--numeric", "takes one program, which all ranks run");
+  }
+  if (options.nranks > kMaxRanks) {
+    throw CLI::ValidationError("--nranks", absl::StrCat("expected at most ", kMaxRanks,
+                                                        " to run, found ", options.nranks));
+  }
+  if (options.summed_gradients || !options.distributed_params.empty()) {
+    throw CLI::ValidationError("--numeric",
+                               "compares gradients that are averaged over the ranks, and "
+                               "parameters that all ranks have");
+  }
 }
 
 }  // namespace
 
 Subcommand AddVerify(CLI::App* weft) {
-  CLI::App* app = weft->add_subcommand("verify",
-                                       "Proves that a program is right for many ranks: no race, no "
-                                       "deadlock, every gradient reduced\n"
-                                       "once. With --original: that it computes what the original "
-                                       "computes. Exit status 1: findings.");
+  CLI::App* app = weft->add_subcommand(
+      "verify",
+      "Proves that a program is right for many ranks: no race, no deadlock, every gradient "
+      "reduced\n"
+      "once. With --original: that it computes what the original computes. Exit status 1: it is\n"
+      "wrong.");
   auto options = std::make_shared<Options>();
   app->add_option("mains", options->mains, "One program for all ranks, or one per rank, in order")
       ->required()
@@ -98,23 +253,43 @@ Subcommand AddVerify(CLI::App* weft) {
                   "The startup program, or one per rank. Without: rings count as set up")
       ->type_name("F");
   app->add_option("--nranks", options->nranks,
-                  "The number of ranks. Default: what the programs say")
-      ->check(IntegerFrom(1, INT32_MAX));
-  app->add_option("--original", options->original, "The program before the rewrite")
-      ->type_name("F");
+                  "The number of ranks. Default: what the programs say; else any number")
+      ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
+      ->type_name("N");
+  auto* original =
+      app->add_option("--original", options->original, "The program before the rewrite")
+          ->type_name("F");
   app->add_option("--distributed_params", options->distributed_params,
-                  "Parameters of which each rank has a part")
-      ->delimiter(',');
+                  "Parameters of which each rank has a part, joined by commas")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("A,B");
   app->add_flag("--summed_gradients", options->summed_gradients,
                 "Gradients are to be summed over the ranks, not averaged");
-  app->add_flag("--short", options->short_lines, "Without the lines of program text");
-  app->callback([options] {
-    const size_t startups = options->startups.size();
-    if (startups > 1 && startups != options->mains.size()) {
-      throw CLI::ValidationError("--startup", "expected one, or as many as there are programs");
-    }
-  });
-  app->footer("Example:\n  weft verify out.pb --startup out_startup.pb --original in.pb");
+  auto* numeric = app->add_flag(
+      "--numeric", options->numeric,
+      "Besides, runs both programs on small numbers, the original on one rank with the batch of "
+      "all (2 ranks where nothing says how many), and compares what they keep");
+  numeric->needs(original);
+  app->add_option("--original_startup", options->original_startup,
+                  "Where states begin in these runs; without: at 0")
+      ->needs(numeric)
+      ->type_name("F");
+  app->add_option("--steps", options->steps, "Of these runs")
+      ->check(IntegerFrom(1, 1000))
+      ->capture_default_str()
+      ->needs(numeric)
+      ->type_name("N");
+  app->add_option("--format", options->format, "json: findings as data")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  app->add_flag("--short", options->short_lines, "One line a finding, without the ops");
+  app->callback([options] { CheckFlags(*options); });
+  app->footer(
+      "docs/verifier.md explains the rules.\n\n"
+      "Examples:\n"
+      "  weft verify out.pb --startup out_startup.pb --original main.pb\n"
+      "  weft verify rank0.pb rank1.pb --startup startup0.pb --startup startup1.pb");
   return {app, [options] {
             const absl::StatusOr<bool> right = Verify(*options);
             const int done = right.ok() && !*right ? kExitFailed : kExitDone;

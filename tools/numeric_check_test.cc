@@ -1,0 +1,294 @@
+#include "tools/numeric_check.h"
+
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/kernel.h"
+#include "proto/program_file.h"
+#include "proto/program_text.h"
+#include "proto/rewriter.h"
+#include "tests/training_programs.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+using ::weft::testing::BuildPrograms;
+using ::weft::testing::HeadSpec;
+using ::weft::testing::LayerSpec;
+using ::weft::testing::LossKind;
+using ::weft::testing::OptimizerKind;
+using ::weft::testing::StatusIs;
+using ::weft::testing::TrainingPrograms;
+using ::weft::testing::TrainingSpec;
+
+struct Pair {
+  Program main, startup;
+};
+
+Pair FitALine() {
+  const absl::StatusOr<Program> main = ReadProgram("tests/data/fit_a_line/main.pb");
+  const absl::StatusOr<Program> startup = ReadProgram("tests/data/fit_a_line/startup.pb");
+  EXPECT_THAT(main, testing::IsOk());
+  EXPECT_THAT(startup, testing::IsOk());
+  return {*main, *startup};
+}
+
+Pair Programs(const TrainingSpec& spec) {
+  TrainingPrograms programs = BuildPrograms(spec);
+  return {programs.main, programs.startup};
+}
+
+Pair Rewritten(const Pair& original, int nranks, const std::string& mode = "grad_allreduce",
+               const std::map<std::string, std::string>& flags = {}) {
+  Pair result = original;
+  TranspileOptions options;
+  options.mode = mode;
+  options.mode_flags = flags;
+  options.participants.nranks = nranks;
+  ProgramPair programs{&result.main, &result.startup};
+  EXPECT_THAT(Transpile(options, programs), testing::IsOk());
+  return result;
+}
+
+absl::StatusOr<NumericReport> Check(const Pair& original, const Pair& rewritten, int nranks = 2,
+                                    int64_t steps = 2) {
+  NumericOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = nranks;
+  options.steps = steps;
+  return CheckNumerically({&original.main, &original.startup},
+                          {&rewritten.main, &rewritten.startup}, options);
+}
+
+// The program without the first op of the type, of which there must be one.
+Pair Without(Pair programs, const std::string& type) {
+  Rewriter rewriter(&programs.main);
+  for (OpId id : programs.main.block(0).ops()) {
+    if (programs.main.op(id).type() != type) continue;
+    rewriter.Erase(id);
+    EXPECT_THAT(rewriter.Commit(), testing::IsOk());
+    return programs;
+  }
+  ADD_FAILURE() << "no " << type;
+  return programs;
+}
+
+TEST(NumericCheck, ProductsAndMeansAreEqualBitByBit) {
+  const Pair original = FitALine();
+  for (int nranks : {2, 4}) {
+    SCOPED_TRACE(nranks);
+    WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
+                              Check(original, Rewritten(original, nranks), nranks));
+    EXPECT_TRUE(report.IsEqual());
+    EXPECT_FALSE(report.largest_rounding.has_value());
+    EXPECT_THAT(report.compared, ElementsAre("fc_0.b_0", "fc_0.w_0"));
+    EXPECT_THAT(report.own_to_ranks, IsEmpty());
+    EXPECT_THAT(report.unchanged, IsEmpty());
+    EXPECT_EQ(report.batch, 4 * nranks);
+  }
+}
+
+TEST(NumericCheck, StartupProgramsMayBeLeftOut) {
+  const Pair original = FitALine(), rewritten = Rewritten(original, 2);
+  NumericOptions options;
+  options.kernels = &CpuKernels();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const NumericReport report,
+      CheckNumerically({&original.main, nullptr}, {&rewritten.main, nullptr}, options));
+  EXPECT_EQ(NumericReportText(report),
+            "2 steps on 2 ranks, batch 8: 2 variables equal bit by bit\n");
+}
+
+TEST(NumericCheck, DivisionByThreeIsRounded) {
+  const Pair original = FitALine();
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, Rewritten(original, 3), 3));
+  EXPECT_TRUE(report.IsEqual());
+  EXPECT_THAT(NumericReportText(report), HasSubstr("equal within 1e-5, where results are rounded"));
+}
+
+// Layers on an embedding, softmax, adam: labels and ids have to be in range.
+TrainingSpec Classifier() {
+  TrainingSpec spec;
+  spec.lookups = 2;
+  LayerSpec layer;
+  layer.width = 8;
+  layer.bias = true;
+  layer.activation = weft::testing::Activation::kTanh;
+  spec.layers = {layer, layer};
+  spec.head.loss = LossKind::kSoftmaxCrossEntropy;
+  spec.weights_by = OptimizerKind::kAdam;
+  spec.biases_by = OptimizerKind::kMomentum;
+  return spec;
+}
+
+TEST(NumericCheck, RoundedResultsAreEqualWithinATolerance) {
+  for (bool sparse : {false, true}) {
+    TrainingSpec spec = Classifier();
+    spec.sparse = sparse;
+    if (sparse) spec.weights_by = OptimizerKind::kSgd;
+    const Pair original = Programs(spec);
+    WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, Rewritten(original, 2)));
+    EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
+    ASSERT_TRUE(report.largest_rounding.has_value());
+    EXPECT_GT(report.largest_rounding->relative, 0);
+    EXPECT_LE(report.largest_rounding->relative, kNumericTolerance);
+    EXPECT_THAT(report.unchanged, IsEmpty());
+  }
+}
+
+TEST(NumericCheck, EveryModeThatReducesGradientsIsEqual) {
+  const Pair original = Programs(Classifier());
+  for (const char* mode : {"grad_allreduce", "multi_thread", "single_process_multi_thread"}) {
+    SCOPED_TRACE(mode);
+    WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
+                              Check(original, Rewritten(original, 2, mode)));
+    EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
+  }
+}
+
+TEST(NumericCheck, DroppedScaleIsFound) {
+  const Pair original = FitALine();
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
+                            Check(original, Without(Rewritten(original, 2), "scale")));
+  ASSERT_THAT(report.differences, SizeIs(2));
+  EXPECT_EQ(report.differences[0].variable, "fc_0.b_0");
+  EXPECT_EQ(report.differences[1].variable, "fc_0.w_0");
+  for (const NumericReport::Difference& difference : report.differences) {
+    EXPECT_TRUE(difference.is_parameter);
+    EXPECT_EQ(difference.step, 0);
+    EXPECT_EQ(difference.rank, 0);
+    EXPECT_NE(difference.expected, difference.found);
+  }
+  EXPECT_THAT(report.differences[0].index, ElementsAre(0));
+  EXPECT_THAT(report.differences[1].index, SizeIs(2));
+  EXPECT_THAT(NumericReportText(report),
+              StartsWith("2 steps on 2 ranks, batch 8: different\n"
+                         "  parameter fc_0.b_0, rank 0, after step 0: expected "));
+}
+
+// Adam hides it from parameters, but not from its moments.
+TEST(NumericCheck, DroppedScaleIsFoundUnderAdam) {
+  const Pair original = Programs(Classifier());
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
+                            Check(original, Without(Rewritten(original, 2), "scale")));
+  EXPECT_THAT(report.differences,
+              Contains(::testing::Field(&NumericReport::Difference::is_parameter, false)));
+}
+
+TEST(NumericCheck, MissingAllReduceIsFound) {
+  const Pair original = FitALine();
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
+                            Check(original, Without(Rewritten(original, 2), "c_allreduce_sum")));
+  // The other parameter is right in the first step.
+  ASSERT_THAT(report.differences, SizeIs(1));
+  EXPECT_EQ(report.differences[0].variable, "fc_0.b_0");
+}
+
+TEST(NumericCheck, ProgramThatWasNotRewrittenIsFound) {
+  const Pair original = FitALine();
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, original));
+  EXPECT_THAT(report.differences, SizeIs(2));
+}
+
+TEST(NumericCheck, StatesOfWhichEachRankHasItsOwnAreNotCompared) {
+  TrainingSpec spec;
+  spec.layers = {LayerSpec()};
+  spec.merged_steps = 2;
+  const Pair original = Programs(spec);
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, Rewritten(original, 2)));
+  EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
+  EXPECT_THAT(report.own_to_ranks, Not(IsEmpty()));
+  EXPECT_THAT(NumericReportText(report), HasSubstr("  not compared, as each rank has its own: "));
+}
+
+TEST(NumericCheck, StepsInWhichNoParameterChangesShowNothing) {
+  TrainingSpec spec;
+  spec.layers = {LayerSpec()};
+  spec.merged_steps = 3;
+  const Pair original = Programs(spec);
+  const Pair rewritten = Rewritten(original, 2);
+  EXPECT_THAT(Check(original, rewritten),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("original program: no parameter changes in 2 steps")));
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
+                            Check(original, rewritten, /*nranks=*/2, /*steps=*/3));
+  EXPECT_TRUE(report.IsEqual());
+}
+
+// --- What cannot be run ---
+
+constexpr char kText[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 1]
+    var y@GRAD : fp32[-1, 1] need_check_feed
+    var w@GRAD : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize vars=[w, w@GRAD]
+  }
+})";
+
+// Checks a program, as text with a part replaced, against itself.
+absl::Status CheckText(const std::string& from, const std::string& to) {
+  std::string text = kText;
+  EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0);
+  const absl::StatusOr<Program> program = ParseProgramText(text);
+  EXPECT_THAT(program, testing::IsOk());
+  NumericOptions options;
+  options.kernels = &CpuKernels();
+  return CheckNumerically({&*program, nullptr}, {&*program, nullptr}, options).status();
+}
+
+TEST(NumericCheck, OpWithoutAKernelIsNamed) {
+  EXPECT_THAT(
+      CheckText("= mul(", "= nobody_knows("),
+      StatusIs(absl::StatusCode::kUnimplemented,
+               ::testing::AllOf(StartsWith("original program: "), HasSubstr("nobody_knows"))));
+}
+
+TEST(NumericCheck, DataOfAFixedSizeCannotBeThatOfAllRanks) {
+  EXPECT_THAT(
+      CheckText("[-1,", "[8,"),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("data variable x: expected a first dimension of -1, found [8, 4]")));
+}
+
+TEST(NumericCheck, DataThatIsNotMarkedIsRefused) {
+  EXPECT_THAT(CheckText("[-1, 4] need_check_feed", "[-1, 4]"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("data variable x: it is read and nothing writes it")));
+}
+
+TEST(NumericCheck, MoreThanFitsIsRefusedBeforeAnyMemoryIsTaken) {
+  EXPECT_THAT(
+      CheckText("4", "1000000000"),
+      StatusIs(absl::StatusCode::kResourceExhausted,
+               HasSubstr("variable x: with [8, 1000000000], more than 268435456 elements")));
+}
+
+TEST(NumericCheck, VariableThatIsGoneIsNamed) {
+  const Pair original = FitALine();
+  const absl::StatusOr<Program> other = ParseProgramText(kText);
+  EXPECT_THAT(Check(original, {*other, original.startup}),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("rewritten program: variable fc_0.b_0: the original keeps it")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,331 @@
+// weft verify as users run it.
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tools/process.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::Field;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+using ::weft::testing::ProcessResult;
+using ::weft::testing::RunProcess;
+
+constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
+constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
+
+// A step of sgd on two ranks, which keeps to all rules.
+constexpr char kProgram[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y : fp32[-1, 1]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var y@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[loss] = reduce_mean(X=[y]) role=forward|loss {dim=ints[0], keep_dim=false, reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {dtype=5, shape=longs[], value=1.0}
+    X@GRAD=[y@GRAD] = reduce_mean_grad(Out@GRAD=[loss@GRAD], X=[y]) role=backward {dim=ints[0], keep_dim=false, reduce_all=true}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=0}
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, use_calc_stream=false}
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=0}
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize vars=[w, w@GRAD]
+  }
+})";
+constexpr char kWaitCompute[] =
+    "    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=0}\n";
+constexpr char kAllReduce[] =
+    "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
+    "use_calc_stream=false}\n";
+constexpr char kWaitComm[] =
+    "    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=0}\n";
+
+constexpr char kStartupOfProgram[] = R"(program version=2006002 {
+  block 0 parent=-1 {
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[w] = fill_constant() role=forward {dtype=5, shape=longs[4, 1], value=1.0}
+    Out=[lr] = fill_constant() role=forward {dtype=5, shape=longs[1], value=0.5}
+    c_comm_init_all() role=forward {ring_id=0}
+  }
+})";
+
+std::string TestPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
+
+// The text with some of it replaced, each of which it must hold.
+std::string Edited(std::string text, std::vector<std::pair<std::string, std::string>> edits) {
+  for (const auto& [from, to] : edits) {
+    EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
+  }
+  return text;
+}
+
+std::string MakeFile(const std::string& name, const std::string& text) {
+  std::ofstream(TestPath(name), std::ios::binary) << text;
+  return TestPath(name);
+}
+
+std::string Right() { return MakeFile("right.prog", kProgram); }
+std::string Original() {
+  return MakeFile("original.prog",
+                  Edited(kProgram, {{kWaitCompute, ""}, {kAllReduce, ""}, {kWaitComm, ""}}));
+}
+std::string Racy() { return MakeFile("racy.prog", Edited(kProgram, {{kWaitComm, ""}})); }
+std::string Summed() {
+  return MakeFile("summed.prog", Edited(kProgram, {{"c_allreduce_avg", "c_allreduce_sum"}}));
+}
+
+ProcessResult Verify(std::vector<std::string> args) {
+  args.insert(args.begin(), {"tools/weft", "verify"});
+  return RunProcess(args);
+}
+
+::testing::Matcher<const ProcessResult&> Ends(int status, ::testing::Matcher<std::string> out) {
+  return AllOf(Field("status", &ProcessResult::status, status),
+               Field("out", &ProcessResult::out, out),
+               Field("err", &ProcessResult::err, IsEmpty()));
+}
+
+// One line on stderr, and no more: "<start>...<part>...".
+::testing::Matcher<const ProcessResult&> FailsWith(int status, const std::string& start,
+                                                   const std::string& part) {
+  const auto lines = [](const std::string& err) {
+    return std::count(err.begin(), err.end(), '\n');
+  };
+  return AllOf(Field("status", &ProcessResult::status, status),
+               Field("out", &ProcessResult::out, IsEmpty()),
+               Field("err", &ProcessResult::err,
+                     AllOf(StartsWith(start), HasSubstr(part), EndsWith("\n"),
+                           ::testing::ResultOf(lines, 1))));
+}
+
+TEST(WeftVerifyTest, ProgramThatIsRightIsVerified) {
+  EXPECT_THAT(Verify({Right()}), Ends(0, "verified\n"));
+  EXPECT_THAT(Verify({Right(), "--nranks", "4"}), Ends(0, "verified\n"));
+  EXPECT_THAT(Verify({kMain, "--startup", kStartup}), Ends(0, EndsWith("verified\n")));
+}
+
+TEST(WeftVerifyTest, WhatTranspileWritesIsVerified) {
+  const std::string out = TestPath("out.pb"), startup = TestPath("out_startup.pb");
+  ASSERT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kStartup,
+                        "--startup_out", startup, kMain, out})
+                .status,
+            0);
+  EXPECT_THAT(Verify({out, "--startup", startup, "--original", kMain}), Ends(0, "verified\n"));
+}
+
+TEST(WeftVerifyTest, FindingShowsRuleMessageBothOpsAndWhereToRead) {
+  EXPECT_THAT(
+      Verify({Racy()}),
+      Ends(1,
+           "W401 error: op 7 (sgd) reads w@GRAD on the compute stream, while op 6 "
+           "(c_allreduce_avg) writes it on ring 0: nothing makes the compute stream wait for ring "
+           "0 in between; insert c_wait_comm\n"
+           "    op 6: Out=[w@GRAD : fp32[4, 1]] = c_allreduce_avg(X=[w@GRAD]) role=backward "
+           "{ring_id=0, use_calc_stream=false}\n"
+           "    op 7: ParamOut=[w : fp32[4, 1]] = sgd(Grad=[w@GRAD], LearningRate=[lr], "
+           "Param=[w]) role=optimize vars=[w, w@GRAD]\n"
+           "    see docs/verifier.md#w401\n"
+           "wrong: 1 error\n"));
+}
+
+TEST(WeftVerifyTest, ShortIsOneLineAFinding) {
+  EXPECT_THAT(Verify({Racy(), "--short"}),
+              Ends(1, ::testing::MatchesRegex("W401 error: [^\n]*\nwrong: 1 error\n")));
+}
+
+TEST(WeftVerifyTest, FindingsBeyondTheFirstAreCounted) {
+  std::string text = "program version=2006002 {\n  block 0 parent=-1 {\n";
+  absl::StrAppend(&text, "    var x : fp32[4] need_check_feed\n");
+  for (int i = 0; i < 25; ++i) absl::StrAppend(&text, "    Out=[y", i, "] = relu(X=[x])\n");
+  const std::string path = MakeFile("many.prog", text + "  }\n}\n");
+  EXPECT_THAT(Verify({path, "--short"}), Ends(1, AllOf(HasSubstr("W101: 5 more like these\n"),
+                                                       EndsWith("wrong: 25 errors\n"))));
+}
+
+TEST(WeftVerifyTest, SumInsteadOfMeanIsFoundUnlessItIsWanted) {
+  EXPECT_THAT(Verify({Summed(), "--nranks", "2"}), Ends(1, HasSubstr("W312 error: op 8 (sgd)")));
+  EXPECT_THAT(Verify({Summed(), "--nranks", "2", "--summed_gradients"}), Ends(0, "verified\n"));
+}
+
+TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {
+  const std::string path = MakeFile(
+      "two.prog",
+      Edited(kProgram, {{"    var lr", "    var v : fp32[4, 1] parameter persistable\n    var lr"},
+                        {kWaitCompute, absl::StrCat("    ParamOut=[v] = sgd(Grad=[w@GRAD], "
+                                                    "LearningRate=[lr], Param=[v]) role=optimize\n",
+                                                    kWaitCompute)}}));
+  EXPECT_THAT(Verify({path}), Ends(1, HasSubstr("W310 error: op 5 (sgd) updates v by w@GRAD")));
+  EXPECT_THAT(Verify({path, "--distributed_params", "v"}), Ends(0, EndsWith("verified\n")));
+}
+
+TEST(WeftVerifyTest, DifferenceToTheOriginalIsShown) {
+  EXPECT_THAT(Verify({Right(), "--original", Original()}), Ends(0, "verified\n"));
+  const ProcessResult result =
+      Verify({MakeFile("double.prog", Edited(kProgram, {{"value=1.0", "value=2.0"}})), "--original",
+              Original()});
+  EXPECT_THAT(result, Ends(1, AllOf(HasSubstr("W601 error: variable w, last written by op 8 (sgd)"),
+                                    HasSubstr("    op 8: ParamOut=[w"), HasSubstr("#w601\n"))));
+}
+
+TEST(WeftVerifyTest, OneProgramPerRank) {
+  const std::string startup = MakeFile("startup.prog", kStartupOfProgram);
+  EXPECT_THAT(Verify({Right(), Right()}), Ends(0, "verified\n"));
+  EXPECT_THAT(Verify({Right(), Right(), "--startup", startup}), Ends(0, "verified\n"));
+  EXPECT_THAT(Verify({Right(), Right(), "--startup", startup, "--startup", startup}),
+              Ends(0, "verified\n"));
+}
+
+TEST(WeftVerifyTest, RanksThatDoNotMakeTheSameCallsAreFound) {
+  const ProcessResult result = Verify({Right(), Summed(), "--summed_gradients"});
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("W501 error: rank 1: ring 0, call 0: rank 1 makes "),
+                    HasSubstr("    op 6: Out=[w@GRAD : fp32[4, 1]] = c_allreduce_sum(X=[w@GRAD])"),
+                    HasSubstr("    see docs/verifier.md#w501\n")));
+}
+
+TEST(WeftVerifyTest, FindingsOfAStartupProgramAndOfARankSaySo) {
+  const std::string right = MakeFile("startup.prog", kStartupOfProgram);
+  const std::string wrong =
+      MakeFile("bad_startup.prog", Edited(kStartupOfProgram, {{"value=0.5", "value=\"0.5\""}}));
+  EXPECT_THAT(Verify({Right(), "--startup", wrong}),
+              Ends(1, StartsWith("W105 error: startup program: op 1 (fill_constant)")));
+  EXPECT_THAT(Verify({Right(), Right(), "--startup", right, "--startup", wrong}),
+              Ends(1, StartsWith("W105 error: rank 1: startup program: op 1 (fill_constant)")));
+}
+
+TEST(WeftVerifyTest, RingThatTheStartupProgramDoesNotSetUpIsFound) {
+  const std::string startup =
+      MakeFile("no_ring.prog", Edited(kStartupOfProgram, {{"ring_id=0", "ring_id=1"}}));
+  EXPECT_THAT(Verify({Right(), "--startup", startup}), Ends(1, HasSubstr("W301 error: op ")));
+}
+
+TEST(WeftVerifyTest, JsonHasTheFindingsAsData) {
+  const ProcessResult result = Verify({Racy(), "--format", "json"});
+  EXPECT_EQ(result.status, 1);
+  const auto json = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_FALSE(json.is_discarded()) << result.out;
+  EXPECT_EQ(json["verified"], false);
+  EXPECT_EQ(json["omitted"], nlohmann::json::object());
+  EXPECT_FALSE(json.contains("numeric"));
+  ASSERT_THAT(json["findings"], SizeIs(1));
+  nlohmann::json finding = json["findings"][0];
+  EXPECT_THAT(finding["message"].get<std::string>(), StartsWith("op 7 (sgd) reads w@GRAD"));
+  finding.erase("message");
+  EXPECT_EQ(finding, nlohmann::json::parse(R"({
+    "rule": "W401", "severity": "error", "rank": null, "startup": false, "variable": "w@GRAD",
+    "op": {"block": 0, "index": 7, "type": "sgd"},
+    "other": {"block": 0, "index": 6, "type": "c_allreduce_avg"}})"));
+}
+
+TEST(WeftVerifyTest, JsonOfSeveralRanksSaysWhichAndOfNoFindingsIsEmpty) {
+  const auto parse = [](const ProcessResult& result) {
+    return nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  };
+  const auto wrong = parse(Verify({Right(), Racy(), "--format=json"}));
+  EXPECT_EQ(wrong["findings"][0]["rank"], 1);
+  const auto right = parse(Verify({Right(), "--format=json"}));
+  EXPECT_EQ(right, nlohmann::json::parse(R"({"verified": true, "findings": [], "omitted": {}})"));
+}
+
+TEST(WeftVerifyTest, NumericRunsBothPrograms) {
+  EXPECT_THAT(
+      Verify({Right(), "--original", Original(), "--numeric"}),
+      Ends(0, "numeric: 2 steps on 2 ranks, batch 8: 1 variable equal bit by bit\nverified\n"));
+  EXPECT_THAT(Verify({Right(), "--original", Original(), "--numeric", "--nranks", "4", "--steps",
+                      "1", "--short"}),
+              Ends(0, HasSubstr("numeric: 1 step on 4 ranks, batch 16: ")));
+}
+
+TEST(WeftVerifyTest, NumericShowsWhatDiffers) {
+  const ProcessResult text =
+      Verify({Summed(), "--nranks", "2", "--original", Original(), "--numeric"});
+  EXPECT_THAT(text, Ends(1, AllOf(HasSubstr("numeric: 2 steps on 2 ranks, batch 8: different\n"
+                                            "  parameter w, rank 0, after step 0: expected "),
+                                  EndsWith("another result than the original\n"))));
+  const ProcessResult result = Verify(
+      {Summed(), "--nranks", "2", "--original", Original(), "--numeric", "--format", "json"});
+  const auto json = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_FALSE(json.is_discarded());
+  EXPECT_EQ(json["verified"], false);
+  EXPECT_EQ(json["numeric"]["verdict"], "different");
+  EXPECT_EQ(json["numeric"]["differences"][0]["variable"], "w");
+}
+
+TEST(WeftVerifyTest, NumericTakesStartupPrograms) {
+  const std::string startup = MakeFile("startup.prog", kStartupOfProgram);
+  EXPECT_THAT(Verify({Right(), "--startup", startup, "--original", Original(), "--original_startup",
+                      startup, "--numeric"}),
+              Ends(0, HasSubstr("equal bit by bit\nverified\n")));
+}
+
+TEST(WeftVerifyTest, NumericSaysWhichOpHasNoKernel) {
+  const std::string unknown =
+      MakeFile("unknown.prog", Edited(kProgram, {{"= mul(", "= nobody_knows("}}));
+  EXPECT_THAT(Verify({unknown, "--original", unknown, "--numeric", "--short"}).err,
+              HasSubstr("--numeric: original program: "));
+  EXPECT_THAT(Verify({unknown, "--original", unknown, "--numeric", "--short"}).err,
+              HasSubstr("nobody_knows"));
+}
+
+TEST(WeftVerifyTest, WrongUsageIsStatus2) {
+  const std::string start = "weft verify: error: ";
+  EXPECT_THAT(Verify({}), FailsWith(2, start, "mains is required"));
+  EXPECT_THAT(Verify({Right(), "--nranks", "0"}), FailsWith(2, start + "--nranks: ", "found 0"));
+  EXPECT_THAT(Verify({Right(), Right(), "--nranks", "3"}),
+              FailsWith(2, start + "--nranks: ", "expected 2, the number of programs, found 3"));
+  EXPECT_THAT(Verify({Right(), Right(), Right(), "--startup", kStartup, "--startup", kStartup}),
+              FailsWith(2, start + "--startup: ", "expected one, or 3, one per program, found 2"));
+  EXPECT_THAT(Verify({Right(), "--format", "xml"}), FailsWith(2, start + "--format: ", "xml"));
+  EXPECT_THAT(Verify({Right(), "--format", "json", "--short"}),
+              FailsWith(2, start + "--short: ", "text only"));
+  EXPECT_THAT(Verify({"-", "--original", "-"}),
+              FailsWith(2, start + "--original: ", "standard input is MAIN already"));
+  EXPECT_THAT(Verify({Right(), "--numeric"}), FailsWith(2, start, "--original"));
+  EXPECT_THAT(Verify({Right(), "--original", Original(), "--original_startup", kStartup}),
+              FailsWith(2, start, "--numeric"));
+  EXPECT_THAT(Verify({Right(), Right(), "--original", Original(), "--numeric"}),
+              FailsWith(2, start + "--numeric: ", "one program"));
+  EXPECT_THAT(Verify({Right(), "--original", Original(), "--numeric", "--summed_gradients"}),
+              FailsWith(2, start + "--numeric: ", "averaged"));
+}
+
+TEST(WeftVerifyTest, FileThatCannotBeReadIsStatus1) {
+  EXPECT_THAT(Verify({"nowhere.pb"}),
+              FailsWith(1, "weft verify: error: nowhere.pb: ", "No such file"));
+  EXPECT_THAT(Verify({Right(), "--startup", "nowhere.pb"}),
+              FailsWith(1, "weft verify: error: nowhere.pb: ", "No such file"));
+  EXPECT_THAT(Verify({Right(), "--original", "nowhere.pb"}),
+              FailsWith(1, "weft verify: error: nowhere.pb: ", "No such file"));
+  const std::string garbage = MakeFile("garbage.pb", "no program");
+  EXPECT_THAT(Verify({garbage}), FailsWith(1, "weft verify: error: " + garbage + ": ", ""));
+}
+
+TEST(WeftVerifyTest, HelpHasExamples) {
+  const ProcessResult help = Verify({"--help"});
+  EXPECT_EQ(help.status, 0);
+  EXPECT_THAT(help.out, HasSubstr("  weft verify out.pb --startup out_startup.pb"));
+}
+
+}  // namespace
+}  // namespace weft
