@@ -22,12 +22,14 @@ Json OpJson(const Program& program, OpId id) {
 Json DifferenceJson(const NumericReport::Difference& difference) {
   return {{"variable", difference.variable},
           {"parameter", difference.is_parameter},
+          {"among_ranks", difference.is_among_ranks},
           {"rank", difference.rank},
           {"step", difference.step},
           {"index", std::vector<int64_t>(difference.index.begin(), difference.index.end())},
           {"expected", NumberToJson(difference.expected)},
           {"found", NumberToJson(difference.found)},
-          {"relative", NumberToJson(difference.relative)}};
+          {"relative", NumberToJson(difference.relative)},
+          {"of_original", NumberToJson(difference.of_original)}};
 }
 
 Json NumericJson(const NumericReport& report) {
@@ -37,13 +39,14 @@ Json NumericJson(const NumericReport& report) {
   }
   const bool is_rounded = report.largest_rounding.has_value();
   return {{"verdict", !report.IsEqual() ? "different"
-                      : is_rounded      ? "equal within 1e-5"
+                      : is_rounded      ? "equal within rounding"
                                         : "equal bit by bit"},
           {"nranks", report.nranks},
           {"steps", report.steps},
           {"batch", report.batch},
           {"compared", report.compared},
           {"own_to_ranks", report.own_to_ranks},
+          {"rough", report.rough},
           {"unchanged", report.unchanged},
           {"largest_rounding", is_rounded ? DifferenceJson(*report.largest_rounding) : Json()},
           {"differences", std::move(differences)}};

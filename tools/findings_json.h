@@ -17,10 +17,11 @@ namespace weft {
 //              one program for all), startup, op, other, variable, message; op and other are
 //              objects with block, index and type, or null where there is none
 //   omitted    how many findings were not kept, by rule
-//   numeric    where programs were run: verdict ("equal bit by bit", "equal within 1e-5",
-//              "different"), nranks, steps, batch; compared, own_to_ranks and unchanged: lists of
-//              names; largest_rounding (null where there is none) and the list differences:
-//              variable, parameter, rank, step, index, expected, found, relative
+//   numeric    where programs were run: verdict ("equal bit by bit", "equal within rounding",
+//              "different"), nranks, steps, batch; compared, own_to_ranks, rough and unchanged:
+//              lists of names; largest_rounding (null where there is none) and the list
+//              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
+//              relative, of_original
 // `ranks`: the programs that were verified. `numeric` may be null.
 std::string FindingsJson(const Findings& findings, absl::Span<const RankPrograms> ranks,
                          const NumericReport* numeric);

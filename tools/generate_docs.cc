@@ -1,6 +1,7 @@
 // generate_docs: prints the parts of the documentation that follow from tables in the code.
 // docs/generate.sh puts them into the files.
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <set>
@@ -9,6 +10,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -16,9 +18,11 @@
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
+#include "proto/program_text.h"
 #include "tools/command_line.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/modes.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft {
 namespace {
@@ -179,15 +183,55 @@ std::string OpTable() {
   return text;
 }
 
+// The first finding of the rule in its example, for 2 ranks. Dies where there is none, or the
+// example is no program; a test sees to both.
+std::string MessageOfExample(const Rule& rule) {
+  const absl::StatusOr<Program> program = ParseProgramText(rule.example);
+  absl::optional<Program> original;
+  VerifyOptions options;
+  options.nranks = 2;
+  if (rule.original != nullptr) {
+    original = *ParseProgramText(rule.original);
+    options.original.main = &*original;
+  }
+  const Findings findings = Verify({{&*program, nullptr}}, options);
+  for (const Finding& finding : findings.all()) {
+    if (finding.rule == rule.id) return ToString(finding);
+  }
+  std::fprintf(stderr, "%s: its example does not break it\n", rule.id);
+  std::abort();
+}
+
+std::string RuleSections() {
+  std::string text;
+  char layer = 0;
+  for (const Rule& rule : Rules()) {
+    if (rule.id[1] != layer) {
+      layer = rule.id[1];
+      absl::StrAppend(&text, text.empty() ? "" : "\n", "## Layer ", absl::string_view(&layer, 1),
+                      ": ", LayerName(static_cast<Layer>(layer - '0')), "\n");
+    }
+    std::string title = rule.title;
+    title[0] = absl::ascii_toupper(title[0]);
+    absl::StrAppend(&text, "\n### ", rule.id, "\n\n**", title, "** (", SeverityName(rule.severity),
+                    "). ", rule.why, "\n");
+    if (rule.example == nullptr) continue;
+    absl::StrAppend(&text, "\n```\n", rule.example, "\n```\n");
+    if (rule.original != nullptr) {
+      absl::StrAppend(&text, "\nThe original:\n\n```\n", rule.original, "\n```\n");
+    }
+    absl::StrAppend(&text, "\nThe verifier says:\n\n```\n", MessageOfExample(rule), "\n```\n");
+  }
+  return text;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Prints a part of the documentation that follows from tables in the code.",
                "generate_docs");
   app.footer("Example:\n  generate_docs ops");
   const std::vector<std::pair<std::string, std::function<std::string()>>> sections = {
-      {"mode_table", ModeTable},
-      {"modes", ModeSections},
-      {"passes", PassSections},
-      {"ops", OpTable},
+      {"mode_table", ModeTable}, {"modes", ModeSections}, {"passes", PassSections},
+      {"ops", OpTable},          {"rules", RuleSections},
   };
   std::set<std::string> names;
   for (const auto& [name, print] : sections) names.insert(name);

@@ -25,7 +25,8 @@ constexpr char kRewritten[] = "rewritten program";
 constexpr int64_t kRowsPerRank = 4;
 // An unknown dimension of data that is not the batch.
 constexpr int64_t kOtherDim = 4;
-constexpr double kLearningRate = 0.125;
+// Where the startup program does not say.
+constexpr double kLearningRate = 1.0 / 1024;
 
 // --- Values -------------------------------------------------------------------------------------
 
@@ -94,6 +95,12 @@ absl::StatusOr<Tensor> MakeParameter(absl::string_view name, const TensorType& t
   return MakeTensor(name, type, [=](int64_t i) { return scale * SmallNumber(Mix(hash + i)); });
 }
 
+// The power of two nearest to a learning rate, whose size goes with the optimizer.
+double RoundedRate(double rate) {
+  if (!(rate > 0) || !std::isfinite(rate)) return kLearningRate;
+  return std::exp2(std::round(std::log2(rate)));
+}
+
 absl::StatusOr<Tensor> MakeConstant(absl::string_view name, const TensorType& type, double value) {
   return MakeTensor(name, type, [=](int64_t) { return value; });
 }
@@ -118,7 +125,6 @@ struct TensorDifference {
   int64_t place = 0;
   double expected = 0, found = 0;
   double relative = 0;
-  bool IsRounding() const { return relative <= kNumericTolerance; }  // false for NaN
 };
 
 // None where all elements are equal (0 and -0 are).
@@ -253,10 +259,21 @@ class NumericChecker {
   absl::StatusOr<NumericReport> Check() {
     WEFT_RETURN_IF_ERROR(Annotate(kOriginal, Prepare()));
     WEFT_RETURN_IF_ERROR(Annotate(kOriginal, RunOriginal()));
+    WEFT_RETURN_IF_ERROR(Annotate(kOriginal, MeasureRounding()));
     WEFT_RETURN_IF_ERROR(Annotate(kRewritten, RunRewritten()));
     for (const std::string& name : fetch_) {
-      const bool is_own = own_to_ranks_.count(name) > 0;
-      (is_own ? report_.own_to_ranks : report_.compared).push_back(name);
+      if (own_to_ranks_.count(name) > 0) {
+        report_.own_to_ranks.push_back(name);
+      } else if (rough_.count(name) > 0) {
+        report_.rough.push_back(name);
+      } else {
+        report_.compared.push_back(name);
+      }
+    }
+    if (report_.compared.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          kOriginal, ": no variable can be compared: each rank has its own, or rounding alone ",
+          "makes more than ", kMaxNumericTolerance, " of a difference"));
     }
     return std::move(report_);
   }
@@ -298,6 +315,7 @@ class NumericChecker {
       parameters_.emplace(param, param);
       // Holds the same values, more precisely.
       if (update.master.valid()) parameters_[std::string(program.name(update.master))] = param;
+      for (Symbol state : update.states) optimizer_states_.emplace(program.name(state));
     }
     OpTraits traits(program);
     for (int block = 0; block < program.num_blocks(); ++block) {
@@ -326,7 +344,7 @@ class NumericChecker {
       const Plan::Variable& variable = plan.variables()[v];
       if (variable.first_reader < 0 || !IsTensorOfRoot(plan, v)) continue;
       if (variable.persistable && !variable.is_feed) continue;
-      Feed feed{variable.name, *variable.declared, limits.Of(variable.name)};
+      Feed feed{variable.name, *variable.declared, variable.is_feed, limits.Of(variable.name)};
       WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("data variable ", variable.name),
                                     ChooseDims(variable.is_feed, &feed.type.dims)));
       WEFT_RETURN_IF_ERROR(Count(variable.name, feed.type.dims));
@@ -353,13 +371,28 @@ class NumericChecker {
     return absl::OkStatus();
   }
 
-  FeedSource Feeds() const {
+  // The samples of a batch, as they are made, or in orders that add them up in another way.
+  enum class Order { kAsMade, kReversed, kEvenOnesFirst };
+
+  static int64_t RowAt(Order order, int64_t row, int64_t rows) {
+    switch (order) {
+      case Order::kAsMade:
+        return row;
+      case Order::kReversed:
+        return rows - 1 - row;
+      case Order::kEvenOnesFirst:
+        return row < (rows + 1) / 2 ? 2 * row : 2 * (row - (rows + 1) / 2) + 1;
+    }
+    return row;
+  }
+
+  FeedSource Feeds(Order order = Order::kAsMade) const {
     FeedSource source;
     for (const Feed& feed : feeds_) source.variables.push_back(feed.name);
-    source.read = [this](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+    source.read = [this, order](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
       std::vector<Tensor> tensors;
       for (const Feed& feed : feeds_) {
-        WEFT_ASSIGN_OR_RETURN(Tensor tensor, MakeData(feed, step));
+        WEFT_ASSIGN_OR_RETURN(Tensor tensor, MakeData(feed, step, order));
         tensors.push_back(std::move(tensor));
       }
       return tensors;
@@ -370,16 +403,20 @@ class NumericChecker {
   struct Feed {
     std::string name;
     TensorType type;  // of the whole batch
+    bool is_split;    // over the ranks, by its first dimension
     absl::optional<int64_t> limit;
   };
 
-  static absl::StatusOr<Tensor> MakeData(const Feed& feed, int64_t step) {
+  static absl::StatusOr<Tensor> MakeData(const Feed& feed, int64_t step, Order order) {
     const uint64_t hash = Mix(HashOf(feed.name) + step);
     // Integers of which nobody says how large they may be: 0 or 1.
     const bool is_limited = feed.limit.has_value() || !IsFloating(feed.type.dtype);
     const uint64_t limit = feed.limit.value_or(2);
+    const int64_t rows = feed.is_split && !feed.type.dims.empty() ? feed.type.dims[0] : 1;
+    const int64_t row_size = std::max<int64_t>(1, NumElements(feed.type.dims) / rows);
     return MakeTensor(feed.name, feed.type, [=](int64_t i) {
-      const uint64_t random = Mix(hash + i);
+      const int64_t row = RowAt(order, i / row_size, rows);
+      const uint64_t random = Mix(hash + row * row_size + i % row_size);
       return is_limited ? static_cast<double>(random % limit) : SmallNumber(random);
     });
   }
@@ -409,7 +446,9 @@ class NumericChecker {
         tensor = MakeParameter(parameter->second, type);
       } else if (rates_.count(name) > 0 && !variable.is_written && IsFloating(type.dtype)) {
         WEFT_RETURN_IF_ERROR(Count(name, type.dims));
-        tensor = MakeConstant(name, type, kLearningRate);
+        const bool is_given = started != from_startup.end() && started->second.size() > 0;
+        const double rate = is_given ? ValueAt(started->second, 0) : kLearningRate;
+        tensor = MakeConstant(name, type, RoundedRate(rate));
       } else if (started != from_startup.end()) {
         tensor = started->second;
       } else if (original_.startup == nullptr) {
@@ -437,21 +476,25 @@ class NumericChecker {
     return run;
   }
 
-  absl::Status RunOriginal() {
+  // What the original leaves in fetch_ after each step.
+  absl::Status RunOnOneRank(Order order, std::vector<std::vector<Tensor>>* values) const {
     RunInputs inputs;
     inputs.main = original_.main;
     inputs.startup = original_.startup;
     inputs.params = &start_;
-    inputs.feeds = Feeds();
-    inputs.on_result = [this](const StepResult& result) {
-      expected_.push_back(result.values);
+    inputs.feeds = Feeds(order);
+    inputs.on_result = [values](const StepResult& result) {
+      values->push_back(result.values);
       return absl::OkStatus();
     };
     RunOptions run = RunOptionsFor(1);
     run.fetch = fetch_;
-    if (fetch_.empty()) return NothingChanges();
-    WEFT_RETURN_IF_ERROR(RunProgram(inputs, run).status());
+    return RunProgram(inputs, run).status();
+  }
 
+  absl::Status RunOriginal() {
+    if (fetch_.empty()) return NothingChanges();
+    WEFT_RETURN_IF_ERROR(RunOnOneRank(Order::kAsMade, &expected_));
     size_t changed = 0;
     for (size_t i = 0; i < fetch_.size(); ++i) {
       if (parameters_.count(fetch_[i]) == 0) continue;
@@ -462,6 +505,26 @@ class NumericChecker {
       if (!is_changed) report_.unchanged.push_back(fetch_[i]);
     }
     return changed == 0 ? NothingChanges() : absl::OkStatus();
+  }
+
+  absl::Status MeasureRounding() {
+    rounding_.assign(expected_.size(), std::vector<double>(fetch_.size(), 0));
+    for (Order order : {Order::kReversed, Order::kEvenOnesFirst}) {
+      std::vector<std::vector<Tensor>> values;
+      WEFT_RETURN_IF_ERROR(RunOnOneRank(order, &values));
+      for (size_t step = 0; step < values.size(); ++step) {
+        for (size_t i = 0; i < fetch_.size(); ++i) {
+          const auto difference = Compare(expected_[step][i], values[step][i]);
+          if (!difference.has_value()) continue;
+          rounding_[step][i] = std::max(rounding_[step][i], difference->relative);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  double ToleranceOf(int64_t step, size_t i) const {
+    return std::max(kNumericTolerance, kRoundingFactor * rounding_[step][i]);
   }
 
   absl::Status NothingChanges() const {
@@ -509,41 +572,64 @@ class NumericChecker {
   void CompareStep(int64_t step) {
     for (size_t i = 0; i < fetch_.size(); ++i) {
       if (own_to_ranks_.count(fetch_[i]) > 0) continue;
-      const bool is_parameter = parameters_.count(fetch_[i]) > 0;
-      if (!is_parameter && RanksDiffer(i)) {
+      const absl::optional<NumericReport::Difference> among_ranks = CompareRanks(step, i);
+      if (among_ranks.has_value() && !IsReplicated(fetch_[i])) {
         own_to_ranks_.insert(fetch_[i]);
         continue;
       }
-      for (int rank = 0; rank < options_.nranks; ++rank) {
-        if (CompareRank(step, rank, i, is_parameter)) break;
+      bool is_told = rough_.count(fetch_[i]) > 0;
+      for (int rank = 0; rank < options_.nranks && !is_told; ++rank) {
+        is_told = CompareRank(step, rank, i);
       }
+      const bool is_wrong =
+          !report_.differences.empty() && report_.differences.back().variable == fetch_[i];
+      if (among_ranks.has_value() && !is_wrong) report_.differences.push_back(*among_ranks);
     }
   }
 
-  bool RanksDiffer(size_t i) const {
-    for (int rank = 1; rank < options_.nranks; ++rank) {
-      const absl::optional<TensorDifference> difference = Compare(found_[0][i], found_[rank][i]);
-      if (difference.has_value() && !difference->IsRounding()) return true;
-    }
-    return false;
+  // Whether all ranks have to have the same.
+  bool IsReplicated(const std::string& name) const {
+    return parameters_.count(name) > 0 || optimizer_states_.count(name) > 0;
   }
 
-  // True where the variable is wrong.
-  bool CompareRank(int64_t step, int rank, size_t i, bool is_parameter) {
-    const Tensor& expected = expected_[step][i];
-    const absl::optional<TensorDifference> found = Compare(expected, found_[rank][i]);
-    if (!found.has_value()) return false;
+  NumericReport::Difference Describe(int64_t step, int rank, size_t i,
+                                     const TensorDifference& found) const {
     NumericReport::Difference difference;
     difference.variable = fetch_[i];
-    difference.is_parameter = is_parameter;
+    difference.is_parameter = parameters_.count(fetch_[i]) > 0;
     difference.step = step;
     difference.rank = rank;
-    difference.index = IndexOf(found->place, expected.dims());
-    difference.expected = found->expected;
-    difference.found = found->found;
-    difference.relative = found->relative;
-    if (!found->IsRounding()) {
+    difference.index = IndexOf(found.place, expected_[step][i].dims());
+    difference.expected = found.expected;
+    difference.found = found.found;
+    difference.relative = found.relative;
+    difference.of_original = rounding_[step][i];
+    return difference;
+  }
+
+  // The first rank that has not what rank 0 has, to the bit.
+  absl::optional<NumericReport::Difference> CompareRanks(int64_t step, size_t i) const {
+    for (int rank = 1; rank < options_.nranks; ++rank) {
+      const absl::optional<TensorDifference> found = Compare(found_[0][i], found_[rank][i]);
+      if (!found.has_value()) continue;
+      NumericReport::Difference difference = Describe(step, rank, i, *found);
+      difference.is_among_ranks = true;
+      return difference;
+    }
+    return absl::nullopt;
+  }
+
+  // True where the variable is wrong, or it cannot be told.
+  bool CompareRank(int64_t step, int rank, size_t i) {
+    const absl::optional<TensorDifference> found = Compare(expected_[step][i], found_[rank][i]);
+    if (!found.has_value()) return false;
+    NumericReport::Difference difference = Describe(step, rank, i, *found);
+    if (difference.relative > ToleranceOf(step, i)) {
       report_.differences.push_back(std::move(difference));
+      return true;
+    }
+    if (difference.relative > kMaxNumericTolerance) {
+      rough_.insert(fetch_[i]);
       return true;
     }
     absl::optional<NumericReport::Difference>& largest = report_.largest_rounding;
@@ -554,14 +640,15 @@ class NumericChecker {
   const NumericPrograms original_, rewritten_;
   const NumericOptions options_;
   std::map<std::string, std::string, std::less<>> parameters_;  // and whose values they hold
-  std::set<std::string, std::less<>> rates_;
+  std::set<std::string, std::less<>> optimizer_states_, rates_;
   std::vector<Feed> feeds_;
   int64_t num_elements_ = 0;
   Tensors start_;
   std::vector<std::string> fetch_;
   std::vector<std::vector<Tensor>> expected_;  // by step
+  std::vector<std::vector<double>> rounding_;  // of the original itself, by step
   std::vector<std::vector<Tensor>> found_;     // by rank, in the step that is under way
-  std::set<std::string> own_to_ranks_;
+  std::set<std::string> own_to_ranks_, rough_;
   NumericReport report_;
 };
 
@@ -584,24 +671,41 @@ std::string NumericReportText(const NumericReport& report) {
                     report.compared.size() == 1 ? " variable" : " variables");
     if (report.largest_rounding.has_value()) {
       const NumericReport::Difference& most = *report.largest_rounding;
+      const bool is_small = most.relative <= kNumericTolerance;
       absl::StrAppendFormat(&text,
-                            " equal within 1e-5, where results are rounded: %s differs most, by "
-                            "%.2g of its largest element, after step %d\n",
-                            most.variable, most.relative, most.step);
+                            " equal within %s, where results are rounded: %s differs most, by "
+                            "%.2g of its largest element, after step %d%s\n",
+                            is_small ? "1e-5" : "the rounding of the original", most.variable,
+                            most.relative, most.step,
+                            is_small ? ""
+                                     : absl::StrFormat("; the original itself by %.2g, with its "
+                                                       "batch in another order",
+                                                       most.of_original));
     } else {
       absl::StrAppend(&text, " equal bit by bit\n");
     }
   }
   for (const NumericReport::Difference& difference : report.differences) {
-    absl::StrAppendFormat(
-        &text, "  %s %s, rank %d, after step %d: expected %.9g, found %.9g at %s\n",
-        difference.is_parameter ? "parameter" : "state", difference.variable, difference.rank,
-        difference.step, difference.expected, difference.found, DimsToString(difference.index));
+    const std::string variable =
+        absl::StrCat(difference.is_parameter ? "parameter " : "state ", difference.variable);
+    const std::string index = DimsToString(difference.index);
+    if (difference.is_among_ranks) {
+      absl::StrAppendFormat(&text,
+                            "  %s is not the same on all ranks after step %d: rank 0 has %.9g, "
+                            "rank %d has %.9g at %s\n",
+                            variable, difference.step, difference.expected, difference.rank,
+                            difference.found, index);
+    } else {
+      absl::StrAppendFormat(
+          &text, "  %s, rank %d, after step %d: expected %.9g, found %.9g at %s\n", variable,
+          difference.rank, difference.step, difference.expected, difference.found, index);
+    }
   }
   const auto list = [&](absl::string_view what, const std::vector<std::string>& names) {
     if (!names.empty()) absl::StrAppend(&text, "  ", what, absl::StrJoin(names, ", "), "\n");
   };
   list("not compared, as each rank has its own: ", report.own_to_ranks);
+  list("not shown, as rounding makes as much of a difference in the original: ", report.rough);
   list("not shown, as they do not change: ", report.unchanged);
   return text;
 }
