@@ -11,6 +11,8 @@ namespace weft {
 namespace {
 
 constexpr double kTolerance = 1e-6;
+// What is left of 1 where 1/n in single precision, n times, is taken away.
+constexpr double kCancelled = 2e-7;
 // A sum of more terms is a term of its own in other sums: adding to it again and again would
 // otherwise cost the square of the terms.
 constexpr size_t kMaxExpanded = 64;
@@ -25,6 +27,8 @@ bool Near(double a, double b) { return std::abs(a - b) <= kTolerance * std::abs(
 
 ExpressionTable::ExpressionTable() : slots_(1 << 10, 0) {
   sum_ = Operation("sum of", "sum");
+  mean_ = Operation("mean over ranks", "mean_over_ranks");
+  select_ = Operation("select", "select");
   zero_ = Call(Operation("zeros", "0"), {});
 }
 
@@ -106,6 +110,18 @@ void ExpressionTable::Expand(const Term& term, std::vector<Term>* out) const {
 }
 
 ExprId ExpressionTable::Sum(std::vector<Term>* terms, double* factor) {
+  const auto is_number = [](const Term& term) { return std::isfinite(term.factor); };
+  if (!std::all_of(terms->begin(), terms->end(), is_number)) {
+    // Nothing can be said of it; the same terms give the same.
+    std::string identity = "sum with factors that are no numbers";
+    std::vector<ExprId> operands;
+    for (const Term& term : *terms) {
+      absl::StrAppend(&identity, " ", FactorText(term.factor));
+      operands.push_back(term.expr);
+    }
+    *factor = 1;
+    return Call(Operation(identity, "no_number"), operands);
+  }
   std::vector<Term> all;
   for (const Term& term : *terms) Expand(term, &all);
   std::sort(all.begin(), all.end(), [](const Term& a, const Term& b) { return a.expr < b.expr; });
@@ -117,7 +133,7 @@ ExprId ExpressionTable::Sum(std::vector<Term>* terms, double* factor) {
       sum += all[i].factor;
       size = std::max(size, std::abs(all[i].factor));
     }
-    if (std::abs(sum) > kTolerance * size && expr != zero_) merged.push_back({expr, sum});
+    if (std::abs(sum) > kCancelled * size && expr != zero_) merged.push_back({expr, sum});
   }
   if (merged.empty()) {
     *factor = 0;

@@ -51,6 +51,14 @@ class ExpressionTable {
   // as equal that differ by less than 1e-6 of their size. O(terms log terms).
   ExprId Sum(std::vector<Term>* terms, double* factor);
   ExprId Zero() const { return zero_; }
+  // The mean of a value over the ranks, where it is not what one device computes.
+  ExprId MeanOverRanks(ExprId expr) { return Call(mean_, {expr}); }
+  bool IsMeanOverRanks(ExprId expr) const { return OperationOf(expr) == mean_; }
+  // `yes` where `condition` holds, else `no`.
+  ExprId Select(ExprId condition, ExprId yes, ExprId no) {
+    return Call(select_, {condition, yes, no});
+  }
+  bool IsSelect(ExprId expr) const { return OperationOf(expr) == select_; }
 
   size_t size() const { return call_of_.size(); }
 
@@ -91,7 +99,7 @@ class ExpressionTable {
   // Open addressing: calls, plus one; 0 is free. A power of two, at most half full.
   std::vector<uint32_t> slots_;
   std::vector<uint32_t> hashes_;  // by call
-  OperationId sum_;
+  OperationId sum_, mean_, select_;
   ExprId zero_;
 };
 

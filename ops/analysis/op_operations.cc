@@ -137,7 +137,10 @@ OperationId OpOperations::Of(const Op& op) {
     identity_.append(bytes.data(), bytes.size());
   }
   if (layout.has_blocks) {
-    for (int block : op.SubBlocks()) absl::StrAppend(&identity_, "\n{", BlockText(block), "}");
+    // Ops inside have identities of their own, which are made in the same place.
+    std::string identity = identity_;
+    for (int block : op.SubBlocks()) absl::StrAppend(&identity, "\n{", BlockText(block), "}");
+    identity_ = std::move(identity);
   }
   if (!layout.last.valid() || identity_ != layout.last_identity) {
     layout.last = table_.Operation(identity_, op.type());
@@ -147,15 +150,17 @@ OperationId OpOperations::Of(const Op& op) {
 }
 
 // By the names of its variables: passes do not rename what is there.
-std::string OpOperations::BlockText(int block) const {
+const std::string& OpOperations::BlockText(int block) {
+  const auto found = block_texts_.find(block);
+  if (found != block_texts_.end()) return found->second;
   std::string text;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
-    absl::StrAppend(&text, op.type());
+    absl::StrAppend(&text, Of(op).value());
     for (Symbol arg : op.args()) absl::StrAppend(&text, " ", program_.name(arg));
     absl::StrAppend(&text, "\n");
   }
-  return text;
+  return block_texts_[block] = std::move(text);
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #define WEFT_OPS_ANALYSIS_OP_OPERATIONS_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -55,11 +56,12 @@ class OpOperations {
   Layout& Entry(const Op& op);
   void Make(const Op& op, Layout* layout) const;
   void MakeAttrs(const Op& op, const OpSchema* schema, Layout* layout) const;
-  std::string BlockText(int block) const;
+  const std::string& BlockText(int block);
 
   const Program& program_;
   ExpressionTable& table_;
-  std::vector<Layout> layouts_;  // by Op::layout_id
+  std::vector<Layout> layouts_;             // by Op::layout_id
+  std::map<int, std::string> block_texts_;  // references stay valid
   std::vector<absl::string_view> places_;
   std::string identity_;
 };

@@ -6,11 +6,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ops/analysis/op_operations.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -24,6 +26,10 @@ using Term = ExpressionTable::Term;
 constexpr double kAnyNumber = 7.38905609893065;
 // What one step leaves to the next gets less and less equal; this is more than the steps down.
 constexpr int kMaxWalks = 8;
+// A value that is the sum of more has no memory of them.
+constexpr size_t kMaxTerms = 64;
+// Ops on buffers visit their members; beyond so many visits in a walk they are not followed.
+constexpr int64_t kMaxMemberVisits = 1 << 22;
 
 bool Near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
@@ -32,7 +38,7 @@ struct PlacedTerm {
   ExprId expr;
   double factor;
   bool is_same;
-  bool is_gradient;
+  bool is_summed;
 };
 
 // What the walk needs of an op, but for its arguments: the same for all ops of a layout.
@@ -59,6 +65,10 @@ struct Recipe {
   OpLayout::Slot param, grad, param_out, master_out;
   // By output: the input that it is in place of; -1: none.
   std::vector<int> in_place_of;
+  // Of sums and products: the arguments of slots X and Y.
+  uint32_t x = 0, y = 1;
+  // kBackward, by output of a slot S@GRAD: the input of slot S; -1: none.
+  std::vector<int> forward_input;
 };
 
 OpLayout::Slot FindSlot(const Program& program, const std::vector<OpLayout::Slot>& slots,
@@ -79,7 +89,18 @@ Recipe MakeRecipe(const Op& op) {
   recipe.algebra = AlgebraOf(op.type(), schema);
   const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
   recipe.is_elementwise = has(Trait::kElementwise);
-  recipe.is_linear = has(Trait::kLinear) || recipe.algebra == Algebra::kCast;
+  recipe.is_linear = has(Trait::kLinear);
+  if (recipe.algebra == Algebra::kAdd || recipe.algebra == Algebra::kSubtract ||
+      recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
+    const OpLayout::Slot x = FindSlot(program, layout.inputs, "X");
+    const OpLayout::Slot y = FindSlot(program, layout.inputs, "Y");
+    recipe.x = x.first;
+    recipe.y = y.first;
+    if (x.count != 1 || y.count != 1 || layout.num_input_args != 2) {
+      recipe.algebra = Algebra::kNone;
+      recipe.is_linear = false;
+    }
+  }
   if (op.type() == "feed") {
     recipe.kind = Recipe::Kind::kFeed;
   } else if (op.type() == "fetch" || op.type() == "fetch_v2" || has(Trait::kStreamSync) ||
@@ -108,6 +129,16 @@ Recipe MakeRecipe(const Op& op) {
     for (const OpLayout::Slot& slot : layout.inputs) {
       const bool is_operand = absl::EndsWith(program.name(slot.name), kGradSuffix);
       for (uint32_t i = 0; i < slot.count; ++i) recipe.is_operand[slot.first + i] = is_operand;
+    }
+  }
+  recipe.forward_input.resize(layout.num_args - layout.num_input_args, -1);
+  for (const OpLayout::Slot& slot : layout.outputs) {
+    absl::string_view name = program.name(slot.name);
+    if (!absl::ConsumeSuffix(&name, kGradSuffix)) continue;
+    const OpLayout::Slot forward = FindSlot(program, layout.inputs, name);
+    for (uint32_t i = 0; i < std::min(slot.count, forward.count); ++i) {
+      recipe.forward_input[slot.first - layout.num_input_args + i] =
+          static_cast<int>(forward.first + i);
     }
   }
   recipe.in_place_of.resize(layout.num_args - layout.num_input_args, -1);
@@ -174,13 +205,10 @@ class RankInterpreter {
         fused_(program.var_id_limit(), -1) {
     if (table_ != nullptr) {
       operations_.emplace(program, table_);
-      mean_ = table_->Operation("mean over ranks", "mean_over_ranks");
-      select_ = table_->Operation("select", "select");
       gathered_ = table_->Operation("gathered", "gathered");
       shard_ = table_->Operation("shard", "shard");
     }
     result_.is_written_.assign(program.var_id_limit(), false);
-    result_.meets_.assign(program.var_id_limit(), false);
     SetStart();
   }
 
@@ -193,8 +221,11 @@ class RankInterpreter {
       entered_.clear();
       runs_.clear();
       terms_.assign(1, {});
+      is_held_.assign(program_.var_id_limit(), false);
+      member_visits_ = 0;
       Walk(0);
-      if (options_.is_startup || is_single_ || !CarryOver()) break;
+      if (options_.is_startup || is_single_) break;
+      if (!CarryOver(/*widen=*/walk >= kMaxWalks - 2)) break;
     }
     result_.end_ = std::move(values_);
     return std::move(result_);
@@ -202,6 +233,12 @@ class RankInterpreter {
 
  private:
   using Group = std::vector<VarId>;
+  // What a variable held before a write.
+  struct LogEntry {
+    VarId var;
+    RankValue held;
+    bool is_held;
+  };
 
   // --- Where a step begins ---------------------------------------------------------------------
 
@@ -233,21 +270,38 @@ class RankInterpreter {
   }
 
   // What the step leaves to the next; true where that is less equal than was assumed.
-  bool CarryOver() {
+  bool CarryOver(bool widen) {
     bool changed = false;
     for (size_t i = 0; i < values_.size(); ++i) {
-      if (!result_.is_written_[i] || values_[i].IsSame()) continue;
-      if (!program_.var(VarId(static_cast<uint32_t>(i))).persistable()) continue;
+      const Var var = program_.var(VarId(static_cast<uint32_t>(i)));
+      if (!result_.is_written_[i] || !var.persistable()) continue;
       RankValue& start = result_.start_[i];
-      const RankValue& end = values_[i];
-      if (start.place == end.place && start.is_gradient <= end.is_gradient) continue;
-      const ExprId expr = start.expr;
+      RankValue end = values_[i];
+      if (widen && !(start.place == Place::kLocal && !start.is_gradient)) {
+        end = RankValue();
+        end.place = Place::kLocal;
+      } else if (end.IsSame()) {
+        continue;
+      }
+      // What is added to a parameter is no gradient that is accumulated.
+      if (var.is_parameter()) end.is_gradient = end.is_summed = false;
+      const bool was_own = start.place == end.place;
+      if (was_own && start.is_gradient <= end.is_gradient && start.is_summed <= end.is_summed) {
+        continue;
+      }
+      const RankValue before = start;
       start = end;
-      start.is_gradient = end.is_gradient && (start.place != end.place || start.is_gradient);
-      start.is_mixed = false;
+      start.is_gradient = end.is_gradient && (!was_own || before.is_gradient);
+      start.is_summed = end.is_summed && (!was_own || before.is_summed);
+      start.is_mixed = start.has_met = false;
       start.terms = 0;
-      start.expr = expr;
-      if (end.own_factor != 0) start.factor = end.own_factor;
+      start.expr = before.expr;
+      if (!start.is_gradient) {
+        start.factor = 1;
+        start.power = 0;
+      } else if (end.own_factor != 0) {
+        start.factor = end.own_factor;
+      }
       start.own_factor = 0;
       changed = true;
     }
@@ -291,8 +345,7 @@ class RankInterpreter {
         return VisitCollective(op, *recipe.collective);
       case Recipe::Kind::kOpaqueBlock:
         if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
-        VisitFunction(op, recipe);
-        return VisitInnerWrites(op);
+        return VisitOpaqueBlock(op);
       case Recipe::Kind::kFunction:
         break;
     }
@@ -302,10 +355,8 @@ class RankInterpreter {
   void Write(VarId var, const RankValue& value) {
     if (!var.valid()) return;
     RankValue& held = values_[var.value()];
-    if (!logs_.empty()) logs_.back().emplace_back(var, held);
-    if (held.place == Place::kLocal && value.place == Place::kReplicated) {
-      result_.meets_[var.value()] = true;
-    }
+    if (!logs_.empty()) logs_.back().push_back({var, held, is_held_[var.value()]});
+    is_held_[var.value()] = true;
     result_.is_written_[var.value()] = true;
     held = value;
   }
@@ -329,7 +380,11 @@ class RankInterpreter {
       if (!var.valid()) continue;
       RankValue value;
       value.place = is_single_ ? Place::kReplicated : Place::kLocal;
-      if (table_ != nullptr) value.expr = table_->Initial(program_.name(name));
+      if (table_ != nullptr) {
+        const std::string column = absl::StrCat("feed ", NumberAttr(op, "col", 0));
+        value.expr =
+            table_->Call(table_->Operation(column, column), {table_->Initial(program_.name(name))});
+      }
       Write(var, value);
     }
   }
@@ -383,23 +438,24 @@ class RankInterpreter {
     const absl::Span<const Symbol> out = op.Output("Out");
     for (size_t i = 0; i < std::min(in.size(), out.size()); ++i) {
       const Group* group = GroupOf(in[i]);
-      if (group == nullptr) {
+      const Group* into = GroupOf(out[i]);
+      if (group == nullptr && into == nullptr) {
         Exchange(op, collective, in[i], Resolve(in[i]), Resolve(out[i]));
         continue;
       }
-      const Group members = *group;
-      const bool in_place = in[i] == out[i];
-      for (VarId member : members) {
-        Exchange(op, collective, program_.var(member).name_symbol(), member,
-                 in_place ? member : VarId());
+      if (group != nullptr && in[i] == out[i]) {
+        const Group members = *group;
+        for (VarId member : members) {
+          Exchange(op, collective, program_.var(member).name_symbol(), member, member);
+        }
+        continue;
       }
-      if (!in_place) {
-        // The members of the other buffer are not known as variables.
-        RankValue whole;
-        whole.place = Place::kLocal;
-        if (table_ != nullptr) whole = Opaque(whole, "fused collective", {Read(in[i])});
-        Write(Resolve(out[i]), whole);
-      }
+      // From one buffer into another: not followed.
+      RankValue whole;
+      whole.place = Place::kLocal;
+      whole = Opaque(whole, absl::StrCat("fused collective ", op.id().value()), {});
+      const Group members = into == nullptr ? Group{Resolve(out[i])} : *into;
+      for (VarId member : members) Write(member, whole);
     }
   }
 
@@ -416,16 +472,30 @@ class RankInterpreter {
     if (out.reductions < 255) ++out.reductions;
     switch (collective.kind) {
       case CollectiveKind::kAllReduce:
-        if (collective.reduction == Reduction::kSum) return Summed(in);
-        if (collective.reduction == Reduction::kAvg) return Averaged(in);
+        if (collective.reduction == Reduction::kSum) return Summed(op, in);
+        if (collective.reduction == Reduction::kAvg) {
+          out = Averaged(op, in);
+          if (options_.sums_are_wanted && in.reductions == 0) {
+            if (out.power > -100) --out.power;
+            out.factor /= n_;
+          }
+          return out;
+        }
+        if (in.is_gradient) out.bent_by = op.id();
         out.place = Place::kReplicated;
+        out.is_gradient = out.is_summed = false;
         return Opaque(out, absl::StrCat("all-reduce ", ReductionName(collective.reduction)), {in});
       case CollectiveKind::kReduce:
         out.place = Place::kLocal;
-        out.is_gradient = false;
+        out.is_gradient = out.is_summed = false;
         return Opaque(out, "reduce", {in});
       case CollectiveKind::kReduceScatter:
-        out = Summed(in);
+        if (in.place != Place::kLocal && in.place != Place::kReplicated) {
+          out.place = Place::kLocal;
+          out.is_gradient = out.is_summed = false;
+          return Opaque(out, "reduce-scatter", {in});
+        }
+        out = Summed(op, in);
         out.place = Place::kShard;
         return out;
       case CollectiveKind::kAllGather:
@@ -447,15 +517,15 @@ class RankInterpreter {
     return out;
   }
 
-  RankValue Summed(const RankValue& in) {
-    RankValue out = Averaged(in);
+  RankValue Summed(const Op& op, const RankValue& in) {
+    RankValue out = Averaged(op, in);
     if (options_.sums_are_wanted && in.reductions == 0) return out;
     if (out.power < 100) ++out.power;
     out.factor *= n_;
     return out;
   }
 
-  RankValue Averaged(const RankValue& in) {
+  RankValue Averaged(const Op& op, const RankValue& in) {
     RankValue out = in;
     if (out.reductions < 255) ++out.reductions;
     if (in.place != Place::kLocal) {
@@ -463,18 +533,21 @@ class RankInterpreter {
       return out;
     }
     out.place = Place::kReplicated;
-    out.is_gradient = false;
+    out.is_gradient = out.is_summed = false;
     out.terms = 0;
     out.own_factor = 0;
-    if (table_ == nullptr || in.is_gradient) return out;
+    out.has_met = !in.is_gradient;
+    // The ranks' rows are those of different samples.
+    if (in.is_gradient && !in.is_summed && !out.bent_by.valid()) out.bent_by = op.id();
+    if (table_ == nullptr || (in.is_gradient && in.is_summed)) return out;
     if (in.terms == 0) {
-      out.expr = table_->Call(mean_, {in.expr});
+      out.expr = table_->MeanOverRanks(in.expr);
       return out;
     }
     std::vector<Term> terms;
     for (const PlacedTerm& term : terms_[in.terms]) {
-      const bool is_mean = term.is_same || term.is_gradient;
-      terms.push_back({is_mean ? term.expr : table_->Call(mean_, {term.expr}), term.factor});
+      const bool is_mean = term.is_same || term.is_summed;
+      terms.push_back({is_mean ? term.expr : table_->MeanOverRanks(term.expr), term.factor});
     }
     double common = 1;
     out.expr = table_->Sum(&terms, &common);
@@ -536,31 +609,36 @@ class RankInterpreter {
       entered_.push_back(block);
       logs_.emplace_back();
       Walk(block);
-      const std::vector<std::pair<VarId, RankValue>> log = std::move(logs_.back());
+      const std::vector<LogEntry> log = std::move(logs_.back());
       logs_.pop_back();
       LeaveBranch(block, condition, log);
     }
   }
 
   // Variables hold what they held before, or what the block gave them.
-  void LeaveBranch(int block, const RankValue& condition,
-                   const std::vector<std::pair<VarId, RankValue>>& log) {
-    std::vector<std::pair<VarId, RankValue>> before;  // the first write of each variable
+  void LeaveBranch(int block, const RankValue& condition, const std::vector<LogEntry>& log) {
+    std::vector<LogEntry> before;  // the first write of each variable
     absl::flat_hash_map<VarId, bool> seen;
-    for (const auto& entry : log) {
-      if (program_.var(entry.first).block() == block) continue;
-      if (seen.emplace(entry.first, true).second) before.push_back(entry);
+    for (const LogEntry& entry : log) {
+      if (program_.var(entry.var).block() == block) continue;
+      if (seen.emplace(entry.var, true).second) before.push_back(entry);
     }
-    for (const auto& [var, old] : before) {
-      const RankValue inside = values_[var.value()];
-      values_[var.value()] = old;
+    for (const LogEntry& entry : before) {
+      const RankValue inside = values_[entry.var.value()];
+      values_[entry.var.value()] = entry.held;
       // What is given a value here only is used here only, or when the block has run.
-      const bool was_held =
-          program_.var(var).persistable() || old.expr.valid() || old.place != Place::kReplicated;
-      const bool meets = result_.meets_[var.value()];
-      Write(var, was_held ? Select(condition, inside, old) : inside);
-      result_.meets_[var.value()] = meets;
+      const Var var = program_.var(entry.var);
+      const bool was_held = entry.is_held || var.persistable() || var.need_check_feed();
+      Write(entry.var, was_held ? Select(condition, inside, HeldIn(entry)) : inside);
     }
+  }
+
+  RankValue HeldIn(const LogEntry& entry) {
+    RankValue value = entry.held;
+    if (table_ != nullptr && !value.expr.valid()) {
+      value.expr = table_->Initial(program_.var(entry.var).name());
+    }
+    return value;
   }
 
   RankValue Select(const RankValue& condition, const RankValue& yes, const RankValue& no) {
@@ -573,6 +651,11 @@ class RankInterpreter {
     };
     out.is_gradient = out.place != Place::kReplicated && condition.IsSame() && is_gradient(yes) &&
                       is_gradient(no);
+    const auto is_summed = [](const RankValue& value) {
+      return value.is_zero || value.is_summed || value.place == Place::kReplicated;
+    };
+    out.is_summed = out.is_gradient && is_summed(yes) && is_summed(no);
+    out.has_met = yes.has_met || no.has_met;
     out.is_zero = yes.is_zero && no.is_zero;
     out.is_mixed = yes.is_mixed || no.is_mixed;
     out.reductions = std::max(yes.reductions, no.reductions);
@@ -584,7 +667,8 @@ class RankInterpreter {
     if (!out.bent_by.valid()) out.bent_by = no.bent_by;
     if (!out.unscaled_in.valid()) out.unscaled_in = no.unscaled_in;
     if (table_ == nullptr) return out;
-    const bool same = yes.expr == no.expr && Near(yes.factor, no.factor) && yes.place == no.place;
+    const bool same = yes.expr == no.expr && Near(yes.factor, no.factor) && yes.place == no.place &&
+                      yes.rank == no.rank;
     if (same) return yes;
     double factor = 1;
     ExprId a = table_->Zero(), b = table_->Zero();
@@ -598,28 +682,49 @@ class RankInterpreter {
     }
     out.factor = out.is_zero ? 0 : factor;
     out.own_factor = yes.own_factor != 0 ? yes.own_factor : no.own_factor;
-    out.expr = table_->Call(select_, {ScaledExpr(condition), a, b});
+    out.expr = table_->Select(ScaledExpr(condition), a, b);
     return out;
   }
 
-  // Variables of the outside that a block writes and the op does not name.
-  void VisitInnerWrites(const Op& op) {
-    RankValue result;
-    result.place = Place::kLocal;
-    if (is_single_) result.place = Place::kReplicated;
-    for (int block : op.SubBlocks()) {
-      for (OpId id : program_.block(block).ops()) {
-        for (Symbol name : program_.op(id).output_args()) {
-          const VarId var = program_.block(block).Resolve(name);
-          if (!var.valid() || program_.var(var).block() == block) continue;
-          const auto outputs = op.output_args();
-          if (std::find(outputs.begin(), outputs.end(), name) != outputs.end()) continue;
-          if (table_ != nullptr) {
-            result = Opaque(result, absl::StrCat("a loop's ", program_.name(name)), {});
-          }
-          Write(var, result);
+  // A loop is a function of all that its block reads, by the op or by name.
+  void VisitOpaqueBlock(const Op& op) {
+    std::vector<Symbol> reads(op.input_args().begin(), op.input_args().end());
+    std::vector<Symbol> writes(op.output_args().begin(), op.output_args().end());
+    for (int block : op.SubBlocks()) CollectOuter(block, &reads, &writes);
+    RankValue out;
+    std::vector<RankValue> inputs;
+    for (Symbol name : reads) {
+      inputs.push_back(Read(name));
+      if (!inputs.back().IsSame()) out.place = Place::kLocal;
+    }
+    std::string identity;
+    if (table_ != nullptr) identity = absl::StrCat("loop ", operations_->Of(op).value());
+    for (size_t i = 0; i < writes.size(); ++i) {
+      const VarId var = Resolve(writes[i]);
+      if (!var.valid()) continue;
+      if (table_ != nullptr) out = Opaque(out, absl::StrCat(identity, " of ", i), inputs);
+      Write(var, out);
+    }
+  }
+
+  // Variables of the outside that the ops of a block read and write. A block that another loop has
+  // runs as part of that one already.
+  void CollectOuter(int block, std::vector<Symbol>* reads, std::vector<Symbol>* writes) {
+    if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) return;
+    entered_.push_back(block);
+    const auto add = [&](absl::Span<const Symbol> args, std::vector<Symbol>* names) {
+      for (Symbol name : args) {
+        const VarId var = program_.block(block).Resolve(name);
+        if (var.valid() && program_.var(var).block() != block && Resolve(name) == var) {
+          names->push_back(name);
         }
       }
+    };
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      add(op.input_args(), reads);
+      add(op.output_args(), writes);
+      for (int inner : op.SubBlocks()) CollectOuter(inner, reads, writes);
     }
   }
 
@@ -650,6 +755,8 @@ class RankInterpreter {
       all_alike = all_alike && group != nullptr && (members == 0 || members == group->size());
       if (group != nullptr) members = group->size();
     }
+    member_visits_ += static_cast<int64_t>(members);
+    if (members > 0 && member_visits_ > kMaxMemberVisits) return VisitUnfollowed(op);
     if (members == 0) {
       Gather(in);
       Transfer(op, recipe);
@@ -658,6 +765,18 @@ class RankInterpreter {
       for (size_t m = 0; m < members; ++m) VisitMember(op, recipe, m);
     } else {
       VisitWhole(op, recipe);
+    }
+  }
+
+  // Too much work: what comes out is taken to be own to each rank, and nothing that is known.
+  void VisitUnfollowed(const Op& op) {
+    RankValue out;
+    if (!is_single_) out.place = Place::kLocal;
+    for (Symbol name : op.output_args()) {
+      if (table_ != nullptr) out = Opaque(out, absl::StrCat("unfollowed ", op.id().value()), {});
+      const Group* group = GroupOf(name);
+      const Group members = group == nullptr ? Group{Resolve(name)} : *group;
+      for (VarId member : members) Write(member, out);
     }
   }
 
@@ -721,18 +840,21 @@ class RankInterpreter {
       case Algebra::kCopy:
         return SetAll(Combine(op, std::vector<double>(ins_.size(), 1)));
       case Algebra::kAdd:
-      case Algebra::kSubtract:
-        if (ins_.size() != 2) break;
+      case Algebra::kSubtract: {
         if (table_ != nullptr && AxisOf(op) != -1) {
-          ins_[1].expr =
-              table_->Call(table_->Operation(absl::StrCat("broadcast ", AxisOf(op)), "broadcast"),
-                           {ins_[1].expr});
+          const std::string broadcast = absl::StrCat("broadcast ", AxisOf(op));
+          ins_[recipe.y].expr =
+              table_->Call(table_->Operation(broadcast, "broadcast"), {ins_[recipe.y].expr});
         }
-        return SetAll(Combine(op, {1, recipe.algebra == Algebra::kAdd ? 1.0 : -1.0}));
+        std::vector<double> factors = {1, 1};
+        if (recipe.algebra == Algebra::kSubtract) factors[recipe.y] = -1;
+        return SetAll(Combine(op, factors));
+      }
       case Algebra::kScale:
         if (ins_.size() != 1 || NumberAttr(op, "bias", 0) != 0) break;
         return SetAll(Scale(op, NumberAttr(op, "scale", 1)));
       case Algebra::kCast:
+        if (ins_.size() != 1 || !IsFloatCast(op)) break;
         return SetAll(Cast(op));
       case Algebra::kSplitEqual:
         if (SplitGathered(op)) return;
@@ -784,13 +906,13 @@ class RankInterpreter {
     if (ins_.size() > 1 && all_one && AreAllRanks()) {
       RankValue own = ins_[0];
       own.place = Place::kLocal;
-      RankValue sum = Summed(own);
+      RankValue sum = Summed(op, own);
       sum.reductions = ins_[0].reductions;
       sum.rank = -1;
       return sum;
     }
     RankValue out;
-    bool is_first = true, all_gradient = true, has_bent = false;
+    bool is_first = true, all_gradient = true, all_summed = true;
     const RankValue* local = nullptr;
     for (const RankValue& in : ins_) {
       if (in.is_zero) continue;
@@ -807,8 +929,11 @@ class RankInterpreter {
       }
       if (is_own && local == nullptr) local = &in;
       is_first = false;
-      if (in.place != Place::kReplicated) all_gradient = all_gradient && in.is_gradient;
-      has_bent = has_bent || in.bent_by.valid();
+      if (in.place != Place::kReplicated) {
+        all_gradient = all_gradient && in.is_gradient;
+        all_summed = all_summed && in.is_summed;
+      }
+      out.has_met = out.has_met || in.has_met;
       if (!out.bent_by.valid()) out.bent_by = in.bent_by;
       if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
       out.is_mixed = out.is_mixed || in.is_mixed;
@@ -821,6 +946,7 @@ class RankInterpreter {
       return out;
     }
     out.is_gradient = out.place != Place::kReplicated && all_gradient;
+    out.is_summed = out.is_gradient && all_summed;
     if (local != nullptr) out.power = local->power;
     if (table_ == nullptr) return out;
     SumExpressions(op, factors, &out);
@@ -832,8 +958,10 @@ class RankInterpreter {
     bool keeps_places = false;
     for (size_t i = 0; i < ins_.size(); ++i) {
       if (ins_[i].is_zero) continue;
-      // A single operand keeps its place; several are made the same kind of thing.
-      const ExprId expr = ins_.size() == 1 ? ins_[i].expr : PlacedExpr(ins_[i]);
+      // A single operand keeps its place, and so do several parts; else they are made the same kind
+      // of thing.
+      const bool keeps_place = ins_.size() == 1 || out->place == Place::kShard;
+      const ExprId expr = keeps_place ? ins_[i].expr : PlacedExpr(ins_[i]);
       terms.push_back({expr, ins_[i].factor * factors[i]});
       keeps_places = keeps_places || ins_[i].terms != 0 ||
                      (ins_[i].place == Place::kLocal && !ins_[i].is_gradient);
@@ -844,15 +972,15 @@ class RankInterpreter {
         const RankValue& in = ins_[i];
         if (in.is_zero) continue;
         if (in.terms == 0) {
-          placed.push_back({in.expr, in.factor * factors[i], in.IsSame(), in.is_gradient});
+          placed.push_back({in.expr, in.factor * factors[i], in.IsSame(), in.is_summed});
           continue;
         }
         for (const PlacedTerm& term : terms_[in.terms]) {
           placed.push_back(
-              {term.expr, term.factor * in.factor * factors[i], term.is_same, term.is_gradient});
+              {term.expr, term.factor * in.factor * factors[i], term.is_same, term.is_summed});
         }
       }
-      if (placed.size() > 1) {
+      if (placed.size() > 1 && placed.size() <= kMaxTerms) {
         out->terms = static_cast<uint32_t>(terms_.size());
         terms_.push_back(std::move(placed));
       }
@@ -888,8 +1016,17 @@ class RankInterpreter {
     return out;
   }
 
+  // Integers have no means.
+  static bool IsFloatCast(const Op& op) {
+    const auto is_floating = [&](absl::string_view attr) {
+      const absl::optional<DType> dtype =
+          DTypeFromProto(static_cast<int>(NumberAttr(op, attr, -1)));
+      return dtype.has_value() && IsFloating(*dtype);
+    };
+    return is_floating("in_dtype") && is_floating("out_dtype");
+  }
+
   RankValue Cast(const Op& op) {
-    if (ins_.empty()) return RankValue();
     RankValue out = ins_[0];
     if (table_ == nullptr) return out;
     out.expr = CastExpr(out.expr, static_cast<int>(NumberAttr(op, "out_dtype", -1)));
@@ -928,10 +1065,11 @@ class RankInterpreter {
     bool is_linear = recipe.is_linear || recipe.algebra == Algebra::kBackward;
     if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
       for (const RankValue& in : ins_) num_varying += in.place == Place::kReplicated ? 0 : 1;
-      is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply || ins_.size() < 2 ||
-                                       ins_[1].place == Place::kReplicated);
+      is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply ||
+                                       ins_[recipe.y].place == Place::kReplicated);
     }
-    bool all_gradient = is_linear, has_gradient = false, has_power = false, first_operand = true;
+    bool all_gradient = is_linear, all_summed = is_linear, has_gradient = false, has_power = false,
+         first_operand = true;
     double common = 1;
     bool same_factor = true;
     for (size_t i = 0; i < ins_.size(); ++i) {
@@ -948,6 +1086,7 @@ class RankInterpreter {
       if (in.power != 0 && !in.is_zero) has_power = true;
       if (!recipe.is_operand[i] || in.is_zero) continue;
       if (in.place != Place::kReplicated && !in.is_gradient) all_gradient = false;
+      if (in.place != Place::kReplicated && !in.is_summed) all_summed = false;
       if (first_operand) {
         out.power = in.power;
         common = in.factor;
@@ -965,6 +1104,7 @@ class RankInterpreter {
                              recipe.is_operand.end();
     out.is_zero = is_linear && !is_product && has_operand && first_operand;
     out.is_gradient = out.place != Place::kReplicated && all_gradient;
+    out.is_summed = out.is_gradient && all_summed;
     if (out.place != Place::kReplicated && has_gradient && !all_gradient && !out.bent_by.valid()) {
       out.bent_by = op.id();
     }
@@ -974,10 +1114,13 @@ class RankInterpreter {
     }
     if (recipe.algebra == Algebra::kRandom && !is_single_ && NumberAttr(op, "seed", 0) == 0) {
       out.place = Place::kLocal;
-      out.is_gradient = false;
+      out.is_gradient = out.is_summed = false;
     }
+    const bool is_unknown_source =
+        recipe.schema == nullptr && ins_.empty() && recipe.algebra == Algebra::kNone;
+    if (is_unknown_source && !is_single_) out.place = Place::kLocal;
     const bool shard_by_shard = has_shard && only_shards && recipe.is_elementwise;
-    if (shard_by_shard) out.place = Place::kShard;
+    if (has_shard) out.place = shard_by_shard ? Place::kShard : Place::kLocal;
     const bool is_update = recipe.param.count > 0 && recipe.grad.count == recipe.param.count;
     if (is_update) {
       Update(op, recipe);
@@ -986,9 +1129,10 @@ class RankInterpreter {
       out.is_mixed = false;
       out.bent_by = OpId();
       out.unscaled_in = OpId();
-      out.is_gradient = false;
+      out.is_gradient = out.is_summed = false;
     }
     SetAll(out);
+    if (out.is_gradient && recipe.algebra == Algebra::kBackward) FindSummed(op, recipe);
     if (shard_by_shard) {
       // The powers of beta, for one, stay whole.
       for (size_t i = 0; i < outs_.size(); ++i) {
@@ -996,7 +1140,9 @@ class RankInterpreter {
         if (of >= 0) outs_[i].place = ins_[of].place;
       }
     }
-    if (recipe.algebra == Algebra::kConstant && NumberAttr(op, "value", 0) == 0 && ins_.empty()) {
+    const bool may_be_zero = recipe.algebra == Algebra::kConstant && recipe.schema != nullptr &&
+                             recipe.schema->FindAttr("value") != nullptr && ins_.empty();
+    if (may_be_zero && NumberAttr(op, "value", 0) == 0) {
       for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
     }
     if (table_ != nullptr)
@@ -1010,6 +1156,41 @@ class RankInterpreter {
     return text->s() == "0" || text->s() == "0.0";
   }
 
+  // Which gradients are summed over the samples: those of parameters, and of whatever else does not
+  // depend on the samples.
+  void FindSummed(const Op& op, const Recipe& recipe) {
+    const absl::Span<const Symbol> out = op.output_args();
+    for (size_t i = 0; i < outs_.size(); ++i) {
+      const int input = recipe.forward_input[i];
+      // Where the op does not need the value itself, the name of the gradient tells whose it is.
+      const VarId forward = input >= 0 ? Resolve(op.input_args()[input]) : ForwardOf(out[i]);
+      if (forward.valid()) {
+        outs_[i].is_summed =
+            program_.var(forward).persistable() || values_[forward.value()].IsSame();
+        continue;
+      }
+      outs_[i].is_summed = std::all_of(ins_.begin(), ins_.end(), [](const RankValue& in) {
+        return in.IsSame() || in.is_summed;
+      });
+    }
+  }
+
+  // Of "w@GRAD", or "w@GRAD@RENAME@block0@1": w. Invalid where there is none.
+  VarId ForwardOf(Symbol gradient) {
+    if (forward_of_.empty()) forward_of_.assign(program_.symbols().size(), kNotLookedUp);
+    int64_t& found = forward_of_[gradient.value()];
+    if (found == kNotLookedUp) {
+      const absl::string_view name = program_.name(gradient);
+      const size_t suffix = name.find(kGradSuffix);
+      const Symbol forward = suffix == absl::string_view::npos
+                                 ? Symbol()
+                                 : program_.FindSymbol(name.substr(0, suffix));
+      const VarId var = forward.valid() ? Resolve(forward) : VarId();
+      found = var.valid() ? static_cast<int64_t>(var.value()) : kNone;
+    }
+    return found == kNone ? VarId() : VarId(static_cast<uint32_t>(found));
+  }
+
   int8_t FirstPower() const {
     for (const RankValue& in : ins_) {
       if (in.power != 0 && !in.is_zero) return in.power;
@@ -1020,7 +1201,7 @@ class RankInterpreter {
   int8_t ProductPower(const Recipe& recipe) const {
     int power = 0;
     for (size_t i = 0; i < ins_.size(); ++i) {
-      const bool is_divisor = recipe.algebra == Algebra::kDivide && i == 1;
+      const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
       power += is_divisor ? -ins_[i].power : ins_[i].power;
     }
     return static_cast<int8_t>(std::max(-100, std::min(100, power)));
@@ -1049,10 +1230,9 @@ class RankInterpreter {
       if (ins_[i].is_zero && recipe.is_operand[i]) {
         operands_.push_back(table_->Zero());
       } else {
-        const ExprId whole = is_pulled ? PlacedOrWhole(ins_[i]) : ScaledExpr(ins_[i]);
         // Part by part, an op on parts is the part of the op.
-        operands_.push_back(
-            shard_by_shard && !is_pulled ? table_->Scaled(ins_[i].expr, ins_[i].factor) : whole);
+        const ExprId expr = shard_by_shard ? ins_[i].expr : PlacedExpr(ins_[i]);
+        operands_.push_back(is_pulled ? expr : table_->Scaled(expr, ins_[i].factor));
       }
     }
     const ExprId first = table_->Call(operation, operands_, operations_->NumOutputs(op));
@@ -1063,11 +1243,6 @@ class RankInterpreter {
       out.factor = out.is_zero ? 0 : pulls_factor ? common : 1;
     }
     CastMaster(op, recipe);
-  }
-
-  // Part by part, an op on parts is the part of the op.
-  ExprId PlacedOrWhole(const RankValue& value) {
-    return value.place == Place::kShard ? value.expr : PlacedExpr(value);
   }
 
   // A parameter that has a master weight is that, in less precision.
@@ -1086,6 +1261,8 @@ class RankInterpreter {
   }
 
   static constexpr int kNoAxis = INT32_MIN;
+  static constexpr int64_t kNotLookedUp = -2;
+  static constexpr int64_t kNone = -1;
 
   const Program& program_;
   const RankValuesOptions& options_;
@@ -1094,7 +1271,7 @@ class RankInterpreter {
   const double n_;
   const Symbol empty_;
   absl::optional<OpOperations> operations_;
-  OperationId mean_, select_, gathered_, shard_;
+  OperationId gathered_, shard_;
 
   std::vector<Recipe> recipes_;    // by layout
   std::vector<RankValue> values_;  // by VarId
@@ -1104,7 +1281,10 @@ class RankInterpreter {
   std::vector<int> axes_;                       // by operation
   absl::flat_hash_map<OperationId, int> runs_;  // of random ops
   // What variables held before the blocks that are being walked wrote them.
-  std::vector<std::vector<std::pair<VarId, RankValue>>> logs_;
+  std::vector<std::vector<LogEntry>> logs_;
+  std::vector<bool> is_held_;        // by VarId: written in this walk
+  std::vector<int64_t> forward_of_;  // by Symbol: see ForwardOf
+  int64_t member_visits_ = 0;
   std::vector<int> entered_;
   int block_ = 0;
   std::vector<RankValue> ins_, outs_;

@@ -32,8 +32,13 @@ struct RankValue {
     kOfRanks,     // on all ranks: the value of one rank, or something made of the values of a few
   };
   Place place = Place::kReplicated;
-  // Of values that are not replicated: their mean over the ranks is what one device computes.
+  // Of values that are not replicated: linear in the gradient of the loss.
   bool is_gradient = false;
+  // Of gradients: summed over the samples, as those of parameters are, so that their mean over the
+  // ranks is what one device computes. Gradients of activations have a row for each sample.
+  bool is_summed = false;
+  // A mean over ranks of what was own to each, or made of one: parameters under LocalSGD.
+  bool has_met = false;
   // Zero everywhere.
   bool is_zero = false;
   // Adds values of which some are divided by the number of ranks, or reduced, and some are not.
@@ -100,7 +105,8 @@ struct RankValuesOptions {
 };
 
 // The values that persistable variables have after a step, once what one step leaves to the next
-// does not change any more (at most a handful of walks over the program, mostly one or two).
+// does not change any more: mostly one walk over the program, or two. After some walks, whatever a
+// step writes is taken to be own to each rank.
 class RankValues {
  public:
   // O(arguments) for each walk.
@@ -110,14 +116,11 @@ class RankValues {
   const RankValue& AtStart(VarId var) const { return start_[var.value()]; }
   const RankValue& AtEnd(VarId var) const { return end_[var.value()]; }
   bool IsWritten(VarId var) const { return is_written_[var.value()]; }
-  // The variable, own to each rank before, becomes the same on all ranks somewhere, perhaps on a
-  // condition only.
-  bool Meets(VarId var) const { return meets_[var.value()]; }
 
  private:
   friend class RankInterpreter;
   std::vector<RankValue> start_, end_;
-  std::vector<bool> is_written_, meets_;
+  std::vector<bool> is_written_;
 };
 
 // The number of ranks that a program, or its startup program, which may be null, was written for:

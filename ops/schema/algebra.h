@@ -20,7 +20,7 @@ enum class Algebra : uint8_t {
   kCopy,        // Out = X
   kCast,        // Out = X, as attribute out_dtype
   kSplitEqual,  // Out[i]: part i of attribute num along attribute axis
-  kConstant,    // Out: attribute value everywhere; inputs give no more than a shape
+  kConstant,    // Out: what attributes say; inputs give no more than a shape
   kZeros,       // Out: zeros, in the shape of the input
   kBackward,    // every output is linear in all inputs of slots that end in @GRAD together
   kRandom,      // Out: different in every run of the op, and on every rank

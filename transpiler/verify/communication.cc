@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/analysis/updates.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
@@ -186,7 +187,34 @@ void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankVal
 }
 
 void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
-  for (const Update& update : updates_) CheckUpdate(update, values, findings);
+  std::set<VarId> updated;
+  for (const Update& update : updates_) {
+    CheckUpdate(update, values, findings);
+    const Op op = program_.op(update.op);
+    updated.insert(program_.block(op.block()).Resolve(op.Input("Param")[update.index]));
+  }
+  // Running statistics are called parameters, too, and may be own to each rank.
+  for (Symbol statistic : FindRunningStatistics(program_)) {
+    updated.insert(program_.block(0).FindVar(statistic));
+  }
+  // Parameters that something else than an optimizer writes.
+  for (VarId id : program_.block(0).vars()) {
+    const Var var = program_.var(id);
+    const RankValue& end = values.AtEnd(id);
+    if (!var.is_parameter() || !values.IsWritten(id) || updated.count(id) > 0) continue;
+    if (end.IsSame() || end.has_met || distributed_params_.count(std::string(var.name())) > 0) {
+      continue;
+    }
+    Finding finding;
+    finding.rule = "W310";
+    finding.severity = FindRule("W310").severity;
+    finding.program = ref_;
+    finding.op = end.bent_by;
+    finding.variable = std::string(var.name());
+    finding.message = absl::StrCat("parameter ", var.name(), " is ", ToString(end.place),
+                                   " after a step: what it is updated by is never reduced");
+    findings->Add(std::move(finding));
+  }
 }
 
 void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
@@ -213,7 +241,7 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
   };
   using Place = RankValue::Place;
   // LocalSGD: ranks go on by themselves until parameters are averaged.
-  const bool meets = var.valid() && values.Meets(var);
+  const bool meets = var.valid() && values.AtEnd(var).has_met;
   if (value.place == Place::kLocal) {
     if (meets) {
       if (start_ != nullptr) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/updates.h"
@@ -25,6 +26,13 @@ class Comparison {
         ref_(ref),
         findings_(*findings),
         updates_(FindUpdates(original)) {
+    for (VarId var : original.block(0).vars()) {
+      if (original.var(var).is_parameter()) is_param_.insert(original.var(var).name());
+    }
+    // Paddle calls them parameters, too.
+    for (Symbol statistic : FindRunningStatistics(original)) {
+      is_param_.erase(original.name(statistic));
+    }
     for (const ParamUpdate& update : updates_) {
       if (IsDistributed(original.name(update.param))) {
         // Each rank has a part of it: there is nothing to compare it with.
@@ -47,11 +55,56 @@ class Comparison {
     many.observer = nullptr;
     const RankValues after = RankValues::Of(program_, many);
     FindChanging(after);
-    for (size_t i = 0; i < original_.var_id_limit(); ++i) {
-      const VarId var(static_cast<uint32_t>(i));
-      if (!original_.var(var).persistable() || original_.var(var).block() != 0) continue;
-      if (is_skipped_.contains(original_.var(var).name())) continue;
-      Compare(before, var, after);
+    // Parameters first: what states may do depends on when parameters are averaged.
+    for (const bool params : {true, false}) {
+      for (VarId var : original_.block(0).vars()) {
+        const absl::string_view name = original_.var(var).name();
+        if (!original_.var(var).persistable() || is_skipped_.contains(name)) continue;
+        if (is_param_.contains(name) == params) Compare(before, var, after);
+      }
+    }
+  }
+
+  // What the startup program makes of every persistable variable, on one device and on all.
+  void RunStartup(const Program& original, const Program& startup) {
+    RankValuesOptions one;
+    one.is_one_device = true;
+    one.is_startup = true;
+    one.table = &table_;
+    const RankValues before = RankValues::Of(original, one);
+    for (VarId var : original.block(0).vars()) {
+      const absl::string_view name = original.var(var).name();
+      if (!before.IsWritten(var) || is_skipped_.contains(name)) continue;
+      const auto found = initial_.find(name);
+      const RankValue& expected = before.AtEnd(var);
+      if (found == initial_.end() ||
+          (found->second.expr == expected.expr &&
+           (expected.is_zero || Near(found->second.factor, expected.factor)))) {
+        continue;
+      }
+      const ExpressionTable::Difference difference =
+          table_.FindDifference(expected.expr, found->second.expr);
+      Finding finding;
+      finding.rule = "W606";
+      finding.severity = FindRule("W606").severity;
+      finding.program = {ref_.rank, /*is_startup=*/true};
+      finding.variable = std::string(name);
+      finding.message = absl::StrCat("variable ", name, ": expected ", difference.a,
+                                     " when training begins, found ", difference.b);
+      findings_.Add(std::move(finding));
+    }
+  }
+
+  // To be called before Run and RunStartup.
+  void ReadStartup(const Program& startup) {
+    RankValuesOptions many = options_;
+    many.start = nullptr;
+    many.is_startup = true;
+    many.table = &table_;
+    many.observer = nullptr;
+    const RankValues values = RankValues::Of(startup, many);
+    for (VarId var : startup.block(0).vars()) {
+      if (values.IsWritten(var)) initial_.emplace(startup.var(var).name(), values.AtEnd(var));
     }
   }
 
@@ -65,25 +118,33 @@ class Comparison {
       if (was_written) Report("W603", name, "the rewritten program does not have it");
       return;
     }
+    if (!program_.var(other).persistable()) {
+      return Report("W603", name, "it is persistable in the original, and not any more");
+    }
     if (!was_written && !after.IsWritten(other)) return;
     const RankValue a = WithExpr(before.AtEnd(var), name);
     RankValue b = WithExpr(after.AtEnd(other), name);
-    // A gradient that is accumulated by each rank may be kept divided, as long as it stays so.
+    // A gradient that is accumulated by each rank may be kept divided, as long as it stays so, and
+    // begins with nothing.
     const RankValue& start = after.AtStart(other);
-    if (!b.IsSame() && !start.IsSame() && start.is_gradient) b.factor /= start.factor;
+    if (!b.IsSame() && !start.IsSame() && start.is_gradient && BeginsWithZero(name)) {
+      b.factor /= start.factor;
+    }
     const bool is_param = is_param_.contains(name);
     if (a.expr == b.expr && (a.is_zero || Near(b.factor, a.factor))) {
-      if (!is_param || b.IsSame() || after.Meets(other)) return;
+      if (!is_param || b.IsSame()) return;
       // Equal updates of what differs from the start on: a finding of the third layer.
       if (!start.IsSame() && !start.is_gradient && options_.start != nullptr) return;
       return Report("W604", name,
                     absl::StrCat("it is ", ToString(b.place),
                                  " after a step: each rank updates it by its own batch"));
     }
-    if (Near(b.factor, a.factor) && IsAveraged(b.expr, a.expr, is_param)) {
-      if (!is_param || table_.Label(b.expr) != "select" || Changes(table_.Operands(b.expr)[0])) {
-        return;
+    if (Near(b.factor, a.factor) && IsAveraged(b.expr, a.expr, name)) {
+      const bool is_select = table_.IsSelect(b.expr);
+      if (is_param) {
+        averaged_on_.insert(is_select ? table_.Operands(b.expr)[0] : ExprId());
       }
+      if (!is_param || !is_select || Changes(table_.Operands(b.expr)[0])) return;
       return Report("W605", name,
                     absl::StrCat("it is averaged over the ranks on condition ",
                                  table_.ToString(table_.Operands(b.expr)[0], 4),
@@ -132,23 +193,35 @@ class Comparison {
     return options_.distributed_params.count(std::string(name)) > 0;
   }
 
+  bool BeginsWithZero(absl::string_view name) const {
+    if (options_.start == nullptr && initial_.empty()) return true;  // nobody says
+    const auto found = initial_.find(name);
+    return found != initial_.end() && found->second.is_zero;
+  }
+
   // LocalSGD: the mean over ranks of what the original computes, always or on a condition; else
-  // what the original computes. States of optimizers may begin anew, too.
-  bool IsAveraged(ExprId found, ExprId expected, bool is_param) const {
+  // what the original computes. Where parameters are averaged, states may begin anew.
+  bool IsAveraged(ExprId found, ExprId expected, absl::string_view name) const {
     const absl::Span<const ExprId> operands = table_.Operands(found);
-    if (operands.size() == 1 && table_.Label(found) == "mean_over_ranks") {
-      return operands[0] == expected;
+    if (table_.IsMeanOverRanks(found)) return operands[0] == expected;
+    if (table_.IsSelect(found)) {
+      if (operands[2] != expected) return false;
+      return IsAveraged(operands[1], expected, name) || BeginsAnew(operands[1], operands[0], name);
     }
-    if (operands.size() != 3 || table_.Label(found) != "select") {
-      // A parameter that has a master weight is cast from it.
-      return operands.size() == 1 && table_.Label(found) == "cast" &&
-             table_.Operands(expected).size() == 1 &&
-             table_.OperationOf(found) == table_.OperationOf(expected) &&
-             IsAveraged(operands[0], table_.Operands(expected)[0], is_param);
-    }
-    if (operands[2] != expected) return false;
-    if (IsAveraged(operands[1], expected, is_param)) return true;
-    return !is_param && table_.Operands(operands[1]).empty();
+    if (BeginsAnew(found, ExprId(), name)) return true;
+    // A parameter that has a master weight is cast from it.
+    return operands.size() == 1 && table_.Operands(expected).size() == 1 &&
+           table_.Label(found) == "cast" &&
+           table_.OperationOf(found) == table_.OperationOf(expected) &&
+           IsAveraged(operands[0], table_.Operands(expected)[0], name);
+  }
+
+  // A state is as the startup program makes it where parameters are averaged: on `condition`, or,
+  // invalid, in every step.
+  bool BeginsAnew(ExprId found, ExprId condition, absl::string_view name) const {
+    if (is_param_.contains(name) || !averaged_on_.contains(condition)) return false;
+    const auto initial = initial_.find(name);
+    return initial != initial_.end() && initial->second.expr == found;
   }
 
   void Report(const char* rule, absl::string_view name, std::string why) {
@@ -186,15 +259,23 @@ class Comparison {
   absl::flat_hash_set<absl::string_view> is_param_;
   absl::flat_hash_set<absl::string_view> is_skipped_;
   ExpressionTable table_;
+  absl::flat_hash_map<std::string, RankValue> initial_;  // what the startup program makes
+  // Conditions on which parameters are averaged; invalid: in every step.
+  absl::flat_hash_set<ExprId> averaged_on_;
   absl::flat_hash_set<ExprId> changing_;
   std::vector<OpId> last_writer_;  // by Symbol; empty until somebody asks
 };
 
 }  // namespace
 
-void CheckEquivalence(const Program& original, const Program& program,
+void CheckEquivalence(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
                       const RankValuesOptions& options, ProgramRef ref, Findings* findings) {
-  Comparison(original, program, options, ref, findings).Run();
+  Comparison comparison(*original.main, *rewritten.main, options, ref, findings);
+  if (rewritten.startup != nullptr) {
+    comparison.ReadStartup(*rewritten.startup);
+    if (original.startup != nullptr) comparison.RunStartup(*original.startup, *rewritten.startup);
+  }
+  comparison.Run();
 }
 
 namespace {
@@ -254,6 +335,25 @@ constexpr Rule kRules[] = {
 )" WEFT_EXAMPLE_END,
      WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
          WEFT_EXAMPLE_END},
+    {"W606", Severity::kError, "a variable begins with another value than in the original",
+     "Training would start somewhere else.",
+     WEFT_EXAMPLE_BEGIN
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END,
+     WEFT_EXAMPLE_BEGIN WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END,
+     R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=2.0}
+    c_comm_init_all() {ring_id=0}
+  }
+})",
+     R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+  }
+})"},
 };
 
 }  // namespace

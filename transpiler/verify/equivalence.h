@@ -14,14 +14,19 @@ namespace weft {
 
 absl::Span<const Rule> EquivalenceRules();
 
+struct ProgramsToCompare {
+  const Program* main = nullptr;
+  const Program* startup = nullptr;  // may be null
+};
+
 // Compares what a step makes of every persistable variable, as an expression over what the step is
 // given: of `original` on one device that gets the batches of all ranks, and of `program` on all
 // ranks (`options`: as for RankValues::Of; table and observer are not looked at). Equal up to
 // re-association of sums, where gradients are means over ranks; under LocalSGD, up to averaging
 // over the ranks, always or on a condition. Running statistics and other states may be own to each
-// rank, parameters may not.
+// rank, parameters may not. What the startup programs make is compared where both are there.
 // O(arguments of both programs).
-void CheckEquivalence(const Program& original, const Program& program,
+void CheckEquivalence(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
                       const RankValuesOptions& options, ProgramRef ref, Findings* findings);
 
 }  // namespace weft

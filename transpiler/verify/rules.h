@@ -42,6 +42,8 @@ struct Rule {
   const char* original = nullptr;
   // The startup program beside `example`; null: none.
   const char* startup = nullptr;
+  // The startup program beside `original`; null: none.
+  const char* original_startup = nullptr;
 };
 
 // All rules, by number. Layers add theirs.

@@ -146,7 +146,8 @@ class Verifier {
     if (options_.original.main != nullptr && Runs(Layer::kEquivalence)) {
       StartValues start;
       const RankValuesOptions of = ValueOptions(programs, nranks, &start);
-      CheckEquivalence(*options_.original.main, *programs.main, of, {rank, false}, &findings_);
+      CheckEquivalence({options_.original.main, options_.original.startup},
+                       {programs.main, programs.startup}, of, {rank, false}, &findings_);
     }
     return true;
   }

@@ -1,0 +1,260 @@
+// How many small mistakes in rewritten programs the verifier finds.
+//
+// Every program that Weft writes is changed in one place, in every way of tests/mutations.h. A
+// second opinion (tests/stream_replay.h) says whether the mutant behaves otherwise than the
+// program: the verifier has to report an error then. docs/verifier.md has the result.
+//
+// A part of all mutants by default, spread evenly; with --all every one of the small programs,
+// which takes a minute or more with optimization.
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/models.h"
+#include "tests/mutation_cases.h"
+#include "tests/mutations.h"
+#include "tests/program_descs.h"
+#include "tests/stream_replay.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+bool all_mutants = false;  // --all
+
+// --- Counting ------------------------------------------------------------------------------------
+
+struct Count {
+  int mutants = 0;
+  int different = 0;  // from the program, by the second opinion
+  int caught = 0;     // of these
+  int equal_reported = 0;
+};
+
+// "kind: detail" by kind.
+struct Score {
+  std::map<std::string, Count> by_kind;
+  std::map<std::string, int> equal_reported;  // by rule
+  std::vector<std::string> survivors;
+  std::vector<std::string> explained;  // survivors that are known
+  std::vector<std::string> alarms;
+
+  Count Sum() const {
+    Count sum;
+    for (const auto& [kind, count] : by_kind) Add(count, &sum);
+    return sum;
+  }
+
+  static void Add(const Count& count, Count* sum) {
+    sum->mutants += count.mutants;
+    sum->different += count.different;
+    sum->caught += count.caught;
+    sum->equal_reported += count.equal_reported;
+  }
+
+  std::string Table() const {
+    std::string table = absl::StrFormat("%-44s %7s %9s %6s %9s %14s\n", "mistake", "mutants",
+                                        "different", "caught", "survivors", "equal reported");
+    for (const auto& [kind, count] : by_kind) AddRow(kind, count, &table);
+    AddRow("all", Sum(), &table);
+    return table;
+  }
+
+  void Print() const {
+    std::printf("%s", Table().c_str());
+    for (const auto& [rule, count] : equal_reported) {
+      std::printf("reported by %s, but equal: %d\n", rule.c_str(), count);
+    }
+    for (const std::string& alarm : alarms) std::printf("equal, but reported: %s\n", alarm.c_str());
+    for (const std::string& survivor : explained) {
+      std::printf("survivor, schedule of LocalSGD: %s\n", survivor.c_str());
+    }
+    for (const std::string& survivor : survivors) std::printf("survivor: %s\n", survivor.c_str());
+  }
+
+ private:
+  static void AddRow(const std::string& kind, const Count& count, std::string* table) {
+    absl::StrAppendFormat(table, "%-44s %7d %9d %6d %9d %14d\n", kind, count.mutants,
+                          count.different, count.caught, count.different - count.caught,
+                          count.equal_reported);
+  }
+};
+
+// How often LocalSGD averages is for the rewrite to choose: the original says nothing of it, so
+// that the verifier cannot know another choice, nor that a condition which changes is never true.
+bool IsScheduleOfLocalSgd(const std::string& program, const Mutation& mutation) {
+  if (!absl::StrContains(program, "local_sgd") || !absl::StrContains(program, "k_steps")) {
+    return false;
+  }
+  return absl::StartsWith(mutation.kind, "computation: ") &&
+         (absl::StrContains(mutation.what, "(increment)") ||
+          absl::StrContains(mutation.what, "(elementwise_mod)") ||
+          absl::StrContains(mutation.what, "(equal)"));
+}
+
+// --- One program ---------------------------------------------------------------------------------
+
+// What a program keeps from step to step.
+std::vector<std::string> StateOf(const Program& program) {
+  std::vector<std::string> names;
+  for (VarId id : program.block(0).vars()) {
+    const Var var = program.var(id);
+    if (var.persistable() && var.Tensor().has_value()) names.emplace_back(var.name());
+  }
+  return names;
+}
+
+// mlp_gradient_merge updates every fourth step; what it does then shows in the next one.
+constexpr int kSteps = 6;
+
+// Makes every `stride`th mutant of a program, and counts. Returns why it was not used, because it
+// has a known mistake already or cannot be replayed; empty: it was.
+std::string AddMutants(const std::string& name, const Model& original, const ProgramDescs& program,
+                       int nranks, int stride, Score* score) {
+  const std::vector<std::string> errors = Errors({&program}, nranks, &original);
+  if (!errors.empty()) return errors[0];
+  StreamReplay replay(program, StateOf(original.main), ReplayOptions{nranks, kSteps});
+  if (!replay.reference().unsupported.empty()) return replay.reference().unsupported;
+  if (!replay.reference().failure.empty()) return replay.reference().failure;
+
+  const std::vector<Mutation> mutations = AllMutations(program, nranks);
+  for (size_t i = 0; i < mutations.size(); i += stride) {
+    const Mutation& mutation = mutations[i];
+    ProgramDescs mutant = program;
+    mutation.apply(&mutant);
+    std::vector<const ProgramDescs*> ranks(nranks, mutation.one_rank ? &program : &mutant);
+    ranks.back() = &mutant;
+    const std::string difference = replay.Difference(ranks);
+    if (!mutation.one_rank) ranks = {&mutant};
+    const std::vector<std::string> found = Errors(ranks, nranks, &original);
+
+    Count& count = score->by_kind[mutation.kind];
+    ++count.mutants;
+    const std::string what = absl::StrCat(name, ": ", mutation.kind, ": ", mutation.what, "; ");
+    if (difference.empty()) {
+      if (found.empty()) continue;
+      ++count.equal_reported;
+      ++score->equal_reported[found[0].substr(0, 4)];
+      score->alarms.push_back(what + found[0]);
+      continue;
+    }
+    ++count.different;
+    if (!found.empty()) {
+      ++count.caught;
+    } else if (IsScheduleOfLocalSgd(name, mutation)) {
+      score->explained.push_back(what + difference);
+    } else {
+      score->survivors.push_back(what + difference);
+    }
+  }
+  return "";
+}
+
+// --- All programs --------------------------------------------------------------------------------
+
+const std::vector<Configuration>& Configurations() {
+  static const auto* const all = new std::vector<Configuration>{
+      {"grad_allreduce"},
+      {"grad_allreduce", {{"nrings", "2"}}, true},
+      {"grad_allreduce", {{"nrings", "3"}, {"buckets", "count{count=2}"}}, true, Dialect::kWeft, 3},
+      {"local_sgd", {}, true},
+      {"local_sgd", {{"k_steps", "2"}}},
+      {"local_sgd", {{"k_steps", "2"}, {"begin_step", "2"}, {"state", "average"}}, true},
+      {"single_process_multi_thread"},
+      {"single_process_multi_thread", {{"fuse", "0"}, {"nrings", "2"}}},
+      {"multi_thread", {{"buckets", "count{count=2}"}, {"nrings", "2"}}},
+      {"multi_thread", {{"trans_mode", "all_gather"}}},
+      {"multi_thread", {{"trans_mode", "all_gather"}}, true, Dialect::kWeft, 3},
+      {"grad_allreduce", {}, true, Dialect::kPaddle},
+      {"local_sgd", {}, true, Dialect::kPaddle},
+      {"multi_thread", {{"trans_mode", "all_reduce"}}, true, Dialect::kPaddle},
+  };
+  return *all;
+}
+
+// Of the small programs every mutant, or one of some; of the others a few.
+bool IsSmall(const std::string& name) {
+  static const auto* const small = new std::set<std::string>{
+      "fit_a_line",         "mlp_sgd", "mlp_adam", "two_losses", "mlp_gradient_merge",
+      "word2vec_sparse_sgd"};
+  return small->count(name) > 0;
+}
+
+// 0: the program is left out.
+int StrideOf(const std::string& name, const Program& main) {
+  if (IsSmall(name)) return all_mutants ? 1 : name == "fit_a_line" ? 2 : 19;
+  const int ops = static_cast<int>(main.num_ops());
+  // bert_tiny and resnet18_cifar have the ops of their large sisters.
+  if (!all_mutants && ops > 500) return 0;
+  // The time for a mutant, and the number of them, grow with the program.
+  return (all_mutants ? 1 : 5) * std::max(20, ops * ops / 150);
+}
+
+Score ScoreOfAll() {
+  Score score;
+  for (const auto& [name, model] : ReadModels()) {
+    const int stride = StrideOf(name, model.main);
+    if (stride == 0) continue;
+    for (const Configuration& configuration : Configurations()) {
+      const std::string what = absl::StrCat(name, " ", NameOf(configuration));
+      const auto program = Rewrite(model, configuration);
+      // Refused combinations, and Paddle's known defects: docs/modes.md, docs/paddle_dialect.md.
+      std::string why(program.status().message());
+      if (program.ok()) {
+        why = AddMutants(what, model, *program, configuration.nranks, stride, &score);
+      }
+      if (!why.empty()) std::printf("not used: %s: %s\n", what.c_str(), why.c_str());
+    }
+  }
+  score.Print();
+  return score;
+}
+
+std::string ReadDoc() {
+  std::ifstream in("docs/verifier.md");
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+TEST(MutationScore, MutantsThatBehaveOtherwiseAreReported) {
+  const Score score = ScoreOfAll();
+  const Count sum = score.Sum();
+  EXPECT_GT(sum.different, 1000);
+  EXPECT_GE(sum.caught, 0.99 * sum.different);
+  EXPECT_THAT(score.survivors, IsEmpty());
+  // Mistakes that do not show in the values of the steps that are replayed.
+  EXPECT_LE(sum.equal_reported, 0.01 * sum.mutants);
+  const std::string doc = ReadDoc();
+  for (const auto& [kind, count] : score.by_kind) {
+    EXPECT_THAT(doc, HasSubstr(absl::StrCat("\n", kind, " "))) << "not in docs/verifier.md";
+  }
+  if (all_mutants) {
+    EXPECT_THAT(doc, HasSubstr(score.Table()));
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) == "--all") weft::testing::all_mutants = true;
+  }
+  return RUN_ALL_TESTS();
+}
