@@ -13,7 +13,9 @@
 // orders besides: kRoundingFactor times that difference is allowed, up to kMaxNumericTolerance.
 //
 // This shows what a proof over expressions (transpiler/verify/equivalence.h) does not get through;
-// it holds for the numbers of this run only.
+// it holds for the numbers of this run only. What has no effect on them is not seen: a race that does
+// not happen, or a missing division by the number of ranks before clipping by norm, which makes up for
+// it. Layers that run nothing find both.
 #ifndef WEFT_TOOLS_NUMERIC_CHECK_H_
 #define WEFT_TOOLS_NUMERIC_CHECK_H_
 
