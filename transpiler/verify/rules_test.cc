@@ -57,15 +57,24 @@ TEST(Rules, EveryExampleBreaksItsRule) {
     if (rule.example == nullptr) continue;
     SCOPED_TRACE(rule.id);
     WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(rule.example));
-    absl::optional<Program> original;
+    absl::optional<Program> original, startup, original_startup;
     VerifyOptions options;
     options.nranks = 2;
     if (rule.original != nullptr) {
       WEFT_ASSERT_OK_AND_ASSIGN(original, ParseProgramText(rule.original));
       options.original.main = &*original;
     }
+    if (rule.original_startup != nullptr) {
+      WEFT_ASSERT_OK_AND_ASSIGN(original_startup, ParseProgramText(rule.original_startup));
+      options.original.startup = &*original_startup;
+    }
+    RankPrograms programs{&program, nullptr};
+    if (rule.startup != nullptr) {
+      WEFT_ASSERT_OK_AND_ASSIGN(startup, ParseProgramText(rule.startup));
+      programs.startup = &*startup;
+    }
     std::vector<std::string> found;
-    const Findings findings = Verify({{&program, nullptr}}, options);
+    const Findings findings = Verify({programs}, options);
     for (const Finding& finding : findings.all()) {
       found.push_back(absl::StrCat(finding.rule, " ", SeverityName(finding.severity)));
     }
