@@ -10,12 +10,17 @@
 //
 // Some optimizers make more of it: adam's first step is lr g / (|g| + 1e-8), whatever the rounding
 // of a g of 1e-8. How much shows in the original itself, which runs with its batch in two other
-// orders besides: kRoundingFactor times that difference is allowed, up to kMaxNumericTolerance.
+// orders besides: kRoundingFactor times that difference is allowed. What differs by more than
+// kMaxNumericTolerance is not called equal, whatever the original does.
+//
+// Rounding is no reason for ranks to disagree: what one collective gives, and what is computed from
+// it, has the same bits on all of them. So parameters and states of optimizers have to be the same
+// bits on all ranks, too.
 //
 // This shows what a proof over expressions (transpiler/verify/equivalence.h) does not get through;
-// it holds for the numbers of this run only. What has no effect on them is not seen: a race that does
-// not happen, or a missing division by the number of ranks before clipping by norm, which makes up for
-// it. Layers that run nothing find both.
+// it holds for the numbers of this run only. What has no effect on them is not seen: a race that
+// does not happen, or a missing division by the number of ranks before clipping by norm, which
+// makes up for it. Layers that run nothing find both.
 #ifndef WEFT_TOOLS_NUMERIC_CHECK_H_
 #define WEFT_TOOLS_NUMERIC_CHECK_H_
 

@@ -73,6 +73,7 @@ TEST(ScaleLossGrad, TwoLossesGetTwoScaleOps) {
   EXPECT_EQ(OpTexts(program)[1], "scale(loss0@GRAD -> loss0@GRAD)");
   EXPECT_EQ(OpTexts(program)[5], "scale(loss1@GRAD -> loss1@GRAD)");
   EXPECT_THAT(program, HasOp("scale").Times(2));
+  EXPECT_EQ(OpTexts(program).size(), 8);
 }
 
 TEST(ScaleLossGrad, UnknownNumberOfRanksLeavesDivisionToTheReduction) {
