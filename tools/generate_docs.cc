@@ -186,15 +186,17 @@ std::string OpTable() {
 // The first finding of the rule in its example, for 2 ranks. Dies where there is none, or the
 // example is no program; a test sees to both.
 std::string MessageOfExample(const Rule& rule) {
-  const absl::StatusOr<Program> program = ParseProgramText(rule.example);
-  absl::optional<Program> original;
+  const auto parse = [](const char* text) {
+    return text == nullptr ? absl::nullopt : absl::make_optional(*ParseProgramText(text));
+  };
+  const absl::optional<Program> program = parse(rule.example), startup = parse(rule.startup);
+  const absl::optional<Program> original = parse(rule.original);
+  const absl::optional<Program> original_startup = parse(rule.original_startup);
+  const auto pointer = [](const absl::optional<Program>& p) { return p ? &*p : nullptr; };
   VerifyOptions options;
   options.nranks = 2;
-  if (rule.original != nullptr) {
-    original = *ParseProgramText(rule.original);
-    options.original.main = &*original;
-  }
-  const Findings findings = Verify({{&*program, nullptr}}, options);
+  options.original = {pointer(original), pointer(original_startup)};
+  const Findings findings = Verify({{&*program, pointer(startup)}}, options);
   for (const Finding& finding : findings.all()) {
     if (finding.rule == rule.id) return ToString(finding);
   }
@@ -217,8 +219,13 @@ std::string RuleSections() {
                     "). ", rule.why, "\n");
     if (rule.example == nullptr) continue;
     absl::StrAppend(&text, "\n```\n", rule.example, "\n```\n");
-    if (rule.original != nullptr) {
-      absl::StrAppend(&text, "\nThe original:\n\n```\n", rule.original, "\n```\n");
+    const std::pair<const char*, const char*> others[] = {
+        {"The startup program", rule.startup},
+        {"The original", rule.original},
+        {"Its startup program", rule.original_startup}};
+    for (const auto& [name, program] : others) {
+      if (program == nullptr) continue;
+      absl::StrAppend(&text, "\n", name, ":\n\n```\n", program, "\n```\n");
     }
     absl::StrAppend(&text, "\nThe verifier says:\n\n```\n", MessageOfExample(rule), "\n```\n");
   }
