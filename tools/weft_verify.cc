@@ -13,7 +13,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/runner.h"
-#include "ops/analysis/rank_values.h"
+#include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
 #include "proto/program_text.h"
 #include "tools/findings_json.h"

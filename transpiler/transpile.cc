@@ -1,6 +1,7 @@
 #include "transpiler/transpile.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -67,6 +68,21 @@ bool SumsGradients(const std::vector<PassSpec>& schedule) {
   });
 }
 
+// The first finding of each rule, and how many more there are.
+void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
+  std::map<std::string, std::pair<const Finding*, int64_t>> by_rule;
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity == Severity::kNote) continue;
+    const auto it = by_rule.emplace(finding.rule, std::make_pair(&finding, 0)).first;
+    ++it->second.second;
+  }
+  for (const auto& [rule, found] : by_rule) {
+    const int64_t more = found.second - 1 + findings.NumOmitted(rule);
+    warnings->push_back(absl::StrCat(rule, ": ", found.first->message,
+                                     more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
+  }
+}
+
 // Whether ranks exchange what they learn, once the passes have run.
 absl::StatusOr<bool> Communicates(const Pipeline& pipeline, const ProgramPair& programs) {
   const auto is_exchange = [](absl::string_view fact) {
@@ -124,10 +140,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
     }
     const Findings findings = Verify({{pair.main, pair.startup}}, verify);
     if (options.dialect == Dialect::kWeft) return ToStatus(findings);
-    for (const Finding& finding : findings.all()) {
-      if (finding.severity == Severity::kNote) continue;
-      result.warnings.push_back(absl::StrCat(finding.rule, ": ", finding.message));
-    }
+    AddWarnings(findings, &result.warnings);
     return absl::OkStatus();
   };
   size_t passes_left = pipeline.passes().size();

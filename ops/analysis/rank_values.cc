@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "ops/analysis/op_operations.h"
+#include "ops/analysis/rank_recipe.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
@@ -40,139 +41,6 @@ struct PlacedTerm {
   bool is_same;
   bool is_summed;
 };
-
-// What the walk needs of an op, but for its arguments: the same for all ops of a layout.
-struct Recipe {
-  enum class Kind : uint8_t {
-    kIgnored,
-    kFeed,
-    kCollective,
-    kFuse,
-    kBranch,
-    kOpaqueBlock,
-    kFunction
-  };
-  bool is_made = false;
-  Kind kind = Kind::kFunction;
-  Algebra algebra = Algebra::kNone;
-  bool is_elementwise = false;
-  bool is_linear = false;  // in all inputs together
-  const OpSchema* schema = nullptr;
-  const CollectiveOp* collective = nullptr;
-  // kBackward: by input, whether its slot ends in @GRAD.
-  std::vector<bool> is_operand;
-  // Slots Param, Grad, ParamOut, MasterParamOut: of an optimizer. As arguments; count 0: none.
-  OpLayout::Slot param, grad, param_out, master_out;
-  // By output: the input that it is in place of; -1: none.
-  std::vector<int> in_place_of;
-  // Of sums and products: the arguments of slots X and Y.
-  uint32_t x = 0, y = 1;
-  // kBackward, by output of a slot S@GRAD: the input of slot S; -1: none.
-  std::vector<int> forward_input;
-};
-
-OpLayout::Slot FindSlot(const Program& program, const std::vector<OpLayout::Slot>& slots,
-                        absl::string_view name) {
-  for (const OpLayout::Slot& slot : slots) {
-    if (program.name(slot.name) == name) return slot;
-  }
-  return OpLayout::Slot();
-}
-
-Recipe MakeRecipe(const Op& op) {
-  const Program& program = op.program();
-  const OpLayout& layout = op.layout();
-  Recipe recipe;
-  recipe.is_made = true;
-  const OpSchema* schema = FindOpSchema(op.type());
-  recipe.schema = schema;
-  recipe.algebra = AlgebraOf(op.type(), schema);
-  const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
-  recipe.is_elementwise = has(Trait::kElementwise);
-  recipe.is_linear = has(Trait::kLinear);
-  if (recipe.algebra == Algebra::kAdd || recipe.algebra == Algebra::kSubtract ||
-      recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
-    const OpLayout::Slot x = FindSlot(program, layout.inputs, "X");
-    const OpLayout::Slot y = FindSlot(program, layout.inputs, "Y");
-    recipe.x = x.first;
-    recipe.y = y.first;
-    if (x.count != 1 || y.count != 1 || layout.num_input_args != 2) {
-      recipe.algebra = Algebra::kNone;
-      recipe.is_linear = false;
-    }
-  }
-  if (op.type() == "feed") {
-    recipe.kind = Recipe::Kind::kFeed;
-  } else if (op.type() == "fetch" || op.type() == "fetch_v2" || has(Trait::kStreamSync) ||
-             has(Trait::kRingSetup)) {
-    recipe.kind = Recipe::Kind::kIgnored;
-  } else if (has(Trait::kCollective)) {
-    recipe.kind = Recipe::Kind::kCollective;
-    recipe.collective = FindCollectiveOp(op.type());
-  } else if (has(Trait::kAlias)) {
-    recipe.kind = Recipe::Kind::kFuse;
-  } else if (has(Trait::kBranch)) {
-    recipe.kind = Recipe::Kind::kBranch;
-  } else if (std::any_of(layout.attrs.begin(), layout.attrs.end(), [](const OpLayout::Attr& attr) {
-               return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
-             })) {
-    recipe.kind = Recipe::Kind::kOpaqueBlock;
-  }
-  recipe.param_out = FindSlot(program, layout.outputs, "ParamOut");
-  if (recipe.param_out.count > 0) {
-    recipe.param = FindSlot(program, layout.inputs, "Param");
-    recipe.grad = FindSlot(program, layout.inputs, "Grad");
-    recipe.master_out = FindSlot(program, layout.outputs, "MasterParamOut");
-  }
-  recipe.is_operand.resize(layout.num_input_args, true);
-  if (recipe.algebra == Algebra::kBackward) {
-    for (const OpLayout::Slot& slot : layout.inputs) {
-      const bool is_operand = absl::EndsWith(program.name(slot.name), kGradSuffix);
-      for (uint32_t i = 0; i < slot.count; ++i) recipe.is_operand[slot.first + i] = is_operand;
-    }
-  }
-  recipe.forward_input.resize(layout.num_args - layout.num_input_args, -1);
-  for (const OpLayout::Slot& slot : layout.outputs) {
-    absl::string_view name = program.name(slot.name);
-    if (!absl::ConsumeSuffix(&name, kGradSuffix)) continue;
-    const OpLayout::Slot forward = FindSlot(program, layout.inputs, name);
-    for (uint32_t i = 0; i < std::min(slot.count, forward.count); ++i) {
-      recipe.forward_input[slot.first - layout.num_input_args + i] =
-          static_cast<int>(forward.first + i);
-    }
-  }
-  recipe.in_place_of.resize(layout.num_args - layout.num_input_args, -1);
-  if (schema != nullptr) {
-    for (const OpLayout::Slot& slot : layout.outputs) {
-      const SlotSchema* out = schema->FindOutput(program.name(slot.name));
-      if (out == nullptr || out->in_place_of.empty()) continue;
-      const OpLayout::Slot in = FindSlot(program, layout.inputs, out->in_place_of);
-      for (uint32_t i = 0; i < std::min(slot.count, in.count); ++i) {
-        recipe.in_place_of[slot.first - layout.num_input_args + i] = static_cast<int>(in.first + i);
-      }
-    }
-  }
-  return recipe;
-}
-
-double NumberAttr(const Op& op, absl::string_view name, double otherwise) {
-  const auto attr = op.FindAttr(name);
-  if (!attr.has_value()) return otherwise;
-  switch (attr->type()) {
-    case pb::FLOAT:
-      return attr->f();
-    case pb::FLOAT64:
-      return attr->float64();
-    case pb::INT:
-      return attr->i();
-    case pb::LONG:
-      return static_cast<double>(attr->l());
-    case pb::BOOLEAN:
-      return attr->b();
-    default:
-      return otherwise;
-  }
-}
 
 }  // namespace
 
@@ -310,9 +178,9 @@ class RankInterpreter {
 
   // --- Walking -----------------------------------------------------------------------------------
 
-  const Recipe& RecipeOf(const Op& op) {
-    Recipe& recipe = recipes_[op.layout_id()];
-    if (!recipe.is_made) recipe = MakeRecipe(op);
+  const RankRecipe& RecipeOf(const Op& op) {
+    RankRecipe& recipe = recipes_[op.layout_id()];
+    if (!recipe.is_made) recipe = MakeRankRecipe(op);
     return recipe;
   }
 
@@ -330,23 +198,23 @@ class RankInterpreter {
   }
 
   void Visit(const Op& op) {
-    const Recipe& recipe = RecipeOf(op);
+    const RankRecipe& recipe = RecipeOf(op);
     switch (recipe.kind) {
-      case Recipe::Kind::kIgnored:
+      case RankRecipe::Kind::kIgnored:
         return;
-      case Recipe::Kind::kFeed:
+      case RankRecipe::Kind::kFeed:
         return VisitFeed(op);
-      case Recipe::Kind::kFuse:
+      case RankRecipe::Kind::kFuse:
         return VisitFuse(op);
-      case Recipe::Kind::kBranch:
+      case RankRecipe::Kind::kBranch:
         return VisitBranch(op);
-      case Recipe::Kind::kCollective:
+      case RankRecipe::Kind::kCollective:
         if (options_.is_one_device) break;
         return VisitCollective(op, *recipe.collective);
-      case Recipe::Kind::kOpaqueBlock:
+      case RankRecipe::Kind::kOpaqueBlock:
         if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
         return VisitOpaqueBlock(op);
-      case Recipe::Kind::kFunction:
+      case RankRecipe::Kind::kFunction:
         break;
     }
     VisitFunction(op, recipe);
@@ -738,7 +606,7 @@ class RankInterpreter {
     return Place::kOfRanks;
   }
 
-  void VisitFunction(const Op& op, const Recipe& recipe) {
+  void VisitFunction(const Op& op, const RankRecipe& recipe) {
     const absl::Span<const Symbol> in = op.input_args();
     const absl::Span<const Symbol> out = op.output_args();
     size_t members = 0;
@@ -786,7 +654,7 @@ class RankInterpreter {
   }
 
   // The op on member m of every buffer that it is given.
-  void VisitMember(const Op& op, const Recipe& recipe, size_t m) {
+  void VisitMember(const Op& op, const RankRecipe& recipe, size_t m) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
       const Group* group = GroupOf(name);
@@ -798,7 +666,7 @@ class RankInterpreter {
   }
 
   // The op on buffers as a whole: what comes out is not followed member by member.
-  void VisitWhole(const Op& op, const Recipe& recipe) {
+  void VisitWhole(const Op& op, const RankRecipe& recipe) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
       const Group* group = GroupOf(name);
@@ -833,7 +701,7 @@ class RankInterpreter {
   }
 
   // From ins_ to outs_.
-  void Transfer(const Op& op, const Recipe& recipe) {
+  void Transfer(const Op& op, const RankRecipe& recipe) {
     outs_.assign(op.output_args().size(), RankValue());
     switch (recipe.algebra) {
       case Algebra::kSum:
@@ -1057,7 +925,7 @@ class RankInterpreter {
   }
 
   // Any function of ins_.
-  void Apply(const Op& op, const Recipe& recipe) {
+  void Apply(const Op& op, const RankRecipe& recipe) {
     RankValue out;
     bool has_shard = false, only_shards = true;
     // What the op is linear in: all of its inputs, those of some slots, one factor of a product.
@@ -1158,7 +1026,7 @@ class RankInterpreter {
 
   // Which gradients are summed over the samples: those of parameters, and of whatever else does not
   // depend on the samples.
-  void FindSummed(const Op& op, const Recipe& recipe) {
+  void FindSummed(const Op& op, const RankRecipe& recipe) {
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < outs_.size(); ++i) {
       const int input = recipe.forward_input[i];
@@ -1198,7 +1066,7 @@ class RankInterpreter {
     return 0;
   }
 
-  int8_t ProductPower(const Recipe& recipe) const {
+  int8_t ProductPower(const RankRecipe& recipe) const {
     int power = 0;
     for (size_t i = 0; i < ins_.size(); ++i) {
       const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
@@ -1207,14 +1075,14 @@ class RankInterpreter {
     return static_cast<int8_t>(std::max(-100, std::min(100, power)));
   }
 
-  void Update(const Op& op, const Recipe& recipe) {
+  void Update(const Op& op, const RankRecipe& recipe) {
     if (options_.observer == nullptr) return;
     for (uint32_t i = 0; i < recipe.param.count; ++i) {
       options_.observer->OnUpdate(op, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]);
     }
   }
 
-  void ApplyExpressions(const Op& op, const Recipe& recipe, bool is_linear, bool same_factor,
+  void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_linear, bool same_factor,
                         double common, bool shard_by_shard) {
     OperationId operation = operations_->Of(op);
     if (recipe.algebra == Algebra::kRandom) {
@@ -1246,7 +1114,7 @@ class RankInterpreter {
   }
 
   // A parameter that has a master weight is that, in less precision.
-  void CastMaster(const Op& op, const Recipe& recipe) {
+  void CastMaster(const Op& op, const RankRecipe& recipe) {
     const uint32_t num_inputs = op.layout().num_input_args;
     for (uint32_t i = 0; i < std::min(recipe.master_out.count, recipe.param_out.count); ++i) {
       const VarId param = Resolve(op.args(recipe.param_out)[i]);
@@ -1273,9 +1141,9 @@ class RankInterpreter {
   absl::optional<OpOperations> operations_;
   OperationId gathered_, shard_;
 
-  std::vector<Recipe> recipes_;    // by layout
-  std::vector<RankValue> values_;  // by VarId
-  std::vector<int> fused_;         // by VarId: into groups_; -1: no buffer
+  std::vector<RankRecipe> recipes_;  // by layout
+  std::vector<RankValue> values_;    // by VarId
+  std::vector<int> fused_;           // by VarId: into groups_; -1: no buffer
   std::vector<Group> groups_;
   std::vector<std::vector<PlacedTerm>> terms_;  // by RankValue::terms; 0: none
   std::vector<int> axes_;                       // by operation
@@ -1294,80 +1162,6 @@ class RankInterpreter {
 
 RankValues RankValues::Of(const Program& program, const RankValuesOptions& options) {
   return RankInterpreter(program, options).Run();
-}
-
-namespace {
-
-absl::optional<int> Positive(double number) {
-  if (number < 1 || number > 1 << 20 || number != std::floor(number)) return absl::nullopt;
-  return static_cast<int>(number);
-}
-
-// Of a ring that an op sets up: ranks, trainers times devices, or devices.
-absl::optional<int> RingSize(const Op& op) {
-  if (op.HasAttr(kNumRanksAttr)) return Positive(NumberAttr(op, kNumRanksAttr, 0));
-  const auto devices = op.FindAttr("devices");
-  const double num_devices = devices.has_value() ? devices->ints_size() : 0;
-  if (op.HasAttr("ntrainers")) {
-    return Positive(NumberAttr(op, "ntrainers", 0) * std::max(1.0, num_devices));
-  }
-  return Positive(num_devices);
-}
-
-// What attribute nranks says, of the first op that has it.
-absl::optional<int> NumRanksOfAttrs(const Program& program) {
-  std::vector<char> has_attr(program.num_layouts(), -1);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Op op = program.op(id);
-      char& has = has_attr[op.layout_id()];
-      if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
-      if (has == 0) continue;
-      const absl::optional<int> nranks = Positive(NumberAttr(op, kNumRanksAttr, 0));
-      if (nranks.has_value()) return nranks;
-    }
-  }
-  return absl::nullopt;
-}
-
-// By how much the gradient of a loss is divided in place.
-absl::optional<int> NumRanksOfDivision(const Program& program) {
-  std::vector<bool> is_loss_grad(program.symbols().size(), false);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    if (IsLossGrad(op) && op.input_args().empty()) {
-      for (Symbol out : op.output_args()) is_loss_grad[out.value()] = true;
-      continue;
-    }
-    if (!IsBackward(op) || op.input_args().size() != 1 || op.output_args().size() != 1) continue;
-    if (op.input_args()[0] != op.output_args()[0] || !is_loss_grad[op.input_args()[0].value()]) {
-      continue;
-    }
-    if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kScale) continue;
-    const double scale = NumberAttr(op, "scale", 1);
-    // A division by 1 is none: Paddle writes it for one trainer with any number of devices.
-    if (scale > 0 && scale < 1 && Near(std::round(1 / scale) * scale, 1)) {
-      return Positive(std::round(1 / scale));
-    }
-  }
-  return absl::nullopt;
-}
-
-}  // namespace
-
-absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
-  for (const Program* program : {startup, &main}) {
-    if (program == nullptr) continue;
-    for (OpId id : program->block(0).ops()) {
-      const Op op = program->op(id);
-      const OpSchema* schema = FindOpSchema(op.type());
-      if (schema == nullptr || !schema->Has(Trait::kRingSetup)) continue;
-      const absl::optional<int> size = RingSize(op);
-      if (size.has_value()) return size;
-    }
-  }
-  const absl::optional<int> said = NumRanksOfAttrs(main);
-  return said.has_value() ? said : NumRanksOfDivision(main);
 }
 
 }  // namespace weft

@@ -123,11 +123,6 @@ class RankValues {
   std::vector<bool> is_written_;
 };
 
-// The number of ranks that a program, or its startup program, which may be null, was written for:
-// what ring set-up says, or attribute nranks, or the division of a loss's gradient; none where
-// nothing says it. O(ops).
-absl::optional<int> FindNumRanks(const Program& main, const Program* startup);
-
 }  // namespace weft
 
 #endif  // WEFT_OPS_ANALYSIS_RANK_VALUES_H_

@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/updates.h"
@@ -64,7 +65,7 @@ class CollectiveChecker {
     finding.program = ref_;
     finding.op = op.id();
     finding.variable = std::move(variable);
-    finding.message = absl::StrCat(op.DebugName(), message);
+    if (findings_.Keeps(rule)) finding.message = absl::StrCat(op.DebugName(), message);
     findings_.Add(std::move(finding));
   }
 
@@ -227,7 +228,7 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
   const VarId var = program_.block(op.block()).Resolve(param_name);
   const RankValue& value = update.grad;
 
-  const auto report = [&](const char* rule, std::string why) {
+  const auto report = [&](const char* rule, absl::FunctionRef<std::string()> why) {
     Finding finding;
     finding.rule = rule;
     finding.severity = FindRule(rule).severity;
@@ -235,8 +236,9 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
     finding.op = update.op;
     finding.other = value.bent_by;
     finding.variable = grad;
-    finding.message =
-        absl::StrCat(op.DebugName(), " updates ", param, " by ", grad, ", ", std::move(why));
+    if (findings->Keeps(rule)) {
+      finding.message = absl::StrCat(op.DebugName(), " updates ", param, " by ", grad, ", ", why());
+    }
     findings->Add(std::move(finding));
   };
   using Place = RankValue::Place;
@@ -247,75 +249,93 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
       if (start_ != nullptr) {
         const auto start = start_->find(param);
         if (start != start_->end() && !start->second.IsSame()) {
-          report("W317",
-                 "but the parameter itself is own to each rank when training begins: the startup "
-                 "program does not broadcast it");
+          report("W317", [&]() -> std::string {
+            return "but the parameter itself is own to each rank when training begins: the startup "
+                   "program does not broadcast it";
+          });
         }
       }
       if (value.power != 0 && !value.is_zero) {
-        report("W314",
-               "which is divided by the number of ranks, although each rank updates by its own");
+        report("W314", [&]() -> std::string {
+          return "which is divided by the number of ranks, although each rank updates by its own";
+        });
       }
       return;
     }
     if (value.bent_by.valid()) {
-      return report("W310",
-                    absl::StrCat("which is own to each rank: it is never reduced, and ",
-                                 program_.op(value.bent_by).DebugName(), " is not linear in it"));
+      return report("W310", [&]() -> std::string {
+        return absl::StrCat("which is own to each rank: it is never reduced, and ",
+                            program_.op(value.bent_by).DebugName(), " is not linear in it");
+      });
     }
-    return report("W310", "which is own to each rank: it is never reduced");
+    return report(
+        "W310", [&]() -> std::string { return "which is own to each rank: it is never reduced"; });
   }
   if (value.place == Place::kShard && update.param.place != Place::kShard) {
-    return report("W311", "of which each rank has a part, where the parameter is whole");
+    return report("W311", [&]() -> std::string {
+      return "of which each rank has a part, where the parameter is whole";
+    });
   }
   if (!value.IsSame()) return;
   if (value.place == Place::kOfRanks || value.place == Place::kGathered) {
-    return report("W311", value.rank >= 0
-                              ? absl::StrCat("the gradient of rank ", value.rank,
-                                             " alone; expected the mean over all ranks")
-                              : absl::StrCat("which is not the mean over all ranks, but ",
-                                             ToString(value.place)));
+    return report("W311", [&]() -> std::string {
+      return value.rank >= 0 ? absl::StrCat("the gradient of rank ", value.rank,
+                                            " alone; expected the mean over all ranks")
+                             : absl::StrCat("which is not the mean over all ranks, but ",
+                                            ToString(value.place));
+    });
   }
   if (value.bent_by.valid()) {
-    return report("W313",
-                  absl::StrCat("which is reduced after ", program_.op(value.bent_by).DebugName(),
-                               ", which is not linear in it; expected the mean over all "
-                               "ranks before that"));
+    return report("W313", [&]() -> std::string {
+      return absl::StrCat("which is reduced after ", program_.op(value.bent_by).DebugName(),
+                          ", which is not linear in it; expected the mean over all "
+                          "ranks before that");
+    });
   }
   if (value.is_zero) return;
   if (value.power > 0 && value.reductions > 1) {
-    return report("W312", absl::StrCat("which is summed over the ranks ", value.power,
-                                       " times more often than it is divided by their number: it "
-                                       "goes through ",
-                                       value.reductions, " collectives"));
+    return report("W312", [&]() -> std::string {
+      return absl::StrCat("which is summed over the ranks ", value.power,
+                          " times more often than it is divided by their number: it "
+                          "goes through ",
+                          value.reductions, " collectives");
+    });
   }
   if (value.power > 0) {
-    return report("W312",
-                  "which is the sum over the ranks, and never divided by their number: as many "
-                  "times too large");
+    return report("W312", [&]() -> std::string {
+      return "which is the sum over the ranks, and never divided by their number: as many "
+             "times too large";
+    });
   }
   if (value.power < 0) {
-    return report("W314", absl::StrCat("which is divided by the number of ranks ", -value.power,
-                                       " times more often than it is summed over them"));
+    return report("W314", [&]() -> std::string {
+      return absl::StrCat("which is divided by the number of ranks ", -value.power,
+                          " times more often than it is summed over them");
+    });
   }
   if (value.unscaled_in.valid()) {
-    return report("W313", absl::StrCat("which is divided by the number of ranks after ",
-                                       program_.op(value.unscaled_in).DebugName(),
-                                       ", which is not linear in it; expected that before"));
+    return report("W313", [&]() -> std::string {
+      return absl::StrCat("which is divided by the number of ranks after ",
+                          program_.op(value.unscaled_in).DebugName(),
+                          ", which is not linear in it; expected that before");
+    });
   }
   if (value.is_mixed) {
-    return report("W315",
-                  "which adds what is divided by the number of ranks, or reduced, to what is not");
+    return report("W315", [&]() -> std::string {
+      return "which adds what is divided by the number of ranks, or reduced, to what is not";
+    });
   }
   if (value.reductions > 1) {
-    report("W316",
-           absl::StrCat("which goes through ", value.reductions, " collectives; one is enough"));
+    report("W316", [&]() -> std::string {
+      return absl::StrCat("which goes through ", value.reductions, " collectives; one is enough");
+    });
   }
   if (value.place == Place::kReplicated && var.valid() &&
       values.AtStart(var).place == Place::kLocal && !meets) {
-    report("W317",
-           "but the parameter itself is own to each rank when training begins: the "
-           "startup program does not broadcast it");
+    report("W317", [&]() -> std::string {
+      return "but the parameter itself is own to each rank when training begins: the "
+             "startup program does not broadcast it";
+    });
   }
 }
 

@@ -150,6 +150,9 @@ class Comparison {
                                  table_.ToString(table_.Operands(b.expr)[0], 4),
                                  ", which is the same in every step"));
     }
+    if (!findings_.Keeps(is_param ? "W601" : "W602")) {
+      return Report(is_param ? "W601" : "W602", name, "");
+    }
     const ExprId x = table_.Scaled(a.expr, a.factor);
     const ExprId y = table_.Scaled(b.expr, b.factor);
     const ExpressionTable::Difference difference = table_.FindDifference(x, y);
@@ -162,6 +165,7 @@ class Comparison {
   void FindChanging(const RankValues& after) {
     for (VarId id : program_.block(0).vars()) {
       const Var var = program_.var(id);
+      if (!var.persistable() && !var.need_check_feed()) continue;
       const ExprId start = table_.Initial(var.name());
       const RankValue& end = after.AtEnd(id);
       const bool is_changed = var.persistable() && after.IsWritten(id) && end.expr.valid() &&
@@ -231,11 +235,13 @@ class Comparison {
     finding.program = ref_;
     finding.op = LastWriter(name);
     finding.variable = std::string(name);
-    finding.message = absl::StrCat(
-        "variable ", name,
-        finding.op.valid() ? absl::StrCat(", last written by ", program_.op(finding.op).DebugName())
+    if (findings_.Keeps(rule))
+      finding.message =
+          absl::StrCat("variable ", name,
+                       finding.op.valid()
+                           ? absl::StrCat(", last written by ", program_.op(finding.op).DebugName())
                            : "",
-        ": ", std::move(why));
+                       ": ", std::move(why));
     findings_.Add(std::move(finding));
   }
 

@@ -26,6 +26,12 @@ void Findings::Add(Finding finding) {
   if (++it->count <= kMaxPerRule) findings_.push_back(std::move(finding));
 }
 
+bool Findings::Keeps(absl::string_view rule) const {
+  const auto it = std::find_if(counts_.begin(), counts_.end(),
+                               [&](const Count& count) { return count.rule == rule; });
+  return it == counts_.end() || it->count < kMaxPerRule;
+}
+
 void Findings::Append(const Findings& other) {
   for (const Finding& finding : other.findings_) Add(finding);
   for (const Count& count : other.counts_) {

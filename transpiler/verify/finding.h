@@ -49,6 +49,9 @@ class Findings {
   static constexpr int kMaxPerRule = 20;
 
   void Add(Finding finding);
+  // Whether another finding of the rule would be kept: making messages, which name ops, takes long
+  // in large programs.
+  bool Keeps(absl::string_view rule) const;
   // What the other has found, after what is there.
   void Append(const Findings& other);
   const std::vector<Finding>& all() const { return findings_; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
 #include "transpiler/verify/across_ranks.h"

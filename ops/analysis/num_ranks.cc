@@ -1,0 +1,88 @@
+#include "ops/analysis/num_ranks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/analysis/rank_recipe.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+absl::optional<int> Positive(double number) {
+  if (number < 1 || number > 1 << 20 || number != std::floor(number)) return absl::nullopt;
+  return static_cast<int>(number);
+}
+
+// Of a ring that an op sets up: ranks, trainers times devices, or devices.
+absl::optional<int> RingSize(const Op& op) {
+  if (op.HasAttr(kNumRanksAttr)) return Positive(NumberAttr(op, kNumRanksAttr, 0));
+  const auto devices = op.FindAttr("devices");
+  const double num_devices = devices.has_value() ? devices->ints_size() : 0;
+  if (op.HasAttr("ntrainers")) {
+    return Positive(NumberAttr(op, "ntrainers", 0) * std::max(1.0, num_devices));
+  }
+  return Positive(num_devices);
+}
+
+// What attribute nranks says, of the first op that has it.
+absl::optional<int> NumRanksOfAttrs(const Program& program) {
+  std::vector<char> has_attr(program.num_layouts(), -1);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      char& has = has_attr[op.layout_id()];
+      if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
+      if (has == 0) continue;
+      const absl::optional<int> nranks = Positive(NumberAttr(op, kNumRanksAttr, 0));
+      if (nranks.has_value()) return nranks;
+    }
+  }
+  return absl::nullopt;
+}
+
+// By how much the gradient of a loss is divided in place.
+absl::optional<int> NumRanksOfDivision(const Program& program) {
+  std::vector<bool> is_loss_grad(program.symbols().size(), false);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (IsLossGrad(op) && op.input_args().empty()) {
+      for (Symbol out : op.output_args()) is_loss_grad[out.value()] = true;
+      continue;
+    }
+    if (!IsBackward(op) || op.input_args().size() != 1 || op.output_args().size() != 1) continue;
+    if (op.input_args()[0] != op.output_args()[0] || !is_loss_grad[op.input_args()[0].value()]) {
+      continue;
+    }
+    if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kScale) continue;
+    const double scale = NumberAttr(op, "scale", 1);
+    // A division by 1 is none: Paddle writes it for one trainer with any number of devices.
+    if (scale > 0 && scale < 1 && std::abs(std::round(1 / scale) * scale - 1) < 1e-5) {
+      return Positive(std::round(1 / scale));
+    }
+  }
+  return absl::nullopt;
+}
+
+}  // namespace
+
+absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
+  for (const Program* program : {startup, &main}) {
+    if (program == nullptr) continue;
+    for (OpId id : program->block(0).ops()) {
+      const Op op = program->op(id);
+      const OpSchema* schema = FindOpSchema(op.type());
+      if (schema == nullptr || !schema->Has(Trait::kRingSetup)) continue;
+      const absl::optional<int> size = RingSize(op);
+      if (size.has_value()) return size;
+    }
+  }
+  const absl::optional<int> said = NumRanksOfAttrs(main);
+  return said.has_value() ? said : NumRanksOfDivision(main);
+}
+
+}  // namespace weft

@@ -1,0 +1,117 @@
+#include "ops/analysis/rank_recipe.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+OpLayout::Slot FindSlot(const Program& program, const std::vector<OpLayout::Slot>& slots,
+                        absl::string_view name) {
+  for (const OpLayout::Slot& slot : slots) {
+    if (program.name(slot.name) == name) return slot;
+  }
+  return OpLayout::Slot();
+}
+
+}  // namespace
+
+RankRecipe MakeRankRecipe(const Op& op) {
+  const Program& program = op.program();
+  const OpLayout& layout = op.layout();
+  RankRecipe recipe;
+  recipe.is_made = true;
+  const OpSchema* schema = FindOpSchema(op.type());
+  recipe.schema = schema;
+  recipe.algebra = AlgebraOf(op.type(), schema);
+  const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
+  recipe.is_elementwise = has(Trait::kElementwise);
+  recipe.is_linear = has(Trait::kLinear);
+  if (recipe.algebra == Algebra::kAdd || recipe.algebra == Algebra::kSubtract ||
+      recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
+    const OpLayout::Slot x = FindSlot(program, layout.inputs, "X");
+    const OpLayout::Slot y = FindSlot(program, layout.inputs, "Y");
+    recipe.x = x.first;
+    recipe.y = y.first;
+    if (x.count != 1 || y.count != 1 || layout.num_input_args != 2) {
+      recipe.algebra = Algebra::kNone;
+      recipe.is_linear = false;
+    }
+  }
+  if (op.type() == "feed") {
+    recipe.kind = RankRecipe::Kind::kFeed;
+  } else if (op.type() == "fetch" || op.type() == "fetch_v2" || has(Trait::kStreamSync) ||
+             has(Trait::kRingSetup)) {
+    recipe.kind = RankRecipe::Kind::kIgnored;
+  } else if (has(Trait::kCollective)) {
+    recipe.kind = RankRecipe::Kind::kCollective;
+    recipe.collective = FindCollectiveOp(op.type());
+  } else if (has(Trait::kAlias)) {
+    recipe.kind = RankRecipe::Kind::kFuse;
+  } else if (has(Trait::kBranch)) {
+    recipe.kind = RankRecipe::Kind::kBranch;
+  } else if (std::any_of(layout.attrs.begin(), layout.attrs.end(), [](const OpLayout::Attr& attr) {
+               return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
+             })) {
+    recipe.kind = RankRecipe::Kind::kOpaqueBlock;
+  }
+  recipe.param_out = FindSlot(program, layout.outputs, "ParamOut");
+  if (recipe.param_out.count > 0) {
+    recipe.param = FindSlot(program, layout.inputs, "Param");
+    recipe.grad = FindSlot(program, layout.inputs, "Grad");
+    recipe.master_out = FindSlot(program, layout.outputs, "MasterParamOut");
+  }
+  recipe.is_operand.resize(layout.num_input_args, true);
+  if (recipe.algebra == Algebra::kBackward) {
+    for (const OpLayout::Slot& slot : layout.inputs) {
+      const bool is_operand = absl::EndsWith(program.name(slot.name), kGradSuffix);
+      for (uint32_t i = 0; i < slot.count; ++i) recipe.is_operand[slot.first + i] = is_operand;
+    }
+  }
+  recipe.forward_input.resize(layout.num_args - layout.num_input_args, -1);
+  for (const OpLayout::Slot& slot : layout.outputs) {
+    absl::string_view name = program.name(slot.name);
+    if (!absl::ConsumeSuffix(&name, kGradSuffix)) continue;
+    const OpLayout::Slot forward = FindSlot(program, layout.inputs, name);
+    for (uint32_t i = 0; i < std::min(slot.count, forward.count); ++i) {
+      recipe.forward_input[slot.first - layout.num_input_args + i] =
+          static_cast<int>(forward.first + i);
+    }
+  }
+  recipe.in_place_of.resize(layout.num_args - layout.num_input_args, -1);
+  if (schema != nullptr) {
+    for (const OpLayout::Slot& slot : layout.outputs) {
+      const SlotSchema* out = schema->FindOutput(program.name(slot.name));
+      if (out == nullptr || out->in_place_of.empty()) continue;
+      const OpLayout::Slot in = FindSlot(program, layout.inputs, out->in_place_of);
+      for (uint32_t i = 0; i < std::min(slot.count, in.count); ++i) {
+        recipe.in_place_of[slot.first - layout.num_input_args + i] = static_cast<int>(in.first + i);
+      }
+    }
+  }
+  return recipe;
+}
+
+double NumberAttr(const Op& op, absl::string_view name, double otherwise) {
+  const auto attr = op.FindAttr(name);
+  if (!attr.has_value()) return otherwise;
+  switch (attr->type()) {
+    case pb::FLOAT:
+      return attr->f();
+    case pb::FLOAT64:
+      return attr->float64();
+    case pb::INT:
+      return attr->i();
+    case pb::LONG:
+      return static_cast<double>(attr->l());
+    case pb::BOOLEAN:
+      return attr->b();
+    default:
+      return otherwise;
+  }
+}
+
+}  // namespace weft

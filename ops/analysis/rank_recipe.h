@@ -1,0 +1,53 @@
+// What abstract interpretation (ops/analysis/rank_values.h) needs of an op, but for its arguments.
+#ifndef WEFT_OPS_ANALYSIS_RANK_RECIPE_H_
+#define WEFT_OPS_ANALYSIS_RANK_RECIPE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// The same for all ops of a layout.
+struct RankRecipe {
+  enum class Kind : uint8_t {
+    kIgnored,
+    kFeed,
+    kCollective,
+    kFuse,
+    kBranch,
+    kOpaqueBlock,
+    kFunction
+  };
+  bool is_made = false;
+  Kind kind = Kind::kFunction;
+  Algebra algebra = Algebra::kNone;
+  bool is_elementwise = false;
+  bool is_linear = false;  // in all inputs together
+  const OpSchema* schema = nullptr;
+  const CollectiveOp* collective = nullptr;
+  // kBackward: by input, whether its slot ends in @GRAD.
+  std::vector<bool> is_operand;
+  // Slots Param, Grad, ParamOut, MasterParamOut: of an optimizer. As arguments; count 0: none.
+  OpLayout::Slot param, grad, param_out, master_out;
+  // By output: the input that it is in place of; -1: none.
+  std::vector<int> in_place_of;
+  // Of sums and products: the arguments of slots X and Y.
+  uint32_t x = 0, y = 1;
+  // kBackward, by output of a slot S@GRAD: the input of slot S; -1: none.
+  std::vector<int> forward_input;
+};
+
+RankRecipe MakeRankRecipe(const Op& op);
+
+// A numeric or boolean attribute; `otherwise` where the op does not have it. O(attributes).
+double NumberAttr(const Op& op, absl::string_view name, double otherwise);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_RANK_RECIPE_H_
