@@ -72,6 +72,10 @@ constexpr Case kCases[] = {
     {"cond_divide", "W315"},
     // The gradient of one rank, chosen by a condition.
     {"select_rank", "W601"},
+    // Rings: a rank that there is not, a use before they are set up, another size.
+    {"rank_out_of_range", "W303"},
+    {"use_before_init", "W301"},
+    {"ringsize", "W302"},
     // Begins somewhere else.
     {"startup_other_init", "W606"},
     // Each rank updates a part, and the parts are gathered.

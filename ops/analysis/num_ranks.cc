@@ -1,6 +1,5 @@
 #include "ops/analysis/num_ranks.h"
 
-#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -16,17 +15,6 @@ namespace {
 absl::optional<int> Positive(double number) {
   if (number < 1 || number > 1 << 20 || number != std::floor(number)) return absl::nullopt;
   return static_cast<int>(number);
-}
-
-// Of a ring that an op sets up: ranks, trainers times devices, or devices.
-absl::optional<int> RingSize(const Op& op) {
-  if (op.HasAttr(kNumRanksAttr)) return Positive(NumberAttr(op, kNumRanksAttr, 0));
-  const auto devices = op.FindAttr("devices");
-  const double num_devices = devices.has_value() ? devices->ints_size() : 0;
-  if (op.HasAttr("ntrainers")) {
-    return Positive(NumberAttr(op, "ntrainers", 0) * std::max(1.0, num_devices));
-  }
-  return Positive(num_devices);
 }
 
 // What attribute nranks says, of the first op that has it.
@@ -69,6 +57,15 @@ absl::optional<int> NumRanksOfDivision(const Program& program) {
 }
 
 }  // namespace
+
+absl::optional<int> RingSize(const Op& op) {
+  if (op.HasAttr(kNumRanksAttr)) return Positive(NumberAttr(op, kNumRanksAttr, 0));
+  const auto devices = op.FindAttr("devices");
+  const double num_devices = devices.has_value() ? devices->ints_size() : 0;
+  // Without a list, each trainer drives the devices that it finds.
+  if (op.HasAttr("ntrainers")) return Positive(NumberAttr(op, "ntrainers", 0) * num_devices);
+  return Positive(num_devices);
+}
 
 absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
   for (const Program* program : {startup, &main}) {

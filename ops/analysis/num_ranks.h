@@ -12,6 +12,10 @@ namespace weft {
 // nothing says it. O(ops).
 absl::optional<int> FindNumRanks(const Program& main, const Program* startup);
 
+// Of the ring that an op of trait kRingSetup sets up: ranks, trainers times devices, or devices;
+// none where it does not say it.
+absl::optional<int> RingSize(const Op& op);
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_ANALYSIS_NUM_RANKS_H_

@@ -114,4 +114,10 @@ double NumberAttr(const Op& op, absl::string_view name, double otherwise) {
   }
 }
 
+int64_t IntAttr(const Op& op, absl::string_view name, int64_t otherwise) {
+  const auto attr = op.FindAttr(name);
+  if (!attr.has_value()) return otherwise;
+  return attr->type() == pb::LONG ? attr->l() : attr->i();
+}
+
 }  // namespace weft

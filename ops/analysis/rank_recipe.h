@@ -47,6 +47,8 @@ RankRecipe MakeRankRecipe(const Op& op);
 
 // A numeric or boolean attribute; `otherwise` where the op does not have it. O(attributes).
 double NumberAttr(const Op& op, absl::string_view name, double otherwise);
+// An attribute of type INT or LONG.
+int64_t IntAttr(const Op& op, absl::string_view name, int64_t otherwise);
 
 }  // namespace weft
 

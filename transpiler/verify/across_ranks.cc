@@ -10,17 +10,12 @@
 #include "absl/strings/str_join.h"
 #include "ops/analysis/expressions.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/analysis/rank_recipe.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
 namespace {
-
-int64_t IntAttr(const Op& op, absl::string_view name) {
-  const auto attr = op.FindAttr(name);
-  if (!attr.has_value()) return 0;
-  return attr->type() == pb::LONG ? attr->l() : attr->i();
-}
 
 // Which blocks hold collectives, themselves or in blocks of theirs.
 std::vector<bool> BlocksWithCollectives(const Program& program) {
@@ -69,7 +64,7 @@ std::string Describe(const Program& program, const Op& op, const CollectiveOp& c
   std::string text(CollectiveKindName(collective.kind));
   if (reduces) absl::StrAppend(&text, " ", ReductionName(collective.reduction));
   if (!collective.root_attr.empty()) {
-    absl::StrAppend(&text, " root ", IntAttr(op, collective.root_attr));
+    absl::StrAppend(&text, " root ", IntAttr(op, collective.root_attr, 0));
   }
   for (Symbol name : op.Input("X")) {
     const VarId var = program.block(op.block()).Resolve(name);
@@ -102,7 +97,7 @@ class SequenceReader {
       if (traits_.Has(op, Trait::kCollective)) {
         const CollectiveOp& collective = *FindCollectiveOp(op.type());
         calls_.push_back(
-            {id, IntAttr(op, "ring_id"), Describe(program_, op, collective), Variables(op)});
+            {id, IntAttr(op, "ring_id", 0), Describe(program_, op, collective), Variables(op)});
       }
       for (int sub : op.SubBlocks()) {
         if (!has_collectives_[sub] || !entered_.insert({sub, true}).second) continue;
@@ -144,6 +139,27 @@ class SequenceReader {
   absl::flat_hash_map<Symbol, std::string> members_;  // of buffers
   std::vector<CallOfRank> calls_;
 };
+
+Finding Report(const char* rule, ProgramRef ref, OpId op, std::string message);
+
+// Every rank of a ring joins it once.
+void CheckOwnRanks(absl::Span<const Program* const> startups, Findings* findings) {
+  std::map<std::pair<int64_t, int64_t>, size_t> joined;  // by ring and rank: the program
+  for (size_t i = 0; i < startups.size(); ++i) {
+    OpTraits traits(*startups[i]);
+    for (OpId id : startups[i]->block(0).ops()) {
+      const Op op = startups[i]->op(id);
+      if (!traits.Has(op, Trait::kRingSetup) || !op.output_args().empty()) continue;
+      if (!op.HasAttr("rank")) continue;
+      const int64_t ring = IntAttr(op, "ring_id", 0), rank = IntAttr(op, "rank", 0);
+      const auto [it, is_new] = joined.emplace(std::make_pair(ring, rank), i);
+      if (is_new) continue;
+      findings->Add(Report("W507", {static_cast<int>(i), true}, id,
+                           absl::StrCat(op.DebugName(), ": joins ring ", ring, " as rank ", rank,
+                                        ", as the startup program of rank ", it->second, " does")));
+    }
+  }
+}
 
 Finding Report(const char* rule, ProgramRef ref, OpId op, std::string message) {
   Finding finding;
@@ -196,6 +212,7 @@ void ConditionChecker::Check(Findings* findings) const {
 void CheckSequences(absl::Span<const Program* const> programs, bool is_startup,
                     Findings* findings) {
   if (programs.size() < 2) return;
+  if (is_startup) CheckOwnRanks(programs, findings);
   std::vector<std::vector<CallOfRank>> calls;
   for (const Program* program : programs) calls.push_back(SequenceReader(*program).Read());
 
@@ -491,6 +508,8 @@ constexpr Rule kRules[] = {
     {"W506", Severity::kError,
      "ranks compute the condition of a block with collectives in different ways",
      "Sooner or later, ranks on which it holds wait for the others for ever.", nullptr},
+    {"W507", Severity::kError, "two startup programs join a ring as the same rank",
+     "The ring is never complete: all wait for ever.", nullptr},
 };
 
 }  // namespace

@@ -1,11 +1,13 @@
 #include "transpiler/verify/communication.h"
 
-#include <map>
+#include <set>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/updates.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
@@ -14,12 +16,6 @@
 
 namespace weft {
 namespace {
-
-int64_t IntAttr(const Op& op, absl::string_view name, int64_t otherwise) {
-  const auto attr = op.FindAttr(name);
-  if (!attr.has_value()) return otherwise;
-  return attr->type() == pb::LONG ? attr->l() : attr->i();
-}
 
 class CollectiveChecker {
  public:
@@ -32,23 +28,27 @@ class CollectiveChecker {
         findings_(*findings),
         has_nranks_(program.num_layouts(), -1) {}
 
-  // Rings that a program sets up; of the startup program before those of the main program.
-  void AddRings(const Program& program) {
-    OpTraits traits(program);
-    for (OpId id : program.block(0).ops()) {
-      const Op op = program.op(id);
-      if (!traits.Has(op, Trait::kRingSetup)) continue;
-      // Ops that make something exchange ids, before the ring is there.
-      if (op.output_args().empty()) rings_[IntAttr(op, "ring_id", 0)] = true;
+  // Rings that the startup program sets up are there for the main program.
+  void AddRings(const Program& startup) {
+    OpTraits traits(startup);
+    for (OpId id : startup.block(0).ops()) {
+      const Op op = startup.op(id);
+      if (traits.Has(op, Trait::kRingSetup)) AddRing(op);
     }
     knows_rings_ = true;
   }
+  // Rings have to be set up by this program, before they are used.
+  void ExpectRings() { knows_rings_ = true; }
 
   void Check() {
     for (int block = 0; block < program_.num_blocks(); ++block) {
       for (OpId id : program_.block(block).ops()) {
         const Op op = program_.op(id);
         CheckNumRanks(op);
+        if (traits_.Has(op, Trait::kRingSetup)) {
+          AddRing(op);
+          CheckOwnRank(op);
+        }
         if (traits_.Has(op, Trait::kStreamSync)) CheckRing(op);
         if (!traits_.Has(op, Trait::kCollective)) continue;
         CheckRing(op);
@@ -58,6 +58,29 @@ class CollectiveChecker {
   }
 
  private:
+  // Ops that make something exchange ids, before the ring is there.
+  void AddRing(const Op& op) {
+    if (op.output_args().empty()) rings_.insert(IntAttr(op, "ring_id", 0));
+  }
+
+  // The size of a ring that is said by devices, and the rank that joins it.
+  void CheckOwnRank(const Op& op) {
+    const absl::optional<int> size = RingSize(op);
+    if (size.has_value() && nranks_.has_value() && *size != *nranks_ &&
+        !op.HasAttr(kNumRanksAttr)) {
+      Report("W302", op, "",
+             absl::StrCat(": expected a ring of ", *nranks_, ", the number of ranks, found one of ",
+                          *size));
+    }
+    if (!op.HasAttr("rank") || !op.HasAttr(kNumRanksAttr)) return;
+    const int64_t rank = IntAttr(op, "rank", 0);
+    const int64_t nranks = IntAttr(op, kNumRanksAttr, 0);
+    if (rank >= 0 && rank < nranks) return;
+    Report(
+        "W303", op, "",
+        absl::StrCat(" attribute rank: expected 0 or more and below ", nranks, ", found ", rank));
+  }
+
   void Report(const char* rule, const Op& op, std::string variable, std::string message) {
     Finding finding;
     finding.rule = rule;
@@ -157,7 +180,7 @@ class CollectiveChecker {
   Findings& findings_;
   std::vector<char> has_nranks_;  // by layout; -1: not looked yet
   bool knows_rings_ = false;
-  std::map<int64_t, bool> rings_;
+  std::set<int64_t> rings_;
 };
 
 }  // namespace
@@ -165,11 +188,8 @@ class CollectiveChecker {
 void CheckCollectives(const Program& program, const Program* startup, absl::optional<int> nranks,
                       ProgramRef ref, Findings* findings) {
   CollectiveChecker checker(program, nranks, ref, findings);
-  if (ref.is_startup) checker.AddRings(program);
-  if (startup != nullptr) {
-    checker.AddRings(*startup);
-    checker.AddRings(program);
-  }
+  if (ref.is_startup) checker.ExpectRings();
+  if (startup != nullptr) checker.AddRings(*startup);
   checker.Check();
 }
 
@@ -364,8 +384,9 @@ constexpr Rule kRules[] = {
 )" WEFT_EXAMPLE_BACKWARD
      R"(    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
 )" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
-    {"W303", Severity::kError, "the root of a collective is no rank",
-     "No rank sends: all wait for ever.",
+    {"W303", Severity::kError,
+     "the root of a collective, or the rank that joins a ring, is no rank",
+     "Nobody sends, or somebody is missing: all wait for ever.",
      WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
      R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
     Out=[w@GRAD] = c_broadcast(X=[w@GRAD]) {ring_id=0, root=2, use_calc_stream=true}

@@ -223,6 +223,23 @@ TEST(VerifyTest, CallsOfARingMustBeTheSame) {
               Contains(HasSubstr("makes nothing")));
 }
 
+TEST(VerifyTest, EveryRankOfARingJoinsItOnce) {
+  const auto startup = [](int rank) {
+    return Parse(absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var id : raw
+    Out=[id] = c_gen_nccl_id() {endpoint="a:1", other_endpoints=strings["b:1"], rank=0}
+    c_comm_init(X=[id]) {nranks=2, rank=)",
+                              rank, R"(, ring_id=0}
+  }
+})"));
+  };
+  const Program main = Parse(kReduced);
+  const Program zero = startup(0), one = startup(1);
+  EXPECT_THAT(Texts(Verify({{&main, &zero}, {&main, &one}})), Not(Contains(HasSubstr("W507"))));
+  EXPECT_THAT(Texts(Verify({{&main, &zero}, {&main, &zero}})), Contains(HasSubstr("W507")));
+}
+
 TEST(VerifyTest, FindingsAreCountedBeyondTheFirstOnes) {
   std::string text = "program {\n  block 0 parent=-1 {\n    var a : fp32[4] persistable\n";
   for (int i = 0; i < 30; ++i) {

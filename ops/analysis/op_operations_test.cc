@@ -1,0 +1,100 @@
+#include "ops/analysis/op_operations.h"
+
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "proto/program_text.h"
+
+namespace weft {
+namespace {
+
+class OpOperationsTest : public ::testing::Test {
+ protected:
+  // The operations of the ops of the root block of a program with these ops.
+  std::vector<OperationId> Of(const std::string& ops, const std::string& blocks = "") {
+    absl::StatusOr<Program> program = ParseProgramText(
+        "program {\n  block 0 parent=-1 {\n    var a : fp32[4]\n    var b : fp32[4]\n" + ops +
+        "  }\n" + blocks + "}");
+    if (!program.ok()) ADD_FAILURE() << program.status();
+    OpOperations operations(*program, &table_);
+    std::vector<OperationId> all;
+    for (OpId id : program->block(0).ops()) all.push_back(operations.Of(program->op(id)));
+    return all;
+  }
+
+  ExpressionTable table_;
+};
+
+TEST_F(OpOperationsTest, AttributesTellOpsApart) {
+  const auto ops =
+      Of("    Out=[b] = scale(X=[a]) {scale=2.0}\n"
+         "    Out=[b] = scale(X=[a]) {scale=3.0}\n"
+         "    Out=[b] = scale(X=[b]) {scale=2.0}\n");
+  EXPECT_NE(ops[0], ops[1]);
+  EXPECT_EQ(ops[0], ops[2]);  // of other variables
+}
+
+TEST_F(OpOperationsTest, ADefaultMayBeLeftOut) {
+  const auto ops =
+      Of("    Out=[b] = scale(X=[a]) {scale=2.0}\n"
+         "    Out=[b] = scale(X=[a]) {scale=2.0, bias=0.0}\n"
+         "    Out=[b] = scale(X=[a]) {bias=1.0, scale=2.0}\n"
+         "    Out=[b] = scale(X=[a]) {scale=2.0, bias=1.0}\n");
+  EXPECT_EQ(ops[0], ops[1]);
+  EXPECT_NE(ops[0], ops[2]);
+  EXPECT_EQ(ops[2], ops[3]);
+}
+
+TEST_F(OpOperationsTest, BookkeepingAndRepresentationDoNotCount) {
+  const auto ops =
+      Of("    Out=[b] = scale(X=[a]) role=backward {scale=2.0, op_namescope=\"/x/\", nranks=4}\n"
+         "    Out=[b] = scale(X=[a]) role=optimize {scale=2.0}\n");
+  EXPECT_EQ(ops[0], ops[1]);
+}
+
+TEST_F(OpOperationsTest, SlotsTellOpsApartButNotTheirOrder) {
+  const auto ops =
+      Of("    Out=[b] = elementwise_sub(X=[a], Y=[b])\n"
+         "    Out=[b] = elementwise_sub(Y=[a], X=[b])\n"
+         "    Out=[b] = sum(X=[a, b])\n"
+         "    Out=[b] = sum(X=[a, b, a])\n");
+  EXPECT_EQ(ops[0], ops[1]);
+  EXPECT_NE(ops[2], ops[3]);
+}
+
+TEST_F(OpOperationsTest, AllAttributesOfAnUnknownOpCount) {
+  const auto ops =
+      Of("    Out=[b] = an_op_of_a_fork(X=[a]) {is_nice=true}\n"
+         "    Out=[b] = an_op_of_a_fork(X=[a]) {is_nice=false}\n");
+  EXPECT_NE(ops[0], ops[1]);
+}
+
+TEST_F(OpOperationsTest, BlocksCountByWhatTheirOpsDo) {
+  const auto loop = [](const std::string& scale) {
+    return "  block 1 parent=0 {\n    Out=[b] = scale(X=[b]) {scale=" + scale + "}\n  }\n";
+  };
+  const std::string op = "    Out=[b] = while(X=[b], Condition=[a]) {sub_block=block(1)}\n";
+  EXPECT_EQ(Of(op, loop("2.0")), Of(op, loop("2.0")));
+  EXPECT_NE(Of(op, loop("2.0")), Of(op, loop("3.0")));
+}
+
+TEST_F(OpOperationsTest, OutputsHaveTheirPlacesWhetherAskedForOrNot) {
+  absl::StatusOr<Program> program = ParseProgramText(
+      "program {\n  block 0 parent=-1 {\n    var a : fp32[4]\n    var b : fp32[4]\n"
+      "    var c : fp32[4]\n"
+      "    Y@GRAD=[b] = elementwise_add_grad(X=[a], Y=[a], Out@GRAD=[a])\n"
+      "    X@GRAD=[c], Y@GRAD=[b] = elementwise_add_grad(X=[a], Y=[a], Out@GRAD=[a])\n"
+      "  }\n}");
+  WEFT_ASSERT_OK(program.status());
+  OpOperations operations(*program, &table_);
+  const Op one = program->op(program->block(0).ops()[0]);
+  const Op both = program->op(program->block(0).ops()[1]);
+  EXPECT_EQ(operations.Of(one), operations.Of(both));
+  EXPECT_EQ(operations.NumOutputs(one), operations.NumOutputs(both));
+  EXPECT_EQ(operations.OutputIndex(one, 0), operations.OutputIndex(both, 1));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,125 @@
+#include "ops/analysis/rank_values.h"
+
+#include <string>
+
+#include "base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "proto/program_text.h"
+
+namespace weft {
+namespace {
+
+using Place = RankValue::Place;
+
+// One parameter, its gradient on each rank, and the given ops behind.
+class RankValuesTest : public ::testing::Test {
+ protected:
+  void Run(const std::string& ops, const std::string& blocks = "") {
+    absl::StatusOr<Program> program = ParseProgramText(
+        "program {\n  block 0 parent=-1 {\n"
+        "    var x : fp32[4, 1] need_check_feed\n"
+        "    var w : fp32[1, 1] parameter persistable\n"
+        "    var sum : fp32[1, 1] persistable\n"
+        "    var old : fp32[1, 1] persistable\n"
+        "    var due : bool[1] persistable\n"
+        "    var scope : step_scopes\n"
+        "    var y : fp32[4, 1]\n    var y@GRAD : fp32[4, 1]\n"
+        "    var g : fp32[1, 1]\n    var out : fp32[1, 1] persistable\n"
+        "    Out=[y] = mul(X=[x], Y=[w])\n"
+        "    Out=[y@GRAD] = fill_constant() {shape=longs[4, 1], dtype=5, value=1.0}\n"
+        "    Y@GRAD=[g] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD])\n" +
+        ops + "  }\n" + blocks + "}");
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_.emplace(*std::move(program));
+    RankValuesOptions options;
+    options.nranks = 2;
+    values_.emplace(RankValues::Of(*program_, options));
+  }
+
+  const RankValue& End(const std::string& name) {
+    return values_->AtEnd(program_->block(0).FindVar(program_->FindSymbol(name)));
+  }
+  const RankValue& Start(const std::string& name) {
+    return values_->AtStart(program_->block(0).FindVar(program_->FindSymbol(name)));
+  }
+
+  absl::optional<Program> program_;
+  absl::optional<RankValues> values_;
+};
+
+TEST_F(RankValuesTest, DataAndWhatIsMadeOfItAreOwnToEachRank) {
+  Run("");
+  EXPECT_EQ(End("x").place, Place::kLocal);
+  EXPECT_EQ(End("y").place, Place::kLocal);
+  EXPECT_FALSE(End("y").is_gradient);
+  EXPECT_EQ(End("w").place, Place::kReplicated);
+}
+
+TEST_F(RankValuesTest, GradientsOfParametersAreSummedOverSamples) {
+  Run("    X@GRAD=[y] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD])\n");
+  EXPECT_TRUE(End("g").is_gradient);
+  EXPECT_TRUE(End("g").is_summed);
+  // Of the data: a row for each sample.
+  EXPECT_TRUE(End("y").is_gradient);
+  EXPECT_FALSE(End("y").is_summed);
+}
+
+TEST_F(RankValuesTest, SumsAndDivisionsAreCounted) {
+  Run("    Out=[g] = c_allreduce_sum(X=[g]) {use_calc_stream=true}\n"
+      "    Out=[out] = scale(X=[g]) {scale=0.5}\n");
+  EXPECT_EQ(End("g").place, Place::kReplicated);
+  EXPECT_EQ(End("g").power, 1);
+  EXPECT_EQ(End("g").reductions, 1);
+  EXPECT_EQ(End("out").power, 0);
+}
+
+TEST_F(RankValuesTest, WhatIsNotLinearIsNoGradient) {
+  Run("    Out=[out] = clip_by_norm(X=[g]) {max_norm=1.0}\n");
+  EXPECT_FALSE(End("out").is_gradient);
+  EXPECT_TRUE(End("out").bent_by.valid());
+}
+
+TEST_F(RankValuesTest, ABufferIsItsMembers) {
+  Run("    Output=[g, out], FusedOutput=[y] = coalesce_tensor(Input=[g, w]) "
+      "{copy_data=true, dtype=5}\n"
+      "    Out=[y] = c_allreduce_avg(X=[y]) {use_calc_stream=true}\n");
+  EXPECT_EQ(End("g").place, Place::kReplicated);
+  EXPECT_EQ(End("g").reductions, 1);
+  EXPECT_EQ(End("out").reductions, 1);
+}
+
+TEST_F(RankValuesTest, PartsOfAllRanksAddUpToASum) {
+  Run("    Out=[y] = c_allgather(X=[g]) {nranks=2, use_calc_stream=true}\n"
+      "    Out=[g, out] = split(X=[y]) {num=2, axis=0}\n"
+      "    Out=[sum] = sum(X=[g, out])\n"
+      "    Out=[old] = sum(X=[g, g])\n");
+  EXPECT_EQ(End("g").place, Place::kOfRanks);
+  EXPECT_EQ(End("g").rank, 0);
+  EXPECT_EQ(End("sum").place, Place::kReplicated);
+  EXPECT_EQ(End("sum").power, 1);
+  EXPECT_EQ(End("old").place, Place::kOfRanks);
+}
+
+// What a step leaves to the next: a sum of gradients is the ranks' own from the second step on.
+TEST_F(RankValuesTest, AccumulatedGradientsAreCarriedOver) {
+  Run("    Out=[sum] = sum(X=[sum, g])\n"
+      "    Out=[old] = assign(X=[sum])\n");
+  EXPECT_EQ(Start("sum").place, Place::kLocal);
+  EXPECT_TRUE(Start("sum").is_gradient);
+  EXPECT_EQ(Start("w").place, Place::kReplicated);
+}
+
+TEST_F(RankValuesTest, BranchesGiveBothValues) {
+  const std::string branch =
+      "    Out=[out], Scope=[scope] = conditional_block(Cond=[due], Input=[g]) "
+      "{sub_block=block(1), is_scalar_condition=true}\n";
+  Run(branch, "  block 1 parent=0 {\n    Out=[out] = assign(X=[g])\n  }\n");
+  EXPECT_EQ(End("out").place, Place::kLocal);
+  Run(branch,
+      "  block 1 parent=0 {\n"
+      "    Out=[out] = c_allreduce_avg(X=[g]) {use_calc_stream=true}\n  }\n");
+  EXPECT_EQ(End("out").place, Place::kReplicated);
+}
+
+}  // namespace
+}  // namespace weft
