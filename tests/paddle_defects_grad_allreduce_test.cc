@@ -117,7 +117,7 @@ TEST(PaddleDefects, RowsGoIntoOpsThatTakeDenseTensorsOnly) {
 ProgramBuilder GradientMerge(int role_of_block = kRoleOptimize) {
   ProgramBuilder p = Data();
   AddLoss(&p, "w", "w@GRAD");
-  p.Param("total", {1, 1});
+  p.Param("total", {1, 1}).last_var().set_is_parameter(false);
   p.Op("elementwise_add", {{"X", {"w@GRAD"}}, {"Y", {"total"}}}, {{"Out", {"total"}}},
        kRoleBackward);
   p.Pairs({"w", "total"});

@@ -214,6 +214,10 @@ void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
     const Op op = program_.op(update.op);
     updated.insert(program_.block(op.block()).Resolve(op.Input("Param")[update.index]));
   }
+  // Whatever the optimizer keeps of its own goes the way of the parameter.
+  for (const ParamUpdate& update : FindUpdates(program_)) {
+    for (Symbol state : update.states) updated.insert(program_.block(0).FindVar(state));
+  }
   // Running statistics are called parameters, too, and may be own to each rank.
   for (Symbol statistic : FindRunningStatistics(program_)) {
     updated.insert(program_.block(0).FindVar(statistic));

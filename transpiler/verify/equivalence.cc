@@ -29,6 +29,9 @@ class Comparison {
     for (VarId var : original.block(0).vars()) {
       if (original.var(var).is_parameter()) is_param_.insert(original.var(var).name());
     }
+    for (const ParamUpdate& update : updates_) {
+      for (Symbol state : update.states) is_param_.erase(original.name(state));
+    }
     // Paddle calls them parameters, too.
     for (Symbol statistic : FindRunningStatistics(original)) {
       is_param_.erase(original.name(statistic));
