@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/streams.h"
+#include "transpiler/verify/reporter.h"
 
 namespace weft {
 namespace {
@@ -116,6 +117,15 @@ constexpr Rule kRules[] = {
     Out=[x] = scale(X=[x]) {scale=2.0}
   }
 })"},
+    {"W408", Severity::kWarning, "An op that is not known names a ring",
+     "It may communicate, on a stream of its own, with ranks that wait for it. Nothing was proved "
+     "of it.",
+     R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] persistable
+    Out=[x] = an_exchange_of_a_fork(X=[x]) {ring_id=0}
+  }
+})"},
 };
 
 const char* RuleOf(Race::Kind kind) {
@@ -133,7 +143,7 @@ const char* RuleOf(Race::Kind kind) {
 class Checker {
  public:
   Checker(const Program& program, const StreamReport& report, ProgramRef ref, Findings* findings)
-      : program_(program), report_(report), ref_(ref), findings_(*findings) {}
+      : program_(program), report_(report), reporter_(kRules, ref, findings) {}
 
   void Check() {
     for (const Race& race : report_.races) {
@@ -157,6 +167,14 @@ class Checker {
                             "on, what it does with them was not followed");
       });
     }
+    if (report_.unknown_communication.valid()) {
+      Add("W408", report_.unknown_communication, OpId(), VarId(), [&] {
+        return absl::StrCat(
+            Name(report_.unknown_communication),
+            ": not an op that is known, but it names a ring: it is taken to compute "
+            "on the compute stream, and may do something else");
+      });
+    }
     if (report_.too_many_streams) {
       Add("W407", OpId(), OpId(), VarId(), [&] {
         return absl::StrCat("expected at most ", kMaxStreams - 1, " rings with a stream, found ",
@@ -177,23 +195,11 @@ class Checker {
   }
 
  private:
-  // Messages are made where they are kept.
-  template <typename Message>
-  void Add(const char* rule, OpId op, OpId other, VarId variable, const Message& message) {
-    const auto it = std::find_if(std::begin(kRules), std::end(kRules),
-                                 [&](const Rule& r) { return absl::string_view(r.id) == rule; });
-    const size_t index = it - std::begin(kRules);
-    Finding finding;
-    finding.rule = rule;
-    finding.severity = it->severity;
-    finding.program = ref_;
-    if (++counts_[index] <= Findings::kMaxPerRule) {
-      finding.op = op;
-      finding.other = other;
-      if (variable.valid()) finding.variable = std::string(program_.var(variable).name());
-      finding.message = message();
-    }
-    findings_.Add(std::move(finding));
+  void Add(const char* rule, OpId op, OpId other, VarId variable,
+           absl::FunctionRef<std::string()> message) {
+    const absl::string_view name =
+        variable.valid() ? program_.var(variable).name() : absl::string_view();
+    reporter_.Add(rule, op, name, message, other);
   }
 
   std::string Name(OpId op) const { return program_.op(op).DebugName(); }
@@ -270,9 +276,7 @@ class Checker {
 
   const Program& program_;
   const StreamReport& report_;
-  const ProgramRef ref_;
-  Findings& findings_;
-  int64_t counts_[sizeof(kRules) / sizeof(kRules[0])] = {};
+  Reporter reporter_;
 };
 
 }  // namespace

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// W401 to W407.
+// W401 to W408.
 absl::Span<const Rule> RaceRules();
 
 // Looks for data races between streams, and for synchronizations that order nothing. What streams
