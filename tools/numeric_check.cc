@@ -15,6 +15,7 @@
 #include "executor/plan.h"
 #include "executor/runner.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/updates.h"
 
 namespace weft {
@@ -227,11 +228,6 @@ class DataLimits {
   static bool BoolAttr(const Op& op, absl::string_view name) {
     const auto attr = op.FindAttr(name);
     return attr.has_value() && attr->b();
-  }
-  static int64_t IntAttr(const Op& op, absl::string_view name, int64_t otherwise) {
-    const auto attr = op.FindAttr(name);
-    if (!attr.has_value()) return otherwise;
-    return attr->type() == pb::LONG ? attr->l() : attr->i();
   }
 
   const Program& program_;

@@ -85,6 +85,7 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
                                    options.distributed_params.end());
   verify.gradients_are_summed = options.summed_gradients;
   if (programs.original.has_value()) verify.original.main = &*programs.original;
+  if (programs.original_startup.has_value()) verify.original.startup = &*programs.original_startup;
   return verify;
 }
 
@@ -209,6 +210,10 @@ void CheckStandardInput(const Options& options) {
 void CheckFlags(const Options& options) {
   CheckStandardInput(options);
   const size_t mains = options.mains.size(), startups = options.startups.size();
+  if (!options.original_startup.empty() && startups == 0 && !options.numeric) {
+    throw CLI::ValidationError("--original_startup",
+                               "expected --startup, which it is compared with");
+  }
   if (startups > 1 && startups != mains) {
     throw CLI::ValidationError("--startup", absl::StrCat("expected one, or ", mains,
                                                          ", one per program, found ", startups));
@@ -271,9 +276,11 @@ Subcommand AddVerify(CLI::App* weft) {
       "Besides, runs both programs on small numbers, the original on one rank with the batch of "
       "all (2 ranks where nothing says how many), and compares what they keep");
   numeric->needs(original);
-  app->add_option("--original_startup", options->original_startup,
-                  "Where states begin in these runs; without: at 0")
-      ->needs(numeric)
+  app->add_option(
+         "--original_startup", options->original_startup,
+         "The startup program before the rewrite, to be compared too; with --numeric, where "
+         "states begin (without: at 0)")
+      ->needs(original)
       ->type_name("F");
   app->add_option("--steps", options->steps, "Of these runs")
       ->check(IntegerFrom(1, 1000))

@@ -279,6 +279,18 @@ TEST(WeftVerifyTest, NumericTakesStartupPrograms) {
               Ends(0, HasSubstr("equal bit by bit\nverified\n")));
 }
 
+TEST(WeftVerifyTest, StartupProgramsAreComparedToo) {
+  const std::string startup = MakeFile("startup.prog", kStartupOfProgram);
+  const std::string other =
+      MakeFile("other_startup.prog", Edited(kStartupOfProgram, {{"value=", "value=7"}}));
+  EXPECT_THAT(Verify({Right(), "--startup", startup, "--original", Original(), "--original_startup",
+                      startup}),
+              Ends(0, HasSubstr("verified\n")));
+  EXPECT_THAT(Verify({Right(), "--startup", other, "--original", Original(), "--original_startup",
+                      startup}),
+              Ends(1, HasSubstr("W606 error: startup program: variable ")));
+}
+
 TEST(WeftVerifyTest, NumericSaysWhichOpHasNoKernel) {
   const std::string unknown =
       MakeFile("unknown.prog", Edited(kProgram, {{"= mul(", "= nobody_knows("}}));
@@ -302,8 +314,9 @@ TEST(WeftVerifyTest, WrongUsageIsStatus2) {
   EXPECT_THAT(Verify({"-", "--original", "-"}),
               FailsWith(2, start + "--original: ", "standard input is MAIN already"));
   EXPECT_THAT(Verify({Right(), "--numeric"}), FailsWith(2, start, "--original"));
+  EXPECT_THAT(Verify({Right(), "--original_startup", kStartup}), FailsWith(2, start, "--original"));
   EXPECT_THAT(Verify({Right(), "--original", Original(), "--original_startup", kStartup}),
-              FailsWith(2, start, "--numeric"));
+              FailsWith(2, start + "--original_startup: ", "--startup, which it is compared with"));
   EXPECT_THAT(Verify({Right(), Right(), "--original", Original(), "--numeric"}),
               FailsWith(2, start + "--numeric: ", "one program"));
   EXPECT_THAT(Verify({Right(), "--original", Original(), "--numeric", "--summed_gradients"}),

@@ -128,15 +128,17 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   verify.gradients_are_summed = SumsGradients(schedule);
   verify.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
   WEFT_ASSIGN_OR_RETURN(const bool communicates, Communicates(pipeline, programs));
-  absl::optional<Program> before;
+  absl::optional<Program> before, startup_before;
   if (options.verify_each_pass) {
     before = *programs.main;
+    if (programs.startup != nullptr) startup_before = *programs.startup;
     pipeline_options.verify = PipelineOptions::Verify::kAfterEachPass;
   }
   const auto verify_result = [&](const ProgramPair& pair) {
     if (communicates) {
       verify.layers = AllLayers();
       if (before.has_value()) verify.original.main = &*before;
+      if (startup_before.has_value()) verify.original.startup = &*startup_before;
     }
     const Findings findings = Verify({{pair.main, pair.startup}}, verify);
     if (options.dialect == Dialect::kWeft) return ToStatus(findings);

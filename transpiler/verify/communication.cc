@@ -13,6 +13,7 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/tensor_type.h"
 #include "transpiler/verify/example_program.h"
+#include "transpiler/verify/reporter.h"
 
 namespace weft {
 namespace {
@@ -24,8 +25,7 @@ class CollectiveChecker {
       : program_(program),
         traits_(program),
         nranks_(nranks),
-        ref_(ref),
-        findings_(*findings),
+        reporter_(CommunicationRules(), ref, findings),
         has_nranks_(program.num_layouts(), -1) {}
 
   // Rings that the startup program sets up are there for the main program.
@@ -81,15 +81,9 @@ class CollectiveChecker {
         absl::StrCat(" attribute rank: expected 0 or more and below ", nranks, ", found ", rank));
   }
 
-  void Report(const char* rule, const Op& op, std::string variable, std::string message) {
-    Finding finding;
-    finding.rule = rule;
-    finding.severity = FindRule(rule).severity;
-    finding.program = ref_;
-    finding.op = op.id();
-    finding.variable = std::move(variable);
-    if (findings_.Keeps(rule)) finding.message = absl::StrCat(op.DebugName(), message);
-    findings_.Add(std::move(finding));
+  void Report(const char* rule, const Op& op, absl::string_view variable,
+              absl::string_view message) {
+    reporter_.Add(rule, op.id(), variable, [&] { return absl::StrCat(op.DebugName(), message); });
   }
 
   void CheckRing(const Op& op) {
@@ -176,8 +170,7 @@ class CollectiveChecker {
   const Program& program_;
   OpTraits traits_;
   const absl::optional<int> nranks_;
-  const ProgramRef ref_;
-  Findings& findings_;
+  Reporter reporter_;
   std::vector<char> has_nranks_;  // by layout; -1: not looked yet
   bool knows_rings_ = false;
   std::set<int64_t> rings_;
@@ -208,9 +201,10 @@ void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankVal
 }
 
 void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
+  Reporter reporter(CommunicationRules(), ref_, findings);
   std::set<VarId> updated;
   for (const Update& update : updates_) {
-    CheckUpdate(update, values, findings);
+    CheckUpdate(update, values, &reporter);
     const Op op = program_.op(update.op);
     updated.insert(program_.block(op.block()).Resolve(op.Input("Param")[update.index]));
   }
@@ -230,20 +224,15 @@ void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
     if (end.IsSame() || end.has_met || distributed_params_.count(std::string(var.name())) > 0) {
       continue;
     }
-    Finding finding;
-    finding.rule = "W310";
-    finding.severity = FindRule("W310").severity;
-    finding.program = ref_;
-    finding.op = end.bent_by;
-    finding.variable = std::string(var.name());
-    finding.message = absl::StrCat("parameter ", var.name(), " is ", ToString(end.place),
-                                   " after a step: what it is updated by is never reduced");
-    findings->Add(std::move(finding));
+    reporter.Add("W310", end.bent_by, var.name(), [&] {
+      return absl::StrCat("parameter ", var.name(), " is ", ToString(end.place),
+                          " after a step: what it is updated by is never reduced");
+    });
   }
 }
 
 void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
-                                Findings* findings) const {
+                                Reporter* reporter) const {
   const Op op = program_.op(update.op);
   const Symbol param_name = op.Input("Param")[update.index];
   const std::string param(program_.name(param_name));
@@ -253,17 +242,10 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
   const RankValue& value = update.grad;
 
   const auto report = [&](const char* rule, absl::FunctionRef<std::string()> why) {
-    Finding finding;
-    finding.rule = rule;
-    finding.severity = FindRule(rule).severity;
-    finding.program = ref_;
-    finding.op = update.op;
-    finding.other = value.bent_by;
-    finding.variable = grad;
-    if (findings->Keeps(rule)) {
-      finding.message = absl::StrCat(op.DebugName(), " updates ", param, " by ", grad, ", ", why());
-    }
-    findings->Add(std::move(finding));
+    const auto message = [&] {
+      return absl::StrCat(op.DebugName(), " updates ", param, " by ", grad, ", ", why());
+    };
+    reporter->Add(rule, update.op, grad, message, value.bent_by);
   };
   using Place = RankValue::Place;
   // LocalSGD: ranks go on by themselves until parameters are averaged.

@@ -16,6 +16,8 @@
 
 namespace weft {
 
+class Reporter;
+
 absl::Span<const Rule> CommunicationRules();
 
 // Rings, roots, element types and places of the collectives of one program (W301 to W309): each is
@@ -47,7 +49,7 @@ class UpdateChecker : public RankObserver {
     uint32_t index;  // of the parameter in slot Param
     RankValue param, grad;
   };
-  void CheckUpdate(const Update& update, const RankValues& values, Findings* findings) const;
+  void CheckUpdate(const Update& update, const RankValues& values, Reporter* reporter) const;
 
   const Program& program_;
   const std::set<std::string> distributed_params_;

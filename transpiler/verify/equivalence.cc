@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/updates.h"
 #include "transpiler/verify/example_program.h"
+#include "transpiler/verify/reporter.h"
 
 namespace weft {
 namespace {
@@ -25,6 +26,7 @@ class Comparison {
         options_(options),
         ref_(ref),
         findings_(*findings),
+        reporter_(EquivalenceRules(), ref, findings),
         updates_(FindUpdates(original)) {
     for (VarId var : original.block(0).vars()) {
       if (original.var(var).is_parameter()) is_param_.insert(original.var(var).name());
@@ -69,32 +71,33 @@ class Comparison {
   }
 
   // What the startup program makes of every persistable variable, on one device and on all.
-  void RunStartup(const Program& original, const Program& startup) {
+  void RunStartup(const Program& original) {
     RankValuesOptions one;
     one.is_one_device = true;
     one.is_startup = true;
     one.table = &table_;
     const RankValues before = RankValues::Of(original, one);
+    Reporter reporter(EquivalenceRules(), {ref_.rank, /*is_startup=*/true}, &findings_);
     for (VarId var : original.block(0).vars()) {
       const absl::string_view name = original.var(var).name();
-      if (!before.IsWritten(var) || is_skipped_.contains(name)) continue;
+      if (!original.var(var).persistable() || !before.IsWritten(var)) continue;
+      if (is_skipped_.contains(name)) continue;
       const auto found = initial_.find(name);
       const RankValue& expected = before.AtEnd(var);
-      if (found == initial_.end() ||
-          (found->second.expr == expected.expr &&
-           (expected.is_zero || Near(found->second.factor, expected.factor)))) {
-        continue;
+      if (found == initial_.end()) {
+        reporter.Add("W606", OpId(), name, [&] {
+          return absl::StrCat("variable ", name, ": expected ", table_.ToString(expected.expr),
+                              " when training begins, found nothing");
+        });
+      } else if (found->second.expr != expected.expr ||
+                 !(expected.is_zero || Near(found->second.factor, expected.factor))) {
+        reporter.Add("W606", OpId(), name, [&] {
+          const ExpressionTable::Difference difference =
+              table_.FindDifference(expected.expr, found->second.expr);
+          return absl::StrCat("variable ", name, ": expected ", difference.a,
+                              " when training begins, found ", difference.b);
+        });
       }
-      const ExpressionTable::Difference difference =
-          table_.FindDifference(expected.expr, found->second.expr);
-      Finding finding;
-      finding.rule = "W606";
-      finding.severity = FindRule("W606").severity;
-      finding.program = {ref_.rank, /*is_startup=*/true};
-      finding.variable = std::string(name);
-      finding.message = absl::StrCat("variable ", name, ": expected ", difference.a,
-                                     " when training begins, found ", difference.b);
-      findings_.Add(std::move(finding));
     }
   }
 
@@ -231,21 +234,13 @@ class Comparison {
     return initial != initial_.end() && initial->second.expr == found;
   }
 
-  void Report(const char* rule, absl::string_view name, std::string why) {
-    Finding finding;
-    finding.rule = rule;
-    finding.severity = FindRule(rule).severity;
-    finding.program = ref_;
-    finding.op = LastWriter(name);
-    finding.variable = std::string(name);
-    if (findings_.Keeps(rule))
-      finding.message =
-          absl::StrCat("variable ", name,
-                       finding.op.valid()
-                           ? absl::StrCat(", last written by ", program_.op(finding.op).DebugName())
-                           : "",
-                       ": ", std::move(why));
-    findings_.Add(std::move(finding));
+  void Report(const char* rule, absl::string_view name, absl::string_view why) {
+    const OpId op = LastWriter(name);
+    reporter_.Add(rule, op, name, [&] {
+      const std::string writer =
+          op.valid() ? absl::StrCat(", last written by ", program_.op(op).DebugName()) : "";
+      return absl::StrCat("variable ", name, writer, ": ", why);
+    });
   }
 
   OpId LastWriter(absl::string_view name) {
@@ -264,6 +259,7 @@ class Comparison {
   const RankValuesOptions& options_;
   const ProgramRef ref_;
   Findings& findings_;
+  Reporter reporter_;
   const std::vector<ParamUpdate> updates_;
   absl::flat_hash_set<absl::string_view> is_param_;
   absl::flat_hash_set<absl::string_view> is_skipped_;
@@ -282,7 +278,7 @@ void CheckEquivalence(const ProgramsToCompare& original, const ProgramsToCompare
   Comparison comparison(*original.main, *rewritten.main, options, ref, findings);
   if (rewritten.startup != nullptr) {
     comparison.ReadStartup(*rewritten.startup);
-    if (original.startup != nullptr) comparison.RunStartup(*original.startup, *rewritten.startup);
+    if (original.startup != nullptr) comparison.RunStartup(*original.startup);
   }
   comparison.Run();
 }

@@ -2,10 +2,8 @@
 #ifndef WEFT_TRANSPILER_VERIFY_REPORTER_H_
 #define WEFT_TRANSPILER_VERIFY_REPORTER_H_
 
-#include <cstdint>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
@@ -20,10 +18,10 @@ class Reporter {
  public:
   // All must outlive the reporter.
   Reporter(absl::Span<const Rule> rules, ProgramRef program, Findings* findings)
-      : rules_(rules), program_(program), findings_(findings), counts_(rules.size(), 0) {}
+      : rules_(rules), program_(program), findings_(findings) {}
 
-  // `rule` is one of `rules`. `message` is called where Findings may keep it, which is at most
-  // Findings::kMaxPerRule times a rule: it may name ops, which takes long in a large program.
+  // `rule` is one of `rules`. `message` is called where Findings keeps it: it may name ops,
+  // which takes long in a large program.
   void Add(absl::string_view rule, OpId op, absl::string_view variable,
            absl::FunctionRef<std::string()> message, OpId other = OpId()) {
     size_t i = 0;
@@ -34,7 +32,7 @@ class Reporter {
     finding.program = program_;
     finding.op = op;
     finding.other = other;
-    if (++counts_[i] <= Findings::kMaxPerRule) {
+    if (findings_->Keeps(rule)) {
       finding.variable = std::string(variable);
       finding.message = message();
     }
@@ -45,7 +43,6 @@ class Reporter {
   const absl::Span<const Rule> rules_;
   const ProgramRef program_;
   Findings* const findings_;
-  std::vector<int64_t> counts_;  // by rule
 };
 
 }  // namespace weft

@@ -223,6 +223,24 @@ TEST(VerifyTest, CallsOfARingMustBeTheSame) {
               Contains(HasSubstr("makes nothing")));
 }
 
+TEST(VerifyTest, WhatTheStartupProgramDoesNotMakeIsMissing) {
+  const std::string made = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+    c_comm_init_all() {ring_id=0}
+  }
+})";
+  const Program before = Parse(kOriginal), after = Parse(kReduced), with = Parse(made);
+  const Program without = Parse(absl::StrReplaceAll(
+      made, {{"Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}\n    ", ""}}));
+  VerifyOptions options = ForRanks(2);
+  options.original = {&before, &with};
+  EXPECT_THAT(Texts(Verify({{&after, &with}}, options)), IsEmpty());
+  EXPECT_THAT(Texts(Verify({{&after, &without}}, options)),
+              ElementsAre(AllOf(HasSubstr("W606"), HasSubstr("found nothing"))));
+}
+
 TEST(VerifyTest, EveryRankOfARingJoinsItOnce) {
   const auto startup = [](int rank) {
     return Parse(absl::StrCat(R"(program {
