@@ -404,7 +404,7 @@ class RankInterpreter {
     out.is_gradient = out.is_summed = false;
     out.terms = 0;
     out.own_factor = 0;
-    out.has_met = !in.is_gradient;
+    out.has_met = true;
     // The ranks' rows are those of different samples.
     if (in.is_gradient && !in.is_summed && !out.bent_by.valid()) out.bent_by = op.id();
     if (table_ == nullptr || (in.is_gradient && in.is_summed)) return out;
@@ -815,6 +815,7 @@ class RankInterpreter {
     }
     out.is_gradient = out.place != Place::kReplicated && all_gradient;
     out.is_summed = out.is_gradient && all_summed;
+    out.has_met = out.has_met && out.IsSame();
     if (local != nullptr) out.power = local->power;
     if (table_ == nullptr) return out;
     SumExpressions(op, factors, &out);

@@ -37,7 +37,8 @@ struct RankValue {
   // Of gradients: summed over the samples, as those of parameters are, so that their mean over the
   // ranks is what one device computes. Gradients of activations have a row for each sample.
   bool is_summed = false;
-  // A mean over ranks of what was own to each, or made of one: parameters under LocalSGD.
+  // A mean over ranks of what was own to each, made of one by addition, or, on a condition, one:
+  // parameters under LocalSGD.
   bool has_met = false;
   // Zero everywhere.
   bool is_zero = false;

@@ -100,6 +100,16 @@ TEST_F(RankValuesTest, PartsOfAllRanksAddUpToASum) {
   EXPECT_EQ(End("old").place, Place::kOfRanks);
 }
 
+// A mean that is added to what is own to a rank does not make that the same on all.
+TEST_F(RankValuesTest, RanksHaveMetOnlyInWhatIsTheSameOnAll) {
+  Run("    Out=[out] = c_allreduce_avg(X=[g]) {use_calc_stream=true}\n"
+      "    Out=[old] = sum(X=[w, out])\n"
+      "    Out=[sum] = sum(X=[out, g])\n");
+  EXPECT_TRUE(End("old").has_met);
+  EXPECT_EQ(End("sum").place, Place::kLocal);
+  EXPECT_FALSE(End("sum").has_met);
+}
+
 // What a step leaves to the next: a sum of gradients is the ranks' own from the second step on.
 TEST_F(RankValuesTest, AccumulatedGradientsAreCarriedOver) {
   Run("    Out=[sum] = sum(X=[sum, g])\n"
