@@ -6,6 +6,7 @@
 #ifndef WEFT_OPS_ANALYSIS_EXPRESSIONS_H_
 #define WEFT_OPS_ANALYSIS_EXPRESSIONS_H_
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -23,6 +24,10 @@ using ExprId = StrongId<struct ExprTag>;
 // What an operation does, but for its operands: an op type with its attributes, or a word such as
 // "sum". Equal numbers mean equal operations.
 using OperationId = StrongId<struct OperationTag>;
+
+// Whether two factors are the same number but for rounding: of 1/n in single precision, and what is
+// made of it.
+inline bool SameFactor(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 class ExpressionTable {
  public:

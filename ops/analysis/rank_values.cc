@@ -1,7 +1,6 @@
 #include "ops/analysis/rank_values.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -31,8 +30,6 @@ constexpr int kMaxWalks = 8;
 constexpr size_t kMaxTerms = 64;
 // Ops on buffers visit their members; beyond so many visits in a walk they are not followed.
 constexpr int64_t kMaxMemberVisits = 1 << 22;
-
-bool Near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 // A summand of a value that adds what is the same on all ranks to what is not.
 struct PlacedTerm {
@@ -535,12 +532,12 @@ class RankInterpreter {
     if (!out.bent_by.valid()) out.bent_by = no.bent_by;
     if (!out.unscaled_in.valid()) out.unscaled_in = no.unscaled_in;
     if (table_ == nullptr) return out;
-    const bool same = yes.expr == no.expr && Near(yes.factor, no.factor) && yes.place == no.place &&
-                      yes.rank == no.rank;
+    const bool same = yes.expr == no.expr && SameFactor(yes.factor, no.factor) &&
+                      yes.place == no.place && yes.rank == no.rank;
     if (same) return yes;
     double factor = 1;
     ExprId a = table_->Zero(), b = table_->Zero();
-    if (yes.is_zero || no.is_zero || Near(yes.factor, no.factor)) {
+    if (yes.is_zero || no.is_zero || SameFactor(yes.factor, no.factor)) {
       factor = yes.is_zero ? no.factor : yes.factor;
       if (!yes.is_zero) a = PlacedExpr(yes);
       if (!no.is_zero) b = PlacedExpr(no);
@@ -758,7 +755,7 @@ class RankInterpreter {
     std::vector<bool> seen(ins_.size(), false);
     for (const RankValue& in : ins_) {
       if (in.place != Place::kOfRanks || in.rank < 0 || in.rank >= static_cast<int>(seen.size()) ||
-          seen[in.rank] || in.expr != ins_[0].expr || !Near(in.factor, ins_[0].factor) ||
+          seen[in.rank] || in.expr != ins_[0].expr || !SameFactor(in.factor, ins_[0].factor) ||
           in.power != ins_[0].power || in.gathered_by != ins_[0].gathered_by) {
         return false;
       }
@@ -875,7 +872,8 @@ class RankInterpreter {
     RankValue out = Combine(op, {scale});
     // A division by the number of ranks: where the op says so, where a sum over them goes before,
     // or where the gradient of a loss is divided before the backward pass.
-    const bool divides = options_.nranks.has_value() && Near(scale * n_, 1) && *options_.nranks > 1;
+    const bool divides =
+        options_.nranks.has_value() && SameFactor(scale * n_, 1) && *options_.nranks > 1;
     if (!divides || is_single_) return out;
     const bool is_loss_grad = IsBackward(op) && out.place == Place::kReplicated &&
                               out.reductions == 0 && op.input_args()[0] == op.output_args()[0];
@@ -961,7 +959,7 @@ class RankInterpreter {
         common = in.factor;
       } else {
         if (in.power != out.power && is_linear && num_varying == 0) out.is_mixed = true;
-        same_factor = same_factor && Near(in.factor, common);
+        same_factor = same_factor && SameFactor(in.factor, common);
       }
       first_operand = false;
     }

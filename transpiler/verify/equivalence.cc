@@ -1,6 +1,5 @@
 #include "transpiler/verify/equivalence.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,8 +13,6 @@
 
 namespace weft {
 namespace {
-
-bool Near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 class Comparison {
  public:
@@ -90,7 +87,7 @@ class Comparison {
                               " when training begins, found nothing");
         });
       } else if (found->second.expr != expected.expr ||
-                 !(expected.is_zero || Near(found->second.factor, expected.factor))) {
+                 !(expected.is_zero || SameFactor(found->second.factor, expected.factor))) {
         reporter.Add("W606", OpId(), name, [&] {
           const ExpressionTable::Difference difference =
               table_.FindDifference(expected.expr, found->second.expr);
@@ -137,7 +134,7 @@ class Comparison {
       b.factor /= start.factor;
     }
     const bool is_param = is_param_.contains(name);
-    if (a.expr == b.expr && (a.is_zero || Near(b.factor, a.factor))) {
+    if (a.expr == b.expr && (a.is_zero || SameFactor(b.factor, a.factor))) {
       if (!is_param || b.IsSame()) return;
       // Equal updates of what differs from the start on: a finding of the third layer.
       if (!start.IsSame() && !start.is_gradient && options_.start != nullptr) return;
@@ -145,7 +142,7 @@ class Comparison {
                     absl::StrCat("it is ", ToString(b.place),
                                  " after a step: each rank updates it by its own batch"));
     }
-    if (Near(b.factor, a.factor) && IsAveraged(b.expr, a.expr, name)) {
+    if (SameFactor(b.factor, a.factor) && IsAveraged(b.expr, a.expr, name)) {
       const bool is_select = table_.IsSelect(b.expr);
       if (is_param) {
         averaged_on_.insert(is_select ? table_.Operands(b.expr)[0] : ExprId());
@@ -175,7 +172,7 @@ class Comparison {
       const ExprId start = table_.Initial(var.name());
       const RankValue& end = after.AtEnd(id);
       const bool is_changed = var.persistable() && after.IsWritten(id) && end.expr.valid() &&
-                              (end.expr != start || !Near(end.factor, 1));
+                              (end.expr != start || !SameFactor(end.factor, 1));
       if (is_changed || var.need_check_feed()) changing_.insert(start);
     }
   }
