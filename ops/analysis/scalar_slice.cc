@@ -1,0 +1,340 @@
+#include "ops/analysis/scalar_slice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/analysis/rank_recipe.h"
+#include "ops/schema/communication_ops.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+// Rounded to what a variable of that type can hold.
+double Rounded(double number, DType dtype) {
+  if (dtype == DType::kBool) return number != 0 ? 1 : 0;
+  if (dtype == DType::kFloat64) return number;
+  if (IsFloating(dtype)) return static_cast<float>(number);
+  return std::trunc(number);
+}
+
+}  // namespace
+
+class ScalarSlicer {
+ public:
+  using Instruction = ScalarSlice::Instruction;
+  using Kind = Instruction::Kind;
+
+  // `before`: invalid for the end of the program.
+  ScalarSlicer(const Program& program, OpId before) : program_(program), before_(before) {}
+
+  // The variables, by name, that have to be known when the step begins.
+  absl::StatusOr<std::vector<Symbol>> Slice(absl::Span<const Symbol> at_the_end, Symbol at_before) {
+    std::vector<Symbol> carried(at_the_end.begin(), at_the_end.end());
+    is_in_slice_.assign(program_.op_id_limit(), false);
+    size_t known = 0;
+    bool first = true;
+    // What has to be known at the beginning of a step is made by the step before.
+    while (first || known < carried.size()) {
+      std::vector<bool> needed(program_.var_id_limit(), false);
+      for (Symbol name : carried) {
+        const VarId var = program_.block(0).FindVar(name);
+        if (!var.valid()) return Unknown(name, "is not declared");
+        needed[var.value()] = true;
+      }
+      known = carried.size();
+      first = false;
+      WEFT_RETURN_IF_ERROR(MarkBackward(at_before, &needed));
+      for (size_t i = 0; i < needed.size(); ++i) {
+        if (!needed[i]) continue;
+        const Symbol name = program_.var(VarId(static_cast<uint32_t>(i))).name_symbol();
+        if (std::find(carried.begin(), carried.end(), name) == carried.end()) {
+          carried.push_back(name);
+        }
+      }
+    }
+    return carried;
+  }
+
+  // The instructions of the ops that Slice found, on numbers that NumberOf counts.
+  absl::StatusOr<std::vector<Instruction>> Translate(Symbol at_before) {
+    std::vector<Instruction> instructions;
+    for (OpId id : program_.block(0).ops()) {
+      if (id == before_) {
+        Instruction read;
+        read.kind = Kind::kRead;
+        WEFT_ASSIGN_OR_RETURN(read.x, NumberOf(at_before));
+        instructions.push_back(read);
+      }
+      if (!is_in_slice_[id.value()]) continue;
+      WEFT_ASSIGN_OR_RETURN(Instruction instruction, TranslateOp(program_.op(id)));
+      instructions.push_back(instruction);
+    }
+    return instructions;
+  }
+
+  absl::StatusOr<int> NumberOf(Symbol name) {
+    const auto [it, is_new] = number_of_.try_emplace(name, static_cast<int>(number_of_.size()));
+    if (!is_new) return it->second;
+    const VarId var = program_.block(0).FindVar(name);
+    if (!var.valid()) return Unknown(name, "is not declared");
+    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    if (!type.has_value() || NumElements(type->dims) != 1) return Unknown(name, "is no number");
+    return it->second;
+  }
+  size_t num_numbers() const { return number_of_.size(); }
+
+ private:
+  absl::Status Unknown(Symbol name, absl::string_view why) const {
+    return absl::UnimplementedError(absl::StrCat("variable ", program_.name(name), " ", why));
+  }
+
+  // From the end of the block to its beginning: which ops, and which variables before them.
+  absl::Status MarkBackward(Symbol at_before, std::vector<bool>* needed) {
+    const absl::Span<const OpId> ops = program_.block(0).ops();
+    for (auto it = ops.rbegin(); it != ops.rend(); ++it) {
+      const Op op = program_.op(*it);
+      if (*it == before_) {
+        const VarId var = program_.block(0).FindVar(at_before);
+        if (!var.valid()) return Unknown(at_before, "is not declared");
+        (*needed)[var.value()] = true;
+      }
+      bool writes = false;
+      for (Symbol out : op.output_args()) {
+        const VarId var = program_.block(0).FindVar(out);
+        writes = writes || (var.valid() && (*needed)[var.value()]);
+      }
+      if (!writes || MovesNothing(op)) continue;
+      if (op.output_args().size() != 1) {
+        return Unknown(op.output_args()[0], absl::StrCat("is written by ", op.DebugName()));
+      }
+      is_in_slice_[it->value()] = true;
+      (*needed)[program_.block(0).FindVar(op.output_args()[0]).value()] = false;
+      for (Symbol in : op.input_args()) {
+        if (program_.name(in) == kEmptyVarName) continue;
+        const VarId var = program_.block(0).FindVar(in);
+        if (!var.valid()) return Unknown(in, "is not declared");
+        (*needed)[var.value()] = true;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Orders streams, or gives all ranks what is the same on all of them.
+  bool MovesNothing(const Op& op) const {
+    const RankRecipe recipe = MakeRankRecipe(op);
+    if (recipe.kind == RankRecipe::Kind::kIgnored) return true;
+    return recipe.kind == RankRecipe::Kind::kCollective &&
+           recipe.collective->kind == CollectiveKind::kBroadcast &&
+           op.Input("X") == op.Output("Out");
+  }
+
+  absl::StatusOr<Instruction> TranslateOp(const Op& op) {
+    static const auto* const kinds = new absl::flat_hash_map<absl::string_view, Kind>({
+        {"fill_constant", Kind::kSet},
+        {"assign", Kind::kCopy},
+        {"cast", Kind::kCopy},
+        {"increment", Kind::kScale},
+        {"scale", Kind::kScale},
+        {"elementwise_add", Kind::kAdd},
+        {"elementwise_sub", Kind::kSubtract},
+        {"elementwise_mul", Kind::kMultiply},
+        {"elementwise_div", Kind::kDivide},
+        {"elementwise_floordiv", Kind::kFloorDivide},
+        {"elementwise_mod", Kind::kMod},
+        {"elementwise_max", Kind::kMax},
+        {"elementwise_min", Kind::kMin},
+        {"equal", Kind::kEqual},
+        {"not_equal", Kind::kNotEqual},
+        {"less_than", Kind::kLess},
+        {"less_equal", Kind::kLessEqual},
+        {"greater_than", Kind::kGreater},
+        {"greater_equal", Kind::kGreaterEqual},
+        {"logical_and", Kind::kAnd},
+        {"logical_or", Kind::kOr},
+        {"logical_xor", Kind::kXor},
+        {"logical_not", Kind::kNot},
+    });
+    const Symbol out = op.output_args()[0];
+    const auto kind = kinds->find(op.type());
+    if (kind == kinds->end()) {
+      return Unknown(out, absl::StrCat("is written by ", op.DebugName()));
+    }
+    Instruction instruction;
+    instruction.op = op.id();
+    instruction.kind = kind->second;
+    WEFT_ASSIGN_OR_RETURN(instruction.out, NumberOf(out));
+    instruction.dtype = DeclaredType(program_.var(program_.block(0).FindVar(out)))->dtype;
+    if (instruction.kind == Kind::kSet) return Constant(op, instruction);
+    const bool is_unary = instruction.kind == Kind::kCopy || instruction.kind == Kind::kScale ||
+                          instruction.kind == Kind::kNot;
+    if (op.Input("X").size() != 1 || op.input_args().size() != (is_unary ? 1 : 2) ||
+        (!is_unary && op.Input("Y").size() != 1)) {
+      return Unknown(out, absl::StrCat("is written by ", op.DebugName(), " with other slots"));
+    }
+    WEFT_ASSIGN_OR_RETURN(instruction.x, NumberOf(op.Input("X")[0]));
+    if (!is_unary) {
+      WEFT_ASSIGN_OR_RETURN(instruction.y, NumberOf(op.Input("Y")[0]));
+    }
+    if (op.type() == "increment") {
+      instruction.number = 1;
+      instruction.bias = NumberAttr(op, "step", 1);
+    } else if (instruction.kind == Kind::kScale) {
+      instruction.number = NumberAttr(op, "scale", 1);
+      instruction.bias = NumberAttr(op, "bias", 0);
+      // (x + bias) * scale
+      const bool bias_first = NumberAttr(op, "bias_after_scale", 1) == 0;
+      if (bias_first) instruction.bias *= instruction.number;
+    }
+    return instruction;
+  }
+
+  absl::StatusOr<Instruction> Constant(const Op& op, Instruction instruction) const {
+    if (!op.input_args().empty()) {
+      return Unknown(op.output_args()[0],
+                     absl::StrCat("is written by ", op.DebugName(), " from inputs"));
+    }
+    instruction.number = NumberAttr(op, "value", 0);
+    const auto text = op.FindAttr("str_value");
+    if (text.has_value() && !text->s().empty() &&
+        !absl::SimpleAtod(text->s(), &instruction.number)) {
+      return Unknown(op.output_args()[0],
+                     absl::StrCat("is written by ", op.DebugName(), " from text"));
+    }
+    return instruction;
+  }
+
+  const Program& program_;
+  const OpId before_;
+  std::vector<bool> is_in_slice_;  // by OpId
+  absl::flat_hash_map<Symbol, int> number_of_;
+};
+
+absl::StatusOr<ScalarSlice> ScalarSlice::Of(const Program& main, const Program& startup,
+                                            OpId before, Symbol variable) {
+  ScalarSlicer slicer(main, before);
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> carried, slicer.Slice({}, variable));
+  ScalarSlice slice;
+  WEFT_ASSIGN_OR_RETURN(slice.instructions_, slicer.Translate(variable));
+
+  // What they begin with, by a slice of the startup program.
+  std::vector<Symbol> begin;
+  for (Symbol name : carried) {
+    const Symbol there = startup.FindSymbol(main.name(name));
+    const bool is_kept = main.var(main.block(0).FindVar(name)).persistable();
+    if (!is_kept || !there.valid() || !startup.block(0).FindVar(there).valid()) {
+      return absl::UnimplementedError(
+          absl::StrCat("variable ", main.name(name), " is ",
+                       is_kept ? "not set by the startup program" : "data of the step"));
+    }
+    begin.push_back(there);
+  }
+  ScalarSlicer initial(startup, OpId());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> unset, initial.Slice(begin, Symbol()));
+  ScalarSlice first;
+  WEFT_ASSIGN_OR_RETURN(first.instructions_, initial.Translate(Symbol()));
+  std::vector<bool> is_set(startup.symbols().size(), false);
+  for (const Instruction& instruction : first.instructions_) {
+    is_set[startup.op(instruction.op).output_args()[0].value()] = true;
+  }
+  for (Symbol name : unset) {
+    if (is_set[name.value()]) continue;
+    return absl::UnimplementedError(
+        absl::StrCat("variable ", startup.name(name), " is not set by the startup program"));
+  }
+  std::vector<int> from, to;
+  for (size_t i = 0; i < begin.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(from.emplace_back(), initial.NumberOf(begin[i]));
+    WEFT_ASSIGN_OR_RETURN(to.emplace_back(), slicer.NumberOf(carried[i]));
+  }
+  first.numbers_.assign(initial.num_numbers(), 0);
+  double nothing = 0;
+  WEFT_RETURN_IF_ERROR(first.Run(&nothing));
+  slice.numbers_.assign(slicer.num_numbers(), 0);
+  for (size_t i = 0; i < begin.size(); ++i) slice.numbers_[to[i]] = first.numbers_[from[i]];
+  return slice;
+}
+
+absl::StatusOr<double> ScalarSlice::RunStep() {
+  double result = 0;
+  WEFT_RETURN_IF_ERROR(Run(&result));
+  return result;
+}
+
+absl::Status ScalarSlice::Run(double* result) {
+  for (const Instruction& instruction : instructions_) {
+    if (instruction.kind == Instruction::Kind::kRead) {
+      *result = numbers_[instruction.x];
+      continue;
+    }
+    WEFT_ASSIGN_OR_RETURN(const double number, Compute(instruction, numbers_));
+    numbers_[instruction.out] = Rounded(number, instruction.dtype);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> ScalarSlice::Compute(const Instruction& instruction,
+                                            absl::Span<const double> numbers) {
+  using Kind = Instruction::Kind;
+  const double x = instruction.x < 0 ? 0 : numbers[instruction.x];
+  const double y = instruction.y < 0 ? 0 : numbers[instruction.y];
+  switch (instruction.kind) {
+    case Kind::kSet:
+      return instruction.number;
+    case Kind::kCopy:
+    case Kind::kRead:
+      return x;
+    case Kind::kScale:
+      return x * instruction.number + instruction.bias;
+    case Kind::kAdd:
+      return x + y;
+    case Kind::kSubtract:
+      return x - y;
+    case Kind::kMultiply:
+      return x * y;
+    case Kind::kDivide:
+    case Kind::kFloorDivide:
+    case Kind::kMod: {
+      if (y == 0 && !IsFloating(instruction.dtype)) {
+        return absl::InvalidArgumentError("an integer is divided by 0");
+      }
+      if (instruction.kind == Kind::kDivide) return x / y;
+      const double quotient = std::floor(x / y);
+      return instruction.kind == Kind::kFloorDivide ? quotient : x - quotient * y;
+    }
+    case Kind::kMax:
+      return std::max(x, y);
+    case Kind::kMin:
+      return std::min(x, y);
+    case Kind::kEqual:
+      return x == y;
+    case Kind::kNotEqual:
+      return x != y;
+    case Kind::kLess:
+      return x < y;
+    case Kind::kLessEqual:
+      return x <= y;
+    case Kind::kGreater:
+      return x > y;
+    case Kind::kGreaterEqual:
+      return x >= y;
+    case Kind::kAnd:
+      return x != 0 && y != 0;
+    case Kind::kOr:
+      return x != 0 || y != 0;
+    case Kind::kXor:
+      return (x != 0) != (y != 0);
+    case Kind::kNot:
+      return x == 0;
+  }
+  return absl::InternalError("no such operation");
+}
+
+}  // namespace weft
