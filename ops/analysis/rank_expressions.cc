@@ -1,0 +1,148 @@
+#include "ops/analysis/rank_expressions.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+namespace {
+
+using Place = RankValue::Place;
+using Term = ExpressionTable::Term;
+
+// A value that is the sum of more has no memory of them.
+constexpr size_t kMaxTerms = 64;
+
+}  // namespace
+
+RankExpressions::RankExpressions(ExpressionTable* table) : table_(table) {
+  StartWalk();
+  if (table_ == nullptr) return;
+  gathered_ = table_->Operation("gathered", "gathered");
+  shard_ = table_->Operation("shard", "shard");
+}
+
+ExprId RankExpressions::Named(const std::string& identity, const std::string& label,
+                              absl::Span<const ExprId> operands) {
+  return table_->Call(table_->Operation(identity, label), operands);
+}
+
+ExprId RankExpressions::Cast(ExprId expr, int dtype) {
+  return Named(absl::StrCat("cast ", dtype), "cast", {expr});
+}
+
+ExprId RankExpressions::Placed(const RankValue& value) {
+  switch (value.place) {
+    case Place::kReplicated:
+    case Place::kLocal:
+      return value.expr;
+    case Place::kShard:
+      return table_->Call(shard_, {value.expr});
+    case Place::kGathered:
+      return table_->Call(gathered_, {value.expr});
+    case Place::kOfRanks:
+      if (value.rank < 0) return value.expr;
+      const std::string text = absl::StrCat("rank_", value.rank, "_of");
+      return Named(text, text, {value.expr});
+  }
+  return value.expr;
+}
+
+RankValue RankExpressions::Opaque(RankValue out, absl::string_view operation,
+                                  absl::Span<const RankValue> inputs) {
+  if (table_ == nullptr) return out;
+  std::vector<ExprId> operands;
+  for (const RankValue& input : inputs) operands.push_back(Scaled(input));
+  out.expr = table_->Call(table_->Operation(operation, operation), operands);
+  out.factor = 1;
+  out.own_factor = 0;
+  out.terms = 0;
+  return out;
+}
+
+void RankExpressions::SetMean(const RankValue& in, RankValue* out) {
+  out->terms = 0;
+  out->own_factor = 0;
+  if (table_ == nullptr || (in.is_gradient && in.is_summed)) return;
+  if (in.terms == 0) {
+    out->expr = table_->MeanOverRanks(in.expr);
+    return;
+  }
+  std::vector<Term> terms;
+  for (const PlacedTerm& term : terms_[in.terms]) {
+    const bool is_mean = term.is_same || term.is_summed;
+    terms.push_back({is_mean ? term.expr : table_->MeanOverRanks(term.expr), term.factor});
+  }
+  double common = 1;
+  out->expr = table_->Sum(&terms, &common);
+  out->factor *= common;
+  out->is_zero = common == 0;
+}
+
+void RankExpressions::SetSum(absl::Span<const RankValue> ins, absl::Span<const double> factors,
+                             bool keeps_terms, RankValue* out) {
+  std::vector<Term> terms;
+  bool has_own_terms = false;
+  for (size_t i = 0; i < ins.size(); ++i) {
+    if (ins[i].is_zero) continue;
+    // A single operand keeps its place, and so do several parts; else they are made the same kind
+    // of thing.
+    const bool keeps_place = ins.size() == 1 || out->place == Place::kShard;
+    terms.push_back({keeps_place ? ins[i].expr : Placed(ins[i]), ins[i].factor * factors[i]});
+    has_own_terms = has_own_terms || ins[i].terms != 0 ||
+                    (ins[i].place == Place::kLocal && !ins[i].is_gradient);
+  }
+  if (keeps_terms && has_own_terms && out->place == Place::kLocal) KeepTerms(ins, factors, out);
+  for (size_t i = 0; i < ins.size() && out->own_factor == 0; ++i) {
+    if (!ins[i].is_zero && !ins[i].IsSame()) out->own_factor = ins[i].factor * factors[i];
+  }
+  double common = 1;
+  out->expr = table_->Sum(&terms, &common);
+  out->factor = common;
+  out->is_zero = common == 0;
+  // Factors of terms that are kept are those of the whole value, so it must be 1 times them.
+  if (out->terms != 0) {
+    for (PlacedTerm& term : terms_[out->terms]) term.factor /= common == 0 ? 1 : common;
+  }
+}
+
+void RankExpressions::KeepTerms(absl::Span<const RankValue> ins, absl::Span<const double> factors,
+                                RankValue* out) {
+  std::vector<PlacedTerm> placed;
+  for (size_t i = 0; i < ins.size(); ++i) {
+    const RankValue& in = ins[i];
+    if (in.is_zero) continue;
+    if (in.terms == 0) {
+      placed.push_back({in.expr, in.factor * factors[i], in.IsSame(), in.is_summed});
+      continue;
+    }
+    for (const PlacedTerm& term : terms_[in.terms]) {
+      placed.push_back(
+          {term.expr, term.factor * in.factor * factors[i], term.is_same, term.is_summed});
+    }
+  }
+  if (placed.size() <= 1 || placed.size() > kMaxTerms) return;
+  out->terms = static_cast<uint32_t>(terms_.size());
+  terms_.push_back(std::move(placed));
+}
+
+void RankExpressions::SetSelect(const RankValue& condition, const RankValue& yes,
+                                const RankValue& no, RankValue* out) {
+  double factor = 1;
+  ExprId a = table_->Zero(), b = table_->Zero();
+  if (yes.is_zero || no.is_zero || SameFactor(yes.factor, no.factor)) {
+    factor = yes.is_zero ? no.factor : yes.factor;
+    if (!yes.is_zero) a = Placed(yes);
+    if (!no.is_zero) b = Placed(no);
+  } else {
+    a = Scaled(yes);
+    b = Scaled(no);
+  }
+  out->factor = out->is_zero ? 0 : factor;
+  out->own_factor = yes.own_factor != 0 ? yes.own_factor : no.own_factor;
+  out->expr = table_->Select(Scaled(condition), a, b);
+}
+
+}  // namespace weft

@@ -1,0 +1,65 @@
+// The expressions of values on ranks: what RankValue::expr, factor, own_factor and terms become
+// when values are combined. Without a table none are made: then AreMade() is false, Opaque and
+// SetMean leave expressions alone, and nothing else may be called.
+#ifndef WEFT_OPS_ANALYSIS_RANK_EXPRESSIONS_H_
+#define WEFT_OPS_ANALYSIS_RANK_EXPRESSIONS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "ops/analysis/expressions.h"
+#include "ops/analysis/rank_value.h"
+
+namespace weft {
+
+class RankExpressions {
+ public:
+  explicit RankExpressions(ExpressionTable* table);  // null: none are made
+
+  // Values of the walk before are forgotten.
+  void StartWalk() { terms_.assign(1, {}); }
+  bool AreMade() const { return table_ != nullptr; }
+  ExpressionTable* table() { return table_; }
+
+  // What an operation without operands makes, or that operation on operands.
+  ExprId Named(const std::string& identity, const std::string& label,
+               absl::Span<const ExprId> operands = {});
+  ExprId Cast(ExprId expr, int dtype);
+  // The expression of what all ranks hold, or each of them.
+  ExprId Placed(const RankValue& value);
+  ExprId Scaled(const RankValue& value) { return table_->Scaled(Placed(value), value.factor); }
+
+  // `out` with an expression of its own: that operation on the values.
+  RankValue Opaque(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs);
+  // The mean over ranks of `in`, which is own to each: it has a name of its own but for what has
+  // the same mean on one device, term by term of a sum.
+  void SetMean(const RankValue& in, RankValue* out);
+  // The sum of `factors` times `ins`. With `keeps_terms`, a sum of what is the same on all ranks
+  // and what is not remembers its terms.
+  void SetSum(absl::Span<const RankValue> ins, absl::Span<const double> factors, bool keeps_terms,
+              RankValue* out);
+  // `yes` where `condition` holds, else `no`.
+  void SetSelect(const RankValue& condition, const RankValue& yes, const RankValue& no,
+                 RankValue* out);
+
+ private:
+  // A summand of a value that adds what is the same on all ranks to what is not.
+  struct PlacedTerm {
+    ExprId expr;
+    double factor;
+    bool is_same;
+    bool is_summed;
+  };
+
+  void KeepTerms(absl::Span<const RankValue> ins, absl::Span<const double> factors, RankValue* out);
+
+  ExpressionTable* const table_;
+  OperationId gathered_, shard_;
+  std::vector<std::vector<PlacedTerm>> terms_;  // by RankValue::terms; 0: none
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_RANK_EXPRESSIONS_H_

@@ -1,0 +1,319 @@
+#include "ops/analysis/rank_functions.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+using Place = RankValue::Place;
+
+constexpr int kNoAxis = INT32_MIN;
+constexpr int64_t kNotLookedUp = -2;
+constexpr int64_t kNone = -1;
+
+// Integers have no means.
+bool IsFloatCast(const Op& op) {
+  const auto is_floating = [&](absl::string_view attr) {
+    const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(NumberAttr(op, attr, -1)));
+    return dtype.has_value() && IsFloating(*dtype);
+  };
+  return is_floating("in_dtype") && is_floating("out_dtype");
+}
+
+// A value that is given as text may be something else than attribute value says.
+bool IsZeroText(const Op& op) {
+  const auto text = op.FindAttr("str_value");
+  if (!text.has_value() || text->s().empty()) return true;
+  return text->s() == "0" || text->s() == "0.0";
+}
+
+}  // namespace
+
+absl::Span<const RankValue> RankFunctions::Of(const Op& op, const RankRecipe& recipe,
+                                              absl::Span<const RankValue> ins) {
+  ins_ = ins;
+  outs_.assign(op.output_args().size(), RankValue());
+  Transfer(op, recipe);
+  return outs_;
+}
+
+void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
+  switch (recipe.algebra) {
+    case Algebra::kSum:
+    case Algebra::kCopy:
+      return SetAll(sums_.Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
+    case Algebra::kAdd:
+    case Algebra::kSubtract:
+      return SetAll(AddOrSubtract(op, recipe));
+    case Algebra::kScale:
+      if (ins_.size() != 1 || NumberAttr(op, "bias", 0) != 0) break;
+      return SetAll(sums_.Multiple(op, ins_[0], NumberAttr(op, "scale", 1)));
+    case Algebra::kCast:
+      if (ins_.size() != 1 || !IsFloatCast(op)) break;
+      return SetAll(Cast(op));
+    case Algebra::kSplitEqual:
+      if (SplitGathered(op)) return;
+      break;
+    case Algebra::kZeros: {
+      RankValue zero;
+      zero.is_zero = true;
+      zero.factor = 0;
+      if (expressions_.AreMade()) zero.expr = table().Zero();
+      return SetAll(zero);
+    }
+    default:
+      break;
+  }
+  Apply(op, recipe);
+}
+
+RankValue RankFunctions::AddOrSubtract(const Op& op, const RankRecipe& recipe) {
+  double factors[2] = {1, 1};
+  if (recipe.algebra == Algebra::kSubtract) factors[recipe.y] = -1;
+  if (!expressions_.AreMade() || AxisOf(op) == -1) return sums_.Sum(op, ins_, factors);
+  std::vector<RankValue> ins(ins_.begin(), ins_.end());
+  RankValue& y = ins[recipe.y];
+  y.expr = expressions_.Named(absl::StrCat("broadcast ", AxisOf(op)), "broadcast", {y.expr});
+  return sums_.Sum(op, ins, factors);
+}
+
+void RankFunctions::SetAll(const RankValue& value) { std::fill(outs_.begin(), outs_.end(), value); }
+
+int RankFunctions::AxisOf(const Op& op) {
+  const OperationId operation = operations_->Of(op);
+  if (operation.value() >= axes_.size()) axes_.resize(operation.value() + 1, kNoAxis);
+  int& axis = axes_[operation.value()];
+  if (axis == kNoAxis) axis = static_cast<int>(NumberAttr(op, "axis", -1));
+  return axis;
+}
+
+RankValue RankFunctions::Cast(const Op& op) {
+  RankValue out = ins_[0];
+  if (!expressions_.AreMade()) return out;
+  out.expr = expressions_.Cast(out.expr, static_cast<int>(NumberAttr(op, "out_dtype", -1)));
+  out.terms = 0;
+  return out;
+}
+
+// Part i of what was gathered is the value of rank i.
+bool RankFunctions::SplitGathered(const Op& op) {
+  if (ins_.empty() || ins_[0].place != Place::kGathered) return false;
+  const bool by_rank = NumberAttr(op, "axis", 0) == 0 && ins_.size() == 1 &&
+                       ranks_.Is(NumberAttr(op, "num", 0)) && ranks_.Is(outs_.size());
+  if (!by_rank) return false;
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    outs_[i] = ins_[0];
+    outs_[i].place = Place::kOfRanks;
+    outs_[i].rank = static_cast<int32_t>(i);
+    outs_[i].gathered_by = op.id();
+  }
+  return true;
+}
+
+// Any function of ins_.
+void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
+  RankValue out;
+  bool has_shard = false, only_shards = true;
+  // What the op is linear in: all of its inputs, those of some slots, one factor of a product.
+  int num_varying = 0;
+  bool is_linear = recipe.is_linear || recipe.algebra == Algebra::kBackward;
+  if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
+    for (const RankValue& in : ins_) num_varying += in.place == Place::kReplicated ? 0 : 1;
+    is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply ||
+                                     ins_[recipe.y].place == Place::kReplicated);
+  }
+  bool all_gradient = is_linear, all_summed = is_linear, has_gradient = false, has_power = false,
+       first_operand = true;
+  double common = 1;
+  bool same_factor = true;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    const RankValue& in = ins_[i];
+    out.place = i == 0 ? in.place : JoinPlaces(out.place, in.place);
+    has_shard = has_shard || in.place == Place::kShard;
+    only_shards = only_shards && (in.place == Place::kShard || in.place == Place::kReplicated);
+    out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;
+    if (!out.bent_by.valid()) out.bent_by = in.bent_by;
+    if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
+    out.is_mixed = out.is_mixed || in.is_mixed;
+    has_gradient = has_gradient || in.is_gradient;
+    out.reductions = std::max(out.reductions, in.reductions);
+    if (in.power != 0 && !in.is_zero) has_power = true;
+    if (!recipe.is_operand[i] || in.is_zero) continue;
+    if (in.place != Place::kReplicated && !in.is_gradient) all_gradient = false;
+    if (in.place != Place::kReplicated && !in.is_summed) all_summed = false;
+    if (first_operand) {
+      out.power = in.power;
+      common = in.factor;
+    } else {
+      if (in.power != out.power && is_linear && num_varying == 0) out.is_mixed = true;
+      same_factor = same_factor && SameFactor(in.factor, common);
+    }
+    first_operand = false;
+  }
+  if (out.place == Place::kGathered) out.place = Place::kOfRanks;
+  const bool is_product =
+      recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide;
+  if (is_product) out.power = ProductPower(recipe);
+  const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
+                           recipe.is_operand.end();
+  out.is_zero = is_linear && !is_product && has_operand && first_operand;
+  out.is_gradient = out.place != Place::kReplicated && all_gradient;
+  out.is_summed = out.is_gradient && all_summed;
+  if (out.place != Place::kReplicated && has_gradient && !all_gradient && !out.bent_by.valid()) {
+    out.bent_by = op.id();
+  }
+  if (!is_linear && has_power) {
+    out.power = FirstPower();
+    if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
+  }
+  if (recipe.algebra == Algebra::kRandom && !ranks_.IsOne() && NumberAttr(op, "seed", 0) == 0) {
+    out.place = Place::kLocal;
+    out.is_gradient = out.is_summed = false;
+  }
+  const bool is_unknown_source =
+      recipe.schema == nullptr && ins_.empty() && recipe.algebra == Algebra::kNone;
+  if (is_unknown_source && !ranks_.IsOne()) out.place = Place::kLocal;
+  const bool shard_by_shard = has_shard && only_shards && recipe.is_elementwise;
+  if (has_shard) out.place = shard_by_shard ? Place::kShard : Place::kLocal;
+  const bool is_update = recipe.param.count > 0 && recipe.grad.count == recipe.param.count;
+  if (is_update) {
+    Update(op, recipe);
+    out.power = 0;
+    out.reductions = 0;
+    out.is_mixed = false;
+    out.bent_by = OpId();
+    out.unscaled_in = OpId();
+    out.is_gradient = out.is_summed = false;
+  }
+  SetAll(out);
+  if (out.is_gradient && recipe.algebra == Algebra::kBackward) FindSummed(op, recipe);
+  if (shard_by_shard) {
+    // The powers of beta, for one, stay whole.
+    for (size_t i = 0; i < outs_.size(); ++i) {
+      const int of = recipe.in_place_of[i];
+      if (of >= 0) outs_[i].place = ins_[of].place;
+    }
+  }
+  const bool may_be_zero = recipe.algebra == Algebra::kConstant && recipe.schema != nullptr &&
+                           recipe.schema->FindAttr("value") != nullptr && ins_.empty();
+  if (may_be_zero && NumberAttr(op, "value", 0) == 0) {
+    for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
+  }
+  if (expressions_.AreMade()) {
+    ApplyExpressions(op, recipe, is_linear && !is_product, same_factor, common, shard_by_shard);
+  }
+}
+
+// Which gradients are summed over the samples: those of parameters, and of whatever else does not
+// depend on the samples.
+void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
+  const absl::Span<const Symbol> out = op.output_args();
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    const int input = recipe.forward_input[i];
+    // Where the op does not need the value itself, the name of the gradient tells whose it is.
+    const VarId forward = input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(out[i]);
+    if (forward.valid()) {
+      outs_[i].is_summed =
+          program_.var(forward).persistable() || memory_.values()[forward.value()].IsSame();
+      continue;
+    }
+    outs_[i].is_summed = std::all_of(
+        ins_.begin(), ins_.end(), [](const RankValue& in) { return in.IsSame() || in.is_summed; });
+  }
+}
+
+// Of "w@GRAD", or "w@GRAD@RENAME@block0@1": w. Invalid where there is none.
+VarId RankFunctions::ForwardOf(Symbol gradient) {
+  if (forward_of_.empty()) forward_of_.assign(program_.symbols().size(), kNotLookedUp);
+  int64_t& found = forward_of_[gradient.value()];
+  if (found == kNotLookedUp) {
+    const absl::string_view name = program_.name(gradient);
+    const size_t suffix = name.find(kGradSuffix);
+    const Symbol forward =
+        suffix == absl::string_view::npos ? Symbol() : program_.FindSymbol(name.substr(0, suffix));
+    const VarId var = forward.valid() ? memory_.Resolve(forward) : VarId();
+    found = var.valid() ? static_cast<int64_t>(var.value()) : kNone;
+  }
+  return found == kNone ? VarId() : VarId(static_cast<uint32_t>(found));
+}
+
+int8_t RankFunctions::FirstPower() const {
+  for (const RankValue& in : ins_) {
+    if (in.power != 0 && !in.is_zero) return in.power;
+  }
+  return 0;
+}
+
+int8_t RankFunctions::ProductPower(const RankRecipe& recipe) const {
+  int power = 0;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
+    power += is_divisor ? -ins_[i].power : ins_[i].power;
+  }
+  return static_cast<int8_t>(std::max(-100, std::min(100, power)));
+}
+
+void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {
+  if (observer_ == nullptr) return;
+  for (uint32_t i = 0; i < recipe.param.count; ++i) {
+    observer_->OnUpdate(op, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]);
+  }
+}
+
+void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_linear,
+                                     bool same_factor, double common, bool shard_by_shard) {
+  OperationId operation = operations_->Of(op);
+  if (recipe.algebra == Algebra::kRandom) {
+    // Every draw is another value; the same draw of both programs is the same.
+    const int run = runs_[operation]++;
+    operation = table().Operation(absl::StrCat("draw ", run, " of ", operation.value()),
+                                  absl::StrCat(op.type(), "[", run, "]"));
+  }
+  operands_.clear();
+  const bool pulls_factor = is_linear && same_factor && common != 0;
+  for (uint32_t i : operations_->OperandOrder(op)) {
+    const bool is_pulled = pulls_factor && recipe.is_operand[i];
+    if (ins_[i].is_zero && recipe.is_operand[i]) {
+      operands_.push_back(table().Zero());
+    } else {
+      // Part by part, an op on parts is the part of the op.
+      const ExprId expr = shard_by_shard ? ins_[i].expr : expressions_.Placed(ins_[i]);
+      operands_.push_back(is_pulled ? expr : table().Scaled(expr, ins_[i].factor));
+    }
+  }
+  const ExprId first = table().Call(operation, operands_, operations_->NumOutputs(op));
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    RankValue& out = outs_[i];
+    out.expr = out.is_zero ? table().Zero()
+                           : ExpressionTable::Output(first, operations_->OutputIndex(op, i));
+    out.factor = out.is_zero ? 0 : pulls_factor ? common : 1;
+  }
+  CastMaster(op, recipe);
+}
+
+// A parameter that has a master weight is that, in less precision.
+void RankFunctions::CastMaster(const Op& op, const RankRecipe& recipe) {
+  const uint32_t num_inputs = op.layout().num_input_args;
+  for (uint32_t i = 0; i < std::min(recipe.master_out.count, recipe.param_out.count); ++i) {
+    const VarId param = memory_.Resolve(op.args(recipe.param_out)[i]);
+    const VarId master = memory_.Resolve(op.args(recipe.master_out)[i]);
+    if (!param.valid() || !master.valid()) continue;
+    const auto tensor = program_.var(param).Tensor();
+    if (!tensor.has_value()) continue;
+    RankValue& out = outs_[recipe.param_out.first - num_inputs + i];
+    out = outs_[recipe.master_out.first - num_inputs + i];
+    out.expr = expressions_.Cast(out.expr, tensor->data_type());
+  }
+}
+
+}  // namespace weft

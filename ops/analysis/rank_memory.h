@@ -1,0 +1,104 @@
+// What the variables of a program hold on ranks while it is walked, op by op.
+#ifndef WEFT_OPS_ANALYSIS_RANK_MEMORY_H_
+#define WEFT_OPS_ANALYSIS_RANK_MEMORY_H_
+
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "ops/analysis/expressions.h"
+#include "ops/analysis/rank_value.h"
+#include "proto/op_role.h"
+#include "proto/program.h"
+
+namespace weft {
+
+class RankMemory {
+ public:
+  // The variables that one buffer holds, one after the other.
+  using Group = std::vector<VarId>;
+  // What a variable held before a write.
+  struct LogEntry {
+    VarId var;
+    RankValue held;
+    bool is_held;  // by a write before
+  };
+
+  // `table` may be null: then values have no expressions.
+  RankMemory(const Program& program, ExpressionTable* table)
+      : program_(program),
+        table_(table),
+        empty_(program.FindSymbol(kEmptyVarName)),
+        fused_(program.var_id_limit(), -1),
+        is_written_(program.var_id_limit(), false) {}
+
+  // By VarId. Nothing is fused, nothing has been written since.
+  void StartWalk(const std::vector<RankValue>& values);
+
+  // The block in which names are looked up.
+  int block() const { return block_; }
+  void set_block(int block) { block_ = block; }
+
+  // Invalid for an argument that stands for no variable.
+  VarId Resolve(Symbol name) const {
+    if (name == empty_) return VarId();
+    return block_ == 0 ? program_.block(0).FindVar(name) : program_.block(block_).Resolve(name);
+  }
+  // What an argument holds; a variable that nobody has written is taken as it was declared.
+  RankValue Read(Symbol name) const;
+  RankValue Read(VarId var) const { return WithExpr(values_[var.value()], var); }
+  // Does nothing for an invalid variable.
+  void Write(VarId var, const RankValue& value);
+
+  const std::vector<RankValue>& values() const { return values_; }  // by VarId
+  std::vector<RankValue> TakeValues() { return std::move(values_); }
+  // By any walk.
+  bool IsWritten(VarId var) const { return is_written_[var.value()]; }
+  const std::vector<bool>& is_written() const { return is_written_; }  // by VarId
+
+  // From now on `buffer` is those variables.
+  void Fuse(VarId buffer, Group members);
+  // Of a fused buffer; null for others. Valid until the next Fuse.
+  const Group* GroupOf(Symbol name) const {
+    const VarId var = Resolve(name);
+    if (!var.valid() || fused_[var.value()] < 0) return nullptr;
+    return &groups_[fused_[var.value()]];
+  }
+  // Those of a fused buffer, or the variable itself.
+  Group MembersOf(Symbol name) const {
+    const Group* group = GroupOf(name);
+    return group == nullptr ? Group{Resolve(name)} : *group;
+  }
+
+  // What variables held when the log began: those that have been written since, in the order of
+  // their first writes. Logs nest; what is written after the end of one belongs to the one around.
+  void BeginLog() { logs_.emplace_back(); }
+  std::vector<LogEntry> EndLog();
+  // Gives the variable its value before the write again; the one it had until now.
+  RankValue TakeBack(const LogEntry& entry);
+  RankValue HeldBefore(const LogEntry& entry) const { return WithExpr(entry.held, entry.var); }
+
+ private:
+  RankValue WithExpr(RankValue value, VarId var) const {
+    if (table_ != nullptr && !value.expr.valid()) {
+      value.expr = table_->Initial(program_.var(var).name());
+    }
+    return value;
+  }
+
+  const Program& program_;
+  ExpressionTable* const table_;
+  const Symbol empty_;
+  int block_ = 0;
+  std::vector<RankValue> values_;  // by VarId
+  std::vector<bool> is_held_;      // by VarId: written in this walk
+  std::vector<int> fused_;         // by VarId: into groups_; -1: no buffer
+  std::vector<Group> groups_;
+  std::vector<bool> is_written_;  // by VarId
+  // Of the blocks that are being walked.
+  std::vector<std::vector<LogEntry>> logs_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_RANK_MEMORY_H_

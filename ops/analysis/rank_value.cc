@@ -1,0 +1,31 @@
+#include "ops/analysis/rank_value.h"
+
+namespace weft {
+
+using Place = RankValue::Place;
+
+std::string ToString(Place place) {
+  switch (place) {
+    case Place::kReplicated:
+      return "the same on all ranks";
+    case Place::kLocal:
+      return "own to each rank";
+    case Place::kShard:
+      return "a part on each rank";
+    case Place::kGathered:
+      return "the values of all ranks, one after the other";
+    case Place::kOfRanks:
+      return "the value of some of the ranks only";
+  }
+  return "unknown";
+}
+
+Place JoinPlaces(Place a, Place b) {
+  if (a == b) return a;
+  for (Place place : {Place::kLocal, Place::kShard}) {
+    if (a == place || b == place) return Place::kLocal;
+  }
+  return Place::kOfRanks;
+}
+
+}  // namespace weft
