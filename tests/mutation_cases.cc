@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "transpiler/transpile.h"
-#include "transpiler/verify/verify.h"
 
 namespace weft::testing {
 
@@ -17,6 +16,15 @@ std::string NameOf(const Configuration& configuration) {
   }
   return absl::StrCat(name, configuration.has_endpoints ? " endpoints" : "",
                       " nranks=", configuration.nranks);
+}
+
+absl::optional<LocalSteps> LocalStepsOf(const Configuration& configuration) {
+  if (configuration.mode != "local_sgd") return absl::nullopt;
+  const auto number = [&](const std::string& flag) {
+    const auto found = configuration.flags.find(flag);
+    return found == configuration.flags.end() ? 1 : std::stoi(found->second);
+  };
+  return LocalSteps{number("k_steps"), number("begin_step")};
 }
 
 absl::StatusOr<ProgramDescs> Rewrite(const Model& model, const Configuration& configuration) {
@@ -41,7 +49,8 @@ absl::StatusOr<ProgramDescs> Rewrite(const Model& model, const Configuration& co
 }
 
 std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int nranks,
-                                const Model* original) {
+                                const Model* original,
+                                const absl::optional<LocalSteps>& local_steps) {
   std::deque<Program> programs;
   std::vector<RankPrograms> of_ranks;
   for (const ProgramDescs* descs : ranks) {
@@ -60,6 +69,7 @@ std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int
   VerifyOptions options;
   options.nranks = nranks;
   if (original != nullptr) options.original = {&original->main, &original->startup};
+  options.local_steps = local_steps;
   options.threads = 1;
   const Findings findings = Verify(of_ranks, options);
   std::vector<std::string> errors;

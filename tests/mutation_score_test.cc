@@ -50,7 +50,6 @@ struct Score {
   std::map<std::string, Count> by_kind;
   std::map<std::string, int> equal_reported;  // by rule
   std::vector<std::string> survivors;
-  std::vector<std::string> explained;  // survivors that are known
   std::vector<std::string> alarms;
 
   Count Sum() const {
@@ -80,9 +79,6 @@ struct Score {
       std::printf("reported by %s, but equal: %d\n", rule.c_str(), count);
     }
     for (const std::string& alarm : alarms) std::printf("equal, but reported: %s\n", alarm.c_str());
-    for (const std::string& survivor : explained) {
-      std::printf("survivor, schedule of LocalSGD: %s\n", survivor.c_str());
-    }
     for (const std::string& survivor : survivors) std::printf("survivor: %s\n", survivor.c_str());
   }
 
@@ -93,18 +89,6 @@ struct Score {
                           count.equal_reported);
   }
 };
-
-// How often LocalSGD averages is for the rewrite to choose: the original says nothing of it, so
-// that the verifier cannot know another choice, nor that a condition which changes is never true.
-bool IsScheduleOfLocalSgd(const std::string& program, const Mutation& mutation) {
-  if (!absl::StrContains(program, "local_sgd") || !absl::StrContains(program, "k_steps")) {
-    return false;
-  }
-  return absl::StartsWith(mutation.kind, "computation: ") &&
-         (absl::StrContains(mutation.what, "(increment)") ||
-          absl::StrContains(mutation.what, "(elementwise_mod)") ||
-          absl::StrContains(mutation.what, "(equal)"));
-}
 
 // --- One program ---------------------------------------------------------------------------------
 
@@ -124,8 +108,10 @@ constexpr int kSteps = 6;
 // Makes every `stride`th mutant of a program, and counts. Returns why it was not used, because it
 // has a known mistake already or cannot be replayed; empty: it was.
 std::string AddMutants(const std::string& name, const Model& original, const ProgramDescs& program,
-                       int nranks, int stride, Score* score) {
-  const std::vector<std::string> errors = Errors({&program}, nranks, &original);
+                       const Configuration& configuration, int stride, Score* score) {
+  const int nranks = configuration.nranks;
+  const absl::optional<LocalSteps> local_steps = LocalStepsOf(configuration);
+  const std::vector<std::string> errors = Errors({&program}, nranks, &original, local_steps);
   if (!errors.empty()) return errors[0];
   StreamReplay replay(program, StateOf(original.main), ReplayOptions{nranks, kSteps});
   if (!replay.reference().unsupported.empty()) return replay.reference().unsupported;
@@ -140,7 +126,7 @@ std::string AddMutants(const std::string& name, const Model& original, const Pro
     ranks.back() = &mutant;
     const std::string difference = replay.Difference(ranks);
     if (!mutation.one_rank) ranks = {&mutant};
-    const std::vector<std::string> found = Errors(ranks, nranks, &original);
+    const std::vector<std::string> found = Errors(ranks, nranks, &original, local_steps);
 
     Count& count = score->by_kind[mutation.kind];
     ++count.mutants;
@@ -155,8 +141,6 @@ std::string AddMutants(const std::string& name, const Model& original, const Pro
     ++count.different;
     if (!found.empty()) {
       ++count.caught;
-    } else if (IsScheduleOfLocalSgd(name, mutation)) {
-      score->explained.push_back(what + difference);
     } else {
       score->survivors.push_back(what + difference);
     }
@@ -215,7 +199,7 @@ Score ScoreOfAll() {
       // Refused combinations, and Paddle's known defects: docs/modes.md, docs/paddle_dialect.md.
       std::string why(program.status().message());
       if (program.ok()) {
-        why = AddMutants(what, model, *program, configuration.nranks, stride, &score);
+        why = AddMutants(what, model, *program, configuration, stride, &score);
       }
       if (!why.empty()) std::printf("not used: %s: %s\n", what.c_str(), why.c_str());
     }

@@ -484,7 +484,8 @@ class Generator {
       }
       if (op.type() == "scale" && FindAttr(op, "nranks") != nullptr) continue;  // see above
       const std::string name = attr.name();
-      const float value = attr.f() + 0.25F;
+      // A counter of integers cuts a fraction off.
+      const float value = attr.f() + (op.type() == "increment" ? 1.0F : 0.25F);
       Add("computation: number", place, absl::StrCat(name, "=", value),
           [place, name, value](ProgramDescs* p) { SetFloat(OpOf(p, place), name, value); });
     }

@@ -34,6 +34,7 @@ struct Options {
   int nranks = 0;  // 0: not given
   std::vector<std::string> distributed_params;
   bool summed_gradients = false;
+  absl::optional<int> k_steps, begin_step;
   bool numeric = false;
   int64_t steps = 2;
   std::string format = "text";
@@ -84,6 +85,9 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   verify.distributed_params.insert(options.distributed_params.begin(),
                                    options.distributed_params.end());
   verify.gradients_are_summed = options.summed_gradients;
+  if (options.k_steps.has_value() || options.begin_step.has_value()) {
+    verify.local_steps = LocalSteps{options.k_steps.value_or(1), options.begin_step.value_or(1)};
+  }
   if (programs.original.has_value()) verify.original.main = &*programs.original;
   if (programs.original_startup.has_value()) verify.original.startup = &*programs.original_startup;
   return verify;
@@ -271,6 +275,15 @@ Subcommand AddVerify(CLI::App* weft) {
       ->type_name("A,B");
   app->add_flag("--summed_gradients", options->summed_gradients,
                 "Gradients are to be summed over the ranks, not averaged");
+  const auto add_steps = [&](const char* flag, absl::optional<int>* value, const char* help) {
+    app->add_option(flag, *value, help)
+        ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
+        ->needs(original)
+        ->type_name("N");
+  };
+  add_steps("--k_steps", &options->k_steps,
+            "Parameters are to be averaged every so many steps, under LocalSGD");
+  add_steps("--begin_step", &options->begin_step, "The same: from that step on");
   auto* numeric = app->add_flag(
       "--numeric", options->numeric,
       "Besides, runs both programs on small numbers, the original on one rank with the batch of "

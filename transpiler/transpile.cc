@@ -5,11 +5,14 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
 #include "transpiler/passes/builtin_passes.h"
+#include "transpiler/passes/local_sgd.h"
 #include "transpiler/pipeline/facts.h"
 #include "transpiler/pipeline/modes.h"
 #include "transpiler/verify/structure.h"
@@ -68,6 +71,21 @@ bool SumsGradients(const std::vector<PassSpec>& schedule) {
   });
 }
 
+// When parameters are averaged, where they are and somebody says when.
+absl::optional<LocalSteps> LocalStepsOf(const std::vector<PassSpec>& schedule) {
+  for (const PassSpec& pass : schedule) {
+    if (pass.name != LocalSgd::kName) continue;
+    LocalSteps steps;
+    for (const auto& [key, value] : pass.options) {
+      // Numbers, or the pass would not have been made.
+      if (key == "k_steps") (void)absl::SimpleAtoi(value, &steps.every);
+      if (key == "begin_step") (void)absl::SimpleAtoi(value, &steps.begin);
+    }
+    return steps;
+  }
+  return absl::nullopt;
+}
+
 // The first finding of each rule, and how many more there are.
 void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
   std::map<std::string, std::pair<const Finding*, int64_t>> by_rule;
@@ -83,15 +101,16 @@ void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
   }
 }
 
-// Whether ranks exchange what they learn, once the passes have run.
-absl::StatusOr<bool> Communicates(const Pipeline& pipeline, const ProgramPair& programs) {
-  const auto is_exchange = [](absl::string_view fact) {
-    return fact == kGradientsReduced || fact == kParametersAveraged;
-  };
+bool Provides(const Pipeline& pipeline, absl::string_view fact) {
   for (const std::unique_ptr<Pass>& pass : pipeline.passes()) {
     const std::vector<std::string>& provides = pass->contract().provides;
-    if (std::any_of(provides.begin(), provides.end(), is_exchange)) return true;
+    if (std::find(provides.begin(), provides.end(), fact) != provides.end()) return true;
   }
+  return false;
+}
+
+// Whether ranks exchange what they learn.
+absl::StatusOr<bool> Communicate(const ProgramPair& programs) {
   WEFT_ASSIGN_OR_RETURN(const auto facts, DetectFacts(programs));
   return facts.count(kGradientsReduced) + facts.count(kParametersAveraged) > 0;
 }
@@ -127,16 +146,24 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   verify.distributed_params = options.distributed_params;
   verify.gradients_are_summed = SumsGradients(schedule);
   verify.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
-  WEFT_ASSIGN_OR_RETURN(const bool communicates, Communicates(pipeline, programs));
+  bool communicate =
+      Provides(pipeline, kGradientsReduced) || Provides(pipeline, kParametersAveraged);
   absl::optional<Program> before, startup_before;
-  if (options.verify_each_pass) {
+  if (communicate && !AnyHas(*programs.main, Trait::kCollective) &&
+      !Provides(pipeline, kComputationChanged)) {
     before = *programs.main;
     if (programs.startup != nullptr) startup_before = *programs.startup;
+  }
+  if (!communicate) {
+    WEFT_ASSIGN_OR_RETURN(communicate, Communicate(programs));
+  }
+  if (options.verify_each_pass) {
     pipeline_options.verify = PipelineOptions::Verify::kAfterEachPass;
   }
   const auto verify_result = [&](const ProgramPair& pair) {
-    if (communicates) {
+    if (communicate) {
       verify.layers = AllLayers();
+      verify.local_steps = LocalStepsOf(schedule);
       if (before.has_value()) verify.original.main = &*before;
       if (startup_before.has_value()) verify.original.startup = &*startup_before;
     }

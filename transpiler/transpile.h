@@ -37,12 +37,13 @@ struct TranspileOptions {
   std::set<std::string> distributed_params;
 
   // Programs that are found wrong (transpiler/verify/verify.h) are an error: before the rewrite by
-  // layer kStructure, after it by all layers but kEquivalence. In the paddle dialect, which is
-  // written with known defects, what is found after the rewrite is a warning.
+  // layer kStructure, after it by all layers. In the paddle dialect, which is written with known
+  // defects, what is found after the rewrite is a warning.
   // Communication is verified where the programs are to communicate: a pass says so in its
-  // contract, or they did before.
+  // contract, or they did before. That they compute what they did before, where they did not
+  // communicate yet, and no pass provides kComputationChanged.
   bool verify = true;
-  // Structure, types and races after each pass, too; after the last one kEquivalence as well.
+  // Structure, types and races after each pass, too.
   bool verify_each_pass = false;
   // Whether to collect TranspileResult::notes.
   bool explain = false;

@@ -12,6 +12,7 @@
 #include "proto/program_builder.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/builtin_passes.h"
+#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -237,6 +238,59 @@ class BreakLastOp : public Pass {
  private:
   Contract contract_;
 };
+
+// Divides the learning rate of the optimizer, which is not what anybody asked for, or is.
+class HalveRate : public Pass {
+ public:
+  static constexpr absl::string_view kName = "halve-rate";
+  static constexpr absl::string_view kDescription = "updates by half the learning rate";
+  struct Options {
+    bool on_purpose = false;
+    void Bind(OptionBinder& bind) { bind.Bool("on_purpose", &on_purpose, "says so"); }
+  };
+  explicit HalveRate(Options options) {
+    if (options.on_purpose) contract_.provides.push_back(kComputationChanged);
+  }
+
+  absl::string_view name() const override { return kName; }
+  const Contract& contract() const override { return contract_; }
+  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+    const OpId last = programs.main->block(0).ops().back();
+    pb::OpDesc op;
+    op.set_type("scale");
+    for (auto* slot : {op.add_inputs(), op.add_outputs()}) {
+      slot->set_parameter(slot == &op.inputs(0) ? "X" : "Out");
+      slot->add_arguments("lr");
+    }
+    pb::OpDesc::Attr* scale = op.add_attrs();
+    scale->set_name("scale");
+    scale->set_type(pb::FLOAT);
+    scale->set_f(0.5F);
+    Rewriter rewriter(programs.main);
+    rewriter.InsertBefore(last, op);
+    WEFT_RETURN_IF_ERROR(rewriter.Commit());
+    return true;
+  }
+
+ private:
+  Contract contract_;
+};
+
+TEST_F(TranspileTest, WhatIsComputedStaysTheSameUnlessAPassSaysOtherwise) {
+  PassRegistry registry = BuiltinPasses();
+  registry.Add<HalveRate>();
+  TranspileOptions options;
+  options.participants.nranks = 2;
+  const std::string reduce = "comm-init,broadcast-params,grad-all-reduce";
+  options.passes = absl::StrCat(reduce, ",halve-rate");
+  EXPECT_THAT(Transpile(options, programs_, registry),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("W601: variable w, last written by op")));
+  main_ = MainBuilder().Build();
+  startup_ = Startup();
+  options.passes = absl::StrCat(reduce, ",halve-rate{on_purpose=true}");
+  WEFT_EXPECT_OK(Transpile(options, programs_, registry).status());
+}
 
 TEST_F(TranspileTest, WhatAPassBreaksIsFoundAndNamesTheLastPassOrTheGuiltyOne) {
   PassRegistry registry = BuiltinPasses();

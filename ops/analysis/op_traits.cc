@@ -10,4 +10,14 @@ const OpSchema* OpTraits::SchemaOf(const Op& op) {
   return entry.schema;
 }
 
+bool AnyHas(const Program& program, Trait trait) {
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      if (traits.Has(program.op(id), trait)) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace weft

@@ -33,6 +33,9 @@ class OpTraits {
   std::vector<Entry> by_layout_;  // by Op::layout_id
 };
 
+// Whether some op of any block has the trait. O(ops).
+bool AnyHas(const Program& program, Trait trait);
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_ANALYSIS_OP_TRAITS_H_

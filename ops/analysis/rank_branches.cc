@@ -24,11 +24,12 @@ RankValue SelectOnRanks(const RankValue& condition, const RankValue& yes, const 
   out.has_met = yes.has_met || no.has_met;
   out.is_zero = yes.is_zero && no.is_zero;
   out.is_mixed = yes.is_mixed || no.is_mixed;
+  out.is_distorted = yes.is_distorted || no.is_distorted || condition.is_distorted;
   out.reductions = std::max(yes.reductions, no.reductions);
   if (yes.is_zero) {
     out.power = no.power;
   } else if (!no.is_zero && yes.power != no.power) {
-    out.is_mixed = true;
+    out.is_mixed = out.is_distorted = true;
   }
   if (!out.bent_by.valid()) out.bent_by = no.bent_by;
   if (!out.unscaled_in.valid()) out.unscaled_in = no.unscaled_in;

@@ -17,8 +17,7 @@ constexpr size_t kMaxTerms = 64;
 
 }  // namespace
 
-RankExpressions::RankExpressions(ExpressionTable* table) : table_(table) {
-  StartWalk();
+RankExpressions::RankExpressions(ExpressionTable* table) : all_(table), table_(table) {
   if (table_ == nullptr) return;
   gathered_ = table_->Operation("gathered", "gathered");
   shard_ = table_->Operation("shard", "shard");

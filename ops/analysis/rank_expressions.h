@@ -18,8 +18,12 @@ class RankExpressions {
  public:
   explicit RankExpressions(ExpressionTable* table);  // null: none are made
 
-  // Values of the walk before are forgotten.
-  void StartWalk() { terms_.assign(1, {}); }
+  // Values of the walk before are forgotten. Expressions may be made later, from Begin on.
+  void StartWalk(bool makes_them) {
+    terms_.assign(1, {});
+    table_ = makes_them ? all_ : nullptr;
+  }
+  void Begin() { table_ = all_; }
   bool AreMade() const { return table_ != nullptr; }
   ExpressionTable* table() { return table_; }
 
@@ -55,7 +59,8 @@ class RankExpressions {
 
   void KeepTerms(absl::Span<const RankValue> ins, absl::Span<const double> factors, RankValue* out);
 
-  ExpressionTable* const table_;
+  ExpressionTable* const all_;
+  ExpressionTable* table_;  // null where none are made
   OperationId gathered_, shard_;
   std::vector<std::vector<PlacedTerm>> terms_;  // by RankValue::terms; 0: none
 };

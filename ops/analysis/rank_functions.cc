@@ -145,6 +145,7 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     if (!out.bent_by.valid()) out.bent_by = in.bent_by;
     if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
     out.is_mixed = out.is_mixed || in.is_mixed;
+    out.is_distorted = out.is_distorted || in.is_distorted;
     has_gradient = has_gradient || in.is_gradient;
     out.reductions = std::max(out.reductions, in.reductions);
     if (in.power != 0 && !in.is_zero) has_power = true;
@@ -155,7 +156,9 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
       out.power = in.power;
       common = in.factor;
     } else {
-      if (in.power != out.power && is_linear && num_varying == 0) out.is_mixed = true;
+      if (in.power != out.power && is_linear && num_varying == 0) {
+        out.is_mixed = out.is_distorted = true;
+      }
       same_factor = same_factor && SameFactor(in.factor, common);
     }
     first_operand = false;
@@ -174,6 +177,7 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   }
   if (!is_linear && has_power) {
     out.power = FirstPower();
+    out.is_distorted = true;
     if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
   }
   if (recipe.algebra == Algebra::kRandom && !ranks_.IsOne() && NumberAttr(op, "seed", 0) == 0) {

@@ -1,13 +1,16 @@
 #include "ops/analysis/rank_memory.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 
 namespace weft {
 
-void RankMemory::StartWalk(const std::vector<RankValue>& values) {
+void RankMemory::StartWalk(const std::vector<RankValue>& values, bool has_expressions) {
+  has_expressions_ = has_expressions && table_ != nullptr;
   values_ = values;
   is_held_.assign(program_.var_id_limit(), false);
   std::fill(fused_.begin(), fused_.end(), -1);
@@ -19,8 +22,23 @@ RankValue RankMemory::Read(Symbol name) const {
   const VarId var = Resolve(name);
   if (var.valid()) return Read(var);
   RankValue nothing;
-  if (table_ != nullptr) nothing.expr = table_->Initial(kEmptyVarName);
+  if (has_expressions_) nothing.expr = table_->Initial(kEmptyVarName);
   return nothing;
+}
+
+void RankMemory::BeginExpressions(double nranks) {
+  has_expressions_ = true;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    RankValue& value = values_[i];
+    const double factor = value.power == 0 ? 1 : std::pow(nranks, value.power);
+    // Most are as they have to be: not to be written again.
+    if (value.factor != factor) value.factor = factor;
+    if (value.is_zero) value.is_zero = false;
+    if (!value.is_distorted) continue;
+    const absl::string_view name = program_.var(VarId(static_cast<uint32_t>(i))).name();
+    value.expr =
+        table_->Call(table_->Operation(absl::StrCat("distorted ", name), "out_of_proportion"), {});
+  }
 }
 
 void RankMemory::Write(VarId var, const RankValue& value) {

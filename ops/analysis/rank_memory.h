@@ -32,8 +32,11 @@ class RankMemory {
         fused_(program.var_id_limit(), -1),
         is_written_(program.var_id_limit(), false) {}
 
-  // By VarId. Nothing is fused, nothing has been written since.
-  void StartWalk(const std::vector<RankValue>& values);
+  // By VarId. Nothing is fused, nothing has been written since. Values get expressions where
+  // `has_expressions`, or from BeginExpressions on.
+  void StartWalk(const std::vector<RankValue>& values, bool has_expressions);
+  // What variables hold is called by their names, times the power of `nranks` that it has.
+  void BeginExpressions(double nranks);
 
   // The block in which names are looked up.
   int block() const { return block_; }
@@ -80,7 +83,7 @@ class RankMemory {
 
  private:
   RankValue WithExpr(RankValue value, VarId var) const {
-    if (table_ != nullptr && !value.expr.valid()) {
+    if (has_expressions_ && !value.expr.valid()) {
       value.expr = table_->Initial(program_.var(var).name());
     }
     return value;
@@ -88,6 +91,7 @@ class RankMemory {
 
   const Program& program_;
   ExpressionTable* const table_;
+  bool has_expressions_ = false;
   const Symbol empty_;
   int block_ = 0;
   std::vector<RankValue> values_;  // by VarId

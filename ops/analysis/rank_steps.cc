@@ -24,7 +24,8 @@ std::vector<RankValue> ValuesAtFirstStep(const Program& program, const RankValue
   for (size_t i = 0; i < program.var_id_limit(); ++i) {
     const Var var = program.var(VarId(static_cast<uint32_t>(i)));
     RankValue& value = start[i];
-    if (options.table != nullptr && (var.persistable() || var.need_check_feed())) {
+    const bool has_expression = options.table != nullptr && options.first_expression == 0;
+    if (has_expression && (var.persistable() || var.need_check_feed())) {
       value.expr = options.table->Initial(var.name());
     }
     if (ranks.IsOne()) continue;

@@ -58,7 +58,7 @@ RankValue RankSums::Sum(const Op& op, absl::Span<const RankValue> ins,
     } else {
       out.place = JoinPlaces(out.place, in.place);
       if (out.rank != in.rank || in.place == Place::kOfRanks) out.rank = -1;
-      if (out.power != in.power) out.is_mixed = true;
+      if (out.power != in.power) out.is_mixed = out.is_distorted = true;
     }
     if (is_own && local == nullptr) local = &in;
     is_first = false;
@@ -70,6 +70,7 @@ RankValue RankSums::Sum(const Op& op, absl::Span<const RankValue> ins,
     if (!out.bent_by.valid()) out.bent_by = in.bent_by;
     if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
     out.is_mixed = out.is_mixed || in.is_mixed;
+    out.is_distorted = out.is_distorted || in.is_distorted;
     out.reductions = std::max(out.reductions, in.reductions);
   }
   if (is_first) {
@@ -94,12 +95,11 @@ RankValue RankSums::Multiple(const Op& op, const RankValue& in, double factor) {
   // where the gradient of a loss is divided before the backward pass.
   const bool divides =
       ranks_.IsKnown() && !ranks_.IsOne() && SameFactor(factor * ranks_.AsFactor(), 1);
-  if (!divides) return out;
   const bool is_loss_grad = IsBackward(op) && out.place == Place::kReplicated &&
                             out.reductions == 0 && op.input_args()[0] == op.output_args()[0];
-  if (op.HasAttr(kNumRanksAttr) || out.power > 0 || is_loss_grad) {
-    if (out.power > -100) --out.power;
-  }
+  const bool counts = divides && (op.HasAttr(kNumRanksAttr) || out.power > 0 || is_loss_grad);
+  if (counts && out.power > -100) --out.power;
+  if (observer_ != nullptr) observer_->OnScale(op, counts);
   return out;
 }
 

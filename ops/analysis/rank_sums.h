@@ -7,14 +7,20 @@
 #include "ops/analysis/rank_count.h"
 #include "ops/analysis/rank_expressions.h"
 #include "ops/analysis/rank_value.h"
+#include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 
 namespace weft {
 
 class RankSums {
  public:
-  RankSums(RankCount ranks, RankCollectives* collectives, RankExpressions* expressions)
-      : ranks_(ranks), collectives_(*collectives), expressions_(*expressions) {}
+  // `observer` may be null.
+  RankSums(RankCount ranks, RankCollectives* collectives, RankExpressions* expressions,
+           RankObserver* observer)
+      : ranks_(ranks),
+        collectives_(*collectives),
+        expressions_(*expressions),
+        observer_(observer) {}
 
   // ins[i] times factors[i], added up.
   RankValue Sum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors);
@@ -26,6 +32,7 @@ class RankSums {
   const RankCount ranks_;
   RankCollectives& collectives_;
   RankExpressions& expressions_;
+  RankObserver* const observer_;
 };
 
 }  // namespace weft

@@ -31,6 +31,9 @@ struct RankValue {
   bool is_zero = false;
   // Adds values of which some are divided by the number of ranks, or reduced, and some are not.
   bool is_mixed = false;
+  // Made, at some time, of what is_mixed, or by the op `unscaled_in` of what it made: not in
+  // proportion to its power any more. Updates do not mend that.
+  bool is_distorted = false;
   // Collectives that it went through since it was a rank's own.
   uint8_t reductions = 0;
   // Sums over ranks, less divisions by the number of ranks, that it went through.

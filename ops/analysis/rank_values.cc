@@ -43,7 +43,7 @@ class RankInterpreter {
         memory_(program, options.table),
         expressions_(options.table),
         collectives_(ranks_, options.sums_are_wanted, &expressions_),
-        sums_(ranks_, &collectives_, &expressions_),
+        sums_(ranks_, &collectives_, &expressions_, options.observer),
         recipes_(program.num_layouts()) {
     if (options.table != nullptr) operations_.emplace(program, options.table);
     functions_.emplace(program, ranks_, memory_, &sums_, &expressions_,
@@ -55,12 +55,13 @@ class RankInterpreter {
     result.start_ = ValuesAtFirstStep(program_, options_);
     for (int walk = 0; walk < kMaxWalks; ++walk) {
       if (options_.observer != nullptr) options_.observer->Restart();
-      memory_.StartWalk(result.start_);
-      expressions_.StartWalk();
+      const bool makes_expressions = options_.first_expression == 0;
+      memory_.StartWalk(result.start_, makes_expressions);
+      expressions_.StartWalk(makes_expressions);
       functions_->StartWalk();
       entered_.clear();
       member_visits_ = 0;
-      Walk(0);
+      WalkRoot();
       if (options_.is_startup || ranks_.IsOne()) break;
       const bool widen = walk >= kMaxWalks - 2;
       if (!CarryOver(program_, memory_, widen, &result.start_)) break;
@@ -79,6 +80,18 @@ class RankInterpreter {
     RankRecipe& recipe = recipes_[op.layout_id()];
     if (!recipe.is_made) recipe = MakeRankRecipe(op);
     return recipe;
+  }
+
+  void WalkRoot() {
+    const absl::Span<const OpId> ops = program_.block(0).ops();
+    if (options_.table == nullptr || options_.first_expression == 0) return Walk(0);
+    const size_t first = std::min(options_.first_expression, ops.size());
+    if (!options_.is_one_device) {
+      for (OpId id : ops.first(first)) Visit(program_.op(id));
+    }
+    memory_.BeginExpressions(ranks_.AsFactor());
+    expressions_.Begin();
+    for (OpId id : ops.subspan(first)) Visit(program_.op(id));
   }
 
   void Walk(int block) {
@@ -345,6 +358,7 @@ class RankInterpreter {
         whole.reductions = std::max(whole.reductions, members.back().reductions);
         if (members.back().power != 0) whole.power = members.back().power;
         whole.is_mixed = whole.is_mixed || members.back().is_mixed;
+        whole.is_distorted = whole.is_distorted || members.back().is_distorted;
       }
       ins_.push_back(expressions_.Opaque(whole, "fused", members));
     }

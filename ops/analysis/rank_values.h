@@ -35,6 +35,8 @@ class RankObserver {
   virtual void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) = 0;
   // For each variable that takes part; a fused buffer is its members.
   virtual void OnCollective(const Op& op, Symbol variable, const RankValue& in) = 0;
+  // An op that multiplies by a number; whether that counts as a division by the number of ranks.
+  virtual void OnScale(const Op& op, bool divides) {}
   // An op that runs its block, or not.
   virtual void OnBranch(const Op& op, Symbol condition, const RankValue& value) = 0;
   // An op that runs a block in a way that is not followed (a loop).
@@ -57,6 +59,10 @@ struct RankValuesOptions {
   bool sums_are_wanted = false;
   // Where expressions go; null: they are not made, which takes a fraction of the time.
   ExpressionTable* table = nullptr;
+  // They are made from that op of the root block on, as counted there: whatever variables hold by
+  // then is Initial(name), with the factor that follows from its power, or, where none does, an
+  // expression of its own. With is_one_device the ops before are not walked at all.
+  size_t first_expression = 0;
   RankObserver* observer = nullptr;  // may be null
 };
 
@@ -68,13 +74,21 @@ class RankValues {
   // O(arguments) for each walk.
   static RankValues Of(const Program& program, const RankValuesOptions& options);
 
+  // Of a program of which nothing is walked: nothing is written, and everything as it was.
+  RankValues() = default;
+
   // By VarId.
-  const RankValue& AtStart(VarId var) const { return start_[var.value()]; }
-  const RankValue& AtEnd(VarId var) const { return end_[var.value()]; }
-  bool IsWritten(VarId var) const { return is_written_[var.value()]; }
+  const RankValue& AtStart(VarId var) const { return At(start_, var); }
+  const RankValue& AtEnd(VarId var) const { return At(end_, var); }
+  bool IsWritten(VarId var) const { return !is_written_.empty() && is_written_[var.value()]; }
 
  private:
   friend class RankInterpreter;
+  static const RankValue& At(const std::vector<RankValue>& values, VarId var) {
+    static const RankValue* const unwritten = new RankValue();
+    return values.empty() ? *unwritten : values[var.value()];
+  }
+
   std::vector<RankValue> start_, end_;
   std::vector<bool> is_written_;
 };

@@ -20,6 +20,9 @@ inline constexpr char kLossGradientScaled[] = "loss-gradient-scaled";
 inline constexpr char kRingsSetUp[] = "rings-set-up";
 // After the startup program, parameters are equal on all ranks.
 inline constexpr char kParametersEqual[] = "parameters-equal";
+// The program computes something else than before, on purpose: what passes of your own provide that
+// change the loss or the optimizer. The result is not compared with the original then.
+inline constexpr char kComputationChanged[] = "computation-changed";
 
 // What holds in programs as they come, each with its evidence ("op 17 (c_allreduce_sum) takes
 // fc_0.w_0@GRAD"). Only what can be seen: kGradientsReduced and kParametersAveraged, for one

@@ -1,62 +1,125 @@
 #include "transpiler/verify/equivalence.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/scalar_slice.h"
 #include "ops/analysis/updates.h"
 #include "transpiler/verify/example_program.h"
+#include "transpiler/verify/kept_prefix.h"
 #include "transpiler/verify/reporter.h"
 
 namespace weft {
 namespace {
 
+// Beyond so many steps a schedule is not followed.
+constexpr int kMaxSteps = 1 << 20;
+
+// Which op decides on a condition, by its expression.
+class Conditions : public RankObserver {
+ public:
+  struct Branch {
+    OpId op;
+    Symbol condition;
+  };
+
+  explicit Conditions(ExpressionTable* table) : table_(*table) {}
+
+  void Restart() override { branches_.clear(); }
+  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override {}
+  void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {}
+  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
+    if (!value.expr.valid() || op.block() != 0) return;
+    branches_.emplace(table_.Scaled(value.expr, value.factor), Branch{op.id(), condition});
+  }
+  void OnOpaqueBlock(const Op& op) override {}
+
+  // nullptr: none of the root block.
+  const Branch* Find(ExprId condition) const {
+    const auto found = branches_.find(condition);
+    return found == branches_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  ExpressionTable& table_;
+  absl::flat_hash_map<ExprId, Branch> branches_;
+};
+
 class Comparison {
  public:
-  Comparison(const Program& original, const Program& program, const RankValuesOptions& options,
+  Comparison(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
+             const RankValuesOptions& options, const absl::optional<LocalSteps>& local_steps,
              ProgramRef ref, Findings* findings)
-      : original_(original),
-        program_(program),
+      : original_(*original.main),
+        program_(*rewritten.main),
+        original_startup_(original.startup),
+        startup_(rewritten.startup),
         options_(options),
+        local_steps_(local_steps),
         ref_(ref),
         findings_(*findings),
         reporter_(EquivalenceRules(), ref, findings),
-        updates_(FindUpdates(original)) {
-    for (VarId var : original.block(0).vars()) {
-      if (original.var(var).is_parameter()) is_param_.insert(original.var(var).name());
+        updates_(FindUpdates(original_)),
+        conditions_(&table_) {
+    for (VarId var : original_.block(0).vars()) {
+      if (original_.var(var).is_parameter()) is_param_.insert(original_.var(var).name());
     }
     for (const ParamUpdate& update : updates_) {
-      for (Symbol state : update.states) is_param_.erase(original.name(state));
+      for (Symbol state : update.states) is_param_.erase(original_.name(state));
     }
     // Paddle calls them parameters, too.
-    for (Symbol statistic : FindRunningStatistics(original)) {
-      is_param_.erase(original.name(statistic));
+    for (Symbol statistic : FindRunningStatistics(original_)) {
+      is_param_.erase(original_.name(statistic));
     }
     for (const ParamUpdate& update : updates_) {
-      if (IsDistributed(original.name(update.param))) {
+      if (IsDistributed(original_.name(update.param))) {
         // Each rank has a part of it: there is nothing to compare it with.
-        is_skipped_.insert(original.name(update.param));
-        for (Symbol state : update.states) is_skipped_.insert(original.name(state));
+        is_skipped_.insert(original_.name(update.param));
+        for (Symbol state : update.states) is_skipped_.insert(original_.name(state));
         continue;
       }
-      is_param_.insert(original.name(update.param));
-      if (update.master.valid()) is_param_.insert(original.name(update.master));
+      is_param_.insert(original_.name(update.param));
+      if (update.master.valid()) is_param_.insert(original_.name(update.master));
     }
   }
 
-  void Run() {
-    RankValuesOptions one;
-    one.is_one_device = true;
-    one.table = &table_;
-    const RankValues before = RankValues::Of(original_, one);
+  // To be given to whoever walks the rewritten program.
+  ExpressionTable* table() { return &table_; }
+  RankObserver* observer() { return &conditions_; }
+
+  // What the rewritten program makes, walking it.
+  RankValues WalkRewritten() {
     RankValuesOptions many = options_;
     many.table = &table_;
-    many.observer = nullptr;
-    const RankValues after = RankValues::Of(program_, many);
-    FindChanging(after);
+    many.observer = &conditions_;
+    return RankValues::Of(program_, many);
+  }
+
+  // `after`: with expressions from somewhere on, where the original has come to op
+  // `first_of_original` of its root block, and variables hold in both what their names say.
+  void Run(const RankValues& after, size_t first_of_original = 0) {
+    is_partial_ = first_of_original > 0;
+    if (startup_ != nullptr) {
+      ReadStartup(*startup_);
+      if (original_startup_ != nullptr) RunStartup(*original_startup_);
+    }
+    RankValues before;
+    if (first_of_original == 0 || first_of_original < original_.block(0).ops().size()) {
+      RankValuesOptions one;
+      one.is_one_device = true;
+      one.table = &table_;
+      one.first_expression = first_of_original;
+      before = RankValues::Of(original_, one);
+    }
+    after_ = &after;
     // Parameters first: what states may do depends on when parameters are averaged.
     for (const bool params : {true, false}) {
       for (VarId var : original_.block(0).vars()) {
@@ -67,6 +130,7 @@ class Comparison {
     }
   }
 
+ private:
   // What the startup program makes of every persistable variable, on one device and on all.
   void RunStartup(const Program& original) {
     RankValuesOptions one;
@@ -98,7 +162,6 @@ class Comparison {
     }
   }
 
-  // To be called before Run and RunStartup.
   void ReadStartup(const Program& startup) {
     RankValuesOptions many = options_;
     many.start = nullptr;
@@ -111,12 +174,11 @@ class Comparison {
     }
   }
 
- private:
   void Compare(const RankValues& before, VarId var, const RankValues& after) {
     const absl::string_view name = original_.var(var).name();
     const Symbol symbol = program_.FindSymbol(name);
     const VarId other = symbol.valid() ? program_.block(0).FindVar(symbol) : VarId();
-    const bool was_written = before.IsWritten(var);
+    const bool was_written = before.IsWritten(var) || is_partial_;
     if (!other.valid()) {
       if (was_written) Report("W603", name, "the rewritten program does not have it");
       return;
@@ -125,8 +187,14 @@ class Comparison {
       return Report("W603", name, "it is persistable in the original, and not any more");
     }
     if (!was_written && !after.IsWritten(other)) return;
-    const RankValue a = WithExpr(before.AtEnd(var), name);
-    RankValue b = WithExpr(after.AtEnd(other), name);
+    RankValue a = before.AtEnd(var);
+    RankValue b = after.AtEnd(other);
+    // Most are what they were in both: not to be named.
+    const auto name_both = [&] {
+      a = WithExpr(a, name);
+      b = WithExpr(b, name);
+    };
+    if (a.expr.valid() || b.expr.valid()) name_both();
     // A gradient that is accumulated by each rank may be kept divided, as long as it stays so, and
     // begins with nothing.
     const RankValue& start = after.AtStart(other);
@@ -142,16 +210,14 @@ class Comparison {
                     absl::StrCat("it is ", ToString(b.place),
                                  " after a step: each rank updates it by its own batch"));
     }
+    name_both();
     if (SameFactor(b.factor, a.factor) && IsAveraged(b.expr, a.expr, name)) {
-      const bool is_select = table_.IsSelect(b.expr);
-      if (is_param) {
-        averaged_on_.insert(is_select ? table_.Operands(b.expr)[0] : ExprId());
-      }
-      if (!is_param || !is_select || Changes(table_.Operands(b.expr)[0])) return;
-      return Report("W605", name,
-                    absl::StrCat("it is averaged over the ranks on condition ",
-                                 table_.ToString(table_.Operands(b.expr)[0], 4),
-                                 ", which is the same in every step"));
+      const ExprId condition = table_.IsSelect(b.expr) ? table_.Operands(b.expr)[0] : ExprId();
+      if (is_param) averaged_on_.insert(condition);
+      const std::string why = is_param ? ScheduleProblem(condition) : "";
+      if (!why.empty()) return Report("W605", name, why);
+      // A state that is averaged, or begins anew, does so when parameters are averaged.
+      if (is_param || averaged_on_.contains(condition)) return;
     }
     if (!findings_.Keeps(is_param ? "W601" : "W602")) {
       return Report(is_param ? "W601" : "W602", name, "");
@@ -162,6 +228,77 @@ class Comparison {
     Report(is_param ? "W601" : "W602", name,
            absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
                         table_.ToString(y, 1)));
+  }
+
+  // What is wrong with averaging on a condition; invalid: in every step. Empty: nothing.
+  std::string ScheduleProblem(ExprId condition) {
+    const auto known = schedule_problems_.find(condition);
+    if (known != schedule_problems_.end()) return known->second;
+    std::string why;
+    if (!condition.valid()) {
+      if (local_steps_.has_value() && (local_steps_->every > 1 || local_steps_->begin > 1)) {
+        why = absl::StrCat("it is averaged over the ranks in every step, expected ",
+                           DescribeSteps(*local_steps_));
+      }
+    } else {
+      why = ProblemOfCondition(condition);
+      if (!why.empty()) {
+        why = absl::StrCat("it is averaged over the ranks on condition ",
+                           table_.ToString(condition, 4), ", ", why);
+      }
+    }
+    return schedule_problems_.emplace(condition, why).first->second;
+  }
+
+  static std::string DescribeSteps(const LocalSteps& steps) {
+    return absl::StrCat("every ", steps.every, steps.every == 1 ? " step" : " steps",
+                        steps.begin > 1 ? absl::StrCat(" from step ", steps.begin, " on") : "");
+  }
+
+  std::string ProblemOfCondition(ExprId condition) {
+    absl::StatusOr<ScalarSlice> slice = absl::UnimplementedError("no startup program is given");
+    const Conditions::Branch* branch = conditions_.Find(condition);
+    if (branch == nullptr) {
+      slice = absl::UnimplementedError("no op of the root block decides on it");
+    } else if (startup_ != nullptr) {
+      slice = ScalarSlice::Of(program_, *startup_, branch->op, branch->condition);
+    }
+    if (!slice.ok()) {
+      if (local_steps_.has_value()) {
+        return absl::StrCat("of which nobody can tell when it holds: ", slice.status().message());
+      }
+      // By data, perhaps: as long as it can change.
+      return is_partial_ || !Changes(condition) ? "which is the same in every step" : "";
+    }
+    return local_steps_.has_value() ? DifferenceFrom(*local_steps_, &*slice)
+                                    : ProblemOfSchedule(&*slice);
+  }
+
+  // As far as the second time that it should hold.
+  static std::string DifferenceFrom(const LocalSteps& expected, ScalarSlice* slice) {
+    const int64_t last = int64_t{expected.begin} + 2 * int64_t{expected.every};
+    for (int64_t step = 1; step <= std::min<int64_t>(last, kMaxSteps); ++step) {
+      const absl::StatusOr<double> holds = slice->RunStep();
+      if (!holds.ok()) return absl::StrCat("which fails: ", holds.status().message());
+      const bool is_due = step % expected.every == 0 && step >= expected.begin;
+      if ((*holds != 0) == is_due) continue;
+      return absl::StrCat("which ", is_due ? "does not hold" : "holds", " in step ", step,
+                          ", expected ", DescribeSteps(expected));
+    }
+    return "";
+  }
+
+  // A condition that decides: it holds again and again, and not always.
+  static std::string ProblemOfSchedule(ScalarSlice* slice) {
+    int times = 0;
+    for (int step = 1; step <= kMaxSteps; ++step) {
+      const absl::StatusOr<double> holds = slice->RunStep();
+      if (!holds.ok()) return absl::StrCat("which fails: ", holds.status().message());
+      if (*holds != 0) ++times;
+      if (times >= 2 && times < step) return "";
+    }
+    if (times == 1) return absl::StrCat("which holds once in the first ", kMaxSteps, " steps");
+    return "which is the same in every step";
   }
 
   // What is not the same when the next step begins: data, and what a step changes.
@@ -177,7 +314,8 @@ class Comparison {
     }
   }
 
-  bool Changes(ExprId condition) const {
+  bool Changes(ExprId condition) {
+    if (changing_.empty()) FindChanging(*after_);
     absl::flat_hash_set<ExprId> seen = {condition};
     std::vector<ExprId> todo = {condition};
     while (!todo.empty()) {
@@ -253,7 +391,10 @@ class Comparison {
 
   const Program& original_;
   const Program& program_;
+  const Program* const original_startup_;  // may be null, as the other
+  const Program* const startup_;
   const RankValuesOptions& options_;
+  const absl::optional<LocalSteps> local_steps_;
   const ProgramRef ref_;
   Findings& findings_;
   Reporter reporter_;
@@ -264,21 +405,60 @@ class Comparison {
   absl::flat_hash_map<std::string, RankValue> initial_;  // what the startup program makes
   // Conditions on which parameters are averaged; invalid: in every step.
   absl::flat_hash_set<ExprId> averaged_on_;
-  absl::flat_hash_set<ExprId> changing_;
-  std::vector<OpId> last_writer_;  // by Symbol; empty until somebody asks
+  absl::flat_hash_map<ExprId, std::string> schedule_problems_;
+  Conditions conditions_;
+  bool is_partial_ = false;               // expressions begin behind the start of the programs
+  const RankValues* after_ = nullptr;     // what the rewritten program makes
+  absl::flat_hash_set<ExprId> changing_;  // empty until somebody asks
+  std::vector<OpId> last_writer_;         // by Symbol; empty until somebody asks
 };
 
 }  // namespace
 
 void CheckEquivalence(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
-                      const RankValuesOptions& options, ProgramRef ref, Findings* findings) {
-  Comparison comparison(*original.main, *rewritten.main, options, ref, findings);
-  if (rewritten.startup != nullptr) {
-    comparison.ReadStartup(*rewritten.startup);
-    if (original.startup != nullptr) comparison.RunStartup(*original.startup);
-  }
-  comparison.Run();
+                      const RankValuesOptions& options,
+                      const absl::optional<LocalSteps>& local_steps, ProgramRef ref,
+                      Findings* findings) {
+  Comparison comparison(original, rewritten, options, local_steps, ref, findings);
+  comparison.Run(comparison.WalkRewritten());
 }
+
+class EquivalenceProof::Impl {
+ public:
+  Impl(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
+       const RankValuesOptions& options, const absl::optional<LocalSteps>& local_steps)
+      : options_(options),
+        kept_(*original.main, *rewritten.main),
+        comparison_(original, rewritten, options_, local_steps, ProgramRef(), &findings_) {}
+
+  void Join(RankValuesOptions* options) {
+    options->table = comparison_.table();
+    options->first_expression = kept_.program_ops();
+  }
+  std::vector<RankObserver*> observers() { return {&kept_, comparison_.observer()}; }
+
+  bool Succeeds(const RankValues& after) {
+    if (!kept_.Holds()) return false;
+    comparison_.Run(after, kept_.original_ops());
+    return findings_.all().empty();
+  }
+
+ private:
+  const RankValuesOptions options_;
+  KeptPrefix kept_;
+  Findings findings_;
+  Comparison comparison_;
+};
+
+EquivalenceProof::EquivalenceProof(const ProgramsToCompare& original,
+                                   const ProgramsToCompare& rewritten,
+                                   const RankValuesOptions& options,
+                                   const absl::optional<LocalSteps>& local_steps)
+    : impl_(std::make_unique<Impl>(original, rewritten, options, local_steps)) {}
+EquivalenceProof::~EquivalenceProof() = default;
+void EquivalenceProof::Join(RankValuesOptions* options) { impl_->Join(options); }
+std::vector<RankObserver*> EquivalenceProof::observers() { return impl_->observers(); }
+bool EquivalenceProof::Succeeds(const RankValues& after) { return impl_->Succeeds(after); }
 
 namespace {
 

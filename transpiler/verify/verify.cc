@@ -35,6 +35,9 @@ class Observers : public RankObserver {
   void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {
     for (RankObserver* one : all_) one->OnCollective(op, variable, in);
   }
+  void OnScale(const Op& op, bool divides) override {
+    for (RankObserver* one : all_) one->OnScale(op, divides);
+  }
   void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
     for (RankObserver* one : all_) one->OnBranch(op, condition, value);
   }
@@ -45,16 +48,6 @@ class Observers : public RankObserver {
  private:
   const std::vector<RankObserver*> all_;
 };
-
-bool HasCollectives(const Program& program) {
-  OpTraits traits(program);
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      if (traits.Has(program.op(id), Trait::kCollective)) return true;
-    }
-  }
-  return false;
-}
 
 using StartValues = absl::flat_hash_map<std::string, RankValue>;
 
@@ -123,6 +116,9 @@ class Verifier {
 
  private:
   bool Runs(Layer layer) const { return options_.layers.count(layer) > 0; }
+  bool ComparesWithOriginal() const {
+    return options_.original.main != nullptr && Runs(Layer::kEquivalence);
+  }
 
   // What one rank runs. False where a program is none.
   bool CheckPrograms(const RankPrograms& programs, int rank, size_t num_programs) {
@@ -132,8 +128,9 @@ class Verifier {
 
     Findings form, values;
     Findings races;
+    bool is_proven = false;
     RunAll(
-        {[&] { CheckValues(programs, nranks, rank, &values); },
+        {[&] { is_proven = CheckValues(programs, nranks, rank, &values); },
          [&] { CheckForm(programs, rank, &form); }, [&] { CheckRacesOf(programs, rank, &races); }},
         options_.threads);
     findings_.Append(form);
@@ -144,11 +141,12 @@ class Verifier {
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
     findings_.Append(values);
     findings_.Append(races);
-    if (options_.original.main != nullptr && Runs(Layer::kEquivalence)) {
+    if (!is_proven && ComparesWithOriginal()) {
       StartValues start;
       const RankValuesOptions of = ValueOptions(programs, nranks, &start);
       CheckEquivalence({options_.original.main, options_.original.startup},
-                       {programs.main, programs.startup}, of, {rank, false}, &findings_);
+                       {programs.main, programs.startup}, of, options_.local_steps, {rank, false},
+                       &findings_);
     }
     return true;
   }
@@ -187,10 +185,11 @@ class Verifier {
     return values;
   }
 
-  // Layer 3, and what layer 5 has to say of one program for all ranks.
-  void CheckValues(const RankPrograms& programs, absl::optional<int> nranks, int rank,
+  // Layer 3, and what layer 5 has to say of one program for all ranks. True where the same walk
+  // over the program shows that it is equivalent to the original.
+  bool CheckValues(const RankPrograms& programs, absl::optional<int> nranks, int rank,
                    Findings* findings) const {
-    if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return;
+    if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return false;
     const ProgramRef ref{rank, false};
     if (Runs(Layer::kCommunication)) {
       if (programs.startup != nullptr) {
@@ -199,16 +198,27 @@ class Verifier {
       CheckCollectives(*programs.main, programs.startup, nranks, ref, findings);
     }
     // A program without collectives, for nobody knows how many ranks, is one for a single device.
-    if (nranks.has_value() ? *nranks == 1 : !HasCollectives(*programs.main)) return;
+    if (nranks.has_value() ? *nranks == 1 : !AnyHas(*programs.main, Trait::kCollective))
+      return false;
     StartValues start;
     RankValuesOptions options = ValueOptions(programs, nranks, &start);
     UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
     ConditionChecker conditions(*programs.main, ref);
-    Observers observers({&updates, &conditions});
+    std::vector<RankObserver*> all = {&updates, &conditions};
+    absl::optional<EquivalenceProof> proof;
+    if (ComparesWithOriginal()) {
+      const ProgramsToCompare original = {options_.original.main, options_.original.startup};
+      proof.emplace(original, ProgramsToCompare{programs.main, programs.startup}, options,
+                    options_.local_steps);
+      proof->Join(&options);
+      for (RankObserver* observer : proof->observers()) all.push_back(observer);
+    }
+    Observers observers(std::move(all));
     options.observer = &observers;
     const RankValues found = RankValues::Of(*programs.main, options);
     if (Runs(Layer::kCommunication)) updates.Check(found, findings);
     if (Runs(Layer::kAcrossRanks)) conditions.Check(findings);
+    return proof.has_value() && proof->Succeeds(found);
   }
 
   const VerifyOptions& options_;

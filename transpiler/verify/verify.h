@@ -18,6 +18,7 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "proto/program.h"
+#include "transpiler/verify/equivalence.h"
 #include "transpiler/verify/finding.h"
 #include "transpiler/verify/rules.h"
 
@@ -40,6 +41,8 @@ struct VerifyOptions {
   bool gradients_are_summed = false;
   // The programs before the rewrite, for layer kEquivalence; null: that layer does not run.
   RankPrograms original;
+  // When parameters are to be averaged, under LocalSGD; none: nobody says.
+  absl::optional<LocalSteps> local_steps;
   // kEquivalence runs where there is an original, too.
   std::set<Layer> layers = AllLayers();
   // Threads for layers that do not depend on each other.

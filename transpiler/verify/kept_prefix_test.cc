@@ -1,0 +1,127 @@
+#include "transpiler/verify/kept_prefix.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_text.h"
+#include "transpiler/verify/verify.h"
+
+namespace weft {
+namespace {
+
+Program Parse(const std::string& block) {
+  return *ParseProgramText(absl::StrCat("program {\n  block 0 parent=-1 {\n", block, "  }\n}\n"));
+}
+
+constexpr char kVars[] = R"(
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var x : fp32[-1, 4] need_check_feed
+    var y : fp32[-1, 1]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var y@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    var seen : fp32[4, 1] persistable
+)";
+
+constexpr char kOriginal[] = R"(
+    Out=[y] = mul(X=[x], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[loss] = reduce_mean(X=[y]) role=loss {dim=ints[], reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {dim=ints[], reduce_all=true}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward {x_num_col_dims=1, y_num_col_dims=1}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+)";
+constexpr char kMulGrad[] = "    Y@GRAD=[w@GRAD] = mul_grad";
+constexpr char kUpdate[] = "    ParamOut=[w] = sgd";
+constexpr char kReduce[] =
+    "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}\n";
+constexpr char kDivide[] =
+    "    Out=[w@GRAD] = scale(X=[w@GRAD]) {nranks=4, scale=0.25, bias=0.0}\n";
+
+// The original with text put before other text.
+std::string With(const std::string& inserted, const char* before) {
+  return absl::StrReplaceAll(kOriginal, {{before, absl::StrCat(inserted, before)}});
+}
+
+struct Ends {
+  size_t original, program;
+};
+bool operator==(const Ends& a, const Ends& b) {
+  return a.original == b.original && a.program == b.program;
+}
+void PrintTo(const Ends& ends, std::ostream* os) { *os << ends.original << ", " << ends.program; }
+
+Ends PrefixOf(const std::string& rewritten) {
+  const KeptPrefix prefix(Parse(absl::StrCat(kVars, kOriginal)),
+                          Parse(absl::StrCat(kVars, rewritten)));
+  return {prefix.original_ops(), prefix.program_ops()};
+}
+
+TEST(KeptPrefix, ReachesAsFarAsOpsAreKeptAndGradientsReduced) {
+  EXPECT_EQ(PrefixOf(kOriginal), (Ends{6, 6}));
+  EXPECT_EQ(PrefixOf(With(absl::StrCat(kReduce, kDivide), kUpdate)), (Ends{6, 8}));
+  // Another constant, another op, one less, one more behind.
+  EXPECT_EQ(PrefixOf(absl::StrReplaceAll(kOriginal, {{"value=1.0", "value=2.0"}})), (Ends{2, 2}));
+  EXPECT_EQ(PrefixOf(absl::StrReplaceAll(kOriginal, {{"sgd(", "sgd2("}})), (Ends{5, 5}));
+  EXPECT_EQ(PrefixOf(absl::StrCat(kOriginal, "    Out=[seen] = assign(X=[w])\n")), (Ends{6, 6}));
+}
+
+TEST(KeptPrefix, EndsWhereAnInsertedOpMayChangeMore) {
+  for (const char* inserted :
+       {"    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.25, bias=1.0}\n",
+        "    Out=[seen] = scale(X=[w@GRAD]) {scale=0.25, bias=0.0}\n",
+        "    Out=[w@GRAD] = c_allreduce_max(X=[w@GRAD]) {ring_id=0}\n",
+        "    Out=[w@GRAD] = c_broadcast(X=[w@GRAD]) {ring_id=0}\n",
+        "    Out=[seen] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0}\n",
+        "    Output=[w@GRAD], FusedOutput=[seen] = coalesce_tensor(Input=[w@GRAD]) {dtype=5}\n"}) {
+    EXPECT_EQ(PrefixOf(With(inserted, kUpdate)), (Ends{5, 5})) << inserted;
+  }
+}
+
+// Whether the walk over four ranks bears the prefix out.
+bool Holds(const std::string& rewritten, const std::string& original = kOriginal) {
+  const Program program = Parse(absl::StrCat(kVars, rewritten));
+  KeptPrefix prefix(Parse(absl::StrCat(kVars, original)), program);
+  EXPECT_EQ(prefix.program_ops(), program.block(0).ops().size());
+  RankValuesOptions options;
+  options.nranks = 4;
+  options.observer = &prefix;
+  RankValues::Of(program, options);
+  return prefix.Holds();
+}
+
+TEST(KeptPrefix, HoldsWhereGradientsOfParametersAreReduced) {
+  EXPECT_TRUE(Holds(With(absl::StrCat(kReduce, kDivide), kUpdate)));
+  // What each rank has of its own samples is no gradient of all of them.
+  EXPECT_FALSE(Holds(With("    Out=[y] = c_allreduce_avg(X=[y]) {ring_id=0}\n", kMulGrad)));
+  EXPECT_FALSE(
+      Holds(With("    Out=[y@GRAD] = c_allreduce_avg(X=[y@GRAD]) {ring_id=0}\n", kMulGrad)));
+  // A factor that nobody has summed for.
+  EXPECT_FALSE(
+      Holds(With("    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.5, bias=0.0}\n", kUpdate)));
+}
+
+// A factor of the original that is one over the number of ranks by chance: behind the sum it looks
+// as if it divided by them.
+TEST(KeptPrefix, DoesNotHoldWhereTheOriginalSeemsToDivide) {
+  const std::string quarter = "    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.25, bias=0.0}\n";
+  const std::string original = With(quarter, kUpdate);
+  EXPECT_FALSE(Holds(With(absl::StrCat(kReduce, quarter), kUpdate), original));
+
+  const Program before = Parse(absl::StrCat(kVars, original));
+  const Program after = Parse(absl::StrCat(kVars, With(absl::StrCat(kReduce, quarter), kUpdate)));
+  VerifyOptions options;
+  options.nranks = 4;
+  options.original.main = &before;
+  const Findings findings = Verify({{&after, nullptr}}, options);
+  ASSERT_EQ(findings.all().size(), 1U);
+  EXPECT_EQ(findings.all()[0].rule, "W601");
+}
+
+}  // namespace
+}  // namespace weft
