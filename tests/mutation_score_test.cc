@@ -1,7 +1,7 @@
 // How many small mistakes in rewritten programs the verifier finds.
 //
 // Every program that Weft writes is changed in one place, in every way of tests/mutations.h. A
-// second opinion (tests/stream_replay.h) says whether the mutant behaves otherwise than the
+// second opinion (tests/replay/stream_replay.h) says whether the mutant behaves otherwise than the
 // program: the verifier has to report an error then. docs/verifier.md has the result.
 //
 // A part of all mutants by default, spread evenly; with --all every one of the small programs,
@@ -26,7 +26,7 @@
 #include "tests/mutation_cases.h"
 #include "tests/mutations.h"
 #include "tests/program_descs.h"
-#include "tests/stream_replay.h"
+#include "tests/replay/stream_replay.h"
 
 namespace weft::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "tests/stream_replay.h"
+#include "tests/replay/stream_replay.h"
 
 #include <string>
 #include <utility>

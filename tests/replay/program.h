@@ -1,0 +1,59 @@
+// Programs in the form in which they are replayed.
+#ifndef WEFT_TESTS_REPLAY_PROGRAM_H_
+#define WEFT_TESTS_REPLAY_PROGRAM_H_
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/optional.h"
+#include "ops/schema/communication_ops.h"
+#include "tests/program_descs.h"
+
+namespace weft::testing {
+
+struct SlotArg {
+  std::string slot;
+  int number;  // in the slot
+  std::string name;
+};
+
+// An op, as it is run.
+struct ReplayOp {
+  const pb::OpDesc* desc = nullptr;
+  std::string type;
+  std::string identity;  // type and attributes that matter
+  std::vector<SlotArg> inputs, outputs;
+  const CollectiveOp* collective = nullptr;
+  absl::optional<StreamSync> sync;
+  int ring = 0;
+  bool on_compute = true;
+  int sub_block = -1;
+  bool is_random = false;
+  std::string place;  // "op 17 (sgd)"
+};
+
+struct ReplayProgram {
+  // The declaration in the block or the nearest block around it, and which block that is; {0,
+  // nullptr}: there is none.
+  std::pair<int, const pb::VarDesc*> Find(int block, const std::string& name) const;
+
+  const pb::ProgramDesc* desc = nullptr;
+  std::vector<absl::flat_hash_map<std::string, const pb::VarDesc*>> vars;  // by block
+  std::vector<std::vector<ReplayOp>> blocks;
+  std::map<int, int> stream_of_ring;
+  std::set<int> rings_set_up;
+  bool is_one_process = false;
+};
+
+// An op that sets up a ring.
+bool IsSetUp(const std::string& type);
+// Points into `desc`.
+ReplayProgram CompileForReplay(const pb::ProgramDesc& desc);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_REPLAY_PROGRAM_H_
