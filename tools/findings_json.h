@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "tools/numeric_check.h"
+#include "tools/numeric/report.h"
 #include "transpiler/verify/finding.h"
 #include "transpiler/verify/verify.h"
 

@@ -17,7 +17,7 @@
 #include "ops/kernel.h"
 #include "proto/program_text.h"
 #include "tools/findings_json.h"
-#include "tools/numeric_check.h"
+#include "tools/numeric/numeric_check.h"
 #include "tools/weft_commands.h"
 #include "transpiler/verify/verify.h"
 

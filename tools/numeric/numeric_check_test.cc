@@ -1,4 +1,4 @@
-#include "tools/numeric_check.h"
+#include "tools/numeric/numeric_check.h"
 
 #include <map>
 #include <string>

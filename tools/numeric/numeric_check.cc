@@ -1,0 +1,274 @@
+#include "tools/numeric/numeric_check.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "executor/plan.h"
+#include "executor/runner.h"
+#include "tools/numeric/data.h"
+#include "tools/numeric/start.h"
+#include "tools/numeric/tensor_difference.h"
+
+namespace weft {
+namespace {
+
+constexpr char kOriginal[] = "original program";
+constexpr char kRewritten[] = "rewritten program";
+constexpr int64_t kRowsPerRank = 4;
+
+using Tensors = std::map<std::string, Tensor>;
+
+// Ends a run that has shown a difference.
+absl::Status Enough() { return absl::CancelledError("a difference was found"); }
+
+class NumericChecker {
+ public:
+  NumericChecker(const NumericPrograms& original, const NumericPrograms& rewritten,
+                 const NumericOptions& options)
+      : original_(original), rewritten_(rewritten), options_(options) {
+    report_.nranks = options.nranks;
+    report_.steps = options.steps;
+    report_.batch = kRowsPerRank * options.nranks;
+  }
+
+  absl::StatusOr<NumericReport> Check() {
+    WEFT_RETURN_IF_ERROR(Annotate(kOriginal, Prepare()));
+    WEFT_RETURN_IF_ERROR(Annotate(kOriginal, RunOriginal()));
+    WEFT_RETURN_IF_ERROR(Annotate(kOriginal, MeasureRounding()));
+    WEFT_RETURN_IF_ERROR(Annotate(kRewritten, RunRewritten()));
+    for (const std::string& name : fetch_) {
+      if (own_to_ranks_.count(name) > 0) {
+        report_.own_to_ranks.push_back(name);
+      } else if (rough_.count(name) > 0) {
+        report_.rough.push_back(name);
+      } else {
+        report_.compared.push_back(name);
+      }
+    }
+    if (report_.compared.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          kOriginal, ": no variable can be compared: each rank has its own, or rounding alone ",
+          "makes more than ", kMaxNumericTolerance, " of a difference"));
+    }
+    return std::move(report_);
+  }
+
+ private:
+  // --- What both programs start from ---
+
+  absl::Status Prepare() {
+    PlanOptions plan_options;
+    plan_options.kernels = options_.kernels;
+    WEFT_ASSIGN_OR_RETURN(const Plan plan, Plan::Build(*original_.main, plan_options));
+    variables_ = FindLearningVariables(*original_.main);
+    ElementBudget budget;
+    WEFT_ASSIGN_OR_RETURN(
+        data_, NumericData::Of(*original_.main, plan, options_.nranks, report_.batch, &budget));
+    WEFT_ASSIGN_OR_RETURN(start_, MakeStart(original_, options_, plan, variables_, data_, &budget));
+    for (size_t v = 0; v < plan.variables().size(); ++v) {
+      const Plan::Variable& variable = plan.variables()[v];
+      if (!IsTensorOfRoot(plan, v) || !variable.persistable || !variable.is_written) continue;
+      fetch_.push_back(variable.name);
+    }
+    std::sort(fetch_.begin(), fetch_.end());
+    return absl::OkStatus();
+  }
+
+  // --- The runs ---
+
+  // What the original leaves in fetch_ after each step.
+  absl::Status RunOnOneRank(NumericData::Order order,
+                            std::vector<std::vector<Tensor>>* values) const {
+    RunInputs inputs;
+    inputs.main = original_.main;
+    inputs.startup = original_.startup;
+    inputs.params = &start_;
+    inputs.feeds = data_.Source(order);
+    inputs.on_result = [values](const StepResult& result) {
+      values->push_back(result.values);
+      return absl::OkStatus();
+    };
+    RunOptions run = RunOptionsFor(options_, 1);
+    run.fetch = fetch_;
+    return RunProgram(inputs, run).status();
+  }
+
+  absl::Status RunOriginal() {
+    if (fetch_.empty()) return NothingChanges();
+    WEFT_RETURN_IF_ERROR(RunOnOneRank(NumericData::Order::kAsMade, &expected_));
+    size_t changed = 0;
+    for (size_t i = 0; i < fetch_.size(); ++i) {
+      if (variables_.parameters.count(fetch_[i]) == 0) continue;
+      const auto before = start_.find(fetch_[i]);
+      const bool is_changed =
+          before == start_.end() || CompareTensors(before->second, expected_.back()[i]).has_value();
+      changed += is_changed ? 1 : 0;
+      if (!is_changed) report_.unchanged.push_back(fetch_[i]);
+    }
+    return changed == 0 ? NothingChanges() : absl::OkStatus();
+  }
+
+  absl::Status MeasureRounding() {
+    rounding_.assign(expected_.size(), std::vector<double>(fetch_.size(), 0));
+    for (NumericData::Order order :
+         {NumericData::Order::kReversed, NumericData::Order::kEvenOnesFirst}) {
+      std::vector<std::vector<Tensor>> values;
+      WEFT_RETURN_IF_ERROR(RunOnOneRank(order, &values));
+      for (size_t step = 0; step < values.size(); ++step) {
+        for (size_t i = 0; i < fetch_.size(); ++i) {
+          const auto difference = CompareTensors(expected_[step][i], values[step][i]);
+          if (!difference.has_value()) continue;
+          rounding_[step][i] = std::max(rounding_[step][i], difference->relative);
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  double ToleranceOf(int64_t step, size_t i) const {
+    return std::max(kNumericTolerance, kRoundingFactor * rounding_[step][i]);
+  }
+
+  absl::Status NothingChanges() const {
+    return absl::FailedPreconditionError(
+        absl::StrCat("no parameter changes in ", options_.steps,
+                     " steps, so that there is nothing to compare; more steps may help"));
+  }
+
+  absl::Status RunRewritten() {
+    const Program& program = *rewritten_.main;
+    const auto keeps = [&](const std::string& name) {
+      const Symbol symbol = program.FindSymbol(name);
+      const VarId var = symbol.valid() ? program.block(0).FindVar(symbol) : VarId();
+      return var.valid() && program.var(var).persistable();
+    };
+    Tensors start;
+    for (const auto& [name, tensor] : start_) {
+      if (keeps(name)) start.emplace(name, tensor);
+    }
+    for (const std::string& name : fetch_) {
+      if (keeps(name)) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          "variable ", name, ": the original keeps it from step to step, but it is not there"));
+    }
+    RunInputs inputs;
+    inputs.main = &program;
+    inputs.startup = rewritten_.startup;
+    inputs.params = &start;
+    inputs.feeds = data_.Source();
+    inputs.on_result = [this](const StepResult& result) {
+      found_.push_back(result.values);
+      if (result.rank + 1 < options_.nranks) return absl::OkStatus();
+      CompareStep(result.step);
+      found_.clear();
+      return report_.IsEqual() ? absl::OkStatus() : Enough();
+    };
+    RunOptions run = RunOptionsFor(options_, options_.nranks);
+    run.fetch = fetch_;
+    const absl::Status status = RunProgram(inputs, run).status();
+    return report_.IsEqual() ? status : absl::OkStatus();
+  }
+
+  // --- The comparison ---
+
+  void CompareStep(int64_t step) {
+    for (size_t i = 0; i < fetch_.size(); ++i) {
+      if (own_to_ranks_.count(fetch_[i]) > 0) continue;
+      const absl::optional<NumericReport::Difference> among_ranks = CompareRanks(step, i);
+      if (among_ranks.has_value() && !IsReplicated(fetch_[i])) {
+        own_to_ranks_.insert(fetch_[i]);
+        continue;
+      }
+      bool is_told = rough_.count(fetch_[i]) > 0;
+      for (int rank = 0; rank < options_.nranks && !is_told; ++rank) {
+        is_told = CompareRank(step, rank, i);
+      }
+      const bool is_wrong =
+          !report_.differences.empty() && report_.differences.back().variable == fetch_[i];
+      if (among_ranks.has_value() && !is_wrong) report_.differences.push_back(*among_ranks);
+    }
+  }
+
+  // Whether all ranks have to have the same.
+  bool IsReplicated(const std::string& name) const {
+    return variables_.parameters.count(name) > 0 || variables_.optimizer_states.count(name) > 0;
+  }
+
+  NumericReport::Difference Describe(int64_t step, int rank, size_t i,
+                                     const TensorDifference& found) const {
+    NumericReport::Difference difference;
+    difference.variable = fetch_[i];
+    difference.is_parameter = variables_.parameters.count(fetch_[i]) > 0;
+    difference.step = step;
+    difference.rank = rank;
+    difference.index = IndexOfElement(found.place, expected_[step][i].dims());
+    difference.expected = found.expected;
+    difference.found = found.found;
+    difference.relative = found.relative;
+    difference.of_original = rounding_[step][i];
+    return difference;
+  }
+
+  // The first rank that has not what rank 0 has, to the bit.
+  absl::optional<NumericReport::Difference> CompareRanks(int64_t step, size_t i) const {
+    for (int rank = 1; rank < options_.nranks; ++rank) {
+      const absl::optional<TensorDifference> found = CompareTensors(found_[0][i], found_[rank][i]);
+      if (!found.has_value()) continue;
+      NumericReport::Difference difference = Describe(step, rank, i, *found);
+      difference.is_among_ranks = true;
+      return difference;
+    }
+    return absl::nullopt;
+  }
+
+  // True where the variable is wrong, or it cannot be told.
+  bool CompareRank(int64_t step, int rank, size_t i) {
+    const absl::optional<TensorDifference> found =
+        CompareTensors(expected_[step][i], found_[rank][i]);
+    if (!found.has_value()) return false;
+    NumericReport::Difference difference = Describe(step, rank, i, *found);
+    if (difference.relative > ToleranceOf(step, i)) {
+      report_.differences.push_back(std::move(difference));
+      return true;
+    }
+    if (difference.relative > kMaxNumericTolerance) {
+      rough_.insert(fetch_[i]);
+      return true;
+    }
+    absl::optional<NumericReport::Difference>& largest = report_.largest_rounding;
+    if (!largest.has_value() || largest->relative < difference.relative) largest = difference;
+    return false;
+  }
+
+  const NumericPrograms original_, rewritten_;
+  const NumericOptions options_;
+  LearningVariables variables_;
+  NumericData data_;
+  Tensors start_;
+  std::vector<std::string> fetch_;
+  std::vector<std::vector<Tensor>> expected_;  // by step
+  std::vector<std::vector<double>> rounding_;  // of the original itself, by step
+  std::vector<std::vector<Tensor>> found_;     // by rank, in the step that is under way
+  std::set<std::string> own_to_ranks_, rough_;
+  NumericReport report_;
+};
+
+}  // namespace
+
+absl::StatusOr<NumericReport> CheckNumerically(const NumericPrograms& original,
+                                               const NumericPrograms& rewritten,
+                                               const NumericOptions& options) {
+  return NumericChecker(original, rewritten, options).Check();
+}
+
+}  // namespace weft

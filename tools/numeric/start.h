@@ -1,0 +1,36 @@
+// What both programs of a numeric check start from.
+#ifndef WEFT_TOOLS_NUMERIC_START_H_
+#define WEFT_TOOLS_NUMERIC_START_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "executor/plan.h"
+#include "ops/tensor.h"
+#include "tools/numeric/data.h"
+#include "tools/numeric/setting.h"
+#include "tools/numeric/values.h"
+
+namespace weft {
+
+// Variables of a program that learning is about, by name.
+struct LearningVariables {
+  // And whose values they hold: a master weight has those of its parameter.
+  std::map<std::string, std::string, std::less<>> parameters;
+  std::set<std::string, std::less<>> optimizer_states, rates;
+};
+LearningVariables FindLearningVariables(const Program& program);
+
+// Persistable tensors when the first step begins: parameters and learning rates are made up, others
+// are what the startup program of the original leaves, or 0 where there is none.
+absl::StatusOr<std::map<std::string, Tensor>> MakeStart(
+    const NumericPrograms& original, const NumericOptions& options, const Plan& plan,
+    const LearningVariables& variables, const NumericData& data, ElementBudget* budget);
+
+}  // namespace weft
+
+#endif  // WEFT_TOOLS_NUMERIC_START_H_
