@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ops/analysis/expressions.h"
@@ -13,9 +14,59 @@
 #include "ops/analysis/rank_recipe.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
+#include "transpiler/verify/reporter.h"
 
 namespace weft {
 namespace {
+
+constexpr Rule kRules[] = {
+    {"W501", Severity::kError, "ranks make different calls on a ring",
+     "The first call that differs hangs, or mixes up data. All ranks of a ring have to make the "
+     "same collectives, of the same size, in the same order.",
+     nullptr},
+    {"W502", Severity::kError, "ranks call collectives of several rings in contradicting orders",
+     "Each rank may wait for a collective that another one starts later only: a deadlock that "
+     "depends on timing.",
+     nullptr},
+    {"W503", Severity::kError,
+     "a block with collectives runs on a condition that ranks disagree on",
+     "Ranks on which the condition holds wait for the others for ever. Conditions have to be "
+     "computed from what is the same on all ranks, such as a step counter.",
+     R"(program {
+  block 0 parent=-1 {
+    var x : fp32[1] need_check_feed
+    var limit : fp32[1] persistable
+    var is_large : bool[1]
+    var scope : step_scopes
+    var w : fp32[1] parameter persistable
+    Out=[is_large] = greater_than(X=[x], Y=[limit])
+    Out=[w], Scope=[scope] = conditional_block(Cond=[is_large], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
+  }
+  block 1 parent=0 {
+    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
+  }
+})"},
+    {"W504", Severity::kWarning, "a loop has collectives",
+     "It cannot be shown that the loop runs equally often on all ranks.", R"(program {
+  block 0 parent=-1 {
+    var more : bool[1] persistable
+    var w : fp32[1] parameter persistable
+    Out=[w] = while(Condition=[more], X=[w]) {sub_block=block(1)}
+  }
+  block 1 parent=0 {
+    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
+  }
+})"},
+    {"W505", Severity::kError, "ranks exchange different variables",
+     "They have the same size, so that nothing hangs: the value of one variable becomes that of "
+     "another one. It cannot be shown that they mean the same.",
+     nullptr},
+    {"W506", Severity::kError,
+     "ranks compute the condition of a block with collectives in different ways",
+     "Sooner or later, ranks on which it holds wait for the others for ever.", nullptr},
+    {"W507", Severity::kError, "two startup programs join a ring as the same rank",
+     "The ring is never complete: all wait for ever.", nullptr},
+};
 
 // Which blocks hold collectives, themselves or in blocks of theirs.
 std::vector<bool> BlocksWithCollectives(const Program& program) {
@@ -140,8 +191,6 @@ class SequenceReader {
   std::vector<CallOfRank> calls_;
 };
 
-Finding Report(const char* rule, ProgramRef ref, OpId op, std::string message);
-
 // Every rank of a ring joins it once.
 void CheckOwnRanks(absl::Span<const Program* const> startups, Findings* findings) {
   std::map<std::pair<int64_t, int64_t>, size_t> joined;  // by ring and rank: the program
@@ -154,24 +203,18 @@ void CheckOwnRanks(absl::Span<const Program* const> startups, Findings* findings
       const int64_t ring = IntAttr(op, "ring_id", 0), rank = IntAttr(op, "rank", 0);
       const auto [it, is_new] = joined.emplace(std::make_pair(ring, rank), i);
       if (is_new) continue;
-      findings->Add(Report("W507", {static_cast<int>(i), true}, id,
-                           absl::StrCat(op.DebugName(), ": joins ring ", ring, " as rank ", rank,
-                                        ", as the startup program of rank ", it->second, " does")));
+      Reporter report(kRules, {static_cast<int>(i), true}, findings);
+      report.Add("W507", id, "", [&, first = it->second] {
+        return absl::StrCat(op.DebugName(), ": joins ring ", ring, " as rank ", rank,
+                            ", as the startup program of rank ", first, " does");
+      });
     }
   }
 }
 
-Finding Report(const char* rule, ProgramRef ref, OpId op, std::string message) {
-  Finding finding;
-  finding.rule = rule;
-  finding.severity = FindRule(rule).severity;
-  finding.program = ref;
-  finding.op = op;
-  finding.message = std::move(message);
-  return finding;
-}
-
 }  // namespace
+
+absl::Span<const Rule> AcrossRanksRules() { return kRules; }
 
 ConditionChecker::ConditionChecker(const Program& program, ProgramRef ref)
     : program_(program), ref_(ref), block_has_collectives_(BlocksWithCollectives(program)) {}
@@ -186,27 +229,32 @@ bool ConditionChecker::HasCollectives(const Op& op) const {
 
 void ConditionChecker::OnBranch(const Op& op, Symbol condition, const RankValue& value) {
   if (value.IsSame() || !HasCollectives(op)) return;
-  const std::string name(program_.name(condition));
-  Finding finding =
-      Report("W503", ref_, op.id(),
-             absl::StrCat(op.DebugName(), ": its block has collectives, but its condition ", name,
-                          " is ", ToString(value.place),
-                          ": ranks on which it holds wait for the others for ever"));
-  finding.variable = name;
-  found_.push_back(std::move(finding));
+  found_.push_back({op.id(), condition, value.place});
 }
 
 void ConditionChecker::OnOpaqueBlock(const Op& op) {
-  if (!HasCollectives(op)) return;
-  found_.push_back(
-      Report("W504", ref_, op.id(),
-             absl::StrCat(op.DebugName(),
-                          ": its block has collectives, and how often it runs is not known: it "
-                          "cannot be shown that it runs equally often on all ranks")));
+  if (HasCollectives(op)) found_.push_back({op.id(), Symbol(), {}});
 }
 
 void ConditionChecker::Check(Findings* findings) const {
-  for (const Finding& finding : found_) findings->Add(finding);
+  Reporter report(kRules, ref_, findings);
+  for (const Found& found : found_) {
+    const Op op = program_.op(found.op);
+    if (!found.condition.valid()) {
+      report.Add("W504", found.op, "", [&] {
+        return absl::StrCat(op.DebugName(),
+                            ": its block has collectives, and how often it runs is not known: it "
+                            "cannot be shown that it runs equally often on all ranks");
+      });
+      continue;
+    }
+    const absl::string_view name = program_.name(found.condition);
+    report.Add("W503", found.op, name, [&] {
+      return absl::StrCat(op.DebugName(), ": its block has collectives, but its condition ", name,
+                          " is ", ToString(found.place),
+                          ": ranks on which it holds wait for the others for ever");
+    });
+  }
 }
 
 void CheckSequences(absl::Span<const Program* const> programs, bool is_startup,
@@ -242,6 +290,7 @@ void CheckSequences(absl::Span<const Program* const> programs, bool is_startup,
     for (size_t rank = 0; rank < programs.size(); ++rank) {
       if (rank == first) continue;
       const auto found = of_ring(rank, ring);
+      Reporter report(kRules, {static_cast<int>(rank), is_startup}, findings);
       size_t i = 0;
       while (i < expected.size() && i < found.size() && expected[i]->what == found[i]->what) ++i;
       if (i == expected.size() && i == found.size()) {
@@ -249,12 +298,12 @@ void CheckSequences(absl::Span<const Program* const> programs, bool is_startup,
         while (i < found.size() && expected[i]->variables == found[i]->variables) ++i;
         if (i == found.size()) continue;
         all_agree = false;
-        findings->Add(Report(
-            "W505", {static_cast<int>(rank), is_startup}, found[i]->op,
-            absl::StrCat("ring ", ring, ", call ", i, ": rank ", rank, " exchanges ",
-                         found[i]->variables, " (", programs[rank]->op(found[i]->op).DebugName(),
-                         "), rank ", first, " ", expected[i]->variables, " (",
-                         programs[first]->op(expected[i]->op).DebugName(), ")")));
+        report.Add("W505", found[i]->op, "", [&, ring = ring] {
+          return absl::StrCat(
+              "ring ", ring, ", call ", i, ": rank ", rank, " exchanges ", found[i]->variables,
+              " (", programs[rank]->op(found[i]->op).DebugName(), "), rank ", first, " ",
+              expected[i]->variables, " (", programs[first]->op(expected[i]->op).DebugName(), ")");
+        });
         continue;
       }
       all_agree = false;
@@ -264,10 +313,10 @@ void CheckSequences(absl::Span<const Program* const> programs, bool is_startup,
                             ")");
       };
       const OpId op = i < found.size() ? found[i]->op : OpId();
-      findings->Add(Report(
-          "W501", {static_cast<int>(rank), is_startup}, op,
-          absl::StrCat("ring ", ring, ", call ", i, ": rank ", rank, " makes ", name(rank, found),
-                       ", rank ", first, " makes ", name(first, expected))));
+      report.Add("W501", op, "", [&, ring = ring] {
+        return absl::StrCat("ring ", ring, ", call ", i, ": rank ", rank, " makes ",
+                            name(rank, found), ", rank ", first, " makes ", name(first, expected));
+      });
     }
   }
   if (!all_agree) return;
@@ -314,11 +363,14 @@ void CheckSequences(absl::Span<const Program* const> programs, bool is_startup,
   if (done == next.size()) return;
   for (uint32_t node = 0; node < next.size(); ++node) {
     if (waits_for[node] == 0) continue;
-    const auto [rank, op] = place[node];
-    findings->Add(Report("W502", {static_cast<int>(rank), is_startup}, op,
-                         absl::StrCat(programs[rank]->op(op).DebugName(), " of rank ", rank,
-                                      ": ranks call collectives of several rings in orders that "
-                                      "contradict each other, so that each may wait for another")));
+    const size_t rank = place[node].first;
+    const OpId op = place[node].second;
+    Reporter report(kRules, {static_cast<int>(rank), is_startup}, findings);
+    report.Add("W502", op, "", [&] {
+      return absl::StrCat(programs[rank]->op(op).DebugName(), " of rank ", rank,
+                          ": ranks call collectives of several rings in orders that contradict "
+                          "each other, so that each may wait for another");
+    });
     return;
   }
 }
@@ -422,6 +474,7 @@ void CheckConditions(absl::Span<const Program* const> programs,
       return table.Scaled(start->AtEnd(var).expr, start->AtEnd(var).factor);
     };
     const std::vector<ConditionReader::Condition>& found = reader.conditions();
+    Reporter report(kRules, {static_cast<int>(rank), false}, findings);
     for (size_t i = 0; i < found.size(); ++i) {
       std::map<std::string, ExprId> state = reader.StateOf(found[i].expr, values);
       if (rank == 0) {
@@ -432,18 +485,19 @@ void CheckConditions(absl::Span<const Program* const> programs,
         continue;
       }
       if (i >= expected.size()) break;  // then calls differ: W501
-      const auto report = [&](const std::string& why) {
-        Finding finding = Report(
-            "W506", {static_cast<int>(rank), false}, found[i].op,
-            absl::StrCat(program.op(found[i].op).DebugName(), ": condition ", found[i].name, why));
-        finding.variable = found[i].name;
-        findings->Add(std::move(finding));
+      const auto add = [&](absl::FunctionRef<std::string()> why) {
+        report.Add("W506", found[i].op, found[i].name, [&] {
+          return absl::StrCat(program.op(found[i].op).DebugName(), ": condition ", found[i].name,
+                              why());
+        });
       };
       if (found[i].expr != expected[i].expr) {
-        const ExpressionTable::Difference difference =
-            table.FindDifference(expected[i].expr, found[i].expr);
-        report(absl::StrCat(" is computed from ", difference.b, " on rank ", rank, ", from ",
-                            difference.a, " on rank 0"));
+        add([&] {
+          const ExpressionTable::Difference difference =
+              table.FindDifference(expected[i].expr, found[i].expr);
+          return absl::StrCat(" is computed from ", difference.b, " on rank ", rank, ", from ",
+                              difference.a, " on rank 0");
+        });
         continue;
       }
       for (const auto& [name, expr] : state) {
@@ -451,69 +505,16 @@ void CheckConditions(absl::Span<const Program* const> programs,
             expected_state[i].count(name) > 0 && expected_state[i][name] == expr;
         const bool starts_alike = !start.has_value() || expected_start[name] == at_start(name);
         if (ends_alike && starts_alike) continue;
-        report(absl::StrCat(" depends on ", name, ", which ",
-                            ends_alike ? "the startup program" : "a step",
-                            " makes something else on rank ", rank, " than on rank 0"));
+        add([&, &name = name] {
+          return absl::StrCat(" depends on ", name, ", which ",
+                              ends_alike ? "the startup program" : "a step",
+                              " makes something else on rank ", rank, " than on rank 0");
+        });
         break;
       }
     }
     if (rank == 0) expected = found;
   }
 }
-
-namespace {
-
-constexpr Rule kRules[] = {
-    {"W501", Severity::kError, "ranks make different calls on a ring",
-     "The first call that differs hangs, or mixes up data. All ranks of a ring have to make the "
-     "same collectives, of the same size, in the same order.",
-     nullptr},
-    {"W502", Severity::kError, "ranks call collectives of several rings in contradicting orders",
-     "Each rank may wait for a collective that another one starts later only: a deadlock that "
-     "depends on timing.",
-     nullptr},
-    {"W503", Severity::kError,
-     "a block with collectives runs on a condition that ranks disagree on",
-     "Ranks on which the condition holds wait for the others for ever. Conditions have to be "
-     "computed from what is the same on all ranks, such as a step counter.",
-     R"(program {
-  block 0 parent=-1 {
-    var x : fp32[1] need_check_feed
-    var limit : fp32[1] persistable
-    var is_large : bool[1]
-    var scope : step_scopes
-    var w : fp32[1] parameter persistable
-    Out=[is_large] = greater_than(X=[x], Y=[limit])
-    Out=[w], Scope=[scope] = conditional_block(Cond=[is_large], Input=[w]) {sub_block=block(1), is_scalar_condition=true}
-  }
-  block 1 parent=0 {
-    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
-  }
-})"},
-    {"W504", Severity::kWarning, "a loop has collectives",
-     "It cannot be shown that the loop runs equally often on all ranks.", R"(program {
-  block 0 parent=-1 {
-    var more : bool[1] persistable
-    var w : fp32[1] parameter persistable
-    Out=[w] = while(Condition=[more], X=[w]) {sub_block=block(1)}
-  }
-  block 1 parent=0 {
-    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0, use_calc_stream=true}
-  }
-})"},
-    {"W505", Severity::kError, "ranks exchange different variables",
-     "They have the same size, so that nothing hangs: the value of one variable becomes that of "
-     "another one. It cannot be shown that they mean the same.",
-     nullptr},
-    {"W506", Severity::kError,
-     "ranks compute the condition of a block with collectives in different ways",
-     "Sooner or later, ranks on which it holds wait for the others for ever.", nullptr},
-    {"W507", Severity::kError, "two startup programs join a ring as the same rank",
-     "The ring is never complete: all wait for ever.", nullptr},
-};
-
-}  // namespace
-
-absl::Span<const Rule> AcrossRanksRules() { return kRules; }
 
 }  // namespace weft

@@ -31,19 +31,27 @@ class ConditionChecker : public RankObserver {
   void Check(Findings* findings) const;
 
  private:
+  // A block with collectives: on a condition, or, where there is none, in a loop.
+  struct Found {
+    OpId op;
+    Symbol condition;
+    RankValue::Place place;
+  };
+
   bool HasCollectives(const Op& op) const;
 
   const Program& program_;
   const ProgramRef ref_;
   std::vector<bool> block_has_collectives_;
-  std::vector<Finding> found_;
+  std::vector<Found> found_;
 };
 
 // The programs of several ranks, in their order: per ring the same sequence of collectives, with
 // equal kind, reduction, element type, count and root (W501), of variables of the same names
-// (W505); an order of the collectives of all
-// rings that ranks do not contradict each other in (W502). Conditional blocks are compared as
-// collectives are: the same conditions in the same places. O(ops of all programs).
+// (W505); an order of the collectives of all rings that ranks do not contradict each other in
+// (W502). Conditional blocks are compared as collectives are: the same conditions in the same
+// places. In startup programs also whether two ranks join a ring as one (W507). O(ops of all
+// programs).
 void CheckSequences(absl::Span<const Program* const> programs, bool is_startup, Findings* findings);
 
 // The same programs, which make the same calls: whether the conditions of their blocks with
