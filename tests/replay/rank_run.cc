@@ -56,6 +56,7 @@ std::vector<std::vector<CellId>> RankRun::Cells(const ReplayOp& op, const std::s
   }
   return cells;
 }
+
 void RankRun::SetValue(const ReplayOp& op, size_t out, CellId cell, ValueId value) {
   size_t i = 0;
   for (const SlotArg& arg : op.outputs) {

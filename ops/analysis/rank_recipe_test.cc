@@ -1,0 +1,118 @@
+#include "ops/analysis/rank_recipe.h"
+
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/program_builder.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::weft::testing::ProgramBuilder;
+using Kind = RankRecipe::Kind;
+
+// Of the first op.
+RankRecipe RecipeOf(const ProgramBuilder& builder) {
+  const Program program = builder.Build();
+  return MakeRankRecipe(program.op(program.block(0).ops()[0]));
+}
+
+RankRecipe RecipeOf(const std::string& type, const ProgramBuilder::Slots& inputs,
+                    const ProgramBuilder::Slots& outputs) {
+  return RecipeOf(ProgramBuilder().Op(type, inputs, outputs));
+}
+
+Kind KindOf(const std::string& type, const ProgramBuilder::Slots& inputs = {{"X", {"x"}}},
+            const ProgramBuilder::Slots& outputs = {{"Out", {"y"}}}) {
+  return RecipeOf(type, inputs, outputs).kind;
+}
+
+TEST(RankRecipeTest, KindSaysHowAnOpIsFollowed) {
+  EXPECT_EQ(KindOf("relu"), Kind::kFunction);
+  EXPECT_EQ(KindOf("op_without_schema"), Kind::kFunction);
+  EXPECT_EQ(KindOf("feed"), Kind::kFeed);
+  EXPECT_EQ(KindOf("coalesce_tensor", {{"Input", {"x"}}}, {{"Output", {"x"}}}), Kind::kFuse);
+}
+
+TEST(RankRecipeTest, WhatChangesNoValueIsIgnored) {
+  EXPECT_EQ(KindOf("fetch"), Kind::kIgnored);
+  EXPECT_EQ(KindOf("c_wait_comm"), Kind::kIgnored);
+  EXPECT_EQ(KindOf("c_comm_init", {}, {}), Kind::kIgnored);
+}
+
+TEST(RankRecipeTest, CollectiveComesWithItsDescription) {
+  const RankRecipe recipe = RecipeOf("c_allreduce_max", {{"X", {"x"}}}, {{"Out", {"x"}}});
+  EXPECT_EQ(recipe.kind, Kind::kCollective);
+  ASSERT_NE(recipe.collective, nullptr);
+  EXPECT_EQ(recipe.collective->reduction, Reduction::kMax);
+}
+
+TEST(RankRecipeTest, BlocksAreFollowedInBranchesOnly) {
+  ProgramBuilder branch, loop;
+  branch.Op("conditional_block", {{"Cond", {"due"}}}, {}).BlockAttr("sub_block", 1).NewBlock();
+  loop.Op("while", {{"Condition", {"more"}}}, {}).BlockAttr("sub_block", 1).NewBlock();
+  EXPECT_EQ(RecipeOf(branch).kind, Kind::kBranch);
+  EXPECT_EQ(RecipeOf(loop).kind, Kind::kOpaqueBlock);
+}
+
+TEST(RankRecipeTest, TermsOfADifferenceAreFoundByTheirSlots) {
+  const RankRecipe recipe =
+      RecipeOf("elementwise_sub", {{"Y", {"b"}}, {"X", {"a"}}}, {{"Out", {"c"}}});
+  EXPECT_EQ(recipe.algebra, Algebra::kSubtract);
+  EXPECT_EQ(recipe.x, 1u);
+  EXPECT_EQ(recipe.y, 0u);
+}
+
+TEST(RankRecipeTest, DifferenceOfOneTermIsAnyFunction) {
+  const RankRecipe recipe = RecipeOf("elementwise_sub", {{"X", {"a"}}}, {{"Out", {"c"}}});
+  EXPECT_EQ(recipe.algebra, Algebra::kNone);
+  EXPECT_FALSE(recipe.is_linear);
+}
+
+TEST(RankRecipeTest, BackwardOpIsLinearInGradientsAndKnowsWhoseItMakes) {
+  const RankRecipe recipe =
+      RecipeOf("mul_grad", {{"X", {"x"}}, {"Y", {"w"}}, {"Out@GRAD", {"y@GRAD"}}},
+               {{"Y@GRAD", {"w@GRAD"}}, {"X@GRAD", {"x@GRAD"}}});
+  EXPECT_EQ(recipe.algebra, Algebra::kBackward);
+  EXPECT_THAT(recipe.is_operand, ElementsAre(false, false, true));
+  EXPECT_THAT(recipe.forward_input, ElementsAre(1, 0));
+}
+
+TEST(RankRecipeTest, GradientOfAnInputThatIsNotGivenIsOfNoInput) {
+  const RankRecipe recipe =
+      RecipeOf("elementwise_add_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"X@GRAD", {"x@GRAD"}}});
+  EXPECT_THAT(recipe.forward_input, ElementsAre(-1));
+}
+
+TEST(RankRecipeTest, OptimizerHasParametersAndGradients) {
+  const RankRecipe recipe = RecipeOf(
+      "sgd", {{"LearningRate", {"lr"}}, {"Param", {"w"}}, {"Grad", {"g"}}}, {{"ParamOut", {"w"}}});
+  EXPECT_EQ(recipe.param.first, 1u);
+  EXPECT_EQ(recipe.param.count, 1u);
+  EXPECT_EQ(recipe.grad.first, 2u);
+  EXPECT_EQ(recipe.master_out.count, 0u);
+  EXPECT_THAT(recipe.in_place_of, ElementsAre(1));
+}
+
+TEST(RankRecipeTest, ForwardOpHasNoParametersWhateverItsInputsAreCalled) {
+  EXPECT_EQ(RecipeOf("relu", {{"Param", {"w"}}}, {{"Out", {"y"}}}).param.count, 0u);
+}
+
+TEST(AttrTest, NumbersOfAnyTypeAreRead) {
+  ProgramBuilder builder;
+  builder.Op("relu", {}, {}).IntAttr("int", 3).FloatAttr("float", 0.5f).BoolAttr("bool", true);
+  const Program program = builder.Build();
+  const Op op = program.op(program.block(0).ops()[0]);
+  EXPECT_EQ(NumberAttr(op, "int", 0), 3);
+  EXPECT_EQ(NumberAttr(op, "float", 0), 0.5);
+  EXPECT_EQ(NumberAttr(op, "bool", 0), 1);
+  EXPECT_EQ(NumberAttr(op, "none", 7), 7);
+  EXPECT_EQ(IntAttr(op, "int", 0), 3);
+  EXPECT_EQ(IntAttr(op, "none", 7), 7);
+}
+
+}  // namespace
+}  // namespace weft
