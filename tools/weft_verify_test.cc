@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/sgd_step.h"
 #include "tools/process.h"
 
 namespace weft {
@@ -23,41 +24,15 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
+using ::weft::testing::kAllReduce;
+using ::weft::testing::kWaitComm;
+using ::weft::testing::kWaitCompute;
 using ::weft::testing::ProcessResult;
 using ::weft::testing::RunProcess;
+using ::weft::testing::SgdStepText;
 
 constexpr char kMain[] = "tests/data/fit_a_line/main.pb";
 constexpr char kStartup[] = "tests/data/fit_a_line/startup.pb";
-
-// A step of sgd on two ranks, which keeps to all rules.
-constexpr char kProgram[] = R"(program version=2006002 {
-  block 0 parent=-1 {
-    var x : fp32[-1, 4] need_check_feed
-    var w : fp32[4, 1] parameter persistable
-    var lr : fp32[1] persistable
-    var y : fp32[-1, 1]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var y@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[4, 1]
-    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
-    Out=[loss] = reduce_mean(X=[y]) role=forward|loss {dim=ints[0], keep_dim=false, reduce_all=true}
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {dtype=5, shape=longs[], value=1.0}
-    X@GRAD=[y@GRAD] = reduce_mean_grad(Out@GRAD=[loss@GRAD], X=[y]) role=backward {dim=ints[0], keep_dim=false, reduce_all=true}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=0}
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, use_calc_stream=false}
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=0}
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize vars=[w, w@GRAD]
-  }
-})";
-constexpr char kWaitCompute[] =
-    "    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=0}\n";
-constexpr char kAllReduce[] =
-    "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
-    "use_calc_stream=false}\n";
-constexpr char kWaitComm[] =
-    "    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=0}\n";
 
 constexpr char kStartupOfProgram[] = R"(program version=2006002 {
   block 0 parent=-1 {
@@ -84,14 +59,16 @@ std::string MakeFile(const std::string& name, const std::string& text) {
   return TestPath(name);
 }
 
-std::string Right() { return MakeFile("right.prog", kProgram); }
-std::string Original() {
-  return MakeFile("original.prog",
-                  Edited(kProgram, {{kWaitCompute, ""}, {kAllReduce, ""}, {kWaitComm, ""}}));
+// A step of sgd on two ranks, which keeps to all rules.
+std::string Averaged() { return SgdStepText(absl::StrCat(kWaitCompute, kAllReduce, kWaitComm)); }
+
+std::string Right() { return MakeFile("right.prog", Averaged()); }
+std::string Original() { return MakeFile("original.prog", SgdStepText()); }
+std::string Racy() {
+  return MakeFile("racy.prog", SgdStepText(absl::StrCat(kWaitCompute, kAllReduce)));
 }
-std::string Racy() { return MakeFile("racy.prog", Edited(kProgram, {{kWaitComm, ""}})); }
 std::string Summed() {
-  return MakeFile("summed.prog", Edited(kProgram, {{"c_allreduce_avg", "c_allreduce_sum"}}));
+  return MakeFile("summed.prog", Edited(Averaged(), {{"c_allreduce_avg", "c_allreduce_sum"}}));
 }
 
 ProcessResult Verify(std::vector<std::string> args) {
@@ -168,12 +145,13 @@ TEST(WeftVerifyTest, SumInsteadOfMeanIsFoundUnlessItIsWanted) {
 }
 
 TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {
-  const std::string path = MakeFile(
-      "two.prog",
-      Edited(kProgram, {{"    var lr", "    var v : fp32[4, 1] parameter persistable\n    var lr"},
-                        {kWaitCompute, absl::StrCat("    ParamOut=[v] = sgd(Grad=[w@GRAD], "
-                                                    "LearningRate=[lr], Param=[v]) role=optimize\n",
-                                                    kWaitCompute)}}));
+  const std::string path =
+      MakeFile("two.prog",
+               Edited(Averaged(),
+                      {{"    var lr", "    var v : fp32[4, 1] parameter persistable\n    var lr"},
+                       {kWaitCompute, absl::StrCat("    ParamOut=[v] = sgd(Grad=[w@GRAD], "
+                                                   "LearningRate=[lr], Param=[v]) role=optimize\n",
+                                                   kWaitCompute)}}));
   EXPECT_THAT(Verify({path}), Ends(1, HasSubstr("W310 error: op 5 (sgd) updates v by w@GRAD")));
   EXPECT_THAT(Verify({path, "--distributed_params", "v"}), Ends(0, EndsWith("verified\n")));
 }
@@ -181,8 +159,8 @@ TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {
 TEST(WeftVerifyTest, DifferenceToTheOriginalIsShown) {
   EXPECT_THAT(Verify({Right(), "--original", Original()}), Ends(0, "verified\n"));
   const ProcessResult result =
-      Verify({MakeFile("double.prog", Edited(kProgram, {{"value=1.0", "value=2.0"}})), "--original",
-              Original()});
+      Verify({MakeFile("double.prog", Edited(Averaged(), {{"value=1.0", "value=2.0"}})),
+              "--original", Original()});
   EXPECT_THAT(result, Ends(1, AllOf(HasSubstr("W601 error: variable w, last written by op 8 (sgd)"),
                                     HasSubstr("    op 8: ParamOut=[w"), HasSubstr("#w601\n"))));
 }
@@ -293,7 +271,7 @@ TEST(WeftVerifyTest, StartupProgramsAreComparedToo) {
 
 TEST(WeftVerifyTest, NumericSaysWhichOpHasNoKernel) {
   const std::string unknown =
-      MakeFile("unknown.prog", Edited(kProgram, {{"= mul(", "= nobody_knows("}}));
+      MakeFile("unknown.prog", Edited(Averaged(), {{"= mul(", "= nobody_knows("}}));
   EXPECT_THAT(Verify({unknown, "--original", unknown, "--numeric", "--short"}).err,
               HasSubstr("--numeric: original program: "));
   EXPECT_THAT(Verify({unknown, "--original", unknown, "--numeric", "--short"}).err,

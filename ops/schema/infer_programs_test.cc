@@ -16,46 +16,18 @@
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 #include "proto/program.h"
-#include "tests/archive.h"
+#include "tests/paddle_programs.h"
 
 namespace weft {
 namespace {
 
 using ::testing::IsEmpty;
+using ::weft::testing::NamedProgram;
+using ::weft::testing::PaddleGoldens;
+using ::weft::testing::PaddlePrograms;
 
 // What is wrong, once for each kind: the message, and where it was first found.
 using Findings = std::map<std::string, std::string>;
-
-struct NamedProgram {
-  std::string name;
-  Program program;
-};
-
-std::vector<NamedProgram> ParseArchive(const std::string& path) {
-  std::vector<NamedProgram> programs;
-  const auto files = testing::ReadTarXz(path);
-  EXPECT_THAT(files, testing::IsOk());
-  if (!files.ok()) return programs;
-  for (const auto& [name, bytes] : *files) {
-    if (!absl::EndsWith(name, ".pb")) continue;
-    absl::StatusOr<Program> program = Program::Parse(bytes);
-    EXPECT_THAT(program, testing::IsOk()) << name;
-    if (program.ok()) programs.push_back({name, *std::move(program)});
-  }
-  return programs;
-}
-
-const std::vector<NamedProgram>& Originals() {
-  static const auto* const programs =
-      new std::vector<NamedProgram>(ParseArchive("tests/data/programs.tar.xz"));
-  return *programs;
-}
-
-const std::vector<NamedProgram>& Goldens() {
-  static const auto* const programs =
-      new std::vector<NamedProgram>(ParseArchive("tests/data/goldens.tar.xz"));
-  return *programs;
-}
 
 // Calls visit(op, where) for every op.
 template <typename Visit>
@@ -69,8 +41,8 @@ void ForEachOp(const std::vector<NamedProgram>& programs, const Visit& visit) {
 
 template <typename Visit>
 void ForEachOp(const Visit& visit) {
-  ForEachOp(Originals(), visit);
-  ForEachOp(Goldens(), visit);
+  ForEachOp(PaddlePrograms(), visit);
+  ForEachOp(PaddleGoldens(), visit);
 }
 
 absl::optional<TensorType> DeclaredTypeOf(const Op& op, Symbol name) {
@@ -84,8 +56,8 @@ std::string ToText(const absl::optional<TensorType>& type) {
 }
 
 TEST(ProgramsTest, ArchivesHoldAllPrograms) {
-  EXPECT_EQ(Originals().size(), 54u);
-  EXPECT_EQ(Goldens().size(), 698u);
+  EXPECT_EQ(PaddlePrograms().size(), 54u);
+  EXPECT_EQ(PaddleGoldens().size(), 698u);
 }
 
 TEST(ProgramsTest, EveryOpTypeHasASchema) {
@@ -278,7 +250,7 @@ const std::map<std::string, std::set<std::string>>& AttributesThatTheTranspilerS
 TEST(ProgramsTest, DefaultsOfTheSchemaAreWhatPaddleFillsIn) {
   Findings wrong;
   int checked = 0;
-  ForEachOp(Goldens(), [&](const Op& op, const std::string& program) {
+  ForEachOp(PaddleGoldens(), [&](const Op& op, const std::string& program) {
     const auto set = AttributesThatTheTranspilerSets().find(std::string(op.type()));
     if (set == AttributesThatTheTranspilerSets().end()) return;
     // Schedules of the learning rate and averages of merged gradients are scale ops of the program.

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
 #include "proto/program_text.h"
+#include "tests/sgd_step.h"
 
 namespace weft {
 namespace {
@@ -21,6 +22,10 @@ using ::testing::Not;
 using ::weft::testing::HasNoRaces;
 using ::weft::testing::HasOp;
 using ::weft::testing::IsEquivalentTo;
+using ::weft::testing::kAllReduce;
+using ::weft::testing::kWaitComm;
+using ::weft::testing::kWaitCompute;
+using ::weft::testing::SgdStepText;
 using ::weft::testing::VerifiesFor;
 
 // What a test that fails would say of the program.
@@ -38,43 +43,16 @@ std::string Description(const M& matcher) {
   return out.str();
 }
 
-// A step of sgd by the mean of x: on one device, and on two ranks, with `between` before the
-// update.
+// A step of sgd on one device, and on two ranks, with `between` before the update.
 Program Step(absl::string_view between) {
-  const absl::StatusOr<Program> program = ParseProgramText(absl::StrCat(R"(program version=2006002 {
-  block 0 parent=-1 {
-    var x : fp32[-1, 4] need_check_feed
-    var w : fp32[4, 1] parameter persistable
-    var lr : fp32[1] persistable
-    var y : fp32[-1, 1]
-    var loss : fp32[]
-    var loss@GRAD : fp32[]
-    var y@GRAD : fp32[-1, 1]
-    var w@GRAD : fp32[4, 1]
-    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
-    Out=[loss] = reduce_mean(X=[y]) role=forward|loss {dim=ints[0], keep_dim=false, reduce_all=true}
-    Out=[loss@GRAD] = fill_constant() role=backward|loss {dtype=5, shape=longs[], value=1.0}
-    X@GRAD=[y@GRAD] = reduce_mean_grad(Out@GRAD=[loss@GRAD], X=[y]) role=backward {dim=ints[0], keep_dim=false, reduce_all=true}
-    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD] {x_num_col_dims=1, y_num_col_dims=1}
-)",
-                                                                        between, R"(
-    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize vars=[w, w@GRAD]
-  }
-})"));
+  const absl::StatusOr<Program> program = ParseProgramText(SgdStepText(between));
   EXPECT_THAT(program, testing::IsOk());
   return *program;
 }
 
-constexpr char kWaitsAndReduces[] = R"(
-    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward {ring_id=0}
-    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, use_calc_stream=false}
-)";
-constexpr char kWaits[] = R"(
-    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward {ring_id=0}
-)";
 Program Original() { return Step(""); }
-Program Averaged() { return Step(absl::StrCat(kWaitsAndReduces, kWaits)); }
-Program Racy() { return Step(kWaitsAndReduces); }
+Program Averaged() { return Step(absl::StrCat(kWaitCompute, kAllReduce, kWaitComm)); }
+Program Racy() { return Step(absl::StrCat(kWaitCompute, kAllReduce)); }
 Program Summed() {
   return Step(
       "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {ring_id=0, "

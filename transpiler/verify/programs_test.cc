@@ -18,7 +18,7 @@
 #include "ops/schema/tensor_type.h"
 #include "ops/schema/type_table.h"
 #include "proto/program.h"
-#include "tests/archive.h"
+#include "tests/paddle_programs.h"
 #include "transpiler/verify/structure.h"
 #include "transpiler/verify/types.h"
 
@@ -26,37 +26,9 @@ namespace weft {
 namespace {
 
 using ::testing::IsEmpty;
-
-struct NamedProgram {
-  std::string name;
-  Program program;
-};
-
-std::vector<NamedProgram> ParseArchive(const std::string& path) {
-  std::vector<NamedProgram> programs;
-  const auto files = testing::ReadTarXz(path);
-  EXPECT_THAT(files, testing::IsOk());
-  if (!files.ok()) return programs;
-  for (const auto& [name, bytes] : *files) {
-    if (!absl::EndsWith(name, ".pb")) continue;
-    absl::StatusOr<Program> program = Program::Parse(bytes);
-    EXPECT_THAT(program, testing::IsOk()) << name;
-    if (program.ok()) programs.push_back({name, *std::move(program)});
-  }
-  return programs;
-}
-
-const std::vector<NamedProgram>& Originals() {
-  static const auto* const programs =
-      new std::vector<NamedProgram>(ParseArchive("tests/data/programs.tar.xz"));
-  return *programs;
-}
-
-const std::vector<NamedProgram>& Goldens() {
-  static const auto* const programs =
-      new std::vector<NamedProgram>(ParseArchive("tests/data/goldens.tar.xz"));
-  return *programs;
-}
+using ::weft::testing::NamedProgram;
+using ::weft::testing::PaddleGoldens;
+using ::weft::testing::PaddlePrograms;
 
 struct Found {
   std::string rule;
@@ -93,9 +65,9 @@ Program FromProto(const pb::ProgramDesc& desc) {
 }
 
 // Originals of which a test can afford to change everything in turn.
-std::vector<NamedProgram> SmallOriginals() {
+std::vector<NamedProgram> SmallPrograms() {
   std::vector<NamedProgram> small;
-  for (const NamedProgram& p : Originals()) {
+  for (const NamedProgram& p : PaddlePrograms()) {
     if (p.program.num_ops() <= 60) small.push_back(p);
   }
   return small;
@@ -104,8 +76,8 @@ std::vector<NamedProgram> SmallOriginals() {
 // --- No false alarms ----------------------------------------------------------------------------
 
 TEST(VerifyPrograms, ProgramsOfPaddleAreClean) {
-  ASSERT_EQ(Originals().size(), 54u);
-  for (const NamedProgram& p : Originals()) EXPECT_THAT(Check(p.program), IsEmpty()) << p.name;
+  ASSERT_EQ(PaddlePrograms().size(), 54u);
+  for (const NamedProgram& p : PaddlePrograms()) EXPECT_THAT(Check(p.program), IsEmpty()) << p.name;
 }
 
 // Defects that Paddle's transpiler puts into programs: found, and nothing else is.
@@ -133,9 +105,9 @@ constexpr Defect kDefects[] = {
 };
 
 TEST(VerifyPrograms, OfTheGoldensOnlyDefectsOfPaddleAreFound) {
-  ASSERT_EQ(Goldens().size(), 698u);
+  ASSERT_EQ(PaddleGoldens().size(), 698u);
   std::set<const Defect*> used;
-  for (const NamedProgram& p : Goldens()) {
+  for (const NamedProgram& p : PaddleGoldens()) {
     for (const Found& found : Check(p.program)) {
       const auto* defect =
           std::find_if(std::begin(kDefects), std::end(kDefects), [&](const Defect& d) {
@@ -164,7 +136,7 @@ Program WithoutMarks(const Program& program) {
 }
 
 TEST(VerifyPrograms, ProgramsWithoutMarkedDataAreClean) {
-  for (const NamedProgram& p : Originals()) {
+  for (const NamedProgram& p : PaddlePrograms()) {
     EXPECT_THAT(Check(WithoutMarks(p.program)), IsEmpty()) << p.name;
   }
 }
@@ -218,7 +190,7 @@ Dropped DropEach(const Program& program) {
 
 TEST(VerifyPrograms, EveryDroppedProducerIsFound) {
   Dropped all;
-  for (const NamedProgram& p : SmallOriginals()) {
+  for (const NamedProgram& p : SmallPrograms()) {
     const Dropped dropped = DropEach(p.program);
     EXPECT_EQ(dropped.missed, 0) << p.name;
     all.ops += dropped.ops;
@@ -231,7 +203,7 @@ TEST(VerifyPrograms, EveryDroppedProducerIsFound) {
 
 TEST(VerifyPrograms, NearlyEveryDroppedProducerIsFoundWithoutMarks) {
   Dropped all;
-  for (const NamedProgram& p : SmallOriginals()) {
+  for (const NamedProgram& p : SmallPrograms()) {
     const Dropped dropped = DropEach(WithoutMarks(p.program));
     all.ops += dropped.ops;
     all.missed += dropped.missed;
@@ -270,7 +242,7 @@ std::set<std::string> Made(const pb::BlockDesc& block) {
 template <typename Change>
 void ExpectChangesFound(const Change& change) {
   int changes = 0;
-  for (const NamedProgram& p : SmallOriginals()) {
+  for (const NamedProgram& p : SmallPrograms()) {
     pb::ProgramDesc desc = p.program.ToProto();
     const std::set<std::string> made = Made(desc.blocks(0));
     for (pb::VarDesc& var : *desc.mutable_blocks(0)->mutable_vars()) {
@@ -318,7 +290,7 @@ TEST(VerifyPrograms, EveryChangedElementTypeIsFound) {
 
 TEST(VerifyPrograms, CachedInferenceIsInference) {
   size_t ops = 0, combinations = 0;
-  for (const auto* programs : {&Originals(), &Goldens()}) {
+  for (const auto* programs : {&PaddlePrograms(), &PaddleGoldens()}) {
     for (const NamedProgram& p : *programs) {
       TypeTable types;
       const std::vector<TypeId> declared = DeclaredTypes(p.program, &types);
