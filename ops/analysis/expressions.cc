@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace weft {
 namespace {
@@ -21,6 +23,22 @@ const std::vector<double>* const kNoFactors = new std::vector<double>();
 // Rounded so that factors which differ by rounding have the same text.
 std::string FactorText(double factor) { return absl::StrCat("", static_cast<float>(factor)); }
 
+// Long texts are shown around the first place where they differ.
+constexpr size_t kMaxText = 64;
+
+size_t StartOfDifference(absl::string_view a, absl::string_view b) {
+  const size_t common =
+      std::mismatch(a.begin(), a.begin() + std::min(a.size(), b.size()), b.begin()).first -
+      a.begin();
+  return common < kMaxText / 2 ? 0 : common - kMaxText / 4;
+}
+
+std::string Excerpt(absl::string_view text, size_t from) {
+  from = std::min(from, text.size());
+  return absl::StrCat(from > 0 ? "..." : "", text.substr(from, kMaxText),
+                      text.size() - from > kMaxText ? "..." : "");
+}
+
 bool Near(double a, double b) { return std::abs(a - b) <= kTolerance * std::abs(b); }
 
 }  // namespace
@@ -32,12 +50,13 @@ ExpressionTable::ExpressionTable() : slots_(1 << 10, 0) {
   zero_ = Call(Operation("zeros", "0"), {});
 }
 
-OperationId ExpressionTable::Operation(absl::string_view identity, absl::string_view label) {
+OperationId ExpressionTable::Operation(absl::string_view identity, absl::string_view label,
+                                       DetailsOf details) {
   const auto found = operation_of_.find(identity);
   if (found != operation_of_.end()) return found->second;
-  const OperationId id(static_cast<uint32_t>(labels_.size()));
-  operation_of_.emplace(std::string(identity), id);
-  labels_.emplace_back(label);
+  const OperationId id(static_cast<uint32_t>(operations_.size()));
+  const auto added = operation_of_.emplace(std::string(identity), id).first;
+  operations_.push_back({std::string(label), &added->first, details});
   return id;
 }
 
@@ -162,12 +181,12 @@ absl::Span<const ExprId> ExpressionTable::Operands(ExprId expr) const {
 }
 
 absl::string_view ExpressionTable::Label(ExprId expr) const {
-  return labels_[calls_[CallOf(expr)].operation.value()];
+  return LabelOf(calls_[CallOf(expr)]);
 }
 
-std::string ExpressionTable::ToString(ExprId expr, int depth) const {
+std::string ExpressionTable::ToString(ExprId expr, absl::string_view details, int depth) const {
   const CallRecord& call = calls_[CallOf(expr)];
-  std::string text = labels_[call.operation.value()];
+  std::string text = absl::StrCat(LabelOf(call), details);
   const uint32_t output = expr.value() - call.first_output.value();
   if (output > 0) absl::StrAppend(&text, "#", output);
   if (call.num_operands == 0) return text;
@@ -184,7 +203,7 @@ std::string ExpressionTable::ToString(ExprId expr, int depth) const {
     if (!factors.empty() && !Near(factors[i], 1)) {
       absl::StrAppend(&text, FactorText(factors[i]), " * ");
     }
-    absl::StrAppend(&text, ToString(OperandsOf(call)[i], depth - 1));
+    absl::StrAppend(&text, ToString(OperandsOf(call)[i], "", depth - 1));
   }
   return absl::StrCat(text, ")");
 }
@@ -209,11 +228,44 @@ ExpressionTable::Difference ExpressionTable::FindDifference(ExprId a, ExprId b) 
     }
     if (num_different == 0) break;
     // The operands of sums are in no order that means anything.
-    if (num_different > 1 && labels_[call_a.operation.value()] == "sum") break;
+    if (num_different > 1 && LabelOf(call_a) == "sum") break;
     a = operands_a[first];
     b = operands_b[first];
   }
-  return {ToString(a), ToString(b)};
+  const CallRecord& call_a = calls_[CallOf(a)];
+  const CallRecord& call_b = calls_[CallOf(b)];
+  Difference details;
+  if (call_a.operation != call_b.operation && LabelOf(call_a) == LabelOf(call_b)) {
+    details = FindDetails(call_a.operation, call_b.operation);
+  }
+  constexpr int kDepth = 3;
+  Difference texts{ToString(a, details.a, kDepth), ToString(b, details.b, kDepth)};
+  if (texts.a == texts.b) texts.b.insert(0, "another ");
+  return texts;
+}
+
+ExpressionTable::Difference ExpressionTable::FindDetails(OperationId a, OperationId b) const {
+  const OperationRecord& record_a = operations_[a.value()];
+  const OperationRecord& record_b = operations_[b.value()];
+  if (record_a.details == nullptr || record_b.details == nullptr) return {};
+  const Details details_a = record_a.details(*record_a.identity);
+  const Details details_b = record_b.details(*record_b.identity);
+  std::set<std::string> names;
+  for (const auto& [name, text] : details_a) names.insert(name);
+  for (const auto& [name, text] : details_b) names.insert(name);
+  std::vector<std::string> of_a, of_b;
+  for (const std::string& name : names) {
+    const auto in_a = details_a.find(name), in_b = details_b.find(name);
+    const std::string text_a = in_a == details_a.end() ? "none" : in_a->second;
+    const std::string text_b = in_b == details_b.end() ? "none" : in_b->second;
+    if (text_a == text_b) continue;
+    const size_t from = StartOfDifference(text_a, text_b);
+    of_a.push_back(absl::StrCat(name, "=", Excerpt(text_a, from)));
+    of_b.push_back(absl::StrCat(name, "=", Excerpt(text_b, from)));
+  }
+  if (of_a.empty()) return {};
+  return {absl::StrCat("{", absl::StrJoin(of_a, ", "), "}"),
+          absl::StrCat("{", absl::StrJoin(of_b, ", "), "}")};
 }
 
 }  // namespace weft

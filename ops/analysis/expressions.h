@@ -9,10 +9,12 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/strong_id.h"
@@ -36,11 +38,19 @@ class ExpressionTable {
     double factor = 1;
   };
 
+  // What operations of one label are told apart by in messages, such as attributes: text by name.
+  using Details = std::map<std::string, std::string>;
+  using DetailsOf = Details (*)(absl::string_view identity);
+
   ExpressionTable();
 
   // The operation that `identity` (any bytes) describes; `label` is what it is called in messages.
-  // O(length).
-  OperationId Operation(absl::string_view identity, absl::string_view label);
+  // `details` is called for messages only; null: there are none. O(length).
+  OperationId Operation(absl::string_view identity, absl::string_view label,
+                        DetailsOf details = nullptr);
+  absl::string_view IdentityOf(OperationId operation) const {
+    return *operations_[operation.value()].identity;
+  }
 
   // Output 0 of an operation on operands; its other outputs follow. `num_outputs` is the same in
   // all calls for an operation. O(operands).
@@ -67,13 +77,14 @@ class ExpressionTable {
 
   size_t size() const { return call_of_.size(); }
 
-  // The smallest part in which two expressions differ, as text: what `a` has, what `b` has.
+  // The smallest part in which two expressions differ, as text: what `a` has, what `b` has. Of
+  // operations with one label, with the details that differ: "fill_constant{value=2.0}".
   struct Difference {
     std::string a, b;
   };
   Difference FindDifference(ExprId a, ExprId b) const;
   // "sgd.0(w, mul_grad.1(...), lr)", as deep as `depth`.
-  std::string ToString(ExprId expr, int depth = 3) const;
+  std::string ToString(ExprId expr, int depth = 3) const { return ToString(expr, "", depth); }
   // The operands of the operation that makes it, and what it is called.
   absl::Span<const ExprId> Operands(ExprId expr) const;
   absl::string_view Label(ExprId expr) const;
@@ -90,13 +101,25 @@ class ExpressionTable {
   absl::Span<const ExprId> OperandsOf(const CallRecord& call) const {
     return {operands_.data() + call.first_operand, call.num_operands};
   }
+  struct OperationRecord {
+    std::string label;
+    const std::string* identity;
+    DetailsOf details;
+  };
+  absl::string_view LabelOf(const CallRecord& call) const {
+    return operations_[call.operation.value()].label;
+  }
+  // With `details` behind the outermost label.
+  std::string ToString(ExprId expr, absl::string_view details, int depth) const;
+  // The details in which two operations differ: "{name=value}", or "" where none are known.
+  Difference FindDetails(OperationId a, OperationId b) const;
   void Grow();
   // The factors of a sum, one per operand; empty where all are 1.
   const std::vector<double>& FactorsOf(OperationId operation) const;
   void Expand(const Term& term, std::vector<Term>* out) const;
 
-  absl::flat_hash_map<std::string, OperationId> operation_of_;
-  std::vector<std::string> labels_;                             // by operation
+  absl::node_hash_map<std::string, OperationId> operation_of_;
+  std::vector<OperationRecord> operations_;
   absl::flat_hash_map<uint32_t, std::vector<double>> factors_;  // by operation, of sums
   std::vector<CallRecord> calls_;
   std::vector<ExprId> operands_;

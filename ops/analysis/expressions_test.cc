@@ -1,5 +1,11 @@
 #include "ops/analysis/expressions.h"
 
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -97,6 +103,43 @@ TEST_F(ExpressionTableTest, SumsThatDifferInSeveralTermsAreShownWhole) {
   const ExprId d = table_.Initial("d");
   const ExprId right = Sum({{c_, 1}, {d, 1}});
   EXPECT_THAT(table_.FindDifference(left, right).a, HasSubstr("sum(a, b)"));
+}
+
+// "a=1 b=2" as details.
+ExpressionTable::Details DetailsOf(absl::string_view identity) {
+  ExpressionTable::Details details;
+  for (absl::string_view detail : absl::StrSplit(identity, ' ')) {
+    const std::pair<std::string, std::string> pair = absl::StrSplit(detail, '=');
+    details.insert(pair);
+  }
+  return details;
+}
+
+TEST_F(ExpressionTableTest, OperationsOfOneLabelAreToldApartByTheirDetails) {
+  const ExprId a = table_.Call(table_.Operation("axis=0 mode=up", "round", &DetailsOf), {a_});
+  const ExprId b =
+      table_.Call(table_.Operation("axis=0 digits=3 mode=down", "round", &DetailsOf), {a_});
+  const OperationId clip = table_.Operation("clip", "clip");
+  const ExpressionTable::Difference difference =
+      table_.FindDifference(table_.Call(clip, {a}), table_.Call(clip, {b}));
+  EXPECT_EQ(difference.a, "round{digits=none, mode=up}(a)");
+  EXPECT_EQ(difference.b, "round{digits=3, mode=down}(a)");
+}
+
+TEST_F(ExpressionTableTest, LongDetailsAreShownWhereTheyDiffer) {
+  const std::string start = absl::StrCat("values=", std::string(1000, '1'));
+  const ExprId a = table_.Call(table_.Operation(start + "2", "constant", &DetailsOf), {});
+  const ExprId b = table_.Call(table_.Operation(start + "3", "constant", &DetailsOf), {});
+  const ExpressionTable::Difference difference = table_.FindDifference(a, b);
+  EXPECT_EQ(difference.a, "constant{values=...11111111111111112}");
+  EXPECT_EQ(difference.b, "constant{values=...11111111111111113}");
+}
+
+TEST_F(ExpressionTableTest, OperationsOfOneLabelWithoutDetailsAreStillToldApart) {
+  const ExprId one = table_.Call(table_.Operation("loop 1", "loop"), {a_});
+  const ExprId other = table_.Call(table_.Operation("loop 2", "loop"), {a_});
+  EXPECT_EQ(table_.FindDifference(one, other).a, "loop(a)");
+  EXPECT_EQ(table_.FindDifference(one, other).b, "another loop(a)");
 }
 
 }  // namespace

@@ -1,12 +1,14 @@
 #include "ops/analysis/op_operations.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
+#include "proto/text_attr.h"
 
 namespace weft {
 namespace {
@@ -40,6 +42,64 @@ std::vector<OpLayout::Slot> Sorted(const Program& program,
   return sorted;
 }
 
+// Parts of an identity: their length, then their bytes, so that it can be taken apart again. The
+// first is type and slots, the others are attributes; text of blocks follows a length of kNoPart.
+constexpr uint32_t kNoPart = UINT32_MAX;
+
+void AppendLength(uint32_t length, std::string* identity) {
+  identity->append(reinterpret_cast<const char*>(&length), sizeof(length));
+}
+
+void AppendPart(absl::string_view part, std::string* identity) {
+  AppendLength(static_cast<uint32_t>(part.size()), identity);
+  identity->append(part.data(), part.size());
+}
+
+bool ConsumePart(absl::string_view* identity, absl::string_view* part) {
+  uint32_t length = kNoPart;
+  if (identity->size() < sizeof(length)) return false;
+  std::memcpy(&length, identity->data(), sizeof(length));
+  if (length == kNoPart) return false;
+  *part = identity->substr(sizeof(length), length);
+  identity->remove_prefix(sizeof(length) + length);
+  return true;
+}
+
+std::string ValueText(const pb::OpDesc::Attr& attr) {
+  std::string text;
+  if (HasShortForm(attr)) {
+    AppendAttrValue(attr, &text);
+  } else {
+    AppendAttr(attr, &text);
+  }
+  return text;
+}
+
+// Attributes that count, and the defaults of those that are left out.
+ExpressionTable::Details AttrsOf(absl::string_view identity) {
+  ExpressionTable::Details attrs;
+  absl::string_view part;
+  if (!ConsumePart(&identity, &part)) return attrs;
+  const OpSchema* schema = FindOpSchema(part.substr(0, part.find('\n')));
+  if (schema != nullptr) {
+    for (const AttrSchema& attr : schema->attrs()) {
+      if (!attr.required) attrs[attr.name] = ValueText(MakeAttr(attr.name, attr.default_value));
+    }
+  }
+  while (ConsumePart(&identity, &part)) {
+    pb::OpDesc::Attr attr;
+    attr.ParsePartialFromArray(part.data(), static_cast<int>(part.size()));
+    attrs[attr.name()] = ValueText(attr);
+  }
+  return attrs;
+}
+
+// "draw 3 of ", before the identity of the operation.
+ExpressionTable::Details AttrsOfDraw(absl::string_view identity) {
+  constexpr absl::string_view kOf = " of ";
+  return AttrsOf(identity.substr(identity.find(kOf) + kOf.size()));
+}
+
 }  // namespace
 
 OpOperations::OpOperations(const Program& program, ExpressionTable* table)
@@ -56,9 +116,9 @@ OpOperations::Layout& OpOperations::Entry(const Op& op) {
 
 void OpOperations::Make(const Op& op, Layout* layout) const {
   const OpSchema* schema = FindOpSchema(op.type());
-  layout->prefix = std::string(op.type());
+  std::string prefix(op.type());
   for (const OpLayout::Slot& slot : Sorted(program_, op.layout().inputs)) {
-    absl::StrAppend(&layout->prefix, "\n", program_.name(slot.name), " ", slot.count);
+    absl::StrAppend(&prefix, "\n", program_.name(slot.name), " ", slot.count);
     for (uint32_t i = 0; i < slot.count; ++i) layout->operand_order.push_back(slot.first + i);
   }
 
@@ -83,7 +143,7 @@ void OpOperations::Make(const Op& op, Layout* layout) const {
     const std::string name(program_.name(slot.name));
     const auto [it, is_new] = place_of_slot.emplace(name, next);
     if (is_new) {
-      absl::StrAppend(&layout->prefix, "\n-> ", name, " ", slot.count);
+      absl::StrAppend(&prefix, "\n-> ", name, " ", slot.count);
       next += slot.count;
     }
     for (uint32_t i = 0; i < slot.count; ++i) {
@@ -91,6 +151,7 @@ void OpOperations::Make(const Op& op, Layout* layout) const {
     }
   }
   layout->num_outputs = std::max(next, 1u);
+  AppendPart(prefix, &layout->prefix);
   MakeAttrs(op, schema, layout);
 }
 
@@ -122,7 +183,7 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, Layout* layou
 OperationId OpOperations::Of(const Op& op) {
   Layout& layout = Entry(op);
   if (layout.num_places == 0 && !layout.has_blocks) {
-    if (!layout.last.valid()) layout.last = table_.Operation(layout.prefix, op.type());
+    if (!layout.last.valid()) layout.last = table_.Operation(layout.prefix, op.type(), &AttrsOf);
     return layout.last;
   }
   places_.assign(layout.num_places, absl::string_view());
@@ -133,20 +194,26 @@ OperationId OpOperations::Of(const Op& op) {
   identity_ = layout.prefix;
   for (absl::string_view bytes : places_) {
     if (bytes.empty()) continue;
-    identity_.push_back('\n');
-    identity_.append(bytes.data(), bytes.size());
+    AppendPart(bytes, &identity_);
   }
   if (layout.has_blocks) {
     // Ops inside have identities of their own, which are made in the same place.
     std::string identity = identity_;
+    AppendLength(kNoPart, &identity);
     for (int block : op.SubBlocks()) absl::StrAppend(&identity, "\n{", BlockText(block), "}");
     identity_ = std::move(identity);
   }
   if (!layout.last.valid() || identity_ != layout.last_identity) {
-    layout.last = table_.Operation(identity_, op.type());
+    layout.last = table_.Operation(identity_, op.type(), &AttrsOf);
     layout.last_identity = identity_;
   }
   return layout.last;
+}
+
+OperationId OpOperations::Draw(const Op& op, int run) {
+  const absl::string_view identity = table_.IdentityOf(Of(op));
+  return table_.Operation(absl::StrCat("draw ", run, " of ", identity),
+                          absl::StrCat(op.type(), "[", run, "]"), &AttrsOfDraw);
 }
 
 // By the names of its variables: passes do not rename what is there.

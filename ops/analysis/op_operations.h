@@ -29,6 +29,8 @@ class OpOperations {
 
   // O(bytes of the op), less where it repeats the op of its layout before it.
   OperationId Of(const Op& op);
+  // Run number `run` of an op whose every run has another result.
+  OperationId Draw(const Op& op, int run);
   // How the op's arguments become operands: the arguments op.input_args()[order[i]].
   const std::vector<uint32_t>& OperandOrder(const Op& op) { return Entry(op).operand_order; }
   // The number of outputs of the call, and which of them is op.output_args()[i].
@@ -38,7 +40,7 @@ class OpOperations {
  private:
   struct Layout {
     bool is_made = false;
-    std::string prefix;  // type and slots
+    std::string prefix;  // of the identity: type and slots
     std::vector<uint32_t> operand_order;
     std::vector<uint32_t> output_index;
     uint32_t num_outputs = 0;

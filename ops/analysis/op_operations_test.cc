@@ -96,5 +96,45 @@ TEST_F(OpOperationsTest, OutputsHaveTheirPlacesWhetherAskedForOrNot) {
   EXPECT_EQ(operations.OutputIndex(one, 0), operations.OutputIndex(both, 1));
 }
 
+TEST_F(OpOperationsTest, DifferenceShowsTheAttributesThatDifferAndDefaults) {
+  const auto ops =
+      Of("    Out=[b] = scale(X=[a]) {scale=2.0, bias_after_scale=true}\n"
+         "    Out=[b] = scale(X=[a]) {scale=3.0, bias=1.0, bias_after_scale=true}\n");
+  const ExprId a = table_.Initial("a");
+  const ExpressionTable::Difference difference =
+      table_.FindDifference(table_.Call(ops[0], {a}), table_.Call(ops[1], {a}));
+  EXPECT_EQ(difference.a, "scale{bias=0.0, scale=2.0}(a)");
+  EXPECT_EQ(difference.b, "scale{bias=1.0, scale=3.0}(a)");
+}
+
+TEST_F(OpOperationsTest, DifferenceOfUnknownOpsShowsWhatOneOfThemHas) {
+  const auto ops =
+      Of("    Out=[b] = my_op(X=[a]) {level=2}\n"
+         "    Out=[b] = my_op(X=[a])\n");
+  const ExpressionTable::Difference difference =
+      table_.FindDifference(table_.Call(ops[0], {}), table_.Call(ops[1], {}));
+  EXPECT_EQ(difference.a, "my_op{level=2}");
+  EXPECT_EQ(difference.b, "my_op{level=none}");
+}
+
+TEST_F(OpOperationsTest, DrawsAreOperationsByNumberAndAttributes) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
+  block 0 parent=-1 {
+    var a : fp32[4]
+    Out=[a] = uniform_random() {shape=longs[4], dtype=5, min=-1.0, max=1.0}
+    Out=[a] = uniform_random() {shape=longs[4], dtype=5, min=-2.0, max=1.0}
+  }
+})"));
+  OpOperations operations(program, &table_);
+  const Op one = program.op(program.block(0).ops()[0]);
+  const Op other = program.op(program.block(0).ops()[1]);
+  EXPECT_EQ(operations.Draw(one, 0), operations.Draw(one, 0));
+  EXPECT_NE(operations.Draw(one, 0), operations.Draw(one, 1));
+  const ExpressionTable::Difference difference = table_.FindDifference(
+      table_.Call(operations.Draw(one, 0), {}), table_.Call(operations.Draw(other, 0), {}));
+  EXPECT_EQ(difference.a, "uniform_random[0]{min=-1.0}");
+  EXPECT_EQ(difference.b, "uniform_random[0]{min=-2.0}");
+}
+
 }  // namespace
 }  // namespace weft

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "ops/schema/tensor_type.h"
 
 namespace weft {
 namespace {
@@ -29,7 +31,12 @@ ExprId RankExpressions::Named(const std::string& identity, const std::string& la
 }
 
 ExprId RankExpressions::Cast(ExprId expr, int dtype) {
-  return Named(absl::StrCat("cast ", dtype), "cast", {expr});
+  const absl::optional<DType> type = DTypeFromProto(dtype);
+  return Named(
+      absl::StrCat("cast ", dtype),
+      absl::StrCat("cast[", type.has_value() ? std::string(DTypeName(*type)) : absl::StrCat(dtype),
+                   "]"),
+      {expr});
 }
 
 ExprId RankExpressions::Placed(const RankValue& value) {

@@ -83,7 +83,8 @@ RankValue RankFunctions::AddOrSubtract(const Op& op, const RankRecipe& recipe) {
   if (!expressions_.AreMade() || AxisOf(op) == -1) return sums_.Sum(op, ins_, factors);
   std::vector<RankValue> ins(ins_.begin(), ins_.end());
   RankValue& y = ins[recipe.y];
-  y.expr = expressions_.Named(absl::StrCat("broadcast ", AxisOf(op)), "broadcast", {y.expr});
+  y.expr = expressions_.Named(absl::StrCat("broadcast ", AxisOf(op)),
+                              absl::StrCat("broadcast[", AxisOf(op), "]"), {y.expr});
   return sums_.Sum(op, ins, factors);
 }
 
@@ -279,9 +280,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
   OperationId operation = operations_->Of(op);
   if (recipe.algebra == Algebra::kRandom) {
     // Every draw is another value; the same draw of both programs is the same.
-    const int run = runs_[operation]++;
-    operation = table().Operation(absl::StrCat("draw ", run, " of ", operation.value()),
-                                  absl::StrCat(op.type(), "[", run, "]"));
+    operation = operations_->Draw(op, runs_[operation]++);
   }
   operands_.clear();
   const bool pulls_factor = is_linear && same_factor && common != 0;

@@ -266,5 +266,31 @@ TEST(Halves, HaveToBeUpdatedByTheMeanGradient) {
   EXPECT_THAT(Errors({{&program}}, &original), ElementsAre(StartsWith("W601 error: ")));
 }
 
+// --- Where only an attribute differs -------------------------------------------------------------
+
+TEST(DifferentAttributes, OfAnUpdateAreNamed) {
+  const Program original = Read(kWhole, {{"value=1.0", "value=2.0"}}), program = Read(kHalves);
+  EXPECT_THAT(Errors({{&program}}, &original),
+              ElementsAre(AllOf(StartsWith("W601 error: variable w, last written by op 7"),
+                                HasSubstr("expected fill_constant{value=2.0}, found "
+                                          "fill_constant{value=1.0}, in "))));
+}
+
+constexpr absl::string_view kStatistic = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] persistable
+    var largest : fp32[4] persistable
+    Out=[largest] = clip(X=[w]) {min=0.0, max=1.0}
+  }
+})";
+
+TEST(DifferentAttributes, OfAStateAreNamed) {
+  const Program original = Read(kStatistic);
+  const Program program = Read(kStatistic, {{"max=1.0", "max=2.0"}});
+  EXPECT_THAT(Errors({{&program}}, &original),
+              ElementsAre(AllOf(StartsWith("W602 error: variable largest"),
+                                HasSubstr("expected clip{max=1.0}(w), found clip{max=2.0}(w)"))));
+}
+
 }  // namespace
 }  // namespace weft
