@@ -18,6 +18,9 @@
 namespace weft {
 namespace {
 
+constexpr char kOwnWhenTrainingBegins[] =
+    "itself is own to each rank when training begins: the startup program does not broadcast it";
+
 class CollectiveChecker {
  public:
   CollectiveChecker(const Program& program, absl::optional<int> nranks, ProgramRef ref,
@@ -203,8 +206,9 @@ void UpdateChecker::OnUpdate(const Op& op, const RankValue& param, const RankVal
 void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
   Reporter reporter(CommunicationRules(), ref_, findings);
   std::set<VarId> updated;
+  absl::optional<RankDivergence> divergence;  // where it is needed
   for (const Update& update : updates_) {
-    CheckUpdate(update, values, &reporter);
+    CheckUpdate(update, values, &divergence, &reporter);
     const Op op = program_.op(update.op);
     updated.insert(program_.block(op.block()).Resolve(op.Input("Param")[update.index]));
   }
@@ -232,6 +236,7 @@ void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
 }
 
 void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
+                                absl::optional<RankDivergence>* divergence,
                                 Reporter* reporter) const {
   const Op op = program_.op(update.op);
   const Symbol param_name = op.Input("Param")[update.index];
@@ -252,14 +257,8 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
   const bool meets = var.valid() && values.AtEnd(var).has_met;
   if (value.place == Place::kLocal) {
     if (meets) {
-      if (start_ != nullptr) {
-        const auto start = start_->find(param);
-        if (start != start_->end() && !start->second.IsSame()) {
-          report("W317", [&]() -> std::string {
-            return "but the parameter itself is own to each rank when training begins: the startup "
-                   "program does not broadcast it";
-          });
-        }
+      if (IsOwnAtFirst(param)) {
+        report("W317", [&] { return absl::StrCat("but the parameter ", kOwnWhenTrainingBegins); });
       }
       if (value.power != 0 && !value.is_zero) {
         report("W314", [&]() -> std::string {
@@ -338,11 +337,42 @@ void UpdateChecker::CheckUpdate(const Update& update, const RankValues& values,
   }
   if (value.place == Place::kReplicated && var.valid() &&
       values.AtStart(var).place == Place::kLocal && !meets) {
-    report("W317", [&]() -> std::string {
-      return "but the parameter itself is own to each rank when training begins: the "
-             "startup program does not broadcast it";
-    });
+    ReportOwnParameter(update, values, divergence, reporter);
   }
+}
+
+// The gradient is the same on all ranks, but not what it is added to.
+void UpdateChecker::ReportOwnParameter(const Update& update, const RankValues& values,
+                                       absl::optional<RankDivergence>* divergence,
+                                       Reporter* reporter) const {
+  const Op op = program_.op(update.op);
+  const Symbol param = op.Input("Param")[update.index];
+  const Symbol grad = op.Input("Grad")[update.index];
+  RankDivergence::Cause cause;
+  if (!IsOwnAtFirst(program_.name(param))) {
+    if (!divergence->has_value()) divergence->emplace(program_, values);
+    cause = (*divergence)->Of(program_.block(op.block()).Resolve(param));
+  }
+  const auto message = [&] {
+    const std::string start = absl::StrCat(op.DebugName(), " updates ", program_.name(param),
+                                           " by ", program_.name(grad), ", but the parameter ");
+    if (!cause.op.valid()) return absl::StrCat(start, kOwnWhenTrainingBegins);
+    const std::string name = program_.op(cause.op).DebugName();
+    const std::string becomes = absl::StrCat(start, "itself becomes own to each rank in a step: ");
+    if (!cause.variable.valid()) return absl::StrCat(becomes, name, " makes it so");
+    const absl::string_view own = program_.name(cause.variable);
+    return cause.is_condition ? absl::StrCat(becomes, name, " runs its block on condition ", own,
+                                             ", which is own to each rank")
+                              : absl::StrCat(becomes, name, " computes it from ", own,
+                                             ", which is own to each rank");
+  };
+  reporter->Add("W317", update.op, program_.name(grad), message, cause.op);
+}
+
+bool UpdateChecker::IsOwnAtFirst(absl::string_view param) const {
+  if (start_ == nullptr) return false;
+  const auto start = start_->find(param);
+  return start != start_->end() && !start->second.IsSame();
 }
 
 namespace {
@@ -454,9 +484,11 @@ constexpr Rule kRules[] = {
      R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
     Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
 )" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END},
-    {"W317", Severity::kError, "parameters are not the same on all ranks when training begins",
+    {"W317", Severity::kError,
+     "parameters are not the same on all ranks when training begins, or do not stay so",
      "Equal updates of different parameters keep them different. Broadcast them in the startup "
-     "program.",
+     "program; compute learning rates, and conditions on which parameters are updated, from what "
+     "is the same on all ranks.",
      WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD
      R"(    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.5, nranks=2}
 )" WEFT_EXAMPLE_BACKWARD

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/rank_divergence.h"
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
@@ -49,7 +51,12 @@ class UpdateChecker : public RankObserver {
     uint32_t index;  // of the parameter in slot Param
     RankValue param, grad;
   };
-  void CheckUpdate(const Update& update, const RankValues& values, Reporter* reporter) const;
+  void CheckUpdate(const Update& update, const RankValues& values,
+                   absl::optional<RankDivergence>* divergence, Reporter* reporter) const;
+  void ReportOwnParameter(const Update& update, const RankValues& values,
+                          absl::optional<RankDivergence>* divergence, Reporter* reporter) const;
+  // As the startup program leaves it.
+  bool IsOwnAtFirst(absl::string_view param) const;
 
   const Program& program_;
   const std::set<std::string> distributed_params_;

@@ -218,6 +218,57 @@ TEST(LocalSgd, MayNotBeginWithTheRanksOwnDraws) {
               ElementsAre(AllOf(StartsWith("W317 error: "), HasSubstr("does not broadcast it"))));
 }
 
+// --- W317: parameters that do not stay the same
+// ---------------------------------------------------
+
+constexpr absl::string_view kMeanGradient = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed stop_gradient
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var limit : fp32[1] persistable
+    var size : fp32[1]
+    var due : bool[1]
+    var scope : step_scopes
+    var loss@GRAD : fp32[4]
+    var w@GRAD : fp32[4]
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+    Out=[size] = reduce_mean(X=[x]) {dim=ints[0], keep_dim=false, reduce_all=true}
+)";
+constexpr absl::string_view kUpdate =
+    "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n";
+
+TEST(EqualParameters, NeedLearningRatesThatRanksAgreeOn) {
+  const std::string rate = "    Out=[lr] = scale(X=[size]) {scale=0.1}\n";
+  const Program right = Read(absl::StrCat(kMeanGradient, kUpdate, "  }\n}"));
+  const Program wrong = Read(absl::StrCat(kMeanGradient, rate, kUpdate, "  }\n}"));
+  EXPECT_THAT(Errors({{&right}}), IsEmpty());
+  EXPECT_THAT(Errors({{&wrong}}),
+              ElementsAre("W317 error: op 5 (sgd) updates w by w@GRAD, but the parameter itself "
+                          "becomes own to each rank in a step: op 5 (sgd) computes it from lr, "
+                          "which is own to each rank"));
+}
+
+TEST(EqualParameters, NeedConditionsThatRanksAgreeOn) {
+  const std::string text =
+      absl::StrCat(kMeanGradient,
+                   "    Out=[due] = greater_than(X=[size], Y=[limit])\n"
+                   "    Out=[w], Scope=[scope] = conditional_block(Cond=[due], Input=[w, w@GRAD]) "
+                   "{sub_block=block(1), is_scalar_condition=true}\n"
+                   "  }\n  block 1 parent=0 {\n",
+                   kUpdate, "  }\n}");
+  const Program right = Read(text, {{"X=[size], Y=[limit]", "X=[lr], Y=[limit]"}});
+  const Program wrong = Read(text);
+  EXPECT_THAT(Errors({{&right}}), IsEmpty());
+  EXPECT_THAT(
+      Errors({{&wrong}}),
+      ElementsAre("W317 error: block 1, op 0 (sgd) updates w by w@GRAD, but the parameter itself "
+                  "becomes own to each rank in a step: op 5 (conditional_block) runs its block on "
+                  "condition due, which is own to each rank"));
+}
+
 // --- Updates of parts ----------------------------------------------------------------------------
 
 // Each rank updates one half of w, by one half of the mean of gradients, and all get both halves.

@@ -1,0 +1,50 @@
+// Why ranks that begin with the same value of a variable do not end a step with the same.
+#ifndef WEFT_OPS_ANALYSIS_RANK_DIVERGENCE_H_
+#define WEFT_OPS_ANALYSIS_RANK_DIVERGENCE_H_
+
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "ops/analysis/rank_values.h"
+#include "proto/program.h"
+
+namespace weft {
+
+class RankDivergence {
+ public:
+  struct Cause {
+    // Writes the variable, or runs the block of an op that does; invalid: no op does.
+    OpId op;
+    // What that op is given that is not the same on all ranks; invalid: nothing, it draws the value
+    // or takes it from a rank's own value of the variable.
+    Symbol variable;
+    // `variable` decides whether the op runs its block.
+    bool is_condition = false;
+  };
+
+  // Both must outlive this object. O(arguments).
+  RankDivergence(const Program& program, const RankValues& values);
+
+  // Of a persistable variable of block 0: the first op in the program that is a reason. Inputs are
+  // judged by what they hold at the end of the step. O(arguments of the ops that write it).
+  Cause Of(VarId var) const;
+
+ private:
+  VarId Resolve(const Op& op, Symbol name) const {
+    return program_.block(op.block()).Resolve(name);
+  }
+  // The first of the names that is not the same on all ranks and none of `except`.
+  Symbol FindOwn(const Op& op, absl::Span<const Symbol> names,
+                 const std::vector<VarId>& except) const;
+  // Of the op itself, or an op whose block it stands in.
+  Cause FindCondition(Op op) const;
+
+  const Program& program_;
+  const RankValues& values_;
+  std::vector<OpId> holder_;                               // by block: the op that runs it
+  absl::flat_hash_map<VarId, std::vector<OpId>> writers_;  // of persistable variables
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_RANK_DIVERGENCE_H_
