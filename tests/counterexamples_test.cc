@@ -34,8 +34,8 @@ constexpr Case kCases[] = {
     // Transposes each rank's part, not the whole.
     {"shardtr", "W601"},
     // A collective writes other data into the buffer that the gradient is a member of.
-    {"into_fused", "W601"},
-    {"into_fused2", "W601"},
+    {"into_fused", "W607"},
+    {"into_fused2", "W607"},
     // Averages the parameter, and then puts back what each rank had.
     {"meets_restored", "W604"},
     // LocalSGD on a condition that is never true.
@@ -44,7 +44,7 @@ constexpr Case kCases[] = {
     {"vel_seven", "W602"},
     {"vel_junk", "W602"},
     // Another constant inside a loop; an update inside a loop, by the ranks' own gradients.
-    {"loop_attr", "W602"},
+    {"loop_attr", "W607"},
     {"loop_update_named", "W604"},
     {"loop_update_noorig", "W310"},
     // Rounds to integers before the mean.

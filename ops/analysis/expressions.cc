@@ -56,7 +56,7 @@ OperationId ExpressionTable::Operation(absl::string_view identity, absl::string_
   if (found != operation_of_.end()) return found->second;
   const OperationId id(static_cast<uint32_t>(operations_.size()));
   const auto added = operation_of_.emplace(std::string(identity), id).first;
-  operations_.push_back({std::string(label), &added->first, details});
+  operations_.push_back({std::string(label), &added->first, details, false});
   return id;
 }
 
@@ -208,6 +208,17 @@ std::string ExpressionTable::ToString(ExprId expr, absl::string_view details, in
   return absl::StrCat(text, ")");
 }
 
+bool ExpressionTable::IsOpaque(ExprId expr) const {
+  const auto is_opaque = [&](ExprId part) {
+    const CallRecord& call = calls_[CallOf(part)];
+    return operations_[call.operation.value()].is_opaque ||
+           (LabelOf(call) == "sum" && call.num_operands > kMaxExpanded);
+  };
+  const absl::Span<const ExprId> operands = Operands(expr);
+  return is_opaque(expr) ||
+         (Label(expr) == "sum" && std::any_of(operands.begin(), operands.end(), is_opaque));
+}
+
 ExpressionTable::Difference ExpressionTable::FindDifference(ExprId a, ExprId b) const {
   // Down to the first operand that differs, as long as everything else is alike.
   while (true) {
@@ -239,7 +250,8 @@ ExpressionTable::Difference ExpressionTable::FindDifference(ExprId a, ExprId b) 
     details = FindDetails(call_a.operation, call_b.operation);
   }
   constexpr int kDepth = 3;
-  Difference texts{ToString(a, details.a, kDepth), ToString(b, details.b, kDepth)};
+  Difference texts{ToString(a, details.a, kDepth), ToString(b, details.b, kDepth),
+                   IsOpaque(a) || IsOpaque(b)};
   if (texts.a == texts.b) texts.b.insert(0, "another ");
   return texts;
 }
@@ -265,7 +277,7 @@ ExpressionTable::Difference ExpressionTable::FindDetails(OperationId a, Operatio
   }
   if (of_a.empty()) return {};
   return {absl::StrCat("{", absl::StrJoin(of_a, ", "), "}"),
-          absl::StrCat("{", absl::StrJoin(of_b, ", "), "}")};
+          absl::StrCat("{", absl::StrJoin(of_b, ", "), "}"), false};
 }
 
 }  // namespace weft

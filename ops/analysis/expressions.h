@@ -77,10 +77,16 @@ class ExpressionTable {
 
   size_t size() const { return call_of_.size(); }
 
+  // The operation stands for more than one could compute: what differs in it may be the same.
+  void SetOpaque(OperationId operation) { operations_[operation.value()].is_opaque = true; }
+
   // The smallest part in which two expressions differ, as text: what `a` has, what `b` has. Of
   // operations with one label, with the details that differ: "fill_constant{value=2.0}".
   struct Difference {
     std::string a, b;
+    // That part is opaque, or a sum of so many terms that it is not expanded: nobody has shown that
+    // the values differ.
+    bool may_be_equal = false;
   };
   Difference FindDifference(ExprId a, ExprId b) const;
   // "sgd.0(w, mul_grad.1(...), lr)", as deep as `depth`.
@@ -105,6 +111,7 @@ class ExpressionTable {
     std::string label;
     const std::string* identity;
     DetailsOf details;
+    bool is_opaque = false;
   };
   absl::string_view LabelOf(const CallRecord& call) const {
     return operations_[call.operation.value()].label;
@@ -117,6 +124,7 @@ class ExpressionTable {
   // The factors of a sum, one per operand; empty where all are 1.
   const std::vector<double>& FactorsOf(OperationId operation) const;
   void Expand(const Term& term, std::vector<Term>* out) const;
+  bool IsOpaque(ExprId expr) const;
 
   absl::node_hash_map<std::string, OperationId> operation_of_;
   std::vector<OperationRecord> operations_;

@@ -142,5 +142,20 @@ TEST_F(ExpressionTableTest, OperationsOfOneLabelWithoutDetailsAreStillToldApart)
   EXPECT_EQ(table_.FindDifference(one, other).b, "another loop(a)");
 }
 
+// Nobody has shown that what is not computed differs.
+TEST_F(ExpressionTableTest, WhatIsOpaqueMayBeEqual) {
+  const OperationId loop = table_.Operation("loop over block 1", "loop");
+  table_.SetOpaque(loop);
+  const ExprId looped = table_.Call(loop, {a_});
+  EXPECT_TRUE(table_.FindDifference(looped, b_).may_be_equal);
+  EXPECT_TRUE(table_.FindDifference(Sum({{looped, 1}, {b_, 1}, {c_, 1}}), a_).may_be_equal);
+  EXPECT_FALSE(table_.FindDifference(a_, b_).may_be_equal);
+  EXPECT_FALSE(table_.FindDifference(Sum({{a_, 1}, {b_, 1}}), a_).may_be_equal);
+
+  std::vector<Term> many;
+  for (int i = 0; i < 65; ++i) many.push_back({table_.Initial(absl::StrCat("term ", i)), 1});
+  EXPECT_TRUE(table_.FindDifference(Sum(many), a_).may_be_equal);
+}
+
 }  // namespace
 }  // namespace weft

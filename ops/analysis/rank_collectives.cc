@@ -27,7 +27,7 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
       if (in.is_gradient) out.bent_by = op.id();
       out.place = Place::kReplicated;
       out.is_gradient = out.is_summed = false;
-      return expressions_.Opaque(
+      return expressions_.Call(
           out, absl::StrCat("all-reduce ", ReductionName(collective.reduction)), {in});
     case CollectiveKind::kReduce:
       out.place = Place::kLocal;

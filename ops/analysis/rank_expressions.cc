@@ -58,6 +58,13 @@ ExprId RankExpressions::Placed(const RankValue& value) {
 
 RankValue RankExpressions::Opaque(RankValue out, absl::string_view operation,
                                   absl::Span<const RankValue> inputs) {
+  out = Call(std::move(out), operation, inputs);
+  if (table_ != nullptr) table_->SetOpaque(table_->OperationOf(out.expr));
+  return out;
+}
+
+RankValue RankExpressions::Call(RankValue out, absl::string_view operation,
+                                absl::Span<const RankValue> inputs) {
   if (table_ == nullptr) return out;
   std::vector<ExprId> operands;
   for (const RankValue& input : inputs) operands.push_back(Scaled(input));

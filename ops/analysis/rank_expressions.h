@@ -1,6 +1,6 @@
 // The expressions of values on ranks: what RankValue::expr, factor, own_factor and terms become
-// when values are combined. Without a table none are made: then AreMade() is false, Opaque and
-// SetMean leave expressions alone, and nothing else may be called.
+// when values are combined. Without a table none are made: then AreMade() is false, Call, Opaque
+// and SetMean leave expressions alone, and nothing else may be called.
 #ifndef WEFT_OPS_ANALYSIS_RANK_EXPRESSIONS_H_
 #define WEFT_OPS_ANALYSIS_RANK_EXPRESSIONS_H_
 
@@ -35,7 +35,9 @@ class RankExpressions {
   ExprId Placed(const RankValue& value);
   ExprId Scaled(const RankValue& value) { return table_->Scaled(Placed(value), value.factor); }
 
-  // `out` with an expression of its own: that operation on the values.
+  // `out` with an expression of its own: that operation on the values. Opaque: what is known of
+  // the values ends there.
+  RankValue Call(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs);
   RankValue Opaque(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs);
   // The mean over ranks of `in`, which is own to each: it has a name of its own but for what has
   // the same mean on one device, term by term of a sum.

@@ -219,12 +219,15 @@ class Comparison {
       // A state that is averaged, or begins anew, does so when parameters are averaged.
       if (is_param || averaged_on_.contains(condition)) return;
     }
-    if (!findings_.Keeps(is_param ? "W601" : "W602")) {
-      return Report(is_param ? "W601" : "W602", name, "");
-    }
     const ExprId x = table_.Scaled(a.expr, a.factor);
     const ExprId y = table_.Scaled(b.expr, b.factor);
     const ExpressionTable::Difference difference = table_.FindDifference(x, y);
+    if (difference.may_be_equal) {
+      return Report("W607", name,
+                    absl::StrCat("cannot decide whether ", difference.b, " is ", difference.a,
+                                 ", as the original has it; weft verify --numeric compares both by "
+                                 "running them"));
+    }
     Report(is_param ? "W601" : "W602", name,
            absl::StrCat("expected ", difference.a, ", found ", difference.b, ", in ",
                         table_.ToString(y, 1)));
@@ -536,6 +539,33 @@ constexpr Rule kRules[] = {
     Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
   }
 })"},
+    {"W607", Severity::kError,
+     "it cannot be decided whether a variable is what it is in the original",
+     "What differs is a loop, a part of a fused buffer that is not followed, a reduction to one "
+     "rank, or a sum of more than 64 terms: the same, perhaps, in another form. Run both.",
+     WEFT_EXAMPLE_VARS
+     R"(    var state : fp32[1] persistable
+    var more : bool[1] persistable
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE
+     R"(    Out=[state] = while(Condition=[more], X=[state]) {sub_block=block(1)}
+  }
+  block 1 parent=0 {
+    Out=[state] = scale(X=[state]) {scale=0.25}
+    Out=[more] = logical_not(X=[more])
+)" WEFT_EXAMPLE_END,
+     WEFT_EXAMPLE_VARS
+     R"(    var state : fp32[1] persistable
+    var more : bool[1] persistable
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
+     R"(    Out=[state] = while(Condition=[more], X=[state]) {sub_block=block(1)}
+  }
+  block 1 parent=0 {
+    Out=[state] = scale(X=[state]) {scale=0.5}
+    Out=[state] = scale(X=[state]) {scale=0.5}
+    Out=[more] = logical_not(X=[more])
+)" WEFT_EXAMPLE_END},
 };
 
 }  // namespace
