@@ -24,6 +24,9 @@ namespace weft {
 struct KernelSpec {
   const OpSchema* schema = nullptr;
   OpAttrs attrs;
+  // Gives what Paddle 2.6's CPU kernels give where they deviate from what the op is defined to
+  // compute (docs/ops.md lists where that is), instead of the right result.
+  bool paddle_cpu_quirks = false;
 
   // Where each slot's variables stand among the inputs, or outputs, that the kernel is called with.
   // A slot that is missing or empty, or whose only argument stands for no variable, has count 0.

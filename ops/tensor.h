@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "ops/float16.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
@@ -47,6 +48,14 @@ struct DTypeOf<float> {
 template <>
 struct DTypeOf<double> {
   static constexpr DType value = DType::kFloat64;
+};
+template <>
+struct DTypeOf<Float16> {
+  static constexpr DType value = DType::kFloat16;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::kBFloat16;
 };
 
 // A tensor, row-major, in host or device memory: a shape over a buffer that it shares with its

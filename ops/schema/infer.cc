@@ -24,6 +24,12 @@ void SetInPlaceOutputs(InferContext& context) {
 
 }  // namespace
 
+absl::Status RunInference(InferContext& context) {
+  SetInPlaceOutputs(context);
+  const OpSchema::InferFn& infer = context.schema().infer();
+  return infer == nullptr ? absl::OkStatus() : infer(context);
+}
+
 absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& op,
                                                                      const TypeLookup& lookup) {
   const OpSchema* schema = FindOpSchema(op.type());
@@ -33,12 +39,9 @@ absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& o
   WEFT_RETURN_IF_ERROR(CheckSlots(op, *schema));
   WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *schema));
   InferContext context(op, *schema, attrs, lookup);
-  SetInPlaceOutputs(context);
-  if (schema->infer() != nullptr) {
-    const absl::Status status = schema->infer()(context);
-    if (!status.ok()) {
-      return absl::Status(status.code(), absl::StrCat(op.DebugName(), " ", status.message()));
-    }
+  const absl::Status status = RunInference(context);
+  if (!status.ok()) {
+    return absl::Status(status.code(), absl::StrCat(op.DebugName(), " ", status.message()));
   }
   return context.TakeOutputs();
 }

@@ -23,6 +23,10 @@ namespace weft {
 absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& op,
                                                                      const TypeLookup& lookup);
 
+// The same of an op that a context describes, which takes the outputs. Slots and attributes have
+// been checked; errors name the slot, not the op.
+absl::Status RunInference(InferContext& context);
+
 // InvalidArgument, naming the op and the slot, where the op uses a slot that the schema does not
 // have. For whoever is to compute the op, not just to look at it: an input that a newer writer
 // added must not be ignored then. O(slots).

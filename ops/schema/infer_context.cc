@@ -1,6 +1,7 @@
 #include "ops/schema/infer_context.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "proto/op_role.h"
@@ -8,19 +9,39 @@
 namespace weft {
 namespace {
 
-const OpLayout::Slot* FindSlot(const Op& op, const std::vector<OpLayout::Slot>& slots,
-                               absl::string_view name) {
+InferContext::Slots SlotsOf(const Op& op, const std::vector<OpLayout::Slot>& slots, size_t first) {
+  InferContext::Slots result;
   for (const OpLayout::Slot& slot : slots) {
-    if (op.program().name(slot.name) == name) return &slot;
+    result.push_back({op.program().name(slot.name), slot.first - first, slot.count});
+  }
+  return result;
+}
+
+const InferContext::Slot* FindSlot(const InferContext::Slots& slots, absl::string_view name) {
+  for (const InferContext::Slot& slot : slots) {
+    if (slot.name == name) return &slot;
   }
   return nullptr;
+}
+
+// The type of variable i of a slot; nullptr where there is none, or it is not known.
+template <typename AnyTypes>
+auto* TypeIn(const InferContext::Slots& slots, AnyTypes& types, absl::string_view name, size_t i) {
+  const InferContext::Slot* slot = FindSlot(slots, name);
+  const bool is_known = slot != nullptr && i < slot->count && types[slot->first + i].has_value();
+  return is_known ? &*types[slot->first + i] : nullptr;
 }
 
 }  // namespace
 
 InferContext::InferContext(const Op& op, const OpSchema& schema, const OpAttrs& attrs,
                            const TypeLookup& lookup)
-    : op_(op), schema_(schema), attrs_(attrs), outputs_(op.output_args().size()) {
+    : op_(&op),
+      schema_(schema),
+      attrs_(attrs),
+      input_slots_(SlotsOf(op, op.layout().inputs, 0)),
+      output_slots_(SlotsOf(op, op.layout().outputs, op.layout().num_input_args)),
+      outputs_(op.output_args().size()) {
   inputs_.reserve(op.input_args().size());
   for (Symbol arg : op.input_args()) {
     const bool is_variable = op.program().name(arg) != kEmptyVarName;
@@ -28,41 +49,44 @@ InferContext::InferContext(const Op& op, const OpSchema& schema, const OpAttrs& 
   }
 }
 
+InferContext::InferContext(const OpSchema& schema, const OpAttrs& attrs, Slots input_slots,
+                           Types inputs, Slots output_slots, size_t num_outputs)
+    : schema_(schema),
+      attrs_(attrs),
+      input_slots_(std::move(input_slots)),
+      output_slots_(std::move(output_slots)),
+      inputs_(std::move(inputs)),
+      outputs_(num_outputs) {}
+
 size_t InferContext::NumInputs(absl::string_view slot) const {
-  const OpLayout::Slot* found = FindSlot(op_, op_.layout().inputs, slot);
+  const Slot* found = FindSlot(input_slots_, slot);
   return found == nullptr ? 0 : found->count;
 }
 
 size_t InferContext::NumOutputs(absl::string_view slot) const {
-  const OpLayout::Slot* found = FindSlot(op_, op_.layout().outputs, slot);
+  const Slot* found = FindSlot(output_slots_, slot);
   return found == nullptr ? 0 : found->count;
 }
 
 const TensorType* InferContext::Input(absl::string_view slot, size_t i) const {
-  const OpLayout::Slot* found = FindSlot(op_, op_.layout().inputs, slot);
-  if (found == nullptr || i >= found->count) return nullptr;
-  const absl::optional<TensorType>& type = inputs_[found->first + i];
-  return type.has_value() ? &*type : nullptr;
+  return TypeIn(input_slots_, inputs_, slot, i);
 }
 
 void InferContext::SetOutput(absl::string_view slot, size_t i, TensorType type) {
-  const OpLayout::Slot* found = FindSlot(op_, op_.layout().outputs, slot);
-  if (found == nullptr || i >= found->count) return;
-  outputs_[found->first - op_.layout().num_input_args + i] = std::move(type);
+  const Slot* found = FindSlot(output_slots_, slot);
+  if (found != nullptr && i < found->count) outputs_[found->first + i] = std::move(type);
 }
 
 const TensorType* InferContext::Output(absl::string_view slot, size_t i) const {
-  const OpLayout::Slot* found = FindSlot(op_, op_.layout().outputs, slot);
-  if (found == nullptr || i >= found->count) return nullptr;
-  const absl::optional<TensorType>& type = outputs_[found->first - op_.layout().num_input_args + i];
-  return type.has_value() ? &*type : nullptr;
+  return TypeIn(output_slots_, outputs_, slot, i);
 }
 
 absl::Status InferContext::InputError(absl::string_view slot, size_t i,
                                       absl::string_view expected) const {
-  const absl::Span<const Symbol> args = op_.Input(slot);
-  const std::string variable =
-      i < args.size() ? absl::StrCat(" (", op_.program().name(args[i]), ")") : "";
+  std::string variable;
+  if (op_ != nullptr && i < NumInputs(slot)) {
+    variable = absl::StrCat(" (", op_->program().name(op_->Input(slot)[i]), ")");
+  }
   const TensorType* type = Input(slot, i);
   return absl::InvalidArgumentError(absl::StrCat("input ", slot, variable, ": expected ", expected,
                                                  ", found ",

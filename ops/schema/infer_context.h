@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -24,9 +25,22 @@ using TypeLookup = std::function<absl::optional<TensorType>(Symbol)>;
 // (unknown) on both sides.
 class InferContext {
  public:
+  // Where the variables of a slot stand among those of all input, or output, slots.
+  struct Slot {
+    absl::string_view name;
+    size_t first = 0;
+    size_t count = 0;
+  };
+  using Slots = absl::InlinedVector<Slot, 8>;
+  using Types = std::vector<absl::optional<TensorType>>;
+
   // All references must outlive the context. Looks every input up once.
   InferContext(const Op& op, const OpSchema& schema, const OpAttrs& attrs,
                const TypeLookup& lookup);
+  // Of an op that is no longer in a program: a kernel's. `inputs` has the types of the variables of
+  // `input_slots`; names of slots must outlive the context.
+  InferContext(const OpSchema& schema, const OpAttrs& attrs, Slots input_slots, Types inputs,
+               Slots output_slots, size_t num_outputs);
 
   const OpSchema& schema() const { return schema_; }
   const OpAttrs& attrs() const { return attrs_; }
@@ -58,14 +72,15 @@ class InferContext {
                          absl::string_view found) const;
 
   // What was set, one per Op::output_args().
-  std::vector<absl::optional<TensorType>> TakeOutputs() { return std::move(outputs_); }
+  Types TakeOutputs() { return std::move(outputs_); }
 
  private:
-  const Op& op_;
+  const Op* op_ = nullptr;  // null: in no program, variables have no names
   const OpSchema& schema_;
   const OpAttrs& attrs_;
-  std::vector<absl::optional<TensorType>> inputs_;   // one per Op::input_args()
-  std::vector<absl::optional<TensorType>> outputs_;  // one per Op::output_args()
+  Slots input_slots_, output_slots_;
+  Types inputs_;   // one per Op::input_args()
+  Types outputs_;  // one per Op::output_args()
 };
 
 }  // namespace weft
