@@ -5,6 +5,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -65,8 +66,8 @@ absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
 }  // namespace
 
 void AddClipKernels(KernelTable* table) {
-  table->Add("clip", Clip);
-  table->Add("clip_by_norm", ClipByNorm);
+  table->Add("clip", Framed(Clip, WorksInPlace::kYes));
+  table->Add("clip_by_norm", Framed(ClipByNorm, WorksInPlace::kYes));
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include "ops/cpu/binary.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -61,16 +62,16 @@ absl::StatusOr<Kernel> LogicalNot(const KernelSpec& spec) {
 }  // namespace
 
 void AddComparisonKernels(KernelTable* table) {
-  table->Add("equal", Binary<std::equal_to<>>);
-  table->Add("not_equal", Binary<std::not_equal_to<>>);
-  table->Add("less_than", Binary<std::less<>>);
-  table->Add("less_equal", Binary<std::less_equal<>>);
-  table->Add("greater_than", Binary<std::greater<>>);
-  table->Add("greater_equal", Binary<std::greater_equal<>>);
-  table->Add("logical_and", Binary<std::logical_and<>>);
-  table->Add("logical_or", Binary<std::logical_or<>>);
-  table->Add("logical_xor", Binary<LogicalXor>);
-  table->Add("logical_not", LogicalNot);
+  table->Add("equal", Framed(Binary<std::equal_to<>>));
+  table->Add("not_equal", Framed(Binary<std::not_equal_to<>>));
+  table->Add("less_than", Framed(Binary<std::less<>>));
+  table->Add("less_equal", Framed(Binary<std::less_equal<>>));
+  table->Add("greater_than", Framed(Binary<std::greater<>>));
+  table->Add("greater_equal", Framed(Binary<std::greater_equal<>>));
+  table->Add("logical_and", Framed(Binary<std::logical_and<>>));
+  table->Add("logical_or", Framed(Binary<std::logical_or<>>));
+  table->Add("logical_xor", Framed(Binary<LogicalXor>));
+  table->Add("logical_not", Framed(LogicalNot));
 }
 
 }  // namespace weft

@@ -34,10 +34,10 @@ TEST(CastTest, TruncatesTowardsZero) {
 }
 
 TEST(CastTest, ToAnUnknownElementTypeIsAnError) {
-  EXPECT_THAT(
-      RunOp("cast", {{"X", {Floats({1}, {1})}}}, {{"in_dtype", 5}, {"out_dtype", 99}},
-            {{"Out", 1}}),
-      StatusIs(absl::StatusCode::kInvalidArgument, "attribute out_dtype: 99 is no element type"));
+  EXPECT_THAT(RunOp("cast", {{"X", {Floats({1}, {1})}}}, {{"in_dtype", 5}, {"out_dtype", 99}},
+                    {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "attribute out_dtype: expected the number of an element type, found 99"));
 }
 
 }  // namespace

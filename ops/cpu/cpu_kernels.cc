@@ -16,7 +16,7 @@ const KernelTable& CpuKernels() {
     AddCreationKernels(table);
     AddElementwiseKernels(table);
     AddLookupTableKernels(table);
-    AddMulKernels(table);
+    AddMatMulKernels(table);
     AddOptimizerKernels(table);
     AddRandomKernels(table);
     AddReduceKernels(table);

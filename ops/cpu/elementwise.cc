@@ -8,6 +8,7 @@
 #include "ops/cpu/binary.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -295,21 +296,21 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 }  // namespace
 
 void AddElementwiseKernels(KernelTable* table) {
-  table->Add("elementwise_add", Forward<Add>);
-  table->Add("elementwise_sub", Forward<Sub>);
-  table->Add("elementwise_mul", Forward<Mul>);
-  table->Add("elementwise_div", Forward<Div>);
-  table->Add("elementwise_mod", Forward<Mod>);
-  table->Add("elementwise_max", Forward<Max>);
-  table->Add("elementwise_min", Forward<Min>);
-  table->Add("elementwise_pow", Forward<Pow>);
+  table->Add("elementwise_add", Framed(Forward<Add>));
+  table->Add("elementwise_sub", Framed(Forward<Sub>));
+  table->Add("elementwise_mul", Framed(Forward<Mul>));
+  table->Add("elementwise_div", Framed(Forward<Div>));
+  table->Add("elementwise_mod", Framed(Forward<Mod>));
+  table->Add("elementwise_max", Framed(Forward<Max>));
+  table->Add("elementwise_min", Framed(Forward<Min>));
+  table->Add("elementwise_pow", Framed(Forward<Pow>));
 
-  table->Add("elementwise_add_grad", LinearBackward<Add>);
-  table->Add("elementwise_sub_grad", LinearBackward<Sub>);
-  table->Add("elementwise_mul_grad", Backward<Mul>);
-  table->Add("elementwise_div_grad", Backward<Div>);
-  table->Add("elementwise_max_grad", Backward<Max>);
-  table->Add("elementwise_min_grad", Backward<Min>);
+  table->Add("elementwise_add_grad", Framed(LinearBackward<Add>));
+  table->Add("elementwise_sub_grad", Framed(LinearBackward<Sub>));
+  table->Add("elementwise_mul_grad", Framed(Backward<Mul>));
+  table->Add("elementwise_div_grad", Framed(Backward<Div>));
+  table->Add("elementwise_max_grad", Framed(Backward<Max>));
+  table->Add("elementwise_min_grad", Framed(Backward<Min>));
 }
 
 }  // namespace weft

@@ -16,7 +16,7 @@ void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
 void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2
-void AddMulKernels(KernelTable* table);                      // mul
+void AddMatMulKernels(KernelTable* table);                   // matmul, mul, bmm, ...
 void AddOptimizerKernels(KernelTable* table);                // adagrad, momentum, rmsprop, sgd
 void AddRandomKernels(KernelTable* table);                   // *_random
 void AddReduceKernels(KernelTable* table);                   // reduce_mean, squared_l2_norm

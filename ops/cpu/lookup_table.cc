@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -143,8 +144,8 @@ absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
 }  // namespace
 
 void AddLookupTableKernels(KernelTable* table) {
-  table->Add("lookup_table_v2", LookupTable);
-  table->Add("lookup_table_v2_grad", LookupTableGrad);
+  table->Add("lookup_table_v2", Framed(LookupTable));
+  table->Add("lookup_table_v2_grad", Framed(LookupTableGrad));
   table->AddForRows("lookup_table_v2_grad", LookupTableGradRows);
 }
 

@@ -40,7 +40,7 @@ TEST(MulTest, InnerDimensionsThatDifferAreAnError) {
   EXPECT_THAT(RunOp("mul", {{"X", {Floats({1, 2}, {1, 2})}}, {"Y", {Floats({3, 1}, {1, 2, 3})}}},
                     {}, {{"Out", 1}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("input Y: shape [3, 1] has 3 rows, expected 2")));
+                       HasSubstr("input Y: expected 2 rows, as many as X has columns")));
 }
 
 TEST(MulGradTest, GradientsAreProductsWithTheOtherOperand) {

@@ -6,6 +6,7 @@
 #include "ops/cpu/broadcast.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -134,9 +135,9 @@ absl::StatusOr<Kernel> SquaredL2Norm(const KernelSpec& spec) {
 }  // namespace
 
 void AddReduceKernels(KernelTable* table) {
-  table->Add("reduce_mean", ReduceMean);
-  table->Add("reduce_mean_grad", ReduceMeanGrad);
-  table->Add("squared_l2_norm", SquaredL2Norm);
+  table->Add("reduce_mean", Framed(ReduceMean));
+  table->Add("reduce_mean_grad", Framed(ReduceMeanGrad));
+  table->Add("squared_l2_norm", Framed(SquaredL2Norm));
 }
 
 }  // namespace weft

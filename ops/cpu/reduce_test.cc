@@ -60,7 +60,7 @@ TEST(ReduceMeanTest, OfNothingIsNotANumber) {
 TEST(ReduceMeanTest, DimensionThatIsNotThereIsNamed) {
   EXPECT_THAT(Mean(Floats({2}, {1, 2}), {{"dim", Ints{1}}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attribute dim: 1 is not a dimension of shape [2]")));
+                       HasSubstr("attribute dim: expected an axis of 1 dimensions, found 1")));
 }
 
 TEST(ReduceMeanGradTest, SpreadsTheGradientEvenly) {

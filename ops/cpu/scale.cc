@@ -1,6 +1,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -52,8 +53,8 @@ absl::StatusOr<Kernel> Increment(const KernelSpec& spec) {
 }  // namespace
 
 void AddScaleKernels(KernelTable* table) {
-  table->Add("increment", Increment);
-  table->Add("scale", Scale);
+  table->Add("increment", Framed(Increment, WorksInPlace::kYes));
+  table->Add("scale", Framed(Scale, WorksInPlace::kYes));
 }
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -101,8 +102,8 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 }  // namespace
 
 void AddSigmoidCrossEntropyKernels(KernelTable* table) {
-  table->Add("sigmoid_cross_entropy_with_logits", Forward);
-  table->Add("sigmoid_cross_entropy_with_logits_grad", Backward);
+  table->Add("sigmoid_cross_entropy_with_logits", Framed(Forward));
+  table->Add("sigmoid_cross_entropy_with_logits_grad", Framed(Backward));
 }
 
 }  // namespace weft

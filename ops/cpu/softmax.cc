@@ -4,6 +4,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 
@@ -74,8 +75,8 @@ absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
 }  // namespace
 
 void AddSoftmaxKernels(KernelTable* table) {
-  table->Add("softmax", Softmax);
-  table->Add("softmax_grad", SoftmaxGrad);
+  table->Add("softmax", Framed(Softmax, WorksInPlace::kYes));
+  table->Add("softmax_grad", Framed(SoftmaxGrad, WorksInPlace::kYes));
 }
 
 }  // namespace weft

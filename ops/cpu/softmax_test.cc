@@ -47,7 +47,8 @@ TEST(SoftmaxTest, GradientSumsToZeroInPlaceOfOutGrad) {
 
 TEST(SoftmaxTest, AxisThatIsNotThereIsNamed) {
   EXPECT_THAT(RunOp("softmax", {{"X", {Floats({2}, {0, 0})}}}, {{"axis", 1}}, {{"Out", 1}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute axis: 1")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("attribute axis: expected an axis of 1 dimensions, found 1")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 #include "ops/cpu/softmax.h"
 
 namespace weft {
@@ -183,8 +184,8 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 }  // namespace
 
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table) {
-  table->Add("softmax_with_cross_entropy", Forward);
-  table->Add("softmax_with_cross_entropy_grad", Backward);
+  table->Add("softmax_with_cross_entropy", Framed(Forward));
+  table->Add("softmax_with_cross_entropy_grad", Framed(Backward));
 }
 
 }  // namespace weft

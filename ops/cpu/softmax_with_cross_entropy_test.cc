@@ -81,7 +81,8 @@ TEST(SoftmaxWithCrossEntropyTest, WrongNumberOfLabelsIsAnError) {
   EXPECT_THAT(
       RunOp(kOp, {{"Logits", {Floats({2, 2}, {1, 2, 3, 4})}}, {"Label", {Labels({1}, {0})}}}, {},
             kOutputs),
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Label: expected 2 elements")));
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("input Label: expected class numbers of dimensions [2, 1]")));
 }
 
 TEST(SoftmaxWithCrossEntropyTest, SoftmaxMayTakeThePlaceOfLogitsAndTheGradientThatOfSoftmax) {

@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -54,6 +55,6 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddSumKernels(KernelTable* table) { table->Add("sum", Sum); }
+void AddSumKernels(KernelTable* table) { table->Add("sum", Framed(Sum, WorksInPlace::kYes)); }
 
 }  // namespace weft

@@ -34,8 +34,10 @@ bool HaveRows(const SlotPointers& slots) {
 }  // namespace
 
 absl::StatusOr<BoundOp> BoundOp::Make(absl::string_view type, const SlotPointers& inputs,
-                                      const AttrValues& attrs, const SlotPointers& outputs) {
+                                      const AttrValues& attrs, const SlotPointers& outputs,
+                                      bool paddle_cpu_quirks) {
   KernelSpec spec;
+  spec.paddle_cpu_quirks = paddle_cpu_quirks;
   spec.schema = FindOpSchema(type);
   const bool has_rows = HaveRows(inputs) || HaveRows(outputs);
   const KernelFactory* factory =

@@ -62,7 +62,8 @@ class BoundOp {
   // NotFound where the op has no schema or no CPU kernel; otherwise as the kernel's factory. Takes
   // the kernel for rows where one of the tensors, an output too, is_rows() now.
   static absl::StatusOr<BoundOp> Make(absl::string_view type, const SlotPointers& inputs,
-                                      const AttrValues& attrs, const SlotPointers& outputs);
+                                      const AttrValues& attrs, const SlotPointers& outputs,
+                                      bool paddle_cpu_quirks = false);
   absl::Status Run(RandomState* random = nullptr);
 
  private:

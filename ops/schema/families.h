@@ -20,6 +20,7 @@ void AddLossSchemas(OpSchemaTable* schemas);
 void AddMathSchemas(OpSchemaTable* schemas);
 void AddNnSchemas(OpSchemaTable* schemas);
 void AddOptimizerSchemas(OpSchemaTable* schemas);
+void AddProductSchemas(OpSchemaTable* schemas);
 void AddShapeSchemas(OpSchemaTable* schemas);
 void AddWindowSchemas(OpSchemaTable* schemas);
 

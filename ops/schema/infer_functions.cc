@@ -1,6 +1,7 @@
 #include "ops/schema/infer_functions.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -37,6 +38,86 @@ OpSchema::InferFn GradsLikeInputs() {
     }
     return absl::OkStatus();
   };
+}
+
+OpSchema::InferFn GradOf(OpSchema::InferFn forward) {
+  return [forward = std::move(forward)](InferContext& context) -> absl::Status {
+    InferContext::Slots inputs, outputs;
+    InferContext::Types types;
+    for (const SlotSchema& slot : context.schema().inputs()) {
+      const size_t count = context.NumInputs(slot.name);
+      absl::string_view name = slot.name;
+      if (absl::ConsumeSuffix(&name, kGradSuffix)) {
+        outputs.push_back({name, 0, std::max<size_t>(count, 1)});
+        continue;
+      }
+      inputs.push_back({slot.name, types.size(), count});
+      for (size_t i = 0; i < count; ++i) {
+        const TensorType* type = context.Input(slot.name, i);
+        types.push_back(type == nullptr ? absl::nullopt : absl::make_optional(*type));
+      }
+    }
+    // What may be an output that is read, too.
+    for (const InferContext::Slot& slot : inputs) outputs.push_back({slot.name, 0, slot.count});
+    size_t num_outputs = 0;
+    for (InferContext::Slot& slot : outputs) {
+      slot.first = num_outputs;
+      num_outputs += slot.count;
+    }
+    InferContext op(context.schema(), context.attrs(), inputs, types, outputs, num_outputs);
+    WEFT_RETURN_IF_ERROR(forward(op));
+    for (const SlotSchema& slot : context.schema().inputs()) {
+      const absl::string_view output = absl::StripSuffix(slot.name, kGradSuffix);
+      for (size_t i = 0; i < context.NumInputs(slot.name); ++i) {
+        const TensorType* expected = op.Output(output, i);
+        const TensorType* found = context.Input(slot.name, i);
+        if (expected == nullptr || found == nullptr) continue;
+        // Before version 2.5 Paddle gave scalars the dimensions [1].
+        const bool is_scalar = expected->dims.empty() && NumElements(found->dims) == 1;
+        const bool fits = DimsFit(found->dims, expected->dims) || is_scalar;
+        if (fits && found->dtype == expected->dtype) continue;
+        return context.InputError(slot.name, i, ToString(*expected));
+      }
+    }
+    return GradsLikeInputs()(context);
+  };
+}
+
+OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
+                    OpSchema::InferFn infer) {
+  OpSchema schema(std::move(type));
+  const auto flags = [](const SlotSchema& slot) {
+    return (slot.optional ? OpSchema::kOptional : 0) |
+           (slot.duplicable ? OpSchema::kDuplicable : 0);
+  };
+  // In alphabetical order, as Paddle writes them.
+  std::map<std::string, int> inputs;
+  for (const std::string& name : grad.reads) {
+    const SlotSchema* input = op.FindInput(name);
+    inputs[name] = flags(input != nullptr ? *input : *op.FindOutput(name));
+  }
+  for (const std::string& name : grad.of_outputs) {
+    inputs[absl::StrCat(name, kGradSuffix)] = flags(*op.FindOutput(name));
+  }
+  for (const auto& input : inputs) std::move(schema).In(input.first, input.second);
+  for (const std::string& name : grad.of_inputs) {
+    std::move(schema).Out(absl::StrCat(name, kGradSuffix),
+                          flags(*op.FindInput(name)) | OpSchema::kOptional);
+  }
+  for (const AttrSchema& attr : op.attrs()) {
+    if (attr.required) {
+      std::move(schema).RequiredAttr(attr.name, attr.default_value);
+    } else {
+      std::move(schema).Attr(attr.name, attr.default_value);
+    }
+  }
+  std::move(schema).Infer(std::move(infer));
+  return schema;
+}
+
+void AddWithGrad(OpSchemaTable* schemas, OpSchema op, const GradSlots& grad) {
+  schemas->Add(GradSchema(op, absl::StrCat(op.type(), "_grad"), grad, GradOf(op.infer())));
+  schemas->Add(std::move(op));
 }
 
 OpSchema::InferFn SameDType(std::string a, std::string b) {

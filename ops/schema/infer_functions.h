@@ -31,6 +31,22 @@ OpSchema::InferFn SameDType(std::string a, std::string b);
 OpSchema::InferFn SameDims(std::string a, std::string b);
 OpSchema::InferFn SameType(std::string a, std::string b);
 
+// Of a gradient op that reads what `forward`, the inference of the op itself, needs: everything
+// that it reads of the op's outputs, or of their gradients (S@GRAD), has the type of the output.
+// The outputs are as GradsLikeInputs has them.
+OpSchema::InferFn GradOf(OpSchema::InferFn forward);
+
+// Adds an op and its gradient op, type_grad. That reads the inputs and outputs of the op in `reads`
+// and the gradients of its outputs `of_outputs`; it writes the gradients of its inputs
+// `of_inputs`; it has the same attributes. Its inference is GradOf that of the op.
+struct GradSlots {
+  std::vector<std::string> reads, of_outputs, of_inputs;
+};
+void AddWithGrad(OpSchemaTable* schemas, OpSchema op, const GradSlots& grad);
+// The gradient op alone, for a type or an inference of its own.
+OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
+                    OpSchema::InferFn infer);
+
 // One after the other, up to the first error.
 OpSchema::InferFn InOrder(std::vector<OpSchema::InferFn> functions);
 

@@ -1,4 +1,4 @@
-// Products, sums, reductions, and scaling.
+// Sums, reductions, and scaling.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -8,147 +8,6 @@
 
 namespace weft {
 namespace {
-
-// --- mul -----------------------------------------------------------------------------------------
-
-// Where X and Y are split into rows and columns: dimensions before it are rows.
-absl::StatusOr<size_t> ColumnsBegin(const InferContext& context, const char* attr,
-                                    const TensorType& type) {
-  const int64_t n = context.attrs().Int(attr);
-  if (n < 1 || n >= static_cast<int64_t>(type.dims.size())) {
-    return context.AttrError(attr, absl::StrCat("1 to ", type.dims.size(), " - 1 dimensions"),
-                             absl::StrCat(n));
-  }
-  return static_cast<size_t>(n);
-}
-
-// X as a matrix times Y as a matrix. The dimensions of the product; none where a type is not known.
-absl::StatusOr<absl::optional<Dims>> MulDims(const InferContext& context) {
-  const TensorType* x = context.Input("X");
-  const TensorType* y = context.Input("Y");
-  if (x == nullptr || y == nullptr) return absl::optional<Dims>();
-  WEFT_ASSIGN_OR_RETURN(const size_t x_columns, ColumnsBegin(context, "x_num_col_dims", *x));
-  WEFT_ASSIGN_OR_RETURN(const size_t y_columns, ColumnsBegin(context, "y_num_col_dims", *y));
-  const int64_t inner = Product(absl::MakeSpan(x->dims).subspan(x_columns));
-  if (!DimFits(inner, Product(absl::MakeSpan(y->dims).first(y_columns)))) {
-    return context.InputError("Y", absl::StrCat(inner, " rows, as many as X has columns"));
-  }
-  Dims out(x->dims.begin(), x->dims.begin() + x_columns);
-  out.insert(out.end(), y->dims.begin() + y_columns, y->dims.end());
-  return absl::optional<Dims>(out);
-}
-
-// --- matmul_v2 -----------------------------------------------------------------------------------
-
-// The batch dimensions, rows and columns of an operand. A vector is one row on the left and one
-// column on the right, whatever the transposition.
-struct Matrix {
-  Dims batch;
-  int64_t rows = 1;
-  int64_t columns = 1;
-  bool is_vector = false;
-};
-
-Matrix AsMatrix(const Dims& dims, bool transposed, bool is_left) {
-  Matrix m;
-  m.is_vector = dims.size() == 1;
-  if (m.is_vector) {
-    (is_left ? m.columns : m.rows) = dims[0];
-    return m;
-  }
-  m.batch.assign(dims.begin(), dims.end() - 2);
-  m.rows = dims[dims.size() - 2];
-  m.columns = dims[dims.size() - 1];
-  if (transposed) std::swap(m.rows, m.columns);
-  return m;
-}
-
-// Matrix products over broadcast batch dimensions; the dimension that a vector stands in for is
-// left out of the result.
-absl::StatusOr<absl::optional<Dims>> MatMulDims(const InferContext& context) {
-  const TensorType* x = context.Input("X");
-  const TensorType* y = context.Input("Y");
-  if (x == nullptr || y == nullptr) return absl::optional<Dims>();
-  if (x->dims.empty()) return context.InputError("X", "at least one dimension");
-  if (y->dims.empty()) return context.InputError("Y", "at least one dimension");
-  const Matrix a = AsMatrix(x->dims, context.attrs().Bool("trans_x"), /*is_left=*/true);
-  const Matrix b = AsMatrix(y->dims, context.attrs().Bool("trans_y"), /*is_left=*/false);
-  if (!DimFits(a.columns, b.rows)) {
-    return context.InputError("Y", absl::StrCat(a.columns, " rows, as many as X has columns"));
-  }
-  const absl::optional<Dims> batch = BroadcastDims(a.batch, b.batch);
-  if (!batch.has_value()) {
-    return context.InputError(
-        "Y", absl::StrCat("batch dimensions that broadcast with ", DimsToString(a.batch), " of X"));
-  }
-  Dims out = *batch;
-  if (!a.is_vector) out.push_back(a.rows);
-  if (!b.is_vector) out.push_back(b.columns);
-  return absl::optional<Dims>(out);
-}
-
-// --- Both products -------------------------------------------------------------------------------
-
-using ProductDims = absl::StatusOr<absl::optional<Dims>>(const InferContext&);
-
-OpSchema::InferFn InferProduct(ProductDims* product_dims) {
-  return InOrder({SameDType("X", "Y"), [product_dims](InferContext& context) -> absl::Status {
-                    WEFT_ASSIGN_OR_RETURN(const absl::optional<Dims> dims, product_dims(context));
-                    if (dims.has_value()) {
-                      context.SetOutput("Out", {context.Input("X")->dtype, *dims});
-                    }
-                    return absl::OkStatus();
-                  }});
-}
-
-OpSchema::InferFn InferProductGrad(ProductDims* product_dims) {
-  const auto check = [product_dims](InferContext& context) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const absl::optional<Dims> dims, product_dims(context));
-    const TensorType* grad = context.Input("Out@GRAD");
-    if (!dims.has_value() || grad == nullptr || DimsFit(grad->dims, *dims)) {
-      return absl::OkStatus();
-    }
-    return context.InputError("Out@GRAD",
-                              absl::StrCat("dimensions ", DimsToString(*dims), " of X times Y"));
-  };
-  return InOrder({SameDType("X", "Y"), check, GradsLikeInputs()});
-}
-
-void AddProducts(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("mul")
-                   .In("X")
-                   .In("Y")
-                   .Out("Out")
-                   .Attr("x_num_col_dims", 1)
-                   .Attr("y_num_col_dims", 1)
-                   .With(Trait::kRowSplittable)
-                   .Infer(InferProduct(MulDims)));
-  schemas->Add(OpSchema("mul_grad")
-                   .In("Out@GRAD")
-                   .In("X")
-                   .In("Y")
-                   .Out("X@GRAD", OpSchema::kOptional)
-                   .Out("Y@GRAD", OpSchema::kOptional)
-                   .Attr("x_num_col_dims", 1)
-                   .Attr("y_num_col_dims", 1)
-                   .Infer(InferProductGrad(MulDims)));
-  schemas->Add(OpSchema("matmul_v2")
-                   .In("X")
-                   .In("Y")
-                   .Out("Out")
-                   .Attr("trans_x", false)
-                   .Attr("trans_y", false)
-                   .Infer(InferProduct(MatMulDims)));
-  schemas->Add(OpSchema("matmul_v2_grad")
-                   .In("Out@GRAD")
-                   .In("X")
-                   .In("Y")
-                   .Out("X@GRAD", OpSchema::kOptional)
-                   .Out("Y@GRAD", OpSchema::kOptional)
-                   .Attr("trans_x", false)
-                   .Attr("trans_y", false)
-                   .Infer(InferProductGrad(MatMulDims)));
-}
 
 // --- Reductions ----------------------------------------------------------------------------------
 
@@ -338,7 +197,6 @@ void AddSumsAndScaling(OpSchemaTable* schemas) {
 }  // namespace
 
 void AddMathSchemas(OpSchemaTable* schemas) {
-  AddProducts(schemas);
   AddReductions(schemas);
   AddSumsAndScaling(schemas);
 }

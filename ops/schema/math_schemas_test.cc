@@ -74,15 +74,15 @@ TEST(MulTest, ElementTypesMustAgree) {
 }
 
 TEST(MulTest, GradientOfAnotherShapeIsAnError) {
-  EXPECT_THAT(InferenceCase("mul_grad")
-                  .In("Out@GRAD", {"fp32[2, 5]"})
-                  .In("X", {"fp32[2, 3]"})
-                  .In("Y", {"fp32[3, 4]"})
-                  .Out("X@GRAD")
-                  .Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("input Out@GRAD (Out@GRAD_0): expected dimensions [2, 4] of X "
-                                 "times Y, found fp32[2, 5]")));
+  EXPECT_THAT(
+      InferenceCase("mul_grad")
+          .In("Out@GRAD", {"fp32[2, 5]"})
+          .In("X", {"fp32[2, 3]"})
+          .In("Y", {"fp32[3, 4]"})
+          .Out("X@GRAD")
+          .Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("input Out@GRAD (Out@GRAD_0): expected fp32[2, 4], found fp32[2, 5]")));
 }
 
 TEST(MatMulTest, MultipliesMatricesOfABatch) {

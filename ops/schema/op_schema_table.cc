@@ -25,6 +25,7 @@ class Table : public OpSchemaTable {
     AddMathSchemas(this);
     AddNnSchemas(this);
     AddOptimizerSchemas(this);
+    AddProductSchemas(this);
     AddShapeSchemas(this);
     AddWindowSchemas(this);
   }

@@ -234,6 +234,8 @@ void AddShapeSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kRowSplittable)
                    .Infer(OutputsLike("X")));
 
+  schemas->Add(OpSchema("share_data").In("X").Out("Out").Infer(OutputsLike("X")));
+
   schemas->Add(OpSchema("concat")
                    .In("AxisTensor", kOptional)
                    .In("X", kDuplicable)

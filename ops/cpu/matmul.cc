@@ -1,0 +1,435 @@
+// Products of matrices, over batches, and what is made of them.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "ops/cpu/broadcast.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/gemm.h"
+#include "ops/cpu/op_kernel.h"
+
+namespace weft {
+namespace {
+
+// Out[b] = op(X[b]) op(Y[b]) for every position b of the batch dimensions, along which an operand
+// of size 1 is repeated: op(X) is m x k, op(Y) is k x n.
+struct Product {
+  Dims x_batch, y_batch, batch;  // of one rank
+  int64_t m, k, n;
+  Transpose trans_x, trans_y;
+};
+
+Transpose Flip(Transpose t) { return t == Transpose::kYes ? Transpose::kNo : Transpose::kYes; }
+Transpose TransposeIf(bool transposed) { return transposed ? Transpose::kYes : Transpose::kNo; }
+
+// Of matmul. A vector is one row on the left, one column on the right, whatever the transposition.
+Product MatMulProduct(const Dims& x, const Dims& y, bool trans_x, bool trans_y) {
+  Product p;
+  p.trans_x = TransposeIf(trans_x && x.size() > 1);
+  p.trans_y = TransposeIf(trans_y && y.size() > 1);
+  const auto matrix = [](const Dims& dims, bool is_left, Transpose transpose) {
+    if (dims.size() == 1)
+      return is_left ? std::make_pair(int64_t{1}, dims[0]) : std::make_pair(dims[0], int64_t{1});
+    std::pair<int64_t, int64_t> shape(dims[dims.size() - 2], dims.back());
+    if (transpose == Transpose::kYes) std::swap(shape.first, shape.second);
+    return shape;
+  };
+  std::tie(p.m, p.k) = matrix(x, true, p.trans_x);
+  p.n = matrix(y, false, p.trans_y).second;
+  if (x.size() > 2) p.x_batch.assign(x.begin(), x.end() - 2);
+  if (y.size() > 2) p.y_batch.assign(y.begin(), y.end() - 2);
+  const size_t rank = std::max(p.x_batch.size(), p.y_batch.size());
+  p.x_batch.insert(p.x_batch.begin(), rank - p.x_batch.size(), 1);
+  p.y_batch.insert(p.y_batch.begin(), rank - p.y_batch.size(), 1);
+  for (size_t i = 0; i < rank; ++i) {
+    p.batch.push_back(p.x_batch[i] == 1 ? p.y_batch[i] : p.x_batch[i]);
+  }
+  // The rows of all X times one Y are one product.
+  if (NumElements(p.y_batch) == 1 && p.trans_x == Transpose::kNo) {
+    p.m *= NumElements(p.batch);
+    p.x_batch = p.y_batch = p.batch = {};
+  }
+  return p;
+}
+
+// Runs a product for every position of its batch.
+class BatchedGemm {
+ public:
+  BatchedGemm(Transpose a, Transpose b) : gemm_(a, b) {}
+
+  template <typename T>
+  void Run(const Dims& batch, const Dims& a_batch, const Dims& b_batch, int64_t m, int64_t n,
+           int64_t k, const T* a, const T* b, T* c) {
+    Walk(MakeLoopNest(batch, a_batch, b_batch), [&](int64_t i, int64_t j) {
+      gemm_.Run(m, n, k, a + i * m * k, b + j * k * n, c);
+      c += m * n;
+    });
+  }
+
+ private:
+  Gemm gemm_;
+};
+
+template <typename T>
+void Scale(double alpha, Tensor* tensor) {
+  if (alpha == 1) return;
+  T* values = tensor->data<T>();
+  for (int64_t i = 0; i < tensor->size(); ++i) values[i] *= static_cast<T>(alpha);
+}
+
+// The operands of an op: where they are, and how they are multiplied.
+struct ProductOp {
+  const char* x = "X";
+  const char* y = "Y";
+  std::function<Product(const Dims& x, const Dims& y)> shape;
+  double alpha = 1;
+};
+
+// Out = alpha X Y.
+absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const ProductOp& product) {
+  OpKernel op(spec);
+  const In x = op.in(product.x), y = op.in(product.y);
+  const Out out = op.out("Out");
+  const Product fixed = product.shape({1, 1}, {1, 1});  // for its transpositions
+  return op.Make(Floats(x), [=, gemm = BatchedGemm(fixed.trans_x, fixed.trans_y)](
+                                const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
+    gemm.Run(p.batch, p.x_batch, p.y_batch, p.m, p.n, p.k, x.data<T>(ctx), y.data<T>(ctx),
+             out.data<T>(ctx));
+    Scale<T>(product.alpha, &out(ctx));
+  });
+}
+
+// Writes the gradient of an operand, computed for every position of the batch, and summed over
+// those that it was repeated along.
+template <typename T, typename Run>
+void WriteGradient(const Product& p, const Dims& operand_batch, int64_t matrix_size,
+                   Tensor* scratch, Tensor* gradient, Run run) {
+  if (operand_batch == p.batch) return run(gradient->data<T>());
+  Dims full = p.batch, summed = operand_batch;
+  full.push_back(matrix_size);
+  summed.push_back(matrix_size);
+  scratch->Resize(gradient->dtype(), full);
+  run(scratch->data<T>());
+  SumBroadcast(scratch->data<T>(), full, summed, 1, gradient->data<T>());
+}
+
+// X@GRAD = alpha Out@GRAD op(Y)ᵀ, Y@GRAD = alpha op(X)ᵀ Out@GRAD; transposed where the operand is.
+absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const ProductOp& product) {
+  OpKernel op(spec);
+  const In x = op.in(product.x), y = op.in(product.y), dout = op.in("Out@GRAD");
+  const Out dx = op.out(absl::StrCat(product.x, "@GRAD"));
+  const Out dy = op.out(absl::StrCat(product.y, "@GRAD"));
+  const auto gemms = std::make_shared<std::array<std::unique_ptr<BatchedGemm>, 2>>();
+  const auto gemm = [gemms](int which, Transpose a, Transpose b) -> BatchedGemm& {
+    std::unique_ptr<BatchedGemm>& made = (*gemms)[which];
+    if (made == nullptr) made = std::make_unique<BatchedGemm>(a, b);
+    return *made;
+  };
+  return op.Make(Floats(dout), [=, scratch = Tensor()](const KernelContext& ctx,
+                                                       auto zero) mutable {
+    using T = decltype(zero);
+    constexpr Transpose kNo = Transpose::kNo, kYes = Transpose::kYes;
+    const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
+    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx), *douts = dout.data<T>(ctx);
+    if (Tensor* gradient = dx.get(ctx)) {
+      WriteGradient<T>(p, p.x_batch, p.m * p.k, &scratch, gradient, [&](T* to) {
+        if (p.trans_x == kNo) {
+          gemm(0, kNo, Flip(p.trans_y))
+              .Run(p.batch, p.batch, p.y_batch, p.m, p.k, p.n, douts, ys, to);
+        } else {
+          gemm(0, p.trans_y, kYes).Run(p.batch, p.y_batch, p.batch, p.k, p.m, p.n, ys, douts, to);
+        }
+      });
+      Scale<T>(product.alpha, gradient);
+    }
+    if (Tensor* gradient = dy.get(ctx)) {
+      WriteGradient<T>(p, p.y_batch, p.k * p.n, &scratch, gradient, [&](T* to) {
+        if (p.trans_y == kNo) {
+          gemm(1, Flip(p.trans_x), kNo)
+              .Run(p.batch, p.x_batch, p.batch, p.k, p.n, p.m, xs, douts, to);
+        } else {
+          gemm(1, kYes, p.trans_x).Run(p.batch, p.batch, p.x_batch, p.n, p.k, p.m, douts, xs, to);
+        }
+      });
+      Scale<T>(product.alpha, gradient);
+    }
+  });
+}
+
+ProductOp MatMulV2(const KernelSpec& spec) {
+  const bool trans_x = spec.attrs.Bool("trans_x"), trans_y = spec.attrs.Bool("trans_y");
+  ProductOp product;
+  product.shape = [=](const Dims& x, const Dims& y) {
+    return MatMulProduct(x, y, trans_x, trans_y);
+  };
+  return product;
+}
+
+ProductOp MatMul(const KernelSpec& spec) {
+  const bool trans_x = spec.attrs.Bool("transpose_X"), trans_y = spec.attrs.Bool("transpose_Y");
+  ProductOp product;
+  product.shape = [=](const Dims& x, const Dims& y) {
+    return MatMulProduct(x, y, trans_x, trans_y);
+  };
+  product.alpha = spec.attrs.Float("alpha");
+  return product;
+}
+
+ProductOp Bmm(const KernelSpec&) {
+  ProductOp product;
+  product.shape = [](const Dims& x, const Dims& y) { return MatMulProduct(x, y, false, false); };
+  return product;
+}
+
+ProductOp Mv(const KernelSpec& spec) {
+  ProductOp product = Bmm(spec);
+  product.y = "Vec";
+  return product;
+}
+
+// X as a matrix whose rows are its first x_num_col_dims dimensions, Y likewise.
+ProductOp Mul(const KernelSpec& spec) {
+  const int64_t x_rows = spec.attrs.Int("x_num_col_dims");
+  const int64_t y_rows = spec.attrs.Int("y_num_col_dims");
+  ProductOp product;
+  product.shape = [=](const Dims& x, const Dims& y) {
+    const auto xs = absl::MakeConstSpan(x), ys = absl::MakeConstSpan(y);
+    Product p;
+    p.trans_x = p.trans_y = Transpose::kNo;
+    p.m = NumElements(xs.first(std::min<size_t>(x_rows, xs.size())));
+    p.k = NumElements(ys.first(std::min<size_t>(y_rows, ys.size())));
+    p.n = NumElements(ys.subspan(std::min<size_t>(y_rows, ys.size())));
+    return p;
+  };
+  return product;
+}
+
+template <ProductOp (*product)(const KernelSpec&)>
+void AddProduct(const char* type, KernelTable* table) {
+  table->Add(type, [](const KernelSpec& spec) { return Forward(spec, product(spec)); });
+  table->Add(absl::StrCat(type, "_grad"),
+             [](const KernelSpec& spec) { return Backward(spec, product(spec)); });
+}
+
+// Out = the sums of X Y over the last dimension.
+absl::StatusOr<Kernel> Dot(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t width = x(ctx).dims().back();
+    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t row = 0; row < out(ctx).size(); ++row) {
+      std::conditional_t<std::is_integral_v<T>, uint64_t, double> sum = 0;
+      for (int64_t i = 0; i < width; ++i, ++xs, ++ys) sum += static_cast<decltype(sum)>(*xs) * *ys;
+      to[row] = static_cast<T>(sum);
+    }
+  });
+}
+
+absl::StatusOr<Kernel> DotGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t width = x(ctx).dims().back();
+    const T* d = dout.data<T>(ctx);
+    const auto write = [&](const T* other, T* to) {
+      for (int64_t i = 0; to != nullptr && i < x(ctx).size(); ++i) to[i] = d[i / width] * other[i];
+    };
+    write(y.data<T>(ctx), dx.data_or_null<T>(ctx));
+    write(x.data<T>(ctx), dy.data_or_null<T>(ctx));
+  });
+}
+
+// The dims of Input of addmm, as those of a matrix.
+Dims AsMatrix(Dims dims) {
+  while (dims.size() < 2) dims.insert(dims.begin(), 1);
+  return dims;
+}
+
+// Out = Alpha X Y + Beta Input.
+absl::StatusOr<Kernel> Addmm(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In input = op.in("Input"), x = op.in("X"), y = op.in("Y");
+  const Out out = op.out("Out");
+  const double alpha = spec.attrs.Float("Alpha"), beta = spec.attrs.Float("Beta");
+  return op.Make(Floats(x), [=, gemm = Gemm(Transpose::kNo, Transpose::kNo)](
+                                const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    const int64_t m = x(ctx).dim(0), k = x(ctx).dim(1), n = y(ctx).dim(1);
+    T* to = out.data<T>(ctx);
+    gemm.Run(m, n, k, x.data<T>(ctx), y.data<T>(ctx), to);
+    const T* addend = input.data<T>(ctx);
+    Walk(MakeLoopNest({m, n}, {m, n}, AsMatrix(input(ctx).dims())),
+         [&](int64_t i, int64_t j) { to[i] = static_cast<T>(alpha * to[i] + beta * addend[j]); });
+  });
+}
+
+absl::StatusOr<Kernel> AddmmGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In input = op.in("Input"), x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
+  const Out dinput = op.out("Input@GRAD"), dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
+  const double alpha = spec.attrs.Float("Alpha"), beta = spec.attrs.Float("Beta");
+  return op.Make(Floats(dout), [=, dx_gemm = Gemm(Transpose::kNo, Transpose::kYes),
+                                dy_gemm = Gemm(Transpose::kYes, Transpose::kNo)](
+                                   const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    const int64_t m = x(ctx).dim(0), k = x(ctx).dim(1), n = y(ctx).dim(1);
+    const T* d = dout.data<T>(ctx);
+    if (Tensor* gradient = dinput.get(ctx)) {
+      SumBroadcast(d, {m, n}, AsMatrix(input(ctx).dims()), 1, gradient->data<T>());
+      Scale<T>(beta, gradient);
+    }
+    if (Tensor* gradient = dx.get(ctx)) {
+      dx_gemm.Run(m, k, n, d, y.data<T>(ctx), gradient->data<T>());
+      Scale<T>(alpha, gradient);
+    }
+    if (Tensor* gradient = dy.get(ctx)) {
+      dy_gemm.Run(k, n, m, x.data<T>(ctx), d, gradient->data<T>());
+      Scale<T>(alpha, gradient);
+    }
+  });
+}
+
+// Calls visit(b, k, i, j, place in Weight) for all products X[b, i] Weight[k, i, j] Y[b, j].
+template <typename Visit>
+void ForEachBilinear(const Dims& weight, int64_t batch, Visit visit) {
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t place = 0;
+    for (int64_t k = 0; k < weight[0]; ++k) {
+      for (int64_t i = 0; i < weight[1]; ++i) {
+        for (int64_t j = 0; j < weight[2]; ++j) visit(b, k, i, j, place++);
+      }
+    }
+  }
+}
+
+// Out[b, k] = Σ X[b, i] Weight[k, i, j] Y[b, j] + Bias[k].
+absl::StatusOr<Kernel> Bilinear(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight"), bias = op.in("Bias");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = weight(ctx).dims();
+    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx), *w = weight.data<T>(ctx);
+    const T* biases = bias.data_or_null<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < out(ctx).size(); ++i) to[i] = biases ? biases[i % dims[0]] : T(0);
+    ForEachBilinear(dims, x(ctx).dim(0),
+                    [&](int64_t b, int64_t k, int64_t i, int64_t j, int64_t place) {
+                      to[b * dims[0] + k] += xs[b * dims[1] + i] * w[place] * ys[b * dims[2] + j];
+                    });
+  });
+}
+
+absl::StatusOr<Kernel> BilinearGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD"), dweight = op.out("Weight@GRAD");
+  const Out dbias = op.out("Bias@GRAD");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = weight(ctx).dims();
+    const int64_t batch = x(ctx).dim(0);
+    if (Tensor* gradient = dbias.get(ctx)) gradient->Resize(x(ctx).dtype(), {1, dims[0]});
+    for (const Out& gradient : {dx, dy, dweight, dbias}) {
+      if (Tensor* tensor = gradient.get(ctx)) std::fill_n(tensor->data<T>(), tensor->size(), T(0));
+    }
+    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx), *w = weight.data<T>(ctx);
+    const T* d = dout.data<T>(ctx);
+    T *dxs = dx.data_or_null<T>(ctx), *dys = dy.data_or_null<T>(ctx);
+    T *dw = dweight.data_or_null<T>(ctx), *db = dbias.data_or_null<T>(ctx);
+    ForEachBilinear(dims, batch, [&](int64_t b, int64_t k, int64_t i, int64_t j, int64_t place) {
+      const T g = d[b * dims[0] + k], xi = xs[b * dims[1] + i], yj = ys[b * dims[2] + j];
+      if (dxs != nullptr) dxs[b * dims[1] + i] += g * w[place] * yj;
+      if (dys != nullptr) dys[b * dims[2] + j] += g * w[place] * xi;
+      if (dw != nullptr) dw[place] += g * xi * yj;
+    });
+    for (int64_t i = 0; db != nullptr && i < batch * dims[0]; ++i) db[i % dims[0]] += d[i];
+  });
+}
+
+// Calls visit(place in Out, place in X, place in Y) for all elements of the Kronecker product.
+template <typename Visit>
+void ForEachKron(Dims x, Dims y, Visit visit) {
+  while (x.size() < y.size()) x.insert(x.begin(), 1);
+  while (y.size() < x.size()) y.insert(y.begin(), 1);
+  const size_t rank = x.size();
+  Dims at(rank, 0);  // in Out
+  int64_t size = NumElements(x) * NumElements(y);
+  for (int64_t place = 0; place < size; ++place) {
+    int64_t i = 0, j = 0;
+    for (size_t d = 0; d < rank; ++d) {
+      i = i * x[d] + at[d] / y[d];
+      j = j * y[d] + at[d] % y[d];
+    }
+    visit(place, i, j);
+    for (size_t d = rank; d-- > 0;) {
+      if (++at[d] < x[d] * y[d]) break;
+      at[d] = 0;
+    }
+  }
+}
+
+absl::StatusOr<Kernel> Kron(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    ForEachKron(x(ctx).dims(), y(ctx).dims(), [&](int64_t place, int64_t i, int64_t j) {
+      to[place] = static_cast<T>(Wrapping(xs[i]) * Wrapping(ys[j]));
+    });
+  });
+}
+
+absl::StatusOr<Kernel> KronGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx), *d = dout.data<T>(ctx);
+    T *dxs = dx.data_or_null<T>(ctx), *dys = dy.data_or_null<T>(ctx);
+    if (dxs != nullptr) std::fill_n(dxs, x(ctx).size(), T(0));
+    if (dys != nullptr) std::fill_n(dys, y(ctx).size(), T(0));
+    ForEachKron(x(ctx).dims(), y(ctx).dims(), [&](int64_t place, int64_t i, int64_t j) {
+      if (dxs != nullptr) dxs[i] += d[place] * ys[j];
+      if (dys != nullptr) dys[j] += d[place] * xs[i];
+    });
+  });
+}
+
+}  // namespace
+
+void AddMatMulKernels(KernelTable* table) {
+  AddProduct<Mul>("mul", table);
+  AddProduct<MatMul>("matmul", table);
+  AddProduct<MatMulV2>("matmul_v2", table);
+  AddProduct<Bmm>("bmm", table);
+  AddProduct<Mv>("mv", table);
+  table->Add("dot", Dot);
+  table->Add("dot_grad", DotGrad);
+  table->Add("addmm", Addmm);
+  table->Add("addmm_grad", AddmmGrad);
+  table->Add("bilinear_tensor_product", Bilinear);
+  table->Add("bilinear_tensor_product_grad", BilinearGrad);
+  table->Add("kron", Kron);
+  table->Add("kron_grad", KronGrad);
+}
+
+}  // namespace weft

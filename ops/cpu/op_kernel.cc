@@ -1,0 +1,302 @@
+#include "ops/cpu/op_kernel.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ops/schema/infer.h"
+
+namespace weft {
+namespace {
+
+bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+template <typename From, typename To>
+void Convert(const Tensor& from, Tensor* to) {
+  const From* source = from.data<From>();
+  std::copy(source, source + from.size(), to->data<To>());
+}
+
+// `to` has another type than `from`; one is fp32, the other half precision.
+void ConvertHalves(const Tensor& from, Tensor* to) {
+  if (from.dtype() == DType::kFloat16) return Convert<Float16, float>(from, to);
+  if (from.dtype() == DType::kBFloat16) return Convert<BFloat16, float>(from, to);
+  if (to->dtype() == DType::kFloat16) return Convert<float, Float16>(from, to);
+  Convert<float, BFloat16>(from, to);
+}
+
+void CopyTo(const Tensor& from, Tensor* to) {
+  to->Resize(from.dtype(), from.dims());
+  if (from.bytes() > 0) std::memcpy(to->raw(), from.raw(), from.bytes());
+}
+
+bool IsKnown(const TensorType& type) {
+  return std::find(type.dims.begin(), type.dims.end(), -1) == type.dims.end();
+}
+
+}  // namespace
+
+// What surrounds a step: inference when types change, outputs made ready, inputs copied that would
+// be overwritten, and half precision.
+class OpKernel::Frame {
+ public:
+  explicit Frame(const KernelSpec& spec) : schema_(*spec.schema), attrs_(spec.attrs) {
+    for (const SlotSchema& slot : schema_.inputs()) AddSlot(slot.name, spec.inputs, &input_slots_);
+    for (const SlotSchema& slot : schema_.outputs()) {
+      AddSlot(slot.name, spec.outputs, &output_slots_);
+    }
+  }
+
+  void set_in_place() { in_place_ = true; }
+  void set_keeps_halves() { keeps_halves_ = true; }
+  void set_one_float_type() { one_float_type_ = true; }
+  void set_prepares_outputs(bool value) { prepares_outputs_ = value; }
+
+  absl::Status Run(const Kernel& step, const KernelContext& ctx) {
+    WEFT_RETURN_IF_ERROR(UpdateTypes(ctx));
+    if (has_halves_ && !keeps_halves_) return RunOnHalves(step, ctx);
+    SaveInputs(ctx);
+    if (prepares_outputs_) PrepareOutputs(ctx.outputs);
+    if (!inputs_saved_) return step(ctx);
+    KernelContext inner = ctx;
+    inner.inputs = inputs_;
+    return step(inner);
+  }
+
+ private:
+  static void AddSlot(const std::string& name,
+                      const absl::flat_hash_map<std::string, KernelSpec::Slot>& slots,
+                      InferContext::Slots* to) {
+    const auto it = slots.find(name);
+    if (it == slots.end() || it->second.count == 0) return;
+    to->push_back(
+        {name, static_cast<size_t>(it->second.first), static_cast<size_t>(it->second.count)});
+  }
+
+  static bool HasType(const Tensor& tensor, const TensorType& type) {
+    return tensor.dtype() == type.dtype && tensor.dims() == type.dims;
+  }
+
+  bool TypesAreAsBefore(const KernelContext& ctx) const {
+    if (input_types_.size() != ctx.inputs.size()) return false;
+    for (size_t i = 0; i < input_types_.size(); ++i) {
+      const Tensor* input = ctx.inputs[i];
+      if (input_types_[i].has_value() != (input != nullptr)) return false;
+      if (input != nullptr && !HasType(*input, *input_types_[i])) return false;
+    }
+    return true;
+  }
+
+  absl::Status UpdateTypes(const KernelContext& ctx) {
+    if (is_ready_ && TypesAreAsBefore(ctx)) return absl::OkStatus();
+    is_ready_ = false;
+    has_halves_ = false;
+    half_ = DType::kFloat32;
+    input_types_.clear();
+    for (const Tensor* input : ctx.inputs) {
+      input_types_.emplace_back();
+      if (input == nullptr) continue;
+      input_types_.back() = TensorType{input->dtype(), input->dims()};
+      if (!has_halves_ && IsHalf(input->dtype())) {
+        has_halves_ = true;
+        half_ = input->dtype();
+      }
+    }
+    InferContext context(schema_, attrs_, input_slots_, input_types_, output_slots_,
+                         ctx.outputs.size());
+    if (one_float_type_) WEFT_RETURN_IF_ERROR(CheckOneFloatType(context));
+    WEFT_RETURN_IF_ERROR(RunInference(context));
+    output_types_ = context.TakeOutputs();
+    is_ready_ = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckOneFloatType(const InferContext& context) const {
+    const auto arithmetic = [](DType type) { return IsHalf(type) ? DType::kFloat32 : type; };
+    absl::optional<DType> first;
+    for (const InferContext::Slot& slot : input_slots_) {
+      for (size_t i = 0; i < slot.count; ++i) {
+        const absl::optional<TensorType>& type = input_types_[slot.first + i];
+        if (!type.has_value() || !IsFloating(type->dtype)) continue;
+        if (!first.has_value()) first = arithmetic(type->dtype);
+        if (*first != arithmetic(type->dtype)) {
+          return context.InputError(slot.name, i,
+                                    absl::StrCat(DTypeName(*first), " as the other inputs"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Copies the inputs that outputs are going to overwrite.
+  void SaveInputs(const KernelContext& ctx) {
+    inputs_saved_ = false;
+    for (size_t o = 0; o < ctx.outputs.size(); ++o) {
+      for (size_t i = 0; i < ctx.inputs.size(); ++i) {
+        if (ctx.outputs[o] == nullptr || ctx.outputs[o] != ctx.inputs[i]) continue;
+        const absl::optional<TensorType>& type = output_types_[o];
+        if (in_place_ && type.has_value() && HasType(*ctx.inputs[i], *type)) continue;
+        if (!inputs_saved_) inputs_.assign(ctx.inputs.begin(), ctx.inputs.end());
+        inputs_saved_ = true;
+        copies_.resize(ctx.inputs.size());
+        if (inputs_[i] == &copies_[i]) continue;  // of an output before
+        CopyTo(*ctx.inputs[i], &copies_[i]);
+        inputs_[i] = &copies_[i];
+      }
+    }
+  }
+
+  void PrepareOutputs(absl::Span<Tensor* const> outputs) const {
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      const absl::optional<TensorType>& type = output_types_[o];
+      if (outputs[o] == nullptr || !type.has_value() || !IsKnown(*type)) continue;
+      outputs[o]->Resize(type->dtype, type->dims);
+    }
+  }
+
+  absl::Status RunOnHalves(const Kernel& step, const KernelContext& ctx) {
+    copies_.resize(ctx.inputs.size());
+    results_.resize(ctx.outputs.size());
+    inputs_.assign(ctx.inputs.begin(), ctx.inputs.end());
+    std::vector<Tensor*> outputs(ctx.outputs.size());
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const Tensor* input = inputs_[i];
+      if (input == nullptr) continue;
+      if (IsHalf(input->dtype())) {
+        copies_[i].Resize(DType::kFloat32, input->dims());
+        ConvertHalves(*input, &copies_[i]);
+        inputs_[i] = &copies_[i];
+      } else if (std::find(ctx.outputs.begin(), ctx.outputs.end(), input) != ctx.outputs.end()) {
+        CopyTo(*input, &copies_[i]);
+        inputs_[i] = &copies_[i];
+      }
+    }
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      if (ctx.outputs[o] == nullptr) continue;
+      outputs[o] = &results_[o];
+      // What is updated in place may be left as it is in part.
+      const auto same = std::find(ctx.inputs.begin(), ctx.inputs.end(), ctx.outputs[o]);
+      if (same != ctx.inputs.end()) CopyTo(*inputs_[same - ctx.inputs.begin()], &results_[o]);
+      const absl::optional<TensorType>& type = output_types_[o];
+      if (!prepares_outputs_ || !type.has_value() || !IsKnown(*type)) continue;
+      results_[o].Resize(IsHalf(type->dtype) ? DType::kFloat32 : type->dtype, type->dims);
+    }
+    KernelContext inner = ctx;
+    inner.inputs = inputs_;
+    inner.outputs = outputs;
+    WEFT_RETURN_IF_ERROR(step(inner));
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      if (ctx.outputs[o] == nullptr) continue;
+      const Tensor& result = results_[o];
+      const DType type = output_types_[o].has_value() ? output_types_[o]->dtype : half_;
+      if (result.dtype() == DType::kFloat32 && IsHalf(type)) {
+        ctx.outputs[o]->Resize(type, result.dims());
+        ConvertHalves(result, ctx.outputs[o]);
+      } else {
+        CopyTo(result, ctx.outputs[o]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const OpSchema& schema_;
+  const OpAttrs attrs_;
+  InferContext::Slots input_slots_, output_slots_;
+  bool in_place_ = false, keeps_halves_ = false, prepares_outputs_ = true;
+  bool one_float_type_ = false;
+
+  // Of the last step.
+  bool is_ready_ = false;
+  InferContext::Types input_types_, output_types_;
+  bool has_halves_ = false;
+  DType half_ = DType::kFloat32;  // of the first such input
+  bool inputs_saved_ = false;
+  std::vector<const Tensor*> inputs_;
+  std::vector<Tensor> copies_, results_;
+};
+
+OpKernel::OpKernel(const KernelSpec& spec) : spec_(spec), frame_(std::make_shared<Frame>(spec)) {}
+OpKernel::~OpKernel() = default;
+
+In OpKernel::in(absl::string_view slot) {
+  known_inputs_.emplace_back(slot);
+  const auto it = spec_.inputs.find(slot);
+  if (it != spec_.inputs.end() && it->second.count > 0)
+    return In(it->second.first, it->second.count);
+  const SlotSchema* schema = spec_.schema->FindInput(slot);
+  if (status_.ok() && schema != nullptr && !schema->optional) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("input ", slot, ": missing"));
+  }
+  return In();
+}
+
+Out OpKernel::out(absl::string_view slot) {
+  const auto it = spec_.outputs.find(slot);
+  if (it != spec_.outputs.end() && it->second.count > 0) {
+    has_output_ = true;
+    return Out(it->second.first, it->second.count);
+  }
+  // Gradients that nobody needs are left out.
+  const SlotSchema* schema = spec_.schema->FindOutput(slot);
+  const bool may_be_missing =
+      schema == nullptr || schema->optional || absl::EndsWith(slot, "@GRAD");
+  if (status_.ok() && !may_be_missing) {
+    status_ = absl::InvalidArgumentError(absl::StrCat("output ", slot, ": missing"));
+  }
+  return Out();
+}
+
+OpKernel& OpKernel::Ignore(std::initializer_list<absl::string_view> slots) {
+  for (absl::string_view slot : slots) known_inputs_.emplace_back(slot);
+  return *this;
+}
+
+OpKernel& OpKernel::InPlace() {
+  frame_->set_in_place();
+  return *this;
+}
+
+OpKernel& OpKernel::KeepHalves() {
+  frame_->set_keeps_halves();
+  return *this;
+}
+
+void OpKernel::OneFloatType() { frame_->set_one_float_type(); }
+
+std::string OpKernel::SlotName(In in) const {
+  for (const auto& slot : spec_.inputs) {
+    if (slot.second.first == in.index() && slot.second.count == in.count()) {
+      return absl::StrCat("input ", slot.first);
+    }
+  }
+  return "input";
+}
+
+absl::StatusOr<Kernel> OpKernel::Finish(Kernel step) {
+  WEFT_RETURN_IF_ERROR(status_);
+  for (const SlotSchema& slot : spec_.schema->inputs()) {
+    const bool is_known =
+        std::find(known_inputs_.begin(), known_inputs_.end(), slot.name) != known_inputs_.end();
+    if (slot.optional && !is_known) WEFT_RETURN_IF_ERROR(NoInputs(spec_, {slot.name}));
+  }
+  if (!has_output_) return Kernel([](const KernelContext&) { return absl::OkStatus(); });
+  return Kernel([step = std::move(step), frame = frame_](const KernelContext& ctx) {
+    return frame->Run(step, ctx);
+  });
+}
+
+KernelFactory Framed(KernelFactory factory, WorksInPlace works_in_place) {
+  return [factory = std::move(factory),
+          works_in_place](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
+    WEFT_ASSIGN_OR_RETURN(Kernel step, factory(spec));
+    auto frame = std::make_shared<OpKernel::Frame>(spec);
+    frame->set_prepares_outputs(false);
+    if (works_in_place == WorksInPlace::kYes) frame->set_in_place();
+    return Kernel([step = std::move(step), frame](const KernelContext& ctx) {
+      return frame->Run(step, ctx);
+    });
+  };
+}
+
+}  // namespace weft
