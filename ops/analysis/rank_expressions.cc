@@ -57,18 +57,19 @@ ExprId RankExpressions::Placed(const RankValue& value) {
 }
 
 RankValue RankExpressions::Opaque(RankValue out, absl::string_view operation,
-                                  absl::Span<const RankValue> inputs) {
-  out = Call(std::move(out), operation, inputs);
+                                  absl::Span<const RankValue> inputs, absl::string_view label) {
+  out = Call(std::move(out), operation, inputs, label);
   if (table_ != nullptr) table_->SetOpaque(table_->OperationOf(out.expr));
   return out;
 }
 
 RankValue RankExpressions::Call(RankValue out, absl::string_view operation,
-                                absl::Span<const RankValue> inputs) {
+                                absl::Span<const RankValue> inputs, absl::string_view label) {
   if (table_ == nullptr) return out;
   std::vector<ExprId> operands;
   for (const RankValue& input : inputs) operands.push_back(Scaled(input));
-  out.expr = table_->Call(table_->Operation(operation, operation), operands);
+  out.expr =
+      table_->Call(table_->Operation(operation, label.empty() ? operation : label), operands);
   out.factor = 1;
   out.own_factor = 0;
   out.terms = 0;

@@ -35,10 +35,12 @@ class RankExpressions {
   ExprId Placed(const RankValue& value);
   ExprId Scaled(const RankValue& value) { return table_->Scaled(Placed(value), value.factor); }
 
-  // `out` with an expression of its own: that operation on the values. Opaque: what is known of
-  // the values ends there.
-  RankValue Call(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs);
-  RankValue Opaque(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs);
+  // `out` with an expression of its own: that operation on the values, called `label` (empty: as
+  // the operation). Opaque: what is known of the values ends there.
+  RankValue Call(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs,
+                 absl::string_view label = "");
+  RankValue Opaque(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs,
+                   absl::string_view label = "");
   // The mean over ranks of `in`, which is own to each: it has a name of its own but for what has
   // the same mean on one device, term by term of a sum.
   void SetMean(const RankValue& in, RankValue* out);

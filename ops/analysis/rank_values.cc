@@ -259,7 +259,7 @@ class RankInterpreter {
       const VarId var = memory_.Resolve(writes[i]);
       if (!var.valid()) continue;
       if (expressions_.AreMade()) {
-        out = expressions_.Opaque(out, absl::StrCat(identity, " of ", i), inputs);
+        out = expressions_.Opaque(out, absl::StrCat(identity, " of ", i), inputs, op.type());
       }
       memory_.Write(var, out);
     }
