@@ -17,6 +17,7 @@ const KernelTable& CpuKernels() {
     AddElementwiseKernels(table);
     AddLookupTableKernels(table);
     AddMatMulKernels(table);
+    AddNormKernels(table);
     AddOptimizerKernels(table);
     AddRandomKernels(table);
     AddReduceKernels(table);

@@ -17,6 +17,7 @@ void AddCreationKernels(KernelTable* table);                 // fill_constant
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
 void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2
 void AddMatMulKernels(KernelTable* table);                   // matmul, mul, bmm, ...
+void AddNormKernels(KernelTable* table);                     // batch_norm, layer_norm, ...
 void AddOptimizerKernels(KernelTable* table);                // adagrad, momentum, rmsprop, sgd
 void AddRandomKernels(KernelTable* table);                   // *_random
 void AddReduceKernels(KernelTable* table);                   // reduce_mean, squared_l2_norm

@@ -19,6 +19,7 @@ void AddElementwiseSchemas(OpSchemaTable* schemas);
 void AddLossSchemas(OpSchemaTable* schemas);
 void AddMathSchemas(OpSchemaTable* schemas);
 void AddNnSchemas(OpSchemaTable* schemas);
+void AddNormSchemas(OpSchemaTable* schemas);
 void AddOptimizerSchemas(OpSchemaTable* schemas);
 void AddProductSchemas(OpSchemaTable* schemas);
 void AddShapeSchemas(OpSchemaTable* schemas);

@@ -1,5 +1,5 @@
-// Layers: embedding, normalization, dropout, softmax. (Convolution and pooling are in
-// window_schemas.cc.)
+// Layers: embedding, dropout, softmax. (Normalization is in norm_schemas.cc, convolution and
+// pooling in window_schemas.cc.)
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
@@ -65,153 +65,6 @@ void AddSoftmaxAndDropout(OpSchemaTable* schemas) {
           .With(Trait::kElementwise)
           .With(Trait::kRowSplittable)
           .Infer(InOrder({SameDims("Out@GRAD", "Mask"), OutputsLike("Out@GRAD")}))));
-}
-
-// --- layer_norm ----------------------------------------------------------------------------------
-
-// Statistics of half-precision tensors are kept in fp32.
-DType StatisticsDType(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBFloat16 ? DType::kFloat32 : dtype;
-}
-
-// Where the dimensions begin that are normalized together.
-absl::StatusOr<size_t> NormBegin(const InferContext& context, const TensorType& x) {
-  const int64_t begin = context.attrs().Int("begin_norm_axis");
-  if (begin < 1 || begin >= static_cast<int64_t>(x.dims.size())) {
-    return context.AttrError("begin_norm_axis",
-                             absl::StrCat("1 or more, and less than ", x.dims.size()),
-                             absl::StrCat(begin));
-  }
-  return static_cast<size_t>(begin);
-}
-
-absl::Status CheckVector(const InferContext& context, const char* slot, int64_t size) {
-  const TensorType* type = context.Input(slot);
-  if (type == nullptr || DimsFit(type->dims, {size})) return absl::OkStatus();
-  return context.InputError(slot, absl::StrCat("dimensions [", size, "]"));
-}
-
-absl::Status CheckLayerNorm(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const size_t begin, NormBegin(context, *x));
-  const int64_t size = Product(absl::MakeSpan(x->dims).subspan(begin));
-  WEFT_RETURN_IF_ERROR(CheckVector(context, "Scale", size));
-  return CheckVector(context, "Bias", size);
-}
-
-absl::Status InferLayerNorm(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckLayerNorm(context));
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const size_t begin, NormBegin(context, *x));
-  TensorType statistics;
-  statistics.dtype = StatisticsDType(x->dtype);
-  statistics.dims.assign(x->dims.begin(), x->dims.begin() + begin);
-  context.SetOutput("Y", *x);
-  context.SetOutput("Mean", statistics);
-  context.SetOutput("Variance", statistics);
-  return absl::OkStatus();
-}
-
-void AddLayerNorm(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("layer_norm")
-                   .In("Bias", kOptional)
-                   .In("Scale", kOptional)
-                   .In("X")
-                   .Out("Mean")
-                   .Out("Variance")
-                   .Out("Y")
-                   .Attr("begin_norm_axis", 1)
-                   .Attr("epsilon", 1e-5f)
-                   .With(Trait::kRowSplittable)
-                   .Infer(InferLayerNorm));
-  schemas->Add(OpSchema("layer_norm_grad")
-                   .In("Bias", kOptional)
-                   .In("Mean")
-                   .In("Scale", kOptional)
-                   .In("Variance")
-                   .In("X")
-                   .In("Y@GRAD")
-                   .Out("Bias@GRAD", kOptional)
-                   .Out("Scale@GRAD", kOptional)
-                   .Out("X@GRAD", kOptional)
-                   .Attr("begin_norm_axis", 1)
-                   .Attr("epsilon", 1e-5f)
-                   .Infer(InOrder({CheckLayerNorm, SameType("X", "Y@GRAD"), GradsLikeInputs()})));
-}
-
-// --- batch_norm ----------------------------------------------------------------------------------
-
-absl::StatusOr<int64_t> Channels(const InferContext& context, const TensorType& x) {
-  if (x.dims.size() < 2) return context.InputError("X", "rows and channels");
-  return context.attrs().String("data_layout") == "NHWC" ? x.dims.back() : x.dims[1];
-}
-
-absl::Status CheckBatchNorm(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const int64_t channels, Channels(context, *x));
-  for (const char* slot : {"Scale", "Bias", "Mean", "Variance", "SavedMean", "SavedVariance"}) {
-    WEFT_RETURN_IF_ERROR(CheckVector(context, slot, channels));
-  }
-  return absl::OkStatus();
-}
-
-// SavedVariance is the inverse standard deviation of the batch. ReserveSpace is the back end's.
-absl::Status InferBatchNorm(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckBatchNorm(context));
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const int64_t channels, Channels(context, *x));
-  const TensorType statistics = {StatisticsDType(x->dtype), {channels}};
-  context.SetOutput("Y", *x);
-  context.SetOutput("SavedMean", statistics);
-  context.SetOutput("SavedVariance", statistics);
-  context.SetOutput("ReserveSpace", {x->dtype, {-1}});
-  return absl::OkStatus();
-}
-
-OpSchema WithBatchNormAttrs(OpSchema schema) {
-  return std::move(schema)
-      .Attr("data_layout", "NCHW")
-      .Attr("epsilon", 1e-5f)
-      .Attr("is_test", false)
-      .Attr("momentum", 0.9f)
-      .Attr("trainable_statistics", false)
-      .Attr("use_global_stats", false);
-}
-
-void AddBatchNorm(OpSchemaTable* schemas) {
-  schemas->Add(WithBatchNormAttrs(OpSchema("batch_norm")
-                                      .In("Bias")
-                                      .In("Mean")
-                                      .In("MomentumTensor", kOptional)
-                                      .In("Scale")
-                                      .In("Variance")
-                                      .In("X")
-                                      .OutInPlace("MeanOut", "Mean")
-                                      .Out("ReserveSpace", kOptional)
-                                      .Out("SavedMean")
-                                      .Out("SavedVariance")
-                                      .OutInPlace("VarianceOut", "Variance")
-                                      .Out("Y")
-                                      .Infer(InferBatchNorm)));
-  schemas->Add(WithBatchNormAttrs(
-      OpSchema("batch_norm_grad")
-          .In("Bias", kOptional)
-          .In("MeanOut", kOptional)
-          .In("ReserveSpace", kOptional)
-          .In("SavedMean")
-          .In("SavedVariance")
-          .In("Scale")
-          .In("VarianceOut", kOptional)
-          .In("X")
-          .In("Y@GRAD")
-          .Out("Bias@GRAD", kOptional)
-          .Out("Scale@GRAD", kOptional)
-          .Out("X@GRAD", kOptional)
-          .Infer(InOrder({CheckBatchNorm, SameType("X", "Y@GRAD"), GradsLikeInputs()}))));
 }
 
 // --- lookup_table_v2 -----------------------------------------------------------------------------
@@ -288,8 +141,6 @@ void AddLookup(OpSchemaTable* schemas) {
 
 void AddNnSchemas(OpSchemaTable* schemas) {
   AddSoftmaxAndDropout(schemas);
-  AddLayerNorm(schemas);
-  AddBatchNorm(schemas);
   AddLookup(schemas);
 }
 

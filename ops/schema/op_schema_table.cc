@@ -24,6 +24,7 @@ class Table : public OpSchemaTable {
     AddLossSchemas(this);
     AddMathSchemas(this);
     AddNnSchemas(this);
+    AddNormSchemas(this);
     AddOptimizerSchemas(this);
     AddProductSchemas(this);
     AddShapeSchemas(this);

@@ -1,0 +1,440 @@
+// Normalization: y = scale (x - mean) / √(variance + epsilon) + bias, with a mean and a variance
+// for each set of elements, and a scale and a bias for each channel. Ops differ in what the sets
+// and the channels are.
+//
+// With x̂ = (y - bias) / scale and g = scale dy, over the n elements of a set
+//   dx = (g - Σg / n - x̂ Σ(g x̂) / n) / √(variance + epsilon)
+// where the mean and the variance come from x, and dx = g / √(variance + epsilon) where they do
+// not; over the elements of a channel dscale = Σ(dy x̂) and dbias = Σdy.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "ops/cpu/families.h"
+#include "ops/cpu/op_kernel.h"
+
+namespace weft {
+namespace {
+
+// X as an array of four dimensions. The number of an element's set is the sum of its positions
+// times set_step, that of its channel likewise. Along the last dimension steps are 0 or 1.
+struct Grouping {
+  std::array<int64_t, 4> size, set_step, channel_step;
+
+  int64_t num_elements() const { return size[0] * size[1] * size[2] * size[3]; }
+  int64_t num_sets() const { return Count(set_step); }
+  int64_t num_channels() const { return Count(channel_step); }
+  // Elements of a set.
+  int64_t set_size() const { return num_sets() == 0 ? 0 : num_elements() / num_sets(); }
+
+ private:
+  int64_t Count(const std::array<int64_t, 4>& step) const {
+    int64_t count = 1;
+    for (int i = 0; i < 4; ++i) count *= step[i] == 0 ? 1 : size[i];
+    return count;
+  }
+};
+
+struct Image {
+  int64_t batch, channels, space;
+  bool channels_last;
+
+  Image(const Dims& dims, bool channels_last)
+      : batch(dims[0]),
+        channels(channels_last ? dims.back() : dims[1]),
+        space(1),
+        channels_last(channels_last) {
+    const size_t first = channels_last ? 1 : 2;
+    for (size_t i = 0; i + 2 < dims.size(); ++i) space *= dims[first + i];
+  }
+};
+
+bool ChannelsLast(const KernelSpec& spec) { return spec.attrs.String("data_layout") == "NHWC"; }
+
+// All elements of a channel are a set.
+Grouping ByChannel(const Image& x) {
+  if (x.channels_last || x.space == 1) {
+    const std::array<int64_t, 4> step = {0, 0, 0, 1};
+    return {{1, 1, x.batch * x.space, x.channels}, step, step};
+  }
+  const std::array<int64_t, 4> step = {0, 0, 1, 0};
+  return {{1, x.batch, x.channels, x.space}, step, step};
+}
+
+// The channels of an image are split into groups: each is a set.
+Grouping ByGroup(const Image& x, int64_t groups) {
+  const int64_t width = x.channels / groups;
+  if (x.channels_last) {
+    return {{x.batch, x.space, groups, width}, {groups, 0, 1, 0}, {0, 0, width, 1}};
+  }
+  return {{x.batch, groups, width, x.space}, {groups, 1, 0, 0}, {0, width, 1, 0}};
+}
+
+// Every row is a set, every column a channel.
+Grouping ByRow(int64_t rows, int64_t columns) {
+  return {{1, 1, rows, columns}, {0, 0, 1, 0}, {0, 0, 0, 1}};
+}
+
+// Calls visit(set_step, channel_step, set, channel, begin) for all runs along the last dimension;
+// the steps are numbers known at compile time.
+template <typename Visit>
+void ForEachRun(const Grouping& g, Visit visit) {
+  const auto walk = [&](auto set_step, auto channel_step) {
+    int64_t begin = 0;
+    for (int64_t a = 0; a < g.size[0]; ++a) {
+      for (int64_t b = 0; b < g.size[1]; ++b) {
+        for (int64_t c = 0; c < g.size[2]; ++c) {
+          visit(set_step, channel_step, a * g.set_step[0] + b * g.set_step[1] + c * g.set_step[2],
+                a * g.channel_step[0] + b * g.channel_step[1] + c * g.channel_step[2], begin);
+          begin += g.size[3];
+        }
+      }
+    }
+  };
+  constexpr std::integral_constant<int64_t, 0> kSame;
+  constexpr std::integral_constant<int64_t, 1> kNext;
+  if (g.set_step[3] == 1) return walk(kNext, kNext);
+  if (g.channel_step[3] == 1) return walk(kSame, kNext);
+  walk(kSame, kSame);
+}
+
+// Adds the values of a run to one sum, or to one after the other.
+template <int64_t step>
+class Sums {
+ public:
+  explicit Sums(double* at) : at_(at) {}
+  ~Sums() { *at_ += sum_; }
+  void Add(int64_t, double value) { sum_ += value; }
+
+ private:
+  double* at_;
+  double sum_ = 0;
+};
+template <>
+class Sums<1> {
+ public:
+  explicit Sums(double* at) : at_(at) {}
+  void Add(int64_t i, double value) { at_[i] += value; }
+
+ private:
+  double* at_;
+};
+
+// Of each set.
+struct Moments {
+  std::vector<double> mean, variance;
+
+  template <typename T>
+  static Moments Of(const Grouping& g, const T* x) {
+    const int64_t width = g.size[3];
+    const double count = std::max<int64_t>(g.set_size(), 1);
+    Moments m{std::vector<double>(g.num_sets()), std::vector<double>(g.num_sets())};
+    ForEachRun(g, [&](auto set_step, auto, int64_t set, int64_t, int64_t begin) {
+      Sums<set_step> sums(&m.mean[set]);
+      for (int64_t i = 0; i < width; ++i) sums.Add(i, x[begin + i]);
+    });
+    for (double& mean : m.mean) mean /= count;
+    ForEachRun(g, [&](auto set_step, auto, int64_t set, int64_t, int64_t begin) {
+      Sums<set_step> sums(&m.variance[set]);
+      for (int64_t i = 0; i < width; ++i) {
+        const double distance = x[begin + i] - m.mean[set + i * set_step];
+        sums.Add(i, distance * distance);
+      }
+    });
+    for (double& variance : m.variance) variance /= count;
+    return m;
+  }
+
+  // Where they are given as tensors.
+  template <typename T>
+  static Moments Given(const Tensor& mean, const Tensor& variance) {
+    const T *m = mean.data<T>(), *v = variance.data<T>();
+    return {{m, m + mean.size()}, {v, v + variance.size()}};
+  }
+
+  std::vector<double> InverseDeviation(double epsilon) const {
+    std::vector<double> inverse;
+    inverse.reserve(variance.size());
+    for (double v : variance) inverse.push_back(1 / std::sqrt(v + epsilon));
+    return inverse;
+  }
+};
+
+template <typename T>
+void Write(const std::vector<double>& values, Tensor* to) {
+  if (to != nullptr) std::copy(values.begin(), values.end(), to->data<T>());
+}
+
+// A null scale is 1 everywhere, a null bias 0.
+template <typename T>
+void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
+               const std::vector<double>& inverse_deviation, const T* scale, const T* bias, T* y) {
+  ForEachRun(g, [&](auto set_step, auto channel_step, int64_t set, int64_t channel, int64_t begin) {
+    for (int64_t i = 0; i < g.size[3]; ++i) {
+      const int64_t s = set + i * set_step, c = channel + i * channel_step;
+      const double factor = scale == nullptr ? 1 : scale[c];
+      const double shift = bias == nullptr ? 0 : bias[c];
+      y[begin + i] =
+          static_cast<T>((x[begin + i] - mean[s]) * inverse_deviation[s] * factor + shift);
+    }
+  });
+}
+
+enum class MomentsOf { kX, kOther };
+
+// Null gradients are not wanted.
+template <typename T>
+void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector<double>& mean,
+                   const std::vector<double>& inverse_deviation, MomentsOf moments_of,
+                   const T* scale, Tensor* dx, Tensor* dscale, Tensor* dbias) {
+  const int64_t width = g.size[3];
+  std::vector<double> g_sums(g.num_sets()), gx_sums(g.num_sets());
+  std::vector<double> dy_sums(g.num_channels()), dyx_sums(g.num_channels());
+  ForEachRun(g, [&](auto set_step, auto channel_step, int64_t set, int64_t channel, int64_t begin) {
+    Sums<set_step> of_g(&g_sums[set]), of_gx(&gx_sums[set]);
+    Sums<channel_step> of_dy(&dy_sums[channel]), of_dyx(&dyx_sums[channel]);
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t s = set + i * set_step, c = channel + i * channel_step;
+      const double factor = scale == nullptr ? 1 : scale[c];
+      const double d = dy[begin + i], dx_hat = d * (x[begin + i] - mean[s]) * inverse_deviation[s];
+      of_g.Add(i, factor * d);
+      of_gx.Add(i, factor * dx_hat);
+      of_dy.Add(i, d);
+      of_dyx.Add(i, dx_hat);
+    }
+  });
+  Write<T>(dy_sums, dbias);
+  Write<T>(dyx_sums, dscale);
+  if (dx == nullptr) return;
+  const double part = moments_of == MomentsOf::kX ? 1.0 / g.set_size() : 0;
+  T* to = dx->data<T>();
+  ForEachRun(g, [&](auto set_step, auto channel_step, int64_t set, int64_t channel, int64_t begin) {
+    for (int64_t i = 0; i < width; ++i) {
+      const int64_t s = set + i * set_step, c = channel + i * channel_step;
+      const double factor = scale == nullptr ? 1 : scale[c];
+      const double x_hat = (x[begin + i] - mean[s]) * inverse_deviation[s];
+      to[begin + i] =
+          static_cast<T>((factor * dy[begin + i] - part * (g_sums[s] + x_hat * gx_sums[s])) *
+                         inverse_deviation[s]);
+    }
+  });
+}
+
+// --- layer_norm, group_norm, instance_norm -------------------------------------------------------
+
+// How an op of one kind groups the elements of X.
+using GroupX = std::function<Grouping(const Dims& x)>;
+
+GroupX LayerNormGroups(const KernelSpec& spec) {
+  return [begin = spec.attrs.Int("begin_norm_axis")](const Dims& x) {
+    const auto dims = absl::MakeConstSpan(x);
+    return ByRow(NumElements(dims.first(begin)), NumElements(dims.subspan(begin)));
+  };
+}
+
+GroupX GroupNormGroups(const KernelSpec& spec) {
+  return [channels_last = ChannelsLast(spec), groups = spec.attrs.Int("groups")](const Dims& x) {
+    return ByGroup(Image(x, channels_last), groups);
+  };
+}
+
+GroupX InstanceNormGroups(const KernelSpec&) {
+  return [](const Dims& x) {
+    const Image image(x, /*channels_last=*/false);
+    return ByGroup(image, image.channels);
+  };
+}
+
+// What an op keeps for its gradient op, besides the mean, and where.
+struct Kept {
+  const char* mean;
+  const char* variance;
+  bool is_inverse_deviation;
+};
+constexpr Kept kVariance = {"Mean", "Variance", false};
+constexpr Kept kInverseDeviation = {"SavedMean", "SavedVariance", true};
+
+template <GroupX (*groups)(const KernelSpec&)>
+absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const Kept& kept) {
+  OpKernel op(spec);
+  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
+  const Out y = op.out("Y"), mean = op.out(kept.mean), variance = op.out(kept.variance);
+  const double epsilon = spec.attrs.Float("epsilon");
+  return op.Make(Floats(x), [=, group = groups(spec)](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Grouping g = group(x(ctx).dims());
+    const Moments moments = Moments::Of(g, x.data<T>(ctx));
+    const std::vector<double> inverse = moments.InverseDeviation(epsilon);
+    Normalize(g, x.data<T>(ctx), moments.mean, inverse, scale.data_or_null<T>(ctx),
+              bias.data_or_null<T>(ctx), y.data<T>(ctx));
+    Write<T>(moments.mean, mean.get(ctx));
+    Write<T>(kept.is_inverse_deviation ? inverse : moments.variance, variance.get(ctx));
+  });
+}
+
+template <GroupX (*groups)(const KernelSpec&)>
+absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const Kept& kept) {
+  OpKernel op(spec);
+  const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale");
+  const In mean = op.in(kept.mean), variance = op.in(kept.variance);
+  op.Ignore({"Bias", "Y"});
+  const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
+  const double epsilon = spec.attrs.Float("epsilon");
+  return op.Make(Floats(x), [=, group = groups(spec)](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Moments moments = Moments::Given<T>(mean(ctx), variance(ctx));
+    NormalizeGrad(group(x(ctx).dims()), x.data<T>(ctx), dy.data<T>(ctx), moments.mean,
+                  kept.is_inverse_deviation ? moments.variance : moments.InverseDeviation(epsilon),
+                  MomentsOf::kX, scale.data_or_null<T>(ctx), dx.get(ctx), dscale.get(ctx),
+                  dbias.get(ctx));
+  });
+}
+
+template <GroupX (*groups)(const KernelSpec&)>
+void AddNorm(KernelTable* table, const std::string& type, const Kept& kept) {
+  table->Add(type, [&kept](const KernelSpec& spec) { return Forward<groups>(spec, kept); });
+  table->Add(type + "_grad",
+             [&kept](const KernelSpec& spec) { return Backward<groups>(spec, kept); });
+}
+
+// --- batch_norm ----------------------------------------------------------------------------------
+
+// Normalizes by the moments of the batch, with which the running ones are mixed,
+//   MeanOut = momentum Mean + (1 - momentum) mean(X), VarianceOut likewise,
+// or by the running ones, which then stay as they are. As in Paddle, a batch of one element a
+// channel is not normalized: Y = X.
+absl::StatusOr<Kernel> BatchNorm(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
+  const In mean = op.in("Mean"), variance = op.in("Variance");
+  op.Ignore({"MomentumTensor"});  // read by Number
+  const Out y = op.out("Y"), mean_out = op.out("MeanOut"), variance_out = op.out("VarianceOut");
+  const Out saved_mean = op.out("SavedMean"), saved_inverse = op.out("SavedVariance");
+  const Out reserve_space = op.out("ReserveSpace");
+  const OpAttrs& attrs = spec.attrs;
+  const bool uses_running = attrs.Bool("use_global_stats") ||
+                            (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
+  return op.Make(Floats(x),
+                 [=, channels_last = ChannelsLast(spec), epsilon = attrs.Float("epsilon"),
+                  momentum = Number(spec, "MomentumTensor", "momentum")](
+                     const KernelContext& ctx, auto zero) -> absl::Status {
+                   using T = decltype(zero);
+                   WEFT_ASSIGN_OR_RETURN(const double keep, momentum.Value(ctx));
+                   if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
+                   const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+                   const Moments running = Moments::Given<T>(mean(ctx), variance(ctx));
+                   Write<T>(running.mean, mean_out.get(ctx));
+                   Write<T>(running.variance, variance_out.get(ctx));
+                   if (!uses_running && g.set_size() <= 1) {
+                     std::copy_n(x.data<T>(ctx), x(ctx).size(), y.data<T>(ctx));
+                     const std::vector<double> none(g.num_sets());
+                     Write<T>(none, saved_mean.get(ctx));
+                     Write<T>(none, saved_inverse.get(ctx));
+                     return absl::OkStatus();
+                   }
+                   const Moments moments = uses_running ? running : Moments::Of(g, x.data<T>(ctx));
+                   const std::vector<double> inverse = moments.InverseDeviation(epsilon);
+                   Normalize(g, x.data<T>(ctx), moments.mean, inverse, scale.data<T>(ctx),
+                             bias.data<T>(ctx), y.data<T>(ctx));
+                   Write<T>(moments.mean, saved_mean.get(ctx));
+                   Write<T>(inverse, saved_inverse.get(ctx));
+                   if (uses_running) return absl::OkStatus();
+                   const auto mix = [keep](std::vector<double> old,
+                                           const std::vector<double>& now) {
+                     for (size_t i = 0; i < old.size(); ++i)
+                       old[i] = keep * old[i] + (1 - keep) * now[i];
+                     return old;
+                   };
+                   Write<T>(mix(running.mean, moments.mean), mean_out.get(ctx));
+                   Write<T>(mix(running.variance, moments.variance), variance_out.get(ctx));
+                   return absl::OkStatus();
+                 });
+}
+
+absl::StatusOr<Kernel> BatchNormGrad(const KernelSpec& spec) {
+  const bool uses_running = spec.attrs.Bool("use_global_stats") || spec.attrs.Bool("is_test");
+  // Running moments that were used stayed as they were: MeanOut is Mean.
+  const bool has_inputs = spec.Input("Mean") >= 0 && spec.Input("Variance") >= 0;
+  const char* const kMean = !uses_running ? "SavedMean" : has_inputs ? "Mean" : "MeanOut";
+  const char* const kVariance = !uses_running ? "SavedVariance"
+                                : has_inputs  ? "Variance"
+                                              : "VarianceOut";
+  OpKernel op(spec);
+  const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale");
+  const In mean = op.in(kMean), variance = op.in(kVariance);
+  op.Ignore({"Bias", "Mean", "MeanOut", "ReserveSpace", "SavedMean", "SavedVariance", "Variance",
+             "VarianceOut"});
+  const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
+  if (!mean || !variance) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("inputs ", kMean, " and ", kVariance, ": missing"));
+  }
+  return op.Make(
+      Floats(x), [=, channels_last = ChannelsLast(spec), epsilon = spec.attrs.Float("epsilon")](
+                     const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        if (!uses_running && g.set_size() <= 1) {
+          if (Tensor* to = dx.get(ctx)) std::copy_n(dy.data<T>(ctx), to->size(), to->data<T>());
+          const std::vector<double> none(g.num_channels());
+          Write<T>(none, dscale.get(ctx));
+          Write<T>(none, dbias.get(ctx));
+          return;
+        }
+        const Moments moments = Moments::Given<T>(mean(ctx), variance(ctx));
+        NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean,
+                      uses_running ? moments.InverseDeviation(epsilon) : moments.variance,
+                      uses_running ? MomentsOf::kOther : MomentsOf::kX, scale.data<T>(ctx),
+                      dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
+      });
+}
+
+// --- affine_channel ------------------------------------------------------------------------------
+
+// Out = Scale X + Bias, by channel: with mean 0 and deviation 1.
+absl::StatusOr<Kernel> AffineChannel(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x),
+                 [=, channels_last = ChannelsLast(spec)](const KernelContext& ctx, auto zero) {
+                   using T = decltype(zero);
+                   const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+                   Normalize(g, x.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
+                             std::vector<double>(g.num_sets(), 1), scale.data<T>(ctx),
+                             bias.data<T>(ctx), out.data<T>(ctx));
+                 });
+}
+
+absl::StatusOr<Kernel> AffineChannelGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), scale = op.in("Scale"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
+  return op.Make(
+      Floats(x), [=, channels_last = ChannelsLast(spec)](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        NormalizeGrad(g, x.data<T>(ctx), dout.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
+                      std::vector<double>(g.num_sets(), 1), MomentsOf::kOther, scale.data<T>(ctx),
+                      dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
+      });
+}
+
+}  // namespace
+
+void AddNormKernels(KernelTable* table) {
+  AddNorm<LayerNormGroups>(table, "layer_norm", kVariance);
+  AddNorm<GroupNormGroups>(table, "group_norm", kVariance);
+  AddNorm<InstanceNormGroups>(table, "instance_norm", kInverseDeviation);
+  table->Add("batch_norm", BatchNorm);
+  table->Add("batch_norm_grad", BatchNormGrad);
+  table->Add("affine_channel", AffineChannel);
+  table->Add("affine_channel_grad", AffineChannelGrad);
+}
+
+}  // namespace weft
