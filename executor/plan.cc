@@ -26,9 +26,11 @@ constexpr int kComputeStream = 0;
 bool IsFeed(absl::string_view type) { return type == "feed"; }
 bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
 
+bool IsLoop(absl::string_view type) { return type == "while"; }
+
 // `has_rows`: a variable of the op is SelectedRows.
 bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
-  if (IsFeed(type) || IsFetch(type)) return true;
+  if (IsFeed(type) || IsFetch(type) || IsLoop(type)) return true;
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return false;
   if (schema->Has(Trait::kRingSetup)) return true;
@@ -145,14 +147,15 @@ class PlanBuilder {
   }
 
  private:
-  // What the program does, in its order: an op, a synchronization, or the beginning or end of a
-  // block that runs on a condition.
+  // What the program does, in its order: an op, a synchronization, the beginning or end of a block
+  // that runs on a condition, or a branch to a block that stands further up.
   struct Step {
-    enum class Kind { kOp, kSync, kBeginBranch, kEndBranch };
+    enum class Kind { kOp, kSync, kBeginBranch, kEndBranch, kBranchBack };
     Kind kind = Kind::kSync;
     int index = -1;  // into plan_.ops_ or plan_.branches_
     StreamSync sync = StreamSync::kAllWaitForCompute;
-    int ring_id = -1;  // of `sync`
+    int ring_id = -1;       // of `sync`
+    int first_branch = -1;  // of kBranchBack: into plan_.branches_, the one that the block follows
   };
 
   void AddVariables() {
@@ -190,6 +193,7 @@ class PlanBuilder {
       return absl::OkStatus();
     }
     if (IsFetch(op.type())) return absl::OkStatus();
+    if (IsLoop(op.type())) return AddLoop(op, name);
     const OpSchema* schema = FindOpSchema(op.type());
     WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
     WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
@@ -238,32 +242,56 @@ class PlanBuilder {
   absl::Status AddBranch(const Op& op, const OpAttrs& attrs, const std::string& name) {
     Plan::Branch branch;
     branch.name = name;
+    branch.slot = "Cond";
     branch.is_scalar_condition = attrs.Bool("is_scalar_condition");
-    WEFT_RETURN_IF_ERROR(ResolveAll(op.Input("Cond"), name, &branch.conditions));
+    return AddBranchTo(attrs.Block("sub_block"), op, std::move(branch));
+  }
+
+  // What the op lists as X and Out, the ops of its block name too.
+  absl::Status AddLoop(const Op& op, const std::string& name) {
+    Plan::Branch branch;
+    branch.name = name;
+    branch.slot = "Condition";
+    branch.is_scalar_condition = true;
+    branch.is_loop = true;
+    const std::vector<int> blocks = op.SubBlocks();
+    if (blocks.size() != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, ": expected one block (attribute sub_block), found ", blocks.size()));
+    }
+    return AddBranchTo(blocks[0], op, std::move(branch));
+  }
+
+  absl::Status AddBranchTo(int block, const Op& op, Plan::Branch branch) {
+    WEFT_RETURN_IF_ERROR(ResolveAll(op.Input(branch.slot), branch.name, &branch.conditions));
     for (int v : branch.conditions) {
       if (v != Plan::kNoVariable) continue;
-      return absl::InvalidArgumentError(absl::StrCat(name, " input Cond: expected a variable"));
+      return absl::InvalidArgumentError(
+          absl::StrCat(branch.name, " input ", branch.slot, ": expected a variable"));
     }
     if (branch.conditions.empty() ||
         (branch.is_scalar_condition && branch.conditions.size() != 1)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          name, " input Cond: expected one variable, found ", branch.conditions.size()));
-    }
-    const int sub_block = attrs.Block("sub_block");
-    if (!entered_.insert(sub_block).second) {
-      return absl::UnimplementedError(
-          absl::StrCat(name, ": runs block ", sub_block, ", which another op runs too"));
+      return absl::InvalidArgumentError(absl::StrCat(branch.name, " input ", branch.slot,
+                                                     ": expected one variable, found ",
+                                                     branch.conditions.size()));
     }
     Plan::PlanOp reader;
-    reader.name = name;
+    reader.name = branch.name;
     reader.inputs = branch.conditions;
     NoteAccesses(reader);
     Step step;
-    step.kind = Step::Kind::kBeginBranch;
     step.index = static_cast<int>(plan_.branches_.size());
     plan_.branches_.push_back(std::move(branch));
+    const auto [it, is_first] = branch_to_block_.try_emplace(block, step.index);
+    if (!is_first) {
+      step.kind = Step::Kind::kBranchBack;
+      step.first_branch = it->second;
+      steps_.push_back(step);
+      return absl::OkStatus();
+    }
+    step.kind = Step::Kind::kBeginBranch;
     steps_.push_back(step);
-    WEFT_RETURN_IF_ERROR(AddBlock(sub_block));
+    WEFT_RETURN_IF_ERROR(AddBlock(block));
     step.kind = Step::Kind::kEndBranch;
     steps_.push_back(step);
     return absl::OkStatus();
@@ -282,8 +310,14 @@ class PlanBuilder {
 
   absl::StatusOr<int> Resolve(Symbol symbol, const std::string& op_name) const {
     if (program_.name(symbol) == kEmptyVarName) return Plan::kNoVariable;
-    const VarId variable = program_.block(block_).Resolve(symbol);
-    if (variable.valid()) return static_cast<int>(variable.value());
+    for (int b = block_; b != -1; b = program_.block(b).parent_idx()) {
+      VarId variable = program_.block(b).FindVar(symbol);
+      const int forward = program_.block(b).forward_block_idx();
+      if (!variable.valid() && forward >= 0 && forward < program_.num_blocks()) {
+        variable = program_.block(forward).FindVar(symbol);
+      }
+      if (variable.valid()) return static_cast<int>(variable.value());
+    }
     return absl::InvalidArgumentError(
         absl::StrCat(op_name, ": variable ", program_.name(symbol), " is not declared"));
   }
@@ -429,13 +463,29 @@ class PlanBuilder {
       case Step::Kind::kSync:
         return AddSync(step.sync, StreamOfRing(step.ring_id));
       case Step::Kind::kBeginBranch:
-        plan_.instructions_.push_back(
-            {Plan::Instruction::Kind::kBranch, kComputeStream, step.index});
+        AddBranchInstruction(step.index);
+        plan_.branches_[step.index].begin = NextInstruction();
         return;
       case Step::Kind::kEndBranch:
-        plan_.branches_[step.index].end = static_cast<int>(plan_.instructions_.size());
+        plan_.branches_[step.index].end = NextInstruction();
+        plan_.branches_[step.index].next = NextInstruction();
         return;
+      case Step::Kind::kBranchBack: {
+        AddBranchInstruction(step.index);
+        const Plan::Branch& first = plan_.branches_[step.first_branch];
+        Plan::Branch& branch = plan_.branches_[step.index];
+        branch.begin = first.begin;
+        branch.end = first.end;
+        branch.next = NextInstruction();
+        return;
+      }
     }
+  }
+
+  int NextInstruction() const { return static_cast<int>(plan_.instructions_.size()); }
+
+  void AddBranchInstruction(int branch) {
+    plan_.instructions_.push_back({Plan::Instruction::Kind::kBranch, kComputeStream, branch});
   }
 
   void AddRunOp(int index) {
@@ -486,7 +536,8 @@ class PlanBuilder {
   TypeChecker types_;
   std::vector<bool> slots_are_known_;  // by layout
   int block_ = 0;                      // whose ops are being added
-  std::set<int> entered_;              // blocks that an op runs
+  // By block that an op runs: the first branch to it, which its instructions follow.
+  absl::flat_hash_map<int, int> branch_to_block_;
   std::vector<Step> steps_;
   std::vector<std::string> unsupported_;
   std::map<int, int> stream_of_ring_;

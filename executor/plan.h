@@ -37,8 +37,13 @@ struct PlanOptions {
 // for the compute stream). A synchronization with a ring that has no stream of its own orders
 // nothing.
 //
-// A conditional op becomes a branch around the instructions of its block: the host waits until its
-// condition is computed, and goes on behind the block where it does not hold.
+// An op that runs a block becomes a branch: the host waits until its condition is computed, and
+// goes on behind the block where it does not hold. At the end of the block of a loop it looks
+// again. The instructions of a block are there once, where the first op that runs it stands,
+// whatever the number of ops that run it.
+//
+// A block of gradients (forward_block_idx) sees the variables of its forward block, as that has
+// left them.
 //
 // All ranks share a plan; it does not change. Kernels, which keep buffers, are made from it by the
 // executor of each rank.
@@ -78,14 +83,20 @@ class Plan {
     CollectiveDesc desc;  // but for count and element type, which are those of the tensor
   };
 
-  // A conditional block, which stands between its kBranch and `end`.
+  // An op that runs the instructions of a block: once or not at all, or, a loop, as long as its
+  // condition holds.
   struct Branch {
     std::string name;  // of its op
     // Into variables(). With is_scalar_condition one bool, which decides; else the block runs where
     // none of them is empty.
     std::vector<int> conditions;
+    absl::string_view slot;  // of the conditions
     bool is_scalar_condition = false;
-    int end = 0;  // into instructions()
+    bool is_loop = false;
+    // Into instructions(): where the block begins and ends, and where to go on behind it.
+    int begin = 0;
+    int end = 0;
+    int next = 0;
   };
 
   struct Instruction {
@@ -94,7 +105,7 @@ class Plan {
       kRecord,       // event `index`
       kWait,         // event `index`, which was recorded before
       kSynchronize,  // the host blocks until the stream is idle
-      kBranch,       // the same; then goes on behind branch `index`, if its condition is false
+      kBranch,       // the same; then enters or passes by branch `index`, as its condition says
     };
     Kind kind;
     int stream;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -78,10 +79,21 @@ absl::Status PlanExecutor::Bind() {
 }
 
 absl::Status PlanExecutor::RunStep() {
+  absl::Status status = LaunchAll();
+  for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
+  return status;
+}
+
+absl::Status PlanExecutor::LaunchAll() {
   using Kind = Plan::Instruction::Kind;
-  absl::Status status;
   const std::vector<Plan::Instruction>& instructions = options_.plan->instructions();
-  for (size_t next = 0; next < instructions.size() && status.ok();) {
+  const std::vector<Plan::Branch>& branches = options_.plan->branches();
+  frames_.clear();
+  for (int next = 0;;) {
+    while (!frames_.empty() && next == branches[frames_.back().branch].end) {
+      WEFT_ASSIGN_OR_RETURN(next, EndBlock());
+    }
+    if (next == static_cast<int>(instructions.size())) return absl::OkStatus();
     const Plan::Instruction& instruction = instructions[next++];
     Stream* stream = streams_[instruction.stream].get();
     const int index = instruction.index;
@@ -96,28 +108,69 @@ absl::Status PlanExecutor::RunStep() {
         stream->Wait(events_[index].get());
         break;
       case Kind::kSynchronize:
-        status.Update(stream->Synchronize());
+        WEFT_RETURN_IF_ERROR(stream->Synchronize());
         break;
       case Kind::kBranch: {
-        status.Update(stream->Synchronize());
-        if (!status.ok()) break;
-        const Plan::Branch& branch = options_.plan->branches()[index];
-        const absl::StatusOr<bool> holds = Holds(branch);
-        if (!holds.ok()) {
-          status = Annotate(branch.name, holds.status());
-          if (options_.on_error) options_.on_error(status);
-        } else if (!*holds) {
-          next = branch.end;
-        }
+        WEFT_ASSIGN_OR_RETURN(next, Enter(index));
         break;
       }
     }
   }
-  for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
-  return status;
 }
 
-absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) const {
+// Where to go on, at a branch.
+absl::StatusOr<int> PlanExecutor::Enter(int index) {
+  const Plan::Branch& branch = options_.plan->branches()[index];
+  WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
+  if (!holds) return branch.next;
+  // Blocks within blocks, each run by several ops, may take as long as a loop.
+  WEFT_RETURN_IF_ERROR(CheckProgress());
+  frames_.push_back({index, /*rounds=*/1, std::chrono::steady_clock::now()});
+  return branch.begin;
+}
+
+// The same at the end of the innermost block that is being run.
+absl::StatusOr<int> PlanExecutor::EndBlock() {
+  Frame& frame = frames_.back();
+  const Plan::Branch& branch = options_.plan->branches()[frame.branch];
+  if (branch.is_loop) {
+    WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
+    if (holds) {
+      ++frame.rounds;
+      WEFT_RETURN_IF_ERROR(CheckProgress());
+      return branch.begin;
+    }
+  }
+  frames_.pop_back();
+  return branch.next;
+}
+
+// Of the outermost block that is being run.
+absl::Status PlanExecutor::CheckProgress() const {
+  if (frames_.empty()) return absl::OkStatus();
+  if (options_.is_given_up && options_.is_given_up()) {
+    return absl::AbortedError("the run was given up");
+  }
+  const Frame& outermost = frames_.front();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - outermost.start;
+  if (seconds.count() <= options_.timeout_s) return absl::OkStatus();
+  const Plan::Branch& branch = options_.plan->branches()[outermost.branch];
+  std::string message = absl::StrCat("its block runs for more than ", options_.timeout_s, " s");
+  if (branch.is_loop) {
+    absl::StrAppend(&message, ", in round ", outermost.rounds, "; condition ",
+                    options_.plan->variables()[branch.conditions[0]].name, " still holds");
+  }
+  return Failed(branch.name, absl::DeadlineExceededError(message));
+}
+
+absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) {
+  WEFT_RETURN_IF_ERROR(streams_[0]->Synchronize());
+  absl::StatusOr<bool> holds = ReadCondition(branch);
+  if (holds.ok()) return holds;
+  return Failed(branch.name, holds.status());
+}
+
+absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) const {
   for (int variable : branch.conditions) {
     const Tensor& condition = *tensors_[variable];
     const std::string& name = options_.plan->variables()[variable].name;
@@ -130,22 +183,25 @@ absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) const {
       continue;
     }
     if (condition.dtype() != DType::kBool || condition.size() != 1) {
-      return absl::InvalidArgumentError(absl::StrCat("input Cond: expected one bool in ", name,
-                                                     ", found ", DTypeName(condition.dtype()),
-                                                     DimsToString(condition.dims())));
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", branch.slot, ": expected one bool in ", name, ", found ",
+                       DTypeName(condition.dtype()), DimsToString(condition.dims())));
     }
     return *condition.data<bool>();
   }
   return true;
 }
 
+absl::Status PlanExecutor::Failed(absl::string_view op, const absl::Status& status) const {
+  const absl::Status named = Annotate(op, status);
+  if (options_.on_error) options_.on_error(named);
+  return named;
+}
+
 absl::Status PlanExecutor::RunOp(int index) {
   const BoundOp& bound = ops_[index];
-  absl::Status status = TryOp(bound);
-  if (status.ok()) return status;
-  status = Annotate(bound.op->name, status);
-  if (options_.on_error) options_.on_error(status);
-  return status;
+  const absl::Status status = TryOp(bound);
+  return status.ok() ? status : Failed(bound.op->name, status);
 }
 
 absl::Status PlanExecutor::TryOp(const BoundOp& bound) const {

@@ -2,6 +2,8 @@
 #ifndef WEFT_EXECUTOR_PLAN_EXECUTOR_H_
 #define WEFT_EXECUTOR_PLAN_EXECUTOR_H_
 
+#include <chrono>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -9,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "executor/communicator.h"
 #include "executor/plan.h"
@@ -31,6 +34,10 @@ struct PlanExecutorOptions {
   CommunicatorGroup* group = nullptr;
   int rank = 0;
   RandomState* random = nullptr;
+  // A block that is still being run after so long fails: a loop that does not end.
+  double timeout_s = 600;
+  // Asked before a block is run again: true where the run was given up. May be empty.
+  std::function<bool()> is_given_up;
   // Looks at every floating-point output of every op, and fails at the first NaN or infinity.
   bool check_nan = false;
   // Called from the stream of an op that failed, at once: so that other ranks need not wait for
@@ -58,6 +65,7 @@ class PlanExecutor {
   // are those of kernels and communicators, and
   //   FailedPrecondition  an input holds nothing, or holds SelectedRows where the plan expects a
   //                       dense tensor; or, with check_nan, an output is not finite
+  //   DeadlineExceeded    a block does not come to its end, as a loop without one
   // After an error every later step fails.
   absl::Status RunStep();
 
@@ -72,9 +80,22 @@ class PlanExecutor {
     std::unique_ptr<RowsAllReduce> rows;   // of a collective on SelectedRows
   };
 
+  // A branch whose block is being run.
+  struct Frame {
+    int branch;  // of the plan
+    int64_t rounds;
+    std::chrono::steady_clock::time_point start;
+  };
+
   explicit PlanExecutor(const PlanExecutorOptions& options) : options_(options) {}
   absl::Status Bind();
-  absl::StatusOr<bool> Holds(const Plan::Branch& branch) const;
+  absl::Status LaunchAll();
+  absl::StatusOr<int> Enter(int branch);
+  absl::StatusOr<int> EndBlock();
+  absl::StatusOr<bool> Holds(const Plan::Branch& branch);
+  absl::StatusOr<bool> ReadCondition(const Plan::Branch& branch) const;
+  absl::Status Failed(absl::string_view op, const absl::Status& status) const;
+  absl::Status CheckProgress() const;
   absl::Status RunOp(int index);
   absl::Status TryOp(const BoundOp& bound) const;
   absl::Status RunCollective(const BoundOp& bound) const;
@@ -85,6 +106,7 @@ class PlanExecutor {
   std::deque<Tensor> local_;      // variables that do not outlive the executor
   std::vector<Tensor*> tensors_;  // by variable of the plan
   std::vector<BoundOp> ops_;      // by op of the plan
+  std::vector<Frame> frames_;     // of this step, from the outermost in
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;  // goes before all that their tasks use
 };

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -38,7 +39,7 @@ ProgramBuilder& Scale(ProgramBuilder& builder, const std::string& from, const st
 class Rank {
  public:
   explicit Rank(const ProgramBuilder& builder, int rank = 0, CommunicatorGroup* group = nullptr,
-                bool check_nan = false)
+                bool check_nan = false, double timeout_s = 600)
       : device_(NewHostDevice()), random_(RandomState::Seeded(0, rank)) {
     PlanOptions plan_options;
     plan_options.kernels = &CpuKernels();
@@ -52,6 +53,8 @@ class Rank {
     options.rank = rank;
     options.random = &random_;
     options.check_nan = check_nan;
+    options.timeout_s = timeout_s;
+    options.is_given_up = [this] { return given_up_; };
     options.on_error = [this](const absl::Status& status) { errors_.push_back(status); };
     executor_ = *PlanExecutor::Create(options);
   }
@@ -60,6 +63,7 @@ class Rank {
   absl::Status RunStep() { return executor_->RunStep(); }
   Scope& scope() { return scope_; }
   const std::vector<absl::Status>& errors() const { return errors_; }
+  void GiveUp() { given_up_ = true; }
 
  private:
   std::unique_ptr<Plan> plan_;
@@ -67,6 +71,7 @@ class Rank {
   std::unique_ptr<Device> device_;
   RandomState random_;
   std::vector<absl::Status> errors_;
+  bool given_up_ = false;
   std::unique_ptr<PlanExecutor> executor_;
 };
 
@@ -377,6 +382,112 @@ TEST(PlanExecutorTest, ConditionOfAnotherTypeIsAnError) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (conditional_block): input Cond: expected one bool in cond, found "
                        "fp32[1]"));
+}
+
+// --- Loops --------------------------------------------------------------------------------------
+
+ProgramBuilder& LessThan(ProgramBuilder& builder, const std::string& x, const std::string& y,
+                         const std::string& out) {
+  return builder.Op("less_than", {{"X", {x}}, {"Y", {y}}}, {{"Out", {out}}});
+}
+
+ProgramBuilder& While(ProgramBuilder& builder, const std::string& condition, int block) {
+  builder.Op("while", {{"X", {}}, {"Condition", {condition}}}, {{"Out", {}}, {"StepScopes", {}}});
+  return builder.BlockAttr("sub_block", block);
+}
+
+// While x < limit, x = 2 x; then y = x.
+ProgramBuilder Doubling() {
+  ProgramBuilder builder;
+  builder.Var("x", {1}).Var("limit", {1}).Var("more", {1}, pb::VarType::BOOL).Var("y", {1});
+  LessThan(builder, "x", "limit", "more");
+  While(builder, "more", 1);
+  Scale(builder, "x", "y", 1);
+  builder.NewBlock(0);
+  Scale(builder, "x", "x", 2);
+  LessThan(builder, "x", "limit", "more");
+  return builder;
+}
+
+TEST(PlanExecutorTest, LoopGoesRoundWhileItsConditionHolds) {
+  Rank rank(Doubling());
+  rank["limit"] = Floats({1}, {100});
+  for (const auto& [from, to] : {std::pair(3, 192), std::pair(100, 100), std::pair(99, 198)}) {
+    rank["x"] = Floats({1}, {static_cast<float>(from)});
+    WEFT_ASSERT_OK(rank.RunStep());
+    EXPECT_THAT(Values<float>(rank["y"]), ElementsAre(to));
+  }
+}
+
+// While a < 3: a = a + 1; b = 0; while b < a: b = b + 1, n = n + 1. The two blocks end at once.
+TEST(PlanExecutorTest, LoopsNest) {
+  ProgramBuilder builder;
+  for (const char* name : {"a", "b", "n", "three"}) builder.Var(name, {1});
+  builder.Var("outer", {1}, pb::VarType::BOOL).Var("inner", {1}, pb::VarType::BOOL);
+  const auto increment = [&](const char* name) {
+    builder.Op("increment", {{"X", {name}}}, {{"Out", {name}}}).FloatAttr("step", 1);
+  };
+  LessThan(builder, "a", "three", "outer");
+  While(builder, "outer", 1).NewBlock(0);
+  increment("a");
+  Scale(builder, "b", "b", 0);
+  LessThan(builder, "b", "a", "inner");
+  LessThan(builder, "a", "three", "outer");
+  While(builder, "inner", 2).NewBlock(1);
+  increment("b");
+  increment("n");
+  LessThan(builder, "b", "a", "inner");
+  Rank rank(builder);
+  rank["a"] = rank["b"] = rank["n"] = Floats({1}, {0});
+  rank["three"] = Floats({1}, {3});
+  WEFT_ASSERT_OK(rank.RunStep());
+  EXPECT_THAT(Values<float>(rank["n"]), ElementsAre(1 + 2 + 3));
+}
+
+// A block that two ops run goes on behind the one that ran it.
+TEST(PlanExecutorTest, BlockIsRunByTwoOps) {
+  ProgramBuilder builder = Doubling();
+  builder.InBlock(0).Var("cond", {1}, pb::VarType::BOOL);
+  builder.Op("conditional_block", {{"Cond", {"cond"}}}, {});
+  builder.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 1);
+  Scale(builder, "x", "z", 1);
+  Rank rank(builder);
+  rank["limit"] = Floats({1}, {100});
+  for (bool cond : {true, false}) {
+    rank["x"] = Floats({1}, {3});
+    rank["cond"] = MakeTensor<bool>({1}, {cond});
+    WEFT_ASSERT_OK(rank.RunStep());
+    EXPECT_THAT(Values<float>(rank["y"]), ElementsAre(192));
+    EXPECT_THAT(Values<float>(rank["z"]), ElementsAre(cond ? 384 : 192));
+  }
+}
+
+TEST(PlanExecutorTest, LoopThatDoesNotEndIsStopped) {
+  Rank rank(Doubling(), 0, nullptr, false, /*timeout_s=*/0.05);
+  rank["limit"] = Floats({1}, {100});
+  rank["x"] = Floats({1}, {0});
+  const absl::Status status = rank.RunStep();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
+                               HasSubstr("op 1 (while): its block runs for more than 0.05 s, in "
+                                         "round ")));
+  EXPECT_THAT(status.message(), HasSubstr("; condition more still holds"));
+  EXPECT_THAT(rank.errors(), ElementsAre(status));
+}
+
+TEST(PlanExecutorTest, LoopEndsWhereTheRunWasGivenUp) {
+  Rank rank(Doubling());
+  rank["limit"] = Floats({1}, {100});
+  rank["x"] = Floats({1}, {0});
+  rank.GiveUp();
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kAborted, "the run was given up"));
+}
+
+TEST(PlanExecutorTest, ConditionOfALoopIsOneBool) {
+  Rank rank(Doubling());
+  rank["x"] = rank["limit"] = Floats({2}, {1, 2});
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       "op 1 (while): input Condition: expected one bool in more, "
+                                       "found bool[2]"));
 }
 
 // Gradients are written into the buffer that is reduced.

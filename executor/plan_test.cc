@@ -47,7 +47,7 @@ std::vector<std::string> Instructions(const Plan& plan) {
         break;
       case Kind::kBranch:
         absl::StrAppend(&text, "unless ", plan.branches()[i.index].name, " go to ",
-                        plan.branches()[i.index].end);
+                        plan.branches()[i.index].next);
         break;
     }
     texts.push_back(std::move(text));
@@ -406,8 +406,54 @@ TEST(PlanTest, ConditionThatNothingWritesIsReadByItsOp) {
   EXPECT_EQ(plan.reader_names()[cond.first_reader], "op 1 (conditional_block)");
 }
 
+TEST(PlanTest, LoopIsABranchThatIsTakenAgain) {
+  ProgramBuilder builder;
+  builder.Var("more", {1}, pb::VarType::BOOL);
+  builder.Op("while", {{"X", {"x"}}, {"Condition", {"more"}}},
+             {{"Out", {"x"}}, {"StepScopes", {}}});
+  builder.BlockAttr("sub_block", 1).NewBlock(0);
+  Scale(builder, "x", "x");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_THAT(Instructions(plan), ElementsAre("compute: unless op 0 (while) go to 2",
+                                              "compute: block 1, op 0 (scale)"));
+  EXPECT_TRUE(plan.branches()[0].is_loop);
+  EXPECT_EQ(plan.reader_names()[plan.variables()[plan.FindVariable("more")].first_reader],
+            "op 0 (while)");
+}
+
+TEST(PlanTest, LoopWithoutConditionOrBlockIsAnError) {
+  ProgramBuilder builder;
+  builder.Op("while", {{"Condition", {}}}, {}).BlockAttr("sub_block", 1).NewBlock(0);
+  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (while) input Condition: expected one variable, found 0"));
+  ProgramBuilder without_block;
+  without_block.Var("more", {1}, pb::VarType::BOOL).Op("while", {{"Condition", {"more"}}}, {});
+  EXPECT_THAT(Plan::Build(without_block.Build(), Options()).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (while): expected one block (attribute sub_block), found 0"));
+}
+
+// What forward has left is there for backward, in blocks too.
+TEST(PlanTest, BlockOfGradientsSeesTheVariablesOfItsForwardBlock) {
+  ProgramBuilder builder = Conditional();
+  builder.Var("t", {3});
+  Scale(builder, "t", "t");
+  builder.InBlock(0).Op("conditional_block", {{"Cond", {"cond"}}}, {});
+  builder.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 2);
+  builder.NewBlock(0);
+  pb::ProgramDesc desc = builder.desc();
+  desc.mutable_blocks(2)->set_forward_block_idx(1);
+  pb::OpDesc* op = desc.mutable_blocks(2)->add_ops();
+  *op = desc.blocks(1).ops(0);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::FromProto(desc));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(program, Options()));
+  ASSERT_EQ(plan.ops().back().name, "block 2, op 0 (scale)");
+  EXPECT_EQ(plan.ops().back().inputs, plan.ops()[1].inputs);
+}
+
 // Each of many blocks is entered twice from the one above: 2^20 ways to the last.
-TEST(PlanTest, BlockThatTwoOpsRunIsAnError) {
+TEST(PlanTest, BlockThatSeveralOpsRunIsThereOnce) {
   ProgramBuilder builder;
   builder.Var("cond", {1}, pb::VarType::BOOL);
   for (int block = 0; block < 20; ++block) {
@@ -418,9 +464,12 @@ TEST(PlanTest, BlockThatTwoOpsRunIsAnError) {
     }
   }
   builder.NewBlock(0);
-  EXPECT_THAT(Plan::Build(builder.Build(), Options()).status(),
-              StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("(conditional_block): runs block 20, which another op runs too")));
+  Scale(builder, "x", "x");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_EQ(plan.instructions().size(), 41);
+  EXPECT_EQ(plan.branches()[0].begin, plan.branches()[39].begin);
+  EXPECT_EQ(plan.branches()[0].end, plan.branches()[39].end);
+  EXPECT_EQ(plan.branches()[39].next, 41);
 }
 
 }  // namespace

@@ -136,6 +136,8 @@ class RankRunner {
     options.rank = rank_;
     options.random = &random_;
     options.check_nan = job_.options.check_nan;
+    options.timeout_s = job_.options.timeout_s;
+    options.is_given_up = [this] { return job_.failures->any(); };
     options.on_error = [this](const absl::Status& status) {
       job_.failures->Report(step_, rank_, WithPlace(step_, rank_, status));
     };

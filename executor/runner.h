@@ -29,7 +29,8 @@ struct RunOptions {
   uint64_t seed = 0;
   // Variables to report after every step. Empty: the losses.
   std::vector<std::string> fetch;
-  // A rank that does not arrive at a collective: told of, then an error.
+  // A rank that does not arrive at a collective: told of, then an error. A loop of the program that
+  // does not end: an error.
   double warn_after_s = 60;
   double timeout_s = 600;
   // What is told: called from any thread, one call at a time per ring. May be empty.
