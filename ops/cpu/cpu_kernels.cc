@@ -28,6 +28,7 @@ const KernelTable& CpuKernels() {
     AddSoftmaxWithCrossEntropyKernels(table);
     AddSparseSumKernels(table);
     AddSumKernels(table);
+    AddViewKernels(table);
     return table;
   }();
   return *table;

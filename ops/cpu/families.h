@@ -29,6 +29,8 @@ void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cro
 void AddSparseSumKernels(KernelTable* table);                // scale, sum, rows
 void AddSumKernels(KernelTable* table);                      // sum
 
+void AddViewKernels(KernelTable* table);  // transpose, slice, tile, ...
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_CPU_FAMILIES_H_

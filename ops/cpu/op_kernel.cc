@@ -49,6 +49,7 @@ class OpKernel::Frame {
   }
 
   void set_in_place() { in_place_ = true; }
+  void set_in_place(int output, int input) { in_place_pairs_.emplace_back(output, input); }
   void set_keeps_halves() { keeps_halves_ = true; }
   void set_one_float_type() { one_float_type_ = true; }
   void set_prepares_outputs(bool value) { prepares_outputs_ = value; }
@@ -112,6 +113,11 @@ class OpKernel::Frame {
     return absl::OkStatus();
   }
 
+  bool WorksInPlace(int output, int input) const {
+    return in_place_ || std::find(in_place_pairs_.begin(), in_place_pairs_.end(),
+                                  std::make_pair(output, input)) != in_place_pairs_.end();
+  }
+
   absl::Status CheckOneFloatType(const InferContext& context) const {
     const auto arithmetic = [](DType type) { return IsHalf(type) ? DType::kFloat32 : type; };
     absl::optional<DType> first;
@@ -136,7 +142,10 @@ class OpKernel::Frame {
       for (size_t i = 0; i < ctx.inputs.size(); ++i) {
         if (ctx.outputs[o] == nullptr || ctx.outputs[o] != ctx.inputs[i]) continue;
         const absl::optional<TensorType>& type = output_types_[o];
-        if (in_place_ && type.has_value() && HasType(*ctx.inputs[i], *type)) continue;
+        if (WorksInPlace(static_cast<int>(o), static_cast<int>(i)) && type.has_value() &&
+            HasType(*ctx.inputs[i], *type)) {
+          continue;
+        }
         if (!inputs_saved_) inputs_.assign(ctx.inputs.begin(), ctx.inputs.end());
         inputs_saved_ = true;
         copies_.resize(ctx.inputs.size());
@@ -205,6 +214,7 @@ class OpKernel::Frame {
   InferContext::Slots input_slots_, output_slots_;
   bool in_place_ = false, keeps_halves_ = false, prepares_outputs_ = true;
   bool one_float_type_ = false;
+  std::vector<std::pair<int, int>> in_place_pairs_;  // output, input
 
   // Of the last step.
   bool is_ready_ = false;
@@ -254,6 +264,13 @@ OpKernel& OpKernel::Ignore(std::initializer_list<absl::string_view> slots) {
 
 OpKernel& OpKernel::InPlace() {
   frame_->set_in_place();
+  return *this;
+}
+
+OpKernel& OpKernel::InPlace(Out out, In in) {
+  for (int i = 0; i < std::min(out.count(), in.count()); ++i) {
+    frame_->set_in_place(out.index(i), in.index(i));
+  }
   return *this;
 }
 

@@ -89,6 +89,7 @@ class Out {
 
   int count() const { return count_; }
   explicit operator bool() const { return count_ > 0; }
+  int index(int i = 0) const { return first_ + i; }
   Tensor& operator()(const KernelContext& ctx, int i = 0) const { return *ctx.outputs[first_ + i]; }
   // nullptr where nobody reads the output.
   Tensor* get(const KernelContext& ctx, int i = 0) const {
@@ -175,7 +176,8 @@ class OpKernel {
 
   // The kernel works in place: where an output is an input of the same type, it reads elements
   // before it writes them. Other kernels get a copy of such an input.
-  OpKernel& InPlace();
+  OpKernel& InPlace();                // any output and any input
+  OpKernel& InPlace(Out out, In in);  // these two
   // The kernel sees fp16 and bf16 as they are.
   OpKernel& KeepHalves();
 

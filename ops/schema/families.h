@@ -23,6 +23,7 @@ void AddNormSchemas(OpSchemaTable* schemas);
 void AddOptimizerSchemas(OpSchemaTable* schemas);
 void AddProductSchemas(OpSchemaTable* schemas);
 void AddShapeSchemas(OpSchemaTable* schemas);
+void AddViewSchemas(OpSchemaTable* schemas);
 void AddWindowSchemas(OpSchemaTable* schemas);
 
 // Attribute values by the names of their types in the format, for rows of schemas. Scalars are

@@ -208,6 +208,20 @@ absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view a
   return static_cast<int>(value < 0 ? value + r : value);
 }
 
+absl::Status InferGradFromXShape(InferContext& context) {
+  const TensorType* xshape = context.Input("XShape");
+  const TensorType* grad = context.Input("Out@GRAD");
+  if (xshape == nullptr || grad == nullptr) return absl::OkStatus();
+  if (xshape->dims.empty()) return context.InputError("XShape", "at least one dimension");
+  const Dims dims(xshape->dims.begin() + 1, xshape->dims.end());
+  if (!DimFits(Product(dims), Product(grad->dims))) {
+    return context.InputError("Out@GRAD",
+                              absl::StrCat("as many elements as ", DimsToString(dims), " of X"));
+  }
+  context.SetOutput("X@GRAD", {grad->dtype, dims});
+  return absl::OkStatus();
+}
+
 TensorType ToXShape(const TensorType& type) {
   TensorType xshape = type;
   xshape.dims.insert(xshape.dims.begin(), 0);

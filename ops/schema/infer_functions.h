@@ -76,6 +76,9 @@ absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view a
 // The type with a dimension 0 in front: how XShape outputs (reshape2, transpose2) keep the shape of
 // their input.
 TensorType ToXShape(const TensorType& type);
+// Of the gradient of such an op: X@GRAD has the dims that XShape keeps, and the element type of
+// Out@GRAD.
+absl::Status InferGradFromXShape(InferContext& context);
 
 }  // namespace weft
 

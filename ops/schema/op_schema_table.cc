@@ -28,6 +28,7 @@ class Table : public OpSchemaTable {
     AddOptimizerSchemas(this);
     AddProductSchemas(this);
     AddShapeSchemas(this);
+    AddViewSchemas(this);
     AddWindowSchemas(this);
   }
 

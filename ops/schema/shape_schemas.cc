@@ -12,22 +12,6 @@ namespace {
 constexpr int kOptional = OpSchema::kOptional;
 constexpr int kDuplicable = OpSchema::kDuplicable;
 
-// The type of X before the op, from XShape (its dimensions with a 0 in front) and the element type
-// of Out@GRAD.
-absl::Status InferGradFromXShape(InferContext& context) {
-  const TensorType* xshape = context.Input("XShape");
-  const TensorType* grad = context.Input("Out@GRAD");
-  if (xshape == nullptr || grad == nullptr) return absl::OkStatus();
-  if (xshape->dims.empty()) return context.InputError("XShape", "at least one dimension");
-  const Dims dims(xshape->dims.begin() + 1, xshape->dims.end());
-  if (!DimFits(Product(dims), Product(grad->dims))) {
-    return context.InputError("Out@GRAD",
-                              absl::StrCat("as many elements as ", DimsToString(dims), " of X"));
-  }
-  context.SetOutput("X@GRAD", {grad->dtype, dims});
-  return absl::OkStatus();
-}
-
 // --- reshape2 ------------------------------------------------------------------------------------
 
 // 0 copies the dimension of X at the same place, -1 (at most one) takes what is left; it stays
@@ -272,6 +256,16 @@ void AddShapeSchemas(OpSchemaTable* schemas) {
                    .Attr("shape", Ints{})
                    .With(Trait::kLinear)
                    .Infer(InferReshape));
+  AddWithGrad(schemas,
+              OpSchema("reshape")
+                  .In("Shape", kOptional)
+                  .In("ShapeTensor", kOptional | kDuplicable)
+                  .In("X")
+                  .Out("Out")
+                  .Attr("shape", Ints{})
+                  .With(Trait::kLinear)
+                  .Infer(InferReshape),
+              {{"X", "Out"}, {"Out"}, {"X"}});
   schemas->Add(OpSchema("reshape2_grad")
                    .In("Out@GRAD")
                    .In("XShape")
