@@ -34,6 +34,9 @@ constexpr int64_t kMaxMemberVisits = 1 << 22;
 
 }  // namespace
 
+// The walk, op by op. What ops make of values is found in rank_functions.h (with rank_sums.h),
+// rank_collectives.h and rank_branches.h; rank_expressions.h has the expressions of all of them;
+// rank_memory.h is what variables hold.
 class RankInterpreter {
  public:
   RankInterpreter(const Program& program, const RankValuesOptions& options)
