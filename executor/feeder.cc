@@ -40,11 +40,13 @@ Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSource source,
-                                                       int nranks, int64_t steps) {
+                                                       int nranks, int64_t steps,
+                                                       int64_t begin_step) {
   auto feeder = std::unique_ptr<Feeder>(new Feeder(std::move(source), nranks));
   WEFT_RETURN_IF_ERROR(WithName(feeder->source_, feeder->BindVariables(plan)));
   if (!feeder->source_.types) return feeder;
-  for (int64_t step = 0; step < std::min(steps, feeder->source_.num_steps); ++step) {
+  for (int64_t i = 0; i < std::min(steps, feeder->source_.num_steps); ++i) {
+    const int64_t step = begin_step + i;
     WEFT_ASSIGN_OR_RETURN(const std::vector<TensorType> types, feeder->source_.types(step));
     WEFT_RETURN_IF_ERROR(WithName(feeder->source_, feeder->CheckStep(step, types)));
   }

@@ -40,9 +40,10 @@ class Feeder {
   // InvalidArgument where the source names a variable that the program does not have or does not
   // declare as a tensor, or lacks a data variable that an op reads (the message lists the program's
   // data variables); and for what Feed finds, as far as the source tells of it before the steps,
-  // of which the run has `steps`.
+  // of which the run has `steps`, from `begin_step` on.
   static absl::StatusOr<std::unique_ptr<Feeder>> Create(const Plan& plan, FeedSource source,
-                                                        int nranks, int64_t steps);
+                                                        int nranks, int64_t steps,
+                                                        int64_t begin_step = 0);
 
   // The variables of the plan that are fed.
   const std::vector<int>& variables() const { return variables_; }

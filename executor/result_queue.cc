@@ -6,7 +6,7 @@ namespace weft {
 
 absl::Status ResultQueue::Post(StepResult result) {
   std::lock_guard<std::mutex> lock(mutex_);
-  const int64_t place = result.step * nranks_ + result.rank;
+  const int64_t place = (result.step - begin_step_) * nranks_ + result.rank;
   result.names = &names_;
   waiting_.emplace(place, std::move(result));
   while (status_.ok() && !waiting_.empty() && waiting_.begin()->first == num_delivered_) {

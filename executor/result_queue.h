@@ -33,9 +33,13 @@ using ResultCallback = std::function<absl::Status(const StepResult&)>;
 // all before it are out.
 class ResultQueue {
  public:
-  // The names of the fetched variables.
-  ResultQueue(int nranks, std::vector<std::string> names, ResultCallback callback)
-      : nranks_(nranks), names_(std::move(names)), callback_(std::move(callback)) {}
+  // The names of the fetched variables; the first result is that of rank 0 in step `begin_step`.
+  ResultQueue(int nranks, std::vector<std::string> names, ResultCallback callback,
+              int64_t begin_step = 0)
+      : nranks_(nranks),
+        begin_step_(begin_step),
+        names_(std::move(names)),
+        callback_(std::move(callback)) {}
 
   // Takes a result, and hands out whatever can be: the callback is called from here, one call at a
   // time. Returns the first error, in order of the results: the callback's, or the status of a
@@ -46,6 +50,7 @@ class ResultQueue {
   absl::Status Deliver(const StepResult& result);
 
   const int nranks_;
+  const int64_t begin_step_;
   const std::vector<std::string> names_;
   const ResultCallback callback_;
   std::mutex mutex_;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <new>
+#include <random>
 #include <system_error>
 #include <thread>
 #include <tuple>
@@ -32,6 +34,16 @@ constexpr int64_t kStartup = -1;  // as a step
 absl::Status WithPlace(int64_t step, int rank, const absl::Status& status) {
   const std::string when = step == kStartup ? "startup" : absl::StrCat("step ", step);
   return Annotate(absl::StrCat(when, ", rank ", rank), status);
+}
+
+// The generators of a step, whatever was drawn before.
+RandomState DrawsOfStep(uint64_t seed, int rank, int64_t step) {
+  // seed_seq takes the low 32 bits of each number. The lengths differ from each other and from
+  // those of RandomState::Seeded, so that no two generators are the same.
+  const auto low = static_cast<uint64_t>(step), high = low >> 32;
+  std::seed_seq initializers{seed, low, high};
+  std::seed_seq dropout{seed, low, high, static_cast<uint64_t>(rank) + 1};
+  return RandomState{std::mt19937_64(initializers), std::mt19937_64(dropout)};
 }
 
 // Collects the errors of all ranks; the first one ends the run.
@@ -121,7 +133,8 @@ class RankRunner {
       }
     }
     WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
-    for (step_ = 0; step_ < job_.options.steps && !job_.failures->any(); ++step_) {
+    const int64_t end = job_.options.begin_step + job_.options.steps;
+    for (step_ = job_.options.begin_step; step_ < end && !job_.failures->any(); ++step_) {
       WEFT_RETURN_IF_ERROR(RunStep(executor.get()));
     }
     return absl::OkStatus();
@@ -146,6 +159,7 @@ class RankRunner {
 
   absl::Status RunStep(PlanExecutor* executor) {
     const auto start = std::chrono::steady_clock::now();
+    if (step_ > 0) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
     WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
     WEFT_RETURN_IF_ERROR(WithPlace(step_, rank_, executor->RunStep()));
     StepResult result;
@@ -190,6 +204,11 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("steps: expected 0 or more, found ", options.steps));
   }
+  const int64_t last_begin = std::numeric_limits<int64_t>::max() - options.steps;
+  if (options.begin_step < 0 || options.begin_step > last_begin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("begin_step: expected 0 to ", last_begin, ", found ", options.begin_step));
+  }
   if (!(options.timeout_s > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("timeout: expected more than 0 s, found ", options.timeout_s));
@@ -224,8 +243,8 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
     WEFT_RETURN_IF_ERROR(CheckParams(*job->inputs.main, *job->inputs.params));
     for (const auto& [name, tensor] : *job->inputs.params) holds_value.insert(name);
   }
-  WEFT_ASSIGN_OR_RETURN(
-      job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.ranks, job->options.steps));
+  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.ranks,
+                                                    job->options.steps, job->options.begin_step));
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
   WEFT_ASSIGN_OR_RETURN(job->fetch, ResolveFetch(plan, job->options.fetch));
   return absl::OkStatus();
@@ -235,8 +254,8 @@ void PrepareSharedState(Job* job) {
   const Plan& plan = *job->main_plan;
   std::vector<std::string> names;
   for (int variable : job->fetch) names.push_back(plan.variables()[variable].name);
-  job->results =
-      std::make_unique<ResultQueue>(job->options.ranks, std::move(names), job->inputs.on_result);
+  job->results = std::make_unique<ResultQueue>(job->options.ranks, std::move(names),
+                                               job->inputs.on_result, job->options.begin_step);
   LocalGroupOptions group;
   group.nranks = job->options.ranks;
   group.warn_after_s = job->options.warn_after_s;

@@ -25,7 +25,13 @@ struct RunOptions {
   const KernelTable* kernels = nullptr;
   int ranks = 1;  // at most kMaxRanks
   int64_t steps = 1;
-  // Of RandomState: initializers draw the same on every rank, dropout differs.
+  // The number of the first step: a run goes on where one of so many steps has ended, with the
+  // feeds, and the random draws, of the steps that follow. Given the persistable variables as
+  // parameters, it computes what a run that was not interrupted would, bit for bit, as long as they
+  // are the same on all ranks: not between two averages of LocalSGD.
+  int64_t begin_step = 0;
+  // Of RandomState: initializers draw the same on every rank, dropout differs. From step 1 on, a
+  // step's draws follow from seed, rank and the number of the step.
   uint64_t seed = 0;
   // Variables to report after every step. Empty: the losses.
   std::vector<std::string> fetch;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <new>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -129,6 +130,46 @@ class RunnerTest : public ::testing::Test {
   std::vector<std::string> results_;
   const ProgramBuilder startup_ = Startup();
 };
+
+// w = w + x + noise, where noise differs from step to step.
+ProgramBuilder Noisy() {
+  ProgramBuilder builder;
+  builder.Var("x", {-1, 1});
+  builder.last_var().set_need_check_feed(true);
+  builder.Param("w", {1, 1}).Var("noise", {1, 1});
+  builder.Op("uniform_random", {}, {{"Out", {"noise"}}}, kRoleLoss).IntAttr("seed", 0);
+  builder.LongsAttr("shape", {1, 1});
+  builder.Op("sum", {{"X", {"w", "x", "noise"}}}, {{"Out", {"w"}}});
+  return builder;
+}
+
+TEST_F(RunnerTest, RunGoesOnWhereAnotherHasEnded) {
+  std::map<std::string, Tensor> params;
+  params["w"] = Floats({1, 1}, {1});
+  options_.seed = 3;
+  options_.steps = 6;
+  WEFT_ASSERT_OK_AND_ASSIGN(RunResult through, RunMain(Noisy(), Rows(1), nullptr, &params));
+  const std::vector<std::string> all = std::exchange(results_, {});
+  EXPECT_EQ(std::set<std::string>(all.begin(), all.end()).size(), 6);
+
+  options_.steps = 4;
+  WEFT_ASSERT_OK_AND_ASSIGN(RunResult first, RunMain(Noisy(), Rows(1), nullptr, &params));
+  options_.begin_step = 4;
+  options_.steps = 2;
+  WEFT_ASSERT_OK_AND_ASSIGN(RunResult second,
+                            RunMain(Noisy(), Rows(1), nullptr, &first.persistables));
+  EXPECT_EQ(results_, all);
+  EXPECT_EQ(Values<float>(second.persistables["w"]), Values<float>(through.persistables["w"]));
+}
+
+TEST_F(RunnerTest, FirstStepMustBeANumberOfAStep) {
+  options_.begin_step = -1;
+  EXPECT_THAT(RunMain(Main(), Rows(1)).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                          HasSubstr("begin_step: expected 0 to ")));
+  options_.begin_step = std::numeric_limits<int64_t>::max();
+  EXPECT_THAT(RunMain(Main(), Rows(1)).status(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                                          HasSubstr("begin_step: expected 0 to ")));
+}
 
 TEST_F(RunnerTest, RanksSumWhatTheyWereFedAndAgree) {
   for (int ranks : {1, 2, 4}) {

@@ -71,6 +71,7 @@ std::string StepLines::Add(const StepResult& result) {
   if (result.rank + 1 < ranks_) return "";
   const bool first_step = courses_.empty();
   courses_.resize(means_.size());
+  if (first_step) first_step_ = result.step;
   std::string lines;
   for (size_t v = 0; v < means_.size(); ++v) {
     const std::vector<double>& ranks = means_[v];
@@ -95,8 +96,8 @@ std::string StepLines::Add(const StepResult& result) {
 std::string StepLines::Totals(int64_t steps, double seconds) const {
   std::string text;
   for (const Course& course : courses_) {
-    absl::StrAppendFormat(&text, "%s: %.7g at step 0, %.7g at step %d\n", course.name, course.first,
-                          course.last, steps - 1);
+    absl::StrAppendFormat(&text, "%s: %.7g at step %d, %.7g at step %d\n", course.name,
+                          course.first, first_step_, course.last, first_step_ + steps - 1);
   }
   absl::StrAppendFormat(&text, "%d steps on %d rank%s in %.3f s, %.3f ms a step\n", steps, ranks_,
                         ranks_ == 1 ? "" : "s", seconds,

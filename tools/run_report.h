@@ -45,6 +45,7 @@ class StepLines {
   const int ranks_;
   std::vector<std::vector<double>> means_;  // of the current step: by variable, by rank
   std::vector<Course> courses_;             // by variable
+  int64_t first_step_ = 0;                  // of courses_
 };
 
 // {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;

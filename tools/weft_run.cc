@@ -92,7 +92,11 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
     inputs.steps = file.num_steps();
     inputs.feeds = FeedsFrom(std::make_shared<FeedFile>(std::move(file)));
   }
-  if (flags.steps.has_value()) inputs.steps = *flags.steps;
+  if (flags.steps.has_value()) {
+    inputs.steps = *flags.steps;
+  } else if (inputs.steps > 0) {
+    inputs.steps -= flags.run.begin_step % inputs.steps;
+  }
   absl::StatusOr<FeedSource> feeds =
       WithFixedValues(std::move(inputs.feeds), *inputs.main, flags.fixed_values);
   if (!feeds.ok()) return Annotate(flags.main, feeds.status());
@@ -253,8 +257,15 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
 
 void AddRunFlags(CLI::App& app, Flags& flags) {
   RunOptions& run = flags.run;
-  app.add_option("--steps", flags.steps, "Default: as many as the feeds hold")
+  app.add_option("--steps", flags.steps, "Default: to the end of the feeds")
       ->check(IntegerFrom(0, std::numeric_limits<int64_t>::max()))
+      ->type_name("N");
+  app.add_option(
+         "--begin_step", run.begin_step,
+         "Go on after so many steps: the number of the first step, for feeds, schedules and "
+         "random draws; the state comes from --params")
+      ->check(IntegerFrom(0, std::numeric_limits<int64_t>::max()))
+      ->capture_default_str()
       ->type_name("N");
   app.add_option("--fetch", run.fetch, "Variables to report, joined by commas; default: the loss")
       ->delimiter(',')

@@ -132,6 +132,30 @@ TEST(WeftRunTest, LossesOfTheReferenceAppearStepByStep) {
   EXPECT_THAT(run.err, IsEmpty());
 }
 
+// Both formats of the state; the second run has no startup program.
+TEST(WeftRunTest, StoppedAndResumedRunEndsAsOneThatWentThrough) {
+  const std::string whole = TestPath("whole.npz");
+  EXPECT_EQ(Train({"--save", whole}).status, 0);
+  for (const char* extension : {".npz", ".params"}) {
+    const std::string half = TestPath(absl::StrCat("half", extension));
+    const std::string rest = TestPath("rest.npz");
+    EXPECT_EQ(Train({"--save", half, "--steps", "4"}).status, 0);
+    std::vector<std::string> args = {"run",          kMain, "--params", half, "--feeds", kFeeds,
+                                     "--begin_step", "4",   "--steps",  "6",  "--save",  rest};
+    if (!absl::EndsWith(half, ".npz")) args.insert(args.end(), {"--params_names", kNames});
+    const ProcessResult resumed = Weft(args);
+    EXPECT_EQ(resumed.status, 0) << resumed.err;
+    EXPECT_THAT(resumed.out, StartsWith("step 4: "));
+    EXPECT_THAT(resumed.out, HasSubstr(" at step 4, 7.878529 at step 9\n6 steps on 1 rank in "));
+    EXPECT_EQ(Contents(rest), Contents(whole));
+  }
+}
+
+TEST(WeftRunTest, StepsGoToTheEndOfTheFeeds) {
+  const ProcessResult run = Train({"--begin_step", "8"});
+  EXPECT_THAT(run.out, AllOf(StartsWith("step 8: "), HasSubstr("\n2 steps on 1 rank in ")));
+}
+
 TEST(WeftRunTest, SeveralRanksAreShownBesideTheirMean) {
   const ProcessResult run = Train({"--ranks", "2", "--allow_unsynchronized", "--steps", "1"});
   EXPECT_EQ(run.status, 0) << run.err;
