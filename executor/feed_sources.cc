@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "ops/schema/tensor_type.h"
 
@@ -61,8 +62,8 @@ OpId FindWriter(const Program& program, Symbol var) {
   return OpId();
 }
 
-absl::StatusOr<Tensor> MakeFixed(const Program& main, const FixedValue& fixed) {
-  const Symbol symbol = main.FindSymbol(fixed.name);
+absl::StatusOr<TensorType> TypeOfHostValue(const Program& main, const std::string& name) {
+  const Symbol symbol = main.FindSymbol(name);
   const VarId id = symbol.valid() ? main.block(0).FindVar(symbol) : VarId();
   if (!id.valid()) return absl::InvalidArgumentError("the program has no such variable");
   const Var var = main.var(id);
@@ -79,13 +80,16 @@ absl::StatusOr<Tensor> MakeFixed(const Program& main, const FixedValue& fixed) {
       NumElements(type->dims) < 0) {
     return absl::InvalidArgumentError("expected a tensor of fixed dimensions");
   }
+  return *type;
+}
+
+absl::StatusOr<Tensor> ValueOfStep(const HostValue& value, const TensorType& type, int64_t step) {
   Tensor tensor;
-  tensor.Resize(type->dtype, type->dims);
-  if (!FillAny(fixed.value, &tensor)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(DTypeName(type->dtype), " cannot hold ", fixed.value));
-  }
-  return tensor;
+  tensor.Resize(type.dtype, type.dims);
+  const double number = value.at(step);
+  if (FillAny(number, &tensor)) return tensor;
+  return absl::InvalidArgumentError(
+      absl::StrCat("set ", value.name, ": ", DTypeName(type.dtype), " cannot hold ", number));
 }
 
 }  // namespace
@@ -105,41 +109,47 @@ FeedSource FeedsFrom(std::shared_ptr<const FeedFile> file) {
   return source;
 }
 
-absl::StatusOr<FeedSource> WithFixedValues(FeedSource source, const Program& main,
-                                           absl::Span<const FixedValue> values) {
+HostValue SameAtAllSteps(std::string name, double value) {
+  return {std::move(name), [value](int64_t) { return value; }};
+}
+
+absl::StatusOr<FeedSource> WithHostValues(FeedSource source, const Program& main,
+                                          absl::Span<const HostValue> values) {
   if (values.empty()) return source;
   FeedSource all;
   all.name = source.name;
   all.variables = source.variables;
-  std::vector<Tensor> tensors;
-  for (const FixedValue& fixed : values) {
-    absl::StatusOr<Tensor> tensor =
-        std::count(all.variables.begin(), all.variables.end(), fixed.name) > 0
-            ? absl::InvalidArgumentError("it is fed or set already")
-            : MakeFixed(main, fixed);
-    if (!tensor.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("set ", fixed.name, ": ", tensor.status().message()));
-    }
-    all.variables.push_back(fixed.name);
-    tensors.push_back(*std::move(tensor));
+  std::vector<TensorType> value_types;
+  for (const HostValue& value : values) {
+    const bool is_there = std::count(all.variables.begin(), all.variables.end(), value.name) > 0;
+    absl::StatusOr<TensorType> type = is_there
+                                          ? absl::InvalidArgumentError("it is fed or set already")
+                                          : TypeOfHostValue(main, value.name);
+    if (!type.ok()) return Annotate(absl::StrCat("set ", value.name), type.status());
+    WEFT_RETURN_IF_ERROR(ValueOfStep(value, *type, 0).status());
+    all.variables.push_back(value.name);
+    value_types.push_back(*std::move(type));
   }
   if (source.types) {
     all.num_steps = source.num_steps;
     all.types = [types = std::move(source.types),
-                 tensors](int64_t step) -> absl::StatusOr<std::vector<TensorType>> {
+                 value_types](int64_t step) -> absl::StatusOr<std::vector<TensorType>> {
       WEFT_ASSIGN_OR_RETURN(std::vector<TensorType> all_types, types(step));
-      for (const Tensor& tensor : tensors) all_types.push_back({tensor.dtype(), tensor.dims()});
+      all_types.insert(all_types.end(), value_types.begin(), value_types.end());
       return all_types;
     };
   }
   all.read = [read = std::move(source.read),
-              tensors](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
+              values = std::vector<HostValue>(values.begin(), values.end()),
+              value_types](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     std::vector<Tensor> batch;
     if (read) {
       WEFT_ASSIGN_OR_RETURN(batch, read(step));
     }
-    batch.insert(batch.end(), tensors.begin(), tensors.end());
+    for (size_t i = 0; i < values.size(); ++i) {
+      WEFT_ASSIGN_OR_RETURN(Tensor value, ValueOfStep(values[i], value_types[i], step));
+      batch.push_back(std::move(value));
+    }
     return batch;
   };
   return all;

@@ -1,5 +1,6 @@
 #include "executor/feed_sources.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -76,11 +77,11 @@ TEST(FeedsFromTest, GivesTheArraysInTheOrderOfTheVariables) {
   EXPECT_THAT(tensors[1].dims(), ElementsAre(20, 1));
 }
 
-TEST(FeedsFromTest, TellsTheTypesOfItsStepsBesidesThoseOfFixedValues) {
+TEST(FeedsFromTest, TellsTheTypesOfItsStepsBesidesThoseOfHostValues) {
   WEFT_ASSERT_OK_AND_ASSIGN(FeedFile file, FeedFile::Open("tests/data/fit_a_line/feeds.npz"));
   WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource source,
-                            WithFixedValues(FeedsFrom(std::make_shared<FeedFile>(std::move(file))),
-                                            MakeProgram(), {{"lr", 0.5}}));
+                            WithHostValues(FeedsFrom(std::make_shared<FeedFile>(std::move(file))),
+                                           MakeProgram(), {SameAtAllSteps("lr", 0.5)}));
   EXPECT_EQ(source.name, "tests/data/fit_a_line/feeds.npz");
   EXPECT_EQ(source.num_steps, 10);
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<TensorType> types, source.types(9));
@@ -89,47 +90,61 @@ TEST(FeedsFromTest, TellsTheTypesOfItsStepsBesidesThoseOfFixedValues) {
   EXPECT_EQ(ToString(types[2]), "fp32[2]");
 }
 
-TEST(WithFixedValuesTest, VariableIsFilledAtEveryStep) {
-  WEFT_ASSERT_OK_AND_ASSIGN(FeedSource source,
-                            WithFixedValues({}, MakeProgram(), {{"lr", 0.5}, {"counter", -3}}));
+TEST(WithHostValuesTest, VariableIsFilledAtEveryStep) {
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedSource source, WithHostValues({}, MakeProgram(),
+                                                              {SameAtAllSteps("lr", 0.5),
+                                                               SameAtAllSteps("counter", -3)}));
   EXPECT_THAT(source.variables, ElementsAre("lr", "counter"));
   WEFT_ASSERT_OK_AND_ASSIGN(std::vector<Tensor> tensors, source.read(7));
   EXPECT_THAT(absl::MakeConstSpan(tensors[0].data<float>(), 2), ElementsAre(0.5f, 0.5f));
   EXPECT_EQ(*tensors[1].data<int32_t>(), -3);
 }
 
-TEST(WithFixedValuesTest, ComesAfterWhatTheSourceGives) {
+TEST(WithHostValuesTest, ValueFollowsTheStep) {
+  const HostValue rate = {"lr", [](int64_t step) { return 1.0 / (1.0 + step); }};
+  const HostValue counter = {"counter", [](int64_t step) { return 0.5 * step; }};
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedSource source, WithHostValues({}, MakeProgram(), {rate, counter}));
+  for (int64_t step : {0, 4}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(std::vector<Tensor> tensors, source.read(step));
+    EXPECT_EQ(*tensors[0].data<float>(), step == 0 ? 1.0f : 0.2f);
+    EXPECT_EQ(*tensors[1].data<int32_t>(), step / 2);
+  }
+  EXPECT_THAT(source.read(3), StatusIs(kInvalid, "set counter: int32 cannot hold 1.5"));
+}
+
+TEST(WithHostValuesTest, ComesAfterWhatTheSourceGives) {
   FeedSource data;
   data.variables = {"data"};
   data.read = [](int64_t) { return std::vector<Tensor>(1); };
-  WEFT_ASSERT_OK_AND_ASSIGN(FeedSource source, WithFixedValues(data, MakeProgram(), {{"lr", 1}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(FeedSource source,
+                            WithHostValues(data, MakeProgram(), {SameAtAllSteps("lr", 1)}));
   EXPECT_THAT(source.variables, ElementsAre("data", "lr"));
   WEFT_ASSERT_OK_AND_ASSIGN(std::vector<Tensor> tensors, source.read(0));
   EXPECT_EQ(tensors.size(), 2u);
 }
 
-TEST(WithFixedValuesTest, VariableThatAnOpWritesIsRefused) {
-  EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"w", 1}}),
+TEST(WithHostValuesTest, VariableThatAnOpWritesIsRefused) {
+  EXPECT_THAT(WithHostValues({}, MakeProgram(), {SameAtAllSteps("w", 1)}),
               StatusIs(kInvalid,
                        "set w: expected a variable that no op writes, but op 0 (relu) "
                        "does"));
 }
 
-TEST(WithFixedValuesTest, UnknownAndTemporaryVariablesAreRefused) {
-  EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"nobody", 1}}),
+TEST(WithHostValuesTest, UnknownAndTemporaryVariablesAreRefused) {
+  EXPECT_THAT(WithHostValues({}, MakeProgram(), {SameAtAllSteps("nobody", 1)}),
               StatusIs(kInvalid, HasSubstr("set nobody: the program has no such variable")));
-  EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"data", 1}}),
+  EXPECT_THAT(WithHostValues({}, MakeProgram(), {SameAtAllSteps("data", 1)}),
               StatusIs(kInvalid, HasSubstr("expected a persistable variable")));
 }
 
-TEST(WithFixedValuesTest, VariableNamedTwiceIsRefused) {
-  EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"lr", 1}, {"lr", 2}}),
+TEST(WithHostValuesTest, VariableNamedTwiceIsRefused) {
+  EXPECT_THAT(WithHostValues({}, MakeProgram(), {SameAtAllSteps("lr", 1), SameAtAllSteps("lr", 2)}),
               StatusIs(kInvalid, HasSubstr("set lr: it is fed or set already")));
 }
 
-TEST(WithFixedValuesTest, ValueThatTheElementTypeCannotHoldIsRefused) {
+TEST(WithHostValuesTest, ValueThatTheElementTypeCannotHoldIsRefused) {
   for (double value : {0.5, 2147483648.0, -2147483649.0}) {
-    EXPECT_THAT(WithFixedValues({}, MakeProgram(), {{"counter", value}}),
+    EXPECT_THAT(WithHostValues({}, MakeProgram(), {SameAtAllSteps("counter", value)}),
                 StatusIs(kInvalid, HasSubstr("int32 cannot hold")))
         << value;
   }

@@ -21,6 +21,7 @@
 #include "executor/run_checks.h"
 #include "executor/runner.h"
 #include "ops/kernel.h"
+#include "tools/lr_schedule.h"
 #include "tools/run_report.h"
 #include "tools/weft_commands.h"
 
@@ -35,7 +36,8 @@ struct Flags {
   std::string feeds;
   absl::optional<int64_t> steps;
   std::vector<std::string> set;  // NAME=VALUE
-  std::vector<FixedValue> fixed_values;
+  std::vector<HostValue> host_values;
+  std::string lr_schedule, lr_var;
   std::string backend = "local";
   std::string device = "cpu";
   int threads = 1;
@@ -75,6 +77,18 @@ struct Inputs {
   }
 };
 
+// What the host writes before every step.
+absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Program& main) {
+  std::vector<HostValue> values = flags.host_values;
+  if (flags.lr_schedule.empty()) return values;
+  HostValue rate = {flags.lr_var, *ParseLrSchedule(flags.lr_schedule)};
+  if (rate.name.empty()) {
+    WEFT_ASSIGN_OR_RETURN(rate.name, FindLearningRate(main));
+  }
+  values.push_back(std::move(rate));
+  return values;
+}
+
 absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
@@ -97,8 +111,9 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   } else if (inputs.steps > 0) {
     inputs.steps -= flags.run.begin_step % inputs.steps;
   }
-  absl::StatusOr<FeedSource> feeds =
-      WithFixedValues(std::move(inputs.feeds), *inputs.main, flags.fixed_values);
+  absl::StatusOr<std::vector<HostValue>> values = HostValues(flags, *inputs.main);
+  if (!values.ok()) return Annotate(flags.main, values.status());
+  absl::StatusOr<FeedSource> feeds = WithHostValues(std::move(inputs.feeds), *inputs.main, *values);
   if (!feeds.ok()) return Annotate(flags.main, feeds.status());
   inputs.feeds = *std::move(feeds);
   return inputs;
@@ -216,17 +231,20 @@ void CheckFlags(Flags& flags) {
   if (flags.feeds.empty() && !flags.steps.has_value()) {
     throw CLI::ValidationError("--steps", "is needed where there are no --feeds");
   }
-  flags.fixed_values.clear();
+  flags.host_values.clear();
   for (const std::string& text : flags.set) {
     // The last "=": names may hold one, numbers do not.
     const size_t equals = text.rfind('=');
-    FixedValue fixed;
+    double value = 0;
     if (equals == std::string::npos || equals == 0 ||
-        !absl::SimpleAtod(text.substr(equals + 1), &fixed.value)) {
+        !absl::SimpleAtod(text.substr(equals + 1), &value)) {
       throw CLI::ValidationError("--set", "expected NAME=VALUE, found " + text);
     }
-    fixed.name = text.substr(0, equals);
-    flags.fixed_values.push_back(std::move(fixed));
+    flags.host_values.push_back(SameAtAllSteps(text.substr(0, equals), value));
+  }
+  if (!flags.lr_schedule.empty()) {
+    const absl::Status status = ParseLrSchedule(flags.lr_schedule).status();
+    if (!status.ok()) throw CLI::ValidationError("--lr_schedule", std::string(status.message()));
   }
 }
 
@@ -253,6 +271,17 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
                  "The value of a persistable variable that no op writes, before every step")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
+  auto* schedule =
+      app.add_option("--lr_schedule", flags.lr_schedule,
+                     "A learning rate for every step, as Paddle's schedulers give it: "
+                     "noam{d_model=512,warmup_steps=4000}, "
+                     "linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}, ...; "
+                     "docs/running.md has them all")
+          ->type_name("NAME{...}");
+  app.add_option("--lr_var", flags.lr_var,
+                 "The variable it is written to; default: the program's only learning rate")
+      ->type_name("NAME")
+      ->needs(schedule);
 }
 
 void AddRunFlags(CLI::App& app, Flags& flags) {

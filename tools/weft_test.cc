@@ -151,6 +151,21 @@ TEST(WeftRunTest, StoppedAndResumedRunEndsAsOneThatWentThrough) {
   }
 }
 
+TEST(WeftRunTest, LearningRateFollowsItsSchedule) {
+  const ProcessResult run =
+      Train({"--lr_schedule", "exponential{learning_rate=0.5,gamma=0.1}", "--steps", "3",
+             "--begin_step", "1", "--fetch", "learning_rate_0"});
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_THAT(run.out, StartsWith("step 1: learning_rate_0 0.05\nstep 2: learning_rate_0 0.005\n"
+                                  "step 3: learning_rate_0 0.0005\n"));
+  EXPECT_THAT(Train({"--lr_schedule", "cosine{T_max=3}"}),
+              FailsWith(2, "weft run: error: --lr_schedule: ", "cosine: learning_rate: missing"));
+  EXPECT_THAT(Train({"--lr_schedule", "cosine{learning_rate=1,T_max=3}", "--lr_var", "fc_0.w_0"}),
+              FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": set fc_0.w_0: "),
+                        "expected a variable that no op writes"));
+  EXPECT_THAT(Train({"--lr_var", "x"}), FailsWith(2, "weft run: error: ", "--lr_schedule"));
+}
+
 TEST(WeftRunTest, StepsGoToTheEndOfTheFeeds) {
   const ProcessResult run = Train({"--begin_step", "8"});
   EXPECT_THAT(run.out, AllOf(StartsWith("step 8: "), HasSubstr("\n2 steps on 1 rank in ")));

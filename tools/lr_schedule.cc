@@ -1,0 +1,314 @@
+#include "tools/lr_schedule.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/types/optional.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/op_schema.h"
+#include "transpiler/pipeline/options.h"
+
+namespace weft {
+namespace {
+
+// The options of a schedule, taken by name. The first thing that is wrong is kept, and what is
+// taken after it means nothing.
+class Options {
+ public:
+  explicit Options(const PassSpec& spec) {
+    for (const auto& [name, value] : spec.options) {
+      if (!values_.emplace(name, value).second) Fail(absl::StrCat(name, ": given twice"));
+    }
+  }
+
+  double Number(absl::string_view name, absl::optional<double> default_value = {}) {
+    const absl::optional<std::string> text = Take(name, default_value.has_value());
+    if (!text.has_value()) return default_value.value_or(0);
+    return ToNumber(name, *text);
+  }
+
+  double PositiveNumber(absl::string_view name) {
+    const double value = Number(name);
+    Expect(name, value > 0, "a number above 0", value);
+    return value;
+  }
+
+  // A number of steps, 1 or more.
+  double Steps(absl::string_view name) {
+    const double value = Number(name);
+    Expect(name, IsInteger(value) && value >= 1, "a number of steps, 1 or more", value);
+    return value;
+  }
+
+  bool Bool(absl::string_view name, bool default_value) {
+    const absl::optional<std::string> text = Take(name, /*is_optional=*/true);
+    bool value = default_value;
+    if (text.has_value() && !absl::SimpleAtob(*text, &value)) {
+      Fail(absl::StrCat(name, ": expected true or false, found ", *text));
+    }
+    return value;
+  }
+
+  std::vector<double> Numbers(absl::string_view name) {
+    std::vector<double> numbers;
+    const absl::optional<std::string> text = Take(name, /*is_optional=*/false);
+    if (!text.has_value()) return numbers;
+    for (absl::string_view part : absl::StrSplit(*text, absl::ByAnyChar(":,"))) {
+      numbers.push_back(ToNumber(name, part));
+    }
+    return numbers;
+  }
+
+  // Numbers of steps, each larger than the one before.
+  std::vector<double> RisingSteps(absl::string_view name) {
+    std::vector<double> steps = Numbers(name);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      const bool rises =
+          IsInteger(steps[i]) && steps[i] >= 0 && (i == 0 || steps[i] > steps[i - 1]);
+      Expect(name, rises, "numbers of steps, each larger than the one before", steps[i]);
+    }
+    return steps;
+  }
+
+  void Expect(absl::string_view name, bool holds, absl::string_view expected, double found) {
+    if (!holds) Fail(absl::StrCat(name, ": expected ", expected, ", found ", found));
+  }
+
+  // After all have been taken.
+  absl::Status status() const {
+    if (!status_.ok() || values_.empty()) return status_;
+    std::vector<std::string> left;
+    for (const auto& entry : values_) left.push_back(entry.first);
+    std::sort(left.begin(), left.end());
+    return absl::InvalidArgumentError(
+        absl::StrCat(left[0], ": unknown option; those there are: ", absl::StrJoin(known_, ", ")));
+  }
+
+ private:
+  static bool IsInteger(double value) { return value == std::floor(value) && value < 1e15; }
+
+  absl::optional<std::string> Take(absl::string_view name, bool is_optional) {
+    known_.insert(std::string(name));
+    const auto it = values_.find(name);
+    if (it == values_.end()) {
+      if (!is_optional) Fail(absl::StrCat(name, ": missing"));
+      return absl::nullopt;
+    }
+    std::string text = std::move(it->second);
+    values_.erase(it);
+    return text;
+  }
+
+  double ToNumber(absl::string_view name, absl::string_view text) {
+    double value = 0;
+    if (!absl::SimpleAtod(text, &value) || !std::isfinite(value)) {
+      Fail(absl::StrCat(name, ": expected a number, found ", text.empty() ? "nothing" : text));
+    }
+    return value;
+  }
+
+  void Fail(const std::string& message) { status_.Update(absl::InvalidArgumentError(message)); }
+
+  absl::flat_hash_map<std::string, std::string> values_;  // not taken yet
+  std::set<std::string> known_;
+  absl::Status status_;
+};
+
+// How many of the sorted numbers are at most t.
+size_t CountReached(const std::vector<double>& sorted, double t) {
+  return std::upper_bound(sorted.begin(), sorted.end(), t) - sorted.begin();
+}
+
+LrSchedule Noam(Options& options) {
+  const double d_model = options.PositiveNumber("d_model");
+  const double warmup_steps = options.Steps("warmup_steps");
+  const double base = options.Number("learning_rate", 1.0);
+  return [=](int64_t step) {
+    const auto t = static_cast<double>(step);
+    const double decay = step == 0 ? 1 : std::pow(t, -0.5);
+    return base * std::pow(d_model, -0.5) * std::min(decay, std::pow(warmup_steps, -1.5) * t);
+  };
+}
+
+LrSchedule Piecewise(Options& options) {
+  const std::vector<double> boundaries = options.RisingSteps("boundaries");
+  const std::vector<double> values = options.Numbers("values");
+  options.Expect("values", values.size() == boundaries.size() + 1,
+                 absl::StrCat(boundaries.size() + 1, " numbers, one more than boundaries"),
+                 static_cast<double>(values.size()));
+  return [=](int64_t step) { return values[CountReached(boundaries, static_cast<double>(step))]; };
+}
+
+LrSchedule Exponential(Options& options) {
+  const double base = options.Number("learning_rate");
+  const double gamma = options.Number("gamma");
+  options.Expect("gamma", gamma > 0 && gamma < 1, "a number between 0 and 1", gamma);
+  return [=](int64_t step) { return base * std::pow(gamma, step); };
+}
+
+LrSchedule NaturalExp(Options& options) {
+  const double base = options.Number("learning_rate");
+  const double gamma = options.PositiveNumber("gamma");
+  return [=](int64_t step) { return base * std::exp(-gamma * static_cast<double>(step)); };
+}
+
+LrSchedule InverseTime(Options& options) {
+  const double base = options.Number("learning_rate");
+  const double gamma = options.Number("gamma");
+  options.Expect("gamma", gamma >= 0, "0 or more", gamma);
+  return [=](int64_t step) { return base / (1 + gamma * static_cast<double>(step)); };
+}
+
+LrSchedule Polynomial(Options& options) {
+  const double base = options.Number("learning_rate");
+  const double decay_steps = options.Steps("decay_steps");
+  const double end = options.Number("end_lr", 0.0001);
+  const double power = options.Number("power", 1.0);
+  options.Expect("power", power > 0, "a number above 0", power);
+  const bool cycle = options.Bool("cycle", false);
+  return [=](int64_t step) {
+    const auto t = static_cast<double>(step);
+    const double cycles = cycle ? std::max(1.0, std::ceil(t / decay_steps)) : 1;
+    const double total = decay_steps * cycles;
+    return (base - end) * std::pow(1 - std::min(t, total) / total, power) + end;
+  };
+}
+
+LrSchedule Cosine(Options& options) {
+  const double base = options.Number("learning_rate");
+  const double half_period = options.Steps("T_max");
+  const double least = options.Number("eta_min", 0.0);
+  return [=](int64_t step) {
+    const double angle = M_PI * static_cast<double>(step) / half_period;
+    return least + (base - least) * (1 + std::cos(angle)) / 2;
+  };
+}
+
+LrSchedule StepDecay(Options& options) {
+  const double base = options.Number("learning_rate");
+  const auto step_size = static_cast<int64_t>(options.Steps("step_size"));
+  const double gamma = options.Number("gamma", 0.1);
+  options.Expect("gamma", gamma < 1, "a number below 1", gamma);
+  return [=](int64_t step) { return base * std::pow(gamma, step / step_size); };
+}
+
+LrSchedule MultiStep(Options& options) {
+  const double base = options.Number("learning_rate");
+  const std::vector<double> milestones = options.RisingSteps("milestones");
+  const double gamma = options.Number("gamma", 0.1);
+  options.Expect("gamma", gamma < 1, "a number below 1", gamma);
+  return [=](int64_t step) {
+    return base * std::pow(gamma, CountReached(milestones, static_cast<double>(step)));
+  };
+}
+
+LrSchedule Named(absl::string_view name, Options& options) {
+  if (name == "noam") return Noam(options);
+  if (name == "piecewise") return Piecewise(options);
+  if (name == "exponential") return Exponential(options);
+  if (name == "natural_exp") return NaturalExp(options);
+  if (name == "inverse_time") return InverseTime(options);
+  if (name == "polynomial") return Polynomial(options);
+  if (name == "cosine") return Cosine(options);
+  if (name == "step") return StepDecay(options);
+  if (name == "multi_step") return MultiStep(options);
+  return nullptr;
+}
+
+// `after`: what follows it; null for nothing.
+LrSchedule LinearWarmup(Options& options, LrSchedule after) {
+  const double warmup_steps = options.Steps("warmup_steps");
+  const double start = options.Number("start_lr");
+  const double end = options.Number("end_lr");
+  options.Expect("end_lr", end > start, absl::StrCat("more than start_lr, ", start), end);
+  if (after == nullptr) {
+    const double rate = options.Number("learning_rate", end);
+    after = [rate](int64_t) { return rate; };
+  }
+  return [=](int64_t step) {
+    const auto t = static_cast<double>(step);
+    if (t >= warmup_steps) return after(step - static_cast<int64_t>(warmup_steps));
+    return (end - start) * t / warmup_steps + start;
+  };
+}
+
+constexpr char kNames[] =
+    "noam, piecewise, exponential, natural_exp, inverse_time, polynomial, cosine, step, "
+    "multi_step, linear_warmup";
+
+}  // namespace
+
+absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text) {
+  const absl::StatusOr<std::vector<PassSpec>> parsed = ParsePipelineText(text);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected NAME{OPTION=VALUE,...}, found ", text.empty() ? "nothing" : text));
+  }
+  const std::vector<PassSpec>& specs = *parsed;
+  LrSchedule schedule;
+  // From the last on: a warm-up takes what follows it.
+  for (size_t i = specs.size(); i-- > 0;) {
+    const PassSpec& spec = specs[i];
+    Options options(spec);
+    if (spec.name == "linear_warmup") {
+      schedule = LinearWarmup(options, std::move(schedule));
+    } else if (schedule != nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(spec.name, ": only linear_warmup may stand before another schedule"));
+    } else {
+      schedule = Named(spec.name, options);
+    }
+    if (schedule == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(spec.name, ": unknown schedule; expected one of ", kNames));
+    }
+    WEFT_RETURN_IF_ERROR(Annotate(spec.name, options.status()));
+  }
+  return schedule;
+}
+
+absl::StatusOr<std::string> FindLearningRate(const Program& main) {
+  OpTraits traits(main);
+  absl::flat_hash_map<Symbol, OpId> writers;  // the last of each
+  std::set<std::string> found;
+  for (int block = 0; block < main.num_blocks(); ++block) {
+    for (OpId id : main.block(block).ops()) {
+      const Op op = main.op(id);
+      for (Symbol out : op.output_args()) writers[out] = id;
+      if (!traits.Has(op, Trait::kOptimizer)) continue;
+      for (Symbol rate : op.Input("LearningRate")) {
+        // A parameter with a rate of its own takes a multiple of the common one.
+        constexpr int kMaxOpsBetween = 8;
+        int ops_between = 0;
+        for (auto it = writers.find(rate); it != writers.end(); it = writers.find(rate)) {
+          const Op writer = main.op(it->second);
+          if (writer.input_args().size() != 1 || ++ops_between > kMaxOpsBetween) {
+            return absl::InvalidArgumentError(
+                absl::StrCat("the program computes its learning rate: ", writer.DebugName(),
+                             " writes ", main.name(rate)));
+          }
+          rate = writer.input_args()[0];
+        }
+        found.insert(std::string(main.name(rate)));
+      }
+    }
+  }
+  if (found.size() == 1) return *found.begin();
+  if (found.empty()) return absl::InvalidArgumentError("no optimizer has a learning rate");
+  return absl::InvalidArgumentError(absl::StrCat("the program has ", found.size(),
+                                                 " learning rates: ", absl::StrJoin(found, ", "),
+                                                 "; name one with --lr_var"));
+}
+
+}  // namespace weft
