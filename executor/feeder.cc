@@ -102,6 +102,14 @@ absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tens
   return absl::OkStatus();
 }
 
+int64_t Feeder::samples(absl::Span<Tensor* const> tensors) const {
+  for (size_t i = 0; i < variables_.size(); ++i) {
+    const Tensor& fed = *tensors[variables_[i]];
+    if (declarations_[i].is_feed && fed.rank() > 0) return fed.dim(0);
+  }
+  return 0;
+}
+
 absl::StatusOr<std::shared_ptr<const Feeder::Batch>> Feeder::Read(int64_t step) {
   std::lock_guard<std::mutex> lock(mutex_);
   CachedBatch& cached = cache_[step % 2];

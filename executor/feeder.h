@@ -54,6 +54,9 @@ class Feeder {
   // equally, or there are no elements. Thread-safe.
   absl::Status Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors);
 
+  // Rows of the first data variable among these tensors, fed before; 0 where none is fed.
+  int64_t samples(absl::Span<Tensor* const> tensors) const;
+
  private:
   using Batch = std::vector<Tensor>;
 

@@ -215,6 +215,7 @@ class PlanBuilder {
     if (schema->Has(Trait::kBranch)) return AddBranch(op, attrs, name);
     Plan::PlanOp plan_op;
     plan_op.name = name;
+    plan_op.type = std::string(op.type());
     plan_op.has_rows = types_.HasRows(op.id());
     plan_op.reads_inputs = !schema->Has(Trait::kAlias) || attrs.Bool("copy_data");
     if (schema->Has(Trait::kCollective)) {

@@ -66,6 +66,7 @@ class Plan {
   // An op that does work: a kernel, or a collective.
   struct PlanOp {
     std::string name;  // "op 17 (mul)"
+    std::string type;  // "mul"
     // In the op's order, into variables(); kNoVariable where an argument stands for none. Of a
     // collective: X and, where there is one, Cond (false: nothing is done); Out.
     std::vector<int> inputs;

@@ -66,6 +66,11 @@ absl::Status PlanExecutor::Bind() {
     }
     ops_.push_back(std::move(bound));
   }
+  if (options_.trace) spans_.resize(plan.stream_names().size());
+  for (const Plan::Instruction& instruction : plan.instructions()) {
+    if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
+    ops_[instruction.index].stream = instruction.stream;
+  }
   for (int i = 0; i < plan.num_events(); ++i) {
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Event> event, options_.device->NewEvent());
     events_.push_back(std::move(event));
@@ -79,6 +84,7 @@ absl::Status PlanExecutor::Bind() {
 }
 
 absl::Status PlanExecutor::RunStep() {
+  for (std::vector<OpSpan>& spans : spans_) spans.clear();
   absl::Status status = LaunchAll();
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
   return status;
@@ -99,7 +105,11 @@ absl::Status PlanExecutor::LaunchAll() {
     const int index = instruction.index;
     switch (instruction.kind) {
       case Kind::kRunOp:
-        stream->Launch([this, index] { return RunOp(index); });
+        if (options_.trace) {
+          stream->Launch([this, index] { return TraceOp(index); });
+        } else {
+          stream->Launch([this, index] { return RunOp(index); });
+        }
         break;
       case Kind::kRecord:
         stream->Record(events_[index].get());
@@ -202,6 +212,13 @@ absl::Status PlanExecutor::RunOp(int index) {
   const BoundOp& bound = ops_[index];
   const absl::Status status = TryOp(bound);
   return status.ok() ? status : Failed(bound.op->name, status);
+}
+
+absl::Status PlanExecutor::TraceOp(int index) {
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::Status status = RunOp(index);
+  spans_[ops_[index].stream].push_back({index, begin, std::chrono::steady_clock::now()});
+  return status;
 }
 
 absl::Status PlanExecutor::TryOp(const BoundOp& bound) const {

@@ -40,9 +40,18 @@ struct PlanExecutorOptions {
   std::function<bool()> is_given_up;
   // Looks at every floating-point output of every op, and fails at the first NaN or infinity.
   bool check_nan = false;
+  // Keep when each op of the last step ran.
+  bool trace = false;
   // Called from the stream of an op that failed, at once: so that other ranks need not wait for
   // this one. Ops that were skipped because of it do not come here. May be empty.
   std::function<void(const absl::Status&)> on_error;
+};
+
+// When an op ran on its stream: from having all that it waits for until its outputs were there. Of
+// a collective, the time that it waited for other ranks is part of it.
+struct OpSpan {
+  int op;  // of the plan
+  std::chrono::steady_clock::time_point begin, end;
 };
 
 // Launches the instructions of a plan in order; their work runs on the plan's streams. A step takes
@@ -69,10 +78,14 @@ class PlanExecutor {
   // After an error every later step fails.
   absl::Status RunStep();
 
+  // By stream of the plan, in order: the ops of the last step. Empty where they are not traced.
+  absl::Span<const std::vector<OpSpan>> spans() const { return spans_; }
+
  private:
   // An op of the plan with its variables looked up.
   struct BoundOp {
     const Plan::PlanOp* op;
+    int stream = 0;
     Kernel kernel;  // empty for a collective
     std::vector<const Tensor*> inputs;
     std::vector<Tensor*> outputs;
@@ -97,16 +110,18 @@ class PlanExecutor {
   absl::Status Failed(absl::string_view op, const absl::Status& status) const;
   absl::Status CheckProgress() const;
   absl::Status RunOp(int index);
+  absl::Status TraceOp(int index);
   absl::Status TryOp(const BoundOp& bound) const;
   absl::Status RunCollective(const BoundOp& bound) const;
   absl::Status CheckInputs(const BoundOp& bound) const;
   absl::Status CheckFinite(const BoundOp& bound) const;
 
   const PlanExecutorOptions options_;
-  std::deque<Tensor> local_;      // variables that do not outlive the executor
-  std::vector<Tensor*> tensors_;  // by variable of the plan
-  std::vector<BoundOp> ops_;      // by op of the plan
-  std::vector<Frame> frames_;     // of this step, from the outermost in
+  std::deque<Tensor> local_;                // variables that do not outlive the executor
+  std::vector<Tensor*> tensors_;            // by variable of the plan
+  std::vector<BoundOp> ops_;                // by op of the plan
+  std::vector<Frame> frames_;               // of this step, from the outermost in
+  std::vector<std::vector<OpSpan>> spans_;  // each is written by its stream
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;  // goes before all that their tasks use
 };

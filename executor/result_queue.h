@@ -22,7 +22,8 @@ struct StepResult {
   std::vector<Tensor> values;  // in the order of the fetched variables
   // Of the values; set by ResultQueue, valid in the callback.
   const std::vector<std::string>* names = nullptr;
-  double ms = 0;  // that the step took: feeding, running, fetching
+  int64_t samples = 0;  // rows of the batch that this rank was fed; 0 where it was fed none
+  double ms = 0;        // that the step took: feeding, running, fetching
   // Why the run ends with this result: a loss that is not finite.
   absl::Status status;
 };

@@ -97,6 +97,7 @@ struct Job {
   std::unique_ptr<ResultQueue> results;
   std::unique_ptr<CommunicatorGroup> group;
   std::unique_ptr<Failures> failures;
+  std::mutex trace_mutex = {};  // a call of inputs.on_trace at a time
 };
 
 // One rank: its variables and generators, and the host thread's work.
@@ -149,6 +150,7 @@ class RankRunner {
     options.rank = rank_;
     options.random = &random_;
     options.check_nan = job_.options.check_nan;
+    options.trace = job_.inputs.on_trace != nullptr;
     options.timeout_s = job_.options.timeout_s;
     options.is_given_up = [this] { return job_.failures->any(); };
     options.on_error = [this](const absl::Status& status) {
@@ -162,14 +164,22 @@ class RankRunner {
     if (step_ > 0) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
     WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
     WEFT_RETURN_IF_ERROR(WithPlace(step_, rank_, executor->RunStep()));
+    WEFT_RETURN_IF_ERROR(HandOutTrace(*executor));
     StepResult result;
     result.step = step_;
     result.rank = rank_;
+    result.samples = job_.feeder->samples(executor->tensors());
     for (int variable : job_.fetch) result.values.push_back(executor->tensor(variable)->Clone());
     const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
     result.ms = ms.count();
     result.status = WithPlace(step_, rank_, CheckLosses(executor));
     return job_.results->Post(std::move(result));
+  }
+
+  absl::Status HandOutTrace(const PlanExecutor& executor) {
+    if (!job_.inputs.on_trace) return absl::OkStatus();
+    std::lock_guard<std::mutex> lock(job_.trace_mutex);
+    return job_.inputs.on_trace({step_, rank_, &*job_.main_plan, executor.spans()});
   }
 
   // Whether they are fetched or not.

@@ -9,7 +9,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "executor/feeder.h"
+#include "executor/plan.h"
+#include "executor/plan_executor.h"
 #include "executor/result_queue.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
@@ -50,6 +53,14 @@ struct RunOptions {
   bool check_nan = false;
 };
 
+// When the ops of a step of the main program ran on one rank. Valid in the callback.
+struct StepTrace {
+  int64_t step;
+  int rank;
+  const Plan* plan;
+  absl::Span<const std::vector<OpSpan>> spans;  // by stream of the plan
+};
+
 struct RunInputs {
   // All ranks run the same programs.
   const Program* main = nullptr;
@@ -62,6 +73,9 @@ struct RunInputs {
   // Gets what was fetched, by step and by rank within a step, as soon as it can be told in order;
   // one call at a time, from any thread. An error stops the run. May be empty.
   ResultCallback on_result;
+  // Gets what a rank did, step by step; one call at a time, from any thread, ranks in any order. An
+  // error stops the run. Empty: nothing is measured.
+  std::function<absl::Status(const StepTrace&)> on_trace = nullptr;
 };
 
 struct RunResult {

@@ -93,6 +93,11 @@ std::string StepLines::Add(const StepResult& result) {
   return lines;
 }
 
+std::string StepLines::Last() const {
+  if (courses_.empty()) return "";
+  return absl::StrFormat("%s %.7g", courses_[0].name, courses_[0].last);
+}
+
 std::string StepLines::Totals(int64_t steps, double seconds) const {
   std::string text;
   for (const Course& course : courses_) {

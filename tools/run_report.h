@@ -32,6 +32,9 @@ class StepLines {
   // counts, and the line says so. Empty before.
   std::string Add(const StepResult& result);
 
+  // The first variable as of the last step that is complete: "loss 0.5". Empty before.
+  std::string Last() const;
+
   // What became of each variable between the first step and the last.
   std::string Totals(int64_t steps, double seconds) const;
 

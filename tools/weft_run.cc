@@ -21,7 +21,9 @@
 #include "executor/run_checks.h"
 #include "executor/runner.h"
 #include "ops/kernel.h"
+#include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"
+#include "tools/progress_line.h"
 #include "tools/run_report.h"
 #include "tools/weft_commands.h"
 
@@ -41,7 +43,7 @@ struct Flags {
   std::string backend = "local";
   std::string device = "cpu";
   int threads = 1;
-  std::string save, metrics, fetch_npz;
+  std::string save, metrics, fetch_npz, trace;
   RunOptions run;
 };
 
@@ -122,12 +124,21 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
 // Takes the results of a run, as they come; its errors name files.
 class Recorder {
  public:
-  explicit Recorder(const Flags& flags)
-      : flags_(flags), lines_(flags.run.ranks), metrics_(flags.metrics) {}
+  // A run of `steps`.
+  Recorder(const Flags& flags, int64_t steps)
+      : flags_(flags),
+        steps_(steps),
+        lines_(flags.run.ranks),
+        metrics_(flags.metrics),
+        progress_(stderr) {}
 
   absl::Status Open() {
-    if (flags_.fetch_npz.empty()) return absl::OkStatus();
-    WEFT_ASSIGN_OR_RETURN(fetched_, NpzWriter::Create(flags_.fetch_npz));
+    if (!flags_.fetch_npz.empty()) {
+      WEFT_ASSIGN_OR_RETURN(fetched_, NpzWriter::Create(flags_.fetch_npz));
+    }
+    if (!flags_.trace.empty()) {
+      WEFT_ASSIGN_OR_RETURN(trace_, ChromeTrace::Create(flags_.trace));
+    }
     return absl::OkStatus();
   }
 
@@ -136,33 +147,59 @@ class Recorder {
     return failure_;
   }
 
-  absl::Status Finish(const RunResult& result, int64_t steps, double seconds) {
+  // May come at the same time as Add.
+  absl::Status AddTrace(const StepTrace& trace) {
+    trace_failure_ = trace_->Add(trace);
+    return trace_failure_;
+  }
+
+  absl::Status Finish(const RunResult& result, double seconds) {
+    progress_.Clear();
     if (!flags_.metrics.empty()) WEFT_RETURN_IF_ERROR(metrics_.Finish());
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(fetched_->Finish());
+    if (trace_.has_value()) WEFT_RETURN_IF_ERROR(trace_->Finish());
     if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(SaveParams(flags_.save, result.persistables));
-    std::fputs(lines_.Totals(steps, seconds).c_str(), stdout);
+    std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
     return absl::OkStatus();
   }
 
-  // The error of Add, which ends a run.
-  const absl::Status& failure() const { return failure_; }
+  void ClearProgress() { progress_.Clear(); }
+
+  // Whether it is the error of Add or AddTrace, which end a run.
+  bool IsOwn(const absl::Status& status) const {
+    return !status.ok() && (status == failure_ || status == trace_failure_);
+  }
 
  private:
   absl::Status Write(const StepResult& result) {
     const std::string lines = lines_.Add(result);
+    samples_ += result.samples;
     if (!lines.empty()) {
+      progress_.Clear();
       std::fputs(lines.c_str(), stdout);
       std::fflush(stdout);
+      ++steps_done_;
+    }
+    if (progress_.IsDue() && steps_done_ > 0) {
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start_;
+      progress_.Show(FormatProgress(steps_done_, steps_, lines_.Last(),
+                                    static_cast<double>(samples_) / seconds.count()));
     }
     if (fetched_.has_value()) WEFT_RETURN_IF_ERROR(WriteFetched(result, &*fetched_));
     return flags_.metrics.empty() ? absl::OkStatus() : metrics_.Write(MetricsLine(result));
   }
 
   const Flags& flags_;
+  const int64_t steps_;
   StepLines lines_;
   LineFile metrics_;
   absl::optional<NpzWriter> fetched_;
-  absl::Status failure_;
+  absl::optional<ChromeTrace> trace_;
+  ProgressLine progress_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  int64_t steps_done_ = 0;
+  int64_t samples_ = 0;
+  absl::Status failure_, trace_failure_;
 };
 
 // Messages about programs carry no file; others do.
@@ -178,13 +215,16 @@ absl::Status Train(const Flags& flags) {
   WEFT_RETURN_IF_ERROR(CheckBuild(flags));
   WEFT_RETURN_IF_ERROR(
       CheckOutputs({flags.main, flags.startup, flags.params, flags.params_names, flags.feeds},
-                   {flags.save, flags.metrics, flags.fetch_npz}));
+                   {flags.save, flags.metrics, flags.fetch_npz, flags.trace}));
   WEFT_ASSIGN_OR_RETURN(const Inputs read, ReadInputs(flags));
-  Recorder recorder(flags);
+  Recorder recorder(flags, read.steps);
   WEFT_RETURN_IF_ERROR(recorder.Open());
 
   RunInputs inputs = read.ForRun();
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
+  if (!flags.trace.empty()) {
+    inputs.on_trace = [&recorder](const StepTrace& trace) { return recorder.AddTrace(trace); };
+  }
   RunOptions options = flags.run;
   options.kernels = &CpuKernels();
   options.steps = read.steps;
@@ -192,12 +232,12 @@ absl::Status Train(const Flags& flags) {
 
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
+  recorder.ClearProgress();
   if (!result.ok()) {
-    const bool is_of_output = result.status() == recorder.failure();
-    return is_of_output ? result.status() : NameFile(flags, result.status());
+    return recorder.IsOwn(result.status()) ? result.status() : NameFile(flags, result.status());
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return recorder.Finish(*result, read.steps, seconds.count());
+  return recorder.Finish(*result, seconds.count());
 }
 
 // Standard input can be read once.
@@ -348,6 +388,10 @@ void AddOutputFlags(CLI::App& app, Flags& flags) {
          "What was fetched, in full: arrays named <step>/<rank>/<variable>; SelectedRows as "
          "<step>/<rank>/<variable>/rows and .../values")
       ->type_name("FILE.npz");
+  app.add_option("--trace", flags.trace,
+                 "When every op ran, as a Chrome trace, which Perfetto opens: a row per rank and "
+                 "stream")
+      ->type_name("FILE.json");
 }
 
 }  // namespace

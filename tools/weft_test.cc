@@ -2,6 +2,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -164,6 +165,48 @@ TEST(WeftRunTest, LearningRateFollowsItsSchedule) {
               FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": set fc_0.w_0: "),
                         "expected a variable that no op writes"));
   EXPECT_THAT(Train({"--lr_var", "x"}), FailsWith(2, "weft run: error: ", "--lr_schedule"));
+}
+
+TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {
+  const std::string main = TestPath("trace_main.pb"), startup = TestPath("trace_startup.pb");
+  ASSERT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kStartup,
+                        "--startup_out", startup, kMain, main})
+                .status,
+            0);
+  const std::string path = TestPath("trace.json");
+  const ProcessResult run = Weft({"run", main, "--startup", startup, "--feeds", kFeeds, "--ranks",
+                                  "2", "--steps", "3", "--trace", path});
+  ASSERT_EQ(run.status, 0) << run.err;
+  const auto events = nlohmann::json::parse(Contents(path))["traceEvents"];
+  std::set<std::string> rows;
+  std::map<std::string, int> ops;
+  for (const auto& event : events) {
+    const std::string row = absl::StrCat(event["pid"].get<int>(), "/", event["tid"].get<int>());
+    if (event["ph"] == "M") {
+      rows.insert(absl::StrCat(row, " ", event["args"]["name"].get<std::string>()));
+      continue;
+    }
+    EXPECT_EQ(event["ph"], "X");
+    EXPECT_GE(event["ts"].get<double>(), 0);
+    EXPECT_GE(event["dur"].get<double>(), 0);
+    ++ops[absl::StrCat(row, " ", event["name"].get<std::string>())];
+    if (event["name"] == "mul" && event["args"]["step"] == 2) {
+      EXPECT_EQ(event["args"]["op"], "op 0 (mul)");
+      EXPECT_EQ(event["args"]["inputs"], nlohmann::json({"x", "fc_0.w_0"}));
+      EXPECT_EQ(event["args"]["outputs"], nlohmann::json({"fc_0.tmp_0"}));
+    }
+  }
+  EXPECT_THAT(rows, ::testing::ElementsAre("0/0 compute", "0/0 rank 0", "0/1 ring 0", "1/0 compute",
+                                           "1/0 rank 1", "1/1 ring 0"));
+  EXPECT_EQ(ops["0/0 mul"], 3);
+  EXPECT_EQ(ops["1/0 sgd"], 6);
+  EXPECT_EQ(ops["1/1 c_allreduce_avg"], 6);
+}
+
+TEST(WeftRunTest, FailedRunLeavesNoTraceAndKeepsTheOneBefore) {
+  const std::string path = MakeFile("old_trace.json", "old");
+  EXPECT_EQ(Train({"--trace", path, "--ranks", "3", "--allow_unsynchronized"}).status, 1);
+  EXPECT_EQ(Contents(path), "old");
 }
 
 TEST(WeftRunTest, StepsGoToTheEndOfTheFeeds) {
