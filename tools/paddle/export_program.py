@@ -1,0 +1,269 @@
+"""Writes what a Paddle script has built to files that `weft run` takes.
+
+    import export_program
+
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup):
+        ...
+        optimizer.minimize(loss)
+    batches = [{"x": x0, "y": y0}, {"x": x1, "y": y1}]
+    export_program.export("exported", main, startup, feeds=batches)
+
+leaves in `exported`
+
+    main.pb, startup.pb      the programs
+    feeds.npz                arrays "<step>/<variable>", one step for each batch
+    params.npz               parameters and optimizer state, if the startup program has been run
+
+and returns the arguments that `weft` trains them with. For Paddle 2.0 to 2.6, static programs; in
+one file, so that it can be copied beside a script.
+"""
+import contextlib
+import os
+import shlex
+import struct
+import tempfile
+import zipfile
+
+# Names of element types, as Weft prints them, by the `dtype.name` of NumPy and their numbers in
+# Paddle's VarType. bf16 has no type in NumPy: Paddle gives its bits as uint16.
+_TYPES = {
+    "bool": 0, "int16": 1, "int32": 2, "int64": 3, "float16": 4, "float32": 5, "float64": 6,
+    "uint8": 20, "int8": 21, "bfloat16": 22,
+}
+_NAMES = {number: name for name, number in _TYPES.items()}
+
+# Options of --lr_schedule that differ from the names of a scheduler's attributes, by class.
+_SCHEDULES = {
+    "NoamDecay": ("noam", {"d_model": "d_model", "warmup_steps": "warmup_steps",
+                           "learning_rate": "base_lr"}),
+    "PiecewiseDecay": ("piecewise", {"boundaries": "boundaries", "values": "values"}),
+    "ExponentialDecay": ("exponential", {"learning_rate": "base_lr", "gamma": "gamma"}),
+    "NaturalExpDecay": ("natural_exp", {"learning_rate": "base_lr", "gamma": "gamma"}),
+    "InverseTimeDecay": ("inverse_time", {"learning_rate": "base_lr", "gamma": "gamma"}),
+    "PolynomialDecay": ("polynomial", {"learning_rate": "base_lr", "decay_steps": "decay_steps",
+                                       "end_lr": "end_lr", "power": "power", "cycle": "cycle"}),
+    "CosineAnnealingDecay": ("cosine", {"learning_rate": "base_lr", "T_max": "T_max",
+                                        "eta_min": "eta_min"}),
+    "StepDecay": ("step", {"learning_rate": "base_lr", "step_size": "step_size",
+                           "gamma": "gamma"}),
+    "MultiStepDecay": ("multi_step", {"learning_rate": "base_lr", "milestones": "milestones",
+                                      "gamma": "gamma"}),
+}
+
+
+def export(directory, main, startup, feeds=(), params="npz", scope=None):
+    """Writes programs, batches and parameters into `directory`, which is made if need be.
+
+    feeds   one dictionary a step: variable -> array, the batch of all ranks together. Every step
+            gives the same variables; batches may differ in size.
+    params  "npz"; "combine": Paddle's save_combine format, params.combine and params.names, which
+            holds bf16 too; or None: not written.
+    scope   where parameters are; default: paddle.static.global_scope(). Without values there
+            (the startup program has not been run) none are written.
+
+    Returns the command that trains: a list of arguments. Raises ValueError where a batch does not
+    fit the program. Files appear whole or not at all.
+    """
+    if params not in ("npz", "combine", None):
+        raise ValueError('params: expected "npz", "combine" or None, found %r' % (params,))
+    batches = _checked_feeds(main, feeds)
+    state = {} if params is None else _persistables(main, scope)
+    bits = sorted(name for name, (number, _) in state.items() if _NAMES[number] == "bfloat16")
+    if bits and params == "npz":
+        raise ValueError('params: variable %s is bfloat16, which NumPy does not have; use '
+                         'params="combine"' % bits[0])
+    os.makedirs(directory, exist_ok=True)
+    path = lambda name: os.path.join(directory, name)
+    write_file(path("main.pb"), main.desc.serialize_to_string())
+    write_file(path("startup.pb"), startup.desc.serialize_to_string())
+    command = ["weft", "run", path("main.pb"), "--startup", path("startup.pb")]
+    if state and params == "npz":
+        write_npz(path("params.npz"), {name: array for name, (_, array) in state.items()})
+        command += ["--params", path("params.npz")]
+    elif state:
+        write_combine(path("params.combine"), state)
+        write_file(path("params.names"), "".join(n + "\n" for n in sorted(state)).encode())
+        command += ["--params", path("params.combine"), "--params_names", path("params.names")]
+    if batches:
+        write_npz(path("feeds.npz"), {"%d/%s" % (step, name): array
+                                      for step, batch in enumerate(batches)
+                                      for name, array in batch.items()})
+        command += ["--feeds", path("feeds.npz")]
+    scheduler = getattr(main, "lr_scheduler", None)
+    if scheduler is not None:
+        command += ["--lr_schedule", lr_schedule(scheduler),
+                    "--lr_var", getattr(main, "lr_var").name]
+    return command
+
+
+def command_line(command):
+    """The command as a shell takes it."""
+    return " ".join(shlex.quote(word) for word in command)
+
+
+def lr_schedule(scheduler):
+    """What --lr_schedule takes for a scheduler of paddle.optimizer.lr, from its first step on."""
+    name = type(scheduler).__name__
+    if name == "LinearWarmup":
+        options = {key: getattr(scheduler, key) for key in ("warmup_steps", "start_lr", "end_lr")}
+        after = scheduler.learning_rate
+        if isinstance(after, (int, float)):
+            return _schedule_text("linear_warmup", dict(options, learning_rate=after))
+        return _schedule_text("linear_warmup", options) + "," + lr_schedule(after)
+    if name not in _SCHEDULES:
+        raise ValueError("scheduler %s: weft run has no such schedule; give it the learning rates "
+                         "as a feed, or with --set" % name)
+    schedule, options = _SCHEDULES[name]
+    return _schedule_text(schedule, {key: getattr(scheduler, attribute)
+                                     for key, attribute in options.items()})
+
+
+def _schedule_text(name, options):
+    def text(value):
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, (list, tuple)):
+            return ":".join(text(element) for element in value)
+        return repr(value)
+    return "%s{%s}" % (name, ",".join("%s=%s" % (key, text(v)) for key, v in options.items()))
+
+
+# --- What the program says ------------------------------------------------------------------------
+
+
+def check_feed(step, name, dtype, shape, declared_dtype, declared_shape):
+    """Whether an array fits a variable; dimensions of -1 take any size. Raises ValueError."""
+    fits = len(shape) == len(declared_shape) and all(
+        expected < 0 or found == expected for found, expected in zip(shape, declared_shape))
+    if dtype != declared_dtype or not fits:
+        raise ValueError("step %d: feed %s: expected %s%s, found %s%s" % (
+            step, name, declared_dtype, list(declared_shape), dtype, list(shape)))
+
+
+def check_feed_names(feeds, data_names):
+    """Whether every step feeds what the first one does, and all data variables. Raises ValueError.
+    """
+    for step, batch in enumerate(feeds):
+        missing = sorted((set(feeds[0]) | set(data_names)) - set(batch))
+        if missing:
+            raise ValueError("step %d: feed %s: missing" % (step, missing[0]))
+        new = sorted(set(batch) - set(feeds[0]))
+        if new:
+            raise ValueError("step %d: feed %s: step 0 does not have it" % (step, new[0]))
+
+
+def _checked_feeds(main, feeds):
+    import numpy  # pylint: disable=import-outside-toplevel
+
+    feeds = list(feeds)
+    variables = main.global_block().vars
+    data = [name for name, var in variables.items() if var.desc.need_check_feed()]
+    check_feed_names(feeds, data)
+    batches = []
+    for step, batch in enumerate(feeds):
+        arrays = {}
+        for name, value in batch.items():
+            if name not in variables:
+                raise ValueError("step %d: feed %s: the program has no such variable; its data "
+                                 "variables: %s" % (step, name, ", ".join(sorted(data))))
+            var = variables[name]
+            arrays[name] = numpy.ascontiguousarray(value).reshape(numpy.shape(value))
+            check_feed(step, name, arrays[name].dtype.name, arrays[name].shape,
+                       _NAMES[_type_number(var)], var.shape)
+        batches.append(arrays)
+    return batches
+
+
+def _type_number(var):
+    """Of the elements, in VarType."""
+    number = var.dtype
+    return int(getattr(number, "value", number))
+
+
+def _persistables(main, scope):
+    """variable -> (element type, array), of those that hold a dense tensor."""
+    import numpy  # pylint: disable=import-outside-toplevel
+    import paddle  # pylint: disable=import-outside-toplevel
+
+    scope = scope or paddle.static.global_scope()
+    state = {}
+    for var in main.list_vars():
+        if not var.persistable or int(getattr(var.type, "value", var.type)) != _LOD_TENSOR:
+            continue
+        held = scope.find_var(var.name)
+        if held is None or not held.get_tensor()._is_initialized():
+            continue
+        state[var.name] = (_type_number(var), numpy.array(held.get_tensor()))
+    return state
+
+
+_LOD_TENSOR = 7  # in VarType
+
+
+# --- Files ----------------------------------------------------------------------------------------
+# Arrays are what has `dtype.str`, `shape` and `tobytes()`, as NumPy's have.
+
+
+@contextlib.contextmanager
+def _atomic(path):
+    """A file to be written that takes the place of `path` at the end."""
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".",
+                                         prefix=os.path.basename(path) + ".")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_file(path, data):
+    """Writes a file, which appears whole or not at all."""
+    with _atomic(path) as file:
+        file.write(data)
+
+
+def write_npz(path, arrays):
+    """Writes named arrays as numpy.savez does, in order of their names. Equal arrays give equal
+    bytes."""
+    with _atomic(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name in sorted(arrays):
+            archive.writestr(zipfile.ZipInfo(name + ".npy"), npy_bytes(arrays[name]))
+
+
+def npy_bytes(array):
+    """An array in row-major order as a .npy file, version 1."""
+    shape = "(%s)" % "".join("%d, " % d for d in array.shape)
+    if len(array.shape) > 1:
+        shape = "(%s)" % ", ".join("%d" % d for d in array.shape)
+    elif len(array.shape) == 1:
+        shape = "(%d,)" % array.shape[0]
+    header = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (array.dtype.str, shape)
+    header += " " * (-(10 + len(header) + 1) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + array.tobytes()
+
+
+def write_combine(path, state):
+    """Writes variable -> (element type in VarType, array) in Paddle's save_combine format, in order
+    of the names: for each version 0, no LoD, version 0, a TensorDesc and the elements."""
+    parts = []
+    for name in sorted(state):
+        number, array = state[name]
+        # TensorDesc: data_type = 1, dims = 2.
+        desc = b"\x08" + _varint(number) + b"".join(b"\x10" + _varint(d) for d in array.shape)
+        parts += [struct.pack("<IQIi", 0, 0, 0, len(desc)), desc, array.tobytes()]
+    write_file(path, b"".join(parts))
+
+
+def _varint(value):
+    encoded = bytearray()
+    while value >= 0x80:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

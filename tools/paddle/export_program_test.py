@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""What export_program.py does without Paddle: files that weft run takes, checks, schedules.
+
+usage: export_program_test.py WEFT DIRECTORY
+
+DIRECTORY holds main.pb and startup.pb of the model fit_a_line.
+"""
+import array
+import collections
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+
+import export_program
+
+WEFT, MODEL = sys.argv[1], sys.argv[2]
+
+
+class Floats:
+    """As much of a NumPy array as the files need."""
+
+    dtype = collections.namedtuple("DType", "str name")("<f4", "float32")
+
+    def __init__(self, *shape):
+        self.shape = shape
+        self.values = array.array("f", (math.sin(i) for i in range(math.prod(shape))))
+
+    def tobytes(self):
+        return self.values.tobytes()
+
+
+def weft_run(*args):
+    return subprocess.run([WEFT, "run", os.path.join(MODEL, "main.pb"), "--startup",
+                           os.path.join(MODEL, "startup.pb"), *args],
+                          check=True, capture_output=True, text=True).stdout
+
+
+class FilesTest(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.path = lambda name: os.path.join(directory.name, name)
+
+    def test_weft_reads_feeds(self):
+        export_program.write_npz(self.path("feeds.npz"), {
+            "0/x": Floats(4, 13), "0/y": Floats(4, 1), "1/x": Floats(2, 13), "1/y": Floats(2, 1)})
+        out = weft_run("--feeds", self.path("feeds.npz"))
+        self.assertIn("2 steps on 1 rank", out)
+
+    def test_weft_reads_parameters_in_both_formats(self):
+        state = {"fc_0.w_0": Floats(13, 1), "fc_0.b_0": Floats(1), "learning_rate_0": Floats()}
+        export_program.write_npz(self.path("in.npz"), state)
+        export_program.write_combine(self.path("in.combine"),
+                                     {name: (5, value) for name, value in state.items()})
+        export_program.write_file(self.path("in.names"), "\n".join(sorted(state)).encode())
+        for number, params in enumerate([
+                ["--params", self.path("in.npz")],
+                ["--params", self.path("in.combine"), "--params_names", self.path("in.names")]]):
+            saved = self.path("%d.npz" % number)
+            export_program.write_npz(self.path("feeds.npz"),
+                                     {"0/x": Floats(4, 13), "0/y": Floats(4, 1)})
+            weft_run(*params, "--feeds", self.path("feeds.npz"), "--steps", "0", "--save", saved)
+            with zipfile.ZipFile(saved) as archive:
+                for name, value in state.items():
+                    self.assertEqual(archive.read(name + ".npy"), export_program.npy_bytes(value))
+
+    def test_equal_arrays_are_equal_files_and_nothing_else_is_left(self):
+        for name in ("a.npz", "b.npz"):
+            export_program.write_npz(self.path(name), {"v": Floats(3)})
+        with open(self.path("a.npz"), "rb") as a, open(self.path("b.npz"), "rb") as b:
+            self.assertEqual(a.read(), b.read())
+        self.assertEqual(sorted(os.listdir(self.path(""))), ["a.npz", "b.npz"])
+
+    def test_failed_write_keeps_what_was_there(self):
+        export_program.write_file(self.path("f"), b"old")
+        with self.assertRaises(AttributeError):
+            export_program.write_npz(self.path("f"), {"v": 1})
+        with open(self.path("f"), "rb") as file:
+            self.assertEqual(file.read(), b"old")
+        self.assertEqual(os.listdir(self.path("")), ["f"])
+
+
+class FeedsTest(unittest.TestCase):
+    def check(self, message, function, *args):
+        with self.assertRaises(ValueError) as caught:
+            function(*args)
+        self.assertEqual(str(caught.exception), message)
+
+    def test_shapes_and_types(self):
+        export_program.check_feed(0, "x", "float32", (7, 13), "float32", (-1, 13))
+        self.check("step 2: feed x: expected float32[-1, 13], found float64[7, 13]",
+                   export_program.check_feed, 2, "x", "float64", (7, 13), "float32", (-1, 13))
+        self.check("step 2: feed x: expected float32[-1, 13], found float32[7]",
+                   export_program.check_feed, 2, "x", "float32", (7,), "float32", (-1, 13))
+
+    def test_names(self):
+        export_program.check_feed_names([{"x": 0, "lr": 0}, {"x": 0, "lr": 0}], ["x"])
+        self.check("step 0: feed y: missing", export_program.check_feed_names, [{"x": 0}],
+                   ["x", "y"])
+        self.check("step 1: feed y: missing", export_program.check_feed_names,
+                   [{"x": 0, "y": 0}, {"x": 0}], ["x"])
+        self.check("step 1: feed z: step 0 does not have it", export_program.check_feed_names,
+                   [{"x": 0}, {"x": 0, "z": 0}], ["x"])
+
+
+class ScheduleTest(unittest.TestCase):
+    @staticmethod
+    def scheduler(class_name, **attributes):
+        return type(class_name, (), attributes)()
+
+    def test_options_are_those_of_weft_run(self):
+        cosine = self.scheduler("CosineAnnealingDecay", base_lr=0.5, T_max=10, eta_min=0.0)
+        self.assertEqual(export_program.lr_schedule(cosine),
+                         "cosine{learning_rate=0.5,T_max=10,eta_min=0.0}")
+        steps = self.scheduler("PiecewiseDecay", boundaries=[3, 7], values=[0.1, 0.05, 0.01])
+        self.assertEqual(export_program.lr_schedule(steps),
+                         "piecewise{boundaries=3:7,values=0.1:0.05:0.01}")
+        warm_up = {"warmup_steps": 5, "start_lr": 0.0, "end_lr": 0.5}
+        self.assertEqual(
+            export_program.lr_schedule(
+                self.scheduler("LinearWarmup", learning_rate=cosine, **warm_up)),
+            "linear_warmup{warmup_steps=5,start_lr=0.0,end_lr=0.5},"
+            "cosine{learning_rate=0.5,T_max=10,eta_min=0.0}")
+        self.assertEqual(
+            export_program.lr_schedule(
+                self.scheduler("LinearWarmup", learning_rate=0.2, **warm_up)),
+            "linear_warmup{warmup_steps=5,start_lr=0.0,end_lr=0.5,learning_rate=0.2}")
+
+    def test_others_are_refused(self):
+        with self.assertRaisesRegex(ValueError, "scheduler CyclicLR: weft run has no such"):
+            export_program.lr_schedule(self.scheduler("CyclicLR"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])
