@@ -10,6 +10,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -18,11 +19,11 @@
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
-#include "proto/program_text.h"
 #include "tools/command_line.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/modes.h"
-#include "transpiler/verify/verify.h"
+#include "transpiler/verify/rules.h"
+#include "transpiler/verify/verify_example.h"
 
 namespace weft {
 namespace {
@@ -183,25 +184,32 @@ std::string OpTable() {
   return text;
 }
 
-// The first finding of the rule in its example, for 2 ranks. Dies where there is none, or the
-// example is no program; a test sees to both.
+// The first finding of the rule in its example. Dies where there is none, or the example is no
+// program; a test sees to both.
 std::string MessageOfExample(const Rule& rule) {
-  const auto parse = [](const char* text) {
-    return text == nullptr ? absl::nullopt : absl::make_optional(*ParseProgramText(text));
-  };
-  const absl::optional<Program> program = parse(rule.example), startup = parse(rule.startup);
-  const absl::optional<Program> original = parse(rule.original);
-  const absl::optional<Program> original_startup = parse(rule.original_startup);
-  const auto pointer = [](const absl::optional<Program>& p) { return p ? &*p : nullptr; };
-  VerifyOptions options;
-  options.nranks = 2;
-  options.original = {pointer(original), pointer(original_startup)};
-  const Findings findings = Verify({{&*program, pointer(startup)}}, options);
-  for (const Finding& finding : findings.all()) {
-    if (finding.rule == rule.id) return ToString(finding);
+  const absl::StatusOr<Findings> findings = VerifyExample(rule);
+  for (const Finding& finding : findings->all()) {
+    if (finding.rule == rule.id) return ToString(finding, !rule.ranks_differ());
   }
   std::fprintf(stderr, "%s: its example does not break it\n", rule.id);
   std::abort();
+}
+
+// The programs of an example, each after what it is.
+std::string ExamplePrograms(const Rule& rule) {
+  std::string text;
+  const auto add = [&](absl::string_view name, const char* program) {
+    if (program == nullptr) return;
+    if (!name.empty()) absl::StrAppend(&text, "\n", name, ":\n");
+    absl::StrAppend(&text, "\n```\n", program, "\n```\n");
+  };
+  add(rule.rank1 != nullptr ? "Rank 0" : "", rule.example);
+  add(rule.ranks_differ() ? "The startup program of rank 0" : "The startup program", rule.startup);
+  add("Rank 1", rule.rank1);
+  add("The startup program of rank 1", rule.rank1_startup);
+  add("The original", rule.original);
+  add("Its startup program", rule.original_startup);
+  return text;
 }
 
 std::string RuleSections() {
@@ -216,18 +224,8 @@ std::string RuleSections() {
     std::string title = rule.title;
     title[0] = absl::ascii_toupper(title[0]);
     absl::StrAppend(&text, "\n### ", rule.id, "\n\n**", title, "** (", SeverityName(rule.severity),
-                    "). ", rule.why, "\n");
-    if (rule.example == nullptr) continue;
-    absl::StrAppend(&text, "\n```\n", rule.example, "\n```\n");
-    const std::pair<const char*, const char*> others[] = {
-        {"The startup program", rule.startup},
-        {"The original", rule.original},
-        {"Its startup program", rule.original_startup}};
-    for (const auto& [name, program] : others) {
-      if (program == nullptr) continue;
-      absl::StrAppend(&text, "\n", name, ":\n\n```\n", program, "\n```\n");
-    }
-    absl::StrAppend(&text, "\nThe verifier says:\n\n```\n", MessageOfExample(rule), "\n```\n");
+                    "). ", rule.why, "\n", ExamplePrograms(rule), "\nThe verifier says:\n\n```\n",
+                    MessageOfExample(rule), "\n```\n");
   }
   return text;
 }

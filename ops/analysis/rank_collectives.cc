@@ -18,8 +18,8 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
       if (collective.reduction == Reduction::kSum) return Sum(op, in);
       if (collective.reduction == Reduction::kAvg) {
         out = Mean(op, in);
-        if (sums_are_wanted_ && in.reductions == 0) {
-          if (out.power > -100) --out.power;
+        if (CountsAsMean(in)) {
+          out.ChangePower(-1);
           out.factor /= ranks_.AsFactor();
         }
         return out;
@@ -63,8 +63,8 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
 
 RankValue RankCollectives::Sum(const Op& op, const RankValue& in) {
   RankValue out = Mean(op, in);
-  if (sums_are_wanted_ && in.reductions == 0) return out;
-  if (out.power < 100) ++out.power;
+  if (CountsAsMean(in)) return out;
+  out.ChangePower(1);
   out.factor *= ranks_.AsFactor();
   return out;
 }

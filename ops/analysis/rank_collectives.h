@@ -22,6 +22,10 @@ class RankCollectives {
 
  private:
   RankValue Mean(const Op& op, const RankValue& in);
+  // Whether its sum does. What is the same on all ranks is no gradient that somebody wants summed.
+  bool CountsAsMean(const RankValue& in) const {
+    return sums_are_wanted_ && in.reductions == 0 && in.place == RankValue::Place::kLocal;
+  }
 
   const RankCount ranks_;
   const bool sums_are_wanted_;

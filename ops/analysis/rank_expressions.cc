@@ -1,5 +1,6 @@
 #include "ops/analysis/rank_expressions.h"
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -110,7 +111,9 @@ void RankExpressions::SetSum(absl::Span<const RankValue> ins, absl::Span<const d
   }
   if (keeps_terms && has_own_terms && out->place == Place::kLocal) KeepTerms(ins, factors, out);
   for (size_t i = 0; i < ins.size() && out->own_factor == 0; ++i) {
-    if (!ins[i].is_zero && !ins[i].IsSame()) out->own_factor = ins[i].factor * factors[i];
+    // A difference is one on one device, too: its sign is no factor of what is own to a rank.
+    const double own = ins.size() > 1 ? std::abs(factors[i]) : factors[i];
+    if (!ins[i].is_zero && !ins[i].IsSame()) out->own_factor = ins[i].factor * own;
   }
   double common = 1;
   out->expr = table_->Sum(&terms, &common);

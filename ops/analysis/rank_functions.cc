@@ -56,7 +56,7 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
     case Algebra::kSubtract:
       return SetAll(AddOrSubtract(op, recipe));
     case Algebra::kScale:
-      if (ins_.size() != 1 || NumberAttr(op, "bias", 0) != 0) break;
+      if (ins_.size() != 1 || NumberAttr(op, "bias", 0) != 0 || HoldsIntegers(op)) break;
       return SetAll(sums_.Multiple(op, ins_[0], NumberAttr(op, "scale", 1)));
     case Algebra::kCast:
       if (ins_.size() != 1 || !IsFloatCast(op)) break;
@@ -75,6 +75,15 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
       break;
   }
   Apply(op, recipe);
+}
+
+// A multiple of integers is cut off.
+bool RankFunctions::HoldsIntegers(const Op& op) const {
+  const VarId var = memory_.Resolve(op.input_args()[0]);
+  const auto tensor = var.valid() ? program_.var(var).Tensor() : absl::nullopt;
+  if (!tensor.has_value()) return false;
+  const absl::optional<DType> dtype = DTypeFromProto(tensor->data_type());
+  return dtype.has_value() && !IsFloating(*dtype);
 }
 
 RankValue RankFunctions::AddOrSubtract(const Op& op, const RankRecipe& recipe) {
@@ -127,14 +136,16 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   bool has_shard = false, only_shards = true;
   // What the op is linear in: all of its inputs, those of some slots, one factor of a product.
   int num_varying = 0;
-  bool is_linear = recipe.is_linear || recipe.algebra == Algebra::kBackward;
+  const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
+                           recipe.is_operand.end();
+  bool is_linear = (recipe.is_linear || recipe.algebra == Algebra::kBackward) && has_operand;
   if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
     for (const RankValue& in : ins_) num_varying += in.place == Place::kReplicated ? 0 : 1;
     is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply ||
                                      ins_[recipe.y].place == Place::kReplicated);
   }
   bool all_gradient = is_linear, all_summed = is_linear, has_gradient = false, has_power = false,
-       first_operand = true;
+       takes_power = false, first_operand = true;
   double common = 1;
   bool same_factor = true;
   for (size_t i = 0; i < ins_.size(); ++i) {
@@ -149,7 +160,11 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     out.is_distorted = out.is_distorted || in.is_distorted;
     has_gradient = has_gradient || in.is_gradient;
     out.reductions = std::max(out.reductions, in.reductions);
-    if (in.power != 0 && !in.is_zero) has_power = true;
+    if (in.power != 0 && !in.is_zero) {
+      has_power = true;
+      // It is linear in operands only.
+      if (!recipe.is_operand[i]) takes_power = true;
+    }
     if (!recipe.is_operand[i] || in.is_zero) continue;
     if (in.place != Place::kReplicated && !in.is_gradient) all_gradient = false;
     if (in.place != Place::kReplicated && !in.is_summed) all_summed = false;
@@ -167,17 +182,18 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   if (out.place == Place::kGathered) out.place = Place::kOfRanks;
   const bool is_product =
       recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide;
-  if (is_product) out.power = ProductPower(recipe);
-  const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
-                           recipe.is_operand.end();
+  if (is_product) {
+    out.power = 0;
+    out.ChangePower(ProductPower(recipe));
+  }
   out.is_zero = is_linear && !is_product && has_operand && first_operand;
   out.is_gradient = out.place != Place::kReplicated && all_gradient;
   out.is_summed = out.is_gradient && all_summed;
   if (out.place != Place::kReplicated && has_gradient && !all_gradient && !out.bent_by.valid()) {
     out.bent_by = op.id();
   }
-  if (!is_linear && has_power) {
-    out.power = FirstPower();
+  if (is_linear ? takes_power : has_power) {
+    if (!is_linear) out.power = FirstPower();
     out.is_distorted = true;
     if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
   }
@@ -228,8 +244,9 @@ void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
     // Where the op does not need the value itself, the name of the gradient tells whose it is.
     const VarId forward = input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(out[i]);
     if (forward.valid()) {
-      outs_[i].is_summed =
-          program_.var(forward).persistable() || memory_.values()[forward.value()].IsSame();
+      // A parameter: not what the step itself has computed from samples.
+      outs_[i].is_summed = (program_.var(forward).persistable() && !memory_.IsHeld(forward)) ||
+                           memory_.values()[forward.value()].IsSame();
       continue;
     }
     outs_[i].is_summed = std::all_of(
@@ -259,13 +276,13 @@ int8_t RankFunctions::FirstPower() const {
   return 0;
 }
 
-int8_t RankFunctions::ProductPower(const RankRecipe& recipe) const {
+int RankFunctions::ProductPower(const RankRecipe& recipe) const {
   int power = 0;
   for (size_t i = 0; i < ins_.size(); ++i) {
     const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
     power += is_divisor ? -ins_[i].power : ins_[i].power;
   }
-  return static_cast<int8_t>(std::max(-100, std::min(100, power)));
+  return power;
 }
 
 void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {

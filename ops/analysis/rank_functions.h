@@ -45,13 +45,14 @@ class RankFunctions {
  private:
   // From ins_ to outs_.
   void Transfer(const Op& op, const RankRecipe& recipe);
+  bool HoldsIntegers(const Op& op) const;
   RankValue AddOrSubtract(const Op& op, const RankRecipe& recipe);
   RankValue Cast(const Op& op);
   bool SplitGathered(const Op& op);
   void Apply(const Op& op, const RankRecipe& recipe);
   void FindSummed(const Op& op, const RankRecipe& recipe);
   int8_t FirstPower() const;
-  int8_t ProductPower(const RankRecipe& recipe) const;
+  int ProductPower(const RankRecipe& recipe) const;
   void Update(const Op& op, const RankRecipe& recipe);
   void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_linear, bool same_factor,
                         double common, bool shard_by_shard);

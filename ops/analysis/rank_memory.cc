@@ -11,6 +11,7 @@ namespace weft {
 
 void RankMemory::StartWalk(const std::vector<RankValue>& values, bool has_expressions) {
   has_expressions_ = has_expressions && table_ != nullptr;
+  began_later_ = false;
   values_ = values;
   is_held_.assign(program_.var_id_limit(), false);
   std::fill(fused_.begin(), fused_.end(), -1);
@@ -27,7 +28,7 @@ RankValue RankMemory::Read(Symbol name) const {
 }
 
 void RankMemory::BeginExpressions(double nranks) {
-  has_expressions_ = true;
+  has_expressions_ = began_later_ = true;
   for (size_t i = 0; i < values_.size(); ++i) {
     RankValue& value = values_[i];
     const double factor = value.power == 0 ? 1 : std::pow(nranks, value.power);

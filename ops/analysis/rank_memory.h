@@ -35,8 +35,10 @@ class RankMemory {
   // By VarId. Nothing is fused, nothing has been written since. Values get expressions where
   // `has_expressions`, or from BeginExpressions on.
   void StartWalk(const std::vector<RankValue>& values, bool has_expressions);
-  // What variables hold is called by their names, times the power of `nranks` that it has.
+  // What variables hold is called by their names, times the power of `nranks` that it has. It may
+  // have been written before, or not.
   void BeginExpressions(double nranks);
+  bool BeganLater() const { return began_later_; }
 
   // The block in which names are looked up.
   int block() const { return block_; }
@@ -55,6 +57,8 @@ class RankMemory {
 
   const std::vector<RankValue>& values() const { return values_; }  // by VarId
   std::vector<RankValue> TakeValues() { return std::move(values_); }
+  // Written in this walk.
+  bool IsHeld(VarId var) const { return is_held_[var.value()]; }
   // By any walk.
   bool IsWritten(VarId var) const { return is_written_[var.value()]; }
   const std::vector<bool>& is_written() const { return is_written_; }  // by VarId
@@ -91,7 +95,7 @@ class RankMemory {
 
   const Program& program_;
   ExpressionTable* const table_;
-  bool has_expressions_ = false;
+  bool has_expressions_ = false, began_later_ = false;
   const Symbol empty_;
   int block_ = 0;
   std::vector<RankValue> values_;  // by VarId

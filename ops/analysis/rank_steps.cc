@@ -30,7 +30,9 @@ std::vector<RankValue> ValuesAtFirstStep(const Program& program, const RankValue
     }
     if (ranks.IsOne()) continue;
     const int type = var.type();
-    if (var.need_check_feed() || type == pb::VarType::FEED_MINIBATCH ||
+    // What no op has written when it is read is data, marked as such or not.
+    const bool is_data = !var.persistable() && !options.is_startup;
+    if (is_data || var.need_check_feed() || type == pb::VarType::FEED_MINIBATCH ||
         type == pb::VarType::READER || IsDistributed(var, options)) {
       value.place = Place::kLocal;
     } else if (options.start != nullptr && var.persistable()) {

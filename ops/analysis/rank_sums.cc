@@ -93,12 +93,13 @@ RankValue RankSums::Multiple(const Op& op, const RankValue& in, double factor) {
   RankValue out = Sum(op, {in}, {factor});
   // A division by the number of ranks: where the op says so, where a sum over them goes before, or
   // where the gradient of a loss is divided before the backward pass.
-  const bool divides =
-      ranks_.IsKnown() && !ranks_.IsOne() && SameFactor(factor * ranks_.AsFactor(), 1);
+  const bool is_original = original_ops_ != nullptr && (*original_ops_)[op.id().value()];
+  const bool divides = !is_original && ranks_.IsKnown() && !ranks_.IsOne() &&
+                       SameFactor(factor * ranks_.AsFactor(), 1);
   const bool is_loss_grad = IsBackward(op) && out.place == Place::kReplicated &&
                             out.reductions == 0 && op.input_args()[0] == op.output_args()[0];
   const bool counts = divides && (op.HasAttr(kNumRanksAttr) || out.power > 0 || is_loss_grad);
-  if (counts && out.power > -100) --out.power;
+  if (counts) out.ChangePower(-1);
   if (observer_ != nullptr) observer_->OnScale(op, counts);
   return out;
 }

@@ -2,6 +2,8 @@
 #ifndef WEFT_OPS_ANALYSIS_RANK_SUMS_H_
 #define WEFT_OPS_ANALYSIS_RANK_SUMS_H_
 
+#include <vector>
+
 #include "absl/types/span.h"
 #include "ops/analysis/rank_collectives.h"
 #include "ops/analysis/rank_count.h"
@@ -14,13 +16,13 @@ namespace weft {
 
 class RankSums {
  public:
-  // `observer` may be null.
-  RankSums(RankCount ranks, RankCollectives* collectives, RankExpressions* expressions,
-           RankObserver* observer)
-      : ranks_(ranks),
+  RankSums(const RankValuesOptions& options, RankCollectives* collectives,
+           RankExpressions* expressions)
+      : ranks_(options),
         collectives_(*collectives),
         expressions_(*expressions),
-        observer_(observer) {}
+        original_ops_(options.original_ops),
+        observer_(options.observer) {}
 
   // ins[i] times factors[i], added up.
   RankValue Sum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors);
@@ -32,6 +34,7 @@ class RankSums {
   const RankCount ranks_;
   RankCollectives& collectives_;
   RankExpressions& expressions_;
+  const std::vector<bool>* const original_ops_;  // may be null, as the other
   RankObserver* const observer_;
 };
 

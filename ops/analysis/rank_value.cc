@@ -1,5 +1,7 @@
 #include "ops/analysis/rank_value.h"
 
+#include <algorithm>
+
 namespace weft {
 
 using Place = RankValue::Place;
@@ -26,6 +28,12 @@ Place JoinPlaces(Place a, Place b) {
     if (a == place || b == place) return Place::kLocal;
   }
   return Place::kOfRanks;
+}
+
+void RankValue::ChangePower(int by) {
+  const int changed = power + by;
+  power = static_cast<int8_t>(std::max(-100, std::min(100, changed)));
+  if (power != changed) is_distorted = true;
 }
 
 }  // namespace weft

@@ -31,8 +31,8 @@ struct RankValue {
   bool is_zero = false;
   // Adds values of which some are divided by the number of ranks, or reduced, and some are not.
   bool is_mixed = false;
-  // Made, at some time, of what is_mixed, or by the op `unscaled_in` of what it made: not in
-  // proportion to its power any more. Updates do not mend that.
+  // Made, at some time, of what is_mixed, or by the op `unscaled_in`, or of what nobody knows: not
+  // in proportion to its power any more. Updates do not mend that.
   bool is_distorted = false;
   // Collectives that it went through since it was a rank's own.
   uint8_t reductions = 0;
@@ -52,6 +52,9 @@ struct RankValue {
   double own_factor = 0;
   ExprId expr;
   uint32_t terms = 0;  // of RankExpressions
+
+  // One sum over ranks more, or one division by their number (-1).
+  void ChangePower(int by);
 
   bool IsSame() const { return place != Place::kLocal && place != Place::kShard; }
 };

@@ -46,7 +46,7 @@ class RankInterpreter {
         memory_(program, options.table),
         expressions_(options.table),
         collectives_(ranks_, options.sums_are_wanted, &expressions_),
-        sums_(ranks_, &collectives_, &expressions_, options.observer),
+        sums_(options, &collectives_, &expressions_),
         recipes_(program.num_layouts()) {
     if (options.table != nullptr) operations_.emplace(program, options.table);
     functions_.emplace(program, ranks_, memory_, &sums_, &expressions_,
@@ -108,7 +108,7 @@ class RankInterpreter {
     const RankRecipe& recipe = RecipeOf(op);
     switch (recipe.kind) {
       case RankRecipe::Kind::kIgnored:
-        return;
+        return VisitIgnored(op);
       case RankRecipe::Kind::kFeed:
         return VisitFeed(op);
       case RankRecipe::Kind::kFuse:
@@ -125,6 +125,25 @@ class RankInterpreter {
         break;
     }
     VisitFunction(op, recipe);
+  }
+
+  // What it writes, but for what it passes on, nobody computes.
+  void VisitIgnored(const Op& op) {
+    const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
+    for (size_t i = 0; i < out.size(); ++i) {
+      const bool is_at_its_place = i < in.size() && in[i] == out[i];
+      if (is_at_its_place || std::find(in.begin(), in.end(), out[i]) != in.end()) continue;
+      const VarId var = memory_.Resolve(out[i]);
+      if (var.valid() && program_.var(var).type() == pb::VarType::LOD_TENSOR) WriteUnknown(op, var);
+    }
+  }
+
+  void WriteUnknown(const Op& op, VarId var) {
+    RankValue unknown;
+    if (!ranks_.IsOne()) unknown.place = Place::kLocal;
+    unknown.is_distorted = true;
+    memory_.Write(var, expressions_.Opaque(unknown, absl::StrCat("unknown ", op.id().value()), {},
+                                           "unknown"));
   }
 
   void VisitFeed(const Op& op) {
@@ -166,6 +185,9 @@ class RankInterpreter {
                                                           absl::StrCat(constant));
         }
         memory_.Write(var, value);
+      } else if (memory_.IsHeld(var) || program_.var(var).persistable()) {
+        // It moves to the buffer, and leaves behind what it held.
+        WriteUnknown(op, var);
       }
     }
     const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
@@ -210,14 +232,7 @@ class RankInterpreter {
   // --- Blocks ------------------------------------------------------------------------------------
 
   void VisitBranch(const Op& op) {
-    RankValue condition;
-    for (Symbol name : op.Input("Cond")) {
-      const RankValue value = memory_.Read(name);
-      if (options_.observer != nullptr) options_.observer->OnBranch(op, name, value);
-      const Place place = JoinPlaces(condition.place, value.place);
-      condition = value;
-      condition.place = place;
-    }
+    const RankValue condition = ConditionOf(op);
     for (int block : op.SubBlocks()) {
       if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) {
         if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
@@ -230,6 +245,23 @@ class RankInterpreter {
     }
   }
 
+  // One bool, or that none of some tensors is empty.
+  RankValue ConditionOf(const Op& op) {
+    std::vector<RankValue> all;
+    RankValue joined;
+    for (Symbol name : op.Input("Cond")) {
+      all.push_back(memory_.Read(name));
+      if (options_.observer != nullptr) options_.observer->OnBranch(op, name, all.back());
+      joined.place = JoinPlaces(joined.place, all.back().place);
+      joined.is_distorted = joined.is_distorted || all.back().is_distorted;
+    }
+    if (all.size() != 1 || NumberAttr(op, "is_scalar_condition", 0) == 0) {
+      return expressions_.Call(joined, "none is empty", all);
+    }
+    all[0].place = joined.place;
+    return all[0];
+  }
+
   // Variables hold what they held before, or what the block gave them.
   void LeaveBranch(int block, const RankValue& condition,
                    const std::vector<RankMemory::LogEntry>& log) {
@@ -238,7 +270,8 @@ class RankInterpreter {
       if (var.block() == block) continue;
       const RankValue inside = memory_.TakeBack(entry);
       // What is given a value here only is used here only, or when the block has run.
-      const bool was_held = entry.is_held || var.persistable() || var.need_check_feed();
+      const bool was_held =
+          entry.is_held || memory_.BeganLater() || var.persistable() || var.need_check_feed();
       memory_.Write(entry.var, was_held ? SelectOnRanks(condition, inside,
                                                         memory_.HeldBefore(entry), &expressions_)
                                         : inside);

@@ -63,6 +63,9 @@ struct RankValuesOptions {
   // then is Initial(name), with the factor that follows from its power, or, where none does, an
   // expression of its own. With is_one_device the ops before are not walked at all.
   size_t first_expression = 0;
+  // By OpId: ops that the program had before it was rewritten. What they multiply by is no division
+  // by the number of ranks, whatever it looks like. May be null.
+  const std::vector<bool>* original_ops = nullptr;
   RankObserver* observer = nullptr;  // may be null
 };
 

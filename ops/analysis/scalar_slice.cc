@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_recipe.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/op_role.h"
@@ -17,12 +19,25 @@
 namespace weft {
 namespace {
 
-// Rounded to what a variable of that type can hold.
+bool IsInteger(DType dtype) { return dtype == DType::kInt32 || dtype == DType::kInt64; }
+
+// Types whose numbers a double follows, as long as they are not larger than Largest.
+bool IsFollowed(DType dtype) {
+  return IsInteger(dtype) || dtype == DType::kBool || dtype == DType::kFloat32 ||
+         dtype == DType::kFloat64;
+}
+
+double Largest(DType dtype) {
+  if (dtype == DType::kInt32) return 2147483647.0;
+  if (dtype == DType::kInt64) return 9007199254740992.0;
+  return std::numeric_limits<double>::max();
+}
+
+// Rounded to what a variable of that type can hold. Kernels cut off fractions.
 double Rounded(double number, DType dtype) {
   if (dtype == DType::kBool) return number != 0 ? 1 : 0;
-  if (dtype == DType::kFloat64) return number;
-  if (IsFloating(dtype)) return static_cast<float>(number);
-  return std::trunc(number);
+  if (dtype == DType::kFloat32) return static_cast<float>(number);
+  return IsInteger(dtype) ? std::trunc(number) : number;
 }
 
 }  // namespace
@@ -33,7 +48,16 @@ class ScalarSlicer {
   using Kind = Instruction::Kind;
 
   // `before`: invalid for the end of the program.
-  ScalarSlicer(const Program& program, OpId before) : program_(program), before_(before) {}
+  ScalarSlicer(const Program& program, OpId before)
+      : program_(program), before_(before), is_hidden_(program.var_id_limit(), false) {
+    OpTraits traits(program);
+    for (int block = 0; block < program.num_blocks(); ++block) {
+      for (OpId id : program.block(block).ops()) {
+        const Op op = program.op(id);
+        if (block > 0 || traits.Has(op, Trait::kAlias)) NoteHiddenWrites(op);
+      }
+    }
+  }
 
   // The variables, by name, that have to be known when the step begins.
   absl::StatusOr<std::vector<Symbol>> Slice(absl::Span<const Symbol> at_the_end, Symbol at_before) {
@@ -48,6 +72,7 @@ class ScalarSlicer {
         const VarId var = program_.block(0).FindVar(name);
         if (!var.valid()) return Unknown(name, "is not declared");
         needed[var.value()] = true;
+        if (is_hidden_[var.value()]) return Unknown(name, "is written in a block, or in a buffer");
       }
       known = carried.size();
       first = false;
@@ -86,7 +111,9 @@ class ScalarSlicer {
     const VarId var = program_.block(0).FindVar(name);
     if (!var.valid()) return Unknown(name, "is not declared");
     const absl::optional<TensorType> type = DeclaredType(program_.var(var));
-    if (!type.has_value() || NumElements(type->dims) != 1) return Unknown(name, "is no number");
+    if (!type.has_value() || NumElements(type->dims) != 1 || !IsFollowed(type->dtype)) {
+      return Unknown(name, "is no number");
+    }
     return it->second;
   }
   size_t num_numbers() const { return number_of_.size(); }
@@ -122,9 +149,18 @@ class ScalarSlicer {
         const VarId var = program_.block(0).FindVar(in);
         if (!var.valid()) return Unknown(in, "is not declared");
         (*needed)[var.value()] = true;
+        if (is_hidden_[var.value()]) return Unknown(in, "is written in a block, or in a buffer");
       }
     }
     return absl::OkStatus();
+  }
+
+  // What an op of an inner block writes, and what a buffer holds, changes where nobody looks.
+  void NoteHiddenWrites(const Op& op) {
+    for (Symbol out : op.output_args()) {
+      const VarId var = program_.block(op.block()).Resolve(out);
+      if (var.valid()) is_hidden_[var.value()] = true;
+    }
   }
 
   // Orders streams, or gives all ranks what is the same on all of them.
@@ -193,6 +229,9 @@ class ScalarSlicer {
       const bool bias_first = NumberAttr(op, "bias_after_scale", 1) == 0;
       if (bias_first) instruction.bias *= instruction.number;
     }
+    // Attributes become numbers of the variable's type.
+    instruction.number = Rounded(instruction.number, instruction.dtype);
+    instruction.bias = Rounded(instruction.bias, instruction.dtype);
     return instruction;
   }
 
@@ -214,6 +253,7 @@ class ScalarSlicer {
   const Program& program_;
   const OpId before_;
   std::vector<bool> is_in_slice_;  // by OpId
+  std::vector<bool> is_hidden_;    // by VarId: written by no op of the root block alone
   absl::flat_hash_map<Symbol, int> number_of_;
 };
 
@@ -275,6 +315,9 @@ absl::Status ScalarSlice::Run(double* result) {
       continue;
     }
     WEFT_ASSIGN_OR_RETURN(const double number, Compute(instruction, numbers_));
+    if (std::abs(number) > Largest(instruction.dtype)) {
+      return absl::InvalidArgumentError("an integer overflows");
+    }
     numbers_[instruction.out] = Rounded(number, instruction.dtype);
   }
   return absl::OkStatus();
@@ -292,7 +335,7 @@ absl::StatusOr<double> ScalarSlice::Compute(const Instruction& instruction,
     case Kind::kRead:
       return x;
     case Kind::kScale:
-      return x * instruction.number + instruction.bias;
+      return Rounded(x * instruction.number, instruction.dtype) + instruction.bias;
     case Kind::kAdd:
       return x + y;
     case Kind::kSubtract:

@@ -10,9 +10,12 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/scalar_slice.h"
 #include "ops/analysis/updates.h"
+#include "proto/op_role.h"
 #include "transpiler/verify/example_program.h"
 #include "transpiler/verify/kept_prefix.h"
 #include "transpiler/verify/reporter.h"
@@ -20,8 +23,10 @@
 namespace weft {
 namespace {
 
+// So many steps of a schedule are looked at, more only until it has held twice.
+constexpr int kSteps = 10000;
 // Beyond so many steps a schedule is not followed.
-constexpr int kMaxSteps = 1 << 20;
+constexpr int kMaxSteps = 1 << 22;
 
 // Which op decides on a condition, by its expression.
 class Conditions : public RankObserver {
@@ -37,7 +42,9 @@ class Conditions : public RankObserver {
   void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override {}
   void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {}
   void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
-    if (!value.expr.valid() || op.block() != 0) return;
+    const bool decides =
+        op.Input("Cond").size() == 1 && NumberAttr(op, "is_scalar_condition", 0) != 0;
+    if (!value.expr.valid() || op.block() != 0 || !decides) return;
     branches_.emplace(table_.Scaled(value.expr, value.factor), Branch{op.id(), condition});
   }
   void OnOpaqueBlock(const Op& op) override {}
@@ -78,6 +85,13 @@ class Comparison {
     // Paddle calls them parameters, too.
     for (Symbol statistic : FindRunningStatistics(original_)) {
       is_param_.erase(original_.name(statistic));
+    }
+    // Updated by ops that are no optimizers: what has a gradient is trained.
+    for (VarId var : original_.block(0).vars()) {
+      const absl::string_view name = original_.var(var).name();
+      if (!original_.var(var).persistable() || absl::EndsWith(name, kGradSuffix)) continue;
+      const Symbol gradient = original_.FindSymbol(absl::StrCat(name, kGradSuffix));
+      if (gradient.valid() && original_.block(0).FindVar(gradient).valid()) is_param_.insert(name);
     }
     for (const ParamUpdate& update : updates_) {
       if (IsDistributed(original_.name(update.param))) {
@@ -120,6 +134,7 @@ class Comparison {
       before = RankValues::Of(original_, one);
     }
     after_ = &after;
+    CheckData();
     // Parameters first: what states may do depends on when parameters are averaged.
     for (const bool params : {true, false}) {
       for (VarId var : original_.block(0).vars()) {
@@ -171,6 +186,26 @@ class Comparison {
     const RankValues values = RankValues::Of(startup, many);
     for (VarId var : startup.block(0).vars()) {
       if (values.IsWritten(var)) initial_.emplace(startup.var(var).name(), values.AtEnd(var));
+    }
+  }
+
+  // What the original is given, the rewritten program has to be given.
+  void CheckData() {
+    for (VarId id : original_.block(0).vars()) {
+      const Var var = original_.var(id);
+      if (!var.need_check_feed()) continue;
+      const Symbol symbol = program_.FindSymbol(var.name());
+      const VarId other = symbol.valid() ? program_.block(0).FindVar(symbol) : VarId();
+      if (other.valid() && program_.var(other).need_check_feed() &&
+          !program_.var(other).persistable()) {
+        continue;
+      }
+      reporter_.Add("W608", OpId(), var.name(), [&] {
+        return absl::StrCat("variable ", var.name(),
+                            ": the original is fed with it, expected that "
+                            "here, found ",
+                            other.valid() ? "no mark of data" : "no such variable");
+      });
     }
   }
 
@@ -277,10 +312,14 @@ class Comparison {
                                     : ProblemOfSchedule(&*slice);
   }
 
-  // As far as the second time that it should hold.
   static std::string DifferenceFrom(const LocalSteps& expected, ScalarSlice* slice) {
-    const int64_t last = int64_t{expected.begin} + 2 * int64_t{expected.every};
-    for (int64_t step = 1; step <= std::min<int64_t>(last, kMaxSteps); ++step) {
+    const int64_t last =
+        std::max<int64_t>(kSteps, int64_t{expected.begin} + 2 * int64_t{expected.every});
+    if (last > kMaxSteps) {
+      return absl::StrCat("which would have to be followed for ", last, " steps, more than ",
+                          kMaxSteps);
+    }
+    for (int64_t step = 1; step <= last; ++step) {
       const absl::StatusOr<double> holds = slice->RunStep();
       if (!holds.ok()) return absl::StrCat("which fails: ", holds.status().message());
       const bool is_due = step % expected.every == 0 && step >= expected.begin;
@@ -293,15 +332,19 @@ class Comparison {
 
   // A condition that decides: it holds again and again, and not always.
   static std::string ProblemOfSchedule(ScalarSlice* slice) {
-    int times = 0;
-    for (int step = 1; step <= kMaxSteps; ++step) {
+    int times = 0, last = 0, longest_wait = 0, step = 0;
+    while (step < kSteps || (times < 2 && step < kMaxSteps)) {
       const absl::StatusOr<double> holds = slice->RunStep();
       if (!holds.ok()) return absl::StrCat("which fails: ", holds.status().message());
-      if (*holds != 0) ++times;
-      if (times >= 2 && times < step) return "";
+      ++step;
+      if (*holds == 0) continue;
+      ++times;
+      longest_wait = std::max(longest_wait, step - last);
+      last = step;
     }
-    if (times == 1) return absl::StrCat("which holds once in the first ", kMaxSteps, " steps");
-    return "which is the same in every step";
+    if (times == 0 || times == step) return "which is the same in every step";
+    if (step - last <= 2 * longest_wait && times > 1) return "";
+    return absl::StrCat("which holds in step ", last, ", and then not until step ", step);
   }
 
   // What is not the same when the next step begins: data, and what a step changes.
@@ -353,7 +396,8 @@ class Comparison {
     const absl::Span<const ExprId> operands = table_.Operands(found);
     if (table_.IsMeanOverRanks(found)) return operands[0] == expected;
     if (table_.IsSelect(found)) {
-      if (operands[2] != expected) return false;
+      // On one condition: what is decided in the block again, nobody has looked at.
+      if (operands[2] != expected || table_.IsSelect(operands[1])) return false;
       return IsAveraged(operands[1], expected, name) || BeginsAnew(operands[1], operands[0], name);
     }
     if (BeginsAnew(found, ExprId(), name)) return true;
@@ -437,6 +481,7 @@ class EquivalenceProof::Impl {
   void Join(RankValuesOptions* options) {
     options->table = comparison_.table();
     options->first_expression = kept_.program_ops();
+    options->original_ops = &kept_.kept();
   }
   std::vector<RankObserver*> observers() { return {&kept_, comparison_.observer()}; }
 
@@ -504,8 +549,9 @@ constexpr Rule kRules[] = {
          WEFT_EXAMPLE_END,
      WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
          WEFT_EXAMPLE_END},
-    {"W605", Severity::kError, "parameters are averaged on a condition that never changes",
-     "They are averaged in every step or in none: the counter that decides stands still.",
+    {"W605", Severity::kError, "parameters are averaged in other steps than they should be",
+     "Or, where nobody says when, on a condition that is the same in every step, or does not hold "
+     "any more after some: a counter stands still, say.",
      WEFT_EXAMPLE_VARS
      R"(    var step : int64[1] persistable
     var last : int64[1] persistable
@@ -566,6 +612,20 @@ constexpr Rule kRules[] = {
     Out=[state] = scale(X=[state]) {scale=0.5}
     Out=[more] = logical_not(X=[more])
 )" WEFT_EXAMPLE_END},
+    {"W608", Severity::kError, "what the original is fed with is no data any more",
+     "Ranks would not get batches of their own, or none at all.",
+     R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4, 1] persistable
+    var w : fp32[1, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var y@GRAD : fp32[4, 1]
+    var w@GRAD : fp32[1, 1]
+)" WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD
+     R"(    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+)" WEFT_EXAMPLE_UPDATE WEFT_EXAMPLE_END,
+     WEFT_EXAMPLE_VARS WEFT_EXAMPLE_LOSS_GRAD WEFT_EXAMPLE_BACKWARD WEFT_EXAMPLE_UPDATE
+         WEFT_EXAMPLE_END},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "transpiler/verify/kept_prefix.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -18,8 +19,15 @@ bool AreSame(const Op& a, const Op& b) {
   return x.size() == y.size() && (x.data() == y.data() || x == y);
 }
 
+// Its variables, too: one that is declared in a block hides that of the block around.
 bool AreSame(const Block& a, const Program& in_a, const Block& b, const Program& in_b) {
-  if (a.parent_idx() != b.parent_idx() || a.ops().size() != b.ops().size()) return false;
+  if (a.parent_idx() != b.parent_idx() || a.ops().size() != b.ops().size() ||
+      a.vars().size() != b.vars().size()) {
+    return false;
+  }
+  for (size_t i = 0; i < a.vars().size(); ++i) {
+    if (in_a.var(a.vars()[i]).bytes() != in_b.var(b.vars()[i]).bytes()) return false;
+  }
   for (size_t i = 0; i < a.ops().size(); ++i) {
     if (!AreSame(in_a.op(a.ops()[i]), in_b.op(b.ops()[i]))) return false;
   }
@@ -96,7 +104,7 @@ bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& origin
 }  // namespace
 
 KeptPrefix::KeptPrefix(const Program& original, const Program& program)
-    : state_(program.op_id_limit(), State::kBehind) {
+    : state_(program.op_id_limit(), State::kBehind), kept_(program.op_id_limit(), false) {
   Layouts layouts(program);
   // Blocks that ops of the prefix run have to be kept as a whole.
   for (int block = 1; block < original.num_blocks(); ++block) {
@@ -107,6 +115,7 @@ KeptPrefix::KeptPrefix(const Program& original, const Program& program)
     for (OpId id : program.block(block).ops()) {
       if (!layouts.MayBeKept(program.op(id))) return;
       state_[id.value()] = State::kKept;
+      kept_[id.value()] = true;
     }
   }
   const absl::Span<const OpId> before = original.block(0).ops();
@@ -117,6 +126,7 @@ KeptPrefix::KeptPrefix(const Program& original, const Program& program)
     if (is_kept) {
       if (!layouts.MayBeKept(op)) return;
       state_[id.value()] = State::kKept;
+      kept_[id.value()] = true;
       ++original_ops_;
     } else {
       if (!MayBeInserted(op, layouts.Recipe(op), original)) return;
@@ -133,10 +143,10 @@ void KeptPrefix::OnCollective(const Op& op, Symbol variable, const RankValue& in
 }
 
 void KeptPrefix::OnScale(const Op& op, bool divides) {
-  const State state = state_[op.id().value()];
-  // A factor of the original that looks like a division by the number of ranks is none.
-  if (state == State::kKept && divides) holds_ = false;
-  if (state == State::kInserted && !divides) holds_ = false;
+  if (state_[op.id().value()] != State::kInserted) return;
+  // As exact as single precision is: many divisions must not add up to another number.
+  const float scale = static_cast<float>(NumberAttr(op, "scale", 1));
+  if (!divides || scale != 1 / std::round(1 / scale)) holds_ = false;
 }
 
 void KeptPrefix::OnOpaqueBlock(const Op& op) {

@@ -12,11 +12,12 @@
 namespace weft {
 
 // The beginning of a rewritten program in which every op of the original is where it was, byte for
-// byte, and what stands between changes values in no way but one: gradients are reduced over ranks
-// and divided by their number, in place. Up to there, every variable of the original holds what it
-// does in the original, times a power of the number of ranks: it need not be computed again to be
-// compared. Whether what is reduced are gradients is found out while the program is walked, as an
-// observer.
+// byte, and what stands between changes values in no way but these: what is linear in the gradient
+// of the loss, or the same on all ranks, is summed over ranks, and values are divided by their
+// number, in place. Up to there, every variable of the original holds what it does in the original,
+// times a power of the number of ranks (RankValue::power), as long as it is not distorted: it need
+// not be computed again to be compared. What is reduced, and by what is divided, is seen while the
+// program is walked, by this observer.
 //
 // Most rewrites leave most of a program alone, so this is most of it: all, for gradient
 // all-reduce; all but what is put behind it, for LocalSGD.
@@ -40,10 +41,14 @@ class KeptPrefix : public RankObserver {
   // Whether everything that was told about is as it has to be.
   bool Holds() const { return holds_; }
 
+  // By OpId: the ops that were kept, for RankValuesOptions::original_ops.
+  const std::vector<bool>& kept() const { return kept_; }
+
  private:
   enum class State : uint8_t { kBehind, kKept, kInserted };
 
   std::vector<State> state_;  // by OpId of the rewritten program
+  std::vector<bool> kept_;
   size_t original_ops_ = 0;
   size_t program_ops_ = 0;
   bool holds_ = true;

@@ -1,6 +1,7 @@
 #include "transpiler/verify/kept_prefix.h"
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -90,6 +91,7 @@ bool Holds(const std::string& rewritten, const std::string& original = kOriginal
   EXPECT_EQ(prefix.program_ops(), program.block(0).ops().size());
   RankValuesOptions options;
   options.nranks = 4;
+  options.original_ops = &prefix.kept();
   options.observer = &prefix;
   RankValues::Of(program, options);
   return prefix.Holds();
@@ -106,21 +108,42 @@ TEST(KeptPrefix, HoldsWhereGradientsOfParametersAreReduced) {
       Holds(With("    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.5, bias=0.0}\n", kUpdate)));
 }
 
-// A factor of the original that is one over the number of ranks by chance: behind the sum it looks
-// as if it divided by them.
-TEST(KeptPrefix, DoesNotHoldWhereTheOriginalSeemsToDivide) {
+// A factor of the original that is one over the number of ranks by chance is no division.
+TEST(KeptPrefix, AFactorOfTheOriginalIsNoDivision) {
   const std::string quarter = "    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.25, bias=0.0}\n";
   const std::string original = With(quarter, kUpdate);
-  EXPECT_FALSE(Holds(With(absl::StrCat(kReduce, quarter), kUpdate), original));
+  const auto rules_for = [&](const std::string& rewritten) {
+    const Program before = Parse(absl::StrCat(kVars, original));
+    const Program after = Parse(absl::StrCat(kVars, rewritten));
+    VerifyOptions options;
+    options.nranks = 4;
+    options.original.main = &before;
+    const Findings findings = Verify({{&after, nullptr}}, options);
+    std::vector<std::string> rules;
+    for (const Finding& finding : findings.all()) rules.push_back(finding.rule);
+    return rules;
+  };
+  EXPECT_TRUE(Holds(With(absl::StrCat(kReduce, quarter), kUpdate), original));
+  EXPECT_THAT(rules_for(With(absl::StrCat(kReduce, quarter), kUpdate)),
+              ::testing::ElementsAre("W312", "W601"));
+  EXPECT_THAT(rules_for(With(absl::StrCat(kReduce, quarter, kDivide), kUpdate)),
+              ::testing::IsEmpty());
+}
 
-  const Program before = Parse(absl::StrCat(kVars, original));
-  const Program after = Parse(absl::StrCat(kVars, With(absl::StrCat(kReduce, quarter), kUpdate)));
+// Not in proportion to the gradient any more: an op that is linear in gradients only takes a
+// parameter while it is divided.
+TEST(KeptPrefix, WhatIsDividedWhileItIsReadIsSeen) {
+  const std::string halved = absl::StrReplaceAll(
+      With("    Out=[w] = scale(X=[w]) {nranks=4, scale=0.25, bias=0.0}\n", kMulGrad),
+      {{kUpdate, absl::StrCat("    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0, "
+                              "use_calc_stream=true}\n",
+                              kReduce, kDivide, kUpdate)}});
+  const Program before = Parse(absl::StrCat(kVars, kOriginal));
+  const Program after = Parse(absl::StrCat(kVars, halved));
   VerifyOptions options;
   options.nranks = 4;
   options.original.main = &before;
-  const Findings findings = Verify({{&after, nullptr}}, options);
-  ASSERT_EQ(findings.all().size(), 1U);
-  EXPECT_EQ(findings.all()[0].rule, "W601");
+  EXPECT_TRUE(Verify({{&after, nullptr}}, options).HasErrors());
 }
 
 }  // namespace

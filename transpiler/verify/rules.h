@@ -35,8 +35,9 @@ struct Rule {
   Severity severity;
   const char* title;  // one line: what must not be
   const char* why;    // what goes wrong where it is, and what to do: a sentence or two
-  // Program text (proto/program_text.h) of a main program that breaks the rule, for 2 ranks. Null
-  // where it takes programs of several ranks to break it.
+  // Program text (proto/program_text.h) of a main program that breaks the rule, for 2 ranks. Where
+  // it takes different programs to break it, this is that of rank 0, and `rank1` or `rank1_startup`
+  // say what rank 1 runs.
   const char* example;
   // What it is compared with; null but for layer 6.
   const char* original = nullptr;
@@ -44,6 +45,13 @@ struct Rule {
   const char* startup = nullptr;
   // The startup program beside `original`; null: none.
   const char* original_startup = nullptr;
+  // The main program of rank 1; null: `example`.
+  const char* rank1 = nullptr;
+  // The startup program of rank 1; null: `startup`.
+  const char* rank1_startup = nullptr;
+
+  // Whether the example is the programs of two ranks, rather than one for all.
+  bool ranks_differ() const { return rank1 != nullptr || rank1_startup != nullptr; }
 };
 
 // All rules, by number. Layers add theirs.

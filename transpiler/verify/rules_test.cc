@@ -6,20 +6,20 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_text.h"
-#include "transpiler/verify/verify.h"
+#include "transpiler/verify/verify_example.h"
 
 namespace weft {
 namespace {
 
 using ::testing::Contains;
 using ::testing::EndsWith;
+using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 using ::testing::Not;
+using ::testing::SizeIs;
 
 TEST(Rules, AreNumberedByLayerAndSorted) {
   std::string before;
@@ -47,38 +47,50 @@ TEST(Rules, SayWhatIsWrongAndWhy) {
     // An original is there to be compared with an example, by layer 6.
     if (rule.original != nullptr) {
       EXPECT_EQ(rule.id[1], '6');
-      EXPECT_NE(rule.example, nullptr);
+    }
+    // Ranks run different programs for layer 5.
+    if (rule.ranks_differ()) {
+      EXPECT_EQ(rule.id[1], '5');
     }
   }
 }
 
+// "W101 error".
+std::vector<std::string> RulesOf(const Findings& findings) {
+  std::vector<std::string> rules;
+  for (const Finding& finding : findings.all()) {
+    rules.push_back(absl::StrCat(finding.rule, " ", SeverityName(finding.severity)));
+  }
+  return rules;
+}
+
 TEST(Rules, EveryExampleBreaksItsRule) {
   for (const Rule& rule : Rules()) {
-    if (rule.example == nullptr) continue;
     SCOPED_TRACE(rule.id);
-    WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(rule.example));
-    absl::optional<Program> original, startup, original_startup;
-    VerifyOptions options;
-    options.nranks = 2;
-    if (rule.original != nullptr) {
-      WEFT_ASSERT_OK_AND_ASSIGN(original, ParseProgramText(rule.original));
-      options.original.main = &*original;
-    }
-    if (rule.original_startup != nullptr) {
-      WEFT_ASSERT_OK_AND_ASSIGN(original_startup, ParseProgramText(rule.original_startup));
-      options.original.startup = &*original_startup;
-    }
-    RankPrograms programs{&program, nullptr};
-    if (rule.startup != nullptr) {
-      WEFT_ASSERT_OK_AND_ASSIGN(startup, ParseProgramText(rule.startup));
-      programs.startup = &*startup;
-    }
-    std::vector<std::string> found;
-    const Findings findings = Verify({programs}, options);
-    for (const Finding& finding : findings.all()) {
-      found.push_back(absl::StrCat(finding.rule, " ", SeverityName(finding.severity)));
-    }
+    ASSERT_NE(rule.example, nullptr);
+    WEFT_ASSERT_OK_AND_ASSIGN(const Findings findings, VerifyExample(rule));
+    const std::vector<std::string> found = RulesOf(findings);
     EXPECT_THAT(found, Contains(absl::StrCat(rule.id, " ", SeverityName(rule.severity))));
+    // What ranks do otherwise is all that is wrong.
+    if (rule.ranks_differ()) {
+      EXPECT_THAT(found, SizeIs(1));
+    }
+  }
+}
+
+// It takes both ranks: nothing is wrong with a program that all of them run.
+TEST(Rules, ExamplesOfDifferentRanksAreRightForAllRanks) {
+  for (const Rule& rule : Rules()) {
+    if (!rule.ranks_differ()) continue;
+    SCOPED_TRACE(rule.id);
+    Rule rank0 = rule, rank1 = rule;
+    if (rule.rank1 != nullptr) rank1.example = rule.rank1;
+    if (rule.rank1_startup != nullptr) rank1.startup = rule.rank1_startup;
+    for (Rule* one : {&rank0, &rank1}) {
+      one->rank1 = one->rank1_startup = nullptr;
+      WEFT_ASSERT_OK_AND_ASSIGN(const Findings findings, VerifyExample(*one));
+      EXPECT_THAT(RulesOf(findings), IsEmpty());
+    }
   }
 }
 
