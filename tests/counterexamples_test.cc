@@ -19,6 +19,8 @@ namespace {
 struct Case {
   const char* name;  // tests/data/counterexamples/<name>.prog, with what it is compared with beside
   const char* rule;  // "": verified
+  int k_steps = 0;   // of LocalSGD; 0: nobody says
+  bool sums_are_wanted = false;
 };
 
 // What each of them does:
@@ -80,6 +82,69 @@ constexpr Case kCases[] = {
     {"startup_other_init", "W606"},
     // Each rank updates a part, and the parts are gathered.
     {"zero1", ""},
+    // The original decides on a condition; the rewritten program does not ask.
+    {"held", "W601"},
+    {"held_const", "W601"},
+    {"scalar_cond", "W602"},
+    // Divides a parameter while its gradient op reads it, and puts it right again.
+    {"nonoperand", "W313"},
+    {"nonoperand_div", "W313"},
+    // A gradient op without gradients among its inputs is not linear in anything.
+    {"dy_slot", "W312"},
+    {"grad_of_nothing", "W313"},
+    // Declares a variable in a block: what the block writes stays there.
+    {"shadow", "W602"},
+    {"shadow_v", "W601"},
+    // Divides by a number that is nearly the number of ranks, many times; sums more often than
+    // anybody counts.
+    {"saturate", "W601"},
+    // Updated by hand, without a reduction; no parameter by its mark.
+    {"manual_nonparam", "W604"},
+    // Data that is not marked: an update by the gradient of each rank.
+    {"unmarked_one_missing", "W310"},
+    {"x_unmarked_both", "W310"},
+    // Data of the original that is none any more.
+    {"x_unmarked", "W608"},
+    {"x_persist", "W608"},
+    // Averages the gradient of an activation that is kept.
+    {"persist_act", "W313"},
+    // Moves a parameter, or a state, into a buffer, and leaves its value behind.
+    {"co_w_nocopy", "W607"},
+    {"co_state_nocopy", "W607"},
+    {"co_state_nocopy_read", "W607"},
+    // Halves an integer, and sums.
+    {"int_state", "W602"},
+    // Writes a parameter by an op that computes nothing.
+    {"fetch_w", "W607"},
+    {"genid_lr", "W607"},
+    // An accumulator that is subtracted from; a factor that is one over the number of ranks by
+    // chance.
+    {"acc_minus", ""},
+    {"half_right", ""},
+    // LocalSGD every fourth step, as it should be.
+    {"ls_base", "", 4},
+    // Averages in a block within the block, hardly ever.
+    {"ls_nested_in", "W601", 4},
+    {"ls_nested_never", "W601", 4},
+    // Sets the counter back where it averages.
+    {"ls_hidden_reset", "W605", 4},
+    {"ls_hidden_alias", "W605", 4},
+    // Averages twice or three times, and never again.
+    {"ls_stops", "W605", 4},
+    {"ls_stops12", "W605", 4},
+    {"ls_stops_nok", "W605"},
+    // Runs the block in every step.
+    {"ls_nonscalar", "W605", 4},
+    // Counters that do not count as real numbers do.
+    {"ls_intscale", "W605", 4},
+    {"ls_halfinc", "W605"},
+    {"ls_fp16", "W605", 3000},
+    {"ls_uint8", "W605", 200},
+    // On two conditions; on one that nobody can follow.
+    {"ls_two_conds", "W605", 4},
+    {"ls_beyond_wrong", "W605", 3000000},
+    // Sums the learning rate, too, where sums of gradients are wanted.
+    {"summed_lr", "W601", 0, true},
 };
 
 absl::optional<Program> Read(const std::string& name) {
@@ -106,6 +171,8 @@ TEST(Counterexamples, AreSeenThrough) {
     const auto original_startup = Read(absl::StrCat(test.name, ".original_startup"));
     VerifyOptions options;
     options.nranks = 2;
+    options.gradients_are_summed = test.sums_are_wanted;
+    if (test.k_steps > 0) options.local_steps = LocalSteps{test.k_steps, 1};
     options.original = {Pointer(original), Pointer(original_startup)};
     const Findings findings = Verify({{Pointer(main), Pointer(startup)}}, options);
     std::vector<std::string> rules;

@@ -86,13 +86,7 @@ class Comparison {
     for (Symbol statistic : FindRunningStatistics(original_)) {
       is_param_.erase(original_.name(statistic));
     }
-    // Updated by ops that are no optimizers: what has a gradient is trained.
-    for (VarId var : original_.block(0).vars()) {
-      const absl::string_view name = original_.var(var).name();
-      if (!original_.var(var).persistable() || absl::EndsWith(name, kGradSuffix)) continue;
-      const Symbol gradient = original_.FindSymbol(absl::StrCat(name, kGradSuffix));
-      if (gradient.valid() && original_.block(0).FindVar(gradient).valid()) is_param_.insert(name);
-    }
+    AddTrainedByHand();
     for (const ParamUpdate& update : updates_) {
       if (IsDistributed(original_.name(update.param))) {
         // Each rank has a part of it: there is nothing to compare it with.
@@ -187,6 +181,29 @@ class Comparison {
     for (VarId var : startup.block(0).vars()) {
       if (values.IsWritten(var)) initial_.emplace(startup.var(var).name(), values.AtEnd(var));
     }
+  }
+
+  // What is updated by ops that are no optimizers: it has a gradient, and no op of the forward pass
+  // writes it.
+  void AddTrainedByHand() {
+    absl::flat_hash_set<Symbol> found;
+    for (VarId id : original_.block(0).vars()) {
+      const Var var = original_.var(id);
+      if (!var.persistable() || var.is_parameter() || absl::EndsWith(var.name(), kGradSuffix)) {
+        continue;
+      }
+      const Symbol gradient = original_.FindSymbol(absl::StrCat(var.name(), kGradSuffix));
+      if (gradient.valid() && original_.block(0).FindVar(gradient).valid()) {
+        found.insert(var.name_symbol());
+      }
+    }
+    if (found.empty()) return;
+    for (OpId id : original_.block(0).ops()) {
+      const Op op = original_.op(id);
+      if ((op.role() & ~kRoleLoss) != kRoleForward) continue;
+      for (Symbol out : op.output_args()) found.erase(out);
+    }
+    for (Symbol name : found) is_param_.insert(original_.name(name));
   }
 
   // What the original is given, the rewritten program has to be given.
