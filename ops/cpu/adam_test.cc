@@ -69,12 +69,6 @@ TEST_F(AdamTest, TensorsReplaceAttributes) {
   EXPECT_THAT(Values<float>(b1), ElementsAre(0));
 }
 
-TEST_F(AdamTest, MasterParametersAreRefused) {
-  inputs.push_back({"MasterParam", {&p}});
-  EXPECT_THAT(RunOpOn("adam", inputs, attrs, outputs),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input MasterParam")));
-}
-
 TEST_F(AdamTest, MomentOfAnotherSizeIsAnError) {
   m1 = Floats({2}, {0, 0});
   EXPECT_THAT(RunOpOn("adam", inputs, attrs, outputs),

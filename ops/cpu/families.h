@@ -8,20 +8,26 @@ namespace weft {
 
 void AddActivationKernels(KernelTable* table);               // relu, sigmoid, sqrt, square, tanh
 void AddAdamKernels(KernelTable* table);                     // adam, adamw, lamb
+void AddAmpKernels(KernelTable* table);                      // check_finite_and_unscale, ...
 void AddClipKernels(KernelTable* table);                     // clip, clip_by_norm
 void AddComparisonKernels(KernelTable* table);               // equal, ..., logical_and, ...
 void AddConcatKernels(KernelTable* table);                   // concat, split
 void AddCoalesceTensorKernels(KernelTable* table);           // coalesce_tensor
+void AddConvKernels(KernelTable* table);                     // conv2d, conv2d_transpose, ...
 void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
+void AddDropoutKernels(KernelTable* table);                  // dropout
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
 void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2
+void AddLrnKernels(KernelTable* table);                      // lrn
 void AddMatMulKernels(KernelTable* table);                   // matmul, mul, bmm, ...
 void AddNormKernels(KernelTable* table);                     // batch_norm, layer_norm, ...
 void AddOptimizerKernels(KernelTable* table);                // adagrad, momentum, rmsprop, sgd
+void AddPoolKernels(KernelTable* table);                     // pool2d, pool3d, ...
 void AddRandomKernels(KernelTable* table);                   // *_random
 void AddReduceKernels(KernelTable* table);                   // reduce_mean, squared_l2_norm
 void AddReshapeKernels(KernelTable* table);                  // reshape2
+void AddRnnKernels(KernelTable* table);                      // rnn
 void AddScaleKernels(KernelTable* table);                    // increment, scale
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
 void AddSoftmaxKernels(KernelTable* table);                  // softmax

@@ -1,21 +1,13 @@
 #include "ops/cpu/gemm.h"
 
-#include <omp.h>
-
 #include <algorithm>
-#include <unordered_map>
 
-#include "oneapi/dnnl/dnnl.hpp"
+#include "ops/cpu/dnnl_primitive.h"
 
 namespace weft {
 namespace {
 
 using dnnl::memory;
-
-const dnnl::engine& CpuEngine() {
-  static const dnnl::engine* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return *engine;
-}
 
 memory::desc Matrix(int64_t rows, int64_t columns, Transpose transpose) {
   return memory::desc(
@@ -23,42 +15,20 @@ memory::desc Matrix(int64_t rows, int64_t columns, Transpose transpose) {
       transpose == Transpose::kYes ? memory::format_tag::ba : memory::format_tag::ab);
 }
 
-dnnl::matmul::primitive_desc Describe(const memory::desc& a, const memory::desc& b,
-                                      const memory::desc& c) {
-  // The library's own scratchpad belongs to the thread that made the primitive.
-  dnnl::primitive_attr attributes;
-  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attributes, CpuEngine());
+DnnlPrimitive MatMul(const memory::desc& a, const memory::desc& b, const memory::desc& c) {
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), DnnlAttributes(),
+                                                 DnnlCpuEngine());
+  return DnnlPrimitive(dnnl::matmul(description), description.scratchpad_desc(),
+                       {{DNNL_ARG_SRC, a, a}, {DNNL_ARG_WEIGHTS, b, b}}, {DNNL_ARG_DST, c, c});
 }
 
 }  // namespace
 
 struct Gemm::Primitive {
-  Primitive(int64_t m, int64_t n, int64_t k, Transpose transpose_a, Transpose transpose_b)
-      : m(m),
-        n(n),
-        k(k),
-        a(Matrix(m, k, transpose_a), CpuEngine(), nullptr),
-        b(Matrix(k, n, transpose_b), CpuEngine(), nullptr),
-        c(Matrix(m, n, Transpose::kNo), CpuEngine(), nullptr),
-        description(Describe(a.get_desc(), b.get_desc(), c.get_desc())),
-        matmul(description),
-        scratchpad(description.scratchpad_desc(), CpuEngine()),
-        stream(CpuEngine()),
-        arguments{{DNNL_ARG_SRC, a},
-                  {DNNL_ARG_WEIGHTS, b},
-                  {DNNL_ARG_DST, c},
-                  {DNNL_ARG_SCRATCHPAD, scratchpad}} {}
-
   bool Fits(int64_t m2, int64_t n2, int64_t k2) const { return m == m2 && n == n2 && k == k2; }
 
   int64_t m, n, k;
-  memory a, b, c;
-  dnnl::matmul::primitive_desc description;
-  dnnl::matmul matmul;
-  memory scratchpad;
-  dnnl::stream stream;
-  std::unordered_map<int, memory> arguments;
+  DnnlPrimitive matmul;
 };
 
 Gemm::Gemm(Transpose a, Transpose b) : transpose_a_(a), transpose_b_(b) {}
@@ -66,16 +36,13 @@ Gemm::Gemm(Transpose a, Transpose b) : transpose_a_(a), transpose_b_(b) {}
 void Gemm::Run(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
   if (k == 0) std::fill_n(c, m * n, 0.0f);
   if (m == 0 || n == 0 || k == 0) return;
-  omp_set_num_threads(1);  // of this thread
   if (primitive_ == nullptr || !primitive_->Fits(m, n, k)) {
-    primitive_ = std::make_shared<Primitive>(m, n, k, transpose_a_, transpose_b_);
+    primitive_ = std::make_shared<Primitive>(
+        Primitive{m, n, k,
+                  MatMul(Matrix(m, k, transpose_a_), Matrix(k, n, transpose_b_),
+                         Matrix(m, n, Transpose::kNo))});
   }
-  // oneDNN takes inputs by pointers to mutable memory and does not write them.
-  primitive_->a.set_data_handle(const_cast<float*>(a));
-  primitive_->b.set_data_handle(const_cast<float*>(b));
-  primitive_->c.set_data_handle(c);
-  primitive_->matmul.execute(primitive_->stream, primitive_->arguments);
-  primitive_->stream.wait();
+  primitive_->matmul.Run({a, b}, c);
 }
 
 void Gemm::Run(int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c) const {

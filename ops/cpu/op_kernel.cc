@@ -290,13 +290,18 @@ std::string OpKernel::SlotName(In in) const {
   return "input";
 }
 
-absl::StatusOr<Kernel> OpKernel::Finish(Kernel step) {
+absl::Status OpKernel::CheckSlots() const {
   WEFT_RETURN_IF_ERROR(status_);
   for (const SlotSchema& slot : spec_.schema->inputs()) {
     const bool is_known =
         std::find(known_inputs_.begin(), known_inputs_.end(), slot.name) != known_inputs_.end();
     if (slot.optional && !is_known) WEFT_RETURN_IF_ERROR(NoInputs(spec_, {slot.name}));
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Kernel> OpKernel::Finish(Kernel step) {
+  WEFT_RETURN_IF_ERROR(CheckSlots());
   if (!has_output_) return Kernel([](const KernelContext&) { return absl::OkStatus(); });
   return Kernel([step = std::move(step), frame = frame_](const KernelContext& ctx) {
     return frame->Run(step, ctx);

@@ -206,6 +206,12 @@ class OpKernel {
   absl::StatusOr<Kernel> Make(Step step) {
     return Finish([=](const KernelContext& ctx) mutable { return CallForStatus(step, ctx); });
   }
+  // step(ctx) without what surrounds a step: for rows, of which inference knows nothing.
+  template <typename Step>
+  absl::StatusOr<Kernel> MakeForRows(Step step) {
+    WEFT_RETURN_IF_ERROR(CheckSlots());
+    return Kernel([=](const KernelContext& ctx) mutable { return CallForStatus(step, ctx); });
+  }
 
  private:
   class Frame;
@@ -214,6 +220,8 @@ class OpKernel {
   friend KernelFactory Framed(KernelFactory factory, WorksInPlace works_in_place);
 
   std::string SlotName(In in) const;
+  // InvalidArgument where a slot is missing, Unimplemented where one would be overlooked.
+  absl::Status CheckSlots() const;
   absl::StatusOr<Kernel> Finish(Kernel step);
 
   const KernelSpec& spec_;

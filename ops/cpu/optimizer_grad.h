@@ -21,14 +21,19 @@ class OptimizerGrad {
     kRows,
     // ... or all rows of the parameter, with a gradient of zeros where there is none.
     kRowsAmongAll,
+    // The same, but where no row occurs twice, some are lost: those that a binary search through
+    // the rows, as they come, does not find.
+    kSearchedRows,
   };
 
   explicit OptimizerGrad(Kind kind) : kind_(kind) {}
 
-  bool visits_all() const { return kind_ != Kind::kRows; }
+  // Whether there are rows, but no row.
+  bool is_empty() const { return kind_ != Kind::kDense && merged_.rows().empty(); }
 
   // Takes the gradient of a step, which must stay until the update is done. InvalidArgument unless
-  // it has the element type and the dimensions of the parameter (a dense one: the size).
+  // it has the element type of the parameter, or half precision where that is fp32, and the
+  // dimensions of the parameter (a dense one: the size).
   absl::Status Read(const Tensor& grad, const Tensor& param);
 
   // Calls update(begin, count, g) for runs of elements: the gradient of the parameter's element
@@ -59,6 +64,7 @@ class OptimizerGrad {
  private:
   Kind kind_;
   const Tensor* dense_ = nullptr;
+  Tensor converted_;  // from half precision
   RowMerger merger_;
   Tensor merged_;
 };

@@ -1,214 +1,247 @@
-// Updates of a parameter by its gradient that need no bias correction.
+// Updates of a parameter p by its gradient g that need no bias correction.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <type_traits>
+#include <vector>
 
-#include "absl/types/optional.h"
-#include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/kernel_util.h"
-#include "ops/cpu/optimizer_common.h"
-#include "ops/cpu/optimizer_grad.h"
+#include "ops/cpu/update.h"
 
 namespace weft {
 namespace {
 
-using GradKind = OptimizerGrad::Kind;
+// In a step function: the type that it computes in.
+template <typename Update>
+using TypeOf = typename std::decay_t<Update>::Type;
 
 // p -= lr g.
-template <GradKind kind>
-absl::StatusOr<Kernel> Sgd(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const OptimizerCommon common, OptimizerCommon::Make(spec));
-  return Kernel([=, grad = OptimizerGrad(kind)](const KernelContext& ctx) mutable -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const double learning_rate, common.LearningRate(ctx));
-    const Tensor& param = *ctx.in(common.param.in);
-    WEFT_RETURN_IF_ERROR(grad.Read(*ctx.in(common.grad), param));
-    if (!grad.visits_all()) common.param.Copy(ctx);
-    return ForFloatType("input Param", param, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const T lr = static_cast<T>(learning_rate);
-      T* p_out;
-      const T* p = common.param.Open<T>(ctx, &p_out);
-      grad.ForEachRun<T>([&](int64_t begin, int64_t count, const T* g) {
-        for (int64_t k = 0, i = begin; k < count; ++k, ++i) p_out[i] = p[i] - lr * g[k];
-      });
-      return absl::OkStatus();
-    });
+absl::StatusOr<Kernel> Sgd(const KernelSpec& spec, GradKind kind) {
+  return MakeUpdate(spec, kind, {}, [](auto& u) {
+    using T = TypeOf<decltype(u)>;
+    u.ForEach([lr = u.lr()](T& p, T g, int64_t) { p -= lr * g; });
   });
 }
 
-struct MomentumOptions {
-  double mu, rescale_grad;
-  double l2_decay;  // 0: none
-  bool use_nesterov;
-
-  static absl::StatusOr<MomentumOptions> Make(const OpAttrs& attrs) {
-    const std::string& method = attrs.String("regularization_method");
-    if (!method.empty() && method != "l2_decay") {
-      return absl::UnimplementedError(
-          absl::StrCat("attribute regularization_method: no kernel for '", method, "'"));
-    }
-    MomentumOptions options;
-    options.mu = attrs.Float("mu");
-    options.rescale_grad = attrs.Float("rescale_grad");
-    options.l2_decay = method.empty() ? 0 : attrs.Float("regularization_coeff");
-    options.use_nesterov = attrs.Bool("use_nesterov");
-    return options;
-  }
-};
+// --- momentum ------------------------------------------------------------------------------------
 
 // g = rescale_grad Grad + l2_decay p; v = mu v + g; p -= lr v, or lr (g + mu v) by Nesterov.
-template <GradKind kind>
-absl::StatusOr<Kernel> Momentum(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const OptimizerCommon common, OptimizerCommon::Make(spec));
-  WEFT_ASSIGN_OR_RETURN(const OptimizerState velocity, OptimizerState::Make(spec, "Velocity"));
-  WEFT_ASSIGN_OR_RETURN(const MomentumOptions options, MomentumOptions::Make(spec.attrs));
-  return Kernel([=, grad = OptimizerGrad(kind)](const KernelContext& ctx) mutable -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const double learning_rate, common.LearningRate(ctx));
-    const Tensor& param = *ctx.in(common.param.in);
-    WEFT_RETURN_IF_ERROR(grad.Read(*ctx.in(common.grad), param));
-    WEFT_RETURN_IF_ERROR(velocity.CheckLike(ctx, "Velocity", param));
-    return ForFloatType("input Param", param, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const T lr = static_cast<T>(learning_rate);
-      const T mu = static_cast<T>(options.mu), l2_decay = static_cast<T>(options.l2_decay);
-      const T rescale = static_cast<T>(options.rescale_grad);
-      T *p_out, *v_out;
-      const T* p = common.param.Open<T>(ctx, &p_out);
-      const T* v = velocity.Open<T>(ctx, &v_out);
-      grad.ForEachRun<T>([&](int64_t begin, int64_t count, const T* run) {
-        for (int64_t k = 0, i = begin; k < count; ++k, ++i) {
-          const T g = rescale * run[k] + l2_decay * p[i];
-          const T new_v = mu * v[i] + g;
-          p_out[i] = p[i] - lr * (options.use_nesterov ? g + mu * new_v : new_v);
-          v_out[i] = new_v;
-        }
-      });
-      return absl::OkStatus();
+// l2_decay has a number for each parameter.
+absl::StatusOr<Kernel> MakeMomentum(const KernelSpec& spec, GradKind kind, double rescale_grad,
+                                    std::vector<double> l2_decay) {
+  const double mu_attr = spec.attrs.Float("mu");
+  const bool use_nesterov = spec.attrs.Bool("use_nesterov");
+  return MakeUpdate(spec, kind, {{"Velocity"}}, [=](auto& u) {
+    using T = TypeOf<decltype(u)>;
+    const T lr = u.lr(), mu = static_cast<T>(mu_attr), rescale = static_cast<T>(rescale_grad);
+    const T decay = static_cast<T>(l2_decay[u.index()]);
+    T* v = u.state(0);
+    u.ForEach([=](T& p, T grad, int64_t i) {
+      const T g = rescale * grad + decay * p;
+      v[i] = mu * v[i] + g;
+      p -= lr * (use_nesterov ? g + mu * v[i] : v[i]);
     });
   });
 }
+
+// The factor of L2 regularization: 0 without.
+absl::StatusOr<double> L2Decay(const std::string& method, double coefficient) {
+  if (method.empty()) return 0;
+  if (method == "l2_decay") return coefficient;
+  return absl::UnimplementedError(
+      absl::StrCat("attribute regularization_method: no kernel for '", method, "'"));
+}
+
+// Paddle's CPU kernel for tensors ignores rescale_grad, and that for rows loses some of them.
+absl::StatusOr<Kernel> Momentum(const KernelSpec& spec, GradKind kind) {
+  WEFT_ASSIGN_OR_RETURN(const double l2_decay, L2Decay(spec.attrs.String("regularization_method"),
+                                                       spec.attrs.Float("regularization_coeff")));
+  double rescale_grad = spec.attrs.Float("rescale_grad");
+  if (spec.paddle_cpu_quirks) {
+    if (kind == GradKind::kDense) rescale_grad = 1;
+    if (kind == GradKind::kRowsAmongAll) kind = GradKind::kSearchedRows;
+  }
+  return MakeMomentum(spec, kind, rescale_grad, {l2_decay});
+}
+
+absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
+  const std::vector<std::string>& methods = spec.attrs.Strings("regularization_method");
+  const std::vector<double> coefficients = spec.attrs.Floats("regularization_coeff");
+  const auto param = spec.inputs.find("Param");
+  const size_t count = param == spec.inputs.end() ? 0 : param->second.count;
+  std::vector<double> l2_decays(count, 0);
+  if (!methods.empty()) {
+    if (methods.size() != count || coefficients.size() != count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attributes regularization_method and regularization_coeff: expected one "
+                       "for each of ",
+                       count, " parameters, found ", methods.size(), " and ", coefficients.size()));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      WEFT_ASSIGN_OR_RETURN(l2_decays[i], L2Decay(methods[i], coefficients[i]));
+    }
+  }
+  return MakeMomentum(spec, GradKind::kDense, spec.attrs.Float("rescale_grad"), l2_decays);
+}
+
+// g = rescale_grad Grad; r = lr lars_coeff ‖p‖ / (‖g‖ + decay ‖p‖ + epsilon), or lr where a norm is
+// 0; v = mu v + r (g + decay p); p -= v. Paddle's CPU kernel takes lr, too, where decay is 0.
+absl::StatusOr<Kernel> LarsMomentum(const KernelSpec& spec, GradKind kind) {
+  const double mu_attr = spec.attrs.Float("mu"), coeff = spec.attrs.Float("lars_coeff");
+  const double epsilon = spec.attrs.Float("epsilon");
+  const double rescale_grad = spec.attrs.Float("rescale_grad");
+  const bool needs_decay = spec.paddle_cpu_quirks;
+  const std::vector<double> decays = spec.attrs.Floats("lars_weight_decay");
+  const auto param = spec.inputs.find("Param");
+  const size_t count = param == spec.inputs.end() ? 0 : param->second.count;
+  if (decays.size() != count) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute lars_weight_decay: expected one number for each of ", count,
+                     " parameters, found ", decays.size()));
+  }
+  return MakeUpdate(spec, kind, {{"Velocity"}}, [=](auto& u) {
+    using T = TypeOf<decltype(u)>;
+    const double decay = decays[u.index()];
+    double p_squares = 0, g_squares = 0;
+    u.ForEach([&](T& p, T grad, int64_t) {
+      const double g = rescale_grad * grad;
+      p_squares += double{p} * p;
+      g_squares += g * g;
+    });
+    const double p_norm = std::sqrt(p_squares), g_norm = std::sqrt(g_squares);
+    double rate = u.lr();
+    if (p_norm > 0 && g_norm > 0 && (decay > 0 || !needs_decay)) {
+      rate *= coeff * p_norm / (g_norm + decay * p_norm + epsilon);
+    }
+    const T mu = static_cast<T>(mu_attr), r = static_cast<T>(rate);
+    T* v = u.state(0);
+    u.ForEach([=](T& p, T grad, int64_t i) {
+      const T g = static_cast<T>(rescale_grad) * grad + static_cast<T>(decay) * p;
+      v[i] = mu * v[i] + r * g;
+      p -= v[i];
+    });
+  });
+}
+
+// --- Steps by the size of the gradients so far ---------------------------------------------------
 
 // m += g²; p -= lr g / (√m + epsilon).
-template <GradKind kind>
-absl::StatusOr<Kernel> Adagrad(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const OptimizerCommon common, OptimizerCommon::Make(spec));
-  WEFT_ASSIGN_OR_RETURN(const OptimizerState moment, OptimizerState::Make(spec, "Moment"));
-  const double epsilon_attr = spec.attrs.Float("epsilon");
-  return Kernel([=, grad = OptimizerGrad(kind)](const KernelContext& ctx) mutable -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const double learning_rate, common.LearningRate(ctx));
-    const Tensor& param = *ctx.in(common.param.in);
-    WEFT_RETURN_IF_ERROR(grad.Read(*ctx.in(common.grad), param));
-    WEFT_RETURN_IF_ERROR(moment.CheckLike(ctx, "Moment", param));
-    if (!grad.visits_all()) {
-      common.param.Copy(ctx);
-      moment.Copy(ctx);
-    }
-    return ForFloatType("input Param", param, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const T lr = static_cast<T>(learning_rate), epsilon = static_cast<T>(epsilon_attr);
-      T *p_out, *m_out;
-      const T* p = common.param.Open<T>(ctx, &p_out);
-      const T* m = moment.Open<T>(ctx, &m_out);
-      grad.ForEachRun<T>([&](int64_t begin, int64_t count, const T* g) {
-        for (int64_t k = 0, i = begin; k < count; ++k, ++i) {
-          const T new_m = m[i] + g[k] * g[k];
-          p_out[i] = p[i] - lr * g[k] / (std::sqrt(new_m) + epsilon);
-          m_out[i] = new_m;
-        }
-      });
-      return absl::OkStatus();
+absl::StatusOr<Kernel> Adagrad(const KernelSpec& spec, GradKind kind) {
+  return MakeUpdate(spec, kind, {{"Moment"}}, [epsilon = spec.attrs.Float("epsilon")](auto& u) {
+    using T = TypeOf<decltype(u)>;
+    T* m = u.state(0);
+    u.ForEach([=, lr = u.lr()](T& p, T g, int64_t i) {
+      m[i] += g * g;
+      p -= lr * g / (std::sqrt(m[i]) + static_cast<T>(epsilon));
     });
   });
 }
 
-struct RmspropOptions {
-  double decay, epsilon, momentum;
-
-  explicit RmspropOptions(const OpAttrs& attrs)
-      : decay(attrs.Float("decay")),
-        epsilon(attrs.Float("epsilon")),
-        momentum(attrs.Float("momentum")) {}
-};
-
-struct RmspropStates {
-  OptimizerState mean_square, moment;
-  // The mean of gradients: of the centered form. The other one leaves it as it is.
-  absl::optional<OptimizerState> mean_grad;
-  bool centered;
-
-  static absl::StatusOr<RmspropStates> Make(const KernelSpec& spec) {
-    RmspropStates states;
-    WEFT_ASSIGN_OR_RETURN(states.mean_square, OptimizerState::Make(spec, "MeanSquare"));
-    WEFT_ASSIGN_OR_RETURN(states.moment, OptimizerState::Make(spec, "Moment"));
-    states.centered = spec.attrs.Bool("centered");
-    if (states.centered || spec.Output("MeanGradOut") >= 0) {
-      WEFT_ASSIGN_OR_RETURN(states.mean_grad, OptimizerState::Make(spec, "MeanGrad"));
-    }
-    return states;
-  }
-
-  absl::Status Check(const KernelContext& ctx, const Tensor& param) const {
-    WEFT_RETURN_IF_ERROR(mean_square.CheckLike(ctx, "MeanSquare", param));
-    WEFT_RETURN_IF_ERROR(moment.CheckLike(ctx, "Moment", param));
-    return centered ? mean_grad->CheckLike(ctx, "MeanGrad", param) : absl::OkStatus();
-  }
-};
+// m = decay m + (1 - decay) g²; p -= lr g / (√m + epsilon).
+absl::StatusOr<Kernel> DecayedAdagrad(const KernelSpec& spec, GradKind kind) {
+  const double decay_attr = spec.attrs.Float("decay"), epsilon = spec.attrs.Float("epsilon");
+  return MakeUpdate(spec, kind, {{"Moment"}}, [=](auto& u) {
+    using T = TypeOf<decltype(u)>;
+    const T decay = static_cast<T>(decay_attr);
+    T* m = u.state(0);
+    u.ForEach([=, lr = u.lr()](T& p, T g, int64_t i) {
+      m[i] = decay * m[i] + (1 - decay) * g * g;
+      p -= lr * g / (std::sqrt(m[i]) + static_cast<T>(epsilon));
+    });
+  });
+}
 
 // s = decay s + (1 - decay) g²; m = momentum m + lr g / √(s + epsilon); p -= m.
 // Centered: a = decay a + (1 - decay) g, and s - a² instead of s under the root.
-template <typename T>
-void RmspropUpdate(const KernelContext& ctx, const OptimizerCommon& common,
-                   const RmspropStates& states, const RmspropOptions& options, T lr) {
-  const T decay = static_cast<T>(options.decay), epsilon = static_cast<T>(options.epsilon);
-  const T momentum = static_cast<T>(options.momentum);
-  const T* g = ctx.in(common.grad)->data<T>();
-  T *p_out, *s_out, *m_out, *a_out = nullptr;
-  const T* p = common.param.Open<T>(ctx, &p_out);
-  const T* s = states.mean_square.Open<T>(ctx, &s_out);
-  const T* m = states.moment.Open<T>(ctx, &m_out);
-  const T* a = states.centered ? states.mean_grad->Open<T>(ctx, &a_out) : nullptr;
-  const int64_t size = ctx.in(common.param.in)->size();
-  for (int64_t i = 0; i < size; ++i) {
-    s_out[i] = decay * s[i] + (1 - decay) * g[i] * g[i];
-    T variance = s_out[i];
-    if (states.centered) {
-      a_out[i] = decay * a[i] + (1 - decay) * g[i];
-      variance -= a_out[i] * a_out[i];
-    }
-    m_out[i] = momentum * m[i] + lr * g[i] / std::sqrt(variance + epsilon);
-    p_out[i] = p[i] - m_out[i];
+absl::StatusOr<Kernel> Rmsprop(const KernelSpec& spec, GradKind kind) {
+  const bool centered = spec.attrs.Bool("centered");
+  const double decay_attr = spec.attrs.Float("decay"), epsilon_attr = spec.attrs.Float("epsilon");
+  const double momentum_attr = spec.attrs.Float("momentum");
+  if (centered && spec.Input("MeanGrad") < 0) {
+    return absl::InvalidArgumentError("input MeanGrad: missing");
   }
-}
-
-absl::StatusOr<Kernel> Rmsprop(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const OptimizerCommon common, OptimizerCommon::Make(spec));
-  WEFT_ASSIGN_OR_RETURN(const RmspropStates states, RmspropStates::Make(spec));
-  const RmspropOptions options(spec.attrs);
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_RETURN_IF_ERROR(common.CheckGrad(ctx));
-    WEFT_ASSIGN_OR_RETURN(const double learning_rate, common.LearningRate(ctx));
-    const Tensor& param = *ctx.in(common.param.in);
-    WEFT_RETURN_IF_ERROR(states.Check(ctx, param));
-    return ForFloatType("input Param", param, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      RmspropUpdate<T>(ctx, common, states, options, static_cast<T>(learning_rate));
-      if (states.mean_grad && !states.centered) states.mean_grad->Copy(ctx);
-      return absl::OkStatus();
+  return MakeUpdate(spec, kind, {{"MeanSquare", "Moment", "MeanGrad"}}, [=](auto& u) {
+    using T = TypeOf<decltype(u)>;
+    const T decay = static_cast<T>(decay_attr), momentum = static_cast<T>(momentum_attr);
+    const T epsilon = static_cast<T>(epsilon_attr);
+    T *s = u.state(0), *m = u.state(1), *a = u.state(2);
+    u.ForEach([=, lr = u.lr()](T& p, T g, int64_t i) {
+      s[i] = decay * s[i] + (1 - decay) * g * g;
+      T variance = s[i];
+      if (centered) {
+        a[i] = decay * a[i] + (1 - decay) * g;
+        variance -= a[i] * a[i];
+      }
+      m[i] = momentum * m[i] + lr * g / std::sqrt(variance + epsilon);
+      p -= m[i];
     });
   });
+}
+
+// s = rho s + (1 - rho) g²; d = g √((u + epsilon) / (s + epsilon)); u = rho u + (1 - rho) d²;
+// p -= lr d.
+absl::StatusOr<Kernel> Adadelta(const KernelSpec& spec, GradKind kind) {
+  const double rho_attr = spec.attrs.Float("rho"), epsilon_attr = spec.attrs.Float("epsilon");
+  return MakeUpdate(spec, kind, {{"AvgSquaredGrad", "AvgSquaredUpdate"}}, [=](auto& u) {
+    using T = TypeOf<decltype(u)>;
+    const T rho = static_cast<T>(rho_attr), epsilon = static_cast<T>(epsilon_attr);
+    T *squares = u.state(0), *updates = u.state(1);
+    u.ForEach([=, lr = u.lr()](T& p, T g, int64_t i) {
+      squares[i] = rho * squares[i] + (1 - rho) * g * g;
+      const T d = g * std::sqrt((updates[i] + epsilon) / (squares[i] + epsilon));
+      updates[i] = rho * updates[i] + (1 - rho) * d * d;
+      p -= lr * d;
+    });
+  });
+}
+
+// With r(x) = x^-lr_power: n' = n + g²; z += g - p (r(n') - r(n)) / lr; n = n';
+// p = (l1 sign(z) - z) / (r(n) / lr + 2 l2) where |z| > l1, else 0.
+absl::StatusOr<Kernel> Ftrl(const KernelSpec& spec, GradKind kind) {
+  const double l1_attr = spec.attrs.Float("l1"), l2_attr = spec.attrs.Float("l2");
+  const double power = -spec.attrs.Float("lr_power");
+  return MakeUpdate(spec, kind, {{"SquaredAccumulator", "LinearAccumulator"}}, [=](auto& u) {
+    using T = TypeOf<decltype(u)>;
+    const T l1 = static_cast<T>(l1_attr), l2 = static_cast<T>(l2_attr);
+    const auto root = [power](T x) {
+      return power == 0.5 ? std::sqrt(x) : std::pow(x, static_cast<T>(power));
+    };
+    T *n = u.state(0), *z = u.state(1);
+    u.ForEach([=, lr = u.lr()](T& p, T g, int64_t i) {
+      const T new_n = n[i] + g * g;
+      z[i] += g - (root(new_n) - root(n[i])) / lr * p;
+      n[i] = new_n;
+      const T target = (z[i] > 0 ? l1 : -l1) - z[i];
+      p = std::fabs(z[i]) > l1 ? target / (root(new_n) / lr + 2 * l2) : T(0);
+    });
+  });
+}
+
+using UpdateFactory = absl::StatusOr<Kernel> (*)(const KernelSpec&, GradKind);
+
+void Add(KernelTable* table, const char* type, UpdateFactory factory) {
+  table->Add(type, [=](const KernelSpec& spec) { return factory(spec, GradKind::kDense); });
+}
+
+// With what it does by a gradient that is rows.
+void Add(KernelTable* table, const char* type, UpdateFactory factory, GradKind rows) {
+  Add(table, type, factory);
+  table->AddForRows(type, [=](const KernelSpec& spec) { return factory(spec, rows); });
 }
 
 }  // namespace
 
 void AddOptimizerKernels(KernelTable* table) {
-  table->Add("adagrad", Adagrad<GradKind::kDense>);
-  table->AddForRows("adagrad", Adagrad<GradKind::kRows>);
-  table->Add("momentum", Momentum<GradKind::kDense>);
-  table->AddForRows("momentum", Momentum<GradKind::kRowsAmongAll>);
-  table->Add("rmsprop", Rmsprop);
-  table->Add("sgd", Sgd<GradKind::kDense>);
-  table->AddForRows("sgd", Sgd<GradKind::kRows>);
+  Add(table, "adadelta", Adadelta);
+  Add(table, "adagrad", Adagrad, GradKind::kRows);
+  Add(table, "decayed_adagrad", DecayedAdagrad);
+  Add(table, "ftrl", Ftrl, GradKind::kRows);
+  Add(table, "lars_momentum", LarsMomentum);
+  Add(table, "momentum", Momentum, GradKind::kRowsAmongAll);
+  Add(table, "rmsprop", Rmsprop, GradKind::kRowsAmongAll);
+  Add(table, "sgd", Sgd, GradKind::kRows);
+  table->Add("merged_momentum", MergedMomentum);
 }
 
 }  // namespace weft

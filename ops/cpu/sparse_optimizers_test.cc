@@ -146,7 +146,7 @@ TEST(SparseOptimizersTest, DenseGradientIsRefused) {
 }
 
 TEST(SparseOptimizersTest, UpdateThatIsNotDefinedByRowsHasNoKernelForThem) {
-  EXPECT_EQ(CpuKernels().FindForRows("lamb"), nullptr);
+  EXPECT_EQ(CpuKernels().FindForRows("adamax"), nullptr);
   EXPECT_NE(CpuKernels().FindForRows("adam"), nullptr);
 }
 

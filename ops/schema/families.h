@@ -22,6 +22,7 @@ void AddNnSchemas(OpSchemaTable* schemas);
 void AddNormSchemas(OpSchemaTable* schemas);
 void AddOptimizerSchemas(OpSchemaTable* schemas);
 void AddProductSchemas(OpSchemaTable* schemas);
+void AddRnnSchemas(OpSchemaTable* schemas);
 void AddShapeSchemas(OpSchemaTable* schemas);
 void AddViewSchemas(OpSchemaTable* schemas);
 void AddWindowSchemas(OpSchemaTable* schemas);

@@ -178,6 +178,18 @@ absl::Status InferInstanceNorm(InferContext& context) {
   return absl::OkStatus();
 }
 
+// Normalizes by the squares of neighboring channels, which MidOut has.
+absl::Status InferLrn(InferContext& context) {
+  const int64_t n = context.attrs().Int("n");
+  if (n < 1 || n % 2 == 0) return context.AttrError("n", "an odd number", absl::StrCat(n));
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  if (x->dims.size() != 4) return context.InputError("X", "four dimensions");
+  context.SetOutput("MidOut", *x);
+  context.SetOutput("Out", *x);
+  return absl::OkStatus();
+}
+
 absl::Status InferAffineChannel(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
@@ -210,6 +222,20 @@ void AddOthers(OpSchemaTable* schemas) {
                   .With(Trait::kRowSplittable)
                   .Infer(InferGroupNorm),
               {{"Bias", "Mean", "Scale", "Variance", "X", "Y"}, {"Y"}, {"Bias", "Scale", "X"}});
+
+  AddWithGrad(schemas,
+              OpSchema("lrn")
+                  .In("X")
+                  .Out("MidOut")
+                  .Out("Out")
+                  .Attr("alpha", 1e-4f)
+                  .Attr("beta", 0.75f)
+                  .Attr("data_format", "NCHW")
+                  .Attr("k", 2.0f)
+                  .Attr("n", 5)
+                  .With(Trait::kRowSplittable)
+                  .Infer(InferLrn),
+              {{"MidOut", "Out", "X"}, {"Out"}, {"X"}});
 
   OpSchema instance_norm = OpSchema("instance_norm")
                                .In("Bias", kOptional)

@@ -149,7 +149,9 @@ TEST(TraitsTest, StreamsAreOrderedByFourOps) {
 TEST(TraitsTest, OptimizersUpdateParamByGradAndLearningRate) {
   EXPECT_THAT(
       TypesWith(Trait::kOptimizer),
-      ::testing::ElementsAre("adagrad", "adam", "adamw", "lamb", "momentum", "rmsprop", "sgd"));
+      ::testing::ElementsAre("adadelta", "adagrad", "adam", "adamax", "adamw", "decayed_adagrad",
+                             "ftrl", "lamb", "lars_momentum", "merged_adam", "merged_momentum",
+                             "momentum", "rmsprop", "sgd"));
   for (const std::string& type : TypesWith(Trait::kOptimizer)) {
     const OpSchema& schema = *FindOpSchema(type);
     EXPECT_NE(schema.FindInput("Grad"), nullptr) << type;

@@ -1,5 +1,11 @@
 // Parameter updates, of which every output is its input, updated in place; and what stands between
 // backward and an update.
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
@@ -8,12 +14,28 @@ namespace {
 
 constexpr int kOptional = OpSchema::kOptional;
 
-absl::Status CheckOneElement(const InferContext& context, const char* slot) {
-  const TensorType* type = context.Input(slot);
+constexpr int kDuplicable = OpSchema::kDuplicable;
+
+absl::Status CheckOneElement(const InferContext& context, const char* slot, size_t i) {
+  const TensorType* type = context.Input(slot, i);
   if (type == nullptr) return absl::OkStatus();
   const int64_t elements = NumElements(type->dims);
   if (elements == 1 || elements == -1) return absl::OkStatus();
-  return context.InputError(slot, "one element");
+  return context.InputError(slot, i, "one element");
+}
+
+// All variables of the slot have the dimensions of the parameters.
+OpSchema::InferFn LikeParams(std::string slot) {
+  return [slot = std::move(slot)](InferContext& context) -> absl::Status {
+    for (size_t i = 0; i < context.NumInputs(slot); ++i) {
+      const TensorType* param = context.Input("Param", i);
+      const TensorType* type = context.Input(slot, i);
+      if (param == nullptr || type == nullptr || DimsFit(param->dims, type->dims)) continue;
+      return context.InputError(
+          slot, i, absl::StrCat("dimensions ", DimsToString(param->dims), " of Param"));
+    }
+    return absl::OkStatus();
+  };
 }
 
 // The gradient and the state in `like_param` have the parameter's dimensions; the learning rate and
@@ -21,13 +43,17 @@ absl::Status CheckOneElement(const InferContext& context, const char* slot) {
 // state.
 OpSchema::InferFn CheckUpdate(std::vector<std::string> like_param,
                               std::vector<std::string> scalars = {}) {
-  std::vector<OpSchema::InferFn> checks = {SameDims("Param", "Grad"),
-                                           SameDims("Param", "MasterParam")};
-  for (std::string& slot : like_param) checks.push_back(SameDims("Param", std::move(slot)));
+  like_param.insert(like_param.begin(), {"Grad", "MasterParam"});
   scalars.push_back("LearningRate");
+  std::vector<OpSchema::InferFn> checks;
+  for (std::string& slot : like_param) checks.push_back(LikeParams(std::move(slot)));
   for (const std::string& slot : scalars) {
-    checks.push_back(
-        [slot](InferContext& context) { return CheckOneElement(context, slot.c_str()); });
+    checks.push_back([slot](InferContext& context) {
+      for (size_t i = 0; i < context.NumInputs(slot); ++i) {
+        WEFT_RETURN_IF_ERROR(CheckOneElement(context, slot.c_str(), i));
+      }
+      return absl::OkStatus();
+    });
   }
   return InOrder(std::move(checks));
 }
@@ -53,9 +79,141 @@ OpSchema AdamFamily(OpSchema schema) {
       .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}));
 }
 
+// Updates of several parameters in one op: variable i of every slot belongs to parameter i. There
+// may be one learning rate for all.
+void AddMultiTensorUpdates(OpSchemaTable* schemas) {
+  constexpr int kOptionalList = kOptional | kDuplicable;
+  // By norms of whole parameters: not elementwise.
+  schemas->Add(Optimizer("lars_momentum")
+                   .In("Grad", kDuplicable)
+                   .In("LearningRate", kDuplicable)
+                   .In("MasterParam", kOptionalList)
+                   .In("Param", kDuplicable)
+                   .In("Velocity", kDuplicable)
+                   .OutInPlace("MasterParamOut", "MasterParam", kOptionalList)
+                   .OutInPlace("ParamOut", "Param", kDuplicable)
+                   .OutInPlace("VelocityOut", "Velocity", kDuplicable)
+                   .Attr("epsilon", 0.0f)
+                   .Attr("lars_coeff", 0.001f)
+                   .Attr("lars_weight_decay", std::vector<float>{0.0005f})
+                   .RequiredAttr("mu", 0.0f)
+                   .Attr("multi_precision", false)
+                   .Attr("rescale_grad", 1.0f)
+                   .Infer(CheckUpdate({"Velocity"})));
+
+  schemas->Add(Optimizer("merged_adam")
+                   .In("Beta1Pow", kDuplicable)
+                   .In("Beta2Pow", kDuplicable)
+                   .In("Grad", kDuplicable)
+                   .In("LearningRate", kDuplicable)
+                   .In("MasterParam", kOptionalList)
+                   .In("Moment1", kDuplicable)
+                   .In("Moment2", kDuplicable)
+                   .In("Param", kDuplicable)
+                   .OutInPlace("Beta1PowOut", "Beta1Pow", kDuplicable)
+                   .OutInPlace("Beta2PowOut", "Beta2Pow", kDuplicable)
+                   .OutInPlace("MasterParamOut", "MasterParam", kOptionalList)
+                   .OutInPlace("Moment1Out", "Moment1", kDuplicable)
+                   .OutInPlace("Moment2Out", "Moment2", kDuplicable)
+                   .OutInPlace("ParamOut", "Param", kDuplicable)
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("epsilon", 1e-8f)
+                   .Attr("multi_precision", false)
+                   .Attr("use_global_beta_pow", false)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"})));
+
+  schemas->Add(Optimizer("merged_momentum")
+                   .In("Grad", kDuplicable)
+                   .In("LearningRate", kDuplicable)
+                   .In("MasterParam", kOptionalList)
+                   .In("Param", kDuplicable)
+                   .In("Velocity", kDuplicable)
+                   .OutInPlace("MasterParamOut", "MasterParam", kOptionalList)
+                   .OutInPlace("ParamOut", "Param", kDuplicable)
+                   .OutInPlace("VelocityOut", "Velocity", kDuplicable)
+                   .RequiredAttr("mu", 0.0f)
+                   .Attr("multi_precision", false)
+                   .Attr("regularization_coeff", std::vector<float>{})
+                   .Attr("regularization_method", Strings{})
+                   .Attr("rescale_grad", 1.0f)
+                   .Attr("use_nesterov", false)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"Velocity"})));
+}
+
+void AddAdaptiveUpdates(OpSchemaTable* schemas) {
+  // Before version 2.5 it had no learning rate: that was 1.
+  schemas->Add(Optimizer("adadelta")
+                   .In("AvgSquaredGrad")
+                   .In("AvgSquaredUpdate")
+                   .In("Grad")
+                   .In("LearningRate", kOptional)
+                   .In("MasterParam", kOptional)
+                   .In("Param")
+                   .OutInPlace("AvgSquaredGradOut", "AvgSquaredGrad")
+                   .OutInPlace("AvgSquaredUpdateOut", "AvgSquaredUpdate")
+                   .OutInPlace("MasterParamOut", "MasterParam", kOptional)
+                   .OutInPlace("ParamOut", "Param")
+                   .Attr("epsilon", 1e-6f)
+                   .Attr("multi_precision", false)
+                   .Attr("rho", 0.95f)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"AvgSquaredGrad", "AvgSquaredUpdate"})));
+
+  schemas->Add(Optimizer("adamax")
+                   .In("Beta1Pow")
+                   .In("Grad")
+                   .In("InfNorm")
+                   .In("LearningRate")
+                   .In("MasterParam", kOptional)
+                   .In("Moment")
+                   .In("Param")
+                   .OutInPlace("InfNormOut", "InfNorm")
+                   .OutInPlace("MasterParamOut", "MasterParam", kOptional)
+                   .OutInPlace("MomentOut", "Moment")
+                   .OutInPlace("ParamOut", "Param")
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("epsilon", 1e-8f)
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"Moment", "InfNorm"}, {"Beta1Pow"})));
+
+  schemas->Add(Optimizer("decayed_adagrad")
+                   .In("Grad")
+                   .In("LearningRate")
+                   .In("Moment")
+                   .In("Param")
+                   .OutInPlace("MomentOut", "Moment")
+                   .OutInPlace("ParamOut", "Param")
+                   .Attr("decay", 0.95f)
+                   .Attr("epsilon", 1e-6f)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"Moment"})));
+
+  schemas->Add(Optimizer("ftrl")
+                   .In("Grad")
+                   .In("LearningRate")
+                   .In("LinearAccumulator")
+                   .In("Param")
+                   .In("SquaredAccumulator")
+                   .OutInPlace("LinearAccumOut", "LinearAccumulator")
+                   .OutInPlace("ParamOut", "Param")
+                   .OutInPlace("SquaredAccumOut", "SquaredAccumulator")
+                   .Attr("l1", 0.0f)
+                   .Attr("l2", 0.0f)
+                   .Attr("lr_power", -0.5f)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"SquaredAccumulator", "LinearAccumulator"})));
+}
+
 }  // namespace
 
 void AddOptimizerSchemas(OpSchemaTable* schemas) {
+  AddAdaptiveUpdates(schemas);
+  AddMultiTensorUpdates(schemas);
   schemas->Add(Optimizer("adagrad")
                    .In("Grad")
                    .In("LearningRate")

@@ -1,0 +1,125 @@
+// Loss scaling of mixed-precision training: the loss is scaled up, so that small gradients do not
+// vanish in half precision; gradients are scaled back, and where one is not finite, the scale was
+// too large.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "ops/cpu/families.h"
+#include "ops/cpu/op_kernel.h"
+
+namespace weft {
+namespace {
+
+absl::StatusOr<bool> BoolValue(absl::string_view slot, const Tensor& tensor) {
+  WEFT_RETURN_IF_ERROR(CheckDType(slot, tensor, DType::kBool));
+  WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, 1));
+  return *tensor.data<bool>();
+}
+
+absl::StatusOr<int32_t> IntValue(absl::string_view slot, const Tensor& tensor) {
+  WEFT_RETURN_IF_ERROR(CheckDType(slot, tensor, DType::kInt32));
+  WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, 1));
+  return *tensor.data<int32_t>();
+}
+
+// Calls run(x, out, T()) for every pair of X and Out, with the type of their elements.
+template <typename Run>
+absl::Status ForEachTensor(const KernelContext& ctx, In x, Out out, Run run) {
+  for (int i = 0; i < x.count(); ++i) {
+    WEFT_RETURN_IF_ERROR(ForFloatType("input X", x(ctx, i), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      run(x(ctx, i), out(ctx, i).template data<T>(), T());
+      return absl::OkStatus();
+    }));
+  }
+  return absl::OkStatus();
+}
+
+// Out = X / Scale. FoundInfinite: whether an element of any X is not finite. As in Paddle's CPU
+// kernel, from the first such tensor on Out is 0 X.
+absl::StatusOr<Kernel> CheckFiniteAndUnscale(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), scale = op.in("Scale");
+  const Out out = op.out("Out"), found = op.out("FoundInfinite");
+  return op.InPlace(out, x).Make([=](const KernelContext& ctx) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const double divisor, ScalarValue("Scale", scale(ctx)));
+    bool found_infinite = false;
+    WEFT_RETURN_IF_ERROR(ForEachTensor(ctx, x, out, [&](const Tensor& in, auto* to, auto zero) {
+      using T = decltype(zero);
+      const T* from = in.data<T>();
+      for (int64_t i = 0; i < in.size() && !found_infinite; ++i) {
+        found_infinite = !std::isfinite(from[i]);
+      }
+      const T factor = found_infinite ? T(0) : 1 / static_cast<T>(divisor);
+      for (int64_t i = 0; i < in.size(); ++i) to[i] = from[i] * factor;
+    }));
+    *found.data<bool>(ctx) = found_infinite;
+    return absl::OkStatus();
+  });
+}
+
+// After a step with gradients that are not finite, Out = 0, so that they have no effect, and after
+// some such steps in a row the scale becomes smaller, though not below 1. After some good steps in
+// a row it becomes larger, if it stays finite.
+absl::StatusOr<Kernel> UpdateLossScaling(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), found = op.in("FoundInfinite"), scale = op.in("PrevLossScaling");
+  const In good = op.in("InGoodSteps"), bad = op.in("InBadSteps"), stop = op.in("StopUpdate");
+  const Out out = op.out("Out"), new_scale = op.out("LossScaling");
+  const Out new_good = op.out("OutGoodSteps"), new_bad = op.out("OutBadSteps");
+  const int64_t good_steps = spec.attrs.Int("incr_every_n_steps");
+  const int64_t bad_steps = spec.attrs.Int("decr_every_n_nan_or_inf");
+  const auto increase = static_cast<float>(spec.attrs.Float("incr_ratio"));
+  const auto decrease = static_cast<float>(spec.attrs.Float("decr_ratio"));
+  const bool never = spec.attrs.Bool("stop_update");
+  op.InPlace(out, x);
+  return op.Make([=](const KernelContext& ctx) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const bool found_infinite, BoolValue("FoundInfinite", found(ctx)));
+    bool stops = never;
+    if (const Tensor* flag = stop.get(ctx)) {
+      WEFT_ASSIGN_OR_RETURN(stops, BoolValue("StopUpdate", *flag));
+    }
+    WEFT_ASSIGN_OR_RETURN(int32_t num_good, IntValue("InGoodSteps", good(ctx)));
+    WEFT_ASSIGN_OR_RETURN(int32_t num_bad, IntValue("InBadSteps", bad(ctx)));
+    WEFT_RETURN_IF_ERROR(CheckDType("PrevLossScaling", scale(ctx), DType::kFloat32));
+    WEFT_RETURN_IF_ERROR(CheckSize("PrevLossScaling", scale(ctx), 1));
+    float value = *scale.data<float>(ctx);
+    WEFT_RETURN_IF_ERROR(ForEachTensor(ctx, x, out, [&](const Tensor& in, auto* to, auto zero) {
+      using T = decltype(zero);
+      const T* from = in.data<T>();
+      if (found_infinite) {
+        std::fill_n(to, in.size(), T(0));
+      } else if (from != to) {
+        std::copy_n(from, in.size(), to);
+      }
+    }));
+    if (!stops && found_infinite) {
+      num_good = 0;
+      if (++num_bad == bad_steps) {
+        value = std::max(value * decrease, 1.0f);
+        num_bad = 0;
+      }
+    } else if (!stops) {
+      num_bad = 0;
+      if (++num_good == good_steps) {
+        if (std::isfinite(value * increase)) value *= increase;
+        num_good = 0;
+      }
+    }
+    *new_scale.data<float>(ctx) = value;
+    *new_good.data<int32_t>(ctx) = num_good;
+    *new_bad.data<int32_t>(ctx) = num_bad;
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddAmpKernels(KernelTable* table) {
+  table->Add("check_finite_and_unscale", CheckFiniteAndUnscale);
+  table->Add("update_loss_scaling", UpdateLossScaling);
+}
+
+}  // namespace weft

@@ -1,0 +1,316 @@
+// Convolution of images of two or three dimensions, and its gradients.
+//
+// Three functions relate a source image, a filter and a destination image, where `at` runs over
+// the positions of the window and `k` over the filter (and channels are left out):
+//   destination[at] = Σ_k source[at stride - padding + k dilation] filter[k]
+//   the gradient of the source from that of the destination, and the filter
+//   the gradient of the filter from the source, and the gradient of the destination
+// A transposed convolution computes the second one: its input is the destination.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/cpu/dnnl_primitive.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/image.h"
+#include "ops/cpu/op_kernel.h"
+#include "ops/schema/windows.h"
+
+namespace weft {
+namespace {
+
+using dnnl::memory;
+
+enum class Result { kDestination, kSource, kFilter };
+
+struct ConvShape {
+  // Images are [batch, channels, space...], whatever their layout. The filter is [channels of the
+  // destination, channels of the source / groups, space...].
+  Dims source, filter, destination;
+  std::vector<Window> windows;
+  int64_t groups = 1;
+  bool channels_last = false;
+
+  size_t space() const { return windows.size(); }
+  bool IsEmpty() const {
+    return NumElements(source) == 0 || NumElements(filter) == 0 || NumElements(destination) == 0;
+  }
+  // How far the last position of window i reaches beyond the source. Negative where it does not
+  // reach the end.
+  int64_t Overhang(size_t i) const {
+    const Window& w = windows[i];
+    return (destination[2 + i] - 1) * w.stride + w.extent() - source[2 + i] - w.pad_begin;
+  }
+};
+
+// --- oneDNN --------------------------------------------------------------------------------------
+
+memory::desc PlainImage(const Dims& dims, bool channels_last) {
+  using Tag = memory::format_tag;
+  const bool flat = dims.size() == 4;
+  const Tag tag = channels_last ? (flat ? Tag::acdb : Tag::acdeb) : (flat ? Tag::abcd : Tag::abcde);
+  return memory::desc({dims.begin(), dims.end()}, memory::data_type::f32, tag);
+}
+
+memory::desc PlainFilter(const ConvShape& shape) {
+  using Tag = memory::format_tag;
+  memory::dims dims(shape.filter.begin(), shape.filter.end());
+  if (shape.groups > 1) {
+    dims[0] /= shape.groups;
+    dims.insert(dims.begin(), shape.groups);
+  }
+  constexpr std::array<Tag, 3> kTags = {Tag::abcd, Tag::abcde, Tag::abcdef};
+  return memory::desc(dims, memory::data_type::f32, kTags[dims.size() - 4]);
+}
+
+// The same tensor in the layout that suits the primitive.
+memory::desc AnyLayout(const memory::desc& desc) {
+  return memory::desc(desc.dims(), memory::data_type::f32, memory::format_tag::any);
+}
+
+// Whether oneDNN takes the shape: it does not know windows that leave out more than a stride at the
+// end of the source.
+bool IsForDnnl(const ConvShape& shape) {
+  for (size_t i = 0; i < shape.space(); ++i) {
+    if (shape.Overhang(i) + shape.windows[i].stride <= 0) return false;
+  }
+  return true;
+}
+
+DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result) {
+  const memory::desc source = PlainImage(shape.source, shape.channels_last);
+  const memory::desc destination = PlainImage(shape.destination, shape.channels_last);
+  const memory::desc filter = PlainFilter(shape);
+  memory::dims strides, dilations, begin, end;
+  for (size_t i = 0; i < shape.space(); ++i) {
+    strides.push_back(shape.windows[i].stride);
+    dilations.push_back(shape.windows[i].dilation - 1);
+    begin.push_back(shape.windows[i].pad_begin);
+    end.push_back(std::max<int64_t>(shape.Overhang(i), 0));
+  }
+  constexpr dnnl::algorithm kDirect = dnnl::algorithm::convolution_direct;
+  const dnnl::primitive_attr attributes = DnnlAttributes();
+  const dnnl::convolution_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, kDirect, AnyLayout(source), AnyLayout(filter),
+       AnyLayout(destination), strides, dilations, begin, end},
+      attributes, DnnlCpuEngine());
+  if (result == Result::kDestination) {
+    return DnnlPrimitive(dnnl::convolution_forward(forward), forward.scratchpad_desc(),
+                         {{DNNL_ARG_SRC, source, forward.src_desc()},
+                          {DNNL_ARG_WEIGHTS, filter, forward.weights_desc()}},
+                         {DNNL_ARG_DST, destination, forward.dst_desc()});
+  }
+  if (result == Result::kSource) {
+    const dnnl::convolution_backward_data::primitive_desc backward(
+        {kDirect, AnyLayout(source), AnyLayout(filter), AnyLayout(destination), strides, dilations,
+         begin, end},
+        attributes, DnnlCpuEngine(), forward);
+    return DnnlPrimitive(dnnl::convolution_backward_data(backward), backward.scratchpad_desc(),
+                         {{DNNL_ARG_DIFF_DST, destination, backward.diff_dst_desc()},
+                          {DNNL_ARG_WEIGHTS, filter, backward.weights_desc()}},
+                         {DNNL_ARG_DIFF_SRC, source, backward.diff_src_desc()});
+  }
+  const dnnl::convolution_backward_weights::primitive_desc backward(
+      {kDirect, AnyLayout(source), AnyLayout(filter), AnyLayout(destination), strides, dilations,
+       begin, end},
+      attributes, DnnlCpuEngine(), forward);
+  return DnnlPrimitive(dnnl::convolution_backward_weights(backward), backward.scratchpad_desc(),
+                       {{DNNL_ARG_SRC, source, backward.src_desc()},
+                        {DNNL_ARG_DIFF_DST, destination, backward.diff_dst_desc()}},
+                       {DNNL_ARG_DIFF_WEIGHTS, filter, backward.diff_weights_desc()});
+}
+
+// --- A plain loop, for double precision ----------------------------------------------------------
+
+// Calls visit(i, j, k) for all products that are added up: of element i of the source, j of the
+// filter, k of the destination.
+template <typename Visit>
+void ForEachProduct(const ConvShape& shape, Visit visit) {
+  std::array<int64_t, 3> source, filter, destination;
+  std::array<Window, 3> windows;
+  source.fill(1);
+  filter.fill(1);
+  destination.fill(1);
+  const size_t first = 3 - shape.space();
+  for (size_t i = 0; i < shape.space(); ++i) {
+    source[first + i] = shape.source[2 + i];
+    filter[first + i] = shape.filter[2 + i];
+    destination[first + i] = shape.destination[2 + i];
+    windows[first + i] = shape.windows[i];
+  }
+  const auto s = ImageSteps(shape.source, shape.channels_last);
+  const auto f = ImageSteps(shape.filter, /*channels_last=*/false);
+  const auto d = ImageSteps(shape.destination, shape.channels_last);
+  const int64_t channels = shape.filter[1];
+  const int64_t per_group = shape.destination[1] / shape.groups;
+  // For each position along dimension i of a window, its place in the source; visits those in it.
+  const auto along = [&](int i, int64_t i_source, int64_t i_filter, int64_t i_destination,
+                         auto next) {
+    for (int64_t at = 0; at < destination[i]; ++at) {
+      for (int64_t k = 0; k < filter[i]; ++k) {
+        const int64_t place =
+            at * windows[i].stride - windows[i].pad_begin + k * windows[i].dilation;
+        if (place < 0 || place >= source[i]) continue;
+        next(i_source + place * s[2 + i], i_filter + k * f[2 + i], i_destination + at * d[2 + i]);
+      }
+    }
+  };
+  for (int64_t n = 0; n < shape.source[0]; ++n) {
+    for (int64_t o = 0; o < shape.destination[1]; ++o) {
+      for (int64_t c = 0; c < channels; ++c) {
+        const int64_t source_channel = o / per_group * channels + c;
+        along(0, n * s[0] + source_channel * s[1], o * f[0] + c * f[1], n * d[0] + o * d[1],
+              [&](int64_t i, int64_t j, int64_t k) {
+                along(1, i, j, k,
+                      [&](int64_t i2, int64_t j2, int64_t k2) { along(2, i2, j2, k2, visit); });
+              });
+      }
+    }
+  }
+}
+
+// --- Kernels -------------------------------------------------------------------------------------
+
+// Computes one of the three from the two others, which are given in the order of ConvShape.
+class Convolution {
+ public:
+  explicit Convolution(Result result) : result_(result) {}
+
+  template <typename T>
+  absl::Status Run(const ConvShape& shape, const T* a, const T* b, Tensor* to) {
+    T* const out = to->data<T>();
+    if (shape.IsEmpty()) {
+      std::fill_n(out, to->size(), T(0));
+      return absl::OkStatus();
+    }
+    if constexpr (std::is_same_v<T, float>) {
+      if (IsForDnnl(shape)) return RunDnnl(shape, a, b, out);
+    }
+    std::fill_n(out, to->size(), T(0));
+    ForEachProduct(shape, [&](int64_t i, int64_t j, int64_t k) {
+      if (result_ == Result::kDestination) out[k] += a[i] * b[j];
+      if (result_ == Result::kSource) out[i] += a[j] * b[k];
+      if (result_ == Result::kFilter) out[j] += a[i] * b[k];
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Made {
+    Dims source, filter, destination;
+    DnnlPrimitive primitive;
+  };
+
+  absl::Status RunDnnl(const ConvShape& shape, const float* a, const float* b, float* out) {
+    if (made_ == nullptr || made_->source != shape.source || made_->filter != shape.filter ||
+        made_->destination != shape.destination) {
+      try {
+        made_ = std::make_shared<Made>(
+            Made{shape.source, shape.filter, shape.destination, MakePrimitive(shape, result_)});
+      } catch (const dnnl::error& error) {
+        return absl::UnimplementedError(absl::StrCat("no kernel in oneDNN: ", error.what()));
+      }
+    }
+    // The gradient of the source takes that of the destination first.
+    if (result_ == Result::kSource) std::swap(a, b);
+    made_->primitive.Run({a, b}, out);
+    return absl::OkStatus();
+  }
+
+  Result result_;
+  std::shared_ptr<Made> made_;  // for the last shape
+};
+
+enum class ConvKind { kForward, kTransposed };
+
+// What of the shape follows from the attributes.
+struct ConvAttrs {
+  ConvKind kind;
+  std::vector<Window> windows;
+  int64_t groups;
+  bool channels_last;
+
+  static absl::StatusOr<ConvAttrs> Read(const OpAttrs& attrs, ConvKind kind, size_t space) {
+    ConvAttrs result{kind, {}, attrs.Int("groups"), false};
+    WEFT_ASSIGN_OR_RETURN(result.windows, ReadWindows(attrs, space));
+    WEFT_ASSIGN_OR_RETURN(result.channels_last, ReadChannelsLast(attrs, space));
+    return result;
+  }
+
+  // Of an op with an input and an output of these dimensions.
+  ConvShape Shape(const Tensor& input, const Tensor& filter, const Tensor& output) const {
+    ConvShape shape;
+    shape.source = ChannelsFirst(input.dims(), channels_last);
+    shape.filter = filter.dims();
+    shape.destination = ChannelsFirst(output.dims(), channels_last);
+    shape.groups = groups;
+    shape.channels_last = channels_last;
+    for (size_t i = 0; i < windows.size(); ++i) {
+      Window window = windows[i];
+      window.size = shape.filter[2 + i];
+      shape.windows.push_back(WithExplicitPaddings(window, shape.source[2 + i]));
+    }
+    if (kind == ConvKind::kTransposed) std::swap(shape.source, shape.destination);
+    return shape;
+  }
+};
+
+absl::StatusOr<Kernel> Conv(const KernelSpec& spec, ConvKind kind, size_t space) {
+  OpKernel op(spec);
+  const In input = op.in("Input"), filter = op.in("Filter");
+  const Out output = op.out("Output");
+  WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(spec.attrs, kind, space));
+  const bool transposed = kind == ConvKind::kTransposed;
+  Convolution convolution(transposed ? Result::kSource : Result::kDestination);
+  return op.Make(Floats(input), [=](const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), output(ctx));
+    const T *image = input.data<T>(ctx), *factors = filter.data<T>(ctx);
+    if (transposed) std::swap(image, factors);
+    return convolution.Run(shape, image, factors, &output(ctx));
+  });
+}
+
+absl::StatusOr<Kernel> ConvGrad(const KernelSpec& spec, ConvKind kind, size_t space) {
+  OpKernel op(spec);
+  const In input = op.in("Input"), filter = op.in("Filter"), doutput = op.in("Output@GRAD");
+  const Out dinput = op.out("Input@GRAD"), dfilter = op.out("Filter@GRAD");
+  WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(spec.attrs, kind, space));
+  const bool transposed = kind == ConvKind::kTransposed;
+  Convolution of_input(transposed ? Result::kDestination : Result::kSource);
+  Convolution of_filter(Result::kFilter);
+  return op.Make(Floats(input), [=](const KernelContext& ctx, auto zero) mutable -> absl::Status {
+    using T = decltype(zero);
+    const ConvShape shape = attrs.Shape(input(ctx), filter(ctx), doutput(ctx));
+    const T *x = input.data<T>(ctx), *w = filter.data<T>(ctx), *dy = doutput.data<T>(ctx);
+    const T *source = transposed ? dy : x, *destination = transposed ? x : dy;
+    if (Tensor* to = dinput.get(ctx)) {
+      WEFT_RETURN_IF_ERROR(transposed ? of_input.Run(shape, source, w, to)
+                                      : of_input.Run(shape, w, destination, to));
+    }
+    Tensor* const to = dfilter.get(ctx);
+    return to == nullptr ? absl::OkStatus() : of_filter.Run(shape, source, destination, to);
+  });
+}
+
+void AddConv(KernelTable* table, const std::string& type, ConvKind kind, size_t space) {
+  table->Add(type, [=](const KernelSpec& spec) { return Conv(spec, kind, space); });
+  table->Add(type + "_grad", [=](const KernelSpec& spec) { return ConvGrad(spec, kind, space); });
+}
+
+}  // namespace
+
+void AddConvKernels(KernelTable* table) {
+  AddConv(table, "conv2d", ConvKind::kForward, 2);
+  AddConv(table, "depthwise_conv2d", ConvKind::kForward, 2);
+  AddConv(table, "conv3d", ConvKind::kForward, 3);
+  AddConv(table, "conv2d_transpose", ConvKind::kTransposed, 2);
+  AddConv(table, "depthwise_conv2d_transpose", ConvKind::kTransposed, 2);
+  AddConv(table, "conv3d_transpose", ConvKind::kTransposed, 3);
+}
+
+}  // namespace weft

@@ -1,0 +1,117 @@
+#include "ops/cpu/dnnl_primitive.h"
+
+#include <omp.h>
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace weft {
+namespace {
+
+using dnnl::memory;
+
+constexpr size_t kAlignment = 64;
+
+// At least that many bytes, the same ones at every call from this thread until more are asked for.
+char* ThreadMemory(size_t bytes) {
+  struct Free {
+    void operator()(char* memory) const { std::free(memory); }
+  };
+  static thread_local std::unique_ptr<char, Free> memory;
+  static thread_local size_t size = 0;
+  if (bytes > size) {
+    memory.reset();
+    size = 0;
+    memory.reset(static_cast<char*>(std::aligned_alloc(kAlignment, bytes)));
+    if (memory == nullptr) throw std::bad_alloc();
+    size = bytes;
+  }
+  return memory.get();
+}
+
+}  // namespace
+
+const dnnl::engine& DnnlCpuEngine() {
+  static const dnnl::engine* const engine = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *engine;
+}
+
+dnnl::primitive_attr DnnlAttributes() {
+  // The library's own scratchpad belongs to the thread that made the primitive.
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  return attributes;
+}
+
+DnnlPrimitive::DnnlPrimitive(dnnl::primitive primitive, const memory::desc& scratchpad,
+                             const std::vector<Argument>& inputs, const Argument& output)
+    : stream_(DnnlCpuEngine()) {
+  std::unordered_map<int, memory> arguments;
+  for (const Argument& input : inputs) {
+    operands_.push_back(MakeOperand(input, /*is_input=*/true));
+    arguments[input.name] = operands_.back().own;
+  }
+  operands_.push_back(MakeOperand(output, /*is_input=*/false));
+  const Operand& result = operands_.back();
+  arguments[output.name] = result.own;
+  steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
+  if (result.is_copied) AddCopy(result.own, result.caller);
+}
+
+size_t DnnlPrimitive::Reserve(size_t bytes) {
+  const size_t offset = bytes_;
+  bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return offset;
+}
+
+DnnlPrimitive::Operand DnnlPrimitive::MakeOperand(const Argument& argument, bool is_input) {
+  Operand operand;
+  operand.caller = memory(argument.caller, DnnlCpuEngine(), nullptr);
+  operand.own = operand.caller;
+  operand.is_copied = argument.own != argument.caller;
+  if (!operand.is_copied) return operand;
+  operand.own = memory(argument.own, DnnlCpuEngine(), nullptr);
+  operand.offset = Reserve(argument.own.get_size());
+  if (is_input) AddCopy(operand.caller, operand.own);
+  return operand;
+}
+
+void DnnlPrimitive::AddCopy(const memory& from, const memory& to) {
+  const dnnl::reorder::primitive_desc description(DnnlCpuEngine(), from.get_desc(), DnnlCpuEngine(),
+                                                  to.get_desc(), DnnlAttributes());
+  steps_.push_back(MakeStep(dnnl::reorder(description), description.scratchpad_desc(),
+                            {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}));
+}
+
+DnnlPrimitive::Step DnnlPrimitive::MakeStep(dnnl::primitive primitive,
+                                            const memory::desc& scratchpad,
+                                            std::unordered_map<int, memory> arguments) {
+  Step step;
+  step.primitive = std::move(primitive);
+  step.arguments = std::move(arguments);
+  step.scratchpad = memory(scratchpad, DnnlCpuEngine(), nullptr);
+  step.scratchpad_offset = Reserve(scratchpad.get_size());
+  step.arguments[DNNL_ARG_SCRATCHPAD] = step.scratchpad;
+  return step;
+}
+
+void DnnlPrimitive::Step::Run(const dnnl::stream& stream, char* memory) {
+  scratchpad.set_data_handle(memory + scratchpad_offset);
+  primitive.execute(stream, arguments);
+}
+
+void DnnlPrimitive::Run(absl::Span<const void* const> inputs, void* output) {
+  omp_set_num_threads(1);  // of this thread
+  char* const memory = ThreadMemory(bytes_);
+  for (size_t i = 0; i < operands_.size(); ++i) {
+    // oneDNN takes inputs by pointers to mutable memory and does not write them.
+    operands_[i].caller.set_data_handle(i < inputs.size() ? const_cast<void*>(inputs[i]) : output);
+    if (operands_[i].is_copied) operands_[i].own.set_data_handle(memory + operands_[i].offset);
+  }
+  for (Step& step : steps_) step.Run(stream_, memory);
+  stream_.wait();
+}
+
+}  // namespace weft

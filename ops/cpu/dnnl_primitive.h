@@ -1,0 +1,68 @@
+// oneDNN's primitives, as kernels use them.
+#ifndef WEFT_OPS_CPU_DNNL_PRIMITIVE_H_
+#define WEFT_OPS_CPU_DNNL_PRIMITIVE_H_
+
+#include <cstddef>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "oneapi/dnnl/dnnl.hpp"
+
+namespace weft {
+
+const dnnl::engine& DnnlCpuEngine();
+
+// What primitive descriptions are to be made with.
+dnnl::primitive_attr DnnlAttributes();
+
+// A primitive with the arguments that it runs on. Made once for a shape; runs on the calling thread
+// alone, whose OpenMP thread count becomes 1. Arguments that the primitive takes in a layout of its
+// own are copied to and from that layout. Their memory, and what the primitive needs besides, is
+// the calling thread's, and shared by all primitives that run on it.
+class DnnlPrimitive {
+ public:
+  struct Argument {
+    int name;                   // DNNL_ARG_SRC, ...
+    dnnl::memory::desc caller;  // how it lies in the caller's memory
+    dnnl::memory::desc own;     // how the primitive takes it
+  };
+
+  // `scratchpad`: of the primitive's description, which was made with DnnlAttributes.
+  DnnlPrimitive(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
+                const std::vector<Argument>& inputs, const Argument& output);
+
+  // Inputs in the order of the constructor. The output overlaps no input.
+  void Run(absl::Span<const void* const> inputs, void* output);
+
+ private:
+  // One execution, with its place in the thread's memory for what it needs besides arguments.
+  struct Step {
+    dnnl::primitive primitive;
+    std::unordered_map<int, dnnl::memory> arguments;
+    dnnl::memory scratchpad;
+    size_t scratchpad_offset = 0;
+
+    void Run(const dnnl::stream& stream, char* memory);
+  };
+  struct Operand {
+    dnnl::memory caller, own;  // the same where no copy is needed
+    bool is_copied = false;
+    size_t offset = 0;  // of the copy in the thread's memory
+  };
+
+  Operand MakeOperand(const Argument& argument, bool is_input);
+  Step MakeStep(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
+                std::unordered_map<int, dnnl::memory> arguments);
+  void AddCopy(const dnnl::memory& from, const dnnl::memory& to);
+  size_t Reserve(size_t bytes);
+
+  size_t bytes_ = 0;  // of the thread's memory
+  std::vector<Operand> operands_;
+  std::vector<Step> steps_;
+  dnnl::stream stream_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_CPU_DNNL_PRIMITIVE_H_

@@ -1,0 +1,113 @@
+// Dropout: elements become 0 with probability p, independently. Of two ways to make up for that,
+// attribute dropout_implementation says which:
+//   upscale_in_train    the others are divided by 1 - p; a test leaves everything as it is
+//   downgrade_in_infer  the others stay; a test multiplies everything by 1 - p
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <string>
+
+#include "ops/cpu/families.h"
+#include "ops/cpu/op_kernel.h"
+
+namespace weft {
+namespace {
+
+struct DropoutAttrs {
+  double probability;
+  bool is_test;
+  double kept_factor;  // of elements that stay
+  double test_factor;
+
+  static absl::StatusOr<DropoutAttrs> Read(const OpAttrs& attrs) {
+    const std::string& implementation = attrs.String("dropout_implementation");
+    if (implementation != "upscale_in_train" && implementation != "downgrade_in_infer") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attribute dropout_implementation: expected upscale_in_train or "
+                       "downgrade_in_infer, found ",
+                       implementation));
+    }
+    const bool upscales = implementation == "upscale_in_train";
+    const double p = attrs.Float("dropout_prob");
+    if (!(p >= 0 && p <= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attribute dropout_prob: expected 0 to 1, found ", p));
+    }
+    const double upscale = p == 1 ? 0 : 1 / (1 - p);
+    return DropoutAttrs{p, attrs.Bool("is_test"), upscales ? upscale : 1, upscales ? 1 : 1 - p};
+  }
+};
+
+// A seed that is not 0, of the program's, gives the same draws in every step, and those of Paddle's
+// CPU kernel; without one they come from the stream of the rank. Mask: 1 where an element stays.
+absl::StatusOr<Kernel> Dropout(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), seed_tensor = op.in("Seed");
+  const Out out = op.out("Out"), mask = op.out("Mask");
+  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(spec.attrs));
+  const int64_t seed_attr = spec.attrs.Bool("fix_seed") ? spec.attrs.Int("seed") : 0;
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const int64_t size = x(ctx).size();
+    const T* from = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    uint8_t* stays = mask.data_or_null<uint8_t>(ctx);
+    if (attrs.is_test) {
+      const T factor = static_cast<T>(attrs.test_factor);
+      for (int64_t i = 0; i < size; ++i) to[i] = from[i] * factor;
+      if (stays != nullptr) std::fill_n(stays, size, uint8_t{1});
+      return absl::OkStatus();
+    }
+    int64_t seed = seed_attr;
+    if (const Tensor* tensor = seed_tensor.get(ctx)) {
+      WEFT_RETURN_IF_ERROR(CheckDType("Seed", *tensor, DType::kInt32));
+      WEFT_RETURN_IF_ERROR(CheckSize("Seed", *tensor, 1));
+      seed = *tensor->data<int32_t>();
+    }
+    if (seed == 0 && ctx.random == nullptr) {
+      return absl::FailedPreconditionError("no random numbers to draw from");
+    }
+    std::mt19937_64 seeded(seed);
+    std::mt19937_64& engine = seed == 0 ? ctx.random->dropout : seeded;
+    std::uniform_real_distribution<float> draw(0, 1);
+    const auto probability = static_cast<float>(attrs.probability);
+    const T factor = static_cast<T>(attrs.kept_factor);
+    for (int64_t i = 0; i < size; ++i) {
+      const bool stay = !(draw(engine) < probability);
+      to[i] = stay ? from[i] * factor : T(0);
+      if (stays != nullptr) stays[i] = stay;
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<Kernel> DropoutGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In dout = op.in("Out@GRAD"), mask = op.in("Mask");
+  const Out dx = op.out("X@GRAD");
+  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(spec.attrs));
+  if (!attrs.is_test && !mask) return absl::InvalidArgumentError("input Mask: missing");
+  return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const T* from = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    const T factor = static_cast<T>(attrs.is_test ? attrs.test_factor : attrs.kept_factor);
+    if (attrs.is_test) {
+      for (int64_t i = 0; i < dx(ctx).size(); ++i) to[i] = from[i] * factor;
+      return absl::OkStatus();
+    }
+    WEFT_RETURN_IF_ERROR(CheckDType("Mask", mask(ctx), DType::kUint8));
+    const uint8_t* stays = mask.data<uint8_t>(ctx);
+    for (int64_t i = 0; i < dx(ctx).size(); ++i) to[i] = stays[i] ? from[i] * factor : T(0);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddDropoutKernels(KernelTable* table) {
+  table->Add("dropout", Dropout);
+  table->Add("dropout_grad", DropoutGrad);
+}
+
+}  // namespace weft

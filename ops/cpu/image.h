@@ -1,0 +1,39 @@
+// Images: a batch of them, with channels and two or three dimensions of space.
+#ifndef WEFT_OPS_CPU_IMAGE_H_
+#define WEFT_OPS_CPU_IMAGE_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "ops/tensor.h"
+
+namespace weft {
+
+// The dims in the order batch, channels, space.
+inline Dims ChannelsFirst(const Dims& dims, bool channels_last) {
+  if (!channels_last) return dims;
+  Dims result = {dims[0], dims.back()};
+  result.insert(result.end(), dims.begin() + 1, dims.end() - 1);
+  return result;
+}
+
+// The distance between neighbors in an image of dims [batch, channels, space...], along batch,
+// channels and three dimensions of space. A missing one is the first of these; along it there is
+// one element.
+inline std::array<int64_t, 5> ImageSteps(const Dims& dims, bool channels_last) {
+  std::array<int64_t, 5> steps{};
+  const size_t space = dims.size() - 2;
+  int64_t step = channels_last ? dims[1] : 1;
+  for (size_t i = space; i-- > 0;) {
+    steps[5 - space + i] = step;
+    step *= dims[2 + i];
+  }
+  steps[1] = channels_last ? 1 : step;
+  steps[0] = channels_last ? step : step * dims[1];
+  return steps;
+}
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_CPU_IMAGE_H_

@@ -1,0 +1,238 @@
+// Pooling: the maximum, or the mean, of the elements under a window. In plain loops: oneDNN's
+// pooling has neither windows of uneven sizes nor a gradient of the maximum without what it keeps
+// from the forward op.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/cpu/families.h"
+#include "ops/cpu/image.h"
+#include "ops/cpu/op_kernel.h"
+#include "ops/schema/windows.h"
+
+namespace weft {
+namespace {
+
+struct PoolAttrs {
+  size_t space = 2;
+  bool is_global = false, adaptive = false, channels_last = false;
+  bool is_max = true;
+  // Of the mean: elements that a window lacks at the edge do not count.
+  bool exclusive = true;
+  std::vector<Window> windows;  // with their sizes; not of global and adaptive pooling
+
+  static absl::StatusOr<PoolAttrs> Read(const KernelSpec& spec, size_t space) {
+    const OpAttrs& attrs = spec.attrs;
+    PoolAttrs result;
+    result.space = space;
+    result.is_global = attrs.Bool("global_pooling");
+    result.adaptive = attrs.Bool("adaptive");
+    if (attrs.Has("exclusive")) result.exclusive = attrs.Bool("exclusive");
+    WEFT_ASSIGN_OR_RETURN(result.channels_last, ReadChannelsLast(attrs, space));
+    if (attrs.Has("pooling_type")) {
+      const std::string& type = attrs.String("pooling_type");
+      if (type != "max" && type != "avg") {
+        return absl::InvalidArgumentError(
+            absl::StrCat("attribute pooling_type: expected max or avg, found ", type));
+      }
+      result.is_max = type == "max";
+      // Paddle's kernels of these ops overlook attribute adaptive.
+      if (spec.paddle_cpu_quirks && result.is_max) result.adaptive = false;
+    }
+    if (result.is_global || result.adaptive) return result;
+    WEFT_ASSIGN_OR_RETURN(result.windows, ReadWindows(attrs, space));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ReadPositive(attrs, "ksize", space));
+    for (size_t i = 0; i < space; ++i) result.windows[i].size = sizes[i];
+    return result;
+  }
+};
+
+struct Range {
+  int64_t begin = 0, end = 1;
+  int64_t divisor = 1;  // its part of what a sum is divided by, for the mean
+};
+
+// What lies under the windows of one op.
+class Pooling {
+ public:
+  Pooling(const PoolAttrs& attrs, const Dims& x, const Dims& out)
+      : x_(ChannelsFirst(x, attrs.channels_last)),
+        out_(ChannelsFirst(out, attrs.channels_last)),
+        x_steps_(ImageSteps(x_, attrs.channels_last)),
+        out_steps_(ImageSteps(out_, attrs.channels_last)) {
+    const size_t first = 3 - attrs.space;
+    for (size_t i = 0; i < first; ++i) ranges_[i] = {Range()};
+    for (size_t i = 0; i < attrs.space; ++i) {
+      ranges_[first + i] = Ranges(attrs, i, x_[2 + i], out_[2 + i]);
+      row_size_[first + i] = x_[2 + i];
+    }
+  }
+
+  // Calls visit(k, window, divisor) for every element k of Out. window(f) calls f(i, place) for
+  // every element i of X under the window; `place` counts the elements of that image and channel.
+  // The sum of the elements is to be divided by `divisor`, for their mean.
+  template <typename Visit>
+  void ForEachWindow(Visit visit) const {
+    for (int64_t n = 0; n < out_[0]; ++n) {
+      for (int64_t c = 0; c < out_[1]; ++c) {
+        for (size_t z = 0; z < ranges_[0].size(); ++z) {
+          for (size_t y = 0; y < ranges_[1].size(); ++y) {
+            for (size_t x = 0; x < ranges_[2].size(); ++x) {
+              const int64_t k = n * out_steps_[0] + c * out_steps_[1] + z * out_steps_[2] +
+                                y * out_steps_[3] + x * out_steps_[4];
+              const int64_t plane = n * x_steps_[0] + c * x_steps_[1];
+              const std::array<Range, 3> window = {ranges_[0][z], ranges_[1][y], ranges_[2][x]};
+              visit(
+                  k, [this, plane, window](auto f) { ForEachElement(plane, window, f); },
+                  window[0].divisor * window[1].divisor * window[2].divisor);
+            }
+          }
+        }
+      }
+    }
+  }
+
+ private:
+  // Along dimension i of space.
+  static std::vector<Range> Ranges(const PoolAttrs& attrs, size_t i, int64_t size,
+                                   int64_t positions) {
+    std::vector<Range> ranges(positions);
+    for (int64_t at = 0; at < positions; ++at) {
+      Range& range = ranges[at];
+      if (attrs.is_global) {
+        range = {0, size};
+      } else if (attrs.adaptive) {
+        range = {at * size / positions, ((at + 1) * size + positions - 1) / positions};
+      } else {
+        const Window w = WithExplicitPaddings(attrs.windows[i], size);
+        const int64_t begin = at * w.stride - w.pad_begin;
+        range = {std::max<int64_t>(begin, 0), std::min(begin + w.size, size)};
+        // The padding counts, but not what is beyond it.
+        if (!attrs.exclusive) range.divisor = std::min(w.size, size + w.pad_end - begin);
+      }
+      const bool all_counts = attrs.exclusive || attrs.is_global || attrs.adaptive;
+      if (all_counts) range.divisor = std::max<int64_t>(range.end - range.begin, 1);
+    }
+    return ranges;
+  }
+
+  template <typename F>
+  void ForEachElement(int64_t plane, const std::array<Range, 3>& window, F f) const {
+    for (int64_t z = window[0].begin; z < window[0].end; ++z) {
+      for (int64_t y = window[1].begin; y < window[1].end; ++y) {
+        const int64_t row = plane + z * x_steps_[2] + y * x_steps_[3];
+        const int64_t row_place = (z * row_size_[1] + y) * row_size_[2];
+        for (int64_t x = window[2].begin; x < window[2].end; ++x) {
+          f(row + x * x_steps_[4], row_place + x);
+        }
+      }
+    }
+  }
+
+  Dims x_, out_;
+  std::array<int64_t, 5> x_steps_, out_steps_;
+  std::array<std::vector<Range>, 3> ranges_;
+  std::array<int64_t, 3> row_size_ = {1, 1, 1};
+};
+
+// Mask, where there is one: the place of each maximum, the first one of equal ones.
+absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const Out mask = spec.schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
+  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
+    const T* from = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    int32_t* places = mask.data_or_null<int32_t>(ctx);
+    pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
+      if (attrs.is_max) {
+        T largest = std::numeric_limits<T>::lowest();
+        int64_t place_of_largest = -1;
+        window([&](int64_t i, int64_t place) {
+          if (from[i] <= largest) return;
+          largest = from[i];
+          place_of_largest = place;
+        });
+        to[k] = largest;
+        if (places != nullptr) places[k] = static_cast<int32_t>(place_of_largest);
+      } else {
+        T sum = 0;
+        window([&](int64_t i, int64_t) { sum += from[i]; });
+        to[k] = sum / divisor;
+      }
+    });
+  });
+}
+
+// The gradient of a maximum is that of the first element that is equal to it.
+absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
+  OpKernel op(spec);
+  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
+    const T *xs = x.data<T>(ctx), *maxima = out.data<T>(ctx), *douts = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    std::fill_n(to, dx(ctx).size(), T(0));
+    pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
+      if (attrs.is_max) {
+        int64_t first = -1;
+        window([&](int64_t i, int64_t) {
+          if (first < 0 && xs[i] == maxima[k]) first = i;
+        });
+        if (first >= 0) to[first] += douts[k];
+      } else {
+        const T part = douts[k] / divisor;
+        window([&](int64_t i, int64_t) { to[i] += part; });
+      }
+    });
+  });
+}
+
+absl::StatusOr<Kernel> IndexedPoolGrad(const KernelSpec& spec, size_t space) {
+  OpKernel op(spec);
+  const In x = op.in("X"), mask = op.in("Mask"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Pooling pooling(attrs, x(ctx).dims(), dout(ctx).dims());
+    const T* douts = dout.data<T>(ctx);
+    const int32_t* places = mask.data<int32_t>(ctx);
+    T* to = dx.data<T>(ctx);
+    std::fill_n(to, dx(ctx).size(), T(0));
+    pooling.ForEachWindow([&](int64_t k, auto window, int64_t) {
+      window([&](int64_t i, int64_t place) {
+        if (place == places[k]) to[i] += douts[k];
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void AddPoolKernels(KernelTable* table) {
+  for (const size_t space : {2, 3}) {
+    const auto bind = [space](auto factory) {
+      return [=](const KernelSpec& spec) { return factory(spec, space); };
+    };
+    const std::string plain = absl::StrCat("pool", space, "d");
+    const std::string indexed = absl::StrCat("max_pool", space, "d_with_index");
+    table->Add(plain, bind(Pool));
+    table->Add(plain + "_grad", bind(PoolGrad));
+    table->Add(indexed, bind(Pool));
+    table->Add(indexed + "_grad", bind(IndexedPoolGrad));
+  }
+}
+
+}  // namespace weft
