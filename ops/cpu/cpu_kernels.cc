@@ -27,6 +27,7 @@ const KernelTable& CpuKernels() {
     AddRandomKernels(table);
     AddReduceKernels(table);
     AddReshapeKernels(table);
+    AddRnnKernels(table);
     AddScaleKernels(table);
     AddSigmoidCrossEntropyKernels(table);
     AddSoftmaxKernels(table);

@@ -456,6 +456,32 @@ std::vector<Json> ReadFile(const std::string& name) {
   return ParseLines({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
 }
 
+SlotPointers Append(SlotPointers a, const SlotPointers& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST(OpVectorsTest, RecurrentNetworksAndTheirGradientsArePaddles) {
+  const std::vector<Json> cases = ReadFile("rnn.jsonl");
+  ASSERT_EQ(cases.size(), 10u);
+  for (const Json& c : cases) {
+    SCOPED_TRACE(c["id"].get<std::string>());
+    Variables inputs(c["inputs"]), expected(c["outputs"]), found(c["outputs"]);
+    Tensor reserve;
+    const AttrValues attrs = AttrsFromJson("rnn", c["attrs"]);
+    const SlotPointers kept = {{"Reserve", {&reserve}}};
+    WEFT_ASSERT_OK(RunOpOn("rnn", inputs.Pointers(), attrs, Append(found.Pointers(), kept)));
+    ExpectCloseSlots(found.Pointers(), expected.Pointers());
+    if (!c.contains("gradient")) continue;
+    const Json& gradient = c["gradient"];
+    Variables dinputs(gradient["inputs"]), dfound(gradient["outputs"]);
+    Variables dexpected(gradient["outputs"]);
+    const SlotPointers grad_inputs = Append(Append(inputs.Pointers(), kept), dinputs.Pointers());
+    WEFT_ASSERT_OK(RunOpOn("rnn_grad", grad_inputs, attrs, dfound.Pointers()));
+    ExpectCloseSlots(dfound.Pointers(), dexpected.Pointers());
+  }
+}
+
 TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {
   const std::vector<Json> cases = ReadFile("random.jsonl");
   ASSERT_EQ(cases.size(), 29u);

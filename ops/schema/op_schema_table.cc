@@ -27,6 +27,7 @@ class Table : public OpSchemaTable {
     AddNormSchemas(this);
     AddOptimizerSchemas(this);
     AddProductSchemas(this);
+    AddRnnSchemas(this);
     AddShapeSchemas(this);
     AddViewSchemas(this);
     AddWindowSchemas(this);

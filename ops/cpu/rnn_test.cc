@@ -1,0 +1,151 @@
+// The gradient of rnn against central differences, with sequences of different lengths, for which
+// Paddle's is no reference.
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+constexpr int64_t kTime = 3, kBatch = 2, kInput = 2, kHidden = 2;
+
+Tensor Noise(const Dims& dims, double start) {
+  std::vector<double> values(NumElements(dims));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(start + 1.3 * i);
+  return MakeTensor<double>(dims, values);
+}
+
+// Two layers in both directions.
+struct Rnn {
+  std::string mode;
+  Tensor input = Noise({kTime, kBatch, kInput}, 0.1);
+  std::vector<Tensor> states, weights;
+  Tensor lengths = MakeTensor<int32_t>({kBatch}, {3, 2});
+  // Loss = Σ (Out · dout) + Σ (State · dstate).
+  Tensor dout = Noise({kTime, kBatch, 2 * kHidden}, 0.2);
+  std::vector<Tensor> dstates;
+  Tensor out, reserve;
+  std::vector<Tensor> last;
+
+  explicit Rnn(std::string mode_name) : mode(std::move(mode_name)) {
+    const int64_t gates = mode == "LSTM" ? 4 : mode == "GRU" ? 3 : 1;
+    const int num_states = mode == "LSTM" ? 2 : 1;
+    for (int i = 0; i < num_states; ++i) {
+      states.push_back(Noise({4, kBatch, kHidden}, 0.3 + i));
+      dstates.push_back(Noise({4, kBatch, kHidden}, 0.4 + i));
+    }
+    last.resize(num_states);
+    for (int cell = 0; cell < 4; ++cell) {
+      weights.push_back(Noise({gates * kHidden, cell < 2 ? kInput : 2 * kHidden}, 0.5 + cell));
+      weights.push_back(Noise({gates * kHidden, kHidden}, 0.6 + cell));
+    }
+    for (int bias = 0; bias < 8; ++bias) weights.push_back(Noise({gates * kHidden}, 0.7 + bias));
+  }
+
+  AttrValues Attrs() const {
+    return {{"mode", mode},
+            {"num_layers", 2},
+            {"is_bidirec", true},
+            {"input_size", static_cast<int32_t>(kInput)},
+            {"hidden_size", static_cast<int32_t>(kHidden)}};
+  }
+  static std::vector<Tensor*> Pointers(std::vector<Tensor>& tensors) {
+    std::vector<Tensor*> pointers;
+    for (Tensor& tensor : tensors) pointers.push_back(&tensor);
+    return pointers;
+  }
+  SlotPointers Inputs() {
+    return {{"Input", {&input}},
+            {"PreState", Pointers(states)},
+            {"WeightList", Pointers(weights)},
+            {"SequenceLength", {&lengths}}};
+  }
+  absl::Status Forward() {
+    return RunOpOn("rnn", Inputs(), Attrs(),
+                   {{"Out", {&out}}, {"State", Pointers(last)}, {"Reserve", {&reserve}}});
+  }
+  double Loss() {
+    WEFT_EXPECT_OK(Forward());
+    double loss = 0;
+    const auto add = [&](const Tensor& a, const Tensor& b) {
+      for (int64_t i = 0; i < a.size(); ++i) loss += a.data<double>()[i] * b.data<double>()[i];
+    };
+    add(out, dout);
+    for (size_t i = 0; i < last.size(); ++i) add(last[i], dstates[i]);
+    return loss;
+  }
+  void ExpectGradient(Tensor* of, const Tensor& gradient) {
+    ASSERT_EQ(of->dims(), gradient.dims());
+    constexpr double kStep = 1e-5;
+    for (int64_t i = 0; i < of->size(); ++i) {
+      double& value = of->data<double>()[i];
+      const double old = value;
+      value = old + kStep;
+      const double above = Loss();
+      value = old - kStep;
+      const double below = Loss();
+      value = old;
+      EXPECT_NEAR(gradient.data<double>()[i], (above - below) / (2 * kStep), 1e-7) << i;
+    }
+  }
+};
+
+TEST(RnnTest, GradientsAreCentralDifferences) {
+  for (const char* mode : {"LSTM", "GRU", "RNN_TANH", "RNN_RELU"}) {
+    SCOPED_TRACE(mode);
+    Rnn rnn(mode);
+    WEFT_ASSERT_OK(rnn.Forward());
+    Tensor dinput;
+    std::vector<Tensor> dstates(rnn.states.size()), dweights(rnn.weights.size());
+    SlotPointers inputs = rnn.Inputs();
+    inputs.push_back({"Reserve", {&rnn.reserve}});
+    inputs.push_back({"Out@GRAD", {&rnn.dout}});
+    inputs.push_back({"State@GRAD", Rnn::Pointers(rnn.dstates)});
+    WEFT_ASSERT_OK(RunOpOn("rnn_grad", inputs, rnn.Attrs(),
+                           {{"Input@GRAD", {&dinput}},
+                            {"PreState@GRAD", Rnn::Pointers(dstates)},
+                            {"WeightList@GRAD", Rnn::Pointers(dweights)}}));
+    rnn.ExpectGradient(&rnn.input, dinput);
+    for (size_t i = 0; i < dstates.size(); ++i) rnn.ExpectGradient(&rnn.states[i], dstates[i]);
+    for (size_t i = 0; i < dweights.size(); ++i) {
+      SCOPED_TRACE(i);
+      rnn.ExpectGradient(&rnn.weights[i], dweights[i]);
+    }
+  }
+}
+
+TEST(RnnTest, BeyondItsLengthASequenceGivesZeros) {
+  Rnn rnn("GRU");
+  WEFT_ASSERT_OK(rnn.Forward());
+  const std::vector<double> out = Values<double>(rnn.out);
+  EXPECT_THAT(std::vector<double>(out.end() - 2 * kHidden, out.end()), Each(0));
+}
+
+TEST(RnnTest, ALengthBeyondTheTimeIsAnError) {
+  Rnn rnn("GRU");
+  rnn.lengths = MakeTensor<int32_t>({kBatch}, {3, 4});
+  EXPECT_THAT(rnn.Forward(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input SequenceLength: expected 0 to 3, found 4 of sequence 1"));
+}
+
+TEST(RnnTest, WeightsOfAnotherShapeAreAnError) {
+  Rnn rnn("LSTM");
+  rnn.weights[1] = Noise({4 * kHidden, kHidden + 1}, 0);
+  EXPECT_THAT(rnn.Forward(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[8, 2]")));
+  rnn.weights.pop_back();
+  EXPECT_THAT(rnn.Forward(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input WeightList: expected 16 variables, found 15")));
+}
+
+}  // namespace
+}  // namespace weft::testing

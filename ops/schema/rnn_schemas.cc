@@ -1,0 +1,129 @@
+// Recurrent networks.
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/schema/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+constexpr int kOptional = OpSchema::kOptional;
+constexpr int kDuplicable = OpSchema::kDuplicable;
+
+// Rows of the weights for each hidden element; 0 for an unknown mode.
+int64_t NumGates(const std::string& mode) {
+  if (mode == "LSTM") return 4;
+  if (mode == "GRU") return 3;
+  return mode == "RNN_TANH" || mode == "RNN_RELU" ? 1 : 0;
+}
+
+struct RnnSizes {
+  int64_t gates, hidden, layers, directions;
+  size_t states;  // LSTM has two, the hidden one and the cell
+};
+
+absl::StatusOr<RnnSizes> ReadSizes(const InferContext& context) {
+  const OpAttrs& attrs = context.attrs();
+  RnnSizes sizes;
+  const std::string& mode = attrs.String("mode");
+  sizes.gates = NumGates(mode);
+  if (sizes.gates == 0) {
+    return context.AttrError("mode", "LSTM, GRU, RNN_TANH or RNN_RELU", mode);
+  }
+  sizes.hidden = attrs.Int("hidden_size");
+  sizes.layers = attrs.Int("num_layers");
+  for (const char* name : {"hidden_size", "num_layers"}) {
+    const int64_t value = attrs.Int(name);
+    if (value < 1) return context.AttrError(name, "1 or more", absl::StrCat(value));
+  }
+  sizes.directions = attrs.Bool("is_bidirec") ? 2 : 1;
+  sizes.states = mode == "LSTM" ? 2 : 1;
+  return sizes;
+}
+
+absl::Status CheckDims(const InferContext& context, const char* slot, size_t i, const Dims& dims) {
+  const TensorType* type = context.Input(slot, i);
+  if (type == nullptr || DimsFit(type->dims, dims)) return absl::OkStatus();
+  return context.InputError(slot, i, absl::StrCat("dimensions ", DimsToString(dims)));
+}
+
+absl::Status CheckCount(const InferContext& context, const char* slot, size_t expected) {
+  if (context.NumInputs(slot) == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": expected ", expected,
+                                                 " variables, found ", context.NumInputs(slot)));
+}
+
+// WeightList: for each layer and direction a matrix for its input and one for its hidden state;
+// after all of these, for each layer and direction two biases.
+absl::Status CheckWeights(const InferContext& context, const RnnSizes& sizes, int64_t input_size) {
+  const int64_t cells = sizes.layers * sizes.directions, rows = sizes.gates * sizes.hidden;
+  WEFT_RETURN_IF_ERROR(CheckCount(context, "WeightList", 4 * cells));
+  for (int64_t cell = 0; cell < cells; ++cell) {
+    const int64_t width = cell < sizes.directions ? input_size : sizes.directions * sizes.hidden;
+    WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", 2 * cell, {rows, width}));
+    WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", 2 * cell + 1, {rows, sizes.hidden}));
+    for (int64_t bias : {2 * cells + 2 * cell, 2 * cells + 2 * cell + 1}) {
+      WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", bias, {rows}));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Reserve holds, in single precision at least, what the gradient op needs; DropoutState nothing.
+absl::Status InferRnn(InferContext& context) {
+  WEFT_ASSIGN_OR_RETURN(const RnnSizes sizes, ReadSizes(context));
+  WEFT_RETURN_IF_ERROR(CheckCount(context, "PreState", sizes.states));
+  const TensorType* input = context.Input("Input");
+  if (input == nullptr) return absl::OkStatus();
+  if (input->dims.size() != 3) return context.InputError("Input", "[time, batch, input_size]");
+  const int64_t batch = input->dims[1];
+  const Dims state = {sizes.layers * sizes.directions, batch, sizes.hidden};
+  for (size_t i = 0; i < sizes.states; ++i) {
+    WEFT_RETURN_IF_ERROR(CheckDims(context, "PreState", i, state));
+  }
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "SequenceLength", 0, {batch}));
+  WEFT_RETURN_IF_ERROR(CheckWeights(context, sizes, input->dims[2]));
+  const Dims out = {input->dims[0], batch, sizes.directions * sizes.hidden};
+  context.SetOutput("Out", {input->dtype, out});
+  for (size_t i = 0; i < context.NumOutputs("State"); ++i) {
+    context.SetOutput("State", i, {input->dtype, state});
+  }
+  const bool is_double = input->dtype == DType::kFloat64;
+  context.SetOutput("Reserve", {is_double ? DType::kFloat64 : DType::kFloat32, {-1}});
+  context.SetOutput("DropoutState", {DType::kUint8, {-1}});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRnnSchemas(OpSchemaTable* schemas) {
+  AddWithGrad(
+      schemas,
+      OpSchema("rnn")
+          .In("Input")
+          .In("PreState", kDuplicable)
+          .In("SequenceLength", kOptional)
+          .In("WeightList", kDuplicable)
+          .Out("DropoutState", kOptional)
+          .Out("Out")
+          .Out("Reserve", kOptional)
+          .Out("State", kDuplicable)
+          .Attr("dropout_prob", 0.0f)
+          .RequiredAttr("hidden_size", 1)
+          .RequiredAttr("input_size", 1)
+          .Attr("is_bidirec", false)
+          .Attr("is_test", false)
+          .RequiredAttr("mode", std::string())
+          .Attr("num_layers", 1)
+          .Attr("seed", 0)
+          .With(Trait::kSideEffect)
+          .Infer(InferRnn),
+      {{"DropoutState", "Input", "Out", "PreState", "Reserve", "SequenceLength", "WeightList"},
+       {"Out", "State"},
+       {"Input", "PreState", "WeightList"}});
+}
+
+}  // namespace weft
