@@ -29,6 +29,12 @@ TEST(FirstNonFiniteTest, LooksAtDoublesToo) {
   EXPECT_EQ(FirstNonFinite(MakeTensor<double>({1}, {1e300})), "");
 }
 
+TEST(FirstNonFiniteTest, LooksAtHalfPrecisionToo) {
+  EXPECT_EQ(FirstNonFinite(MakeTensor<Float16>({2}, {65504, 65520})), "inf");
+  EXPECT_EQ(FirstNonFinite(MakeTensor<BFloat16>({2}, {65520, kNan})), "nan");
+  EXPECT_EQ(FirstNonFinite(MakeTensor<BFloat16>({1}, {-1e38f})), "");
+}
+
 TEST(FirstNonFiniteTest, IntegersAreFinite) {
   EXPECT_EQ(FirstNonFinite(MakeTensor<int64_t>({1}, {-1})), "");
 }

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
+#include "ops/float16.h"
 
 namespace weft {
 namespace {
@@ -30,42 +31,56 @@ template <typename T>
 using Arithmetic = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
                                                std::common_type<T>>::type;
 
+// What elements of type T are reduced in: half precision is rounded once, at the end.
 template <typename T>
-void Fold(Reduction reduction, T* acc, const T* x, int64_t n) {
-  using A = Arithmetic<T>;
+using Accumulator =
+    std::conditional_t<std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float, T>;
+
+template <typename T>
+void Fold(Reduction reduction, Accumulator<T>* acc, const T* elements, int64_t n) {
+  using Acc = Accumulator<T>;
+  using A = Arithmetic<Acc>;
+  const auto x = [elements](int64_t i) { return static_cast<Acc>(elements[i]); };
   switch (reduction) {
     case Reduction::kSum:
     case Reduction::kAvg:
-      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<T>(A(acc[i]) + A(x[i]));
+      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(A(acc[i]) + A(x(i)));
       return;
     case Reduction::kProd:
-      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<T>(A(acc[i]) * A(x[i]));
+      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(A(acc[i]) * A(x(i)));
       return;
     case Reduction::kMax:
-      for (int64_t i = 0; i < n; ++i) acc[i] = (x[i] > acc[i] || x[i] != x[i]) ? x[i] : acc[i];
+      for (int64_t i = 0; i < n; ++i) acc[i] = (x(i) > acc[i] || x(i) != x(i)) ? x(i) : acc[i];
       return;
     case Reduction::kMin:
-      for (int64_t i = 0; i < n; ++i) acc[i] = (x[i] < acc[i] || x[i] != x[i]) ? x[i] : acc[i];
+      for (int64_t i = 0; i < n; ++i) acc[i] = (x(i) < acc[i] || x(i) != x(i)) ? x(i) : acc[i];
       return;
   }
 }
 
-// Reduces elements [begin, end) of all ranks, block by block; write(acc, block) takes them over.
+// Reduces elements [begin, end) of all ranks, block by block; write(result, block) takes them over.
 template <typename T, typename Write>
 void Reduce(Reduction reduction, absl::Span<const void* const> in, Range range,
             const Write& write) {
   const int nranks = static_cast<int>(in.size());
-  T acc[kBlock];
+  using Acc = Accumulator<T>;
+  Acc acc[kBlock];
+  [[maybe_unused]] T result[kBlock];
   for (int64_t begin = range.begin; begin < range.end; begin += kBlock) {
     const int64_t n = std::min(kBlock, range.end - begin);
-    std::memcpy(acc, static_cast<const T*>(in[0]) + begin, n * sizeof(T));
+    std::copy_n(static_cast<const T*>(in[0]) + begin, n, acc);
     for (int r = 1; r < nranks; ++r) {
       Fold(reduction, acc, static_cast<const T*>(in[r]) + begin, n);
     }
     if (reduction == Reduction::kAvg) {
-      for (int64_t i = 0; i < n; ++i) acc[i] /= static_cast<T>(nranks);
+      for (int64_t i = 0; i < n; ++i) acc[i] /= static_cast<Acc>(nranks);
     }
-    write(acc, Range{begin, begin + n});
+    if constexpr (std::is_same_v<T, Acc>) {
+      write(acc, Range{begin, begin + n});
+    } else {
+      std::copy_n(acc, n, result);
+      write(result, Range{begin, begin + n});
+    }
   }
 }
 
@@ -132,8 +147,8 @@ void RunCopying(const CollectiveDesc& desc, absl::Span<const void* const> in,
 }
 
 bool IsReducible(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kInt32 ||
-         dtype == DType::kInt64;
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
+         dtype == DType::kBFloat16 || dtype == DType::kInt32 || dtype == DType::kInt64;
 }
 
 bool Copies(CollectiveKind kind) {
@@ -156,7 +171,7 @@ absl::Status CheckLocalCollective(const CollectiveDesc& desc, int nranks) {
   if (!Copies(desc.kind) && !IsReducible(desc.dtype)) {
     return absl::UnimplementedError(absl::StrCat("ranks in one process cannot reduce ",
                                                  DTypeName(desc.dtype),
-                                                 ": only fp32, fp64, int32 and int64"));
+                                                 ": only fp32, fp64, fp16, bf16, int32 and int64"));
   }
   return absl::OkStatus();
 }
@@ -169,6 +184,10 @@ void RunLocalCollective(const CollectiveDesc& desc, absl::Span<const void* const
       return RunReducing<float>(desc, in, out, part, num_parts);
     case DType::kFloat64:
       return RunReducing<double>(desc, in, out, part, num_parts);
+    case DType::kFloat16:
+      return RunReducing<Float16>(desc, in, out, part, num_parts);
+    case DType::kBFloat16:
+      return RunReducing<BFloat16>(desc, in, out, part, num_parts);
     case DType::kInt32:
       return RunReducing<int32_t>(desc, in, out, part, num_parts);
     case DType::kInt64:

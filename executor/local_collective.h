@@ -11,7 +11,7 @@
 namespace weft {
 
 // InvalidArgument where `root` is no rank or kReduceScatter does not divide; Unimplemented where
-// the element type cannot be reduced: fp32, fp64, int32, int64 can.
+// the element type cannot be reduced: fp32, fp64, fp16, bf16, int32, int64 can.
 absl::Status CheckLocalCollective(const CollectiveDesc& desc, int nranks);
 
 // Does part `part` of `num_parts` of a collective: reads from the `in` of all ranks and writes to

@@ -78,6 +78,18 @@ TEST(LocalCollectiveTest, AverageDividesTheSum) {
   EXPECT_THAT(out[2], ElementsAre(3, 3));
 }
 
+// 1 is less than half a unit of 4096 in fp16, of 512 in bf16: added one by one, the ones would go.
+TEST(LocalCollectiveTest, HalfPrecisionIsAddedInSinglePrecision) {
+  const auto sum = Desc(CollectiveKind::kAllReduce);
+  EXPECT_EQ(float(RunAll<Float16>(sum, {{4096}, {1}, {1}, {1}, {1}}, 1, 1)[4][0]), 4100);
+  EXPECT_EQ(float(RunAll<BFloat16>(sum, {{512}, {1}, {1}, {1}, {1}}, 1, 1)[4][0]), 516);
+  const auto average = Desc(CollectiveKind::kAllReduce, Reduction::kAvg);
+  EXPECT_EQ(float(RunAll<Float16>(average, {{60000}, {60000}}, 1, 1)[0][0]), 60000);
+  EXPECT_TRUE(std::isinf(float(RunAll<Float16>(sum, {{60000}, {60000}}, 1, 1)[0][0])));
+  const auto max = Desc(CollectiveKind::kAllReduce, Reduction::kMax);
+  EXPECT_EQ(float(RunAll<Float16>(max, {{-2}, {-3}}, 1, 1)[0][0]), -2);
+}
+
 TEST(LocalCollectiveTest, ReducesWithMaxMinAndProd) {
   const std::vector<std::vector<int64_t>> in = {{1, 9, -4}, {5, 2, -6}};
   const auto run = [&](Reduction reduction) {
@@ -154,10 +166,10 @@ TEST(LocalCollectiveTest, RefusesWhatCannotBeDone) {
   EXPECT_THAT(CheckLocalCollective(odd, 2), StatusIs(absl::StatusCode::kInvalidArgument,
                                                      HasSubstr("5 elements cannot be split")));
 
-  CollectiveDesc half = Desc(CollectiveKind::kAllReduce);
-  half.dtype = DType::kFloat16;
-  EXPECT_THAT(CheckLocalCollective(half, 2),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("cannot reduce fp16")));
+  CollectiveDesc bytes = Desc(CollectiveKind::kAllReduce);
+  bytes.dtype = DType::kUint8;
+  EXPECT_THAT(CheckLocalCollective(bytes, 2),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("cannot reduce uint8")));
 }
 
 }  // namespace

@@ -203,15 +203,15 @@ TEST(LocalCommunicatorTest, RingMadeAfterAnAbortFailsToo) {
 TEST(LocalCommunicatorTest, ElementTypeThatCannotBeReducedIsAnError) {
   auto group = NewLocalGroup(Options(1));
   CollectiveCall call;
-  call.desc.dtype = DType::kBFloat16;
+  call.desc.dtype = DType::kUint8;
   call.desc.count = 1;
   call.variable = "w";
   call.dims = {1};
-  uint16_t buffer = 0;
+  uint8_t buffer = 0;
   EXPECT_THAT((*group->Get(RingKey{}, 0))->Run(call, &buffer, &buffer),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("ring 0, all-reduce #0 of w (bf16[1]): ranks in one process "
-                                 "cannot reduce bf16")));
+                       HasSubstr("ring 0, all-reduce #0 of w (uint8[1]): ranks in one process "
+                                 "cannot reduce uint8")));
 }
 
 }  // namespace

@@ -23,6 +23,10 @@ bool VisitElements(const Tensor& tensor, Visitor visit) {
     for (int64_t i = 0; i < tensor.size(); ++i) visit(data[i]);
     return true;
   };
+  const auto half = [&](const auto* data) {
+    for (int64_t i = 0; i < tensor.size(); ++i) visit(static_cast<float>(data[i]));
+    return true;
+  };
   switch (tensor.dtype()) {
     case DType::kBool:
       return all(tensor.data<bool>());
@@ -40,6 +44,10 @@ bool VisitElements(const Tensor& tensor, Visitor visit) {
       return all(tensor.data<float>());
     case DType::kFloat64:
       return all(tensor.data<double>());
+    case DType::kFloat16:
+      return half(tensor.data<Float16>());
+    case DType::kBFloat16:
+      return half(tensor.data<BFloat16>());
     default:
       return false;
   }

@@ -17,8 +17,8 @@
 
 namespace weft {
 
-// The mean of the elements; NaN of none. Integers and booleans count as numbers. Half precision
-// and complex numbers are not read: NaN.
+// The mean of the elements; NaN of none. Integers and booleans count as numbers. Complex
+// numbers are not read: NaN.
 double MeanOf(const Tensor& tensor);
 
 // Results as lines for people. They come by step, and by rank within a step.
