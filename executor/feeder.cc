@@ -64,7 +64,10 @@ absl::Status Feeder::BindVariables(const Plan& plan) {
     if (!fed.insert(variable).second) {
       return absl::InvalidArgumentError(absl::StrCat("feed ", name, ": given twice"));
     }
-    if (plan.variables()[variable].is_written) {
+    // A loop may go on in place of its data.
+    const Plan::Variable& fed_variable = plan.variables()[variable];
+    const bool is_read_first = fed_variable.is_feed && fed_variable.first_reader >= 0;
+    if (fed_variable.is_written && !is_read_first) {
       return absl::InvalidArgumentError(absl::StrCat(
           "feed ", name, ": an op of the program writes it, in every step; ", DescribeFeeds(plan)));
     }

@@ -1,6 +1,8 @@
 #include "executor/plan.h"
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -27,10 +29,11 @@ bool IsFeed(absl::string_view type) { return type == "feed"; }
 bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
 
 bool IsLoop(absl::string_view type) { return type == "while"; }
+bool IsBranchGrad(absl::string_view type) { return type == "conditional_block_grad"; }
 
 // `has_rows`: a variable of the op is SelectedRows.
 bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
-  if (IsFeed(type) || IsFetch(type) || IsLoop(type)) return true;
+  if (IsFeed(type) || IsFetch(type) || IsLoop(type) || IsBranchGrad(type)) return true;
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return false;
   if (schema->Has(Trait::kRingSetup)) return true;
@@ -46,6 +49,33 @@ bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
 // "op 17", "block 1, op 0". Not Op::DebugName: that counts the ops before.
 std::string OpPlace(int block, int index) {
   return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "), "op ", index);
+}
+
+// What an op that runs a block does besides: Out is X, or zeros like X.
+const KernelFactory& CopyFactory() {
+  static const KernelFactory& factory = *new KernelFactory([](const KernelSpec&) {
+    return Kernel([](const KernelContext& ctx) {
+      const Tensor& x = *ctx.in(0);
+      Tensor* out = ctx.out(0);
+      out->Resize(x.dtype(), x.dims());
+      if (x.bytes() > 0) std::memcpy(out->raw(), x.raw(), x.bytes());
+      return absl::OkStatus();
+    });
+  });
+  return factory;
+}
+
+const KernelFactory& ZerosFactory() {
+  static const KernelFactory& factory = *new KernelFactory([](const KernelSpec&) {
+    return Kernel([](const KernelContext& ctx) {
+      const Tensor& x = *ctx.in(0);
+      Tensor* out = ctx.out(0);
+      out->Resize(x.dtype(), x.dims());
+      if (x.bytes() > 0) std::memset(out->raw(), 0, x.bytes());  // zero in every element type
+      return absl::OkStatus();
+    });
+  });
+  return factory;
 }
 
 // Types of outputs must follow from those of inputs, as far as they are known before a step.
@@ -194,6 +224,7 @@ class PlanBuilder {
     }
     if (IsFetch(op.type())) return absl::OkStatus();
     if (IsLoop(op.type())) return AddLoop(op, name);
+    if (IsBranchGrad(op.type())) return AddBranchGrad(op, name);
     const OpSchema* schema = FindOpSchema(op.type());
     WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
     WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
@@ -223,12 +254,7 @@ class PlanBuilder {
     } else {
       WEFT_RETURN_IF_ERROR(FillKernel(op, *schema, std::move(attrs), &plan_op));
     }
-    NoteAccesses(plan_op);
-    Step step;
-    step.kind = Step::Kind::kOp;
-    step.index = static_cast<int>(plan_.ops_.size());
-    plan_.ops_.push_back(std::move(plan_op));
-    steps_.push_back(step);
+    AddPlanOp(std::move(plan_op));
     return absl::OkStatus();
   }
 
@@ -255,15 +281,72 @@ class PlanBuilder {
     branch.slot = "Condition";
     branch.is_scalar_condition = true;
     branch.is_loop = true;
-    const std::vector<int> blocks = op.SubBlocks();
-    if (blocks.size() != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": expected one block (attribute sub_block), found ", blocks.size()));
-    }
-    return AddBranchTo(blocks[0], op, std::move(branch));
+    WEFT_ASSIGN_OR_RETURN(const int block, OnlySubBlock(op, name));
+    return AddBranchTo(block, op, std::move(branch));
   }
 
-  absl::Status AddBranchTo(int block, const Op& op, Plan::Branch branch) {
+  // Where the condition holds, Input@GRAD is what the block makes in its own variables of these
+  // names: the gradients of Input. Where it does not, nothing depended on Input: zeros.
+  absl::Status AddBranchGrad(const Op& op, const std::string& name) {
+    Plan::Branch branch;
+    branch.name = name;
+    branch.slot = "Cond";
+    const absl::optional<pb::OpDesc::Attr> is_scalar = op.FindAttr("is_scalar_condition");
+    branch.is_scalar_condition = is_scalar.has_value() && is_scalar->b();
+    WEFT_ASSIGN_OR_RETURN(const int block, OnlySubBlock(op, name));
+    const absl::Span<const Symbol> inputs = op.Input("Input"), grads = op.Output("Input@GRAD");
+    if (!grads.empty() && grads.size() != inputs.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " output Input@GRAD: expected ", inputs.size(),
+                       " variables, as in Input, found ", grads.size()));
+    }
+    std::vector<std::pair<int, int>> made;  // in the block, outside
+    for (size_t i = 0; i < grads.size(); ++i) {
+      WEFT_ASSIGN_OR_RETURN(const int outside, Resolve(grads[i], name));
+      if (outside == Plan::kNoVariable) continue;
+      WEFT_ASSIGN_OR_RETURN(const int input, Resolve(inputs[i], name));
+      AddOwnOp(name, op.type(), ZerosFactory(), input, outside);
+      const Symbol grad = program_.FindSymbol(absl::StrCat(program_.name(inputs[i]), kGradSuffix));
+      const VarId inside = grad.valid() ? program_.block(block).FindVar(grad) : VarId();
+      if (inside.valid()) made.emplace_back(static_cast<int>(inside.value()), outside);
+    }
+    return AddBranchTo(block, op, std::move(branch), [&] {
+      for (const auto& [inside, outside] : made) {
+        AddOwnOp(name, op.type(), CopyFactory(), inside, outside);
+      }
+    });
+  }
+
+  void AddOwnOp(const std::string& name, absl::string_view type, const KernelFactory& factory,
+                int from, int to) {
+    Plan::PlanOp own;
+    own.name = name;
+    own.type = std::string(type);
+    own.inputs = {from};
+    own.outputs = {to};
+    own.make_kernel = &factory;
+    AddPlanOp(std::move(own));
+  }
+
+  void AddPlanOp(Plan::PlanOp plan_op) {
+    NoteAccesses(plan_op);
+    Step step;
+    step.kind = Step::Kind::kOp;
+    step.index = static_cast<int>(plan_.ops_.size());
+    plan_.ops_.push_back(std::move(plan_op));
+    steps_.push_back(step);
+  }
+
+  static absl::StatusOr<int> OnlySubBlock(const Op& op, const std::string& name) {
+    const std::vector<int> blocks = op.SubBlocks();
+    if (blocks.size() == 1) return blocks[0];
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected one block (attribute sub_block), found ", blocks.size()));
+  }
+
+  // `add_end` adds what else is done where the block was run, at its end; may be null.
+  absl::Status AddBranchTo(int block, const Op& op, Plan::Branch branch,
+                           const std::function<void()>& add_end = nullptr) {
     WEFT_RETURN_IF_ERROR(ResolveAll(op.Input(branch.slot), branch.name, &branch.conditions));
     for (int v : branch.conditions) {
       if (v != Plan::kNoVariable) continue;
@@ -284,6 +367,10 @@ class PlanBuilder {
     step.index = static_cast<int>(plan_.branches_.size());
     plan_.branches_.push_back(std::move(branch));
     const auto [it, is_first] = branch_to_block_.try_emplace(block, step.index);
+    if (!is_first && add_end) {
+      return absl::UnimplementedError(absl::StrCat(plan_.branches_.back().name, ": runs block ",
+                                                   block, ", which another op runs too"));
+    }
     if (!is_first) {
       step.kind = Step::Kind::kBranchBack;
       step.first_branch = it->second;
@@ -293,6 +380,7 @@ class PlanBuilder {
     step.kind = Step::Kind::kBeginBranch;
     steps_.push_back(step);
     WEFT_RETURN_IF_ERROR(AddBlock(block));
+    if (add_end) add_end();
     step.kind = Step::Kind::kEndBranch;
     steps_.push_back(step);
     return absl::OkStatus();
@@ -343,6 +431,7 @@ class PlanBuilder {
     KernelSpec& spec = plan_op->kernel_spec;
     spec.schema = &schema;
     spec.attrs = std::move(attrs);
+    spec.paddle_cpu_quirks = options_.paddle_cpu_quirks;
     const OpLayout& layout = op.layout();
     const int num_inputs = static_cast<int>(layout.num_input_args);
     for (const OpLayout::Slot& slot : layout.inputs) {

@@ -26,6 +26,8 @@ struct PlanOptions {
   // Paddle's literal meaning of c_sync_calc_stream and c_sync_comm_stream: the host blocks until
   // that stream is idle. Otherwise every other stream waits for it, and the host goes on.
   bool strict_host_sync = false;
+  // What kernels of the CPU give where Paddle's deviate: see KernelSpec.
+  bool paddle_cpu_quirks = false;
 };
 
 // A program as instructions on streams.

@@ -384,6 +384,37 @@ TEST(PlanExecutorTest, ConditionOfAnotherTypeIsAnError) {
                        "fp32[1]"));
 }
 
+// y = x x where x is positive, and its gradient: g = 2 x dy.
+TEST(PlanExecutorTest, GradientsGoThroughTheBlockThatWasRun) {
+  ProgramBuilder builder;
+  builder.Var("x", {1}).Var("positive", {1}, pb::VarType::BOOL).Var("y", {1});
+  builder.Var("y@GRAD", {1}).Var("g", {1});
+  builder.Op("conditional_block", {{"Cond", {"positive"}}, {"Input", {"x"}}},
+             {{"Out", {"y"}}, {"Scope", {"scope"}}});
+  builder.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 1);
+  builder.Op("conditional_block_grad",
+             {{"Cond", {"positive"}}, {"Input", {"x"}}, {"Out@GRAD", {"y@GRAD"}}},
+             {{"Input@GRAD", {"g"}}}, kRoleBackward);
+  builder.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 2);
+  builder.NewBlock(0).Var("copy", {1});
+  Scale(builder, "x", "copy", 1);
+  builder.Op("elementwise_mul", {{"X", {"x"}}, {"Y", {"copy"}}}, {{"Out", {"y"}}});
+  builder.NewBlock(0).Var("x@GRAD", {1}).Var("left", {1}).Var("right", {1});
+  builder.Op("elementwise_mul_grad", {{"X", {"x"}}, {"Y", {"x"}}, {"Out@GRAD", {"y@GRAD"}}},
+             {{"X@GRAD", {"left"}}, {"Y@GRAD", {"right"}}}, kRoleBackward);
+  builder.Op("sum", {{"X", {"left", "right"}}}, {{"Out", {"x@GRAD"}}}, kRoleBackward);
+  Rank rank(builder);
+  rank["y@GRAD"] = Floats({1}, {10});
+  rank["x"] = Floats({1}, {3});
+  std::vector<float> gradients;
+  for (bool positive : {true, false, true}) {
+    rank["positive"] = MakeTensor<bool>({1}, {positive});
+    WEFT_ASSERT_OK(rank.RunStep());
+    gradients.push_back(Values<float>(rank["g"])[0]);
+  }
+  EXPECT_THAT(gradients, ElementsAre(60, 0, 60));
+}
+
 // --- Loops --------------------------------------------------------------------------------------
 
 ProgramBuilder& LessThan(ProgramBuilder& builder, const std::string& x, const std::string& y,

@@ -231,6 +231,7 @@ absl::StatusOr<Plan> BuildPlan(const Program& program, const RunOptions& options
   plan_options.kernels = options.kernels;
   plan_options.nranks = options.ranks;
   plan_options.strict_host_sync = options.strict_host_sync;
+  plan_options.paddle_cpu_quirks = options.paddle_cpu_quirks;
   return Plan::Build(program, plan_options);
 }
 

@@ -49,6 +49,8 @@ struct RunOptions {
   bool allow_unsynchronized = false;
   // Paddle's literal meaning of c_sync_*: see PlanOptions.
   bool strict_host_sync = false;
+  // What Paddle's CPU kernels give where they deviate from what is right: see KernelSpec.
+  bool paddle_cpu_quirks = false;
   // Stop at the first op that makes a NaN or an infinity.
   bool check_nan = false;
 };

@@ -131,6 +131,18 @@ class RunnerTest : public ::testing::Test {
   const ProgramBuilder startup_ = Startup();
 };
 
+TEST_F(RunnerTest, KernelsAreToldOfPaddlesQuirks) {
+  std::set<bool> seen;
+  const KernelTable kernels = CpuKernelsBut("scale", [&seen](const KernelSpec& spec) {
+    seen.insert(spec.paddle_cpu_quirks);
+    return (*CpuKernels().Find("scale"))(spec);
+  });
+  options_.kernels = &kernels;
+  options_.paddle_cpu_quirks = true;
+  WEFT_ASSERT_OK(RunMain(Main(), Rows(1), &startup_).status());
+  EXPECT_THAT(seen, ElementsAre(true));
+}
+
 // w = w + x + noise, where noise differs from step to step.
 ProgramBuilder Noisy() {
   ProgramBuilder builder;

@@ -115,7 +115,7 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, int>>&
 }
 
 INSTANTIATE_TEST_SUITE_P(Paddle, TrainBatchesTest,
-                         ::testing::Combine(::testing::Values("fit_a_line", "mlp_adam",
+                         ::testing::Combine(::testing::Values("bert_tiny", "fit_a_line", "mlp_adam",
                                                               "mlp_clip_global_norm", "mlp_lr_host",
                                                               "two_losses", "wide_deep",
                                                               "word2vec_sparse_adam"),

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/file.h"
@@ -42,11 +43,38 @@ using ::testing::Combine;
 using ::testing::Values;
 
 constexpr double kTolerance = 1e-5;
-// Relative to the largest element of a tensor. Adagrad's first step is lr g / (|g| + 1e-6), which
-// turns the rounding of a gradient g of about 1e-7 into 26000 times as much. There is one such
-// element: Paddle's own runs on 1 and 2 ranks differ by 1e-5 there.
-double StateTolerance(const std::string& model) {
-  return model == "mlp_adagrad" ? 1e-4 : kTolerance;
+// Of losses, relative. Ten steps of the deep models carry the rounding of the first one far.
+double LossTolerance(const std::string& model) {
+  return model == "bert_tiny" || model == "resnet18_cifar" ? 1e-4 : kTolerance;
+}
+// Of parameters and state, relative to the largest element of a tensor.
+struct StateTolerance {
+  double most = kTolerance;  // of all elements but so many of a thousand
+  double any = kTolerance;   // of those
+  int outliers_per_thousand = 0;
+  double absolute = 0;  // what is less counts as none
+};
+StateTolerance ToleranceOf(const std::string& model, const std::string& variable) {
+  StateTolerance tolerance;
+  // Adagrad's first step is lr g / (|g| + 1e-6), which turns the rounding of a gradient g of about
+  // 1e-7 into 26000 times as much. There is one such element: Paddle's own runs on 1 and 2 ranks
+  // differ by 1e-5 there.
+  if (model == "mlp_adagrad") {
+    tolerance.most = 3e-5;
+    tolerance.any = 1e-4;
+    tolerance.outliers_per_thousand = 1;
+  }
+  if (model == "bert_tiny") {
+    // Adam, too, divides by the size of the gradient. That of the biases of the keys is zero, but
+    // for rounding: softmax does not see them.
+    const bool is_key_bias =
+        absl::StartsWith(variable, "linear_1.b_0") || absl::StartsWith(variable, "linear_7.b_0");
+    if (is_key_bias) tolerance.absolute = 5e-4;
+    tolerance.most = 2e-5;
+    tolerance.any = 1e-3;
+    tolerance.outliers_per_thousand = 1;
+  }
+  return tolerance;
 }
 
 using Tensors = std::map<std::string, Tensor>;
@@ -155,18 +183,22 @@ std::vector<double> AsDoubles(const Tensor& tensor) {
   return {tensor.data<float>(), tensor.data<float>() + tensor.size()};
 }
 
-// The first elements of `found_tensor`, as many as `expected_tensor` has; `relative` to the largest
-// element.
+// The first elements of `found_tensor`, as many as `expected_tensor` has.
 void ExpectNear(const std::string& name, const Tensor& found_tensor, const Tensor& expected_tensor,
-                double relative) {
+                const StateTolerance& tolerance) {
   ASSERT_EQ(found_tensor.dtype(), expected_tensor.dtype()) << name;
   const std::vector<double> found = AsDoubles(found_tensor), expected = AsDoubles(expected_tensor);
   ASSERT_GE(found.size(), expected.size()) << name;
   double largest = 0;
   for (double value : found) largest = std::max(largest, std::fabs(value));
+  size_t outliers = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_NEAR(found[i], expected[i], relative * largest) << name << ", element " << i;
+    const double any = std::max(tolerance.any * largest, tolerance.absolute);
+    ASSERT_NEAR(found[i], expected[i], any) << name << ", element " << i;
+    const double most = std::max(tolerance.most * largest, tolerance.absolute);
+    outliers += std::fabs(found[i] - expected[i]) > most ? 1 : 0;
   }
+  EXPECT_LE(outliers, (expected.size() * tolerance.outliers_per_thousand + 999) / 1000) << name;
 }
 
 TEST_P(TrainReferencesTest, LossesAndFinalValuesAreThoseOfPaddle) {
@@ -182,7 +214,7 @@ TEST_P(TrainReferencesTest, LossesAndFinalValuesAreThoseOfPaddle) {
       for (size_t step = 0; step < steps.size(); ++step) {
         ASSERT_EQ(steps[step].values.size(), num_losses);
         EXPECT_NEAR(*steps[step].values[loss].data<float>(), expected[step],
-                    kTolerance * std::fabs(expected[step]))
+                    LossTolerance(std::get<0>(GetParam())) * std::fabs(expected[step]))
             << LossName(loss, rank) << ", step " << step;
       }
     }
@@ -202,14 +234,13 @@ TEST_P(TrainReferencesTest, LossesAndFinalValuesAreThoseOfPaddle) {
                                : reference.at(absl::StrCat(FinalName(), "/final_head/", name));
   }
   TakePowersOfSparseAdamAhead(std::get<0>(GetParam()), &expected_state);
-  const double tolerance = StateTolerance(std::get<0>(GetParam()));
   for (const std::string& name : names) {
     ASSERT_EQ(trained.persistables.count(name), 1u) << name;
     const Tensor& found = trained.persistables.at(name);
     if (finals.has_value()) {
       ASSERT_EQ(found.dims(), expected_state.at(name).dims()) << name;
     }
-    ExpectNear(name, found, expected_state.at(name), tolerance);
+    ExpectNear(name, found, expected_state.at(name), ToleranceOf(std::get<0>(GetParam()), name));
   }
 }
 
@@ -220,7 +251,7 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, Case>>
 const auto kTrainedLocally =
     Values("fit_a_line", "mlp_sgd", "mlp_momentum", "mlp_adam", "mlp_adagrad",
            "mlp_clip_global_norm", "mlp_clip_norm", "mlp_clip_value", "mlp_lamb", "mlp_lr_decay",
-           "mlp_lr_host", "mlp_rmsprop", "mlp_shared_weights", "two_losses");
+           "mlp_lr_host", "mlp_lr_piecewise", "mlp_rmsprop", "mlp_shared_weights", "two_losses");
 const auto kAccumulating = Values("mlp_gradient_merge");
 const auto kOthers = Values("wide_deep", "word2vec_sparse_adam", "word2vec_sparse_sgd");
 
@@ -290,6 +321,16 @@ INSTANTIATE_TEST_SUITE_P(Local, TrainReferencesTest, Combine(kTrainedLocally, kL
 INSTANTIATE_TEST_SUITE_P(LocalSparse, TrainReferencesTest,
                          Combine(Values("word2vec_sparse_adam", "word2vec_sparse_sgd"), kLocalSgd),
                          NameOf);
+
+// Large: in few modes.
+const auto kDeep = Values("bert_tiny");
+const auto kFewModes =
+    Values(Case{"OneRank", 1, "single", ""},  //
+           Case{"TwoRanks", 2, "dp2", "grad_allreduce"},
+           Case{"FusedOfAnyRanks", 4, "dp4", "multi_thread", {}, Ranks::kUnknown},
+           Case{"LocalSgd", 2, "localsgd2", "local_sgd"},
+           Case{"LocalSgdEveryFourSteps", 2, "localsgd2_k4", "local_sgd", {{"k_steps", "4"}}});
+INSTANTIATE_TEST_SUITE_P(Deep, TrainReferencesTest, Combine(kDeep, kFewModes), NameOf);
 
 const auto kDense =
     Values(Case{"MadeDense", 2, "dp2", "grad_allreduce", {{"sparse", "dense"}}},

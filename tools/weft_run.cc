@@ -363,6 +363,8 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
                "each trains a model of its own");
   app.add_flag("--strict_host_sync", run.strict_host_sync,
                "c_sync_* block the host, as in Paddle, instead of making streams wait");
+  app.add_flag("--paddle_cpu_quirks", run.paddle_cpu_quirks,
+               "What Paddle's CPU kernels give where they deviate from what is right");
   app.add_flag("--check_nan", run.check_nan, "Stop at the first op that makes a NaN or Inf");
   app.add_option("--warn_after_s", run.warn_after_s, "Seconds until a rank that is late is told of")
       ->check(NumberThat([](double s) { return s >= 0; }, "seconds, 0 or more"))
