@@ -35,6 +35,9 @@ const KernelTable& CpuKernels() {
     AddSparseSumKernels(table);
     AddSumKernels(table);
     AddViewKernels(table);
+    AddIndexKernels(table);
+    AddAlongKernels(table);
+    AddLossKernels(table);
     return table;
   }();
   return *table;

@@ -37,6 +37,12 @@ void AddSumKernels(KernelTable* table);                      // sum
 
 void AddViewKernels(KernelTable* table);  // transpose, slice, tile, ...
 
+void AddIndexKernels(KernelTable* table);
+
+void AddAlongKernels(KernelTable* table);
+
+void AddLossKernels(KernelTable* table);
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_CPU_FAMILIES_H_

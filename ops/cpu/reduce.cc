@@ -1,133 +1,305 @@
-// Reductions.
+// Reductions: one number for all elements along some dimensions. A new one is a struct and a line
+// in AddReduceKernels.
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
+#include <type_traits>
 #include <vector>
 
-#include "base/status_macros.h"
 #include "ops/cpu/broadcast.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/kernel_util.h"
 #include "ops/cpu/op_kernel.h"
 
 namespace weft {
 namespace {
 
-// Which dimensions go, as attributes say: all of them where reduce_all is set or dim names none.
-struct Reduction {
-  std::vector<int64_t> dim;
-  bool keep_dim;
-  bool reduce_all;
-
-  explicit Reduction(const OpAttrs& attrs)
-      : dim(attrs.Ints("dim")),
-        keep_dim(attrs.Bool("keep_dim")),
-        reduce_all(attrs.Bool("reduce_all") || dim.empty()) {}
-
-  // The dims of the input with those that go set to 1.
-  absl::StatusOr<Dims> KeptDims(const Dims& x) const {
-    if (reduce_all) return Dims(x.size(), 1);
-    Dims kept = x;
-    const int64_t rank = x.size();
-    for (int64_t d : dim) {
-      // Paddle lets a scalar have dimensions 0 and -1.
-      if (rank == 0 && (d == 0 || d == -1)) continue;
-      if (d < -rank || d >= rank) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "attribute dim: ", d, " is not a dimension of shape ", DimsToString(x), " of input X"));
-      }
-      kept[d < 0 ? d + rank : d] = 1;
-    }
-    return kept;
+// The dims of the input with 1 for those that are reduced. Inference has checked the attributes,
+// which are called differently: what says that all dimensions are, and the list of them.
+Dims KeptDims(const OpAttrs& attrs, const Dims& x) {
+  if (attrs.Has("asvector") && attrs.Bool("asvector")) return Dims(x.size(), 1);
+  if (attrs.Has("reduce_all") && attrs.Bool("reduce_all")) return Dims(x.size(), 1);
+  std::vector<int64_t> reduced;
+  if (attrs.Has("porder")) {
+    reduced = {attrs.Int("axis")};
+  } else if (attrs.Has("dim")) {
+    reduced = attrs.Ints("dim");
+  } else if (attrs.Has("axis")) {
+    reduced = attrs.Ints("axis");
   }
+  if (reduced.empty()) return Dims(x.size(), 1);
+  Dims kept = x;
+  const int64_t rank = x.size();
+  for (int64_t d : reduced) {
+    if (rank > 0) kept[d < 0 ? d + rank : d] = 1;  // a scalar may have dimensions 0 and -1
+  }
+  return kept;
+}
 
-  // The dims of the result.
-  Dims OutDims(const Dims& x) const {
-    const int64_t rank = x.size();
-    Dims out;
-    for (int64_t i = 0; i < rank; ++i) {
-      bool goes = reduce_all;
-      for (int64_t d : dim) goes |= d == i || d + rank == i;
-      if (!goes) {
-        out.push_back(x[i]);
-      } else if (keep_dim) {
-        out.push_back(1);
-      }
-    }
-    return out;
+// --- The reductions ------------------------------------------------------------------------------
+// Start, then Step for every element, then End, all in double precision or, of integers, 64 bits;
+// Gradient is d result / d x times dy, given the number n of elements that make one result.
+
+struct Sum {
+  template <typename A>
+  static A Step(A sum, A x) {
+    return static_cast<A>(Wrapping(sum) + Wrapping(x));
+  }
+  template <typename A>
+  static A Start() {
+    return 0;
+  }
+  template <typename A>
+  static A End(A sum, double) {
+    return sum;
+  }
+  static double Gradient(double, double, double dy, double) { return dy; }
+};
+
+struct Mean : Sum {
+  template <typename A>
+  static A End(A sum, double n) {
+    return static_cast<A>(sum / n);
+  }
+  static double Gradient(double, double, double dy, double n) { return dy / n; }
+};
+
+struct Max {
+  template <typename A>
+  static A Start() {
+    return std::is_integral_v<A> ? std::numeric_limits<A>::min()
+                                 : -std::numeric_limits<A>::infinity();
+  }
+  template <typename A>
+  static A Step(A largest, A x) {
+    return x > largest || x != x ? x : largest;
+  }
+  template <typename A>
+  static A End(A largest, double) {
+    return largest;
+  }
+  static double Gradient(double x, double y, double dy, double) { return x == y ? dy : 0; }
+};
+
+struct Min : Max {
+  template <typename A>
+  static A Start() {
+    return std::is_integral_v<A> ? std::numeric_limits<A>::max()
+                                 : std::numeric_limits<A>::infinity();
+  }
+  template <typename A>
+  static A Step(A smallest, A x) {
+    return x < smallest || x != x ? x : smallest;
   }
 };
 
-// Unimplemented where the op also converts: no program is known to do it.
-absl::Status NoConversion(const OpAttrs& attrs) {
-  for (absl::string_view name : {"in_dtype", "out_dtype"}) {
-    if (attrs.Int(name) != -1) {
-      return absl::UnimplementedError(
-          absl::StrCat("attribute ", name, ": no kernel that converts (", attrs.Int(name), ")"));
-    }
+struct Prod : Sum {
+  template <typename A>
+  static A Start() {
+    return 1;
   }
-  return absl::OkStatus();
+  template <typename A>
+  static A Step(A product, A x) {
+    return static_cast<A>(Wrapping(product) * Wrapping(x));
+  }
+  static double Gradient(double x, double y, double dy, double) { return dy * y / x; }
+};
+
+struct Any : Sum {
+  template <typename A>
+  static A Step(A any, A x) {
+    return any != 0 || x != 0;
+  }
+};
+
+struct All : Sum {
+  template <typename A>
+  static A Start() {
+    return 1;
+  }
+  template <typename A>
+  static A Step(A all, A x) {
+    return all != 0 && x != 0;
+  }
+};
+
+struct SumOfAbsolutes : Sum {
+  template <typename A>
+  static A Step(A sum, A x) {
+    return sum + std::abs(x);
+  }
+  static double Gradient(double x, double, double dy, double) {
+    return x > 0 ? dy : x < 0 ? -dy : 0;
+  }
+};
+
+struct SumOfSquaresOf : Sum {
+  template <typename A>
+  static A Step(A sum, A x) {
+    return sum + x * x;
+  }
+  static double Gradient(double x, double, double dy, double) { return 2 * x * dy; }
+};
+
+struct Norm : SumOfSquaresOf {
+  template <typename A>
+  static A End(A sum, double) {
+    return std::sqrt(sum);
+  }
+  static double Gradient(double x, double y, double dy, double) { return y == 0 ? 0 : dy * x / y; }
+};
+
+// --- The engine ----------------------------------------------------------------------------------
+
+template <typename Op, typename T, typename To>
+void Reduce(const Tensor& x, const Dims& kept, std::vector<char>* scratch, Tensor* out) {
+  using A = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+  const int64_t results = out->size();
+  scratch->resize(results * sizeof(A));
+  A* sums = reinterpret_cast<A*>(scratch->data());
+  std::fill_n(sums, results, Op::template Start<A>());
+  const T* from = x.data<T>();
+  Walk(MakeLoopNest(x.dims(), x.dims(), kept),
+       [&](int64_t i, int64_t j) { sums[j] = Op::template Step<A>(sums[j], from[i]); });
+  const double n = results == 0 ? 0 : static_cast<double>(x.size()) / results;
+  To* to = out->data<To>();
+  for (int64_t j = 0; j < results; ++j) to[j] = static_cast<To>(Op::template End<A>(sums[j], n));
 }
 
-// Out = mean of X over the dimensions.
-absl::StatusOr<Kernel> ReduceMean(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(NoConversion(spec.attrs));
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  const Reduction reduction(spec.attrs);
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& x = *ctx.in(x_index);
-    Tensor* out = ctx.out(out_index);
-    WEFT_ASSIGN_OR_RETURN(const Dims kept, reduction.KeptDims(x.dims()));
-    return ForFloatType("input X", x, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      // Of an empty tensor the mean is 0 / 0, not a number.
-      const double count = x.size() == 0 ? 0 : static_cast<double>(x.size() / NumElements(kept));
-      out->Resize(x.dtype(), reduction.OutDims(x.dims()));
-      SumBroadcast(x.data<T>(), x.dims(), kept, count, out->data<T>());
-      return absl::OkStatus();
+// The result has the type of X, or is int64 as sums of smaller integers are.
+template <typename Op>
+absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(AnyNumbers(x),
+                 [=, attrs = spec.attrs, scratch = std::vector<char>()](
+                     const KernelContext& ctx, auto zero) mutable -> absl::Status {
+                   using T = decltype(zero);
+                   const Dims kept = KeptDims(attrs, x(ctx).dims());
+                   const DType to = out(ctx).dtype();
+                   if (to == x(ctx).dtype()) {
+                     Reduce<Op, T, T>(x(ctx), kept, &scratch, &out(ctx));
+                   } else if (to == DType::kInt64) {
+                     Reduce<Op, T, int64_t>(x(ctx), kept, &scratch, &out(ctx));
+                   } else {
+                     return absl::UnimplementedError(
+                         absl::StrCat("attribute out_dtype: no kernel that gives ", DTypeName(to),
+                                      " for ", DTypeName(x(ctx).dtype())));
+                   }
+                   return absl::OkStatus();
+                 });
+}
+
+template <typename Op>
+absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  const In out = spec.Input("Out") >= 0 ? op.in("Out") : dout;  // which is not read then
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
+    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    const double n =
+        dout(ctx).size() == 0 ? 0 : static_cast<double>(x(ctx).size()) / dout(ctx).size();
+    Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) {
+      to[i] = static_cast<T>(Op::Gradient(xs[i], ys[j], dys[j], n));
     });
   });
 }
 
-// X@GRAD = Out@GRAD / (elements that went into one mean), repeated.
-absl::StatusOr<Kernel> ReduceMeanGrad(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(NoConversion(spec.attrs));
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int dout_index, RequiredInput(spec, "Out@GRAD"));
-  const int dx_index = spec.Output("X@GRAD");
-  const Reduction reduction(spec.attrs);
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& x = *ctx.in(x_index);
-    const Tensor& dout = *ctx.in(dout_index);
-    Tensor* dx = ctx.out(dx_index);
-    if (dx == nullptr) return absl::OkStatus();
-    WEFT_ASSIGN_OR_RETURN(const Dims kept, reduction.KeptDims(x.dims()));
-    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout, NumElements(kept)));
-    return ForFloatType("input Out@GRAD", dout, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const Dims dims = x.dims();
-      dx->Resize(dout.dtype(), dims);
-      if (dx->size() == 0) return absl::OkStatus();
-      const T count = static_cast<T>(dx->size() / NumElements(kept));
-      const T* from = dout.data<T>();
-      T* to = dx->data<T>();
-      Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) { to[i] = from[j] / count; });
-      return absl::OkStatus();
+template <typename Op>
+void AddReduction(const char* type, KernelTable* table) {
+  table->Add(type, Forward<Op>);
+  table->Add(absl::StrCat(type, "_grad"), Backward<Op>);
+}
+
+// --- Two passes ----------------------------------------------------------------------------------
+
+// Out = log Σ exp X, with the largest X taken out.
+absl::StatusOr<Kernel> LogSumExp(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=, attrs = spec.attrs, scratch = std::vector<char>()](
+                                const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
+    Reduce<Max, T, T>(x(ctx), kept, &scratch, &out(ctx));
+    const T* xs = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    std::vector<double> sums(out(ctx).size(), 0);
+    Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) {
+      sums[j] += xs[i] == to[j] ? 1 : std::exp(double{xs[i]} - to[j]);
     });
+    for (size_t j = 0; j < sums.size(); ++j) to[j] += static_cast<T>(std::log(sums[j]));
   });
 }
 
-// Out, of shape [1], = sum of the squares of X.
-absl::StatusOr<Kernel> SquaredL2Norm(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  return Kernel([=](const KernelContext& ctx) {
-    const Tensor& x = *ctx.in(x_index);
-    return ForFloatType("input X", x, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const T norm = static_cast<T>(SumOfSquares(x.data<T>(), x.size()));
-      ctx.out(out_index)->Resize(x.dtype(), {1});
-      *ctx.out(out_index)->data<T>() = norm;
-      return absl::OkStatus();
+absl::StatusOr<Kernel> LogSumExpGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
+    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    Walk(MakeLoopNest(dims, dims, kept),
+         [&](int64_t i, int64_t j) { to[i] = dys[j] * std::exp(xs[i] - ys[j]); });
+  });
+}
+
+// Out = (Σ |X|^p)^(1/p); the largest, smallest |X| for p = ±∞; how many are not 0 for p = 0.
+absl::StatusOr<Kernel> PNorm(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const double p = spec.attrs.Float("porder");
+  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
+    const T* xs = x.data<T>(ctx);
+    const double start = p == -HUGE_VAL ? HUGE_VAL : 0;
+    std::vector<double> sums(out(ctx).size(), start);
+    Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) {
+      const double a = std::fabs(double{xs[i]});
+      if (p == HUGE_VAL) {
+        sums[j] = std::max(sums[j], a);
+      } else if (p == -HUGE_VAL) {
+        sums[j] = std::min(sums[j], a);
+      } else {
+        sums[j] += p == 0 ? (a != 0) : std::pow(a, p);
+      }
+    });
+    const bool has_root = p != 0 && std::isfinite(p);
+    for (size_t j = 0; j < sums.size(); ++j) {
+      out.data<T>(ctx)[j] = static_cast<T>(has_root ? std::pow(sums[j], 1 / p) : sums[j]);
+    }
+  });
+}
+
+absl::StatusOr<Kernel> PNormGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const double p = spec.attrs.Float("porder");
+  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
+    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) {
+      const double a = std::fabs(double{xs[i]}), sign = xs[i] > 0 ? 1 : xs[i] < 0 ? -1 : 0;
+      double slope = 0;
+      if (std::isinf(p)) {
+        slope = a == ys[j] ? 1 : 0;
+      } else if (p != 0 && ys[j] != 0 && a != 0) {
+        slope = std::pow(a / ys[j], p - 1);
+      }
+      to[i] = static_cast<T>(dys[j] * sign * slope);
     });
   });
 }
@@ -135,9 +307,21 @@ absl::StatusOr<Kernel> SquaredL2Norm(const KernelSpec& spec) {
 }  // namespace
 
 void AddReduceKernels(KernelTable* table) {
-  table->Add("reduce_mean", Framed(ReduceMean));
-  table->Add("reduce_mean_grad", Framed(ReduceMeanGrad));
-  table->Add("squared_l2_norm", Framed(SquaredL2Norm));
+  AddReduction<Mean>("mean", table);
+  AddReduction<Mean>("reduce_mean", table);
+  AddReduction<Sum>("reduce_sum", table);
+  AddReduction<Max>("reduce_max", table);
+  AddReduction<Min>("reduce_min", table);
+  AddReduction<Prod>("reduce_prod", table);
+  table->Add("reduce_any", Forward<Any>);
+  table->Add("reduce_all", Forward<All>);
+  AddReduction<Norm>("frobenius_norm", table);
+  AddReduction<SumOfAbsolutes>("l1_norm", table);
+  AddReduction<SumOfSquaresOf>("squared_l2_norm", table);
+  table->Add("logsumexp", LogSumExp);
+  table->Add("logsumexp_grad", LogSumExpGrad);
+  table->Add("p_norm", PNorm);
+  table->Add("p_norm_grad", PNormGrad);
 }
 
 }  // namespace weft

@@ -30,6 +30,8 @@ class Table : public OpSchemaTable {
     AddRnnSchemas(this);
     AddShapeSchemas(this);
     AddViewSchemas(this);
+    AddIndexSchemas(this);
+    AddAlongSchemas(this);
     AddWindowSchemas(this);
   }
 

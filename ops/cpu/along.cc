@@ -1,0 +1,374 @@
+// Ops that work on the elements along one dimension: cumulative sums, the largest ones, sorting.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <numeric>
+#include <vector>
+
+#include "ops/cpu/families.h"
+#include "ops/cpu/op_kernel.h"
+#include "ops/cpu/softmax.h"
+
+namespace weft {
+namespace {
+
+// The rows along the axis; of a flattened tensor, or a scalar, one row.
+ClassRows RowsOf(const Dims& dims, int64_t axis, bool flatten = false) {
+  if (flatten || dims.empty()) return *ClassRows::Along(0, {NumElements(dims)});
+  return *ClassRows::Along(axis, dims);
+}
+
+// --- Cumulative ----------------------------------------------------------------------------------
+
+struct CumulativeAttrs {
+  int64_t axis;
+  bool exclusive, flatten, reverse;
+
+  explicit CumulativeAttrs(const OpAttrs& attrs)
+      : axis(attrs.Int("axis")),
+        exclusive(attrs.Bool("exclusive")),
+        flatten(attrs.Bool("flatten")),
+        reverse(attrs.Bool("reverse")) {}
+};
+
+// to[i] = Σ from[j] for j up to i, or from i on where `reverse`; without i itself where exclusive.
+template <typename T>
+void CumulativeSum(const ClassRows& rows, bool exclusive, bool reverse, const T* from, T* to) {
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    std::conditional_t<std::is_integral_v<T>, uint64_t, double> sum = 0;
+    for (int64_t k = 0; k < rows.classes; ++k) {
+      const int64_t at = rows.Start(r) + (reverse ? rows.classes - 1 - k : k) * rows.stride;
+      const T value = from[at];
+      if (exclusive) to[at] = static_cast<T>(sum);
+      sum += static_cast<decltype(sum)>(value);
+      if (!exclusive) to[at] = static_cast<T>(sum);
+    }
+  }
+}
+
+absl::StatusOr<Kernel> Cumsum(const KernelSpec& spec, const char* from, const char* to,
+                              bool is_gradient) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In x = op.in(from);
+  const Out out = op.out(to);
+  const CumulativeAttrs attrs(spec.attrs);
+  return op.InPlace(out, x).Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    CumulativeSum(RowsOf(out(ctx).dims(), attrs.axis, attrs.flatten), attrs.exclusive,
+                  attrs.reverse != is_gradient, x.data<T>(ctx), out.data<T>(ctx));
+  });
+}
+
+// Out[i] = log Σ exp X[j].
+absl::StatusOr<Kernel> LogCumsumExp(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const CumulativeAttrs attrs(spec.attrs);
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const ClassRows rows = RowsOf(x(ctx).dims(), attrs.axis, attrs.flatten);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      double largest = -HUGE_VAL, sum = 0;  // log(sum) + largest
+      for (int64_t k = 0; k < rows.classes; ++k) {
+        const int64_t at = rows.Start(r) + (attrs.reverse ? rows.classes - 1 - k : k) * rows.stride;
+        const double value = x.data<T>(ctx)[at];
+        const double before = largest + std::log(sum);
+        if (value > largest) {
+          sum *= std::exp(largest - value);
+          largest = value;
+        }
+        if (std::isfinite(largest)) sum += std::exp(value - largest);
+        out.data<T>(ctx)[at] = static_cast<T>(attrs.exclusive ? before : largest + std::log(sum));
+      }
+    }
+  });
+}
+
+// X@GRAD[j] = Σ Out@GRAD[i] exp(X[j] - Out[i]).
+absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const CumulativeAttrs attrs(spec.attrs);
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    const ClassRows rows = RowsOf(x(ctx).dims(), attrs.axis, attrs.flatten);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      const auto at = [&](int64_t k) {
+        return rows.Start(r) + (attrs.reverse ? rows.classes - 1 - k : k) * rows.stride;
+      };
+      for (int64_t j = 0; j < rows.classes; ++j) {
+        double sum = 0;
+        for (int64_t i = attrs.exclusive ? j + 1 : j; i < rows.classes; ++i) {
+          sum += dys[at(i)] * std::exp(double{xs[at(j)]} - ys[at(i)]);
+        }
+        dx.data<T>(ctx)[at(j)] = static_cast<T>(sum);
+      }
+    }
+  });
+}
+
+absl::StatusOr<Kernel> Cumprod(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t dim = spec.attrs.Int("dim");
+  return op.InPlace(out, x).Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const ClassRows rows = RowsOf(x(ctx).dims(), dim);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      T product = 1;
+      for (int64_t k = 0; k < rows.classes; ++k) {
+        const int64_t at = rows.Start(r) + k * rows.stride;
+        product = static_cast<T>(Wrapping(product) * Wrapping(x.data<T>(ctx)[at]));
+        out.data<T>(ctx)[at] = product;
+      }
+    }
+  });
+}
+
+// X@GRAD[j] = Σ over i >= j of Out@GRAD[i] times the product of all X up to i but X[j].
+absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Out"});
+  op.in("Out");
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t dim = spec.attrs.Int("dim");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
+    const ClassRows rows = RowsOf(x(ctx).dims(), dim);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      double before = 1;  // product of the X before j
+      for (int64_t j = 0; j < rows.classes; ++j) {
+        double product = before, sum = 0;
+        for (int64_t i = j; i < rows.classes; ++i) {
+          const int64_t at = rows.Start(r) + i * rows.stride;
+          if (i > j) product *= xs[at];
+          sum += dys[at] * product;
+        }
+        const int64_t at = rows.Start(r) + j * rows.stride;
+        dx.data<T>(ctx)[at] = static_cast<T>(sum);
+        before *= xs[at];
+      }
+    }
+  });
+}
+
+// --- Order ---------------------------------------------------------------------------------------
+
+// Numbers that are none come last in ascending, first in descending order.
+template <typename T>
+bool Less(T a, T b) {
+  return b != b ? a == a : a < b;
+}
+
+// Out = the place of the largest, or smallest: the first of equal ones.
+absl::StatusOr<Kernel> ArgExtreme(const KernelSpec& spec, bool largest) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t axis = spec.attrs.Int("axis");
+  const bool flatten = spec.attrs.Bool("flatten");
+  return op.Make(AnyNumbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const T* xs = x.data<T>(ctx);
+    const ClassRows rows = RowsOf(x(ctx).dims(), axis, flatten);
+    if (rows.classes == 0) return absl::InvalidArgumentError("input X: has no elements");
+    return ForElementType<int64_t, int32_t>("output Out", out(ctx), [&](auto tag) {
+      auto* to = out.data<typename decltype(tag)::type>(ctx);
+      for (int64_t r = 0; r < rows.count(); ++r) {
+        int64_t best = 0;
+        for (int64_t k = 1; k < rows.classes; ++k) {
+          const T a = xs[rows.Start(r) + best * rows.stride];
+          const T b = xs[rows.Start(r) + k * rows.stride];
+          if (largest ? Less(a, b) : Less(b, a)) best = k;
+        }
+        to[r] = static_cast<typename decltype(tag)::type>(best);
+      }
+      return absl::OkStatus();
+    });
+  });
+}
+
+// The first `count` elements of each row in order, with their places: Out and Indices.
+absl::StatusOr<Kernel> Sorted(const KernelSpec& spec, const char* axis_attr,
+                              const char* descending_attr) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out"), indices = op.out("Indices");
+  const int64_t axis = axis_attr == nullptr ? -1 : spec.attrs.Int(axis_attr);
+  const bool descending = descending_attr == nullptr || spec.attrs.Bool(descending_attr);
+  return op.Make(
+      Numbers(x), [=, order = std::vector<int64_t>()](const KernelContext& ctx, auto zero) mutable {
+        using T = decltype(zero);
+        const T* xs = x.data<T>(ctx);
+        const ClassRows rows = RowsOf(x(ctx).dims(), axis), kept = RowsOf(out(ctx).dims(), axis);
+        order.resize(rows.classes);
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          const T* row = xs + rows.Start(r);
+          std::iota(order.begin(), order.end(), 0);
+          std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+            const T a = row[i * rows.stride], b = row[j * rows.stride];
+            return descending ? Less(b, a) : Less(a, b);
+          });
+          for (int64_t k = 0; k < kept.classes; ++k) {
+            const int64_t at = kept.Start(r) + k * kept.stride;
+            out.data<T>(ctx)[at] = row[order[k] * rows.stride];
+            indices.data<int64_t>(ctx)[at] = order[k];
+          }
+        }
+      });
+}
+
+absl::StatusOr<Kernel> SortedGrad(const KernelSpec& spec, const char* axis_attr) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In indices = op.in("Indices"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t axis = axis_attr == nullptr ? -1 : spec.attrs.Int(axis_attr);
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const ClassRows rows = RowsOf(dx(ctx).dims(), axis), kept = RowsOf(dout(ctx).dims(), axis);
+    WEFT_RETURN_IF_ERROR(CheckDType("Indices", indices(ctx), DType::kInt64));
+    T* to = dx.data<T>(ctx);
+    std::fill_n(to, dx(ctx).size(), T(0));
+    for (int64_t r = 0; r < kept.count(); ++r) {
+      for (int64_t k = 0; k < kept.classes; ++k) {
+        const int64_t at = kept.Start(r) + k * kept.stride;
+        const int64_t place = indices.data<int64_t>(ctx)[at];
+        if (place < 0 || place >= rows.classes) {
+          return absl::InvalidArgumentError(absl::StrCat("input Indices: ", place, " at position ",
+                                                         at, " is not in [0, ", rows.classes, ")"));
+        }
+        to[rows.Start(r) + place * rows.stride] += dout.data<T>(ctx)[at];
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+// --- Normalizing ---------------------------------------------------------------------------------
+
+// Out = X - log Σ exp X.
+absl::StatusOr<Kernel> LogSoftmax(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t axis = spec.attrs.Int("axis");
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const ClassRows rows = RowsOf(x(ctx).dims(), axis);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      const T* from = x.data<T>(ctx) + rows.Start(r);
+      T* to = out.data<T>(ctx) + rows.Start(r);
+      T largest = -std::numeric_limits<T>::infinity();
+      for (int64_t k = 0; k < rows.classes; ++k) largest = std::max(largest, from[k * rows.stride]);
+      double sum = 0;
+      for (int64_t k = 0; k < rows.classes; ++k) sum += std::exp(from[k * rows.stride] - largest);
+      const T log_sum = static_cast<T>(std::log(sum));
+      for (int64_t k = 0; k < rows.classes; ++k) {
+        to[k * rows.stride] = from[k * rows.stride] - largest - log_sum;
+      }
+    }
+  });
+}
+
+// X@GRAD = Out@GRAD - exp(Out) Σ Out@GRAD.
+absl::StatusOr<Kernel> LogSoftmaxGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t axis = spec.attrs.Int("axis");
+  return op.InPlace(dx, dout).InPlace(dx, out).Make(
+      Floats(out), [=](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const T *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+        T* to = dx.data<T>(ctx);
+        const ClassRows rows = RowsOf(out(ctx).dims(), axis);
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          double sum = 0;
+          const int64_t start = rows.Start(r), end = start + rows.classes * rows.stride;
+          for (int64_t i = start; i < end; i += rows.stride) sum += dys[i];
+          for (int64_t i = start; i < end; i += rows.stride) {
+            to[i] = dys[i] - std::exp(ys[i]) * static_cast<T>(sum);
+          }
+        }
+      });
+}
+
+// Norm = √(Σ X² + epsilon), Out = X / Norm.
+absl::StatusOr<Kernel> L2Normalize(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out"), norm = op.out("Norm");
+  const int64_t axis = spec.attrs.Int("axis");
+  const double epsilon = spec.attrs.Float("epsilon");
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const ClassRows rows = RowsOf(x(ctx).dims(), axis);
+    const T* xs = x.data<T>(ctx);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      const int64_t start = rows.Start(r), end = start + rows.classes * rows.stride;
+      double sum = epsilon;
+      for (int64_t i = start; i < end; i += rows.stride) sum += double{xs[i]} * xs[i];
+      const T root = static_cast<T>(std::sqrt(sum));
+      for (int64_t i = start; i < end; i += rows.stride) out.data<T>(ctx)[i] = xs[i] / root;
+      if (T* norms = norm.data_or_null<T>(ctx)) norms[r] = root;
+    }
+  });
+}
+
+// X@GRAD = (Out@GRAD - X (Σ X Out@GRAD) / Norm²) / Norm.
+absl::StatusOr<Kernel> L2NormalizeGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), norm = op.in("Norm"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t axis = spec.attrs.Int("axis");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const ClassRows rows = RowsOf(x(ctx).dims(), axis);
+    const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      const int64_t start = rows.Start(r), end = start + rows.classes * rows.stride;
+      const double n = norm.data<T>(ctx)[r];
+      double dot = 0;
+      for (int64_t i = start; i < end; i += rows.stride) dot += double{xs[i]} * dys[i];
+      for (int64_t i = start; i < end; i += rows.stride) {
+        dx.data<T>(ctx)[i] = static_cast<T>((dys[i] - xs[i] * dot / (n * n)) / n);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void AddAlongKernels(KernelTable* table) {
+  table->Add("cumsum", [](const KernelSpec& spec) { return Cumsum(spec, "X", "Out", false); });
+  table->Add("cumsum_grad", [](const KernelSpec& spec) {
+    return Cumsum(spec, "Out@GRAD", "X@GRAD", /*is_gradient=*/true);
+  });
+  table->Add("logcumsumexp", LogCumsumExp);
+  table->Add("logcumsumexp_grad", LogCumsumExpGrad);
+  table->Add("cumprod", Cumprod);
+  table->Add("cumprod_grad", CumprodGrad);
+  table->Add("arg_max", [](const KernelSpec& spec) { return ArgExtreme(spec, true); });
+  table->Add("arg_min", [](const KernelSpec& spec) { return ArgExtreme(spec, false); });
+  table->Add("argsort", [](const KernelSpec& spec) { return Sorted(spec, "axis", "descending"); });
+  table->Add("argsort_grad", [](const KernelSpec& spec) { return SortedGrad(spec, "axis"); });
+  table->Add("top_k", [](const KernelSpec& spec) { return Sorted(spec, nullptr, nullptr); });
+  table->Add("top_k_grad", [](const KernelSpec& spec) { return SortedGrad(spec, nullptr); });
+  table->Add("top_k_v2", [](const KernelSpec& spec) { return Sorted(spec, "axis", "largest"); });
+  table->Add("top_k_v2_grad", [](const KernelSpec& spec) { return SortedGrad(spec, "axis"); });
+  table->Add("log_softmax", LogSoftmax);
+  table->Add("log_softmax_grad", LogSoftmaxGrad);
+  table->Add("norm", L2Normalize);
+  table->Add("norm_grad", L2NormalizeGrad);
+}
+
+}  // namespace weft

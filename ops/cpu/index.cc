@@ -1,0 +1,586 @@
+// Elements picked by numbers that a tensor holds: gather, scatter, one_hot, where, ...
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "ops/cpu/broadcast.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/op_kernel.h"
+#include "ops/cpu/view.h"
+
+namespace weft {
+namespace {
+
+// The numbers of a tensor, each in [0, size) or, where `from_end`, counted from the end: as int64.
+absl::StatusOr<std::vector<int64_t>> ReadIndices(absl::string_view slot, const Tensor& tensor,
+                                                 int64_t size, bool from_end = false) {
+  std::vector<int64_t> indices(tensor.size());
+  WEFT_RETURN_IF_ERROR((ForElementType<int64_t, int32_t>(
+      absl::StrCat("input ", slot), tensor, [&](auto tag) -> absl::Status {
+        const auto* values = tensor.data<typename decltype(tag)::type>();
+        for (int64_t i = 0; i < tensor.size(); ++i) {
+          indices[i] = values[i] < 0 && from_end ? values[i] + size : values[i];
+          if (indices[i] >= 0 && indices[i] < size) continue;
+          return absl::InvalidArgumentError(absl::StrCat(
+              "input ", slot, ": ", values[i], " at position ", i, " is not in [0, ", size, ")"));
+        }
+        return absl::OkStatus();
+      })));
+  return indices;
+}
+
+int64_t CountBefore(const Dims& dims, size_t axis) {
+  return NumElements(absl::MakeConstSpan(dims).first(axis));
+}
+int64_t CountAfter(const Dims& dims, size_t axis) {
+  return NumElements(absl::MakeConstSpan(dims).subspan(axis + 1));
+}
+
+// --- Layers along an axis: gather, index_select, index_add ---------------------------------------
+
+// Calls visit(place of a layer's row in the tensor, place in the picked one, length) for the layers
+// of these numbers along the axis.
+template <typename Visit>
+void ForEachPicked(const Dims& dims, size_t axis, const std::vector<int64_t>& indices,
+                   Visit visit) {
+  const int64_t outer = CountBefore(dims, axis), inner = CountAfter(dims, axis);
+  int64_t picked = 0;
+  for (int64_t o = 0; o < outer; ++o) {
+    for (int64_t index : indices) {
+      visit((o * dims[axis] + index) * inner, picked, inner);
+      picked += inner;
+    }
+  }
+}
+
+size_t AxisOfAttr(int64_t axis, const Dims& dims) { return axis < 0 ? axis + dims.size() : axis; }
+
+absl::StatusOr<Kernel> Pick(const KernelSpec& spec, const char* axis_attr) {
+  OpKernel op(spec);
+  const In x = op.in("X"), index = op.in("Index");
+  const Out out = op.out("Out");
+  const int64_t axis = spec.attrs.Int(axis_attr);
+  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims();
+    const size_t a = AxisOfAttr(axis, dims);
+    WEFT_ASSIGN_OR_RETURN(const auto indices,
+                          ReadIndices("Index", index(ctx), dims[a], /*from_end=*/true));
+    ForEachPicked(dims, a, indices, [&](int64_t from, int64_t to, int64_t n) {
+      std::copy_n(x.elements<T>(ctx) + from, n, out.elements<T>(ctx) + to);
+    });
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<Kernel> PickGrad(const KernelSpec& spec, const char* axis_attr) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In index = op.in("Index"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t axis = spec.attrs.Int(axis_attr);
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = dx(ctx).dims();
+    const size_t a = AxisOfAttr(axis, dims);
+    WEFT_ASSIGN_OR_RETURN(const auto indices,
+                          ReadIndices("Index", index(ctx), dims[a], /*from_end=*/true));
+    T* to = dx.data<T>(ctx);
+    const T* from = dout.data<T>(ctx);
+    std::fill_n(to, dx(ctx).size(), T(0));
+    ForEachPicked(dims, a, indices, [&](int64_t place, int64_t picked, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) to[place + i] += from[picked + i];
+    });
+    return absl::OkStatus();
+  });
+}
+
+// Out = X, with AddValue's layers added at Index.
+absl::StatusOr<Kernel> IndexAdd(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), index = op.in("Index"), value = op.in("AddValue");
+  const Out out = op.out("Out");
+  const int64_t axis = spec.attrs.Int("axis");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims();
+    const size_t a = AxisOfAttr(axis, dims);
+    WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndices("Index", index(ctx), dims[a]));
+    T* to = out.data<T>(ctx);
+    std::copy_n(x.data<T>(ctx), x(ctx).size(), to);
+    ForEachPicked(dims, a, indices, [&](int64_t place, int64_t picked, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) to[place + i] += value.data<T>(ctx)[picked + i];
+    });
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<Kernel> IndexAddGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"AddValue"});
+  const In index = op.in("Index"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dvalue = op.out("AddValue@GRAD");
+  const int64_t axis = spec.attrs.Int("axis");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = dout(ctx).dims();
+    const size_t a = AxisOfAttr(axis, dims);
+    WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndices("Index", index(ctx), dims[a]));
+    const T* from = dout.data<T>(ctx);
+    if (Tensor* gradient = dx.get(ctx)) {
+      std::copy_n(from, dout(ctx).size(), gradient->data<T>());
+    }
+    if (Tensor* gradient = dvalue.get(ctx)) {
+      ForEachPicked(dims, a, indices, [&](int64_t place, int64_t picked, int64_t n) {
+        std::copy_n(from + place, n, gradient->data<T>() + picked);
+      });
+    }
+    return absl::OkStatus();
+  });
+}
+
+// --- Rows: scatter -------------------------------------------------------------------------------
+
+// Out = X, with row Ids[i] replaced by Updates[i] or, where not `overwrite`, by the sum of all rows
+// of Updates with that id.
+absl::StatusOr<Kernel> Scatter(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), ids = op.in("Ids"), updates = op.in("Updates");
+  const Out out = op.out("Out");
+  const bool overwrite = spec.attrs.Bool("overwrite");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims();
+    WEFT_ASSIGN_OR_RETURN(const auto rows, ReadIndices("Ids", ids(ctx), dims[0]));
+    T* to = out.data<T>(ctx);
+    const T* from = updates.data<T>(ctx);
+    std::copy_n(x.data<T>(ctx), x(ctx).size(), to);
+    if (!overwrite) {
+      ForEachPicked(dims, 0, rows,
+                    [&](int64_t place, int64_t, int64_t n) { std::fill_n(to + place, n, T(0)); });
+    }
+    ForEachPicked(dims, 0, rows, [&](int64_t place, int64_t picked, int64_t n) {
+      for (int64_t i = 0; i < n; ++i) {
+        to[place + i] = from[picked + i] + (overwrite ? T(0) : to[place + i]);
+      }
+    });
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<Kernel> ScatterGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Updates"});
+  const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dupdates = op.out("Updates@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = dout(ctx).dims();
+    WEFT_ASSIGN_OR_RETURN(const auto rows, ReadIndices("Ids", ids(ctx), dims[0]));
+    const T* from = dout.data<T>(ctx);
+    if (Tensor* gradient = dx.get(ctx)) {
+      T* to = gradient->data<T>();
+      std::copy_n(from, dout(ctx).size(), to);
+      ForEachPicked(dims, 0, rows,
+                    [&](int64_t place, int64_t, int64_t n) { std::fill_n(to + place, n, T(0)); });
+    }
+    if (Tensor* gradient = dupdates.get(ctx)) {
+      ForEachPicked(dims, 0, rows, [&](int64_t place, int64_t picked, int64_t n) {
+        std::copy_n(from + place, n, gradient->data<T>() + picked);
+      });
+    }
+    return absl::OkStatus();
+  });
+}
+
+// --- Several dimensions at once: gather_nd, scatter_nd_add ---------------------------------------
+
+// Where the parts that the rows of Index name begin in a tensor of these dims.
+absl::StatusOr<std::vector<int64_t>> ReadPlaces(const Tensor& index, const Dims& dims) {
+  const int64_t depth = index.dims().back();
+  const Dims strides = RowMajorStrides(dims);
+  std::vector<int64_t> places(
+      depth == 0 ? CountBefore(index.dims(), index.rank() - 1) : index.size() / depth, 0);
+  WEFT_RETURN_IF_ERROR(
+      (ForElementType<int64_t, int32_t>("input Index", index, [&](auto tag) -> absl::Status {
+        const auto* values = index.data<typename decltype(tag)::type>();
+        for (int64_t i = 0; i < index.size(); ++i) {
+          const int64_t size = dims[i % depth];
+          const int64_t number = values[i] < 0 ? values[i] + size : values[i];
+          if (number < 0 || number >= size) {
+            return absl::InvalidArgumentError(absl::StrCat(
+                "input Index: ", values[i], " at position ", i, " is not in [0, ", size, ")"));
+          }
+          places[i / depth] += number * strides[i % depth];
+        }
+        return absl::OkStatus();
+      })));
+  return places;
+}
+
+int64_t PartSize(const Tensor& index, const Dims& dims) {
+  return NumElements(absl::MakeConstSpan(dims).subspan(index.dims().back()));
+}
+
+absl::StatusOr<Kernel> GatherNd(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), index = op.in("Index");
+  const Out out = op.out("Out");
+  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_ASSIGN_OR_RETURN(const auto places, ReadPlaces(index(ctx), x(ctx).dims()));
+    const int64_t n = PartSize(index(ctx), x(ctx).dims());
+    T* to = out.elements<T>(ctx);
+    for (int64_t place : places) to = std::copy_n(x.elements<T>(ctx) + place, n, to);
+    return absl::OkStatus();
+  });
+}
+
+// Adds the parts `from` to `to` of these dims.
+template <typename T>
+absl::Status AddParts(const Tensor& index, const Dims& dims, const T* from, T* to) {
+  WEFT_ASSIGN_OR_RETURN(const auto places, ReadPlaces(index, dims));
+  const int64_t n = PartSize(index, dims);
+  for (int64_t place : places) {
+    for (int64_t i = 0; i < n; ++i) to[place + i] += *from++;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Kernel> GatherNdGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In index = op.in("Index"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
+    return AddParts(index(ctx), dx(ctx).dims(), dout.data<T>(ctx), dx.data<T>(ctx));
+  });
+}
+
+absl::StatusOr<Kernel> ScatterNdAdd(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), index = op.in("Index"), updates = op.in("Updates");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    std::copy_n(x.data<T>(ctx), x(ctx).size(), out.data<T>(ctx));
+    return AddParts(index(ctx), x(ctx).dims(), updates.data<T>(ctx), out.data<T>(ctx));
+  });
+}
+
+absl::StatusOr<Kernel> ScatterNdAddGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Updates"});
+  const In index = op.in("Index"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dupdates = op.out("Updates@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const T* from = dout.data<T>(ctx);
+    WEFT_ASSIGN_OR_RETURN(const auto places, ReadPlaces(index(ctx), dout(ctx).dims()));
+    const int64_t n = PartSize(index(ctx), dout(ctx).dims());
+    if (Tensor* gradient = dx.get(ctx)) {
+      std::copy_n(from, dout(ctx).size(), gradient->data<T>());
+    }
+    if (Tensor* gradient = dupdates.get(ctx)) {
+      T* to = gradient->data<T>();
+      for (int64_t place : places) to = std::copy_n(from + place, n, to);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// --- One element per number: index_sample, take_along_axis ---------------------------------------
+
+// Calls visit(place in the tensor, place in Index) for all of Index, whose elements are numbers
+// along the axis; the other dimensions of Index are those of the tensor, or smaller.
+template <typename Visit>
+absl::Status ForEachAlong(const Tensor& index, const Dims& dims, size_t axis, Visit visit) {
+  WEFT_ASSIGN_OR_RETURN(const auto numbers,
+                        ReadIndices("Index", index, dims[axis], /*from_end=*/true));
+  View view{index.dims(), RowMajorStrides(dims), 0};
+  const int64_t stride = view.strides[axis];
+  view.strides[axis] = 0;
+  int64_t i = 0;
+  ForEachRun(view, [&](int64_t place, int64_t count, int64_t step) {
+    for (int64_t k = 0; k < count; ++k, ++i) visit(place + k * step + numbers[i] * stride, i);
+  });
+  return absl::OkStatus();
+}
+
+struct AlongSlots {
+  const char *x, *out;
+  const char* axis_attr;  // null: axis 1
+};
+
+absl::StatusOr<Kernel> TakeAlong(const KernelSpec& spec, AlongSlots slots) {
+  OpKernel op(spec);
+  const In x = op.in(slots.x), index = op.in("Index");
+  const Out out = op.out(slots.out);
+  const int64_t axis = slots.axis_attr == nullptr ? 1 : spec.attrs.Int(slots.axis_attr);
+  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims();
+    return ForEachAlong(index(ctx), dims, AxisOfAttr(axis, dims), [&](int64_t place, int64_t i) {
+      out.elements<T>(ctx)[i] = x.elements<T>(ctx)[place];
+    });
+  });
+}
+
+absl::StatusOr<Kernel> TakeAlongGrad(const KernelSpec& spec, AlongSlots slots) {
+  OpKernel op(spec);
+  op.Ignore({slots.x});
+  const In index = op.in("Index"), dout = op.in(absl::StrCat(slots.out, "@GRAD"));
+  const Out dx = op.out(absl::StrCat(slots.x, "@GRAD"));
+  const int64_t axis = slots.axis_attr == nullptr ? 1 : spec.attrs.Int(slots.axis_attr);
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = dx(ctx).dims();
+    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
+    return ForEachAlong(index(ctx), dims, AxisOfAttr(axis, dims), [&](int64_t place, int64_t i) {
+      dx.data<T>(ctx)[place] += dout.data<T>(ctx)[i];
+    });
+  });
+}
+
+// --- Conditions ----------------------------------------------------------------------------------
+
+// Out = X where Condition, Y elsewhere.
+absl::StatusOr<Kernel> Where(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In condition = op.in("Condition"), x = op.in("X"), y = op.in("Y");
+  const Out out = op.out("Out");
+  return op.InPlace(out, x).InPlace(out, y).Make(
+      Moves{x}, [=](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const bool* is_x = condition.data<bool>(ctx);
+        const T *xs = x.elements<T>(ctx), *ys = y.elements<T>(ctx);
+        T* to = out.elements<T>(ctx);
+        for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = is_x[i] ? xs[i] : ys[i];
+      });
+}
+
+absl::StatusOr<Kernel> WhereGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X", "Y"});
+  const In condition = op.in("Condition"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const bool* is_x = condition.data<bool>(ctx);
+    const T* from = dout.data<T>(ctx);
+    T *dxs = dx.data_or_null<T>(ctx), *dys = dy.data_or_null<T>(ctx);
+    for (int64_t i = 0; i < dout(ctx).size(); ++i) {
+      if (dxs != nullptr) dxs[i] = is_x[i] ? from[i] : T(0);
+      if (dys != nullptr) dys[i] = is_x[i] ? T(0) : from[i];
+    }
+  });
+}
+
+// Out = the positions of what is not 0, one a row.
+absl::StatusOr<Kernel> WhereIndex(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In condition = op.in("Condition");
+  const Out out = op.out("Out");
+  return op.Make(AnyNumbers(condition), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Tensor& tensor = condition(ctx);
+    const T* values = condition.data<T>(ctx);
+    const Dims strides = RowMajorStrides(tensor.dims());
+    std::vector<int64_t> places;
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      if (values[i] != T(0)) places.push_back(i);
+    }
+    out(ctx).Resize(DType::kInt64, {static_cast<int64_t>(places.size()), tensor.rank()});
+    int64_t* to = out.data<int64_t>(ctx);
+    for (int64_t place : places) {
+      for (int d = 0; d < tensor.rank(); ++d) *to++ = place / strides[d] % tensor.dim(d);
+    }
+  });
+}
+
+// Y = the elements of X where Mask, in a row.
+absl::StatusOr<Kernel> MaskedSelect(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), mask = op.in("Mask");
+  const Out y = op.out("Y");
+  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const bool* kept = mask.data<bool>(ctx);
+    const int64_t size = x(ctx).size();
+    y(ctx).Resize(x(ctx).dtype(), {std::count(kept, kept + size, true)});
+    T* to = y.elements<T>(ctx);
+    for (int64_t i = 0; i < size; ++i) {
+      if (kept[i]) *to++ = x.elements<T>(ctx)[i];
+    }
+  });
+}
+
+absl::StatusOr<Kernel> MaskedSelectGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In mask = op.in("Mask"), dy = op.in("Y@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dy), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const bool* kept = mask.data<bool>(ctx);
+    const int64_t size = dx(ctx).size();
+    WEFT_RETURN_IF_ERROR(CheckSize("Y@GRAD", dy(ctx), std::count(kept, kept + size, true)));
+    const T* from = dy.data<T>(ctx);
+    for (int64_t i = 0; i < size; ++i) dx.data<T>(ctx)[i] = kept[i] ? *from++ : T(0);
+    return absl::OkStatus();
+  });
+}
+
+// The lower, or upper, triangle of the last two dimensions; 0 elsewhere.
+absl::StatusOr<Kernel> TrilTriu(const KernelSpec& spec, const char* from, const char* to_slot) {
+  OpKernel op(spec);
+  const In x = op.in(from);
+  const Out out = op.out(to_slot);
+  const int64_t diagonal = spec.attrs.Int("diagonal");
+  const bool lower = spec.attrs.Bool("lower");
+  return op.InPlace(out, x).Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t columns = x(ctx).dims().back(), rows = x(ctx).dim(x(ctx).rank() - 2);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      const int64_t above = i % columns - i / columns % rows;
+      const bool is_kept = lower ? above <= diagonal : above >= diagonal;
+      out.elements<T>(ctx)[i] = is_kept ? x.elements<T>(ctx)[i] : T(0);
+    }
+  });
+}
+
+// --- Numbers -------------------------------------------------------------------------------------
+
+// Out[i..., k] = 1 where X[i...] is k. Numbers that are none of the classes give a row of zeros
+// where allow_out_of_range is set.
+absl::StatusOr<Kernel> OneHot(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t depth = spec.attrs.Int("depth");
+  const bool allows_others = spec.attrs.Bool("allow_out_of_range");
+  return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) {
+    const auto* classes = x.data<decltype(zero)>(ctx);
+    return ForArithmeticType("output Out", out(ctx), [&](auto tag) -> absl::Status {
+      using T = typename decltype(tag)::type;
+      T* to = out.data<T>(ctx);
+      std::fill_n(to, out(ctx).size(), T(0));
+      for (int64_t i = 0; i < x(ctx).size(); ++i) {
+        if (classes[i] >= 0 && classes[i] < depth) {
+          to[i * depth + classes[i]] = T(1);
+        } else if (!allows_others) {
+          return absl::InvalidArgumentError(absl::StrCat("input X: ", classes[i], " at position ",
+                                                         i, " is not in [0, ", depth, ")"));
+        }
+      }
+      return absl::OkStatus();
+    });
+  });
+}
+
+// Row i of Out = row i of X[Ids[i]].
+absl::StatusOr<Kernel> Multiplex(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In ids = op.in("Ids"), x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_ASSIGN_OR_RETURN(const auto which, ReadIndices("Ids", ids(ctx), x.count()));
+    const int64_t width = CountAfter(x(ctx).dims(), 0);
+    T* to = out.elements<T>(ctx);
+    for (size_t row = 0; row < which.size(); ++row) {
+      const T* from = x.elements<T>(ctx, static_cast<int>(which[row]));
+      to = std::copy_n(from + row * width, width, to);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// The part of a table of index_num rows over nshards that a shard has: its numbers, from 0, and
+// ignore_value for the others'.
+absl::StatusOr<Kernel> ShardIndex(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t size = spec.attrs.Int("index_num"), shards = spec.attrs.Int("nshards");
+  const int64_t shard = spec.attrs.Int("shard_id"), ignored = spec.attrs.Int("ignore_value");
+  if (size < 1 || shards < 1 || shard < 0 || shard >= shards) {
+    return absl::InvalidArgumentError(absl::StrCat("attribute shard_id: ", shard, " of nshards ",
+                                                   shards, ", of index_num ", size));
+  }
+  const int64_t width = (size + shards - 1) / shards;
+  return op.InPlace(out, x).Make(
+      Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndices("X", x(ctx), size));
+        for (size_t i = 0; i < indices.size(); ++i) {
+          out.data<T>(ctx)[i] =
+              static_cast<T>(indices[i] / width == shard ? indices[i] % width : ignored);
+        }
+        return absl::OkStatus();
+      });
+}
+
+// The share of samples with their label among the k numbers of Indices.
+absl::StatusOr<Kernel> Accuracy(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Out"});
+  const In indices = op.in("Indices"), label = op.in("Label");
+  const Out accuracy = op.out("Accuracy"), correct = op.out("Correct"), total = op.out("Total");
+  return op.Make([=](const KernelContext& ctx) -> absl::Status {
+    WEFT_RETURN_IF_ERROR(CheckDType("Indices", indices(ctx), DType::kInt64));
+    WEFT_RETURN_IF_ERROR(CheckDType("Label", label(ctx), DType::kInt64));
+    const int64_t samples = indices(ctx).dim(0), k = CountAfter(indices(ctx).dims(), 0);
+    WEFT_RETURN_IF_ERROR(CheckSize("Label", label(ctx), samples));
+    const int64_t *found = indices.data<int64_t>(ctx), *labels = label.data<int64_t>(ctx);
+    int32_t count = 0;
+    for (int64_t i = 0; i < samples; ++i) {
+      const int64_t* row = found + i * k;
+      count += std::find(row, row + k, labels[i]) != row + k;
+    }
+    *accuracy.data<float>(ctx) = samples == 0 ? 0 : static_cast<float>(count) / samples;
+    if (Tensor* tensor = correct.get(ctx)) *tensor->data<int32_t>() = count;
+    if (Tensor* tensor = total.get(ctx)) *tensor->data<int32_t>() = static_cast<int32_t>(samples);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddIndexKernels(KernelTable* table) {
+  table->Add("gather", [](const KernelSpec& spec) { return Pick(spec, "axis"); });
+  table->Add("gather_grad", [](const KernelSpec& spec) { return PickGrad(spec, "axis"); });
+  table->Add("index_select", [](const KernelSpec& spec) { return Pick(spec, "dim"); });
+  table->Add("index_select_grad", [](const KernelSpec& spec) { return PickGrad(spec, "dim"); });
+  table->Add("index_add", IndexAdd);
+  table->Add("index_add_grad", IndexAddGrad);
+  table->Add("scatter", Scatter);
+  table->Add("scatter_grad", ScatterGrad);
+  table->Add("gather_nd", GatherNd);
+  table->Add("gather_nd_grad", GatherNdGrad);
+  table->Add("scatter_nd_add", ScatterNdAdd);
+  table->Add("scatter_nd_add_grad", ScatterNdAddGrad);
+  const AlongSlots sample = {"X", "Out", nullptr}, take = {"Input", "Result", "Axis"};
+  table->Add("index_sample", [=](const KernelSpec& spec) { return TakeAlong(spec, sample); });
+  table->Add("index_sample_grad",
+             [=](const KernelSpec& spec) { return TakeAlongGrad(spec, sample); });
+  table->Add("take_along_axis", [=](const KernelSpec& spec) { return TakeAlong(spec, take); });
+  table->Add("take_along_axis_grad",
+             [=](const KernelSpec& spec) { return TakeAlongGrad(spec, take); });
+  table->Add("where", Where);
+  table->Add("where_grad", WhereGrad);
+  table->Add("where_index", WhereIndex);
+  table->Add("masked_select", MaskedSelect);
+  table->Add("masked_select_grad", MaskedSelectGrad);
+  table->Add("tril_triu", [](const KernelSpec& spec) { return TrilTriu(spec, "X", "Out"); });
+  table->Add("tril_triu_grad",
+             [](const KernelSpec& spec) { return TrilTriu(spec, "Out@GRAD", "X@GRAD"); });
+  table->Add("one_hot_v2", OneHot);
+  table->Add("multiplex", Multiplex);
+  table->Add("shard_index", ShardIndex);
+  table->Add("accuracy", Accuracy);
+}
+
+}  // namespace weft
