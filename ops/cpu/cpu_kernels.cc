@@ -38,6 +38,7 @@ const KernelTable& CpuKernels() {
     AddIndexKernels(table);
     AddAlongKernels(table);
     AddLossKernels(table);
+    AddLikeKernels(table);
     return table;
   }();
   return *table;

@@ -132,6 +132,15 @@ struct Min : Total {
 };
 
 struct Pow {
+  static constexpr bool kGradReadsOut = false;
+  template <typename T>
+  static T Dx(T x, T y, T, T dout) {
+    return dout * y * std::pow(x, y - 1);
+  }
+  template <typename T>
+  static T Dy(T x, T y, T, T dout) {
+    return dout * std::log(x) * std::pow(x, y);
+  }
   template <typename T>
   static const char* Objection(T y) {
     return y < 0 ? "negative power of an integer" : nullptr;
@@ -147,6 +156,23 @@ struct Pow {
       return static_cast<T>(power);
     } else {
       return std::pow(x, y);
+    }
+  }
+};
+
+// Rounds down.
+struct FloorDiv {
+  template <typename T>
+  static const char* Objection(T y) {
+    return Div::Objection(y);
+  }
+  template <typename T>
+  T operator()(T x, T y) const {
+    if constexpr (std::is_integral_v<T>) {
+      const T quotient = Div()(x, y);
+      return y != -1 && x % y != 0 && (x < 0) != (y < 0) ? quotient - 1 : quotient;
+    } else {
+      return std::floor(x / y);
     }
   }
 };
@@ -309,6 +335,10 @@ void AddElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_sub_grad", Framed(LinearBackward<Sub>));
   table->Add("elementwise_mul_grad", Framed(Backward<Mul>));
   table->Add("elementwise_div_grad", Framed(Backward<Div>));
+  table->Add("elementwise_floordiv", Framed(Forward<FloorDiv>));
+  table->Add("grad_add", Framed(Forward<Add>));
+  table->Add("minus", Framed(Forward<Sub>));
+  table->Add("elementwise_pow_grad", Framed(Backward<Pow>));
   table->Add("elementwise_max_grad", Framed(Backward<Max>));
   table->Add("elementwise_min_grad", Framed(Backward<Min>));
 }

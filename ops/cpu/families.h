@@ -43,6 +43,8 @@ void AddAlongKernels(KernelTable* table);
 
 void AddLossKernels(KernelTable* table);
 
+void AddLikeKernels(KernelTable* table);
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_CPU_FAMILIES_H_

@@ -131,6 +131,12 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
   schemas->Add(Arithmetic("elementwise_mod"));
   schemas->Add(Arithmetic("elementwise_pow"));
 
+  schemas->Add(Arithmetic("elementwise_floordiv"));
+  schemas->Add(Arithmetic("grad_add"));
+  schemas->Add(OpSchema("minus").In("X").In("Y").Out("Out").Infer(
+      InOrder({SameType("X", "Y"), ArithmeticResult()})));
+
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_pow_grad")));
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_add_grad")));
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_sub_grad")));
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_mul_grad")));

@@ -27,6 +27,7 @@ void AddShapeSchemas(OpSchemaTable* schemas);
 void AddViewSchemas(OpSchemaTable* schemas);
 void AddIndexSchemas(OpSchemaTable* schemas);
 void AddAlongSchemas(OpSchemaTable* schemas);
+void AddLikeSchemas(OpSchemaTable* schemas);
 void AddWindowSchemas(OpSchemaTable* schemas);
 
 // Attribute values by the names of their types in the format, for rows of schemas. Scalars are

@@ -32,6 +32,7 @@ class Table : public OpSchemaTable {
     AddViewSchemas(this);
     AddIndexSchemas(this);
     AddAlongSchemas(this);
+    AddLikeSchemas(this);
     AddWindowSchemas(this);
   }
 

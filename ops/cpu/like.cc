@@ -1,0 +1,131 @@
+// Tensors made after the shape of another one, and questions to every element.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "ops/cpu/families.h"
+#include "ops/cpu/op_kernel.h"
+
+namespace weft {
+namespace {
+
+// Out = the same number everywhere; its type and shape are inferred.
+absl::StatusOr<Kernel> Fill(const KernelSpec& spec, const char* like, double value) {
+  OpKernel op(spec);
+  op.Ignore({like});
+  const Out out = op.out("Out");
+  return op.KeepHalves().Make([=](const KernelContext& ctx) {
+    return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
+                          BFloat16>("output Out", out(ctx), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      std::fill_n(out.data<T>(ctx), out(ctx).size(), static_cast<T>(value));
+      return absl::OkStatus();
+    });
+  });
+}
+
+// Out = the dims of Input.
+absl::StatusOr<Kernel> Shape(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input");
+  const Out out = op.out("Out");
+  return op.KeepHalves().Make([=](const KernelContext& ctx) {
+    std::copy(x(ctx).dims().begin(), x(ctx).dims().end(), out.data<int32_t>(ctx));
+  });
+}
+
+// Out = the number of elements of Input.
+absl::StatusOr<Kernel> Size(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input");
+  const Out out = op.out("Out");
+  return op.KeepHalves().Make(
+      [=](const KernelContext& ctx) { *out.data<int64_t>(ctx) = x(ctx).size(); });
+}
+
+// Out = whether the question holds of an element.
+template <typename Question>
+absl::StatusOr<Kernel> Ask(const KernelSpec& spec, Question question) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    const auto* from = x.data<decltype(zero)>(ctx);
+    bool* to = out.data<bool>(ctx);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = question(static_cast<double>(from[i]));
+  });
+}
+
+// X@GRAD = Out@GRAD where X is strictly between min and max, 0 elsewhere.
+absl::StatusOr<Kernel> ClipGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  op.in("Min");
+  op.in("Max");
+  const Out dx = op.out("X@GRAD");
+  const Number min(spec, "Min", "min"), max(spec, "Max", "max");
+  return op.InPlace(dx, dout).InPlace(dx, x).Make(
+      Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const double low_value, min.Value(ctx));
+        WEFT_ASSIGN_OR_RETURN(const double high_value, max.Value(ctx));
+        const T low = static_cast<T>(low_value), high = static_cast<T>(high_value);
+        const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
+        T* to = dx.data<T>(ctx);
+        for (int64_t i = 0; i < x(ctx).size(); ++i) {
+          to[i] = xs[i] > low && xs[i] < high ? dys[i] : T(0);
+        }
+        return absl::OkStatus();
+      });
+}
+
+// Out = Start, Start + Step, ... before End.
+absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In start = op.in("Start"), end = op.in("End"), step = op.in("Step");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(start), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    for (const In& one : {start, end, step}) {
+      WEFT_RETURN_IF_ERROR(CheckSize("Start, End, Step", one(ctx), 1));
+      WEFT_RETURN_IF_ERROR(CheckDType("Start, End, Step", one(ctx), start(ctx).dtype()));
+    }
+    const T first = *start.data<T>(ctx), last = *end.data<T>(ctx), by = *step.data<T>(ctx);
+    const double count = by == 0 ? -1 : std::ceil((double(last) - double(first)) / double(by));
+    if (!(count >= 0 && count < double(kMaxElements))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input Step: no range from ", first, " to ", last, " by ", by));
+    }
+    out(ctx).Resize(start(ctx).dtype(), {static_cast<int64_t>(count)});
+    for (int64_t i = 0; i < out(ctx).size(); ++i) {
+      out.data<T>(ctx)[i] = static_cast<T>(first + static_cast<T>(i) * by);
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddLikeKernels(KernelTable* table) {
+  table->Add("fill_any_like",
+             [](const KernelSpec& spec) { return Fill(spec, "X", spec.attrs.Float("value")); });
+  table->Add("fill_zeros_like", [](const KernelSpec& spec) { return Fill(spec, "X", 0); });
+  table->Add("fill_constant_batch_size_like",
+             [](const KernelSpec& spec) { return Fill(spec, "Input", spec.attrs.Float("value")); });
+  table->Add("shape", Shape);
+  table->Add("size", Size);
+  table->Add("isfinite_v2", [](const KernelSpec& spec) {
+    return Ask(spec, [](double x) { return std::isfinite(x); });
+  });
+  table->Add("isinf_v2", [](const KernelSpec& spec) {
+    return Ask(spec, [](double x) { return std::isinf(x); });
+  });
+  table->Add("isnan_v2", [](const KernelSpec& spec) {
+    return Ask(spec, [](double x) { return std::isnan(x); });
+  });
+  table->Add("clip_grad", ClipGrad);
+  table->Add("range", Range);
+}
+
+}  // namespace weft
