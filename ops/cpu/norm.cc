@@ -103,27 +103,30 @@ void ForEachRun(const Grouping& g, Visit visit) {
   walk(kSame, kSame);
 }
 
-// Adds the values of a run to one sum, or to one after the other.
-template <int64_t step>
-class Sums {
- public:
-  explicit Sums(double* at) : at_(at) {}
-  ~Sums() { *at_ += sum_; }
-  void Add(int64_t, double value) { sum_ += value; }
+// Σ f(i) for i < n, as four sums that do not wait for each other.
+template <typename F>
+double SumOf(int64_t n, F f) {
+  double a = 0, b = 0, c = 0, d = 0;
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    a += f(i);
+    b += f(i + 1);
+    c += f(i + 2);
+    d += f(i + 3);
+  }
+  for (; i < n; ++i) a += f(i);
+  return (a + b) + (c + d);
+}
 
- private:
-  double* at_;
-  double sum_ = 0;
-};
-template <>
-class Sums<1> {
- public:
-  explicit Sums(double* at) : at_(at) {}
-  void Add(int64_t i, double value) { at_[i] += value; }
-
- private:
-  double* at_;
-};
+// Adds f(i) to sums[i], or all to the first one.
+template <int64_t step, typename F>
+void AddRun(int64_t width, double* sums, F f) {
+  if constexpr (step == 0) {
+    *sums += SumOf(width, f);
+  } else {
+    for (int64_t i = 0; i < width; ++i) sums[i] += f(i);
+  }
+}
 
 // Of each set.
 struct Moments {
@@ -135,16 +138,14 @@ struct Moments {
     const double count = std::max<int64_t>(g.set_size(), 1);
     Moments m{std::vector<double>(g.num_sets()), std::vector<double>(g.num_sets())};
     ForEachRun(g, [&](auto set_step, auto, int64_t set, int64_t, int64_t begin) {
-      Sums<set_step> sums(&m.mean[set]);
-      for (int64_t i = 0; i < width; ++i) sums.Add(i, x[begin + i]);
+      AddRun<set_step>(width, &m.mean[set], [&](int64_t i) { return double{x[begin + i]}; });
     });
     for (double& mean : m.mean) mean /= count;
     ForEachRun(g, [&](auto set_step, auto, int64_t set, int64_t, int64_t begin) {
-      Sums<set_step> sums(&m.variance[set]);
-      for (int64_t i = 0; i < width; ++i) {
+      AddRun<set_step>(width, &m.variance[set], [&](int64_t i) {
         const double distance = x[begin + i] - m.mean[set + i * set_step];
-        sums.Add(i, distance * distance);
-      }
+        return distance * distance;
+      });
     });
     for (double& variance : m.variance) variance /= count;
     return m;
@@ -174,13 +175,23 @@ void Write(const std::vector<double>& values, Tensor* to) {
 template <typename T>
 void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
                const std::vector<double>& inverse_deviation, const T* scale, const T* bias, T* y) {
+  const int64_t width = g.size[3];
   ForEachRun(g, [&](auto set_step, auto channel_step, int64_t set, int64_t channel, int64_t begin) {
-    for (int64_t i = 0; i < g.size[3]; ++i) {
-      const int64_t s = set + i * set_step, c = channel + i * channel_step;
-      const double factor = scale == nullptr ? 1 : scale[c];
-      const double shift = bias == nullptr ? 0 : bias[c];
-      y[begin + i] =
-          static_cast<T>((x[begin + i] - mean[s]) * inverse_deviation[s] * factor + shift);
+    const T* from = x + begin;
+    T* to = y + begin;
+    if constexpr (channel_step == 0) {
+      const double center = mean[set], shift = bias == nullptr ? 0 : bias[channel];
+      const double factor = inverse_deviation[set] * (scale == nullptr ? 1 : scale[channel]);
+      for (int64_t i = 0; i < width; ++i) {
+        to[i] = static_cast<T>((from[i] - center) * factor + shift);
+      }
+    } else {
+      for (int64_t i = 0; i < width; ++i) {
+        const int64_t s = set + i * set_step, c = channel + i;
+        const double factor = scale == nullptr ? 1 : scale[c];
+        const double shift = bias == nullptr ? 0 : bias[c];
+        to[i] = static_cast<T>((from[i] - mean[s]) * inverse_deviation[s] * factor + shift);
+      }
     }
   });
 }
@@ -196,31 +207,51 @@ void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector
   std::vector<double> g_sums(g.num_sets()), gx_sums(g.num_sets());
   std::vector<double> dy_sums(g.num_channels()), dyx_sums(g.num_channels());
   ForEachRun(g, [&](auto set_step, auto channel_step, int64_t set, int64_t channel, int64_t begin) {
-    Sums<set_step> of_g(&g_sums[set]), of_gx(&gx_sums[set]);
-    Sums<channel_step> of_dy(&dy_sums[channel]), of_dyx(&dyx_sums[channel]);
-    for (int64_t i = 0; i < width; ++i) {
-      const int64_t s = set + i * set_step, c = channel + i * channel_step;
-      const double factor = scale == nullptr ? 1 : scale[c];
-      const double d = dy[begin + i], dx_hat = d * (x[begin + i] - mean[s]) * inverse_deviation[s];
-      of_g.Add(i, factor * d);
-      of_gx.Add(i, factor * dx_hat);
-      of_dy.Add(i, d);
-      of_dyx.Add(i, dx_hat);
+    const auto factor = [&](int64_t i) {
+      return scale == nullptr ? 1 : double{scale[channel + i * channel_step]};
+    };
+    const auto dy_x = [&](int64_t i) {
+      const int64_t s = set + i * set_step;
+      return dy[begin + i] * (x[begin + i] - mean[s]) * inverse_deviation[s];
+    };
+    if constexpr (channel_step == 0) {
+      const double sum = SumOf(width, [&](int64_t i) { return double{dy[begin + i]}; });
+      const double sum_x = SumOf(width, dy_x);
+      dy_sums[channel] += sum;
+      dyx_sums[channel] += sum_x;
+      g_sums[set] += factor(0) * sum;
+      gx_sums[set] += factor(0) * sum_x;
+    } else {
+      AddRun<1>(width, &dy_sums[channel], [&](int64_t i) { return double{dy[begin + i]}; });
+      AddRun<1>(width, &dyx_sums[channel], dy_x);
+      AddRun<set_step>(width, &g_sums[set], [&](int64_t i) { return factor(i) * dy[begin + i]; });
+      AddRun<set_step>(width, &gx_sums[set], [&](int64_t i) { return factor(i) * dy_x(i); });
     }
   });
   Write<T>(dy_sums, dbias);
   Write<T>(dyx_sums, dscale);
   if (dx == nullptr) return;
   const double part = moments_of == MomentsOf::kX ? 1.0 / g.set_size() : 0;
-  T* to = dx->data<T>();
   ForEachRun(g, [&](auto set_step, auto channel_step, int64_t set, int64_t channel, int64_t begin) {
-    for (int64_t i = 0; i < width; ++i) {
-      const int64_t s = set + i * set_step, c = channel + i * channel_step;
-      const double factor = scale == nullptr ? 1 : scale[c];
-      const double x_hat = (x[begin + i] - mean[s]) * inverse_deviation[s];
-      to[begin + i] =
-          static_cast<T>((factor * dy[begin + i] - part * (g_sums[s] + x_hat * gx_sums[s])) *
-                         inverse_deviation[s]);
+    const T *from = x + begin, *dfrom = dy + begin;
+    T* to = dx->data<T>() + begin;
+    if constexpr (channel_step == 0) {
+      // The same as below, as dy_factor dy + x_factor (x - mean) + shift.
+      const double inverse = inverse_deviation[set], center = mean[set];
+      const double dy_factor = inverse * (scale == nullptr ? 1 : scale[channel]);
+      const double x_factor = -part * gx_sums[set] * inverse * inverse;
+      const double shift = -part * g_sums[set] * inverse;
+      for (int64_t i = 0; i < width; ++i) {
+        to[i] = static_cast<T>(dy_factor * dfrom[i] + x_factor * (from[i] - center) + shift);
+      }
+    } else {
+      for (int64_t i = 0; i < width; ++i) {
+        const int64_t s = set + i * set_step;
+        const double factor = scale == nullptr ? 1 : scale[channel + i];
+        const double x_hat = (from[i] - mean[s]) * inverse_deviation[s];
+        to[i] = static_cast<T>((factor * dfrom[i] - part * (g_sums[s] + x_hat * gx_sums[s])) *
+                               inverse_deviation[s]);
+      }
     }
   });
 }

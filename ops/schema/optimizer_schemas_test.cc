@@ -186,5 +186,25 @@ TEST(OptimizerTest, RequiredAttributesHaveNoDefault) {
                        HasSubstr("attribute weight_decay: expected FLOAT, found none")));
 }
 
+TEST(MergedMomentumTest, StatesHaveTheDimensionsOfTheirParameters) {
+  const auto infer = [](const std::string& second_velocity) {
+    return InferenceCase("merged_momentum")
+        .In("Grad", {"fp32[2]", "fp32[3]"})
+        .In("LearningRate", {"fp32[1]"})
+        .In("Param", {"fp32[2]", "fp32[3]"})
+        .In("Velocity", {"fp32[2]", second_velocity})
+        .Out("ParamOut", 2)
+        .Out("VelocityOut", 2)
+        .Attr("mu", 0.9f)
+        .Infer();
+  };
+  EXPECT_THAT(infer("fp32[3]"),
+              IsOkAndHolds(ElementsAre(Pair("ParamOut", "fp32[2] | fp32[3]"),
+                                       Pair("VelocityOut", "fp32[2] | fp32[3]"))));
+  EXPECT_THAT(infer("fp32[2]"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Velocity (Velocity_1): expected dimensions [3] of Param")));
+}
+
 }  // namespace
 }  // namespace weft

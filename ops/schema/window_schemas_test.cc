@@ -278,5 +278,69 @@ TEST(Pool2dTest, GradientOfAnotherShapeIsAnError) {
                                  "pooled to, found fp32[1, 2, 5, 4]")));
 }
 
+TEST(MaxPoolWithIndexTest, MaskIsLikeOut) {
+  EXPECT_THAT(InferenceCase("max_pool2d_with_index")
+                  .In("X", {"fp32[-1, 2, 8, 9]"})
+                  .Out("Mask")
+                  .Out("Out")
+                  .Attr("ksize", std::vector<int32_t>{2, 3})
+                  .Attr("strides", std::vector<int32_t>{2, 3})
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Mask", "int32[-1, 2, 4, 3]"),
+                                       Pair("Out", "fp32[-1, 2, 4, 3]"))));
+}
+
+TEST(Conv3dTest, WindowsSlideInThreeDimensions) {
+  EXPECT_THAT(InferenceCase("conv3d")
+                  .In("Filter", {"fp32[4, 2, 1, 3, 3]"})
+                  .In("Input", {"fp32[-1, 2, 5, 6, 7]"})
+                  .Out("Output")
+                  .Attr("strides", std::vector<int32_t>{1, 1, 2})
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Output", "fp32[-1, 4, 5, 4, 3]"))));
+  EXPECT_THAT(
+      InferenceCase("conv3d")
+          .In("Filter", {"fp32[4, 2, 1, 3, 3]"})
+          .In("Input", {"fp32[-1, 2, 6, 7]"})
+          .Out("Output")
+          .Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("expected five dimensions (batch, channels, depth, height, width)")));
+}
+
+TEST(Conv2dTransposeTest, OutputIsWhatAConvolutionWouldShrinkToTheInput) {
+  EXPECT_THAT(InferenceCase("conv2d_transpose")
+                  .In("Filter", {"fp32[8, 3, 4, 4]"})
+                  .In("Input", {"fp32[-1, 8, 5, 6]"})
+                  .Out("Output")
+                  .Attr("groups", 2)
+                  .Attr("paddings", std::vector<int32_t>{1, 1})
+                  .Attr("strides", std::vector<int32_t>{2, 2})
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Output", "fp32[-1, 6, 10, 12]"))));
+}
+
+TEST(Conv2dTransposeTest, OutputPaddingIsLessThanAStride) {
+  EXPECT_THAT(InferenceCase("conv2d_transpose")
+                  .In("Filter", {"fp32[8, 3, 3, 3]"})
+                  .In("Input", {"fp32[1, 8, 5, 5]"})
+                  .Out("Output")
+                  .Attr("output_padding", std::vector<int32_t>{2, 0})
+                  .Attr("strides", std::vector<int32_t>{2, 2})
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("attribute output_padding: expected 0 to 1, found 2")));
+}
+
+TEST(Conv2dTransposeTest, FilterMustFitTheChannels) {
+  EXPECT_THAT(InferenceCase("conv2d_transpose")
+                  .In("Filter", {"fp32[4, 3, 3, 3]"})
+                  .In("Input", {"fp32[1, 8, 5, 5]"})
+                  .Out("Output")
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Filter (Filter_0): expected dimension 0 of 8 channels")));
+}
+
 }  // namespace
 }  // namespace weft

@@ -1,0 +1,58 @@
+#include <string>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/schema/infer_testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::weft::testing::InferenceCase;
+using ::weft::testing::IsOkAndHolds;
+using ::weft::testing::StatusIs;
+
+// A layer of LSTM for both directions: input 5, hidden 3.
+InferenceCase Lstm() {
+  InferenceCase lstm("rnn");
+  std::vector<std::string> weights;
+  for (int direction = 0; direction < 2; ++direction) {
+    weights.insert(weights.end(), {"fp32[12, 5]", "fp32[12, 3]"});
+  }
+  weights.insert(weights.end(), 4, "fp32[12]");
+  lstm.In("Input", {"fp32[7, -1, 5]"})
+      .In("PreState", {"fp32[2, -1, 3]", "fp32[2, -1, 3]"})
+      .In("WeightList", weights)
+      .Out("Out")
+      .Out("Reserve")
+      .Out("State", 2)
+      .Attr("hidden_size", 3)
+      .Attr("input_size", 5)
+      .Attr("is_bidirec", true);
+  return lstm;
+}
+
+TEST(RnnTest, OutHasBothDirections) {
+  EXPECT_THAT(Lstm().Attr("mode", std::string("LSTM")).Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[7, -1, 6]"), Pair("Reserve", "fp32[-1]"),
+                                       Pair("State", "fp32[2, -1, 3] | fp32[2, -1, 3]"))));
+}
+
+TEST(RnnTest, UnknownModeIsAnError) {
+  EXPECT_THAT(Lstm().Attr("mode", std::string("SRU")).Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("attribute mode: expected LSTM, GRU, RNN_TANH or RNN_RELU")));
+}
+
+TEST(RnnTest, StatesAndWeightsMustFitTheMode) {
+  EXPECT_THAT(Lstm().Attr("mode", std::string("GRU")).Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input PreState: expected 1 variables, found 2")));
+}
+
+}  // namespace
+}  // namespace weft
