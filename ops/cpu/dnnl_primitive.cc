@@ -39,6 +39,7 @@ const dnnl::engine& DnnlCpuEngine() {
 }
 
 dnnl::primitive_attr DnnlAttributes() {
+  omp_set_num_threads(1);  // of this thread
   // The library's own scratchpad belongs to the thread that made the primitive.
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);

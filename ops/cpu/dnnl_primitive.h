@@ -13,7 +13,8 @@ namespace weft {
 
 const dnnl::engine& DnnlCpuEngine();
 
-// What primitive descriptions are to be made with.
+// What primitive descriptions are to be made with. Makes 1 the OpenMP thread count of the calling
+// thread: a description divides the work among as many threads as there are when it is made.
 dnnl::primitive_attr DnnlAttributes();
 
 // A primitive with the arguments that it runs on. Made once for a shape; runs on the calling thread
