@@ -65,6 +65,7 @@ absl::StatusOr<Kernel> Momentum(const KernelSpec& spec, GradKind kind) {
   return MakeMomentum(spec, kind, rescale_grad, {l2_decay});
 }
 
+// Paddle's CPU kernel ignores rescale_grad, too.
 absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
   const std::vector<std::string>& methods = spec.attrs.Strings("regularization_method");
   const std::vector<double> coefficients = spec.attrs.Floats("regularization_coeff");
@@ -82,7 +83,8 @@ absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
       WEFT_ASSIGN_OR_RETURN(l2_decays[i], L2Decay(methods[i], coefficients[i]));
     }
   }
-  return MakeMomentum(spec, GradKind::kDense, spec.attrs.Float("rescale_grad"), l2_decays);
+  const double rescale_grad = spec.paddle_cpu_quirks ? 1 : spec.attrs.Float("rescale_grad");
+  return MakeMomentum(spec, GradKind::kDense, rescale_grad, l2_decays);
 }
 
 // g = rescale_grad Grad; r = lr lars_coeff ‖p‖ / (‖g‖ + decay ‖p‖ + epsilon), or lr where a norm is

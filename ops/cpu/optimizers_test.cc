@@ -31,7 +31,8 @@ TEST(SgdTest, GradientOfAnotherSizeIsAnError) {
   Tensor p = Floats({2}, {1, 2}), g = Floats({1}, {2}), lr = Floats({}, {0.5});
   EXPECT_THAT(RunOpOn("sgd", {{"Param", {&p}}, {"Grad", {&g}}, {"LearningRate", {&lr}}}, {},
                       {{"ParamOut", {&p}}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Grad: expected dimensions [2]")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Grad: expected dimensions [2]")));
 }
 
 TEST(SgdTest, LearningRateMustBeOneNumber) {

@@ -85,6 +85,16 @@ TEST_F(MergedMomentumTest, UpdatesEachParameterByItsOwn) {
   EXPECT_THAT(Values<float>(p1), ElementsAre(-1.5, -3));
 }
 
+TEST_F(MergedMomentumTest, PaddlesKernelIgnoresRescaleGrad) {
+  const AttrValues attrs = {{"mu", 0.0f}, {"rescale_grad", 0.5f}};
+  WEFT_ASSERT_OK(RunOpOn("merged_momentum", inputs, attrs, outputs));
+  EXPECT_THAT(Values<float>(p0), ElementsAre(7.5));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      BoundOp paddles, BoundOp::Make("merged_momentum", inputs, attrs, outputs, /*quirks=*/true));
+  WEFT_ASSERT_OK(paddles.Run());
+  EXPECT_THAT(Values<float>(p0), ElementsAre(6.5));
+}
+
 TEST_F(MergedMomentumTest, SlotsMustHaveAsManyVariables) {
   inputs[1].second.pop_back();
   EXPECT_THAT(RunOpOn("merged_momentum", inputs, {{"mu", 0.5f}}, outputs),
