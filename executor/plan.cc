@@ -1,7 +1,6 @@
 #include "executor/plan.h"
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <set>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
+#include "executor/control_kernels.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/infer.h"
@@ -34,6 +34,7 @@ bool IsBranchGrad(absl::string_view type) { return type == "conditional_block_gr
 // `has_rows`: a variable of the op is SelectedRows.
 bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
   if (IsFeed(type) || IsFetch(type) || IsLoop(type) || IsBranchGrad(type)) return true;
+  if (FindSelectKernel(type) != nullptr) return true;
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return false;
   if (schema->Has(Trait::kRingSetup)) return true;
@@ -49,33 +50,6 @@ bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
 // "op 17", "block 1, op 0". Not Op::DebugName: that counts the ops before.
 std::string OpPlace(int block, int index) {
   return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "), "op ", index);
-}
-
-// What an op that runs a block does besides: Out is X, or zeros like X.
-const KernelFactory& CopyFactory() {
-  static const KernelFactory& factory = *new KernelFactory([](const KernelSpec&) {
-    return Kernel([](const KernelContext& ctx) {
-      const Tensor& x = *ctx.in(0);
-      Tensor* out = ctx.out(0);
-      out->Resize(x.dtype(), x.dims());
-      if (x.bytes() > 0) std::memcpy(out->raw(), x.raw(), x.bytes());
-      return absl::OkStatus();
-    });
-  });
-  return factory;
-}
-
-const KernelFactory& ZerosFactory() {
-  static const KernelFactory& factory = *new KernelFactory([](const KernelSpec&) {
-    return Kernel([](const KernelContext& ctx) {
-      const Tensor& x = *ctx.in(0);
-      Tensor* out = ctx.out(0);
-      out->Resize(x.dtype(), x.dims());
-      if (x.bytes() > 0) std::memset(out->raw(), 0, x.bytes());  // zero in every element type
-      return absl::OkStatus();
-    });
-  });
-  return factory;
 }
 
 // Types of outputs must follow from those of inputs, as far as they are known before a step.
@@ -225,6 +199,7 @@ class PlanBuilder {
     if (IsFetch(op.type())) return absl::OkStatus();
     if (IsLoop(op.type())) return AddLoop(op, name);
     if (IsBranchGrad(op.type())) return AddBranchGrad(op, name);
+    if (FindSelectKernel(op.type()) != nullptr) return AddSelect(op, name);
     const OpSchema* schema = FindOpSchema(op.type());
     WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
     WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
@@ -305,16 +280,28 @@ class PlanBuilder {
       WEFT_ASSIGN_OR_RETURN(const int outside, Resolve(grads[i], name));
       if (outside == Plan::kNoVariable) continue;
       WEFT_ASSIGN_OR_RETURN(const int input, Resolve(inputs[i], name));
-      AddOwnOp(name, op.type(), ZerosFactory(), input, outside);
+      AddOwnOp(name, op.type(), ZerosKernel(), input, outside);
       const Symbol grad = program_.FindSymbol(absl::StrCat(program_.name(inputs[i]), kGradSuffix));
       const VarId inside = grad.valid() ? program_.block(block).FindVar(grad) : VarId();
       if (inside.valid()) made.emplace_back(static_cast<int>(inside.value()), outside);
     }
     return AddBranchTo(block, op, std::move(branch), [&] {
       for (const auto& [inside, outside] : made) {
-        AddOwnOp(name, op.type(), CopyFactory(), inside, outside);
+        AddOwnOp(name, op.type(), CopyKernel(), inside, outside);
       }
     });
+  }
+
+  // Only what Mask says is read: what a block that was not run would have made holds nothing.
+  absl::Status AddSelect(const Op& op, const std::string& name) {
+    Plan::PlanOp select;
+    select.name = name;
+    select.type = std::string(op.type());
+    select.reads_inputs = false;
+    select.make_kernel = FindSelectKernel(op.type());
+    WEFT_RETURN_IF_ERROR(FillArguments(op, &select));
+    AddPlanOp(std::move(select));
+    return absl::OkStatus();
   }
 
   void AddOwnOp(const std::string& name, absl::string_view type, const KernelFactory& factory,
@@ -426,12 +413,9 @@ class PlanBuilder {
     return static_cast<int>(slot.count);
   }
 
-  absl::Status FillKernel(const Op& op, const OpSchema& schema, OpAttrs attrs,
-                          Plan::PlanOp* plan_op) {
+  // Slots and variables of an op that has a kernel.
+  absl::Status FillArguments(const Op& op, Plan::PlanOp* plan_op) const {
     KernelSpec& spec = plan_op->kernel_spec;
-    spec.schema = &schema;
-    spec.attrs = std::move(attrs);
-    spec.paddle_cpu_quirks = options_.paddle_cpu_quirks;
     const OpLayout& layout = op.layout();
     const int num_inputs = static_cast<int>(layout.num_input_args);
     for (const OpLayout::Slot& slot : layout.inputs) {
@@ -443,7 +427,16 @@ class PlanBuilder {
           static_cast<int>(slot.first) - num_inputs, CountOfSlot(op, slot)};
     }
     WEFT_RETURN_IF_ERROR(ResolveAll(op.input_args(), plan_op->name, &plan_op->inputs));
-    WEFT_RETURN_IF_ERROR(ResolveAll(op.output_args(), plan_op->name, &plan_op->outputs));
+    return ResolveAll(op.output_args(), plan_op->name, &plan_op->outputs);
+  }
+
+  absl::Status FillKernel(const Op& op, const OpSchema& schema, OpAttrs attrs,
+                          Plan::PlanOp* plan_op) {
+    KernelSpec& spec = plan_op->kernel_spec;
+    spec.schema = &schema;
+    spec.attrs = std::move(attrs);
+    spec.paddle_cpu_quirks = options_.paddle_cpu_quirks;
+    WEFT_RETURN_IF_ERROR(FillArguments(op, plan_op));
     plan_op->make_kernel = plan_op->has_rows ? options_.kernels->FindForRows(op.type())
                                              : options_.kernels->Find(op.type());
     // Only to learn whether it can be made.

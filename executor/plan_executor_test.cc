@@ -415,6 +415,48 @@ TEST(PlanExecutorTest, GradientsGoThroughTheBlockThatWasRun) {
   EXPECT_THAT(gradients, ElementsAre(60, 0, 60));
 }
 
+// y is 2 x or, where `negative` holds, 3 x; the branch that is not run makes nothing.
+TEST(PlanExecutorTest, ResultIsThatOfTheBranchThatWasRun) {
+  ProgramBuilder builder;
+  builder.Var("x", {1}).Var("negative", {1}, pb::VarType::BOOL);
+  builder.Var("other", {1}, pb::VarType::BOOL).Var("mask", {1}, pb::VarType::INT32);
+  builder.Var("doubled", {1}).Var("tripled", {1}).Var("y", {1});
+  builder.Op("logical_not", {{"X", {"negative"}}}, {{"Out", {"other"}}});
+  builder.Op("conditional_block", {{"Cond", {"other"}}}, {{"Out", {"doubled"}}});
+  builder.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 1);
+  builder.Op("conditional_block", {{"Cond", {"negative"}}}, {{"Out", {"tripled"}}});
+  builder.BoolAttr("is_scalar_condition", true).BlockAttr("sub_block", 2);
+  builder.Op("select_input", {{"X", {"doubled", "tripled"}}, {"Mask", {"mask"}}}, {{"Out", {"y"}}});
+  builder.Op("select_output", {{"X", {"y"}}, {"Mask", {"mask"}}}, {{"Out", {"a", "b"}}});
+  builder.NewBlock(0);
+  Scale(builder, "x", "doubled", 2);
+  builder.NewBlock(0);
+  Scale(builder, "x", "tripled", 3);
+  for (bool negative : {false, true}) {
+    Rank rank(builder);
+    rank["x"] = Floats({1}, {5});
+    rank["negative"] = MakeTensor<bool>({1}, {negative});
+    rank["mask"] = MakeTensor<int32_t>({1}, {negative ? 1 : 0});
+    WEFT_ASSERT_OK(rank.RunStep());
+    EXPECT_THAT(Values<float>(rank["y"]), ElementsAre(negative ? 15 : 10));
+    EXPECT_THAT(Values<float>(rank[negative ? "b" : "a"]), ElementsAre(negative ? 15 : 10));
+    EXPECT_FALSE(rank[negative ? "a" : "b"].allocated());
+  }
+  Rank rank(builder);
+  rank["x"] = Floats({1}, {5});
+  rank["negative"] = MakeTensor<bool>({1}, {false});
+  rank["mask"] = MakeTensor<int32_t>({1}, {2});
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       "op 3 (select_input): input Mask: 2 is not in [0, 2)"));
+  Rank wrong(builder);
+  wrong["x"] = Floats({1}, {5});
+  wrong["negative"] = MakeTensor<bool>({1}, {false});
+  wrong["mask"] = MakeTensor<int32_t>({1}, {1});
+  EXPECT_THAT(wrong.RunStep(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "op 3 (select_input): input X: variable 1 holds nothing when it is read"));
+}
+
 // --- Loops --------------------------------------------------------------------------------------
 
 ProgramBuilder& LessThan(ProgramBuilder& builder, const std::string& x, const std::string& y,

@@ -34,6 +34,25 @@ def build():
     return main, startup, loss, schedule
 
 
+def build_with_blocks():
+    """A loop over data, and a branch that gradients go through."""
+    main, startup = paddle.static.Program(), paddle.static.Program()
+    with paddle.static.program_guard(main, startup):
+        x = paddle.static.data("x", [-1, 13], "float32")
+        y = paddle.static.data("y", [-1, 1], "float32")
+        count = paddle.full([1], 0, dtype="int64")
+        _, factor = paddle.static.nn.while_loop(
+            lambda count, factor: count < 3,
+            lambda count, factor: [count + 1, factor * 0.5 + 0.1 * paddle.mean(x)],
+            [count, paddle.full([1], 1.0)])
+        prediction = paddle.static.nn.fc(x, 1)
+        error = paddle.nn.functional.square_error_cost(prediction, y)
+        loss = paddle.mean(paddle.static.nn.cond(
+            paddle.mean(prediction) < 0, lambda: error * factor, lambda: error * error))
+        paddle.optimizer.SGD(0.01).minimize(loss)
+    return main, startup, loss
+
+
 def losses_of_weft(command, directory):
     metrics = os.path.join(directory, "metrics.jsonl")
     subprocess.run([WEFT, *command[1:], "--metrics", metrics], check=True,
@@ -73,6 +92,14 @@ def main_test(directory):
     two_ranks = [*command, "--ranks", "2"]
     two_ranks[2], two_ranks[4] = out
     numpy.testing.assert_allclose(losses_of_weft(two_ranks, directory), expected, rtol=1e-5)
+    main, startup, loss = build_with_blocks()
+    with paddle.static.scope_guard(paddle.static.Scope()):
+        exe.run(startup)
+        command = export_program.export(os.path.join(directory, "blocks"), main, startup, feeds)
+        of_blocks = [exe.run(main, feed=feed, fetch_list=[loss])[0] for feed in feeds]
+    numpy.testing.assert_allclose(
+        losses_of_weft(command + ["--fetch", loss.name], directory), of_blocks, rtol=1e-5)
+
     print("losses of %d steps: %s" % (STEPS, numpy.array(expected)))
 
 
