@@ -114,13 +114,13 @@ std::string NameOf(const ::testing::TestParamInfo<std::tuple<const char*, int>>&
   return absl::StrCat(std::get<0>(info.param), "_", std::get<1>(info.param));
 }
 
-INSTANTIATE_TEST_SUITE_P(Paddle, TrainBatchesTest,
-                         ::testing::Combine(::testing::Values("bert_tiny", "fit_a_line", "mlp_adam",
-                                                              "mlp_clip_global_norm", "mlp_lr_host",
-                                                              "two_losses", "wide_deep",
-                                                              "word2vec_sparse_adam"),
-                                            ::testing::Values(1, 2)),
-                         NameOf);
+INSTANTIATE_TEST_SUITE_P(
+    Paddle, TrainBatchesTest,
+    ::testing::Combine(::testing::Values("bert_tiny", "fit_a_line", "lenet_momentum", "mlp_adam",
+                                         "mlp_clip_global_norm", "mlp_lr_host", "resnet18_cifar",
+                                         "two_losses", "wide_deep", "word2vec_sparse_adam"),
+                       ::testing::Values(1, 2)),
+    NameOf);
 
 }  // namespace
 }  // namespace weft

@@ -1,0 +1,161 @@
+// Mixed precision: what a program of Paddle's AMP computes in half precision trains, and the scale
+// of its loss follows the gradients. Paddle's CPU build does not run these programs: what is
+// expected is the rule of update_loss_scaling.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "executor/runner.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/kernel.h"
+#include "proto/program.h"
+#include "tests/archive.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+using ::testing::SizeIs;
+
+constexpr int64_t kRows = 32, kFeatures = 64, kBatches = 4;
+
+// Rows whose label says which of the first ten features is largest.
+std::vector<Tensor> Batch(int64_t step) {
+  Tensor x, y;
+  x.Resize(DType::kFloat32, {kRows, kFeatures});
+  y.Resize(DType::kInt64, {kRows, 1});
+  for (int64_t row = 0; row < kRows; ++row) {
+    float* features = x.data<float>() + row * kFeatures;
+    for (int64_t i = 0; i < kFeatures; ++i) {
+      features[i] = std::sin(static_cast<float>((step % kBatches * kRows + row) * 7 + i * i));
+    }
+    y.data<int64_t>()[row] = std::max_element(features, features + 10) - features;
+  }
+  return {std::move(x), std::move(y)};
+}
+
+class TrainAmpTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    WEFT_ASSERT_OK_AND_ASSIGN(files_, testing::ReadTarXz("tests/data/programs.tar.xz"));
+    options_.kernels = &CpuKernels();
+    options_.steps = 40;
+  }
+
+  absl::StatusOr<RunResult> Train(const std::string& model,
+                                  const std::map<std::string, Tensor>& params = {}) {
+    WEFT_ASSIGN_OR_RETURN(Program main, Program::Parse(files_.at(model + "/main.pb")));
+    WEFT_ASSIGN_OR_RETURN(Program startup, Program::Parse(files_.at(model + "/startup.pb")));
+    if (options_.ranks > 1) {
+      TranspileOptions options;
+      options.mode = "grad_allreduce";
+      options.participants.nranks = options_.ranks;
+      ProgramPair programs{&main, &startup};
+      WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
+    }
+    RunInputs inputs;
+    inputs.main = &main;
+    inputs.startup = &startup;
+    inputs.params = &params;
+    inputs.feeds = {{"x", "y"}, [](int64_t step) { return Batch(step); }};
+    inputs.on_result = [this](const StepResult& result) {
+      if (result.rank == 0) results_.push_back(result);
+      return absl::OkStatus();
+    };
+    results_.clear();
+    return RunProgram(inputs, options_);
+  }
+
+  // The mean of the losses of the batches, from `step` on.
+  double LossFrom(int64_t step) const {
+    double sum = 0;
+    for (int64_t i = 0; i < kBatches; ++i) sum += *results_[step + i].values[0].data<float>();
+    return sum / kBatches;
+  }
+
+  static std::map<std::string, Tensor> Scale(float value) {
+    std::map<std::string, Tensor> params;
+    params["loss_scaling_0"].Resize(DType::kFloat32, {1});
+    *params["loss_scaling_0"].data<float>() = value;
+    return params;
+  }
+
+  std::map<std::string, std::string> files_;
+  RunOptions options_;
+  std::vector<StepResult> results_;
+};
+
+TEST_F(TrainAmpTest, LossFallsInBothHalfPrecisions) {
+  options_.fetch = {"mean_0.tmp_0"};
+  for (int ranks : {1, 2}) {
+    options_.ranks = ranks;
+    for (const char* model : {"mlp_amp", "mlp_amp_bf16"}) {
+      WEFT_ASSERT_OK(Train(model).status());
+      ASSERT_THAT(results_, SizeIs(40));
+      EXPECT_LT(LossFrom(36), 0.8 * LossFrom(0)) << model << " on " << ranks << " ranks";
+    }
+  }
+}
+
+TEST_F(TrainAmpTest, SavedStateIsSinglePrecision) {
+  for (const char* model : {"mlp_amp", "mlp_amp_bf16"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, Train(model));
+    for (const auto& [name, tensor] : result.persistables) {
+      EXPECT_NE(tensor.dtype(), DType::kFloat16) << name;
+      EXPECT_NE(tensor.dtype(), DType::kBFloat16) << name;
+    }
+  }
+}
+
+// A scale of 2^30 is too large for fp16: it is halved at every step, without an update, until the
+// gradients are finite; then it doubles after every four good steps.
+TEST_F(TrainAmpTest, ScaleFollowsTheGradients) {
+  options_.fetch = {"find_infinite_scale.tmp_0", "loss_scaling_0", "num_good_steps_0",
+                    "num_bad_steps_0", "fc_0.w_0"};
+  WEFT_ASSERT_OK(Train("mlp_amp", Scale(0x1p30f)).status());
+  double scale = 0x1p30;
+  int good = 0, found = 0;
+  std::vector<float> first_weights;
+  for (const StepResult& step : results_) {
+    const bool is_infinite = *step.values[0].data<bool>();
+    found += is_infinite ? 1 : 0;
+    good = is_infinite ? 0 : good + 1;
+    if (is_infinite) scale /= 2;
+    if (good == 4) {
+      scale *= 2;
+      good = 0;
+    }
+    EXPECT_EQ(*step.values[1].data<float>(), scale) << step.step;
+    EXPECT_EQ(*step.values[2].data<int32_t>(), good) << step.step;
+    EXPECT_EQ(*step.values[3].data<int32_t>(), 0) << step.step;
+    const Tensor& w = step.values[4];
+    const std::vector<float> weights(w.data<float>(), w.data<float>() + w.size());
+    if (found == step.step + 1) {  // none but infinite gradients so far
+      if (first_weights.empty()) first_weights = weights;
+      EXPECT_EQ(weights, first_weights) << step.step;
+    }
+  }
+  EXPECT_GT(found, 5);
+  EXPECT_LT(found, 35);
+}
+
+// All ranks find the same, and keep the same scale.
+TEST_F(TrainAmpTest, RanksAgreeOnTheScale) {
+  options_.fetch = {"loss_scaling_0"};
+  options_.ranks = 2;
+  WEFT_ASSERT_OK(Train("mlp_amp", Scale(0x1p30f)).status());
+  const double last = *results_.back().values[0].data<float>();
+  EXPECT_LT(last, 0x1p28);
+  EXPECT_GE(last, 1);
+}
+
+}  // namespace
+}  // namespace weft
