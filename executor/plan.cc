@@ -280,6 +280,10 @@ class PlanBuilder {
       WEFT_ASSIGN_OR_RETURN(const int outside, Resolve(grads[i], name));
       if (outside == Plan::kNoVariable) continue;
       WEFT_ASSIGN_OR_RETURN(const int input, Resolve(inputs[i], name));
+      if (input == Plan::kNoVariable) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            name, " input Input: expected a variable, as Input@GRAD has one in its place"));
+      }
       AddOwnOp(name, op.type(), ZerosKernel(), input, outside);
       const Symbol grad = program_.FindSymbol(absl::StrCat(program_.name(inputs[i]), kGradSuffix));
       const VarId inside = grad.valid() ? program_.block(block).FindVar(grad) : VarId();

@@ -453,6 +453,25 @@ TEST(PlanTest, BlockOfGradientsSeesTheVariablesOfItsForwardBlock) {
   EXPECT_EQ(plan.ops().back().inputs, plan.ops()[1].inputs);
 }
 
+TEST(PlanTest, GradientsOfABranchNeedTheirInputs) {
+  const auto build = [](const std::vector<std::string>& inputs) {
+    ProgramBuilder builder;
+    builder.Var("cond", {1}, pb::VarType::BOOL);
+    builder.Op("conditional_block_grad", {{"Cond", {"cond"}}, {"Input", inputs}},
+               {{"Input@GRAD", {"g"}}}, kRoleBackward);
+    builder.BlockAttr("sub_block", 1).NewBlock(0);
+    return Plan::Build(builder.Build(), Options()).status();
+  };
+  EXPECT_THAT(build({"@EMPTY@"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (conditional_block_grad) input Input: expected a variable, as "
+                       "Input@GRAD has one in its place"));
+  EXPECT_THAT(build({"x", "y"}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (conditional_block_grad) output Input@GRAD: expected 2 variables, as "
+                       "in Input, found 1"));
+}
+
 // Each of many blocks is entered twice from the one above: 2^20 ways to the last.
 TEST(PlanTest, BlockThatSeveralOpsRunIsThereOnce) {
   ProgramBuilder builder;
