@@ -60,6 +60,9 @@ class KernelContext {
   absl::Span<const Tensor* const> inputs;
   absl::Span<Tensor* const> outputs;
   RandomState* random = nullptr;
+  // The native handle of the stream that the kernel enqueues its work on (executor/stream.h): a
+  // cudaStream_t. Null on the host.
+  void* stream = nullptr;
 
   // nullptr for index -1 (KernelSpec::Input of a slot that is empty).
   const Tensor* in(int i) const { return i < 0 ? nullptr : inputs[i]; }
@@ -97,8 +100,10 @@ class KernelTable {
   Factories for_rows_;
 };
 
-// Kernels for host memory (//ops/cpu:cpu_kernels). Built once, on first use; thread-safe.
+// Kernels for host memory (//ops/cpu:cpu_kernels), and for that of a CUDA device
+// (//ops/gpu:gpu_kernels; empty in a build without CUDA). Built once, on first use; thread-safe.
 const KernelTable& CpuKernels();
+const KernelTable& GpuKernels();
 
 }  // namespace weft
 

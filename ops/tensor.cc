@@ -2,20 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace weft {
-namespace {
-
-constexpr std::align_val_t kAlignment{64};
-
-std::shared_ptr<void> Allocate(size_t bytes) {
-  return std::shared_ptr<void>(::operator new(bytes, kAlignment),
-                               [](void* p) { ::operator delete(p, kAlignment); });
-}
-
-}  // namespace
 
 void Tensor::Resize(DType dtype, const Dims& dims) {
   ResizeValues(dtype, dims);
@@ -41,8 +32,8 @@ void Tensor::ResizeValues(DType dtype, const Dims& dims) {
     const bool keeps_values = data_ != nullptr && dtype == dtype_ && dims == dims_;
     // An empty tensor has an address too: it is allocated.
     const size_t capacity = std::max<size_t>(bytes, 1);
-    std::shared_ptr<void> memory = Allocate(capacity);
-    if (keeps_values) std::memcpy(memory.get(), data_, bytes);
+    std::shared_ptr<void> memory = memory_->Allocate(capacity);
+    if (keeps_values) (void)memory_->Copy(data_, bytes, memory.get(), /*stream=*/nullptr);
     owner_ = std::move(memory);
     data_ = owner_.get();
     capacity_ = capacity;
@@ -53,8 +44,9 @@ void Tensor::ResizeValues(DType dtype, const Dims& dims) {
   size_ = size;
 }
 
-Tensor Tensor::Wrap(DType dtype, const Dims& dims, std::shared_ptr<void> owner, void* data) {
-  Tensor tensor;
+Tensor Tensor::Wrap(DType dtype, const Dims& dims, std::shared_ptr<void> owner, void* data,
+                    Memory* memory) {
+  Tensor tensor(memory);
   tensor.dtype_ = dtype;
   tensor.dims_ = dims;
   tensor.size_ = NumElements(dims);
@@ -93,6 +85,26 @@ Tensor Tensor::Clone() const {
   copy.rows_ = rows_;
   copy.height_ = height_;
   return copy;
+}
+
+absl::Status Tensor::CopyFrom(const Tensor& other) {
+  if (!other.allocated()) {
+    *this = Tensor(memory_);
+    return absl::OkStatus();
+  }
+  ResizeValues(other.dtype_, other.dims_);
+  rows_ = other.rows_;
+  height_ = other.height_;
+  if (other.memory_->IsHost()) return memory_->CopyFromHost(other.data_, other.bytes(), data_);
+  if (memory_->IsHost()) return other.memory_->CopyToHost(other.data_, other.bytes(), data_);
+  return memory_->Copy(other.data_, other.bytes(), data_, /*stream=*/nullptr);
+}
+
+absl::StatusOr<Tensor> Tensor::ToHost() const {
+  if (memory_->IsHost()) return *this;
+  Tensor host;
+  WEFT_RETURN_IF_ERROR(host.CopyFrom(*this));
+  return host;
 }
 
 }  // namespace weft

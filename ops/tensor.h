@@ -8,8 +8,11 @@
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "ops/float16.h"
+#include "ops/memory.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
@@ -59,7 +62,8 @@ struct DTypeOf<BFloat16> {
 };
 
 // A tensor, row-major, in host or device memory: a shape over a buffer that it shares with its
-// copies. A default-constructed tensor holds nothing (allocated() is false).
+// copies. A default-constructed tensor holds nothing (allocated() is false), and is one of host
+// memory.
 //
 // A tensor may hold some rows of a taller one (SelectedRows): then dims() is [number of rows, ...],
 // the elements are those of the rows, rows() has their numbers in the taller tensor, and height()
@@ -70,7 +74,10 @@ struct DTypeOf<BFloat16> {
 class Tensor {
  public:
   Tensor() = default;
+  // One that is going to hold something in that memory, which must outlive it and its copies.
+  explicit Tensor(Memory* memory) : memory_(memory) {}
 
+  Memory* memory() const { return memory_; }
   DType dtype() const { return dtype_; }
   const Dims& dims() const { return dims_; }
   int rank() const { return static_cast<int>(dims_.size()); }
@@ -87,8 +94,8 @@ class Tensor {
   // The elements of one row.
   int64_t row_size() const { return NumElements(absl::MakeConstSpan(dims_).subspan(1)); }
 
-  // Makes the tensor ready to be written: gives it this type and these (known) dims, and host
-  // memory of its own, 64-byte aligned. Keeps its buffer where that is large enough and not shared
+  // Makes the tensor ready to be written: gives it this type and these (known) dims, and memory
+  // of its own, 64-byte aligned. Keeps its buffer where that is large enough and not shared
   // with another tensor; keeps the place that Wrap gave it where that is large enough, shared or
   // not. The elements keep their values where type and dims stay as they are, which is what lets an
   // op work in place; otherwise they are uninitialized. Throws std::bad_alloc. Makes it dense.
@@ -98,7 +105,8 @@ class Tensor {
   void ResizeRows(DType dtype, const Dims& tall_dims, int64_t num_rows);
   // A tensor over memory that somebody else keeps alive through `owner`: a part of a fused buffer,
   // device memory. Writes go there (see Resize), those of its copies too.
-  static Tensor Wrap(DType dtype, const Dims& dims, std::shared_ptr<void> owner, void* data);
+  static Tensor Wrap(DType dtype, const Dims& dims, std::shared_ptr<void> owner, void* data,
+                     Memory* memory = HostMemory());
 
   // The elements. T must be the element type.
   template <typename T>
@@ -121,14 +129,20 @@ class Tensor {
   Tensor RowValues() const;
   // The dims of the tensor that the rows are taken from.
   Dims TallDims() const;
-  // A deep copy (host memory).
+  // A deep copy, in host memory. Host memory only.
   Tensor Clone() const;
+  // Makes this tensor a deep copy of another one, which may be in other memory; one of them is the
+  // host's, or both are in the same. Returns when it is done. Errors are those of a device.
+  absl::Status CopyFrom(const Tensor& other);
+  // A tensor in host memory: itself, or a copy.
+  absl::StatusOr<Tensor> ToHost() const;
 
  private:
   static constexpr int64_t kDense = -1;  // as a height
 
   void ResizeValues(DType dtype, const Dims& dims);
 
+  Memory* memory_ = HostMemory();
   DType dtype_ = DType::kFloat32;
   Dims dims_;
   int64_t size_ = 0;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "ops/cpu/digamma.h"
@@ -22,8 +23,8 @@ Attrs ReadAttrs(const KernelSpec& spec, const std::vector<const char*>& names) {
   Attrs values{};
   for (size_t i = 0; i < names.size(); ++i) {
     const AttrValue& like = spec.schema->FindAttr(names[i])->default_value;
-    values[i] = absl::holds_alternative<bool>(like) ? static_cast<double>(spec.attrs.Bool(names[i]))
-                                                    : spec.attrs.Float(names[i]);
+    values[i] = std::holds_alternative<bool>(like) ? static_cast<double>(spec.attrs.Bool(names[i]))
+                                                   : spec.attrs.Float(names[i]);
   }
   return values;
 }

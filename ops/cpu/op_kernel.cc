@@ -1,7 +1,6 @@
 #include "ops/cpu/op_kernel.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -26,9 +25,11 @@ void ConvertHalves(const Tensor& from, Tensor* to) {
   Convert<float, BFloat16>(from, to);
 }
 
-void CopyTo(const Tensor& from, Tensor* to) {
+// In order with what the kernel enqueues on `stream`.
+absl::Status CopyTo(const Tensor& from, Tensor* to, void* stream) {
+  if (to->memory() != from.memory()) *to = Tensor(from.memory());
   to->Resize(from.dtype(), from.dims());
-  if (from.bytes() > 0) std::memcpy(to->raw(), from.raw(), from.bytes());
+  return to->memory()->Copy(from.raw(), from.bytes(), to->raw(), stream);
 }
 
 bool IsKnown(const TensorType& type) {
@@ -57,7 +58,7 @@ class OpKernel::Frame {
   absl::Status Run(const Kernel& step, const KernelContext& ctx) {
     WEFT_RETURN_IF_ERROR(UpdateTypes(ctx));
     if (has_halves_ && !keeps_halves_) return RunOnHalves(step, ctx);
-    SaveInputs(ctx);
+    WEFT_RETURN_IF_ERROR(SaveInputs(ctx));
     if (prepares_outputs_) PrepareOutputs(ctx.outputs);
     if (!inputs_saved_) return step(ctx);
     KernelContext inner = ctx;
@@ -136,7 +137,7 @@ class OpKernel::Frame {
   }
 
   // Copies the inputs that outputs are going to overwrite.
-  void SaveInputs(const KernelContext& ctx) {
+  absl::Status SaveInputs(const KernelContext& ctx) {
     inputs_saved_ = false;
     for (size_t o = 0; o < ctx.outputs.size(); ++o) {
       for (size_t i = 0; i < ctx.inputs.size(); ++i) {
@@ -150,10 +151,11 @@ class OpKernel::Frame {
         inputs_saved_ = true;
         copies_.resize(ctx.inputs.size());
         if (inputs_[i] == &copies_[i]) continue;  // of an output before
-        CopyTo(*ctx.inputs[i], &copies_[i]);
+        WEFT_RETURN_IF_ERROR(CopyTo(*ctx.inputs[i], &copies_[i], ctx.stream));
         inputs_[i] = &copies_[i];
       }
     }
+    return absl::OkStatus();
   }
 
   void PrepareOutputs(absl::Span<Tensor* const> outputs) const {
@@ -165,6 +167,7 @@ class OpKernel::Frame {
   }
 
   absl::Status RunOnHalves(const Kernel& step, const KernelContext& ctx) {
+    if (ctx.stream != nullptr) return absl::UnimplementedError("no kernel for half precision");
     copies_.resize(ctx.inputs.size());
     results_.resize(ctx.outputs.size());
     inputs_.assign(ctx.inputs.begin(), ctx.inputs.end());
@@ -177,7 +180,7 @@ class OpKernel::Frame {
         ConvertHalves(*input, &copies_[i]);
         inputs_[i] = &copies_[i];
       } else if (std::find(ctx.outputs.begin(), ctx.outputs.end(), input) != ctx.outputs.end()) {
-        CopyTo(*input, &copies_[i]);
+        WEFT_RETURN_IF_ERROR(CopyTo(*input, &copies_[i], ctx.stream));
         inputs_[i] = &copies_[i];
       }
     }
@@ -186,7 +189,10 @@ class OpKernel::Frame {
       outputs[o] = &results_[o];
       // What is updated in place may be left as it is in part.
       const auto same = std::find(ctx.inputs.begin(), ctx.inputs.end(), ctx.outputs[o]);
-      if (same != ctx.inputs.end()) CopyTo(*inputs_[same - ctx.inputs.begin()], &results_[o]);
+      if (same != ctx.inputs.end()) {
+        const Tensor& input = *inputs_[same - ctx.inputs.begin()];
+        WEFT_RETURN_IF_ERROR(CopyTo(input, &results_[o], ctx.stream));
+      }
       const absl::optional<TensorType>& type = output_types_[o];
       if (!prepares_outputs_ || !type.has_value() || !IsKnown(*type)) continue;
       results_[o].Resize(IsHalf(type->dtype) ? DType::kFloat32 : type->dtype, type->dims);
@@ -203,7 +209,7 @@ class OpKernel::Frame {
         ctx.outputs[o]->Resize(type, result.dims());
         ConvertHalves(result, ctx.outputs[o]);
       } else {
-        CopyTo(result, ctx.outputs[o]);
+        WEFT_RETURN_IF_ERROR(CopyTo(result, ctx.outputs[o], ctx.stream));
       }
     }
     return absl::OkStatus();

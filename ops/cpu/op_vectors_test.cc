@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <type_traits>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -112,7 +113,7 @@ AttrValues AttrsFromJson(absl::string_view op, const Json& json) {
   for (const auto& attr : json.items()) {
     const AttrSchema* schema = FindOpSchema(op)->FindAttr(attr.key());
     if (schema == nullptr) continue;  // a switch of some back end
-    absl::visit(
+    std::visit(
         [&](const auto& like) {
           using T = std::decay_t<decltype(like)>;
           if constexpr (std::is_same_v<T, float>) {

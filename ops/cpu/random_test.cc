@@ -2,6 +2,7 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -24,7 +25,7 @@ using Longs = std::vector<int64_t>;
 absl::StatusOr<std::vector<float>> Draw(const std::string& op, AttrValues attrs, int seed,
                                         RandomState* random = nullptr) {
   const OpSchema* schema = FindOpSchema(op);
-  const bool long_shape = absl::holds_alternative<Longs>(schema->FindAttr("shape")->default_value);
+  const bool long_shape = std::holds_alternative<Longs>(schema->FindAttr("shape")->default_value);
   attrs.emplace_back("shape",
                      long_shape ? AttrValue(Longs{1000}) : AttrValue(std::vector<int32_t>{1000}));
   attrs.emplace_back("seed", seed);

@@ -176,7 +176,7 @@ absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
     // Partial: the number of a type that this version does not know counts as a missing field.
     attr.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
     absl::optional<AttrValue> value;
-    if (attr.has_type()) value = absl::visit(Converter(attr), schema_of[i]->default_value);
+    if (attr.has_type()) value = std::visit(Converter(attr), schema_of[i]->default_value);
     if (value.has_value()) {
       attrs.values_[index] = *std::move(value);
     } else {
@@ -227,56 +227,56 @@ const AttrValue& OpAttrs::Get(absl::string_view name) const {
 
 int64_t OpAttrs::Int(absl::string_view name) const {
   const AttrValue& value = Get(name);
-  if (const auto* i = absl::get_if<int32_t>(&value)) return *i;
-  if (const auto* l = absl::get_if<int64_t>(&value)) return *l;
+  if (const auto* i = std::get_if<int32_t>(&value)) return *i;
+  if (const auto* l = std::get_if<int64_t>(&value)) return *l;
   Die(absl::StrCat(name, " is not an integer"));
 }
 
 double OpAttrs::Float(absl::string_view name) const {
   const AttrValue& value = Get(name);
-  if (const auto* f = absl::get_if<float>(&value)) return *f;
-  if (const auto* d = absl::get_if<double>(&value)) return *d;
+  if (const auto* f = std::get_if<float>(&value)) return *f;
+  if (const auto* d = std::get_if<double>(&value)) return *d;
   Die(absl::StrCat(name, " is not floating point"));
 }
 
 bool OpAttrs::Bool(absl::string_view name) const {
-  const auto* b = absl::get_if<bool>(&Get(name));
+  const auto* b = std::get_if<bool>(&Get(name));
   if (b == nullptr) Die(absl::StrCat(name, " is not a boolean"));
   return *b;
 }
 
 const std::string& OpAttrs::String(absl::string_view name) const {
-  const auto* s = absl::get_if<std::string>(&Get(name));
+  const auto* s = std::get_if<std::string>(&Get(name));
   if (s == nullptr) Die(absl::StrCat(name, " is not a string"));
   return *s;
 }
 
 std::vector<int64_t> OpAttrs::Ints(absl::string_view name) const {
   const AttrValue& value = Get(name);
-  if (const auto* ints = absl::get_if<std::vector<int32_t>>(&value)) {
+  if (const auto* ints = std::get_if<std::vector<int32_t>>(&value)) {
     return std::vector<int64_t>(ints->begin(), ints->end());
   }
-  if (const auto* longs = absl::get_if<std::vector<int64_t>>(&value)) return *longs;
+  if (const auto* longs = std::get_if<std::vector<int64_t>>(&value)) return *longs;
   Die(absl::StrCat(name, " is not a list of integers"));
 }
 
 std::vector<double> OpAttrs::Floats(absl::string_view name) const {
   const AttrValue& value = Get(name);
-  if (const auto* floats = absl::get_if<std::vector<float>>(&value)) {
+  if (const auto* floats = std::get_if<std::vector<float>>(&value)) {
     return std::vector<double>(floats->begin(), floats->end());
   }
-  if (const auto* doubles = absl::get_if<std::vector<double>>(&value)) return *doubles;
+  if (const auto* doubles = std::get_if<std::vector<double>>(&value)) return *doubles;
   Die(absl::StrCat(name, " is not a list of floating-point numbers"));
 }
 
 const std::vector<std::string>& OpAttrs::Strings(absl::string_view name) const {
-  const auto* strings = absl::get_if<std::vector<std::string>>(&Get(name));
+  const auto* strings = std::get_if<std::vector<std::string>>(&Get(name));
   if (strings == nullptr) Die(absl::StrCat(name, " is not a list of strings"));
   return *strings;
 }
 
 int OpAttrs::Block(absl::string_view name) const {
-  const auto* block = absl::get_if<BlockRef>(&Get(name));
+  const auto* block = std::get_if<BlockRef>(&Get(name));
   if (block == nullptr) Die(absl::StrCat(name, " is not a block"));
   return block->idx;
 }
@@ -285,7 +285,7 @@ pb::OpDesc::Attr MakeAttr(absl::string_view name, const AttrValue& value) {
   pb::OpDesc::Attr attr;
   attr.set_name(std::string(name));
   attr.set_type(AttrTypeOf(value));
-  absl::visit(AttrWriter{&attr}, value);
+  std::visit(AttrWriter{&attr}, value);
   return attr;
 }
 

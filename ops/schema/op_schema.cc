@@ -43,7 +43,7 @@ struct AttrTypeOfAlternative {
 }  // namespace
 
 pb::AttrType AttrTypeOf(const AttrValue& value) {
-  return absl::visit(AttrTypeOfAlternative(), value);
+  return std::visit(AttrTypeOfAlternative(), value);
 }
 
 OpSchema&& OpSchema::In(std::string slot, int flags) && {

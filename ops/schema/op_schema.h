@@ -19,12 +19,12 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "absl/types/variant.h"
 #include "proto/framework.pb.h"
 
 namespace weft {
@@ -68,9 +68,9 @@ struct BlockRef {
   friend bool operator==(BlockRef a, BlockRef b) { return a.idx == b.idx; }
 };
 using AttrValue =
-    absl::variant<int32_t, int64_t, float, double, bool, std::string, std::vector<int32_t>,
-                  std::vector<int64_t>, std::vector<float>, std::vector<double>, std::vector<bool>,
-                  std::vector<std::string>, BlockRef>;
+    std::variant<int32_t, int64_t, float, double, bool, std::string, std::vector<int32_t>,
+                 std::vector<int64_t>, std::vector<float>, std::vector<double>, std::vector<bool>,
+                 std::vector<std::string>, BlockRef>;
 
 // The type in the format of the alternative that `value` holds.
 paddle::framework::proto::AttrType AttrTypeOf(const AttrValue& value);

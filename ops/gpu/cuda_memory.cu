@@ -1,0 +1,65 @@
+#include <new>
+
+#include "base/status_macros.h"
+#include "ops/gpu/cuda_memory.h"
+#include "ops/gpu/cuda_status.h"
+
+namespace weft {
+namespace {
+
+class CudaMemory : public Memory {
+ public:
+  explicit CudaMemory(int ordinal) : ordinal_(ordinal) {}
+
+  bool IsHost() const override { return false; }
+
+  std::shared_ptr<void> Allocate(size_t bytes) override {
+    void* memory = nullptr;
+    if (cudaSetDevice(ordinal_) != cudaSuccess || cudaMalloc(&memory, bytes) != cudaSuccess) {
+      (void)cudaGetLastError();  // is told of here, and not by the next kernel
+      throw std::bad_alloc();
+    }
+    // cudaFree waits for the work that may still use it.
+    return std::shared_ptr<void>(memory, [](void* p) { (void)cudaFree(p); });
+  }
+
+  absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
+    return CopyNow(from, bytes, to, cudaMemcpyHostToDevice);
+  }
+  absl::Status CopyToHost(const void* from, size_t bytes, void* to) override {
+    return CopyNow(from, bytes, to, cudaMemcpyDeviceToHost);
+  }
+  absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) override {
+    if (stream == nullptr) return CopyNow(from, bytes, to, cudaMemcpyDeviceToDevice);
+    if (bytes == 0) return absl::OkStatus();
+    return CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                      static_cast<cudaStream_t>(stream)),
+                      "cudaMemcpyAsync");
+  }
+
+ private:
+  // Streams of the executor do not wait for the default stream, nor it for them: the copy has to be
+  // over when this returns.
+  absl::Status CopyNow(const void* from, size_t bytes, void* to, cudaMemcpyKind kind) {
+    if (bytes == 0) return absl::OkStatus();
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaMemcpy(to, from, bytes, kind), "cudaMemcpy"));
+    return CudaStatus(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+  }
+
+  const int ordinal_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Memory>> NewCudaMemory(int ordinal) {
+  int count = 0;
+  const absl::Status status = CudaStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
+  if (!status.ok()) return absl::UnavailableError(status.message());
+  if (ordinal < 0 || ordinal >= count) {
+    return absl::UnavailableError(absl::StrCat("no CUDA device ", ordinal, ": there are ", count));
+  }
+  return std::make_unique<CudaMemory>(ordinal);
+}
+
+}  // namespace weft

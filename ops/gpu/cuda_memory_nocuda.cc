@@ -1,0 +1,9 @@
+#include "ops/gpu/cuda_memory.h"
+
+namespace weft {
+
+absl::StatusOr<std::unique_ptr<Memory>> NewCudaMemory(int /*ordinal*/) {
+  return absl::UnavailableError("built without CUDA");
+}
+
+}  // namespace weft

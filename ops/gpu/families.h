@@ -1,0 +1,19 @@
+// The families of GPU kernels: what each adds to the table.
+#ifndef WEFT_OPS_GPU_FAMILIES_H_
+#define WEFT_OPS_GPU_FAMILIES_H_
+
+#include "ops/kernel.h"
+
+namespace weft {
+
+void AddGpuActivationKernels(KernelTable* table);   // relu
+void AddGpuCreationKernels(KernelTable* table);     // fill_constant, *_random
+void AddGpuElementwiseKernels(KernelTable* table);  // elementwise_add, scale
+void AddGpuLossKernels(KernelTable* table);         // softmax_with_cross_entropy
+void AddGpuMatMulKernels(KernelTable* table);       // mul
+void AddGpuOptimizerKernels(KernelTable* table);    // sgd
+void AddGpuReduceKernels(KernelTable* table);       // reduce_mean
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_GPU_FAMILIES_H_

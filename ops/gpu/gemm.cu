@@ -1,0 +1,141 @@
+#include <cublasLt.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/status_macros.h"
+#include "ops/gpu/cuda_status.h"
+#include "ops/gpu/gemm.h"
+#include "ops/gpu/launch.h"
+
+namespace weft {
+namespace {
+
+constexpr size_t kWorkspaceBytes = 32 << 20;  // what Hopper's algorithms ask for
+
+absl::Status CublasStatus(cublasStatus_t error, absl::string_view call) {
+  if (error == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(call, ": ", cublasLtGetStatusString(error)));
+}
+
+}  // namespace
+
+class GpuGemm::Impl {
+ public:
+  Impl(bool transpose_a, bool transpose_b) : transpose_a_(transpose_a), transpose_b_(transpose_b) {}
+  ~Impl() {
+    Forget();
+    if (workspace_ != nullptr) (void)cudaFree(workspace_);
+    if (handle_ != nullptr) (void)cublasLtDestroy(handle_);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  template <typename T>
+  absl::Status Run(const KernelContext& ctx, int64_t m, int64_t n, int64_t k, const T* a,
+                   const T* b, T* c) {
+    if (m == 0 || n == 0) return absl::OkStatus();
+    if (k == 0) {  // an empty sum
+      return CudaStatus(cudaMemsetAsync(c, 0, sizeof(T) * m * n, StreamOf(ctx)), "cudaMemsetAsync");
+    }
+    const cudaDataType_t type = sizeof(T) == sizeof(float) ? CUDA_R_32F : CUDA_R_64F;
+    if (type != type_ || m != m_ || n != n_ || k != k_) {
+      WEFT_RETURN_IF_ERROR(Plan(type, m, n, k));
+    }
+    // Row-major C is column-major C', and C' = B' A'.
+    const T one = 1, zero = 0;
+    return CublasStatus(cublasLtMatmul(handle_, product_, &one, b, b_, a, a_, &zero, c, c_, c, c_,
+                                       &algorithm_, workspace_, kWorkspaceBytes, StreamOf(ctx)),
+                        "cublasLtMatmul");
+  }
+
+ private:
+  absl::Status Plan(cudaDataType_t type, int64_t m, int64_t n, int64_t k) {
+    Forget();
+    if (handle_ == nullptr)
+      WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtCreate(&handle_), "cublasLtCreate"));
+    if (workspace_ == nullptr) {
+      WEFT_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&workspace_, kWorkspaceBytes), "cudaMalloc"));
+    }
+    const cublasComputeType_t compute =
+        type == CUDA_R_32F ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
+    WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulDescCreate(&product_, compute, type),
+                                      "cublasLtMatmulDescCreate"));
+    // The first operand of cuBLAS is B, the second A.
+    WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSA, transpose_b_));
+    WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSB, transpose_a_));
+    // As they lie in memory, column-major.
+    const auto layout = [&](cublasLtMatrixLayout_t* to, int64_t rows, int64_t columns) {
+      return CublasStatus(cublasLtMatrixLayoutCreate(to, type, rows, columns, rows),
+                          "cublasLtMatrixLayoutCreate");
+    };
+    WEFT_RETURN_IF_ERROR(transpose_b_ ? layout(&b_, k, n) : layout(&b_, n, k));
+    WEFT_RETURN_IF_ERROR(transpose_a_ ? layout(&a_, m, k) : layout(&a_, k, m));
+    WEFT_RETURN_IF_ERROR(layout(&c_, n, m));
+    WEFT_RETURN_IF_ERROR(Choose());
+    type_ = type, m_ = m, n_ = n, k_ = k;
+    return absl::OkStatus();
+  }
+
+  absl::Status SetTranspose(cublasLtMatmulDescAttributes_t attribute, bool transpose) {
+    const cublasOperation_t operation = transpose ? CUBLAS_OP_T : CUBLAS_OP_N;
+    return CublasStatus(
+        cublasLtMatmulDescSetAttribute(product_, attribute, &operation, sizeof(operation)),
+        "cublasLtMatmulDescSetAttribute");
+  }
+
+  // The first algorithm that cuBLASLt recommends: the same for the same sizes and device.
+  absl::Status Choose() {
+    cublasLtMatmulPreference_t preference = nullptr;
+    WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulPreferenceCreate(&preference),
+                                      "cublasLtMatmulPreferenceCreate"));
+    const size_t bytes = kWorkspaceBytes;
+    cublasStatus_t error = cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    if (error == CUBLAS_STATUS_SUCCESS) {
+      error = cublasLtMatmulAlgoGetHeuristic(handle_, product_, b_, a_, c_, c_, preference, 1,
+                                             &result, &found);
+    }
+    (void)cublasLtMatmulPreferenceDestroy(preference);
+    WEFT_RETURN_IF_ERROR(CublasStatus(error, "cublasLtMatmulAlgoGetHeuristic"));
+    if (found == 0) return absl::UnimplementedError("cuBLASLt has no algorithm for the product");
+    algorithm_ = result.algo;
+    return absl::OkStatus();
+  }
+
+  void Forget() {
+    for (cublasLtMatrixLayout_t* layout : {&a_, &b_, &c_}) {
+      if (*layout != nullptr) (void)cublasLtMatrixLayoutDestroy(*layout);
+      *layout = nullptr;
+    }
+    if (product_ != nullptr) (void)cublasLtMatmulDescDestroy(product_);
+    product_ = nullptr;
+    m_ = n_ = k_ = -1;
+  }
+
+  const bool transpose_a_, transpose_b_;
+  cublasLtHandle_t handle_ = nullptr;
+  void* workspace_ = nullptr;
+  cublasLtMatmulDesc_t product_ = nullptr;
+  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
+  cublasLtMatmulAlgo_t algorithm_;
+  // What is planned for.
+  cudaDataType_t type_ = CUDA_R_32F;
+  int64_t m_ = -1, n_ = -1, k_ = -1;
+};
+
+GpuGemm::GpuGemm(bool transpose_a, bool transpose_b)
+    : impl_(std::make_unique<Impl>(transpose_a, transpose_b)) {}
+GpuGemm::~GpuGemm() = default;
+
+absl::Status GpuGemm::Run(const KernelContext& ctx, int64_t m, int64_t n, int64_t k, const float* a,
+                          const float* b, float* c) {
+  return impl_->Run(ctx, m, n, k, a, b, c);
+}
+absl::Status GpuGemm::Run(const KernelContext& ctx, int64_t m, int64_t n, int64_t k,
+                          const double* a, const double* b, double* c) {
+  return impl_->Run(ctx, m, n, k, a, b, c);
+}
+
+}  // namespace weft
