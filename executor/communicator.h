@@ -40,6 +40,8 @@ struct CollectiveCall {
   absl::string_view op;        // "op 17 (c_allreduce_sum)"
   absl::string_view variable;  // "fc_0.w_0@GRAD"
   Dims dims;
+  // Of a device: the native handle of the stream that the call is enqueued on.
+  void* stream = nullptr;
 };
 
 // "all-reduce #3 of fc_0.w_0@GRAD (fp32[784, 256])", "all-reduce avg #0 of ...", "broadcast #1 from

@@ -1,5 +1,3 @@
-#include <cuda_runtime_api.h>
-
 #include <memory>
 #include <string>
 #include <utility>
@@ -7,15 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "executor/cuda_stream.h"
+#include "ops/gpu/cuda_memory.h"
+#include "ops/gpu/cuda_status.h"
 
 namespace weft {
 namespace {
-
-absl::Status ToStatus(cudaError_t error, absl::string_view call) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat(call, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
-}
 
 class CudaEvent : public Event {
  public:
@@ -42,24 +36,24 @@ class CudaStream : public Stream {
 
   void Launch(Task task) override {
     if (!status_.ok()) return;
-    Update(ToStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    Update(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
     if (status_.ok()) Update(task());
   }
 
   void Record(Event* event) override {
     auto* cuda_event = static_cast<CudaEvent*>(event);
-    Update(ToStatus(cudaEventRecord(cuda_event->get(), stream_), "cudaEventRecord"));
+    Update(CudaStatus(cudaEventRecord(cuda_event->get(), stream_), "cudaEventRecord"));
     cuda_event->set_status(status_);
   }
 
   void Wait(Event* event) override {
     auto* cuda_event = static_cast<CudaEvent*>(event);
     Update(cuda_event->status());
-    Update(ToStatus(cudaStreamWaitEvent(stream_, cuda_event->get(), 0), "cudaStreamWaitEvent"));
+    Update(CudaStatus(cudaStreamWaitEvent(stream_, cuda_event->get(), 0), "cudaStreamWaitEvent"));
   }
 
   absl::Status Synchronize() override {
-    Update(ToStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
+    Update(CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
     return status_;
   }
 
@@ -77,41 +71,39 @@ class CudaStream : public Stream {
 
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(int ordinal) : ordinal_(ordinal) {}
+  CudaDevice(int ordinal, std::unique_ptr<Memory> memory)
+      : ordinal_(ordinal), memory_(std::move(memory)) {}
 
   std::string name() const override { return absl::StrCat("cuda:", ordinal_); }
+  Memory* memory() override { return memory_.get(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
     cudaStream_t stream = nullptr;
-    WEFT_RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
-    WEFT_RETURN_IF_ERROR(ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-                                  absl::StrCat("stream ", name, ": cudaStreamCreateWithFlags")));
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                                    absl::StrCat("stream ", name, ": cudaStreamCreateWithFlags")));
     return std::make_unique<CudaStream>(ordinal_, stream);
   }
 
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
     cudaEvent_t event = nullptr;
-    WEFT_RETURN_IF_ERROR(ToStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
     // Events only order; without timing they are cheaper.
-    WEFT_RETURN_IF_ERROR(ToStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
-                                  "cudaEventCreateWithFlags"));
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                                    "cudaEventCreateWithFlags"));
     return std::make_unique<CudaEvent>(event);
   }
 
  private:
-  int ordinal_;
+  const int ordinal_;
+  const std::unique_ptr<Memory> memory_;
 };
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal) {
-  int count = 0;
-  const absl::Status status = ToStatus(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
-  if (!status.ok()) return absl::UnavailableError(status.message());
-  if (ordinal < 0 || ordinal >= count) {
-    return absl::UnavailableError(absl::StrCat("no CUDA device ", ordinal, ": there are ", count));
-  }
-  return std::make_unique<CudaDevice>(ordinal);
+  WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Memory> memory, NewCudaMemory(ordinal));
+  return std::make_unique<CudaDevice>(ordinal, std::move(memory));
 }
 
 }  // namespace weft

@@ -100,7 +100,8 @@ absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tens
     const bool is_split = declarations_[i].is_feed;
     const size_t offset = is_split ? rank * part->bytes() : 0;
     if (part->bytes() == 0) continue;
-    std::memcpy(part->raw(), static_cast<const char*>(whole.raw()) + offset, part->bytes());
+    const char* from = static_cast<const char*>(whole.raw()) + offset;
+    WEFT_RETURN_IF_ERROR(part->memory()->CopyFromHost(from, part->bytes(), part->raw()));
   }
   return absl::OkStatus();
 }

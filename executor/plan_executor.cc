@@ -42,9 +42,11 @@ absl::Status PlanExecutor::Bind() {
   const Plan& plan = *options_.plan;
   for (const Plan::Variable& variable : plan.variables()) {
     if (variable.persistable) {
-      tensors_.push_back(&options_.scope->FindOrCreate(variable.name)->tensor);
+      Tensor* tensor = &options_.scope->FindOrCreate(variable.name)->tensor;
+      if (!tensor->allocated()) *tensor = Tensor(options_.device->memory());
+      tensors_.push_back(tensor);
     } else {
-      tensors_.push_back(&local_.emplace_back());
+      tensors_.push_back(&local_.emplace_back(options_.device->memory()));
     }
   }
   std::vector<Communicator*> communicators;
@@ -197,7 +199,8 @@ absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) con
           absl::StrCat("input ", branch.slot, ": expected one bool in ", name, ", found ",
                        DTypeName(condition.dtype()), DimsToString(condition.dims())));
     }
-    return *condition.data<bool>();
+    WEFT_ASSIGN_OR_RETURN(const Tensor on_host, condition.ToHost());
+    return *on_host.data<bool>();
   }
   return true;
 }
@@ -231,6 +234,7 @@ absl::Status PlanExecutor::TryOp(const BoundOp& bound) const {
       context.inputs = bound.inputs;
       context.outputs = bound.outputs;
       context.random = options_.random;
+      context.stream = streams_[bound.stream]->native_handle();
       WEFT_RETURN_IF_ERROR(bound.kernel(context));
     }
   } catch (const std::bad_alloc&) {
@@ -251,7 +255,11 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
                                                      DTypeName(condition->dtype()),
                                                      DimsToString(condition->dims())));
     }
-    if (!*condition->data<bool>()) return absl::OkStatus();
+    if (!condition->memory()->IsHost()) {
+      WEFT_RETURN_IF_ERROR(streams_[bound.stream]->Synchronize());
+    }
+    WEFT_ASSIGN_OR_RETURN(const Tensor on_host, condition->ToHost());
+    if (!*on_host.data<bool>()) return absl::OkStatus();
   }
   const int nranks = bound.communicator->nranks();
   CollectiveCall call;
@@ -261,6 +269,7 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
   call.op = bound.op->name;
   call.variable = options_.plan->variables()[bound.op->inputs[0]].name;
   call.dims = in.dims();
+  call.stream = streams_[bound.stream]->native_handle();
   if (bound.rows != nullptr) {
     if (!in.is_rows()) {
       return absl::InvalidArgumentError(
@@ -296,7 +305,11 @@ absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {
 absl::Status PlanExecutor::CheckFinite(const BoundOp& bound) const {
   for (size_t i = 0; i < bound.outputs.size(); ++i) {
     if (bound.outputs[i] == nullptr || !bound.outputs[i]->allocated()) continue;
-    const absl::string_view found = FirstNonFinite(*bound.outputs[i]);
+    if (!bound.outputs[i]->memory()->IsHost()) {
+      WEFT_RETURN_IF_ERROR(streams_[bound.stream]->Synchronize());
+    }
+    WEFT_ASSIGN_OR_RETURN(const Tensor output, bound.outputs[i]->ToHost());
+    const absl::string_view found = FirstNonFinite(output);
     if (found.empty()) continue;
     return absl::FailedPreconditionError(absl::StrCat(
         "makes ", found, " in variable ", options_.plan->variables()[bound.op->outputs[i]].name));

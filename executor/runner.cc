@@ -104,10 +104,7 @@ struct Job {
 class RankRunner {
  public:
   RankRunner(Job* job, int rank)
-      : job_(*job),
-        rank_(rank),
-        device_(NewHostDevice()),
-        random_(RandomState::Seeded(job->options.seed, rank)) {}
+      : job_(*job), rank_(rank), random_(RandomState::Seeded(job->options.seed, rank)) {}
 
   void Run() {
     absl::Status status;
@@ -124,13 +121,16 @@ class RankRunner {
 
  private:
   absl::Status RunAll() {
+    WEFT_ASSIGN_OR_RETURN(device_, NewDevice());
     if (job_.startup_plan.has_value()) {
       WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
       WEFT_RETURN_IF_ERROR(WithPlace(step_, rank_, executor->RunStep()));
     }
     if (job_.inputs.params != nullptr) {
       for (const auto& [name, tensor] : *job_.inputs.params) {
-        scope_.FindOrCreate(name)->tensor = tensor.Clone();
+        Tensor* value = &scope_.FindOrCreate(name)->tensor;
+        *value = Tensor(device_->memory());
+        WEFT_RETURN_IF_ERROR(value->CopyFrom(tensor));
       }
     }
     WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
@@ -139,6 +139,11 @@ class RankRunner {
       WEFT_RETURN_IF_ERROR(RunStep(executor.get()));
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::unique_ptr<Device>> NewDevice() const {
+    if (!job_.options.new_device) return NewHostDevice();
+    return job_.options.new_device(rank_);
   }
 
   absl::StatusOr<std::unique_ptr<PlanExecutor>> NewExecutor(const Plan& plan) {
@@ -169,7 +174,10 @@ class RankRunner {
     result.step = step_;
     result.rank = rank_;
     result.samples = job_.feeder->samples(executor->tensors());
-    for (int variable : job_.fetch) result.values.push_back(executor->tensor(variable)->Clone());
+    for (int variable : job_.fetch) {
+      Tensor& value = result.values.emplace_back();
+      WEFT_RETURN_IF_ERROR(value.CopyFrom(*executor->tensor(variable)));
+    }
     const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
     result.ms = ms.count();
     result.status = WithPlace(step_, rank_, CheckLosses(executor));
@@ -185,7 +193,8 @@ class RankRunner {
   // Whether they are fetched or not.
   absl::Status CheckLosses(PlanExecutor* executor) const {
     for (int variable : job_.main_plan->losses()) {
-      const absl::string_view found = FirstNonFinite(*executor->tensor(variable));
+      WEFT_ASSIGN_OR_RETURN(const Tensor loss, executor->tensor(variable)->ToHost());
+      const absl::string_view found = FirstNonFinite(loss);
       if (found.empty()) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("loss ", job_.main_plan->variables()[variable].name, " is ", found));
@@ -197,7 +206,7 @@ class RankRunner {
   const int rank_;
   // Read by the streams in on_error, written while they are idle.
   int64_t step_ = kStartup;
-  const std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> device_;  // goes after what is in its memory
   RandomState random_;
   Scope scope_;
 };
@@ -261,12 +270,17 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
   return absl::OkStatus();
 }
 
-void PrepareSharedState(Job* job) {
+absl::Status PrepareSharedState(Job* job) {
   const Plan& plan = *job->main_plan;
   std::vector<std::string> names;
   for (int variable : job->fetch) names.push_back(plan.variables()[variable].name);
   job->results = std::make_unique<ResultQueue>(job->options.ranks, std::move(names),
                                                job->inputs.on_result, job->options.begin_step);
+  if (job->options.new_group) {
+    WEFT_ASSIGN_OR_RETURN(job->group, job->options.new_group(job->options.ranks));
+    job->failures = std::make_unique<Failures>(job->group.get());
+    return absl::OkStatus();
+  }
   LocalGroupOptions group;
   group.nranks = job->options.ranks;
   group.warn_after_s = job->options.warn_after_s;
@@ -274,6 +288,7 @@ void PrepareSharedState(Job* job) {
   group.warn = job->options.warn;
   job->group = NewLocalGroup(std::move(group));
   job->failures = std::make_unique<Failures>(job->group.get());
+  return absl::OkStatus();
 }
 
 void RunRanks(Job* job, std::vector<std::unique_ptr<RankRunner>>* ranks) {
@@ -311,7 +326,7 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   NameSet holds_value;
   WEFT_RETURN_IF_ERROR(Annotate("startup program", PrepareStartup(&job, &holds_value)));
   WEFT_RETURN_IF_ERROR(PrepareMain(&job, std::move(holds_value)));
-  PrepareSharedState(&job);
+  WEFT_RETURN_IF_ERROR(PrepareSharedState(&job));
 
   std::vector<std::unique_ptr<RankRunner>> ranks;
   RunRanks(&job, &ranks);
@@ -324,7 +339,8 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
     if (!variable.persistable) continue;
     ScopeVariable* value = ranks[0]->scope()->Find(variable.name);
     if (value == nullptr || !value->tensor.allocated()) continue;
-    result.persistables.emplace(variable.name, std::move(value->tensor));
+    WEFT_ASSIGN_OR_RETURN(Tensor kept, value->tensor.ToHost());
+    result.persistables.emplace(variable.name, std::move(kept));
   }
   return result;
 }

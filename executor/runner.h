@@ -5,15 +5,18 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "executor/communicator.h"
 #include "executor/feeder.h"
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
 #include "executor/result_queue.h"
+#include "executor/stream.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
@@ -24,8 +27,12 @@ namespace weft {
 inline constexpr int kMaxRanks = 1024;
 
 struct RunOptions {
-  // Kernels for host memory (CpuKernels()); must be given.
+  // Kernels for the memory of the devices (CpuKernels()); must be given.
   const KernelTable* kernels = nullptr;
+  // Where a rank computes: called by its thread. Empty: on the host (executor/thread_stream.h).
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank)> new_device;
+  // Who carries collectives between so many ranks. Empty: threads (executor/local_communicator.h).
+  std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(int nranks)> new_group;
   int ranks = 1;  // at most kMaxRanks
   int64_t steps = 1;
   // The number of the first step: a run goes on where one of so many steps has ended, with the

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ops/memory.h"
 
 namespace weft {
 
@@ -68,6 +69,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  // "cpu", "cuda:0"
+  // Where tensors that its streams work on live. Valid as long as the device.
+  virtual Memory* memory() = 0;
   // `name` is what traces and debuggers show. ResourceExhausted where the system has no more.
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;

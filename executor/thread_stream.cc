@@ -190,6 +190,7 @@ class ThreadStream : public Stream {
 class HostDevice : public Device {
  public:
   std::string name() const override { return "cpu"; }
+  Memory* memory() override { return HostMemory(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {
     try {

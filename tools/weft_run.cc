@@ -14,8 +14,10 @@
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/cuda_stream.h"
 #include "executor/feed_sources.h"
 #include "executor/feeds.h"
+#include "executor/nccl_communicator.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
 #include "executor/run_checks.h"
@@ -52,8 +54,8 @@ absl::Status CheckBuild(const Flags& flags) {
     return absl::UnimplementedError(
         absl::StrCat("--backend ", flags.backend, ": not in this build"));
   }
-  if (flags.device != "cpu") {
-    return absl::UnimplementedError(absl::StrCat("--device ", flags.device, ": not in this build"));
+  if (flags.device == "gpu") {
+    WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
   }
   if (flags.threads != 1) {
     return absl::UnimplementedError(absl::StrCat(
@@ -226,7 +228,11 @@ absl::Status Train(const Flags& flags) {
     inputs.on_trace = [&recorder](const StepTrace& trace) { return recorder.AddTrace(trace); };
   }
   RunOptions options = flags.run;
-  options.kernels = &CpuKernels();
+  options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
+  if (flags.device == "gpu") {
+    options.new_device = NewCudaDevice;
+    options.new_group = NewNcclGroup;
+  }
   options.steps = read.steps;
   options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
 
