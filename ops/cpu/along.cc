@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "ops/cpu/families.h"
@@ -346,6 +347,115 @@ absl::StatusOr<Kernel> L2NormalizeGrad(const KernelSpec& spec) {
   });
 }
 
+// --- Slopes and groups ---------------------------------------------------------------------------
+
+// Which slope of prelu an element of X has.
+struct Slopes {
+  int64_t count, stride;
+
+  Slopes(const OpAttrs& attrs, const Dims& dims) : count(1), stride(1) {
+    const std::string& mode = attrs.String("mode");
+    const absl::Span<const int64_t> all = dims;
+    if (mode == "element") {
+      count = NumElements(all.subspan(1));
+    } else if (mode == "channel") {
+      const size_t axis = attrs.String("data_format").back() == 'C' ? dims.size() - 1 : 1;
+      count = dims[axis];
+      stride = NumElements(all.subspan(axis + 1));
+    }
+  }
+  int64_t operator()(int64_t element) const { return element / stride % count; }
+};
+
+// Out = X where X > 0, else Alpha X.
+absl::StatusOr<Kernel> Prelu(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), alpha = op.in("Alpha");
+  const Out out = op.out("Out");
+  return op.InPlace(out, x).Make(Floats(x),
+                                 [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+                                   using T = decltype(zero);
+                                   const Slopes slope(attrs, x(ctx).dims());
+                                   const T *xs = x.data<T>(ctx), *alphas = alpha.data<T>(ctx);
+                                   T* to = out.data<T>(ctx);
+                                   for (int64_t i = 0; i < x(ctx).size(); ++i) {
+                                     to[i] = xs[i] > 0 ? xs[i] : alphas[slope(i)] * xs[i];
+                                   }
+                                 });
+}
+
+// X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD. Alpha@GRAD = Σ X Out@GRAD where X <= 0.
+absl::StatusOr<Kernel> PreluGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), alpha = op.in("Alpha"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dalpha = op.out("Alpha@GRAD");
+  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Slopes slope(attrs, x(ctx).dims());
+    const T *xs = x.data<T>(ctx), *alphas = alpha.data<T>(ctx), *dys = dout.data<T>(ctx);
+    std::vector<double> sums(slope.count, 0.0);
+    T* to = dx.data_or_null<T>(ctx);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      if (to != nullptr) to[i] = xs[i] > 0 ? dys[i] : alphas[slope(i)] * dys[i];
+      if (!(xs[i] > 0)) sums[slope(i)] += double{xs[i]} * dys[i];
+    }
+    if (T* sum = dalpha.data_or_null<T>(ctx)) {
+      for (int64_t k = 0; k < slope.count; ++k) sum[k] = static_cast<T>(sums[k]);
+    }
+  });
+}
+
+// Calls visit(place in Out, first place in X, step) for every group of `groups` channels of X.
+template <typename Visit>
+void ForEachGroup(const Dims& out_dims, int64_t axis, int64_t groups, Visit visit) {
+  const ClassRows rows = RowsOf(out_dims, axis);
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    const int64_t inner = r % rows.stride, outer = r / rows.stride;
+    for (int64_t c = 0; c < rows.classes; ++c) {
+      const int64_t channel = outer * rows.classes + c;
+      visit(channel * rows.stride + inner, channel * groups * rows.stride + inner, rows.stride);
+    }
+  }
+}
+
+// Out = the largest of each group of channels.
+absl::StatusOr<Kernel> Maxout(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t axis = spec.attrs.Int("axis"), groups = spec.attrs.Int("groups");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* xs = x.data<T>(ctx);
+    ForEachGroup(out(ctx).dims(), axis, groups, [&](int64_t place, int64_t first, int64_t step) {
+      T largest = xs[first];
+      for (int64_t k = 1; k < groups; ++k) largest = std::max(largest, xs[first + k * step]);
+      out.data<T>(ctx)[place] = largest;
+    });
+  });
+}
+
+// X@GRAD = Out@GRAD at the first of the largest elements of a group, 0 elsewhere.
+absl::StatusOr<Kernel> MaxoutGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t axis = spec.attrs.Int("axis"), groups = spec.attrs.Int("groups");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* xs = x.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    std::fill_n(to, dx(ctx).size(), T(0));
+    ForEachGroup(out(ctx).dims(), axis, groups, [&](int64_t place, int64_t first, int64_t step) {
+      for (int64_t k = 0; k < groups; ++k) {
+        if (xs[first + k * step] != out.data<T>(ctx)[place]) continue;
+        to[first + k * step] = dout.data<T>(ctx)[place];
+        break;
+      }
+    });
+  });
+}
+
 }  // namespace
 
 void AddAlongKernels(KernelTable* table) {
@@ -367,6 +477,10 @@ void AddAlongKernels(KernelTable* table) {
   table->Add("top_k_v2_grad", [](const KernelSpec& spec) { return SortedGrad(spec, "axis"); });
   table->Add("log_softmax", LogSoftmax);
   table->Add("log_softmax_grad", LogSoftmaxGrad);
+  table->Add("prelu", Prelu);
+  table->Add("prelu_grad", PreluGrad);
+  table->Add("maxout", Maxout);
+  table->Add("maxout_grad", MaxoutGrad);
   table->Add("norm", L2Normalize);
   table->Add("norm_grad", L2NormalizeGrad);
 }

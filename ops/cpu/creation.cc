@@ -6,11 +6,13 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
+#include "ops/cpu/op_kernel.h"
 #include "ops/cpu/shape_attr.h"
 
 namespace weft {
@@ -134,8 +136,107 @@ absl::StatusOr<Kernel> FillConstant(const KernelSpec& spec) {
   });
 }
 
+template <typename T, typename From>
+absl::Status CopyValues(const std::vector<From>& values, Tensor& out) {
+  if (static_cast<int64_t>(values.size()) != out.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("attribute shape: expected one of ",
+                                                   values.size(), " elements, found ",
+                                                   DimsToString(out.dims())));
+  }
+  std::transform(values.begin(), values.end(), out.data<T>(),
+                 [](From value) { return static_cast<T>(value); });
+  return absl::OkStatus();
+}
+
+// Out = the values of the attribute for its element type.
+absl::StatusOr<Kernel> AssignValue(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const Out out = op.out("Out");
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
+  return op.Make([=, attrs = spec.attrs](const KernelContext& ctx) -> absl::Status {
+    switch (type.dtype) {
+      case DType::kBool:
+        return CopyValues<bool>(attrs.Ints("bool_values"), out(ctx));
+      case DType::kInt32:
+        return CopyValues<int32_t>(attrs.Ints("int32_values"), out(ctx));
+      case DType::kInt64:
+        return CopyValues<int64_t>(attrs.Ints("int64_values"), out(ctx));
+      case DType::kFloat32:
+        return CopyValues<float>(attrs.Floats("fp32_values"), out(ctx));
+      case DType::kFloat64:
+        return CopyValues<double>(attrs.Floats("fp64_values"), out(ctx));
+      default:
+        return absl::UnimplementedError(
+            absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
+    }
+  });
+}
+
+// Out = 1 on the diagonal, 0 elsewhere.
+absl::StatusOr<Kernel> Eye(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const Out out = op.out("Out");
+  return op.Make([=](const KernelContext& ctx) {
+    return ForArithmeticType("output Out", out(ctx), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const int64_t rows = out(ctx).dim(0), columns = out(ctx).dim(1);
+      T* to = out.data<T>(ctx);
+      std::fill_n(to, out(ctx).size(), T(0));
+      for (int64_t i = 0; i < std::min(rows, columns); ++i) to[i * columns + i] = T(1);
+      return absl::OkStatus();
+    });
+  });
+}
+
+absl::StatusOr<double> OneNumber(absl::string_view slot, const Tensor& tensor) {
+  WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, 1));
+  double value = 0;
+  WEFT_RETURN_IF_ERROR(ForNumberType(slot, tensor, [&](auto tag) {
+    value = static_cast<double>(*tensor.data<typename decltype(tag)::type>());
+    return absl::OkStatus();
+  }));
+  return value;
+}
+
+// Out = Num numbers from Start to Stop at equal distances, counted from the nearer end.
+absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In start = op.in("Start"), stop = op.in("Stop"), num = op.in("Num");
+  const Out out = op.out("Out");
+  // Inference refuses numbers of no element type.
+  const DType dtype =
+      DTypeFromProto(static_cast<int>(spec.attrs.Int("dtype"))).value_or(DType::kFloat32);
+  return op.Make([=](const KernelContext& ctx) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const double first, OneNumber("Start", start(ctx)));
+    WEFT_ASSIGN_OR_RETURN(const double last, OneNumber("Stop", stop(ctx)));
+    WEFT_ASSIGN_OR_RETURN(const double number, OneNumber("Num", num(ctx)));
+    if (!(number >= 1 && number < static_cast<double>(kMaxElements))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input Num: expected 1 or more, found ", number));
+    }
+    const int64_t count = static_cast<int64_t>(number);
+    const double step = count == 1 ? 0 : (last - first) / static_cast<double>(count - 1);
+    out(ctx).Resize(dtype, {count});
+    return ForNumberType("output Out", out(ctx), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      for (int64_t i = 0; i < count; ++i) {
+        const bool from_first = i < count / 2 || count == 1;
+        out.data<T>(ctx)[i] =
+            Saturated<T>(from_first ? first + step * static_cast<double>(i)
+                                    : last - step * static_cast<double>(count - 1 - i));
+      }
+      return absl::OkStatus();
+    });
+  });
+}
+
 }  // namespace
 
-void AddCreationKernels(KernelTable* table) { table->Add("fill_constant", FillConstant); }
+void AddCreationKernels(KernelTable* table) {
+  table->Add("assign_value", AssignValue);
+  table->Add("eye", Eye);
+  table->Add("fill_constant", FillConstant);
+  table->Add("linspace", Linspace);
+}
 
 }  // namespace weft

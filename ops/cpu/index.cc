@@ -309,6 +309,16 @@ absl::Status ForEachAlong(const Tensor& index, const Dims& dims, size_t axis, Vi
   return absl::OkStatus();
 }
 
+// Whether put_along_axis adds to what is there; otherwise it takes its place.
+absl::StatusOr<bool> Adds(const KernelSpec& spec) {
+  const std::string& reduce = spec.attrs.String("Reduce");
+  if (reduce == "assign") return false;
+  if (reduce == "add" && spec.attrs.Bool("Include_self")) return true;
+  return absl::UnimplementedError(
+      absl::StrCat("attribute Reduce: no kernel for ", reduce,
+                   spec.attrs.Bool("Include_self") ? "" : " without the elements of Input"));
+}
+
 struct AlongSlots {
   const char *x, *out;
   const char* axis_attr;  // null: axis 1
@@ -341,6 +351,59 @@ absl::StatusOr<Kernel> TakeAlongGrad(const KernelSpec& spec, AlongSlots slots) {
     return ForEachAlong(index(ctx), dims, AxisOfAttr(axis, dims), [&](int64_t place, int64_t i) {
       dx.data<T>(ctx)[place] += dout.data<T>(ctx)[i];
     });
+  });
+}
+
+// Result = Input, with the elements of Value at those places: the last one where there are several,
+// or all of them added to it.
+absl::StatusOr<Kernel> PutAlong(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In input = op.in("Input"), index = op.in("Index"), value = op.in("Value");
+  const Out result = op.out("Result");
+  WEFT_ASSIGN_OR_RETURN(const bool adds, Adds(spec));
+  const int64_t axis = spec.attrs.Int("Axis");
+  return op.Make(Numbers(input), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = input(ctx).dims();
+    const T* values = value.data<T>(ctx);
+    T* to = result.data<T>(ctx);
+    std::copy_n(input.data<T>(ctx), input(ctx).size(), to);
+    return ForEachAlong(index(ctx), dims, AxisOfAttr(axis, dims), [&](int64_t place, int64_t i) {
+      to[place] = adds ? static_cast<T>(Wrapping(to[place]) + Wrapping(values[i])) : values[i];
+    });
+  });
+}
+
+// Value@GRAD = Result@GRAD at the place of the element, 0 where another one took its place;
+// Input@GRAD = Result@GRAD, 0 at places that were assigned to.
+absl::StatusOr<Kernel> PutAlongGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Input", "Value", "Result"});
+  const In index = op.in("Index"), dresult = op.in("Result@GRAD");
+  const Out dinput = op.out("Input@GRAD"), dvalue = op.out("Value@GRAD");
+  WEFT_ASSIGN_OR_RETURN(const bool adds, Adds(spec));
+  const int64_t axis = spec.attrs.Int("Axis");
+  return op.Make(Floats(dresult), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = dresult(ctx).dims();
+    const size_t along = AxisOfAttr(axis, dims);
+    const T* from = dresult.data<T>(ctx);
+    std::vector<int64_t> last(adds ? 0 : dresult(ctx).size(), -1);  // element put at each place
+    if (!adds) {
+      WEFT_RETURN_IF_ERROR(ForEachAlong(index(ctx), dims, along,
+                                        [&](int64_t place, int64_t i) { last[place] = i; }));
+    }
+    if (T* to = dvalue.data_or_null<T>(ctx)) {
+      WEFT_RETURN_IF_ERROR(ForEachAlong(index(ctx), dims, along, [&](int64_t place, int64_t i) {
+        to[i] = adds || last[place] == i ? from[place] : T(0);
+      }));
+    }
+    if (T* to = dinput.data_or_null<T>(ctx)) {
+      for (int64_t i = 0; i < dresult(ctx).size(); ++i) {
+        to[i] = adds || last[i] == -1 ? from[i] : T(0);
+      }
+    }
+    return absl::OkStatus();
   });
 }
 
@@ -569,6 +632,8 @@ void AddIndexKernels(KernelTable* table) {
   table->Add("take_along_axis", [=](const KernelSpec& spec) { return TakeAlong(spec, take); });
   table->Add("take_along_axis_grad",
              [=](const KernelSpec& spec) { return TakeAlongGrad(spec, take); });
+  table->Add("put_along_axis", PutAlong);
+  table->Add("put_along_axis_grad", PutAlongGrad);
   table->Add("where", Where);
   table->Add("where_grad", WhereGrad);
   table->Add("where_index", WhereIndex);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "absl/strings/numbers.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/op_kernel.h"
 
@@ -54,6 +55,82 @@ absl::StatusOr<Kernel> Ask(const KernelSpec& spec, Question question) {
     const auto* from = x.data<decltype(zero)>(ctx);
     bool* to = out.data<bool>(ctx);
     for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = question(static_cast<double>(from[i]));
+  });
+}
+
+// Out = whether the question holds of any element, or of all of them.
+enum class Quantifier { kAny, kAll };
+template <typename Question>
+absl::StatusOr<Kernel> AskOnce(const KernelSpec& spec, Quantifier quantifier, Question question) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    const auto* from = x.data<decltype(zero)>(ctx);
+    const auto* end = from + x(ctx).size();
+    const auto holds = [&](auto value) { return question(static_cast<double>(value)); };
+    *out.data<bool>(ctx) = quantifier == Quantifier::kAny ? std::any_of(from, end, holds)
+                                                          : std::all_of(from, end, holds);
+  });
+}
+
+absl::StatusOr<double> Tolerance(const KernelSpec& spec, const char* attr) {
+  double value;
+  if (absl::SimpleAtod(spec.attrs.String(attr), &value)) return value;
+  return absl::InvalidArgumentError(
+      absl::StrCat("attribute ", attr, ": '", spec.attrs.String(attr), "' is no number"));
+}
+
+// Out = whether |Input - Other| <= atol + rtol |Other| for all elements.
+absl::StatusOr<Kernel> AllClose(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input"), y = op.in("Other");
+  const Out out = op.out("Out");
+  WEFT_ASSIGN_OR_RETURN(const double atol, Tolerance(spec, "atol"));
+  WEFT_ASSIGN_OR_RETURN(const double rtol, Tolerance(spec, "rtol"));
+  const bool equal_nan = spec.attrs.Bool("equal_nan");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
+    *out.data<bool>(ctx) = std::equal(xs, xs + x(ctx).size(), ys, [&](T x, T y) {
+      const double a = static_cast<double>(x), b = static_cast<double>(y);
+      if (std::isnan(a) || std::isnan(b)) return equal_nan && std::isnan(a) && std::isnan(b);
+      return a == b || std::fabs(a - b) <= atol + std::fabs(rtol * b);
+    });
+  });
+}
+
+// Y[i..., k] = 1 where k < X[i...], else 0.
+absl::StatusOr<Kernel> SequenceMask(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out y = op.out("Y");
+  const int64_t max_length = spec.attrs.Int("maxlen");
+  // Inference refuses numbers of no element type.
+  const DType dtype =
+      DTypeFromProto(static_cast<int>(spec.attrs.Int("out_dtype"))).value_or(DType::kFloat32);
+  return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    const auto* lengths = x.data<decltype(zero)>(ctx);
+    const int64_t count = x(ctx).size();
+    int64_t longest = max_length;
+    if (longest < 0) {
+      longest = 0;
+      for (int64_t i = 0; i < count; ++i) longest = std::max<int64_t>(longest, lengths[i]);
+    }
+    if (longest > kMaxElements / std::max<int64_t>(count, 1)) {
+      return absl::InvalidArgumentError(absl::StrCat("input X: no mask of length ", longest));
+    }
+    Dims dims = x(ctx).dims();
+    dims.push_back(longest);
+    y(ctx).Resize(dtype, dims);
+    return ForArithmeticType("output Y", y(ctx), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T* to = y.data<T>(ctx);
+      for (int64_t i = 0; i < count; ++i) {
+        for (int64_t k = 0; k < longest; ++k) *to++ = static_cast<T>(k < lengths[i]);
+      }
+      return absl::OkStatus();
+    });
   });
 }
 
@@ -124,6 +201,17 @@ void AddLikeKernels(KernelTable* table) {
   table->Add("isnan_v2", [](const KernelSpec& spec) {
     return Ask(spec, [](double x) { return std::isnan(x); });
   });
+  table->Add("isfinite", [](const KernelSpec& spec) {
+    return AskOnce(spec, Quantifier::kAll, [](double x) { return std::isfinite(x); });
+  });
+  table->Add("isinf", [](const KernelSpec& spec) {
+    return AskOnce(spec, Quantifier::kAny, [](double x) { return std::isinf(x); });
+  });
+  table->Add("isnan", [](const KernelSpec& spec) {
+    return AskOnce(spec, Quantifier::kAny, [](double x) { return std::isnan(x); });
+  });
+  table->Add("allclose", AllClose);
+  table->Add("sequence_mask", SequenceMask);
   table->Add("clip_grad", ClipGrad);
   table->Add("range", Range);
 }

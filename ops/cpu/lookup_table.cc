@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <string>
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
@@ -37,14 +38,18 @@ absl::Status ForEachId(const Tensor& ids, int64_t rows, Visit visit) {
   });
 }
 
-Dims LookedUpDims(const Tensor& ids, const Tensor& table) {
+// Ids of lookup_table have a last dimension of 1, in place of which are the columns of W.
+enum class IdDims { kAll, kWithoutLast };
+
+Dims LookedUpDims(const Tensor& ids, const Tensor& table, IdDims id_dims) {
   Dims dims = ids.dims();
+  if (id_dims == IdDims::kWithoutLast && !dims.empty()) dims.pop_back();
   dims.push_back(table.dim(1));
   return dims;
 }
 
 // Out[i...] = W[Ids[i...]]; zeros for the id padding_idx.
-absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec) {
+absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec, IdDims id_dims) {
   WEFT_ASSIGN_OR_RETURN(const int table_index, RequiredInput(spec, "W"));
   WEFT_ASSIGN_OR_RETURN(const int ids_index, RequiredInput(spec, "Ids"));
   WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
@@ -57,7 +62,7 @@ absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec) {
     if (out == &table || out == &ids) {
       return absl::UnimplementedError("output Out: no kernel that works in place of an input");
     }
-    out->Resize(table.dtype(), LookedUpDims(ids, table));
+    out->Resize(table.dtype(), LookedUpDims(ids, table, id_dims));
     const size_t width = table.dim(1) * SizeOf(table.dtype());
     const auto* from = static_cast<const char*>(table.raw());
     auto* to = static_cast<char*>(out->raw());
@@ -73,7 +78,7 @@ absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec) {
 
 // W@GRAD, of the shape of W: row r is the sum of Out@GRAD over the positions of id r, in their
 // order; zeros where that is padding_idx.
-absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
+absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec, IdDims id_dims) {
   if (spec.attrs.Bool("is_sparse")) {
     return absl::UnimplementedError(
         "attribute is_sparse: the gradient is SelectedRows, but W@GRAD is a dense tensor");
@@ -91,7 +96,7 @@ absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
     if (dtable == nullptr) return absl::OkStatus();
     WEFT_RETURN_IF_ERROR(CheckTable(table));
     WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", dout, table.dtype()));
-    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout, LookedUpDims(ids, table)));
+    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout, LookedUpDims(ids, table, id_dims)));
     if (dtable == &ids || dtable == &dout) {
       return absl::UnimplementedError("output W@GRAD: no kernel that works in place of an input");
     }
@@ -112,7 +117,7 @@ absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
 
 // W@GRAD has a row for every id, in their order: that of Out@GRAD. As in Paddle, and unlike in the
 // dense gradient, an id that is padding_idx has one too: it moves a row that no lookup returns.
-absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
+absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec, IdDims id_dims) {
   if (!spec.attrs.Bool("is_sparse")) {
     return absl::UnimplementedError(
         "attribute is_sparse: the gradient is dense, but W@GRAD is SelectedRows");
@@ -133,7 +138,7 @@ absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
     }
     WEFT_RETURN_IF_ERROR(CheckTable(table));
     WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", dout, table.dtype()));
-    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout, LookedUpDims(ids, table)));
+    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout, LookedUpDims(ids, table, id_dims)));
     dtable->ResizeRows(dout.dtype(), table.dims(), ids.size());
     std::memcpy(dtable->raw(), dout.raw(), dout.bytes());
     const absl::Span<int64_t> rows = dtable->mutable_rows();
@@ -141,12 +146,77 @@ absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
   });
 }
 
+// Calls visit(position, row) for every id that names a row of this part of the table. Others are
+// rows of other parts; InvalidArgument where they are in none.
+template <typename Visit>
+absl::Status ForEachIdOfPart(const Tensor& ids, int64_t start, int64_t rows, int64_t vocab_size,
+                             Visit visit) {
+  return ForElementType<int64_t, int32_t>("input Ids", ids, [&](auto tag) -> absl::Status {
+    const auto* values = ids.data<typename decltype(tag)::type>();
+    for (int64_t i = 0; i < ids.size(); ++i) {
+      const int64_t id = values[i];
+      if (id < 0 || (vocab_size > 0 && id >= vocab_size)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("input Ids: ", id, " at position ", i, " is no row of the whole table"));
+      }
+      if (id >= start && id - start < rows) visit(i, id - start);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Out[i...] = W[Ids[i...] - start_index]; zeros where that is no row of W.
+absl::StatusOr<Kernel> Embedding(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In table = op.in("W"), ids = op.in("Ids");
+  const Out out = op.out("Out");
+  const int64_t start = spec.attrs.Int("start_index"), vocab_size = spec.attrs.Int("vocab_size");
+  return op.Make(Floats(table), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t rows = table(ctx).dim(0), width = table(ctx).dim(1);
+    const T* from = table.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    std::fill_n(to, out(ctx).size(), T(0));
+    return ForEachIdOfPart(ids(ctx), start, rows, vocab_size, [&](int64_t i, int64_t row) {
+      std::copy_n(from + row * width, width, to + i * width);
+    });
+  });
+}
+
+// W@GRAD: row r is the sum of Out@GRAD over the positions of id start_index + r, in their order.
+absl::StatusOr<Kernel> EmbeddingGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"W"});
+  const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
+  const Out dtable = op.out("W@GRAD");
+  const int64_t start = spec.attrs.Int("start_index"), vocab_size = spec.attrs.Int("vocab_size");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t rows = dtable(ctx).dim(0), width = dtable(ctx).dim(1);
+    const T* from = dout.data<T>(ctx);
+    T* to = dtable.data<T>(ctx);
+    std::fill_n(to, dtable(ctx).size(), T(0));
+    return ForEachIdOfPart(ids(ctx), start, rows, vocab_size, [&](int64_t i, int64_t row) {
+      for (int64_t k = 0; k < width; ++k) to[row * width + k] += from[i * width + k];
+    });
+  });
+}
+
+void AddLookup(KernelTable* table, const std::string& type, IdDims id_dims) {
+  table->Add(type, Framed([=](const KernelSpec& spec) { return LookupTable(spec, id_dims); }));
+  table->Add(type + "_grad",
+             Framed([=](const KernelSpec& spec) { return LookupTableGrad(spec, id_dims); }));
+  table->AddForRows(type + "_grad",
+                    [=](const KernelSpec& spec) { return LookupTableGradRows(spec, id_dims); });
+}
+
 }  // namespace
 
 void AddLookupTableKernels(KernelTable* table) {
-  table->Add("lookup_table_v2", Framed(LookupTable));
-  table->Add("lookup_table_v2_grad", Framed(LookupTableGrad));
-  table->AddForRows("lookup_table_v2_grad", LookupTableGradRows);
+  AddLookup(table, "lookup_table", IdDims::kWithoutLast);
+  AddLookup(table, "lookup_table_v2", IdDims::kAll);
+  table->Add("c_embedding", Embedding);
+  table->Add("c_embedding_grad", EmbeddingGrad);
 }
 
 }  // namespace weft

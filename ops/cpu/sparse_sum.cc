@@ -8,6 +8,7 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/kernel_util.h"
 #include "ops/cpu/rows.h"
+#include "ops/merge_rows.h"
 
 namespace weft {
 namespace {
@@ -94,6 +95,35 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
       });
 }
 
+// Out = X with each number once, in ascending order: rows of the same number are added up.
+absl::StatusOr<Kernel> Merge(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  return Kernel([=, merger = RowMerger()](const KernelContext& ctx) mutable -> absl::Status {
+    const Tensor& x = *ctx.in(x_index);
+    Tensor* out = ctx.out(out_index);
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
+    return out == &x ? merger.Merge(x.Clone(), out) : merger.Merge(x, out);
+  });
+}
+
+// Out = the rows of X, in their order, as a dense tensor.
+absl::StatusOr<Kernel> RowValues(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& x = *ctx.in(x_index);
+    Tensor* out = ctx.out(out_index);
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
+    if (out == &x) {
+      return absl::UnimplementedError("output Out: no kernel that works in place of an input");
+    }
+    out->Resize(x.dtype(), x.dims());
+    std::memcpy(out->raw(), x.raw(), x.bytes());
+    return absl::OkStatus();
+  });
+}
+
 // Out = scale X, possibly in place. Rows that have no number are zero, so there is no bias.
 absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
   WEFT_RETURN_IF_ERROR(NoInputs(spec, {"ScaleTensor"}));
@@ -123,6 +153,8 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
 }  // namespace
 
 void AddSparseSumKernels(KernelTable* table) {
+  table->AddForRows("get_tensor_from_selected_rows", RowValues);
+  table->AddForRows("merge_selected_rows", Merge);
   table->AddForRows("scale", Scale);
   table->AddForRows("sum", Sum);
 }

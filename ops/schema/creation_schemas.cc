@@ -30,6 +30,34 @@ absl::Status InferFromAttributes(InferContext& context) {
   return absl::OkStatus();
 }
 
+absl::Status InferEye(InferContext& context) {
+  const OpAttrs& attrs = context.attrs();
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
+  if (!dtype.has_value()) {
+    return context.AttrError("dtype", "the number of an element type",
+                             absl::StrCat(attrs.Int("dtype")));
+  }
+  const int64_t rows = attrs.Int("num_rows"), columns = attrs.Int("num_columns");
+  if (rows < 0 || rows > kMaxElements) {
+    return context.AttrError("num_rows", "0 or more", absl::StrCat(rows));
+  }
+  if (columns < -1 || columns > kMaxElements) {
+    return context.AttrError("num_columns", "-1 or more", absl::StrCat(columns));
+  }
+  context.SetOutput("Out", {*dtype, {rows, columns == -1 ? rows : columns}});
+  return absl::OkStatus();
+}
+
+absl::Status InferLinspace(InferContext& context) {
+  const int64_t number = context.attrs().Int("dtype");
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
+  if (!dtype.has_value()) {
+    return context.AttrError("dtype", "the number of an element type", absl::StrCat(number));
+  }
+  context.SetOutput("Out", {*dtype, {-1}});
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 void AddCreationSchemas(OpSchemaTable* schemas) {
@@ -45,6 +73,30 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("str_value", "")
                    .Attr("value", 0.0f)
                    .Infer(InferFromAttributes));
+
+  schemas->Add(OpSchema("assign_value")
+                   .Out("Out")
+                   .Attr("bool_values", Ints{})
+                   .Attr("dtype", kFp32)
+                   .Attr("fp32_values", std::vector<float>{})
+                   .Attr("fp64_values", std::vector<double>{})
+                   .Attr("int32_values", Ints{})
+                   .Attr("int64_values", Longs{})
+                   .RequiredAttr("shape", Ints{})
+                   .Infer(InferFromAttributes));
+  schemas->Add(OpSchema("eye")
+                   .Out("Out")
+                   .Attr("dtype", kFp32)
+                   .Attr("num_columns", int64_t{-1})
+                   .RequiredAttr("num_rows", int64_t{0})
+                   .Infer(InferEye));
+  schemas->Add(OpSchema("linspace")
+                   .In("Num")
+                   .In("Start")
+                   .In("Stop")
+                   .Out("Out")
+                   .Attr("dtype", kFp32)
+                   .Infer(InferLinspace));
 
   schemas->Add(OpSchema("gaussian_random")
                    .In("ShapeTensor", OpSchema::kOptional)

@@ -127,7 +127,8 @@ OpSchema::InferFn ScatteredNd(const char* x_slot, const char* out_slot) {
   };
 }
 
-// One element of X per number; but along the axis Index has no more than X.
+// One element of X per number (only a check where there is no `out_slot`); but along the axis Index
+// has no more than X.
 OpSchema::InferFn TakenAlong(const char* x_slot, const char* out_slot, const char* axis_attr) {
   return [=](InferContext& context) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, x_slot, "Index"));
@@ -146,9 +147,21 @@ OpSchema::InferFn TakenAlong(const char* x_slot, const char* out_slot, const cha
     if (!fits) {
       return context.InputError("Index", absl::StrCat("no more than ", DimsToString(x.dims)));
     }
-    context.SetOutput(out_slot, {x.dtype, index});
+    if (out_slot != nullptr) context.SetOutput(out_slot, {x.dtype, index});
     return absl::OkStatus();
   };
+}
+
+// Result is like Input, with an element of Value for each number.
+absl::Status InferPutAlong(InferContext& context) {
+  const TensorType* value = context.Input("Value");
+  const TensorType* index = context.Input("Index");
+  if (value != nullptr && index != nullptr && !DimsFit(value->dims, index->dims)) {
+    return context.InputError("Value", absl::StrCat(DimsToString(index->dims), " as Index"));
+  }
+  WEFT_RETURN_IF_ERROR(TakenAlong("Input", nullptr, "Axis")(context));
+  if (const TensorType* input = context.Input("Input")) context.SetOutput("Result", *input);
+  return absl::OkStatus();
 }
 
 absl::Status InferWhere(InferContext& context) {
@@ -295,6 +308,17 @@ void AddIndexSchemas(OpSchemaTable* schemas) {
                   .Attr("Axis", 0)
                   .Infer(TakenAlong("Input", "Result", "Axis")),
               {{"Index", "Input"}, {"Result"}, {"Input"}});
+  AddWithGrad(schemas,
+              OpSchema("put_along_axis")
+                  .In("Index")
+                  .In("Input")
+                  .In("Value")
+                  .Out("Result")
+                  .Attr("Axis", 0)
+                  .Attr("Include_self", true)
+                  .Attr("Reduce", "assign")
+                  .Infer(InOrder({SameDType("Input", "Value"), InferPutAlong})),
+              {{"Index", "Input", "Value", "Result"}, {"Result"}, {"Input", "Value"}});
 
   AddWithGrad(schemas,
               OpSchema("where")

@@ -1,4 +1,6 @@
 // Tensors made after the shape of another one, and questions to every element.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
@@ -58,6 +60,44 @@ absl::Status InferQuestion(InferContext& context) {
   return absl::OkStatus();
 }
 
+// One answer for all elements.
+absl::Status InferAnyQuestion(InferContext& context) {
+  context.SetOutput("Out", {DType::kBool, {1}});
+  return absl::OkStatus();
+}
+
+absl::Status InferAllClose(InferContext& context) {
+  context.SetOutput("Out", {DType::kBool, {}});
+  return absl::OkStatus();
+}
+
+// Y is X with a dimension more: of maxlen, or as many as the longest sequence has elements.
+absl::Status InferSequenceMask(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const OpAttrs& attrs = context.attrs();
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(attrs.Int("out_dtype")));
+  if (!dtype.has_value()) {
+    return context.AttrError("out_dtype", "the number of an element type",
+                             absl::StrCat(attrs.Int("out_dtype")));
+  }
+  TensorType out = {*dtype, x->dims};
+  out.dims.push_back(context.HasInput("MaxLenTensor") ? -1
+                                                      : std::max<int64_t>(attrs.Int("maxlen"), -1));
+  context.SetOutput("Y", out);
+  return absl::OkStatus();
+}
+
+// Rows of X, as a dense tensor: how many is not known.
+absl::Status InferRowValues(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr || x->dims.empty()) return absl::OkStatus();
+  TensorType out = {x->dtype, x->dims};
+  out.dims[0] = -1;
+  context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
 absl::Status InferShape(InferContext& context) {
   const TensorType* x = context.Input("Input");
   if (x != nullptr) {
@@ -100,6 +140,28 @@ void AddLikeSchemas(OpSchemaTable* schemas) {
   for (const char* type : {"isfinite_v2", "isinf_v2", "isnan_v2"}) {
     schemas->Add(OpSchema(type).In("X").Out("Out").Infer(InferQuestion));
   }
+  for (const char* type : {"isfinite", "isinf", "isnan"}) {
+    schemas->Add(OpSchema(type).In("X").Out("Out").Infer(InferAnyQuestion));
+  }
+  schemas->Add(OpSchema("allclose")
+                   .In("Atol", OpSchema::kOptional)
+                   .In("Input")
+                   .In("Other")
+                   .In("Rtol", OpSchema::kOptional)
+                   .Out("Out")
+                   .Attr("atol", "1e-8")
+                   .Attr("equal_nan", false)
+                   .Attr("rtol", "1e-5")
+                   .Infer(InOrder({SameType("Input", "Other"), InferAllClose})));
+  schemas->Add(OpSchema("sequence_mask")
+                   .In("MaxLenTensor", OpSchema::kOptional)
+                   .In("X")
+                   .Out("Y")
+                   .Attr("maxlen", -1)
+                   .Attr("out_dtype", static_cast<int>(DType::kInt64))
+                   .Infer(InferSequenceMask));
+  schemas->Add(OpSchema("merge_selected_rows").In("X").Out("Out").Infer(OutputsLike("X")));
+  schemas->Add(OpSchema("get_tensor_from_selected_rows").In("X").Out("Out").Infer(InferRowValues));
   schemas->Add(OpSchema("shape").In("Input").Out("Out").Infer(InferShape));
   schemas->Add(OpSchema("size").In("Input").Out("Out").Infer(InferSize));
   schemas->Add(OpSchema("range").In("End").In("Start").In("Step").Out("Out").Infer(InferRange));

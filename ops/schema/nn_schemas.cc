@@ -67,7 +67,8 @@ void AddSoftmaxAndDropout(OpSchemaTable* schemas) {
           .Infer(InOrder({SameDims("Out@GRAD", "Mask"), OutputsLike("Out@GRAD")}))));
 }
 
-// --- lookup_table_v2 -----------------------------------------------------------------------------
+// --- lookup_table
+// ---------------------------------------------------------------------------------
 
 absl::Status CheckTable(const InferContext& context) {
   const TensorType* w = context.Input("W");
@@ -88,6 +89,13 @@ absl::StatusOr<absl::optional<TensorType>> LookedUpRows(const InferContext& cont
   const TensorType* ids = context.Input("Ids");
   if (w == nullptr || ids == nullptr) return absl::optional<TensorType>();
   TensorType rows = {w->dtype, ids->dims};
+  // lookup_table, unlike lookup_table_v2, has a last dimension of 1 in its place.
+  if (context.schema().type() == "lookup_table" || context.schema().type() == "lookup_table_grad") {
+    if (rows.dims.empty() || !DimFits(rows.dims.back(), 1)) {
+      return context.InputError("Ids", "a last dimension of 1");
+    }
+    rows.dims.pop_back();
+  }
   rows.dims.push_back(w->dims[1]);
   return absl::optional<TensorType>(rows);
 }
@@ -108,7 +116,7 @@ absl::Status InferLookupGrad(InferContext& context) {
   }
   const TensorType* w = context.Input("W");
   if (w == nullptr) return absl::OkStatus();
-  const bool is_sparse = context.attrs().Bool("is_sparse");
+  const bool is_sparse = context.attrs().Has("is_sparse") && context.attrs().Bool("is_sparse");
   context.SetOutput("W@GRAD",
                     {w->dtype, w->dims,
                      is_sparse ? TensorType::Layout::kSelectedRows : TensorType::Layout::kDense});
@@ -123,18 +131,95 @@ OpSchema WithLookupAttrs(OpSchema schema) {
 }
 
 void AddLookup(OpSchemaTable* schemas) {
-  schemas->Add(WithLookupAttrs(OpSchema("lookup_table_v2")
-                                   .In("Ids")
-                                   .In("W")
-                                   .Out("Out")
-                                   .With(Trait::kRowSplittable)
-                                   .Infer(InferLookup)));
-  schemas->Add(WithLookupAttrs(OpSchema("lookup_table_v2_grad")
-                                   .In("Ids")
-                                   .In("Out@GRAD")
-                                   .In("W")
-                                   .Out("W@GRAD")
-                                   .Infer(InferLookupGrad)));
+  for (const std::string type : {"lookup_table", "lookup_table_v2"}) {
+    schemas->Add(WithLookupAttrs(OpSchema(type)
+                                     .In("Ids")
+                                     .In("W")
+                                     .Out("Out")
+                                     .With(Trait::kRowSplittable)
+                                     .Infer(InferLookup)));
+    schemas->Add(WithLookupAttrs(OpSchema(type + "_grad")
+                                     .In("Ids")
+                                     .In("Out@GRAD")
+                                     .In("W")
+                                     .Out("W@GRAD")
+                                     .Infer(InferLookupGrad)));
+  }
+  // A part of a table that is cut by rows: the ids from start_index on.
+  OpSchema part = OpSchema("c_embedding")
+                      .In("Ids")
+                      .In("W")
+                      .Out("Out")
+                      .Attr("start_index", int64_t{0})
+                      .Attr("vocab_size", int64_t{-1})
+                      .Infer(InferLookup);
+  schemas->Add(
+      GradSchema(part, "c_embedding_grad", {{"Ids", "W"}, {"Out"}, {"W"}}, InferLookupGrad));
+  schemas->Add(std::move(part));
+}
+
+// --- prelu, maxout -------------------------------------------------------------------------------
+
+// One slope for all elements, for each channel, or for each element of a sample.
+absl::Status InferPrelu(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  const TensorType* alpha = context.Input("Alpha");
+  if (x == nullptr) return absl::OkStatus();
+  const std::string& mode = context.attrs().String("mode");
+  const std::string& format = context.attrs().String("data_format");
+  const size_t rank = x->dims.size();
+  int64_t slopes = 1;
+  if (mode == "channel") {
+    if (rank < 2) return context.InputError("X", "channels");
+    slopes = x->dims[format.back() == 'C' ? rank - 1 : 1];
+  } else if (mode == "element") {
+    if (rank < 1) return context.InputError("X", "samples");
+    slopes = Product(absl::MakeConstSpan(x->dims).subspan(1));
+  } else if (mode != "all") {
+    return context.AttrError("mode", "all, channel or element", mode);
+  }
+  if (alpha != nullptr && !DimFits(Product(alpha->dims), slopes)) {
+    return context.InputError("Alpha", absl::StrCat(slopes, " elements"));
+  }
+  context.SetOutput("Out", *x);
+  return absl::OkStatus();
+}
+
+absl::Status InferMaxout(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const OpAttrs& attrs = context.attrs();
+  WEFT_ASSIGN_OR_RETURN(const int axis,
+                        ResolveAxis(context, "axis", attrs.Int("axis"), x->dims.size()));
+  const int64_t groups = attrs.Int("groups");
+  if (groups < 1 || (x->dims[axis] != -1 && x->dims[axis] % groups != 0)) {
+    return context.AttrError("groups", absl::StrCat("a divisor of ", x->dims[axis]),
+                             absl::StrCat(groups));
+  }
+  TensorType out = *x;
+  if (out.dims[axis] != -1) out.dims[axis] /= groups;
+  context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+void AddPreluAndMaxout(OpSchemaTable* schemas) {
+  AddWithGrad(schemas,
+              OpSchema("prelu")
+                  .In("Alpha")
+                  .In("X")
+                  .Out("Out")
+                  .Attr("data_format", "NCHW")
+                  .Attr("mode", "all")
+                  .Infer(InOrder({SameDType("Alpha", "X"), InferPrelu})),
+              {{"Alpha", "X"}, {"Out"}, {"Alpha", "X"}});
+  AddWithGrad(schemas,
+              OpSchema("maxout")
+                  .In("X")
+                  .Out("Out")
+                  .Attr("axis", 1)
+                  .RequiredAttr("groups", 1)
+                  .Infer(InferMaxout),
+              {{"Out", "X"}, {"Out"}, {"X"}});
 }
 
 }  // namespace
@@ -142,6 +227,7 @@ void AddLookup(OpSchemaTable* schemas) {
 void AddNnSchemas(OpSchemaTable* schemas) {
   AddSoftmaxAndDropout(schemas);
   AddLookup(schemas);
+  AddPreluAndMaxout(schemas);
 }
 
 }  // namespace weft
