@@ -39,6 +39,7 @@ const KernelTable& CpuKernels() {
     AddAlongKernels(table);
     AddLossKernels(table);
     AddLikeKernels(table);
+    AddResampleKernels(table);
     return table;
   }();
   return *table;

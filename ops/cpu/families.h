@@ -45,6 +45,8 @@ void AddLossKernels(KernelTable* table);
 
 void AddLikeKernels(KernelTable* table);
 
+void AddResampleKernels(KernelTable* table);  // pad3d, unfold, grid_sampler, ...
+
 }  // namespace weft
 
 #endif  // WEFT_OPS_CPU_FAMILIES_H_

@@ -168,16 +168,6 @@ void ExpectEqualBits(const Tensor& found, const Tensor& expected) {
 const std::set<std::string>& NotDone() {
   static const auto* const ops = new std::set<std::string>{
       "auc",
-      "bilinear_interp_v2",
-      "bilinear_interp_v2_grad",
-      "grid_sampler",
-      "grid_sampler_grad",
-      "nearest_interp_v2",
-      "nearest_interp_v2_grad",
-      "pad3d",
-      "pad3d_grad",
-      "unfold",
-      "unfold_grad",
   };
   return *ops;
 }

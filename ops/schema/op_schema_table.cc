@@ -34,6 +34,7 @@ class Table : public OpSchemaTable {
     AddAlongSchemas(this);
     AddLikeSchemas(this);
     AddWindowSchemas(this);
+    AddResampleSchemas(this);
   }
 
   void Add(OpSchema schema) override {
