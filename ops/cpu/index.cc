@@ -1,6 +1,8 @@
 // Elements picked by numbers that a tensor holds: gather, scatter, one_hot, where, ...
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/cpu/broadcast.h"
@@ -610,6 +612,74 @@ absl::StatusOr<Kernel> Accuracy(const KernelSpec& spec) {
   });
 }
 
+// The area under the curve of true over false positives, by trapezoids between the thresholds; 0
+// where there are no positives, or no negatives.
+double AreaUnderCurve(const int64_t* positives, const int64_t* negatives, int64_t buckets) {
+  double area = 0, above = 0, beside = 0;  // positives and negatives from this bucket on
+  for (int64_t b = buckets; b-- > 0;) {
+    const double up = static_cast<double>(positives[b]), right = static_cast<double>(negatives[b]);
+    area += right * (above + above + up) / 2;
+    above += up;
+    beside += right;
+  }
+  return above > 0 && beside > 0 ? area / above / beside : 0;
+}
+
+// StatPosOut and StatNegOut = StatPos and StatNeg with the samples counted by the last column of
+// Predict; AUC of all samples, or of those of the last slide_steps steps.
+absl::StatusOr<Kernel> Auc(const KernelSpec& spec) {
+  if (spec.attrs.String("curve") != "ROC") {
+    return absl::UnimplementedError(
+        absl::StrCat("attribute curve: no kernel for ", spec.attrs.String("curve")));
+  }
+  OpKernel op(spec);
+  const In predict = op.in("Predict"), label = op.in("Label");
+  const In stat_pos = op.in("StatPos"), stat_neg = op.in("StatNeg");
+  const Out auc = op.out("AUC"), pos_out = op.out("StatPosOut"), neg_out = op.out("StatNegOut");
+  const int64_t thresholds = spec.attrs.Int("num_thresholds");
+  const int64_t steps = spec.attrs.Int("slide_steps"), buckets = thresholds + 1;
+  op.InPlace(pos_out, stat_pos).InPlace(neg_out, stat_neg);
+  return op.Make(Floats(predict), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR(CheckDType("Label", label(ctx), DType::kInt64));
+    int64_t *positives = pos_out.data<int64_t>(ctx), *negatives = neg_out.data<int64_t>(ctx);
+    const int64_t *old_positives = stat_pos.data<int64_t>(ctx),
+                  *old_negatives = stat_neg.data<int64_t>(ctx);
+    const int64_t counters = stat_pos(ctx).size(),
+                  step = steps == 0 ? 0 : old_positives[counters - 1];
+    const int64_t samples = predict(ctx).dim(0), width = predict(ctx).dim(1);
+    const T* predictions = predict.data<T>(ctx);
+    for (int64_t i = 0; i < samples; ++i) {
+      const T p = predictions[i * width + width - 1];
+      if (!(p >= 0 && p <= 1)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("input Predict: ", p, " of sample ", i, " is not in [0, 1]"));
+      }
+    }
+    if (step < 0) return absl::InvalidArgumentError("input StatPos: a negative number of steps");
+    // Of this step, and of all steps that count.
+    const int64_t current = steps == 0 ? 0 : step % steps * buckets, sum = steps * buckets;
+    for (auto [from, to] : {std::pair(old_positives, positives), {old_negatives, negatives}}) {
+      if (from != to) std::copy_n(from, counters, to);
+      if (steps == 0) continue;
+      for (int64_t b = 0; b < buckets; ++b) {  // what this step takes the place of
+        to[sum + b] -= to[current + b];
+        to[current + b] = 0;
+      }
+      ++to[counters - 1];
+    }
+    for (int64_t i = 0; i < samples; ++i) {
+      int64_t* to = label.data<int64_t>(ctx)[i] != 0 ? positives : negatives;
+      const T scaled = predictions[i * width + width - 1] * static_cast<T>(thresholds);
+      const int64_t bucket = std::min(static_cast<int64_t>(scaled), thresholds);
+      ++to[current + bucket];
+      if (steps > 0) ++to[sum + bucket];
+    }
+    *auc.data<double>(ctx) = AreaUnderCurve(positives + sum, negatives + sum, buckets);
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 void AddIndexKernels(KernelTable* table) {
@@ -646,6 +716,7 @@ void AddIndexKernels(KernelTable* table) {
   table->Add("multiplex", Multiplex);
   table->Add("shard_index", ShardIndex);
   table->Add("accuracy", Accuracy);
+  table->Add("auc", Auc);
 }
 
 }  // namespace weft
