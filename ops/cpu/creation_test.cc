@@ -132,5 +132,34 @@ TEST(FillConstantTest, ShapeGivenByATensorIsRefused) {
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input ShapeTensor")));
 }
 
+TEST(AssignValueTest, ThereIsAValueForEveryElement) {
+  const auto assign = [](const Longs& values) {
+    return RunOp("assign_value", {},
+                 {{"shape", std::vector<int32_t>{2}},
+                  {"dtype", static_cast<int32_t>(DType::kInt64)},
+                  {"int64_values", values}},
+                 {{"Out", 1}});
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, assign({7, int64_t{1} << 60}));
+  EXPECT_EQ(Values<int64_t>(out["Out"][0]), (Longs{7, int64_t{1} << 60}));
+  EXPECT_THAT(assign({7}), StatusIs(absl::StatusCode::kInvalidArgument,
+                                    HasSubstr("one of 1 elements, found [2]")));
+}
+
+TEST(LinspaceTest, EndsWhereItIsToldTo) {
+  const auto line = [](float start, float stop, int32_t num) {
+    return RunOp("linspace",
+                 {{"Num", {MakeTensor<int32_t>({1}, {num})}},
+                  {"Start", {MakeTensor<float>({1}, {start})}},
+                  {"Stop", {MakeTensor<float>({1}, {stop})}}},
+                 {}, {{"Out", 1}});
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, line(3, 1, 5));
+  EXPECT_EQ(Values<float>(out["Out"][0]), (std::vector<float>{3, 2.5, 2, 1.5, 1}));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto one, line(3, 1, 1));
+  EXPECT_EQ(Values<float>(one["Out"][0]), std::vector<float>{3});
+  EXPECT_THAT(line(0, 1, 0), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Num")));
+}
+
 }  // namespace
 }  // namespace weft::testing

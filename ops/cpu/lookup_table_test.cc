@@ -125,5 +125,28 @@ TEST(LookupTableTest, SparsenessOfOpAndVariableMustAgree) {
       StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("W@GRAD is a dense tensor")));
 }
 
+TEST(LookupTableTest, IdsOfTheFirstVersionHaveALastDimensionOfOne) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out,
+      RunOp("lookup_table", {{"W", {Table()}}, {"Ids", {Ids({2, 1}, {2, 0})}}}, {}, {{"Out", 1}}));
+  EXPECT_THAT(out["Out"][0].dims(), ElementsAre(2, 2));
+  EXPECT_THAT(
+      RunOp("lookup_table", {{"W", {Table()}}, {"Ids", {Ids({2}, {2, 0})}}}, {}, {{"Out", 1}}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Ids")));
+}
+
+TEST(EmbeddingTest, IdsOfOtherPartsGiveZeros) {
+  const AttrValues part = {{"start_index", int64_t{3}}, {"vocab_size", int64_t{9}}};
+  const auto look_up = [&](const std::vector<int64_t>& ids) {
+    return RunOp("c_embedding", {{"W", {Table()}}, {"Ids", {Ids({2}, ids)}}}, part, {{"Out", 1}});
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, look_up({8, 4}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0, 0, 3, 4));
+  EXPECT_THAT(look_up({3, 9}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("9 at position 1")));
+  EXPECT_THAT(look_up({-1, 3}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("-1 at position 0")));
+}
+
 }  // namespace
 }  // namespace weft::testing
