@@ -108,7 +108,19 @@ TEST(PaddleDefects, UpdateWithoutALearningRateIsNotSeen) {
   ProgramBuilder p;
   p.Param("w").Param("v");
   AddSgd(&p, "w", "w@GRAD");
-  p.Op("adadelta", {{"Param", {"v"}}, {"Grad", {"v@GRAD"}}}, {{"ParamOut", {"v"}}}, kRoleOptimize);
+  for (const char* state : {"v_grad", "v_update"}) {
+    p.Var(state);
+    p.last_var().set_persistable(true);
+  }
+  p.Op("adadelta",
+       {{"Param", {"v"}},
+        {"Grad", {"v@GRAD"}},
+        {"AvgSquaredGrad", {"v_grad"}},
+        {"AvgSquaredUpdate", {"v_update"}}},
+       {{"ParamOut", {"v"}},
+        {"AvgSquaredGradOut", {"v_grad"}},
+        {"AvgSquaredUpdateOut", {"v_update"}}},
+       kRoleOptimize);
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(p.Build(), Paddle("local_sgd")));
   EXPECT_THAT(OpTexts(paddle.main), Contains("c_allreduce_sum@0(w -> w)"));
   EXPECT_THAT(OpTexts(paddle.main), Each(Not(HasSubstr("c_allreduce_sum@0(v"))));
