@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
@@ -72,6 +73,12 @@ std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int
   options.local_steps = local_steps;
   options.threads = 1;
   const Findings findings = Verify(of_ranks, options);
+  if (!findings.HasErrors() && original != nullptr) {
+    // What is proved in the short way is found in the long one.
+    options.compares_whole_programs = true;
+    const Findings of_whole = Verify(of_ranks, options);
+    EXPECT_FALSE(of_whole.HasErrors()) << ToString(of_whole.all()[0]);
+  }
   std::vector<std::string> errors;
   for (const Finding& finding : findings.all()) {
     if (finding.severity != Severity::kError) continue;

@@ -128,6 +128,9 @@ absl::Status VerifyRewrite(const TrainingSpec& spec, const TrainingPrograms& pro
   VerifyOptions options;
   options.nranks = nranks;
   options.original = {&programs.main, &programs.startup};
+  WEFT_RETURN_IF_ERROR(ToStatus(Verify({{&rewritten.main, &rewritten.startup}}, options)));
+  // In the short way and in the long one.
+  options.compares_whole_programs = true;
   return ToStatus(Verify({{&rewritten.main, &rewritten.startup}}, options));
 }
 

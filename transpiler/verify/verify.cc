@@ -206,7 +206,7 @@ class Verifier {
     ConditionChecker conditions(*programs.main, ref);
     std::vector<RankObserver*> all = {&updates, &conditions};
     absl::optional<EquivalenceProof> proof;
-    if (ComparesWithOriginal()) {
+    if (ComparesWithOriginal() && !options_.compares_whole_programs) {
       const ProgramsToCompare original = {options_.original.main, options_.original.startup};
       proof.emplace(original, ProgramsToCompare{programs.main, programs.startup}, options,
                     options_.local_steps);

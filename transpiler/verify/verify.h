@@ -43,6 +43,9 @@ struct VerifyOptions {
   RankPrograms original;
   // When parameters are to be averaged, under LocalSGD; none: nobody says.
   absl::optional<LocalSteps> local_steps;
+  // Layer kEquivalence walks both programs from their beginnings, and does not try EquivalenceProof
+  // before: for tests, which compare the two.
+  bool compares_whole_programs = false;
   // kEquivalence runs where there is an original, too.
   std::set<Layer> layers = AllLayers();
   // Threads for layers that do not depend on each other.
