@@ -119,20 +119,24 @@ KeptPrefix::KeptPrefix(const Program& original, const Program& program)
     }
   }
   const absl::Span<const OpId> before = original.block(0).ops();
+  std::vector<OpId> inserted;  // behind the last op that was kept
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     const bool is_kept =
         original_ops_ < before.size() && AreSame(original.op(before[original_ops_]), op);
     if (is_kept) {
       if (!layouts.MayBeKept(op)) return;
+      for (OpId between : inserted) state_[between.value()] = State::kInserted;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
       ++original_ops_;
+      program_ops_ += inserted.size() + 1;
+      inserted.clear();
     } else {
       if (!MayBeInserted(op, layouts.Recipe(op), original)) return;
-      state_[id.value()] = State::kInserted;
+      // Behind all that was kept, it is the averages of LocalSGD, say, that the prefix ends before.
+      inserted.push_back(id);
     }
-    ++program_ops_;
   }
 }
 

@@ -70,6 +70,8 @@ TEST(KeptPrefix, ReachesAsFarAsOpsAreKeptAndGradientsReduced) {
   EXPECT_EQ(PrefixOf(absl::StrReplaceAll(kOriginal, {{"value=1.0", "value=2.0"}})), (Ends{2, 2}));
   EXPECT_EQ(PrefixOf(absl::StrReplaceAll(kOriginal, {{"sgd(", "sgd2("}})), (Ends{5, 5}));
   EXPECT_EQ(PrefixOf(absl::StrCat(kOriginal, "    Out=[seen] = assign(X=[w])\n")), (Ends{6, 6}));
+  EXPECT_EQ(PrefixOf(absl::StrCat(kOriginal, "    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0}\n")),
+            (Ends{6, 6}));
 }
 
 TEST(KeptPrefix, EndsWhereAnInsertedOpMayChangeMore) {
