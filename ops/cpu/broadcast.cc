@@ -65,4 +65,13 @@ LoopNest MakeLoopNest(const Dims& dims, const Dims& a, const Dims& b) {
   return nest;
 }
 
+void SplitLoops(const LoopNest& nest, LoopNest* kept, LoopNest* summed) {
+  for (size_t i = 0; i < nest.extents.size(); ++i) {
+    LoopNest& part = nest.b_strides[i] == 0 ? *summed : *kept;
+    part.extents.push_back(nest.extents[i]);
+    part.a_strides.push_back(nest.a_strides[i]);
+    part.b_strides.push_back(nest.b_strides[i]);
+  }
+}
+
 }  // namespace weft

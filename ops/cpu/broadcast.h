@@ -33,6 +33,10 @@ struct LoopNest {
 // `a` and `b`, row-major, have the rank of `dims` and each of their dims is that of `dims` or 1.
 LoopNest MakeLoopNest(const Dims& dims, const Dims& a, const Dims& b);
 
+// The loops of a nest along which b moves, and those along which it stands still: where a is summed
+// into b.
+void SplitLoops(const LoopNest& nest, LoopNest* kept, LoopNest* summed);
+
 // Calls body(offset in a, offset in b) for every position, in row-major order.
 template <typename Body>
 void Walk(const LoopNest& nest, Body&& body, size_t depth = 0, int64_t a = 0, int64_t b = 0) {
@@ -79,14 +83,8 @@ void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f
 template <typename T>
 void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, double divisor,
                   T* out) {
-  const LoopNest nest = MakeLoopNest(big_dims, big_dims, out_dims);
   LoopNest kept, summed;
-  for (size_t i = 0; i < nest.extents.size(); ++i) {
-    LoopNest& part = nest.b_strides[i] == 0 ? summed : kept;
-    part.extents.push_back(nest.extents[i]);
-    part.a_strides.push_back(nest.a_strides[i]);
-    part.b_strides.push_back(nest.b_strides[i]);
-  }
+  SplitLoops(MakeLoopNest(big_dims, big_dims, out_dims), &kept, &summed);
   // Neighbours in memory are summed side by side.
   int64_t width = 1;
   if (!kept.extents.empty() && kept.a_strides.back() == 1) {

@@ -28,28 +28,6 @@ Element BytesOf(T value) {
   return element;
 }
 
-// The upper 16 bits of a single-precision number, rounded to nearest, ties to even.
-uint16_t BFloat16Bits(float value) {
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-// IEEE half precision, rounded to nearest, ties to even.
-uint16_t HalfBits(double value) {
-  const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
-  if (std::isnan(value)) return 0x7e00;
-  const double magnitude = std::fabs(value);
-  if (magnitude >= 65520) return sign | 0x7c00;
-  // The value in units of its last place; from 2^-14 down that place is 2^-24.
-  const int exponent = magnitude == 0 ? -24 : std::ilogb(magnitude);
-  const int unit = std::max(exponent - 10, -24);
-  const auto digits = static_cast<uint16_t>(std::nearbyint(std::ldexp(magnitude, -unit)));
-  // Digits beyond 2^10 carry into the exponent by themselves.
-  return sign | static_cast<uint16_t>((static_cast<uint16_t>(unit + 24) << 10) + digits);
-}
-
 // A number as attributes give it: exactly, where it is an integer.
 struct Constant {
   double value;
@@ -104,9 +82,9 @@ absl::StatusOr<Element> EncodeElement(const Constant& constant, DType dtype) {
     case DType::kInt64:
       return IntegerElement<int64_t>(constant, dtype);
     case DType::kFloat16:
-      return BytesOf(HalfBits(constant.value));
+      return BytesOf(Float16(constant.value));
     case DType::kBFloat16:
-      return BytesOf(BFloat16Bits(static_cast<float>(constant.value)));
+      return BytesOf(BFloat16(static_cast<float>(constant.value)));
     case DType::kFloat32:
     case DType::kComplex64:  // the imaginary part is 0
       return BytesOf(static_cast<float>(constant.value));

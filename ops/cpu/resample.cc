@@ -60,6 +60,18 @@ void ForEachPadded(const OpAttrs& attrs, const Dims& image, const Dims& padded, 
   }
 }
 
+// X@GRAD = Σ Out@GRAD over the positions that show the element; for_each(visit) calls
+// visit(position, element or kOutside).
+template <typename T, typename ForEach>
+void AddShown(const Tensor& dout, Tensor* dx, ForEach for_each) {
+  const T* from = dout.data<T>();
+  T* to = dx->data<T>();
+  std::fill_n(to, dx->size(), T(0));
+  for_each([&](int64_t place, int64_t shown) {
+    if (shown != kOutside) to[shown] += from[place];
+  });
+}
+
 absl::StatusOr<Kernel> Pad3d(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -76,7 +88,6 @@ absl::StatusOr<Kernel> Pad3d(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = Σ Out@GRAD over the positions that show the element.
 absl::StatusOr<Kernel> Pad3dGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"X"});
@@ -84,12 +95,8 @@ absl::StatusOr<Kernel> Pad3dGrad(const KernelSpec& spec) {
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const T* from = dout.data<T>(ctx);
-    T* to = dx.data<T>(ctx);
-    std::fill_n(to, dx(ctx).size(), T(0));
-    ForEachPadded(attrs, dx(ctx).dims(), dout(ctx).dims(), [&](int64_t place, int64_t shown) {
-      if (shown != kOutside) to[shown] += from[place];
-    });
+    AddShown<T>(dout(ctx), &dx(ctx),
+                [&](auto visit) { ForEachPadded(attrs, dx(ctx).dims(), dout(ctx).dims(), visit); });
   });
 }
 
@@ -145,12 +152,8 @@ absl::StatusOr<Kernel> UnfoldGrad(const KernelSpec& spec) {
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(dy), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const T* from = dy.data<T>(ctx);
-    T* to = dx.data<T>(ctx);
-    std::fill_n(to, dx(ctx).size(), T(0));
-    ForEachUnfolded(attrs, dx(ctx).dims(), [&](int64_t place, int64_t element) {
-      if (element != kOutside) to[element] += from[place];
-    });
+    AddShown<T>(dy(ctx), &dx(ctx),
+                [&](auto visit) { ForEachUnfolded(attrs, dx(ctx).dims(), visit); });
   });
 }
 

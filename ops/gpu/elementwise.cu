@@ -80,14 +80,8 @@ struct SumRepeated {
 template <typename T>
 absl::Status Sum(const KernelContext& ctx, const T* from, const Dims& dims, const Dims& aligned,
                  T* to) {
-  const LoopNest nest = MakeLoopNest(dims, dims, aligned);
   LoopNest kept, summed;
-  for (size_t d = 0; d < nest.extents.size(); ++d) {
-    LoopNest& part = nest.b_strides[d] == 0 ? summed : kept;
-    part.extents.push_back(nest.extents[d]);
-    part.a_strides.push_back(nest.a_strides[d]);
-    part.b_strides.push_back(nest.b_strides[d]);
-  }
+  SplitLoops(MakeLoopNest(dims, dims, aligned), &kept, &summed);
   WEFT_ASSIGN_OR_RETURN(const Strides of_kept, Strides::Make(kept));
   WEFT_ASSIGN_OR_RETURN(const Strides of_summed, Strides::Make(summed));
   return ForEachRow(ctx, NumElements(kept.extents),

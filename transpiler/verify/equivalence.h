@@ -10,6 +10,7 @@
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
+#include "transpiler/verify/local_schedule.h"
 #include "transpiler/verify/rules.h"
 
 namespace weft {
@@ -19,13 +20,6 @@ absl::Span<const Rule> EquivalenceRules();
 struct ProgramsToCompare {
   const Program* main = nullptr;
   const Program* startup = nullptr;  // may be null
-};
-
-// When parameters are averaged under LocalSGD: in steps that `every` divides, from step `begin` on.
-// Steps count from 1.
-struct LocalSteps {
-  int every = 1;
-  int begin = 1;
 };
 
 // Compares what a step makes of every persistable variable, as an expression over what the step is
