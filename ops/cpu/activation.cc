@@ -11,7 +11,7 @@
 #include "ops/cpu/digamma.h"
 #include "ops/cpu/erfinv.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

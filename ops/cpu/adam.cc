@@ -4,8 +4,8 @@
 #include <type_traits>
 
 #include "ops/cpu/families.h"
-#include "ops/cpu/kernel_util.h"
 #include "ops/cpu/update.h"
+#include "ops/kernel_util.h"
 
 namespace weft {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "ops/cpu/families.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "ops/cpu/broadcast.h"
+#include "ops/broadcast.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/kernel_util.h"
+#include "ops/kernel_util.h"
 
 namespace weft {
 namespace {

@@ -17,7 +17,7 @@
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 #include "ops/schema/windows.h"
 
 namespace weft {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "ops/cpu/families.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cpu/broadcast.h"
+#include "ops/broadcast.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/op_kernel.h"
 #include "ops/cpu/view.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -8,10 +8,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "ops/cpu/broadcast.h"
+#include "ops/broadcast.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/gemm.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

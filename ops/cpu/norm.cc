@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "ops/cpu/families.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

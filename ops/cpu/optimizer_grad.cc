@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
-#include "ops/cpu/kernel_util.h"
 #include "ops/cpu/rows.h"
+#include "ops/kernel_util.h"
 
 namespace weft {
 namespace {

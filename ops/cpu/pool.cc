@@ -11,7 +11,7 @@
 
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 #include "ops/schema/windows.h"
 
 namespace weft {

@@ -8,8 +8,8 @@
 #include "base/status_macros.h"
 #include "ops/cpu/erfinv.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/kernel_util.h"
 #include "ops/cpu/shape_attr.h"
+#include "ops/kernel_util.h"
 
 namespace weft {
 namespace {

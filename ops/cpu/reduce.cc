@@ -7,9 +7,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "ops/cpu/broadcast.h"
+#include "ops/broadcast.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ops/cpu/kernel_util.h"
+#include "ops/kernel_util.h"
 
 namespace weft {
 

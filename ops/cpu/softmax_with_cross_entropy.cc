@@ -5,9 +5,9 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/kernel_util.h"
-#include "ops/cpu/op_kernel.h"
 #include "ops/cpu/softmax.h"
+#include "ops/kernel_util.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/kernel_util.h"
 #include "ops/cpu/rows.h"
+#include "ops/kernel_util.h"
 #include "ops/merge_rows.h"
 
 namespace weft {

@@ -5,8 +5,8 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/kernel_util.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/kernel_util.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
-#include "ops/cpu/kernel_util.h"
+#include "ops/kernel_util.h"
 
 namespace weft {
 namespace {

@@ -33,9 +33,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "ops/cpu/op_kernel.h"
 #include "ops/cpu/optimizer_grad.h"
 #include "ops/kernel.h"
+#include "ops/op_kernel.h"
 #include "ops/tensor.h"
 
 namespace weft {

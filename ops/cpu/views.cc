@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "ops/cpu/families.h"
-#include "ops/cpu/op_kernel.h"
 #include "ops/cpu/view.h"
+#include "ops/op_kernel.h"
 #include "ops/schema/slice_range.h"
 
 namespace weft {

@@ -1,7 +1,7 @@
 // Functions of one tensor, elementwise.
-#include "ops/cpu/op_kernel.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -2,10 +2,10 @@
 #include <cstdint>
 
 #include "base/status_macros.h"
-#include "ops/cpu/broadcast.h"
-#include "ops/cpu/op_kernel.h"
+#include "ops/broadcast.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -4,9 +4,9 @@
 
 #include "absl/types/span.h"
 #include "base/status_macros.h"
-#include "ops/cpu/op_kernel.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/gemm.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -1,7 +1,7 @@
 // Updates of a parameter by its gradient.
-#include "ops/cpu/op_kernel.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

@@ -1,9 +1,9 @@
 // Reductions of a whole tensor.
 #include <cstdint>
 
-#include "ops/cpu/op_kernel.h"
 #include "ops/gpu/families.h"
 #include "ops/gpu/launch.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {

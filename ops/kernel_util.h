@@ -1,6 +1,6 @@
-// What most CPU kernels need: slots that must be there, scalars held by tensors, element types.
-#ifndef WEFT_OPS_CPU_KERNEL_UTIL_H_
-#define WEFT_OPS_CPU_KERNEL_UTIL_H_
+// What most kernels need: slots that must be there, scalars held by tensors, element types.
+#ifndef WEFT_OPS_KERNEL_UTIL_H_
+#define WEFT_OPS_KERNEL_UTIL_H_
 
 #include <cmath>
 #include <cstdint>
@@ -125,4 +125,4 @@ class Number {
 
 }  // namespace weft
 
-#endif  // WEFT_OPS_CPU_KERNEL_UTIL_H_
+#endif  // WEFT_OPS_KERNEL_UTIL_H_

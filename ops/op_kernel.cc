@@ -1,4 +1,4 @@
-#include "ops/cpu/op_kernel.h"
+#include "ops/op_kernel.h"
 
 #include <algorithm>
 

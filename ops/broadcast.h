@@ -1,7 +1,7 @@
 // Elementwise loops over operands of different shapes, and their counterpart, sums over the
 // dimensions along which an operand was repeated.
-#ifndef WEFT_OPS_CPU_BROADCAST_H_
-#define WEFT_OPS_CPU_BROADCAST_H_
+#ifndef WEFT_OPS_BROADCAST_H_
+#define WEFT_OPS_BROADCAST_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -108,4 +108,4 @@ void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, doub
 
 }  // namespace weft
 
-#endif  // WEFT_OPS_CPU_BROADCAST_H_
+#endif  // WEFT_OPS_BROADCAST_H_

@@ -1,4 +1,4 @@
-#include "ops/cpu/kernel_util.h"
+#include "ops/kernel_util.h"
 
 #include <cmath>
 #include <cstdint>

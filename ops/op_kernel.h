@@ -23,8 +23,8 @@
 //   - No output is an input, unless the kernel says that it works in place (InPlace()).
 //   - Where inputs are fp16 or bf16, it sees fp32 copies, and its results are rounded back; Moves
 //     see the elements as they are.
-#ifndef WEFT_OPS_CPU_OP_KERNEL_H_
-#define WEFT_OPS_CPU_OP_KERNEL_H_
+#ifndef WEFT_OPS_OP_KERNEL_H_
+#define WEFT_OPS_OP_KERNEL_H_
 
 #include <cstdint>
 #include <functional>
@@ -39,8 +39,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "ops/cpu/kernel_util.h"
 #include "ops/kernel.h"
+#include "ops/kernel_util.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -237,4 +237,4 @@ KernelFactory Framed(KernelFactory factory, WorksInPlace works_in_place = WorksI
 
 }  // namespace weft
 
-#endif  // WEFT_OPS_CPU_OP_KERNEL_H_
+#endif  // WEFT_OPS_OP_KERNEL_H_

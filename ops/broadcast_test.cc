@@ -1,4 +1,4 @@
-#include "ops/cpu/broadcast.h"
+#include "ops/broadcast.h"
 
 #include <utility>
 #include <vector>
