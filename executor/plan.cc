@@ -13,6 +13,7 @@
 #include "executor/communicator.h"
 #include "executor/control_kernels.h"
 #include "ops/analysis/type_flow.h"
+#include "ops/make_kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_attrs.h"
@@ -444,7 +445,7 @@ class PlanBuilder {
     plan_op->make_kernel = plan_op->has_rows ? options_.kernels->FindForRows(op.type())
                                              : options_.kernels->Find(op.type());
     // Only to learn whether it can be made.
-    const absl::Status status = (*plan_op->make_kernel)(spec).status();
+    const absl::Status status = MakeKernel(*plan_op->make_kernel, spec).status();
     if (status.ok()) return status;
     const std::string message = absl::StrCat(plan_op->name, ": ", status.message());
     if (!absl::IsUnimplemented(status)) return absl::Status(status.code(), message);

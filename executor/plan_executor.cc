@@ -10,6 +10,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/finite.h"
+#include "ops/make_kernel.h"
 
 namespace weft {
 namespace {
@@ -58,7 +59,7 @@ absl::Status PlanExecutor::Bind() {
     BoundOp bound;
     bound.op = &op;
     if (op.make_kernel != nullptr) {
-      WEFT_ASSIGN_OR_RETURN(bound.kernel, (*op.make_kernel)(op.kernel_spec));
+      WEFT_ASSIGN_OR_RETURN(bound.kernel, MakeKernel(*op.make_kernel, op.kernel_spec));
     }
     for (int v : op.inputs) bound.inputs.push_back(v < 0 ? nullptr : tensors_[v]);
     for (int v : op.outputs) bound.outputs.push_back(v < 0 ? nullptr : tensors_[v]);

@@ -69,15 +69,4 @@ absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor)
       absl::StrCat("input ", slot, ": expected fp32 or fp64, found ", DTypeName(tensor.dtype())));
 }
 
-Number::Number(const KernelSpec& spec, absl::string_view tensor_slot, absl::string_view attribute)
-    : slot_(tensor_slot),
-      index_(spec.Input(tensor_slot)),
-      attribute_(spec.attrs.Float(attribute)) {}
-
-absl::StatusOr<double> Number::Value(const KernelContext& ctx) const {
-  const Tensor* tensor = ctx.in(index_);
-  if (tensor == nullptr) return attribute_;
-  return ScalarValue(slot_, *tensor);
-}
-
 }  // namespace weft

@@ -110,19 +110,6 @@ double SumOfSquares(const T* values, int64_t size) {
 // The value of a floating-point tensor of one element: a learning rate, a power of beta.
 absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor);
 
-// A number that an attribute gives, or a tensor instead of it.
-class Number {
- public:
-  Number(const KernelSpec& spec, absl::string_view tensor_slot, absl::string_view attribute);
-
-  absl::StatusOr<double> Value(const KernelContext& ctx) const;
-
- private:
-  std::string slot_;
-  int index_;
-  double attribute_;
-};
-
 }  // namespace weft
 
 #endif  // WEFT_OPS_KERNEL_UTIL_H_

@@ -13,46 +13,29 @@ namespace {
 template <typename Update>
 using TypeOf = typename std::decay_t<Update>::Type;
 
-// The numbers of a step.
-struct AdamNumbers {
-  double beta1, beta2, epsilon;
-};
-
-class AdamAttrs {
- public:
-  explicit AdamAttrs(const KernelSpec& spec)
-      : beta1_(spec, "Beta1Tensor", "beta1"),
-        beta2_(spec, "Beta2Tensor", "beta2"),
-        epsilon_(spec, "EpsilonTensor", "epsilon"),
-        keeps_powers_(spec.attrs.Has("use_global_beta_pow") &&
-                      spec.attrs.Bool("use_global_beta_pow")) {}
-
-  absl::StatusOr<AdamNumbers> Read(const KernelContext& ctx) const {
-    AdamNumbers numbers;
-    WEFT_ASSIGN_OR_RETURN(numbers.beta1, beta1_.Value(ctx));
-    WEFT_ASSIGN_OR_RETURN(numbers.beta2, beta2_.Value(ctx));
-    WEFT_ASSIGN_OR_RETURN(numbers.epsilon, epsilon_.Value(ctx));
-    return numbers;
-  }
+struct AdamAttrs {
+  explicit AdamAttrs(const OpAttrs& attrs)
+      : beta1(attrs.Float("beta1")),
+        beta2(attrs.Float("beta2")),
+        epsilon(attrs.Float("epsilon")),
+        keeps_powers(attrs.Has("use_global_beta_pow") && attrs.Bool("use_global_beta_pow")) {}
 
   // Takes the powers of beta one step on, unless another op does that.
   template <typename Update>
-  void AdvancePowers(const AdamNumbers& numbers, Update& u) const {
+  void AdvancePowers(Update& u) const {
     using T = TypeOf<Update>;
-    if (keeps_powers_) return;
-    u.SetScalar(0, static_cast<T>(u.scalar(0)) * static_cast<T>(numbers.beta1));
-    u.SetScalar(1, static_cast<T>(u.scalar(1)) * static_cast<T>(numbers.beta2));
+    if (keeps_powers) return;
+    u.SetScalar(0, static_cast<T>(u.scalar(0)) * static_cast<T>(beta1));
+    u.SetScalar(1, static_cast<T>(u.scalar(1)) * static_cast<T>(beta2));
   }
 
- private:
-  Number beta1_, beta2_, epsilon_;
-  bool keeps_powers_;
+  double beta1, beta2, epsilon;
+  bool keeps_powers;
 };
 
 const UpdateSlots& AdamSlots() {
-  static const auto* const slots = new UpdateSlots{{"Moment1", "Moment2"},
-                                                   {"Beta1Pow", "Beta2Pow"},
-                                                   {"Beta1Tensor", "Beta2Tensor", "EpsilonTensor"}};
+  static const auto* const slots =
+      new UpdateSlots{{"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}};
   return *slots;
 }
 
@@ -63,11 +46,11 @@ struct Moments {
   T beta1, beta2;
 
   template <typename Update>
-  Moments(const AdamNumbers& numbers, Update& u)
+  Moments(const AdamAttrs& attrs, Update& u)
       : m1(u.state(0)),
         m2(u.state(1)),
-        beta1(static_cast<T>(numbers.beta1)),
-        beta2(static_cast<T>(numbers.beta2)) {}
+        beta1(static_cast<T>(attrs.beta1)),
+        beta2(static_cast<T>(attrs.beta2)) {}
 
   void Advance(int64_t i, T g) const {
     m1[i] = beta1 * m1[i] + (1 - beta1) * g;
@@ -85,28 +68,30 @@ struct AdamOptions {
 // p = shrink p - lr' m1 / (√m2 + epsilon √(1 - b2)) with lr' = lr √(1 - b2) / (1 - b1) and the
 // powers b1, b2 of beta, which already count this step.
 absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const AdamOptions& options) {
-  // Paddle's CPU kernel for rows takes the powers of the next step, and none where no row is there.
-  const bool advances_first = spec.paddle_cpu_quirks && kind != GradKind::kDense;
-  return MakeUpdate(spec, kind, AdamSlots(), [=, attrs = AdamAttrs(spec)](auto& u) -> absl::Status {
+  // Paddle's CPU kernel for rows takes the powers of the next step, does nothing where no row is
+  // there, and does not correct the epsilon of rows that have no gradient.
+  const bool as_paddle = spec.paddle_cpu_quirks && kind != GradKind::kDense;
+  return MakeUpdate(spec, kind, AdamSlots(), [=, attrs = AdamAttrs(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
-    if (advances_first && u.grad().is_empty()) return absl::OkStatus();
-    WEFT_ASSIGN_OR_RETURN(const AdamNumbers numbers, attrs.Read(u.ctx()));
-    const Moments<T> moments(numbers, u);
+    if (as_paddle && u.grad().is_empty()) return;
+    const Moments<T> moments(attrs, u);
     T b1 = static_cast<T>(u.scalar(0)), b2 = static_cast<T>(u.scalar(1));
-    if (advances_first) {
+    if (as_paddle) {
       b1 *= moments.beta1;
       b2 *= moments.beta2;
     }
     const T correction = std::sqrt(1 - b2);
     const T lr = u.lr() * static_cast<T>(options.update_lr_ratio) * correction / (1 - b1);
-    const T epsilon = static_cast<T>(numbers.epsilon) * correction;
+    const T plain_epsilon = static_cast<T>(attrs.epsilon), epsilon = plain_epsilon * correction;
     const T shrink = static_cast<T>(1 - u.lr() * options.lr_ratio * options.coeff);
-    u.ForEach([=](T& p, T g, int64_t i) {
-      moments.Advance(i, g);
-      p = shrink * p - lr * (moments.m1[i] / (std::sqrt(moments.m2[i]) + epsilon));
+    u.ForEachRun([=](T* p, const T* g, int64_t begin, int64_t count, bool has_grad) {
+      const T e = as_paddle && !has_grad ? plain_epsilon : epsilon;
+      for (int64_t k = 0, i = begin; k < count; ++k, ++i) {
+        moments.Advance(i, g[k]);
+        p[i] = shrink * p[i] - lr * (moments.m1[i] / (std::sqrt(moments.m2[i]) + e));
+      }
     });
-    attrs.AdvancePowers(numbers, u);
-    return absl::OkStatus();
+    attrs.AdvancePowers(u);
   });
 }
 
@@ -145,13 +130,12 @@ absl::StatusOr<Kernel> AdamWForRows(const KernelSpec& spec) {
 absl::StatusOr<Kernel> MakeLamb(const KernelSpec& spec, GradKind kind) {
   const double weight_decay = spec.attrs.Float("weight_decay");
   const bool adapts = weight_decay > 0 || spec.attrs.Bool("always_adapt");
-  return MakeUpdate(spec, kind, AdamSlots(), [=, attrs = AdamAttrs(spec)](auto& u) -> absl::Status {
+  return MakeUpdate(spec, kind, AdamSlots(), [=, attrs = AdamAttrs(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
-    WEFT_ASSIGN_OR_RETURN(const AdamNumbers numbers, attrs.Read(u.ctx()));
-    const Moments<T> moments(numbers, u);
+    const Moments<T> moments(attrs, u);
     const T correction1 = 1 - static_cast<T>(u.scalar(0));
     const T correction2 = 1 - static_cast<T>(u.scalar(1));
-    const T epsilon = static_cast<T>(numbers.epsilon), decay = static_cast<T>(weight_decay);
+    const T epsilon = static_cast<T>(attrs.epsilon), decay = static_cast<T>(weight_decay);
     const auto direction = [=](T p, int64_t i) {
       return moments.m1[i] / correction1 / (std::sqrt(moments.m2[i] / correction2) + epsilon) +
              decay * p;
@@ -168,8 +152,7 @@ absl::StatusOr<Kernel> MakeLamb(const KernelSpec& spec, GradKind kind) {
     const T lr = static_cast<T>(u.lr() * ratio);
     T* p = u.param();
     for (int64_t i = 0; i < u.size(); ++i) p[i] -= lr * direction(p[i], i);
-    attrs.AdvancePowers(numbers, u);
-    return absl::OkStatus();
+    attrs.AdvancePowers(u);
   });
 }
 

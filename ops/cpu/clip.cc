@@ -1,4 +1,5 @@
 // Clipping: of every element, and of a whole tensor by its norm.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -10,64 +11,51 @@
 namespace weft {
 namespace {
 
-// Out = X cut off below min and above max, possibly in place; not a number stays that.
+// Out = X cut off below min and above max; not a number stays that.
 absl::StatusOr<Kernel> Clip(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  const Number min(spec, "Min", "min"), max(spec, "Max", "max");
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& x = *ctx.in(x_index);
-    Tensor* out = ctx.out(out_index);
-    WEFT_ASSIGN_OR_RETURN(const double low_value, min.Value(ctx));
-    WEFT_ASSIGN_OR_RETURN(const double high_value, max.Value(ctx));
-    if (!(low_value <= high_value)) {
-      return absl::InvalidArgumentError(absl::StrCat("expected min of at most max, found min ",
-                                                     low_value, " and max ", high_value));
-    }
-    return ForNumberType("input X", x, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const T low = Saturated<T>(low_value), high = Saturated<T>(high_value);
-      out->Resize(x.dtype(), x.dims());
-      const T* from = x.data<T>();
-      T* to = out->data<T>();
-      for (int64_t i = 0; i < x.size(); ++i) {
-        to[i] = from[i] < low ? low : from[i] > high ? high : from[i];
-      }
-      return absl::OkStatus();
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const double min = spec.attrs.Float("min"), max = spec.attrs.Float("max");
+  if (!(min <= max)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected min of at most max, found min ", min, " and max ", max));
+  }
+  return op.InPlace().Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T low = Saturated<T>(min), high = Saturated<T>(max);
+    const T* from = x.data<T>(ctx);
+    std::transform(from, from + x(ctx).size(), out.data<T>(ctx), [=](T value) {
+      return value < low ? low : value > high ? high : value;
     });
   });
 }
 
-// Out = X, scaled to the norm max_norm where it has a larger one. Possibly in place.
+// Out = X, scaled to the norm max_norm where it has a larger one.
 absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
   const double max_norm = spec.attrs.Float("max_norm");
   if (!(max_norm > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("attribute max_norm: expected more than 0, found ", max_norm));
   }
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& x = *ctx.in(x_index);
-    Tensor* out = ctx.out(out_index);
-    return ForFloatType("input X", x, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const double norm = std::sqrt(SumOfSquares(x.data<T>(), x.size()));
-      const T factor = norm <= max_norm ? T(1) : static_cast<T>(max_norm / norm);
-      out->Resize(x.dtype(), x.dims());
-      const T* from = x.data<T>();
-      T* to = out->data<T>();
-      for (int64_t i = 0; i < x.size(); ++i) to[i] = factor * from[i];
-      return absl::OkStatus();
-    });
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* from = x.data<T>(ctx);
+    const double norm = std::sqrt(SumOfSquares(from, x(ctx).size()));
+    const T factor = norm <= max_norm ? T(1) : static_cast<T>(max_norm / norm);
+    std::transform(from, from + x(ctx).size(), out.data<T>(ctx),
+                   [=](T value) { return factor * value; });
   });
 }
 
 }  // namespace
 
 void AddClipKernels(KernelTable* table) {
-  table->Add("clip", Framed(Clip, WorksInPlace::kYes));
-  table->Add("clip_by_norm", Framed(ClipByNorm, WorksInPlace::kYes));
+  table->Add("clip", Clip);
+  table->Add("clip_by_norm", ClipByNorm);
 }
 
 }  // namespace weft

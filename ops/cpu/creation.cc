@@ -99,18 +99,14 @@ absl::StatusOr<Element> EncodeElement(const Constant& constant, DType dtype) {
 
 // Out, of attributes shape and dtype, is str_value everywhere, or value where that is empty.
 absl::StatusOr<Kernel> FillConstant(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(NoInputs(spec, {"ValueTensor"}));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  OpKernel op(spec);
+  const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
   WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(spec.attrs));
   WEFT_ASSIGN_OR_RETURN(const Element element, EncodeElement(constant, type.dtype));
-  return Kernel([=](const KernelContext& ctx) {
-    Tensor* out = ctx.out(out_index);
-    out->Resize(type.dtype, type.dims);
-    char* to = static_cast<char*>(out->raw());
-    const size_t width = SizeOf(type.dtype);
-    for (size_t i = 0; i < out->bytes(); i += width) std::memcpy(to + i, element.data(), width);
-    return absl::OkStatus();
+  return op.Make([=, width = SizeOf(type.dtype)](const KernelContext& ctx) {
+    char* to = static_cast<char*>(out(ctx).raw());
+    for (size_t i = 0; i < out(ctx).bytes(); i += width) std::memcpy(to + i, element.data(), width);
   });
 }
 

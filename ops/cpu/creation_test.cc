@@ -126,12 +126,6 @@ TEST(FillConstantTest, ImpossibleShapesAreErrors) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute shape")));
 }
 
-TEST(FillConstantTest, ShapeGivenByATensorIsRefused) {
-  Tensor shape = MakeTensor<int64_t>({1}, {2}), out;
-  EXPECT_THAT(RunOpOn("fill_constant", {{"ShapeTensor", {&shape}}}, {}, {{"Out", {&out}}}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input ShapeTensor")));
-}
-
 TEST(AssignValueTest, ThereIsAValueForEveryElement) {
   const auto assign = [](const Longs& values) {
     return RunOp("assign_value", {},

@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "base/status_macros.h"
-#include "ops/cpu/binary.h"
+#include "ops/broadcast.h"
 #include "ops/cpu/families.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
@@ -193,154 +193,105 @@ absl::Status CheckIntegers(const Tensor& y) {
   return absl::OkStatus();
 }
 
+int64_t AxisOf(const OpAttrs& attrs) { return attrs.Has("axis") ? attrs.Int("axis") : -1; }
+
 // Out = X op Y.
 template <typename Op>
 absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const BinaryOp op, BinaryOp::Make(spec));
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& x = *ctx.in(op.x);
-    const Tensor& y = *ctx.in(op.y);
-    Tensor* out = ctx.out(op.out);
-    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, op.Align(ctx, x.dtype()));
-    return ForNumberType("input X", x, [&](auto tag) -> absl::Status {
-      using T = typename decltype(tag)::type;
-      WEFT_RETURN_IF_ERROR((CheckIntegers<Op, T>(y)));
-      out->Resize(x.dtype(), shapes.out);
-      MapBroadcast(shapes, x.data<T>(), y.data<T>(), out->data<T>(), Op());
-      return absl::OkStatus();
-    });
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y");
+  const Out out = op.out("Out");
+  const int64_t axis = AxisOf(spec.attrs);
+  return op.InPlace().Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR((CheckIntegers<Op, T>(y(ctx))));
+    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
+    MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx), Op());
+    return absl::OkStatus();
   });
 }
 
 // --- Backward ------------------------------------------------------------------------------------
 
-// What the gradient of an op reads and writes.
-struct GradOp {
-  int x, y, dout, dx, dy;
-  int64_t axis;
-
-  static absl::StatusOr<GradOp> Make(const KernelSpec& spec) {
-    GradOp op;
-    WEFT_ASSIGN_OR_RETURN(op.x, RequiredInput(spec, "X"));
-    WEFT_ASSIGN_OR_RETURN(op.y, RequiredInput(spec, "Y"));
-    WEFT_ASSIGN_OR_RETURN(op.dout, RequiredInput(spec, "Out@GRAD"));
-    op.dx = spec.Output("X@GRAD");
-    op.dy = spec.Output("Y@GRAD");
-    op.axis = spec.attrs.Int("axis");
-    return op;
-  }
-
-  absl::StatusOr<Broadcast> Align(const KernelContext& ctx) const {
-    WEFT_ASSIGN_OR_RETURN(Broadcast shapes, AlignOperands(*ctx.in(x), *ctx.in(y), axis));
-    WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", *ctx.in(dout), ctx.in(x)->dtype()));
-    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", *ctx.in(dout), shapes.out));
-    return shapes;
-  }
-};
-
-// Writes factor (1 or -1) times `full`, which has the dims of the result, summed over the
-// dimensions along which the operand of these dims was repeated. `aligned` are the operand's dims
-// at their places in those of the result.
-template <typename T>
-void WriteGradient(const Tensor& full, const Dims& dims, const Dims& aligned, double factor,
-                   Tensor* gradient) {
-  gradient->Resize(full.dtype(), dims);
-  SumBroadcast(full.data<T>(), full.dims(), aligned, factor, gradient->data<T>());
-}
-
-// Of an op whose gradients are Out@GRAD itself or its negative.
+// X@GRAD = Out@GRAD and Y@GRAD = Out@GRAD or its negative, each summed over the dimensions along
+// which the operand was repeated.
 template <typename Op>
 absl::StatusOr<Kernel> LinearBackward(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const GradOp op, GradOp::Make(spec));
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& dout = *ctx.in(op.dout);
-    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, op.Align(ctx));
-    const Dims x_dims = ctx.in(op.x)->dims(), y_dims = ctx.in(op.y)->dims();
-    return ForFloatType("input Out@GRAD", dout, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      // X@GRAD first: in place of Out@GRAD it has the same values, in place of which Y@GRAD may
-      // then be written.
-      if (Tensor* dx = ctx.out(op.dx)) WriteGradient<T>(dout, x_dims, shapes.x, 1, dx);
-      if (Tensor* dy = ctx.out(op.dy)) {
-        WriteGradient<T>(dout, y_dims, shapes.y, Op::kYGradient, dy);
-      }
-      return absl::OkStatus();
-    });
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
+  const int64_t axis = AxisOf(spec.attrs);
+  return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
+    const T* from = dout.data<T>(ctx);
+    // X@GRAD first: in place of Out@GRAD it has the same values, in place of which Y@GRAD may then
+    // be written.
+    if (T* to = dx.data_or_null<T>(ctx)) SumBroadcast(from, shapes.out, shapes.x, 1, to);
+    if (T* to = dy.data_or_null<T>(ctx)) {
+      SumBroadcast(from, shapes.out, shapes.y, Op::kYGradient, to);
+    }
+    return absl::OkStatus();
   });
 }
 
-// Of any other op: X@GRAD and Y@GRAD are Dx and Dy at every position of the result, each summed to
-// the operand's dims.
+// X@GRAD and Y@GRAD = Dx and Dy at every position of the result, each summed as above.
 template <typename Op>
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const GradOp op, GradOp::Make(spec));
-  int out_index = op.dout;  // stands in where Out is not read
-  if (Op::kGradReadsOut) {
-    WEFT_ASSIGN_OR_RETURN(out_index, RequiredInput(spec, "Out"));
-  }
-  return Kernel([=, x_scratch = Tensor(),
-                 y_scratch = Tensor()](const KernelContext& ctx) mutable -> absl::Status {
-    const Tensor& x = *ctx.in(op.x);
-    const Tensor& y = *ctx.in(op.y);
-    const Tensor& out = *ctx.in(out_index);
-    const Tensor& dout = *ctx.in(op.dout);
-    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, op.Align(ctx));
-    WEFT_RETURN_IF_ERROR(CheckDType("Out", out, x.dtype()));
-    WEFT_RETURN_IF_ERROR(CheckDims("Out", out, shapes.out));
-    const Dims x_dims = x.dims(), y_dims = y.dims();
-    Tensor* dx = ctx.out(op.dx);
-    Tensor* dy = ctx.out(op.dy);
-    // Where the values before the sum go: to the gradient itself where there is nothing to sum. A
-    // gradient that takes the place of an input is written when both have been computed.
-    const auto full = [&](Tensor* gradient, const Dims& dims, Tensor* scratch) {
-      const bool is_input =
-          gradient == &x || gradient == &y || gradient == &out || gradient == &dout;
-      return dims == shapes.out && !is_input ? gradient : scratch;
-    };
-    Tensor* full_dx = full(dx, x_dims, &x_scratch);
-    Tensor* full_dy = full(dy, y_dims, &y_scratch);
-    return ForFloatType("input Out@GRAD", dout, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const auto compute = [&](auto derivative, Tensor* to) {
-        to->Resize(dout.dtype(), shapes.out);
-        const T *xs = x.data<T>(), *ys = y.data<T>();
-        const T *outs = out.data<T>(), *douts = dout.data<T>();
-        T* values = to->data<T>();
-        Walk(MakeLoopNest(shapes.out, shapes.x, shapes.y), [&](int64_t xi, int64_t yi) {
-          *values++ = derivative(xs[xi], ys[yi], *outs++, *douts++);
-        });
-      };
-      if (dx != nullptr) compute(Op::template Dx<T>, full_dx);
-      if (dy != nullptr) compute(Op::template Dy<T>, full_dy);
-      if (dx != nullptr && dx != full_dx) WriteGradient<T>(*full_dx, x_dims, shapes.x, 1, dx);
-      if (dy != nullptr && dy != full_dy) WriteGradient<T>(*full_dy, y_dims, shapes.y, 1, dy);
-      return absl::OkStatus();
-    });
-  });
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
+  // Out@GRAD stands in where Out is not read.
+  const In out = Op::kGradReadsOut ? op.in("Out") : dout;
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
+  const int64_t axis = AxisOf(spec.attrs);
+  return op.Make(
+      Floats(dout),
+      [=, scratch = Tensor()](const KernelContext& ctx, auto zero) mutable -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
+                              AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
+        const auto write = [&](auto derivative, const Dims& aligned, Tensor* gradient) {
+          if (gradient == nullptr) return;
+          const bool is_repeated = aligned != shapes.out;
+          if (is_repeated) scratch.Resize(gradient->dtype(), shapes.out);
+          T* full = is_repeated ? scratch.data<T>() : gradient->data<T>();
+          const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
+          const T *outs = out.data<T>(ctx), *douts = dout.data<T>(ctx);
+          int64_t i = 0;
+          Walk(MakeLoopNest(shapes.out, shapes.x, shapes.y), [&](int64_t xi, int64_t yi) {
+            full[i] = derivative(xs[xi], ys[yi], outs[i], douts[i]);
+            ++i;
+          });
+          if (is_repeated) SumBroadcast(full, shapes.out, aligned, 1, gradient->data<T>());
+        };
+        write(Op::template Dx<T>, shapes.x, dx.get(ctx));
+        write(Op::template Dy<T>, shapes.y, dy.get(ctx));
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace
 
 void AddElementwiseKernels(KernelTable* table) {
-  table->Add("elementwise_add", Framed(Forward<Add>));
-  table->Add("elementwise_sub", Framed(Forward<Sub>));
-  table->Add("elementwise_mul", Framed(Forward<Mul>));
-  table->Add("elementwise_div", Framed(Forward<Div>));
-  table->Add("elementwise_mod", Framed(Forward<Mod>));
-  table->Add("elementwise_max", Framed(Forward<Max>));
-  table->Add("elementwise_min", Framed(Forward<Min>));
-  table->Add("elementwise_pow", Framed(Forward<Pow>));
+  table->Add("elementwise_add", Forward<Add>);
+  table->Add("elementwise_sub", Forward<Sub>);
+  table->Add("elementwise_mul", Forward<Mul>);
+  table->Add("elementwise_div", Forward<Div>);
+  table->Add("elementwise_mod", Forward<Mod>);
+  table->Add("elementwise_max", Forward<Max>);
+  table->Add("elementwise_min", Forward<Min>);
+  table->Add("elementwise_pow", Forward<Pow>);
 
-  table->Add("elementwise_add_grad", Framed(LinearBackward<Add>));
-  table->Add("elementwise_sub_grad", Framed(LinearBackward<Sub>));
-  table->Add("elementwise_mul_grad", Framed(Backward<Mul>));
-  table->Add("elementwise_div_grad", Framed(Backward<Div>));
-  table->Add("elementwise_floordiv", Framed(Forward<FloorDiv>));
-  table->Add("grad_add", Framed(Forward<Add>));
-  table->Add("minus", Framed(Forward<Sub>));
-  table->Add("elementwise_pow_grad", Framed(Backward<Pow>));
-  table->Add("elementwise_max_grad", Framed(Backward<Max>));
-  table->Add("elementwise_min_grad", Framed(Backward<Min>));
+  table->Add("elementwise_add_grad", LinearBackward<Add>);
+  table->Add("elementwise_sub_grad", LinearBackward<Sub>);
+  table->Add("elementwise_mul_grad", Backward<Mul>);
+  table->Add("elementwise_div_grad", Backward<Div>);
+  table->Add("elementwise_floordiv", Forward<FloorDiv>);
+  table->Add("grad_add", Forward<Add>);
+  table->Add("minus", Forward<Sub>);
+  table->Add("elementwise_pow_grad", Backward<Pow>);
+  table->Add("elementwise_max_grad", Backward<Max>);
+  table->Add("elementwise_min_grad", Backward<Min>);
 }
 
 }  // namespace weft

@@ -174,7 +174,7 @@ TEST(ElementwiseTest, OperandsOfTwoElementTypesAreAnError) {
       RunOp("elementwise_mul", {{"X", {Floats({1}, {1})}}, {"Y", {MakeTensor<double>({1}, {1})}}},
             {}, {{"Out", 1}}),
       StatusIs(absl::StatusCode::kInvalidArgument,
-               "input Y: expected fp32 as X is, found fp64[1]"));
+               "input Y: expected fp32 as the other inputs, found fp64[1]"));
 }
 
 TEST(ElementwiseTest, MulGradIsSummedOverWhatWasRepeated) {

@@ -8,17 +8,20 @@ namespace weft {
 
 void AddActivationKernels(KernelTable* table);               // relu, sigmoid, sqrt, square, tanh
 void AddAdamKernels(KernelTable* table);                     // adam, adamw, lamb
+void AddAlongKernels(KernelTable* table);                    // cumsum, argsort, top_k_v2, ...
 void AddAmpKernels(KernelTable* table);                      // check_finite_and_unscale, ...
 void AddClipKernels(KernelTable* table);                     // clip, clip_by_norm
-void AddComparisonKernels(KernelTable* table);               // equal, ..., logical_and, ...
-void AddConcatKernels(KernelTable* table);                   // concat, split
 void AddCoalesceTensorKernels(KernelTable* table);           // coalesce_tensor
+void AddComparisonKernels(KernelTable* table);               // equal, ..., logical_and, ...
 void AddConvKernels(KernelTable* table);                     // conv2d, conv2d_transpose, ...
 void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
 void AddDropoutKernels(KernelTable* table);                  // dropout
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
-void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2
+void AddIndexKernels(KernelTable* table);                    // gather, scatter, where, ...
+void AddLikeKernels(KernelTable* table);                     // fill_any_like, range, ...
+void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2, c_embedding
+void AddLossKernels(KernelTable* table);                     // huber_loss, log_loss, ...
 void AddLrnKernels(KernelTable* table);                      // lrn
 void AddMatMulKernels(KernelTable* table);                   // matmul, mul, bmm, ...
 void AddNormKernels(KernelTable* table);                     // batch_norm, layer_norm, ...
@@ -26,7 +29,7 @@ void AddOptimizerKernels(KernelTable* table);                // adagrad, momentu
 void AddPoolKernels(KernelTable* table);                     // pool2d, pool3d, ...
 void AddRandomKernels(KernelTable* table);                   // *_random
 void AddReduceKernels(KernelTable* table);                   // reduce_mean, squared_l2_norm
-void AddReshapeKernels(KernelTable* table);                  // reshape2
+void AddResampleKernels(KernelTable* table);                 // pad3d, unfold, grid_sampler, ...
 void AddRnnKernels(KernelTable* table);                      // rnn
 void AddScaleKernels(KernelTable* table);                    // increment, scale
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
@@ -34,18 +37,7 @@ void AddSoftmaxKernels(KernelTable* table);                  // softmax
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cross_entropy
 void AddSparseSumKernels(KernelTable* table);                // scale, sum, rows
 void AddSumKernels(KernelTable* table);                      // sum
-
-void AddViewKernels(KernelTable* table);  // transpose, slice, tile, ...
-
-void AddIndexKernels(KernelTable* table);
-
-void AddAlongKernels(KernelTable* table);
-
-void AddLossKernels(KernelTable* table);
-
-void AddLikeKernels(KernelTable* table);
-
-void AddResampleKernels(KernelTable* table);  // pad3d, unfold, grid_sampler, ...
+void AddViewKernels(KernelTable* table);  // transpose2, slice, reshape2, concat, ...
 
 }  // namespace weft
 

@@ -138,22 +138,17 @@ absl::StatusOr<Kernel> SequenceMask(const KernelSpec& spec) {
 absl::StatusOr<Kernel> ClipGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), dout = op.in("Out@GRAD");
-  op.in("Min");
-  op.in("Max");
   const Out dx = op.out("X@GRAD");
-  const Number min(spec, "Min", "min"), max(spec, "Max", "max");
+  const double min = spec.attrs.Float("min"), max = spec.attrs.Float("max");
   return op.InPlace(dx, dout).InPlace(dx, x).Make(
-      Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+      Floats(x), [=](const KernelContext& ctx, auto zero) {
         using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const double low_value, min.Value(ctx));
-        WEFT_ASSIGN_OR_RETURN(const double high_value, max.Value(ctx));
-        const T low = static_cast<T>(low_value), high = static_cast<T>(high_value);
+        const T low = static_cast<T>(min), high = static_cast<T>(max);
         const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
         T* to = dx.data<T>(ctx);
         for (int64_t i = 0; i < x(ctx).size(); ++i) {
           to[i] = xs[i] > low && xs[i] < high ? dys[i] : T(0);
         }
-        return absl::OkStatus();
       });
 }
 

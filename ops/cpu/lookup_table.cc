@@ -15,12 +15,6 @@ namespace {
 // padding_idx of a table without a row for padding.
 constexpr int64_t kNoPadding = -1;
 
-absl::Status CheckTable(const Tensor& table) {
-  if (table.rank() == 2) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "input W: expected a table of two dimensions, found shape ", DimsToString(table.dims())));
-}
-
 // Calls visit(position, id) for every id, each of which must be the number of a row.
 template <typename Visit>
 absl::Status ForEachId(const Tensor& ids, int64_t rows, Visit visit) {
@@ -38,39 +32,22 @@ absl::Status ForEachId(const Tensor& ids, int64_t rows, Visit visit) {
   });
 }
 
-// Ids of lookup_table have a last dimension of 1, in place of which are the columns of W.
-enum class IdDims { kAll, kWithoutLast };
-
-Dims LookedUpDims(const Tensor& ids, const Tensor& table, IdDims id_dims) {
-  Dims dims = ids.dims();
-  if (id_dims == IdDims::kWithoutLast && !dims.empty()) dims.pop_back();
-  dims.push_back(table.dim(1));
-  return dims;
-}
-
 // Out[i...] = W[Ids[i...]]; zeros for the id padding_idx.
-absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec, IdDims id_dims) {
-  WEFT_ASSIGN_OR_RETURN(const int table_index, RequiredInput(spec, "W"));
-  WEFT_ASSIGN_OR_RETURN(const int ids_index, RequiredInput(spec, "Ids"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In table = op.in("W"), ids = op.in("Ids");
+  const Out out = op.out("Out");
   const int64_t padding = spec.attrs.Int("padding_idx");
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& table = *ctx.in(table_index);
-    const Tensor& ids = *ctx.in(ids_index);
-    Tensor* out = ctx.out(out_index);
-    WEFT_RETURN_IF_ERROR(CheckTable(table));
-    if (out == &table || out == &ids) {
-      return absl::UnimplementedError("output Out: no kernel that works in place of an input");
-    }
-    out->Resize(table.dtype(), LookedUpDims(ids, table, id_dims));
-    const size_t width = table.dim(1) * SizeOf(table.dtype());
-    const auto* from = static_cast<const char*>(table.raw());
-    auto* to = static_cast<char*>(out->raw());
-    return ForEachId(ids, table.dim(0), [&](int64_t i, int64_t id) {
+  return op.Make(Moves{table}, [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t width = table(ctx).dim(1);
+    const T* from = table.elements<T>(ctx);
+    T* to = out.elements<T>(ctx);
+    return ForEachId(ids(ctx), table(ctx).dim(0), [&](int64_t i, int64_t id) {
       if (padding != kNoPadding && id == padding) {
-        std::memset(to + i * width, 0, width);
+        std::fill_n(to + i * width, width, T(0));
       } else {
-        std::memcpy(to + i * width, from + id * width, width);
+        std::copy_n(from + id * width, width, to + i * width);
       }
     });
   });
@@ -78,71 +55,57 @@ absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec, IdDims id_dims) {
 
 // W@GRAD, of the shape of W: row r is the sum of Out@GRAD over the positions of id r, in their
 // order; zeros where that is padding_idx.
-absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec, IdDims id_dims) {
+absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
   if (spec.attrs.Bool("is_sparse")) {
     return absl::UnimplementedError(
         "attribute is_sparse: the gradient is SelectedRows, but W@GRAD is a dense tensor");
   }
-  WEFT_ASSIGN_OR_RETURN(const int table_index, RequiredInput(spec, "W"));
-  WEFT_ASSIGN_OR_RETURN(const int ids_index, RequiredInput(spec, "Ids"));
-  WEFT_ASSIGN_OR_RETURN(const int dout_index, RequiredInput(spec, "Out@GRAD"));
-  const int dtable_index = spec.Output("W@GRAD");
+  OpKernel op(spec);
+  op.Ignore({"W"});
+  const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
+  const Out dtable = op.out("W@GRAD");
   const int64_t padding = spec.attrs.Int("padding_idx");
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& table = *ctx.in(table_index);
-    const Tensor& ids = *ctx.in(ids_index);
-    const Tensor& dout = *ctx.in(dout_index);
-    Tensor* dtable = ctx.out(dtable_index);
-    if (dtable == nullptr) return absl::OkStatus();
-    WEFT_RETURN_IF_ERROR(CheckTable(table));
-    WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", dout, table.dtype()));
-    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout, LookedUpDims(ids, table, id_dims)));
-    if (dtable == &ids || dtable == &dout) {
-      return absl::UnimplementedError("output W@GRAD: no kernel that works in place of an input");
-    }
-    return ForFloatType("input Out@GRAD", dout, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const int64_t rows = table.dim(0), width = table.dim(1);
-      dtable->Resize(dout.dtype(), Dims{rows, width});
-      T* to = dtable->data<T>();
-      std::fill_n(to, dtable->size(), T(0));
-      return ForEachId(ids, rows, [&](int64_t i, int64_t id) {
-        if (padding != kNoPadding && id == padding) return;
-        const T* from = dout.data<T>() + i * width;
-        for (int64_t k = 0; k < width; ++k) to[id * width + k] += from[k];
-      });
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t rows = dtable(ctx).dim(0), width = dtable(ctx).dim(1);
+    const T* from = dout.data<T>(ctx);
+    T* to = dtable.data<T>(ctx);
+    std::fill_n(to, dtable(ctx).size(), T(0));
+    return ForEachId(ids(ctx), rows, [&](int64_t i, int64_t id) {
+      if (padding != kNoPadding && id == padding) return;
+      for (int64_t k = 0; k < width; ++k) to[id * width + k] += from[i * width + k];
     });
   });
 }
 
 // W@GRAD has a row for every id, in their order: that of Out@GRAD. As in Paddle, and unlike in the
 // dense gradient, an id that is padding_idx has one too: it moves a row that no lookup returns.
-absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec, IdDims id_dims) {
+absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
   if (!spec.attrs.Bool("is_sparse")) {
     return absl::UnimplementedError(
         "attribute is_sparse: the gradient is dense, but W@GRAD is SelectedRows");
   }
-  WEFT_ASSIGN_OR_RETURN(const int table_index, RequiredInput(spec, "W"));
-  WEFT_ASSIGN_OR_RETURN(const int ids_index, RequiredInput(spec, "Ids"));
-  WEFT_ASSIGN_OR_RETURN(const int dout_index, RequiredInput(spec, "Out@GRAD"));
-  WEFT_ASSIGN_OR_RETURN(const int dtable_index, RequiredOutput(spec, "W@GRAD"));
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& table = *ctx.in(table_index);
-    const Tensor& ids = *ctx.in(ids_index);
-    const Tensor& dout = *ctx.in(dout_index);
-    Tensor* dtable = ctx.out(dtable_index);
-    for (const Tensor* input : {&table, &ids, &dout}) {
-      if (input->is_rows() || input == dtable) {
+  OpKernel op(spec);
+  const In table = op.in("W"), ids = op.in("Ids"), dout = op.in("Out@GRAD");
+  const Out dtable = op.out("W@GRAD");
+  return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {
+    for (const Tensor* input : {&table(ctx), &ids(ctx), &dout(ctx)}) {
+      if (input->is_rows() || input == dtable.get(ctx)) {
         return absl::UnimplementedError("output W@GRAD: the only SelectedRows, and no input");
       }
     }
-    WEFT_RETURN_IF_ERROR(CheckTable(table));
-    WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", dout, table.dtype()));
-    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout, LookedUpDims(ids, table, id_dims)));
-    dtable->ResizeRows(dout.dtype(), table.dims(), ids.size());
-    std::memcpy(dtable->raw(), dout.raw(), dout.bytes());
-    const absl::Span<int64_t> rows = dtable->mutable_rows();
-    return ForEachId(ids, table.dim(0), [&](int64_t i, int64_t id) { rows[i] = id; });
+    const Dims dims = table(ctx).dims();
+    if (dims.size() != 2) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "input W: expected a table of two dimensions, found shape ", DimsToString(dims)));
+    }
+    const int64_t count = ids(ctx).size();
+    WEFT_RETURN_IF_ERROR(CheckDType("Out@GRAD", dout(ctx), table(ctx).dtype()));
+    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), count * dims[1]));
+    dtable(ctx).ResizeRows(dout(ctx).dtype(), dims, count);
+    std::memcpy(dtable(ctx).raw(), dout(ctx).raw(), dout(ctx).bytes());
+    const absl::Span<int64_t> rows = dtable(ctx).mutable_rows();
+    return ForEachId(ids(ctx), dims[0], [&](int64_t i, int64_t id) { rows[i] = id; });
   });
 }
 
@@ -202,19 +165,14 @@ absl::StatusOr<Kernel> EmbeddingGrad(const KernelSpec& spec) {
   });
 }
 
-void AddLookup(KernelTable* table, const std::string& type, IdDims id_dims) {
-  table->Add(type, Framed([=](const KernelSpec& spec) { return LookupTable(spec, id_dims); }));
-  table->Add(type + "_grad",
-             Framed([=](const KernelSpec& spec) { return LookupTableGrad(spec, id_dims); }));
-  table->AddForRows(type + "_grad",
-                    [=](const KernelSpec& spec) { return LookupTableGradRows(spec, id_dims); });
-}
-
 }  // namespace
 
 void AddLookupTableKernels(KernelTable* table) {
-  AddLookup(table, "lookup_table", IdDims::kWithoutLast);
-  AddLookup(table, "lookup_table_v2", IdDims::kAll);
+  for (const std::string type : {"lookup_table", "lookup_table_v2"}) {
+    table->Add(type, LookupTable);
+    table->Add(type + "_grad", LookupTableGrad);
+    table->AddForRows(type + "_grad", LookupTableGradRows);
+  }
   table->Add("c_embedding", Embedding);
   table->Add("c_embedding_grad", EmbeddingGrad);
 }

@@ -343,48 +343,44 @@ absl::StatusOr<Kernel> BatchNorm(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const In mean = op.in("Mean"), variance = op.in("Variance");
-  op.Ignore({"MomentumTensor"});  // read by Number
   const Out y = op.out("Y"), mean_out = op.out("MeanOut"), variance_out = op.out("VarianceOut");
   const Out saved_mean = op.out("SavedMean"), saved_inverse = op.out("SavedVariance");
   const Out reserve_space = op.out("ReserveSpace");
   const OpAttrs& attrs = spec.attrs;
   const bool uses_running = attrs.Bool("use_global_stats") ||
                             (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
-  return op.Make(Floats(x),
-                 [=, channels_last = ChannelsLast(spec), epsilon = attrs.Float("epsilon"),
-                  momentum = Number(spec, "MomentumTensor", "momentum")](
-                     const KernelContext& ctx, auto zero) -> absl::Status {
-                   using T = decltype(zero);
-                   WEFT_ASSIGN_OR_RETURN(const double keep, momentum.Value(ctx));
-                   if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
-                   const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
-                   const Moments running = Moments::Given<T>(mean(ctx), variance(ctx));
-                   Write<T>(running.mean, mean_out.get(ctx));
-                   Write<T>(running.variance, variance_out.get(ctx));
-                   if (!uses_running && g.set_size() <= 1) {
-                     std::copy_n(x.data<T>(ctx), x(ctx).size(), y.data<T>(ctx));
-                     const std::vector<double> none(g.num_sets());
-                     Write<T>(none, saved_mean.get(ctx));
-                     Write<T>(none, saved_inverse.get(ctx));
-                     return absl::OkStatus();
-                   }
-                   const Moments moments = uses_running ? running : Moments::Of(g, x.data<T>(ctx));
-                   const std::vector<double> inverse = moments.InverseDeviation(epsilon);
-                   Normalize(g, x.data<T>(ctx), moments.mean, inverse, scale.data<T>(ctx),
-                             bias.data<T>(ctx), y.data<T>(ctx));
-                   Write<T>(moments.mean, saved_mean.get(ctx));
-                   Write<T>(inverse, saved_inverse.get(ctx));
-                   if (uses_running) return absl::OkStatus();
-                   const auto mix = [keep](std::vector<double> old,
-                                           const std::vector<double>& now) {
-                     for (size_t i = 0; i < old.size(); ++i)
-                       old[i] = keep * old[i] + (1 - keep) * now[i];
-                     return old;
-                   };
-                   Write<T>(mix(running.mean, moments.mean), mean_out.get(ctx));
-                   Write<T>(mix(running.variance, moments.variance), variance_out.get(ctx));
-                   return absl::OkStatus();
-                 });
+  return op.Make(
+      Floats(x),
+      [=, channels_last = ChannelsLast(spec), epsilon = attrs.Float("epsilon"),
+       keep = attrs.Float("momentum")](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
+        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        const Moments running = Moments::Given<T>(mean(ctx), variance(ctx));
+        Write<T>(running.mean, mean_out.get(ctx));
+        Write<T>(running.variance, variance_out.get(ctx));
+        if (!uses_running && g.set_size() <= 1) {
+          std::copy_n(x.data<T>(ctx), x(ctx).size(), y.data<T>(ctx));
+          const std::vector<double> none(g.num_sets());
+          Write<T>(none, saved_mean.get(ctx));
+          Write<T>(none, saved_inverse.get(ctx));
+          return absl::OkStatus();
+        }
+        const Moments moments = uses_running ? running : Moments::Of(g, x.data<T>(ctx));
+        const std::vector<double> inverse = moments.InverseDeviation(epsilon);
+        Normalize(g, x.data<T>(ctx), moments.mean, inverse, scale.data<T>(ctx), bias.data<T>(ctx),
+                  y.data<T>(ctx));
+        Write<T>(moments.mean, saved_mean.get(ctx));
+        Write<T>(inverse, saved_inverse.get(ctx));
+        if (uses_running) return absl::OkStatus();
+        const auto mix = [keep](std::vector<double> old, const std::vector<double>& now) {
+          for (size_t i = 0; i < old.size(); ++i) old[i] = keep * old[i] + (1 - keep) * now[i];
+          return old;
+        };
+        Write<T>(mix(running.mean, moments.mean), mean_out.get(ctx));
+        Write<T>(mix(running.variance, moments.variance), variance_out.get(ctx));
+        return absl::OkStatus();
+      });
 }
 
 absl::StatusOr<Kernel> BatchNormGrad(const KernelSpec& spec) {

@@ -36,16 +36,17 @@ class OptimizerGrad {
   // dimensions of the parameter (a dense one: the size).
   absl::Status Read(const Tensor& grad, const Tensor& param);
 
-  // Calls update(begin, count, g) for runs of elements: the gradient of the parameter's element
-  // begin + k is g[k], for k < count. In ascending order; no element occurs twice.
+  // Calls update(begin, count, g, has_grad) for runs of elements: the gradient of the parameter's
+  // element begin + k is g[k], for k < count; zeros where there is none. In ascending order; no
+  // element occurs twice.
   template <typename T, typename Update>
   void ForEachRun(const Update& update) const {
-    if (kind_ == Kind::kDense) return update(int64_t{0}, dense_->size(), dense_->data<T>());
+    if (kind_ == Kind::kDense) return update(int64_t{0}, dense_->size(), dense_->data<T>(), true);
     const int64_t width = merged_.row_size();
     const T* g = merged_.data<T>();
     if (kind_ == Kind::kRows) {
       for (int64_t row : merged_.rows()) {
-        update(row * width, width, g);
+        update(row * width, width, g, true);
         g += width;
       }
       return;
@@ -54,7 +55,7 @@ class OptimizerGrad {
     auto next = merged_.rows().begin();
     for (int64_t row = 0; row < merged_.height(); ++row) {
       const bool has_grad = next != merged_.rows().end() && *next == row;
-      update(row * width, width, has_grad ? g : zeros.data());
+      update(row * width, width, has_grad ? g : zeros.data(), has_grad);
       if (!has_grad) continue;
       g += width;
       ++next;

@@ -10,6 +10,7 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/shape_attr.h"
 #include "ops/kernel_util.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -98,7 +99,8 @@ struct TruncatedGaussian {
 // made anew at every run, or with seed 0 from the rank's engine for initializers.
 template <typename Family>
 absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  OpKernel op(spec);
+  const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
   WEFT_ASSIGN_OR_RETURN(const Family family, Family::Make(spec.attrs, type));
   const int64_t seed = spec.attrs.Int("seed");
@@ -106,20 +108,18 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
     return absl::UnimplementedError(
         absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
   }
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+  return op.Make([=](const KernelContext& ctx) -> absl::Status {
     if (seed == 0 && ctx.random == nullptr) {
       return absl::FailedPreconditionError("attribute seed: 0, but there is no generator");
     }
     std::mt19937_64 own;
     if (seed != 0) own.seed(static_cast<uint64_t>(seed));
     std::mt19937_64& engine = seed != 0 ? own : ctx.random->initializers;
-    Tensor* out = ctx.out(out_index);
-    out->Resize(type.dtype, type.dims);
-    return ForFloatType("output Out", *out, [&](auto tag) {
+    return ForFloatType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       auto sample = family.template Sampler<T>();
-      T* to = out->data<T>();
-      for (int64_t i = 0; i < out->size(); ++i) to[i] = sample(engine);
+      T* to = out.data<T>(ctx);
+      for (int64_t i = 0; i < out(ctx).size(); ++i) to[i] = sample(engine);
       family.Finish(to);
       return absl::OkStatus();
     });

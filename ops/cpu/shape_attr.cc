@@ -4,13 +4,10 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
-#include "ops/kernel_util.h"
 
 namespace weft {
 
 absl::StatusOr<TensorType> TypeFromAttrs(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(NoInputs(spec, {"ShapeTensor", "ShapeTensorList"}));
   const absl::optional<DType> dtype = DTypeFromProto(spec.attrs.Int("dtype"));
   if (!dtype) {
     return absl::InvalidArgumentError(

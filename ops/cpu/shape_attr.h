@@ -9,8 +9,7 @@
 namespace weft {
 
 // From attributes `shape` and `dtype`. InvalidArgument for an unknown element type, a negative
-// dimension, or a size that does not fit memory addresses; Unimplemented where inputs give the
-// shape (ShapeTensor, ShapeTensorList).
+// dimension, or a size that does not fit memory addresses.
 absl::StatusOr<TensorType> TypeFromAttrs(const KernelSpec& spec);
 
 }  // namespace weft

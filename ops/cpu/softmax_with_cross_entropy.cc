@@ -78,45 +78,32 @@ void SoftLoss(const ClassRows& rows, const T* p, const T* label, T* loss) {
   }
 }
 
-absl::Status CheckLabel(const Options& options, const ClassRows& rows, const Tensor& label) {
-  return CheckSize("Label", label, options.soft_label ? rows.count() * rows.classes : rows.count());
-}
-
+// Softmax of Logits, which may be probabilities already, and the loss of every row.
 absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int logits_index, RequiredInput(spec, "Logits"));
-  WEFT_ASSIGN_OR_RETURN(const int label_index, RequiredInput(spec, "Label"));
-  WEFT_ASSIGN_OR_RETURN(const int softmax_index, RequiredOutput(spec, "Softmax"));
-  WEFT_ASSIGN_OR_RETURN(const int loss_index, RequiredOutput(spec, "Loss"));
+  OpKernel op(spec);
+  const In logits = op.in("Logits"), label = op.in("Label");
+  const Out softmax = op.out("Softmax"), loss = op.out("Loss");
   const Options options(spec.attrs);
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& logits = *ctx.in(logits_index);
-    const Tensor& label = *ctx.in(label_index);
-    Tensor* softmax = ctx.out(softmax_index);
-    Tensor* loss = ctx.out(loss_index);
-    WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(options.axis, logits.dims()));
-    WEFT_RETURN_IF_ERROR(CheckLabel(options, rows, label));
-    Dims loss_dims = logits.dims();
-    loss_dims[rows.axis] = 1;
-    return ForFloatType("input Logits", logits, [&](auto tag) -> absl::Status {
-      using T = typename decltype(tag)::type;
-      softmax->Resize(logits.dtype(), logits.dims());
-      loss->Resize(logits.dtype(), loss_dims);
-      const T* x = logits.data<T>();
-      T* p = softmax->data<T>();
-      if (options.use_softmax) {
-        for (int64_t r = 0; r < rows.count(); ++r) {
-          SoftmaxRow(x + rows.Start(r), rows.classes, rows.stride, p + rows.Start(r));
+  return op.InPlace(softmax, logits)
+      .Make(Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const ClassRows rows,
+                              ClassRows::Along(options.axis, logits(ctx).dims()));
+        const T* x = logits.data<T>(ctx);
+        T* p = softmax.data<T>(ctx);
+        if (options.use_softmax) {
+          for (int64_t r = 0; r < rows.count(); ++r) {
+            SoftmaxRow(x + rows.Start(r), rows.classes, rows.stride, p + rows.Start(r));
+          }
+        } else if (p != x) {
+          std::copy_n(x, logits(ctx).size(), p);
         }
-      } else if (softmax != &logits) {
-        std::copy_n(x, logits.size(), p);  // they are probabilities already
-      }
-      if (!options.soft_label) {
-        return HardLoss(rows, p, label, options.ignore_index, loss->data<T>());
-      }
-      SoftLoss(rows, p, label.data<T>(), loss->data<T>());
-      return absl::OkStatus();
-    });
-  });
+        if (!options.soft_label) {
+          return HardLoss(rows, p, label(ctx), options.ignore_index, loss.data<T>(ctx));
+        }
+        SoftLoss(rows, p, label.data<T>(ctx), loss.data<T>(ctx));
+        return absl::OkStatus();
+      });
 }
 
 // The derivative of a row's loss with respect to one logit, given the label's weight of its class;
@@ -127,65 +114,54 @@ T LogitGradient(bool use_softmax, T p, T weight) {
   return weight == 0 ? T(0) : -weight / p;
 }
 
-// Logits@GRAD = that derivative times Loss@GRAD of the row; 0 in a row that is ignored. Possibly in
-// place of Softmax.
+// Logits@GRAD = that derivative times Loss@GRAD of the row; 0 in a row that is ignored.
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int softmax_index, RequiredInput(spec, "Softmax"));
-  WEFT_ASSIGN_OR_RETURN(const int label_index, RequiredInput(spec, "Label"));
-  WEFT_ASSIGN_OR_RETURN(const int dloss_index, RequiredInput(spec, "Loss@GRAD"));
-  const int dlogits_index = spec.Output("Logits@GRAD");
+  OpKernel op(spec);
+  const In softmax = op.in("Softmax"), label = op.in("Label"), dloss = op.in("Loss@GRAD");
+  const Out dlogits = op.out("Logits@GRAD");
   const Options options(spec.attrs);
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& softmax = *ctx.in(softmax_index);
-    const Tensor& label = *ctx.in(label_index);
-    const Tensor& dloss = *ctx.in(dloss_index);
-    Tensor* dlogits = ctx.out(dlogits_index);
-    if (dlogits == nullptr) return absl::OkStatus();
-    WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(options.axis, softmax.dims()));
-    WEFT_RETURN_IF_ERROR(CheckLabel(options, rows, label));
-    WEFT_RETURN_IF_ERROR(CheckSize("Loss@GRAD", dloss, rows.count()));
-    return ForFloatType("input Softmax", softmax, [&](auto tag) -> absl::Status {
-      using T = typename decltype(tag)::type;
-      dlogits->Resize(softmax.dtype(), softmax.dims());
-      const T* p = softmax.data<T>();
-      const T* dl = dloss.data<T>();
-      T* dx = dlogits->data<T>();
-      // weight(position, class) is what the label gives that class.
-      const auto write_row = [&](int64_t r, auto weight) {
-        for (int64_t i = 0; i < rows.classes; ++i) {
-          const int64_t at = rows.Start(r) + i * rows.stride;
-          dx[at] = LogitGradient(options.use_softmax, p[at], weight(at, i)) * dl[r];
-        }
-      };
-      if (options.soft_label) {
-        const T* weights = label.data<T>();
-        for (int64_t r = 0; r < rows.count(); ++r) {
-          write_row(r, [&](int64_t at, int64_t) { return weights[at]; });
-        }
-        return absl::OkStatus();
-      }
-      return ForLabelType(label, [&](auto label_tag) -> absl::Status {
-        const auto* labels = label.data<typename decltype(label_tag)::type>();
-        for (int64_t r = 0; r < rows.count(); ++r) {
-          WEFT_ASSIGN_OR_RETURN(const absl::optional<int64_t> c,
-                                ClassOf(labels, r, rows.classes, options.ignore_index));
-          if (c) {
-            write_row(r, [&](int64_t, int64_t i) { return T(i == *c ? 1 : 0); });
-          } else {
-            for (int64_t i = 0; i < rows.classes; ++i) dx[rows.Start(r) + i * rows.stride] = 0;
+  return op.InPlace(dlogits, softmax)
+      .Make(Floats(softmax), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const ClassRows rows,
+                              ClassRows::Along(options.axis, softmax(ctx).dims()));
+        const T *p = softmax.data<T>(ctx), *dl = dloss.data<T>(ctx);
+        T* dx = dlogits.data<T>(ctx);
+        // weight(position, class) is what the label gives that class.
+        const auto write_row = [&](int64_t r, auto weight) {
+          for (int64_t i = 0; i < rows.classes; ++i) {
+            const int64_t at = rows.Start(r) + i * rows.stride;
+            dx[at] = LogitGradient(options.use_softmax, p[at], weight(at, i)) * dl[r];
           }
+        };
+        if (options.soft_label) {
+          const T* weights = label.data<T>(ctx);
+          for (int64_t r = 0; r < rows.count(); ++r) {
+            write_row(r, [&](int64_t at, int64_t) { return weights[at]; });
+          }
+          return absl::OkStatus();
         }
-        return absl::OkStatus();
+        return ForLabelType(label(ctx), [&](auto label_tag) -> absl::Status {
+          const auto* labels = label.data<typename decltype(label_tag)::type>(ctx);
+          for (int64_t r = 0; r < rows.count(); ++r) {
+            WEFT_ASSIGN_OR_RETURN(const absl::optional<int64_t> c,
+                                  ClassOf(labels, r, rows.classes, options.ignore_index));
+            if (c) {
+              write_row(r, [&](int64_t, int64_t i) { return T(i == *c ? 1 : 0); });
+            } else {
+              for (int64_t i = 0; i < rows.classes; ++i) dx[rows.Start(r) + i * rows.stride] = 0;
+            }
+          }
+          return absl::OkStatus();
+        });
       });
-    });
-  });
 }
 
 }  // namespace
 
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table) {
-  table->Add("softmax_with_cross_entropy", Framed(Forward));
-  table->Add("softmax_with_cross_entropy_grad", Framed(Backward));
+  table->Add("softmax_with_cross_entropy", Forward);
+  table->Add("softmax_with_cross_entropy_grad", Backward);
 }
 
 }  // namespace weft

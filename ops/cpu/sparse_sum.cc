@@ -126,7 +126,6 @@ absl::StatusOr<Kernel> RowValues(const KernelSpec& spec) {
 
 // Out = scale X, possibly in place. Rows that have no number are zero, so there is no bias.
 absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(NoInputs(spec, {"ScaleTensor"}));
   WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
   WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
   const double scale_attr = spec.attrs.Float("scale");

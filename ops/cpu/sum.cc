@@ -30,24 +30,26 @@ void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
 
 // Inputs that are empty, or stand for no variable, do not count.
 absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const KernelSpec::Slot x_slot, RequiredInputs(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  return Kernel(
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(
       [=, terms = std::vector<const Tensor*>()](const KernelContext& ctx) mutable -> absl::Status {
         const Tensor* like = nullptr;  // the first that counts; an empty one where none does
         terms.clear();
-        for (const Tensor* x : ctx.inputs.subspan(x_slot.first, x_slot.count)) {
-          if (x == nullptr) continue;
-          if (like == nullptr || (terms.empty() && x->size() > 0)) like = x;
-          if (x->size() == 0) continue;
-          WEFT_RETURN_IF_ERROR(CheckDType("X", *x, like->dtype()));
-          WEFT_RETURN_IF_ERROR(CheckDims("X", *x, like->dims()));
-          terms.push_back(x);
+        for (int i = 0; i < x.count(); ++i) {
+          const Tensor* term = x.get(ctx, i);
+          if (term == nullptr) continue;
+          if (like == nullptr || (terms.empty() && term->size() > 0)) like = term;
+          if (term->size() == 0) continue;
+          WEFT_RETURN_IF_ERROR(CheckDType("X", *term, like->dtype()));
+          WEFT_RETURN_IF_ERROR(CheckDims("X", *term, like->dims()));
+          terms.push_back(term);
         }
         if (like == nullptr) return absl::InvalidArgumentError("input X: missing");
         return ForNumberType("input X", *like, [&](auto tag) {
-          ctx.out(out_index)->Resize(like->dtype(), like->dims());
-          AddUp<typename decltype(tag)::type>(terms, ctx.out(out_index));
+          out(ctx).Resize(like->dtype(), like->dims());
+          AddUp<typename decltype(tag)::type>(terms, &out(ctx));
           return absl::OkStatus();
         });
       });
@@ -55,6 +57,6 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddSumKernels(KernelTable* table) { table->Add("sum", Framed(Sum, WorksInPlace::kYes)); }
+void AddSumKernels(KernelTable* table) { table->Add("sum", Sum); }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/make_kernel.h"
 
 namespace weft::testing {
 namespace {
@@ -50,7 +51,7 @@ absl::StatusOr<BoundOp> BoundOp::Make(absl::string_view type, const SlotPointers
   BoundOp op;
   spec.inputs = Flatten(inputs, &op.inputs_);
   spec.outputs = Flatten(outputs, &op.outputs_);
-  WEFT_ASSIGN_OR_RETURN(op.kernel_, (*factory)(spec));
+  WEFT_ASSIGN_OR_RETURN(op.kernel_, MakeKernel(*factory, std::move(spec)));
   return op;
 }
 

@@ -49,7 +49,6 @@ absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& sp
   if (spec.schema->FindInput("SkipUpdate") != nullptr) frame.skip_ = op.in("SkipUpdate");
   for (const char* slot : slots.states) frame.states_.push_back(MakeState(op, spec, slot));
   for (const char* slot : slots.scalars) frame.scalars_.push_back(MakeState(op, spec, slot));
-  for (const char* slot : slots.numbers) op.Ignore({slot});
   const int count = frame.param_.in.count();
   const auto check_count = [&](absl::string_view slot, int found) {
     if (found == count) return absl::OkStatus();

@@ -46,7 +46,6 @@ using GradKind = OptimizerGrad::Kind;
 struct UpdateSlots {
   std::vector<const char*> states = {};   // like the parameter; one that is missing is nullptr
   std::vector<const char*> scalars = {};  // of one element
-  std::vector<const char*> numbers = {};  // read by class Number
 };
 
 // One parameter in one step.
@@ -91,8 +90,16 @@ class ParamUpdate {
   // element i, T g its gradient.
   template <typename Update>
   void ForEach(Update update) {
-    grad_.ForEachRun<T>([&](int64_t begin, int64_t count, const T* g) {
-      for (int64_t k = 0, i = begin; k < count; ++k, ++i) update(param_[i], g[k], i);
+    ForEachRun([&](T* p, const T* g, int64_t begin, int64_t count, bool) {
+      for (int64_t k = 0, i = begin; k < count; ++k, ++i) update(p[i], g[k], i);
+    });
+  }
+  // Calls update(p, g, begin, count, has_grad) for runs of them: g[k] is the gradient of
+  // p[begin + k], k < count; zeros where rows have none.
+  template <typename Update>
+  void ForEachRun(Update update) {
+    grad_.ForEachRun<T>([&](int64_t begin, int64_t count, const T* g, bool has_grad) {
+      update(param_, g, begin, count, has_grad);
     });
   }
 

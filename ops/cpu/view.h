@@ -65,7 +65,12 @@ void ReadView(const View& view, const T* tensor, T* to) {
 template <typename T>
 void WriteView(const View& view, const T* from, T* tensor) {
   ForEachRun(view, [&](int64_t place, int64_t count, int64_t stride) {
-    for (int64_t i = 0; i < count; ++i) tensor[place + i * stride] = *from++;
+    if (stride == 1) {
+      std::copy_n(from, count, tensor + place);
+      from += count;
+    } else {
+      for (int64_t i = 0; i < count; ++i) tensor[place + i * stride] = *from++;
+    }
   });
 }
 

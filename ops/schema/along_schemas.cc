@@ -163,7 +163,7 @@ void AddAlongSchemas(OpSchemaTable* schemas) {
                   .Infer(InferArgsort),
               sorted_grad);
   OpSchema top_k = OpSchema("top_k")
-                       .In("K", OpSchema::kOptional)
+                       .AttrIn("K", {"k"})
                        .In("X")
                        .Out("Indices")
                        .Out("Out")
@@ -174,7 +174,7 @@ void AddAlongSchemas(OpSchemaTable* schemas) {
   schemas->Add(std::move(top_k));
   AddWithGrad(schemas,
               OpSchema("top_k_v2")
-                  .In("K", OpSchema::kOptional)
+                  .AttrIn("K", {"k"})
                   .In("X")
                   .Out("Indices")
                   .Out("Out")

@@ -62,9 +62,9 @@ absl::Status InferLinspace(InferContext& context) {
 
 void AddCreationSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("fill_constant")
-                   .In("ShapeTensor", OpSchema::kOptional)
-                   .In("ShapeTensorList", OpSchema::kOptional | OpSchema::kDuplicable)
-                   .In("ValueTensor", OpSchema::kOptional)
+                   .AttrIn("ShapeTensor", {"shape"})
+                   .AttrIn("ShapeTensorList", {"shape"}, OpSchema::kDuplicable)
+                   .AttrIn("ValueTensor", {"str_value"})
                    .Out("Out")
                    .Attr("dtype", kFp32)
                    .Attr("force_cpu", false)
@@ -99,8 +99,8 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Infer(InferLinspace));
 
   schemas->Add(OpSchema("gaussian_random")
-                   .In("ShapeTensor", OpSchema::kOptional)
-                   .In("ShapeTensorList", OpSchema::kOptional | OpSchema::kDuplicable)
+                   .AttrIn("ShapeTensor", {"shape"})
+                   .AttrIn("ShapeTensorList", {"shape"}, OpSchema::kDuplicable)
                    .Out("Out")
                    .Attr("dtype", kFp32)
                    .Attr("mean", 0.0f)
@@ -124,8 +124,8 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Infer(InferFromAttributes));
 
   schemas->Add(OpSchema("uniform_random")
-                   .In("ShapeTensor", OpSchema::kOptional)
-                   .In("ShapeTensorList", OpSchema::kOptional | OpSchema::kDuplicable)
+                   .AttrIn("ShapeTensor", {"shape"})
+                   .AttrIn("ShapeTensorList", {"shape"}, OpSchema::kDuplicable)
                    .Out("Out")
                    .Attr("diag_num", 0)
                    .Attr("diag_step", 0)

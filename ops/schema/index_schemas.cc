@@ -281,7 +281,7 @@ absl::Status InferAuc(InferContext& context) {
 void AddIndexSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("gather")
-                  .In("Axis", kOptional)
+                  .AttrIn("Axis", {"axis"})
                   .In("Index")
                   .In("X")
                   .Out("Out")
@@ -378,7 +378,7 @@ void AddIndexSchemas(OpSchemaTable* schemas) {
 
   schemas->Add(OpSchema("one_hot_v2")
                    .In("X")
-                   .In("depth_tensor", kOptional)
+                   .AttrIn("depth_tensor", {"depth"})
                    .Out("Out")
                    .Attr("allow_out_of_range", false)
                    .Attr("depth", -1)

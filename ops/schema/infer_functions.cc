@@ -92,6 +92,12 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
   };
   // In alphabetical order, as Paddle writes them.
   std::map<std::string, int> inputs;
+  std::map<std::string, std::vector<std::string>> attrs_of;
+  for (const SlotSchema& slot : op.inputs()) {
+    if (slot.attrs.empty()) continue;
+    inputs[slot.name] = flags(slot);
+    attrs_of[slot.name] = slot.attrs;
+  }
   for (const std::string& name : grad.reads) {
     const SlotSchema* input = op.FindInput(name);
     inputs[name] = flags(input != nullptr ? *input : *op.FindOutput(name));
@@ -99,7 +105,9 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
   for (const std::string& name : grad.of_outputs) {
     inputs[absl::StrCat(name, kGradSuffix)] = flags(*op.FindOutput(name));
   }
-  for (const auto& input : inputs) std::move(schema).In(input.first, input.second);
+  for (const auto& [name, flag] : inputs) {
+    std::move(schema).AttrIn(name, attrs_of[name], flag);
+  }
   for (const std::string& name : grad.of_inputs) {
     std::move(schema).Out(absl::StrCat(name, kGradSuffix),
                           flags(*op.FindInput(name)) | OpSchema::kOptional);

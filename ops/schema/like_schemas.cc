@@ -154,7 +154,7 @@ void AddLikeSchemas(OpSchemaTable* schemas) {
                    .Attr("rtol", "1e-5")
                    .Infer(InOrder({SameType("Input", "Other"), InferAllClose})));
   schemas->Add(OpSchema("sequence_mask")
-                   .In("MaxLenTensor", OpSchema::kOptional)
+                   .AttrIn("MaxLenTensor", {"maxlen"})
                    .In("X")
                    .Out("Y")
                    .Attr("maxlen", -1)
@@ -166,8 +166,8 @@ void AddLikeSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("size").In("Input").Out("Out").Infer(InferSize));
   schemas->Add(OpSchema("range").In("End").In("Start").In("Step").Out("Out").Infer(InferRange));
   schemas->Add(OpSchema("clip_grad")
-                   .In("Max", OpSchema::kOptional)
-                   .In("Min", OpSchema::kOptional)
+                   .AttrIn("Max", {"max"})
+                   .AttrIn("Min", {"min"})
                    .In("Out@GRAD")
                    .In("X")
                    .Out("X@GRAD")

@@ -221,7 +221,7 @@ void AddSumsAndScaling(OpSchemaTable* schemas) {
   // use_mkldnn is a back-end switch; it is here because Paddle writes it on every scale op that its
   // transpilers insert.
   schemas->Add(OpSchema("scale")
-                   .In("ScaleTensor", OpSchema::kOptional)
+                   .AttrIn("ScaleTensor", {"scale"})
                    .In("X")
                    .Out("Out")
                    .Attr("use_mkldnn", false)
@@ -238,8 +238,8 @@ void AddSumsAndScaling(OpSchemaTable* schemas) {
                    .With(Trait::kElementwise)
                    .Infer(OutputsLike("X")));
   schemas->Add(OpSchema("clip")
-                   .In("Max", OpSchema::kOptional)
-                   .In("Min", OpSchema::kOptional)
+                   .AttrIn("Max", {"max"})
+                   .AttrIn("Min", {"min"})
                    .In("X")
                    .Out("Out")
                    .RequiredAttr("max", 0.0f)

@@ -114,7 +114,7 @@ void AddBatchNorm(OpSchemaTable* schemas) {
   schemas->Add(WithBatchNormAttrs(OpSchema("batch_norm")
                                       .In("Bias")
                                       .In("Mean")
-                                      .In("MomentumTensor", kOptional)
+                                      .AttrIn("MomentumTensor", {"momentum"})
                                       .In("Scale")
                                       .In("Variance")
                                       .In("X")

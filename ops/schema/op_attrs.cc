@@ -220,6 +220,11 @@ bool OpAttrs::Has(absl::string_view name) const {
   return schema_ != nullptr && schema_->FindAttr(name) != nullptr;
 }
 
+void OpAttrs::Set(absl::string_view name, AttrValue value) {
+  if (!Has(name)) Die(absl::StrCat("no attribute ", name));
+  values_[schema_->FindAttr(name) - schema_->attrs().data()] = std::move(value);
+}
+
 const AttrValue& OpAttrs::Get(absl::string_view name) const {
   if (!Has(name)) Die(absl::StrCat("no attribute ", name));
   return values_[schema_->FindAttr(name) - schema_->attrs().data()];

@@ -32,6 +32,10 @@ class OpAttrs {
   static OpAttrs Make(const OpSchema& schema,
                       std::vector<std::pair<std::string, AttrValue>> values = {});
 
+  // Another value for an attribute: of its type, or of a wider one that is read alike (LONG for
+  // INT, FLOAT64 for FLOAT, and lists of them). Dies where the schema has no such attribute.
+  void Set(absl::string_view name, AttrValue value);
+
   // Each dies where the schema has no such attribute, or has it with another type: a mistake of
   // the caller, not of the program. Int and Ints read INT and LONG alike, Float reads FLOAT and
   // FLOAT64.

@@ -51,6 +51,12 @@ OpSchema&& OpSchema::In(std::string slot, int flags) && {
   return std::move(*this);
 }
 
+OpSchema&& OpSchema::AttrIn(std::string slot, std::vector<std::string> attrs, int flags) && {
+  inputs_.push_back(MakeSlot(std::move(slot), flags | kOptional));
+  inputs_.back().attrs = std::move(attrs);
+  return std::move(*this);
+}
+
 OpSchema&& OpSchema::Out(std::string slot, int flags) && {
   outputs_.push_back(MakeSlot(std::move(slot), flags));
   return std::move(*this);

@@ -81,6 +81,8 @@ struct SlotSchema {
   bool duplicable = false;  // may hold several variables
   // For an output that is always the same variable as an input: the name of that input slot.
   std::string in_place_of;
+  // For an input that gives values of attributes where it is there: their names.
+  std::vector<std::string> attrs;
 };
 
 struct AttrSchema {
@@ -101,6 +103,9 @@ class OpSchema {
   // --- writing one -------------------------------------------------------------------------
   // Slots, and attributes, in the order in which Paddle writes them: passes fill new ops from here.
   OpSchema&& In(std::string slot, int flags = 0) &&;
+  // An optional input whose values, where it is there, take the place of those of attributes: of
+  // one that is a list, or of several numbers in order. (ops/make_kernel.h sees to it.)
+  OpSchema&& AttrIn(std::string slot, std::vector<std::string> attrs, int flags = 0) &&;
   OpSchema&& Out(std::string slot, int flags = 0) &&;
   // An output that is the same variable as input slot `of`, as ParamOut is of Param.
   OpSchema&& OutInPlace(std::string slot, std::string of, int flags = 0) &&;

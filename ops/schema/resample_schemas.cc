@@ -148,7 +148,7 @@ absl::Status InferGridSampler(InferContext& context) {
 void AddResampleSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("pad3d")
-                  .In("Paddings", OpSchema::kOptional)
+                  .AttrIn("Paddings", {"paddings"})
                   .In("X")
                   .Out("Out")
                   .Attr("data_format", "NCDHW")
@@ -156,7 +156,7 @@ void AddResampleSchemas(OpSchemaTable* schemas) {
                   .Attr("paddings", Ints{})
                   .Attr("value", 0.0f)
                   .Infer(InferPad3d),
-              {{"Paddings", "X"}, {"Out"}, {"X"}});
+              {{"X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
               OpSchema("unfold")
                   .In("X")
@@ -170,9 +170,9 @@ void AddResampleSchemas(OpSchemaTable* schemas) {
   for (const std::string method : {"bilinear", "nearest"}) {
     AddWithGrad(schemas,
                 OpSchema(method + "_interp_v2")
-                    .In("OutSize", OpSchema::kOptional)
-                    .In("Scale", OpSchema::kOptional)
-                    .In("SizeTensor", OpSchema::kOptional | OpSchema::kDuplicable)
+                    .AttrIn("OutSize", {"out_h", "out_w"})
+                    .AttrIn("Scale", {"scale"})
+                    .AttrIn("SizeTensor", {"out_h", "out_w"}, OpSchema::kDuplicable)
                     .In("X")
                     .Out("Out")
                     .Attr("align_corners", true)
@@ -184,7 +184,7 @@ void AddResampleSchemas(OpSchemaTable* schemas) {
                     .Attr("out_w", 0)
                     .Attr("scale", std::vector<float>{})
                     .Infer(InferInterpolate),
-                {{"OutSize", "Scale", "SizeTensor", "X"}, {"Out"}, {"X"}});
+                {{"X"}, {"Out"}, {"X"}});
   }
   AddWithGrad(schemas,
               OpSchema("grid_sampler")

@@ -37,7 +37,7 @@ absl::StatusOr<Dims> ReshapedDims(const InferContext& context, const Dims& x) {
       return context.AttrError("shape", absl::StrCat("a shape for ", DimsToString(x)),
                                DimsToString(shape));
     }
-    dim = elements == -1 || others <= 0 ? -1 : elements / others;
+    dim = elements == -1 || others == -1 ? -1 : others == 0 ? 0 : elements / others;
   }
   if (!DimFits(Product(dims), elements)) {
     return context.AttrError("shape", absl::StrCat("as many elements as ", DimsToString(x)),
@@ -140,6 +140,10 @@ absl::Status InferConcat(InferContext& context) {
 }
 
 absl::Status CheckConcatGrad(InferContext& context) {
+  const size_t gradients = context.NumOutputs("X@GRAD");
+  if (gradients > 0 && gradients != context.NumInputs("X")) {
+    return context.InputError("X", absl::StrCat(gradients, " variables, as many as X@GRAD has"));
+  }
   WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> out, Concatenated(context));
   const TensorType* grad = context.Input("Out@GRAD");
   if (!out.has_value() || grad == nullptr || DimsFit(grad->dims, out->dims)) {
@@ -221,22 +225,22 @@ void AddShapeSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("share_data").In("X").Out("Out").Infer(OutputsLike("X")));
 
   schemas->Add(OpSchema("concat")
-                   .In("AxisTensor", kOptional)
+                   .AttrIn("AxisTensor", {"axis"})
                    .In("X", kDuplicable)
                    .Out("Out")
                    .Attr("axis", 0)
                    .With(Trait::kLinear)
                    .Infer(InferConcat));
   schemas->Add(OpSchema("concat_grad")
-                   .In("AxisTensor", kOptional)
+                   .AttrIn("AxisTensor", {"axis"})
                    .In("Out@GRAD")
                    .In("X", kDuplicable)
                    .Out("X@GRAD", kDuplicable | kOptional)
                    .Attr("axis", 0)
                    .Infer(InOrder({CheckConcatGrad, GradsLikeInputs()})));
   schemas->Add(OpSchema("split")
-                   .In("AxisTensor", kOptional)
-                   .In("SectionsTensorList", kOptional | kDuplicable)
+                   .AttrIn("AxisTensor", {"axis"})
+                   .AttrIn("SectionsTensorList", {"sections"}, kDuplicable)
                    .In("X")
                    .Out("Out", kDuplicable)
                    .Attr("axis", 0)
@@ -248,8 +252,8 @@ void AddShapeSchemas(OpSchemaTable* schemas) {
                    .Infer(InferSplit));
 
   schemas->Add(OpSchema("reshape2")
-                   .In("Shape", kOptional)
-                   .In("ShapeTensor", kOptional | kDuplicable)
+                   .AttrIn("Shape", {"shape"})
+                   .AttrIn("ShapeTensor", {"shape"}, kDuplicable)
                    .In("X")
                    .Out("Out")
                    .Out("XShape", kOptional)
@@ -258,8 +262,8 @@ void AddShapeSchemas(OpSchemaTable* schemas) {
                    .Infer(InferReshape));
   AddWithGrad(schemas,
               OpSchema("reshape")
-                  .In("Shape", kOptional)
-                  .In("ShapeTensor", kOptional | kDuplicable)
+                  .AttrIn("Shape", {"shape"})
+                  .AttrIn("ShapeTensor", {"shape"}, kDuplicable)
                   .In("X")
                   .Out("Out")
                   .Attr("shape", Ints{})

@@ -92,11 +92,11 @@ absl::StatusOr<Dims> StridedSliceDims(const InferContext& context, const Dims& x
 
 OpSchema WithSliceInputs(OpSchema schema) {
   return std::move(schema)
-      .In("EndsTensor", kOptional)
-      .In("EndsTensorList", kOptional | kDuplicable)
+      .AttrIn("EndsTensor", {"ends"})
+      .AttrIn("EndsTensorList", {"ends"}, kDuplicable)
       .In("Input")
-      .In("StartsTensor", kOptional)
-      .In("StartsTensorList", kOptional | kDuplicable)
+      .AttrIn("StartsTensor", {"starts"})
+      .AttrIn("StartsTensorList", {"starts"}, kDuplicable)
       .Out("Out")
       .Attr("axes", Ints{})
       .Attr("decrease_axis", Ints{})
@@ -110,6 +110,9 @@ absl::Status InferSetValue(InferContext& context) {
   const TensorType* x = context.Input("Input");
   const TensorType* value = context.Input("ValueTensor");
   if (x == nullptr) return absl::OkStatus();
+  for (const SlotSchema& slot : context.schema().inputs()) {
+    if (!slot.attrs.empty() && context.HasInput(slot.name)) return absl::OkStatus();
+  }
   if (!context.attrs().Ints("none_axes").empty()) {
     return context.AttrError("none_axes", "no axes", "some");
   }
@@ -523,8 +526,8 @@ void AddDimensions(OpSchemaTable* schemas) {
   AddWithXShape(schemas,
                 OpSchema("squeeze2").In("X").Attr("axes", Ints{}).Infer(OutDims(SqueezedDims)));
   AddWithXShape(schemas, OpSchema("unsqueeze2")
-                             .In("AxesTensor", kOptional)
-                             .In("AxesTensorList", kOptional | kDuplicable)
+                             .AttrIn("AxesTensor", {"axes"})
+                             .AttrIn("AxesTensorList", {"axes"}, kDuplicable)
                              .In("X")
                              .RequiredAttr("axes", Ints{})
                              .Infer(OutDims(UnsqueezedDims)));
@@ -563,7 +566,7 @@ void AddDimensions(OpSchemaTable* schemas) {
   }
   AddWithGrad(schemas,
               OpSchema("roll")
-                  .In("ShiftsTensor", kOptional)
+                  .AttrIn("ShiftsTensor", {"shifts"})
                   .In("X")
                   .Out("Out")
                   .Attr("axis", Longs{})
@@ -581,18 +584,18 @@ void AddSlices(OpSchemaTable* schemas) {
       grad);
   AddWithGrad(schemas,
               WithSliceInputs(OpSchema("strided_slice")
-                                  .In("StridesTensor", kOptional)
-                                  .In("StridesTensorList", kOptional | kDuplicable))
+                                  .AttrIn("StridesTensor", {"strides"})
+                                  .AttrIn("StridesTensorList", {"strides"}, kDuplicable))
                   .Attr("strides", Ints{})
                   .With(Trait::kLinear)
                   .Infer(OutDims(StridedSliceDims, "Input")),
               grad);
   AddWithGrad(schemas,
               OpSchema("crop_tensor")
-                  .In("Offsets", kOptional)
-                  .In("OffsetsTensor", kOptional | kDuplicable)
-                  .In("Shape", kOptional)
-                  .In("ShapeTensor", kOptional | kDuplicable)
+                  .AttrIn("Offsets", {"offsets"})
+                  .AttrIn("OffsetsTensor", {"offsets"}, kDuplicable)
+                  .AttrIn("Shape", {"shape"})
+                  .AttrIn("ShapeTensor", {"shape"}, kDuplicable)
                   .In("X")
                   .Out("Out")
                   .Attr("offsets", Ints{})
@@ -600,7 +603,10 @@ void AddSlices(OpSchemaTable* schemas) {
                   .Infer(OutDims(CropDims)),
               kGradOfX);
   OpSchema set_value = OpSchema("set_value")
+                           .AttrIn("EndsTensorList", {"ends"}, kDuplicable)
                            .In("Input")
+                           .AttrIn("StartsTensorList", {"starts"}, kDuplicable)
+                           .AttrIn("StepsTensorList", {"steps"}, kDuplicable)
                            .In("ValueTensor")
                            .Out("Out")
                            .Attr("axes", Longs{})
@@ -620,9 +626,9 @@ void AddSlices(OpSchemaTable* schemas) {
 void AddRepetitions(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("tile")
-                  .In("RepeatTimes", kOptional)
+                  .AttrIn("RepeatTimes", {"repeat_times"})
                   .In("X")
-                  .In("repeat_times_tensor", kOptional | kDuplicable)
+                  .AttrIn("repeat_times_tensor", {"repeat_times"}, kDuplicable)
                   .Out("Out")
                   .Attr("repeat_times", Ints{})
                   .With(Trait::kLinear)
@@ -630,9 +636,9 @@ void AddRepetitions(OpSchemaTable* schemas) {
               kGradOfX);
   AddWithGrad(schemas,
               OpSchema("expand")
-                  .In("ExpandTimes", kOptional)
+                  .AttrIn("ExpandTimes", {"expand_times"})
                   .In("X")
-                  .In("expand_times_tensor", kOptional | kDuplicable)
+                  .AttrIn("expand_times_tensor", {"expand_times"}, kDuplicable)
                   .Out("Out")
                   .Attr("expand_times", Ints{})
                   .With(Trait::kLinear)
@@ -640,9 +646,9 @@ void AddRepetitions(OpSchemaTable* schemas) {
               kGradOfX);
   AddWithGrad(schemas,
               OpSchema("expand_v2")
-                  .In("Shape", kOptional)
+                  .AttrIn("Shape", {"shape"})
                   .In("X")
-                  .In("expand_shapes_tensor", kOptional | kDuplicable)
+                  .AttrIn("expand_shapes_tensor", {"shape"}, kDuplicable)
                   .Out("Out")
                   .Attr("shape", Ints{})
                   .With(Trait::kLinear)
