@@ -28,6 +28,9 @@ struct KernelSpec {
   // compute (docs/ops.md lists where that is), instead of the right result.
   bool paddle_cpu_quirks = false;
 
+  // Where it is not null, a kernel that is made tells here the element types that it takes.
+  std::vector<DType>* element_types = nullptr;
+
   // Where each slot's variables stand among the inputs, or outputs, that the kernel is called with.
   // A slot that is missing or empty, or whose only argument stands for no variable, has count 0.
   struct Slot {

@@ -52,14 +52,14 @@ class OpKernel::Frame {
   void set_in_place() { in_place_ = true; }
   void set_in_place(int output, int input) { in_place_pairs_.emplace_back(output, input); }
   void set_keeps_halves() { keeps_halves_ = true; }
+  bool keeps_halves() const { return keeps_halves_; }
   void set_one_float_type() { one_float_type_ = true; }
-  void set_prepares_outputs(bool value) { prepares_outputs_ = value; }
 
   absl::Status Run(const Kernel& step, const KernelContext& ctx) {
     WEFT_RETURN_IF_ERROR(UpdateTypes(ctx));
     if (has_halves_ && !keeps_halves_) return RunOnHalves(step, ctx);
     WEFT_RETURN_IF_ERROR(SaveInputs(ctx));
-    if (prepares_outputs_) PrepareOutputs(ctx.outputs);
+    PrepareOutputs(ctx.outputs);
     if (!inputs_saved_) return step(ctx);
     KernelContext inner = ctx;
     inner.inputs = inputs_;
@@ -194,7 +194,7 @@ class OpKernel::Frame {
         WEFT_RETURN_IF_ERROR(CopyTo(input, &results_[o], ctx.stream));
       }
       const absl::optional<TensorType>& type = output_types_[o];
-      if (!prepares_outputs_ || !type.has_value() || !IsKnown(*type)) continue;
+      if (!type.has_value() || !IsKnown(*type)) continue;
       results_[o].Resize(IsHalf(type->dtype) ? DType::kFloat32 : type->dtype, type->dims);
     }
     KernelContext inner = ctx;
@@ -218,7 +218,7 @@ class OpKernel::Frame {
   const OpSchema& schema_;
   const OpAttrs attrs_;
   InferContext::Slots input_slots_, output_slots_;
-  bool in_place_ = false, keeps_halves_ = false, prepares_outputs_ = true;
+  bool in_place_ = false, keeps_halves_ = false;
   bool one_float_type_ = false;
   std::vector<std::pair<int, int>> in_place_pairs_;  // output, input
 
@@ -282,6 +282,7 @@ OpKernel& OpKernel::InPlace(Out out, In in) {
 
 OpKernel& OpKernel::KeepHalves() {
   frame_->set_keeps_halves();
+  TellElementTypes();
   return *this;
 }
 
@@ -306,25 +307,24 @@ absl::Status OpKernel::CheckSlots() const {
   return absl::OkStatus();
 }
 
+void OpKernel::TellElementTypes() const {
+  if (spec_.element_types == nullptr) return;
+  *spec_.element_types = element_types_;
+  const auto takes = [&](DType type) {
+    return std::find(element_types_.begin(), element_types_.end(), type) != element_types_.end();
+  };
+  if (takes(DType::kFloat32) && !takes(DType::kFloat16) && !frame_->keeps_halves()) {
+    spec_.element_types->push_back(DType::kFloat16);
+    spec_.element_types->push_back(DType::kBFloat16);
+  }
+}
+
 absl::StatusOr<Kernel> OpKernel::Finish(Kernel step) {
   WEFT_RETURN_IF_ERROR(CheckSlots());
   if (!has_output_) return Kernel([](const KernelContext&) { return absl::OkStatus(); });
   return Kernel([step = std::move(step), frame = frame_](const KernelContext& ctx) {
     return frame->Run(step, ctx);
   });
-}
-
-KernelFactory Framed(KernelFactory factory, WorksInPlace works_in_place) {
-  return [factory = std::move(factory),
-          works_in_place](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
-    WEFT_ASSIGN_OR_RETURN(Kernel step, factory(spec));
-    auto frame = std::make_shared<OpKernel::Frame>(spec);
-    frame->set_prepares_outputs(false);
-    if (works_in_place == WorksInPlace::kYes) frame->set_in_place();
-    return Kernel([step = std::move(step), frame](const KernelContext& ctx) {
-      return frame->Run(step, ctx);
-    });
-  };
 }
 
 }  // namespace weft

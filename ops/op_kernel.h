@@ -126,6 +126,12 @@ inline ElementTypesOf<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t,
 }
 inline ElementTypesOf<int32_t, int64_t> Indices(In in) { return {in}; }
 
+inline ElementTypesOf<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
+                      BFloat16>
+AnyElements(In in) {
+  return {in};
+}
+
 // Numbers of an element's size stand for elements of any type: what a kernel takes that only moves
 // them.
 struct Moves {
@@ -160,8 +166,6 @@ absl::Status ForElementSize(DType dtype, Run run) {
   }
 }
 
-enum class WorksInPlace { kNo, kYes };
-
 class OpKernel {
  public:
   explicit OpKernel(const KernelSpec& spec);
@@ -180,12 +184,21 @@ class OpKernel {
   OpKernel& InPlace(Out out, In in);  // these two
   // The kernel sees fp16 and bf16 as they are.
   OpKernel& KeepHalves();
+  // Tells the element types for the table of ops, where Make does not, or attributes that are not
+  // given keep it from being called.
+  template <typename... Ts>
+  OpKernel& Takes(ElementTypesOf<Ts...>) {
+    element_types_ = {DTypeOf<Ts>::value...};
+    TellElementTypes();
+    return *this;
+  }
 
   // step(ctx, T()) with that T of the listed types which `types.in` has; Unimplemented, at the
   // step, for other types. Like all steps it returns absl::Status or nothing.
   template <typename... Ts, typename Step>
   absl::StatusOr<Kernel> Make(ElementTypesOf<Ts...> types, Step step) {
     const In in = types.in;
+    Takes(types);
     OneFloatType();
     return Finish([=, slot = SlotName(in)](const KernelContext& ctx) mutable {
       return ForElementType<Ts...>(slot, in(ctx), [&](auto tag) {
@@ -196,6 +209,7 @@ class OpKernel {
   template <typename Step>
   absl::StatusOr<Kernel> Make(Moves moves, Step step) {
     KeepHalves();
+    Takes(AnyElements(moves.in));
     return Finish([=, in = moves.in](const KernelContext& ctx) mutable {
       return ForElementSize(in(ctx).dtype(),
                             [&](auto zero) { return CallForStatus(step, ctx, zero); });
@@ -217,8 +231,8 @@ class OpKernel {
   class Frame;
   // Checks that all floating-point inputs have one type (half precision counting as fp32).
   void OneFloatType();
-  friend KernelFactory Framed(KernelFactory factory, WorksInPlace works_in_place);
 
+  void TellElementTypes() const;
   std::string SlotName(In in) const;
   // InvalidArgument where a slot is missing, Unimplemented where one would be overlooked.
   absl::Status CheckSlots() const;
@@ -227,13 +241,10 @@ class OpKernel {
   const KernelSpec& spec_;
   std::shared_ptr<Frame> frame_;
   std::vector<std::string> known_inputs_;
+  std::vector<DType> element_types_;
   bool has_output_ = false;
   absl::Status status_;
 };
-
-// For kernels that are not made by OpKernel: the same about half precision, and, unless they work
-// in place, the same about outputs that are inputs.
-KernelFactory Framed(KernelFactory factory, WorksInPlace works_in_place = WorksInPlace::kNo);
 
 }  // namespace weft
 

@@ -1,5 +1,6 @@
 // generate_docs: prints the parts of the documentation that follow from tables in the code.
 // docs/generate.sh puts them into the files.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "executor/communicator.h"
+#include "ops/gpu/gpu_op_types.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
@@ -172,12 +174,62 @@ std::string RunsAs(const OpSchema& schema) {
   return "–";
 }
 
+// Of groups that are there as a whole, the name of the group.
+std::string NamesOf(const std::vector<DType>& types) {
+  static const auto& groups = *new std::vector<std::pair<std::string, std::vector<DType>>>{
+      {"all",
+       {DType::kBool, DType::kUint8, DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64,
+        DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}},
+      {"floats", {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}},
+      {"ints", {DType::kUint8, DType::kInt8, DType::kInt16, DType::kInt32, DType::kInt64}},
+  };
+  std::set<DType> rest(types.begin(), types.end());
+  std::vector<std::string> names;
+  for (const auto& [name, group] : groups) {
+    const auto is_left = [&](DType type) { return rest.count(type) > 0; };
+    if (!std::all_of(group.begin(), group.end(), is_left)) continue;
+    names.push_back(name);
+    for (DType type : group) rest.erase(type);
+  }
+  for (DType type : rest) names.emplace_back(DTypeName(type));
+  return absl::StrJoin(names, ", ");
+}
+
+// The element types that the CPU kernel of an op tells of: made for a variable in each slot, and
+// the default attributes.
+std::string ElementTypes(const OpSchema& schema) {
+  const KernelFactory* factory = CpuKernels().Find(schema.type());
+  if (factory == nullptr) return "–";
+  KernelSpec spec;
+  std::vector<DType> types;
+  spec.schema = &schema;
+  spec.attrs = OpAttrs::Make(schema);
+  spec.element_types = &types;
+  for (const SlotSchema& slot : schema.inputs()) {
+    if (slot.attrs.empty()) spec.inputs[slot.name] = {static_cast<int>(spec.inputs.size()), 1};
+  }
+  for (const SlotSchema& slot : schema.outputs()) {
+    spec.outputs[slot.name] = {static_cast<int>(spec.outputs.size()), 1};
+  }
+  const absl::Status status = (*factory)(spec).status();
+  if (types.empty()) {
+    std::fprintf(stderr, "%s: its kernel tells no element types: %s\n", schema.type().c_str(),
+                 status.ToString().c_str());
+    std::abort();
+  }
+  return NamesOf(types);
+}
+
 std::string OpTable() {
-  std::string text = "| op | CPU | traits | inputs | outputs |\n|---|---|---|---|---|\n";
+  const std::set<std::string> on_gpu(GpuOpTypes().begin(), GpuOpTypes().end());
+  std::string text =
+      "| op | CPU | element types | GPU | traits | inputs | outputs |\n"
+      "|---|---|---|---|---|---|---|\n";
   for (const OpSchema* schema : AllOpSchemas()) {
     const std::vector<std::string> traits = TraitNames(*schema);
     absl::StrAppend(&text, "| `", schema->type(), "` | ", RunsAs(*schema), " | ",
-                    traits.empty() ? "–" : absl::StrJoin(traits, ", "), " | ",
+                    ElementTypes(*schema), " | ", on_gpu.count(schema->type()) > 0 ? "yes" : "–",
+                    " | ", traits.empty() ? "–" : absl::StrJoin(traits, ", "), " | ",
                     CodeList(Slots(schema->inputs())), " | ", CodeList(Slots(schema->outputs())),
                     " |\n");
   }

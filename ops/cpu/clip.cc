@@ -37,6 +37,7 @@ absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const double max_norm = spec.attrs.Float("max_norm");
+  op.Takes(Floats(x));
   if (!(max_norm > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("attribute max_norm: expected more than 0, found ", max_norm));

@@ -129,13 +129,13 @@ struct Coalesce {
 
   // Padding too.
   absl::Status Fill(Tensor* buffer) const {
-    return ForElementType<float, double, int32_t, int64_t>(
-        "output FusedOutput", *buffer, [&](auto tag) {
-          using T = typename decltype(tag)::type;
-          T* data = buffer->data<T>();
-          for (int64_t i = 0; i < buffer->size(); ++i) data[i] = static_cast<T>(constant);
-          return absl::OkStatus();
-        });
+    return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
+                          BFloat16>("output FusedOutput", *buffer, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T* data = buffer->data<T>();
+      for (int64_t i = 0; i < buffer->size(); ++i) data[i] = static_cast<T>(constant);
+      return absl::OkStatus();
+    });
   }
 
   absl::Status operator()(const KernelContext& ctx) const {
@@ -177,6 +177,11 @@ absl::StatusOr<std::vector<Dims>> GivenDims(const OpAttrs& attrs, int count) {
 // alignment; padding is zero. With the values of Input (copy_data), with a constant (set_constant),
 // or with whatever the buffer held in the step before. Once laid out, nothing moves.
 absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec) {
+  if (spec.element_types != nullptr) {
+    *spec.element_types = {DType::kBool,    DType::kUint8,  DType::kInt8,    DType::kInt16,
+                           DType::kInt32,   DType::kInt64,  DType::kFloat16, DType::kBFloat16,
+                           DType::kFloat32, DType::kFloat64};
+  }
   Coalesce kernel;
   const auto slot = [](const auto& slots, const char* name) {
     const auto it = slots.find(name);

@@ -63,7 +63,7 @@ absl::StatusOr<Kernel> MakeCast(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.KeepHalves().Make([=](const KernelContext& ctx) {
+  return op.KeepHalves().Takes(AnyElements(x)).Make([=](const KernelContext& ctx) {
     return ForAnyType("input X", x(ctx), [&](auto from_tag) {
       return ForAnyType("output Out", out(ctx), [&](auto to_tag) {
         using From = typename decltype(from_tag)::type;

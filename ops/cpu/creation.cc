@@ -104,10 +104,12 @@ absl::StatusOr<Kernel> FillConstant(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
   WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(spec.attrs));
   WEFT_ASSIGN_OR_RETURN(const Element element, EncodeElement(constant, type.dtype));
-  return op.Make([=, width = SizeOf(type.dtype)](const KernelContext& ctx) {
-    char* to = static_cast<char*>(out(ctx).raw());
-    for (size_t i = 0; i < out(ctx).bytes(); i += width) std::memcpy(to + i, element.data(), width);
-  });
+  return op.Takes(AnyElements(In()))
+      .Make([=, width = SizeOf(type.dtype)](const KernelContext& ctx) {
+        char* to = static_cast<char*>(out(ctx).raw());
+        for (size_t i = 0; i < out(ctx).bytes(); i += width)
+          std::memcpy(to + i, element.data(), width);
+      });
 }
 
 template <typename T, typename From>
@@ -127,30 +129,31 @@ absl::StatusOr<Kernel> AssignValue(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
-  return op.Make([=, attrs = spec.attrs](const KernelContext& ctx) -> absl::Status {
-    switch (type.dtype) {
-      case DType::kBool:
-        return CopyValues<bool>(attrs.Ints("bool_values"), out(ctx));
-      case DType::kInt32:
-        return CopyValues<int32_t>(attrs.Ints("int32_values"), out(ctx));
-      case DType::kInt64:
-        return CopyValues<int64_t>(attrs.Ints("int64_values"), out(ctx));
-      case DType::kFloat32:
-        return CopyValues<float>(attrs.Floats("fp32_values"), out(ctx));
-      case DType::kFloat64:
-        return CopyValues<double>(attrs.Floats("fp64_values"), out(ctx));
-      default:
-        return absl::UnimplementedError(
-            absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
-    }
-  });
+  return op.Takes(ElementTypesOf<bool, int32_t, int64_t, float, double>())
+      .Make([=, attrs = spec.attrs](const KernelContext& ctx) -> absl::Status {
+        switch (type.dtype) {
+          case DType::kBool:
+            return CopyValues<bool>(attrs.Ints("bool_values"), out(ctx));
+          case DType::kInt32:
+            return CopyValues<int32_t>(attrs.Ints("int32_values"), out(ctx));
+          case DType::kInt64:
+            return CopyValues<int64_t>(attrs.Ints("int64_values"), out(ctx));
+          case DType::kFloat32:
+            return CopyValues<float>(attrs.Floats("fp32_values"), out(ctx));
+          case DType::kFloat64:
+            return CopyValues<double>(attrs.Floats("fp64_values"), out(ctx));
+          default:
+            return absl::UnimplementedError(absl::StrCat(
+                "attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
+        }
+      });
 }
 
 // Out = 1 on the diagonal, 0 elsewhere.
 absl::StatusOr<Kernel> Eye(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
-  return op.Make([=](const KernelContext& ctx) {
+  return op.Takes(AnyNumbers(In())).Make([=](const KernelContext& ctx) {
     return ForArithmeticType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       const int64_t rows = out(ctx).dim(0), columns = out(ctx).dim(1);
@@ -180,7 +183,7 @@ absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
   // Inference refuses numbers of no element type.
   const DType dtype =
       DTypeFromProto(static_cast<int>(spec.attrs.Int("dtype"))).value_or(DType::kFloat32);
-  return op.Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Takes(Numbers(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const double first, OneNumber("Start", start(ctx)));
     WEFT_ASSIGN_OR_RETURN(const double last, OneNumber("Stop", stop(ctx)));
     WEFT_ASSIGN_OR_RETURN(const double number, OneNumber("Num", num(ctx)));

@@ -16,7 +16,7 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec, const char* like, double val
   OpKernel op(spec);
   op.Ignore({like});
   const Out out = op.out("Out");
-  return op.KeepHalves().Make([=](const KernelContext& ctx) {
+  return op.KeepHalves().Takes(AnyElements(In())).Make([=](const KernelContext& ctx) {
     return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
                           BFloat16>("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -31,7 +31,7 @@ absl::StatusOr<Kernel> Shape(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input");
   const Out out = op.out("Out");
-  return op.KeepHalves().Make([=](const KernelContext& ctx) {
+  return op.KeepHalves().Takes(AnyElements(x)).Make([=](const KernelContext& ctx) {
     std::copy(x(ctx).dims().begin(), x(ctx).dims().end(), out.data<int32_t>(ctx));
   });
 }
@@ -41,8 +41,9 @@ absl::StatusOr<Kernel> Size(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input");
   const Out out = op.out("Out");
-  return op.KeepHalves().Make(
-      [=](const KernelContext& ctx) { *out.data<int64_t>(ctx) = x(ctx).size(); });
+  return op.KeepHalves().Takes(AnyElements(x)).Make([=](const KernelContext& ctx) {
+    *out.data<int64_t>(ctx) = x(ctx).size();
+  });
 }
 
 // Out = whether the question holds of an element.

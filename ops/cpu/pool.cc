@@ -145,6 +145,7 @@ absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const Out mask = spec.schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
+  op.Takes(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
@@ -177,6 +178,7 @@ absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
   OpKernel op(spec);
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
+  op.Takes(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
@@ -203,6 +205,7 @@ absl::StatusOr<Kernel> IndexedPoolGrad(const KernelSpec& spec, size_t space) {
   OpKernel op(spec);
   const In x = op.in("X"), mask = op.in("Mask"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
+  op.Takes(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);

@@ -108,7 +108,7 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
     return absl::UnimplementedError(
         absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
   }
-  return op.Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.KeepHalves().Takes(Floats(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     if (seed == 0 && ctx.random == nullptr) {
       return absl::FailedPreconditionError("attribute seed: 0, but there is no generator");
     }

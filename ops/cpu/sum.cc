@@ -33,8 +33,10 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.InPlace().Make(
-      [=, terms = std::vector<const Tensor*>()](const KernelContext& ctx) mutable -> absl::Status {
+  return op.InPlace()
+      .Takes(Numbers(x))
+      .Make([=, terms = std::vector<const Tensor*>()](
+                const KernelContext& ctx) mutable -> absl::Status {
         const Tensor* like = nullptr;  // the first that counts; an empty one where none does
         terms.clear();
         for (int i = 0; i < x.count(); ++i) {

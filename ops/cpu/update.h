@@ -184,6 +184,7 @@ absl::StatusOr<Kernel> MakeUpdate(const KernelSpec& spec, GradKind kind, const U
   const auto run = [frame = std::move(frame), step](const KernelContext& ctx) mutable {
     return frame.Run(ctx, step);
   };
+  op.Takes(ElementTypesOf<Float16, BFloat16, float, double>());
   return kind == GradKind::kDense ? op.Make(run) : op.MakeForRows(run);
 }
 

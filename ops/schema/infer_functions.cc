@@ -106,7 +106,12 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
     inputs[absl::StrCat(name, kGradSuffix)] = flags(*op.FindOutput(name));
   }
   for (const auto& [name, flag] : inputs) {
-    std::move(schema).AttrIn(name, attrs_of[name], flag);
+    const auto it = attrs_of.find(name);
+    if (it == attrs_of.end()) {
+      std::move(schema).In(name, flag);
+    } else {
+      std::move(schema).AttrIn(name, it->second, flag);
+    }
   }
   for (const std::string& name : grad.of_inputs) {
     std::move(schema).Out(absl::StrCat(name, kGradSuffix),
