@@ -140,6 +140,7 @@ class Maker {
 }  // namespace
 
 absl::StatusOr<Kernel> MakeKernel(const KernelFactory& factory, KernelSpec spec) {
+  if (spec.schema == nullptr) return factory(spec);  // of the executor itself
   std::vector<AttrInput> lists, inputs;
   for (const SlotSchema& schema : spec.schema->inputs()) {
     const auto it = spec.inputs.find(schema.name);

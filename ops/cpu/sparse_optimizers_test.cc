@@ -1,11 +1,13 @@
 // Updates by gradients that are SelectedRows. Their numbers are compared with Paddle's in
 // op_vectors_test; here is what they touch, and what they refuse.
+#include <cmath>
 #include <deque>
 #include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -15,6 +17,7 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FloatNear;
 
 // An update of a parameter fp32[3, 1] that starts as 1, 2, 3, with learning rate 1; state starts
 // as zeros.
@@ -40,12 +43,19 @@ class Update {
     return *this;
   }
 
+  Update& LikePaddle() {
+    paddle_cpu_quirks_ = true;
+    return *this;
+  }
+
   absl::Status Run(const Tensor& grad) {
     Tensor grad_copy = grad, learning_rate = Floats({}, {1});
     SlotPointers inputs = inputs_;
     inputs.push_back({"Grad", {&grad_copy}});
     inputs.push_back({"LearningRate", {&learning_rate}});
-    return RunOpOn(op_, inputs, attrs_, outputs_);
+    WEFT_ASSIGN_OR_RETURN(BoundOp op,
+                          BoundOp::Make(op_, inputs, attrs_, outputs_, paddle_cpu_quirks_));
+    return op.Run();
   }
   std::vector<float> Out(const std::string& name) const {
     for (const auto& output : outputs_) {
@@ -63,6 +73,7 @@ class Update {
 
   std::string op_;
   AttrValues attrs_;
+  bool paddle_cpu_quirks_ = false;
   std::deque<Tensor> tensors_;
   std::map<std::string, Tensor> elsewhere_;
   SlotPointers inputs_, outputs_;
@@ -124,6 +135,29 @@ TEST(SparseOptimizersTest, PowersOfAdamCountStepsWithoutRowsToo) {
     EXPECT_THAT(adam.Out("Param"), ElementsAre(1, 2, 3));
     EXPECT_THAT(adam.Out("Beta1Pow"), ElementsAre(0.25));
   }
+}
+
+// lr √(1 - b2) / (1 - b1) m / (√v + epsilon), with powers of one step more than is right, and
+// epsilon √(1 - b2) in the row that has a gradient alone.
+TEST(SparseOptimizersTest, PaddlesAdamDoesNotCorrectEpsilonInRowsWithoutAGradient) {
+  Update adam("adam", {{"beta1", 0.5f}, {"beta2", 0.25f}, {"epsilon", 2.0f}});
+  adam.State("Moment1")
+      .State("Moment2")
+      .Power("Beta1Pow", 0.5)
+      .Power("Beta2Pow", 0.25)
+      .LikePaddle();
+  WEFT_ASSERT_OK(adam.Run(Rows({3, 1}, {0}, {4})));
+  const float b1 = 0.25, b2 = 0.0625, m = 2, v = 12;
+  const float lr = std::sqrt(1 - b2) / (1 - b1);
+  const float first = 1 - lr * m / (std::sqrt(v) + 2 * std::sqrt(1 - b2));
+  EXPECT_THAT(adam.Out("Param"), ElementsAre(FloatNear(first, 1e-6), 2, 3));
+  WEFT_ASSERT_OK(adam.Run(Rows({3, 1}, {1}, {4})));
+  const float c1 = 0.125, c2 = 0.015625;
+  const float next_lr = std::sqrt(1 - c2) / (1 - c1);
+  EXPECT_THAT(
+      adam.Out("Param"),
+      ElementsAre(FloatNear(first - next_lr * (m / 2) / (std::sqrt(v / 4) + 2), 1e-6),
+                  FloatNear(2 - next_lr * m / (std::sqrt(v) + 2 * std::sqrt(1 - c2)), 1e-6), 3));
 }
 
 TEST(SparseOptimizersTest, RowsOfATensorOfAnotherShapeAreRefused) {

@@ -1,0 +1,266 @@
+// Prints how long kernels take that could be oneDNN's primitives but are not, beside the
+// primitives, on one thread and in the layout that programs have:
+//   bazel run -c opt //tests/benchmarks:kernel_benchmark
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <limits>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "oneapi/dnnl/dnnl.hpp"
+#include "ops/cpu/dnnl_primitive.h"
+#include "ops/cpu/testing.h"
+
+namespace weft {
+namespace {
+
+using dnnl::memory;
+using testing::AttrValues;
+using testing::BoundOp;
+using testing::SlotPointers;
+
+// The least of several times, each of as many runs as take some milliseconds, in microseconds.
+double Microseconds(const std::function<void()>& run) {
+  run();
+  double least = std::numeric_limits<double>::max();
+  for (int round = 0; round < 15; ++round) {
+    int runs = 0;
+    const auto start = std::chrono::steady_clock::now();
+    std::chrono::duration<double, std::micro> time{};
+    do {
+      run();
+      ++runs;
+      time = std::chrono::steady_clock::now() - start;
+    } while (time.count() < 5000);
+    least = std::min(least, time.count() / runs);
+  }
+  return least;
+}
+
+Tensor Numbers(const Dims& dims) {
+  Tensor tensor(DType::kFloat32, dims);
+  uint32_t state = 1;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    state = state * 1664525 + 1013904223;
+    tensor.data<float>()[i] = static_cast<float>(state >> 8) / (1 << 23) - 1;
+  }
+  return tensor;
+}
+
+void Print(const std::string& name, const std::function<void()>& ours,
+           const std::function<void()>& theirs) {
+  const double weft = Microseconds(ours), dnnl = Microseconds(theirs);
+  std::printf("%-44s %10.1f us %10.1f us %6.2f\n", name.c_str(), weft, dnnl, weft / dnnl);
+}
+
+std::function<void()> Bound(const char* type, const SlotPointers& inputs, const AttrValues& attrs,
+                            const SlotPointers& outputs) {
+  auto op = BoundOp::Make(type, inputs, attrs, outputs);
+  if (!op.ok()) {
+    std::fprintf(stderr, "%s: %s\n", type, op.status().ToString().c_str());
+    std::exit(1);
+  }
+  return [op = *std::move(op)]() mutable {
+    if (!op.Run().ok()) std::exit(1);
+  };
+}
+
+std::string Label(const std::string& op, const Dims& dims) { return op + " " + DimsToString(dims); }
+
+memory::desc Desc(const Dims& dims) {
+  using Tag = memory::format_tag;
+  constexpr Tag kTags[] = {Tag::a, Tag::ab, Tag::abc, Tag::abcd, Tag::abcde};
+  return memory::desc({dims.begin(), dims.end()}, memory::data_type::f32, kTags[dims.size() - 1]);
+}
+
+memory Of(const memory::desc& desc, Tensor& tensor) {
+  return memory(desc, DnnlCpuEngine(), tensor.raw());
+}
+
+std::function<void()> Executed(const dnnl::primitive& primitive,
+                               const std::unordered_map<int, memory>& arguments) {
+  return [=, stream = dnnl::stream(DnnlCpuEngine())]() mutable {
+    primitive.execute(stream, arguments);
+    stream.wait();
+  };
+}
+
+void Softmax(const Dims& dims) {
+  Tensor x = Numbers(dims), y, dx, y2(DType::kFloat32, dims), dx2(DType::kFloat32, dims);
+  Tensor dy = Numbers(dims);
+  const memory::desc desc = Desc(dims);
+  const dnnl::softmax_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, desc, static_cast<int>(dims.size()) - 1},
+      DnnlCpuEngine());
+  Print(Label("softmax", dims), Bound("softmax", {{"X", {&x}}}, {}, {{"Out", {&y}}}),
+        Executed(dnnl::softmax_forward(forward),
+                 {{DNNL_ARG_SRC, Of(desc, x)}, {DNNL_ARG_DST, Of(desc, y2)}}));
+  const dnnl::softmax_backward::primitive_desc backward(
+      {desc, desc, static_cast<int>(dims.size()) - 1}, DnnlCpuEngine(), forward);
+  Print(Label("softmax_grad", dims),
+        Bound("softmax_grad", {{"Out", {&y}}, {"Out@GRAD", {&dy}}}, {}, {{"X@GRAD", {&dx}}}),
+        Executed(dnnl::softmax_backward(backward), {{DNNL_ARG_DST, Of(desc, y2)},
+                                                    {DNNL_ARG_DIFF_DST, Of(desc, dy)},
+                                                    {DNNL_ARG_DIFF_SRC, Of(desc, dx2)}}));
+}
+
+void Pool(const char* pooling_type, const Dims& dims, int size, int stride, int padding) {
+  const bool is_max = std::string(pooling_type) == "max";
+  const auto out = [&](int64_t in) { return (in + 2 * padding - size) / stride + 1; };
+  const Dims out_dims = {dims[0], dims[1], out(dims[2]), out(dims[3])};
+  Tensor x = Numbers(dims), y, dx, y2(DType::kFloat32, out_dims), dx2(DType::kFloat32, dims);
+  Tensor dy = Numbers(out_dims);
+  const AttrValues attrs = {{"pooling_type", std::string(pooling_type)},
+                            {"ksize", std::vector<int32_t>{size, size}},
+                            {"strides", std::vector<int32_t>{stride, stride}},
+                            {"paddings", std::vector<int32_t>{padding, padding}}};
+  const memory::dims kernel = {size, size}, strides = {stride, stride}, pads = {padding, padding};
+  const dnnl::algorithm algorithm =
+      is_max ? dnnl::algorithm::pooling_max : dnnl::algorithm::pooling_avg_exclude_padding;
+  const memory::desc from = Desc(dims), to = Desc(out_dims);
+  const dnnl::pooling_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, algorithm, from, to, strides, kernel, pads, pads},
+      DnnlCpuEngine());
+  const memory workspace(forward.workspace_desc(), DnnlCpuEngine());
+  const std::string name = std::string("pool2d ") + pooling_type + " " + std::to_string(size) +
+                           "/" + std::to_string(stride);
+  Print(Label(name, dims), Bound("pool2d", {{"X", {&x}}}, attrs, {{"Out", {&y}}}),
+        Executed(dnnl::pooling_forward(forward), {{DNNL_ARG_SRC, Of(from, x)},
+                                                  {DNNL_ARG_DST, Of(to, y2)},
+                                                  {DNNL_ARG_WORKSPACE, workspace}}));
+  const dnnl::pooling_backward::primitive_desc backward(
+      {algorithm, from, to, strides, kernel, pads, pads}, DnnlCpuEngine(), forward);
+  Print(Label(name + " grad", dims),
+        Bound("pool2d_grad", {{"X", {&x}}, {"Out", {&y}}, {"Out@GRAD", {&dy}}}, attrs,
+              {{"X@GRAD", {&dx}}}),
+        Executed(dnnl::pooling_backward(backward), {{DNNL_ARG_DIFF_DST, Of(to, dy)},
+                                                    {DNNL_ARG_DIFF_SRC, Of(from, dx2)},
+                                                    {DNNL_ARG_WORKSPACE, workspace}}));
+}
+
+// Both with scale and shift, statistics of the batch.
+void BatchNorm(const Dims& dims) {
+  const Dims channels = {dims[1]};
+  Tensor x = Numbers(dims), scale = Numbers(channels), bias = Numbers(channels);
+  Tensor mean = Numbers(channels), variance = Numbers(channels), y, saved_mean, saved_inverse;
+  Tensor dy = Numbers(dims), dx, dscale, dbias, y2(DType::kFloat32, dims),
+         dx2(DType::kFloat32, dims), mean2(DType::kFloat32, channels),
+         variance2(DType::kFloat32, channels), dscale2(DType::kFloat32, channels),
+         dshift2(DType::kFloat32, channels);
+  const memory::desc desc = Desc(dims), per_channel = Desc(channels);
+  constexpr auto kFlags =
+      dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+  const dnnl::batch_normalization_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, desc, 1e-5F, kFlags}, DnnlCpuEngine());
+  Print(Label("batch_norm", dims),
+        Bound("batch_norm",
+              {{"X", {&x}},
+               {"Scale", {&scale}},
+               {"Bias", {&bias}},
+               {"Mean", {&mean}},
+               {"Variance", {&variance}}},
+              {},
+              {{"Y", {&y}},
+               {"MeanOut", {&mean}},
+               {"VarianceOut", {&variance}},
+               {"SavedMean", {&saved_mean}},
+               {"SavedVariance", {&saved_inverse}}}),
+        Executed(dnnl::batch_normalization_forward(forward),
+                 {{DNNL_ARG_SRC, Of(desc, x)},
+                  {DNNL_ARG_SCALE, Of(per_channel, scale)},
+                  {DNNL_ARG_SHIFT, Of(per_channel, bias)},
+                  {DNNL_ARG_DST, Of(desc, y2)},
+                  {DNNL_ARG_MEAN, Of(per_channel, mean2)},
+                  {DNNL_ARG_VARIANCE, Of(per_channel, variance2)}}));
+  const dnnl::batch_normalization_backward::primitive_desc backward(
+      {dnnl::prop_kind::backward, desc, desc, 1e-5F, kFlags}, DnnlCpuEngine(), forward);
+  Print(Label("batch_norm_grad", dims),
+        Bound("batch_norm_grad",
+              {{"X", {&x}},
+               {"Scale", {&scale}},
+               {"SavedMean", {&saved_mean}},
+               {"SavedVariance", {&saved_inverse}},
+               {"Y@GRAD", {&dy}}},
+              {}, {{"X@GRAD", {&dx}}, {"Scale@GRAD", {&dscale}}, {"Bias@GRAD", {&dbias}}}),
+        Executed(dnnl::batch_normalization_backward(backward),
+                 {{DNNL_ARG_SRC, Of(desc, x)},
+                  {DNNL_ARG_MEAN, Of(per_channel, mean2)},
+                  {DNNL_ARG_VARIANCE, Of(per_channel, variance2)},
+                  {DNNL_ARG_SCALE, Of(per_channel, scale)},
+                  {DNNL_ARG_DIFF_DST, Of(desc, dy)},
+                  {DNNL_ARG_DIFF_SRC, Of(desc, dx2)},
+                  {DNNL_ARG_DIFF_SCALE, Of(per_channel, dscale2)},
+                  {DNNL_ARG_DIFF_SHIFT, Of(per_channel, dshift2)}}));
+}
+
+void LayerNorm(int64_t rows, int64_t width) {
+  const Dims dims = {rows, width}, weights = {width};
+  Tensor x = Numbers(dims), scale = Numbers(weights), bias = Numbers(weights);
+  Tensor y, mean, variance, dy = Numbers(dims), dx, dscale, dbias, y2(DType::kFloat32, dims),
+                            dx2(DType::kFloat32, dims), mean2(DType::kFloat32, {rows}),
+                            variance2(DType::kFloat32, {rows}), dscale2(DType::kFloat32, weights),
+                            dshift2(DType::kFloat32, weights);
+  const memory::desc desc = Desc(dims), per_row = Desc({rows}), per_column = Desc(weights);
+  constexpr auto kFlags =
+      dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+  const dnnl::layer_normalization_forward::primitive_desc forward(
+      {dnnl::prop_kind::forward_training, desc, 1e-5F, kFlags}, DnnlCpuEngine());
+  Print(
+      Label("layer_norm", dims),
+      Bound("layer_norm", {{"X", {&x}}, {"Scale", {&scale}}, {"Bias", {&bias}}},
+            {{"begin_norm_axis", 1}}, {{"Y", {&y}}, {"Mean", {&mean}}, {"Variance", {&variance}}}),
+      Executed(dnnl::layer_normalization_forward(forward),
+               {{DNNL_ARG_SRC, Of(desc, x)},
+                {DNNL_ARG_SCALE, Of(per_column, scale)},
+                {DNNL_ARG_SHIFT, Of(per_column, bias)},
+                {DNNL_ARG_DST, Of(desc, y2)},
+                {DNNL_ARG_MEAN, Of(per_row, mean2)},
+                {DNNL_ARG_VARIANCE, Of(per_row, variance2)}}));
+  const dnnl::layer_normalization_backward::primitive_desc backward(
+      {dnnl::prop_kind::backward, desc, desc, 1e-5F, kFlags}, DnnlCpuEngine(), forward);
+  Print(Label("layer_norm_grad", dims),
+        Bound("layer_norm_grad",
+              {{"X", {&x}},
+               {"Scale", {&scale}},
+               {"Bias", {&bias}},
+               {"Mean", {&mean}},
+               {"Variance", {&variance}},
+               {"Y@GRAD", {&dy}}},
+              {{"begin_norm_axis", 1}},
+              {{"X@GRAD", {&dx}}, {"Scale@GRAD", {&dscale}}, {"Bias@GRAD", {&dbias}}}),
+        Executed(dnnl::layer_normalization_backward(backward),
+                 {{DNNL_ARG_SRC, Of(desc, x)},
+                  {DNNL_ARG_MEAN, Of(per_row, mean2)},
+                  {DNNL_ARG_VARIANCE, Of(per_row, variance2)},
+                  {DNNL_ARG_SCALE, Of(per_column, scale)},
+                  {DNNL_ARG_DIFF_DST, Of(desc, dy)},
+                  {DNNL_ARG_DIFF_SRC, Of(desc, dx2)},
+                  {DNNL_ARG_DIFF_SCALE, Of(per_column, dscale2)},
+                  {DNNL_ARG_DIFF_SHIFT, Of(per_column, dshift2)}}));
+}
+
+void Main() {
+  DnnlAttributes();  // one thread
+  std::printf("%-44s %13s %13s %6s\n", "op", "weft", "oneDNN", "ratio");
+  Softmax({64, 10});
+  Softmax({256, 1000});
+  Softmax({8, 12, 128, 128});
+  Pool("max", {8, 64, 56, 56}, 3, 2, 1);
+  Pool("max", {32, 16, 24, 24}, 2, 2, 0);
+  Pool("avg", {8, 64, 28, 28}, 2, 2, 0);
+  Pool("avg", {8, 512, 7, 7}, 7, 1, 0);
+  BatchNorm({8, 64, 56, 56});
+  BatchNorm({32, 512, 7, 7});
+  LayerNorm(1024, 256);
+  LayerNorm(256, 768);
+}
+
+}  // namespace
+}  // namespace weft
+
+int main() { weft::Main(); }
