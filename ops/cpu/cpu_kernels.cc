@@ -9,6 +9,7 @@ const KernelTable& CpuKernels() {
     AddActivationKernels(table);
     AddAdamKernels(table);
     AddAmpKernels(table);
+    AddAverageKernels(table);
     AddClipKernels(table);
     AddComparisonKernels(table);
     AddConcatKernels(table);
@@ -16,7 +17,9 @@ const KernelTable& CpuKernels() {
     AddConvKernels(table);
     AddCopyKernels(table);
     AddCreationKernels(table);
+    AddCtcKernels(table);
     AddDropoutKernels(table);
+    AddEinsumKernels(table);
     AddElementwiseKernels(table);
     AddLookupTableKernels(table);
     AddLrnKernels(table);
@@ -29,10 +32,12 @@ const KernelTable& CpuKernels() {
     AddReshapeKernels(table);
     AddRnnKernels(table);
     AddScaleKernels(table);
+    AddSeedKernels(table);
     AddSigmoidCrossEntropyKernels(table);
     AddSoftmaxKernels(table);
     AddSoftmaxWithCrossEntropyKernels(table);
     AddSparseSumKernels(table);
+    AddSpectralNormKernels(table);
     AddSumKernels(table);
     AddViewKernels(table);
     AddIndexKernels(table);

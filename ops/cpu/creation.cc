@@ -10,6 +10,7 @@
 
 #include "absl/strings/numbers.h"
 #include "base/status_macros.h"
+#include "ops/cpu/computed_attrs.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/shape_attr.h"
 #include "ops/kernel_util.h"
@@ -213,7 +214,8 @@ absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
 void AddCreationKernels(KernelTable* table) {
   table->Add("assign_value", AssignValue);
   table->Add("eye", Eye);
-  table->Add("fill_constant", FillConstant);
+  table->Add("fill_constant",
+             WithComputedAttrs({{{"shape"}, "ShapeTensor", "ShapeTensorList"}}, FillConstant));
   table->Add("linspace", Linspace);
 }
 

@@ -126,10 +126,10 @@ TEST(FillConstantTest, ImpossibleShapesAreErrors) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute shape")));
 }
 
-TEST(FillConstantTest, ShapeGivenByATensorIsRefused) {
+TEST(FillConstantTest, ATensorMayGiveTheShape) {
   Tensor shape = MakeTensor<int64_t>({1}, {2}), out;
-  EXPECT_THAT(RunOpOn("fill_constant", {{"ShapeTensor", {&shape}}}, {}, {{"Out", {&out}}}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input ShapeTensor")));
+  WEFT_ASSERT_OK(RunOpOn("fill_constant", {{"ShapeTensor", {&shape}}}, {}, {{"Out", {&out}}}));
+  EXPECT_THAT(out.dims(), ElementsAre(2));
 }
 
 TEST(AssignValueTest, ThereIsAValueForEveryElement) {

@@ -9,6 +9,7 @@ namespace weft {
 void AddActivationKernels(KernelTable* table);               // relu, sigmoid, sqrt, square, tanh
 void AddAdamKernels(KernelTable* table);                     // adam, adamw, lamb
 void AddAmpKernels(KernelTable* table);                      // check_finite_and_unscale, ...
+void AddAverageKernels(KernelTable* table);                  // average_accumulates
 void AddClipKernels(KernelTable* table);                     // clip, clip_by_norm
 void AddComparisonKernels(KernelTable* table);               // equal, ..., logical_and, ...
 void AddConcatKernels(KernelTable* table);                   // concat, split
@@ -16,7 +17,9 @@ void AddCoalesceTensorKernels(KernelTable* table);           // coalesce_tensor
 void AddConvKernels(KernelTable* table);                     // conv2d, conv2d_transpose, ...
 void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
+void AddCtcKernels(KernelTable* table);                      // warpctc
 void AddDropoutKernels(KernelTable* table);                  // dropout
+void AddEinsumKernels(KernelTable* table);                   // einsum
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
 void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2
 void AddLrnKernels(KernelTable* table);                      // lrn
@@ -29,10 +32,12 @@ void AddReduceKernels(KernelTable* table);                   // reduce_mean, squ
 void AddReshapeKernels(KernelTable* table);                  // reshape2
 void AddRnnKernels(KernelTable* table);                      // rnn
 void AddScaleKernels(KernelTable* table);                    // increment, scale
+void AddSeedKernels(KernelTable* table);                     // seed
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
 void AddSoftmaxKernels(KernelTable* table);                  // softmax
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cross_entropy
 void AddSparseSumKernels(KernelTable* table);                // scale, sum, rows
+void AddSpectralNormKernels(KernelTable* table);             // spectral_norm
 void AddSumKernels(KernelTable* table);                      // sum
 
 void AddViewKernels(KernelTable* table);  // transpose, slice, tile, ...

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "base/status_macros.h"
+#include "ops/cpu/computed_attrs.h"
 #include "ops/cpu/erfinv.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/shape_attr.h"
@@ -129,8 +131,9 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
 }  // namespace
 
 void AddRandomKernels(KernelTable* table) {
-  table->Add(Uniform::kType, Fill<Uniform>);
-  table->Add(Gaussian::kType, Fill<Gaussian>);
+  const std::vector<ComputedAttr> shape = {{{"shape"}, "ShapeTensor", "ShapeTensorList"}};
+  table->Add(Uniform::kType, WithComputedAttrs(shape, Fill<Uniform>));
+  table->Add(Gaussian::kType, WithComputedAttrs(shape, Fill<Gaussian>));
   table->Add(TruncatedGaussian::kType, Fill<TruncatedGaussian>);
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "ops/cpu/computed_attrs.h"
 #include "ops/cpu/families.h"
 #include "ops/kernel_util.h"
 
@@ -84,7 +85,7 @@ absl::StatusOr<Kernel> ReshapeGrad(const KernelSpec& spec) {
 }  // namespace
 
 void AddReshapeKernels(KernelTable* table) {
-  table->Add("reshape2", Reshape);
+  table->Add("reshape2", WithComputedAttrs({{{"shape"}, "Shape", "ShapeTensor"}}, Reshape));
   table->Add("reshape2_grad", ReshapeGrad);
 }
 

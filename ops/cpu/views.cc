@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/cpu/computed_attrs.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/view.h"
 #include "ops/op_kernel.h"
@@ -136,6 +137,32 @@ ViewOf PixelShuffle(const OpAttrs& attrs) {
   };
 }
 
+// r x r neighbours become channels.
+ViewOf PixelUnshuffle(const OpAttrs& attrs) {
+  const int64_t r = attrs.Int("downscale_factor");
+  if (attrs.String("data_format") == "NHWC") {
+    return [r](const Dims& x, const Dims&) {
+      return Transposed({x[0], x[1] / r, r, x[2] / r, r, x[3]}, {0, 1, 3, 5, 2, 4});
+    };
+  }
+  return [r](const Dims& x, const Dims&) {
+    return Transposed({x[0], x[1], x[2] / r, r, x[3] / r, r}, {0, 1, 3, 5, 2, 4});
+  };
+}
+
+// The channels of the groups in turn.
+ViewOf ChannelShuffle(const OpAttrs& attrs) {
+  const int64_t groups = attrs.Int("groups");
+  if (attrs.String("data_format") == "NHWC") {
+    return [groups](const Dims& x, const Dims&) {
+      return Transposed({x[0] * x[1] * x[2], groups, x[3] / groups}, {0, 2, 1});
+    };
+  }
+  return [groups](const Dims& x, const Dims&) {
+    return Transposed({x[0], groups, x[1] / groups, x[2] * x[3]}, {0, 2, 1, 3});
+  };
+}
+
 ViewOf ShuffleChannel(const OpAttrs& attrs) {
   const int64_t group = attrs.Int("group");
   return [group](const Dims& x, const Dims&) {
@@ -187,10 +214,14 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const char* x_slot, Make
                  });
 }
 
-void AddView(const char* type, MakeView view, KernelTable* table, const char* x_slot = "X") {
-  table->Add(type, [=](const KernelSpec& spec) { return Forward(spec, x_slot, view); });
-  table->Add(absl::StrCat(type, "_grad"),
-             [=](const KernelSpec& spec) { return Backward(spec, x_slot, view); });
+void AddView(const char* type, MakeView view, KernelTable* table, const char* x_slot = "X",
+             const std::vector<ComputedAttr>& computed = {}) {
+  table->Add(type, WithComputedAttrs(computed, [=](const KernelSpec& spec) {
+               return Forward(spec, x_slot, view);
+             }));
+  table->Add(absl::StrCat(type, "_grad"), WithComputedAttrs(computed, [=](const KernelSpec& spec) {
+               return Backward(spec, x_slot, view);
+             }));
 }
 
 // --- The same elements under other dims ----------------------------------------------------------
@@ -511,16 +542,22 @@ absl::StatusOr<Kernel> TemporalShift(const KernelSpec& spec, const char* from, c
 }  // namespace
 
 void AddViewKernels(KernelTable* table) {
-  AddView("crop_tensor", Crop, table);
+  const ComputedAttr starts = {{"starts"}, "StartsTensor", "StartsTensorList"};
+  const ComputedAttr ends = {{"ends"}, "EndsTensor", "EndsTensorList"};
+  AddView("crop_tensor", Crop, table, "X",
+          {{{"offsets"}, "Offsets", "OffsetsTensor"}, {{"shape"}, "Shape", "ShapeTensor"}});
   AddView("expand", Tile, table);
   AddView("expand_as_v2", Expand, table);
-  AddView("expand_v2", Expand, table);
+  AddView("expand_v2", Expand, table, "X", {{{"shape"}, "Shape", "expand_shapes_tensor"}});
+  AddView("channel_shuffle", ChannelShuffle, table);
   AddView("pixel_shuffle", PixelShuffle, table);
+  AddView("pixel_unshuffle", PixelUnshuffle, table);
   AddView("repeat_interleave", RepeatInterleave, table);
   AddView("shuffle_channel", ShuffleChannel, table);
-  AddView("slice", StridedSlice, table, "Input");
-  AddView("strided_slice", StridedSlice, table, "Input");
-  AddView("tile", Tile, table);
+  AddView("slice", StridedSlice, table, "Input", {starts, ends});
+  AddView("strided_slice", StridedSlice, table, "Input",
+          {starts, ends, {{"strides"}, "StridesTensor", "StridesTensorList"}});
+  AddView("tile", Tile, table, "X", {{{"repeat_times"}, "RepeatTimes", "repeat_times_tensor"}});
   AddView("transpose", Transpose, table);
   AddView("transpose2", Transpose, table);
   for (const char* type : {"flip", "reverse"}) {  // their own gradients

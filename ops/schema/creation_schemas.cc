@@ -98,6 +98,14 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("dtype", kFp32)
                    .Infer(InferLinspace));
 
+  schemas->Add(OpSchema("seed")
+                   .Out("Out")
+                   .Attr("seed", 0)
+                   .With(Trait::kSideEffect)
+                   .Infer([](InferContext& context) {
+                     context.SetOutput("Out", {DType::kInt32, {1}});
+                     return absl::OkStatus();
+                   }));
   schemas->Add(OpSchema("gaussian_random")
                    .In("ShapeTensor", OpSchema::kOptional)
                    .In("ShapeTensorList", OpSchema::kOptional | OpSchema::kDuplicable)

@@ -203,17 +203,19 @@ OpAttrs OpAttrs::Make(const OpSchema& schema,
   OpAttrs attrs;
   attrs.schema_ = &schema;
   for (const AttrSchema& attr : schema.attrs()) attrs.values_.push_back(attr.default_value);
-  for (auto& [name, value] : values) {
-    const AttrSchema* attr = schema.FindAttr(name);
-    if (attr == nullptr) Die(absl::StrCat(schema.type(), " has no attribute ", name));
-    if (value.index() != attr->default_value.index()) {
-      Die(absl::StrCat(schema.type(), " attribute ", name, " is ",
-                       TypeName(AttrTypeOf(attr->default_value)), ", not ",
-                       TypeName(AttrTypeOf(value))));
-    }
-    attrs.values_[attr - schema.attrs().data()] = std::move(value);
-  }
+  for (auto& [name, value] : values) attrs.Set(name, std::move(value));
   return attrs;
+}
+
+void OpAttrs::Set(absl::string_view name, AttrValue value) {
+  const AttrSchema* attr = schema_->FindAttr(name);
+  if (attr == nullptr) Die(absl::StrCat(schema_->type(), " has no attribute ", name));
+  if (value.index() != attr->default_value.index()) {
+    Die(absl::StrCat(schema_->type(), " attribute ", name, " is ",
+                     TypeName(AttrTypeOf(attr->default_value)), ", not ",
+                     TypeName(AttrTypeOf(value))));
+  }
+  values_[attr - schema_->attrs().data()] = std::move(value);
 }
 
 bool OpAttrs::Has(absl::string_view name) const {

@@ -32,6 +32,9 @@ class OpAttrs {
   static OpAttrs Make(const OpSchema& schema,
                       std::vector<std::pair<std::string, AttrValue>> values = {});
 
+  // Replaces a value. Dies as Make does.
+  void Set(absl::string_view name, AttrValue value);
+
   // Each dies where the schema has no such attribute, or has it with another type: a mistake of
   // the caller, not of the program. Int and Ints read INT and LONG alike, Float reads FLOAT and
   // FLOAT64.
