@@ -66,6 +66,8 @@ StateTolerance ToleranceOf(const std::string& model, const std::string& variable
     tolerance.any = 1e-4;
     tolerance.outliers_per_thousand = 1;
   }
+  // All scores that a softmax sees are shifted by it: its gradient is rounding.
+  if (model == "script_deep_interest" && variable == "linear_0.b_0") tolerance.absolute = 1e-7;
   if (model == "bert_tiny") {
     // Adam, too, divides by the size of the gradient. That of the biases of the keys is zero, but
     // for rounding: softmax does not see them.

@@ -174,9 +174,14 @@ absl::StatusOr<Kernel> WarpCtcGrad(const KernelSpec& spec) {
   const In length = op.in("LogitsLength");
   const Out dlogits = op.out("Logits@GRAD");
   const bool by_times = spec.attrs.Bool("norm_by_times");
+  if (by_times && !length) return absl::InvalidArgumentError("input LogitsLength: missing");
   return op.Make(Floats(dloss), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = dlogits(ctx).dims();
+    if (dims.size() != 3) {
+      return absl::InvalidArgumentError("input Logits: expected three dimensions");
+    }
+    WEFT_RETURN_IF_ERROR(CheckSize("Loss@GRAD", dloss(ctx), dims[1]));
     WEFT_RETURN_IF_ERROR(CheckSize("WarpCTCGrad", kept(ctx), dlogits(ctx).size()));
     std::vector<double> factors(dloss.data<T>(ctx), dloss.data<T>(ctx) + dims[1]);
     if (by_times) {

@@ -201,6 +201,11 @@ absl::StatusOr<Kernel> EinsumGrad(const KernelSpec& spec) {
                    WEFT_ASSIGN_OR_RETURN(const Einsum einsum, Parse(equation, operands, ctx));
                    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", dout(ctx), einsum.OutDims()));
                    const Contraction<T> contraction(einsum, gemms.get());
+                   if (grads.count() > operands.count()) {
+                     return absl::InvalidArgumentError(
+                         absl::StrCat("input InnerCache: expected ", grads.count(),
+                                      " variables, found ", operands.count()));
+                   }
                    for (int i = 0; i < grads.count(); ++i) {
                      Tensor* const grad = grads.get(ctx, i);
                      if (grad == nullptr) continue;
