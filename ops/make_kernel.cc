@@ -93,6 +93,9 @@ class Maker {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const KernelSpec::Slot& slot = inputs_[i].slot;
       for (const Tensor* tensor : ctx.inputs.subspan(slot.first, slot.count)) {
+        if (inputs_[i].schema->duplicable && tensor != nullptr) {
+          WEFT_RETURN_IF_ERROR(CheckSize(inputs_[i].schema->name, *tensor, 1));
+        }
         WEFT_RETURN_IF_ERROR(
             AppendNumbers(absl::StrCat("input ", inputs_[i].schema->name), tensor, &numbers[i]));
       }
@@ -111,11 +114,14 @@ class Maker {
  private:
   absl::Status SetAttrs(const SlotSchema& input, const std::vector<Number>& numbers) {
     const std::vector<std::string>& names = input.attrs;
-    if (names.size() > 1 && names.size() != numbers.size()) return DoesNotFit(input, numbers);
-    for (size_t i = 0; i < names.size(); ++i) {
+    const bool one_each = names.size() > 1;
+    if (one_each && numbers.size() > names.size()) return DoesNotFit(input, numbers);
+    // Fewer numbers than attributes are for the last ones: width; height and width.
+    const size_t skipped = one_each ? names.size() - numbers.size() : 0;
+    for (size_t i = skipped; i < names.size(); ++i) {
       absl::optional<AttrValue> value =
           ValueLike(spec_.schema->FindAttr(names[i])->default_value,
-                    names.size() > 1 ? std::vector<Number>{numbers[i]} : numbers);
+                    one_each ? std::vector<Number>{numbers[i - skipped]} : numbers);
       if (!value.has_value()) return DoesNotFit(input, numbers);
       spec_.attrs.Set(names[i], *std::move(value));
     }

@@ -84,10 +84,16 @@ TEST(MakeKernelTest, SeveralAttributesTakeANumberEach) {
                             RunOp("nearest_interp_v2", {{"X", {x}}, {"OutSize", {Int32s({2, 3})}}},
                                   {{"align_corners", false}}, {{"Out", 1}}));
   EXPECT_THAT(out["Out"][0].dims(), ElementsAre(1, 1, 2, 3));
-  EXPECT_THAT(RunOp("nearest_interp_v2", {{"X", {x}}, {"OutSize", {Int32s({2})}}},
-                    {{"align_corners", false}}, {{"Out", 1}}),
+  const auto resize = [&](const Tensor& size) {
+    return RunOp("nearest_interp_v2", {{"X", {x}}, {"OutSize", {size}}}, {{"align_corners", false}},
+                 {{"Out", 1}});
+  };
+  // The last ones: the width alone.
+  EXPECT_THAT(resize(Int32s({2})), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            HasSubstr("attribute out_h: expected 1 or more")));
+  EXPECT_THAT(resize(Int32s({1, 1, 1, 1})),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "input OutSize: [2] is no value of attribute out_h"));
+                       "input OutSize: [1, 1, 1, 1] is no value of attribute out_d"));
 }
 
 TEST(MakeKernelTest, OtherValuesInTheNextStep) {
@@ -122,6 +128,11 @@ TEST(MakeKernelTest, GradientsHaveTheSameInputs) {
                                         {"Out@GRAD", {Floats({2}, {5, 6})}}},
                                        {}, {{"X@GRAD", 1}}));
   EXPECT_THAT(Values<float>(out["X@GRAD"][0]), ElementsAre(11));
+}
+
+TEST(MakeKernelTest, AListHasANumberInEachTensor) {
+  EXPECT_THAT(RunOp("fill_constant", {{"ShapeTensorList", {Int32s({1, 1})}}}, {}, {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input ShapeTensorList")));
 }
 
 TEST(MakeKernelTest, ValuesThatDoNotFitAreAnError) {

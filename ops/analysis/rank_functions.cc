@@ -64,6 +64,9 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
     case Algebra::kSplitEqual:
       if (SplitGathered(op)) return;
       break;
+    case Algebra::kFill:
+      if (NumberAttr(op, "value", 0) != 0) break;
+      [[fallthrough]];
     case Algebra::kZeros: {
       RankValue zero;
       zero.is_zero = true;

@@ -126,6 +126,12 @@ TEST(FillConstantTest, ImpossibleShapesAreErrors) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute shape")));
 }
 
+TEST(FillConstantTest, ATensorMayGiveTheShape) {
+  Tensor shape = MakeTensor<int64_t>({1}, {2}), out;
+  WEFT_ASSERT_OK(RunOpOn("fill_constant", {{"ShapeTensor", {&shape}}}, {}, {{"Out", {&out}}}));
+  EXPECT_THAT(out.dims(), ElementsAre(2));
+}
+
 TEST(AssignValueTest, ThereIsAValueForEveryElement) {
   const auto assign = [](const Longs& values) {
     return RunOp("assign_value", {},

@@ -10,13 +10,16 @@ void AddActivationKernels(KernelTable* table);               // relu, sigmoid, s
 void AddAdamKernels(KernelTable* table);                     // adam, adamw, lamb
 void AddAlongKernels(KernelTable* table);                    // cumsum, argsort, top_k_v2, ...
 void AddAmpKernels(KernelTable* table);                      // check_finite_and_unscale, ...
+void AddAverageKernels(KernelTable* table);                  // average_accumulates
 void AddClipKernels(KernelTable* table);                     // clip, clip_by_norm
 void AddCoalesceTensorKernels(KernelTable* table);           // coalesce_tensor
 void AddComparisonKernels(KernelTable* table);               // equal, ..., logical_and, ...
 void AddConvKernels(KernelTable* table);                     // conv2d, conv2d_transpose, ...
 void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
+void AddCtcKernels(KernelTable* table);                      // warpctc
 void AddDropoutKernels(KernelTable* table);                  // dropout
+void AddEinsumKernels(KernelTable* table);                   // einsum
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
 void AddIndexKernels(KernelTable* table);                    // gather, scatter, where, ...
 void AddLikeKernels(KernelTable* table);                     // fill_any_like, range, ...
@@ -32,10 +35,12 @@ void AddReduceKernels(KernelTable* table);                   // reduce_mean, squ
 void AddResampleKernels(KernelTable* table);                 // pad3d, unfold, grid_sampler, ...
 void AddRnnKernels(KernelTable* table);                      // rnn
 void AddScaleKernels(KernelTable* table);                    // increment, scale
+void AddSeedKernels(KernelTable* table);                     // seed
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
 void AddSoftmaxKernels(KernelTable* table);                  // softmax
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cross_entropy
 void AddSparseSumKernels(KernelTable* table);                // scale, sum, rows
+void AddSpectralNormKernels(KernelTable* table);             // spectral_norm
 void AddSumKernels(KernelTable* table);                      // sum
 void AddViewKernels(KernelTable* table);  // transpose2, slice, reshape2, concat, ...
 

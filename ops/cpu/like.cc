@@ -178,9 +178,22 @@ absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
   });
 }
 
+// Ends the run where Cond is false.
+absl::StatusOr<Kernel> Assert(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int cond, RequiredInput(spec, "Cond"));
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& condition = *ctx.in(cond);
+    WEFT_RETURN_IF_ERROR(CheckDType("Cond", condition, DType::kBool));
+    WEFT_RETURN_IF_ERROR(CheckSize("Cond", condition, 1));
+    if (*condition.data<bool>()) return absl::OkStatus();
+    return absl::FailedPreconditionError("input Cond: the program asserts it, but it is false");
+  });
+}
+
 }  // namespace
 
 void AddLikeKernels(KernelTable* table) {
+  table->Add("assert", Assert);
   table->Add("fill_any_like",
              [](const KernelSpec& spec) { return Fill(spec, "X", spec.attrs.Float("value")); });
   table->Add("fill_zeros_like", [](const KernelSpec& spec) { return Fill(spec, "X", 0); });

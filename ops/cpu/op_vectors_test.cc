@@ -341,6 +341,20 @@ TEST(OpVectorsTest, RecurrentNetworksAndTheirGradientsArePaddles) {
   }
 }
 
+TEST(OpVectorsTest, OpsOfSmallProgramsAndTheirGradientsArePaddles) {
+  const std::vector<Json> cases = ReadFile("programs.jsonl");
+  ASSERT_EQ(cases.size(), 98u);
+  for (const Json& c : cases) {
+    SCOPED_TRACE(c["id"].get<std::string>());
+    RunCase(c, {});
+    if (c.contains("paddle_cpu_quirks")) RunCase(c, {}, "paddle_cpu_quirks");
+    for (const Place& place : PossiblePlaces(c)) {
+      SCOPED_TRACE(place.output + " in place of " + place.input);
+      RunCase(c, {place});
+    }
+  }
+}
+
 TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {
   const std::vector<Json> cases = ReadFile("random.jsonl");
   ASSERT_EQ(cases.size(), 29u);

@@ -157,22 +157,177 @@ absl::StatusOr<Kernel> UnfoldGrad(const KernelSpec& spec) {
   });
 }
 
+// The reverse: elements at the same place are added up.
+absl::StatusOr<Kernel> Fold(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out y = op.out("Y");
+  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    AddShown<T>(x(ctx), &y(ctx), [&](auto visit) { ForEachUnfolded(attrs, y(ctx).dims(), visit); });
+  });
+}
+
+absl::StatusOr<Kernel> FoldGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In dy = op.in("Y@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dy), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* from = dy.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    ForEachUnfolded(attrs, dy(ctx).dims(), [&](int64_t place, int64_t element) {
+      to[place] = element == kOutside ? T(0) : from[element];
+    });
+  });
+}
+
+// --- unpool --------------------------------------------------------------------------------------
+
+// Calls visit(element, place in Out) for all of Indices.
+template <typename Visit>
+absl::Status ForEachIndex(const Tensor& indices, const Dims& out, Visit visit) {
+  return ForElementType<int32_t, int64_t>("input Indices", indices, [&](auto tag) -> absl::Status {
+    const auto* from = indices.data<typename decltype(tag)::type>();
+    const int64_t channel = indices.dim(2) * indices.dim(3), size = out[2] * out[3];
+    for (int64_t i = 0; i < indices.size(); ++i) {
+      if (from[i] < 0 || from[i] >= size) {
+        return absl::InvalidArgumentError(absl::StrCat("input Indices: ", from[i], " at position ",
+                                                       i, " is not in [0, ", size, ")"));
+      }
+      visit(i, i / channel * size + from[i]);
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<Kernel> Unpool(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), indices = op.in("Indices");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* from = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    std::fill_n(to, out(ctx).size(), T(0));
+    return ForEachIndex(indices(ctx), out(ctx).dims(),
+                        [&](int64_t element, int64_t place) { to[place] = from[element]; });
+  });
+}
+
+absl::StatusOr<Kernel> UnpoolGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X", "Out"});
+  const In indices = op.in("Indices"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* from = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    return ForEachIndex(indices(ctx), dout(ctx).dims(),
+                        [&](int64_t element, int64_t place) { to[element] = from[place]; });
+  });
+}
+
+// --- affine_grid ---------------------------------------------------------------------------------
+
+// The middles of `size` elements from -1 to 1; with align_corners those of the first and the last
+// one are -1 and 1.
+std::vector<double> Middles(int64_t size, bool align_corners) {
+  std::vector<double> middles(size);
+  for (int64_t i = 0; i < size; ++i) {
+    const double last = static_cast<double>(std::max<int64_t>(size - 1, 1));
+    const double aligned = 2 * static_cast<double>(i) / last - 1;
+    middles[i] =
+        align_corners ? aligned : (2 * static_cast<double>(i) + 1) / static_cast<double>(size) - 1;
+  }
+  return middles;
+}
+
+// Calls visit(place in the grid, {column, row, 1}).
+template <typename Visit>
+void ForEachMiddle(const Dims& grid, bool align_corners, Visit visit) {
+  const auto rows = Middles(grid[1], align_corners), columns = Middles(grid[2], align_corners);
+  int64_t place = 0;
+  for (double row : rows) {
+    for (double column : columns) visit(place++, std::array<double, 3>{column, row, 1});
+  }
+}
+
+// Output[n, row, column] = Theta[n] {column, row, 1}.
+absl::StatusOr<Kernel> AffineGrid(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In theta = op.in("Theta");
+  const Out out = op.out("Output");
+  const bool align = spec.attrs.Bool("align_corners");
+  return op.Make(Floats(theta), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims& grid = out(ctx).dims();
+    for (int64_t n = 0; n < grid[0]; ++n) {
+      const T* matrix = theta.data<T>(ctx) + 6 * n;
+      T* to = out.data<T>(ctx) + n * grid[1] * grid[2] * 2;
+      ForEachMiddle(grid, align, [&](int64_t place, const std::array<double, 3>& at) {
+        for (int64_t i = 0; i < 2; ++i) {
+          double sum = 0;
+          for (int64_t k = 0; k < 3; ++k) sum += matrix[3 * i + k] * at[k];
+          to[2 * place + i] = static_cast<T>(sum);
+        }
+      });
+    }
+  });
+}
+
+absl::StatusOr<Kernel> AffineGridGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Theta"});
+  const In dout = op.in("Output@GRAD");
+  const Out dtheta = op.out("Theta@GRAD");
+  const bool align = spec.attrs.Bool("align_corners");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims& grid = dout(ctx).dims();
+    for (int64_t n = 0; n < grid[0]; ++n) {
+      const T* from = dout.data<T>(ctx) + n * grid[1] * grid[2] * 2;
+      std::array<double, 6> sums{};
+      ForEachMiddle(grid, align, [&](int64_t place, const std::array<double, 3>& at) {
+        for (int64_t i = 0; i < 6; ++i) sums[i] += from[2 * place + i / 3] * at[i % 3];
+      });
+      std::copy(sums.begin(), sums.end(), dtheta.data<T>(ctx) + 6 * n);
+    }
+  });
+}
+
 // --- Interpolation -------------------------------------------------------------------------------
 
-// An element of the result along a dimension: (1 - weight) X[low] + weight X[high].
-struct Between {
-  int64_t low, high;
+enum class Method { kNearest, kLinear, kCubic };
+
+// What an element of the result is a sum of, along a dimension.
+struct Tap {
+  int64_t element;
   double weight;
 };
+using Taps = std::vector<Tap>;
 
-// Of each of `out_size` elements. As in Paddle: the corners of both images coincide
-// (align_corners), or, for bilinear interpolation with align_mode 0, the corners of their elements.
-std::vector<Between> Interpolated(const OpAttrs& attrs, bool is_nearest, size_t dimension,
-                                  int64_t in_size, int64_t out_size) {
+// The weights of the cubic convolution with a = -0.75, of the elements around a place that lies t
+// after the second of four.
+std::array<double, 4> CubicWeights(double t) {
+  constexpr double a = -0.75;
+  const auto near = [](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
+  const auto far = [](double x) { return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a; };
+  return {far(t + 1), near(t), near(1 - t), far(2 - t)};
+}
+
+// Of each of `out_size` elements along a dimension. As in Paddle: the corners of both images
+// coincide (align_corners), or, for cubic interpolation, and linear with align_mode 0, the corners
+// of their elements.
+std::vector<Taps> Interpolated(const OpAttrs& attrs, Method method, size_t dimension,
+                               int64_t in_size, int64_t out_size) {
   const bool aligned = attrs.Bool("align_corners");
-  const bool by_halves = !is_nearest && !aligned && attrs.Int("align_mode") == 0;
+  const bool by_halves = !aligned && (method == Method::kCubic ||
+                                      (method == Method::kLinear && attrs.Int("align_mode") == 0));
   const std::vector<double> scales = attrs.Floats("scale");
-  const double scale = scales.empty() ? 0 : scales[scales.size() == 2 ? dimension : 0];
+  const double scale = scales.empty() ? 0 : scales[scales.size() == 1 ? 0 : dimension];
   float ratio = 0;  // in single precision, as the places that it leads to
   if (aligned) {
     if (out_size > 1) ratio = static_cast<float>(in_size - 1) / static_cast<float>(out_size - 1);
@@ -180,17 +335,25 @@ std::vector<Between> Interpolated(const OpAttrs& attrs, bool is_nearest, size_t 
     ratio = scale > 0 ? static_cast<float>(1 / scale)
                       : static_cast<float>(in_size) / static_cast<float>(out_size);
   }
-  std::vector<Between> result;
+  const auto inside = [&](int64_t i) { return std::clamp<int64_t>(i, 0, in_size - 1); };
+  std::vector<Taps> result;
   for (int64_t k = 0; k < out_size; ++k) {
     const float at = static_cast<float>(k);
-    float place = ratio * at;
-    if (by_halves) place = std::max(ratio * (at + 0.5f) - 0.5f, 0.0f);
-    if (is_nearest && aligned) place += 0.5f;
-    const int64_t low = std::min(static_cast<int64_t>(place), in_size - 1);
-    if (is_nearest) {
-      result.push_back({low, low, 0});
+    float place = by_halves ? ratio * (at + 0.5f) - 0.5f : ratio * at;
+    if (method != Method::kCubic) place = std::max(place, 0.0f);
+    if (method == Method::kNearest && aligned) place += 0.5f;
+    const auto low = static_cast<int64_t>(std::floor(place));
+    const double t = double{place} - static_cast<double>(low);
+    if (method == Method::kNearest) {
+      result.push_back({{inside(low), 1}});
+    } else if (method == Method::kLinear) {
+      const double weight = double{place} - static_cast<double>(inside(low));
+      result.push_back({{inside(low), 1 - weight}, {inside(inside(low) + 1), weight}});
     } else {
-      result.push_back({low, std::min(low + 1, in_size - 1), double{place} - double(low)});
+      const std::array<double, 4> weights = CubicWeights(t);
+      Taps taps;
+      for (int64_t i = 0; i < 4; ++i) taps.push_back({inside(low - 1 + i), weights[i]});
+      result.push_back(taps);
     }
   }
   return result;
@@ -198,37 +361,44 @@ std::vector<Between> Interpolated(const OpAttrs& attrs, bool is_nearest, size_t 
 
 // Calls visit(place in the result, place in the image, weight) for what each element is a sum of.
 template <typename Visit>
-void ForEachInterpolated(const OpAttrs& attrs, bool is_nearest, const Dims& image_dims,
+void ForEachInterpolated(const OpAttrs& attrs, Method method, const Dims& image_dims,
                          const Dims& out_dims, Visit visit) {
-  const bool channels_last = attrs.String("data_layout") == "NHWC";
+  const bool channels_last = attrs.String("data_layout").back() == 'C';
   const Dims image = ChannelsFirst(image_dims, channels_last);
   const Dims out = ChannelsFirst(out_dims, channels_last);
   const auto from = ImageSteps(image, channels_last), to = ImageSteps(out, channels_last);
-  const auto rows = Interpolated(attrs, is_nearest, 0, image[2], out[2]);
-  const auto columns = Interpolated(attrs, is_nearest, 1, image[3], out[3]);
+  std::array<std::vector<Taps>, 3> taps;
+  const size_t missing = 5 - image.size();
+  for (size_t s = 0; s < 3; ++s) {
+    const size_t d = 2 + s - missing;
+    taps[s] = s < missing ? std::vector<Taps>{{{0, 1}}}
+                          : Interpolated(attrs, method, s - missing, image[d], out[d]);
+  }
+  const auto size = [&](size_t s) { return static_cast<int64_t>(taps[s].size()); };
   for (int64_t n = 0; n < out[0]; ++n) {
     for (int64_t c = 0; c < out[1]; ++c) {
-      const int64_t start = n * from[0] + c * from[1];
-      for (int64_t i = 0; i < out[2]; ++i) {
-        const Between& y = rows[i];
-        for (int64_t j = 0; j < out[3]; ++j) {
-          const Between& x = columns[j];
-          const int64_t place = n * to[0] + c * to[1] + i * to[3] + j * to[4];
-          const auto at = [&](int64_t row, int64_t column) {
-            return start + row * from[3] + column * from[4];
-          };
-          visit(place, at(y.low, x.low), (1 - y.weight) * (1 - x.weight));
-          if (is_nearest) continue;
-          visit(place, at(y.low, x.high), (1 - y.weight) * x.weight);
-          visit(place, at(y.high, x.low), y.weight * (1 - x.weight));
-          visit(place, at(y.high, x.high), y.weight * x.weight);
+      const int64_t start = n * from[0] + c * from[1], out_start = n * to[0] + c * to[1];
+      for (int64_t i = 0; i < size(0); ++i) {
+        for (int64_t j = 0; j < size(1); ++j) {
+          for (int64_t k = 0; k < size(2); ++k) {
+            const int64_t place = out_start + i * to[2] + j * to[3] + k * to[4];
+            for (const Tap& z : taps[0][i]) {
+              for (const Tap& y : taps[1][j]) {
+                for (const Tap& x : taps[2][k]) {
+                  visit(place,
+                        start + z.element * from[2] + y.element * from[3] + x.element * from[4],
+                        z.weight * y.weight * x.weight);
+                }
+              }
+            }
+          }
         }
       }
     }
   }
 }
 
-absl::StatusOr<Kernel> Interpolate(const KernelSpec& spec, bool is_nearest) {
+absl::StatusOr<Kernel> Interpolate(const KernelSpec& spec, Method method) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
@@ -237,14 +407,14 @@ absl::StatusOr<Kernel> Interpolate(const KernelSpec& spec, bool is_nearest) {
     const T* from = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
     std::fill_n(to, out(ctx).size(), T(0));
-    ForEachInterpolated(attrs, is_nearest, x(ctx).dims(), out(ctx).dims(),
+    ForEachInterpolated(attrs, method, x(ctx).dims(), out(ctx).dims(),
                         [&](int64_t place, int64_t element, double weight) {
                           to[place] += static_cast<T>(weight) * from[element];
                         });
   });
 }
 
-absl::StatusOr<Kernel> InterpolateGrad(const KernelSpec& spec, bool is_nearest) {
+absl::StatusOr<Kernel> InterpolateGrad(const KernelSpec& spec, Method method) {
   OpKernel op(spec);
   op.Ignore({"X"});
   const In dout = op.in("Out@GRAD");
@@ -254,11 +424,16 @@ absl::StatusOr<Kernel> InterpolateGrad(const KernelSpec& spec, bool is_nearest) 
     const T* from = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     std::fill_n(to, dx(ctx).size(), T(0));
-    ForEachInterpolated(attrs, is_nearest, dx(ctx).dims(), dout(ctx).dims(),
+    ForEachInterpolated(attrs, method, dx(ctx).dims(), dout(ctx).dims(),
                         [&](int64_t place, int64_t element, double weight) {
                           to[element] += static_cast<T>(weight) * from[place];
                         });
   });
+}
+
+void AddInterpolation(const std::string& type, Method method, KernelTable* table) {
+  table->Add(type, [=](const KernelSpec& spec) { return Interpolate(spec, method); });
+  table->Add(type + "_grad", [=](const KernelSpec& spec) { return InterpolateGrad(spec, method); });
 }
 
 // --- grid_sampler --------------------------------------------------------------------------------
@@ -409,12 +584,17 @@ void AddResampleKernels(KernelTable* table) {
   table->Add("pad3d_grad", Pad3dGrad);
   table->Add("unfold", Unfold);
   table->Add("unfold_grad", UnfoldGrad);
-  for (const bool is_nearest : {false, true}) {
-    const std::string type = is_nearest ? "nearest_interp_v2" : "bilinear_interp_v2";
-    table->Add(type, [=](const KernelSpec& spec) { return Interpolate(spec, is_nearest); });
-    table->Add(type + "_grad",
-               [=](const KernelSpec& spec) { return InterpolateGrad(spec, is_nearest); });
-  }
+  AddInterpolation("bicubic_interp_v2", Method::kCubic, table);
+  AddInterpolation("bilinear_interp_v2", Method::kLinear, table);
+  AddInterpolation("linear_interp_v2", Method::kLinear, table);
+  AddInterpolation("nearest_interp_v2", Method::kNearest, table);
+  AddInterpolation("trilinear_interp_v2", Method::kLinear, table);
+  table->Add("fold", Fold);
+  table->Add("fold_grad", FoldGrad);
+  table->Add("unpool", Unpool);
+  table->Add("unpool_grad", UnpoolGrad);
+  table->Add("affine_grid", AffineGrid);
+  table->Add("affine_grid_grad", AffineGridGrad);
   table->Add("grid_sampler", GridSampler);
   table->Add("grid_sampler_grad", GridSamplerGrad);
 }

@@ -5,12 +5,14 @@
 //   LSTM                i, f, o = σ(a + b), g = tanh(a + b); c' = f c + i g; h' = o tanh(c')
 //   GRU                 r, z = σ(a + b), n = tanh(a + r b);  h' = z h + (1 - z) n
 // where the rows of the weights are those for i, f, g, o, or r, z, n. Beyond the length of a
-// sequence states stay as they are, and outputs are 0.
+// sequence states stay as they are, and outputs are 0. Between layers elements are dropped out,
+// with probability p, and the others divided by 1 - p; DropoutState keeps which ones stay.
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -31,6 +33,8 @@ T Sigmoid(T x) {
 struct Network {
   Mode mode = Mode::kTanh;
   int64_t time = 0, batch = 0, input = 0, hidden = 0, layers = 1, directions = 1;
+  double dropout = 0;  // between layers
+  int64_t seed = 0;
 
   static absl::StatusOr<Network> Read(const OpAttrs& attrs) {
     Network n;
@@ -42,9 +46,13 @@ struct Network {
     n.hidden = attrs.Int("hidden_size");
     n.layers = attrs.Int("num_layers");
     n.directions = attrs.Bool("is_bidirec") ? 2 : 1;
-    if (attrs.Float("dropout_prob") != 0 && n.layers > 1 && !attrs.Bool("is_test")) {
-      return absl::UnimplementedError("attribute dropout_prob: no kernel with dropout");
+    const double p = attrs.Float("dropout_prob");
+    if (!(p >= 0 && p <= 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attribute dropout_prob: expected 0 to 1, found ", p));
     }
+    if (n.layers > 1 && !attrs.Bool("is_test")) n.dropout = p;
+    n.seed = attrs.Int("seed");
     return n;
   }
 
@@ -64,6 +72,8 @@ struct Network {
   int64_t out_width() const { return directions * hidden; }
   int64_t places() const { return time * batch; }
   int64_t state_size() const { return batch * hidden; }
+  // Of the marks of what stays of the output of each layer but the last.
+  int64_t num_marks() const { return dropout > 0 ? (layers - 1) * places() * out_width() : 0; }
 
   // The variables of WeightList.
   int x_weight(int64_t cell) const { return static_cast<int>(2 * cell); }
@@ -91,9 +101,13 @@ struct Trace {
 absl::StatusOr<std::vector<int64_t>> ReadLengths(const Network& n, const Tensor* tensor) {
   std::vector<int64_t> lengths(n.batch, n.time);
   if (tensor == nullptr) return lengths;
-  WEFT_RETURN_IF_ERROR(CheckDType("SequenceLength", *tensor, DType::kInt32));
+  const absl::Status status =
+      ForElementType<int32_t, int64_t>("input SequenceLength", *tensor, [&](auto tag) {
+        std::copy_n(tensor->data<typename decltype(tag)::type>(), n.batch, lengths.begin());
+        return absl::OkStatus();
+      });
+  WEFT_RETURN_IF_ERROR(status);
   for (int64_t b = 0; b < n.batch; ++b) {
-    lengths[b] = tensor->data<int32_t>()[b];
     if (lengths[b] >= 0 && lengths[b] <= n.time) continue;
     return absl::InvalidArgumentError(absl::StrCat("input SequenceLength: expected 0 to ", n.time,
                                                    ", found ", lengths[b], " of sequence ", b));
@@ -128,6 +142,32 @@ void WriteOutput(const Network& n, const std::vector<int64_t>& lengths, T* reser
       for (int64_t j = 0; j < n.hidden; ++j) out[j] = is_there ? from[j] : T(0);
     }
   }
+}
+
+// A seed that is not 0 gives the same draws in every step; without one they come from the stream of
+// the rank.
+absl::Status DrawMarks(const Network& n, RandomState* random, uint8_t* marks) {
+  if (n.num_marks() == 0) return absl::OkStatus();
+  if (n.seed == 0 && random == nullptr) {
+    return absl::FailedPreconditionError("no random numbers to draw from");
+  }
+  std::mt19937_64 seeded(n.seed);
+  std::mt19937_64& engine = n.seed == 0 ? random->dropout : seeded;
+  std::uniform_real_distribution<float> draw(0, 1);
+  const auto probability = static_cast<float>(n.dropout);
+  for (int64_t i = 0; i < n.num_marks(); ++i) marks[i] = !(draw(engine) < probability);
+  return absl::OkStatus();
+}
+
+// What the dropout between `layer` and the next one makes of the output of the first, or of the
+// gradient of the input of the other.
+template <typename T>
+void DropOut(const Network& n, const uint8_t* marks, int64_t layer, T* values) {
+  if (n.dropout == 0) return;
+  const int64_t size = n.places() * n.out_width();
+  const T factor = n.dropout == 1 ? T(0) : static_cast<T>(1 / (1 - n.dropout));
+  marks += layer * size;
+  for (int64_t i = 0; i < size; ++i) values[i] = marks[i] != 0 ? values[i] * factor : T(0);
 }
 
 // The matrix products of a cell.
@@ -216,11 +256,16 @@ absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(
       Floats(x),
-      [=, scratch = Tensor()](const KernelContext& ctx, auto zero) mutable -> absl::Status {
+      [=, scratch = Tensor(), scratch_marks = Tensor()](const KernelContext& ctx,
+                                                        auto zero) mutable -> absl::Status {
         using T = decltype(zero);
         const Network n = network.For(x(ctx).dims());
         WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, ReadLengths(n, length.get(ctx)));
-        if (Tensor* unused = dropout_state.get(ctx)) unused->Resize(DType::kUint8, {0});
+        Tensor* const dropped =
+            dropout_state.get(ctx) != nullptr ? dropout_state.get(ctx) : &scratch_marks;
+        dropped->Resize(DType::kUint8, {n.num_marks()});
+        uint8_t* const marks = dropped->data<uint8_t>();
+        WEFT_RETURN_IF_ERROR(DrawMarks(n, ctx.random, marks));
         Tensor* const kept = reserve.get(ctx) != nullptr ? reserve.get(ctx) : &scratch;
         kept->Resize(DTypeOf<T>::value, {n.cells() * Trace<T>::Size(n)});
         T* const traces = kept->data<T>();
@@ -229,6 +274,7 @@ absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
           const int64_t layer = n.layer_of(cell), state = cell * n.state_size();
           if (layer > 0 && !n.is_reverse(cell)) {
             WriteOutput(n, lengths, traces, layer - 1, layer_input.data());
+            DropOut(n, marks, layer - 1, layer_input.data());
           }
           const Trace<T> trace(n, traces, cell);
           RunCell(n, cell, lengths, layer == 0 ? x.data<T>(ctx) : layer_input.data(),
@@ -348,7 +394,8 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
   const In x = op.in("Input"), states = op.in("PreState"), weights = op.in("WeightList");
   const In length = op.in("SequenceLength"), reserve = op.in("Reserve");
   const In dout = op.in("Out@GRAD"), dlast = op.in("State@GRAD");
-  op.Ignore({"DropoutState", "Out"});
+  const In dropout_state = op.in("DropoutState");
+  op.Ignore({"Out"});
   const Out dx = op.out("Input@GRAD"), dstates = op.out("PreState@GRAD");
   const Out dweights = op.out("WeightList@GRAD");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
@@ -359,6 +406,15 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
     const Network n = network.For(x(ctx).dims());
     WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths, ReadLengths(n, length.get(ctx)));
     WEFT_RETURN_IF_ERROR(CheckSize("Reserve", reserve(ctx), n.cells() * Trace<T>::Size(n)));
+    const uint8_t* marks = nullptr;
+    if (n.num_marks() > 0) {
+      if (dropout_state.get(ctx) == nullptr) {
+        return absl::InvalidArgumentError("input DropoutState: missing");
+      }
+      WEFT_RETURN_IF_ERROR(CheckDType("DropoutState", dropout_state(ctx), DType::kUint8));
+      WEFT_RETURN_IF_ERROR(CheckSize("DropoutState", dropout_state(ctx), n.num_marks()));
+      marks = dropout_state.data<uint8_t>(ctx);
+    }
     // The traces are only read.
     T* const traces = const_cast<T*>(reserve.data<T>(ctx));
     // The gradients of all states, and of the outputs of a layer and the one before it.
@@ -375,6 +431,7 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
       if (layer > 0) {
         inputs.resize(n.places() * width);
         WriteOutput(n, lengths, traces, layer - 1, inputs.data());
+        DropOut(n, marks, layer - 1, inputs.data());
       }
       dinputs.assign(layer > 0 || dx.get(ctx) != nullptr ? n.places() * width : 0, T(0));
       for (int64_t d = 0; d < n.directions; ++d) {
@@ -391,6 +448,7 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
         RunCellBack(n, cell, lengths, back, ctx, weights, dweights, &(*gemms)[cell],
                     Trace<T>(n, traces, cell));
       }
+      if (layer > 0) DropOut(n, marks, layer - 1, dinputs.data());
       douts.swap(dinputs);
     }
     if (Tensor* to = dx.get(ctx)) std::copy_n(douts.data(), to->size(), to->data<T>());

@@ -12,6 +12,7 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::HasSubstr;
 
@@ -32,7 +33,8 @@ struct Rnn {
   // Loss = Σ (Out · dout) + Σ (State · dstate).
   Tensor dout = Noise({kTime, kBatch, 2 * kHidden}, 0.2);
   std::vector<Tensor> dstates;
-  Tensor out, reserve;
+  Tensor out, reserve, dropout_state;
+  float dropout = 0;
   std::vector<Tensor> last;
 
   explicit Rnn(std::string mode_name) : mode(std::move(mode_name)) {
@@ -53,6 +55,8 @@ struct Rnn {
   AttrValues Attrs() const {
     return {{"mode", mode},
             {"num_layers", 2},
+            {"dropout_prob", dropout},
+            {"seed", 5},
             {"is_bidirec", true},
             {"input_size", static_cast<int32_t>(kInput)},
             {"hidden_size", static_cast<int32_t>(kHidden)}};
@@ -70,7 +74,10 @@ struct Rnn {
   }
   absl::Status Forward() {
     return RunOpOn("rnn", Inputs(), Attrs(),
-                   {{"Out", {&out}}, {"State", Pointers(last)}, {"Reserve", {&reserve}}});
+                   {{"DropoutState", {&dropout_state}},
+                    {"Out", {&out}},
+                    {"State", Pointers(last)},
+                    {"Reserve", {&reserve}}});
   }
   double Loss() {
     WEFT_EXPECT_OK(Forward());
@@ -98,28 +105,50 @@ struct Rnn {
   }
 };
 
-TEST(RnnTest, GradientsAreCentralDifferences) {
-  for (const char* mode : {"LSTM", "GRU", "RNN_TANH", "RNN_RELU"}) {
-    SCOPED_TRACE(mode);
-    Rnn rnn(mode);
-    WEFT_ASSERT_OK(rnn.Forward());
-    Tensor dinput;
-    std::vector<Tensor> dstates(rnn.states.size()), dweights(rnn.weights.size());
-    SlotPointers inputs = rnn.Inputs();
-    inputs.push_back({"Reserve", {&rnn.reserve}});
-    inputs.push_back({"Out@GRAD", {&rnn.dout}});
-    inputs.push_back({"State@GRAD", Rnn::Pointers(rnn.dstates)});
-    WEFT_ASSERT_OK(RunOpOn("rnn_grad", inputs, rnn.Attrs(),
-                           {{"Input@GRAD", {&dinput}},
-                            {"PreState@GRAD", Rnn::Pointers(dstates)},
-                            {"WeightList@GRAD", Rnn::Pointers(dweights)}}));
-    rnn.ExpectGradient(&rnn.input, dinput);
-    for (size_t i = 0; i < dstates.size(); ++i) rnn.ExpectGradient(&rnn.states[i], dstates[i]);
-    for (size_t i = 0; i < dweights.size(); ++i) {
-      SCOPED_TRACE(i);
-      rnn.ExpectGradient(&rnn.weights[i], dweights[i]);
-    }
+void ExpectGradients(const char* mode, float dropout) {
+  SCOPED_TRACE(mode);
+  Rnn rnn(mode);
+  rnn.dropout = dropout;
+  WEFT_ASSERT_OK(rnn.Forward());
+  Tensor dinput;
+  std::vector<Tensor> dstates(rnn.states.size()), dweights(rnn.weights.size());
+  SlotPointers inputs = rnn.Inputs();
+  inputs.push_back({"DropoutState", {&rnn.dropout_state}});
+  inputs.push_back({"Reserve", {&rnn.reserve}});
+  inputs.push_back({"Out@GRAD", {&rnn.dout}});
+  inputs.push_back({"State@GRAD", Rnn::Pointers(rnn.dstates)});
+  WEFT_ASSERT_OK(RunOpOn("rnn_grad", inputs, rnn.Attrs(),
+                         {{"Input@GRAD", {&dinput}},
+                          {"PreState@GRAD", Rnn::Pointers(dstates)},
+                          {"WeightList@GRAD", Rnn::Pointers(dweights)}}));
+  rnn.ExpectGradient(&rnn.input, dinput);
+  for (size_t i = 0; i < dstates.size(); ++i) rnn.ExpectGradient(&rnn.states[i], dstates[i]);
+  for (size_t i = 0; i < dweights.size(); ++i) {
+    SCOPED_TRACE(i);
+    rnn.ExpectGradient(&rnn.weights[i], dweights[i]);
   }
+}
+
+TEST(RnnTest, GradientsAreCentralDifferences) {
+  for (const char* mode : {"LSTM", "GRU", "RNN_TANH", "RNN_RELU"}) ExpectGradients(mode, 0);
+}
+
+// With a seed every run drops the same elements.
+TEST(RnnTest, GradientsGoThroughDropout) {
+  for (const char* mode : {"LSTM", "GRU"}) ExpectGradients(mode, 0.4f);
+}
+
+TEST(RnnTest, DropoutBetweenLayersDropsAndScales) {
+  Rnn rnn("RNN_TANH");
+  WEFT_ASSERT_OK(rnn.Forward());
+  EXPECT_EQ(rnn.dropout_state.size(), 0);
+  const std::vector<double> whole = Values<double>(rnn.out);
+  rnn.dropout = 0.4f;
+  WEFT_ASSERT_OK(rnn.Forward());
+  EXPECT_EQ(rnn.dropout_state.size(), kTime * kBatch * 2 * kHidden);
+  EXPECT_THAT(Values<uint8_t>(rnn.dropout_state), Contains(0));
+  EXPECT_THAT(Values<uint8_t>(rnn.dropout_state), Contains(1));
+  EXPECT_NE(Values<double>(rnn.out), whole);
 }
 
 TEST(RnnTest, BeyondItsLengthASequenceGivesZeros) {

@@ -137,6 +137,32 @@ ViewOf PixelShuffle(const OpAttrs& attrs) {
   };
 }
 
+// r x r neighbours become channels.
+ViewOf PixelUnshuffle(const OpAttrs& attrs) {
+  const int64_t r = attrs.Int("downscale_factor");
+  if (attrs.String("data_format") == "NHWC") {
+    return [r](const Dims& x, const Dims&) {
+      return Transposed({x[0], x[1] / r, r, x[2] / r, r, x[3]}, {0, 1, 3, 5, 2, 4});
+    };
+  }
+  return [r](const Dims& x, const Dims&) {
+    return Transposed({x[0], x[1], x[2] / r, r, x[3] / r, r}, {0, 1, 3, 5, 2, 4});
+  };
+}
+
+// The channels of the groups in turn.
+ViewOf ChannelShuffle(const OpAttrs& attrs) {
+  const int64_t groups = attrs.Int("groups");
+  if (attrs.String("data_format") == "NHWC") {
+    return [groups](const Dims& x, const Dims&) {
+      return Transposed({x[0] * x[1] * x[2], groups, x[3] / groups}, {0, 2, 1});
+    };
+  }
+  return [groups](const Dims& x, const Dims&) {
+    return Transposed({x[0], groups, x[1] / groups, x[2] * x[3]}, {0, 2, 1, 3});
+  };
+}
+
 ViewOf ShuffleChannel(const OpAttrs& attrs) {
   const int64_t group = attrs.Int("group");
   return [group](const Dims& x, const Dims&) {
@@ -575,11 +601,13 @@ absl::StatusOr<Kernel> TemporalShift(const KernelSpec& spec, const char* from, c
 }  // namespace
 
 void AddViewKernels(KernelTable* table) {
+  AddView("channel_shuffle", ChannelShuffle, table);
   AddView("crop_tensor", Crop, table);
   AddView("expand", Tile, table);
   AddView("expand_as_v2", Expand, table);
   AddView("expand_v2", Expand, table);
   AddView("pixel_shuffle", PixelShuffle, table);
+  AddView("pixel_unshuffle", PixelUnshuffle, table);
   AddView("repeat_interleave", RepeatInterleave, table);
   AddView("shuffle_channel", ShuffleChannel, table);
   AddView("slice", StridedSlice, table, "Input");

@@ -21,6 +21,7 @@ constexpr Entry kTable[] = {
     {"elementwise_mul", Algebra::kMultiply},
     {"elementwise_sub", Algebra::kSubtract},
     {"eye", Algebra::kConstant},
+    {"fill_any_like", Algebra::kFill},
     {"fill_constant", Algebra::kConstant},
     {"fill_zeros_like", Algebra::kZeros},
     {"fill_zeros_like2", Algebra::kZeros},

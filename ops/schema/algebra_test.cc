@@ -14,6 +14,12 @@ TEST(AlgebraTest, KnowsArithmetic) {
   EXPECT_EQ(Of("relu"), Algebra::kNone);
 }
 
+TEST(AlgebraTest, KnowsWhatDoesNotDependOnItsInputsValues) {
+  EXPECT_EQ(Of("fill_constant"), Algebra::kConstant);
+  EXPECT_EQ(Of("fill_zeros_like"), Algebra::kZeros);
+  EXPECT_EQ(Of("fill_any_like"), Algebra::kFill);
+}
+
 TEST(AlgebraTest, BackwardIsToldByTheName) {
   EXPECT_EQ(Of("mul_grad"), Algebra::kBackward);
   EXPECT_EQ(Of("an_op_of_a_fork_grad"), Algebra::kBackward);

@@ -98,6 +98,14 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("dtype", kFp32)
                    .Infer(InferLinspace));
 
+  schemas->Add(OpSchema("seed")
+                   .Out("Out")
+                   .Attr("seed", 0)
+                   .With(Trait::kSideEffect)
+                   .Infer([](InferContext& context) {
+                     context.SetOutput("Out", {DType::kInt32, {1}});
+                     return absl::OkStatus();
+                   }));
   schemas->Add(OpSchema("gaussian_random")
                    .AttrIn("ShapeTensor", {"shape"})
                    .AttrIn("ShapeTensorList", {"shape"}, OpSchema::kDuplicable)

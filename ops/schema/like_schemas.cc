@@ -120,6 +120,11 @@ absl::Status InferRange(InferContext& context) {
 }  // namespace
 
 void AddLikeSchemas(OpSchemaTable* schemas) {
+  schemas->Add(OpSchema("assert")
+                   .In("Cond")
+                   .In("Data", OpSchema::kOptional | OpSchema::kDuplicable)
+                   .Attr("summarize", int64_t{-1})
+                   .With(Trait::kSideEffect));
   schemas->Add(OpSchema("fill_any_like")
                    .In("X")
                    .Out("Out")

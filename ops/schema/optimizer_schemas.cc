@@ -58,6 +58,23 @@ OpSchema::InferFn CheckUpdate(std::vector<std::string> like_param,
   return InOrder(std::move(checks));
 }
 
+absl::Status InferAverage(InferContext& context) {
+  for (const char* name : {"sum_1", "sum_2", "sum_3"}) {
+    WEFT_RETURN_IF_ERROR(SameType("param", absl::StrCat("in_", name))(context));
+    const TensorType* sum = context.Input(absl::StrCat("in_", name));
+    if (sum != nullptr) context.SetOutput(absl::StrCat("out_", name), *sum);
+  }
+  for (const char* name : {"num_accumulates", "num_updates", "old_num_accumulates"}) {
+    const std::string slot = absl::StrCat("in_", name);
+    const TensorType* number = context.Input(slot);
+    if (number == nullptr) continue;
+    if (number->dtype != DType::kInt64) return context.InputError(slot, "int64");
+    WEFT_RETURN_IF_ERROR(CheckOneElement(context, slot.c_str(), 0));
+    context.SetOutput(absl::StrCat("out_", name), *number);
+  }
+  return absl::OkStatus();
+}
+
 OpSchema Optimizer(const char* type) { return OpSchema(type).With(Trait::kOptimizer); }
 
 // What adam, adamw and lamb have in common, after the inputs for beta and epsilon.
@@ -343,6 +360,26 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({})));
+
+  // Sums of a parameter over steps; the parameter stays as it is.
+  schemas->Add(OpSchema("average_accumulates")
+                   .In("in_num_accumulates")
+                   .In("in_num_updates")
+                   .In("in_old_num_accumulates")
+                   .In("in_sum_1")
+                   .In("in_sum_2")
+                   .In("in_sum_3")
+                   .In("param")
+                   .OutInPlace("out_num_accumulates", "in_num_accumulates")
+                   .OutInPlace("out_num_updates", "in_num_updates")
+                   .OutInPlace("out_old_num_accumulates", "in_old_num_accumulates")
+                   .OutInPlace("out_sum_1", "in_sum_1")
+                   .OutInPlace("out_sum_2", "in_sum_2")
+                   .OutInPlace("out_sum_3", "in_sum_3")
+                   .Attr("average_window", 0.0f)
+                   .RequiredAttr("max_average_window", int64_t{0})
+                   .Attr("min_average_window", int64_t{10000})
+                   .Infer(InferAverage));
 }
 
 }  // namespace weft

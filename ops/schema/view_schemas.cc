@@ -36,11 +36,6 @@ OpSchema::InferFn OutDims(DimsFn dims_of, const char* x_slot = "X") {
 
 const GradSlots kGradOfX = {{"X"}, {"Out"}, {"X"}};
 
-absl::Status CheckRank(const InferContext& context, const Dims& x, size_t rank) {
-  if (x.size() == rank) return absl::OkStatus();
-  return context.InputError("X", absl::StrCat(rank, " dimensions"));
-}
-
 // --- Slices --------------------------------------------------------------------------------------
 
 absl::Status CheckSameLength(const InferContext& context, const char* attr, size_t length) {
@@ -446,47 +441,57 @@ absl::StatusOr<Dims> TraceDims(const InferContext& context, const Dims& x) {
 
 // --- Channels ------------------------------------------------------------------------------------
 
-// A dimension divided by a number that divides it.
-absl::StatusOr<int64_t> Divided(const InferContext& context, int64_t dim, int64_t divisor) {
-  if (divisor >= 1 && (dim == -1 || dim % divisor == 0)) return dim == -1 ? -1 : dim / divisor;
-  return context.InputError("X", absl::StrCat("a multiple of ", divisor, " channels"));
-}
-
-absl::StatusOr<Dims> PixelShuffledDims(const InferContext& context, const Dims& x) {
-  WEFT_RETURN_IF_ERROR(CheckRank(context, x, 4));
-  const int64_t r = context.attrs().Int("upscale_factor");
-  const bool last = context.attrs().String("data_format") == "NHWC";
-  Dims dims = x;
-  WEFT_ASSIGN_OR_RETURN(dims[last ? 3 : 1], Divided(context, x[last ? 3 : 1], r * r));
-  for (size_t d : {last ? 1 : 2, last ? 2 : 3}) dims[d] = MulDim(x[d], r);
-  return dims;
-}
-
-absl::Status InferPixelShuffleGrad(InferContext& context) {
-  const TensorType* grad = context.Input("Out@GRAD");
-  if (grad == nullptr) return absl::OkStatus();
-  if (grad->dims.size() != 4) return context.InputError("Out@GRAD", "four dimensions");
-  const int64_t r = context.attrs().Int("upscale_factor");
-  const bool last = context.attrs().String("data_format") == "NHWC";
-  TensorType x = *grad;
-  x.dims[last ? 3 : 1] = MulDim(x.dims[last ? 3 : 1], MulDim(r, r));
-  for (size_t d : {last ? 1 : 2, last ? 2 : 3}) {
-    if (r < 1 || (x.dims[d] != -1 && x.dims[d] % r != 0)) {
-      return context.InputError("Out@GRAD", absl::StrCat("a multiple of ", r, " rows and columns"));
-    }
-    if (x.dims[d] != -1) x.dims[d] /= r;
-  }
-  context.SetOutput("X@GRAD", x);
-  return absl::OkStatus();
-}
-
-OpSchema::InferFn ChannelGroups(const char* x_slot, const char* out_slot) {
+// Channels become r x r neighbours.
+OpSchema::InferFn PixelShuffle(const char* factor, const char* x_slot, const char* out_slot) {
   return [=](InferContext& context) -> absl::Status {
     const TensorType* x = context.Input(x_slot);
     if (x == nullptr) return absl::OkStatus();
     if (x->dims.size() != 4) return context.InputError(x_slot, "four dimensions");
-    const int64_t group = context.attrs().Int("group");
-    if (group < 1 || (x->dims[1] != -1 && x->dims[1] % group != 0)) {
+    const int64_t r = context.attrs().Int(factor);
+    const bool last = context.attrs().String("data_format") == "NHWC";
+    TensorType out = *x;
+    int64_t& channels = out.dims[last ? 3 : 1];
+    if (r < 1 || (channels != -1 && channels % MulDim(r, r) != 0)) {
+      return context.InputError(x_slot, absl::StrCat("a multiple of ", r, " x ", r, " channels"));
+    }
+    if (channels != -1) channels /= r * r;
+    for (size_t d : {last ? 1 : 2, last ? 2 : 3}) out.dims[d] = MulDim(x->dims[d], r);
+    context.SetOutput(out_slot, out);
+    return absl::OkStatus();
+  };
+}
+
+// r x r neighbours become channels.
+OpSchema::InferFn PixelUnshuffle(const char* factor, const char* x_slot, const char* out_slot) {
+  return [=](InferContext& context) -> absl::Status {
+    const TensorType* x = context.Input(x_slot);
+    if (x == nullptr) return absl::OkStatus();
+    if (x->dims.size() != 4) return context.InputError(x_slot, "four dimensions");
+    const int64_t r = context.attrs().Int(factor);
+    const bool last = context.attrs().String("data_format") == "NHWC";
+    TensorType out = *x;
+    out.dims[last ? 3 : 1] = MulDim(out.dims[last ? 3 : 1], MulDim(r, r));
+    for (size_t d : {last ? 1 : 2, last ? 2 : 3}) {
+      if (r < 1 || (out.dims[d] != -1 && out.dims[d] % r != 0)) {
+        return context.InputError(x_slot, absl::StrCat("a multiple of ", r, " rows and columns"));
+      }
+      if (out.dims[d] != -1) out.dims[d] /= r;
+    }
+    context.SetOutput(out_slot, out);
+    return absl::OkStatus();
+  };
+}
+
+OpSchema::InferFn ChannelGroups(const char* attr, const char* x_slot, const char* out_slot) {
+  return [=](InferContext& context) -> absl::Status {
+    const TensorType* x = context.Input(x_slot);
+    if (x == nullptr) return absl::OkStatus();
+    if (x->dims.size() != 4) return context.InputError(x_slot, "four dimensions");
+    const int64_t group = context.attrs().Int(attr);
+    const bool last =
+        context.attrs().Has("data_format") && context.attrs().String("data_format") == "NHWC";
+    const int64_t channels = x->dims[last ? 3 : 1];
+    if (group < 1 || (channels != -1 && channels % group != 0)) {
       return context.InputError(x_slot, absl::StrCat("a multiple of ", group, " channels"));
     }
     context.SetOutput(out_slot, *x);
@@ -691,7 +696,12 @@ void AddRepetitions(OpSchemaTable* schemas) {
 
 void AddStacks(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("stack").In("X", kDuplicable).Out("Y").Attr("axis", 0).Infer(InferStack),
+              OpSchema("stack")
+                  .In("X", kDuplicable)
+                  .Out("Y")
+                  .Attr("axis", 0)
+                  .With(Trait::kLinear)
+                  .Infer(InferStack),
               {{"X"}, {"Y"}, {"X"}});
   OpSchema unstack =
       OpSchema("unstack")
@@ -699,6 +709,7 @@ void AddStacks(OpSchemaTable* schemas) {
           .Out("Y", kDuplicable)
           .Attr("axis", 0)
           .RequiredAttr("num", 0)
+          .With(Trait::kLinear)
           .Infer([](InferContext& context) { return InferUnstack(context, "X", "Y"); });
   schemas->Add(GradSchema(unstack, "unstack_grad", {{}, {"Y"}, {"X"}}, InferUnstackGrad));
   schemas->Add(std::move(unstack));
@@ -706,6 +717,7 @@ void AddStacks(OpSchemaTable* schemas) {
                    .In("X")
                    .Out("Out", kDuplicable)
                    .Attr("axis", 0)
+                   .With(Trait::kLinear)
                    .Infer([](InferContext& context) { return InferUnstack(context, "X", "Out"); }));
 }
 
@@ -742,18 +754,36 @@ void AddOthers(OpSchemaTable* schemas) {
                          .Out("Out")
                          .Attr("data_format", "NCHW")
                          .Attr("upscale_factor", 1)
-                         .Infer(OutDims(PixelShuffledDims));
-  schemas->Add(
-      GradSchema(shuffle, "pixel_shuffle_grad", {{}, {"Out"}, {"X"}}, InferPixelShuffleGrad));
+                         .Infer(PixelShuffle("upscale_factor", "X", "Out"));
+  schemas->Add(GradSchema(shuffle, "pixel_shuffle_grad", {{}, {"Out"}, {"X"}},
+                          PixelUnshuffle("upscale_factor", "Out@GRAD", "X@GRAD")));
   schemas->Add(std::move(shuffle));
   OpSchema channels = OpSchema("shuffle_channel")
                           .In("X")
                           .Out("Out")
                           .Attr("group", 1)
-                          .Infer(ChannelGroups("X", "Out"));
+                          .Infer(ChannelGroups("group", "X", "Out"));
   schemas->Add(GradSchema(channels, "shuffle_channel_grad", {{}, {"Out"}, {"X"}},
-                          ChannelGroups("Out@GRAD", "X@GRAD")));
+                          ChannelGroups("group", "Out@GRAD", "X@GRAD")));
   schemas->Add(std::move(channels));
+  OpSchema unshuffle = OpSchema("pixel_unshuffle")
+                           .In("X")
+                           .Out("Out")
+                           .Attr("data_format", "NCHW")
+                           .Attr("downscale_factor", 1)
+                           .Infer(PixelUnshuffle("downscale_factor", "X", "Out"));
+  schemas->Add(GradSchema(unshuffle, "pixel_unshuffle_grad", {{}, {"Out"}, {"X"}},
+                          PixelShuffle("downscale_factor", "Out@GRAD", "X@GRAD")));
+  schemas->Add(std::move(unshuffle));
+  OpSchema mixed = OpSchema("channel_shuffle")
+                       .In("X")
+                       .Out("Out")
+                       .Attr("data_format", "NCHW")
+                       .Attr("groups", 1)
+                       .Infer(ChannelGroups("groups", "X", "Out"));
+  schemas->Add(GradSchema(mixed, "channel_shuffle_grad", {{}, {"Out"}, {"X"}},
+                          ChannelGroups("groups", "Out@GRAD", "X@GRAD")));
+  schemas->Add(std::move(mixed));
   OpSchema frames = OpSchema("temporal_shift")
                         .In("X")
                         .Out("Out")

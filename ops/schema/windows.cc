@@ -50,7 +50,8 @@ absl::StatusOr<bool> ReadChannelsLast(const OpAttrs& attrs, size_t num_dims) {
   const std::string& format = attrs.String("data_format");
   const char* const first = num_dims == 2 ? "NCHW" : "NCDHW";
   const char* const last = num_dims == 2 ? "NHWC" : "NDHWC";
-  if (format == first || format == "AnyLayout") return false;
+  // NCHW: what Paddle's Conv3DTranspose writes for NCDHW.
+  if (format == first || format == "NCHW" || format == "AnyLayout") return false;
   if (format == last) return true;
   return AttrError("data_format", absl::StrCat(first, " or ", last), format);
 }

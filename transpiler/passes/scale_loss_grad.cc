@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/schema/algebra.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
@@ -27,10 +28,11 @@ enum class Factor : uint8_t {
   kMixed,    // a sum of both
 };
 
+// Such as the gradient of an output that nobody reads.
 bool IsZeros(const Op& op) {
   const auto value = op.FindAttr("value");
-  return op.input_args().empty() && value.has_value() && value->type() == pb::FLOAT &&
-         value->f() == 0;
+  if (!value.has_value() || value->type() != pb::FLOAT || value->f() != 0) return false;
+  return op.input_args().empty() || AlgebraOf(op.type(), FindOpSchema(op.type())) == Algebra::kFill;
 }
 
 // Backward carries the factor from the losses' gradients to everything computed from them.

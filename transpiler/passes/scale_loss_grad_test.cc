@@ -148,6 +148,21 @@ TEST(ScaleLossGrad, ZerosInASumNeedNoScale) {
   WEFT_EXPECT_OK(RunPasses("scale-loss-grad", ContextWithRanks(2), &program));
 }
 
+// What Paddle gives an output that nobody reads.
+TEST(ScaleLossGrad, ZerosInTheShapeOfAnotherVariableNeedNoScale) {
+  for (float value : {0.0f, 1.0f}) {
+    ProgramBuilder p;
+    p.Param("w");
+    p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
+    p.Op("fill_any_like", {{"X", {"unused"}}}, {{"Out", {"unused@GRAD"}}}, kRoleBackward)
+        .FloatAttr("value", value);
+    p.Op("concat", {{"X", {"loss@GRAD", "unused@GRAD"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
+    p.Pairs({"w", "w@GRAD"});
+    Program program = p.Build();
+    EXPECT_EQ(RunPasses("scale-loss-grad", ContextWithRanks(2), &program).ok(), value == 0);
+  }
+}
+
 // The first gradient in w@GRAD comes from a loss that has lost its role, the second does not.
 TEST(ScaleLossGrad, EveryGradientOfAVariableIsLookedAt) {
   ProgramBuilder p;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/type_flow.h"
@@ -69,6 +70,11 @@ constexpr Rule kTypeRules[] = {
 })"},
 };
 
+// Output slots of which programs of Paddle declare something else than its kernels make: the shape
+// of X, what only the gradient op reads, metrics.
+constexpr absl::string_view kDeclaredOtherwise[] = {
+    "AUC", "Correct", "DropoutState", "InnerCache", "Reserve", "Total", "WarpCTCGrad", "XShape"};
+
 bool DimsDiffer(const Dims& a, const Dims& b) {
   if (a.size() != b.size()) return true;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -92,8 +98,12 @@ class TypesChecker {
       : program_(program),
         report_(TypeRules(), ref, findings),
         flow_(program),
-        xshape_(program.FindSymbol("XShape")),
-        has_stored_type_(program.var_id_limit(), false) {}
+        has_stored_type_(program.var_id_limit(), false) {
+    for (absl::string_view slot : kDeclaredOtherwise) {
+      const Symbol symbol = program.FindSymbol(slot);
+      if (symbol.valid()) declared_otherwise_.insert(symbol);
+    }
+  }
 
   void Check() {
     for (int block = 0; block < program_.num_blocks(); ++block) {
@@ -130,7 +140,7 @@ class TypesChecker {
       } else if (type == declared || declared == kUnknownType ||
                  BrokenRule(*flow_.types().type(type), *flow_.types().type(declared)) == nullptr) {
         has_stored_type_[var.value()] = true;
-      } else if (SlotOf(step.op, i) != xshape_) {
+      } else if (declared_otherwise_.count(SlotOf(step.op, i)) == 0) {
         if (program_.var(var).persistable()) has_stored_type_[var.value()] = false;
         differences_.push_back({step.op.id(), i, var, type});
       }
@@ -171,7 +181,7 @@ class TypesChecker {
   const Program& program_;
   Reporter report_;
   TypeFlow flow_;
-  const Symbol xshape_;  // invalid where the program has no such slot
+  absl::flat_hash_set<Symbol> declared_otherwise_;
   // By VarId. Of a persistable variable: the last op that wrote it left it so.
   std::vector<bool> has_stored_type_;
   std::vector<Difference> differences_;

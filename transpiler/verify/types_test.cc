@@ -83,6 +83,19 @@ TEST(CheckTypes, WhatIsNotKnownFitsEverything) {
   EXPECT_THAT(CheckText("var x : raw\nvar y : fp64[3]\nOut=[y] = relu(X=[x])\n"), IsEmpty());
 }
 
+// Paddle declares them to be of the type of Accuracy.
+TEST(CheckTypes, CountersOfAccuracyAreDeclaredOtherwise) {
+  const std::string vars =
+      "var indices : int64[4, 1] need_check_feed\nvar label : int64[4, 1] need_check_feed\n"
+      "var top : fp32[4, 1] need_check_feed\nvar correct : fp32[]\nvar total : fp32[]\n";
+  const std::string op =
+      "Accuracy=[accuracy], Correct=[correct], Total=[total] = "
+      "accuracy(Indices=[indices], Label=[label], Out=[top])\n";
+  EXPECT_THAT(CheckText(vars + "var accuracy : fp32[]\n" + op), IsEmpty());
+  EXPECT_THAT(CheckText(vars + "var accuracy : int32[]\n" + op),
+              ElementsAre(HasSubstr("W202 op 0 (accuracy) output Accuracy")));
+}
+
 TEST(CheckTypes, CollectivesKeepMultiplyOrDivideRows) {
   const std::string x = "var x : fp32[4, 8] need_check_feed\n";
   const std::string ring = "{nranks=2, ring_id=0, use_calc_stream=true}\n";
