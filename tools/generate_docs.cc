@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "executor/communicator.h"
+#include "executor/control_kernels.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
@@ -150,6 +151,9 @@ std::vector<std::string> TraitNames(const OpSchema& schema) {
       {Trait::kRowSplittable, "row-splittable"},
       {Trait::kSideEffect, "side effect"},
       {Trait::kBranch, "branch"},
+      {Trait::kLoop, "loop"},
+      {Trait::kBlockGrad, "block gradient"},
+      {Trait::kKeepsOutputs, "keeps outputs"},
   };
   std::vector<std::string> names;
   for (const auto& [trait, name] : kNames) {
@@ -169,6 +173,10 @@ std::string RunsAs(const OpSchema& schema) {
   }
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";
+  if (FindControlKernel(schema.type()) != nullptr) return "kernel";
+  if (schema.Has(Trait::kBranch) || schema.Has(Trait::kLoop) || schema.Has(Trait::kBlockGrad)) {
+    return "block";
+  }
   return "–";
 }
 
