@@ -42,13 +42,6 @@ OpSchema::InferFn OutLike(std::string out, std::string in) {
   };
 }
 
-OpSchema::InferFn Gives(std::string out, TensorType type) {
-  return [=](InferContext& ctx) {
-    ctx.SetOutput(out, type);
-    return absl::OkStatus();
-  };
-}
-
 }  // namespace
 
 void AddControlSchemas(OpSchemaTable* schemas) {
@@ -116,15 +109,17 @@ void AddControlSchemas(OpSchemaTable* schemas) {
                    .In("X_W", OpSchema::kOptional)
                    .Out("Out")
                    .Infer(OutLike("Out", "X_W")));
-  schemas->Add(
-      OpSchema("lod_array_length").In("X").Out("Out").Infer(Gives("Out", {DType::kInt64, {1}})));
+  schemas->Add(OpSchema("lod_array_length").In("X").Out("Out").Infer([](InferContext& ctx) {
+    ctx.SetOutput("Out", {DType::kInt64, {1}});
+    return absl::OkStatus();
+  }));
+  // Paddle declares OutIndex a scalar, and leaves a vector in it.
   schemas->Add(OpSchema("tensor_array_to_tensor")
                    .In("X")
                    .Out("Out")
                    .Out("OutIndex")
                    .Attr("axis", 0)
-                   .Attr("use_stack", false)
-                   .Infer(Gives("OutIndex", {DType::kInt32, {-1}})));
+                   .Attr("use_stack", false));
   schemas->Add(OpSchema("tensor_array_to_tensor_grad")
                    .In("X")
                    .In("Out@GRAD")
