@@ -68,8 +68,7 @@ KernelSpec::Slot SlotOf(const absl::flat_hash_map<std::string, KernelSpec::Slot>
 const Value* In(const ControlContext& ctx, int i) { return i < 0 ? nullptr : ctx.inputs[i]; }
 Value* Out(const ControlContext& ctx, int i) { return i < 0 ? nullptr : ctx.outputs[i]; }
 
-// --- Selecting
-// ------------------------------------------------------------------------------------
+// --- Selecting ----------------------------------------------------------------------------------
 
 ControlKernel SelectInput(const KernelSpec& spec) {
   const int mask = spec.Input("Mask"), out = spec.Output("Out");
@@ -96,8 +95,7 @@ ControlKernel SelectOutput(const KernelSpec& spec) {
   };
 }
 
-// --- Arrays
-// ---------------------------------------------------------------------------------------
+// --- Arrays -------------------------------------------------------------------------------------
 
 ControlKernel WriteToArray(const KernelSpec& spec) {
   const int x = spec.Input("X"), i = spec.Input("I"), out = spec.Output("Out");

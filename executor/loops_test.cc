@@ -259,6 +259,18 @@ TEST_F(LoopsTest, OpWithoutAKernelForArraysIsAnError) {
                        "no kernel"));
 }
 
+TEST_F(LoopsTest, ArrayThatIsNotNamedIsAnError) {
+  EXPECT_THAT(Make(R"(
+  block 0 parent=-1 {
+    var i : int64[1]
+    var y : fp32[1]
+    Out=[y] = read_from_array(X=[@EMPTY@], I=[i])
+  }
+)"),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "op 0 (read_from_array) input X: expected a variable, found none"));
+}
+
 TEST_F(LoopsTest, GradientOfALoopNeedsTheLoop) {
   EXPECT_THAT(Make(R"(
   block 0 parent=-1 {

@@ -238,6 +238,7 @@ class PlanBuilder {
       plan_op.reads_inputs = false;
       plan_op.kernel_spec.attrs = std::move(attrs);
       WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
+      WEFT_RETURN_IF_ERROR(CheckSlotsAreThere(*schema, plan_op));
       plan_op.control = (*control)(plan_op.kernel_spec);
       SetAdd(&plan_op);
     } else if (schema->Has(Trait::kCollective)) {
@@ -256,8 +257,7 @@ class PlanBuilder {
     return CheckNoUnknownSlots(op, schema);
   }
 
-  // --- Ops that move values
-  // ------------------------------------------------------------------------
+  // --- Ops that move values ---------------------------------------------------------------------
 
   // Null where the op has, or needs, another kernel.
   absl::StatusOr<const ControlKernelFactory*> ControlKernelOf(const Op& op,
@@ -274,6 +274,22 @@ class PlanBuilder {
                                                    "no kernel"));
     }
     return nullptr;
+  }
+
+  static absl::Status CheckSlotsAreThere(const OpSchema& schema, const Plan::PlanOp& plan_op) {
+    for (const SlotSchema& slot : schema.inputs()) {
+      const auto it = plan_op.kernel_spec.inputs.find(slot.name);
+      const bool is_there = it != plan_op.kernel_spec.inputs.end() && it->second.count > 0;
+      if (is_there || slot.optional) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(plan_op.name, " input ", slot.name, ": expected a variable, found none"));
+    }
+    for (int v : plan_op.outputs) {
+      if (v != Plan::kNoVariable || schema.outputs()[0].duplicable) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(plan_op.name, ": expected a variable for every output"));
+    }
+    return absl::OkStatus();
   }
 
   // For kernels that add: the sum of two tensors.
@@ -316,8 +332,7 @@ class PlanBuilder {
     if (!arrays.empty()) AddOwnOp(name, ClearElements(), {}, std::move(arrays));
   }
 
-  // --- Ops that run blocks
-  // -------------------------------------------------------------------------
+  // --- Ops that run blocks ----------------------------------------------------------------------
 
   // What the op lists as Input and Out, the ops of its block name too.
   absl::Status AddBranch(const Op& op, const OpAttrs& attrs, const std::string& name) {
