@@ -1,38 +1,61 @@
 #include "executor/control_kernels.h"
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "absl/status/status.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/kernel_util.h"
 
 namespace weft {
 namespace {
 
-absl::Status Copy(const Tensor& x, Tensor* out) {
-  if (&x == out) return absl::OkStatus();
-  out->Resize(x.dtype(), x.dims());
-  if (x.bytes() > 0) std::memcpy(out->raw(), x.raw(), x.bytes());
-  return absl::OkStatus();
+absl::Status HoldsNothing(absl::string_view slot) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("input ", slot, ": holds nothing when it is read"));
 }
 
-// The element of `mask`, which must be in [0, count).
-absl::StatusOr<int> Selected(const Tensor* mask, int count) {
-  if (mask == nullptr || !mask->allocated()) {
-    return absl::FailedPreconditionError("input Mask: holds nothing when it is read");
+bool HoldsSomething(const Value* value) {
+  return value != nullptr && (value->tensor.allocated() || !value->elements.empty());
+}
+
+// Shares the buffers of elements; a tensor, which may have a place in a fused buffer, is copied.
+absl::Status Copy(const Value& x, Value* out) {
+  if (&x == out) return absl::OkStatus();
+  out->elements = x.elements;
+  return out->tensor.CopyFrom(x.tensor);
+}
+
+absl::Status Zero(const Tensor& like, Tensor* out) {
+  out->Resize(like.dtype(), like.dims());
+  const std::vector<char> zeros(out->bytes());  // zero in every element type
+  return out->memory()->CopyFromHost(zeros.data(), zeros.size(), out->raw());
+}
+
+// The one number that a tensor holds, which must be in [0, limit).
+absl::StatusOr<int64_t> Index(absl::string_view slot, const Value* value, int64_t limit) {
+  if (!HoldsSomething(value)) return HoldsNothing(slot);
+  WEFT_ASSIGN_OR_RETURN(const Tensor tensor, value->tensor.ToHost());
+  int64_t index = -1;
+  if (tensor.size() == 1 && tensor.dtype() == DType::kBool) {
+    index = *tensor.data<bool>() ? 1 : 0;
+  } else if (tensor.size() == 1 && tensor.dtype() == DType::kInt32) {
+    index = *tensor.data<int32_t>();
+  } else if (tensor.size() == 1 && tensor.dtype() == DType::kInt64) {
+    index = *tensor.data<int64_t>();
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", slot, ": expected one int32, int64 or bool, found ",
+                     DTypeName(tensor.dtype()), DimsToString(tensor.dims())));
   }
-  const bool is_bool = mask->dtype() == DType::kBool;
-  if (mask->size() != 1 || !(is_bool || mask->dtype() == DType::kInt32)) {
-    return absl::InvalidArgumentError(absl::StrCat("input Mask: expected one int32 or bool, found ",
-                                                   DTypeName(mask->dtype()),
-                                                   DimsToString(mask->dims())));
-  }
-  const int selected = is_bool ? static_cast<int>(*mask->data<bool>()) : *mask->data<int32_t>();
-  if (selected >= 0 && selected < count) return selected;
+  if (index >= 0 && index < limit) return index;
   return absl::InvalidArgumentError(
-      absl::StrCat("input Mask: ", selected, " is not in [0, ", count, ")"));
+      absl::StrCat("input ", slot, ": ", index, " is not in [0, ", limit, ")"));
 }
 
 // The one slot of `slots` with this name; none has count 0.
@@ -42,62 +65,322 @@ KernelSpec::Slot SlotOf(const absl::flat_hash_map<std::string, KernelSpec::Slot>
   return it == slots.end() ? KernelSpec::Slot() : it->second;
 }
 
-absl::StatusOr<Kernel> SelectInput(const KernelSpec& spec) {
+const Value* In(const ControlContext& ctx, int i) { return i < 0 ? nullptr : ctx.inputs[i]; }
+Value* Out(const ControlContext& ctx, int i) { return i < 0 ? nullptr : ctx.outputs[i]; }
+
+// --- Selecting ----------------------------------------------------------------------------------
+
+ControlKernel SelectInput(const KernelSpec& spec) {
   const int mask = spec.Input("Mask"), out = spec.Output("Out");
   const KernelSpec::Slot xs = SlotOf(spec.inputs, "X");
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const int selected, Selected(ctx.in(mask), xs.count));
-    const Tensor* x = ctx.in(xs.first + selected);
-    if (x == nullptr || !x->allocated()) {
+  return [=](const ControlContext& ctx) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const int64_t selected, Index("Mask", In(ctx, mask), xs.count));
+    const Value* x = ctx.inputs[xs.first + selected];
+    if (!HoldsSomething(x)) {
       return absl::FailedPreconditionError(
           absl::StrCat("input X: variable ", selected, " holds nothing when it is read"));
     }
-    return ctx.out(out) == nullptr ? absl::OkStatus() : Copy(*x, ctx.out(out));
-  });
+    return Out(ctx, out) == nullptr ? absl::OkStatus() : Copy(*x, Out(ctx, out));
+  };
 }
 
-absl::StatusOr<Kernel> SelectOutput(const KernelSpec& spec) {
-  const int mask = spec.Input("Mask"), x_index = spec.Input("X");
+ControlKernel SelectOutput(const KernelSpec& spec) {
+  const int mask = spec.Input("Mask"), x = spec.Input("X");
   const KernelSpec::Slot outs = SlotOf(spec.outputs, "Out");
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const int selected, Selected(ctx.in(mask), outs.count));
-    const Tensor* x = ctx.in(x_index);
-    if (x == nullptr || !x->allocated()) {
-      return absl::FailedPreconditionError("input X: holds nothing when it is read");
+  return [=](const ControlContext& ctx) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const int64_t selected, Index("Mask", In(ctx, mask), outs.count));
+    if (!HoldsSomething(In(ctx, x))) return HoldsNothing("X");
+    Value* out = ctx.outputs[outs.first + selected];
+    return out == nullptr ? absl::OkStatus() : Copy(*In(ctx, x), out);
+  };
+}
+
+// --- Arrays -------------------------------------------------------------------------------------
+
+ControlKernel WriteToArray(const KernelSpec& spec) {
+  const int x = spec.Input("X"), i = spec.Input("I"), out = spec.Output("Out");
+  return [=](const ControlContext& ctx) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const int64_t index, Index("I", In(ctx, i), kMaxArrayLength));
+    if (!HoldsSomething(In(ctx, x))) return HoldsNothing("X");
+    const Tensor& from = In(ctx, x)->tensor;
+    std::vector<Value>& elements = Out(ctx, out)->elements;
+    if (index >= static_cast<int64_t>(elements.size())) elements.resize(index + 1);
+    Tensor& to = elements[index].tensor;
+    if (!to.allocated()) to = Tensor(from.memory());
+    return to.CopyFrom(from);
+  };
+}
+
+ControlKernel ReadFromArray(const KernelSpec& spec) {
+  const int x = spec.Input("X"), i = spec.Input("I"), written = spec.Input("X_W");
+  const int out = spec.Output("Out");
+  return [=](const ControlContext& ctx) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const int64_t index, Index("I", In(ctx, i), kMaxArrayLength));
+    const std::vector<Value>& elements = In(ctx, x)->elements;
+    if (index < static_cast<int64_t>(elements.size()) && elements[index].tensor.allocated()) {
+      return Out(ctx, out)->tensor.CopyFrom(elements[index].tensor);
     }
-    Tensor* out = ctx.out(outs.first + selected);
-    return out == nullptr ? absl::OkStatus() : Copy(*x, out);
-  });
+    if (HoldsSomething(In(ctx, written))) {
+      return Zero(In(ctx, written)->tensor, &Out(ctx, out)->tensor);
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("input X: element ", index, " of ", elements.size(), " was not written"));
+  };
+}
+
+ControlKernel ArrayLength(const KernelSpec& spec) {
+  const int x = spec.Input("X"), out = spec.Output("Out");
+  return [=](const ControlContext& ctx) -> absl::Status {
+    const auto length = static_cast<int64_t>(In(ctx, x)->elements.size());
+    Tensor& to = Out(ctx, out)->tensor;
+    to.Resize(DType::kInt64, {1});
+    return to.memory()->CopyFromHost(&length, sizeof(length), to.raw());
+  };
+}
+
+// How the elements of an array lie in the tensor that they are joined to.
+struct Joined {
+  Dims dims;
+  int axis = 0;
+  int64_t outer = 1;                // blocks that each element gives a piece to
+  std::vector<size_t> piece_bytes;  // of each element
+  std::vector<int32_t> lengths;     // along the axis
+};
+
+absl::StatusOr<Joined> Join(const std::vector<Value>& elements, int64_t axis, bool stack) {
+  if (elements.empty()) return absl::FailedPreconditionError("input X: the array has no elements");
+  const Tensor& first = elements[0].tensor;
+  Joined joined;
+  joined.dims = first.dims();
+  if (stack) {
+    joined.dims.push_back(1);
+    WEFT_ASSIGN_OR_RETURN(joined.axis, AxisOf(axis, joined.dims));
+    joined.dims = first.dims();
+  } else {
+    WEFT_ASSIGN_OR_RETURN(joined.axis, AxisOf(axis, joined.dims));
+  }
+  for (int d = 0; d < joined.axis; ++d) joined.outer *= joined.dims[d];
+  int64_t length = 0;
+  for (size_t i = 0; i < elements.size(); ++i) {
+    const Tensor& element = elements[i].tensor;
+    if (!element.allocated()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("input X: element ", i, " of ", elements.size(), " was not written"));
+    }
+    Dims dims = element.dims();
+    const bool fits_but_for_axis =
+        !stack && dims.size() == joined.dims.size() && element.dtype() == first.dtype();
+    const int64_t here = stack ? 1 : fits_but_for_axis ? dims[joined.axis] : 0;
+    if (fits_but_for_axis) dims[joined.axis] = joined.dims[joined.axis];
+    if (dims != joined.dims || element.dtype() != first.dtype()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input X: expected elements like the first one, ", DTypeName(first.dtype()),
+                       DimsToString(first.dims()), ", found ", DTypeName(element.dtype()),
+                       DimsToString(element.dims()), " in element ", i));
+    }
+    joined.lengths.push_back(static_cast<int32_t>(here));
+    joined.piece_bytes.push_back(joined.outer == 0 ? 0 : element.bytes() / joined.outer);
+    length += here;
+  }
+  if (stack) {
+    joined.dims.insert(joined.dims.begin() + joined.axis, length);
+  } else {
+    joined.dims[joined.axis] = length;
+  }
+  return joined;
+}
+
+// Calls copy(i, offset in element i, offset in the joined tensor, bytes) for every piece.
+template <typename CopyPiece>
+absl::Status ForEachPiece(const Joined& joined, CopyPiece copy) {
+  size_t offset = 0;
+  for (int64_t block = 0; block < joined.outer; ++block) {
+    for (size_t i = 0; i < joined.piece_bytes.size(); ++i) {
+      const size_t bytes = joined.piece_bytes[i];
+      if (bytes > 0) WEFT_RETURN_IF_ERROR(copy(i, block * bytes, offset, bytes));
+      offset += bytes;
+    }
+  }
+  return absl::OkStatus();
+}
+
+ControlKernel ArrayToTensor(const KernelSpec& spec) {
+  const int x = spec.Input("X"), out = spec.Output("Out"), lengths = spec.Output("OutIndex");
+  const int64_t axis = spec.attrs.Int("axis");
+  const bool stack = spec.attrs.Bool("use_stack");
+  return [=](const ControlContext& ctx) -> absl::Status {
+    const std::vector<Value>& elements = In(ctx, x)->elements;
+    WEFT_ASSIGN_OR_RETURN(const Joined joined, Join(elements, axis, stack));
+    Tensor& to = Out(ctx, out)->tensor;
+    to.Resize(elements[0].tensor.dtype(), joined.dims);
+    if (Value* index = Out(ctx, lengths); index != nullptr) {
+      index->tensor.Resize(DType::kInt32, {static_cast<int64_t>(joined.lengths.size())});
+      WEFT_RETURN_IF_ERROR(index->tensor.memory()->CopyFromHost(
+          joined.lengths.data(), index->tensor.bytes(), index->tensor.raw()));
+    }
+    return ForEachPiece(joined, [&](size_t i, size_t from, size_t at, size_t bytes) {
+      return to.memory()->Copy(static_cast<const char*>(elements[i].tensor.raw()) + from, bytes,
+                               static_cast<char*>(to.raw()) + at, ctx.stream);
+    });
+  };
+}
+
+ControlKernel ArrayToTensorGrad(const KernelSpec& spec) {
+  const int x = spec.Input("X"), dout = spec.Input("Out@GRAD"), dx = spec.Output("X@GRAD");
+  const int64_t axis = spec.attrs.Int("axis");
+  const bool stack = spec.attrs.Bool("use_stack");
+  return [=](const ControlContext& ctx) -> absl::Status {
+    if (Out(ctx, dx) == nullptr) return absl::OkStatus();
+    if (!HoldsSomething(In(ctx, dout))) return HoldsNothing("Out@GRAD");
+    const std::vector<Value>& elements = In(ctx, x)->elements;
+    const Tensor& from = In(ctx, dout)->tensor;
+    WEFT_ASSIGN_OR_RETURN(const Joined joined, Join(elements, axis, stack));
+    WEFT_RETURN_IF_ERROR(CheckDims("Out@GRAD", from, joined.dims));
+    std::vector<Value>& gradients = Out(ctx, dx)->elements;
+    gradients.resize(elements.size());
+    for (size_t i = 0; i < elements.size(); ++i) {
+      Tensor& gradient = gradients[i].tensor;
+      if (!gradient.allocated()) gradient = Tensor(from.memory());
+      gradient.Resize(from.dtype(), elements[i].tensor.dims());
+    }
+    return ForEachPiece(joined, [&](size_t i, size_t to, size_t at, size_t bytes) {
+      return from.memory()->Copy(static_cast<const char*>(from.raw()) + at, bytes,
+                                 static_cast<char*>(gradients[i].tensor.raw()) + to, ctx.stream);
+    });
+  };
+}
+
+// *sum += x. Where *sum holds nothing it shares what x holds.
+absl::Status Add(const ControlContext& ctx, const Tensor& x, Tensor* sum) {
+  if (!x.allocated()) return absl::OkStatus();
+  if (!sum->allocated()) {
+    *sum = x;
+    return absl::OkStatus();
+  }
+  if (x.is_rows() || sum->is_rows()) {
+    return absl::UnimplementedError("no kernel for sums of SelectedRows in a loop or an array");
+  }
+  const Tensor* terms[] = {sum, &x};
+  KernelContext add;
+  add.inputs = terms;
+  add.outputs = absl::MakeSpan(&sum, 1);
+  add.stream = ctx.stream;
+  return (*ctx.add)(add);
+}
+
+absl::Status AddElements(const ControlContext& ctx, const Value& x, Value* sum) {
+  if (sum->elements.size() < x.elements.size()) sum->elements.resize(x.elements.size());
+  for (size_t i = 0; i < x.elements.size(); ++i) {
+    WEFT_RETURN_IF_ERROR(Add(ctx, x.elements[i].tensor, &sum->elements[i].tensor));
+  }
+  return absl::OkStatus();
+}
+
+ControlKernel AssignArray(const KernelSpec& spec) {
+  const int x = spec.Input("X"), out = spec.Output("Out");
+  return [=](const ControlContext& ctx) { return Copy(*In(ctx, x), Out(ctx, out)); };
+}
+
+ControlKernel SumArrays(const KernelSpec& spec) {
+  const KernelSpec::Slot xs = SlotOf(spec.inputs, "X");
+  const int out = spec.Output("Out");
+  return [=](const ControlContext& ctx) -> absl::Status {
+    Value sum;
+    for (const Value* x : ctx.inputs.subspan(xs.first, xs.count)) {
+      if (x != nullptr) WEFT_RETURN_IF_ERROR(AddElements(ctx, *x, &sum));
+    }
+    Out(ctx, out)->elements = std::move(sum.elements);
+    return absl::OkStatus();
+  };
+}
+
+using Factories = absl::flat_hash_map<std::string, ControlKernelFactory>;
+
+const ControlKernelFactory* FindIn(const Factories& factories, absl::string_view op_type) {
+  const auto it = factories.find(op_type);
+  return it == factories.end() ? nullptr : &it->second;
 }
 
 }  // namespace
 
-const KernelFactory* FindSelectKernel(absl::string_view op_type) {
-  static const KernelFactory& select_input = *new KernelFactory(SelectInput);
-  static const KernelFactory& select_output = *new KernelFactory(SelectOutput);
-  if (op_type == "select_input") return &select_input;
-  if (op_type == "select_output") return &select_output;
-  return nullptr;
+const ControlKernelFactory* FindControlKernel(absl::string_view op_type) {
+  static const Factories& factories = *new Factories({
+      {"lod_array_length", ArrayLength},
+      {"read_from_array", ReadFromArray},
+      {"select_input", SelectInput},
+      {"select_output", SelectOutput},
+      {"tensor_array_to_tensor", ArrayToTensor},
+      {"tensor_array_to_tensor_grad", ArrayToTensorGrad},
+      {"write_to_array", WriteToArray},
+  });
+  return FindIn(factories, op_type);
 }
 
-const KernelFactory& CopyKernel() {
-  static const KernelFactory& factory = *new KernelFactory([](const KernelSpec&) {
-    return Kernel([](const KernelContext& ctx) { return Copy(*ctx.in(0), ctx.out(0)); });
-  });
-  return factory;
+const ControlKernelFactory* FindArrayKernel(absl::string_view op_type) {
+  static const Factories& factories = *new Factories({{"assign", AssignArray}, {"sum", SumArrays}});
+  return FindIn(factories, op_type);
 }
 
-const KernelFactory& ZerosKernel() {
-  static const KernelFactory& factory = *new KernelFactory([](const KernelSpec&) {
-    return Kernel([](const KernelContext& ctx) {
-      const Tensor& x = *ctx.in(0);
-      Tensor* out = ctx.out(0);
-      out->Resize(x.dtype(), x.dims());
-      if (x.bytes() > 0) std::memset(out->raw(), 0, x.bytes());  // zero in every element type
-      return absl::OkStatus();
-    });
-  });
-  return factory;
+ControlKernel CopyValue() {
+  return [](const ControlContext& ctx) { return Copy(*ctx.inputs[0], ctx.outputs[0]); };
+}
+
+ControlKernel ZerosLike() {
+  return [](const ControlContext& ctx) -> absl::Status {
+    const Value& x = *ctx.inputs[0];
+    std::vector<Value>& elements = ctx.outputs[0]->elements;
+    elements.resize(x.elements.size());
+    for (size_t i = 0; i < elements.size(); ++i) {
+      if (!x.elements[i].tensor.allocated()) continue;
+      elements[i].tensor = Tensor(x.elements[i].tensor.memory());
+      WEFT_RETURN_IF_ERROR(Zero(x.elements[i].tensor, &elements[i].tensor));
+    }
+    if (x.tensor.allocated()) return Zero(x.tensor, &ctx.outputs[0]->tensor);
+    return ctx.outputs[0]->tensor.CopyFrom(x.tensor);
+  };
+}
+
+ControlKernel AddTo() {
+  return [](const ControlContext& ctx) -> absl::Status {
+    WEFT_RETURN_IF_ERROR(AddElements(ctx, *ctx.inputs[1], ctx.outputs[0]));
+    return Add(ctx, ctx.inputs[1]->tensor, &ctx.outputs[0]->tensor);
+  };
+}
+
+ControlKernel ClearElements() {
+  return [](const ControlContext& ctx) {
+    for (Value* value : ctx.outputs) value->elements.clear();
+    return absl::OkStatus();
+  };
+}
+
+ControlKernel BeginRound() {
+  return [](const ControlContext& ctx) {
+    std::vector<Value>& round = ctx.outputs[0]->elements.emplace_back().elements;
+    for (const Value* value : ctx.inputs) round.push_back(*value);
+    return absl::OkStatus();
+  };
+}
+
+ControlKernel EndRound() {
+  return [](const ControlContext& ctx) {
+    std::vector<Value>& round = ctx.outputs[0]->elements.back().elements;
+    for (Value* value : ctx.outputs.subspan(1)) {
+      Value empty{Tensor(value->tensor.memory()), {}};
+      round.push_back(std::exchange(*value, std::move(empty)));
+    }
+    return absl::OkStatus();
+  };
+}
+
+ControlKernel TakeRound() {
+  return [](const ControlContext& ctx) {
+    std::vector<Value>& rounds = ctx.outputs[0]->elements;
+    std::vector<Value> round = std::move(rounds.back().elements);
+    rounds.pop_back();
+    for (size_t i = 0; i < round.size(); ++i) *ctx.outputs[i + 1] = std::move(round[i]);
+    return absl::OkStatus();
+  };
 }
 
 }  // namespace weft

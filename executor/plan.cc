@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
 #include "executor/control_kernels.h"
@@ -29,13 +30,15 @@ constexpr int kComputeStream = 0;
 bool IsFeed(absl::string_view type) { return type == "feed"; }
 bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
 
-bool IsLoop(absl::string_view type) { return type == "while"; }
-bool IsBranchGrad(absl::string_view type) { return type == "conditional_block_grad"; }
+bool IsArray(const Var& var) { return var.type() == pb::VarType::LOD_TENSOR_ARRAY; }
+
+bool RunsBlock(const OpSchema& schema) {
+  return schema.Has(Trait::kBranch) || schema.Has(Trait::kLoop) || schema.Has(Trait::kBlockGrad);
+}
 
 // `has_rows`: a variable of the op is SelectedRows.
 bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
-  if (IsFeed(type) || IsFetch(type) || IsLoop(type) || IsBranchGrad(type)) return true;
-  if (FindSelectKernel(type) != nullptr) return true;
+  if (IsFeed(type) || IsFetch(type) || FindControlKernel(type) != nullptr) return true;
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return false;
   if (schema->Has(Trait::kRingSetup)) return true;
@@ -44,7 +47,7 @@ bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
     const CollectiveOp* op = FindCollectiveOp(type);
     return op != nullptr && CanRun(*op, has_rows);
   }
-  if (schema->Has(Trait::kBranch)) return true;
+  if (RunsBlock(*schema)) return true;
   return (has_rows ? kernels.FindForRows(type) : kernels.Find(type)) != nullptr;
 }
 
@@ -140,6 +143,8 @@ class PlanBuilder {
     const absl::Status types_fit = types_.Check();
     WEFT_RETURN_IF_ERROR(CheckKernels(program_, types_, *options_.kernels));
     AddVariables();
+    WEFT_RETURN_IF_ERROR(FindLoopGradients());
+    AddClear("the step", ArraysOf(0));
     WEFT_RETURN_IF_ERROR(AddBlock(0));
     if (!unsupported_.empty()) {
       return absl::UnimplementedError(absl::StrJoin(unsupported_, "\n"));
@@ -170,6 +175,7 @@ class PlanBuilder {
       Plan::Variable variable;
       variable.name = std::string(var.name());
       variable.persistable = var.persistable();
+      variable.is_array = IsArray(var);
       variable.is_feed = var.need_check_feed();
       variable.declared = DeclaredType(var);
       plan_.variables_.push_back(std::move(variable));
@@ -198,9 +204,6 @@ class PlanBuilder {
       return absl::OkStatus();
     }
     if (IsFetch(op.type())) return absl::OkStatus();
-    if (IsLoop(op.type())) return AddLoop(op, name);
-    if (IsBranchGrad(op.type())) return AddBranchGrad(op, name);
-    if (FindSelectKernel(op.type()) != nullptr) return AddSelect(op, name);
     const OpSchema* schema = FindOpSchema(op.type());
     WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
     WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
@@ -219,13 +222,26 @@ class PlanBuilder {
       return absl::OkStatus();
     }
     WEFT_RETURN_IF_ERROR(CheckSlotsAreKnown(op, *schema));
+    if (schema->Has(Trait::kLoop)) {
+      return schema->Has(Trait::kBlockGrad) ? AddLoopGrad(op, attrs, name)
+                                            : AddLoop(op, attrs, name);
+    }
+    if (schema->Has(Trait::kBlockGrad)) return AddBranchGrad(op, attrs, name);
     if (schema->Has(Trait::kBranch)) return AddBranch(op, attrs, name);
     Plan::PlanOp plan_op;
     plan_op.name = name;
     plan_op.type = std::string(op.type());
     plan_op.has_rows = types_.HasRows(op.id());
     plan_op.reads_inputs = !schema->Has(Trait::kAlias) || attrs.Bool("copy_data");
-    if (schema->Has(Trait::kCollective)) {
+    WEFT_ASSIGN_OR_RETURN(const ControlKernelFactory* control, ControlKernelOf(op, name));
+    if (control != nullptr) {
+      plan_op.reads_inputs = false;
+      plan_op.kernel_spec.attrs = std::move(attrs);
+      WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
+      WEFT_RETURN_IF_ERROR(CheckSlotsAreThere(*schema, plan_op));
+      plan_op.control = (*control)(plan_op.kernel_spec);
+      SetAdd(&plan_op);
+    } else if (schema->Has(Trait::kCollective)) {
       WEFT_RETURN_IF_ERROR(FillCollective(op, attrs, &plan_op));
     } else {
       WEFT_RETURN_IF_ERROR(FillKernel(op, *schema, std::move(attrs), &plan_op));
@@ -241,83 +257,419 @@ class PlanBuilder {
     return CheckNoUnknownSlots(op, schema);
   }
 
-  // What the op lists as Input and Out, the ops of its block name too.
-  absl::Status AddBranch(const Op& op, const OpAttrs& attrs, const std::string& name) {
-    Plan::Branch branch;
-    branch.name = name;
-    branch.slot = "Cond";
-    branch.is_scalar_condition = attrs.Bool("is_scalar_condition");
-    return AddBranchTo(attrs.Block("sub_block"), op, std::move(branch));
+  // --- Ops that move values ---------------------------------------------------------------------
+
+  // Null where the op has, or needs, another kernel.
+  absl::StatusOr<const ControlKernelFactory*> ControlKernelOf(const Op& op,
+                                                              const std::string& name) const {
+    const ControlKernelFactory* control = FindControlKernel(op.type());
+    if (control != nullptr) return control;
+    for (Symbol symbol : op.args()) {
+      WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(symbol, name));
+      if (variable == Plan::kNoVariable || !plan_.variables_[variable].is_array) continue;
+      control = FindArrayKernel(op.type());
+      if (control != nullptr) return control;
+      return absl::UnimplementedError(absl::StrCat(name, ": variable ", program_.name(symbol),
+                                                   " is an array of tensors, for which the op has "
+                                                   "no kernel"));
+    }
+    return nullptr;
   }
 
-  // What the op lists as X and Out, the ops of its block name too.
-  absl::Status AddLoop(const Op& op, const std::string& name) {
-    Plan::Branch branch;
-    branch.name = name;
-    branch.slot = "Condition";
-    branch.is_scalar_condition = true;
-    branch.is_loop = true;
-    WEFT_ASSIGN_OR_RETURN(const int block, OnlySubBlock(op, name));
-    return AddBranchTo(block, op, std::move(branch));
-  }
-
-  // Where the condition holds, Input@GRAD is what the block makes in its own variables of these
-  // names: the gradients of Input. Where it does not, nothing depended on Input: zeros.
-  absl::Status AddBranchGrad(const Op& op, const std::string& name) {
-    Plan::Branch branch;
-    branch.name = name;
-    branch.slot = "Cond";
-    const absl::optional<pb::OpDesc::Attr> is_scalar = op.FindAttr("is_scalar_condition");
-    branch.is_scalar_condition = is_scalar.has_value() && is_scalar->b();
-    WEFT_ASSIGN_OR_RETURN(const int block, OnlySubBlock(op, name));
-    const absl::Span<const Symbol> inputs = op.Input("Input"), grads = op.Output("Input@GRAD");
-    if (!grads.empty() && grads.size() != inputs.size()) {
+  static absl::Status CheckSlotsAreThere(const OpSchema& schema, const Plan::PlanOp& plan_op) {
+    for (const SlotSchema& slot : schema.inputs()) {
+      const auto it = plan_op.kernel_spec.inputs.find(slot.name);
+      const bool is_there = it != plan_op.kernel_spec.inputs.end() && it->second.count > 0;
+      if (is_there || slot.optional) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat(name, " output Input@GRAD: expected ", inputs.size(),
-                       " variables, as in Input, found ", grads.size()));
+          absl::StrCat(plan_op.name, " input ", slot.name, ": expected a variable, found none"));
     }
-    std::vector<std::pair<int, int>> made;  // in the block, outside
-    for (size_t i = 0; i < grads.size(); ++i) {
-      WEFT_ASSIGN_OR_RETURN(const int outside, Resolve(grads[i], name));
-      if (outside == Plan::kNoVariable) continue;
-      WEFT_ASSIGN_OR_RETURN(const int input, Resolve(inputs[i], name));
-      if (input == Plan::kNoVariable) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            name, " input Input: expected a variable, as Input@GRAD has one in its place"));
-      }
-      AddOwnOp(name, op.type(), ZerosKernel(), input, outside);
-      const Symbol grad = program_.FindSymbol(absl::StrCat(program_.name(inputs[i]), kGradSuffix));
-      const VarId inside = grad.valid() ? program_.block(block).FindVar(grad) : VarId();
-      if (inside.valid()) made.emplace_back(static_cast<int>(inside.value()), outside);
+    for (int v : plan_op.outputs) {
+      if (v != Plan::kNoVariable || schema.outputs()[0].duplicable) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat(plan_op.name, ": expected a variable for every output"));
     }
-    return AddBranchTo(block, op, std::move(branch), [&] {
-      for (const auto& [inside, outside] : made) {
-        AddOwnOp(name, op.type(), CopyKernel(), inside, outside);
-      }
-    });
-  }
-
-  // Only what Mask says is read: what a block that was not run would have made holds nothing.
-  absl::Status AddSelect(const Op& op, const std::string& name) {
-    Plan::PlanOp select;
-    select.name = name;
-    select.type = std::string(op.type());
-    select.reads_inputs = false;
-    select.make_kernel = FindSelectKernel(op.type());
-    WEFT_RETURN_IF_ERROR(FillArguments(op, &select));
-    AddPlanOp(std::move(select));
     return absl::OkStatus();
   }
 
-  void AddOwnOp(const std::string& name, absl::string_view type, const KernelFactory& factory,
-                int from, int to) {
+  // For kernels that add: the sum of two tensors.
+  void SetAdd(Plan::PlanOp* plan_op) const {
+    static const OpSchema& sum = *FindOpSchema("sum");
+    KernelSpec spec;
+    spec.schema = &sum;
+    spec.attrs = OpAttrs::Make(sum);
+    spec.inputs["X"] = {0, 2};
+    spec.outputs["Out"] = {0, 1};
+    plan_op->make_kernel = options_.kernels->Find(sum.type());
+    plan_op->kernel_spec = std::move(spec);
+  }
+
+  // What an op that runs a block does besides.
+  void AddOwnOp(const std::string& name, ControlKernel control, std::vector<int> inputs,
+                std::vector<int> outputs) {
     Plan::PlanOp own;
     own.name = name;
-    own.type = std::string(type);
-    own.inputs = {from};
-    own.outputs = {to};
-    own.make_kernel = &factory;
+    own.reads_inputs = false;
+    own.inputs = std::move(inputs);
+    own.outputs = std::move(outputs);
+    own.control = std::move(control);
+    SetAdd(&own);
     AddPlanOp(std::move(own));
+  }
+
+  // That a block declares, but for those of a gradient that it goes on with.
+  std::vector<int> ArraysOf(int block) const {
+    std::vector<int> arrays;
+    for (VarId id : program_.block(block).vars()) {
+      const Var var = program_.var(id);
+      if (!IsArray(var) || var.persistable() || plan_variable_.contains(id.value())) continue;
+      arrays.push_back(PlanVariable(id));
+    }
+    return arrays;
+  }
+
+  void AddClear(const std::string& name, std::vector<int> arrays) {
+    if (!arrays.empty()) AddOwnOp(name, ClearElements(), {}, std::move(arrays));
+  }
+
+  // --- Ops that run blocks ----------------------------------------------------------------------
+
+  // What the op lists as Input and Out, the ops of its block name too.
+  absl::Status AddBranch(const Op& op, const OpAttrs& attrs, const std::string& name) {
+    return AddBranchTo(attrs.Block("sub_block"), op, CondBranch(attrs, name));
+  }
+
+  static Plan::Branch CondBranch(const OpAttrs& attrs, const std::string& name) {
+    using Test = Plan::Branch::Test;
+    Plan::Branch branch;
+    branch.name = name;
+    branch.slot = "Cond";
+    branch.test = attrs.Bool("is_scalar_condition") ? Test::kTrue : Test::kNoneEmpty;
+    return branch;
+  }
+
+  // Where the condition holds, Input@GRAD is what the block makes in its own variables of these
+  // names: the gradients of Input. Where it does not, nothing depended on Input: zeros, as where
+  // the block has no such variable, whatever it writes to one around it.
+  absl::Status AddBranchGrad(const Op& op, const OpAttrs& attrs, const std::string& name) {
+    const int block = attrs.Block("sub_block");
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients,
+                          GradientsOf(op, "Input", block, name));
+    for (const Gradient& gradient : gradients) {
+      AddOwnOp(name, ZerosLike(), {gradient.of}, {gradient.outside});
+    }
+    BlockEnds ends;
+    ends.end = [&] {
+      for (const Gradient& gradient : gradients) {
+        if (gradient.inside == Plan::kNoVariable) {
+          AddOwnOp(name, ZerosLike(), {gradient.of}, {gradient.outside});
+        } else {
+          AddOwnOp(name, CopyValue(), {gradient.inside}, {gradient.outside});
+        }
+      }
+    };
+    return AddBranchTo(block, op, CondBranch(attrs, name), ends);
+  }
+
+  // One that an op which goes back through a block gives: of an input, outside and in the block,
+  // where the block declares it.
+  struct Gradient {
+    Symbol inside_name;
+    int of, outside, inside;
+  };
+
+  absl::StatusOr<std::vector<Gradient>> GradientsOf(const Op& op, absl::string_view slot, int block,
+                                                    const std::string& name) const {
+    const std::string grad_slot = absl::StrCat(slot, kGradSuffix);
+    const absl::Span<const Symbol> inputs = op.Input(slot), grads = op.Output(grad_slot);
+    if (!grads.empty() && grads.size() != inputs.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, " output ", grad_slot, ": expected ",
+                                                     inputs.size(), " variables, as in ", slot,
+                                                     ", found ", grads.size()));
+    }
+    std::vector<Gradient> gradients;
+    for (size_t i = 0; i < grads.size(); ++i) {
+      Gradient gradient;
+      WEFT_ASSIGN_OR_RETURN(gradient.outside, Resolve(grads[i], name));
+      if (gradient.outside == Plan::kNoVariable) continue;
+      WEFT_ASSIGN_OR_RETURN(gradient.of, Resolve(inputs[i], name));
+      if (gradient.of == Plan::kNoVariable) {
+        return absl::InvalidArgumentError(absl::StrCat(name, " input ", slot,
+                                                       ": expected a variable, as ", grad_slot,
+                                                       " has one in its place"));
+      }
+      gradient.inside_name =
+          program_.FindSymbol(absl::StrCat(program_.name(inputs[i]), kGradSuffix));
+      const VarId inside = gradient.inside_name.valid()
+                               ? program_.block(block).FindVar(gradient.inside_name)
+                               : VarId();
+      gradient.inside = inside.valid() ? PlanVariable(inside) : Plan::kNoVariable;
+      gradients.push_back(gradient);
+    }
+    return gradients;
+  }
+
+  // What a loop keeps of each round for its gradient: the values of `found` when the round begins,
+  // which the gradient sees as `found_then`, and of `made` when it ends.
+  struct Rounds {
+    std::vector<int> found, found_then, made;
+    std::vector<Symbol> found_names;
+  };
+
+  // Of each variable that a gradient takes as StepScopes: what the gradient's block, and those in
+  // it, read.
+  absl::Status FindLoopGradients() {
+    for (int b = 0; b < program_.num_blocks(); ++b) {
+      block_ = b;
+      int index = -1;
+      for (OpId id : program_.block(b).ops()) {
+        ++index;
+        const Op op = program_.op(id);
+        const OpSchema* schema = FindOpSchema(op.type());
+        if (schema == nullptr || !schema->Has(Trait::kLoop) || !schema->Has(Trait::kBlockGrad)) {
+          continue;
+        }
+        WEFT_ASSIGN_OR_RETURN(const int rounds,
+                              StepScopes(op, op.Input("StepScopes"), OpPlace(b, index)));
+        absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[rounds];
+        for (int block : op.SubBlocks()) {
+          VisitOps(block, /*skips_loops=*/false, [&](const Op& inner) {
+            reads.insert(inner.input_args().begin(), inner.input_args().end());
+          });
+        }
+      }
+    }
+    block_ = 0;
+    return absl::OkStatus();
+  }
+
+  // Ops of a block and, `in_blocks`, of those within it; or not of those that loops run.
+  template <typename Visit>
+  void VisitOps(int block, bool skips_loops, Visit visit) const {
+    absl::flat_hash_set<int> seen = {block};
+    std::vector<int> todo = {block};
+    while (!todo.empty()) {
+      const int current = todo.back();
+      todo.pop_back();
+      for (OpId id : program_.block(current).ops()) {
+        const Op op = program_.op(id);
+        visit(op);
+        const OpSchema* schema = FindOpSchema(op.type());
+        if (skips_loops && schema != nullptr && schema->Has(Trait::kLoop)) continue;
+        for (int inner : op.SubBlocks()) {
+          if (seen.insert(inner).second) todo.push_back(inner);
+        }
+      }
+    }
+  }
+
+  absl::StatusOr<int> StepScopes(const Op& op, absl::Span<const Symbol> names,
+                                 const std::string& name) const {
+    if (names.size() == 1 && program_.name(names[0]) != kEmptyVarName) {
+      return Resolve(names[0], name);
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected one variable in StepScopes, found ", names.size()));
+  }
+
+  // What the op lists as X and Out, the ops of its block name too.
+  absl::Status AddLoop(const Op& op, const OpAttrs& attrs, const std::string& name) {
+    const int block = attrs.Block("sub_block");
+    Plan::Branch branch;
+    branch.name = name;
+    branch.slot = "Condition";
+    branch.is_loop = true;
+    const absl::Span<const Symbol> names = op.Output("StepScopes");
+    if (names.empty() || reads_of_gradient_.empty()) return AddBranchTo(block, op, branch);
+    WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(op, names, name));
+    const auto reads = reads_of_gradient_.find(step_scopes);
+    if (reads == reads_of_gradient_.end()) return AddBranchTo(block, op, branch);
+    WEFT_ASSIGN_OR_RETURN(const Rounds rounds, RoundsOf(op, block, reads->second, name));
+    if (!rounds_.emplace(step_scopes, rounds).second) {
+      return absl::UnimplementedError(
+          absl::StrCat(name, ": another op keeps its rounds in ", program_.name(names[0]), " too"));
+    }
+    AddClear(name, {step_scopes});
+    BlockEnds ends;
+    ends.begin = [&] { AddOwnOp(name, BeginRound(), rounds.found, {step_scopes}); };
+    ends.end = [&] {
+      std::vector<int> outputs = {step_scopes};
+      outputs.insert(outputs.end(), rounds.made.begin(), rounds.made.end());
+      AddOwnOp(name, EndRound(), {}, std::move(outputs));
+    };
+    return AddBranchTo(block, op, branch, ends);
+  }
+
+  absl::StatusOr<Rounds> RoundsOf(const Op& loop, int block,
+                                  const absl::flat_hash_set<Symbol>& reads,
+                                  const std::string& name) {
+    Rounds rounds;
+    // Of what is written in its place, nothing is kept: the gradient undoes that.
+    absl::flat_hash_set<Symbol> in_place, written;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      for (Symbol out : op.output_args()) {
+        const absl::Span<const Symbol> in = op.input_args();
+        if (std::find(in.begin(), in.end(), out) != in.end()) in_place.insert(out);
+      }
+    }
+    VisitOps(block, /*skips_loops=*/false, [&](const Op& op) {
+      written.insert(op.output_args().begin(), op.output_args().end());
+    });
+    for (Symbol symbol : loop.Input("X")) {
+      if (!reads.contains(symbol) || !written.contains(symbol) || in_place.contains(symbol)) {
+        continue;
+      }
+      WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(symbol, name));
+      if (variable == Plan::kNoVariable) continue;
+      const Plan::Variable& found = plan_.variables_[variable];
+      if (found.is_array || found.persistable) continue;
+      rounds.found.push_back(variable);
+      rounds.found_then.push_back(AddLocal(symbol, found));
+      rounds.found_names.push_back(symbol);
+    }
+    // Blocks in this one that loops run have rounds of their own.
+    absl::flat_hash_set<int> blocks;
+    VisitOps(block, /*skips_loops=*/true, [&](const Op& op) {
+      if (!blocks.insert(op.block()).second) return;
+      for (VarId id : program_.block(op.block()).vars()) {
+        const Var var = program_.var(id);
+        if (reads.contains(var.name_symbol()) && !var.persistable()) {
+          rounds.made.push_back(PlanVariable(id));
+        }
+      }
+    });
+    return rounds;
+  }
+
+  // Goes back through the rounds of the loop. Gradients of what the loop has in X are added up over
+  // the rounds; but those that are gradients of what it leaves in Out, too, go from round to round.
+  absl::Status AddLoopGrad(const Op& op, const OpAttrs& attrs, const std::string& name) {
+    const int block = attrs.Block("sub_block");
+    WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(op, op.Input("StepScopes"), name));
+    const auto it = rounds_.find(step_scopes);
+    if (it == rounds_.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(name, " input StepScopes: ", plan_.variables_[step_scopes].name,
+                       " is not that of a loop before it"));
+    }
+    const Rounds& rounds = it->second;
+    for (size_t i = 0; i < rounds.found.size(); ++i) {
+      locals_[{block, rounds.found_names[i]}] = rounds.found_then[i];
+    }
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients, GradientsOf(op, "X", block, name));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Link> given,
+                          LinkGiven(op, attrs, block, gradients, name));
+    std::vector<Link> added;
+    std::vector<int> arrays;
+    for (const Gradient& gradient : gradients) {
+      const int inside = InsideOf(block, gradient);
+      if (inside == gradient.outside) continue;
+      AddOwnOp(name, ZerosLike(), {gradient.of}, {gradient.outside});
+      added.push_back({gradient.outside, inside});
+      if (gradient.inside == Plan::kNoVariable && plan_.variables_[inside].is_array) {
+        arrays.push_back(inside);
+      }
+    }
+    Plan::Branch branch;
+    branch.name = name;
+    branch.slot = "StepScopes";
+    branch.test = Plan::Branch::Test::kRounds;
+    branch.is_loop = true;
+    BlockEnds ends;
+    ends.begin = [&] {
+      AddClear(name, arrays);
+      std::vector<int> outputs = {step_scopes};
+      outputs.insert(outputs.end(), rounds.found_then.begin(), rounds.found_then.end());
+      outputs.insert(outputs.end(), rounds.made.begin(), rounds.made.end());
+      AddOwnOp(name, TakeRound(), {}, std::move(outputs));
+      for (const auto& [outside, inside] : given) {
+        AddOwnOp(name, CopyValue(), {outside}, {inside});
+      }
+    };
+    ends.end = [&] {
+      for (const auto& [outside, inside] : added) {
+        AddOwnOp(name, AddTo(), {outside, inside}, {outside});
+      }
+    };
+    return AddBranchTo(block, op, branch, ends);
+  }
+
+  struct Link {
+    int outside, inside;
+  };
+
+  // Where the block finds Out@GRAD: in variables of the names in original_output_grad. They are the
+  // same variables where the op gives them on as X@GRAD, or the block does not change them; else
+  // they are given anew to each round: returned, as outside and inside. What nothing has made is
+  // zero.
+  absl::StatusOr<std::vector<Link>> LinkGiven(const Op& op, const OpAttrs& attrs, int block,
+                                              const std::vector<Gradient>& gradients,
+                                              const std::string& name) {
+    const absl::Span<const Symbol> outside_names = op.Input("Out@GRAD");
+    const std::vector<std::string>& inside_names = attrs.Strings("original_output_grad");
+    if (outside_names.size() != inside_names.size()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " input Out@GRAD: expected ", inside_names.size(),
+          " variables, as in attribute original_output_grad, found ", outside_names.size()));
+    }
+    absl::flat_hash_set<Symbol> written;
+    VisitOps(block, /*skips_loops=*/false, [&](const Op& inner) {
+      written.insert(inner.output_args().begin(), inner.output_args().end());
+    });
+    absl::flat_hash_map<absl::string_view, Symbol> forward;
+    for (Symbol out : op.Input("Out")) forward.emplace(program_.name(out), out);
+    std::vector<Link> given;
+    for (size_t i = 0; i < outside_names.size(); ++i) {
+      WEFT_ASSIGN_OR_RETURN(const int outside, Resolve(outside_names[i], name));
+      const Symbol inside_name = program_.FindSymbol(inside_names[i]);
+      if (outside == Plan::kNoVariable || !inside_name.valid()) continue;
+      const auto of = forward.find(absl::StripSuffix(inside_names[i], kGradSuffix));
+      if (!plan_.variables_[outside].is_written && of != forward.end()) {
+        WEFT_ASSIGN_OR_RETURN(const int like, Resolve(of->second, name));
+        if (like != Plan::kNoVariable && !plan_.variables_[like].is_array) {
+          AddOwnOp(name, ZerosLike(), {like}, {outside});
+        }
+      }
+      const bool is_carried =
+          std::any_of(gradients.begin(), gradients.end(), [&](const Gradient& gradient) {
+            return gradient.outside == outside && gradient.inside_name == inside_name;
+          });
+      const VarId declared = program_.block(block).FindVar(inside_name);
+      if (is_carried || !written.contains(inside_name)) {
+        if (declared.valid()) {
+          plan_variable_[declared.value()] = outside;
+        } else {
+          locals_[{block, inside_name}] = outside;
+        }
+        continue;
+      }
+      const int inside = declared.valid() ? PlanVariable(declared)
+                                          : AddLocal(inside_name, plan_.variables_[outside]);
+      if (!declared.valid()) locals_[{block, inside_name}] = inside;
+      given.push_back({outside, inside});
+    }
+    return given;
+  }
+
+  // Where the block of a loop's gradient makes the gradient.
+  int InsideOf(int block, const Gradient& gradient) {
+    const VarId declared = program_.block(block).FindVar(gradient.inside_name);
+    if (declared.valid()) return PlanVariable(declared);
+    const auto [it, is_new] = locals_.try_emplace({block, gradient.inside_name}, 0);
+    if (is_new) it->second = AddLocal(gradient.inside_name, plan_.variables_[gradient.outside]);
+    return it->second;
+  }
+
+  // A variable that the program does not declare.
+  int AddLocal(Symbol name, const Plan::Variable& like) {
+    Plan::Variable variable;
+    variable.name = std::string(program_.name(name));
+    variable.is_array = like.is_array;
+    variable.declared = like.declared;
+    variable.is_written = true;
+    plan_.variables_.push_back(std::move(variable));
+    return static_cast<int>(plan_.variables_.size()) - 1;
   }
 
   void AddPlanOp(Plan::PlanOp plan_op) {
@@ -329,16 +681,13 @@ class PlanBuilder {
     steps_.push_back(step);
   }
 
-  static absl::StatusOr<int> OnlySubBlock(const Op& op, const std::string& name) {
-    const std::vector<int> blocks = op.SubBlocks();
-    if (blocks.size() == 1) return blocks[0];
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, ": expected one block (attribute sub_block), found ", blocks.size()));
-  }
+  // Adds what an op does besides when its block begins and ends; may be null.
+  struct BlockEnds {
+    std::function<void()> begin, end;
+  };
 
-  // `add_end` adds what else is done where the block was run, at its end; may be null.
   absl::Status AddBranchTo(int block, const Op& op, Plan::Branch branch,
-                           const std::function<void()>& add_end = nullptr) {
+                           const BlockEnds& ends = {}) {
     WEFT_RETURN_IF_ERROR(ResolveAll(op.Input(branch.slot), branch.name, &branch.conditions));
     for (int v : branch.conditions) {
       if (v != Plan::kNoVariable) continue;
@@ -346,7 +695,7 @@ class PlanBuilder {
           absl::StrCat(branch.name, " input ", branch.slot, ": expected a variable"));
     }
     if (branch.conditions.empty() ||
-        (branch.is_scalar_condition && branch.conditions.size() != 1)) {
+        (branch.test != Plan::Branch::Test::kNoneEmpty && branch.conditions.size() != 1)) {
       return absl::InvalidArgumentError(absl::StrCat(branch.name, " input ", branch.slot,
                                                      ": expected one variable, found ",
                                                      branch.conditions.size()));
@@ -359,7 +708,7 @@ class PlanBuilder {
     step.index = static_cast<int>(plan_.branches_.size());
     plan_.branches_.push_back(std::move(branch));
     const auto [it, is_first] = branch_to_block_.try_emplace(block, step.index);
-    if (!is_first && add_end) {
+    if (!is_first && (ends.begin || ends.end)) {
       return absl::UnimplementedError(absl::StrCat(plan_.branches_.back().name, ": runs block ",
                                                    block, ", which another op runs too"));
     }
@@ -371,8 +720,10 @@ class PlanBuilder {
     }
     step.kind = Step::Kind::kBeginBranch;
     steps_.push_back(step);
+    AddClear(plan_.branches_[step.index].name, ArraysOf(block));
+    if (ends.begin) ends.begin();
     WEFT_RETURN_IF_ERROR(AddBlock(block));
-    if (add_end) add_end();
+    if (ends.end) ends.end();
     step.kind = Step::Kind::kEndBranch;
     steps_.push_back(step);
     return absl::OkStatus();
@@ -389,6 +740,11 @@ class PlanBuilder {
                      " (attribute nranks), but the run has ", options_.nranks));
   }
 
+  int PlanVariable(VarId id) const {
+    const auto it = plan_variable_.find(id.value());
+    return it == plan_variable_.end() ? static_cast<int>(id.value()) : it->second;
+  }
+
   absl::StatusOr<int> Resolve(Symbol symbol, const std::string& op_name) const {
     if (program_.name(symbol) == kEmptyVarName) return Plan::kNoVariable;
     for (int b = block_; b != -1; b = program_.block(b).parent_idx()) {
@@ -397,7 +753,9 @@ class PlanBuilder {
       if (!variable.valid() && forward >= 0 && forward < program_.num_blocks()) {
         variable = program_.block(forward).FindVar(symbol);
       }
-      if (variable.valid()) return static_cast<int>(variable.value());
+      if (variable.valid()) return PlanVariable(variable);
+      const auto local = locals_.find({b, symbol});
+      if (local != locals_.end()) return local->second;
     }
     return absl::InvalidArgumentError(
         absl::StrCat(op_name, ": variable ", program_.name(symbol), " is not declared"));
@@ -624,6 +982,12 @@ class PlanBuilder {
   TypeChecker types_;
   std::vector<bool> slots_are_known_;  // by layout
   int block_ = 0;                      // whose ops are being added
+  // Variables that stand for another one, which a block gives on: by VarId.
+  absl::flat_hash_map<uint32_t, int> plan_variable_;
+  // Variables that blocks have besides those that they declare.
+  absl::flat_hash_map<std::pair<int, Symbol>, int> locals_;
+  absl::flat_hash_map<int, absl::flat_hash_set<Symbol>> reads_of_gradient_;  // by StepScopes
+  absl::flat_hash_map<int, Rounds> rounds_;                                  // the same
   // By block that an op runs: the first branch to it, which its instructions follow.
   absl::flat_hash_map<int, int> branch_to_block_;
   std::vector<Step> steps_;

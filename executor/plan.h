@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "executor/communicator.h"
+#include "executor/control_kernels.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
@@ -45,7 +46,13 @@ struct PlanOptions {
 // whatever the number of ops that run it.
 //
 // A block of gradients (forward_block_idx) sees the variables of its forward block, as that has
-// left them.
+// left them. The gradient of a loop (while_grad) goes back through its rounds and sees them as each
+// round has left them, and what the loop changes of its surroundings as each round has found it;
+// but not what an op of the loop changes in place (increment), which the gradient changes back. For
+// that a loop keeps of every round, in its StepScopes, what its gradient names, and only that; the
+// gradient frees it round by round. Loops without a gradient keep nothing.
+//
+// Arrays (LOD_TENSOR_ARRAY) hold no elements when the block that declares them begins.
 //
 // All ranks share a plan; it does not change. Kernels, which keep buffers, are made from it by the
 // executor of each rank.
@@ -53,10 +60,12 @@ class Plan {
  public:
   static constexpr int kNoVariable = -1;
 
-  // A variable, of any block; names are unique within a block.
+  // A variable, of any block; names are unique within a block, but for those that hold what a round
+  // of a loop has found, which come after the program's.
   struct Variable {
     std::string name;
     bool persistable = false;
+    bool is_array = false;
     // Data of the step: declared with need_check_feed, or written by a feed op.
     bool is_feed = false;
     absl::optional<TensorType> declared;
@@ -78,6 +87,8 @@ class Plan {
     // A variable of it is SelectedRows. Otherwise all that it reads must be dense. Of a collective:
     // X and Out are.
     bool has_rows = false;
+    // Of an op that moves values: its kernel; the other one, if there is one, is what adds.
+    ControlKernel control;
     // Of an op with a kernel: what makes it, and from what. Null for a collective.
     const KernelFactory* make_kernel = nullptr;
     KernelSpec kernel_spec;
@@ -89,12 +100,15 @@ class Plan {
   // An op that runs the instructions of a block: once or not at all, or, a loop, as long as its
   // condition holds.
   struct Branch {
-    std::string name;  // of its op
-    // Into variables(). With is_scalar_condition one bool, which decides; else the block runs where
-    // none of them is empty.
-    std::vector<int> conditions;
-    absl::string_view slot;  // of the conditions
-    bool is_scalar_condition = false;
+    enum class Test : uint8_t {
+      kTrue,       // the one condition is true
+      kNoneEmpty,  // no condition is a tensor without elements
+      kRounds,     // the one condition has rounds left
+    };
+    std::string name;             // of its op
+    std::vector<int> conditions;  // into variables()
+    absl::string_view slot;       // of the conditions
+    Test test = Test::kTrue;
     bool is_loop = false;
     // Into instructions(): where the block begins and ends, and where to go on behind it.
     int begin = 0;

@@ -42,13 +42,11 @@ PlanExecutor::~PlanExecutor() = default;
 absl::Status PlanExecutor::Bind() {
   const Plan& plan = *options_.plan;
   for (const Plan::Variable& variable : plan.variables()) {
-    if (variable.persistable) {
-      Tensor* tensor = &options_.scope->FindOrCreate(variable.name)->tensor;
-      if (!tensor->allocated()) *tensor = Tensor(options_.device->memory());
-      tensors_.push_back(tensor);
-    } else {
-      tensors_.push_back(&local_.emplace_back(options_.device->memory()));
-    }
+    Value* value =
+        variable.persistable ? options_.scope->FindOrCreate(variable.name) : &local_.emplace_back();
+    if (!value->tensor.allocated()) value->tensor = Tensor(options_.device->memory());
+    values_.push_back(value);
+    tensors_.push_back(&value->tensor);
   }
   std::vector<Communicator*> communicators;
   for (RingKey ring : plan.rings()) {
@@ -63,6 +61,10 @@ absl::Status PlanExecutor::Bind() {
     }
     for (int v : op.inputs) bound.inputs.push_back(v < 0 ? nullptr : tensors_[v]);
     for (int v : op.outputs) bound.outputs.push_back(v < 0 ? nullptr : tensors_[v]);
+    if (op.control) {
+      for (int v : op.inputs) bound.input_values.push_back(v < 0 ? nullptr : values_[v]);
+      for (int v : op.outputs) bound.output_values.push_back(v < 0 ? nullptr : values_[v]);
+    }
     if (op.ring >= 0) {
       bound.communicator = communicators[op.ring];
       if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
@@ -98,6 +100,7 @@ absl::Status PlanExecutor::LaunchAll() {
   const std::vector<Plan::Instruction>& instructions = options_.plan->instructions();
   const std::vector<Plan::Branch>& branches = options_.plan->branches();
   frames_.clear();
+  NoteRound();
   for (int next = 0;;) {
     while (!frames_.empty() && next == branches[frames_.back().branch].end) {
       WEFT_ASSIGN_OR_RETURN(next, EndBlock());
@@ -139,6 +142,7 @@ absl::StatusOr<int> PlanExecutor::Enter(int index) {
   // Blocks within blocks, each run by several ops, may take as long as a loop.
   WEFT_RETURN_IF_ERROR(CheckProgress());
   frames_.push_back({index, /*rounds=*/1, std::chrono::steady_clock::now()});
+  if (branch.is_loop) NoteRound();
   return branch.begin;
 }
 
@@ -150,12 +154,21 @@ absl::StatusOr<int> PlanExecutor::EndBlock() {
     WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
     if (holds) {
       ++frame.rounds;
+      NoteRound();
       WEFT_RETURN_IF_ERROR(CheckProgress());
       return branch.begin;
     }
   }
   frames_.pop_back();
+  if (branch.is_loop) NoteRound();
   return branch.next;
+}
+
+void PlanExecutor::NoteRound() {
+  loop_ = {-1, 0, {}};
+  for (const Frame& frame : frames_) {
+    if (options_.plan->branches()[frame.branch].is_loop) loop_ = frame;
+  }
 }
 
 // Of the outermost block that is being run.
@@ -169,9 +182,10 @@ absl::Status PlanExecutor::CheckProgress() const {
   if (seconds.count() <= options_.timeout_s) return absl::OkStatus();
   const Plan::Branch& branch = options_.plan->branches()[outermost.branch];
   std::string message = absl::StrCat("its block runs for more than ", options_.timeout_s, " s");
-  if (branch.is_loop) {
-    absl::StrAppend(&message, ", in round ", outermost.rounds, "; condition ",
-                    options_.plan->variables()[branch.conditions[0]].name, " still holds");
+  if (branch.is_loop) absl::StrAppend(&message, ", in round ", outermost.rounds);
+  if (branch.is_loop && branch.test == Plan::Branch::Test::kTrue) {
+    absl::StrAppend(&message, "; condition ", options_.plan->variables()[branch.conditions[0]].name,
+                    " still holds");
   }
   return Failed(branch.name, absl::DeadlineExceededError(message));
 }
@@ -184,6 +198,8 @@ absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) {
 }
 
 absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) const {
+  using Test = Plan::Branch::Test;
+  if (branch.test == Test::kRounds) return !values_[branch.conditions[0]]->elements.empty();
   for (int variable : branch.conditions) {
     const Tensor& condition = *tensors_[variable];
     const std::string& name = options_.plan->variables()[variable].name;
@@ -191,7 +207,7 @@ absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) con
       return absl::FailedPreconditionError(
           absl::StrCat("variable ", name, " holds nothing when it is read"));
     }
-    if (!branch.is_scalar_condition) {
+    if (branch.test == Test::kNoneEmpty) {
       if (condition.size() == 0) return false;
       continue;
     }
@@ -215,7 +231,11 @@ absl::Status PlanExecutor::Failed(absl::string_view op, const absl::Status& stat
 absl::Status PlanExecutor::RunOp(int index) {
   const BoundOp& bound = ops_[index];
   const absl::Status status = TryOp(bound);
-  return status.ok() ? status : Failed(bound.op->name, status);
+  if (status.ok()) return status;
+  if (bound.stream != 0 || loop_.branch < 0) return Failed(bound.op->name, status);
+  return Failed(absl::StrCat(bound.op->name, ", round ", loop_.rounds, " of ",
+                             options_.plan->branches()[loop_.branch].name),
+                status);
 }
 
 absl::Status PlanExecutor::TraceOp(int index) {
@@ -228,7 +248,9 @@ absl::Status PlanExecutor::TraceOp(int index) {
 absl::Status PlanExecutor::TryOp(const BoundOp& bound) const {
   WEFT_RETURN_IF_ERROR(CheckInputs(bound));
   try {
-    if (bound.communicator != nullptr) {
+    if (bound.op->control) {
+      WEFT_RETURN_IF_ERROR(RunControl(bound));
+    } else if (bound.communicator != nullptr) {
       WEFT_RETURN_IF_ERROR(RunCollective(bound));
     } else {
       KernelContext context;
@@ -244,6 +266,17 @@ absl::Status PlanExecutor::TryOp(const BoundOp& bound) const {
     return absl::InternalError(error.what());
   }
   return options_.check_nan ? CheckFinite(bound) : absl::OkStatus();
+}
+
+absl::Status PlanExecutor::RunControl(const BoundOp& bound) const {
+  Stream& stream = *streams_[bound.stream];
+  if (!options_.device->memory()->IsHost()) WEFT_RETURN_IF_ERROR(stream.Synchronize());
+  ControlContext context;
+  context.inputs = bound.input_values;
+  context.outputs = bound.output_values;
+  context.add = &bound.kernel;
+  context.stream = stream.native_handle();
+  return bound.op->control(context);
 }
 
 absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
@@ -289,6 +322,7 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
 }
 
 absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {
+  if (bound.op->control) return absl::OkStatus();
   for (size_t i = 0; i < bound.inputs.size(); ++i) {
     const Tensor* input = bound.inputs[i];
     if (input == nullptr) continue;

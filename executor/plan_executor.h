@@ -18,6 +18,7 @@
 #include "executor/rows_all_reduce.h"
 #include "executor/scope.h"
 #include "executor/stream.h"
+#include "executor/value.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 
@@ -55,7 +56,8 @@ struct OpSpan {
 };
 
 // Launches the instructions of a plan in order; their work runs on the plan's streams. A step takes
-// no string, hash lookup or allocation of its own; tensors allocate where they grow.
+// no string, hash lookup or allocation of its own; tensors allocate where they grow, and loops that
+// have a gradient for every round.
 //
 // Driven by one host thread.
 class PlanExecutor {
@@ -70,8 +72,9 @@ class PlanExecutor {
   Tensor* tensor(int variable) { return tensors_[variable]; }
   absl::Span<Tensor* const> tensors() const { return tensors_; }
 
-  // One step: returns when all streams are idle. The error of an op begins with its name; the codes
-  // are those of kernels and communicators, and
+  // One step: returns when all streams are idle. The error of an op begins with its name and, on
+  // the compute stream in a loop, the round of that; the codes are those of kernels and
+  // communicators, and
   //   FailedPrecondition  an input holds nothing, or holds SelectedRows where the plan expects a
   //                       dense tensor; or, with check_nan, an output is not finite
   //   DeadlineExceeded    a block does not come to its end, as a loop without one
@@ -89,6 +92,9 @@ class PlanExecutor {
     Kernel kernel;  // empty for a collective
     std::vector<const Tensor*> inputs;
     std::vector<Tensor*> outputs;
+    // Of an op that moves values.
+    std::vector<const Value*> input_values;
+    std::vector<Value*> output_values;
     Communicator* communicator = nullptr;  // of a collective
     std::unique_ptr<RowsAllReduce> rows;   // of a collective on SelectedRows
   };
@@ -107,20 +113,26 @@ class PlanExecutor {
   absl::StatusOr<int> EndBlock();
   absl::StatusOr<bool> Holds(const Plan::Branch& branch);
   absl::StatusOr<bool> ReadCondition(const Plan::Branch& branch) const;
+  void NoteRound();
   absl::Status Failed(absl::string_view op, const absl::Status& status) const;
   absl::Status CheckProgress() const;
   absl::Status RunOp(int index);
   absl::Status TraceOp(int index);
   absl::Status TryOp(const BoundOp& bound) const;
+  absl::Status RunControl(const BoundOp& bound) const;
   absl::Status RunCollective(const BoundOp& bound) const;
   absl::Status CheckInputs(const BoundOp& bound) const;
   absl::Status CheckFinite(const BoundOp& bound) const;
 
   const PlanExecutorOptions options_;
-  std::deque<Tensor> local_;                // variables that do not outlive the executor
-  std::vector<Tensor*> tensors_;            // by variable of the plan
-  std::vector<BoundOp> ops_;                // by op of the plan
-  std::vector<Frame> frames_;               // of this step, from the outermost in
+  std::deque<Value> local_;       // variables that do not outlive the executor
+  std::vector<Value*> values_;    // by variable of the plan
+  std::vector<Tensor*> tensors_;  // of them
+  std::vector<BoundOp> ops_;      // by op of the plan
+  std::vector<Frame> frames_;     // of this step, from the outermost in
+  // The innermost of them that is a loop; changes while the compute stream is idle, and is for its
+  // ops to read. No branch: none.
+  Frame loop_ = {-1, 0, {}};
   std::vector<std::vector<OpSpan>> spans_;  // each is written by its stream
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;  // goes before all that their tasks use

@@ -432,7 +432,7 @@ TEST(PlanTest, LoopWithoutConditionOrBlockIsAnError) {
   without_block.Var("more", {1}, pb::VarType::BOOL).Op("while", {{"Condition", {"more"}}}, {});
   EXPECT_THAT(Plan::Build(without_block.Build(), Options()).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "op 0 (while): expected one block (attribute sub_block), found 0"));
+                       "op 0 (while) attribute sub_block: expected BLOCK, found none"));
 }
 
 // What forward has left is there for backward, in blocks too.

@@ -337,7 +337,7 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
   for (int variable : job.fetch) result.fetch.push_back(plan.variables()[variable].name);
   for (const Plan::Variable& variable : plan.variables()) {
     if (!variable.persistable) continue;
-    ScopeVariable* value = ranks[0]->scope()->Find(variable.name);
+    Value* value = ranks[0]->scope()->Find(variable.name);
     if (value == nullptr || !value->tensor.allocated()) continue;
     WEFT_ASSIGN_OR_RETURN(Tensor kept, value->tensor.ToHost());
     result.persistables.emplace(variable.name, std::move(kept));

@@ -2,11 +2,9 @@
 
 namespace weft {
 
-ScopeVariable* Scope::FindOrCreate(absl::string_view name) {
-  return &variables_[std::string(name)];
-}
+Value* Scope::FindOrCreate(absl::string_view name) { return &variables_[std::string(name)]; }
 
-ScopeVariable* Scope::Find(absl::string_view name) {
+Value* Scope::Find(absl::string_view name) {
   const auto it = variables_.find(name);
   return it == variables_.end() ? nullptr : &it->second;
 }

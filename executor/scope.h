@@ -6,23 +6,18 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "ops/tensor.h"
+#include "executor/value.h"
 
 namespace weft {
-
-// What a variable holds; a tensor that is not allocated where nothing has been written.
-struct ScopeVariable {
-  Tensor tensor;
-};
 
 // Variables by name. Pointers stay valid as long as the scope. O(log variables).
 class Scope {
  public:
-  ScopeVariable* FindOrCreate(absl::string_view name);
-  ScopeVariable* Find(absl::string_view name);  // nullptr: none
+  Value* FindOrCreate(absl::string_view name);
+  Value* Find(absl::string_view name);  // nullptr: none
 
  private:
-  std::map<std::string, ScopeVariable, std::less<>> variables_;
+  std::map<std::string, Value, std::less<>> variables_;
 };
 
 }  // namespace weft

@@ -9,7 +9,7 @@ namespace {
 
 TEST(ScopeTest, VariableIsMadeOnceAndStaysInPlace) {
   Scope scope;
-  ScopeVariable* w = scope.FindOrCreate("w");
+  Value* w = scope.FindOrCreate("w");
   for (int i = 0; i < 100; ++i) scope.FindOrCreate("v" + std::to_string(i));
   EXPECT_EQ(scope.FindOrCreate("w"), w);
   EXPECT_EQ(scope.Find("w"), w);

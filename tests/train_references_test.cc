@@ -345,6 +345,22 @@ const auto kFewModes =
            Case{"LocalSgdEveryFourSteps", 2, "localsgd2_k4", "local_sgd", {{"k_steps", "4"}}});
 INSTANTIATE_TEST_SUITE_P(Deep, TrainReferencesTest, Combine(kDeep, kFewModes), NameOf);
 
+// Loops that go as far as each rank's own data says (flow_while_until), loops in loops, recurrent
+// cells of Paddle's and one's own.
+const auto kFlow = Values("flow_birnn", "flow_cond", "flow_cond_in_while", "flow_rnn_custom_cell",
+                          "flow_rnn_gru_lengths", "flow_rnn_lstm", "flow_while_array",
+                          "flow_while_in_while", "flow_while_loop", "flow_while_until");
+const auto kReducing =
+    Values(Case{"OneRank", 1, "single", ""},  //
+           Case{"TwoRanks", 2, "dp2", "grad_allreduce"},
+           Case{"TwoOfAnyRanks", 2, "dp2", "grad_allreduce", {}, Ranks::kUnknown},
+           Case{"Fused", 2, "dp2", "multi_thread"},
+           Case{"SingleProcess", 2, "dp2", "single_process_multi_thread"},
+           Case{"AllGather", 2, "dp2", "multi_thread", {{"trans_mode", "all_gather"}}},
+           // With SGD, the mean of the parameters after a step is a step by the mean.
+           Case{"LocalSgd", 2, "dp2", "local_sgd"});
+INSTANTIATE_TEST_SUITE_P(ControlFlow, TrainReferencesTest, Combine(kFlow, kReducing), NameOf);
+
 const auto kDense =
     Values(Case{"MadeDense", 2, "dp2", "grad_allreduce", {{"sparse", "dense"}}},
            Case{"MadeDenseAndFused", 4, "dp4", "multi_thread", {{"sparse", "dense"}}});

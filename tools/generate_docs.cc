@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "executor/communicator.h"
+#include "executor/control_kernels.h"
 #include "ops/gpu/gpu_op_types.h"
 #include "ops/kernel.h"
 #include "ops/schema/communication_ops.h"
@@ -152,6 +153,9 @@ std::vector<std::string> TraitNames(const OpSchema& schema) {
       {Trait::kRowSplittable, "row-splittable"},
       {Trait::kSideEffect, "side effect"},
       {Trait::kBranch, "branch"},
+      {Trait::kLoop, "loop"},
+      {Trait::kBlockGrad, "block gradient"},
+      {Trait::kKeepsOutputs, "keeps outputs"},
   };
   std::vector<std::string> names;
   for (const auto& [trait, name] : kNames) {
@@ -171,6 +175,10 @@ std::string RunsAs(const OpSchema& schema) {
   }
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";
+  if (FindControlKernel(schema.type()) != nullptr) return "kernel";
+  if (schema.Has(Trait::kBranch) || schema.Has(Trait::kLoop) || schema.Has(Trait::kBlockGrad)) {
+    return "block";
+  }
   return "–";
 }
 

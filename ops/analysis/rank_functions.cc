@@ -141,7 +141,9 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   int num_varying = 0;
   const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
                            recipe.is_operand.end();
-  bool is_linear = (recipe.is_linear || recipe.algebra == Algebra::kBackward) && has_operand;
+  bool is_linear = (recipe.is_linear || recipe.algebra == Algebra::kBackward ||
+                    recipe.algebra == Algebra::kMove) &&
+                   has_operand;
   if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
     for (const RankValue& in : ins_) num_varying += in.place == Place::kReplicated ? 0 : 1;
     is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply ||
@@ -304,7 +306,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
   }
   operands_.clear();
   const bool pulls_factor = is_linear && same_factor && common != 0;
-  for (uint32_t i : operations_->OperandOrder(op)) {
+  const auto add_operand = [&](size_t i) {
     const bool is_pulled = pulls_factor && recipe.is_operand[i];
     if (ins_[i].is_zero && recipe.is_operand[i]) {
       operands_.push_back(table().Zero());
@@ -313,7 +315,9 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
       const ExprId expr = shard_by_shard ? ins_[i].expr : expressions_.Placed(ins_[i]);
       operands_.push_back(is_pulled ? expr : table().Scaled(expr, ins_[i].factor));
     }
-  }
+  };
+  for (uint32_t i : operations_->OperandOrder(op)) add_operand(i);
+  for (size_t i = op.input_args().size(); i < ins_.size(); ++i) add_operand(i);
   const ExprId first = table().Call(operation, operands_, operations_->NumOutputs(op));
   for (size_t i = 0; i < outs_.size(); ++i) {
     RankValue& out = outs_[i];

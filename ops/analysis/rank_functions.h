@@ -37,8 +37,8 @@ class RankFunctions {
 
   void StartWalk() { runs_.clear(); }
 
-  // One value for each output of an op, in their order, from one for each input. Valid until the
-  // next call. O(arguments).
+  // One value for each output of an op, in their order, from one for each input and, of an op that
+  // keeps outputs, each output. Valid until the next call. O(arguments).
   absl::Span<const RankValue> Of(const Op& op, const RankRecipe& recipe,
                                  absl::Span<const RankValue> ins);
 

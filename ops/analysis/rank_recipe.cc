@@ -53,6 +53,8 @@ RankRecipe MakeRankRecipe(const Op& op) {
     recipe.kind = RankRecipe::Kind::kFuse;
   } else if (has(Trait::kBranch)) {
     recipe.kind = RankRecipe::Kind::kBranch;
+  } else if (has(Trait::kBlockGrad)) {
+    recipe.kind = RankRecipe::Kind::kBlockGrad;
   } else if (std::any_of(layout.attrs.begin(), layout.attrs.end(), [](const OpLayout::Attr& attr) {
                return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
              })) {
@@ -65,12 +67,16 @@ RankRecipe MakeRankRecipe(const Op& op) {
     recipe.master_out = FindSlot(program, layout.outputs, "MasterParamOut");
   }
   recipe.is_operand.resize(layout.num_input_args, true);
-  if (recipe.algebra == Algebra::kBackward) {
+  if (recipe.algebra == Algebra::kBackward || recipe.algebra == Algebra::kMove) {
     for (const OpLayout::Slot& slot : layout.inputs) {
-      const bool is_operand = absl::EndsWith(program.name(slot.name), kGradSuffix);
+      const bool is_operand = recipe.algebra == Algebra::kMove
+                                  ? program.name(slot.name) == "X"
+                                  : absl::EndsWith(program.name(slot.name), kGradSuffix);
       for (uint32_t i = 0; i < slot.count; ++i) recipe.is_operand[slot.first + i] = is_operand;
     }
   }
+  recipe.keeps_outputs = has(Trait::kKeepsOutputs);
+  if (recipe.keeps_outputs) recipe.is_operand.resize(layout.num_args, true);
   recipe.forward_input.resize(layout.num_args - layout.num_input_args, -1);
   for (const OpLayout::Slot& slot : layout.outputs) {
     absl::string_view name = program.name(slot.name);

@@ -22,6 +22,7 @@ struct RankRecipe {
     kFuse,
     kBranch,
     kOpaqueBlock,
+    kBlockGrad,
     kFunction
   };
   bool is_made = false;
@@ -31,8 +32,10 @@ struct RankRecipe {
   bool is_linear = false;  // in all inputs together
   const OpSchema* schema = nullptr;
   const CollectiveOp* collective = nullptr;
-  // kBackward: by input, whether its slot ends in @GRAD.
+  // By input: kBackward, whether its slot ends in @GRAD; kMove, whether it is in slot X. Then, by
+  // output, those that it keeps_outputs of.
   std::vector<bool> is_operand;
+  bool keeps_outputs = false;
   // Slots Param, Grad, ParamOut, MasterParamOut: of an optimizer. As arguments; count 0: none.
   OpLayout::Slot param, grad, param_out, master_out;
   // By output: the input that it is in place of; -1: none.

@@ -6,9 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/linear_blocks.h"
 #include "ops/analysis/op_operations.h"
 #include "ops/analysis/rank_branches.h"
 #include "ops/analysis/rank_collectives.h"
@@ -63,6 +66,7 @@ class RankInterpreter {
       expressions_.StartWalk(makes_expressions);
       functions_->StartWalk();
       entered_.clear();
+      written_by_block_.clear();
       member_visits_ = 0;
       WalkRoot();
       if (options_.is_startup || ranks_.IsOne()) break;
@@ -121,6 +125,9 @@ class RankInterpreter {
       case RankRecipe::Kind::kOpaqueBlock:
         if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
         return VisitOpaqueBlock(op);
+      case RankRecipe::Kind::kBlockGrad:
+        if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
+        return VisitBlockGrad(op, recipe);
       case RankRecipe::Kind::kFunction:
         break;
     }
@@ -235,13 +242,19 @@ class RankInterpreter {
     const RankValue condition = ConditionOf(op);
     for (int block : op.SubBlocks()) {
       if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) {
+        // The number of ways into a block may be exponential in the size of the program.
         if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
+        for (VarId var : written_by_block_[block]) WriteUnknown(op, var);
         continue;
       }
       entered_.push_back(block);
       memory_.BeginLog();
       Walk(block);
-      LeaveBranch(block, condition, memory_.EndLog());
+      const std::vector<RankMemory::LogEntry> log = memory_.EndLog();
+      LeaveBranch(block, condition, log);
+      for (const RankMemory::LogEntry& entry : log) {
+        if (program_.var(entry.var).block() != block) written_by_block_[block].push_back(entry.var);
+      }
     }
   }
 
@@ -283,11 +296,41 @@ class RankInterpreter {
     std::vector<Symbol> reads(op.input_args().begin(), op.input_args().end());
     std::vector<Symbol> writes(op.output_args().begin(), op.output_args().end());
     for (int block : op.SubBlocks()) CollectOuter(block, &reads, &writes);
-    RankValue out;
+    WriteOpaque(op, reads, writes);
+  }
+
+  // Gradients that are linear in those that the op takes, and a function of what else it lists.
+  // Whatever else its block writes (the counter of a loop, which it counts back) is as of a loop;
+  // and so is all where the block is not linear, or reads what the op does not list.
+  void VisitBlockGrad(const Op& op, const RankRecipe& recipe) {
+    const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
+    std::vector<Symbol> reads(in.begin(), in.end()), writes;
+    for (int block : op.SubBlocks()) CollectOuter(block, &reads, &writes);
+    const absl::flat_hash_set<Symbol> listed(in.begin(), in.end()), made(out.begin(), out.end());
+    const bool is_followed =
+        std::all_of(reads.begin(), reads.end(), [&](Symbol name) { return listed.contains(name); });
+    writes.erase(std::remove_if(writes.begin(), writes.end(),
+                                [&](Symbol name) { return is_followed && made.contains(name); }),
+                 writes.end());
+    if (!is_followed) writes.insert(writes.end(), out.begin(), out.end());
+    if (is_followed && writes.empty()) return VisitFunction(op, recipe);
+    std::vector<RankValue> values;
+    for (Symbol name : reads) values.push_back(memory_.Read(name));
+    if (is_followed) VisitFunction(op, recipe);
+    WriteOpaque(op, values, writes);
+  }
+
+  void WriteOpaque(const Op& op, absl::Span<const Symbol> reads, absl::Span<const Symbol> writes) {
     std::vector<RankValue> inputs;
-    for (Symbol name : reads) {
-      inputs.push_back(memory_.Read(name));
-      if (!inputs.back().IsSame()) out.place = Place::kLocal;
+    for (Symbol name : reads) inputs.push_back(memory_.Read(name));
+    WriteOpaque(op, inputs, writes);
+  }
+
+  void WriteOpaque(const Op& op, const std::vector<RankValue>& inputs,
+                   absl::Span<const Symbol> writes) {
+    RankValue out;
+    for (const RankValue& in : inputs) {
+      if (!in.IsSame()) out.place = Place::kLocal;
     }
     std::string identity;
     if (expressions_.AreMade()) identity = absl::StrCat("loop ", operations_->Of(op).value());
@@ -345,13 +388,54 @@ class RankInterpreter {
     if (members > 0 && member_visits_ > kMaxMemberVisits) return VisitUnfollowed(op);
     if (members == 0) {
       ins_.clear();
-      for (Symbol name : in) ins_.push_back(memory_.Read(name));
+      const bool takes_gradients = recipe.kind == RankRecipe::Kind::kBlockGrad;
+      for (size_t i = 0; i < in.size(); ++i) {
+        ins_.push_back(takes_gradients && recipe.is_operand[i] ? WrittenBefore(op, in[i])
+                                                               : memory_.Read(in[i]));
+      }
+      if (recipe.keeps_outputs) {
+        for (Symbol name : out) ins_.push_back(WrittenBefore(op, name));
+      }
       const absl::Span<const RankValue> outs = functions_->Of(op, recipe, ins_);
       for (size_t i = 0; i < out.size(); ++i) memory_.Write(memory_.Resolve(out[i]), outs[i]);
     } else if (all_alike) {
       for (size_t m = 0; m < members; ++m) VisitMember(op, recipe, m);
     } else {
       VisitWhole(op, recipe);
+    }
+  }
+
+  // What an op finds in an output, or takes of a gradient: zero where no op before has written it.
+  RankValue WrittenBefore(const Op& op, Symbol name) {
+    const VarId var = memory_.Resolve(name);
+    const bool may_be_zero =
+        var.valid() && !program_.var(var).persistable() && !program_.var(var).need_check_feed();
+    if (may_be_zero && first_writers_.empty()) {
+      first_writers_.resize(program_.var_id_limit());
+      std::vector<bool> is_seen(program_.num_blocks(), false);
+      FindFirstWriters(0, &is_seen);
+    }
+    if (!may_be_zero) return memory_.Read(name);
+    const OpId writer = first_writers_[var.value()];
+    if (writer.valid() && writer != op.id()) return memory_.Read(name);
+    RankValue nothing;
+    nothing.is_zero = true;
+    nothing.factor = 0;
+    if (expressions_.AreMade()) nothing.expr = options_.table->Zero();
+    return nothing;
+  }
+
+  void FindFirstWriters(int block, std::vector<bool>* is_seen) {
+    (*is_seen)[block] = true;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      for (Symbol name : op.output_args()) {
+        const VarId var = program_.block(block).Resolve(name);
+        if (var.valid() && !first_writers_[var.value()].valid()) first_writers_[var.value()] = id;
+      }
+      for (int inner : op.SubBlocks()) {
+        if (!(*is_seen)[inner]) FindFirstWriters(inner, is_seen);
+      }
     }
   }
 
@@ -423,8 +507,10 @@ class RankInterpreter {
   absl::optional<OpOperations> operations_;
   absl::optional<RankFunctions> functions_;
 
-  std::vector<RankRecipe> recipes_;  // by layout
-  std::vector<int> entered_;         // blocks, in this walk
+  std::vector<RankRecipe> recipes_;                                // by layout
+  std::vector<int> entered_;                                       // blocks, in this walk
+  absl::flat_hash_map<int, std::vector<VarId>> written_by_block_;  // of its surroundings
+  std::vector<OpId> first_writers_;  // by VarId; empty: not looked for
   int64_t member_visits_ = 0;
   std::vector<RankValue> ins_;
 };

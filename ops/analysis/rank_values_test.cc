@@ -131,5 +131,48 @@ TEST_F(RankValuesTest, BranchesGiveBothValues) {
   EXPECT_EQ(End("out").place, Place::kReplicated);
 }
 
+// A loop's gradient is linear in the gradients that it takes: a mean over the ranks may come behind
+// it. What else it writes is not.
+TEST_F(RankValuesTest, GradientOfALoopIsAGradient) {
+  Run("    var i : fp32[1]\n"
+      "    Out=[y@GRAD] = scale(X=[y@GRAD]) {scale=0.5, nranks=2}\n"
+      "    Out=[i] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+      "    X@GRAD=[g] = while_grad(X=[w, x, i], Out@GRAD=[y@GRAD], StepScopes=[scope]) "
+      "{original_output_grad=strings[\"y@GRAD\"], sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    var w@GRAD : fp32[1, 1]\n"
+      "    Out=[i] = increment(X=[i]) {step=-1.0}\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD])\n  }\n");
+  EXPECT_EQ(End("g").place, Place::kLocal);
+  EXPECT_TRUE(End("g").is_gradient);
+  EXPECT_TRUE(End("g").is_summed);
+  EXPECT_EQ(End("g").power, -1);
+  EXPECT_FALSE(End("g").is_distorted);
+  EXPECT_EQ(End("i").place, Place::kLocal);
+}
+
+// One element of the array is own to each rank; the one that is written then is not.
+TEST_F(RankValuesTest, ArrayKeepsWhatIsNotWritten) {
+  Run("    var array : lod_tensor_array<fp32[4, 1]>\n    var i : int64[1]\n"
+      "    var same : lod_tensor_array<fp32[4, 1]>\n"
+      "    Out=[i] = fill_constant() {shape=longs[1], dtype=3, value=0.0}\n"
+      "    Out=[same] = write_to_array(X=[w], I=[i])\n"
+      "    Out=[array] = write_to_array(X=[x], I=[i])\n"
+      "    Out=[array] = write_to_array(X=[w], I=[i])\n");
+  EXPECT_EQ(End("array").place, Place::kLocal);
+  EXPECT_EQ(End("same").place, Place::kReplicated);
+}
+
+// What a block writes that another op has run before is not known.
+TEST_F(RankValuesTest, BlockThatTwoOpsRunLeavesWhatIsOwnToEachRank) {
+  const std::string branch =
+      "    Out=[out], Scope=[scope] = conditional_block(Cond=[due], Input=[w]) "
+      "{sub_block=block(1), is_scalar_condition=true}\n";
+  const std::string block = "  block 1 parent=0 {\n    Out=[out] = assign(X=[w])\n  }\n";
+  Run(branch, block);
+  EXPECT_EQ(End("out").place, Place::kReplicated);
+  Run(branch + "    Out=[out] = scale(X=[w]) {scale=2.0}\n" + branch, block);
+  EXPECT_EQ(End("out").place, Place::kLocal);
+}
+
 }  // namespace
 }  // namespace weft

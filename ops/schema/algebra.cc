@@ -31,11 +31,16 @@ constexpr Entry kTable[] = {
     {"randint", Algebra::kRandom},
     {"randperm", Algebra::kRandom},
     {"range", Algebra::kConstant},
+    {"read_from_array", Algebra::kMove},
     {"scale", Algebra::kScale},
+    {"select_input", Algebra::kMove},
+    {"select_output", Algebra::kMove},
     {"split", Algebra::kSplitEqual},
     {"sum", Algebra::kSum},
+    {"tensor_array_to_tensor", Algebra::kMove},
     {"truncated_gaussian_random", Algebra::kRandom},
     {"uniform_random", Algebra::kRandom},
+    {"write_to_array", Algebra::kMove},
 };
 
 }  // namespace
@@ -47,7 +52,8 @@ Algebra AlgebraOf(absl::string_view type, const OpSchema* schema) {
   if (absl::EndsWith(type, "_grad")) return Algebra::kBackward;
   // An op that touches more than its inputs is taken for random: no two runs of it are alike.
   const bool is_plain = schema == nullptr || !schema->Has(Trait::kSideEffect) ||
-                        schema->Has(Trait::kRingSetup) || schema->Has(Trait::kBranch);
+                        schema->Has(Trait::kRingSetup) || schema->Has(Trait::kBranch) ||
+                        schema->Has(Trait::kLoop);
   return is_plain ? Algebra::kNone : Algebra::kRandom;
 }
 

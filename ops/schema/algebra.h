@@ -23,6 +23,7 @@ enum class Algebra : uint8_t {
   kConstant,    // Out: what attributes say; inputs give no more than a shape
   kZeros,       // Out: zeros, in the shape of the input
   kFill,        // Out: attribute value, in the shape of the input
+  kMove,        // Out: elements, or all, of X, as the other inputs say which and where to
   kBackward,    // every output is linear in all inputs of slots that end in @GRAD together
   kRandom,      // Out: different in every run of the op, and on every rank
 };

@@ -58,6 +58,13 @@ enum class Trait : uint32_t {
   kSideEffect = 1 << 8,
   // Runs the block of attribute sub_block, once or, as slot Cond says, not at all.
   kBranch = 1 << 9,
+  // Runs the block of attribute sub_block any number of times.
+  kLoop = 1 << 10,
+  // Runs the block of attribute sub_block to go back through that of an op with kBranch or kLoop:
+  // linear in its inputs in slots that end in @GRAD.
+  kBlockGrad = 1 << 11,
+  // Outputs keep what the op does not write of them: they are inputs too.
+  kKeepsOutputs = 1 << 12,
 };
 
 // An attribute value; the alternative fixes the attribute's type in the format: INT, LONG, FLOAT,

@@ -50,6 +50,7 @@ class Layouts {
       case Kind::kCollective:
       case Kind::kFuse:
       case Kind::kOpaqueBlock:
+      case Kind::kBlockGrad:
         return false;
       case Kind::kIgnored:
       case Kind::kFeed:
@@ -96,6 +97,7 @@ bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& origin
     case Kind::kFeed:
     case Kind::kBranch:
     case Kind::kOpaqueBlock:
+    case Kind::kBlockGrad:
       return false;
   }
   return false;

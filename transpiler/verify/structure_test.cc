@@ -354,7 +354,10 @@ TEST(CheckStructure, WhoeverWritesTheBufferWritesItsMembers) {
 ProgramBuilder WithBlock(const std::string& holder) {
   ProgramBuilder p;
   p.Param("x").Param("cond").Var("y");
-  p.Op(holder, {{"Cond", {"cond"}}}, {{"Scope", {}}}).BlockAttr("sub_block", 1);
+  const bool is_loop = holder == "while";
+  p.Op(holder, {{is_loop ? "Condition" : "Cond", {"cond"}}},
+       {{is_loop ? "StepScopes" : "Scope", {}}});
+  p.BlockAttr("sub_block", 1);
   p.Op("relu", {{"X", {"y"}}}, {{"Out", {"z"}}}, kRoleBackward);
   p.NewBlock(0);
   return p;
@@ -410,7 +413,11 @@ TEST(CheckStructure, BackwardBlockSeesVariablesOfItsForwardBlock) {
   ProgramBuilder p = WithBlock("while");
   p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
   p.Var("inner").Op("relu", {{"X", {"x"}}}, {{"Out", {"inner"}}});
-  p.InBlock(0).Op("while_grad", {}, {}).BlockAttr("sub_block", 2);
+  p.InBlock(0).Var("rounds").Op("while_grad", {{"StepScopes", {"rounds"}}}, {});
+  p.BlockAttr("sub_block", 2);
+  pb::OpDesc::Attr& inside = *p.last_op().add_attrs();
+  inside.set_name("original_output_grad");
+  inside.set_type(pb::STRINGS);
   p.NewBlock(0);
   p.Var("g");
   p.Op("relu", {{"X", {"x"}}}, {{"Out", {"g"}}}, kRoleBackward);
