@@ -60,13 +60,33 @@ class OpKernel::Frame {
     if (has_halves_ && !keeps_halves_) return RunOnHalves(step, ctx);
     WEFT_RETURN_IF_ERROR(SaveInputs(ctx));
     PrepareOutputs(ctx.outputs);
-    if (!inputs_saved_) return step(ctx);
+    if (!inputs_saved_) return TryStep(step, ctx);
     KernelContext inner = ctx;
     inner.inputs = inputs_;
-    return step(inner);
+    return TryStep(step, inner);
   }
 
  private:
+  // Names the slot of a tensor that is not of the type that the step takes it for.
+  absl::Status TryStep(const Kernel& step, const KernelContext& ctx) const {
+    try {
+      return step(ctx);
+    } catch (const WrongElementType& error) {
+      std::string slot = "a tensor";
+      const auto look_in = [&](const char* direction, const InferContext::Slots& slots,
+                               const auto& tensors) {
+        for (const InferContext::Slot& candidate : slots) {
+          const auto its = tensors.subspan(candidate.first, candidate.count);
+          if (std::find(its.begin(), its.end(), error.tensor()) == its.end()) continue;
+          slot = absl::StrCat(direction, candidate.name);
+        }
+      };
+      look_in("output ", output_slots_, ctx.outputs);
+      look_in("input ", input_slots_, ctx.inputs);
+      return absl::InvalidArgumentError(absl::StrCat(slot, ": ", error.what()));
+    }
+  }
+
   static void AddSlot(const std::string& name,
                       const absl::flat_hash_map<std::string, KernelSpec::Slot>& slots,
                       InferContext::Slots* to) {
@@ -200,7 +220,7 @@ class OpKernel::Frame {
     KernelContext inner = ctx;
     inner.inputs = inputs_;
     inner.outputs = outputs;
-    WEFT_RETURN_IF_ERROR(step(inner));
+    WEFT_RETURN_IF_ERROR(TryStep(step, inner));
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (ctx.outputs[o] == nullptr) continue;
       const Tensor& result = results_[o];
@@ -300,9 +320,14 @@ std::string OpKernel::SlotName(In in) const {
 absl::Status OpKernel::CheckSlots() const {
   WEFT_RETURN_IF_ERROR(status_);
   for (const SlotSchema& slot : spec_.schema->inputs()) {
+    // Those that the kernel does not read, too: inference does.
+    if (!slot.optional) {
+      WEFT_RETURN_IF_ERROR(RequiredInput(spec_, slot.name).status());
+      continue;
+    }
     const bool is_known =
         std::find(known_inputs_.begin(), known_inputs_.end(), slot.name) != known_inputs_.end();
-    if (slot.optional && !is_known) WEFT_RETURN_IF_ERROR(NoInputs(spec_, {slot.name}));
+    if (!is_known) WEFT_RETURN_IF_ERROR(NoInputs(spec_, {slot.name}));
   }
   return absl::OkStatus();
 }

@@ -2,11 +2,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <new>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
 namespace weft {
+namespace {
+
+constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max() / 2;
+
+}  // namespace
 
 void Tensor::Resize(DType dtype, const Dims& dims) {
   ResizeValues(dtype, dims);
@@ -23,10 +31,21 @@ void Tensor::ResizeRows(DType dtype, const Dims& tall_dims, int64_t num_rows) {
   height_ = tall_dims[0];
 }
 
+WrongElementType::WrongElementType(const Tensor* tensor, DType expected)
+    : std::logic_error(absl::StrCat(
+          "expected ", DTypeName(expected), ", found ",
+          tensor->allocated() ? DTypeName(tensor->dtype()) : "a variable that holds nothing")),
+      tensor_(tensor) {}
+
 void Tensor::ResizeValues(DType dtype, const Dims& dims) {
   const int64_t size = NumElements(dims);
   assert(size >= 0);
-  const size_t bytes = size * SizeOf(dtype);
+  int64_t signed_bytes;
+  if (__builtin_mul_overflow(size, static_cast<int64_t>(SizeOf(dtype)), &signed_bytes) ||
+      signed_bytes > kMaxBytes) {
+    throw std::bad_alloc();
+  }
+  const auto bytes = static_cast<size_t>(signed_bytes);
   const bool may_write_here = wrapped_ || owner_.use_count() == 1;
   if (data_ == nullptr || bytes > capacity_ || !may_write_here) {
     const bool keeps_values = data_ != nullptr && dtype == dtype_ && dims == dims_;

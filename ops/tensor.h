@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -98,7 +99,8 @@ class Tensor {
   // of its own, 64-byte aligned. Keeps its buffer where that is large enough and not shared
   // with another tensor; keeps the place that Wrap gave it where that is large enough, shared or
   // not. The elements keep their values where type and dims stay as they are, which is what lets an
-  // op work in place; otherwise they are uninitialized. Throws std::bad_alloc. Makes it dense.
+  // op work in place; otherwise they are uninitialized. Throws std::bad_alloc, also where a size
+  // does not fit memory addresses. Makes it dense.
   void Resize(DType dtype, const Dims& dims);
   // The same for some rows of a tensor of these dims, whose first is the height. Row numbers keep
   // their values where there are as many; otherwise they are unspecified.
@@ -108,15 +110,16 @@ class Tensor {
   static Tensor Wrap(DType dtype, const Dims& dims, std::shared_ptr<void> owner, void* data,
                      Memory* memory = HostMemory());
 
-  // The elements. T must be the element type.
+  // The elements. Throws WrongElementType where T is not the element type, or the tensor holds
+  // nothing.
   template <typename T>
   T* data() {
-    assert(DTypeOf<T>::value == dtype_);
+    CheckDType(DTypeOf<T>::value);
     return static_cast<T*>(data_);
   }
   template <typename T>
   const T* data() const {
-    assert(DTypeOf<T>::value == dtype_);
+    CheckDType(DTypeOf<T>::value);
     return static_cast<const T*>(data_);
   }
   void* raw() { return data_; }
@@ -141,6 +144,7 @@ class Tensor {
   static constexpr int64_t kDense = -1;  // as a height
 
   void ResizeValues(DType dtype, const Dims& dims);
+  void CheckDType(DType expected) const;
 
   Memory* memory_ = HostMemory();
   DType dtype_ = DType::kFloat32;
@@ -153,6 +157,22 @@ class Tensor {
   std::vector<int64_t> rows_;
   int64_t height_ = kDense;
 };
+
+// The elements of a tensor were asked for as those of another type. What inference lets through
+// must neither be misread nor end the process: kernels are called where exceptions become errors.
+class WrongElementType : public std::logic_error {
+ public:
+  WrongElementType(const Tensor* tensor, DType expected);
+
+  const Tensor* tensor() const { return tensor_; }
+
+ private:
+  const Tensor* tensor_;
+};
+
+inline void Tensor::CheckDType(DType expected) const {
+  if (dtype_ != expected || data_ == nullptr) throw WrongElementType(this, expected);
+}
 
 }  // namespace weft
 

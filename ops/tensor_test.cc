@@ -163,5 +163,22 @@ TEST(TensorTest, ValuesOfRowsAreADenseTensorOverTheirElements) {
   EXPECT_TRUE(values.SharesBufferWith(tensor));
 }
 
+TEST(TensorTest, ElementsOfAnotherTypeAreAnError) {
+  Tensor tensor;
+  EXPECT_THROW(tensor.data<float>(), WrongElementType);
+  tensor.Resize(DType::kInt32, {2});
+  EXPECT_THROW(tensor.data<float>(), WrongElementType);
+  EXPECT_NE(tensor.data<int32_t>(), nullptr);
+}
+
+TEST(TensorTest, SizesBeyondMemoryAddressesAreRefused) {
+  Tensor tensor;
+  for (const Dims& dims : {Dims{int64_t{1} << 40, int64_t{1} << 40}, Dims{int64_t{1} << 61},
+                           Dims{65536, 65536, 65536, 65536}}) {
+    EXPECT_THROW(tensor.Resize(DType::kFloat64, dims), std::bad_alloc) << DimsToString(dims);
+    EXPECT_FALSE(tensor.allocated());
+  }
+}
+
 }  // namespace
 }  // namespace weft

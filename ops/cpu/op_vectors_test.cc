@@ -335,7 +335,8 @@ TEST(OpVectorsTest, RecurrentNetworksAndTheirGradientsArePaddles) {
     const Json& gradient = c["gradient"];
     Variables dinputs(gradient["inputs"]), dfound(gradient["outputs"]);
     Variables dexpected(gradient["outputs"]);
-    const SlotPointers grad_inputs = Append(Append(inputs.Pointers(), kept), dinputs.Pointers());
+    const SlotPointers grad_inputs =
+        Append(Append(Append(inputs.Pointers(), found.Pointers()), kept), dinputs.Pointers());
     WEFT_ASSERT_OK(RunOpOn("rnn_grad", grad_inputs, attrs, dfound.Pointers()));
     ExpectCloseSlots(dfound.Pointers(), dexpected.Pointers());
   }

@@ -114,6 +114,7 @@ void ExpectGradients(const char* mode, float dropout) {
   std::vector<Tensor> dstates(rnn.states.size()), dweights(rnn.weights.size());
   SlotPointers inputs = rnn.Inputs();
   inputs.push_back({"DropoutState", {&rnn.dropout_state}});
+  inputs.push_back({"Out", {&rnn.out}});
   inputs.push_back({"Reserve", {&rnn.reserve}});
   inputs.push_back({"Out@GRAD", {&rnn.dout}});
   inputs.push_back({"State@GRAD", Rnn::Pointers(rnn.dstates)});

@@ -224,6 +224,7 @@ absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view a
 absl::Status InferGradFromXShape(InferContext& context) {
   const TensorType* xshape = context.Input("XShape");
   const TensorType* grad = context.Input("Out@GRAD");
+  if (!context.HasInput("XShape")) return absl::InvalidArgumentError("input XShape: missing");
   if (xshape == nullptr || grad == nullptr) return absl::OkStatus();
   if (xshape->dims.empty()) return context.InputError("XShape", "at least one dimension");
   const Dims dims(xshape->dims.begin() + 1, xshape->dims.end());

@@ -124,6 +124,7 @@ absl::Status InferCrossEntropy(InferContext& context) {
 absl::Status InferCrossEntropyGrad2(InferContext& context) {
   const TensorType* xshape = context.Input("XShape");
   const TensorType* grad = context.Input("Y@GRAD");
+  if (!context.HasInput("XShape")) return absl::InvalidArgumentError("input XShape: missing");
   if (xshape == nullptr || grad == nullptr) return absl::OkStatus();
   if (xshape->dims.size() < 2) return context.InputError("XShape", "the shape of X behind a 0");
   const TensorType x = {grad->dtype, Dims(xshape->dims.begin() + 1, xshape->dims.end())};

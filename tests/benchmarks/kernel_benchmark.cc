@@ -42,8 +42,14 @@ double Microseconds(const std::function<void()>& run) {
   return least;
 }
 
+Tensor Empty(const Dims& dims) {
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, dims);
+  return tensor;
+}
+
 Tensor Numbers(const Dims& dims) {
-  Tensor tensor(DType::kFloat32, dims);
+  Tensor tensor = Empty(dims);
   uint32_t state = 1;
   for (int64_t i = 0; i < tensor.size(); ++i) {
     state = state * 1664525 + 1013904223;
@@ -91,7 +97,7 @@ std::function<void()> Executed(const dnnl::primitive& primitive,
 }
 
 void Softmax(const Dims& dims) {
-  Tensor x = Numbers(dims), y, dx, y2(DType::kFloat32, dims), dx2(DType::kFloat32, dims);
+  Tensor x = Numbers(dims), y, dx, y2 = Empty(dims), dx2 = Empty(dims);
   Tensor dy = Numbers(dims);
   const memory::desc desc = Desc(dims);
   const dnnl::softmax_forward::primitive_desc forward(
@@ -113,7 +119,7 @@ void Pool(const char* pooling_type, const Dims& dims, int size, int stride, int 
   const bool is_max = std::string(pooling_type) == "max";
   const auto out = [&](int64_t in) { return (in + 2 * padding - size) / stride + 1; };
   const Dims out_dims = {dims[0], dims[1], out(dims[2]), out(dims[3])};
-  Tensor x = Numbers(dims), y, dx, y2(DType::kFloat32, out_dims), dx2(DType::kFloat32, dims);
+  Tensor x = Numbers(dims), y, dx, y2 = Empty(out_dims), dx2 = Empty(dims);
   Tensor dy = Numbers(out_dims);
   const AttrValues attrs = {{"pooling_type", std::string(pooling_type)},
                             {"ksize", std::vector<int32_t>{size, size}},
@@ -148,15 +154,13 @@ void BatchNorm(const Dims& dims) {
   const Dims channels = {dims[1]};
   Tensor x = Numbers(dims), scale = Numbers(channels), bias = Numbers(channels);
   Tensor mean = Numbers(channels), variance = Numbers(channels), y, saved_mean, saved_inverse;
-  Tensor dy = Numbers(dims), dx, dscale, dbias, y2(DType::kFloat32, dims),
-         dx2(DType::kFloat32, dims), mean2(DType::kFloat32, channels),
-         variance2(DType::kFloat32, channels), dscale2(DType::kFloat32, channels),
-         dshift2(DType::kFloat32, channels);
+  Tensor dy = Numbers(dims), dx, dscale, dbias, y2 = Empty(dims), dx2 = Empty(dims),
+         mean2 = Empty(channels), variance2 = Empty(channels), dscale2 = Empty(channels),
+         dshift2 = Empty(channels);
   const memory::desc desc = Desc(dims), per_channel = Desc(channels);
-  constexpr auto kFlags =
-      dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+  const auto flags = dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
   const dnnl::batch_normalization_forward::primitive_desc forward(
-      {dnnl::prop_kind::forward_training, desc, 1e-5F, kFlags}, DnnlCpuEngine());
+      {dnnl::prop_kind::forward_training, desc, 1e-5F, flags}, DnnlCpuEngine());
   Print(Label("batch_norm", dims),
         Bound("batch_norm",
               {{"X", {&x}},
@@ -178,7 +182,7 @@ void BatchNorm(const Dims& dims) {
                   {DNNL_ARG_MEAN, Of(per_channel, mean2)},
                   {DNNL_ARG_VARIANCE, Of(per_channel, variance2)}}));
   const dnnl::batch_normalization_backward::primitive_desc backward(
-      {dnnl::prop_kind::backward, desc, desc, 1e-5F, kFlags}, DnnlCpuEngine(), forward);
+      {dnnl::prop_kind::backward, desc, desc, 1e-5F, flags}, DnnlCpuEngine(), forward);
   Print(Label("batch_norm_grad", dims),
         Bound("batch_norm_grad",
               {{"X", {&x}},
@@ -201,15 +205,13 @@ void BatchNorm(const Dims& dims) {
 void LayerNorm(int64_t rows, int64_t width) {
   const Dims dims = {rows, width}, weights = {width};
   Tensor x = Numbers(dims), scale = Numbers(weights), bias = Numbers(weights);
-  Tensor y, mean, variance, dy = Numbers(dims), dx, dscale, dbias, y2(DType::kFloat32, dims),
-                            dx2(DType::kFloat32, dims), mean2(DType::kFloat32, {rows}),
-                            variance2(DType::kFloat32, {rows}), dscale2(DType::kFloat32, weights),
-                            dshift2(DType::kFloat32, weights);
+  Tensor y, mean, variance, dy = Numbers(dims), dx, dscale, dbias, y2 = Empty(dims),
+                            dx2 = Empty(dims), mean2 = Empty({rows}), variance2 = Empty({rows}),
+                            dscale2 = Empty(weights), dshift2 = Empty(weights);
   const memory::desc desc = Desc(dims), per_row = Desc({rows}), per_column = Desc(weights);
-  constexpr auto kFlags =
-      dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
+  const auto flags = dnnl::normalization_flags::use_scale | dnnl::normalization_flags::use_shift;
   const dnnl::layer_normalization_forward::primitive_desc forward(
-      {dnnl::prop_kind::forward_training, desc, 1e-5F, kFlags}, DnnlCpuEngine());
+      {dnnl::prop_kind::forward_training, desc, 1e-5F, flags}, DnnlCpuEngine());
   Print(
       Label("layer_norm", dims),
       Bound("layer_norm", {{"X", {&x}}, {"Scale", {&scale}}, {"Bias", {&bias}}},
@@ -222,7 +224,7 @@ void LayerNorm(int64_t rows, int64_t width) {
                 {DNNL_ARG_MEAN, Of(per_row, mean2)},
                 {DNNL_ARG_VARIANCE, Of(per_row, variance2)}}));
   const dnnl::layer_normalization_backward::primitive_desc backward(
-      {dnnl::prop_kind::backward, desc, desc, 1e-5F, kFlags}, DnnlCpuEngine(), forward);
+      {dnnl::prop_kind::backward, desc, desc, 1e-5F, flags}, DnnlCpuEngine(), forward);
   Print(Label("layer_norm_grad", dims),
         Bound("layer_norm_grad",
               {{"X", {&x}},

@@ -1,0 +1,42 @@
+#include "ops/op_kernel.h"
+
+#include <cstdint>
+#include <new>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+// Inference looks at shapes alone; labels may be of any type that the kernel takes.
+TEST(OpKernelTest, AnInputOfAnotherTypeThanTheKernelReadsIsAnErrorThatNamesIt) {
+  EXPECT_THAT(
+      RunOp("reduce_max_grad",
+            {{"X", {Floats({2}, {1, 2})}},
+             {"Out", {MakeTensor<int32_t>({}, {2})}},
+             {"Out@GRAD", {Floats({}, {1})}}},
+            {{"reduce_all", true}}, {{"X@GRAD", 1}}),
+      StatusIs(absl::StatusCode::kInvalidArgument, "input Out: expected fp32, found int32"));
+}
+
+TEST(OpKernelTest, AnInputThatOnlyInferenceReadsMustBeThere) {
+  for (const char* type : {"squeeze2_grad", "unsqueeze2_grad", "flatten2_grad", "reshape2_grad"}) {
+    EXPECT_THAT(RunOp(type, {{"Out@GRAD", {Floats({1}, {1})}}}, {}, {{"X@GRAD", 1}}),
+                StatusIs(absl::StatusCode::kInvalidArgument, "input XShape: missing"))
+        << type;
+  }
+}
+
+TEST(OpKernelTest, AResultThatIsTooLargeIsNoCrash) {
+  const int32_t most = 2147483647;
+  EXPECT_THROW((void)RunOp("expand_v2", {{"X", {Floats({1}, {1})}}},
+                           {{"shape", std::vector<int32_t>{most, most, most}}}, {{"Out", 1}}),
+               std::bad_alloc);
+}
+
+}  // namespace
+}  // namespace weft::testing
