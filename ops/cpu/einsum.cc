@@ -62,7 +62,9 @@ class Contraction {
     const std::string& all = einsum_.operands[operand];
     const Dims strides = RowMajorStrides(dims);
     std::string labels;
-    *view = View();
+    view->extents.clear();
+    view->strides.clear();
+    view->offset = 0;
     for (size_t d = 0; d < all.size(); ++d) {
       if (dims[d] != Size(all[d])) continue;
       const size_t known = labels.find(all[d]);
