@@ -49,13 +49,6 @@ struct ConvShape {
 
 // --- oneDNN --------------------------------------------------------------------------------------
 
-memory::desc PlainImage(const Dims& dims, bool channels_last) {
-  using Tag = memory::format_tag;
-  const bool flat = dims.size() == 4;
-  const Tag tag = channels_last ? (flat ? Tag::acdb : Tag::acdeb) : (flat ? Tag::abcd : Tag::abcde);
-  return memory::desc({dims.begin(), dims.end()}, memory::data_type::f32, tag);
-}
-
 memory::desc PlainFilter(const ConvShape& shape) {
   using Tag = memory::format_tag;
   memory::dims dims(shape.filter.begin(), shape.filter.end());
@@ -82,8 +75,8 @@ bool IsForDnnl(const ConvShape& shape) {
 }
 
 DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result) {
-  const memory::desc source = PlainImage(shape.source, shape.channels_last);
-  const memory::desc destination = PlainImage(shape.destination, shape.channels_last);
+  const memory::desc source = DnnlImage(shape.source, shape.channels_last);
+  const memory::desc destination = DnnlImage(shape.destination, shape.channels_last);
   const memory::desc filter = PlainFilter(shape);
   memory::dims strides, dilations, begin, end;
   for (size_t i = 0; i < shape.space(); ++i) {

@@ -38,6 +38,13 @@ const dnnl::engine& DnnlCpuEngine() {
   return *engine;
 }
 
+memory::desc DnnlImage(const Dims& dims, bool channels_last) {
+  using Tag = memory::format_tag;
+  const bool flat = dims.size() == 4;
+  const Tag tag = channels_last ? (flat ? Tag::acdb : Tag::acdeb) : (flat ? Tag::abcd : Tag::abcde);
+  return memory::desc({dims.begin(), dims.end()}, memory::data_type::f32, tag);
+}
+
 dnnl::primitive_attr DnnlAttributes() {
   omp_set_num_threads(1);  // of this thread
   // The library's own scratchpad belongs to the thread that made the primitive.
@@ -59,6 +66,34 @@ DnnlPrimitive::DnnlPrimitive(dnnl::primitive primitive, const memory::desc& scra
   arguments[output.name] = result.own;
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
   if (result.is_copied) AddCopy(result.own, result.caller);
+}
+
+DnnlPrimitive::DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
+                             const memory::desc& scratchpad, const std::vector<Argument>& inputs,
+                             const Argument& output)
+    : stream_(DnnlCpuEngine()) {
+  operands_.push_back(MakeOperand({DNNL_ARG_SRC, before.source, before.source}, /*is_input=*/true));
+  const memory destination = Keep(before.destination), workspace = Keep(before.workspace);
+  steps_.push_back(MakeStep(std::move(before.primitive), before.scratchpad,
+                            {{DNNL_ARG_SRC, operands_.back().own},
+                             {DNNL_ARG_DST, destination},
+                             {DNNL_ARG_WORKSPACE, workspace}}));
+  std::unordered_map<int, memory> arguments = {{DNNL_ARG_WORKSPACE, workspace}};
+  for (const Argument& input : inputs) {
+    operands_.push_back(MakeOperand(input, /*is_input=*/true));
+    arguments[input.name] = operands_.back().own;
+  }
+  operands_.push_back(MakeOperand(output, /*is_input=*/false));
+  arguments[output.name] = operands_.back().own;
+  steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
+}
+
+const memory& DnnlPrimitive::Keep(const memory::desc& desc) {
+  Operand operand;
+  operand.own = memory(desc, DnnlCpuEngine(), nullptr);
+  operand.offset = Reserve(desc.get_size());
+  kept_.push_back(std::move(operand));
+  return kept_.back().own;
 }
 
 size_t DnnlPrimitive::Reserve(size_t bytes) {
@@ -111,6 +146,7 @@ void DnnlPrimitive::Run(absl::Span<const void* const> inputs, void* output) {
     operands_[i].caller.set_data_handle(i < inputs.size() ? const_cast<void*>(inputs[i]) : output);
     if (operands_[i].is_copied) operands_[i].own.set_data_handle(memory + operands_[i].offset);
   }
+  for (Operand& operand : kept_) operand.own.set_data_handle(memory + operand.offset);
   for (Step& step : steps_) step.Run(stream_, memory);
   stream_.wait();
 }

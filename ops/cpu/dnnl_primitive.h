@@ -8,10 +8,15 @@
 
 #include "absl/types/span.h"
 #include "oneapi/dnnl/dnnl.hpp"
+#include "ops/schema/tensor_type.h"
 
 namespace weft {
 
 const dnnl::engine& DnnlCpuEngine();
+
+// An fp32 image [batch, channels, space...] of two or three dimensions of space, as programs have
+// it.
+dnnl::memory::desc DnnlImage(const Dims& dims, bool channels_last);
 
 // What primitive descriptions are to be made with. Makes 1 the OpenMP thread count of the calling
 // thread: a description divides the work among as many threads as there are when it is made.
@@ -33,7 +38,18 @@ class DnnlPrimitive {
   DnnlPrimitive(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
                 const std::vector<Argument>& inputs, const Argument& output);
 
-  // Inputs in the order of the constructor. The output overlaps no input.
+  // A primitive with a workspace that another one, `before`, makes: that runs first, on the first
+  // input, as DNNL_ARG_SRC; what else it gives is dropped. Arguments are in the caller's layout.
+  struct WorkspaceMaker {
+    dnnl::primitive primitive;
+    dnnl::memory::desc scratchpad, source, destination, workspace;
+  };
+  DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
+                const dnnl::memory::desc& scratchpad, const std::vector<Argument>& inputs,
+                const Argument& output);
+
+  // Inputs in the order of the constructor; of the second one, behind that of `before`. The output
+  // overlaps no input, unless the primitive works in place and nothing is copied.
   void Run(absl::Span<const void* const> inputs, void* output);
 
  private:
@@ -52,6 +68,8 @@ class DnnlPrimitive {
     size_t offset = 0;  // of the copy in the thread's memory
   };
 
+  // In the thread's memory, from one step to the next.
+  const dnnl::memory& Keep(const dnnl::memory::desc& desc);
   Operand MakeOperand(const Argument& argument, bool is_input);
   Step MakeStep(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
                 std::unordered_map<int, dnnl::memory> arguments);
@@ -60,6 +78,7 @@ class DnnlPrimitive {
 
   size_t bytes_ = 0;  // of the thread's memory
   std::vector<Operand> operands_;
+  std::vector<Operand> kept_;  // of steps before
   std::vector<Step> steps_;
   dnnl::stream stream_;
 };

@@ -1,14 +1,17 @@
-// Pooling: the maximum, or the mean, of the elements under a window. In plain loops: oneDNN's
-// pooling has neither windows of uneven sizes nor a gradient of the maximum without what it keeps
-// from the forward op.
+// Pooling: the maximum, or the mean, of the elements under a window. By oneDNN in single precision,
+// where its windows are the op's; in plain loops elsewhere: of adaptive sizes, with places of
+// maxima.
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
 #include "ops/op_kernel.h"
@@ -139,6 +142,121 @@ class Pooling {
   std::array<int64_t, 3> row_size_ = {1, 1, 1};
 };
 
+// --- oneDNN --------------------------------------------------------------------------------------
+
+// Pooling of images of these dims, channels first.
+struct PoolShape {
+  Dims x, out;
+  const PoolAttrs* attrs;
+
+  Window At(size_t i) const {
+    if (!attrs->is_global) return WithExplicitPaddings(attrs->windows[i], x[2 + i]);
+    Window window;
+    window.size = x[2 + i];
+    return window;
+  }
+  // How far the last position of window i reaches beyond the image. Negative where it does not
+  // reach its end.
+  int64_t Overhang(size_t i) const {
+    const Window w = At(i);
+    return (out[2 + i] - 1) * w.stride + w.size - x[2 + i] - w.pad_begin;
+  }
+
+  // Whether oneDNN has such windows: none lies in the padding alone, or leaves out more than a
+  // stride at the end of the image; and where padding counts, none reaches beyond it.
+  bool IsForDnnl() const {
+    if (attrs->adaptive || NumElements(x) == 0 || NumElements(out) == 0) return false;
+    for (size_t i = 0; i < attrs->space; ++i) {
+      const Window w = At(i);
+      const int64_t overhang = Overhang(i);
+      if (w.pad_begin >= w.size || overhang >= w.size || overhang + w.stride <= 0) return false;
+      const bool padding_counts = !attrs->is_max && !attrs->exclusive && !attrs->is_global;
+      if (padding_counts && overhang > w.pad_end) return false;
+    }
+    return true;
+  }
+};
+
+dnnl::algorithm AlgorithmOf(const PoolAttrs& attrs) {
+  if (attrs.is_max) return dnnl::algorithm::pooling_max;
+  return attrs.exclusive ? dnnl::algorithm::pooling_avg_exclude_padding
+                         : dnnl::algorithm::pooling_avg_include_padding;
+}
+
+struct DnnlWindows {
+  explicit DnnlWindows(const PoolShape& shape) {
+    for (size_t i = 0; i < shape.attrs->space; ++i) {
+      const Window w = shape.At(i);
+      sizes.push_back(w.size);
+      strides.push_back(w.stride);
+      begin.push_back(w.pad_begin);
+      end.push_back(std::max<int64_t>(shape.Overhang(i), 0));
+    }
+  }
+
+  dnnl::memory::dims sizes, strides, begin, end;
+};
+
+// With what a gradient needs, or without.
+dnnl::pooling_forward::primitive_desc DescribeForward(const PoolShape& shape,
+                                                      dnnl::prop_kind kind) {
+  const DnnlWindows w(shape);
+  const bool last = shape.attrs->channels_last;
+  return {{kind, AlgorithmOf(*shape.attrs), DnnlImage(shape.x, last), DnnlImage(shape.out, last),
+           w.strides, w.sizes, w.begin, w.end},
+          DnnlAttributes(),
+          DnnlCpuEngine()};
+}
+
+DnnlPrimitive MakeForward(const PoolShape& shape) {
+  const auto forward = DescribeForward(shape, dnnl::prop_kind::forward_inference);
+  const auto source = forward.src_desc(), destination = forward.dst_desc();
+  return DnnlPrimitive(dnnl::pooling_forward(forward), forward.scratchpad_desc(),
+                       {{DNNL_ARG_SRC, source, source}}, {DNNL_ARG_DST, destination, destination});
+}
+
+// Takes X, for a maximum, and the gradient of Out. The maxima are found once more: the op does not
+// keep where they are.
+DnnlPrimitive MakeBackward(const PoolShape& shape) {
+  const auto forward = DescribeForward(shape, dnnl::prop_kind::forward_training);
+  const auto x = forward.src_desc(), out = forward.dst_desc();
+  const DnnlWindows w(shape);
+  const dnnl::pooling_backward::primitive_desc backward(
+      {AlgorithmOf(*shape.attrs), x, out, w.strides, w.sizes, w.begin, w.end}, DnnlAttributes(),
+      DnnlCpuEngine(), forward);
+  const DnnlPrimitive::Argument dout = {DNNL_ARG_DIFF_DST, out, out};
+  const DnnlPrimitive::Argument dx = {DNNL_ARG_DIFF_SRC, x, x};
+  if (!shape.attrs->is_max) {
+    return DnnlPrimitive(dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout}, dx);
+  }
+  return DnnlPrimitive(
+      {dnnl::pooling_forward(forward), forward.scratchpad_desc(), x, out, forward.workspace_desc()},
+      dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout}, dx);
+}
+
+// The primitive for the shape of the last step; nullptr where oneDNN has none.
+class OfShape {
+ public:
+  explicit OfShape(DnnlPrimitive (*make)(const PoolShape&)) : make_(make) {}
+
+  DnnlPrimitive* operator()(const PoolAttrs& attrs, const Dims& x, const Dims& out) {
+    if (x == x_ && out == out_) return primitive_.get();
+    const PoolShape shape = {ChannelsFirst(x, attrs.channels_last),
+                             ChannelsFirst(out, attrs.channels_last), &attrs};
+    primitive_ = shape.IsForDnnl() ? std::make_shared<DnnlPrimitive>(make_(shape)) : nullptr;
+    x_ = x;
+    out_ = out;
+    return primitive_.get();
+  }
+
+ private:
+  DnnlPrimitive (*make_)(const PoolShape&);
+  std::shared_ptr<DnnlPrimitive> primitive_;
+  Dims x_, out_;
+};
+
+// --- Kernels -------------------------------------------------------------------------------------
+
 // Mask, where there is one: the place of each maximum, the first one of equal ones.
 absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
   OpKernel op(spec);
@@ -147,30 +265,36 @@ absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
   const Out mask = spec.schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
   op.Takes(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
-    const T* from = x.data<T>(ctx);
-    T* to = out.data<T>(ctx);
-    int32_t* places = mask.data_or_null<int32_t>(ctx);
-    pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
-      if (attrs.is_max) {
-        T largest = std::numeric_limits<T>::lowest();
-        int64_t place_of_largest = -1;
-        window([&](int64_t i, int64_t place) {
-          if (from[i] <= largest) return;
-          largest = from[i];
-          place_of_largest = place;
-        });
-        to[k] = largest;
-        if (places != nullptr) places[k] = static_cast<int32_t>(place_of_largest);
-      } else {
-        T sum = 0;
-        window([&](int64_t i, int64_t) { sum += from[i]; });
-        to[k] = sum / divisor;
-      }
-    });
-  });
+  return op.Make(Floats(x),
+                 [=, of_shape = OfShape(MakeForward)](const KernelContext& ctx, auto zero) mutable {
+                   using T = decltype(zero);
+                   const T* from = x.data<T>(ctx);
+                   T* to = out.data<T>(ctx);
+                   if constexpr (std::is_same_v<T, float>) {
+                     DnnlPrimitive* const primitive =
+                         mask ? nullptr : of_shape(attrs, x(ctx).dims(), out(ctx).dims());
+                     if (primitive != nullptr) return primitive->Run({from}, to);
+                   }
+                   const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
+                   int32_t* places = mask.data_or_null<int32_t>(ctx);
+                   pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
+                     if (attrs.is_max) {
+                       T largest = std::numeric_limits<T>::lowest();
+                       int64_t place_of_largest = -1;
+                       window([&](int64_t i, int64_t place) {
+                         if (from[i] <= largest) return;
+                         largest = from[i];
+                         place_of_largest = place;
+                       });
+                       to[k] = largest;
+                       if (places != nullptr) places[k] = static_cast<int32_t>(place_of_largest);
+                     } else {
+                       T sum = 0;
+                       window([&](int64_t i, int64_t) { sum += from[i]; });
+                       to[k] = sum / divisor;
+                     }
+                   });
+                 });
 }
 
 // The gradient of a maximum is that of the first element that is equal to it.
@@ -180,11 +304,17 @@ absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
   const Out dx = op.out("X@GRAD");
   op.Takes(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=, of_shape = OfShape(MakeBackward)](const KernelContext& ctx,
+                                                                  auto zero) mutable {
     using T = decltype(zero);
-    const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
     const T *xs = x.data<T>(ctx), *maxima = out.data<T>(ctx), *douts = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
+    if constexpr (std::is_same_v<T, float>) {
+      DnnlPrimitive* const primitive = of_shape(attrs, x(ctx).dims(), out(ctx).dims());
+      if (primitive != nullptr && attrs.is_max) return primitive->Run({xs, douts}, to);
+      if (primitive != nullptr) return primitive->Run({douts}, to);
+    }
+    const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
     std::fill_n(to, dx(ctx).size(), T(0));
     pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
       if (attrs.is_max) {

@@ -1,7 +1,13 @@
 #include "ops/cpu/softmax.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <type_traits>
+
 #include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
@@ -20,21 +26,93 @@ absl::StatusOr<ClassRows> ClassRows::Along(int64_t axis, const Dims& dims) {
 
 namespace {
 
+using dnnl::memory;
+
+memory::desc DescOf(const ClassRows& rows) {
+  return memory::desc({rows.outer, rows.classes, rows.stride}, memory::data_type::f32,
+                      memory::format_tag::abc);
+}
+
+dnnl::softmax_forward::primitive_desc DescribeForward(const ClassRows& rows) {
+  return {{dnnl::prop_kind::forward_training, DescOf(rows), /*axis=*/1},
+          DnnlAttributes(),
+          DnnlCpuEngine()};
+}
+
+DnnlPrimitive MakeForward(const ClassRows& rows) {
+  const memory::desc desc = DescOf(rows);
+  const auto forward = DescribeForward(rows);
+  return DnnlPrimitive(dnnl::softmax_forward(forward), forward.scratchpad_desc(),
+                       {{DNNL_ARG_SRC, desc, desc}}, {DNNL_ARG_DST, desc, desc});
+}
+
+DnnlPrimitive MakeBackward(const ClassRows& rows) {
+  const memory::desc desc = DescOf(rows);
+  const dnnl::softmax_backward::primitive_desc backward({desc, desc, /*axis=*/1}, DnnlAttributes(),
+                                                        DnnlCpuEngine(), DescribeForward(rows));
+  return DnnlPrimitive(dnnl::softmax_backward(backward), backward.scratchpad_desc(),
+                       {{DNNL_ARG_DST, desc, desc}, {DNNL_ARG_DIFF_DST, desc, desc}},
+                       {DNNL_ARG_DIFF_SRC, desc, desc});
+}
+
+// A primitive of the shape of the last step.
+class OfShape {
+ public:
+  explicit OfShape(DnnlPrimitive (*make)(const ClassRows&)) : make_(make) {}
+
+  DnnlPrimitive& operator()(const ClassRows& rows, const Dims& dims) {
+    if (primitive_ == nullptr || dims != dims_) {
+      primitive_ = std::make_shared<DnnlPrimitive>(make_(rows));
+      dims_ = dims;
+    }
+    return *primitive_;
+  }
+
+ private:
+  DnnlPrimitive (*make_)(const ClassRows&);
+  std::shared_ptr<DnnlPrimitive> primitive_;
+  Dims dims_;
+};
+
+// The bound of SoftmaxRow, for what oneDNN gives: it is e^-64 of the largest probability.
+void BoundBelow(const ClassRows& rows, float* p) {
+  constexpr float kLeast = 1.6038108905486379e-28F;
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    float* const row = p + rows.Start(r);
+    float largest = row[0];
+    for (int64_t i = 1; i < rows.classes; ++i) largest = std::max(largest, row[i * rows.stride]);
+    const float least = kLeast * largest;
+    for (int64_t i = 0; i < rows.classes; ++i) {
+      if (row[i * rows.stride] < least) row[i * rows.stride] = least;
+    }
+  }
+}
+
 // Out = softmax of X.
 absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
   const int64_t axis = spec.attrs.Int("axis");
-  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(axis, x(ctx).dims()));
-    for (int64_t r = 0; r < rows.count(); ++r) {
-      const int64_t start = rows.Start(r);
-      SoftmaxRow(x.data<T>(ctx) + start, rows.classes, rows.stride, out.data<T>(ctx) + start);
-    }
-    return absl::OkStatus();
-  });
+  return op.InPlace().Make(
+      Floats(x),
+      [=, primitive = OfShape(MakeForward)](const KernelContext& ctx,
+                                            auto zero) mutable -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(axis, x(ctx).dims()));
+        const T* from = x.data<T>(ctx);
+        T* to = out.data<T>(ctx);
+        if (x(ctx).size() == 0) return absl::OkStatus();
+        if constexpr (std::is_same_v<T, float>) {
+          primitive(rows, x(ctx).dims()).Run({from}, to);
+          BoundBelow(rows, to);
+        } else {
+          for (int64_t r = 0; r < rows.count(); ++r) {
+            SoftmaxRow(from + rows.Start(r), rows.classes, rows.stride, to + rows.Start(r));
+          }
+        }
+        return absl::OkStatus();
+      });
 }
 
 // X@GRAD = Out (Out@GRAD - sum over the row of Out Out@GRAD).
@@ -43,21 +121,29 @@ absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   const int64_t axis = spec.attrs.Int("axis");
-  return op.InPlace().Make(Floats(out), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(axis, out(ctx).dims()));
-    const T *p = out.data<T>(ctx), *dp = dout.data<T>(ctx);
-    T* to = dx.data<T>(ctx);
-    for (int64_t r = 0; r < rows.count(); ++r) {
-      const int64_t start = rows.Start(r), end = start + rows.classes * rows.stride;
-      double dot = 0;
-      for (int64_t i = start; i < end; i += rows.stride) dot += double{p[i]} * dp[i];
-      for (int64_t i = start; i < end; i += rows.stride) {
-        to[i] = p[i] * (dp[i] - static_cast<T>(dot));
-      }
-    }
-    return absl::OkStatus();
-  });
+  return op.InPlace(dx, dout).Make(
+      Floats(out),
+      [=, primitive = OfShape(MakeBackward)](const KernelContext& ctx,
+                                             auto zero) mutable -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(axis, out(ctx).dims()));
+        const T *p = out.data<T>(ctx), *dp = dout.data<T>(ctx);
+        T* to = dx.data<T>(ctx);
+        if (out(ctx).size() == 0) return absl::OkStatus();
+        if constexpr (std::is_same_v<T, float>) {
+          primitive(rows, out(ctx).dims()).Run({p, dp}, to);
+          return absl::OkStatus();
+        }
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          const int64_t start = rows.Start(r), end = start + rows.classes * rows.stride;
+          double dot = 0;
+          for (int64_t i = start; i < end; i += rows.stride) dot += double{p[i]} * dp[i];
+          for (int64_t i = start; i < end; i += rows.stride) {
+            to[i] = p[i] * (dp[i] - static_cast<T>(dot));
+          }
+        }
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace
