@@ -97,6 +97,8 @@ class PlanExecutor {
     std::vector<Value*> output_values;
     Communicator* communicator = nullptr;  // of a collective
     std::unique_ptr<RowsAllReduce> rows;   // of a collective on SelectedRows
+    // What a collective reads whose output, of other dims, takes the place of its input.
+    std::unique_ptr<Tensor> input_copy;
   };
 
   // A branch whose block is being run.

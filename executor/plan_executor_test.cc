@@ -1,5 +1,6 @@
 #include "executor/plan_executor.h"
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -201,6 +202,44 @@ TEST(PlanExecutorTest, ReduceScatterGivesEachRankItsRows) {
   EXPECT_THAT(ranks[1]["y"].dims(), ElementsAre(1, 1));
   EXPECT_THAT(Values<float>(ranks[0]["y"]), ElementsAre(3));
   EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(30));
+}
+
+// The output has other dims than the input whose place it takes; enough rows that a write past the
+// end of the input would be seen.
+TEST(PlanExecutorTest, AllGatherInPlaceGrowsItsVariable) {
+  constexpr int kRows = 10000;
+  ProgramBuilder builder;
+  builder.Var("x", {2 * kRows, 1}).Var("y", {kRows, 1});
+  Scale(builder, "y", "x", 10);
+  builder.Op("c_allgather", {{"X", {"x"}}}, {{"Out", {"x"}}}).IntAttr("nranks", 2);
+  builder.BoolAttr("use_calc_stream", true);
+  TwoRanks ranks(builder);
+  for (int r : {0, 1}) ranks[r]["y"] = Floats({kRows, 1}, std::vector<float>(kRows, r + 1));
+  for (int step = 0; step < 3; ++step) {
+    WEFT_ASSERT_OK(ranks.RunStep());
+    for (int r : {0, 1}) {
+      EXPECT_THAT(ranks[r]["x"].dims(), ElementsAre(2 * kRows, 1));
+      std::vector<float> expected(2 * kRows, 10);
+      std::fill(expected.begin() + kRows, expected.end(), 20);
+      EXPECT_EQ(Values<float>(ranks[r]["x"]), expected);
+    }
+  }
+}
+
+TEST(PlanExecutorTest, ReduceScatterInPlaceShrinksItsVariable) {
+  ProgramBuilder builder;
+  builder.Var("x", {2, 1}).Var("y", {2, 1});
+  Scale(builder, "y", "x", 10);
+  builder.Op("c_reducescatter", {{"X", {"x"}}}, {{"Out", {"x"}}}).IntAttr("nranks", 2);
+  builder.BoolAttr("use_calc_stream", true);
+  TwoRanks ranks(builder);
+  for (int r : {0, 1}) ranks[r]["y"] = Floats({2, 1}, {1.0f + r, 5.0f + r});
+  for (int step = 0; step < 3; ++step) {
+    WEFT_ASSERT_OK(ranks.RunStep());
+    for (int r : {0, 1}) EXPECT_THAT(ranks[r]["x"].dims(), ElementsAre(1, 1));
+    EXPECT_THAT(Values<float>(ranks[0]["x"]), ElementsAre(30));
+    EXPECT_THAT(Values<float>(ranks[1]["x"]), ElementsAre(110));
+  }
 }
 
 TEST(PlanExecutorTest, ReduceGivesTheRootTheSum) {
