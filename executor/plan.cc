@@ -148,7 +148,7 @@ class PlanBuilder {
     AddClear("the step", ArraysOf(0));
     WEFT_RETURN_IF_ERROR(AddBlock(0));
     if (!unsupported_.empty()) {
-      return absl::UnimplementedError(absl::StrJoin(unsupported_, "\n"));
+      return absl::UnimplementedError(absl::StrJoin(unsupported_, "; "));
     }
     WEFT_RETURN_IF_ERROR(types_fit);
     AddLosses();

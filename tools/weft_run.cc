@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -93,6 +94,22 @@ absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Prog
   return values;
 }
 
+// Parameters may come from a file in part; that the others are initialized should be known.
+void TellOfOtherParams(const Flags& flags, const Program& main,
+                       const std::map<std::string, Tensor>& params) {
+  int parameters = 0, found = 0;
+  for (VarId id : main.block(0).vars()) {
+    const Var var = main.var(id);
+    if (!var.is_parameter()) continue;
+    ++parameters;
+    if (params.count(std::string(var.name())) > 0) ++found;
+  }
+  if (found == parameters) return;
+  PrintWarning(kCommand,
+               absl::StrCat(flags.params, ": holds ", found, " of ", parameters,
+                            " parameters; from the startup program: ", parameters - found));
+}
+
 absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
@@ -104,6 +121,8 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
       return CheckParam(*inputs.main, name, type);
     };
     WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
+    // Without one those that are missing are an error.
+    if (inputs.startup.has_value()) TellOfOtherParams(flags, *inputs.main, *inputs.params);
   }
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(FeedFile file, FeedFile::Open(flags.feeds));
@@ -265,7 +284,7 @@ void CheckStandardInput(const Flags& flags) {
 }
 
 // What is wrong between flags.
-void CheckFlags(Flags& flags) {
+void CheckFlags(const CLI::App& app, Flags& flags) {
   CheckStandardInput(flags);
   const bool npz = absl::EndsWith(flags.params, ".npz");
   if (!flags.params.empty() && !npz && flags.params_names.empty()) {
@@ -286,9 +305,12 @@ void CheckFlags(Flags& flags) {
         !absl::SimpleAtod(text.substr(equals + 1), &value)) {
       throw CLI::ValidationError("--set", "expected NAME=VALUE, found " + text);
     }
+    if (!std::isfinite(value)) {
+      throw CLI::ValidationError("--set", "expected a finite number, found " + text);
+    }
     flags.host_values.push_back(SameAtAllSteps(text.substr(0, equals), value));
   }
-  if (!flags.lr_schedule.empty()) {
+  if (app.count("--lr_schedule") > 0) {  // which may be empty
     const absl::Status status = ParseLrSchedule(flags.lr_schedule).status();
     if (!status.ok()) throw CLI::ValidationError("--lr_schedule", std::string(status.message()));
   }
@@ -356,7 +378,8 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
   app.add_option("--device", flags.device, "What computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "Compute threads of a rank")
+  app.add_option("--threads", flags.threads,
+                 "Compute threads of a rank: 1 is what this build accepts")
       ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
       ->capture_default_str()
       ->type_name("N");
@@ -410,7 +433,7 @@ Subcommand AddRun(CLI::App* weft) {
   AddInputFlags(*app, *flags);
   AddRunFlags(*app, *flags);
   AddOutputFlags(*app, *flags);
-  app->callback([flags] { CheckFlags(*flags); });
+  app->callback([app, flags] { CheckFlags(*app, *flags); });
   app->footer(
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "
       "out.npz");
