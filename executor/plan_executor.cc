@@ -52,10 +52,9 @@ absl::Status PlanExecutor::Bind() {
     values_.push_back(value);
     tensors_.push_back(&value->tensor);
   }
-  std::vector<Communicator*> communicators;
   for (RingKey ring : plan.rings()) {
     WEFT_ASSIGN_OR_RETURN(Communicator * communicator, options_.group->Get(ring, options_.rank));
-    communicators.push_back(communicator);
+    communicators_.push_back(communicator);
   }
   for (const Plan::PlanOp& op : plan.ops()) {
     BoundOp bound;
@@ -70,7 +69,7 @@ absl::Status PlanExecutor::Bind() {
       for (int v : op.outputs) bound.output_values.push_back(v < 0 ? nullptr : values_[v]);
     }
     if (op.ring >= 0) {
-      bound.communicator = communicators[op.ring];
+      bound.communicator = communicators_[op.ring];
       if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
       if (ChangesDims(op.desc.kind) && bound.inputs[0] == bound.outputs[0]) {
         bound.input_copy = std::make_unique<Tensor>(options_.device->memory());
@@ -99,6 +98,7 @@ absl::Status PlanExecutor::RunStep() {
   for (std::vector<OpSpan>& spans : spans_) spans.clear();
   absl::Status status = LaunchAll();
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
+  for (Communicator* communicator : communicators_) status.Update(communicator->Check());
   return status;
 }
 

@@ -127,11 +127,12 @@ class PlanExecutor {
   absl::Status CheckFinite(const BoundOp& bound) const;
 
   const PlanExecutorOptions options_;
-  std::deque<Value> local_;       // variables that do not outlive the executor
-  std::vector<Value*> values_;    // by variable of the plan
-  std::vector<Tensor*> tensors_;  // of them
-  std::vector<BoundOp> ops_;      // by op of the plan
-  std::vector<Frame> frames_;     // of this step, from the outermost in
+  std::deque<Value> local_;                   // variables that do not outlive the executor
+  std::vector<Value*> values_;                // by variable of the plan
+  std::vector<Tensor*> tensors_;              // of them
+  std::vector<Communicator*> communicators_;  // by ring of the plan
+  std::vector<BoundOp> ops_;                  // by op of the plan
+  std::vector<Frame> frames_;                 // of this step, from the outermost in
   // The innermost of them that is a loop; changes while the compute stream is idle, and is for its
   // ops to read. No branch: none.
   Frame loop_ = {-1, 0, {}};

@@ -277,6 +277,25 @@ TEST(PlanExecutorTest, DifferentShapesOnTwoRanksAreAnErrorThatNamesTheOps) {
                        "calls all-reduce #0 of x (fp32[1, 1]) in op 0 (c_allreduce_sum)"));
 }
 
+// A device whose collectives are enqueued, and then come to an end without a result.
+class CutOff : public CommunicatorGroup, public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int nranks() const override { return 2; }
+  absl::StatusOr<Communicator*> Get(RingKey, int) override { return this; }
+  void Abort(int, const absl::Status&) override {}
+  absl::Status Run(const CollectiveCall&, const void*, void*) override { return absl::OkStatus(); }
+  absl::Status Check() override { return absl::DeadlineExceededError("rank 1 has not arrived"); }
+};
+
+TEST(PlanExecutorTest, CollectiveThatWasCutOffAfterItWasEnqueuedFailsTheStep) {
+  CutOff group;
+  Rank rank(Collective("c_allreduce_sum"), 0, &group);
+  rank["x"] = Floats({2, 1}, {1, 2});
+  EXPECT_THAT(rank.RunStep(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "rank 1 has not arrived"));
+}
+
 // --- SelectedRows -------------------------------------------------------------------------------
 
 // Two look-ups in a table w fp32[4, 1], whose gradient is averaged over the ranks and taken off.

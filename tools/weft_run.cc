@@ -43,7 +43,7 @@ struct Flags {
   std::vector<std::string> set;  // NAME=VALUE
   std::vector<HostValue> host_values;
   std::string lr_schedule, lr_var;
-  std::string backend = "local";
+  std::string backend;  // empty: as the device has it
   std::string device = "cpu";
   int threads = 1;
   std::string save, metrics, fetch_npz, trace;
@@ -51,9 +51,11 @@ struct Flags {
 };
 
 absl::Status CheckBuild(const Flags& flags) {
-  if (flags.backend != "local") {
-    return absl::UnimplementedError(
-        absl::StrCat("--backend ", flags.backend, ": not in this build"));
+  if (flags.backend == "mpi") return absl::UnimplementedError("--backend mpi: not in this build");
+  if (!flags.backend.empty() && (flags.backend == "nccl") != (flags.device == "gpu")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend ", flags.backend, ": with --device ", flags.device, " expected ",
+                     flags.device == "gpu" ? "nccl" : "local", ", or none"));
   }
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
@@ -250,7 +252,9 @@ absl::Status Train(const Flags& flags) {
   options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
     options.new_device = NewCudaDevice;
-    options.new_group = NewNcclGroup;
+    options.new_group = [&options](int nranks) {
+      return NewNcclGroup({nranks, options.warn_after_s, options.timeout_s, options.warn});
+    };
   }
   options.steps = read.steps;
   options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
@@ -372,9 +376,11 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
       ->check(IntegerFrom(1, kMaxRanks))
       ->capture_default_str()
       ->type_name("N");
-  app.add_option("--backend", flags.backend, "Who carries collectives")
-      ->check(CLI::IsMember({"local", "mpi", "nccl"}))
-      ->capture_default_str();
+  app.add_option(
+         "--backend", flags.backend,
+         "Who carries collectives; default: local (threads) on the CPU, nccl on GPUs, and nothing "
+         "else goes with them")
+      ->check(CLI::IsMember({"local", "mpi", "nccl"}));
   app.add_option("--device", flags.device, "What computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();

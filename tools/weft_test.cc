@@ -424,9 +424,16 @@ TEST(WeftRunTest, SetRefusesAVariableThatAnOpWrites) {
               FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": set fc_0.w_0: "), "sgd"));
 }
 
-TEST(WeftRunTest, WhatThisBuildLacksIsSaid) {
+TEST(WeftRunTest, BackendMustGoWithTheDevice) {
   EXPECT_THAT(Train({"--backend", "nccl"}),
-              FailsWith(1, "weft run: error: --backend nccl: ", "not in this build"));
+              FailsWith(1, "weft run: error: --backend nccl: ", "--device cpu expected local"));
+  EXPECT_THAT(Train({"--backend", "local", "--device", "gpu"}),
+              FailsWith(1, "weft run: error: --backend local: ", "--device gpu expected nccl"));
+}
+
+TEST(WeftRunTest, WhatThisBuildLacksIsSaid) {
+  EXPECT_THAT(Train({"--backend", "mpi"}),
+              FailsWith(1, "weft run: error: --backend mpi: ", "not in this build"));
   EXPECT_THAT(Train({"--device", "gpu"}), FailsWith(1, "weft run: error: --device gpu: ", ""));
 }
 
