@@ -71,6 +71,10 @@ class Communicator {
   //   Unimplemented       an element type that cannot be reduced
   // After an error every later call on the ring fails.
   virtual absl::Status Run(const CollectiveCall& call, const void* in, void* out) = 0;
+
+  // Of a communicator on a device, once the stream is idle: the error with which calls that were
+  // enqueued came to an end without a result (DeadlineExceeded, Aborted).
+  virtual absl::Status Check() { return absl::OkStatus(); }
 };
 
 // A ring as one stream uses it. A ring that both the compute stream and its own stream use counts

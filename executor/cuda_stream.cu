@@ -103,6 +103,7 @@ class CudaDevice : public Device {
 
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal) {
   WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Memory> memory, NewCudaMemory(ordinal));
+  WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal), "cudaSetDevice"));
   return std::make_unique<CudaDevice>(ordinal, std::move(memory));
 }
 

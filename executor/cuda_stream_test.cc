@@ -7,6 +7,7 @@
 #ifdef WEFT_HAVE_CUDA
 #include <cuda_runtime_api.h>
 
+#include <thread>
 #include <vector>
 #endif
 
@@ -65,6 +66,19 @@ class CudaStreamTest : public ::testing::Test {
   std::unique_ptr<Event> event_;
   std::unique_ptr<Stream> a_, b_;
 };
+
+// What the rank does before its first stream, such as joining its rings, is for that device too.
+TEST_F(CudaStreamTest, DeviceIsCurrentForTheThreadThatMakesIt) {
+  int count = 0, current = -1;
+  ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);
+  const int last = count - 1;
+  std::thread rank([&] {
+    WEFT_EXPECT_OK(NewCudaDevice(last).status());
+    EXPECT_EQ(cudaGetDevice(&current), cudaSuccess);
+  });
+  rank.join();
+  EXPECT_EQ(current, last);
+}
 
 TEST_F(CudaStreamTest, WorkAfterAWaitSeesWorkBeforeTheRecord) {
   std::vector<char> host(kBytes);

@@ -1,22 +1,47 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/nccl_communicator.h"
 
 namespace weft {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+using Lock = std::unique_lock<std::mutex>;
+
+// How often calls on the device are looked at.
+constexpr std::chrono::milliseconds kWatchEvery(20);
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Communicators do not block: what is under way counts as done, see NcclGroup::Finish.
 absl::Status NcclStatus(ncclResult_t error, absl::string_view call) {
-  if (error == ncclSuccess) return absl::OkStatus();
+  if (error == ncclSuccess || error == ncclInProgress) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(call, ": ", ncclGetErrorString(error)));
+}
+
+absl::Status EventStatus(cudaError_t error, absl::string_view call) {
+  if (error == cudaSuccess) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorString(error)));
 }
 
 absl::StatusOr<ncclDataType_t> TypeOf(DType dtype) {
@@ -58,125 +83,351 @@ ncclRedOp_t OperationOf(Reduction reduction) {
   return ncclSum;
 }
 
+class NcclGroup;
+
+// A call that was enqueued, between two events of its stream.
+struct PendingCall {
+  cudaEvent_t begin = nullptr, end = nullptr;
+  int64_t number = 0;
+  std::string text;
+  bool has_begun = false, was_told = false;
+  Clock::time_point start;  // when that was seen
+};
+
+// Its members are guarded by the mutex of the group.
 class NcclCommunicator : public Communicator {
  public:
-  NcclCommunicator(ncclComm_t comm, int rank, int nranks, RingKey ring)
-      : comm_(comm), rank_(rank), nranks_(nranks), ring_(ring) {}
+  NcclCommunicator(NcclGroup* group, int rank, int nranks, RingKey ring)
+      : group_(group), rank_(rank), nranks_(nranks), ring_(ring) {}
   ~NcclCommunicator() override {
-    if (!aborted_) (void)ncclCommDestroy(comm_);
+    Abort();  // what is idle is freed; does not wait for other ranks, which may be gone
+    for (std::deque<PendingCall>* calls : {&pending_, &unused_}) {
+      for (PendingCall& call : *calls) {
+        if (call.begin != nullptr) (void)cudaEventDestroy(call.begin);
+        if (call.end != nullptr) (void)cudaEventDestroy(call.end);
+      }
+    }
   }
 
   int rank() const override { return rank_; }
   int nranks() const override { return nranks_; }
-
-  absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
-    const absl::Status status = Enqueue(call, in, out);
-    const int64_t number = number_++;
-    if (status.ok()) return status;
-    return absl::Status(
-        status.code(), absl::StrCat(ToString(ring_), ": ",
-                                    DescribeCollective(call.desc, number, call.variable, call.dims),
-                                    ": ", status.message()));
-  }
-
-  // Ends what is running, with an error on its stream.
-  void Abort() {
-    if (!aborted_) (void)ncclCommAbort(comm_);
-    aborted_ = true;
-  }
+  absl::Status Run(const CollectiveCall& call, const void* in, void* out) override;
+  absl::Status Check() override;
 
  private:
-  absl::Status Enqueue(const CollectiveCall& call, const void* in, void* out) {
-    const CollectiveDesc& desc = call.desc;
-    if (desc.root < 0 || desc.root >= nranks_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("root ", desc.root, ": expected 0 to ", nranks_ - 1));
-    }
-    WEFT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(desc.dtype));
-    const ncclRedOp_t operation = OperationOf(desc.reduction);
-    const auto stream = static_cast<cudaStream_t>(call.stream);
-    const auto count = static_cast<size_t>(desc.count);
-    switch (desc.kind) {
-      case CollectiveKind::kAllReduce:
-        return NcclStatus(ncclAllReduce(in, out, count, type, operation, comm_, stream),
-                          "ncclAllReduce");
-      case CollectiveKind::kReduce:
-        return Reduce(desc, in, out, type, operation, stream);
-      case CollectiveKind::kReduceScatter:
-        return NcclStatus(
-            ncclReduceScatter(in, out, count / nranks_, type, operation, comm_, stream),
-            "ncclReduceScatter");
-      case CollectiveKind::kAllGather:
-        return NcclStatus(ncclAllGather(in, out, count, type, comm_, stream), "ncclAllGather");
-      case CollectiveKind::kBroadcast:
-        return NcclStatus(ncclBroadcast(in, out, count, type, desc.root, comm_, stream),
-                          "ncclBroadcast");
-    }
-    return absl::InternalError("no such collective");
+  friend class NcclGroup;
+
+  // Ends what is running on the device: the stream goes on, without a result.
+  void Abort() {
+    if (comm_ != nullptr) (void)ncclCommAbort(comm_);
+    comm_ = nullptr;
   }
 
-  // Ranks but the root get a copy of their own input, which NCCL leaves to the caller.
+  absl::Status TryRun(Lock* lock, const CollectiveCall& call, const void* in, void* out);
+  absl::Status Enqueue(const CollectiveCall& call, const void* in, void* out);
   absl::Status Reduce(const CollectiveDesc& desc, const void* in, void* out, ncclDataType_t type,
-                      ncclRedOp_t operation, cudaStream_t stream) {
-    if (rank_ != desc.root && in != out) {
-      const cudaError_t error = cudaMemcpyAsync(out, in, desc.count * SizeOf(desc.dtype),
-                                                cudaMemcpyDeviceToDevice, stream);
-      if (error != cudaSuccess) {
-        return absl::InternalError(absl::StrCat("cudaMemcpyAsync: ", cudaGetErrorString(error)));
-      }
-    }
-    return NcclStatus(ncclReduce(in, out, desc.count, type, operation, desc.root, comm_, stream),
-                      "ncclReduce");
-  }
+                      ncclRedOp_t operation, cudaStream_t stream);
+  absl::StatusOr<PendingCall> NewCall();
+  void ForgetFinished();
 
-  const ncclComm_t comm_;
+  NcclGroup* const group_;
   const int rank_, nranks_;
   const RingKey ring_;
+  ncclComm_t comm_ = nullptr;  // null: aborted
   int64_t number_ = 0;
-  bool aborted_ = false;
+  bool was_cut_off_ = false;         // calls were under way when the run was given up
+  std::deque<PendingCall> pending_;  // in the order of the stream
+  std::deque<PendingCall> unused_;   // with their events
 };
 
 class NcclGroup : public CommunicatorGroup {
  public:
-  explicit NcclGroup(int nranks) : nranks_(nranks) {}
-  int nranks() const override { return nranks_; }
-
-  absl::StatusOr<Communicator*> Get(RingKey ring, int rank) override {
-    ncclUniqueId id;
+  explicit NcclGroup(NcclGroupOptions options) : options_(std::move(options)) {}
+  ~NcclGroup() override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = communicators_.find({ring, rank});
-      if (found != communicators_.end()) return found->second.get();
-      const auto [it, is_new] = ids_.try_emplace(ring);
-      if (is_new) WEFT_RETURN_IF_ERROR(NcclStatus(ncclGetUniqueId(&it->second), "ncclGetUniqueId"));
-      id = it->second;
+      is_over_ = true;
+      changed_.notify_all();
     }
-    // Waits for the other ranks.
-    ncclComm_t comm = nullptr;
-    WEFT_RETURN_IF_ERROR(NcclStatus(ncclCommInitRank(&comm, nranks_, id, rank),
-                                    absl::StrCat(ToString(ring), ": ncclCommInitRank")));
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto& communicator = communicators_[{ring, rank}];
-    communicator = std::make_unique<NcclCommunicator>(comm, rank, nranks_, ring);
+    if (watcher_.joinable()) watcher_.join();
+  }
+
+  int nranks() const override { return options_.nranks; }
+
+  absl::StatusOr<Communicator*> Get(RingKey ring, int rank) override {
+    Lock lock(mutex_);
+    WEFT_RETURN_IF_ERROR(given_up_);
+    std::unique_ptr<NcclCommunicator>& communicator = communicators_[{ring, rank}];
+    if (communicator != nullptr) return communicator.get();
+    WEFT_RETURN_IF_ERROR(StartWatcher());
+    communicator = std::make_unique<NcclCommunicator>(this, rank, options_.nranks, ring);
+    const absl::Status status = SetUp(&lock, communicator.get());
+    if (!status.ok()) {
+      GiveUp(status);  // a ring that lacks a rank cannot be used
+      return status;
+    }
     return communicator.get();
   }
 
-  void Abort(int /*rank*/, const absl::Status& /*status*/) override {
+  void Abort(int rank, const absl::Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
-    for (auto& communicator : communicators_) communicator.second->Abort();
+    GiveUp(absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message())));
   }
 
  private:
-  const int nranks_;
+  friend class NcclCommunicator;
+
+  absl::Status SetUp(Lock* lock, NcclCommunicator* communicator) {
+    const auto [id, is_new] = ids_.try_emplace(communicator->ring_);
+    if (is_new) WEFT_RETURN_IF_ERROR(NcclStatus(ncclGetUniqueId(&id->second), "ncclGetUniqueId"));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    const int rank = communicator->rank_;
+    const std::string what =
+        absl::StrCat(ToString(communicator->ring_), ": the set-up of rank ", rank);
+    WEFT_RETURN_IF_ERROR(NcclStatus(
+        ncclCommInitRankConfig(&communicator->comm_, options_.nranks, id->second, rank, &config),
+        what));
+    return Finish(lock, *communicator, what);
+  }
+
+  // Waits, without the lock, for what a call of NCCL has left under way on the host: the other
+  // ranks may have to come first.
+  absl::Status Finish(Lock* lock, const NcclCommunicator& communicator, absl::string_view what) {
+    const Clock::time_point start = Clock::now();
+    std::chrono::microseconds pause(10);
+    bool was_told = false;
+    for (;;) {
+      WEFT_RETURN_IF_ERROR(given_up_);
+      ncclResult_t state = ncclSuccess;
+      WEFT_RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(communicator.comm_, &state), what));
+      if (state != ncclInProgress) return NcclStatus(state, what);
+      const double seconds = SecondsSince(start);
+      if (seconds > options_.timeout_s) {
+        GiveUp(absl::DeadlineExceededError(LateText(what, options_.timeout_s)));
+        return given_up_;
+      }
+      if (!was_told && seconds > options_.warn_after_s) {
+        was_told = true;
+        Warn(lock, LateText(what, options_.warn_after_s));
+        continue;
+      }
+      changed_.wait_for(*lock, pause);
+      pause = std::min<std::chrono::microseconds>(2 * pause, kWatchEvery);
+    }
+  }
+
+  // The first call counts.
+  void GiveUp(const absl::Status& status) {
+    if (!given_up_.ok()) return;
+    given_up_ = status;
+    for (auto& [key, communicator] : communicators_) {
+      if (communicator == nullptr) continue;
+      communicator->ForgetFinished();
+      communicator->was_cut_off_ = !communicator->pending_.empty();
+      communicator->Abort();
+    }
+    changed_.notify_all();
+  }
+
+  void Warn(Lock* lock, const std::string& message) {
+    if (!options_.warn) return;
+    lock->unlock();
+    options_.warn(message);
+    lock->lock();
+  }
+
+  static std::string LateText(absl::string_view what, double seconds) {
+    return absl::StrCat(what, ": not done after ", seconds, " s");
+  }
+
+  // Which ranks have not made the call yet, if that is what it waits for.
+  std::string Missing(RingKey ring, int64_t number) const {
+    std::vector<int> missing;
+    for (int rank = 0; rank < options_.nranks; ++rank) {
+      const auto found = communicators_.find({ring, rank});
+      const bool has_called = found != communicators_.end() && found->second != nullptr &&
+                              found->second->number_ > number;
+      if (!has_called) missing.push_back(rank);
+    }
+    if (missing.empty()) return "";
+    return absl::StrCat("; not arrived: rank ", absl::StrJoin(missing, ", "));
+  }
+
+  absl::Status StartWatcher() {
+    if (watcher_.joinable()) return absl::OkStatus();
+    try {
+      watcher_ = std::thread([this] { Watch(); });
+    } catch (const std::system_error& error) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("no thread to watch collectives: ", error.what()));
+    }
+    return absl::OkStatus();
+  }
+
+  // Calls that wait on the device for a rank that does not come: the host does not see them.
+  void Watch() {
+    Lock lock(mutex_);
+    while (!is_over_) {
+      if (has_pending_) {
+        changed_.wait_for(lock, kWatchEvery);
+      } else {
+        changed_.wait(lock);
+      }
+      if (!given_up_.ok()) continue;
+      has_pending_ = false;
+      std::string warning;
+      for (auto& [key, communicator] : communicators_) {
+        if (communicator == nullptr) continue;
+        communicator->ForgetFinished();
+        if (communicator->pending_.empty()) continue;
+        has_pending_ = true;
+        PendingCall& call = communicator->pending_.front();
+        if (!call.has_begun) {
+          call.has_begun = cudaEventQuery(call.begin) == cudaSuccess;
+          call.start = Clock::now();
+          continue;
+        }
+        const double seconds = SecondsSince(call.start);
+        if (seconds > options_.timeout_s) {
+          GiveUp(absl::DeadlineExceededError(absl::StrCat(LateText(call.text, options_.timeout_s),
+                                                          Missing(key.first, call.number))));
+          break;
+        }
+        if (!call.was_told && seconds > options_.warn_after_s) {
+          call.was_told = true;
+          warning = absl::StrCat(LateText(call.text, options_.warn_after_s),
+                                 Missing(key.first, call.number));
+          break;
+        }
+      }
+      if (!warning.empty()) Warn(&lock, warning);
+    }
+  }
+
+  const NcclGroupOptions options_;
   std::mutex mutex_;
+  std::condition_variable changed_;
   std::map<RingKey, ncclUniqueId> ids_;
   std::map<std::pair<RingKey, int>, std::unique_ptr<NcclCommunicator>> communicators_;
+  absl::Status given_up_;
+  bool has_pending_ = false;
+  bool is_over_ = false;
+  std::thread watcher_;
 };
+
+absl::Status NcclCommunicator::Run(const CollectiveCall& call, const void* in, void* out) {
+  Lock lock(group_->mutex_);
+  const int64_t number = number_;
+  const absl::Status status = TryRun(&lock, call, in, out);
+  ++number_;
+  if (status.ok()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat(ToString(ring_), ", ",
+                                   DescribeCollective(call.desc, number, call.variable, call.dims),
+                                   ": ", status.message()));
+}
+
+absl::Status NcclCommunicator::Check() {
+  std::lock_guard<std::mutex> lock(group_->mutex_);
+  return was_cut_off_ ? group_->given_up_ : absl::OkStatus();
+}
+
+absl::Status NcclCommunicator::TryRun(Lock* lock, const CollectiveCall& call, const void* in,
+                                      void* out) {
+  const absl::Status& given_up = group_->given_up_;
+  if (!given_up.ok()) {
+    return absl::Status(given_up.code(), absl::StrCat("given up: ", given_up.message()));
+  }
+  WEFT_ASSIGN_OR_RETURN(PendingCall pending, NewCall());
+  pending.number = number_;
+  pending.text = absl::StrCat(call.op, ": ", ToString(ring_), ", ",
+                              DescribeCollective(call.desc, number_, call.variable, call.dims),
+                              ", rank ", rank_);
+  const auto stream = static_cast<cudaStream_t>(call.stream);
+  absl::Status status = EventStatus(cudaEventRecord(pending.begin, stream), "cudaEventRecord");
+  if (status.ok()) status = Enqueue(call, in, out);
+  if (status.ok()) status = group_->Finish(lock, *this, "enqueueing");
+  if (status.ok()) {
+    status = EventStatus(cudaEventRecord(pending.end, stream), "cudaEventRecord");
+  }
+  std::deque<PendingCall>& calls = status.ok() ? pending_ : unused_;
+  calls.push_back(std::move(pending));
+  if (status.ok() && !group_->has_pending_) {
+    group_->has_pending_ = true;
+    group_->changed_.notify_all();
+  }
+  return status;
+}
+
+absl::StatusOr<PendingCall> NcclCommunicator::NewCall() {
+  if (unused_.empty()) {
+    PendingCall& call = unused_.emplace_back();
+    WEFT_RETURN_IF_ERROR(EventStatus(cudaEventCreateWithFlags(&call.begin, cudaEventDisableTiming),
+                                     "cudaEventCreate"));
+    WEFT_RETURN_IF_ERROR(EventStatus(cudaEventCreateWithFlags(&call.end, cudaEventDisableTiming),
+                                     "cudaEventCreate"));
+  }
+  PendingCall call = std::move(unused_.front());
+  unused_.pop_front();
+  call.has_begun = call.was_told = false;
+  return call;
+}
+
+void NcclCommunicator::ForgetFinished() {
+  while (!pending_.empty() && cudaEventQuery(pending_.front().end) == cudaSuccess) {
+    unused_.push_back(std::move(pending_.front()));
+    pending_.pop_front();
+  }
+}
+
+absl::Status NcclCommunicator::Enqueue(const CollectiveCall& call, const void* in, void* out) {
+  const CollectiveDesc& desc = call.desc;
+  if (desc.root < 0 || desc.root >= nranks_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("root ", desc.root, ": expected 0 to ", nranks_ - 1));
+  }
+  WEFT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(desc.dtype));
+  const ncclRedOp_t operation = OperationOf(desc.reduction);
+  const auto stream = static_cast<cudaStream_t>(call.stream);
+  const auto count = static_cast<size_t>(desc.count);
+  switch (desc.kind) {
+    case CollectiveKind::kAllReduce:
+      return NcclStatus(ncclAllReduce(in, out, count, type, operation, comm_, stream),
+                        "ncclAllReduce");
+    case CollectiveKind::kReduce:
+      return Reduce(desc, in, out, type, operation, stream);
+    case CollectiveKind::kReduceScatter:
+      return NcclStatus(ncclReduceScatter(in, out, count / nranks_, type, operation, comm_, stream),
+                        "ncclReduceScatter");
+    case CollectiveKind::kAllGather:
+      return NcclStatus(ncclAllGather(in, out, count, type, comm_, stream), "ncclAllGather");
+    case CollectiveKind::kBroadcast:
+      return NcclStatus(ncclBroadcast(in, out, count, type, desc.root, comm_, stream),
+                        "ncclBroadcast");
+  }
+  return absl::InternalError("no such collective");
+}
+
+// Ranks but the root get a copy of their own input, which NCCL leaves to the caller.
+absl::Status NcclCommunicator::Reduce(const CollectiveDesc& desc, const void* in, void* out,
+                                      ncclDataType_t type, ncclRedOp_t operation,
+                                      cudaStream_t stream) {
+  if (rank_ != desc.root && in != out) {
+    const cudaError_t error =
+        cudaMemcpyAsync(out, in, desc.count * SizeOf(desc.dtype), cudaMemcpyDeviceToDevice, stream);
+    if (error != cudaSuccess) {
+      return absl::InternalError(absl::StrCat("cudaMemcpyAsync: ", cudaGetErrorString(error)));
+    }
+  }
+  return NcclStatus(ncclReduce(in, out, desc.count, type, operation, desc.root, comm_, stream),
+                    "ncclReduce");
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<CommunicatorGroup>> NewNcclGroup(int nranks) {
-  return std::unique_ptr<CommunicatorGroup>(std::make_unique<NcclGroup>(nranks));
+std::unique_ptr<CommunicatorGroup> NewNcclGroup(NcclGroupOptions options) {
+  return std::make_unique<NcclGroup>(std::move(options));
 }
 
 }  // namespace weft

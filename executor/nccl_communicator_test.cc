@@ -1,5 +1,8 @@
 #include "executor/nccl_communicator.h"
 
+#include <chrono>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -15,10 +18,12 @@ namespace {
 TEST(NcclCommunicator, ReducesOnOneDevice) {
   absl::StatusOr<std::unique_ptr<Device>> device = NewCudaDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status();
-  absl::StatusOr<std::unique_ptr<CommunicatorGroup>> group = NewNcclGroup(1);
-  if (!group.ok()) GTEST_SKIP() << group.status();
+  const std::unique_ptr<CommunicatorGroup> group = NewNcclGroup({});
   WEFT_ASSERT_OK_AND_ASSIGN(std::unique_ptr<Stream> stream, (*device)->NewStream("ring 0"));
-  WEFT_ASSERT_OK_AND_ASSIGN(Communicator * ring, (*group)->Get({0, false}, 0));
+  const absl::StatusOr<Communicator*> made = group->Get({0, false}, 0);
+  if (absl::IsUnavailable(made.status())) GTEST_SKIP() << made.status();
+  WEFT_ASSERT_OK(made.status());
+  Communicator* ring = *made;
 
   Tensor host;
   host.Resize(DType::kFloat32, {3});
@@ -35,6 +40,7 @@ TEST(NcclCommunicator, ReducesOnOneDevice) {
     call.desc.reduction = reduction;
     stream->Launch([&] { return ring->Run(call, in.raw(), out.raw()); });
     WEFT_ASSERT_OK(stream->Synchronize());
+    WEFT_ASSERT_OK(ring->Check());
     WEFT_ASSERT_OK_AND_ASSIGN(const Tensor found, out.ToHost());
     EXPECT_THAT(std::vector<float>(found.data<float>(), found.data<float>() + 3),
                 ::testing::ElementsAre(0, 1.5F, 3));
@@ -43,6 +49,49 @@ TEST(NcclCommunicator, ReducesOnOneDevice) {
   EXPECT_THAT(ring->Run(call, in.raw(), out.raw()),
               testing::StatusIs(absl::StatusCode::kInvalidArgument,
                                 ::testing::HasSubstr("root 1: expected 0 to 0")));
+}
+
+// Without NCCL only rings are missing: ranks that meet nowhere need none.
+TEST(NcclCommunicator, GroupIsMadeInAnyBuild) {
+  NcclGroupOptions options;
+  options.nranks = 3;
+  EXPECT_EQ(NewNcclGroup(options)->nranks(), 3);
+}
+
+// A rank that comes alone: told of, then an error.
+TEST(NcclCommunicator, RankThatDoesNotComeEndsTheSetUp) {
+  absl::StatusOr<std::unique_ptr<Device>> device = NewCudaDevice(0);
+  if (!device.ok()) GTEST_SKIP() << device.status();
+  std::vector<std::string> warnings;
+  NcclGroupOptions options;
+  options.nranks = 2;
+  options.warn_after_s = 0.1;
+  options.timeout_s = 0.5;
+  options.warn = [&](const std::string& message) { warnings.push_back(message); };
+  const std::unique_ptr<CommunicatorGroup> group = NewNcclGroup(options);
+  const absl::Status status = group->Get({0, false}, 0).status();
+  if (absl::IsUnavailable(status)) GTEST_SKIP() << status;
+  EXPECT_THAT(status, testing::StatusIs(absl::StatusCode::kDeadlineExceeded,
+                                        "ring 0: the set-up of rank 0: not done after 0.5 s"));
+  EXPECT_THAT(warnings,
+              ::testing::ElementsAre("ring 0: the set-up of rank 0: not done after 0.1 s"));
+}
+
+TEST(NcclCommunicator, AbortReleasesARankThatWaitsForOthers) {
+  absl::StatusOr<std::unique_ptr<Device>> device = NewCudaDevice(0);
+  if (!device.ok()) GTEST_SKIP() << device.status();
+  NcclGroupOptions options;
+  options.nranks = 2;
+  const std::unique_ptr<CommunicatorGroup> group = NewNcclGroup(options);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    group->Abort(1, absl::InternalError("no parameters"));
+  });
+  const absl::Status status = group->Get({0, false}, 0).status();
+  other.join();
+  if (absl::IsUnavailable(status)) GTEST_SKIP() << status;
+  EXPECT_THAT(status,
+              testing::StatusIs(absl::StatusCode::kAborted, "rank 1 failed: no parameters"));
 }
 
 }  // namespace

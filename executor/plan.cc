@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "executor/communicator.h"
 #include "executor/control_kernels.h"
+#include "executor/losses.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/make_kernel.h"
 #include "ops/schema/communication_ops.h"
@@ -147,10 +148,10 @@ class PlanBuilder {
     AddClear("the step", ArraysOf(0));
     WEFT_RETURN_IF_ERROR(AddBlock(0));
     if (!unsupported_.empty()) {
-      return absl::UnimplementedError(absl::StrJoin(unsupported_, "\n"));
+      return absl::UnimplementedError(absl::StrJoin(unsupported_, "; "));
     }
     WEFT_RETURN_IF_ERROR(types_fit);
-    FindLosses();
+    AddLosses();
     AddStreams();
     for (const Step& step : steps_) AddInstructions(step);
     return std::move(plan_);
@@ -856,31 +857,10 @@ class PlanBuilder {
     }
   }
 
-  void FindLosses() {
-    absl::flat_hash_set<absl::string_view> loss_grads;
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
-      if (!IsLossGrad(op)) continue;
-      for (Symbol out : op.output_args()) loss_grads.insert(program_.name(out));
-    }
-    for (OpId id : program_.block(0).ops()) {
-      const Op op = program_.op(id);
-      if ((op.role() & kRoleLoss) == 0 || (op.role() & kRoleBackward) != 0) continue;
-      std::vector<int> all, with_grad;
-      for (Symbol out : op.output_args()) {
-        const int variable = plan_.FindVariable(program_.name(out));
-        if (variable == Plan::kNoVariable) continue;
-        all.push_back(variable);
-        if (loss_grads.contains(absl::StrCat(program_.name(out), kGradSuffix))) {
-          with_grad.push_back(variable);
-        }
-      }
-      for (int variable : with_grad.empty() ? all : with_grad) {
-        std::vector<int>& losses = plan_.losses_;
-        if (std::find(losses.begin(), losses.end(), variable) == losses.end()) {
-          losses.push_back(variable);
-        }
-      }
+  void AddLosses() {
+    for (Symbol loss : FindLosses(program_)) {
+      const int variable = plan_.FindVariable(program_.name(loss));
+      if (variable != Plan::kNoVariable) plan_.losses_.push_back(variable);
     }
   }
 

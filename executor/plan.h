@@ -156,9 +156,7 @@ class Plan {
   const std::vector<RingKey>& rings() const { return rings_; }
   const std::vector<std::string>& stream_names() const { return stream_names_; }
   int num_events() const { return num_events_; }
-  // The losses: outputs of the ops whose role has the loss bit but not the backward bit. Of several
-  // outputs of an op those whose gradient is filled by an op with both bits, if there are any. In
-  // op order.
+  // The losses (executor/losses.h), in op order.
   const std::vector<int>& losses() const { return losses_; }
 
  private:

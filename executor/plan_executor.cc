@@ -15,7 +15,11 @@
 namespace weft {
 namespace {
 
-// Type and dimensions of what a collective gives. Ranks that disagree on the input are found out
+bool ChangesDims(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+}
+
+// Dimensions of what a collective gives. Ranks that disagree on the input are found out
 // when they meet.
 Dims OutputDims(CollectiveKind kind, const Dims& in, int nranks) {
   Dims out = in;
@@ -48,10 +52,9 @@ absl::Status PlanExecutor::Bind() {
     values_.push_back(value);
     tensors_.push_back(&value->tensor);
   }
-  std::vector<Communicator*> communicators;
   for (RingKey ring : plan.rings()) {
     WEFT_ASSIGN_OR_RETURN(Communicator * communicator, options_.group->Get(ring, options_.rank));
-    communicators.push_back(communicator);
+    communicators_.push_back(communicator);
   }
   for (const Plan::PlanOp& op : plan.ops()) {
     BoundOp bound;
@@ -66,8 +69,11 @@ absl::Status PlanExecutor::Bind() {
       for (int v : op.outputs) bound.output_values.push_back(v < 0 ? nullptr : values_[v]);
     }
     if (op.ring >= 0) {
-      bound.communicator = communicators[op.ring];
+      bound.communicator = communicators_[op.ring];
       if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
+      if (ChangesDims(op.desc.kind) && bound.inputs[0] == bound.outputs[0]) {
+        bound.input_copy = std::make_unique<Tensor>(options_.device->memory());
+      }
     }
     ops_.push_back(std::move(bound));
   }
@@ -92,6 +98,7 @@ absl::Status PlanExecutor::RunStep() {
   for (std::vector<OpSpan>& spans : spans_) spans.clear();
   absl::Status status = LaunchAll();
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
+  for (Communicator* communicator : communicators_) status.Update(communicator->Check());
   return status;
 }
 
@@ -317,8 +324,15 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
                                                    " rows in ", call.variable, ", found ",
                                                    DTypeName(in.dtype()), DimsToString(in.dims())));
   }
-  if (out != &in) out->Resize(in.dtype(), OutputDims(call.desc.kind, in.dims(), nranks));
-  return bound.communicator->Run(call, in.raw(), out->raw());
+  const Dims out_dims = OutputDims(call.desc.kind, in.dims(), nranks);
+  const void* from = in.raw();
+  if (bound.input_copy != nullptr) {
+    bound.input_copy->Resize(in.dtype(), in.dims());
+    WEFT_RETURN_IF_ERROR(in.memory()->Copy(from, in.bytes(), bound.input_copy->raw(), call.stream));
+    from = bound.input_copy->raw();
+  }
+  out->Resize(call.desc.dtype, out_dims);
+  return bound.communicator->Run(call, from, out->raw());
 }
 
 absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {

@@ -97,6 +97,8 @@ class PlanExecutor {
     std::vector<Value*> output_values;
     Communicator* communicator = nullptr;  // of a collective
     std::unique_ptr<RowsAllReduce> rows;   // of a collective on SelectedRows
+    // What a collective reads whose output, of other dims, takes the place of its input.
+    std::unique_ptr<Tensor> input_copy;
   };
 
   // A branch whose block is being run.
@@ -125,11 +127,12 @@ class PlanExecutor {
   absl::Status CheckFinite(const BoundOp& bound) const;
 
   const PlanExecutorOptions options_;
-  std::deque<Value> local_;       // variables that do not outlive the executor
-  std::vector<Value*> values_;    // by variable of the plan
-  std::vector<Tensor*> tensors_;  // of them
-  std::vector<BoundOp> ops_;      // by op of the plan
-  std::vector<Frame> frames_;     // of this step, from the outermost in
+  std::deque<Value> local_;                   // variables that do not outlive the executor
+  std::vector<Value*> values_;                // by variable of the plan
+  std::vector<Tensor*> tensors_;              // of them
+  std::vector<Communicator*> communicators_;  // by ring of the plan
+  std::vector<BoundOp> ops_;                  // by op of the plan
+  std::vector<Frame> frames_;                 // of this step, from the outermost in
   // The innermost of them that is a loop; changes while the compute stream is idle, and is for its
   // ops to read. No branch: none.
   Frame loop_ = {-1, 0, {}};

@@ -1,5 +1,6 @@
 #include "executor/plan_executor.h"
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -203,6 +204,44 @@ TEST(PlanExecutorTest, ReduceScatterGivesEachRankItsRows) {
   EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(30));
 }
 
+// The output has other dims than the input whose place it takes; enough rows that a write past the
+// end of the input would be seen.
+TEST(PlanExecutorTest, AllGatherInPlaceGrowsItsVariable) {
+  constexpr int kRows = 10000;
+  ProgramBuilder builder;
+  builder.Var("x", {2 * kRows, 1}).Var("y", {kRows, 1});
+  Scale(builder, "y", "x", 10);
+  builder.Op("c_allgather", {{"X", {"x"}}}, {{"Out", {"x"}}}).IntAttr("nranks", 2);
+  builder.BoolAttr("use_calc_stream", true);
+  TwoRanks ranks(builder);
+  for (int r : {0, 1}) ranks[r]["y"] = Floats({kRows, 1}, std::vector<float>(kRows, r + 1));
+  for (int step = 0; step < 3; ++step) {
+    WEFT_ASSERT_OK(ranks.RunStep());
+    for (int r : {0, 1}) {
+      EXPECT_THAT(ranks[r]["x"].dims(), ElementsAre(2 * kRows, 1));
+      std::vector<float> expected(2 * kRows, 10);
+      std::fill(expected.begin() + kRows, expected.end(), 20);
+      EXPECT_EQ(Values<float>(ranks[r]["x"]), expected);
+    }
+  }
+}
+
+TEST(PlanExecutorTest, ReduceScatterInPlaceShrinksItsVariable) {
+  ProgramBuilder builder;
+  builder.Var("x", {2, 1}).Var("y", {2, 1});
+  Scale(builder, "y", "x", 10);
+  builder.Op("c_reducescatter", {{"X", {"x"}}}, {{"Out", {"x"}}}).IntAttr("nranks", 2);
+  builder.BoolAttr("use_calc_stream", true);
+  TwoRanks ranks(builder);
+  for (int r : {0, 1}) ranks[r]["y"] = Floats({2, 1}, {1.0f + r, 5.0f + r});
+  for (int step = 0; step < 3; ++step) {
+    WEFT_ASSERT_OK(ranks.RunStep());
+    for (int r : {0, 1}) EXPECT_THAT(ranks[r]["x"].dims(), ElementsAre(1, 1));
+    EXPECT_THAT(Values<float>(ranks[0]["x"]), ElementsAre(30));
+    EXPECT_THAT(Values<float>(ranks[1]["x"]), ElementsAre(110));
+  }
+}
+
 TEST(PlanExecutorTest, ReduceGivesTheRootTheSum) {
   ProgramBuilder builder = Collective("c_reduce_sum");
   builder.IntAttr("root_id", 1);
@@ -236,6 +275,25 @@ TEST(PlanExecutorTest, DifferentShapesOnTwoRanksAreAnErrorThatNamesTheOps) {
                        "op 0 (c_allreduce_sum): ring 0: ranks call different collectives: rank 0 "
                        "calls all-reduce #0 of x (fp32[2, 1]) in op 0 (c_allreduce_sum), rank 1 "
                        "calls all-reduce #0 of x (fp32[1, 1]) in op 0 (c_allreduce_sum)"));
+}
+
+// A device whose collectives are enqueued, and then come to an end without a result.
+class CutOff : public CommunicatorGroup, public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int nranks() const override { return 2; }
+  absl::StatusOr<Communicator*> Get(RingKey, int) override { return this; }
+  void Abort(int, const absl::Status&) override {}
+  absl::Status Run(const CollectiveCall&, const void*, void*) override { return absl::OkStatus(); }
+  absl::Status Check() override { return absl::DeadlineExceededError("rank 1 has not arrived"); }
+};
+
+TEST(PlanExecutorTest, CollectiveThatWasCutOffAfterItWasEnqueuedFailsTheStep) {
+  CutOff group;
+  Rank rank(Collective("c_allreduce_sum"), 0, &group);
+  rank["x"] = Floats({2, 1}, {1, 2});
+  EXPECT_THAT(rank.RunStep(),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, "rank 1 has not arrived"));
 }
 
 // --- SelectedRows -------------------------------------------------------------------------------

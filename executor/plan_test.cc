@@ -133,7 +133,7 @@ TEST(PlanTest, KernelThatRefusesAttributesIsNamedWithItsReason) {
   options.kernels = &kernels;
   EXPECT_THAT(Plan::Build(builder.Build(), options).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       "op 0 (scale): attribute scale: only 1\n"
+                       "op 0 (scale): attribute scale: only 1; "
                        "op 1 (scale): attribute scale: only 1"));
 }
 

@@ -23,6 +23,7 @@
 namespace weft {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 constexpr int64_t kRows = 32, kFeatures = 64, kBatches = 4;
@@ -103,6 +104,27 @@ TEST_F(TrainAmpTest, LossFallsInBothHalfPrecisions) {
       EXPECT_LT(LossFrom(36), 0.8 * LossFrom(0)) << model << " on " << ranks << " ranks";
     }
   }
+}
+
+// What is reported is what the user has defined, and not its product with the scale.
+TEST_F(TrainAmpTest, ReportsTheLossThatIsNotScaled) {
+  for (const char* model : {"mlp_amp", "mlp_amp_bf16"}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, Train(model));
+    EXPECT_THAT(result.fetch, ElementsAre("mean_0.tmp_0")) << model;
+    ASSERT_THAT(results_, SizeIs(40));
+    EXPECT_LT(LossFrom(0), 10) << model;
+  }
+}
+
+// A scale of 2^127 makes the scaled loss infinite: the step is skipped, the scale is halved, and
+// the run goes on.
+TEST_F(TrainAmpTest, InfiniteScaledLossDoesNotEndTheRun) {
+  options_.fetch = {"tmp_0", "find_infinite_scale.tmp_0"};
+  WEFT_ASSERT_OK(Train("mlp_amp", Scale(0x1p127f)).status());
+  ASSERT_THAT(results_, SizeIs(40));
+  EXPECT_TRUE(std::isinf(*results_[0].values[0].data<float>()));
+  EXPECT_TRUE(*results_[0].values[1].data<bool>());
+  EXPECT_TRUE(std::isfinite(*results_[39].values[0].data<float>()));
 }
 
 TEST_F(TrainAmpTest, SavedStateIsSinglePrecision) {

@@ -1,4 +1,5 @@
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
@@ -42,7 +43,7 @@ struct Flags {
   std::vector<std::string> set;  // NAME=VALUE
   std::vector<HostValue> host_values;
   std::string lr_schedule, lr_var;
-  std::string backend = "local";
+  std::string backend;  // empty: as the device has it
   std::string device = "cpu";
   int threads = 1;
   std::string save, metrics, fetch_npz, trace;
@@ -50,9 +51,11 @@ struct Flags {
 };
 
 absl::Status CheckBuild(const Flags& flags) {
-  if (flags.backend != "local") {
-    return absl::UnimplementedError(
-        absl::StrCat("--backend ", flags.backend, ": not in this build"));
+  if (flags.backend == "mpi") return absl::UnimplementedError("--backend mpi: not in this build");
+  if (!flags.backend.empty() && (flags.backend == "nccl") != (flags.device == "gpu")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend ", flags.backend, ": with --device ", flags.device, " expected ",
+                     flags.device == "gpu" ? "nccl" : "local", ", or none"));
   }
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
@@ -93,6 +96,22 @@ absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Prog
   return values;
 }
 
+// Parameters may come from a file in part; that the others are initialized should be known.
+void TellOfOtherParams(const Flags& flags, const Program& main,
+                       const std::map<std::string, Tensor>& params) {
+  int parameters = 0, found = 0;
+  for (VarId id : main.block(0).vars()) {
+    const Var var = main.var(id);
+    if (!var.is_parameter()) continue;
+    ++parameters;
+    if (params.count(std::string(var.name())) > 0) ++found;
+  }
+  if (found == parameters) return;
+  PrintWarning(kCommand,
+               absl::StrCat(flags.params, ": holds ", found, " of ", parameters,
+                            " parameters; from the startup program: ", parameters - found));
+}
+
 absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
@@ -104,6 +123,8 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
       return CheckParam(*inputs.main, name, type);
     };
     WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
+    // Without one those that are missing are an error.
+    if (inputs.startup.has_value()) TellOfOtherParams(flags, *inputs.main, *inputs.params);
   }
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(FeedFile file, FeedFile::Open(flags.feeds));
@@ -231,7 +252,9 @@ absl::Status Train(const Flags& flags) {
   options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
     options.new_device = NewCudaDevice;
-    options.new_group = NewNcclGroup;
+    options.new_group = [&options](int nranks) {
+      return NewNcclGroup({nranks, options.warn_after_s, options.timeout_s, options.warn});
+    };
   }
   options.steps = read.steps;
   options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
@@ -265,7 +288,7 @@ void CheckStandardInput(const Flags& flags) {
 }
 
 // What is wrong between flags.
-void CheckFlags(Flags& flags) {
+void CheckFlags(const CLI::App& app, Flags& flags) {
   CheckStandardInput(flags);
   const bool npz = absl::EndsWith(flags.params, ".npz");
   if (!flags.params.empty() && !npz && flags.params_names.empty()) {
@@ -286,9 +309,12 @@ void CheckFlags(Flags& flags) {
         !absl::SimpleAtod(text.substr(equals + 1), &value)) {
       throw CLI::ValidationError("--set", "expected NAME=VALUE, found " + text);
     }
+    if (!std::isfinite(value)) {
+      throw CLI::ValidationError("--set", "expected a finite number, found " + text);
+    }
     flags.host_values.push_back(SameAtAllSteps(text.substr(0, equals), value));
   }
-  if (!flags.lr_schedule.empty()) {
+  if (app.count("--lr_schedule") > 0) {  // which may be empty
     const absl::Status status = ParseLrSchedule(flags.lr_schedule).status();
     if (!status.ok()) throw CLI::ValidationError("--lr_schedule", std::string(status.message()));
   }
@@ -350,13 +376,16 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
       ->check(IntegerFrom(1, kMaxRanks))
       ->capture_default_str()
       ->type_name("N");
-  app.add_option("--backend", flags.backend, "Who carries collectives")
-      ->check(CLI::IsMember({"local", "mpi", "nccl"}))
-      ->capture_default_str();
+  app.add_option(
+         "--backend", flags.backend,
+         "Who carries collectives; default: local (threads) on the CPU, nccl on GPUs, and nothing "
+         "else goes with them")
+      ->check(CLI::IsMember({"local", "mpi", "nccl"}));
   app.add_option("--device", flags.device, "What computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "Compute threads of a rank")
+  app.add_option("--threads", flags.threads,
+                 "Compute threads of a rank: 1 is what this build accepts")
       ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
       ->capture_default_str()
       ->type_name("N");
@@ -410,7 +439,7 @@ Subcommand AddRun(CLI::App* weft) {
   AddInputFlags(*app, *flags);
   AddRunFlags(*app, *flags);
   AddOutputFlags(*app, *flags);
-  app->callback([flags] { CheckFlags(*flags); });
+  app->callback([app, flags] { CheckFlags(*app, *flags); });
   app->footer(
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2 --save "
       "out.npz");

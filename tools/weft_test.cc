@@ -97,6 +97,11 @@ TEST(WeftTest, WrongUsageIsStatus2) {
   EXPECT_THAT(Train({"--ranks", "0"}), FailsWith(2, "weft run: error: ", "--ranks"));
   EXPECT_THAT(Train({"--steps=many"}), FailsWith(2, "weft run: error: ", "--steps"));
   EXPECT_THAT(Train({"--set", "lr"}), FailsWith(2, "weft run: error: ", "NAME=VALUE"));
+  for (const char* number : {"1e400", "-inf", "nan"}) {
+    EXPECT_THAT(Train({"--set", absl::StrCat("lr=", number)}),
+                FailsWith(2, "weft run: error: --set: expected a finite number", number));
+  }
+  EXPECT_THAT(Train({"--lr_schedule", ""}), FailsWith(2, "weft run: error: --lr_schedule", ""));
   EXPECT_THAT(Weft({"run", kMain}), FailsWith(2, "weft run: error: ", "--steps"));
   EXPECT_THAT(Weft({"show", kMain, "--short", "--format", "dot"}),
               FailsWith(2, "weft show: error: ", "--short"));
@@ -230,6 +235,21 @@ TEST(WeftRunTest, RanksThatWouldTrainApartAreRefused) {
 TEST(WeftRunTest, StartupProgramGivesTheParameters) {
   const ProcessResult run = Weft({"run", kMain, "--startup", kStartup, "--feeds", kFeeds});
   EXPECT_EQ(run.status, 0) << run.err;
+}
+
+TEST(WeftRunTest, ParametersThatTheFileDoesNotHoldAreToldOf) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
+  const std::string all = TestPath("all.npz"), some = TestPath("some.npz");
+  WEFT_ASSERT_OK(SaveParams(all, params));
+  params.erase("fc_0.b_0");
+  WEFT_ASSERT_OK(SaveParams(some, params));
+  const auto run = [](const std::string& file) {
+    return Weft({"run", kMain, "--startup", kStartup, "--params", file, "--feeds", kFeeds});
+  };
+  EXPECT_THAT(run(all).err, IsEmpty());
+  EXPECT_THAT(run(some),
+              FailsWith(0, "weft run: warning: ",
+                        "some.npz: holds 1 of 2 parameters; from the startup program: 1"));
 }
 
 TEST(WeftRunTest, ParametersAreSavedByExtensionAndReadBack) {
@@ -404,9 +424,16 @@ TEST(WeftRunTest, SetRefusesAVariableThatAnOpWrites) {
               FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": set fc_0.w_0: "), "sgd"));
 }
 
-TEST(WeftRunTest, WhatThisBuildLacksIsSaid) {
+TEST(WeftRunTest, BackendMustGoWithTheDevice) {
   EXPECT_THAT(Train({"--backend", "nccl"}),
-              FailsWith(1, "weft run: error: --backend nccl: ", "not in this build"));
+              FailsWith(1, "weft run: error: --backend nccl: ", "--device cpu expected local"));
+  EXPECT_THAT(Train({"--backend", "local", "--device", "gpu"}),
+              FailsWith(1, "weft run: error: --backend local: ", "--device gpu expected nccl"));
+}
+
+TEST(WeftRunTest, WhatThisBuildLacksIsSaid) {
+  EXPECT_THAT(Train({"--backend", "mpi"}),
+              FailsWith(1, "weft run: error: --backend mpi: ", "not in this build"));
   EXPECT_THAT(Train({"--device", "gpu"}), FailsWith(1, "weft run: error: --device gpu: ", ""));
 }
 

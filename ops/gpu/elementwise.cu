@@ -76,6 +76,19 @@ struct SumRepeated {
   }
 };
 
+// Where an element of the result stands for one element.
+template <typename T>
+struct Move {
+  Strides kept;  // a: in `from`, b: in `to`
+  const T* from;
+  T* to;
+  __device__ void operator()(int64_t i) const {
+    int64_t in_from, in_to;
+    kept.At(i, &in_from, &in_to);
+    to[in_to] = from[in_from];
+  }
+};
+
 // to = from, summed over the dimensions along which an operand of `aligned` dims was repeated.
 template <typename T>
 absl::Status Sum(const KernelContext& ctx, const T* from, const Dims& dims, const Dims& aligned,
@@ -84,8 +97,9 @@ absl::Status Sum(const KernelContext& ctx, const T* from, const Dims& dims, cons
   SplitLoops(MakeLoopNest(dims, dims, aligned), &kept, &summed);
   WEFT_ASSIGN_OR_RETURN(const Strides of_kept, Strides::Make(kept));
   WEFT_ASSIGN_OR_RETURN(const Strides of_summed, Strides::Make(summed));
-  return ForEachRow(ctx, NumElements(kept.extents),
-                    SumRepeated<T>{of_kept, of_summed, NumElements(summed.extents), from, to});
+  const int64_t size = NumElements(kept.extents), count = NumElements(summed.extents);
+  if (count == 1) return ForEach(ctx, size, Move<T>{of_kept, from, to});
+  return ForEachRow(ctx, size, SumRepeated<T>{of_kept, of_summed, count, from, to});
 }
 
 // Out = X + Y.

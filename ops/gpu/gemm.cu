@@ -1,5 +1,12 @@
 #include <cublasLt.h>
 
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
@@ -17,16 +24,53 @@ absl::Status CublasStatus(cublasStatus_t error, absl::string_view call) {
   return absl::InternalError(absl::StrCat(call, ": ", cublasLtGetStatusString(error)));
 }
 
+// What the products on a stream share: they run one after the other.
+struct Library {
+  cublasLtHandle_t handle = nullptr;
+  void* workspace = nullptr;
+
+  Library() = default;
+  ~Library() {
+    if (workspace != nullptr) (void)cudaFree(workspace);
+    if (handle != nullptr) (void)cublasLtDestroy(handle);
+  }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  // That of the current device and the stream, made on first use; lives as long as a product that
+  // has asked for it. Thread-safe.
+  static absl::StatusOr<std::shared_ptr<Library>> Of(cudaStream_t stream) {
+    static auto* const mutex = new std::mutex();
+    static auto* const libraries =
+        new std::map<std::pair<int, cudaStream_t>, std::weak_ptr<Library>>();
+    int device = 0;
+    WEFT_RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&device), "cudaGetDevice"));
+    std::lock_guard<std::mutex> lock(*mutex);
+    std::weak_ptr<Library>& entry = (*libraries)[{device, stream}];
+    std::shared_ptr<Library> library = entry.lock();
+    if (library != nullptr) return library;
+    library = std::make_shared<Library>();
+    WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtCreate(&library->handle), "cublasLtCreate"));
+    WEFT_RETURN_IF_ERROR(
+        CudaStatus(cudaMalloc(&library->workspace, kWorkspaceBytes), "cudaMalloc"));
+    entry = library;
+    return library;
+  }
+};
+
+// In bytes, as far as cuBLASLt cares.
+uint32_t AlignmentOf(const void* pointer) {
+  constexpr uintptr_t kLargest = 256;
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | kLargest;
+  return static_cast<uint32_t>(bits & (~bits + 1));
+}
+
 }  // namespace
 
 class GpuGemm::Impl {
  public:
   Impl(bool transpose_a, bool transpose_b) : transpose_a_(transpose_a), transpose_b_(transpose_b) {}
-  ~Impl() {
-    Forget();
-    if (workspace_ != nullptr) (void)cudaFree(workspace_);
-    if (handle_ != nullptr) (void)cublasLtDestroy(handle_);
-  }
+  ~Impl() { Forget(); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -38,24 +82,29 @@ class GpuGemm::Impl {
       return CudaStatus(cudaMemsetAsync(c, 0, sizeof(T) * m * n, StreamOf(ctx)), "cudaMemsetAsync");
     }
     const cudaDataType_t type = sizeof(T) == sizeof(float) ? CUDA_R_32F : CUDA_R_64F;
-    if (type != type_ || m != m_ || n != n_ || k != k_) {
-      WEFT_RETURN_IF_ERROR(Plan(type, m, n, k));
+    if (library_ == nullptr || stream_ != StreamOf(ctx)) {
+      WEFT_ASSIGN_OR_RETURN(library_, Library::Of(StreamOf(ctx)));
+      stream_ = StreamOf(ctx);
+      Forget();
+    }
+    const Alignments alignments = {AlignmentOf(a), AlignmentOf(b), AlignmentOf(c)};
+    if (type != type_ || m != m_ || n != n_ || k != k_ || alignments != alignments_) {
+      WEFT_RETURN_IF_ERROR(Plan(type, m, n, k, alignments));
     }
     // Row-major C is column-major C', and C' = B' A'.
     const T one = 1, zero = 0;
-    return CublasStatus(cublasLtMatmul(handle_, product_, &one, b, b_, a, a_, &zero, c, c_, c, c_,
-                                       &algorithm_, workspace_, kWorkspaceBytes, StreamOf(ctx)),
-                        "cublasLtMatmul");
+    return CublasStatus(
+        cublasLtMatmul(library_->handle, product_, &one, b, b_, a, a_, &zero, c, c_, c, c_,
+                       &algorithm_, library_->workspace, kWorkspaceBytes, StreamOf(ctx)),
+        "cublasLtMatmul");
   }
 
  private:
-  absl::Status Plan(cudaDataType_t type, int64_t m, int64_t n, int64_t k) {
+  using Alignments = std::array<uint32_t, 3>;  // of a, b, c
+
+  absl::Status Plan(cudaDataType_t type, int64_t m, int64_t n, int64_t k,
+                    const Alignments& alignments) {
     Forget();
-    if (handle_ == nullptr)
-      WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtCreate(&handle_), "cublasLtCreate"));
-    if (workspace_ == nullptr) {
-      WEFT_RETURN_IF_ERROR(CudaStatus(cudaMalloc(&workspace_, kWorkspaceBytes), "cudaMalloc"));
-    }
     const cublasComputeType_t compute =
         type == CUDA_R_32F ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_64F;
     WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulDescCreate(&product_, compute, type),
@@ -71,8 +120,9 @@ class GpuGemm::Impl {
     WEFT_RETURN_IF_ERROR(transpose_b_ ? layout(&b_, k, n) : layout(&b_, n, k));
     WEFT_RETURN_IF_ERROR(transpose_a_ ? layout(&a_, m, k) : layout(&a_, k, m));
     WEFT_RETURN_IF_ERROR(layout(&c_, n, m));
-    WEFT_RETURN_IF_ERROR(Choose());
+    WEFT_RETURN_IF_ERROR(Choose(alignments));
     type_ = type, m_ = m, n_ = n, k_ = k;
+    alignments_ = alignments;
     return absl::OkStatus();
   }
 
@@ -83,19 +133,30 @@ class GpuGemm::Impl {
         "cublasLtMatmulDescSetAttribute");
   }
 
-  // The first algorithm that cuBLASLt recommends: the same for the same sizes and device.
-  absl::Status Choose() {
+  // The first algorithm that cuBLASLt recommends: the same for the same sizes, alignments
+  // and device. It takes pointers for aligned to 256 bytes where it is not told otherwise.
+  absl::Status Choose(const Alignments& alignments) {
     cublasLtMatmulPreference_t preference = nullptr;
     WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulPreferenceCreate(&preference),
                                       "cublasLtMatmulPreferenceCreate"));
     const size_t bytes = kWorkspaceBytes;
     cublasStatus_t error = cublasLtMatmulPreferenceSetAttribute(
         preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes));
+    // The first operand of cuBLAS is B.
+    const std::pair<cublasLtMatmulPreferenceAttributes_t, uint32_t> hints[] = {
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments[1]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments[0]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments[2]},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments[2]}};
+    for (const auto& [attribute, value] : hints) {
+      if (error != CUBLAS_STATUS_SUCCESS) break;
+      error = cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof(value));
+    }
     cublasLtMatmulHeuristicResult_t result;
     int found = 0;
     if (error == CUBLAS_STATUS_SUCCESS) {
-      error = cublasLtMatmulAlgoGetHeuristic(handle_, product_, b_, a_, c_, c_, preference, 1,
-                                             &result, &found);
+      error = cublasLtMatmulAlgoGetHeuristic(library_->handle, product_, b_, a_, c_, c_, preference,
+                                             1, &result, &found);
     }
     (void)cublasLtMatmulPreferenceDestroy(preference);
     WEFT_RETURN_IF_ERROR(CublasStatus(error, "cublasLtMatmulAlgoGetHeuristic"));
@@ -115,14 +176,15 @@ class GpuGemm::Impl {
   }
 
   const bool transpose_a_, transpose_b_;
-  cublasLtHandle_t handle_ = nullptr;
-  void* workspace_ = nullptr;
+  std::shared_ptr<Library> library_;  // of stream_
+  cudaStream_t stream_ = nullptr;
   cublasLtMatmulDesc_t product_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_;
   // What is planned for.
   cudaDataType_t type_ = CUDA_R_32F;
   int64_t m_ = -1, n_ = -1, k_ = -1;
+  Alignments alignments_ = {};
 };
 
 GpuGemm::GpuGemm(bool transpose_a, bool transpose_b)

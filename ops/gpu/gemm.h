@@ -12,7 +12,8 @@ namespace weft {
 
 // C = op(A) op(B), row-major: op(A) is m x k, op(B) is k x n, where `transpose` says that the
 // operand lies in memory the other way round. fp32 with fp32 arithmetic (no TF32), fp64. Plans,
-// chosen for the sizes of the first call, and a workspace are kept from call to call.
+// chosen for sizes and alignment, are kept from call to call; a workspace of 32 MiB belongs to all
+// products on a stream.
 class GpuGemm {
  public:
   GpuGemm(bool transpose_a, bool transpose_b);

@@ -65,6 +65,10 @@ std::vector<Case> Cases() {
        {{"X", {x}}, {"Y", {bias}}, {"Out@GRAD", {Numbers({5, 37}, 5)}}},
        {{"axis", int64_t{1}}},
        {"X@GRAD", "Y@GRAD"}},
+      {"elementwise_add_grad",  // nothing is repeated
+       {{"X", {x}}, {"Y", {Numbers({5, 37}, 9)}}, {"Out@GRAD", {Numbers({5, 37}, 5)}}},
+       {},
+       {"X@GRAD", "Y@GRAD"}},
       {"relu", {{"X", {x}}}, {}, {"Out"}},
       {"relu_grad", {{"Out", {x}}, {"Out@GRAD", {Numbers({5, 37}, 6)}}}, {}, {"X@GRAD"}},
       {"scale", {{"X", {x}}}, {{"scale", 0.5F}, {"bias", 3.0F}}, {"Out"}},
@@ -74,6 +78,10 @@ std::vector<Case> Cases() {
        {},
        {"X@GRAD", "Y@GRAD"}},
       {"reduce_mean", {{"X", {x}}}, {{"reduce_all", true}}, {"Out"}},
+      {"reduce_mean",  // in parts
+       {{"X", {Numbers({7, 20011}, 10)}}},
+       {{"reduce_all", true}},
+       {"Out"}},
       {"reduce_mean_grad",
        {{"X", {x}}, {"Out@GRAD", {Floats({}, {2.0F})}}},
        {{"reduce_all", true}},
