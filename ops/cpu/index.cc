@@ -150,7 +150,7 @@ absl::StatusOr<Kernel> Scatter(const KernelSpec& spec) {
   const In x = op.in("X"), ids = op.in("Ids"), updates = op.in("Updates");
   const Out out = op.out("Out");
   const bool overwrite = spec.attrs.Bool("overwrite");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
     WEFT_ASSIGN_OR_RETURN(const auto rows, ReadIndices("Ids", ids(ctx), dims[0]));
@@ -163,7 +163,8 @@ absl::StatusOr<Kernel> Scatter(const KernelSpec& spec) {
     }
     ForEachPicked(dims, 0, rows, [&](int64_t place, int64_t picked, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        to[place + i] = from[picked + i] + (overwrite ? T(0) : to[place + i]);
+        const T before = overwrite ? T(0) : to[place + i];
+        to[place + i] = static_cast<T>(Wrapping(from[picked + i]) + Wrapping(before));
       }
     });
     return absl::OkStatus();

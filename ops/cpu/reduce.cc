@@ -246,6 +246,25 @@ absl::StatusOr<Kernel> ProdGrad(const KernelSpec& spec) {
   });
 }
 
+// The gradient of the largest, or smallest, element in equal shares to all elements that equal it.
+absl::StatusOr<Kernel> SharedGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
+    const LoopNest nest = MakeLoopNest(dims, dims, kept);
+    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    std::vector<int64_t> equal(dout(ctx).size(), 0);
+    Walk(nest, [&](int64_t i, int64_t j) { equal[j] += xs[i] == ys[j]; });
+    Walk(nest, [&](int64_t i, int64_t j) {
+      to[i] = xs[i] == ys[j] ? dys[j] / static_cast<T>(equal[j]) : T(0);
+    });
+  });
+}
+
 template <typename Op>
 void AddReduction(const char* type, KernelTable* table) {
   table->Add(type, Forward<Op>);
@@ -350,6 +369,10 @@ void AddReduceKernels(KernelTable* table) {
   AddReduction<Min>("reduce_min", table);
   table->Add("reduce_prod", Forward<Prod>);
   table->Add("reduce_prod_grad", ProdGrad);
+  table->Add("reduce_amax", Forward<Max>);
+  table->Add("reduce_amax_grad", SharedGrad);
+  table->Add("reduce_amin", Forward<Min>);
+  table->Add("reduce_amin_grad", SharedGrad);
   table->Add("reduce_any", Forward<Any>);
   table->Add("reduce_all", Forward<All>);
   AddReduction<Norm>("frobenius_norm", table);

@@ -666,6 +666,7 @@ void AddViewKernels(KernelTable* table) {
              [](const KernelSpec& spec) { return TemporalShift(spec, "X", "Out", 1); });
   table->Add("temporal_shift_grad",
              [](const KernelSpec& spec) { return TemporalShift(spec, "Out@GRAD", "X@GRAD", -1); });
+  AddView("diagonal", DiagonalView, table, "Input");
   table->Add("trace", Trace);
   table->Add("trace_grad", TraceGrad);
 }
