@@ -325,12 +325,16 @@ absl::StatusOr<Parts> ReadParts(const In& indices, const KernelContext& ctx, con
   return parts;
 }
 
-// The dims of the parts together, and those of `value` aligned to them.
+// The dims of the parts together, and those of `value` aligned to them, which must not exceed them.
 absl::StatusOr<Broadcast> AlignValue(const Parts& parts, const Dims& dims, int num_indices,
                                      const Dims& value) {
   Dims all = parts.shape;
   all.insert(all.end(), dims.begin() + num_indices, dims.end());
-  return AlignShapes(all, value, /*axis=*/-1);
+  WEFT_ASSIGN_OR_RETURN(Broadcast shapes, AlignShapes(all, value, /*axis=*/-1));
+  if (shapes.out == all) return shapes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("input value: expected dimensions that broadcast to ", DimsToString(all),
+                   ", found ", DimsToString(value)));
 }
 
 // out = x, with the parts that `indices` name replaced by value, or value added to them: the last

@@ -155,10 +155,12 @@ OpSchema::InferFn PutParts(const char* x_slot, const char* out_slot) {
       }
       parts.insert(parts.end(), x->dims.begin() + depth, x->dims.end());
       const TensorType* value = context.Input("value");
-      if (value != nullptr &&
-          (value->dims.size() > parts.size() || !BroadcastDims(parts, value->dims).has_value())) {
-        return context.InputError(
-            "value", absl::StrCat("dimensions that broadcast with ", DimsToString(parts)));
+      if (value != nullptr) {
+        const absl::optional<Dims> all = BroadcastDims(parts, value->dims);
+        if (!all.has_value() || !DimsFit(*all, parts)) {
+          return context.InputError(
+              "value", absl::StrCat("dimensions that broadcast to ", DimsToString(parts)));
+        }
       }
     }
     if (x != nullptr) context.SetOutput(out_slot, *x);
