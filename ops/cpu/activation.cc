@@ -98,6 +98,12 @@ T GeluDerivative(T x, bool approximate) {
   return (1 + std::erf(x * static_cast<T>(M_SQRT1_2))) / 2 + x * kRoot / 2 * std::exp(-x * x / 2);
 }
 
+// Of what is not a number, that.
+template <typename T>
+T SignOf(T x) {
+  return x > 0 ? T(1) : x < 0 ? T(-1) : x == 0 ? T(0) : x;
+}
+
 // The sign with derivative 0: of no gradient op of its own.
 absl::StatusOr<Kernel> Sign(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -107,7 +113,7 @@ absl::StatusOr<Kernel> Sign(const KernelSpec& spec) {
     using T = decltype(zero);
     const T* from = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = T(from[i] > 0) - T(from[i] < 0);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = SignOf(from[i]);
   });
 }
 
@@ -237,9 +243,7 @@ void AddSpecialFunctions(KernelTable* t) {
 void AddRectifiers(KernelTable* t) {
   Add(
       t, "abs", {}, [](auto x, auto&) { return std::fabs(x); },
-      [](auto x, auto, auto dy, auto&) { return x > 0   ? dy
-                                                : x < 0 ? -dy
-                                                        : 0; });
+      [](auto x, auto, auto dy, auto&) { return dy * SignOf(x); });
   Add(
       t, "brelu", {"t_min", "t_max"},
       [](auto x, auto& a) { return x < a[0]   ? a[0]

@@ -10,6 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsNan;
 
 TEST(ActivationTest, ReluCutsOffBelowZero) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out,
@@ -28,6 +29,16 @@ TEST(ActivationTest, ReluGradPassesWhereOutIsPositive) {
   WEFT_ASSERT_OK(
       RunOpOn("relu_grad", {{"Out", {&out}}, {"Out@GRAD", {&dout}}}, {}, {{"X@GRAD", {&dout}}}));
   EXPECT_THAT(Values<float>(dout), ElementsAre(0, 8, 9));
+}
+
+TEST(ActivationTest, SignAndSlopeOfWhatIsNotANumberAreNone) {
+  const Tensor x = Floats({4}, {-3, 0, 2, NAN});
+  WEFT_ASSERT_OK_AND_ASSIGN(auto sign, RunOp("sign", {{"X", {x}}}, {}, {{"Out", 1}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto slope, RunOp("abs_grad", {{"Out@GRAD", {Floats({4}, {1, 1, 1, 1})}}, {"X", {x}}}, {},
+                        {{"X@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(sign["Out"][0]), ElementsAre(-1, 0, 1, IsNan()));
+  EXPECT_THAT(Values<float>(slope["X@GRAD"][0]), ElementsAre(-1, 0, 1, IsNan()));
 }
 
 TEST(ActivationTest, SquareInDoublePrecision) {

@@ -62,6 +62,13 @@ absl::StatusOr<Kernel> Cumsum(const KernelSpec& spec, const char* from, const ch
   });
 }
 
+// log(exp a + exp b)
+double LogAddExp(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return NAN;
+  const double larger = std::max(a, b), smaller = std::min(a, b);
+  return std::isinf(larger) ? larger : larger + std::log1p(std::exp(smaller - larger));
+}
+
 // Out[i] = log Σ exp X[j].
 absl::StatusOr<Kernel> LogCumsumExp(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -72,23 +79,20 @@ absl::StatusOr<Kernel> LogCumsumExp(const KernelSpec& spec) {
     using T = decltype(zero);
     const ClassRows rows = RowsOf(x(ctx).dims(), attrs.axis, attrs.flatten);
     for (int64_t r = 0; r < rows.count(); ++r) {
-      double largest = -HUGE_VAL, sum = 0;  // log(sum) + largest
+      double result = -HUGE_VAL;
       for (int64_t k = 0; k < rows.classes; ++k) {
         const int64_t at = rows.Start(r) + (attrs.reverse ? rows.classes - 1 - k : k) * rows.stride;
-        const double value = x.data<T>(ctx)[at];
-        const double before = largest + std::log(sum);
-        if (value > largest) {
-          sum *= std::exp(largest - value);
-          largest = value;
-        }
-        if (std::isfinite(largest)) sum += std::exp(value - largest);
-        out.data<T>(ctx)[at] = static_cast<T>(attrs.exclusive ? before : largest + std::log(sum));
+        const double before = result;
+        result = LogAddExp(result, x.data<T>(ctx)[at]);
+        out.data<T>(ctx)[at] = static_cast<T>(attrs.exclusive ? before : result);
       }
     }
   });
 }
 
-// X@GRAD[j] = Σ Out@GRAD[i] exp(X[j] - Out[i]).
+// X@GRAD[j] = Σ Out@GRAD[i] exp(X[j] - Out[i]) over i >= j, or i > j where exclusive. From the last
+// one on: Sum[i] = Out@GRAD[i] + exp(Out[i] - Out[i + 1]) Sum[i + 1] has the terms over
+// exp(-Out[i]); as Out rises, no power exceeds 1.
 absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
@@ -97,17 +101,18 @@ absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    // exp(a - b), of infinite ones too
+    const auto ratio = [](double a, double b) { return a == b ? 1 : std::exp(a - b); };
     const ClassRows rows = RowsOf(x(ctx).dims(), attrs.axis, attrs.flatten);
     for (int64_t r = 0; r < rows.count(); ++r) {
-      const auto at = [&](int64_t k) {
-        return rows.Start(r) + (attrs.reverse ? rows.classes - 1 - k : k) * rows.stride;
-      };
-      for (int64_t j = 0; j < rows.classes; ++j) {
-        double sum = 0;
-        for (int64_t i = attrs.exclusive ? j + 1 : j; i < rows.classes; ++i) {
-          sum += dys[at(i)] * std::exp(double{xs[at(j)]} - ys[at(i)]);
-        }
-        dx.data<T>(ctx)[at(j)] = static_cast<T>(sum);
+      double sum = 0, y_of_sum = HUGE_VAL;
+      for (int64_t k = rows.classes; k-- > 0;) {
+        const int64_t at = rows.Start(r) + (attrs.reverse ? rows.classes - 1 - k : k) * rows.stride;
+        if (attrs.exclusive) to[at] = static_cast<T>(sum * ratio(xs[at], y_of_sum));
+        sum = dys[at] + sum * ratio(ys[at], y_of_sum);
+        y_of_sum = ys[at];
+        if (!attrs.exclusive) to[at] = static_cast<T>(sum * ratio(xs[at], y_of_sum));
       }
     }
   });
@@ -132,7 +137,8 @@ absl::StatusOr<Kernel> Cumprod(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD[j] = Σ over i >= j of Out@GRAD[i] times the product of all X up to i but X[j].
+// X@GRAD[j] = Σ over i >= j of Out@GRAD[i] times the product of all X up to i but X[j]: the product
+// of those before j, times Sum[j] = Out@GRAD[j] + X[j + 1] Sum[j + 1].
 absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"Out"});
@@ -140,25 +146,27 @@ absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   const int64_t dim = spec.attrs.Int("dim");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
-    const ClassRows rows = RowsOf(x(ctx).dims(), dim);
-    for (int64_t r = 0; r < rows.count(); ++r) {
-      double before = 1;  // product of the X before j
-      for (int64_t j = 0; j < rows.classes; ++j) {
-        double product = before, sum = 0;
-        for (int64_t i = j; i < rows.classes; ++i) {
-          const int64_t at = rows.Start(r) + i * rows.stride;
-          if (i > j) product *= xs[at];
-          sum += dys[at] * product;
-        }
-        const int64_t at = rows.Start(r) + j * rows.stride;
-        dx.data<T>(ctx)[at] = static_cast<T>(sum);
-        before *= xs[at];
-      }
-    }
-  });
+  return op.Make(Floats(x),
+                 [=, before = std::vector<double>()](const KernelContext& ctx, auto zero) mutable {
+                   using T = decltype(zero);
+                   const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
+                   const ClassRows rows = RowsOf(x(ctx).dims(), dim);
+                   before.resize(rows.classes);
+                   for (int64_t r = 0; r < rows.count(); ++r) {
+                     double product = 1;
+                     for (int64_t j = 0; j < rows.classes; ++j) {
+                       before[j] = product;
+                       product *= xs[rows.Start(r) + j * rows.stride];
+                     }
+                     double sum = 0, next = 0;  // Sum[j + 1], X[j + 1]
+                     for (int64_t j = rows.classes; j-- > 0;) {
+                       const int64_t at = rows.Start(r) + j * rows.stride;
+                       sum = dys[at] + next * sum;
+                       next = xs[at];
+                       dx.data<T>(ctx)[at] = static_cast<T>(before[j] * sum);
+                     }
+                   }
+                 });
 }
 
 // --- Order ---------------------------------------------------------------------------------------

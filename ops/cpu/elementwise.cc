@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
@@ -128,6 +129,47 @@ struct Min : Total {
   template <typename T>
   static T Dy(T x, T y, T, T dout) {
     return x < y ? T(0) : dout;
+  }
+};
+
+// The number where one of the two is none. Where both are equal, the gradient is X's.
+struct FMax : Total {
+  static constexpr bool kGradReadsOut = false;
+  template <typename T>
+  static bool IsX(T x, T y) {
+    return x >= y || y != y;
+  }
+  template <typename T>
+  T operator()(T x, T y) const {
+    return IsX(x, y) ? x : y;
+  }
+  template <typename T>
+  static T Dx(T x, T y, T, T dout) {
+    return IsX(x, y) ? dout : T(0);
+  }
+  template <typename T>
+  static T Dy(T x, T y, T, T dout) {
+    return IsX(x, y) ? T(0) : dout;
+  }
+};
+
+struct FMin : Total {
+  static constexpr bool kGradReadsOut = false;
+  template <typename T>
+  static bool IsX(T x, T y) {
+    return x <= y || y != y;
+  }
+  template <typename T>
+  T operator()(T x, T y) const {
+    return IsX(x, y) ? x : y;
+  }
+  template <typename T>
+  static T Dx(T x, T y, T, T dout) {
+    return IsX(x, y) ? dout : T(0);
+  }
+  template <typename T>
+  static T Dy(T x, T y, T, T dout) {
+    return IsX(x, y) ? T(0) : dout;
   }
 };
 
@@ -270,6 +312,71 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
       });
 }
 
+// --- Three operands ------------------------------------------------------------------------------
+
+// The dims with those of size 1 in front that make them of that rank.
+Dims Padded(const Dims& dims, size_t rank) {
+  Dims padded(rank - dims.size(), 1);
+  padded.insert(padded.end(), dims.begin(), dims.end());
+  return padded;
+}
+
+// The elements of a tensor repeated along dimensions of 1: its own, or in `scratch`.
+template <typename T>
+const T* Repeated(const Tensor& tensor, const Dims& dims, std::vector<T>* scratch) {
+  if (tensor.dims() == dims) return tensor.data<T>();
+  const Dims padded = Padded(tensor.dims(), dims.size());
+  scratch->clear();
+  scratch->reserve(NumElements(dims));
+  const T* from = tensor.data<T>();
+  Walk(MakeLoopNest(dims, padded, padded),
+       [&](int64_t i, int64_t) { scratch->push_back(from[i]); });
+  return scratch->data();
+}
+
+// Out = X + Weight (Y - X).
+absl::StatusOr<Kernel> Lerp(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = out(ctx).dims();
+    std::vector<T> x_scratch, y_scratch, weight_scratch;
+    const T* xs = Repeated<T>(x(ctx), dims, &x_scratch);
+    const T* ys = Repeated<T>(y(ctx), dims, &y_scratch);
+    const T* weights = Repeated<T>(weight(ctx), dims, &weight_scratch);
+    T* to = out.data<T>(ctx);
+    const int64_t size = out(ctx).size();
+    for (int64_t i = 0; i < size; ++i) to[i] = xs[i] + weights[i] * (ys[i] - xs[i]);
+  });
+}
+
+// X@GRAD = (1 - Weight) Out@GRAD and Y@GRAD = Weight Out@GRAD, summed as above; Weight has none.
+absl::StatusOr<Kernel> LerpGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X", "Y", "Out"});
+  const In weight = op.in("Weight"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = dout(ctx).dims();
+    std::vector<T> weight_scratch, full(dout(ctx).size());
+    const T* weights = Repeated<T>(weight(ctx), dims, &weight_scratch);
+    const T* dys = dout.data<T>(ctx);
+    const auto write = [&](bool of_y, Tensor* gradient) {
+      if (gradient == nullptr) return;
+      for (size_t i = 0; i < full.size(); ++i) {
+        full[i] = dys[i] * (of_y ? weights[i] : 1 - weights[i]);
+      }
+      SumBroadcast(full.data(), dims, Padded(gradient->dims(), dims.size()), 1,
+                   gradient->data<T>());
+    };
+    write(/*of_y=*/false, dx.get(ctx));
+    write(/*of_y=*/true, dy.get(ctx));
+  });
+}
+
 }  // namespace
 
 void AddElementwiseKernels(KernelTable* table) {
@@ -281,6 +388,9 @@ void AddElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_max", Forward<Max>);
   table->Add("elementwise_min", Forward<Min>);
   table->Add("elementwise_pow", Forward<Pow>);
+  table->Add("elementwise_fmax", Forward<FMax>);
+  table->Add("elementwise_fmin", Forward<FMin>);
+  table->Add("lerp", Lerp);
 
   table->Add("elementwise_add_grad", LinearBackward<Add>);
   table->Add("elementwise_sub_grad", LinearBackward<Sub>);
@@ -292,6 +402,9 @@ void AddElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_pow_grad", Backward<Pow>);
   table->Add("elementwise_max_grad", Backward<Max>);
   table->Add("elementwise_min_grad", Backward<Min>);
+  table->Add("elementwise_fmax_grad", Backward<FMax>);
+  table->Add("elementwise_fmin_grad", Backward<FMin>);
+  table->Add("lerp_grad", LerpGrad);
 }
 
 }  // namespace weft

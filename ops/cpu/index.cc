@@ -150,7 +150,7 @@ absl::StatusOr<Kernel> Scatter(const KernelSpec& spec) {
   const In x = op.in("X"), ids = op.in("Ids"), updates = op.in("Updates");
   const Out out = op.out("Out");
   const bool overwrite = spec.attrs.Bool("overwrite");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
     WEFT_ASSIGN_OR_RETURN(const auto rows, ReadIndices("Ids", ids(ctx), dims[0]));
@@ -163,7 +163,8 @@ absl::StatusOr<Kernel> Scatter(const KernelSpec& spec) {
     }
     ForEachPicked(dims, 0, rows, [&](int64_t place, int64_t picked, int64_t n) {
       for (int64_t i = 0; i < n; ++i) {
-        to[place + i] = from[picked + i] + (overwrite ? T(0) : to[place + i]);
+        const T before = overwrite ? T(0) : to[place + i];
+        to[place + i] = static_cast<T>(Wrapping(from[picked + i]) + Wrapping(before));
       }
     });
     return absl::OkStatus();
@@ -288,6 +289,142 @@ absl::StatusOr<Kernel> ScatterNdAddGrad(const KernelSpec& spec) {
     if (Tensor* gradient = dupdates.get(ctx)) {
       T* to = gradient->data<T>();
       for (int64_t place : places) to = std::copy_n(from + place, n, to);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// --- One part per position: index_put ------------------------------------------------------------
+
+// Where the parts that index_put writes begin: tensor d of `indices`, all broadcast with each
+// other, has their numbers along dimension d of a tensor of these dims.
+struct Parts {
+  Dims shape;                   // of the broadcast indices
+  std::vector<int64_t> places;  // one per position
+  int64_t size;                 // elements of a part
+};
+
+absl::StatusOr<Parts> ReadParts(const In& indices, const KernelContext& ctx, const Dims& dims) {
+  Parts parts;
+  for (int d = 0; d < indices.count(); ++d) {
+    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
+                          AlignShapes(parts.shape, indices(ctx, d).dims(), /*axis=*/-1));
+    parts.shape = shapes.out;
+  }
+  parts.places.assign(NumElements(parts.shape), 0);
+  const Dims strides = RowMajorStrides(dims);
+  for (int d = 0; d < indices.count(); ++d) {
+    WEFT_ASSIGN_OR_RETURN(const auto numbers,
+                          ReadIndices("indices", indices(ctx, d), dims[d], /*from_end=*/true));
+    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
+                          AlignShapes(parts.shape, indices(ctx, d).dims(), /*axis=*/-1));
+    Walk(MakeLoopNest(shapes.out, shapes.x, shapes.y),
+         [&](int64_t i, int64_t j) { parts.places[i] += numbers[j] * strides[d]; });
+  }
+  parts.size = NumElements(absl::MakeConstSpan(dims).subspan(indices.count()));
+  return parts;
+}
+
+// The dims of the parts together, and those of `value` aligned to them, which must not exceed them.
+absl::StatusOr<Broadcast> AlignValue(const Parts& parts, const Dims& dims, int num_indices,
+                                     const Dims& value) {
+  Dims all = parts.shape;
+  all.insert(all.end(), dims.begin() + num_indices, dims.end());
+  WEFT_ASSIGN_OR_RETURN(Broadcast shapes, AlignShapes(all, value, /*axis=*/-1));
+  if (shapes.out == all) return shapes;
+  return absl::InvalidArgumentError(
+      absl::StrCat("input value: expected dimensions that broadcast to ", DimsToString(all),
+                   ", found ", DimsToString(value)));
+}
+
+// out = x, with the parts that `indices` name replaced by value, or value added to them: the last
+// one, or all, where several are of one place.
+absl::StatusOr<Kernel> IndexPut(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("x"), indices = op.in("indices"), value = op.in("value");
+  const Out out = op.out("out");
+  const bool adds = spec.attrs.Bool("accumulate");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims();
+    WEFT_ASSIGN_OR_RETURN(const Parts parts, ReadParts(indices, ctx, dims));
+    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
+                          AlignValue(parts, dims, indices.count(), value(ctx).dims()));
+    const T* values = value.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    std::copy_n(x.data<T>(ctx), x(ctx).size(), to);
+    Walk(MakeLoopNest(shapes.out, shapes.x, shapes.y), [&](int64_t i, int64_t j) {
+      T& element = to[parts.places[i / parts.size] + i % parts.size];
+      element = adds ? static_cast<T>(Wrapping(element) + Wrapping(values[j])) : values[j];
+    });
+    return absl::OkStatus();
+  });
+}
+
+// x@GRAD = out@GRAD, 0 where parts were replaced; value@GRAD = out@GRAD at the places of the parts,
+// 0 where another one took its place, summed over the dimensions along which value was repeated.
+absl::StatusOr<Kernel> IndexPutGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"x", "value"});
+  const In indices = op.in("indices"), dout = op.in("out@GRAD");
+  const Out dx = op.out("x@GRAD"), dvalue = op.out("value@GRAD");
+  const bool adds = spec.attrs.Bool("accumulate");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = dout(ctx).dims();
+    const T* from = dout.data<T>(ctx);
+    WEFT_ASSIGN_OR_RETURN(const Parts parts, ReadParts(indices, ctx, dims));
+    if (Tensor* gradient = dx.get(ctx)) {
+      T* to = gradient->data<T>();
+      std::copy_n(from, dout(ctx).size(), to);
+      if (!adds) {
+        for (int64_t place : parts.places) std::fill_n(to + place, parts.size, T(0));
+      }
+    }
+    if (Tensor* gradient = dvalue.get(ctx)) {
+      WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
+                            AlignValue(parts, dims, indices.count(), gradient->dims()));
+      std::vector<T> full;
+      full.reserve(NumElements(shapes.out));
+      for (int64_t place : parts.places) {
+        full.insert(full.end(), from + place, from + place + parts.size);
+      }
+      if (!adds) {
+        std::vector<bool> taken(dout(ctx).size(), false);
+        for (size_t p = parts.places.size(); parts.size > 0 && p-- > 0;) {
+          if (taken[parts.places[p]]) std::fill_n(&full[p * parts.size], parts.size, T(0));
+          taken[parts.places[p]] = true;
+        }
+      }
+      SumBroadcast(full.data(), shapes.out, shapes.y, 1, gradient->data<T>());
+    }
+    return absl::OkStatus();
+  });
+}
+
+// --- Beams: gather_tree --------------------------------------------------------------------------
+
+// Out[t, b, k] = the number at step t of the path that ends in beam k of the last step: Parents has
+// the beam of the step before.
+absl::StatusOr<Kernel> GatherTree(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In ids = op.in("Ids"), parents = op.in("Parents");
+  const Out out = op.out("Out");
+  return op.Make(Indices(ids), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const int64_t steps = ids(ctx).dim(0), batch = ids(ctx).dim(1), beams = ids(ctx).dim(2);
+    WEFT_ASSIGN_OR_RETURN(const auto from, ReadIndices("Parents", parents(ctx), beams));
+    const T* numbers = ids.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t k = 0; k < beams; ++k) {
+        int64_t beam = k;
+        for (int64_t t = steps; t-- > 0;) {
+          const int64_t row = (t * batch + b) * beams;
+          to[row + k] = numbers[row + beam];
+          beam = from[row + beam];
+        }
+      }
     }
     return absl::OkStatus();
   });
@@ -691,6 +828,9 @@ void AddIndexKernels(KernelTable* table) {
   table->Add("index_add_grad", IndexAddGrad);
   table->Add("scatter", Scatter);
   table->Add("scatter_grad", ScatterGrad);
+  table->Add("index_put", IndexPut);
+  table->Add("index_put_grad", IndexPutGrad);
+  table->Add("gather_tree", GatherTree);
   table->Add("gather_nd", GatherNd);
   table->Add("gather_nd_grad", GatherNdGrad);
   table->Add("scatter_nd_add", ScatterNdAdd);

@@ -77,5 +77,49 @@ TEST_F(AucTest, PredictionsAreProbabilities) {
   EXPECT_THAT(Values<int64_t>(stat_pos_), ::testing::Each(0));
 }
 
+// x of three zeros, with `values` put at `numbers`.
+absl::StatusOr<Tensor> IndexPut(const std::vector<int64_t>& numbers,
+                                const std::vector<float>& values) {
+  const int64_t n = static_cast<int64_t>(numbers.size());
+  auto out = RunOp("index_put",
+                   {{"indices", {MakeTensor<int64_t>({n}, numbers)}},
+                    {"value", {Floats({static_cast<int64_t>(values.size())}, values)}},
+                    {"x", {Floats({3}, {0, 0, 0})}}},
+                   {}, {{"out", 1}});
+  if (!out.ok()) return out.status();
+  return (*out)["out"][0];
+}
+
+TEST(IndexPutTest, LastValueOfAPlaceCounts) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, IndexPut({1, -1, 1}, {4, 5, 6}));
+  EXPECT_THAT(Values<float>(out), ElementsAre(0, 6, 5));
+}
+
+TEST(IndexPutTest, GradientOfAReplacedValueIsZero) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto grads, RunOp("index_put_grad",
+                                              {{"indices", {MakeTensor<int64_t>({3}, {1, 2, 1})}},
+                                               {"out@GRAD", {Floats({3}, {7, 8, 9})}},
+                                               {"value", {Floats({3}, {0, 0, 0})}},
+                                               {"x", {Floats({3}, {0, 0, 0})}}},
+                                              {}, {{"value@GRAD", 1}, {"x@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(grads["value@GRAD"][0]), ElementsAre(0, 9, 8));
+  EXPECT_THAT(Values<float>(grads["x@GRAD"][0]), ElementsAre(7, 0, 0));
+}
+
+TEST(IndexPutTest, MoreValuesThanPlacesAndPlacesOutsideAreErrors) {
+  EXPECT_THAT(IndexPut({1}, {4, 5}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input value: expected")));
+  EXPECT_THAT(IndexPut({3}, {4}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("3 at position 0")));
+}
+
+TEST(GatherTreeTest, ParentThatIsNoBeamIsAnError) {
+  EXPECT_THAT(RunOp("gather_tree",
+                    {{"Ids", {MakeTensor<int64_t>({1, 1, 2}, {0, 1})}},
+                     {"Parents", {MakeTensor<int64_t>({1, 1, 2}, {0, 2})}}},
+                    {}, {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Parents: 2")));
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -1,9 +1,12 @@
-// Random initial values. Numbers equal those of Paddle's CPU kernels bit for bit: one draw per
+// Random values. Numbers equal those of Paddle's CPU kernels bit for bit: one draw per
 // element, in order, from std::mt19937_64 through the distributions of the standard library.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <vector>
 
 #include "base/status_macros.h"
 #include "ops/cpu/erfinv.h"
@@ -95,6 +98,19 @@ struct TruncatedGaussian {
   void Finish(T*) const {}
 };
 
+// The engine of an op: `own` with the op's seed, or with seed 0 that of the rank.
+absl::StatusOr<std::mt19937_64*> EngineOf(int64_t seed, std::mt19937_64 RandomState::*stream,
+                                          const KernelContext& ctx, std::mt19937_64* own) {
+  if (seed != 0) {
+    own->seed(static_cast<uint64_t>(seed));
+    return own;
+  }
+  if (ctx.random == nullptr) {
+    return absl::FailedPreconditionError("attribute seed: 0, but there is no generator");
+  }
+  return &(ctx.random->*stream);
+}
+
 // Out, of attributes shape and dtype, is filled by the sampler: from an engine with the op's seed,
 // made anew at every run, or with seed 0 from the rank's engine for initializers.
 template <typename Family>
@@ -109,20 +125,158 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
         absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
   }
   return op.KeepHalves().Takes(Floats(In())).Make([=](const KernelContext& ctx) -> absl::Status {
-    if (seed == 0 && ctx.random == nullptr) {
-      return absl::FailedPreconditionError("attribute seed: 0, but there is no generator");
-    }
     std::mt19937_64 own;
-    if (seed != 0) own.seed(static_cast<uint64_t>(seed));
-    std::mt19937_64& engine = seed != 0 ? own : ctx.random->initializers;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(seed, &RandomState::initializers, ctx, &own));
     return ForFloatType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       auto sample = family.template Sampler<T>();
       T* to = out.data<T>(ctx);
-      for (int64_t i = 0; i < out(ctx).size(); ++i) to[i] = sample(engine);
+      for (int64_t i = 0; i < out(ctx).size(); ++i) to[i] = sample(*engine);
       family.Finish(to);
       return absl::OkStatus();
     });
+  });
+}
+
+// --- Whole numbers -------------------------------------------------------------------------------
+
+// Out = numbers from low to high - 1.
+absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const Out out = op.out("Out");
+  WEFT_RETURN_IF_ERROR(TypeFromAttrs(spec).status());
+  const int64_t low = spec.attrs.Int("low"), high = spec.attrs.Int("high");
+  const int64_t seed = spec.attrs.Int("seed");
+  return op.Takes(Indices(In())).Make([=](const KernelContext& ctx) -> absl::Status {
+    if (low >= high) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("attributes low and high: ", low, " is not below ", high));
+    }
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(seed, &RandomState::initializers, ctx, &own));
+    return ForElementType<int64_t, int32_t>("output Out", out(ctx), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      std::uniform_int_distribution<T> draw(static_cast<T>(low), static_cast<T>(high - 1));
+      T* to = out.data<T>(ctx);
+      for (int64_t i = 0; i < out(ctx).size(); ++i) to[i] = draw(*engine);
+      return absl::OkStatus();
+    });
+  });
+}
+
+// Out = 0 to n - 1 in any order.
+absl::StatusOr<Kernel> RandPerm(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const Out out = op.out("Out");
+  return op.Takes(Numbers(In())).Make([=](const KernelContext& ctx) -> absl::Status {
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(/*seed=*/0, &RandomState::initializers, ctx, &own));
+    return ForNumberType("output Out", out(ctx), [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      T *begin = out.data<T>(ctx), *end = begin + out(ctx).size();
+      std::iota(begin, end, T(0));
+      std::shuffle(begin, end, *engine);
+      return absl::OkStatus();
+    });
+  });
+}
+
+// --- Draws for every row of an input, of every rank its own --------------------------------------
+
+// Out = 1 with probability X, else 0.
+absl::StatusOr<Kernel> Bernoulli(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx, &own));
+    std::uniform_real_distribution<T> draw(0, 1);
+    const T* ps = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      const T p = ps[i];
+      if (!(p >= 0 && p <= 1)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("input X: ", p, " at position ", i, " is not in [0, 1]"));
+      }
+      to[i] = draw(*engine) <= p && p > 0 ? T(1) : T(0);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// The sums of the weights up to each one, over that of all. InvalidArgument where a weight is
+// negative or not finite, or fewer than `needed` are not 0.
+template <typename T>
+absl::Status CumulateWeights(const T* weights, int64_t needed, std::vector<T>* sums) {
+  T sum = 0;
+  int64_t possible = 0;
+  for (size_t i = 0; i < sums->size(); ++i) {
+    if (!(weights[i] >= 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input X: weight ", weights[i], " of category ", i));
+    }
+    possible += weights[i] > 0;
+    sum += weights[i];
+    (*sums)[i] = sum;
+  }
+  if (possible < needed) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "input X: expected ", needed, " categories with a weight in each row, found ", possible));
+  }
+  if (!std::isfinite(sum)) {
+    return absl::InvalidArgumentError("input X: the sum of the weights is not finite");
+  }
+  for (T& s : *sums) s /= sum;
+  return absl::OkStatus();
+}
+
+// Out = num_samples categories of each row of weights X; without replacement different ones. O(log
+// categories) for a sample with, O(categories) without replacement.
+absl::StatusOr<Kernel> Multinomial(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t samples = spec.attrs.Int("num_samples");
+  const bool replaces = spec.attrs.Bool("replacement");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx, &own));
+    std::uniform_real_distribution<T> draw(0, 1);
+    const int64_t categories = x(ctx).dims().back();
+    const int64_t rows = x(ctx).rank() == 1 ? 1 : x(ctx).dim(0);
+    std::vector<T> sums(categories), weights(categories);
+    int64_t* to = out.data<int64_t>(ctx);
+    for (int64_t r = 0; r < rows; ++r) {
+      const T* row = x.data<T>(ctx) + r * categories;
+      WEFT_RETURN_IF_ERROR(CumulateWeights(row, replaces ? 1 : samples, &sums));
+      std::copy_n(row, categories, weights.begin());
+      for (int64_t s = 0; s < samples; ++s) {
+        int64_t drawn = std::lower_bound(sums.begin(), sums.end(), draw(*engine)) - sums.begin();
+        // Rounding must not draw what has no weight: the next one counts, or the last one.
+        while (drawn < categories && !(weights[drawn] > 0)) ++drawn;
+        if (drawn == categories) {
+          while (!(weights[--drawn] > 0)) {
+          }
+        }
+        *to++ = drawn;
+        if (replaces || s + 1 == samples) continue;
+        weights[drawn] = 0;
+        const T share = sums[drawn] - (drawn == 0 ? T(0) : sums[drawn - 1]), rest = 1 - share;
+        for (int64_t k = 0; k < categories; ++k) {
+          sums[k] = (k < drawn ? sums[k] : sums[k] - share) / rest;
+        }
+      }
+    }
+    return absl::OkStatus();
   });
 }
 
@@ -132,6 +286,10 @@ void AddRandomKernels(KernelTable* table) {
   table->Add(Uniform::kType, Fill<Uniform>);
   table->Add(Gaussian::kType, Fill<Gaussian>);
   table->Add(TruncatedGaussian::kType, Fill<TruncatedGaussian>);
+  table->Add("randint", RandInt);
+  table->Add("randperm", RandPerm);
+  table->Add("bernoulli", Bernoulli);
+  table->Add("multinomial", Multinomial);
 }
 
 }  // namespace weft

@@ -18,6 +18,7 @@ using ::testing::Each;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Le;
+using ::testing::UnorderedElementsAre;
 
 using Longs = std::vector<int64_t>;
 
@@ -124,6 +125,48 @@ TEST(TruncatedGaussianRandomTest, StaysWithinTwoDeviations) {
                             Draw("truncated_gaussian_random", {{"mean", 3.0f}, {"std", 0.5f}}, 1));
   EXPECT_THAT(drawn, Each(AllOf(Ge(2), Le(4))));
   EXPECT_NEAR(Mean(drawn), 3, 0.1);
+}
+
+absl::StatusOr<Tensor> Draw(absl::string_view op, const Tensor& x, const AttrValues& attrs,
+                            int rank = 0) {
+  RandomState random = RandomState::Seeded(7, rank);
+  auto out = RunOp(op, {{"X", {x}}}, attrs, {{"Out", 1}}, &random);
+  if (!out.ok()) return out.status();
+  return (*out)["Out"][0];
+}
+
+TEST(DrawTest, EveryRankDrawsItsOwn) {
+  const Tensor half = Floats({40}, std::vector<float>(40, 0.5));
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor a, Draw("bernoulli", half, {}, /*rank=*/0));
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor b, Draw("bernoulli", half, {}, /*rank=*/1));
+  EXPECT_NE(Values<float>(a), Values<float>(b));
+}
+
+TEST(DrawTest, NumbersThatAreNoProbabilitiesAreErrors) {
+  for (float p : {-0.5f, 1.5f, NAN}) {
+    EXPECT_THAT(Draw("bernoulli", Floats({1}, {p}), {}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not in [0, 1]")));
+  }
+  for (float w : {-1.0f, NAN, INFINITY}) {
+    EXPECT_THAT(Draw("multinomial", Floats({2}, {1, w}), {}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X")));
+  }
+}
+
+TEST(MultinomialTest, WithoutReplacementEveryCategoryWithAWeightComesOnce) {
+  const Tensor x = Floats({5}, {0, 1e-30f, 1, 0, 3});
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor drawn, Draw("multinomial", x, {{"num_samples", 3}}));
+  EXPECT_THAT(Values<int64_t>(drawn), UnorderedElementsAre(1, 2, 4));
+  EXPECT_THAT(Draw("multinomial", x, {{"num_samples", 4}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected 4 categories with a weight in each row, found 3")));
+}
+
+TEST(RandIntTest, NothingBetweenTheLimitsIsAnError) {
+  RandomState random = RandomState::Seeded(7, 0);
+  EXPECT_THAT(RunOp("randint", {}, {{"low", 3}, {"high", 3}, {"shape", std::vector<int64_t>{2}}},
+                    {{"Out", 1}}, &random),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("3 is not below 3")));
 }
 
 }  // namespace

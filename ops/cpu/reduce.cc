@@ -59,7 +59,7 @@ struct Sum {
 struct Mean : Sum {
   template <typename A>
   static A End(A sum, double n) {
-    return static_cast<A>(sum / n);
+    return Saturated<A>(sum / n);  // of no integers at all 0
   }
   static double Gradient(double, double, double dy, double n) { return dy / n; }
 };
@@ -102,6 +102,7 @@ struct Prod : Sum {
   static A Step(A product, A x) {
     return static_cast<A>(Wrapping(product) * Wrapping(x));
   }
+  // Paddle's.
   static double Gradient(double x, double y, double dy, double) { return dy * y / x; }
 };
 
@@ -210,6 +211,60 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   });
 }
 
+// X@GRAD = Out@GRAD times the product of the other elements. Paddle's kernel divides Out by X:
+// where X is 0, that is not a number.
+absl::StatusOr<Kernel> ProdGrad(const KernelSpec& spec) {
+  if (spec.paddle_cpu_quirks) return Backward<Prod>(spec);
+  OpKernel op(spec);
+  op.Ignore({"Out"});
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
+    const LoopNest nest = MakeLoopNest(dims, dims, kept);
+    const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    struct Factors {
+      int64_t zeros = 0;
+      double product = 1;  // of those that are not 0
+    };
+    std::vector<Factors> factors(dout(ctx).size());
+    Walk(nest, [&](int64_t i, int64_t j) {
+      if (xs[i] == 0) {
+        ++factors[j].zeros;
+      } else {
+        factors[j].product *= xs[i];
+      }
+    });
+    Walk(nest, [&](int64_t i, int64_t j) {
+      const Factors& all = factors[j];
+      const int64_t other_zeros = all.zeros - (xs[i] == 0);
+      const double others = xs[i] == 0 ? all.product : all.product / xs[i];
+      to[i] = other_zeros > 0 ? T(0) : static_cast<T>(dys[j] * others);
+    });
+  });
+}
+
+// The gradient of the largest, or smallest, element in equal shares to all elements that equal it.
+absl::StatusOr<Kernel> SharedGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
+    const LoopNest nest = MakeLoopNest(dims, dims, kept);
+    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    std::vector<int64_t> equal(dout(ctx).size(), 0);
+    Walk(nest, [&](int64_t i, int64_t j) { equal[j] += xs[i] == ys[j]; });
+    Walk(nest, [&](int64_t i, int64_t j) {
+      to[i] = xs[i] == ys[j] ? dys[j] / static_cast<T>(equal[j]) : T(0);
+    });
+  });
+}
+
 template <typename Op>
 void AddReduction(const char* type, KernelTable* table) {
   table->Add(type, Forward<Op>);
@@ -312,7 +367,12 @@ void AddReduceKernels(KernelTable* table) {
   AddReduction<Sum>("reduce_sum", table);
   AddReduction<Max>("reduce_max", table);
   AddReduction<Min>("reduce_min", table);
-  AddReduction<Prod>("reduce_prod", table);
+  table->Add("reduce_prod", Forward<Prod>);
+  table->Add("reduce_prod_grad", ProdGrad);
+  table->Add("reduce_amax", Forward<Max>);
+  table->Add("reduce_amax_grad", SharedGrad);
+  table->Add("reduce_amin", Forward<Min>);
+  table->Add("reduce_amin_grad", SharedGrad);
   table->Add("reduce_any", Forward<Any>);
   table->Add("reduce_all", Forward<All>);
   AddReduction<Norm>("frobenius_norm", table);

@@ -63,6 +63,11 @@ TEST(ReduceMeanTest, DimensionThatIsNotThereIsNamed) {
                        HasSubstr("attribute dim: expected an axis of 1 dimensions, found 1")));
 }
 
+TEST(ReduceMeanTest, OfNoIntegersIsZero) {
+  WEFT_ASSERT_OK_AND_ASSIGN(Tensor mean, Mean(MakeTensor<int64_t>({2, 0}, {}), {{"dim", Ints{1}}}));
+  EXPECT_THAT(Values<int64_t>(mean), ElementsAre(0, 0));
+}
+
 TEST(ReduceMeanGradTest, SpreadsTheGradientEvenly) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       auto out, RunOp("reduce_mean_grad",
@@ -85,6 +90,37 @@ TEST(ReduceMeanGradTest, XGradMayTakeThePlaceOfX) {
   WEFT_ASSERT_OK(RunOpOn("reduce_mean_grad", {{"X", {&x}}, {"Out@GRAD", {&dout}}},
                          {{"reduce_all", true}}, {{"X@GRAD", {&x}}}));
   EXPECT_THAT(Values<float>(x), ElementsAre(0.5, 0.5));
+}
+
+// Gradients of the products of the rows.
+std::vector<float> ProdGrad(const Dims& dims, const std::vector<float>& x,
+                            const std::vector<float>& out, const std::vector<float>& dout,
+                            bool paddle_cpu_quirks = false) {
+  Tensor xs = Floats(dims, x), outs = Floats({dims[0]}, out), douts = Floats({dims[0]}, dout), dx;
+  auto bound =
+      BoundOp::Make("reduce_prod_grad", {{"Out", {&outs}}, {"Out@GRAD", {&douts}}, {"X", {&xs}}},
+                    {{"dim", Ints{1}}}, {{"X@GRAD", {&dx}}}, paddle_cpu_quirks);
+  EXPECT_THAT(bound, IsOk());
+  WEFT_EXPECT_OK(bound->Run());
+  return Values<float>(dx);
+}
+
+TEST(ReduceProdGradTest, IsTheProductOfTheOthers) {
+  EXPECT_THAT(ProdGrad({1, 3}, {2, -3, 4}, {-24}, {0.5}), ElementsAre(-6, 4, -3));
+}
+
+TEST(ReduceProdGradTest, OneZeroHasTheProductOfTheOthersTwoHaveNone) {
+  EXPECT_THAT(ProdGrad({2, 3}, {2, 0, 4, 0, 5, 0}, {0, 0}, {3, 3}), ElementsAre(0, 24, 0, 0, 0, 0));
+}
+
+TEST(ReduceProdGradTest, ProductThatUnderflowsStillHasAGradient) {
+  EXPECT_THAT(ProdGrad({1, 2}, {1e-30f, 1e-30f}, {0}, {1}), ElementsAre(1e-30f, 1e-30f));
+}
+
+TEST(ReduceProdGradTest, PaddleDividesByZero) {
+  const std::vector<float> dx = ProdGrad({1, 2}, {2, 0}, {0}, {1}, /*paddle_cpu_quirks=*/true);
+  EXPECT_EQ(dx[0], 0);
+  EXPECT_TRUE(std::isnan(dx[1]));
 }
 
 TEST(SquaredL2NormTest, HasOneElementWhateverTheShape) {

@@ -33,43 +33,62 @@ class Labels {
   bool normalize_;
 };
 
-// Out = max(X, 0) - X Label + log(1 + exp(-|X|)), which is -Label log p - (1 - Label) log(1 - p)
-// for p = sigmoid(X); 0 where Label is ignore_index. Divided by the number of labels that count
-// where the op normalizes.
+// log(1 + exp(-x))
+template <typename T>
+T SoftplusOfNegative(T x) {
+  return std::max(-x, T(0)) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+// Out = (1 - Label) X + w log(1 + exp(-X)), which is -Label log p - (1 - Label) log(1 - p) for
+// p = sigmoid(X) where w, of pos_weight, is 1, and has the first term weighted by W where it is
+// 1 + (W - 1) Label; 0 where Label is ignore_index. Divided by the number of labels that count
+// where the op normalizes. Paddle's kernel takes max(-X, 0) out of the weighted term.
 absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   OpKernel op(spec);
-  const In x = op.in("X"), label = op.in("Label");
+  const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");
   const Out out = op.out("Out");
   const Labels which(spec.attrs);
+  const bool as_paddle = spec.paddle_cpu_quirks;
   return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t n = x(ctx).size();
     const T *xs = x.data<T>(ctx), *labels = label.data<T>(ctx);
+    const T* weights = pos_weight.data_or_null<T>(ctx);
     const T divisor = which.Divisor(labels, n);
     T* to = out.data<T>(ctx);
     for (int64_t i = 0; i < n; ++i) {
-      const T loss =
-          std::max(xs[i], T(0)) - xs[i] * labels[i] + std::log1p(std::exp(-std::fabs(xs[i])));
+      T loss = std::max(xs[i], T(0)) - xs[i] * labels[i] + std::log1p(std::exp(-std::fabs(xs[i])));
+      if (weights != nullptr) {
+        const T weighted =
+            as_paddle ? std::log1p(std::exp(-std::fabs(xs[i]))) : SoftplusOfNegative(xs[i]);
+        loss += (weights[i] - 1) * weighted;
+      }
       to[i] = which.Count(labels[i]) ? loss / divisor : T(0);
     }
   });
 }
 
-// X@GRAD = (sigmoid(X) - Label) Out@GRAD, or 0, divided as the losses are.
+// X@GRAD = (1 - Label - w (1 - sigmoid(X))) Out@GRAD, or 0, divided as the losses are. Paddle's
+// kernel has w sigmoid(X) - Label.
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   OpKernel op(spec);
-  const In x = op.in("X"), label = op.in("Label"), dout = op.in("Out@GRAD");
+  const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");
+  const In dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   const Labels which(spec.attrs);
+  const bool as_paddle = spec.paddle_cpu_quirks;
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t n = x(ctx).size();
     const T *xs = x.data<T>(ctx), *labels = label.data<T>(ctx), *douts = dout.data<T>(ctx);
+    const T* weights = pos_weight.data_or_null<T>(ctx);
     const T divisor = which.Divisor(labels, n);
     T* to = dx.data<T>(ctx);
     for (int64_t i = 0; i < n; ++i) {
       const T sigmoid = 1 / (1 + std::exp(-xs[i]));
-      to[i] = which.Count(labels[i]) ? (sigmoid - labels[i]) * douts[i] / divisor : T(0);
+      T slope = sigmoid - labels[i];
+      if (weights != nullptr) slope += (weights[i] - 1) * (as_paddle ? sigmoid : sigmoid - 1);
+      to[i] = which.Count(labels[i]) ? slope * douts[i] / divisor : T(0);
     }
   });
 }

@@ -68,10 +68,10 @@ TEST(SigmoidCrossEntropyTest, WrongNumberOfLabelsIsAnError) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Label: expected")));
 }
 
-TEST(SigmoidCrossEntropyTest, WeightsAreRefused) {
-  const Tensor x = Floats({1}, {0});
-  EXPECT_THAT(RunOp(kOp, {{"X", {x}}, {"Label", {x}}, {"pos_weight", {x}}}, {}, kOut),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input pos_weight")));
+TEST(SigmoidCrossEntropyTest, WrongNumberOfWeightsIsAnError) {
+  const Tensor x = Floats({2}, {0, 0}), weight = Floats({1}, {1});
+  EXPECT_THAT(RunOp(kOp, {{"X", {x}}, {"Label", {x}}, {"pos_weight", {weight}}}, {}, kOut),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input pos_weight")));
 }
 
 }  // namespace

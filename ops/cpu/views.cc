@@ -188,6 +188,11 @@ View Diagonal(const Dims& x, int64_t axis1, int64_t axis2, int64_t offset) {
   return view;
 }
 
+ViewOf DiagonalView(const OpAttrs& attrs) {
+  return [axis1 = attrs.Int("axis1"), axis2 = attrs.Int("axis2"), offset = attrs.Int("offset")](
+             const Dims& x, const Dims&) { return Diagonal(x, axis1, axis2, offset); };
+}
+
 absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const char* x_slot, MakeView make_view) {
   OpKernel op(spec);
   op.Ignore({"Y"});  // of expand_as_v2
@@ -419,27 +424,36 @@ absl::StatusOr<Kernel> PadGrad(const KernelSpec& spec) {
                  });
 }
 
+// Paddle's trace takes the axes in the order in which the tensor has them.
+ViewOf TracedDiagonal(const KernelSpec& spec) {
+  if (!spec.paddle_cpu_quirks) return DiagonalView(spec.attrs);
+  return [axis1 = spec.attrs.Int("axis1"), axis2 = spec.attrs.Int("axis2"),
+          offset = spec.attrs.Int("offset")](const Dims& x, const Dims&) {
+    const size_t a = Axis(axis1, x.size()), b = Axis(axis2, x.size());
+    return Diagonal(x, std::min(a, b), std::max(a, b), offset);
+  };
+}
+
 // Out = the sums of the diagonals.
 absl::StatusOr<Kernel> Trace(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input");
   const Out out = op.out("Out");
-  const OpAttrs& attrs = spec.attrs;
-  return op.Make(Numbers(x), [=, axis1 = attrs.Int("axis1"), axis2 = attrs.Int("axis2"),
-                              offset = attrs.Int("offset")](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const View view = Diagonal(x(ctx).dims(), axis1, axis2, offset);
-    std::vector<T> elements(view.size());
-    ReadView(view, x.data<T>(ctx), elements.data());
-    const int64_t width = view.extents.back();
-    for (int64_t i = 0; i < out(ctx).size(); ++i) {
-      T sum = 0;
-      for (int64_t k = 0; k < width; ++k) {
-        sum = static_cast<T>(Wrapping(sum) + Wrapping(elements[i * width + k]));
-      }
-      out.data<T>(ctx)[i] = sum;
-    }
-  });
+  return op.Make(Numbers(x),
+                 [=, diagonal = TracedDiagonal(spec)](const KernelContext& ctx, auto zero) {
+                   using T = decltype(zero);
+                   const View view = diagonal(x(ctx).dims(), {});
+                   std::vector<T> elements(view.size());
+                   ReadView(view, x.data<T>(ctx), elements.data());
+                   const int64_t width = view.extents.back();
+                   for (int64_t i = 0; i < out(ctx).size(); ++i) {
+                     T sum = 0;
+                     for (int64_t k = 0; k < width; ++k) {
+                       sum = static_cast<T>(Wrapping(sum) + Wrapping(elements[i * width + k]));
+                     }
+                     out.data<T>(ctx)[i] = sum;
+                   }
+                 });
 }
 
 absl::StatusOr<Kernel> TraceGrad(const KernelSpec& spec) {
@@ -447,17 +461,17 @@ absl::StatusOr<Kernel> TraceGrad(const KernelSpec& spec) {
   op.Ignore({"Input"});
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out("Input@GRAD");
-  const OpAttrs& attrs = spec.attrs;
-  return op.Make(Floats(dout), [=, axis1 = attrs.Int("axis1"), axis2 = attrs.Int("axis2"),
-                                offset = attrs.Int("offset")](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const View view = Diagonal(dx(ctx).dims(), axis1, axis2, offset);
-    const int64_t width = view.extents.back();
-    std::vector<T> elements(view.size());
-    for (int64_t i = 0; i < view.size(); ++i) elements[i] = dout.data<T>(ctx)[i / width];
-    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
-    WriteView(view, elements.data(), dx.data<T>(ctx));
-  });
+  return op.Make(Floats(dout),
+                 [=, diagonal = TracedDiagonal(spec)](const KernelContext& ctx, auto zero) {
+                   using T = decltype(zero);
+                   const View view = diagonal(dx(ctx).dims(), {});
+                   const int64_t width = view.extents.back();
+                   std::vector<T> elements(view.size());
+                   for (int64_t i = 0; i < view.size(); ++i)
+                     elements[i] = dout.data<T>(ctx)[i / width];
+                   std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
+                   WriteView(view, elements.data(), dx.data<T>(ctx));
+                 });
 }
 
 // A vector becomes a diagonal, amid padding_value; of a matrix the diagonal is taken.
@@ -652,6 +666,7 @@ void AddViewKernels(KernelTable* table) {
              [](const KernelSpec& spec) { return TemporalShift(spec, "X", "Out", 1); });
   table->Add("temporal_shift_grad",
              [](const KernelSpec& spec) { return TemporalShift(spec, "Out@GRAD", "X@GRAD", -1); });
+  AddView("diagonal", DiagonalView, table, "Input");
   table->Add("trace", Trace);
   table->Add("trace_grad", TraceGrad);
 }

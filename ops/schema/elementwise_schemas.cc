@@ -112,6 +112,21 @@ OpSchema Logical(const char* type) {
       .Infer(BooleanResult());
 }
 
+// Weight broadcasts with X and Y.
+absl::Status InferLerp(InferContext& context) {
+  const absl::StatusOr<absl::optional<Dims>> dims = ResultDims(context);
+  if (!dims.ok()) return dims.status();
+  const TensorType* weight = context.Input("Weight");
+  if (weight == nullptr || !dims->has_value()) return absl::OkStatus();
+  const absl::optional<Dims> all = BroadcastDims(**dims, weight->dims);
+  if (!all.has_value()) {
+    return context.InputError(
+        "Weight", absl::StrCat("dimensions that broadcast with ", DimsToString(**dims)));
+  }
+  context.SetOutput("Out", {weight->dtype, *all});
+  return absl::OkStatus();
+}
+
 absl::Status InferLogicalNot(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
@@ -128,6 +143,8 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
   schemas->Add(Arithmetic("elementwise_div"));
   schemas->Add(Arithmetic("elementwise_max"));
   schemas->Add(Arithmetic("elementwise_min"));
+  schemas->Add(Arithmetic("elementwise_fmax"));
+  schemas->Add(Arithmetic("elementwise_fmin"));
   schemas->Add(Arithmetic("elementwise_mod"));
   schemas->Add(Arithmetic("elementwise_pow"));
 
@@ -143,6 +160,12 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_div_grad").In("Out")));
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_max_grad")));
   schemas->Add(ArithmeticGrad(OpSchema("elementwise_min_grad")));
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_fmax_grad")));
+  schemas->Add(ArithmeticGrad(OpSchema("elementwise_fmin_grad")));
+  AddWithGrad(schemas,
+              OpSchema("lerp").In("Weight").In("X").In("Y").Out("Out").Infer(
+                  InOrder({SameDType("X", "Y"), SameDType("X", "Weight"), InferLerp})),
+              {{"Out", "Weight", "X", "Y"}, {"Out"}, {"X", "Y"}});
 
   schemas->Add(Comparison("equal"));
   schemas->Add(Comparison("not_equal"));

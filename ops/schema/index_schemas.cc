@@ -127,6 +127,57 @@ OpSchema::InferFn ScatteredNd(const char* x_slot, const char* out_slot) {
   };
 }
 
+// `indices` has numbers of the first dimensions of x, broadcast with each other; value broadcasts
+// with the parts of x that they name.
+OpSchema::InferFn PutParts(const char* x_slot, const char* out_slot) {
+  return [=](InferContext& context) -> absl::Status {
+    const TensorType* x = context.Input(x_slot);
+    bool known = x != nullptr;
+    Dims parts;
+    for (size_t i = 0; i < context.NumInputs("indices"); ++i) {
+      const TensorType* index = context.Input("indices", i);
+      known = known && index != nullptr;
+      if (index == nullptr) continue;
+      if (!IsIndex(index->dtype)) {
+        return context.InputError("indices", i, "int64 or int32 numbers");
+      }
+      const absl::optional<Dims> dims = BroadcastDims(parts, index->dims);
+      if (!dims.has_value()) {
+        return context.InputError(
+            "indices", i, absl::StrCat("dimensions that broadcast with ", DimsToString(parts)));
+      }
+      parts = *dims;
+    }
+    if (known) {
+      const size_t depth = context.NumInputs("indices");
+      if (depth > x->dims.size()) {
+        return context.InputError(x_slot, absl::StrCat("at least ", depth, " dimensions"));
+      }
+      parts.insert(parts.end(), x->dims.begin() + depth, x->dims.end());
+      const TensorType* value = context.Input("value");
+      if (value != nullptr) {
+        const absl::optional<Dims> all = BroadcastDims(parts, value->dims);
+        if (!all.has_value() || !DimsFit(*all, parts)) {
+          return context.InputError(
+              "value", absl::StrCat("dimensions that broadcast to ", DimsToString(parts)));
+        }
+      }
+    }
+    if (x != nullptr) context.SetOutput(out_slot, *x);
+    return GradsLikeInputs()(context);
+  };
+}
+
+absl::Status InferGatherTree(InferContext& context) {
+  const TensorType* ids = context.Input("Ids");
+  if (ids == nullptr) return absl::OkStatus();
+  if (!IsIndex(ids->dtype) || ids->dims.size() != 3) {
+    return context.InputError("Ids", "int64 or int32 numbers [steps, batch, beams]");
+  }
+  context.SetOutput("Out", *ids);
+  return absl::OkStatus();
+}
+
 // One element of X per number (only a check where there is no `out_slot`); but along the axis Index
 // has no more than X.
 OpSchema::InferFn TakenAlong(const char* x_slot, const char* out_slot, const char* axis_attr) {
@@ -315,6 +366,22 @@ void AddIndexSchemas(OpSchemaTable* schemas) {
   schemas->Add(std::move(index_add));
   AddWithGrad(schemas, OpSchema("gather_nd").In("Index").In("X").Out("Out").Infer(InferGatherNd),
               {{"Index", "X"}, {"Out"}, {"X"}});
+  OpSchema index_put = OpSchema("index_put")
+                           .In("indices", OpSchema::kDuplicable)
+                           .In("value")
+                           .In("x")
+                           .Out("out")
+                           .Attr("accumulate", false)
+                           .Infer(InOrder({SameDType("x", "value"), PutParts("x", "out")}));
+  schemas->Add(GradSchema(index_put, "index_put_grad",
+                          {{"indices", "value", "x"}, {"out"}, {"value", "x"}},
+                          PutParts("out@GRAD", "x@GRAD")));
+  schemas->Add(std::move(index_put));
+  schemas->Add(OpSchema("gather_tree")
+                   .In("Ids")
+                   .In("Parents")
+                   .Out("Out")
+                   .Infer(InOrder({SameType("Ids", "Parents"), InferGatherTree})));
   OpSchema scatter_nd = OpSchema("scatter_nd_add")
                             .In("Index")
                             .In("Updates")

@@ -317,24 +317,25 @@ void AddLossSchemas(OpSchemaTable* schemas) {
                                     .Infer(InferSoftmaxCrossEntropyGrad)));
 
   // With `normalize` the loss is divided by the number of labels that count: not elementwise.
-  schemas->Add(OpSchema("sigmoid_cross_entropy_with_logits")
-                   .In("Label")
-                   .In("X")
-                   .In("pos_weight", OpSchema::kOptional)
-                   .Out("Out")
-                   .Attr("ignore_index", -100)
-                   .Attr("normalize", false)
-                   .Infer(InOrder({SameType("X", "Label"), OutputsLike("X")})));
   schemas->Add(
-      OpSchema("sigmoid_cross_entropy_with_logits_grad")
+      OpSchema("sigmoid_cross_entropy_with_logits")
           .In("Label")
-          .In("Out@GRAD")
           .In("X")
           .In("pos_weight", OpSchema::kOptional)
-          .Out("X@GRAD")
+          .Out("Out")
           .Attr("ignore_index", -100)
           .Attr("normalize", false)
-          .Infer(InOrder({SameType("X", "Label"), SameType("X", "Out@GRAD"), GradsLikeInputs()})));
+          .Infer(InOrder({SameType("X", "Label"), SameType("X", "pos_weight"), OutputsLike("X")})));
+  schemas->Add(OpSchema("sigmoid_cross_entropy_with_logits_grad")
+                   .In("Label")
+                   .In("Out@GRAD")
+                   .In("X")
+                   .In("pos_weight", OpSchema::kOptional)
+                   .Out("X@GRAD")
+                   .Attr("ignore_index", -100)
+                   .Attr("normalize", false)
+                   .Infer(InOrder({SameType("X", "Label"), SameType("X", "pos_weight"),
+                                   SameType("X", "Out@GRAD"), GradsLikeInputs()})));
 }
 
 }  // namespace weft

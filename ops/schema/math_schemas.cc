@@ -136,7 +136,8 @@ void AddReductions(OpSchemaTable* schemas) {
   }));
   schemas->Add(ReductionGrad("reduce_mean_grad"));
   schemas->Add(ReductionGrad("reduce_sum_grad"));
-  for (const char* type : {"reduce_max", "reduce_min", "reduce_prod", "frobenius_norm"}) {
+  for (const char* type : {"reduce_amax", "reduce_amin", "reduce_max", "reduce_min", "reduce_prod",
+                           "frobenius_norm"}) {
     schemas->Add(NonlinearReduction(type).Infer(
         [](InferContext& context) { return InferReduction(context, /*sums=*/false); }));
     schemas->Add(ReductionGrad(absl::StrCat(type, "_grad").c_str(), GradReads::kXAndOut));

@@ -439,6 +439,20 @@ absl::StatusOr<Dims> TraceDims(const InferContext& context, const Dims& x) {
   return dims;
 }
 
+// The dimensions that trace leaves, and the diagonal.
+absl::StatusOr<Dims> DiagonalDims(const InferContext& context, const Dims& x) {
+  WEFT_ASSIGN_OR_RETURN(Dims dims, TraceDims(context, x));
+  const OpAttrs& attrs = context.attrs();
+  WEFT_ASSIGN_OR_RETURN(const int a, ResolveAxis(context, "axis1", attrs.Int("axis1"), x.size()));
+  WEFT_ASSIGN_OR_RETURN(const int b, ResolveAxis(context, "axis2", attrs.Int("axis2"), x.size()));
+  const int64_t offset = attrs.Int("offset");
+  const int64_t rows = x[a] + std::min<int64_t>(offset, 0);
+  const int64_t columns = x[b] - std::max<int64_t>(offset, 0);
+  const bool known = x[a] != -1 && x[b] != -1;
+  dims.push_back(known ? std::max<int64_t>(0, std::min(rows, columns)) : -1);
+  return dims;
+}
+
 // --- Channels ------------------------------------------------------------------------------------
 
 // Channels become r x r neighbours.
@@ -740,6 +754,15 @@ void AddOthers(OpSchemaTable* schemas) {
                   .Attr("padding_value", 0.0f)
                   .Infer(OutDims(DiagDims)),
               kGradOfX);
+  AddWithGrad(schemas,
+              OpSchema("diagonal")
+                  .In("Input")
+                  .Out("Out")
+                  .Attr("axis1", 0)
+                  .Attr("axis2", 1)
+                  .Attr("offset", 0)
+                  .Infer(OutDims(DiagonalDims, "Input")),
+              {{"Input"}, {"Out"}, {"Input"}});
   AddWithGrad(schemas,
               OpSchema("trace")
                   .In("Input")
