@@ -178,8 +178,9 @@ absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
   });
 }
 
-// Ends the run where Cond is false.
+// Ends the run where Cond is false. (No OpKernel: that leaves out what nobody reads.)
 absl::StatusOr<Kernel> Assert(const KernelSpec& spec) {
+  if (spec.element_types != nullptr) *spec.element_types = {DType::kBool};
   WEFT_ASSIGN_OR_RETURN(const int cond, RequiredInput(spec, "Cond"));
   return Kernel([=](const KernelContext& ctx) -> absl::Status {
     const Tensor& condition = *ctx.in(cond);
