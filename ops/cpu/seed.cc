@@ -15,7 +15,7 @@ absl::StatusOr<Kernel> Seed(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
   const int64_t seed = spec.attrs.Int("seed");
-  return op.Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Takes(ElementTypesOf<int32_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
     if (seed == 0 && ctx.random == nullptr) {
       return absl::FailedPreconditionError("no random numbers to draw from");
     }

@@ -51,8 +51,6 @@ KNOWN = {
     "gan_with_penalty": "matmul_v2_grad_grad",
     "normalized_data": "data_norm",
     "regions": "roi_align",
-    "rnn_of_cell": "while_grad",
-    "weighted_positives": "pos_weight",
     "word2vec_hsigmoid": "hierarchical_sigmoid",
     "word2vec_nce": "nce",
     "yolo": "yolov3_loss",
@@ -841,7 +839,7 @@ def many_losses(s):
     s.minimize(loss / 10)
 
 
-@script()
+@script(quirks=True)
 def weighted_positives(s):
     x = nn.Linear(6, 4)(s.floats("x", 6))
     s.minimize(F.binary_cross_entropy_with_logits(
