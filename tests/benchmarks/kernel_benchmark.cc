@@ -1,5 +1,5 @@
-// Prints how long kernels take that could be oneDNN's primitives but are not, beside the
-// primitives, on one thread and in the layout that programs have:
+// Prints how long kernels take beside the primitives that oneDNN has for what they compute, on one
+// thread and in the layout that programs have:
 //   bazel run -c opt //tests/benchmarks:kernel_benchmark
 #include <algorithm>
 #include <chrono>
@@ -71,8 +71,11 @@ std::function<void()> Bound(const char* type, const SlotPointers& inputs, const 
     std::fprintf(stderr, "%s: %s\n", type, op.status().ToString().c_str());
     std::exit(1);
   }
-  return [op = *std::move(op)]() mutable {
-    if (!op.Run().ok()) std::exit(1);
+  return [op = *std::move(op), type]() mutable {
+    const absl::Status status = op.Run();
+    if (status.ok()) return;
+    std::fprintf(stderr, "%s: %s\n", type, status.ToString().c_str());
+    std::exit(1);
   };
 }
 
