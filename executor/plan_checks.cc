@@ -1,0 +1,102 @@
+#include "executor/plan_checks.h"
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "executor/communicator.h"
+#include "executor/control_kernels.h"
+#include "ops/analysis/type_flow.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
+
+namespace weft {
+namespace {
+
+bool RunsBlock(const OpSchema& schema) {
+  return schema.Has(Trait::kBranch) || schema.Has(Trait::kLoop) || schema.Has(Trait::kBlockGrad);
+}
+
+// `has_rows`: a variable of the op is SelectedRows.
+bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
+  if (IsFeed(type) || IsFetch(type) || FindControlKernel(type) != nullptr) return true;
+  const OpSchema* schema = FindOpSchema(type);
+  if (schema == nullptr) return false;
+  if (schema->Has(Trait::kRingSetup)) return true;
+  if (schema->Has(Trait::kStreamSync)) return FindStreamSyncOp(type).has_value();
+  if (schema->Has(Trait::kCollective)) {
+    const CollectiveOp* op = FindCollectiveOp(type);
+    return op != nullptr && CanRun(*op, has_rows);
+  }
+  if (RunsBlock(*schema)) return true;
+  return (has_rows ? kernels.FindForRows(type) : kernels.Find(type)) != nullptr;
+}
+
+bool IsRows(const absl::optional<TensorType>& type) {
+  return type.has_value() && type->layout == TensorType::Layout::kSelectedRows;
+}
+
+}  // namespace
+
+bool IsFeed(absl::string_view type) { return type == "feed"; }
+bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
+
+std::string OpPlace(int block, int index) {
+  return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "), "op ", index);
+}
+
+absl::Status TypeChecker::Check() {
+  TypeFlow flow(program_);
+  absl::Status status;
+  flow.Run(0, [&](const TypeFlow::Step& step) {
+    if (!step.fits) {
+      status = flow.Error(step);
+      return false;
+    }
+    bool has_rows = false;
+    for (TypeId type : step.inputs) has_rows = has_rows || IsRows(flow.types().type(type));
+    for (VarId var : step.outputs) {
+      has_rows = has_rows || (var.valid() && IsRows(flow.types().type(flow.current(var))));
+    }
+    has_rows_[step.op.id().value()] = has_rows;
+    return true;
+  });
+  return status;
+}
+
+absl::Status CheckKernels(const Program& program, const TypeChecker& types,
+                          const KernelTable& kernels) {
+  using Kind = std::pair<absl::string_view, bool>;  // op type, has rows
+  struct Missing {
+    Kind kind;
+    std::string first;  // where it stands
+    int count = 0;
+  };
+  std::vector<Missing> missing;  // in order of first occurrence
+  absl::flat_hash_map<Kind, bool> can_run;
+  absl::flat_hash_map<Kind, size_t> missing_of_kind;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    int index = -1;
+    for (OpId id : program.block(block).ops()) {
+      ++index;
+      const Kind kind(program.op(id).type(), types.HasRows(id));
+      const auto [it, is_new] = can_run.try_emplace(kind, false);
+      if (is_new) it->second = CanRun(kind.first, kind.second, kernels);
+      if (it->second) continue;
+      const size_t at = missing_of_kind.try_emplace(kind, missing.size()).first->second;
+      if (at == missing.size()) missing.push_back({kind, OpPlace(block, index)});
+      ++missing[at].count;
+    }
+  }
+  if (missing.empty()) return absl::OkStatus();
+  const auto format = [](std::string* out, const Missing& m) {
+    absl::StrAppend(out, m.kind.first, m.kind.second ? " with SelectedRows" : "", " (", m.count,
+                    m.count == 1 ? " op" : " ops", ", first ", m.first, ")");
+  };
+  return absl::UnimplementedError(absl::StrCat(
+      "no kernel for ", missing.size(),
+      missing.size() == 1 ? " op type: " : " op types: ", absl::StrJoin(missing, ", ", format)));
+}
+
+}  // namespace weft
