@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <new>
+#include <string>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -28,6 +29,20 @@ TEST(OpKernelTest, AnInputThatOnlyInferenceReadsMustBeThere) {
     EXPECT_THAT(RunOp(type, {{"Out@GRAD", {Floats({1}, {1})}}}, {}, {{"X@GRAD", 1}}),
                 StatusIs(absl::StatusCode::kInvalidArgument, "input XShape: missing"))
         << type;
+  }
+}
+
+TEST(OpKernelTest, AValueThatDoesNotFillTheSliceIsAnError) {
+  for (const char* type : {"set_value", "set_value_grad"}) {
+    const bool is_grad = type == std::string("set_value_grad");
+    const std::vector<int64_t> zero = {0}, one = {1};
+    EXPECT_THAT(
+        RunOp(type,
+              {{is_grad ? "Out@GRAD" : "Input", {Floats({2}, {1, 2})}},
+               {"ValueTensor", {Floats({1, 1}, {3})}}},
+              {{"axes", zero}, {"starts", zero}, {"ends", one}, {"steps", one}},
+              {{is_grad ? "ValueTensor@GRAD" : "Out", 1}}),
+        StatusIs(absl::StatusCode::kInvalidArgument, ::testing::HasSubstr("input ValueTensor")));
   }
 }
 

@@ -100,25 +100,35 @@ OpSchema WithSliceInputs(OpSchema schema) {
       .Attr("starts", Ints{});
 }
 
+// Whether an attribute is computed.
+bool HasAttrInput(const InferContext& context) {
+  const std::vector<SlotSchema>& slots = context.schema().inputs();
+  return std::any_of(slots.begin(), slots.end(), [&](const SlotSchema& slot) {
+    return !slot.attrs.empty() && context.HasInput(slot.name);
+  });
+}
+
+// ValueTensor can be repeated to the dims of the slice.
+absl::Status CheckFills(const InferContext& context, const Dims& slice) {
+  const TensorType* value = context.Input("ValueTensor");
+  if (value == nullptr) return absl::OkStatus();
+  const absl::optional<Dims> filled = BroadcastDims(slice, value->dims);
+  if (filled.has_value() && value->dims.size() <= slice.size() && DimsFit(*filled, slice)) {
+    return absl::OkStatus();
+  }
+  return context.InputError("ValueTensor",
+                            absl::StrCat("a shape to repeat to ", DimsToString(slice)));
+}
+
 // The value, repeated, fills the slice.
 absl::Status InferSetValue(InferContext& context) {
   const TensorType* x = context.Input("Input");
-  const TensorType* value = context.Input("ValueTensor");
-  if (x == nullptr) return absl::OkStatus();
-  for (const SlotSchema& slot : context.schema().inputs()) {
-    if (!slot.attrs.empty() && context.HasInput(slot.name)) return absl::OkStatus();
-  }
+  if (x == nullptr || HasAttrInput(context)) return absl::OkStatus();
   if (!context.attrs().Ints("none_axes").empty()) {
     return context.AttrError("none_axes", "no axes", "some");
   }
   WEFT_ASSIGN_OR_RETURN(const Dims slice, SlicedDims(context, x->dims, "steps", "none_axes"));
-  if (value != nullptr) {
-    const absl::optional<Dims> filled = BroadcastDims(slice, value->dims);
-    if (!filled.has_value() || !DimsFit(*filled, slice)) {
-      return context.InputError("ValueTensor",
-                                absl::StrCat("a shape to repeat to ", DimsToString(slice)));
-    }
-  }
+  WEFT_RETURN_IF_ERROR(CheckFills(context, slice));
   context.SetOutput("Out", *x);
   return absl::OkStatus();
 }
@@ -126,8 +136,9 @@ absl::Status InferSetValue(InferContext& context) {
 // Input@GRAD is like Out@GRAD; ValueTensor@GRAD like ValueTensor.
 absl::Status InferSetValueGrad(InferContext& context) {
   const TensorType* grad = context.Input("Out@GRAD");
-  if (grad != nullptr) {
-    WEFT_RETURN_IF_ERROR(SlicedDims(context, grad->dims, "steps", "none_axes").status());
+  if (grad != nullptr && !HasAttrInput(context)) {
+    WEFT_ASSIGN_OR_RETURN(const Dims slice, SlicedDims(context, grad->dims, "steps", "none_axes"));
+    WEFT_RETURN_IF_ERROR(CheckFills(context, slice));
     context.SetOutput("Input@GRAD", *grad);
   }
   return GradsLikeInputs()(context);

@@ -214,7 +214,7 @@ def resnext50(s):
 def wide_resnet(s):
     from paddle.vision.models.resnet import BottleneckBlock
     classify(s, vision.ResNet(BottleneckBlock, 50, width=128, num_classes=10)(
-        s.floats("image", 3, 32, 32)))
+        s.floats("image", 3, 64, 64)))
 
 
 @script(**HEAVY)
@@ -232,7 +232,7 @@ def googlenet(s):
 
 @script(**HEAVY)
 def inception_v3(s):
-    classify(s, vision.inception_v3(num_classes=10)(s.floats("image", 3, 96, 96)))
+    classify(s, vision.inception_v3(num_classes=10)(s.floats("image", 3, 139, 139)))
 
 
 @script(tolerance=1e-4)
