@@ -74,9 +74,12 @@ class OfShape {
   Dims dims_;
 };
 
-// The bound of SoftmaxRow, for what oneDNN gives: it is e^-64 of the largest probability.
-void BoundBelow(const ClassRows& rows, float* p) {
+// The bound of SoftmaxRow, for what oneDNN gives: e^-64 of the largest probability of a row.
+void BoundBelow(const ClassRows& rows, int64_t size, float* p) {
   constexpr float kLeast = 1.6038108905486379e-28F;
+  bool is_any_below = false;  // mostly not; without a branch, so that the loop is vectorized
+  for (int64_t i = 0; i < size; ++i) is_any_below |= p[i] < kLeast;
+  if (!is_any_below) return;
   for (int64_t r = 0; r < rows.count(); ++r) {
     float* const row = p + rows.Start(r);
     float largest = row[0];
@@ -105,7 +108,7 @@ absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
         if (x(ctx).size() == 0) return absl::OkStatus();
         if constexpr (std::is_same_v<T, float>) {
           primitive(rows, x(ctx).dims()).Run({from}, to);
-          BoundBelow(rows, to);
+          BoundBelow(rows, x(ctx).size(), to);
         } else {
           for (int64_t r = 0; r < rows.count(); ++r) {
             SoftmaxRow(from + rows.Start(r), rows.classes, rows.stride, to + rows.Start(r));

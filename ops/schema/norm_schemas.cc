@@ -65,6 +65,13 @@ absl::Status InferLayerNorm(InferContext& context) {
   return absl::OkStatus();
 }
 
+// Of a gradient that is not given Bias: it is like Scale.
+absl::Status InferBiasGrad(InferContext& context) {
+  const TensorType* scale = context.Input("Scale");
+  if (scale != nullptr && !context.HasInput("Bias")) context.SetOutput("Bias@GRAD", *scale);
+  return absl::OkStatus();
+}
+
 void AddLayerNorm(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("layer_norm")
@@ -142,7 +149,7 @@ void AddBatchNorm(OpSchemaTable* schemas) {
                                       .Out("Bias@GRAD", kOptional)
                                       .Out("Scale@GRAD", kOptional)
                                       .Out("X@GRAD", kOptional)
-                                      .Infer(GradOf(InferBatchNorm))));
+                                      .Infer(InOrder({GradOf(InferBatchNorm), InferBiasGrad}))));
 }
 
 // --- group_norm, instance_norm, affine_channel ---------------------------------------------------

@@ -62,6 +62,7 @@ void Print(const std::string& name, const std::function<void()>& ours,
            const std::function<void()>& theirs) {
   const double weft = Microseconds(ours), dnnl = Microseconds(theirs);
   std::printf("%-44s %10.1f us %10.1f us %6.2f\n", name.c_str(), weft, dnnl, weft / dnnl);
+  std::fflush(stdout);
 }
 
 std::function<void()> Bound(const char* type, const SlotPointers& inputs, const AttrValues& attrs,
@@ -199,6 +200,7 @@ void BatchNorm(const Dims& dims) {
                   {DNNL_ARG_MEAN, Of(per_channel, mean2)},
                   {DNNL_ARG_VARIANCE, Of(per_channel, variance2)},
                   {DNNL_ARG_SCALE, Of(per_channel, scale)},
+                  {DNNL_ARG_SHIFT, Of(per_channel, bias)},
                   {DNNL_ARG_DIFF_DST, Of(desc, dy)},
                   {DNNL_ARG_DIFF_SRC, Of(desc, dx2)},
                   {DNNL_ARG_DIFF_SCALE, Of(per_channel, dscale2)},
@@ -243,6 +245,7 @@ void LayerNorm(int64_t rows, int64_t width) {
                   {DNNL_ARG_MEAN, Of(per_row, mean2)},
                   {DNNL_ARG_VARIANCE, Of(per_row, variance2)},
                   {DNNL_ARG_SCALE, Of(per_column, scale)},
+                  {DNNL_ARG_SHIFT, Of(per_column, bias)},
                   {DNNL_ARG_DIFF_DST, Of(desc, dy)},
                   {DNNL_ARG_DIFF_SRC, Of(desc, dx2)},
                   {DNNL_ARG_DIFF_SCALE, Of(per_column, dscale2)},
