@@ -276,6 +276,51 @@ class HalveRate : public Pass {
   Contract contract_;
 };
 
+// Lets the counter of LocalSGD's steps go up by 2 at a time.
+class CountTwice : public Pass {
+ public:
+  static constexpr absl::string_view kName = "count-twice";
+  static constexpr absl::string_view kDescription = "makes LocalSGD average twice as often";
+  struct Options {
+    void Bind(OptionBinder&) {}
+  };
+  explicit CountTwice(Options) {}
+
+  absl::string_view name() const override { return kName; }
+  const Contract& contract() const override { return contract_; }
+  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+    Rewriter rewriter(programs.main);
+    for (OpId id : programs.main->block(0).ops()) {
+      pb::OpDesc op = programs.main->op(id).ToProto();
+      if (op.type() != "increment") continue;
+      for (auto& attr : *op.mutable_attrs()) {
+        if (attr.name() == "step") attr.set_f(2);
+      }
+      rewriter.Replace(id, op);
+    }
+    WEFT_RETURN_IF_ERROR(rewriter.Commit());
+    return true;
+  }
+
+ private:
+  Contract contract_;
+};
+
+TEST_F(TranspileTest, LocalSgdThatAveragesAtOtherStepsThanAskedForIsFound) {
+  PassRegistry registry = BuiltinPasses();
+  registry.Add<CountTwice>();
+  TranspileOptions options;
+  options.participants.nranks = 2;
+  const std::string local = "comm-init,broadcast-params,local-sgd{k_steps=4}";
+  options.passes = absl::StrCat(local, ",count-twice");
+  EXPECT_THAT(Transpile(options, programs_, registry),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W605")));
+  main_ = MainBuilder().Build();
+  startup_ = Startup();
+  options.passes = local;
+  WEFT_EXPECT_OK(Transpile(options, programs_, registry).status());
+}
+
 TEST_F(TranspileTest, WhatIsComputedStaysTheSameUnlessAPassSaysOtherwise) {
   PassRegistry registry = BuiltinPasses();
   registry.Add<HalveRate>();
