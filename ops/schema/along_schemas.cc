@@ -75,7 +75,7 @@ absl::Status InferArgsort(InferContext& context) {
 
 absl::Status InferTopK(InferContext& context) {
   const TensorType* x = context.Input("X");
-  if (x == nullptr || context.HasInput("K")) return absl::OkStatus();
+  if (x == nullptr || HasAttrInput(context)) return absl::OkStatus();
   const OpAttrs& attrs = context.attrs();
   TensorType out = *x;
   if (!x->dims.empty()) {

@@ -17,7 +17,7 @@ absl::Status InferFromAttributes(InferContext& context) {
     return context.AttrError("dtype", "the number of an element type", absl::StrCat(number));
   }
   // A shape that is computed is not known here.
-  if (context.HasInput("ShapeTensor") || context.HasInput("ShapeTensorList")) {
+  if (HasAttrInput(context)) {
     return absl::OkStatus();
   }
   const std::vector<int64_t> shape = context.attrs().Ints("shape");

@@ -34,7 +34,7 @@ absl::Status CheckMask(const InferContext& context, const char* mask, const char
 OpSchema::InferFn Picked(const char* axis_attr) {
   return [=](InferContext& context) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, "X", "Index"));
-    if (!known || context.HasInput("Axis")) return absl::OkStatus();
+    if (!known || HasAttrInput(context)) return absl::OkStatus();
     const TensorType& x = *context.Input("X");
     const TensorType& index = *context.Input("Index");
     WEFT_ASSIGN_OR_RETURN(
@@ -246,7 +246,7 @@ OpSchema::InferFn Triangle(const char* x_slot, const char* out_slot) {
 
 absl::Status InferOneHot(InferContext& context) {
   const TensorType* x = context.Input("X");
-  if (x == nullptr || context.HasInput("depth_tensor")) return absl::OkStatus();
+  if (x == nullptr || HasAttrInput(context)) return absl::OkStatus();
   const OpAttrs& attrs = context.attrs();
   const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
   if (!dtype.has_value()) {

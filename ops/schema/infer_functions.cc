@@ -133,6 +133,13 @@ void AddWithGrad(OpSchemaTable* schemas, OpSchema op, const GradSlots& grad) {
   schemas->Add(std::move(op));
 }
 
+bool HasAttrInput(const InferContext& context) {
+  const std::vector<SlotSchema>& slots = context.schema().inputs();
+  return std::any_of(slots.begin(), slots.end(), [&](const SlotSchema& slot) {
+    return !slot.attrs.empty() && context.HasInput(slot.name);
+  });
+}
+
 OpSchema::InferFn SameDType(std::string a, std::string b) {
   return [a = std::move(a), b = std::move(b)](InferContext& context) {
     const TensorType* x = context.Input(a);

@@ -47,6 +47,9 @@ void AddWithGrad(OpSchemaTable* schemas, OpSchema op, const GradSlots& grad);
 OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
                     OpSchema::InferFn infer);
 
+// Whether an input gives attributes (OpSchema::AttrIn): their values are not known before the step.
+bool HasAttrInput(const InferContext& context);
+
 // One after the other, up to the first error.
 OpSchema::InferFn InOrder(std::vector<OpSchema::InferFn> functions);
 

@@ -82,8 +82,7 @@ absl::Status InferSequenceMask(InferContext& context) {
                              absl::StrCat(attrs.Int("out_dtype")));
   }
   TensorType out = {*dtype, x->dims};
-  out.dims.push_back(context.HasInput("MaxLenTensor") ? -1
-                                                      : std::max<int64_t>(attrs.Int("maxlen"), -1));
+  out.dims.push_back(HasAttrInput(context) ? -1 : std::max<int64_t>(attrs.Int("maxlen"), -1));
   context.SetOutput("Y", out);
   return absl::OkStatus();
 }

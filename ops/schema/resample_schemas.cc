@@ -16,7 +16,7 @@ namespace {
 // paddings: before and after, for the last dimension of space first.
 absl::Status InferPad3d(InferContext& context) {
   const TensorType* x = context.Input("X");
-  if (x == nullptr || context.HasInput("Paddings")) return absl::OkStatus();
+  if (x == nullptr || HasAttrInput(context)) return absl::OkStatus();
   if (x->dims.size() != 5) return context.InputError("X", "five dimensions");
   const OpAttrs& attrs = context.attrs();
   const std::vector<int64_t> paddings = attrs.Ints("paddings");
@@ -127,7 +127,7 @@ absl::Status InferAffineGrid(InferContext& context) {
   if (theta == nullptr) return absl::OkStatus();
   if (!DimsFit(theta->dims, {-1, 2, 3})) return context.InputError("Theta", "[batch, 2, 3]");
   Dims out = {theta->dims[0], -1, -1, 2};
-  if (!context.HasInput("OutputShape")) {
+  if (!HasAttrInput(context)) {
     WEFT_ASSIGN_OR_RETURN(const auto shape, ReadPositive(context.attrs(), "output_shape", 4));
     out[1] = shape[2];
     out[2] = shape[3];
@@ -161,8 +161,7 @@ OpSchema::InferFn Interpolated(std::vector<size_t> spaces) {
       return context.AttrError("scale", absl::StrCat("one number or ", space),
                                absl::StrCat(scale.size()));
     }
-    const bool is_computed =
-        context.HasInput("OutSize") || context.HasInput("SizeTensor") || context.HasInput("Scale");
+    const bool is_computed = HasAttrInput(context);
     const size_t first = layout == layouts[1] ? 1 : 2;
     TensorType out = *x;
     for (size_t s = 0; s < space; ++s) {

@@ -51,7 +51,7 @@ absl::Status InferReshape(InferContext& context) {
   if (x == nullptr) return absl::OkStatus();
   context.SetOutput("XShape", ToXShape(*x));
   // A shape that is computed is not known here.
-  if (context.HasInput("Shape") || context.HasInput("ShapeTensor")) return absl::OkStatus();
+  if (HasAttrInput(context)) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const Dims dims, ReshapedDims(context, x->dims));
   context.SetOutput("Out", {x->dtype, dims});
   return absl::OkStatus();
@@ -113,7 +113,7 @@ absl::Status InferFlatten(InferContext& context) {
 absl::StatusOr<absl::optional<TensorType>> Concatenated(const InferContext& context) {
   const TensorType* first = context.Input("X");
   // An axis that is computed is not known here.
-  if (first == nullptr || context.HasInput("AxisTensor")) return absl::optional<TensorType>();
+  if (first == nullptr || HasAttrInput(context)) return absl::optional<TensorType>();
   WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", context.attrs().Int("axis"),
                                                     first->dims.size()));
   TensorType out = *first;
@@ -180,7 +180,7 @@ absl::StatusOr<std::vector<int64_t>> PartSizes(const InferContext& context, int6
 absl::Status InferSplit(InferContext& context) {
   const TensorType* x = context.Input("X");
   // An axis or sections that are computed are not known here.
-  if (x == nullptr || context.HasInput("AxisTensor") || context.HasInput("SectionsTensorList")) {
+  if (x == nullptr || HasAttrInput(context)) {
     return absl::OkStatus();
   }
   WEFT_ASSIGN_OR_RETURN(const int axis,

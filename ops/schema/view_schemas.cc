@@ -100,14 +100,6 @@ OpSchema WithSliceInputs(OpSchema schema) {
       .Attr("starts", Ints{});
 }
 
-// Whether an attribute is computed.
-bool HasAttrInput(const InferContext& context) {
-  const std::vector<SlotSchema>& slots = context.schema().inputs();
-  return std::any_of(slots.begin(), slots.end(), [&](const SlotSchema& slot) {
-    return !slot.attrs.empty() && context.HasInput(slot.name);
-  });
-}
-
 // ValueTensor can be repeated to the dims of the slice.
 absl::Status CheckFills(const InferContext& context, const Dims& slice) {
   const TensorType* value = context.Input("ValueTensor");
