@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -95,7 +95,7 @@ DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result) {
     return DnnlPrimitive(dnnl::convolution_forward(forward), forward.scratchpad_desc(),
                          {{DNNL_ARG_SRC, source, forward.src_desc()},
                           {DNNL_ARG_WEIGHTS, filter, forward.weights_desc()}},
-                         {DNNL_ARG_DST, destination, forward.dst_desc()});
+                         {{DNNL_ARG_DST, destination, forward.dst_desc()}});
   }
   if (result == Result::kSource) {
     const dnnl::convolution_backward_data::primitive_desc backward(
@@ -105,7 +105,7 @@ DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result) {
     return DnnlPrimitive(dnnl::convolution_backward_data(backward), backward.scratchpad_desc(),
                          {{DNNL_ARG_DIFF_DST, destination, backward.diff_dst_desc()},
                           {DNNL_ARG_WEIGHTS, filter, backward.weights_desc()}},
-                         {DNNL_ARG_DIFF_SRC, source, backward.diff_src_desc()});
+                         {{DNNL_ARG_DIFF_SRC, source, backward.diff_src_desc()}});
   }
   const dnnl::convolution_backward_weights::primitive_desc backward(
       {kDirect, AnyLayout(source), AnyLayout(filter), AnyLayout(destination), strides, dilations,
@@ -114,7 +114,7 @@ DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result) {
   return DnnlPrimitive(dnnl::convolution_backward_weights(backward), backward.scratchpad_desc(),
                        {{DNNL_ARG_SRC, source, backward.src_desc()},
                         {DNNL_ARG_DIFF_DST, destination, backward.diff_dst_desc()}},
-                       {DNNL_ARG_DIFF_WEIGHTS, filter, backward.diff_weights_desc()});
+                       {{DNNL_ARG_DIFF_WEIGHTS, filter, backward.diff_weights_desc()}});
 }
 
 // --- A plain loop, for double precision ----------------------------------------------------------
@@ -193,29 +193,21 @@ class Convolution {
   }
 
  private:
-  struct Made {
-    Dims source, filter, destination;
-    DnnlPrimitive primitive;
-  };
-
   absl::Status RunDnnl(const ConvShape& shape, const float* a, const float* b, float* out) {
-    if (made_ == nullptr || made_->source != shape.source || made_->filter != shape.filter ||
-        made_->destination != shape.destination) {
-      try {
-        made_ = std::make_shared<Made>(
-            Made{shape.source, shape.filter, shape.destination, MakePrimitive(shape, result_)});
-      } catch (const dnnl::error& error) {
-        return absl::UnimplementedError(absl::StrCat("no kernel in oneDNN: ", error.what()));
-      }
-    }
     // The gradient of the source takes that of the destination first.
     if (result_ == Result::kSource) std::swap(a, b);
-    made_->primitive.Run({a, b}, out);
+    try {
+      of_shape_({shape.source, shape.filter, shape.destination}, [&](const auto&) {
+        return MakePrimitive(shape, result_);
+      }).Run({a, b}, {out});
+    } catch (const dnnl::error& error) {
+      return absl::UnimplementedError(absl::StrCat("no kernel in oneDNN: ", error.what()));
+    }
     return absl::OkStatus();
   }
 
   Result result_;
-  std::shared_ptr<Made> made_;  // for the last shape
+  DnnlOfShape<std::tuple<Dims, Dims, Dims>> of_shape_;
 };
 
 enum class ConvKind { kForward, kTransposed };

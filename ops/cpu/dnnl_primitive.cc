@@ -54,18 +54,23 @@ dnnl::primitive_attr DnnlAttributes() {
 }
 
 DnnlPrimitive::DnnlPrimitive(dnnl::primitive primitive, const memory::desc& scratchpad,
-                             const std::vector<Argument>& inputs, const Argument& output)
+                             const std::vector<Argument>& inputs,
+                             const std::vector<Argument>& outputs)
     : stream_(DnnlCpuEngine()) {
   std::unordered_map<int, memory> arguments;
   for (const Argument& input : inputs) {
     operands_.push_back(MakeOperand(input, /*is_input=*/true));
     arguments[input.name] = operands_.back().own;
   }
-  operands_.push_back(MakeOperand(output, /*is_input=*/false));
-  const Operand& result = operands_.back();
-  arguments[output.name] = result.own;
+  for (const Argument& output : outputs) {
+    operands_.push_back(MakeOperand(output, /*is_input=*/false));
+    arguments[output.name] = operands_.back().own;
+  }
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
-  if (result.is_copied) AddCopy(result.own, result.caller);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const Operand& operand = operands_[inputs.size() + i];
+    if (operand.is_kept && outputs[i].is_wanted) AddCopy(operand.own, operand.caller);
+  }
 }
 
 DnnlPrimitive::DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
@@ -106,8 +111,8 @@ DnnlPrimitive::Operand DnnlPrimitive::MakeOperand(const Argument& argument, bool
   Operand operand;
   operand.caller = memory(argument.caller, DnnlCpuEngine(), nullptr);
   operand.own = operand.caller;
-  operand.is_copied = argument.own != argument.caller;
-  if (!operand.is_copied) return operand;
+  operand.is_kept = argument.own != argument.caller || !argument.is_wanted;
+  if (!operand.is_kept) return operand;
   operand.own = memory(argument.own, DnnlCpuEngine(), nullptr);
   operand.offset = Reserve(argument.own.get_size());
   if (is_input) AddCopy(operand.caller, operand.own);
@@ -138,13 +143,14 @@ void DnnlPrimitive::Step::Run(const dnnl::stream& stream, char* memory) {
   primitive.execute(stream, arguments);
 }
 
-void DnnlPrimitive::Run(absl::Span<const void* const> inputs, void* output) {
+void DnnlPrimitive::Run(absl::Span<const void* const> inputs, absl::Span<void* const> outputs) {
   omp_set_num_threads(1);  // of this thread
   char* const memory = ThreadMemory(bytes_);
   for (size_t i = 0; i < operands_.size(); ++i) {
     // oneDNN takes inputs by pointers to mutable memory and does not write them.
-    operands_[i].caller.set_data_handle(i < inputs.size() ? const_cast<void*>(inputs[i]) : output);
-    if (operands_[i].is_copied) operands_[i].own.set_data_handle(memory + operands_[i].offset);
+    operands_[i].caller.set_data_handle(i < inputs.size() ? const_cast<void*>(inputs[i])
+                                                          : outputs[i - inputs.size()]);
+    if (operands_[i].is_kept) operands_[i].own.set_data_handle(memory + operands_[i].offset);
   }
   for (Operand& operand : kept_) operand.own.set_data_handle(memory + operand.offset);
   for (Step& step : steps_) step.Run(stream_, memory);

@@ -3,6 +3,7 @@
 #define WEFT_OPS_CPU_DNNL_PRIMITIVE_H_
 
 #include <cstddef>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
@@ -32,11 +33,13 @@ class DnnlPrimitive {
     int name;                   // DNNL_ARG_SRC, ...
     dnnl::memory::desc caller;  // how it lies in the caller's memory
     dnnl::memory::desc own;     // how the primitive takes it
+    // Of an output: false where the caller has no memory for it, but the primitive gives it.
+    bool is_wanted = true;
   };
 
   // `scratchpad`: of the primitive's description, which was made with DnnlAttributes.
   DnnlPrimitive(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
-                const std::vector<Argument>& inputs, const Argument& output);
+                const std::vector<Argument>& inputs, const std::vector<Argument>& outputs);
 
   // A primitive with a workspace that another one, `before`, makes: that runs first, on the first
   // input, as DNNL_ARG_SRC; what else it gives is dropped. Arguments are in the caller's layout.
@@ -48,9 +51,10 @@ class DnnlPrimitive {
                 const dnnl::memory::desc& scratchpad, const std::vector<Argument>& inputs,
                 const Argument& output);
 
-  // Inputs in the order of the constructor; of the second one, behind that of `before`. The output
-  // overlaps no input, unless the primitive works in place and nothing is copied.
-  void Run(absl::Span<const void* const> inputs, void* output);
+  // Arguments in the order of the constructor; inputs of the second one behind that of `before`. No
+  // output overlaps an input, unless the primitive works in place and nothing is copied. What
+  // stands for an output that is not wanted does not matter.
+  void Run(absl::Span<const void* const> inputs, absl::Span<void* const> outputs);
 
  private:
   // One execution, with its place in the thread's memory for what it needs besides arguments.
@@ -63,9 +67,9 @@ class DnnlPrimitive {
     void Run(const dnnl::stream& stream, char* memory);
   };
   struct Operand {
-    dnnl::memory caller, own;  // the same where no copy is needed
-    bool is_copied = false;
-    size_t offset = 0;  // of the copy in the thread's memory
+    dnnl::memory caller, own;  // the same, unless it is kept
+    bool is_kept = false;      // in the thread's memory: copied, or not wanted
+    size_t offset = 0;         // in that memory
   };
 
   // In the thread's memory, from one step to the next.
@@ -81,6 +85,27 @@ class DnnlPrimitive {
   std::vector<Operand> kept_;  // of steps before
   std::vector<Step> steps_;
   dnnl::stream stream_;
+};
+
+// The primitive for the shape of the last step. Copies share it, and run once at a time.
+template <typename Shape>
+class DnnlOfShape {
+ public:
+  // That of make(shape), called where the shape is not that of the last call.
+  template <typename Make>
+  DnnlPrimitive& operator()(const Shape& shape, Make make) {
+    if (made_ == nullptr || made_->shape != shape) {
+      made_ = std::make_shared<Made>(Made{shape, make(shape)});
+    }
+    return made_->primitive;
+  }
+
+ private:
+  struct Made {
+    Shape shape;
+    DnnlPrimitive primitive;
+  };
+  std::shared_ptr<Made> made_;
 };
 
 }  // namespace weft

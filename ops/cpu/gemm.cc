@@ -1,6 +1,7 @@
 #include "ops/cpu/gemm.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ops/cpu/dnnl_primitive.h"
 
@@ -19,30 +20,26 @@ DnnlPrimitive MatMul(const memory::desc& a, const memory::desc& b, const memory:
   const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), DnnlAttributes(),
                                                  DnnlCpuEngine());
   return DnnlPrimitive(dnnl::matmul(description), description.scratchpad_desc(),
-                       {{DNNL_ARG_SRC, a, a}, {DNNL_ARG_WEIGHTS, b, b}}, {DNNL_ARG_DST, c, c});
+                       {{DNNL_ARG_SRC, a, a}, {DNNL_ARG_WEIGHTS, b, b}}, {{DNNL_ARG_DST, c, c}});
 }
 
 }  // namespace
 
 struct Gemm::Primitive {
-  bool Fits(int64_t m2, int64_t n2, int64_t k2) const { return m == m2 && n == n2 && k == k2; }
-
-  int64_t m, n, k;
-  DnnlPrimitive matmul;
+  DnnlOfShape<std::array<int64_t, 3>> of_shape;
 };
 
-Gemm::Gemm(Transpose a, Transpose b) : transpose_a_(a), transpose_b_(b) {}
+Gemm::Gemm(Transpose a, Transpose b)
+    : transpose_a_(a), transpose_b_(b), primitive_(std::make_shared<Primitive>()) {}
 
 void Gemm::Run(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
   if (k == 0) std::fill_n(c, m * n, 0.0f);
   if (m == 0 || n == 0 || k == 0) return;
-  if (primitive_ == nullptr || !primitive_->Fits(m, n, k)) {
-    primitive_ = std::make_shared<Primitive>(
-        Primitive{m, n, k,
-                  MatMul(Matrix(m, k, transpose_a_), Matrix(k, n, transpose_b_),
-                         Matrix(m, n, Transpose::kNo))});
-  }
-  primitive_->matmul.Run({a, b}, c);
+  DnnlPrimitive& matmul = primitive_->of_shape({m, n, k}, [&](const auto&) {
+    return MatMul(Matrix(m, k, transpose_a_), Matrix(k, n, transpose_b_),
+                  Matrix(m, n, Transpose::kNo));
+  });
+  matmul.Run({a, b}, {c});
 }
 
 void Gemm::Run(int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c) const {

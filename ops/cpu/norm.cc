@@ -6,6 +6,9 @@
 //   dx = (g - Σg / n - x̂ Σ(g x̂) / n) / √(variance + epsilon)
 // where the mean and the variance come from x, and dx = g / √(variance + epsilon) where they do
 // not; over the elements of a channel dscale = Σ(dy x̂) and dbias = Σdy.
+//
+// In single precision oneDNN does it where rows are sets and columns channels, as in layer_norm.
+// Plain loops do the rest: they are faster than its batch normalization (docs/benchmarks.md).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,6 +18,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"
 
@@ -26,6 +30,10 @@ namespace {
 struct Grouping {
   std::array<int64_t, 4> size, set_step, channel_step;
 
+  bool HasRowsForSetsAndColumnsForChannels() const {
+    constexpr std::array<int64_t, 4> kRows = {0, 0, 1, 0}, kColumns = {0, 0, 0, 1};
+    return size[0] == 1 && size[1] == 1 && set_step == kRows && channel_step == kColumns;
+  }
   int64_t num_elements() const { return size[0] * size[1] * size[2] * size[3]; }
   int64_t num_sets() const { return Count(set_step); }
   int64_t num_channels() const { return Count(channel_step); }
@@ -256,6 +264,95 @@ void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector
   });
 }
 
+// --- oneDNN --------------------------------------------------------------------------------------
+
+// Normalizes the rows of a matrix, with a scale and a bias for each column; a null scale is 1, a
+// null bias 0. Null outputs are not wanted, at no step.
+class DnnlRowNorm {
+ public:
+  explicit DnnlRowNorm(double epsilon) : epsilon_(static_cast<float>(epsilon)) {}
+
+  static bool Takes(const Grouping& g) {
+    return g.HasRowsForSetsAndColumnsForChannels() && g.num_elements() > 0;
+  }
+
+  void Forward(const Grouping& g, const float* x, const float* scale, const float* bias, float* y,
+               float* mean, float* variance) {
+    const auto make = [&](const Shape& shape) {
+      const auto forward = Describe(shape);
+      return DnnlPrimitive(
+          dnnl::layer_normalization_forward(forward), forward.scratchpad_desc(),
+          {{DNNL_ARG_SRC, shape.matrix(), shape.matrix()},
+           {DNNL_ARG_SCALE, shape.row(), shape.row()},
+           {DNNL_ARG_SHIFT, shape.row(), shape.row()}},
+          {{DNNL_ARG_DST, shape.matrix(), shape.matrix()},
+           {DNNL_ARG_MEAN, shape.column(), shape.column(), mean != nullptr},
+           {DNNL_ARG_VARIANCE, shape.column(), shape.column(), variance != nullptr}});
+    };
+    of_shape_({g.size[2], g.size[3]}, make)
+        .Run({x, Given(scale, 1, &ones_, g), Given(bias, 0, &zeros_, g)}, {y, mean, variance});
+  }
+
+  void Backward(const Grouping& g, const float* x, const float* dy, const float* mean,
+                const float* variance, const float* scale, float* dx, float* dscale, float* dbias) {
+    const auto make = [&](const Shape& shape) {
+      const dnnl::layer_normalization_backward::primitive_desc backward(
+          {dnnl::prop_kind::backward, shape.matrix(), shape.matrix(), epsilon_, kFlags},
+          DnnlAttributes(), DnnlCpuEngine(), Describe(shape));
+      return DnnlPrimitive(dnnl::layer_normalization_backward(backward), backward.scratchpad_desc(),
+                           {{DNNL_ARG_SRC, shape.matrix(), shape.matrix()},
+                            {DNNL_ARG_DIFF_DST, shape.matrix(), shape.matrix()},
+                            {DNNL_ARG_MEAN, shape.column(), shape.column()},
+                            {DNNL_ARG_VARIANCE, shape.column(), shape.column()},
+                            {DNNL_ARG_SCALE, shape.row(), shape.row()},
+                            {DNNL_ARG_SHIFT, shape.row(), shape.row()}},
+                           {{DNNL_ARG_DIFF_SRC, shape.matrix(), shape.matrix(), dx != nullptr},
+                            {DNNL_ARG_DIFF_SCALE, shape.row(), shape.row(), dscale != nullptr},
+                            {DNNL_ARG_DIFF_SHIFT, shape.row(), shape.row(), dbias != nullptr}});
+    };
+    scale = Given(scale, 1, &ones_, g);
+    // The primitive asks for a bias, which it does not read.
+    of_shape_({g.size[2], g.size[3]}, make)
+        .Run({x, dy, mean, variance, scale, scale}, {dx, dscale, dbias});
+  }
+
+ private:
+  using Desc = dnnl::memory::desc;
+
+  struct Shape {
+    int64_t rows, columns;
+
+    bool operator!=(const Shape& other) const {
+      return rows != other.rows || columns != other.columns;
+    }
+    Desc matrix() const { return {{rows, columns}, kFloat, dnnl::memory::format_tag::ab}; }
+    Desc row() const { return {{columns}, kFloat, dnnl::memory::format_tag::a}; }
+    Desc column() const { return {{rows}, kFloat, dnnl::memory::format_tag::a}; }
+  };
+
+  dnnl::layer_normalization_forward::primitive_desc Describe(const Shape& shape) const {
+    return {{dnnl::prop_kind::forward_training, shape.matrix(), epsilon_, kFlags},
+            DnnlAttributes(),
+            DnnlCpuEngine()};
+  }
+
+  // One number for each column, or as many of the same value.
+  static const float* Given(const float* numbers, float value, std::vector<float>* same,
+                            const Grouping& g) {
+    if (numbers != nullptr) return numbers;
+    same->resize(g.size[3], value);
+    return same->data();
+  }
+
+  static constexpr auto kFloat = dnnl::memory::data_type::f32;
+  // Scale and bias, apart.
+  static constexpr auto kFlags =
+      static_cast<dnnl::normalization_flags>(dnnl_use_scale | dnnl_use_shift);
+  float epsilon_;
+  DnnlOfShape<Shape> of_shape_;
+  std::vector<float> ones_, zeros_;
+};
+
 // --- layer_norm, group_norm, instance_norm -------------------------------------------------------
 
 // How an op of one kind groups the elements of X.
@@ -296,9 +393,17 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const Kept& kept) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const Out y = op.out("Y"), mean = op.out(kept.mean), variance = op.out(kept.variance);
   const double epsilon = spec.attrs.Float("epsilon");
-  return op.Make(Floats(x), [=, group = groups(spec)](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=, group = groups(spec), row_norm = DnnlRowNorm(epsilon)](
+                                const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
+    if constexpr (std::is_same_v<T, float>) {
+      if (!kept.is_inverse_deviation && DnnlRowNorm::Takes(g)) {
+        return row_norm.Forward(g, x.data<T>(ctx), scale.data_or_null<T>(ctx),
+                                bias.data_or_null<T>(ctx), y.data<T>(ctx),
+                                mean.data_or_null<T>(ctx), variance.data_or_null<T>(ctx));
+      }
+    }
     const Moments moments = Moments::Of(g, x.data<T>(ctx));
     const std::vector<double> inverse = moments.InverseDeviation(epsilon);
     Normalize(g, x.data<T>(ctx), moments.mean, inverse, scale.data_or_null<T>(ctx),
@@ -316,10 +421,20 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const Kept& kept) {
   op.Ignore({"Bias", "Y"});
   const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
   const double epsilon = spec.attrs.Float("epsilon");
-  return op.Make(Floats(x), [=, group = groups(spec)](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=, group = groups(spec), row_norm = DnnlRowNorm(epsilon)](
+                                const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
+    const Grouping g = group(x(ctx).dims());
+    if constexpr (std::is_same_v<T, float>) {
+      if (!kept.is_inverse_deviation && DnnlRowNorm::Takes(g)) {
+        return row_norm.Backward(g, x.data<T>(ctx), dy.data<T>(ctx), mean.data<T>(ctx),
+                                 variance.data<T>(ctx), scale.data_or_null<T>(ctx),
+                                 dx.data_or_null<T>(ctx), dscale.data_or_null<T>(ctx),
+                                 dbias.data_or_null<T>(ctx));
+      }
+    }
     const Moments moments = Moments::Given<T>(mean(ctx), variance(ctx));
-    NormalizeGrad(group(x(ctx).dims()), x.data<T>(ctx), dy.data<T>(ctx), moments.mean,
+    NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean,
                   kept.is_inverse_deviation ? moments.variance : moments.InverseDeviation(epsilon),
                   MomentsOf::kX, scale.data_or_null<T>(ctx), dx.get(ctx), dscale.get(ctx),
                   dbias.get(ctx));

@@ -1,5 +1,7 @@
 // Normalization, beyond what op_vectors_test compares with Paddle's numbers.
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -110,6 +112,64 @@ TEST(LayerNormTest, RowsWithoutElementsHaveMomentsOfZero) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("layer_norm", {{"X", {Floats({2, 0}, {})}}}, {},
                                             {{"Y", 1}, {"Mean", 1}, {"Variance", 1}}));
   EXPECT_THAT(Values<float>(out["Mean"][0]), Each(0));
+}
+
+// Single precision, by oneDNN, beside double precision in plain loops.
+TEST(LayerNormTest, GradientsThatNobodyWantsMakeNoDifferenceToOthers) {
+  const std::vector<double> x = {100, 101, 103, -7, 2, 8}, dy = {1, -2, 4, 0.5, 3, -1};
+  const auto gradients = [&](auto tensor, const std::vector<std::string>& wanted) {
+    const auto norm = RunOp("layer_norm",
+                            {{"X", {tensor({2, 3}, x)}},
+                             {"Scale", {tensor({3}, {1, 2, -1})}},
+                             {"Bias", {tensor({3}, {0, 1, 2})}}},
+                            {{"begin_norm_axis", 1}}, {{"Y", 1}, {"Mean", 1}, {"Variance", 1}});
+    EXPECT_TRUE(norm.ok()) << norm.status();
+    SlotCounts outputs;
+    for (const std::string& slot : wanted) outputs.push_back({slot, 1});
+    return *RunOp("layer_norm_grad",
+                  {{"X", {tensor({2, 3}, x)}},
+                   {"Scale", {tensor({3}, {1, 2, -1})}},
+                   {"Bias", {tensor({3}, {0, 1, 2})}},
+                   {"Mean", norm->at("Mean")},
+                   {"Variance", norm->at("Variance")},
+                   {"Y@GRAD", {tensor({2, 3}, dy)}}},
+                  {{"begin_norm_axis", 1}}, outputs);
+  };
+  const std::vector<std::string> all = {"X@GRAD", "Scale@GRAD", "Bias@GRAD"};
+  const auto floats = [](const Dims& dims, const std::vector<double>& values) {
+    return Floats(dims, {values.begin(), values.end()});
+  };
+  const auto doubles = [](const Dims& dims, const std::vector<double>& values) {
+    return MakeTensor<double>(dims, values);
+  };
+  auto expected = gradients(doubles, all);
+  for (const std::vector<std::string>& wanted :
+       {all, {"X@GRAD"}, {"Scale@GRAD"}, {"Bias@GRAD"}, {"X@GRAD", "Bias@GRAD"}}) {
+    auto found = gradients(floats, wanted);
+    for (const std::string& slot : wanted) {
+      EXPECT_THAT(Values<float>(found[slot][0]),
+                  Pointwise(FloatNear(1e-5f), Values<double>(expected[slot][0])))
+          << slot;
+    }
+  }
+}
+
+TEST(LayerNormTest, WithoutScaleAndBiasIsAsWithOnesAndZeros) {
+  const Tensor x = Floats({2, 3}, {1, 5, 3, -7, 2, 8}), dy = Floats({2, 3}, {1, -2, 4, 0.5, 3, -1});
+  const Tensor ones = Floats({3}, {1, 1, 1}), zeros = Floats({3}, {0, 0, 0});
+  const auto run = [&](SlotTensors weights) {
+    SlotTensors inputs = weights;
+    inputs.push_back({"X", {x}});
+    auto norm = RunOp("layer_norm", inputs, {{"begin_norm_axis", 1}},
+                      {{"Y", 1}, {"Mean", 1}, {"Variance", 1}});
+    EXPECT_TRUE(norm.ok()) << norm.status();
+    for (const char* slot : {"Mean", "Variance"}) inputs.push_back({slot, norm->at(slot)});
+    inputs.push_back({"Y@GRAD", {dy}});
+    auto grad = RunOp("layer_norm_grad", inputs, {{"begin_norm_axis", 1}}, {{"X@GRAD", 1}});
+    EXPECT_TRUE(grad.ok()) << grad.status();
+    return std::make_pair(Values<float>(norm->at("Y")[0]), Values<float>(grad->at("X@GRAD")[0]));
+  };
+  EXPECT_EQ(run({}), run({{"Scale", {ones}}, {"Bias", {zeros}}}));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 #include <limits>
-#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -212,7 +211,8 @@ DnnlPrimitive MakeForward(const PoolShape& shape) {
   const auto forward = DescribeForward(shape, dnnl::prop_kind::forward_inference);
   const auto source = forward.src_desc(), destination = forward.dst_desc();
   return DnnlPrimitive(dnnl::pooling_forward(forward), forward.scratchpad_desc(),
-                       {{DNNL_ARG_SRC, source, source}}, {DNNL_ARG_DST, destination, destination});
+                       {{DNNL_ARG_SRC, source, source}},
+                       {{DNNL_ARG_DST, destination, destination}});
 }
 
 // Takes X, for a maximum, and the gradient of Out. The maxima are found once more: the op does not
@@ -227,7 +227,8 @@ DnnlPrimitive MakeBackward(const PoolShape& shape) {
   const DnnlPrimitive::Argument dout = {DNNL_ARG_DIFF_DST, out, out};
   const DnnlPrimitive::Argument dx = {DNNL_ARG_DIFF_SRC, x, x};
   if (!shape.attrs->is_max) {
-    return DnnlPrimitive(dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout}, dx);
+    return DnnlPrimitive(dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout},
+                         {dx});
   }
   return DnnlPrimitive(
       {dnnl::pooling_forward(forward), forward.scratchpad_desc(), x, out, forward.workspace_desc()},
@@ -240,19 +241,15 @@ class OfShape {
   explicit OfShape(DnnlPrimitive (*make)(const PoolShape&)) : make_(make) {}
 
   DnnlPrimitive* operator()(const PoolAttrs& attrs, const Dims& x, const Dims& out) {
-    if (x == x_ && out == out_) return primitive_.get();
     const PoolShape shape = {ChannelsFirst(x, attrs.channels_last),
                              ChannelsFirst(out, attrs.channels_last), &attrs};
-    primitive_ = shape.IsForDnnl() ? std::make_shared<DnnlPrimitive>(make_(shape)) : nullptr;
-    x_ = x;
-    out_ = out;
-    return primitive_.get();
+    if (!shape.IsForDnnl()) return nullptr;
+    return &of_shape_({x, out}, [&](const auto&) { return make_(shape); });
   }
 
  private:
   DnnlPrimitive (*make_)(const PoolShape&);
-  std::shared_ptr<DnnlPrimitive> primitive_;
-  Dims x_, out_;
+  DnnlOfShape<std::pair<Dims, Dims>> of_shape_;
 };
 
 // --- Kernels -------------------------------------------------------------------------------------
@@ -273,7 +270,7 @@ absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
                    if constexpr (std::is_same_v<T, float>) {
                      DnnlPrimitive* const primitive =
                          mask ? nullptr : of_shape(attrs, x(ctx).dims(), out(ctx).dims());
-                     if (primitive != nullptr) return primitive->Run({from}, to);
+                     if (primitive != nullptr) return primitive->Run({from}, {to});
                    }
                    const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
                    int32_t* places = mask.data_or_null<int32_t>(ctx);
@@ -311,8 +308,8 @@ absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
     T* to = dx.data<T>(ctx);
     if constexpr (std::is_same_v<T, float>) {
       DnnlPrimitive* const primitive = of_shape(attrs, x(ctx).dims(), out(ctx).dims());
-      if (primitive != nullptr && attrs.is_max) return primitive->Run({xs, douts}, to);
-      if (primitive != nullptr) return primitive->Run({douts}, to);
+      if (primitive != nullptr && attrs.is_max) return primitive->Run({xs, douts}, {to});
+      if (primitive != nullptr) return primitive->Run({douts}, {to});
     }
     const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
     std::fill_n(to, dx(ctx).size(), T(0));

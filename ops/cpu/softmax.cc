@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
 #include <type_traits>
 
 #include "absl/types/span.h"
@@ -43,7 +42,7 @@ DnnlPrimitive MakeForward(const ClassRows& rows) {
   const memory::desc desc = DescOf(rows);
   const auto forward = DescribeForward(rows);
   return DnnlPrimitive(dnnl::softmax_forward(forward), forward.scratchpad_desc(),
-                       {{DNNL_ARG_SRC, desc, desc}}, {DNNL_ARG_DST, desc, desc});
+                       {{DNNL_ARG_SRC, desc, desc}}, {{DNNL_ARG_DST, desc, desc}});
 }
 
 DnnlPrimitive MakeBackward(const ClassRows& rows) {
@@ -52,27 +51,8 @@ DnnlPrimitive MakeBackward(const ClassRows& rows) {
                                                         DnnlCpuEngine(), DescribeForward(rows));
   return DnnlPrimitive(dnnl::softmax_backward(backward), backward.scratchpad_desc(),
                        {{DNNL_ARG_DST, desc, desc}, {DNNL_ARG_DIFF_DST, desc, desc}},
-                       {DNNL_ARG_DIFF_SRC, desc, desc});
+                       {{DNNL_ARG_DIFF_SRC, desc, desc}});
 }
-
-// A primitive of the shape of the last step.
-class OfShape {
- public:
-  explicit OfShape(DnnlPrimitive (*make)(const ClassRows&)) : make_(make) {}
-
-  DnnlPrimitive& operator()(const ClassRows& rows, const Dims& dims) {
-    if (primitive_ == nullptr || dims != dims_) {
-      primitive_ = std::make_shared<DnnlPrimitive>(make_(rows));
-      dims_ = dims;
-    }
-    return *primitive_;
-  }
-
- private:
-  DnnlPrimitive (*make_)(const ClassRows&);
-  std::shared_ptr<DnnlPrimitive> primitive_;
-  Dims dims_;
-};
 
 // The bound of SoftmaxRow, for what oneDNN gives: e^-64 of the largest probability of a row.
 void BoundBelow(const ClassRows& rows, int64_t size, float* p) {
@@ -99,15 +79,15 @@ absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
   const int64_t axis = spec.attrs.Int("axis");
   return op.InPlace().Make(
       Floats(x),
-      [=, primitive = OfShape(MakeForward)](const KernelContext& ctx,
-                                            auto zero) mutable -> absl::Status {
+      [=, of_shape = DnnlOfShape<ClassRows>()](const KernelContext& ctx,
+                                               auto zero) mutable -> absl::Status {
         using T = decltype(zero);
         WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(axis, x(ctx).dims()));
         const T* from = x.data<T>(ctx);
         T* to = out.data<T>(ctx);
         if (x(ctx).size() == 0) return absl::OkStatus();
         if constexpr (std::is_same_v<T, float>) {
-          primitive(rows, x(ctx).dims()).Run({from}, to);
+          of_shape(rows, MakeForward).Run({from}, {to});
           BoundBelow(rows, x(ctx).size(), to);
         } else {
           for (int64_t r = 0; r < rows.count(); ++r) {
@@ -126,15 +106,15 @@ absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
   const int64_t axis = spec.attrs.Int("axis");
   return op.InPlace(dx, dout).Make(
       Floats(out),
-      [=, primitive = OfShape(MakeBackward)](const KernelContext& ctx,
-                                             auto zero) mutable -> absl::Status {
+      [=, of_shape = DnnlOfShape<ClassRows>()](const KernelContext& ctx,
+                                               auto zero) mutable -> absl::Status {
         using T = decltype(zero);
         WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(axis, out(ctx).dims()));
         const T *p = out.data<T>(ctx), *dp = dout.data<T>(ctx);
         T* to = dx.data<T>(ctx);
         if (out(ctx).size() == 0) return absl::OkStatus();
         if constexpr (std::is_same_v<T, float>) {
-          primitive(rows, out(ctx).dims()).Run({p, dp}, to);
+          of_shape(rows, MakeBackward).Run({p, dp}, {to});
           return absl::OkStatus();
         }
         for (int64_t r = 0; r < rows.count(); ++r) {

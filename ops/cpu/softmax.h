@@ -19,6 +19,9 @@ struct ClassRows {
   int axis;
   int64_t outer, classes, stride;
 
+  bool operator!=(const ClassRows& other) const {
+    return outer != other.outer || classes != other.classes || stride != other.stride;
+  }
   int64_t count() const { return outer * stride; }
   int64_t Start(int64_t r) const { return r / stride * classes * stride + r % stride; }
 };
