@@ -1,8 +1,11 @@
 #include "ops/cpu/testing.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/make_kernel.h"
+#include "proto/op_role.h"
 
 namespace weft::testing {
 namespace {
@@ -37,17 +40,49 @@ bool HaveRows(const SlotPointers& slots) {
 absl::StatusOr<BoundOp> BoundOp::Make(absl::string_view type, const SlotPointers& inputs,
                                       const AttrValues& attrs, const SlotPointers& outputs,
                                       bool paddle_cpu_quirks) {
+  const OpSchema* schema = FindOpSchema(type);
+  if (schema == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no schema"));
+  return Make(schema, OpAttrs::Make(*schema, attrs), inputs, outputs, paddle_cpu_quirks);
+}
+
+absl::StatusOr<BoundOp> BoundOp::Make(const Op& op, std::map<std::string, Tensor>* variables,
+                                      bool paddle_cpu_quirks) {
+  const OpSchema* schema = FindOpSchema(op.type());
+  if (schema == nullptr) return absl::NotFoundError(absl::StrCat(op.type(), ": no schema"));
+  const auto look_up =
+      [&](const std::vector<OpLayout::Slot>& slots) -> absl::StatusOr<SlotPointers> {
+    SlotPointers found;
+    for (const OpLayout::Slot& slot : slots) {
+      found.push_back({std::string(op.program().name(slot.name)), {}});
+      for (Symbol symbol : op.args(slot)) {
+        const std::string name(op.program().name(symbol));
+        const auto variable = variables->find(name);
+        if (variable == variables->end() && name != kEmptyVarName) {
+          return absl::NotFoundError(absl::StrCat("no variable ", name));
+        }
+        found.back().second.push_back(name == kEmptyVarName ? nullptr : &variable->second);
+      }
+    }
+    return found;
+  };
+  WEFT_ASSIGN_OR_RETURN(const SlotPointers inputs, look_up(op.layout().inputs));
+  WEFT_ASSIGN_OR_RETURN(const SlotPointers outputs, look_up(op.layout().outputs));
+  WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
+  return Make(schema, std::move(attrs), inputs, outputs, paddle_cpu_quirks);
+}
+
+absl::StatusOr<BoundOp> BoundOp::Make(const OpSchema* schema, OpAttrs attrs,
+                                      const SlotPointers& inputs, const SlotPointers& outputs,
+                                      bool paddle_cpu_quirks) {
   KernelSpec spec;
   spec.paddle_cpu_quirks = paddle_cpu_quirks;
-  spec.schema = FindOpSchema(type);
+  spec.schema = schema;
+  spec.attrs = std::move(attrs);
+  const std::string& type = schema->type();
   const bool has_rows = HaveRows(inputs) || HaveRows(outputs);
   const KernelFactory* factory =
       has_rows ? CpuKernels().FindForRows(type) : CpuKernels().Find(type);
-  if (spec.schema == nullptr || factory == nullptr) {
-    return absl::NotFoundError(
-        absl::StrCat(type, spec.schema == nullptr ? ": no schema" : ": no CPU kernel"));
-  }
-  spec.attrs = OpAttrs::Make(*spec.schema, attrs);
+  if (factory == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no CPU kernel"));
   BoundOp op;
   spec.inputs = Flatten(inputs, &op.inputs_);
   spec.outputs = Flatten(outputs, &op.outputs_);

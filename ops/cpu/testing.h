@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
+#include "proto/program.h"
 
 namespace weft::testing {
 
@@ -64,9 +65,16 @@ class BoundOp {
   static absl::StatusOr<BoundOp> Make(absl::string_view type, const SlotPointers& inputs,
                                       const AttrValues& attrs, const SlotPointers& outputs,
                                       bool paddle_cpu_quirks = false);
+  // An op of a program, bound to its variables by name. NotFound, too, where one is missing.
+  static absl::StatusOr<BoundOp> Make(const Op& op, std::map<std::string, Tensor>* variables,
+                                      bool paddle_cpu_quirks = false);
   absl::Status Run(RandomState* random = nullptr);
 
  private:
+  static absl::StatusOr<BoundOp> Make(const OpSchema* schema, OpAttrs attrs,
+                                      const SlotPointers& inputs, const SlotPointers& outputs,
+                                      bool paddle_cpu_quirks);
+
   Kernel kernel_;
   std::vector<const Tensor*> inputs_;
   std::vector<Tensor*> outputs_;
