@@ -14,6 +14,7 @@ const KernelTable& CpuKernels() {
     AddClipKernels(table);
     AddCoalesceTensorKernels(table);
     AddComparisonKernels(table);
+    AddConditionKernels(table);
     AddConvKernels(table);
     AddCopyKernels(table);
     AddCreationKernels(table);
@@ -27,6 +28,7 @@ const KernelTable& CpuKernels() {
     AddLossKernels(table);
     AddLrnKernels(table);
     AddMatMulKernels(table);
+    AddMetricKernels(table);
     AddNormKernels(table);
     AddOptimizerKernels(table);
     AddPoolKernels(table);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "ops/cpu/families.h"
+#include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -64,16 +65,14 @@ absl::StatusOr<Kernel> Dropout(const KernelSpec& spec) {
       WEFT_RETURN_IF_ERROR(CheckSize("Seed", *tensor, 1));
       seed = *tensor->data<int32_t>();
     }
-    if (seed == 0 && ctx.random == nullptr) {
-      return absl::FailedPreconditionError("no random numbers to draw from");
-    }
-    std::mt19937_64 seeded(seed);
-    std::mt19937_64& engine = seed == 0 ? ctx.random->dropout : seeded;
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(seed, &RandomState::dropout, ctx.random, &own));
     std::uniform_real_distribution<float> draw(0, 1);
     const auto probability = static_cast<float>(attrs.probability);
     const T factor = static_cast<T>(attrs.kept_factor);
     for (int64_t i = 0; i < size; ++i) {
-      const bool stay = !(draw(engine) < probability);
+      const bool stay = !(draw(*engine) < probability);
       to[i] = stay ? from[i] * factor : T(0);
       if (stays != nullptr) stays[i] = stay;
     }

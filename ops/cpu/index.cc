@@ -1,4 +1,4 @@
-// Elements picked by numbers that a tensor holds: gather, scatter, one_hot, where, ...
+// Elements picked by numbers that a tensor holds: gather, scatter, one_hot, ...
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -546,113 +546,6 @@ absl::StatusOr<Kernel> PutAlongGrad(const KernelSpec& spec) {
   });
 }
 
-// --- Conditions ----------------------------------------------------------------------------------
-
-// Out = X where Condition, Y elsewhere.
-absl::StatusOr<Kernel> Where(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In condition = op.in("Condition"), x = op.in("X"), y = op.in("Y");
-  const Out out = op.out("Out");
-  return op.InPlace(out, x).InPlace(out, y).Make(
-      Moves{x}, [=](const KernelContext& ctx, auto zero) {
-        using T = decltype(zero);
-        const bool* is_x = condition.data<bool>(ctx);
-        const T *xs = x.elements<T>(ctx), *ys = y.elements<T>(ctx);
-        T* to = out.elements<T>(ctx);
-        for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = is_x[i] ? xs[i] : ys[i];
-      });
-}
-
-absl::StatusOr<Kernel> WhereGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  op.Ignore({"X", "Y"});
-  const In condition = op.in("Condition"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const bool* is_x = condition.data<bool>(ctx);
-    const T* from = dout.data<T>(ctx);
-    T *dxs = dx.data_or_null<T>(ctx), *dys = dy.data_or_null<T>(ctx);
-    for (int64_t i = 0; i < dout(ctx).size(); ++i) {
-      if (dxs != nullptr) dxs[i] = is_x[i] ? from[i] : T(0);
-      if (dys != nullptr) dys[i] = is_x[i] ? T(0) : from[i];
-    }
-  });
-}
-
-// Out = the positions of what is not 0, one a row.
-absl::StatusOr<Kernel> WhereIndex(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In condition = op.in("Condition");
-  const Out out = op.out("Out");
-  return op.Make(AnyNumbers(condition), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const Tensor& tensor = condition(ctx);
-    const T* values = condition.data<T>(ctx);
-    const Dims strides = RowMajorStrides(tensor.dims());
-    std::vector<int64_t> places;
-    for (int64_t i = 0; i < tensor.size(); ++i) {
-      if (values[i] != T(0)) places.push_back(i);
-    }
-    out(ctx).Resize(DType::kInt64, {static_cast<int64_t>(places.size()), tensor.rank()});
-    int64_t* to = out.data<int64_t>(ctx);
-    for (int64_t place : places) {
-      for (int d = 0; d < tensor.rank(); ++d) *to++ = place / strides[d] % tensor.dim(d);
-    }
-  });
-}
-
-// Y = the elements of X where Mask, in a row.
-absl::StatusOr<Kernel> MaskedSelect(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), mask = op.in("Mask");
-  const Out y = op.out("Y");
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const bool* kept = mask.data<bool>(ctx);
-    const int64_t size = x(ctx).size();
-    y(ctx).Resize(x(ctx).dtype(), {std::count(kept, kept + size, true)});
-    T* to = y.elements<T>(ctx);
-    for (int64_t i = 0; i < size; ++i) {
-      if (kept[i]) *to++ = x.elements<T>(ctx)[i];
-    }
-  });
-}
-
-absl::StatusOr<Kernel> MaskedSelectGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  op.Ignore({"X"});
-  const In mask = op.in("Mask"), dy = op.in("Y@GRAD");
-  const Out dx = op.out("X@GRAD");
-  return op.Make(Floats(dy), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    const bool* kept = mask.data<bool>(ctx);
-    const int64_t size = dx(ctx).size();
-    WEFT_RETURN_IF_ERROR(CheckSize("Y@GRAD", dy(ctx), std::count(kept, kept + size, true)));
-    const T* from = dy.data<T>(ctx);
-    for (int64_t i = 0; i < size; ++i) dx.data<T>(ctx)[i] = kept[i] ? *from++ : T(0);
-    return absl::OkStatus();
-  });
-}
-
-// The lower, or upper, triangle of the last two dimensions; 0 elsewhere.
-absl::StatusOr<Kernel> TrilTriu(const KernelSpec& spec, const char* from, const char* to_slot) {
-  OpKernel op(spec);
-  const In x = op.in(from);
-  const Out out = op.out(to_slot);
-  const int64_t diagonal = spec.attrs.Int("diagonal");
-  const bool lower = spec.attrs.Bool("lower");
-  return op.InPlace(out, x).Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const int64_t columns = x(ctx).dims().back(), rows = x(ctx).dim(x(ctx).rank() - 2);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) {
-      const int64_t above = i % columns - i / columns % rows;
-      const bool is_kept = lower ? above <= diagonal : above >= diagonal;
-      out.elements<T>(ctx)[i] = is_kept ? x.elements<T>(ctx)[i] : T(0);
-    }
-  });
-}
-
 // --- Numbers -------------------------------------------------------------------------------------
 
 // Out[i..., k] = 1 where X[i...] is k. Numbers that are none of the classes give a row of zeros
@@ -725,98 +618,6 @@ absl::StatusOr<Kernel> ShardIndex(const KernelSpec& spec) {
       });
 }
 
-// The share of samples with their label among the k numbers of Indices.
-absl::StatusOr<Kernel> Accuracy(const KernelSpec& spec) {
-  OpKernel op(spec);
-  op.Ignore({"Out"});
-  const In indices = op.in("Indices"), label = op.in("Label");
-  const Out accuracy = op.out("Accuracy"), correct = op.out("Correct"), total = op.out("Total");
-  return op.Takes(ElementTypesOf<int64_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_RETURN_IF_ERROR(CheckDType("Indices", indices(ctx), DType::kInt64));
-    WEFT_RETURN_IF_ERROR(CheckDType("Label", label(ctx), DType::kInt64));
-    const int64_t samples = indices(ctx).dim(0), k = CountAfter(indices(ctx).dims(), 0);
-    WEFT_RETURN_IF_ERROR(CheckSize("Label", label(ctx), samples));
-    const int64_t *found = indices.data<int64_t>(ctx), *labels = label.data<int64_t>(ctx);
-    int32_t count = 0;
-    for (int64_t i = 0; i < samples; ++i) {
-      const int64_t* row = found + i * k;
-      count += std::find(row, row + k, labels[i]) != row + k;
-    }
-    *accuracy.data<float>(ctx) = samples == 0 ? 0 : static_cast<float>(count) / samples;
-    if (Tensor* tensor = correct.get(ctx)) *tensor->data<int32_t>() = count;
-    if (Tensor* tensor = total.get(ctx)) *tensor->data<int32_t>() = static_cast<int32_t>(samples);
-    return absl::OkStatus();
-  });
-}
-
-// The area under the curve of true over false positives, by trapezoids between the thresholds; 0
-// where there are no positives, or no negatives.
-double AreaUnderCurve(const int64_t* positives, const int64_t* negatives, int64_t buckets) {
-  double area = 0, above = 0, beside = 0;  // positives and negatives from this bucket on
-  for (int64_t b = buckets; b-- > 0;) {
-    const double up = static_cast<double>(positives[b]), right = static_cast<double>(negatives[b]);
-    area += right * (above + above + up) / 2;
-    above += up;
-    beside += right;
-  }
-  return above > 0 && beside > 0 ? area / above / beside : 0;
-}
-
-// StatPosOut and StatNegOut = StatPos and StatNeg with the samples counted by the last column of
-// Predict; AUC of all samples, or of those of the last slide_steps steps.
-absl::StatusOr<Kernel> Auc(const KernelSpec& spec) {
-  if (spec.attrs.String("curve") != "ROC") {
-    return absl::UnimplementedError(
-        absl::StrCat("attribute curve: no kernel for ", spec.attrs.String("curve")));
-  }
-  OpKernel op(spec);
-  const In predict = op.in("Predict"), label = op.in("Label");
-  const In stat_pos = op.in("StatPos"), stat_neg = op.in("StatNeg");
-  const Out auc = op.out("AUC"), pos_out = op.out("StatPosOut"), neg_out = op.out("StatNegOut");
-  const int64_t thresholds = spec.attrs.Int("num_thresholds");
-  const int64_t steps = spec.attrs.Int("slide_steps"), buckets = thresholds + 1;
-  op.InPlace(pos_out, stat_pos).InPlace(neg_out, stat_neg);
-  return op.Make(Floats(predict), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_RETURN_IF_ERROR(CheckDType("Label", label(ctx), DType::kInt64));
-    int64_t *positives = pos_out.data<int64_t>(ctx), *negatives = neg_out.data<int64_t>(ctx);
-    const int64_t *old_positives = stat_pos.data<int64_t>(ctx),
-                  *old_negatives = stat_neg.data<int64_t>(ctx);
-    const int64_t counters = stat_pos(ctx).size(),
-                  step = steps == 0 ? 0 : old_positives[counters - 1];
-    const int64_t samples = predict(ctx).dim(0), width = predict(ctx).dim(1);
-    const T* predictions = predict.data<T>(ctx);
-    for (int64_t i = 0; i < samples; ++i) {
-      const T p = predictions[i * width + width - 1];
-      if (!(p >= 0 && p <= 1)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("input Predict: ", p, " of sample ", i, " is not in [0, 1]"));
-      }
-    }
-    if (step < 0) return absl::InvalidArgumentError("input StatPos: a negative number of steps");
-    // Of this step, and of all steps that count.
-    const int64_t current = steps == 0 ? 0 : step % steps * buckets, sum = steps * buckets;
-    for (auto [from, to] : {std::pair(old_positives, positives), {old_negatives, negatives}}) {
-      if (from != to) std::copy_n(from, counters, to);
-      if (steps == 0) continue;
-      for (int64_t b = 0; b < buckets; ++b) {  // what this step takes the place of
-        to[sum + b] -= to[current + b];
-        to[current + b] = 0;
-      }
-      ++to[counters - 1];
-    }
-    for (int64_t i = 0; i < samples; ++i) {
-      int64_t* to = label.data<int64_t>(ctx)[i] != 0 ? positives : negatives;
-      const T scaled = predictions[i * width + width - 1] * static_cast<T>(thresholds);
-      const int64_t bucket = std::min(static_cast<int64_t>(scaled), thresholds);
-      ++to[current + bucket];
-      if (steps > 0) ++to[sum + bucket];
-    }
-    *auc.data<double>(ctx) = AreaUnderCurve(positives + sum, negatives + sum, buckets);
-    return absl::OkStatus();
-  });
-}
-
 }  // namespace
 
 void AddIndexKernels(KernelTable* table) {
@@ -844,19 +645,9 @@ void AddIndexKernels(KernelTable* table) {
              [=](const KernelSpec& spec) { return TakeAlongGrad(spec, take); });
   table->Add("put_along_axis", PutAlong);
   table->Add("put_along_axis_grad", PutAlongGrad);
-  table->Add("where", Where);
-  table->Add("where_grad", WhereGrad);
-  table->Add("where_index", WhereIndex);
-  table->Add("masked_select", MaskedSelect);
-  table->Add("masked_select_grad", MaskedSelectGrad);
-  table->Add("tril_triu", [](const KernelSpec& spec) { return TrilTriu(spec, "X", "Out"); });
-  table->Add("tril_triu_grad",
-             [](const KernelSpec& spec) { return TrilTriu(spec, "Out@GRAD", "X@GRAD"); });
   table->Add("one_hot_v2", OneHot);
   table->Add("multiplex", Multiplex);
   table->Add("shard_index", ShardIndex);
-  table->Add("accuracy", Accuracy);
-  table->Add("auc", Auc);
 }
 
 }  // namespace weft

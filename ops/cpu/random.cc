@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "ops/cpu/erfinv.h"
 #include "ops/cpu/families.h"
+#include "ops/cpu/random_engine.h"
 #include "ops/cpu/shape_attr.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
@@ -98,19 +99,6 @@ struct TruncatedGaussian {
   void Finish(T*) const {}
 };
 
-// The engine of an op: `own` with the op's seed, or with seed 0 that of the rank.
-absl::StatusOr<std::mt19937_64*> EngineOf(int64_t seed, std::mt19937_64 RandomState::*stream,
-                                          const KernelContext& ctx, std::mt19937_64* own) {
-  if (seed != 0) {
-    own->seed(static_cast<uint64_t>(seed));
-    return own;
-  }
-  if (ctx.random == nullptr) {
-    return absl::FailedPreconditionError("attribute seed: 0, but there is no generator");
-  }
-  return &(ctx.random->*stream);
-}
-
 // Out, of attributes shape and dtype, is filled by the sampler: from an engine with the op's seed,
 // made anew at every run, or with seed 0 from the rank's engine for initializers.
 template <typename Family>
@@ -127,7 +115,7 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
   return op.KeepHalves().Takes(Floats(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(seed, &RandomState::initializers, ctx, &own));
+                          EngineOf(seed, &RandomState::initializers, ctx.random, &own));
     return ForFloatType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       auto sample = family.template Sampler<T>();
@@ -155,7 +143,7 @@ absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
     }
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(seed, &RandomState::initializers, ctx, &own));
+                          EngineOf(seed, &RandomState::initializers, ctx.random, &own));
     return ForElementType<int64_t, int32_t>("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       std::uniform_int_distribution<T> draw(static_cast<T>(low), static_cast<T>(high - 1));
@@ -173,7 +161,7 @@ absl::StatusOr<Kernel> RandPerm(const KernelSpec& spec) {
   return op.Takes(Numbers(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::initializers, ctx, &own));
+                          EngineOf(/*seed=*/0, &RandomState::initializers, ctx.random, &own));
     return ForNumberType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       T *begin = out.data<T>(ctx), *end = begin + out(ctx).size();
@@ -195,7 +183,7 @@ absl::StatusOr<Kernel> Bernoulli(const KernelSpec& spec) {
     using T = decltype(zero);
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx, &own));
+                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
     std::uniform_real_distribution<T> draw(0, 1);
     const T* ps = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
@@ -249,7 +237,7 @@ absl::StatusOr<Kernel> Multinomial(const KernelSpec& spec) {
     using T = decltype(zero);
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx, &own));
+                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
     std::uniform_real_distribution<T> draw(0, 1);
     const int64_t categories = x(ctx).dims().back();
     const int64_t rows = x(ctx).rank() == 1 ? 1 : x(ctx).dim(0);

@@ -74,7 +74,7 @@ TEST_P(RandomOpTest, InitializersAreTheSameOnEveryRank) {
 
 TEST_P(RandomOpTest, SeedZeroNeedsAGenerator) {
   EXPECT_THAT(Draw(GetParam(), {}, 0),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("attribute seed")));
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("seed 0")));
 }
 
 TEST_P(RandomOpTest, IntegersHaveNoKernel) {

@@ -18,6 +18,7 @@
 
 #include "ops/cpu/families.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -148,14 +149,12 @@ void WriteOutput(const Network& n, const std::vector<int64_t>& lengths, T* reser
 // the rank.
 absl::Status DrawMarks(const Network& n, RandomState* random, uint8_t* marks) {
   if (n.num_marks() == 0) return absl::OkStatus();
-  if (n.seed == 0 && random == nullptr) {
-    return absl::FailedPreconditionError("no random numbers to draw from");
-  }
-  std::mt19937_64 seeded(n.seed);
-  std::mt19937_64& engine = n.seed == 0 ? random->dropout : seeded;
+  std::mt19937_64 own;
+  WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                        EngineOf(n.seed, &RandomState::dropout, random, &own));
   std::uniform_real_distribution<float> draw(0, 1);
   const auto probability = static_cast<float>(n.dropout);
-  for (int64_t i = 0; i < n.num_marks(); ++i) marks[i] = !(draw(engine) < probability);
+  for (int64_t i = 0; i < n.num_marks(); ++i) marks[i] = !(draw(*engine) < probability);
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "ops/cpu/families.h"
+#include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -16,11 +17,11 @@ absl::StatusOr<Kernel> Seed(const KernelSpec& spec) {
   const Out out = op.out("Out");
   const int64_t seed = spec.attrs.Int("seed");
   return op.Takes(ElementTypesOf<int32_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
-    if (seed == 0 && ctx.random == nullptr) {
-      return absl::FailedPreconditionError("no random numbers to draw from");
-    }
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(seed, &RandomState::dropout, ctx.random, &own));
     std::uniform_int_distribution<int32_t> draw(1, std::numeric_limits<int32_t>::max());
-    *out.data<int32_t>(ctx) = seed != 0 ? static_cast<int32_t>(seed) : draw(ctx.random->dropout);
+    *out.data<int32_t>(ctx) = seed != 0 ? static_cast<int32_t>(seed) : draw(*engine);
     return absl::OkStatus();
   });
 }
