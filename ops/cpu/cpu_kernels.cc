@@ -37,6 +37,7 @@ const KernelTable& CpuKernels() {
     AddResampleKernels(table);
     AddRnnKernels(table);
     AddScaleKernels(table);
+    AddSecondGradientKernels(table);
     AddSeedKernels(table);
     AddSigmoidCrossEntropyKernels(table);
     AddSoftmaxKernels(table);

@@ -37,6 +37,7 @@ void AddReduceKernels(KernelTable* table);                   // reduce_mean, squ
 void AddResampleKernels(KernelTable* table);                 // pad3d, unfold, grid_sampler, ...
 void AddRnnKernels(KernelTable* table);                      // rnn
 void AddScaleKernels(KernelTable* table);                    // increment, scale
+void AddSecondGradientKernels(KernelTable* table);           // mul_grad_grad, ...
 void AddSeedKernels(KernelTable* table);                     // seed
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
 void AddSoftmaxKernels(KernelTable* table);                  // softmax

@@ -30,6 +30,7 @@ void AddAlongSchemas(OpSchemaTable* schemas);
 void AddLikeSchemas(OpSchemaTable* schemas);
 void AddWindowSchemas(OpSchemaTable* schemas);
 void AddResampleSchemas(OpSchemaTable* schemas);
+void AddSecondGradientSchemas(OpSchemaTable* schemas);
 
 // Attribute values by the names of their types in the format, for rows of schemas. Scalars are
 // literals: 1 is INT, 1.0f is FLOAT, true is BOOLEAN, "x" is STRING, int64_t{1} is LONG.

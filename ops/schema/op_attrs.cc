@@ -220,6 +220,14 @@ bool OpAttrs::Has(absl::string_view name) const {
   return schema_ != nullptr && schema_->FindAttr(name) != nullptr;
 }
 
+OpAttrs OpAttrs::For(const OpSchema& schema) const {
+  std::vector<std::pair<std::string, AttrValue>> values;
+  for (const AttrSchema& attr : schema.attrs()) {
+    if (Has(attr.name)) values.emplace_back(attr.name, Get(attr.name));
+  }
+  return Make(schema, std::move(values));
+}
+
 void OpAttrs::Set(absl::string_view name, AttrValue value) {
   if (!Has(name)) Die(absl::StrCat("no attribute ", name));
   values_[schema_->FindAttr(name) - schema_->attrs().data()] = std::move(value);

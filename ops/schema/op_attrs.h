@@ -32,6 +32,10 @@ class OpAttrs {
   static OpAttrs Make(const OpSchema& schema,
                       std::vector<std::pair<std::string, AttrValue>> values = {});
 
+  // For an op of another schema: the values of attributes of the same name, which must be of the
+  // same type, and its defaults.
+  OpAttrs For(const OpSchema& schema) const;
+
   // Another value for an attribute: of its type, or of a wider one that is read alike (LONG for
   // INT, FLOAT64 for FLOAT, and lists of them). Dies where the schema has no such attribute.
   void Set(absl::string_view name, AttrValue value);

@@ -157,6 +157,8 @@ class OpSchemaTable {
  public:
   virtual ~OpSchemaTable() = default;
   virtual void Add(OpSchema schema) = 0;  // dies if the type is there already
+  // nullptr: not added so far.
+  virtual const OpSchema* Find(absl::string_view type) const = 0;
 };
 
 }  // namespace weft

@@ -35,6 +35,7 @@ class Table : public OpSchemaTable {
     AddLikeSchemas(this);
     AddWindowSchemas(this);
     AddResampleSchemas(this);
+    AddSecondGradientSchemas(this);  // from the schemas of the ops
   }
 
   void Add(OpSchema schema) override {
@@ -46,7 +47,7 @@ class Table : public OpSchemaTable {
     }
   }
 
-  const OpSchema* Find(absl::string_view type) const {
+  const OpSchema* Find(absl::string_view type) const override {
     const auto it = schemas_.find(type);
     return it == schemas_.end() ? nullptr : it->second.get();
   }

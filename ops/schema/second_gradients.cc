@@ -1,0 +1,59 @@
+#include "ops/schema/second_gradients.h"
+
+namespace weft {
+namespace {
+
+using Kind = SecondGradient::Kind;
+
+SecondGradient Function(const std::string& op, const std::string& type, const std::string& x,
+                        const std::string& dout) {
+  SecondGradient result{Kind::kFunction, op, type, x, "", dout, "grad_x@GRAD", "", "", "", ""};
+  if (!dout.empty()) result.dx = x + "@GRAD";
+  result.ddout = (dout.empty() || dout == "grad_x" ? "grad_out" : dout) + "@GRAD";
+  return result;
+}
+
+std::vector<SecondGradient> Rows() {
+  std::vector<SecondGradient> rows = {
+      {Kind::kProduct, "conv2d", "conv2d_grad_grad",                          //
+       "Input", "Filter", "grad_out", "grad_input@GRAD", "grad_filter@GRAD",  //
+       "Input@GRAD", "Filter@GRAD", "grad_out@GRAD"},
+      {Kind::kProduct, "elementwise_mul", "elementwise_mul_grad_grad",  //
+       "X", "Y", "DOut", "DDX", "DDY", "X@GRAD", "Y@GRAD", "DDOut"},
+      {Kind::kProduct, "matmul_v2", "matmul_v2_grad_grad",  //
+       "X", "Y", "grad_out", "grad_x@GRAD", "grad_y@GRAD", "X@GRAD", "Y@GRAD", "grad_out@GRAD"},
+      {Kind::kProduct, "mul", "mul_grad_grad",  //
+       "X", "Y", "DOut", "DDX", "DDY", "DX", "DY", "DDOut"},
+      {Kind::kSum, "elementwise_add", "elementwise_add_grad_grad",  //
+       "", "Y", "DOut", "DDX", "DDY", "", "", "DDOut"},
+      {Kind::kSum, "elementwise_sub", "elementwise_sub_grad_grad",  //
+       "", "Y", "DOut", "DDX", "DDY", "", "", "DDOut"},
+      {Kind::kQuotient, "elementwise_div", "elementwise_div_grad_grad",  //
+       "Out", "Y", "DX", "DDX", "DDY", "DOut", "Y@GRAD", "DDOut"},
+      {Kind::kView, "reshape2", "reshape2_grad_grad",  //
+       "", "", "DOut", "DDX", "", "", "", "DDOut"},
+      Function("abs", "abs_double_grad", "x", ""),
+      Function("leaky_relu", "leaky_relu_grad_grad", "X", ""),
+      Function("relu", "relu_grad_grad", "Out", ""),
+      Function("sigmoid", "sigmoid_grad_grad", "Out", "fwd_grad_out"),
+      Function("tanh", "tanh_grad_grad", "Out", "grad_out"),
+      Function("rsqrt", "rsqrt_grad_grad", "Out", "grad_x"),
+      Function("sqrt", "sqrt_grad_grad", "Out", "grad_x"),
+  };
+  for (const char* op : {"celu", "elu", "log", "square"}) {
+    rows.push_back(Function(op, std::string(op) + "_grad_grad", "X", "grad_out"));
+  }
+  for (const char* op : {"cos", "pow", "sin", "softplus"}) {
+    rows.push_back(Function(op, std::string(op) + "_double_grad", "X", "grad_out"));
+  }
+  return rows;
+}
+
+}  // namespace
+
+const std::vector<SecondGradient>& SecondGradients() {
+  static const auto* const rows = new std::vector<SecondGradient>(Rows());
+  return *rows;
+}
+
+}  // namespace weft
