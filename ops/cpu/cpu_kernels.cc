@@ -18,10 +18,13 @@ const KernelTable& CpuKernels() {
     AddCopyKernels(table);
     AddCreationKernels(table);
     AddCtcKernels(table);
+    AddDataNormKernels(table);
+    AddDeformableConvKernels(table);
     AddDropoutKernels(table);
     AddEinsumKernels(table);
     AddElementwiseKernels(table);
     AddIndexKernels(table);
+    AddHierarchicalSigmoidKernels(table);
     AddLikeKernels(table);
     AddLookupTableKernels(table);
     AddLossKernels(table);
@@ -31,9 +34,13 @@ const KernelTable& CpuKernels() {
     AddOptimizerKernels(table);
     AddPoolKernels(table);
     AddRandomKernels(table);
+    AddPrintKernels(table);
     AddReduceKernels(table);
+    AddRegionsKernels(table);
     AddResampleKernels(table);
     AddRnnKernels(table);
+    AddRowConvKernels(table);
+    AddSampledClassesKernels(table);
     AddScaleKernels(table);
     AddSeedKernels(table);
     AddSigmoidCrossEntropyKernels(table);
@@ -43,6 +50,7 @@ const KernelTable& CpuKernels() {
     AddSpectralNormKernels(table);
     AddSumKernels(table);
     AddViewKernels(table);
+    AddYoloKernels(table);
     return table;
   }();
   return *table;

@@ -343,8 +343,11 @@ TEST(OpVectorsTest, RecurrentNetworksAndTheirGradientsArePaddles) {
 }
 
 TEST(OpVectorsTest, OpsOfSmallProgramsAndTheirGradientsArePaddles) {
-  const std::vector<Json> cases = ReadFile("programs.jsonl");
+  std::vector<Json> cases = ReadFile("programs.jsonl");
   ASSERT_EQ(cases.size(), 141u);
+  const std::vector<Json> layers = ReadFile("layers.jsonl");
+  ASSERT_EQ(layers.size(), 55u);
+  cases.insert(cases.end(), layers.begin(), layers.end());
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
     RunCase(c, {});

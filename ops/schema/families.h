@@ -15,6 +15,7 @@ void AddAmpSchemas(OpSchemaTable* schemas);
 void AddCollectiveSchemas(OpSchemaTable* schemas);
 void AddControlSchemas(OpSchemaTable* schemas);
 void AddCreationSchemas(OpSchemaTable* schemas);
+void AddDetectionSchemas(OpSchemaTable* schemas);
 void AddElementwiseSchemas(OpSchemaTable* schemas);
 void AddLossSchemas(OpSchemaTable* schemas);
 void AddMathSchemas(OpSchemaTable* schemas);
@@ -28,6 +29,7 @@ void AddViewSchemas(OpSchemaTable* schemas);
 void AddIndexSchemas(OpSchemaTable* schemas);
 void AddAlongSchemas(OpSchemaTable* schemas);
 void AddLikeSchemas(OpSchemaTable* schemas);
+void AddVocabularySchemas(OpSchemaTable* schemas);
 void AddWindowSchemas(OpSchemaTable* schemas);
 void AddResampleSchemas(OpSchemaTable* schemas);
 
