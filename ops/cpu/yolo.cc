@@ -241,6 +241,7 @@ absl::StatusOr<Kernel> YoloLoss(const KernelSpec& spec) {
   });
 }
 
+// Paddle's gradient of a cell and anchor that several boxes have is that of the last of them.
 absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), boxes = op.in("GTBox"), labels = op.in("GTLabel");
@@ -262,6 +263,7 @@ absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
     const T* xs = x.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     std::fill_n(to, dx(ctx).size(), T(0));
+    const auto add = [&](int64_t i, T d) { to[i] = attrs.is_paddles ? d : to[i] + d; };
     for (int64_t t = 0; t < images * truth.count(); ++t) {
       const int64_t anchor = match.data<int32_t>(ctx)[t], n = t / truth.count();
       if (anchor < 0 || !truth.box(t).IsThere()) continue;
@@ -274,13 +276,13 @@ absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
       const Box<T> target = grid.Target(box, cell, anchor);
       const T d = dloss.data<T>(ctx)[n] * truth.score(t), location = d * (2 - box.w * box.h);
       const auto at = [&](int64_t i) { return grid.At(n, anchor, cell, i); };
-      to[at(0)] += location * (Sigmoid(xs[at(0)]) - target.x);
-      to[at(1)] += location * (Sigmoid(xs[at(1)]) - target.y);
-      to[at(2)] += xs[at(2)] > target.w ? location : -location;
-      to[at(3)] += xs[at(3)] > target.h ? location : -location;
+      add(at(0), location * (Sigmoid(xs[at(0)]) - target.x));
+      add(at(1), location * (Sigmoid(xs[at(1)]) - target.y));
+      add(at(2), xs[at(2)] > target.w ? location : -location);
+      add(at(3), xs[at(3)] > target.h ? location : -location);
       for (int64_t c = 0; c < attrs.classes; ++c) {
         const double label = c == truth.label(t) ? attrs.positive : attrs.negative;
-        to[at(5 + c)] += d * (Sigmoid(xs[at(5 + c)]) - static_cast<T>(label));
+        add(at(5 + c), d * (Sigmoid(xs[at(5 + c)]) - static_cast<T>(label)));
       }
     }
     for (int64_t i = 0; i < images * anchors * cells; ++i) {

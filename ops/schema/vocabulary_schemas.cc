@@ -168,7 +168,7 @@ void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
                     .In("X")
                     .Out("Out")
                     .Out("PreOut")
-                    .OutInPlace("W_Out", "W", kOptional)
+                    .Out("W_Out", kOptional)
                     .Attr("is_sparse", false)
                     .Attr("num_classes", 2)
                     .Infer(infer);

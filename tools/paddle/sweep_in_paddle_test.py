@@ -401,7 +401,7 @@ def detection(s):
     s.minimize(focal + F.smooth_l1_loss(boxes, target) + paddle.mean(1 - giou))
 
 
-@script(mean=False)
+@script(mean=False, quirks=True)
 def yolo(s):
     x = nn.Conv2D(3, 18, 3, stride=4, padding=1)(s.floats("image", 3, 16, 16))
     boxes = s.floats("boxes", 5, 4, low=0.2, high=0.6)
@@ -1297,7 +1297,7 @@ class Runner:
                 found = self.weft_run(
                     ["weft", "run", os.path.join(test_dir, "main.pb"), "--params",
                      os.path.join(test_dir, "params.npz"), "--feeds",
-                     os.path.join(test_dir, "feeds.npz")], "--fetch", ",".join(test_names))
+                     os.path.join(test_dir, "feeds.npz")], "--fetch", ",".join(test_names), *quirks)
                 self.compare_fetched(script, found, [test_expected], test_names)
                 yield "for test", None
             except Failure as failure:
