@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes layers.jsonl: what PaddlePaddle 2.6 computes on a CPU for layers that large vocabularies and
-detection need, and for their gradients.
+"""Writes layers.jsonl: what PaddlePaddle 2.6 computes on a CPU for layers that large vocabularies
+and detection need, and for their gradients.
 
     make_layer_vectors.py layers.jsonl
 
-Works as make_program_vectors.py, and needs what that needs. Draws of nce have a seed, so that they are
-the same everywhere.
+Works as make_program_vectors.py, and needs what that needs. Draws of nce have a seed, so that they
+are the same everywhere.
 """
 import json
 import sys
@@ -41,11 +41,13 @@ def hsigmoid(custom, bias=True):
 
 def data_norm(slot_dim=-1, affine=False):
     def build():
-        empty = number([[0, 1, 1], [1, 1, 1]] * 2, 'float32').reshape([2, 6]) if slot_dim > 0 else 1.
-        x = draw(2, 6) * empty
-        helper = {'batch_size': 10, 'batch_sum': 3, 'batch_square': 20, 'scale_w': 1.5, 'bias': 0.25}
+        x = draw(2, 6)
+        if slot_dim > 0:  # the first slot of a row is empty
+            x = x * number([[0, 1, 1, 1, 1, 1]] * 2, 'float32')
+        initial = {'batch_size': 10, 'batch_sum': 3, 'batch_square': 20, 'scale_w': 1.5,
+                   'bias': 0.25}  # yapf: disable
         return paddle.static.nn.data_norm(x, slot_dim=slot_dim, enable_scale_and_shift=affine,
-                                          param_attr=helper)
+                                          param_attr=initial)
     return build
 
 
@@ -94,7 +96,8 @@ def yolo_box(anchors=2, iou_aware=False, **options):
 
 CASES = {
     'nce': [nce('uniform'), nce('log_uniform', bias=False),
-            nce('custom_dist', weights=True, custom_dist=[.1, .05, .2, .1, .1, .05, .1, .1, .1, .1])],
+            nce('custom_dist', weights=True,
+                custom_dist=[.1, .05, .2, .1, .1, .05, .1, .1, .1, .1])],
     'hierarchical_sigmoid': [hsigmoid(False), hsigmoid(False, bias=False), hsigmoid(True)],
     'data_norm': [data_norm(), data_norm(affine=True), data_norm(3), data_norm(3, affine=True)],
     'row_conv': [lambda: paddle.static.nn.row_conv(draw(2, 5, 3), 2),
@@ -116,7 +119,8 @@ CASES = {
         deformable(mask=False, padding=1), deformable(mask=False, groups=2, deformable_groups=2),
     ],
     'yolov3_loss': [
-        yolo_loss(ignore_thresh=.5), yolo_loss(score=True, ignore_thresh=.2, use_label_smooth=False),
+        yolo_loss(ignore_thresh=.5),
+        yolo_loss(score=True, ignore_thresh=.2, use_label_smooth=False),
         yolo_loss(ignore_thresh=.3, scale_x_y=1.2),
     ],
     'yolo_box': [
@@ -139,7 +143,8 @@ def roi_align_gradient(case):
     height, width, *options = [case['attrs'][name] for name in names]
     main = paddle.static.Program()
     with paddle.static.program_guard(main):
-        out = vision.roi_align(paddle.static.data('x', x.shape), *boxes(), (height, width), *options)
+        image = paddle.static.data('x', x.shape)
+        out = vision.roi_align(image, *boxes(), (height, width), *options)
     exe = paddle.static.Executor(paddle.CPUPlace())
     unit = np.eye(x.size, dtype='float32').reshape((x.size,) + x.shape)
     outs = [exe.run(main, feed={'x': one}, fetch_list=[out])[0] for one in unit]
@@ -190,7 +195,8 @@ def make_right(case):
         outputs['X@GRAD'] = [tensor(np.where(full, values_of(case, 'X@GRAD', 'outputs'), 0)
                                     .astype('float32'))]
     elif case['op'] == 'roi_align':
-        outputs['Out'] = [tensor(np.nan_to_num(values_of(case, 'Out', 'outputs')).astype('float32'))]
+        right = np.nan_to_num(values_of(case, 'Out', 'outputs'))
+        outputs['Out'] = [tensor(right.astype('float32'))]
     elif case['op'] == 'roi_align_grad' and case['attrs']['aligned']:
         outputs['X@GRAD'] = [tensor(roi_align_gradient(case).astype('float32'))]
     elif case['op'] == 'yolov3_loss_grad':
