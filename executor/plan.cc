@@ -9,6 +9,7 @@
 #include "executor/losses.h"
 #include "executor/plan_builder.h"
 #include "ops/make_kernel.h"
+#include "ops/schema/across_ranks.h"
 #include "ops/schema/infer.h"
 #include "proto/op_role.h"
 
@@ -71,6 +72,12 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   const OpSchema* schema = FindOpSchema(op.type());
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
+  if (options_.nranks > 1 && ComputesAcrossRanks(op.type(), attrs)) {
+    return absl::UnimplementedError(
+        absl::StrCat(name,
+                     ": takes moments over the batches of all ranks, for which there is no "
+                     "kernel; it runs on one rank"));
+  }
   if (schema->Has(Trait::kRingSetup)) {
     // In Paddle setting up a ring blocks the host, and the programs that its transpiler writes
     // count on it: broadcasts of what initializers made follow without a synchronization.

@@ -265,6 +265,26 @@ TEST(PlanTest, NumberOfRanksOnAnyOpMustBeThatOfTheRun) {
                        "op 0 (scale): written for 4 ranks (attribute nranks), but the run has 2"));
 }
 
+// Each rank would take moments of its own.
+TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreForOneRank) {
+  ProgramBuilder builder;
+  for (const char* name : {"scale", "bias", "mean", "variance"}) builder.Var(name, {3});
+  builder.Var("x", {8, 3}).Var("y", {8, 3});
+  builder.Op("sync_batch_norm",
+             {{"X", {"x"}},
+              {"Scale", {"scale"}},
+              {"Bias", {"bias"}},
+              {"Mean", {"mean"}},
+              {"Variance", {"variance"}}},
+             {{"Y", {"y"}}, {"MeanOut", {"mean"}}, {"VarianceOut", {"variance"}}});
+  const Program program = builder.Build();
+  WEFT_EXPECT_OK(Plan::Build(program, Options(/*nranks=*/1)));
+  EXPECT_THAT(Plan::Build(program, Options(/*nranks=*/2)).status(),
+              StatusIs(absl::StatusCode::kUnimplemented,
+                       HasSubstr("op 0 (sync_batch_norm): takes moments over the batches of all "
+                                 "ranks, for which there is no kernel")));
+}
+
 TEST(PlanTest, TypesThatDoNotFitAreAnErrorBeforeAnythingRuns) {
   ProgramBuilder builder;
   builder.Var("a", {4, 3}).Var("b", {5, 6});

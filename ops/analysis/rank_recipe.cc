@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "ops/schema/unwritten_outputs.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -85,6 +86,13 @@ RankRecipe MakeRankRecipe(const Op& op) {
     for (uint32_t i = 0; i < std::min(slot.count, forward.count); ++i) {
       recipe.forward_input[slot.first - layout.num_input_args + i] =
           static_cast<int>(forward.first + i);
+    }
+  }
+  recipe.is_left.resize(layout.num_args - layout.num_input_args, false);
+  for (const OpLayout::Slot& slot : layout.outputs) {
+    if (!LeavesOutput(op.type(), program.name(slot.name))) continue;
+    for (uint32_t i = 0; i < slot.count; ++i) {
+      recipe.is_left[slot.first - layout.num_input_args + i] = true;
     }
   }
   recipe.in_place_of.resize(layout.num_args - layout.num_input_args, -1);

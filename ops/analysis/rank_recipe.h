@@ -38,6 +38,8 @@ struct RankRecipe {
   bool keeps_outputs = false;
   // Slots Param, Grad, ParamOut, MasterParamOut: of an optimizer. As arguments; count 0: none.
   OpLayout::Slot param, grad, param_out, master_out;
+  // By output: whether the op names it, but leaves it as it is.
+  std::vector<bool> is_left;
   // By output: the input that it is in place of; -1: none.
   std::vector<int> in_place_of;
   // Of sums and products: the arguments of slots X and Y.

@@ -97,6 +97,13 @@ TEST(RankRecipeTest, OptimizerHasParametersAndGradients) {
   EXPECT_THAT(recipe.in_place_of, ElementsAre(1));
 }
 
+TEST(RankRecipeTest, ParametersThatAnOpNamesAmongItsOutputsAreLeft) {
+  EXPECT_THAT(RecipeOf("hierarchical_sigmoid", {{"X", {"x"}}, {"W", {"w"}}, {"Label", {"label"}}},
+                       {{"Out", {"out"}}, {"PreOut", {"pre"}}, {"W_Out", {"w"}}})
+                  .is_left,
+              ElementsAre(false, false, true));
+}
+
 TEST(RankRecipeTest, ForwardOpHasNoParametersWhateverItsInputsAreCalled) {
   EXPECT_EQ(RecipeOf("relu", {{"Param", {"w"}}}, {{"Out", {"y"}}}).param.count, 0u);
 }

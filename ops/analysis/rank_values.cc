@@ -397,7 +397,9 @@ class RankInterpreter {
         for (Symbol name : out) ins_.push_back(WrittenBefore(op, name));
       }
       const absl::Span<const RankValue> outs = functions_->Of(op, recipe, ins_);
-      for (size_t i = 0; i < out.size(); ++i) memory_.Write(memory_.Resolve(out[i]), outs[i]);
+      for (size_t i = 0; i < out.size(); ++i) {
+        if (!recipe.is_left[i]) memory_.Write(memory_.Resolve(out[i]), outs[i]);
+      }
     } else if (all_alike) {
       for (size_t m = 0; m < members; ++m) VisitMember(op, recipe, m);
     } else {

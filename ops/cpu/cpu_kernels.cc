@@ -19,10 +19,13 @@ const KernelTable& CpuKernels() {
     AddCopyKernels(table);
     AddCreationKernels(table);
     AddCtcKernels(table);
+    AddDataNormKernels(table);
+    AddDeformableConvKernels(table);
     AddDropoutKernels(table);
     AddEinsumKernels(table);
     AddElementwiseKernels(table);
     AddIndexKernels(table);
+    AddHierarchicalSigmoidKernels(table);
     AddLikeKernels(table);
     AddLookupTableKernels(table);
     AddLossKernels(table);
@@ -33,9 +36,13 @@ const KernelTable& CpuKernels() {
     AddOptimizerKernels(table);
     AddPoolKernels(table);
     AddRandomKernels(table);
+    AddPrintKernels(table);
     AddReduceKernels(table);
+    AddRegionsKernels(table);
     AddResampleKernels(table);
     AddRnnKernels(table);
+    AddRowConvKernels(table);
+    AddSampledClassesKernels(table);
     AddScaleKernels(table);
     AddSecondGradientKernels(table);
     AddSeedKernels(table);
@@ -46,6 +53,7 @@ const KernelTable& CpuKernels() {
     AddSpectralNormKernels(table);
     AddSumKernels(table);
     AddViewKernels(table);
+    AddYoloKernels(table);
     return table;
   }();
   return *table;

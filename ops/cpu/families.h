@@ -19,9 +19,12 @@ void AddConvKernels(KernelTable* table);                     // conv2d, conv2d_t
 void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
 void AddCtcKernels(KernelTable* table);                      // warpctc
+void AddDataNormKernels(KernelTable* table);                 // data_norm
+void AddDeformableConvKernels(KernelTable* table);           // deformable_conv
 void AddDropoutKernels(KernelTable* table);                  // dropout
 void AddEinsumKernels(KernelTable* table);                   // einsum
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
+void AddHierarchicalSigmoidKernels(KernelTable* table);      // hierarchical_sigmoid
 void AddIndexKernels(KernelTable* table);                    // gather, scatter, one_hot_v2, ...
 void AddLikeKernels(KernelTable* table);                     // fill_any_like, range, ...
 void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2, c_embedding
@@ -32,10 +35,14 @@ void AddMetricKernels(KernelTable* table);                   // accuracy, auc
 void AddNormKernels(KernelTable* table);                     // batch_norm, layer_norm, ...
 void AddOptimizerKernels(KernelTable* table);                // adagrad, momentum, rmsprop, sgd
 void AddPoolKernels(KernelTable* table);                     // pool2d, pool3d, ...
+void AddPrintKernels(KernelTable* table);                    // print
 void AddRandomKernels(KernelTable* table);                   // *_random
 void AddReduceKernels(KernelTable* table);                   // reduce_mean, squared_l2_norm
+void AddRegionsKernels(KernelTable* table);                  // roi_align, roi_pool
 void AddResampleKernels(KernelTable* table);                 // pad3d, unfold, grid_sampler, ...
 void AddRnnKernels(KernelTable* table);                      // rnn
+void AddRowConvKernels(KernelTable* table);                  // row_conv
+void AddSampledClassesKernels(KernelTable* table);           // nce
 void AddScaleKernels(KernelTable* table);                    // increment, scale
 void AddSecondGradientKernels(KernelTable* table);           // mul_grad_grad, ...
 void AddSeedKernels(KernelTable* table);                     // seed
@@ -46,6 +53,7 @@ void AddSparseSumKernels(KernelTable* table);                // scale, sum, rows
 void AddSpectralNormKernels(KernelTable* table);             // spectral_norm
 void AddSumKernels(KernelTable* table);                      // sum
 void AddViewKernels(KernelTable* table);  // transpose2, slice, reshape2, concat, ...
+void AddYoloKernels(KernelTable* table);  // yolov3_loss, yolo_box
 
 }  // namespace weft
 

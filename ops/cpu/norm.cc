@@ -573,8 +573,11 @@ void AddNormKernels(KernelTable* table) {
   AddNorm<LayerNormGroups>(table, "layer_norm", kVariance);
   AddNorm<GroupNormGroups>(table, "group_norm", kVariance);
   AddNorm<InstanceNormGroups>(table, "instance_norm", kInverseDeviation);
-  table->Add("batch_norm", BatchNorm);
-  table->Add("batch_norm_grad", BatchNormGrad);
+  // On several ranks nothing runs sync_batch_norm.
+  for (const std::string type : {"batch_norm", "sync_batch_norm"}) {
+    table->Add(type, BatchNorm);
+    table->Add(type + "_grad", BatchNormGrad);
+  }
   table->Add("affine_channel", AffineChannel);
   table->Add("affine_channel_grad", AffineChannelGrad);
 }

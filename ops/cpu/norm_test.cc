@@ -49,6 +49,22 @@ TEST_F(BatchNormTest, RunningMomentsMoveTowardsThoseOfTheBatch) {
   EXPECT_THAT(Values<float>(variance), ElementsAre(2, 10));
 }
 
+// On one rank, which is all that it runs on.
+TEST_F(BatchNormTest, TheSynchronizedOneIsTheSame) {
+  const Tensor x = Floats({2, 2}, {3, 0, 5, 8});
+  WEFT_ASSERT_OK(Run(x, {}));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("sync_batch_norm",
+                                            {{"X", {x}},
+                                             {"Scale", {scale}},
+                                             {"Bias", {bias}},
+                                             {"Mean", {Floats({2}, {1, 2})}},
+                                             {"Variance", {Floats({2}, {3, 4})}}},
+                                            {}, {{"Y", 1}, {"MeanOut", 1}, {"VarianceOut", 1}}));
+  EXPECT_EQ(Values<float>(out["Y"][0]), Values<float>(y));
+  EXPECT_EQ(Values<float>(out["MeanOut"][0]), Values<float>(mean));
+  EXPECT_EQ(Values<float>(out["VarianceOut"][0]), Values<float>(variance));
+}
+
 TEST_F(BatchNormTest, OneElementAChannelIsNotNormalized) {
   WEFT_ASSERT_OK(Run(Floats({1, 2}, {3, 7}), {}));
   EXPECT_THAT(Values<float>(y), ElementsAre(3, 7));

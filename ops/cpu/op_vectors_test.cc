@@ -342,9 +342,7 @@ TEST(OpVectorsTest, RecurrentNetworksAndTheirGradientsArePaddles) {
   }
 }
 
-TEST(OpVectorsTest, OpsOfSmallProgramsAndTheirGradientsArePaddles) {
-  const std::vector<Json> cases = ReadFile("programs.jsonl");
-  ASSERT_EQ(cases.size(), 141u);
+void RunInAnyPlace(const std::vector<Json>& cases) {
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
     RunCase(c, {});
@@ -354,6 +352,43 @@ TEST(OpVectorsTest, OpsOfSmallProgramsAndTheirGradientsArePaddles) {
       RunCase(c, {place});
     }
   }
+}
+
+TEST(OpVectorsTest, OpsOfSmallProgramsAndTheirGradientsArePaddles) {
+  const std::vector<Json> cases = ReadFile("programs.jsonl");
+  ASSERT_EQ(cases.size(), 141u);
+  RunInAnyPlace(cases);
+}
+
+// The case with fp64 for fp32, but for the distribution that nce draws from.
+Json InDoublePrecision(Json c) {
+  for (const char* slots : {"inputs", "outputs", "paddle_cpu_quirks"}) {
+    if (!c.contains(slots)) continue;
+    for (auto& slot : c[slots].items()) {
+      for (Json& tensor : slot.value()) {
+        if (tensor.is_null() || tensor["dtype"] != "fp32") continue;
+        if (absl::StartsWith(slot.key(), "CustomDist")) continue;
+        std::string hex;
+        for (float value : Values<float>(TensorFromJson(tensor))) {
+          const double wide = value;
+          std::string bytes(reinterpret_cast<const char*>(&wide), sizeof(wide));
+          std::reverse(bytes.begin(), bytes.end());
+          hex += absl::BytesToHexString(bytes);
+        }
+        tensor["dtype"] = "fp64";
+        tensor["hex"] = hex;
+      }
+    }
+  }
+  return c;
+}
+
+TEST(OpVectorsTest, LayersAndTheirGradientsArePaddlesInSingleAndDoublePrecision) {
+  std::vector<Json> cases = ReadFile("layers.jsonl");
+  ASSERT_EQ(cases.size(), 55u);
+  RunInAnyPlace(cases);
+  for (Json& c : cases) c = InDoublePrecision(c);
+  RunInAnyPlace(cases);
 }
 
 TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {

@@ -28,6 +28,7 @@ constexpr Entry kTable[] = {
     {"gaussian_random", Algebra::kRandom},
     {"linspace", Algebra::kConstant},
     {"memcpy", Algebra::kCopy},
+    {"print", Algebra::kCopy},
     {"randint", Algebra::kRandom},
     {"randperm", Algebra::kRandom},
     {"range", Algebra::kConstant},

@@ -1,6 +1,7 @@
 // Normalization: elements that belong together are shifted to mean 0 and scaled to variance 1, then
 // scaled and shifted by parameters.
 #include <initializer_list>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -117,8 +118,9 @@ OpSchema WithBatchNormAttrs(OpSchema schema) {
       .Attr("use_global_stats", false);
 }
 
-void AddBatchNorm(OpSchemaTable* schemas) {
-  schemas->Add(WithBatchNormAttrs(OpSchema("batch_norm")
+// sync_batch_norm takes its moments over the batches of all ranks (across_ranks.h).
+void AddBatchNorm(OpSchemaTable* schemas, const std::string& type) {
+  schemas->Add(WithBatchNormAttrs(OpSchema(type)
                                       .In("Bias")
                                       .In("Mean")
                                       .AttrIn("MomentumTensor", {"momentum"})
@@ -134,7 +136,7 @@ void AddBatchNorm(OpSchemaTable* schemas) {
                                       .Infer(InferBatchNorm)));
   // Reads the statistics that Y was normalized by: Mean and Variance, which the forward op used
   // with use_global_stats, or those of the batch.
-  schemas->Add(WithBatchNormAttrs(OpSchema("batch_norm_grad")
+  schemas->Add(WithBatchNormAttrs(OpSchema(type + "_grad")
                                       .In("Bias", kOptional)
                                       .In("Mean", kOptional)
                                       .In("MeanOut", kOptional)
@@ -150,6 +152,86 @@ void AddBatchNorm(OpSchemaTable* schemas) {
                                       .Out("Scale@GRAD", kOptional)
                                       .Out("X@GRAD", kOptional)
                                       .Infer(InOrder({GradOf(InferBatchNorm), InferBiasGrad}))));
+}
+
+// --- data_norm -----------------------------------------------------------------------------------
+
+// Moments of columns come from summaries of the batches before: their size, sum and sum of squares.
+// Where slot_dim is positive, that many columns belong together, and the first one counts what they
+// were made of: if that is 0 they have no values.
+absl::Status InferDataNorm(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (context.attrs().Bool("sync_stats")) return context.AttrError("sync_stats", "false", "true");
+  if (context.attrs().Bool("enable_scale_and_shift") &&
+      (!context.HasInput("scale_w") || !context.HasInput("bias"))) {
+    return absl::InvalidArgumentError("inputs scale_w and bias: missing");
+  }
+  if (x == nullptr) return absl::OkStatus();
+  if (x->dims.size() != 2) return context.InputError("X", "two dimensions");
+  const int64_t columns = x->dims[1], slot = context.attrs().Int("slot_dim");
+  if (slot > 0 && columns != -1 && columns % slot != 0) {
+    return context.AttrError("slot_dim", absl::StrCat("a divisor of ", columns),
+                             absl::StrCat(slot));
+  }
+  WEFT_RETURN_IF_ERROR(CheckVectors(
+      context, {"BatchSize", "BatchSum", "BatchSquareSum", "scale_w", "bias", "Means", "Scales"},
+      columns));
+  context.SetOutput("Y", *x);
+  context.SetOutput("Means", {x->dtype, {columns}});
+  context.SetOutput("Scales", {x->dtype, {columns}});
+  return absl::OkStatus();
+}
+
+// The gradients of the summaries are what the batch adds to them.
+absl::Status InferDataNormSummaries(InferContext& context) {
+  const TensorType* means = context.Input("Means");
+  if (means == nullptr) return absl::OkStatus();
+  for (const char* slot : {"BatchSize@GRAD", "BatchSum@GRAD", "BatchSquareSum@GRAD"}) {
+    context.SetOutput(slot, *means);
+  }
+  return absl::OkStatus();
+}
+
+OpSchema WithDataNormAttrs(OpSchema schema) {
+  return std::move(schema)
+      .Attr("data_layout", "NCHW")
+      .Attr("enable_scale_and_shift", false)
+      .Attr("epsilon", 1e-4f)
+      .Attr("slot_dim", -1)
+      .Attr("summary_decay_rate", 0.9999999f)
+      .Attr("sync_stats", false);
+}
+
+void AddDataNorm(OpSchemaTable* schemas) {
+  schemas->Add(WithDataNormAttrs(OpSchema("data_norm")
+                                     .In("BatchSize")
+                                     .In("BatchSquareSum")
+                                     .In("BatchSum")
+                                     .In("X")
+                                     .In("bias", kOptional)
+                                     .In("scale_w", kOptional)
+                                     .Out("Means")
+                                     .Out("Scales")
+                                     .Out("Y")
+                                     .Infer(InferDataNorm)));
+  schemas->Add(
+      WithDataNormAttrs(OpSchema("data_norm_grad")
+                            .In("Means")
+                            .In("Scales")
+                            .In("X")
+                            .In("Y@GRAD")
+                            .In("bias", kOptional)
+                            .In("scale_w", kOptional)
+                            .Out("BatchSize", kOptional)
+                            .Out("BatchSize@GRAD", kOptional)
+                            .Out("BatchSquareSum", kOptional)
+                            .Out("BatchSquareSum@GRAD", kOptional)
+                            .Out("BatchSum", kOptional)
+                            .Out("BatchSum@GRAD", kOptional)
+                            .Out("X@GRAD", kOptional)
+                            .Out("bias@GRAD", kOptional)
+                            .Out("scale_w@GRAD", kOptional)
+                            .Infer(InOrder({GradOf(InferDataNorm), InferDataNormSummaries}))));
 }
 
 // --- group_norm, instance_norm, affine_channel ---------------------------------------------------
@@ -311,7 +393,9 @@ void AddOthers(OpSchemaTable* schemas) {
 
 void AddNormSchemas(OpSchemaTable* schemas) {
   AddLayerNorm(schemas);
-  AddBatchNorm(schemas);
+  AddBatchNorm(schemas, "batch_norm");
+  AddBatchNorm(schemas, "sync_batch_norm");
+  AddDataNorm(schemas);
   AddOthers(schemas);
 }
 

@@ -20,6 +20,7 @@ class Table : public OpSchemaTable {
     AddCollectiveSchemas(this);
     AddControlSchemas(this);
     AddCreationSchemas(this);
+    AddDetectionSchemas(this);
     AddElementwiseSchemas(this);
     AddLossSchemas(this);
     AddMathSchemas(this);
@@ -33,6 +34,7 @@ class Table : public OpSchemaTable {
     AddIndexSchemas(this);
     AddAlongSchemas(this);
     AddLikeSchemas(this);
+    AddVocabularySchemas(this);
     AddWindowSchemas(this);
     AddResampleSchemas(this);
     AddSecondGradientSchemas(this);  // from the schemas of the ops

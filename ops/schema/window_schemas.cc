@@ -216,6 +216,33 @@ void AddConv(OpSchemaTable* schemas, const std::string& type, ConvKind kind, siz
                              kind, space));
 }
 
+// --- Row convolution -----------------------------------------------------------------------------
+
+// X is [batch, time, features]; Filter has a row for each step of time that is looked ahead, the
+// present one first.
+absl::Status InferRowConv(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  const TensorType* filter = context.Input("Filter");
+  if (x == nullptr) return absl::OkStatus();
+  if (x->dims.size() != 3) return context.InputError("X", "[batch, time, features]");
+  if (filter != nullptr && !DimsFit(filter->dims, {-1, x->dims[2]})) {
+    return context.InputError("Filter", absl::StrCat("rows of ", x->dims[2], " features"));
+  }
+  context.SetOutput("Out", *x);
+  return absl::OkStatus();
+}
+
+void AddRowConv(OpSchemaTable* schemas) {
+  AddWithGrad(schemas,
+              OpSchema("row_conv")
+                  .In("Filter")
+                  .In("X")
+                  .Out("Out")
+                  .With(Trait::kRowSplittable)
+                  .Infer(InOrder({SameDType("X", "Filter"), InferRowConv})),
+              {{"Filter", "X"}, {"Out"}, {"Filter", "X"}});
+}
+
 // --- Pooling -------------------------------------------------------------------------------------
 
 // The type of the output; none where that of the input is not known.
@@ -324,6 +351,7 @@ void AddIndexedPool(OpSchemaTable* schemas, const std::string& type, size_t spac
 }  // namespace
 
 void AddWindowSchemas(OpSchemaTable* schemas) {
+  AddRowConv(schemas);
   AddConv(schemas, "conv2d", ConvKind::kForward, 2);
   AddConv(schemas, "depthwise_conv2d", ConvKind::kForward, 2);
   AddConv(schemas, "conv3d", ConvKind::kForward, 3);

@@ -46,15 +46,7 @@ import export_program
 SCRIPTS = {}
 
 # What must fail, and what the failure names. See docs/interop.md.
-KNOWN = {
-    "deformable": "deformable_conv",
-    "gan_with_penalty": "matmul_v2_grad_grad",
-    "normalized_data": "data_norm",
-    "regions": "roi_align",
-    "word2vec_hsigmoid": "hierarchical_sigmoid",
-    "word2vec_nce": "nce",
-    "yolo": "yolov3_loss",
-}
+KNOWN = {}
 
 
 class Script:
@@ -407,13 +399,16 @@ def detection(s):
     s.minimize(focal + F.smooth_l1_loss(boxes, target) + paddle.mean(1 - giou))
 
 
-@script(mean=False)
+@script(mean=False, quirks=True)
 def yolo(s):
     x = nn.Conv2D(3, 18, 3, stride=4, padding=1)(s.floats("image", 3, 16, 16))
     boxes = s.floats("boxes", 5, 4, low=0.2, high=0.6)
     label = s.ints("label", 5, high=4, dtype="int32")
     loss = paddle.vision.ops.yolo_loss(x, boxes, label, anchors=[10, 13, 16, 30], anchor_mask=[0, 1],
                                        class_num=4, ignore_thresh=0.5, downsample_ratio=4)
+    size = s.ints("size", 2, low=16, high=24, dtype="int32")
+    boxes, scores = paddle.vision.ops.yolo_box(x, size, [10, 13, 16, 30], 4, 0.01, 4)
+    s.fetch(paddle.mean(boxes), paddle.mean(scores))
     s.minimize(paddle.mean(loss))
 
 
@@ -451,15 +446,41 @@ def gan(s):
     s.fetch(g_loss)
 
 
-@script(mean=False)
-def gan_with_penalty(s):
-    """Gradients of gradients."""
-    x = s.floats("x", 8)
-    x.stop_gradient = False
-    hidden = paddle.tanh(nn.Linear(8, 8)(x))
-    score = nn.Linear(8, 1)(hidden)
-    slope = paddle.static.gradients([score], [x])[0]
-    s.minimize(paddle.mean(score) + paddle.mean(paddle.square(paddle.norm(slope, axis=1) - 1)))
+def penalized(features, *shape):
+    """A critic with a penalty on its slope: gradients of gradients."""
+    def build(s):
+        x = s.floats("x", *shape)
+        x.stop_gradient = False
+        h = features(x)
+        score = nn.Linear(h.shape[1], 1)(h)
+        slope = paddle.static.gradients([score], [x])[0]
+        slope = paddle.reshape(slope, [-1, int(numpy.prod(shape))])
+        norm = paddle.sqrt(paddle.sum(paddle.square(slope), axis=1) + 1e-12)
+        s.minimize(paddle.mean(score) + 10 * paddle.mean(paddle.square(norm - 1)),
+                   paddle.optimizer.Adam(0.001, beta1=0.5, beta2=0.9))
+    return build
+
+
+def dense_critic(activation):
+    def features(x):
+        return activation(nn.Linear(8, 8)(activation(paddle.static.nn.fc(x, 8))))
+    return features
+
+
+def conv_critic(x):
+    h = F.leaky_relu(nn.Conv2D(2, 4, 3, stride=2, padding=1)(x), 0.2)
+    h = F.leaky_relu(nn.Conv2D(4, 8, 3, stride=2, padding=1, bias_attr=False)(h), 0.2)
+    return paddle.reshape(h, [-1, 32])
+
+
+for _name, _activation in {
+        "elu": F.elu, "leaky": F.leaky_relu, "relu": F.relu, "sigmoid": F.sigmoid,
+        "softplus": F.softplus, "square": paddle.square, "tanh": paddle.tanh,
+        "quotient": lambda x: x / (1 + paddle.square(x)),
+        "root": lambda x: paddle.sqrt(1 + x * x) - paddle.rsqrt(1 + x * x),
+        "logarithm": lambda x: paddle.log(2 + paddle.sin(x)) + paddle.pow(x, 3.0)}.items():
+    SCRIPTS["critic_" + _name] = Script("critic_" + _name, penalized(dense_critic(_activation), 8))
+SCRIPTS["critic_conv"] = Script("critic_conv", penalized(conv_critic, 2, 8, 8))
 
 
 @script()
@@ -547,16 +568,19 @@ def deformable(s):
     offset = nn.Conv2D(2, 18, 3, padding=1)(x)
     mask = F.sigmoid(nn.Conv2D(2, 9, 3, padding=1)(x))
     y = paddle.vision.ops.DeformConv2D(2, 3, 3, padding=1)(x, offset, mask)
+    y = paddle.vision.ops.DeformConv2D(3, 4, 3, padding=1)(y, offset)
     s.minimize(paddle.mean(paddle.square(y)))
 
 
 @script()
 def regions(s):
     x = nn.Conv2D(2, 3, 3, padding=1)(s.floats("x", 2, 8, 8))
-    boxes = paddle.assign(np.array([[1, 1, 5, 6], [0, 2, 7, 7], [2, 0, 6, 5], [0, 0, 3, 3]],
-                                   "float32"))
-    per_image = paddle.assign(np.array([1, 1, 1, 1], "int32"))
-    s.minimize(paddle.mean(paddle.square(paddle.vision.ops.roi_align(x, boxes, per_image, 3))))
+    corners = [s.floats("corners", 2, 2, high=3), s.floats("ends", 2, 2, low=3, high=8)]
+    boxes = paddle.concat(corners, axis=-1).reshape([-1, 4])
+    per_image = s.ints("regions", low=2, high=3, dtype="int32")
+    aligned = paddle.vision.ops.roi_align(x, boxes, per_image, 3)
+    pooled = paddle.vision.ops.roi_pool(x, boxes, per_image, 2)
+    s.minimize(paddle.mean(paddle.square(aligned)) + paddle.mean(paddle.square(pooled)))
 
 
 # --- Text -----------------------------------------------------------------------------------------
@@ -772,10 +796,31 @@ def word2vec_nce(s):
                                                 num_neg_samples=5, seed=3)))
 
 
-@script()
+@script(mean=False)
+def word2vec_nce_sparse(s):
+    hidden = paddle.mean(nn.Embedding(40, 8, sparse=True)(s.ints("context", 4, high=40)), axis=1)
+    word = s.ints("word", 1, high=40)
+    options = dict(num_neg_samples=5, is_sparse=True)
+    frequency = np.arange(1, 41) / sum(range(1, 41))
+    s.minimize(paddle.mean(paddle.static.nn.nce(hidden, word, 40, seed=4, sampler="log_uniform",
+                                                sample_weight=s.floats("weight", 1), **options)) +
+               paddle.mean(paddle.static.nn.nce(hidden, word, 40, seed=5, sampler="custom_dist",
+                                                custom_dist=list(frequency), **options)))
+
+
+@script(quirks=True)
 def word2vec_hsigmoid(s):
     hidden = paddle.mean(nn.Embedding(40, 8)(s.ints("context", 4, high=40)), axis=1)
     s.minimize(paddle.mean(nn.HSigmoidLoss(8, 40)(hidden, s.ints("word", 1, high=40))))
+
+
+@script(quirks=True)
+def word2vec_own_tree(s):
+    """A sparse gradient of the nodes on paths that the reader gives."""
+    hidden = paddle.mean(nn.Embedding(40, 8)(s.ints("context", 4, high=40)), axis=1)
+    paths, sides = s.ints("paths", 3, low=-1, high=39), s.ints("sides", 3, high=2)
+    layer = nn.HSigmoidLoss(8, 40, is_custom=True, is_sparse=True)
+    s.minimize(paddle.mean(layer(hidden, s.ints("word", 1, high=40), paths, sides)))
 
 
 @script(quirks=True)
@@ -1013,6 +1058,13 @@ def product_network(s):
 def normalized_data(s):
     x = paddle.static.nn.data_norm(s.floats("x", 8), name="norm")
     click(s, paddle.static.nn.fc(x, 1))
+
+
+@script()
+def looks_ahead(s):
+    x = paddle.static.nn.row_conv(nn.Embedding(30, 4)(s.ints("items", 5, high=30)), 2)
+    x = paddle.static.Print(x, first_n=1, message="looks ahead", summarize=4)
+    classify(s, nn.Linear(4, 3)(paddle.mean(x, axis=1)), 3)
 
 
 @script()
@@ -1269,7 +1321,7 @@ class Runner:
                 found = self.weft_run(
                     ["weft", "run", os.path.join(test_dir, "main.pb"), "--params",
                      os.path.join(test_dir, "params.npz"), "--feeds",
-                     os.path.join(test_dir, "feeds.npz")], "--fetch", ",".join(test_names))
+                     os.path.join(test_dir, "feeds.npz")], "--fetch", ",".join(test_names), *quirks)
                 self.compare_fetched(script, found, [test_expected], test_names)
                 yield "for test", None
             except Failure as failure:

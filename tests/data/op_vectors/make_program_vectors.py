@@ -236,7 +236,8 @@ def slots(op, names, of_slot, values):
 
 def attributes(op):
     own = ('op_', 'use_', 'with_', 'mkldnn')
-    return {name: op.attr(name) for name in op.attr_names if not name.startswith(own)}
+    return {name: op.attr(name) for name in op.attr_names
+            if not name.startswith(own) or name == 'use_label_smooth'}
 
 
 def computed_slots(op):

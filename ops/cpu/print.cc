@@ -1,0 +1,87 @@
+// Prints a tensor on its way: Out = In. Its gradient op is print again, with is_forward false.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "absl/strings/str_cat.h"
+#include "ops/cpu/families.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+// The shortest text that reads back as the same number.
+template <typename T>
+std::string NumberText(T value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value ? "true" : "false";
+  } else if constexpr (std::is_integral_v<T>) {
+    return absl::StrCat(static_cast<int64_t>(value));
+  } else if constexpr (std::is_floating_point_v<T>) {
+    std::array<char, 32> text;
+    return std::string(text.data(), std::to_chars(text.begin(), text.end(), value).ptr);
+  } else {
+    return NumberText(static_cast<float>(value));
+  }
+}
+
+// As many elements as attribute summarize says, all where that is negative.
+std::string ElementsText(const Tensor& tensor, int64_t summarize) {
+  const int64_t count = summarize < 0 ? tensor.size() : std::min(summarize, tensor.size());
+  std::string text = "[";
+  const auto append = [&](auto tag) {
+    const auto* values = tensor.data<typename decltype(tag)::type>();
+    for (int64_t i = 0; i < count; ++i) {
+      absl::StrAppend(&text, i == 0 ? "" : ", ", NumberText(values[i]));
+    }
+    return absl::OkStatus();
+  };
+  const absl::Status status =
+      ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
+                     BFloat16>("input In", tensor, append);
+  if (!status.ok()) return std::string(status.message());
+  return absl::StrCat(text, count < tensor.size() ? ", ...]" : "]");
+}
+
+// One line to stderr, in the first first_n steps, or in all where that is not positive.
+absl::StatusOr<Kernel> Print(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In in = op.in("In");
+  const Out out = op.out("Out");
+  const OpAttrs& attrs = spec.attrs;
+  const std::string& phase = attrs.String("print_phase");
+  if (phase != "FORWARD" && phase != "BACKWARD" && phase != "BOTH") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute print_phase: expected FORWARD, BACKWARD or BOTH, found ", phase));
+  }
+  const bool prints = phase != (attrs.Bool("is_forward") ? "BACKWARD" : "FORWARD");
+  const int64_t first_n = attrs.Int("first_n"), summarize = attrs.Int("summarize");
+  const bool has_type = attrs.Bool("print_tensor_type"),
+             has_shape = attrs.Bool("print_tensor_shape");
+  const std::string head = absl::StrCat("print", attrs.Bool("is_forward") ? "" : " (gradient)",
+                                        ": ", attrs.String("message"));
+  return op.InPlace().Make(Moves{in}, [=, steps = std::make_shared<int64_t>(0)](
+                                          const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Tensor& tensor = in(ctx);
+    if (prints && (first_n <= 0 || ++*steps <= first_n)) {
+      const std::string line = absl::StrCat(head, " ", has_type ? DTypeName(tensor.dtype()) : "",
+                                            has_shape ? DimsToString(tensor.dims()) : "", " ",
+                                            ElementsText(tensor, summarize), "\n");
+      std::fputs(line.c_str(), stderr);
+    }
+    if (&out(ctx) == &tensor) return;
+    std::copy_n(in.elements<T>(ctx), tensor.size(), out.elements<T>(ctx));
+  });
+}
+
+}  // namespace
+
+void AddPrintKernels(KernelTable* table) { table->Add("print", Print); }
+
+}  // namespace weft
