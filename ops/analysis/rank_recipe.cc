@@ -1,9 +1,11 @@
 #include "ops/analysis/rank_recipe.h"
 
 #include <algorithm>
+#include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "ops/schema/second_gradients.h"
 #include "ops/schema/unwritten_outputs.h"
 #include "proto/op_role.h"
 
@@ -16,6 +18,23 @@ OpLayout::Slot FindSlot(const Program& program, const std::vector<OpLayout::Slot
     if (program.name(slot.name) == name) return slot;
   }
   return OpLayout::Slot();
+}
+
+// Whether an input slot of a backward op is one that its outputs are linear in.
+bool IsGradient(const Op& op, absl::string_view slot) {
+  const SecondGradient* second = FindSecondGradient(op.type());
+  if (second == nullptr) return absl::EndsWith(slot, kGradSuffix);
+  return slot == second->ddx || slot == second->ddy;
+}
+
+// The input slot that an output slot has the gradients of. Empty: none.
+std::string GradientOf(const Op& op, absl::string_view slot) {
+  if (const SecondGradient* second = FindSecondGradient(op.type())) {
+    if (slot == second->dx) return second->x;
+    if (slot == second->dy) return second->y;
+    return slot == second->ddout ? second->dout : "";
+  }
+  return absl::ConsumeSuffix(&slot, kGradSuffix) ? std::string(slot) : "";
 }
 
 }  // namespace
@@ -72,7 +91,7 @@ RankRecipe MakeRankRecipe(const Op& op) {
     for (const OpLayout::Slot& slot : layout.inputs) {
       const bool is_operand = recipe.algebra == Algebra::kMove
                                   ? program.name(slot.name) == "X"
-                                  : absl::EndsWith(program.name(slot.name), kGradSuffix);
+                                  : IsGradient(op, program.name(slot.name));
       for (uint32_t i = 0; i < slot.count; ++i) recipe.is_operand[slot.first + i] = is_operand;
     }
   }
@@ -80,8 +99,8 @@ RankRecipe MakeRankRecipe(const Op& op) {
   if (recipe.keeps_outputs) recipe.is_operand.resize(layout.num_args, true);
   recipe.forward_input.resize(layout.num_args - layout.num_input_args, -1);
   for (const OpLayout::Slot& slot : layout.outputs) {
-    absl::string_view name = program.name(slot.name);
-    if (!absl::ConsumeSuffix(&name, kGradSuffix)) continue;
+    const std::string name = GradientOf(op, program.name(slot.name));
+    if (name.empty()) continue;
     const OpLayout::Slot forward = FindSlot(program, layout.inputs, name);
     for (uint32_t i = 0; i < std::min(slot.count, forward.count); ++i) {
       recipe.forward_input[slot.first - layout.num_input_args + i] =

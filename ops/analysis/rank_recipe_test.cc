@@ -87,6 +87,23 @@ TEST(RankRecipeTest, GradientOfAnInputThatIsNotGivenIsOfNoInput) {
   EXPECT_THAT(recipe.forward_input, ElementsAre(-1));
 }
 
+TEST(RankRecipeTest, SecondGradientIsLinearInThoseOfTheFirstOnes) {
+  const RankRecipe product = RecipeOf(
+      "mul_grad_grad",
+      {{"DDX", {"xgg"}}, {"DDY", {"wgg"}}, {"DOut", {"y@GRAD"}}, {"X", {"x"}}, {"Y", {"w"}}},
+      {{"DDOut", {"ygg"}}, {"DX", {"xg"}}, {"DY", {"wg"}}});
+  EXPECT_EQ(product.algebra, Algebra::kBackward);
+  EXPECT_THAT(product.is_operand, ElementsAre(true, true, false, false, false));
+  EXPECT_THAT(product.forward_input, ElementsAre(2, 3, 4));
+
+  const RankRecipe function =
+      RecipeOf("sigmoid_grad_grad",
+               {{"Out", {"y"}}, {"fwd_grad_out", {"y@GRAD"}}, {"grad_x@GRAD", {"x@GRAD@GRAD"}}},
+               {{"Out@GRAD", {"yg"}}, {"fwd_grad_out@GRAD", {"ygg"}}});
+  EXPECT_THAT(function.is_operand, ElementsAre(false, false, true));
+  EXPECT_THAT(function.forward_input, ElementsAre(0, 1));
+}
+
 TEST(RankRecipeTest, OptimizerHasParametersAndGradients) {
   const RankRecipe recipe = RecipeOf(
       "sgd", {{"LearningRate", {"lr"}}, {"Param", {"w"}}, {"Grad", {"g"}}}, {{"ParamOut", {"w"}}});

@@ -56,4 +56,11 @@ const std::vector<SecondGradient>& SecondGradients() {
   return *rows;
 }
 
+const SecondGradient* FindSecondGradient(absl::string_view type) {
+  for (const SecondGradient& row : SecondGradients()) {
+    if (row.type == type) return &row;
+  }
+  return nullptr;
+}
+
 }  // namespace weft

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
+
 namespace weft {
 
 struct SecondGradient {
@@ -29,6 +31,8 @@ struct SecondGradient {
 };
 
 const std::vector<SecondGradient>& SecondGradients();
+// That of an op type; nullptr: it is none.
+const SecondGradient* FindSecondGradient(absl::string_view type);
 
 }  // namespace weft
 

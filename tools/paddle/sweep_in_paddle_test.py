@@ -454,7 +454,7 @@ def penalized(features, *shape):
         h = features(x)
         score = nn.Linear(h.shape[1], 1)(h)
         slope = paddle.static.gradients([score], [x])[0]
-        slope = paddle.reshape(slope, [-1, int(numpy.prod(shape))])
+        slope = paddle.reshape(slope, [-1, int(np.prod(shape))])
         norm = paddle.sqrt(paddle.sum(paddle.square(slope), axis=1) + 1e-12)
         s.minimize(paddle.mean(score) + 10 * paddle.mean(paddle.square(norm - 1)),
                    paddle.optimizer.Adam(0.001, beta1=0.5, beta2=0.9))
