@@ -54,6 +54,7 @@ class OpKernel::Frame {
   void set_keeps_halves() { keeps_halves_ = true; }
   bool keeps_halves() const { return keeps_halves_; }
   void set_one_float_type() { one_float_type_ = true; }
+  void set_may_miss(int first_input) { may_miss_.push_back(first_input); }
 
   absl::Status Run(const Kernel& step, const KernelContext& ctx) {
     WEFT_RETURN_IF_ERROR(UpdateTypes(ctx));
@@ -127,6 +128,7 @@ class OpKernel::Frame {
     }
     InferContext context(schema_, attrs_, input_slots_, input_types_, output_slots_,
                          ctx.outputs.size());
+    WEFT_RETURN_IF_ERROR(CheckArguments());
     if (one_float_type_) WEFT_RETURN_IF_ERROR(CheckOneFloatType(context));
     WEFT_RETURN_IF_ERROR(RunInference(context));
     output_types_ = context.TakeOutputs();
@@ -137,6 +139,20 @@ class OpKernel::Frame {
   bool WorksInPlace(int output, int input) const {
     return in_place_ || std::find(in_place_pairs_.begin(), in_place_pairs_.end(),
                                   std::make_pair(output, input)) != in_place_pairs_.end();
+  }
+
+  // That every argument of an input stands for a variable.
+  absl::Status CheckArguments() const {
+    for (const InferContext::Slot& slot : input_slots_) {
+      const int first = static_cast<int>(slot.first);
+      if (std::find(may_miss_.begin(), may_miss_.end(), first) != may_miss_.end()) continue;
+      for (size_t i = 0; i < slot.count; ++i) {
+        if (input_types_[slot.first + i].has_value()) continue;
+        return absl::InvalidArgumentError(absl::StrCat(
+            "input ", slot.name, ": expected ", slot.count, " variables, found none for ", i));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status CheckOneFloatType(const InferContext& context) const {
@@ -241,6 +257,7 @@ class OpKernel::Frame {
   bool in_place_ = false, keeps_halves_ = false;
   bool one_float_type_ = false;
   std::vector<std::pair<int, int>> in_place_pairs_;  // output, input
+  std::vector<int> may_miss_;                        // first inputs of slots
 
   // Of the last step.
   bool is_ready_ = false;
@@ -285,6 +302,11 @@ Out OpKernel::out(absl::string_view slot) {
 
 OpKernel& OpKernel::Ignore(std::initializer_list<absl::string_view> slots) {
   for (absl::string_view slot : slots) known_inputs_.emplace_back(slot);
+  return *this;
+}
+
+OpKernel& OpKernel::MayMiss(In in) {
+  if (in) frame_->set_may_miss(in.index());
   return *this;
 }
 

@@ -15,9 +15,10 @@
 //   }
 //
 // What such a function can rely on:
-//   - Slots that the schema calls for are there, and the inputs passed the schema's inference:
-//   their
-//     shapes and element types fit. Values (ids, labels, divisors) it checks itself.
+//   - Slots that the schema calls for are there, with a variable for every argument (MayMiss()),
+//   and
+//     the inputs passed the schema's inference: their shapes and element types fit. Values (ids,
+//     labels, divisors) it checks itself.
 //   - Outputs have the inferred element type and shape, unless inference cannot know them before
 //     the step: then the function calls Resize.
 //   - No output is an input, unless the kernel says that it works in place (InPlace()).
@@ -177,6 +178,8 @@ class OpKernel {
   Out out(absl::string_view slot);
   // Inputs whose values make no difference (those of a gradient that needs their shapes only).
   OpKernel& Ignore(std::initializer_list<absl::string_view> slots);
+  // Some arguments of the slot may stand for no variable; elsewhere that is an error in the step.
+  OpKernel& MayMiss(In in);
 
   // The kernel works in place: where an output is an input of the same type, it reads elements
   // before it writes them. Other kernels get a copy of such an input.

@@ -395,7 +395,7 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
   const In length = op.in("SequenceLength"), reserve = op.in("Reserve");
   const In dout = op.in("Out@GRAD"), dlast = op.in("State@GRAD");
   const In dropout_state = op.in("DropoutState");
-  op.Ignore({"Out"});
+  op.Ignore({"Out"}).MayMiss(dlast);
   const Out dx = op.out("Input@GRAD"), dstates = op.out("PreState@GRAD");
   const Out dweights = op.out("WeightList@GRAD");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));

@@ -112,6 +112,17 @@ TEST(ConcatTest, GradientIsCutUpAsTheInputsWere) {
   EXPECT_THAT(dy.dims(), ElementsAre(2, 2));
 }
 
+TEST(ConcatTest, EveryPartIsAVariable) {
+  Tensor x = Floats({1}, {0}), dout = Floats({2}, {1, 2}), dx, dy, out;
+  EXPECT_THAT(RunOpOn("concat", {{"X", {&x, nullptr}}}, {}, {{"Out", {&out}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input X: expected 2 variables, found none for 1"));
+  EXPECT_THAT(RunOpOn("concat_grad", {{"X", {nullptr, &x}}, {"Out@GRAD", {&dout}}}, {},
+                      {{"X@GRAD", {&dx, &dy}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input X: expected 2 variables, found none for 0"));
+}
+
 TEST(ConcatTest, GradientsThatNobodyWantsAreSkipped) {
   Tensor x = Floats({1}, {0}), y = Floats({1}, {0}), dout = Floats({2}, {1, 2}), dy;
   const SlotPointers inputs = {{"X", {&x, &y}}, {"Out@GRAD", {&dout}}};
