@@ -70,9 +70,7 @@ class OpKernel::Frame {
  private:
   // Names the slot of a tensor that is not of the type that the step takes it for.
   absl::Status TryStep(const Kernel& step, const KernelContext& ctx) const {
-    try {
-      return step(ctx);
-    } catch (const WrongElementType& error) {
+    const auto wrong = [&](const auto& error) {
       std::string slot = "a tensor";
       const auto look_in = [&](const char* direction, const InferContext::Slots& slots,
                                const auto& tensors) {
@@ -85,6 +83,13 @@ class OpKernel::Frame {
       look_in("output ", output_slots_, ctx.outputs);
       look_in("input ", input_slots_, ctx.inputs);
       return absl::InvalidArgumentError(absl::StrCat(slot, ": ", error.what()));
+    };
+    try {
+      return step(ctx);
+    } catch (const WrongElementType& error) {
+      return wrong(error);
+    } catch (const WrongElementSize& error) {
+      return wrong(error);
     }
   }
 
@@ -128,7 +133,7 @@ class OpKernel::Frame {
     }
     InferContext context(schema_, attrs_, input_slots_, input_types_, output_slots_,
                          ctx.outputs.size());
-    WEFT_RETURN_IF_ERROR(CheckArguments());
+    WEFT_RETURN_IF_ERROR(CheckArguments(ctx));
     if (one_float_type_) WEFT_RETURN_IF_ERROR(CheckOneFloatType(context));
     WEFT_RETURN_IF_ERROR(RunInference(context));
     output_types_ = context.TakeOutputs();
@@ -141,8 +146,9 @@ class OpKernel::Frame {
                                   std::make_pair(output, input)) != in_place_pairs_.end();
   }
 
-  // That every argument of an input stands for a variable.
-  absl::Status CheckArguments() const {
+  // That every argument of an input stands for a variable, and that of an output that is the same
+  // variable as an input as well: there are as many of both.
+  absl::Status CheckArguments(const KernelContext& ctx) const {
     for (const InferContext::Slot& slot : input_slots_) {
       const int first = static_cast<int>(slot.first);
       if (std::find(may_miss_.begin(), may_miss_.end(), first) != may_miss_.end()) continue;
@@ -151,6 +157,19 @@ class OpKernel::Frame {
         return absl::InvalidArgumentError(absl::StrCat(
             "input ", slot.name, ": expected ", slot.count, " variables, found none for ", i));
       }
+    }
+    for (const InferContext::Slot& slot : output_slots_) {
+      const std::string& input = schema_.FindOutput(slot.name)->in_place_of;
+      if (input.empty()) continue;
+      const auto outputs = ctx.outputs.subspan(slot.first, slot.count);
+      const size_t there = slot.count - std::count(outputs.begin(), outputs.end(), nullptr);
+      const auto same = std::find_if(input_slots_.begin(), input_slots_.end(),
+                                     [&](const auto& other) { return other.name == input; });
+      const size_t expected = same == input_slots_.end() ? 0 : same->count;
+      if (there == slot.count && there == expected) continue;
+      return absl::InvalidArgumentError(absl::StrCat("output ", slot.name, ": expected ", expected,
+                                                     " variables, as ", input, " has, found ",
+                                                     there));
     }
     return absl::OkStatus();
   }
@@ -268,6 +287,11 @@ class OpKernel::Frame {
   std::vector<const Tensor*> inputs_;
   std::vector<Tensor> copies_, results_;
 };
+
+WrongElementSize::WrongElementSize(const Tensor* tensor, size_t expected)
+    : std::logic_error(absl::StrCat("expected elements of ", expected, " bytes, found ",
+                                    DTypeName(tensor->dtype()))),
+      tensor_(tensor) {}
 
 OpKernel::OpKernel(const KernelSpec& spec) : spec_(spec), frame_(std::make_shared<Frame>(spec)) {}
 OpKernel::~OpKernel() = default;

@@ -27,10 +27,12 @@
 #ifndef WEFT_OPS_OP_KERNEL_H_
 #define WEFT_OPS_OP_KERNEL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -45,6 +47,22 @@
 #include "ops/tensor.h"
 
 namespace weft {
+
+// Elements were asked for as numbers of another size: as WrongElementType.
+class WrongElementSize : public std::logic_error {
+ public:
+  WrongElementSize(const Tensor* tensor, size_t expected);
+
+  const Tensor* tensor() const { return tensor_; }
+
+ private:
+  const Tensor* tensor_;
+};
+
+// Throws WrongElementSize where an element of the tensor does not have `size` bytes.
+inline void CheckElementSize(const Tensor& tensor, size_t size) {
+  if (SizeOf(tensor.dtype()) != size) throw WrongElementSize(&tensor, size);
+}
 
 // The variables of an input slot.
 class In {
@@ -75,6 +93,7 @@ class In {
   // The elements as numbers of their size, for Moves.
   template <typename T>
   const T* elements(const KernelContext& ctx, int i = 0) const {
+    CheckElementSize((*this)(ctx, i), sizeof(T));
     return static_cast<const T*>((*this)(ctx, i).raw());
   }
 
@@ -107,6 +126,7 @@ class Out {
   }
   template <typename T>
   T* elements(const KernelContext& ctx, int i = 0) const {
+    CheckElementSize((*this)(ctx, i), sizeof(T));
     return static_cast<T*>((*this)(ctx, i).raw());
   }
 

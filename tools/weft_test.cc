@@ -456,6 +456,25 @@ TEST(WeftRunTest, OutputsAreCheckedBeforeTheRun) {
   EXPECT_EQ(Contents(params), before);
 }
 
+TEST(WeftRunTest, DevicesAndDirectoriesAreNoInput) {
+  for (const std::string name : {"/dev/zero", "tests"}) {
+    const std::string error = name == "tests" ? "is a directory" : "is a device";
+    for (const char* flag : {"--startup", "--params", "--params_names", "--feeds"}) {
+      SCOPED_TRACE(flag);
+      std::map<std::string, std::string> files = {{"--startup", kStartup},
+                                                  {"--params", kInit},
+                                                  {"--params_names", kNames},
+                                                  {"--feeds", kFeeds}};
+      files[flag] = name;
+      std::vector<std::string> args = {"run", kMain};
+      for (const auto& [option, value] : files) args.insert(args.end(), {option, value});
+      EXPECT_THAT(Weft(args), FailsWith(1, "weft run: error: " + name + ": ", error));
+    }
+    EXPECT_THAT(Weft({"run", name, "--feeds", kFeeds}),
+                FailsWith(1, "weft run: error: " + name + ": ", error));
+  }
+}
+
 TEST(WeftRunTest, FullDiskIsAnErrorOfTheOutput) {
   for (const char* flag : {"--save", "--metrics", "--fetch_npz"}) {
     EXPECT_THAT(Train({flag, "/dev/full"}),

@@ -38,6 +38,10 @@ struct Coalesce {
   absl::StatusOr<Layout> FindLayout(const KernelContext& ctx) const {
     Layout layout;
     for (int i = 0; i < inputs.count; ++i) {
+      if (ctx.in(inputs.first + i) == nullptr || ctx.out(outputs.first + i) == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("Input[", i, "] and Output[", i, "]: expected variables"));
+      }
       const Tensor& input = *ctx.in(inputs.first + i);
       if (input.allocated() && input.dtype() != dtype) {
         return absl::InvalidArgumentError(

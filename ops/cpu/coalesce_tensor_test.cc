@@ -24,6 +24,17 @@ absl::StatusOr<BoundOp> Make(Tensor* a, Tensor* b, Tensor* buffer, AttrValues mo
 const AttrValues kShapes = {{"concated_shapes", std::vector<int64_t>{3, 2, 1}},
                             {"concated_ranks", std::vector<int64_t>{1, 2}}};
 
+TEST(CoalesceTensor, EveryArgumentIsAVariable) {
+  Tensor a = Floats({1}, {1}), b = Floats({1}, {1}), buffer;
+  const auto run = [&](Tensor* input, Tensor* output) {
+    return RunOpOn("coalesce_tensor", {{"Input", {&a, input}}}, {{"dtype", kFp32}},
+                   {{"Output", {&a, output}}, {"FusedOutput", {&buffer}}});
+  };
+  const char error[] = "Input[1] and Output[1]: expected variables";
+  EXPECT_THAT(run(nullptr, &b), StatusIs(absl::StatusCode::kInvalidArgument, error));
+  EXPECT_THAT(run(&b, nullptr), StatusIs(absl::StatusCode::kInvalidArgument, error));
+}
+
 TEST(CoalesceTensor, TensorsThatHoldNothingYetBecomeViewsOfOneBuffer) {
   Tensor a, b, buffer;
   WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, kShapes));

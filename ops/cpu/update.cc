@@ -96,11 +96,18 @@ absl::Status UpdateFrame::Check(const KernelContext& ctx, int i, const Tensor& p
   if (grad_.get(ctx, i) == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("input Grad: parameter ", i, " has none"));
   }
+  const auto check_dense = [](absl::string_view slot, const Tensor& tensor) {
+    if (!tensor.is_rows()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", slot, ": expected a dense tensor, found SelectedRows"));
+  };
+  WEFT_RETURN_IF_ERROR(check_dense(has_master() ? "MasterParam" : "Param", param));
   if (has_master()) {
     WEFT_RETURN_IF_ERROR(CheckSize("MasterParam", param, param_.in(ctx, i).size()));
   }
   for (const State& state : states_) {
     if (!state.in) continue;
+    WEFT_RETURN_IF_ERROR(check_dense(state.slot, state.in(ctx, i)));
     WEFT_RETURN_IF_ERROR(CheckDType(state.slot, state.in(ctx, i), param.dtype()));
     WEFT_RETURN_IF_ERROR(CheckSize(state.slot, state.in(ctx, i), param.size()));
   }

@@ -112,6 +112,15 @@ TEST(ConcatTest, GradientIsCutUpAsTheInputsWere) {
   EXPECT_THAT(dy.dims(), ElementsAre(2, 2));
 }
 
+TEST(ConcatTest, GradientIsOfTheTypeOfTheInputs) {
+  EXPECT_THAT(RunOp("concat_grad",
+                    {{"X", {Floats({1}, {0}), Floats({1}, {0})}},
+                     {"Out@GRAD", {MakeTensor<int64_t>({2}, {1, 2})}}},
+                    {}, {{"X@GRAD", 2}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input Out@GRAD: expected fp32[2] as Out, found int64[2]"));
+}
+
 TEST(ConcatTest, EveryPartIsAVariable) {
   Tensor x = Floats({1}, {0}), dout = Floats({2}, {1, 2}), dx, dy, out;
   EXPECT_THAT(RunOpOn("concat", {{"X", {&x, nullptr}}}, {}, {{"Out", {&out}}}),

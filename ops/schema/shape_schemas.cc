@@ -163,9 +163,8 @@ absl::Status CheckConcatGrad(InferContext& context) {
   }
   WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> out, Concatenated(context));
   const TensorType* grad = context.Input("Out@GRAD");
-  if (!out.has_value() || grad == nullptr || DimsFit(grad->dims, out->dims)) {
-    return absl::OkStatus();
-  }
+  if (!out.has_value() || grad == nullptr) return absl::OkStatus();
+  if (grad->dtype == out->dtype && DimsFit(grad->dims, out->dims)) return absl::OkStatus();
   return context.InputError("Out@GRAD", absl::StrCat(ToString(*out), " as Out"));
 }
 
