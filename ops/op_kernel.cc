@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ops/schema/infer.h"
 
 namespace weft {
@@ -133,9 +134,9 @@ class OpKernel::Frame {
     }
     InferContext context(schema_, attrs_, input_slots_, input_types_, output_slots_,
                          ctx.outputs.size());
-    WEFT_RETURN_IF_ERROR(CheckArguments(ctx));
     if (one_float_type_) WEFT_RETURN_IF_ERROR(CheckOneFloatType(context));
     WEFT_RETURN_IF_ERROR(RunInference(context));
+    WEFT_RETURN_IF_ERROR(CheckArguments(ctx));
     output_types_ = context.TakeOutputs();
     is_ready_ = true;
     return absl::OkStatus();
@@ -146,8 +147,9 @@ class OpKernel::Frame {
                                   std::make_pair(output, input)) != in_place_pairs_.end();
   }
 
-  // That every argument of an input stands for a variable, and that of an output that is the same
-  // variable as an input as well: there are as many of both.
+  // That every argument of an input stands for a variable; that a gradient has as many arguments as
+  // what it is the gradient of; and that an output that is the same variable as an input has as
+  // many variables.
   absl::Status CheckArguments(const KernelContext& ctx) const {
     for (const InferContext::Slot& slot : input_slots_) {
       const int first = static_cast<int>(slot.first);
@@ -159,17 +161,19 @@ class OpKernel::Frame {
       }
     }
     for (const InferContext::Slot& slot : output_slots_) {
-      const std::string& input = schema_.FindOutput(slot.name)->in_place_of;
-      if (input.empty()) continue;
+      const std::string& same = schema_.FindOutput(slot.name)->in_place_of;
+      const bool may_miss = same.empty();
+      const absl::string_view input = may_miss ? absl::StripSuffix(slot.name, "@GRAD") : same;
+      if (input == slot.name) continue;
+      const auto its = std::find_if(input_slots_.begin(), input_slots_.end(),
+                                    [&](const auto& other) { return other.name == input; });
+      if (its == input_slots_.end()) continue;
       const auto outputs = ctx.outputs.subspan(slot.first, slot.count);
-      const size_t there = slot.count - std::count(outputs.begin(), outputs.end(), nullptr);
-      const auto same = std::find_if(input_slots_.begin(), input_slots_.end(),
-                                     [&](const auto& other) { return other.name == input; });
-      const size_t expected = same == input_slots_.end() ? 0 : same->count;
-      if (there == slot.count && there == expected) continue;
-      return absl::InvalidArgumentError(absl::StrCat("output ", slot.name, ": expected ", expected,
-                                                     " variables, as ", input, " has, found ",
-                                                     there));
+      const size_t missing = std::count(outputs.begin(), outputs.end(), nullptr);
+      if (slot.count == its->count && (may_miss || missing == 0)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("output ", slot.name, ": expected ",
+                                                     its->count, " variables, as ", input,
+                                                     " has, found ", slot.count - missing));
     }
     return absl::OkStatus();
   }

@@ -246,6 +246,13 @@ void RunCell(const Network& n, int64_t cell, const std::vector<int64_t>& lengths
   });
 }
 
+// Inference does, too, but where a kernel is made attributes alone must not decide on its size.
+absl::Status CheckWeightCount(const Network& network, const In& weights) {
+  if (weights.count() == 4 * network.cells()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("input WeightList: expected ", 4 * network.cells(),
+                                                 " variables, found ", weights.count()));
+}
+
 absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input"), states = op.in("PreState"), weights = op.in("WeightList");
@@ -253,6 +260,7 @@ absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
   const Out out = op.out("Out"), last = op.out("State"), reserve = op.out("Reserve");
   const Out dropout_state = op.out("DropoutState");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
+  WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(
       Floats(x),
@@ -400,6 +408,7 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
   const Out dweights = op.out("WeightList@GRAD");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
   if (!reserve) return absl::InvalidArgumentError("input Reserve: missing");
+  WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);

@@ -48,6 +48,12 @@ TEST(RnnTest, UnknownModeIsAnError) {
                        HasSubstr("attribute mode: expected LSTM, GRU, RNN_TANH or RNN_RELU")));
 }
 
+TEST(RnnTest, NoMoreStatesThanThereAreComeOut) {
+  EXPECT_THAT(Lstm().Out("State", 3).Attr("mode", std::string("LSTM")).Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("output State: expected 2 variables, found")));
+}
+
 TEST(RnnTest, StatesAndWeightsMustFitTheMode) {
   EXPECT_THAT(Lstm().Attr("mode", std::string("GRU")).Infer(),
               StatusIs(absl::StatusCode::kInvalidArgument,
