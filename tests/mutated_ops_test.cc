@@ -3,7 +3,9 @@
 // ops that Paddle computed vectors for. More of them than in a test run, others, or those of one
 // op:
 //
-//   bazel run --config=asan //tests:mutated_ops_test -- --rounds=100 --seed=7 --op=conv2d
+//   bazel run --config=asan --config=ubsan //tests:mutated_ops_test -- --rounds=100 --seed=7
+//
+// docs/testing.md says more.
 #include <unistd.h>
 
 #include <algorithm>
