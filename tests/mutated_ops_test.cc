@@ -24,6 +24,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "base/status_matchers.h"
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
 #include "executor/thread_stream.h"
@@ -83,7 +84,7 @@ namespace {
 using Json = nlohmann::json;
 
 struct Options {
-  int rounds = 3;
+  int rounds = 5;
   uint64_t seed = 0;
   std::string op;  // empty: all
   bool print = false;
@@ -186,6 +187,31 @@ OpOnValues OptimizerOf(const Json& c) {
   return op;
 }
 
+SlotPointers Pointers(const OpOnValues::Slots& slots, OpOnValues* op) {
+  SlotPointers pointers;
+  for (const auto& [slot, variables] : slots) {
+    pointers.emplace_back(slot, std::vector<Tensor*>());
+    for (const std::string& variable : variables) {
+      pointers.back().second.push_back(variable == kEmptyVarName ? nullptr
+                                                                 : &op->values.at(variable));
+    }
+  }
+  return pointers;
+}
+
+// The gradient op reads what the op writes, which vectors do not have all of.
+OpOnValues RnnGradOf(const Json& c, OpOnValues op) {
+  WEFT_EXPECT_OK(RunOpOn("rnn", Pointers(op.inputs, &op), AttrsFromJson("rnn", c["attrs"]),
+                         Pointers(op.outputs, &op)));
+  op.type = "rnn_grad";
+  for (const auto& [slot, variables] : op.outputs) {
+    if (FindOpSchema(op.type)->FindInput(slot) != nullptr) op.inputs[slot] = variables;
+  }
+  op.outputs.clear();
+  AddSlots(c["gradient"]["inputs"], c["gradient"]["outputs"], &op);
+  return op;
+}
+
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
   for (const Json& c : ReadArchivedVectors("ops.jsonl")) cases.push_back({c["id"], OpOf(c)});
@@ -205,7 +231,10 @@ std::vector<Case> AllCases() {
     OpOnValues op = NewOp("rnn", c["attrs"]);
     AddSlots(c["inputs"], c["outputs"], &op);
     AddOutput("Reserve", Json::object(), &op);
-    cases.push_back({c["id"], std::move(op)});
+    cases.push_back({c["id"], op});
+    if (c.contains("gradient")) {
+      cases.push_back({absl::StrCat(c["id"].get<std::string>(), "/gradient"), RnnGradOf(c, op)});
+    }
   }
   return cases;
 }
