@@ -324,7 +324,7 @@ void ChangeValue(Attr* attr, Draws* draws) {
   }
   switch (attr->type()) {
     case proto::INT:
-      attr->set_i(draws->OneIn(3) && std::abs(attr->i()) < 1000
+      attr->set_i(draws->OneIn(3) && attr->i() > -1000 && attr->i() < 1000
                       ? attr->i() + (draws->OneIn(2) ? 1 : -1)
                       : draws->Of(ints));
       break;

@@ -75,8 +75,9 @@ void operator delete[](void* memory, size_t) noexcept { free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { free(memory); }
 
-// Of AddressSanitizer and its like, where the test is built with one.
-extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
+// Sanitizers, where the test is built with them: what they find is told of as other crashes are.
+extern "C" const char* __asan_default_options() { return "abort_on_error=1"; }
+extern "C" const char* __ubsan_default_options() { return "abort_on_error=1:print_stacktrace=1"; }
 
 namespace weft::testing {
 namespace {
@@ -99,10 +100,8 @@ void SetCurrent(const std::string& text) {
   if (options.print) std::fputs(current, stderr);
 }
 
-void TellCurrent() { (void)!write(STDERR_FILENO, current, std::strlen(current)); }
-
 void TellCurrentAndDie(int signal) {
-  TellCurrent();
+  (void)!write(STDERR_FILENO, current, std::strlen(current));
   std::signal(signal, SIG_DFL);
   raise(signal);
 }
@@ -111,12 +110,10 @@ void TellCurrentAndDie(int signal) {
 constexpr unsigned kMaxSeconds = 30;
 
 void TellWhatKillsTheProcess() {
-  if (__sanitizer_set_death_callback != nullptr) {
-    __sanitizer_set_death_callback(TellCurrent);
-  } else {
-    for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, TellCurrentAndDie);
-  }
   for (int signal : {SIGABRT, SIGALRM}) std::signal(signal, TellCurrentAndDie);
+#ifndef __SANITIZE_ADDRESS__  // which has its own handlers for these, and then aborts
+  for (int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) std::signal(signal, TellCurrentAndDie);
+#endif
 }
 
 // --- Cases ---------------------------------------------------------------------------------------
