@@ -156,5 +156,18 @@ TEST(CoalesceTensor, OutputsThatAreOneVariableAreAnError) {
   EXPECT_THAT(itself.Run(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Output[0]")));
 }
 
+TEST(CoalesceTensor, WhatIsCopiedIsNotOverwrittenBefore) {
+  Tensor a = Floats({1}, {1}), b = Floats({1}, {2}), c, d;
+  const auto run = [&](Tensor* output, Tensor* fused) {
+    return RunOpOn("coalesce_tensor", {{"Input", {&a, &b}}},
+                   {{"dtype", kFp32}, {"copy_data", true}},
+                   {{"Output", {output, &c}}, {"FusedOutput", {fused}}});
+  };
+  const char error[] = "input Input[1]: is FusedOutput or another one's Output";
+  EXPECT_THAT(run(&a, &b), StatusIs(absl::StatusCode::kInvalidArgument, error));
+  EXPECT_THAT(run(&b, &d), StatusIs(absl::StatusCode::kInvalidArgument, error));
+  WEFT_EXPECT_OK(run(&a, &d));
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -72,6 +72,11 @@ absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& sp
 
 absl::StatusOr<bool> UpdateFrame::CopyToOutputs(const KernelContext& ctx) const {
   const auto copy = [&](const State& state) -> absl::Status {
+    for (int i = 0; i < state.in.count(); ++i) {
+      if (state.in.get(ctx, i) == nullptr || !state.in(ctx, i).is_rows()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", state.slot, ": expected a dense tensor, found SelectedRows"));
+    }
     for (int i = 0; i < state.out.count(); ++i) {
       if (state.out.get(ctx, i) == nullptr || state.in.get(ctx, i) == nullptr) {
         return absl::InvalidArgumentError(
@@ -96,18 +101,11 @@ absl::Status UpdateFrame::Check(const KernelContext& ctx, int i, const Tensor& p
   if (grad_.get(ctx, i) == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("input Grad: parameter ", i, " has none"));
   }
-  const auto check_dense = [](absl::string_view slot, const Tensor& tensor) {
-    if (!tensor.is_rows()) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat("input ", slot, ": expected a dense tensor, found SelectedRows"));
-  };
-  WEFT_RETURN_IF_ERROR(check_dense(has_master() ? "MasterParam" : "Param", param));
   if (has_master()) {
     WEFT_RETURN_IF_ERROR(CheckSize("MasterParam", param, param_.in(ctx, i).size()));
   }
   for (const State& state : states_) {
     if (!state.in) continue;
-    WEFT_RETURN_IF_ERROR(check_dense(state.slot, state.in(ctx, i)));
     WEFT_RETURN_IF_ERROR(CheckDType(state.slot, state.in(ctx, i), param.dtype()));
     WEFT_RETURN_IF_ERROR(CheckSize(state.slot, state.in(ctx, i), param.size()));
   }
