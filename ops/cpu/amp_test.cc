@@ -102,6 +102,18 @@ TEST_F(UpdateLossScalingTest, TheScaleIsAtLeastOne) {
   EXPECT_THAT(Values<float>(scale), ElementsAre(1));
 }
 
+// Counts come from files.
+TEST_F(UpdateLossScalingTest, CountsWrapAround) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  good = MakeTensor<int32_t>({1}, {kMost});
+  WEFT_ASSERT_OK(Run());
+  EXPECT_THAT(Values<int32_t>(good), ElementsAre(std::numeric_limits<int32_t>::min()));
+  bad = MakeTensor<int32_t>({1}, {kMost});
+  found = MakeTensor<bool>({1}, {true});
+  WEFT_ASSERT_OK(Run());
+  EXPECT_THAT(Values<int32_t>(bad), ElementsAre(std::numeric_limits<int32_t>::min()));
+}
+
 TEST_F(UpdateLossScalingTest, StopUpdateLeavesTheScaleAndTheCounts) {
   Tensor stop = MakeTensor<bool>({1}, {true});
   more_inputs = {{"StopUpdate", {&stop}}};
