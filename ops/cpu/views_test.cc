@@ -76,6 +76,18 @@ TEST(ConcatTest, JoinsAlongTheAxis) {
   }
 }
 
+TEST(SliceTest, AnAxisThatIsLeftOutHasOneElement) {
+  using Ints = std::vector<int32_t>;
+  EXPECT_THAT(RunOp("slice", {{"Input", {Floats({2, 2}, {1, 2, 3, 4})}}},
+                    {{"axes", Ints{1}},
+                     {"starts", Ints{-100}},
+                     {"ends", Ints{2}},
+                     {"decrease_axis", Ints{1}}},
+                    {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "attribute decrease_axis: expected axes of one element, found [2, 2]"));
+}
+
 TEST(ConcatTest, OfAnyElementTypeAndWithEmptyParts) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       auto out,
