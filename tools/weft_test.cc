@@ -1,4 +1,6 @@
 // weft as users run it: exit statuses, error lines, outputs.
+#include <unistd.h>
+
 #include <fstream>
 #include <limits>
 #include <map>
@@ -457,8 +459,11 @@ TEST(WeftRunTest, OutputsAreCheckedBeforeTheRun) {
 }
 
 TEST(WeftRunTest, DevicesAndDirectoriesAreNoInput) {
-  for (const std::string name : {"/dev/zero", "tests"}) {
-    const std::string error = name == "tests" ? "is a directory" : "is a device";
+  for (const std::string target : {"/dev/zero", "/dev"}) {
+    const std::string error = target == "/dev" ? "is a directory" : "is a device";
+    // Programs are known by their extension.
+    const std::string name = TestPath(target == "/dev" ? "directory.pb" : "device.pb");
+    ASSERT_EQ(symlink(target.c_str(), name.c_str()), 0);
     for (const char* flag : {"--startup", "--params", "--params_names", "--feeds"}) {
       SCOPED_TRACE(flag);
       std::map<std::string, std::string> files = {{"--startup", kStartup},
