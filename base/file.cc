@@ -29,6 +29,9 @@ constexpr size_t kUncachedBytes = 64 << 20;
 
 absl::Status SystemError(absl::string_view what) { return absl::ErrnoToStatus(errno, what); }
 
+// What is kept in memory of a pipe, or of another stream that does not say how long it is.
+constexpr size_t kMaxStreamBytes = size_t{1} << 31;
+
 // Closes a descriptor that is only read from.
 struct FdCloser {
   int fd;
@@ -46,6 +49,7 @@ absl::StatusOr<FileBytes> Map(int fd, size_t size) {
 }
 
 absl::StatusOr<FileBytes> ReadToEnd(int fd, size_t max_bytes) {
+  max_bytes = std::min(max_bytes, kMaxStreamBytes);
   auto bytes = std::make_shared<std::string>();
   std::vector<char> buffer(1 << 16);
   while (true) {
@@ -161,6 +165,10 @@ absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes) {
   struct stat info;
   if (fstat(fd, &info) != 0) return SystemError("cannot read");
   if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError("is a directory");
+  // /dev/zero has no end. A terminal has: /dev/stdin may be one.
+  if (S_ISBLK(info.st_mode) || (S_ISCHR(info.st_mode) && isatty(fd) == 0)) {
+    return absl::InvalidArgumentError("is a device");
+  }
   // Files of /proc and the like say that they are empty.
   if (!S_ISREG(info.st_mode) || info.st_size == 0) return ReadToEnd(fd, max_bytes);
   if (static_cast<size_t>(info.st_size) > max_bytes) {

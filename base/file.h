@@ -19,9 +19,10 @@ struct FileBytes {
 };
 
 // Reads a file; "-" is standard input. A regular file is mapped: the pages are the file's own, and
-// nobody may shorten it meanwhile. Anything else is read until its end, `max_bytes` at most.
-// NotFound, PermissionDenied, ... with the system's reason (without the path: the caller knows it);
-// ResourceExhausted for more than `max_bytes`.
+// nobody may shorten it meanwhile. A pipe, a terminal or a socket is read until its end, 2 GiB at
+// most. InvalidArgument for a device or a directory; NotFound, PermissionDenied, ... with the
+// system's reason (without the path: the caller knows it); ResourceExhausted for more than
+// `max_bytes`, or 2 GiB of a stream.
 absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes = size_t{1} << 40);
 
 // A file that is being written beside its target and takes its place in one step.

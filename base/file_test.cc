@@ -146,9 +146,28 @@ TEST_F(FileTest, FullDiskIsAnError) {
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("cannot write")));
 }
 
-TEST_F(FileTest, EndlessInputIsCutOff) {
-  EXPECT_THAT(ReadFile("/dev/zero", 1 << 20),
-              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("more than 1048576 bytes")));
+// As of a shell's <(command).
+TEST_F(FileTest, PipeIsReadToItsEnd) {
+  int ends[2];
+  const auto fill = [&ends](const std::string& bytes) {
+    ASSERT_EQ(pipe(ends), 0);
+    ASSERT_EQ(write(ends[1], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+    close(ends[1]);
+  };
+  fill("abc");
+  WEFT_ASSERT_OK_AND_ASSIGN(FileBytes file, ReadFile("/dev/fd/" + std::to_string(ends[0])));
+  EXPECT_EQ(file.bytes, "abc");
+  close(ends[0]);
+  fill("abc");
+  EXPECT_THAT(ReadFile("/dev/fd/" + std::to_string(ends[0]), 2),
+              StatusIs(absl::StatusCode::kResourceExhausted, "more than 2 bytes"));
+  close(ends[0]);
+}
+
+TEST_F(FileTest, DeviceWithoutEndIsRefused) {
+  for (const char* device : {"/dev/zero", "/dev/urandom", "/dev/null"}) {
+    EXPECT_THAT(ReadFile(device), StatusIs(absl::StatusCode::kInvalidArgument, "is a device"));
+  }
 }
 
 TEST_F(FileTest, SameFileIsRecognizedThroughLinks) {

@@ -62,6 +62,10 @@ absl::StatusOr<int> AxisOf(int64_t axis, const Dims& dims) {
 
 absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor) {
   WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, 1));
+  if (tensor.is_rows()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("input ", slot, ": expected a dense tensor, found SelectedRows"));
+  }
   // No string is put together where there is no error: this runs in every step.
   if (tensor.dtype() == DType::kFloat32) return *tensor.data<float>();
   if (tensor.dtype() == DType::kFloat64) return *tensor.data<double>();

@@ -20,6 +20,21 @@ TEST(SaturatedTest, StopsAtTheLimitsOfIntegers) {
   EXPECT_EQ(Saturated<float>(0.5), 0.5f);
 }
 
+TEST(ScalarValueTest, IsOneFloatingPointElementOfADenseTensor) {
+  Tensor tensor;
+  tensor.Resize(DType::kFloat32, {1});
+  *tensor.data<float>() = 0.5f;
+  EXPECT_THAT(ScalarValue("X", tensor), IsOkAndHolds(0.5));
+  tensor.ResizeRows(DType::kFloat32, {2}, 1);
+  EXPECT_THAT(ScalarValue("X", tensor),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input X: expected a dense tensor, found SelectedRows"));
+  tensor.Resize(DType::kInt32, {1});
+  EXPECT_FALSE(ScalarValue("X", tensor).ok());
+  tensor.Resize(DType::kFloat32, {2});
+  EXPECT_FALSE(ScalarValue("X", tensor).ok());
+}
+
 TEST(AxisOfTest, NegativeAxesCountFromTheRight) {
   EXPECT_THAT(AxisOf(1, {2, 3}), IsOkAndHolds(1));
   EXPECT_THAT(AxisOf(-2, {2, 3}), IsOkAndHolds(0));

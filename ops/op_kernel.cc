@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ops/schema/infer.h"
 
 namespace weft {
@@ -54,6 +55,7 @@ class OpKernel::Frame {
   void set_keeps_halves() { keeps_halves_ = true; }
   bool keeps_halves() const { return keeps_halves_; }
   void set_one_float_type() { one_float_type_ = true; }
+  void set_may_miss(int first_input) { may_miss_.push_back(first_input); }
 
   absl::Status Run(const Kernel& step, const KernelContext& ctx) {
     WEFT_RETURN_IF_ERROR(UpdateTypes(ctx));
@@ -69,9 +71,7 @@ class OpKernel::Frame {
  private:
   // Names the slot of a tensor that is not of the type that the step takes it for.
   absl::Status TryStep(const Kernel& step, const KernelContext& ctx) const {
-    try {
-      return step(ctx);
-    } catch (const WrongElementType& error) {
+    const auto wrong = [&](const auto& error) {
       std::string slot = "a tensor";
       const auto look_in = [&](const char* direction, const InferContext::Slots& slots,
                                const auto& tensors) {
@@ -84,6 +84,13 @@ class OpKernel::Frame {
       look_in("output ", output_slots_, ctx.outputs);
       look_in("input ", input_slots_, ctx.inputs);
       return absl::InvalidArgumentError(absl::StrCat(slot, ": ", error.what()));
+    };
+    try {
+      return step(ctx);
+    } catch (const WrongElementType& error) {
+      return wrong(error);
+    } catch (const WrongElementSize& error) {
+      return wrong(error);
     }
   }
 
@@ -129,6 +136,7 @@ class OpKernel::Frame {
                          ctx.outputs.size());
     if (one_float_type_) WEFT_RETURN_IF_ERROR(CheckOneFloatType(context));
     WEFT_RETURN_IF_ERROR(RunInference(context));
+    WEFT_RETURN_IF_ERROR(CheckArguments(ctx));
     output_types_ = context.TakeOutputs();
     is_ready_ = true;
     return absl::OkStatus();
@@ -137,6 +145,37 @@ class OpKernel::Frame {
   bool WorksInPlace(int output, int input) const {
     return in_place_ || std::find(in_place_pairs_.begin(), in_place_pairs_.end(),
                                   std::make_pair(output, input)) != in_place_pairs_.end();
+  }
+
+  // That every argument of an input stands for a variable; that a gradient has as many arguments as
+  // what it is the gradient of; and that an output that is the same variable as an input has as
+  // many variables.
+  absl::Status CheckArguments(const KernelContext& ctx) const {
+    for (const InferContext::Slot& slot : input_slots_) {
+      const int first = static_cast<int>(slot.first);
+      if (std::find(may_miss_.begin(), may_miss_.end(), first) != may_miss_.end()) continue;
+      for (size_t i = 0; i < slot.count; ++i) {
+        if (input_types_[slot.first + i].has_value()) continue;
+        return absl::InvalidArgumentError(absl::StrCat(
+            "input ", slot.name, ": expected ", slot.count, " variables, found none for ", i));
+      }
+    }
+    for (const InferContext::Slot& slot : output_slots_) {
+      const std::string& same = schema_.FindOutput(slot.name)->in_place_of;
+      const bool may_miss = same.empty();
+      const absl::string_view input = may_miss ? absl::StripSuffix(slot.name, "@GRAD") : same;
+      if (input == slot.name) continue;
+      const auto its = std::find_if(input_slots_.begin(), input_slots_.end(),
+                                    [&](const auto& other) { return other.name == input; });
+      if (its == input_slots_.end()) continue;
+      const auto outputs = ctx.outputs.subspan(slot.first, slot.count);
+      const size_t missing = std::count(outputs.begin(), outputs.end(), nullptr);
+      if (slot.count == its->count && (may_miss || missing == 0)) continue;
+      return absl::InvalidArgumentError(absl::StrCat("output ", slot.name, ": expected ",
+                                                     its->count, " variables, as ", input,
+                                                     " has, found ", slot.count - missing));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status CheckOneFloatType(const InferContext& context) const {
@@ -241,6 +280,7 @@ class OpKernel::Frame {
   bool in_place_ = false, keeps_halves_ = false;
   bool one_float_type_ = false;
   std::vector<std::pair<int, int>> in_place_pairs_;  // output, input
+  std::vector<int> may_miss_;                        // first inputs of slots
 
   // Of the last step.
   bool is_ready_ = false;
@@ -251,6 +291,11 @@ class OpKernel::Frame {
   std::vector<const Tensor*> inputs_;
   std::vector<Tensor> copies_, results_;
 };
+
+WrongElementSize::WrongElementSize(const Tensor* tensor, size_t expected)
+    : std::logic_error(absl::StrCat("expected elements of ", expected, " bytes, found ",
+                                    DTypeName(tensor->dtype()))),
+      tensor_(tensor) {}
 
 OpKernel::OpKernel(const KernelSpec& spec) : spec_(spec), frame_(std::make_shared<Frame>(spec)) {}
 OpKernel::~OpKernel() = default;
@@ -285,6 +330,11 @@ Out OpKernel::out(absl::string_view slot) {
 
 OpKernel& OpKernel::Ignore(std::initializer_list<absl::string_view> slots) {
   for (absl::string_view slot : slots) known_inputs_.emplace_back(slot);
+  return *this;
+}
+
+OpKernel& OpKernel::MayMiss(In in) {
+  if (in) frame_->set_may_miss(in.index());
   return *this;
 }
 

@@ -15,9 +15,10 @@
 //   }
 //
 // What such a function can rely on:
-//   - Slots that the schema calls for are there, and the inputs passed the schema's inference:
-//   their
-//     shapes and element types fit. Values (ids, labels, divisors) it checks itself.
+//   - Slots that the schema calls for are there, with a variable for every argument (MayMiss()),
+//   and
+//     the inputs passed the schema's inference: their shapes and element types fit. Values (ids,
+//     labels, divisors) it checks itself.
 //   - Outputs have the inferred element type and shape, unless inference cannot know them before
 //     the step: then the function calls Resize.
 //   - No output is an input, unless the kernel says that it works in place (InPlace()).
@@ -26,10 +27,12 @@
 #ifndef WEFT_OPS_OP_KERNEL_H_
 #define WEFT_OPS_OP_KERNEL_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -44,6 +47,22 @@
 #include "ops/tensor.h"
 
 namespace weft {
+
+// Elements were asked for as numbers of another size: as WrongElementType.
+class WrongElementSize : public std::logic_error {
+ public:
+  WrongElementSize(const Tensor* tensor, size_t expected);
+
+  const Tensor* tensor() const { return tensor_; }
+
+ private:
+  const Tensor* tensor_;
+};
+
+// Throws WrongElementSize where an element of the tensor does not have `size` bytes.
+inline void CheckElementSize(const Tensor& tensor, size_t size) {
+  if (SizeOf(tensor.dtype()) != size) throw WrongElementSize(&tensor, size);
+}
 
 // The variables of an input slot.
 class In {
@@ -74,6 +93,7 @@ class In {
   // The elements as numbers of their size, for Moves.
   template <typename T>
   const T* elements(const KernelContext& ctx, int i = 0) const {
+    CheckElementSize((*this)(ctx, i), sizeof(T));
     return static_cast<const T*>((*this)(ctx, i).raw());
   }
 
@@ -106,6 +126,7 @@ class Out {
   }
   template <typename T>
   T* elements(const KernelContext& ctx, int i = 0) const {
+    CheckElementSize((*this)(ctx, i), sizeof(T));
     return static_cast<T*>((*this)(ctx, i).raw());
   }
 
@@ -177,6 +198,8 @@ class OpKernel {
   Out out(absl::string_view slot);
   // Inputs whose values make no difference (those of a gradient that needs their shapes only).
   OpKernel& Ignore(std::initializer_list<absl::string_view> slots);
+  // Some arguments of the slot may stand for no variable; elsewhere that is an error in the step.
+  OpKernel& MayMiss(In in);
 
   // The kernel works in place: where an output is an input of the same type, it reads elements
   // before it writes them. Other kernels get a copy of such an input.

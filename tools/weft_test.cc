@@ -1,4 +1,6 @@
 // weft as users run it: exit statuses, error lines, outputs.
+#include <unistd.h>
+
 #include <fstream>
 #include <limits>
 #include <map>
@@ -454,6 +456,28 @@ TEST(WeftRunTest, OutputsAreCheckedBeforeTheRun) {
   EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--params", params, "--save", params}),
               FailsWith(1, "weft run: error: " + params + ": ", "same file"));
   EXPECT_EQ(Contents(params), before);
+}
+
+TEST(WeftRunTest, DevicesAndDirectoriesAreNoInput) {
+  for (const std::string target : {"/dev/zero", "/dev"}) {
+    const std::string error = target == "/dev" ? "is a directory" : "is a device";
+    // Programs are known by their extension.
+    const std::string name = TestPath(target == "/dev" ? "directory.pb" : "device.pb");
+    ASSERT_EQ(symlink(target.c_str(), name.c_str()), 0);
+    for (const char* flag : {"--startup", "--params", "--params_names", "--feeds"}) {
+      SCOPED_TRACE(flag);
+      std::map<std::string, std::string> files = {{"--startup", kStartup},
+                                                  {"--params", kInit},
+                                                  {"--params_names", kNames},
+                                                  {"--feeds", kFeeds}};
+      files[flag] = name;
+      std::vector<std::string> args = {"run", kMain};
+      for (const auto& [option, value] : files) args.insert(args.end(), {option, value});
+      EXPECT_THAT(Weft(args), FailsWith(1, "weft run: error: " + name + ": ", error));
+    }
+    EXPECT_THAT(Weft({"run", name, "--feeds", kFeeds}),
+                FailsWith(1, "weft run: error: " + name + ": ", error));
+  }
 }
 
 TEST(WeftRunTest, FullDiskIsAnErrorOfTheOutput) {

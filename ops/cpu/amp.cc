@@ -97,13 +97,15 @@ absl::StatusOr<Kernel> UpdateLossScaling(const KernelSpec& spec) {
     }));
     if (!stops && found_infinite) {
       num_good = 0;
-      if (++num_bad == bad_steps) {
+      num_bad = static_cast<int32_t>(Wrapping(num_bad) + 1);
+      if (num_bad == bad_steps) {
         value = std::max(value * decrease, 1.0f);
         num_bad = 0;
       }
     } else if (!stops) {
       num_bad = 0;
-      if (++num_good == good_steps) {
+      num_good = static_cast<int32_t>(Wrapping(num_good) + 1);
+      if (num_good == good_steps) {
         if (std::isfinite(value * increase)) value *= increase;
         num_good = 0;
       }

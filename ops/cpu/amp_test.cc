@@ -26,6 +26,20 @@ TEST(CheckFiniteTest, GradientsOfAnyPrecisionAreScaledInPlace) {
   EXPECT_THAT(Values<bool>(found), ElementsAre(false));
 }
 
+TEST(CheckFiniteTest, EveryGradientHasItsOutput) {
+  Tensor x = Floats({1}, {1}), y = Floats({1}, {1}), scale = Floats({1}, {4}), found;
+  const auto run = [&](const std::vector<Tensor*>& in, const std::vector<Tensor*>& out) {
+    return RunOpOn("check_finite_and_unscale", {{"X", in}, {"Scale", {&scale}}}, {},
+                   {{"Out", out}, {"FoundInfinite", {&found}}});
+  };
+  EXPECT_THAT(run({&x, &y}, {&x}), StatusIs(absl::StatusCode::kInvalidArgument,
+                                            "output Out: expected 2 variables, as X has, found 1"));
+  EXPECT_THAT(run({&x, &y}, {&x, nullptr}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found 1")));
+  EXPECT_THAT(run({&x, nullptr}, {&x, &y}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X")));
+}
+
 TEST(CheckFiniteTest, AnOverflowInHalfPrecisionIsFound) {
   Tensor half = MakeTensor<Float16>({2}, {1.0f, 1e6f}), scale = Floats({1}, {4}), out, found;
   WEFT_ASSERT_OK(RunOpOn("check_finite_and_unscale", {{"X", {&half}}, {"Scale", {&scale}}}, {},
@@ -86,6 +100,18 @@ TEST_F(UpdateLossScalingTest, TheScaleIsAtLeastOne) {
   scale = Floats({1}, {1.5});
   WEFT_ASSERT_OK(Run());
   EXPECT_THAT(Values<float>(scale), ElementsAre(1));
+}
+
+// Counts come from files.
+TEST_F(UpdateLossScalingTest, CountsWrapAround) {
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  good = MakeTensor<int32_t>({1}, {kMost});
+  WEFT_ASSERT_OK(Run());
+  EXPECT_THAT(Values<int32_t>(good), ElementsAre(std::numeric_limits<int32_t>::min()));
+  bad = MakeTensor<int32_t>({1}, {kMost});
+  found = MakeTensor<bool>({1}, {true});
+  WEFT_ASSERT_OK(Run());
+  EXPECT_THAT(Values<int32_t>(bad), ElementsAre(std::numeric_limits<int32_t>::min()));
 }
 
 TEST_F(UpdateLossScalingTest, StopUpdateLeavesTheScaleAndTheCounts) {

@@ -38,6 +38,10 @@ struct Coalesce {
   absl::StatusOr<Layout> FindLayout(const KernelContext& ctx) const {
     Layout layout;
     for (int i = 0; i < inputs.count; ++i) {
+      if (ctx.in(inputs.first + i) == nullptr || ctx.out(outputs.first + i) == nullptr) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("Input[", i, "] and Output[", i, "]: expected variables"));
+      }
       const Tensor& input = *ctx.in(inputs.first + i);
       if (input.allocated() && input.dtype() != dtype) {
         return absl::InvalidArgumentError(
@@ -83,13 +87,19 @@ struct Coalesce {
     return true;
   }
 
-  // Each output takes a place of its own.
+  // Each output takes a place of its own, which is no other one's input.
   absl::Status CheckDistinct(const KernelContext& ctx) const {
     std::set<const Tensor*> seen = {ctx.out(fused)};
     for (int i = 0; i < outputs.count; ++i) {
       if (seen.insert(ctx.out(outputs.first + i)).second) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           "output Output[", i, "]: is FusedOutput or another Output too; expected distinct ones"));
+    }
+    for (int i = 0; copy_data && i < inputs.count; ++i) {
+      const Tensor* input = ctx.in(inputs.first + i);
+      if (input == ctx.out(outputs.first + i) || seen.count(input) == 0) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("input Input[", i, "]: is FusedOutput or another one's Output"));
     }
     return absl::OkStatus();
   }

@@ -24,6 +24,17 @@ absl::StatusOr<BoundOp> Make(Tensor* a, Tensor* b, Tensor* buffer, AttrValues mo
 const AttrValues kShapes = {{"concated_shapes", std::vector<int64_t>{3, 2, 1}},
                             {"concated_ranks", std::vector<int64_t>{1, 2}}};
 
+TEST(CoalesceTensor, EveryArgumentIsAVariable) {
+  Tensor a = Floats({1}, {1}), b = Floats({1}, {1}), buffer;
+  const auto run = [&](Tensor* input, Tensor* output) {
+    return RunOpOn("coalesce_tensor", {{"Input", {&a, input}}}, {{"dtype", kFp32}},
+                   {{"Output", {&a, output}}, {"FusedOutput", {&buffer}}});
+  };
+  const char error[] = "Input[1] and Output[1]: expected variables";
+  EXPECT_THAT(run(nullptr, &b), StatusIs(absl::StatusCode::kInvalidArgument, error));
+  EXPECT_THAT(run(&b, nullptr), StatusIs(absl::StatusCode::kInvalidArgument, error));
+}
+
 TEST(CoalesceTensor, TensorsThatHoldNothingYetBecomeViewsOfOneBuffer) {
   Tensor a, b, buffer;
   WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, kShapes));
@@ -143,6 +154,19 @@ TEST(CoalesceTensor, OutputsThatAreOneVariableAreAnError) {
   Tensor b = Floats({1}, {1});
   WEFT_ASSERT_OK_AND_ASSIGN(BoundOp itself, Make(&a, &b, &a, {{"copy_data", true}}));
   EXPECT_THAT(itself.Run(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Output[0]")));
+}
+
+TEST(CoalesceTensor, WhatIsCopiedIsNotOverwrittenBefore) {
+  Tensor a = Floats({1}, {1}), b = Floats({1}, {2}), c, d;
+  const auto run = [&](Tensor* output, Tensor* fused) {
+    return RunOpOn("coalesce_tensor", {{"Input", {&a, &b}}},
+                   {{"dtype", kFp32}, {"copy_data", true}},
+                   {{"Output", {output, &c}}, {"FusedOutput", {fused}}});
+  };
+  const char error[] = "input Input[1]: is FusedOutput or another one's Output";
+  EXPECT_THAT(run(&a, &b), StatusIs(absl::StatusCode::kInvalidArgument, error));
+  EXPECT_THAT(run(&b, &d), StatusIs(absl::StatusCode::kInvalidArgument, error));
+  WEFT_EXPECT_OK(run(&a, &d));
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ absl::StatusOr<Kernel> Assign(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
+  if (!x) return absl::InvalidArgumentError("input X: missing");
   return op.InPlace().Make(Moves{x}, [=](const KernelContext& ctx, auto) {
     if (out(ctx).raw() != x(ctx).raw() && x(ctx).bytes() > 0) {
       std::memcpy(out(ctx).raw(), x(ctx).raw(), x(ctx).bytes());

@@ -14,6 +14,11 @@ TEST(AssignTest, CopiesAnyElementType) {
   EXPECT_THAT(Values<int16_t>(out["Out"][0]), ElementsAre(1, -2));
 }
 
+TEST(AssignTest, NothingToCopyIsAnError) {
+  EXPECT_THAT(RunOp("assign", {}, {}, {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, "input X: missing"));
+}
+
 TEST(AssignTest, CopyDoesNotFollowTheOriginal) {
   Tensor x = Floats({1}, {1}), out;
   WEFT_ASSERT_OK(RunOpOn("assign", {{"X", {&x}}}, {}, {{"Out", {&out}}}));

@@ -102,6 +102,7 @@ class Contraction {
     ReadView(view, from.elements.data(), to.elements.data());
     if (rest.empty()) return to;
     const int64_t count = NumElements(DimsOf(rest)), size = NumElements(DimsOf(labels));
+    if (count == 0) return {labels, std::vector<T>(size)};
     for (int64_t i = 0; i < size; ++i) {
       double sum = 0;
       for (int64_t k = 0; k < count; ++k) sum += to.elements[i * count + k];

@@ -109,6 +109,14 @@ absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
   });
 }
 
+// The row of the whole table that is the first one of this part.
+absl::StatusOr<int64_t> StartOfPart(const OpAttrs& attrs) {
+  const int64_t start = attrs.Int("start_index");
+  if (start >= 0) return start;
+  return absl::InvalidArgumentError(
+      absl::StrCat("attribute start_index: expected 0 or more, found ", start));
+}
+
 // Calls visit(position, row) for every id that names a row of this part of the table. Others are
 // rows of other parts; InvalidArgument where they are in none.
 template <typename Visit>
@@ -133,7 +141,8 @@ absl::StatusOr<Kernel> Embedding(const KernelSpec& spec) {
   OpKernel op(spec);
   const In table = op.in("W"), ids = op.in("Ids");
   const Out out = op.out("Out");
-  const int64_t start = spec.attrs.Int("start_index"), vocab_size = spec.attrs.Int("vocab_size");
+  WEFT_ASSIGN_OR_RETURN(const int64_t start, StartOfPart(spec.attrs));
+  const int64_t vocab_size = spec.attrs.Int("vocab_size");
   return op.Make(Floats(table), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t rows = table(ctx).dim(0), width = table(ctx).dim(1);
@@ -152,7 +161,8 @@ absl::StatusOr<Kernel> EmbeddingGrad(const KernelSpec& spec) {
   op.Ignore({"W"});
   const In ids = op.in("Ids"), dout = op.in("Out@GRAD");
   const Out dtable = op.out("W@GRAD");
-  const int64_t start = spec.attrs.Int("start_index"), vocab_size = spec.attrs.Int("vocab_size");
+  WEFT_ASSIGN_OR_RETURN(const int64_t start, StartOfPart(spec.attrs));
+  const int64_t vocab_size = spec.attrs.Int("vocab_size");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t rows = dtable(ctx).dim(0), width = dtable(ctx).dim(1);

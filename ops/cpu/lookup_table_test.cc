@@ -148,5 +148,16 @@ TEST(EmbeddingTest, IdsOfOtherPartsGiveZeros) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("-1 at position 0")));
 }
 
+TEST(CEmbeddingTest, APartBeginsAtARow) {
+  for (const bool is_grad : {false, true}) {
+    SlotTensors inputs = {{"W", {Table()}}, {"Ids", {Ids({1}, {1})}}};
+    if (is_grad) inputs.push_back({"Out@GRAD", {Floats({1, 2}, {1, 2})}});
+    EXPECT_THAT(RunOp(is_grad ? "c_embedding_grad" : "c_embedding", inputs,
+                      {{"start_index", int64_t{-2}}}, {{is_grad ? "W@GRAD" : "Out", 1}}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         "attribute start_index: expected 0 or more, found -2"));
+  }
+}
+
 }  // namespace
 }  // namespace weft::testing

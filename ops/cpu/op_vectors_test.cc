@@ -1,70 +1,24 @@
 // Runs the kernels on vectors that Paddle 2.6.2 computed on its CPU (tests/data/op_vectors).
+#include "ops/cpu/op_vectors.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
-#include <sstream>
 #include <string>
-#include <type_traits>
-#include <variant>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "ops/cpu/testing.h"
-#include "tests/archive.h"
 
 namespace weft::testing {
 namespace {
 
 using Json = nlohmann::json;
-
-// One case a line.
-std::vector<Json> ParseLines(const std::string& text) {
-  std::istringstream lines(text);
-  std::vector<Json> cases;
-  for (std::string line; std::getline(lines, line);) cases.push_back(Json::parse(line));
-  return cases;
-}
-
-std::vector<Json> ReadCases(const std::string& name) {
-  static const auto* const files =
-      new std::map<std::string, std::string>(*ReadTarXz("tests/data/op_vectors/op_vectors.tar.xz"));
-  return ParseLines(files->at(name));
-}
-
-// {"dtype", "shape", "hex"}: the bytes of every element, most significant first. With "rows" and
-// "height": rows of a taller tensor.
-Tensor TensorFromJson(const Json& json) {
-  Dims dims;
-  for (int64_t dim : json["shape"]) dims.push_back(dim);
-  const DType dtype = *ParseDType(json["dtype"].get<std::string>());
-  Tensor tensor;
-  if (json.contains("rows")) {
-    const int64_t num_rows = dims[0];
-    dims[0] = json["height"];
-    tensor.ResizeRows(dtype, dims, num_rows);
-    const auto rows = json["rows"].get<std::vector<int64_t>>();
-    EXPECT_EQ(static_cast<int64_t>(rows.size()), num_rows);
-    std::copy(rows.begin(), rows.end(), tensor.mutable_rows().begin());
-  } else {
-    tensor.Resize(dtype, dims);
-  }
-  std::string bytes = absl::HexStringToBytes(json["hex"].get<std::string>());
-  const size_t width = SizeOf(tensor.dtype());
-  for (size_t i = 0; i < bytes.size(); i += width) {
-    std::reverse(bytes.begin() + i, bytes.begin() + i + width);
-  }
-  EXPECT_EQ(bytes.size(), tensor.bytes());
-  std::memcpy(tensor.raw(), bytes.data(), tensor.bytes());
-  return tensor;
-}
 
 // Tensors of ours by slot. An argument that stands for no variable has none.
 class Variables {
@@ -103,28 +57,6 @@ Tensor NoRows() {
   Tensor tensor;
   tensor.ResizeRows(DType::kFloat32, {1, 1}, 0);
   return tensor;
-}
-
-// The attributes, of the types that the op's schema gives them.
-AttrValues AttrsFromJson(absl::string_view op, const Json& json) {
-  AttrValues attrs;
-  for (const auto& attr : json.items()) {
-    const AttrSchema* schema = FindOpSchema(op)->FindAttr(attr.key());
-    if (schema == nullptr) continue;  // a switch of some back end
-    std::visit(
-        [&](const auto& like) {
-          using T = std::decay_t<decltype(like)>;
-          if constexpr (std::is_same_v<T, float>) {
-            const bool is_text = attr.value().is_string();  // "inf"
-            attrs.emplace_back(attr.key(), is_text ? std::stof(attr.value().get<std::string>())
-                                                   : attr.value().get<float>());
-          } else if constexpr (!std::is_same_v<T, BlockRef>) {
-            attrs.emplace_back(attr.key(), attr.value().get<T>());
-          }
-        },
-        schema->default_value);
-  }
-  return attrs;
 }
 
 template <typename T>
@@ -236,7 +168,7 @@ std::vector<Place> PossiblePlaces(const Json& c) {
 }
 
 TEST(OpVectorsTest, KernelsGivePaddlesOutputsAndGradients) {
-  const std::vector<Json> cases = ReadCases("ops.jsonl");
+  const std::vector<Json> cases = ReadArchivedVectors("ops.jsonl");
   ASSERT_EQ(cases.size(), 1128u);
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
@@ -257,7 +189,7 @@ TEST(OpVectorsTest, KernelsGivePaddlesOutputsAndGradients) {
 }
 
 TEST(OpVectorsTest, AnOutputMayTakeThePlaceOfAnyInputOfItsType) {
-  for (const Json& c : ReadCases("ops.jsonl")) {
+  for (const Json& c : ReadArchivedVectors("ops.jsonl")) {
     for (const Place& place : PossiblePlaces(c)) {
       SCOPED_TRACE(c["id"].get<std::string>());
       SCOPED_TRACE(place.output + " in place of " + place.input);
@@ -301,7 +233,7 @@ void RunOptimizerCase(const Json& c, bool paddle_cpu_quirks) {
 }
 
 TEST(OpVectorsTest, OptimizersFollowPaddlesStepsInPlace) {
-  const std::vector<Json> cases = ReadCases("optimizers.jsonl");
+  const std::vector<Json> cases = ReadArchivedVectors("optimizers.jsonl");
   ASSERT_EQ(cases.size(), 39u);
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
@@ -310,18 +242,13 @@ TEST(OpVectorsTest, OptimizersFollowPaddlesStepsInPlace) {
   }
 }
 
-std::vector<Json> ReadFile(const std::string& name) {
-  std::ifstream file("tests/data/op_vectors/" + name);
-  return ParseLines({std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()});
-}
-
 SlotPointers Append(SlotPointers a, const SlotPointers& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
 TEST(OpVectorsTest, RecurrentNetworksAndTheirGradientsArePaddles) {
-  const std::vector<Json> cases = ReadFile("rnn.jsonl");
+  const std::vector<Json> cases = ReadVectors("rnn.jsonl");
   ASSERT_EQ(cases.size(), 10u);
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
@@ -355,7 +282,7 @@ void RunInAnyPlace(const std::vector<Json>& cases) {
 }
 
 TEST(OpVectorsTest, OpsOfSmallProgramsAndTheirGradientsArePaddles) {
-  const std::vector<Json> cases = ReadFile("programs.jsonl");
+  const std::vector<Json> cases = ReadVectors("programs.jsonl");
   ASSERT_EQ(cases.size(), 141u);
   RunInAnyPlace(cases);
 }
@@ -384,7 +311,7 @@ Json InDoublePrecision(Json c) {
 }
 
 TEST(OpVectorsTest, LayersAndTheirGradientsArePaddlesInSingleAndDoublePrecision) {
-  std::vector<Json> cases = ReadFile("layers.jsonl");
+  std::vector<Json> cases = ReadVectors("layers.jsonl");
   ASSERT_EQ(cases.size(), 55u);
   RunInAnyPlace(cases);
   for (Json& c : cases) c = InDoublePrecision(c);
@@ -392,7 +319,7 @@ TEST(OpVectorsTest, LayersAndTheirGradientsArePaddlesInSingleAndDoublePrecision)
 }
 
 TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {
-  const std::vector<Json> cases = ReadFile("random.jsonl");
+  const std::vector<Json> cases = ReadVectors("random.jsonl");
   ASSERT_EQ(cases.size(), 40u);
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());

@@ -123,6 +123,16 @@ TEST(ReduceProdGradTest, PaddleDividesByZero) {
   EXPECT_TRUE(std::isnan(dx[1]));
 }
 
+TEST(ReduceMinGradTest, TheResultThatIsReadHasItsDimensions) {
+  EXPECT_THAT(RunOp("reduce_min_grad",
+                    {{"X", {Floats({2, 2}, {1, 2, 3, 4})}},
+                     {"Out", {Floats({1}, {1})}},
+                     {"Out@GRAD", {Floats({2}, {1, 1})}}},
+                    {}, {{"X@GRAD", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input Out: expected dimensions [2] of X reduced, found fp32[1]"));
+}
+
 TEST(SquaredL2NormTest, HasOneElementWhateverTheShape) {
   for (const Dims& dims : {Dims{2, 1}, Dims{2}}) {
     WEFT_ASSERT_OK_AND_ASSIGN(

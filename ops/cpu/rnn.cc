@@ -245,6 +245,13 @@ void RunCell(const Network& n, int64_t cell, const std::vector<int64_t>& lengths
   });
 }
 
+// Inference does, too, but where a kernel is made attributes alone must not decide on its size.
+absl::Status CheckWeightCount(const Network& network, const In& weights) {
+  if (weights.count() == 4 * network.cells()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("input WeightList: expected ", 4 * network.cells(),
+                                                 " variables, found ", weights.count()));
+}
+
 absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input"), states = op.in("PreState"), weights = op.in("WeightList");
@@ -252,6 +259,7 @@ absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
   const Out out = op.out("Out"), last = op.out("State"), reserve = op.out("Reserve");
   const Out dropout_state = op.out("DropoutState");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
+  WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(
       Floats(x),
@@ -394,11 +402,12 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
   const In length = op.in("SequenceLength"), reserve = op.in("Reserve");
   const In dout = op.in("Out@GRAD"), dlast = op.in("State@GRAD");
   const In dropout_state = op.in("DropoutState");
-  op.Ignore({"Out"});
+  op.Ignore({"Out"}).MayMiss(dlast);
   const Out dx = op.out("Input@GRAD"), dstates = op.out("PreState@GRAD");
   const Out dweights = op.out("WeightList@GRAD");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
   if (!reserve) return absl::InvalidArgumentError("input Reserve: missing");
+  WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);

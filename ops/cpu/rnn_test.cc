@@ -177,5 +177,28 @@ TEST(RnnTest, WeightsOfAnotherShapeAreAnError) {
                        HasSubstr("input WeightList: expected 16 variables, found 15")));
 }
 
+// What is kept for each layer is not for an attribute alone to decide on.
+TEST(RnnTest, LayersWithoutWeightsAreAnError) {
+  for (const char* type : {"rnn", "rnn_grad"}) {
+    SlotTensors inputs = {{"Input", {Floats({1, 1, 1}, {0})}},
+                          {"PreState", {Floats({1, 1, 1}, {0})}},
+                          {"WeightList", {4, Floats({1, 1}, {0})}}};
+    if (type == std::string("rnn_grad")) {
+      inputs.insert(inputs.end(), {{"Reserve", {Floats({1}, {0})}},
+                                   {"Out", {Floats({1, 1, 1}, {0})}},
+                                   {"Out@GRAD", {Floats({1, 1, 1}, {0})}}});
+    }
+    EXPECT_THAT(RunOp(type, inputs,
+                      {{"mode", std::string("GRU")},
+                       {"num_layers", 2000000000},
+                       {"hidden_size", 1},
+                       {"input_size", 1}},
+                      {{"Out", 1}, {"State", 1}, {"Input@GRAD", 1}}),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         "input WeightList: expected 8000000000 variables, found 4"))
+        << type;
+  }
+}
+
 }  // namespace
 }  // namespace weft::testing

@@ -34,6 +34,7 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.InPlace()
+      .MayMiss(x)
       .Takes(Numbers(x))
       .Make([=, terms = std::vector<const Tensor*>()](
                 const KernelContext& ctx) mutable -> absl::Status {

@@ -72,6 +72,11 @@ absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& sp
 
 absl::StatusOr<bool> UpdateFrame::CopyToOutputs(const KernelContext& ctx) const {
   const auto copy = [&](const State& state) -> absl::Status {
+    for (int i = 0; i < state.in.count(); ++i) {
+      if (state.in.get(ctx, i) == nullptr || !state.in(ctx, i).is_rows()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("input ", state.slot, ": expected a dense tensor, found SelectedRows"));
+    }
     for (int i = 0; i < state.out.count(); ++i) {
       if (state.out.get(ctx, i) == nullptr || state.in.get(ctx, i) == nullptr) {
         return absl::InvalidArgumentError(

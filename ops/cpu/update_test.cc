@@ -46,6 +46,20 @@ TEST(UpdateTest, RowsInHalfPrecisionUpdateTheMaster) {
   EXPECT_EQ(Values<Float16>(p)[1], 1.5f);
 }
 
+TEST(UpdateTest, OnlyTheGradientMayBeRows) {
+  Tensor p = Floats({2, 1}, {1, 2}), rows = Rows({2, 1}, {0, 1}, {1, 2}), lr = Floats({1}, {1});
+  EXPECT_THAT(RunOpOn("sgd", {{"Param", {&rows}}, {"Grad", {&rows}}, {"LearningRate", {&lr}}}, {},
+                      {{"ParamOut", {&rows}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input Param: expected a dense tensor, found SelectedRows"));
+  EXPECT_THAT(
+      RunOpOn("momentum",
+              {{"Param", {&p}}, {"Grad", {&rows}}, {"Velocity", {&rows}}, {"LearningRate", {&lr}}},
+              {{"mu", 0.5f}}, {{"ParamOut", {&p}}, {"VelocityOut", {&rows}}}),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               "input Velocity: expected a dense tensor, found SelectedRows"));
+}
+
 TEST(UpdateTest, WithoutAMasterHalvesAreRounded) {
   Tensor p = MakeTensor<BFloat16>({1}, {1.0f}), g = p, lr = Floats({1}, {0.5});
   Tensor g_copy = g.Clone();

@@ -76,6 +76,18 @@ TEST(ConcatTest, JoinsAlongTheAxis) {
   }
 }
 
+TEST(SliceTest, AnAxisThatIsLeftOutHasOneElement) {
+  using Ints = std::vector<int32_t>;
+  EXPECT_THAT(RunOp("slice", {{"Input", {Floats({2, 2}, {1, 2, 3, 4})}}},
+                    {{"axes", Ints{1}},
+                     {"starts", Ints{-100}},
+                     {"ends", Ints{2}},
+                     {"decrease_axis", Ints{1}}},
+                    {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "attribute decrease_axis: expected axes of one element, found [2, 2]"));
+}
+
 TEST(ConcatTest, OfAnyElementTypeAndWithEmptyParts) {
   WEFT_ASSERT_OK_AND_ASSIGN(
       auto out,
@@ -110,6 +122,26 @@ TEST(ConcatTest, GradientIsCutUpAsTheInputsWere) {
   EXPECT_THAT(Values<float>(dx), ElementsAre(1, 4));
   EXPECT_THAT(Values<float>(dy), ElementsAre(2, 3, 5, 6));
   EXPECT_THAT(dy.dims(), ElementsAre(2, 2));
+}
+
+TEST(ConcatTest, GradientIsOfTheTypeOfTheInputs) {
+  EXPECT_THAT(RunOp("concat_grad",
+                    {{"X", {Floats({1}, {0}), Floats({1}, {0})}},
+                     {"Out@GRAD", {MakeTensor<int64_t>({2}, {1, 2})}}},
+                    {}, {{"X@GRAD", 2}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input Out@GRAD: expected fp32[2] as Out, found int64[2]"));
+}
+
+TEST(ConcatTest, EveryPartIsAVariable) {
+  Tensor x = Floats({1}, {0}), dout = Floats({2}, {1, 2}), dx, dy, out;
+  EXPECT_THAT(RunOpOn("concat", {{"X", {&x, nullptr}}}, {}, {{"Out", {&out}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input X: expected 2 variables, found none for 1"));
+  EXPECT_THAT(RunOpOn("concat_grad", {{"X", {nullptr, &x}}, {"Out@GRAD", {&dout}}}, {},
+                      {{"X@GRAD", {&dx, &dy}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       "input X: expected 2 variables, found none for 0"));
 }
 
 TEST(ConcatTest, GradientsThatNobodyWantsAreSkipped) {

@@ -42,15 +42,18 @@ OpSchema::InferFn BooleanResult() {
                   [](InferContext& context) { return InferResult(context, DType::kBool); }});
 }
 
+// That of the result and the result itself, where it is read.
 absl::Status CheckResultGrad(InferContext& context) {
-  const TensorType* grad = context.Input("Out@GRAD");
   const absl::StatusOr<absl::optional<Dims>> dims = ResultDims(context);
   if (!dims.ok()) return dims.status();
-  if (grad == nullptr || !dims->has_value() || DimsFit(grad->dims, **dims)) {
-    return absl::OkStatus();
+  if (!dims->has_value()) return absl::OkStatus();
+  for (const char* slot : {"Out@GRAD", "Out"}) {
+    const TensorType* type = context.Input(slot);
+    if (type == nullptr || DimsFit(type->dims, **dims)) continue;
+    return context.InputError(slot,
+                              absl::StrCat("dimensions ", DimsToString(**dims), " of X with Y"));
   }
-  return context.InputError("Out@GRAD",
-                            absl::StrCat("dimensions ", DimsToString(**dims), " of X with Y"));
+  return absl::OkStatus();
 }
 
 OpSchema Arithmetic(OpSchema schema) {

@@ -159,5 +159,17 @@ TEST(ElementwiseTest, GradientOfAnotherShapeIsAnError) {
                                  "with Y, found fp32[2, 4]")));
 }
 
+TEST(ElementwiseGradTest, TheResultThatIsReadHasItsDimensions) {
+  EXPECT_THAT(InferenceCase("elementwise_div_grad")
+                  .In("Out@GRAD", {"fp32[2, 3]"})
+                  .In("Out", {"fp32[2]"})
+                  .In("X", {"fp32[2, 3]"})
+                  .In("Y", {"fp32[3]"})
+                  .Out("X@GRAD")
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Out (Out_0): expected dimensions [2, 3] of X with Y")));
+}
+
 }  // namespace
 }  // namespace weft

@@ -72,17 +72,20 @@ absl::Status InferReduction(InferContext& context, bool sums) {
   return absl::OkStatus();
 }
 
+// That of the result and the result itself, where it is read.
 absl::Status CheckReductionGrad(InferContext& context) {
   const TensorType* x = context.Input("X");
-  const TensorType* grad = context.Input("Out@GRAD");
-  if (x == nullptr || grad == nullptr) return absl::OkStatus();
+  if (x == nullptr) return absl::OkStatus();
   WEFT_ASSIGN_OR_RETURN(const Dims reduced, ReducedDims(context, x->dims));
-  // Before version 2.5 Paddle gave a full reduction the dimensions [1].
-  if (DimsFit(grad->dims, reduced) || (reduced.empty() && NumElements(grad->dims) == 1)) {
-    return absl::OkStatus();
+  for (const char* slot : {"Out@GRAD", "Out"}) {
+    const TensorType* type = context.Input(slot);
+    if (type == nullptr || DimsFit(type->dims, reduced)) continue;
+    // Before version 2.5 Paddle gave a full reduction the dimensions [1].
+    if (reduced.empty() && NumElements(type->dims) == 1) continue;
+    return context.InputError(slot,
+                              absl::StrCat("dimensions ", DimsToString(reduced), " of X reduced"));
   }
-  return context.InputError("Out@GRAD",
-                            absl::StrCat("dimensions ", DimsToString(reduced), " of X reduced"));
+  return absl::OkStatus();
 }
 
 OpSchema NonlinearReduction(const char* type) {

@@ -88,6 +88,11 @@ absl::Status InferRnn(InferContext& context) {
   WEFT_RETURN_IF_ERROR(CheckWeights(context, sizes, input->dims[2]));
   const Dims out = {input->dims[0], batch, sizes.directions * sizes.hidden};
   context.SetOutput("Out", {input->dtype, out});
+  if (context.NumOutputs("State") > sizes.states) {
+    return absl::InvalidArgumentError(absl::StrCat("output State: expected ", sizes.states,
+                                                   " variables, found ",
+                                                   context.NumOutputs("State")));
+  }
   for (size_t i = 0; i < context.NumOutputs("State"); ++i) {
     context.SetOutput("State", i, {input->dtype, state});
   }

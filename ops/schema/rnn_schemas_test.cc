@@ -17,7 +17,7 @@ using ::weft::testing::IsOkAndHolds;
 using ::weft::testing::StatusIs;
 
 // A layer of LSTM for both directions: input 5, hidden 3.
-InferenceCase Lstm() {
+InferenceCase Lstm(int states_out = 2) {
   InferenceCase lstm("rnn");
   std::vector<std::string> weights;
   for (int direction = 0; direction < 2; ++direction) {
@@ -29,7 +29,7 @@ InferenceCase Lstm() {
       .In("WeightList", weights)
       .Out("Out")
       .Out("Reserve")
-      .Out("State", 2)
+      .Out("State", states_out)
       .Attr("hidden_size", 3)
       .Attr("input_size", 5)
       .Attr("is_bidirec", true);
@@ -46,6 +46,12 @@ TEST(RnnTest, UnknownModeIsAnError) {
   EXPECT_THAT(Lstm().Attr("mode", std::string("SRU")).Infer(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("attribute mode: expected LSTM, GRU, RNN_TANH or RNN_RELU")));
+}
+
+TEST(RnnTest, NoMoreStatesThanThereAreComeOut) {
+  EXPECT_THAT(Lstm(/*states_out=*/3).Attr("mode", std::string("LSTM")).Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("output State: expected 2 variables, found")));
 }
 
 TEST(RnnTest, StatesAndWeightsMustFitTheMode) {

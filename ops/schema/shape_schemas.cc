@@ -59,26 +59,43 @@ absl::Status InferReshape(InferContext& context) {
 
 // --- transpose2 ----------------------------------------------------------------------------------
 
+// These dims in the order of attribute `axis`.
+absl::StatusOr<Dims> Transposed(const InferContext& context, const Dims& dims) {
+  const std::vector<int64_t> axes = context.attrs().Ints("axis");
+  Dims transposed;
+  std::vector<bool> taken(dims.size(), false);
+  for (int64_t value : axes) {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", value, dims.size()));
+    if (taken[axis]) break;
+    taken[axis] = true;
+    transposed.push_back(dims[axis]);
+  }
+  if (axes.size() != dims.size() || transposed.size() != axes.size()) {
+    return context.AttrError(
+        "axis", absl::StrCat("a permutation of the dimensions of ", DimsToString(dims)),
+        DimsToString(axes));
+  }
+  return transposed;
+}
+
 absl::Status InferTranspose(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
-  const std::vector<int64_t> axes = context.attrs().Ints("axis");
-  TensorType out = {x->dtype, {}};
-  std::vector<bool> taken(x->dims.size(), false);
-  for (int64_t value : axes) {
-    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", value, x->dims.size()));
-    if (taken[axis]) break;
-    taken[axis] = true;
-    out.dims.push_back(x->dims[axis]);
-  }
-  if (axes.size() != x->dims.size() || out.dims.size() != axes.size()) {
-    return context.AttrError(
-        "axis", absl::StrCat("a permutation of the dimensions of ", DimsToString(x->dims)),
-        DimsToString(axes));
-  }
-  context.SetOutput("Out", out);
+  WEFT_ASSIGN_OR_RETURN(const Dims dims, Transposed(context, x->dims));
+  context.SetOutput("Out", {x->dtype, dims});
   context.SetOutput("XShape", ToXShape(*x));
   return absl::OkStatus();
+}
+
+absl::Status InferTransposeGrad(InferContext& context) {
+  WEFT_RETURN_IF_ERROR(InferGradFromXShape(context));
+  const TensorType* xshape = context.Input("XShape");
+  const TensorType* grad = context.Input("Out@GRAD");
+  if (xshape == nullptr || grad == nullptr) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const Dims dims,
+                        Transposed(context, Dims(xshape->dims.begin() + 1, xshape->dims.end())));
+  if (DimsFit(grad->dims, dims)) return absl::OkStatus();
+  return context.InputError("Out@GRAD", absl::StrCat("dimensions ", DimsToString(dims)));
 }
 
 // --- flatten_contiguous_range --------------------------------------------------------------------
@@ -146,9 +163,8 @@ absl::Status CheckConcatGrad(InferContext& context) {
   }
   WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> out, Concatenated(context));
   const TensorType* grad = context.Input("Out@GRAD");
-  if (!out.has_value() || grad == nullptr || DimsFit(grad->dims, out->dims)) {
-    return absl::OkStatus();
-  }
+  if (!out.has_value() || grad == nullptr) return absl::OkStatus();
+  if (grad->dtype == out->dtype && DimsFit(grad->dims, out->dims)) return absl::OkStatus();
   return context.InputError("Out@GRAD", absl::StrCat(ToString(*out), " as Out"));
 }
 
@@ -288,7 +304,7 @@ void AddShapeSchemas(OpSchemaTable* schemas) {
                    .In("XShape")
                    .Out("X@GRAD")
                    .RequiredAttr("axis", Ints{})
-                   .Infer(InferGradFromXShape));
+                   .Infer(InferTransposeGrad));
   schemas->Add(OpSchema("flatten_contiguous_range")
                    .In("X")
                    .Out("Out")

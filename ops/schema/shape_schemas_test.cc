@@ -170,6 +170,28 @@ TEST(TransposeTest, WhatIsNoPermutationIsAnError) {
                        HasSubstr("attribute axis: expected an axis of 2 dimensions, found 2")));
 }
 
+TEST(TransposeTest, GradientIsTransposedBack) {
+  const auto gradient = [](const char* out_grad, const std::vector<int32_t>& axis) {
+    return InferenceCase("transpose2_grad")
+        .In("Out@GRAD", {out_grad})
+        .In("XShape", {"fp32[0, 2, 3]"})
+        .Out("X@GRAD")
+        .Attr("axis", axis)
+        .Infer();
+  };
+  EXPECT_THAT(gradient("fp32[3, 2]", {1, 0}),
+              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[2, 3]"))));
+  EXPECT_THAT(gradient("fp32[3, -1]", {1, 0}),
+              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[2, 3]"))));
+  EXPECT_THAT(gradient("fp32[2, 3]", {1, 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected dimensions [3, 2], found fp32[2, 3]")));
+  EXPECT_THAT(gradient("fp32[3, 2]", {1, 2}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute axis")));
+  EXPECT_THAT(gradient("fp32[3, 2]", {1}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a permutation of")));
+}
+
 TEST(FlattenTest, JoinsARangeOfDimensions) {
   EXPECT_THAT(InferenceCase("flatten_contiguous_range")
                   .In("X", {"fp32[-1, 64, 2, 3]"})

@@ -45,9 +45,9 @@ absl::Status CheckSameLength(const InferContext& context, const char* attr, size
                            absl::StrCat(found));
 }
 
-// The dims of a slice, its axes `decrease` left out.
+// The dims of a slice, its axes `decrease` left out; must_be_one: which have one element.
 absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, const char* steps_attr,
-                                const char* decrease_attr) {
+                                const char* decrease_attr, bool must_be_one = false) {
   const OpAttrs& attrs = context.attrs();
   const std::vector<int64_t> axes = attrs.Ints("axes");
   const std::vector<int64_t> starts = attrs.Ints("starts"), ends = attrs.Ints("ends");
@@ -68,6 +68,9 @@ absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, cons
   std::vector<bool> is_left_out(x.size(), false);
   for (int64_t value : decrease) {
     WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, decrease_attr, value, x.size()));
+    if (must_be_one && dims[axis] != -1 && dims[axis] != 1) {
+      return context.AttrError(decrease_attr, "axes of one element", DimsToString(dims));
+    }
     is_left_out[axis] = true;
   }
   Dims out;
@@ -78,11 +81,11 @@ absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, cons
 }
 
 absl::StatusOr<Dims> SliceDims(const InferContext& context, const Dims& x) {
-  return SlicedDims(context, x, nullptr, "decrease_axis");
+  return SlicedDims(context, x, nullptr, "decrease_axis", /*must_be_one=*/true);
 }
 
 absl::StatusOr<Dims> StridedSliceDims(const InferContext& context, const Dims& x) {
-  return SlicedDims(context, x, "strides", "decrease_axis");
+  return SlicedDims(context, x, "strides", "decrease_axis", /*must_be_one=*/true);
 }
 
 OpSchema WithSliceInputs(OpSchema schema) {
