@@ -259,6 +259,7 @@ absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
   const Out out = op.out("Out"), last = op.out("State"), reserve = op.out("Reserve");
   const Out dropout_state = op.out("DropoutState");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
+  op.Takes(Floats(x));
   WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(
@@ -407,6 +408,7 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
   const Out dweights = op.out("WeightList@GRAD");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
   if (!reserve) return absl::InvalidArgumentError("input Reserve: missing");
+  op.Takes(Floats(x));
   WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {

@@ -122,14 +122,16 @@ TEST_F(NceTest, SamplesThatAreNoClassesAreErrorsInTheGradient) {
                        HasSubstr("input SampleLabels: -1 at position 1 is not in [0, 4)")));
 }
 
-// The gradient of the weights, dense or rows, of one example on a path given.
+// The gradient of the weights, dense or rows, of one example on a path given; on that of the
+// default tree where `table` has no dimensions.
 absl::Status RunTreeGrad(Tensor label, Tensor table, bool is_sparse, Tensor* dw) {
   Tensor x = Floats({1, 2}, {1, 2}), w = Floats({3, 2}, {0.1, 0.2, 0.3, 0.4, 0.5, 0.6});
-  Tensor code = Numbers(table.dims(), std::vector<int64_t>(table.size(), 1));
+  Tensor code;
   Tensor out, pre_out, dout = Floats({1, 1}, {1});
   const AttrValues attrs = {{"num_classes", 4}, {"is_sparse", is_sparse}};
   SlotPointers inputs = {{"X", {&x}}, {"W", {&w}}, {"Label", {&label}}};
-  if (table.size() > 0) {
+  if (!table.dims().empty()) {
+    code = Numbers(table.dims(), std::vector<int64_t>(table.size(), 1));
     inputs.push_back({"PathTable", {&table}});
     inputs.push_back({"PathCode", {&code}});
   }
