@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/cpu/families.h"
+#include "ops/cpu/order.h"
 #include "ops/cpu/softmax.h"
 #include "ops/op_kernel.h"
 
@@ -170,12 +171,6 @@ absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
 }
 
 // --- Order ---------------------------------------------------------------------------------------
-
-// Numbers that are none come last in ascending, first in descending order.
-template <typename T>
-bool Less(T a, T b) {
-  return b != b ? a == a : a < b;
-}
 
 // Out = the place of the largest, or smallest: the first of equal ones.
 absl::StatusOr<Kernel> ArgExtreme(const KernelSpec& spec, bool largest) {

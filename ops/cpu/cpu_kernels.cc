@@ -24,6 +24,7 @@ const KernelTable& CpuKernels() {
     AddDropoutKernels(table);
     AddEinsumKernels(table);
     AddElementwiseKernels(table);
+    AddGeometryKernels(table);
     AddIndexKernels(table);
     AddHierarchicalSigmoidKernels(table);
     AddLikeKernels(table);
@@ -32,6 +33,7 @@ const KernelTable& CpuKernels() {
     AddLrnKernels(table);
     AddMatMulKernels(table);
     AddMetricKernels(table);
+    AddNoiseKernels(table);
     AddNormKernels(table);
     AddOptimizerKernels(table);
     AddPoolKernels(table);
@@ -44,6 +46,7 @@ const KernelTable& CpuKernels() {
     AddRowConvKernels(table);
     AddSampledClassesKernels(table);
     AddScaleKernels(table);
+    AddSearchKernels(table);
     AddSecondGradientKernels(table);
     AddSeedKernels(table);
     AddSigmoidCrossEntropyKernels(table);

@@ -24,6 +24,7 @@ void AddDeformableConvKernels(KernelTable* table);           // deformable_conv
 void AddDropoutKernels(KernelTable* table);                  // dropout
 void AddEinsumKernels(KernelTable* table);                   // einsum
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
+void AddGeometryKernels(KernelTable* table);                 // dist, cross
 void AddHierarchicalSigmoidKernels(KernelTable* table);      // hierarchical_sigmoid
 void AddIndexKernels(KernelTable* table);                    // gather, scatter, one_hot_v2, ...
 void AddLikeKernels(KernelTable* table);                     // fill_any_like, range, ...
@@ -32,6 +33,7 @@ void AddLossKernels(KernelTable* table);                     // huber_loss, log_
 void AddLrnKernels(KernelTable* table);                      // lrn
 void AddMatMulKernels(KernelTable* table);                   // matmul, mul, bmm, ...
 void AddMetricKernels(KernelTable* table);                   // accuracy, auc
+void AddNoiseKernels(KernelTable* table);                    // rrelu, gumbel_softmax
 void AddNormKernels(KernelTable* table);                     // batch_norm, layer_norm, ...
 void AddOptimizerKernels(KernelTable* table);                // adagrad, momentum, rmsprop, sgd
 void AddPoolKernels(KernelTable* table);                     // pool2d, pool3d, ...
@@ -44,6 +46,7 @@ void AddRnnKernels(KernelTable* table);                      // rnn
 void AddRowConvKernels(KernelTable* table);                  // row_conv
 void AddSampledClassesKernels(KernelTable* table);           // nce
 void AddScaleKernels(KernelTable* table);                    // increment, scale
+void AddSearchKernels(KernelTable* table);                   // searchsorted, bincount
 void AddSecondGradientKernels(KernelTable* table);           // mul_grad_grad, ...
 void AddSeedKernels(KernelTable* table);                     // seed
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits

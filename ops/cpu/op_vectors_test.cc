@@ -391,6 +391,14 @@ TEST(OpVectorsTest, LayersAndTheirGradientsArePaddlesInSingleAndDoublePrecision)
   RunInAnyPlace(cases);
 }
 
+TEST(OpVectorsTest, MathematicalOpsAndTheirGradientsArePaddlesInSingleAndDoublePrecision) {
+  std::vector<Json> cases = ReadFile("math.jsonl");
+  ASSERT_EQ(cases.size(), 60u);
+  RunInAnyPlace(cases);
+  for (Json& c : cases) c = InDoublePrecision(c);
+  RunInAnyPlace(cases);
+}
+
 TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {
   const std::vector<Json> cases = ReadFile("random.jsonl");
   ASSERT_EQ(cases.size(), 40u);

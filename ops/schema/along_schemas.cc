@@ -1,4 +1,5 @@
 // Ops that work on the elements along one dimension.
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
@@ -108,6 +109,25 @@ absl::Status InferTopKGrad(InferContext& context) {
   return GradsLikeInputs()(context);
 }
 
+// The axis has three elements; 9 stands for the first one that has.
+absl::Status InferCross(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const int64_t dim = context.attrs().Int("dim");
+  if (dim == 9) {
+    if (absl::c_none_of(x->dims, [](int64_t size) { return DimFits(size, 3); })) {
+      return context.InputError("X", "a dimension of size 3");
+    }
+  } else {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "dim", dim, x->dims.size()));
+    if (!DimFits(x->dims[axis], 3)) {
+      return context.InputError("X", absl::StrCat("size 3 of dimension ", axis));
+    }
+  }
+  context.SetOutput("Out", *x);
+  return absl::OkStatus();
+}
+
 absl::Status InferNorm(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
@@ -189,6 +209,10 @@ void AddAlongSchemas(OpSchemaTable* schemas) {
   schemas->Add(GradSchema(log_softmax, "log_softmax_grad", {{"Out"}, {"Out"}, {"X"}},
                           InOrder({SameType("Out", "Out@GRAD"), InferLogSoftmaxGrad})));
   schemas->Add(std::move(log_softmax));
+  AddWithGrad(schemas,
+              OpSchema("cross").In("X").In("Y").Out("Out").Attr("dim", 9).Infer(
+                  InOrder({SameType("X", "Y"), InferCross})),
+              {{"X", "Y"}, {"Out"}, {"X", "Y"}});
   AddWithGrad(schemas,
               OpSchema("norm")
                   .In("X")

@@ -284,6 +284,46 @@ absl::Status InferMultiplex(InferContext& context) {
   return absl::OkStatus();
 }
 
+absl::Status InferSearchSorted(InferContext& context) {
+  const TensorType* sequence = context.Input("SortedSequence");
+  const TensorType* values = context.Input("Values");
+  if (sequence == nullptr || values == nullptr) return absl::OkStatus();
+  if (sequence->dims.empty()) return context.InputError("SortedSequence", "at least one dimension");
+  if (sequence->dims.size() > 1) {
+    Dims expected = sequence->dims;
+    expected.back() = -1;
+    if (!DimsFit(values->dims, expected)) {
+      return context.InputError("Values", absl::StrCat("dimensions ", DimsToString(expected)));
+    }
+  }
+  const bool narrow = context.attrs().Bool("out_int32");
+  context.SetOutput("Out", {narrow ? DType::kInt32 : DType::kInt64, values->dims});
+  return absl::OkStatus();
+}
+
+absl::Status InferBinCount(InferContext& context) {
+  const int64_t least = context.attrs().Int("minlength");
+  if (least < 0 || least > kMaxElements) {
+    return context.AttrError("minlength", "0 or more", absl::StrCat(least));
+  }
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  if (!IsIndex(x->dtype) || x->dims.size() != 1) {
+    return context.InputError("X", "one dimension of int64 or int32 numbers");
+  }
+  DType dtype = DType::kInt64;
+  if (context.HasInput("Weights")) {
+    const TensorType* weights = context.Input("Weights");
+    if (weights == nullptr) return absl::OkStatus();
+    if (!DimsFit(weights->dims, x->dims)) {
+      return context.InputError("Weights", absl::StrCat("dimensions ", DimsToString(x->dims)));
+    }
+    dtype = weights->dtype == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
+  }
+  context.SetOutput("Out", {dtype, {-1}});
+  return absl::OkStatus();
+}
+
 absl::Status InferAccuracy(InferContext& context) {
   const TensorType* indices = context.Input("Indices");
   if (indices != nullptr && indices->dims.empty()) {
@@ -433,6 +473,19 @@ void AddIndexSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("masked_select").In("Mask").In("X").Out("Y").Infer(InferMaskedSelect),
               {{"Mask", "X"}, {"Y"}, {"X"}});
+  schemas->Add(OpSchema("searchsorted")
+                   .In("SortedSequence")
+                   .In("Values")
+                   .Out("Out")
+                   .Attr("out_int32", false)
+                   .Attr("right", false)
+                   .Infer(InOrder({SameDType("SortedSequence", "Values"), InferSearchSorted})));
+  schemas->Add(OpSchema("bincount")
+                   .In("Weights", kOptional)
+                   .In("X")
+                   .Out("Out")
+                   .Attr("minlength", 0)
+                   .Infer(InferBinCount));
   OpSchema triangle = OpSchema("tril_triu")
                           .In("X")
                           .Out("Out")
