@@ -49,6 +49,7 @@ const KernelTable& CpuKernels() {
     AddSearchKernels(table);
     AddSecondGradientKernels(table);
     AddSeedKernels(table);
+    AddSegmentKernels(table);
     AddSigmoidCrossEntropyKernels(table);
     AddSoftmaxKernels(table);
     AddSoftmaxWithCrossEntropyKernels(table);

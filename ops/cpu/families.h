@@ -46,9 +46,10 @@ void AddRnnKernels(KernelTable* table);                      // rnn
 void AddRowConvKernels(KernelTable* table);                  // row_conv
 void AddSampledClassesKernels(KernelTable* table);           // nce
 void AddScaleKernels(KernelTable* table);                    // increment, scale
-void AddSearchKernels(KernelTable* table);                   // searchsorted, bincount
+void AddSearchKernels(KernelTable* table);                   // searchsorted, bincount, unique
 void AddSecondGradientKernels(KernelTable* table);           // mul_grad_grad, ...
 void AddSeedKernels(KernelTable* table);                     // seed
+void AddSegmentKernels(KernelTable* table);                  // segment_pool
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
 void AddSoftmaxKernels(KernelTable* table);                  // softmax
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cross_entropy

@@ -1,3 +1,4 @@
+#include <limits>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -10,6 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsNan;
 
 TEST(BinCountTest, NegativeNumbersAndThoseThatNoTensorHasRoomForAreErrors) {
   for (const int64_t number : {int64_t{-1}, int64_t{1} << 60}) {
@@ -32,6 +34,29 @@ TEST(SearchSortedTest, RowsOfBothMustBeAsMany) {
                      {"Values", {Floats({1, 2}, {1, 2})}}},
                     {}, {{"Out", 1}}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Values")));
+}
+
+TEST(UniqueTest, WhatIsNoNumberCountsOnceAndComesLast) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out, RunOp("unique", {{"X", {Floats({4}, {nan, 2, nan, 1})}}},
+                      {{"is_sorted", true}, {"return_counts", true}}, {{"Out", 1}, {"Counts", 1}}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(1, 2, IsNan()));
+  EXPECT_THAT(Values<int64_t>(out["Counts"][0]), ElementsAre(1, 1, 2));
+}
+
+TEST(UniqueTest, AnyOrderHasNoKernel) {
+  EXPECT_THAT(RunOp("unique", {{"X", {Floats({1}, {1})}}}, {}, {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is_sorted")));
+}
+
+TEST(SegmentPoolTest, NumbersThatDescendOrAreNegativeAreErrors) {
+  for (const std::vector<int64_t>& ids : {std::vector<int64_t>{1, 0}, {-1, 0}}) {
+    EXPECT_THAT(RunOp("segment_pool",
+                      {{"X", {Floats({2, 1}, {1, 2})}}, {"SegmentIds", {MakeTensor({2}, ids)}}}, {},
+                      {{"Out", 1}}),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input SegmentIds")));
+  }
 }
 
 }  // namespace

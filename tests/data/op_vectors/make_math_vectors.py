@@ -67,6 +67,16 @@ def rrelu(training):
     return lambda: F.rrelu(draw(2, 3, 4), .1, .3, training=training)
 
 
+def unique(values, dtype='float32', **options):
+    return without_gradient(lambda: paddle.unique(number(values, dtype), True, True, True,
+                                                  **options))
+
+
+def segments(function, dtype='int64'):
+    return lambda: function(draw(5, 2, 2), number([0, 0, 1, 3, 3], dtype))
+
+
+TWICE = [[3, 1, 2], [0, 2, 1], [3, 1, 2], [3, 0, 2]]
 LEVELS = [1, 2, 2, 3.5, 7]
 CASES = {
     'trunc': [lambda: paddle.trunc(draw(3, 4) * 3)],
@@ -92,6 +102,23 @@ CASES = {
         search([1, 2, 2], [2, -1], dtype='int64'),
         search(LEVELS, [-np.inf, np.inf, np.nan, 2]),
     ],
+    'cummax': [lambda: paddle.cummax(draw(3, 4))[0],
+               lambda: paddle.cummax(paddle.round(draw(3, 4) * 2), axis=0, dtype='int32')[0]],
+    'cummin': [lambda: paddle.cummin(draw(2, 3, 4), axis=1)[0],
+               lambda: paddle.cummin(paddle.round(draw(3, 4) * 2), axis=-1)[0]],
+    'kthvalue': [lambda: paddle.kthvalue(draw(3, 4), 2)[0],
+                 lambda: paddle.kthvalue(draw(2, 3, 4), 3, axis=1, keepdim=True)[0]],
+    'mode': [lambda: paddle.mode(paddle.round(draw(3, 7) * 2))[0],
+             lambda: paddle.mode(paddle.round(draw(2, 6, 4) * 2), axis=1, keepdim=True)[0]],
+    'renorm': [lambda: paddle.renorm(draw(3, 4), 2., 1, .9),
+               lambda: paddle.renorm(draw(2, 3, 4), 3., 0, .5),
+               lambda: paddle.renorm(draw(2, 3, 4), 1., -1, .5)],
+    'unique': [unique([3, 1, 2, 1, 3, 1]), unique(TWICE, dtype='int64'), unique(TWICE, axis=0),
+               unique(TWICE, axis=1, dtype='int32'),
+               unique([TWICE, TWICE], axis=1)],
+    'segment_pool': [segments(paddle.incubate.segment_sum), segments(paddle.incubate.segment_mean),
+                     segments(paddle.incubate.segment_max, 'int32'),
+                     segments(paddle.incubate.segment_min)],
     'bincount': [count([3, 1, 3, 0]), count([3, 1], [.5, 2]), count([1], minlength=4, dtype='int32')],
 }  # yapf: disable
 
