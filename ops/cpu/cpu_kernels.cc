@@ -21,6 +21,7 @@ const KernelTable& CpuKernels() {
     AddCtcKernels(table);
     AddDataNormKernels(table);
     AddDeformableConvKernels(table);
+    AddDenseAlgebraKernels(table);
     AddDropoutKernels(table);
     AddEinsumKernels(table);
     AddElementwiseKernels(table);

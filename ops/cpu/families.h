@@ -21,6 +21,7 @@ void AddCreationKernels(KernelTable* table);                 // fill_constant
 void AddCtcKernels(KernelTable* table);                      // warpctc
 void AddDataNormKernels(KernelTable* table);                 // data_norm
 void AddDeformableConvKernels(KernelTable* table);           // deformable_conv
+void AddDenseAlgebraKernels(KernelTable* table);             // inverse, solve, ...
 void AddDropoutKernels(KernelTable* table);                  // dropout
 void AddEinsumKernels(KernelTable* table);                   // einsum
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*

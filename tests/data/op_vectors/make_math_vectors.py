@@ -76,6 +76,31 @@ def segments(function, dtype='int64'):
     return lambda: function(draw(5, 2, 2), number([0, 0, 1, 3, 3], dtype))
 
 
+def regular(*shape):
+    """Matrices with an inverse."""
+    return draw(*shape) + 1.5 * paddle.eye(shape[-1])
+
+
+def positive(*shape):
+    """Matrices with a Cholesky factor."""
+    x = draw(*shape)
+    return paddle.matmul(x, x, transpose_y=True) + .5 * paddle.eye(shape[-1])
+
+
+def of_size(out, *shape):
+    """Paddle declares other sizes for determinants than it computes."""
+    out.desc.set_shape(shape)
+    return out
+
+
+def singular():
+    return draw(2, 3, 3) * number([[[1]], [[0]]], 'float32') + number([[[0]], [[1]]], 'float32')
+
+
+def triangular(matrix, right, **options):
+    return lambda: paddle.linalg.triangular_solve(regular(*matrix), draw(*right), **options)
+
+
 TWICE = [[3, 1, 2], [0, 2, 1], [3, 1, 2], [3, 0, 2]]
 LEVELS = [1, 2, 2, 3.5, 7]
 CASES = {
@@ -119,7 +144,34 @@ CASES = {
     'segment_pool': [segments(paddle.incubate.segment_sum), segments(paddle.incubate.segment_mean),
                      segments(paddle.incubate.segment_max, 'int32'),
                      segments(paddle.incubate.segment_min)],
-    'bincount': [count([3, 1, 3, 0]), count([3, 1], [.5, 2]), count([1], minlength=4, dtype='int32')],
+    'inverse': [lambda: paddle.inverse(regular(2, 3, 3)), lambda: paddle.inverse(regular(4, 4))],
+    'cholesky': [lambda: paddle.linalg.cholesky(positive(2, 3, 3)),
+                 lambda: paddle.linalg.cholesky(positive(4, 4), upper=True)],
+    'determinant': [lambda: of_size(paddle.linalg.det(draw(2, 3, 3)), 2),
+                    lambda: of_size(paddle.linalg.det(draw(4, 4))),
+                    lambda: of_size(paddle.linalg.det(singular()), 2)],
+    'slogdeterminant': [lambda: of_size(paddle.linalg.slogdet(draw(2, 3, 3)), 2, 2),
+                        lambda: of_size(paddle.linalg.slogdet(draw(4, 4)), 2)],
+    'multi_dot': [lambda: paddle.linalg.multi_dot([draw(2, 3), draw(3, 4)]),
+                  lambda: paddle.linalg.multi_dot([draw(2, 3), draw(3, 4), draw(4, 2)]),
+                  lambda: paddle.linalg.multi_dot([draw(2, 5), draw(5, 1), draw(1, 7), draw(7, 3)]),
+                  lambda: paddle.linalg.multi_dot([draw(3), draw(3, 4), draw(4)])],
+    'solve': [lambda: paddle.linalg.solve(regular(2, 3, 3), draw(2, 3, 2)),
+              lambda: paddle.linalg.solve(regular(3, 3), draw(3)),
+              lambda: paddle.linalg.solve(regular(2, 3, 3), draw(3)),
+              lambda: paddle.linalg.solve(regular(3, 3), draw(2, 3, 2))],
+    'triangular_solve': [
+        triangular((2, 3, 3), (2, 3, 2)), triangular((2, 3, 3), (2, 3, 2), upper=False),
+        triangular((3, 3), (3, 4), transpose=True),
+        triangular((3, 3), (2, 3, 2), upper=False, transpose=True, unitriangular=True),
+        triangular((2, 3, 3), (3, 2), unitriangular=True),
+    ],
+    'cholesky_solve': [
+        lambda: paddle.linalg.cholesky_solve(draw(2, 3, 2), regular(2, 3, 3)),
+        lambda: paddle.linalg.cholesky_solve(draw(4, 2), regular(4, 4), upper=True),
+    ],
+    'bincount': [count([3, 1, 3, 0]), count([3, 1], [.5, 2]),
+                 count([1], minlength=4, dtype='int32')],
 }  # yapf: disable
 
 
@@ -129,6 +181,26 @@ def values_of(case, slot, of='inputs'):
     return np.frombuffer(bytes.fromhex(t['hex']), dtype).reshape(t['shape'])
 
 
+def cofactors(matrices):
+    """The derivatives of determinants."""
+    minor = [[np.delete(np.delete(matrices.astype('float64'), i, 1), j, 2)
+              for j in range(matrices.shape[2])] for i in range(matrices.shape[1])]
+    signs = (-1) ** np.add.outer(np.arange(matrices.shape[1]), np.arange(matrices.shape[2]))
+    return np.linalg.det(np.array(minor)).transpose(2, 0, 1) * signs
+
+
+def factor_gradient(case):
+    """By the formula, with the triangle of the factor alone."""
+    upper = case['attrs']['upper']
+    y, out, dout = (values_of(case, slot).astype('float64') for slot in ('Y', 'Out', 'Out@GRAD'))
+    factor = np.triu(y) if upper else np.tril(y)
+    turned = factor.swapaxes(-1, -2)
+    system = turned @ factor if upper else factor @ turned
+    grad = -np.linalg.solve(system, dout) @ out.swapaxes(-1, -2)
+    both = grad + grad.swapaxes(-1, -2)
+    return np.triu(factor @ both) if upper else np.tril(both @ factor)
+
+
 def make_right(case):
     """Where Paddle's kernel does not compute what the op is defined to."""
     outputs = dict(case['outputs'])
@@ -136,10 +208,19 @@ def make_right(case):
         right = values_of(case, 'X@GRAD', 'outputs') / case['attrs']['temperature']
         outputs['X@GRAD'] = [tensor(right.astype('float32'))]
     elif case['op'] == 'searchsorted':
-        lowest = values_of(case, 'Values') == -np.inf if case['inputs']['Values'][0][
-            'dtype'] == 'fp32' else False
+        lowest = values_of(case, 'Values') == -np.inf
         places = values_of(case, 'Out', 'outputs')
-        outputs['Out'] = [tensor(np.where(lowest, 0, places).astype(places.dtype.newbyteorder('=')))]
+        right = np.where(lowest, 0, places)
+        outputs['Out'] = [tensor(right.astype(places.dtype.newbyteorder('=')))]
+    elif case['op'] == 'determinant_grad' and np.any(values_of(case, 'Out') == 0):
+        right = cofactors(values_of(case, 'Input')) * values_of(case, 'Out@GRAD')[:, None, None]
+        outputs['Input@GRAD'] = [tensor(right.astype('float32'))]
+    elif case['op'] == 'cholesky_solve_grad':
+        outputs['Y@GRAD'] = [tensor(factor_gradient(case).astype('float32'))]
+    elif case['op'] == 'triangular_solve_grad':
+        attrs, grad = case['attrs'], values_of(case, 'X@GRAD', 'outputs')
+        if attrs['unitriangular'] and not attrs['upper']:
+            outputs['X@GRAD'] = [tensor(np.tril(grad, -1).astype('float32'))]
     if outputs != case['outputs']:
         case['paddle_cpu_quirks'] = case['outputs']
         case['outputs'] = outputs
