@@ -248,6 +248,7 @@ absl::StatusOr<Kernel> ChosenGrad(const KernelSpec& spec, const char* axis_attr,
     const ClassRows rows = RowsOf(dx(ctx).dims(), axis);
     ClassRows kept = rows;
     kept.classes = rows.count() == 0 ? 0 : dout(ctx).size() / rows.count();
+    WEFT_RETURN_IF_ERROR(CheckSize("Indices", indices(ctx), dout(ctx).size()));
     T* to = dx.data<T>(ctx);
     std::fill_n(to, dx(ctx).size(), T(0));
     return ForElementType<int64_t, int32_t>("Indices", indices(ctx), [&](auto tag) -> absl::Status {
@@ -312,6 +313,7 @@ absl::StatusOr<Kernel> ChosenInOrder(const KernelSpec& spec, Choose choose) {
                    const ClassRows rows = RowsOf(x(ctx).dims(), axis);
                    if (rows.classes == 0)
                      return absl::InvalidArgumentError("input X: has no elements");
+                   indices(ctx).Resize(DType::kInt64, out(ctx).dims());
                    order.resize(rows.classes);
                    for (int64_t r = 0; r < rows.count(); ++r) {
                      const T* row = x.data<T>(ctx) + rows.Start(r);

@@ -207,12 +207,17 @@ absl::StatusOr<Kernel> InverseGrad(const KernelSpec& spec) {
 
 // --- Determinant ---------------------------------------------------------------------------------
 
+Dims BatchOf(const Tensor& matrices) {
+  return Dims(matrices.dims().begin(), matrices.dims().end() - 2);
+}
+
 absl::StatusOr<Kernel> Determinant(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input");
   const Out out = op.out("Out");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
+    out(ctx).Resize(x(ctx).dtype(), BatchOf(x(ctx)));
     std::fill_n(out.data<T>(ctx), out(ctx).size(), T(1));  // of matrices without elements
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) {
       out.data<T>(ctx)[which] = static_cast<T>(Factors(a).Determinant());
@@ -246,6 +251,8 @@ absl::StatusOr<Kernel> DeterminantGrad(const KernelSpec& spec) {
   const bool quirks = spec.paddle_cpu_quirks;
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR(CheckSize("Out", out(ctx), NumElements(BatchOf(x(ctx)))));
+    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), out(ctx).size()));
     const T *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
     if (quirks && std::count(ys, ys + out(ctx).size(), T(0)) > 0) {
       std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
@@ -268,7 +275,10 @@ absl::StatusOr<Kernel> SlogDeterminant(const KernelSpec& spec) {
   const Out out = op.out("Out");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const int64_t count = out(ctx).size() / 2;
+    Dims dims = BatchOf(x(ctx));
+    const int64_t count = NumElements(dims);
+    dims.insert(dims.begin(), 2);
+    out(ctx).Resize(x(ctx).dtype(), dims);
     T *signs = out.data<T>(ctx), *logs = signs + count;
     std::fill_n(signs, count, T(1));
     std::fill_n(logs, count, T(0));
@@ -286,8 +296,9 @@ absl::StatusOr<Kernel> SlogDeterminantGrad(const KernelSpec& spec) {
   op.Ignore({"Out"});
   const In x = op.in("Input"), dout = op.in("Out@GRAD");
   const Out dx = op.out("Input@GRAD");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), 2 * NumElements(BatchOf(x(ctx)))));
     const T* dlogs = dout.data<T>(ctx) + dout(ctx).size() / 2;
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) -> absl::Status {
       const absl::optional<Matrix> inverse = Factors(Transposed(a)).Inverse();

@@ -125,7 +125,8 @@ absl::Status InferCumulativeExtreme(InferContext& context) {
   return absl::OkStatus();
 }
 
-// One element of each row, the k-th one where there is attribute k.
+// One element of each row, the k-th one where there is attribute k. Indices are int64, but Paddle
+// declares them to be of the type of X.
 absl::Status InferChosen(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
@@ -145,7 +146,6 @@ absl::Status InferChosen(InferContext& context) {
     out.dims.erase(out.dims.begin() + axis);
   }
   context.SetOutput("Out", out);
-  context.SetOutput("Indices", {DType::kInt64, out.dims});
   return absl::OkStatus();
 }
 

@@ -21,18 +21,6 @@ OpSchema::InferFn Square(const char* slot) {
   return [=](InferContext& context) { return CheckSquare(context, slot); };
 }
 
-// Numbers, `each` of them for every matrix: as Paddle has it, in front.
-OpSchema::InferFn NumbersOfMatrices(int64_t each) {
-  return [=](InferContext& context) -> absl::Status {
-    const TensorType* input = context.Input("Input");
-    if (input == nullptr) return absl::OkStatus();
-    TensorType out = {input->dtype, Dims(input->dims.begin(), input->dims.end() - 2)};
-    if (each > 1) out.dims.insert(out.dims.begin(), each);
-    context.SetOutput("Out", out);
-    return absl::OkStatus();
-  };
-}
-
 // Matrices, but for the first and the last one, which may be vectors.
 absl::Status InferMultiDot(InferContext& context) {
   const size_t count = context.NumInputs("X");
@@ -115,18 +103,11 @@ void AddDenseAlgebraSchemas(OpSchemaTable* schemas) {
       GradSchema(cholesky, "cholesky_grad", {{"Out"}, {"Out"}, {"X"}},
                  InOrder({Square("Out"), SameType("Out", "Out@GRAD"), OutputsLike("Out")})));
   schemas->Add(std::move(cholesky));
+  // Paddle declares Out to have the dimensions of Input.
   const GradSlots determinant_grad = {{"Input", "Out"}, {"Out"}, {"Input"}};
-  AddWithGrad(schemas,
-              OpSchema("determinant")
-                  .In("Input")
-                  .Out("Out")
-                  .Infer(InOrder({Square("Input"), NumbersOfMatrices(1)})),
+  AddWithGrad(schemas, OpSchema("determinant").In("Input").Out("Out").Infer(Square("Input")),
               determinant_grad);
-  AddWithGrad(schemas,
-              OpSchema("slogdeterminant")
-                  .In("Input")
-                  .Out("Out")
-                  .Infer(InOrder({Square("Input"), NumbersOfMatrices(2)})),
+  AddWithGrad(schemas, OpSchema("slogdeterminant").In("Input").Out("Out").Infer(Square("Input")),
               determinant_grad);
   AddWithGrad(schemas,
               OpSchema("multi_dot").In("X", OpSchema::kDuplicable).Out("Out").Infer(InferMultiDot),
