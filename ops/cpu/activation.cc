@@ -295,6 +295,9 @@ void AddRectifiers(KernelTable* t) {
                                                : 0; },
       [](auto x, auto, auto dy, auto& a) { return x > a[0] || x < -a[0] ? dy : 0; });
   Add(
+      t, "trunc", {}, [](auto x, auto&) { return std::trunc(x); },
+      [](auto, auto, auto, auto&) { return 0; });
+  Add(
       t, "thresholded_relu", {"threshold"}, [](auto x, auto& a) { return x > a[0] ? x : 0; },
       [](auto x, auto, auto dy, auto& a) { return x > a[0] ? dy : 0; });
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ops/cpu/families.h"
+#include "ops/cpu/order.h"
 #include "ops/cpu/softmax.h"
 #include "ops/op_kernel.h"
 
@@ -171,12 +172,6 @@ absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
 
 // --- Order ---------------------------------------------------------------------------------------
 
-// Numbers that are none come last in ascending, first in descending order.
-template <typename T>
-bool Less(T a, T b) {
-  return b != b ? a == a : a < b;
-}
-
 // Out = the place of the largest, or smallest: the first of equal ones.
 absl::StatusOr<Kernel> ArgExtreme(const KernelSpec& spec, bool largest) {
   OpKernel op(spec);
@@ -235,30 +230,125 @@ absl::StatusOr<Kernel> Sorted(const KernelSpec& spec, const char* axis_attr,
       });
 }
 
-absl::StatusOr<Kernel> SortedGrad(const KernelSpec& spec, const char* axis_attr) {
+// X@GRAD = Out@GRAD at the places that Indices has for its elements, 0 elsewhere. Out has any
+// number of elements for each row of X.
+struct ChosenSlots {
+  const char *x = "X", *indices = "Indices", *dout = "Out@GRAD", *dx = "X@GRAD";
+};
+
+absl::StatusOr<Kernel> ChosenGrad(const KernelSpec& spec, const char* axis_attr,
+                                  const ChosenSlots& slots = {}) {
   OpKernel op(spec);
-  op.Ignore({"X"});
-  const In indices = op.in("Indices"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
+  op.Ignore({slots.x});
+  const In indices = op.in(slots.indices), dout = op.in(slots.dout);
+  const Out dx = op.out(slots.dx);
   const int64_t axis = axis_attr == nullptr ? -1 : spec.attrs.Int(axis_attr);
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
-    const ClassRows rows = RowsOf(dx(ctx).dims(), axis), kept = RowsOf(dout(ctx).dims(), axis);
-    WEFT_RETURN_IF_ERROR(CheckDType("Indices", indices(ctx), DType::kInt64));
+    const ClassRows rows = RowsOf(dx(ctx).dims(), axis);
+    ClassRows kept = rows;
+    kept.classes = rows.count() == 0 ? 0 : dout(ctx).size() / rows.count();
+    WEFT_RETURN_IF_ERROR(CheckSize("Indices", indices(ctx), dout(ctx).size()));
     T* to = dx.data<T>(ctx);
     std::fill_n(to, dx(ctx).size(), T(0));
-    for (int64_t r = 0; r < kept.count(); ++r) {
-      for (int64_t k = 0; k < kept.classes; ++k) {
-        const int64_t at = kept.Start(r) + k * kept.stride;
-        const int64_t place = indices.data<int64_t>(ctx)[at];
-        if (place < 0 || place >= rows.classes) {
-          return absl::InvalidArgumentError(absl::StrCat("input Indices: ", place, " at position ",
-                                                         at, " is not in [0, ", rows.classes, ")"));
+    return ForElementType<int64_t, int32_t>("Indices", indices(ctx), [&](auto tag) -> absl::Status {
+      const auto* places = indices.data<typename decltype(tag)::type>(ctx);
+      for (int64_t r = 0; r < kept.count(); ++r) {
+        for (int64_t k = 0; k < kept.classes; ++k) {
+          const int64_t at = kept.Start(r) + k * kept.stride, place = places[at];
+          if (place < 0 || place >= rows.classes) {
+            return absl::InvalidArgumentError(absl::StrCat("input Indices: ", place,
+                                                           " at position ", at, " is not in [0, ",
+                                                           rows.classes, ")"));
+          }
+          to[rows.Start(r) + place * rows.stride] += dout.data<T>(ctx)[at];
         }
-        to[rows.Start(r) + place * rows.stride] += dout.data<T>(ctx)[at];
       }
+      return absl::OkStatus();
+    });
+  });
+}
+
+// The largest, or smallest, element of each row so far, and the place of the last one of these: out
+// and indices. What is not a number stays.
+absl::StatusOr<Kernel> CumulativeExtreme(const KernelSpec& spec, bool largest) {
+  OpKernel op(spec);
+  const In x = op.in("x");
+  const Out out = op.out("out"), indices = op.out("indices");
+  const int64_t axis = spec.attrs.Int("axis");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* xs = x.data<T>(ctx);
+    const ClassRows rows = RowsOf(x(ctx).dims(), axis);
+    return ForElementType<int64_t, int32_t>("output indices", indices(ctx), [&](auto tag) {
+      using Place = typename decltype(tag)::type;
+      for (int64_t r = 0; r < rows.count(); ++r) {
+        int64_t best = 0;
+        for (int64_t k = 0; k < rows.classes; ++k) {
+          const int64_t at = rows.Start(r) + k * rows.stride;
+          const T a = xs[rows.Start(r) + best * rows.stride], b = xs[at];
+          if (b != b || (largest ? b >= a : b <= a)) best = k;
+          out.data<T>(ctx)[at] = xs[rows.Start(r) + best * rows.stride];
+          indices.data<Place>(ctx)[at] = static_cast<Place>(best);
+        }
+      }
+      return absl::OkStatus();
+    });
+  });
+}
+
+// One element of each row with its place: Out and Indices. `choose` is given places in ascending
+// order of their elements, equal ones in their own, and tells which of these counts from
+// equal(place, place).
+template <typename Choose>
+absl::StatusOr<Kernel> ChosenInOrder(const KernelSpec& spec, Choose choose) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out"), indices = op.out("Indices");
+  const int64_t axis = spec.attrs.Int("axis");
+  return op.Make(Numbers(x),
+                 [=, order = std::vector<int64_t>()](const KernelContext& ctx,
+                                                     auto zero) mutable -> absl::Status {
+                   using T = decltype(zero);
+                   const ClassRows rows = RowsOf(x(ctx).dims(), axis);
+                   if (rows.classes == 0)
+                     return absl::InvalidArgumentError("input X: has no elements");
+                   indices(ctx).Resize(DType::kInt64, out(ctx).dims());
+                   order.resize(rows.classes);
+                   for (int64_t r = 0; r < rows.count(); ++r) {
+                     const T* row = x.data<T>(ctx) + rows.Start(r);
+                     const auto less = [&](int64_t i, int64_t j) {
+                       return Less(row[i * rows.stride], row[j * rows.stride]);
+                     };
+                     std::iota(order.begin(), order.end(), 0);
+                     std::stable_sort(order.begin(), order.end(), less);
+                     const int64_t place =
+                         choose(order, [&](int64_t i, int64_t j) { return !less(i, j); });
+                     out.data<T>(ctx)[r] = row[place * rows.stride];
+                     indices.data<int64_t>(ctx)[r] = place;
+                   }
+                   return absl::OkStatus();
+                 });
+}
+
+// The k-th smallest.
+absl::StatusOr<Kernel> KthValue(const KernelSpec& spec) {
+  const int64_t k = spec.attrs.Int("k");
+  return ChosenInOrder(spec, [=](const std::vector<int64_t>& order, auto) { return order[k - 1]; });
+}
+
+// The last one of the most frequent, and of these the smallest.
+absl::StatusOr<Kernel> Mode(const KernelSpec& spec) {
+  return ChosenInOrder(spec, [](const std::vector<int64_t>& order, auto equal) {
+    size_t most = 0;
+    int64_t place = order[0];
+    for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+      while (end < order.size() && equal(order[begin], order[end])) ++end;
+      if (end - begin <= most) continue;
+      most = end - begin;
+      place = order[end - 1];
     }
-    return absl::OkStatus();
+    return place;
   });
 }
 
@@ -351,6 +441,80 @@ absl::StatusOr<Kernel> L2NormalizeGrad(const KernelSpec& spec) {
       for (int64_t i = start; i < end; i += rows.stride) {
         dx.data<T>(ctx)[i] = static_cast<T>((dys[i] - xs[i] * dot / (n * n)) / n);
       }
+    }
+  });
+}
+
+// The layers along an axis, scaled down to a p-norm of max_norm.
+struct Renorming {
+  static constexpr double kEpsilon = 1e-7;  // Paddle's, in the divisor
+  int64_t axis;
+  double p, max_norm;
+
+  explicit Renorming(const OpAttrs& attrs)
+      : axis(attrs.Int("axis")), p(attrs.Float("p")), max_norm(attrs.Float("max_norm")) {}
+
+  // Adds value_of(i), for each element i of a tensor, to the sum of its layer.
+  template <typename ValueOf>
+  static std::vector<double> SumLayers(const ClassRows& rows, ValueOf value_of) {
+    std::vector<double> sums(rows.classes, 0.0);
+    for (int64_t i = 0; i < rows.count() * rows.classes; ++i) sums[LayerOf(rows, i)] += value_of(i);
+    return sums;
+  }
+  static int64_t LayerOf(const ClassRows& rows, int64_t i) {
+    return i / rows.stride % rows.classes;
+  }
+  template <typename T>
+  std::vector<double> Norms(const ClassRows& rows, const T* xs) const {
+    std::vector<double> norms =
+        SumLayers(rows, [&](int64_t i) { return std::pow(std::fabs(double{xs[i]}), p); });
+    for (double& norm : norms) norm = std::pow(norm, 1 / p);
+    return norms;
+  }
+  double Scale(double norm) const { return norm > max_norm ? max_norm / (norm + kEpsilon) : 1; }
+};
+
+// Out = X max_norm / norm in layers whose norm exceeds max_norm, X in others.
+absl::StatusOr<Kernel> Renorm(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const Renorming renorming(spec.attrs);
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* xs = x.data<T>(ctx);
+    const ClassRows rows = RowsOf(x(ctx).dims(), renorming.axis);
+    const std::vector<double> norms = renorming.Norms(rows, xs);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      out.data<T>(ctx)[i] =
+          static_cast<T>(xs[i] * renorming.Scale(norms[Renorming::LayerOf(rows, i)]));
+    }
+  });
+}
+
+// X@GRAD = s (Out@GRAD - sign(X) |X|^(p - 1) Σ X Out@GRAD / norm^(p - 1) / norm) with s = max_norm
+// / norm in layers whose norm exceeds max_norm, Out@GRAD in others.
+absl::StatusOr<Kernel> RenormGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const Renorming renorming(spec.attrs);
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
+    const ClassRows rows = RowsOf(x(ctx).dims(), renorming.axis);
+    const std::vector<double> norms = renorming.Norms(rows, xs);
+    const std::vector<double> dots =
+        Renorming::SumLayers(rows, [&](int64_t i) { return double{xs[i]} * dys[i]; });
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      const int64_t layer = Renorming::LayerOf(rows, i);
+      const double a = xs[i], norm = norms[layer], scale = renorming.Scale(norm);
+      double along = 0;  // the derivative of the norm, times Σ X Out@GRAD / norm
+      if (norm > renorming.max_norm && a != 0) {
+        along = std::copysign(std::pow(std::fabs(a) / norm, renorming.p - 1), a) * dots[layer] /
+                (norm + Renorming::kEpsilon);
+      }
+      dx.data<T>(ctx)[i] = static_cast<T>(scale * (dys[i] - along));
     }
   });
 }
@@ -478,13 +642,26 @@ void AddAlongKernels(KernelTable* table) {
   table->Add("arg_max", [](const KernelSpec& spec) { return ArgExtreme(spec, true); });
   table->Add("arg_min", [](const KernelSpec& spec) { return ArgExtreme(spec, false); });
   table->Add("argsort", [](const KernelSpec& spec) { return Sorted(spec, "axis", "descending"); });
-  table->Add("argsort_grad", [](const KernelSpec& spec) { return SortedGrad(spec, "axis"); });
+  table->Add("argsort_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
   table->Add("top_k", [](const KernelSpec& spec) { return Sorted(spec, nullptr, nullptr); });
-  table->Add("top_k_grad", [](const KernelSpec& spec) { return SortedGrad(spec, nullptr); });
+  table->Add("top_k_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, nullptr); });
   table->Add("top_k_v2", [](const KernelSpec& spec) { return Sorted(spec, "axis", "largest"); });
-  table->Add("top_k_v2_grad", [](const KernelSpec& spec) { return SortedGrad(spec, "axis"); });
+  table->Add("top_k_v2_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
+  const auto cumulative_grad = [](const KernelSpec& spec) {
+    return ChosenGrad(spec, "axis", {"x", "indices", "out@GRAD", "x@GRAD"});
+  };
+  table->Add("cummax", [](const KernelSpec& spec) { return CumulativeExtreme(spec, true); });
+  table->Add("cummax_grad", cumulative_grad);
+  table->Add("cummin", [](const KernelSpec& spec) { return CumulativeExtreme(spec, false); });
+  table->Add("cummin_grad", cumulative_grad);
+  table->Add("kthvalue", KthValue);
+  table->Add("kthvalue_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
+  table->Add("mode", Mode);
+  table->Add("mode_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
   table->Add("log_softmax", LogSoftmax);
   table->Add("log_softmax_grad", LogSoftmaxGrad);
+  table->Add("renorm", Renorm);
+  table->Add("renorm_grad", RenormGrad);
   table->Add("prelu", Prelu);
   table->Add("prelu_grad", PreluGrad);
   table->Add("maxout", Maxout);

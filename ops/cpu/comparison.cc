@@ -1,8 +1,11 @@
 // Comparisons and logic: elementwise ops whose result is boolean.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
 #include "ops/cpu/families.h"
@@ -46,6 +49,53 @@ absl::StatusOr<Kernel> LogicalNot(const KernelSpec& spec) {
   });
 }
 
+// |Input - Other| <= atol + rtol |Other|. Infinite numbers are close to themselves, and where the
+// bound is infinite, too; what is not a number only, with equal_nan, to its like.
+struct Closeness {
+  double atol = 0, rtol = 0;
+  bool equal_nan;
+
+  static absl::StatusOr<Closeness> Read(const OpAttrs& attrs) {
+    Closeness result;
+    for (const auto& [name, value] :
+         {std::make_pair("atol", &Closeness::atol), std::make_pair("rtol", &Closeness::rtol)}) {
+      if (absl::SimpleAtod(attrs.String(name), &(result.*value))) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("attribute ", name, ": expected a number, found ", attrs.String(name)));
+    }
+    result.equal_nan = attrs.Bool("equal_nan");
+    return result;
+  }
+  bool operator()(double a, double b) const {
+    if (std::isnan(a) || std::isnan(b)) return equal_nan && std::isnan(a) && std::isnan(b);
+    return a == b || std::fabs(a - b) <= atol + rtol * std::fabs(b);
+  }
+};
+
+absl::StatusOr<Kernel> IsClose(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input"), y = op.in("Other");
+  const Out out = op.out("Out");
+  WEFT_ASSIGN_OR_RETURN(const Closeness close, Closeness::Read(spec.attrs));
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* xs = x.data<T>(ctx);
+    std::transform(xs, xs + x(ctx).size(), y.data<T>(ctx), out.data<bool>(ctx), close);
+  });
+}
+
+absl::StatusOr<Kernel> AllClose(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input"), y = op.in("Other");
+  const Out out = op.out("Out");
+  WEFT_ASSIGN_OR_RETURN(const Closeness close, Closeness::Read(spec.attrs));
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* xs = x.data<T>(ctx);
+    *out.data<bool>(ctx) = std::equal(xs, xs + x(ctx).size(), y.data<T>(ctx), close);
+  });
+}
+
 }  // namespace
 
 void AddComparisonKernels(KernelTable* table) {
@@ -59,6 +109,8 @@ void AddComparisonKernels(KernelTable* table) {
   table->Add("logical_or", Binary<std::logical_or<>>);
   table->Add("logical_xor", Binary<LogicalXor>);
   table->Add("logical_not", LogicalNot);
+  table->Add("allclose", AllClose);
+  table->Add("isclose", IsClose);
 }
 
 }  // namespace weft

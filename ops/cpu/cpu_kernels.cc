@@ -21,9 +21,11 @@ const KernelTable& CpuKernels() {
     AddCtcKernels(table);
     AddDataNormKernels(table);
     AddDeformableConvKernels(table);
+    AddDenseAlgebraKernels(table);
     AddDropoutKernels(table);
     AddEinsumKernels(table);
     AddElementwiseKernels(table);
+    AddGeometryKernels(table);
     AddIndexKernels(table);
     AddHierarchicalSigmoidKernels(table);
     AddLikeKernels(table);
@@ -32,6 +34,7 @@ const KernelTable& CpuKernels() {
     AddLrnKernels(table);
     AddMatMulKernels(table);
     AddMetricKernels(table);
+    AddNoiseKernels(table);
     AddNormKernels(table);
     AddOptimizerKernels(table);
     AddPoolKernels(table);
@@ -44,8 +47,10 @@ const KernelTable& CpuKernels() {
     AddRowConvKernels(table);
     AddSampledClassesKernels(table);
     AddScaleKernels(table);
+    AddSearchKernels(table);
     AddSecondGradientKernels(table);
     AddSeedKernels(table);
+    AddSegmentKernels(table);
     AddSigmoidCrossEntropyKernels(table);
     AddSoftmaxKernels(table);
     AddSoftmaxWithCrossEntropyKernels(table);

@@ -2,6 +2,7 @@
 // AddElementwiseKernels.
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <type_traits>
 #include <vector>
 
@@ -377,6 +378,75 @@ absl::StatusOr<Kernel> LerpGrad(const KernelSpec& spec) {
   });
 }
 
+// --- Angles --------------------------------------------------------------------------------------
+
+// Out = the angle of (X2, X1) to the first axis.
+absl::StatusOr<Kernel> Atan2(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x1 = op.in("X1"), x2 = op.in("X2");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(Floats(x1), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T *as = x1.data<T>(ctx), *bs = x2.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < x1(ctx).size(); ++i) to[i] = std::atan2(as[i], bs[i]);
+  });
+}
+
+// X1@GRAD = Out@GRAD X2 / (X1² + X2²), X2@GRAD = -Out@GRAD X1 / (X1² + X2²).
+absl::StatusOr<Kernel> Atan2Grad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x1 = op.in("X1"), x2 = op.in("X2"), dout = op.in("Out@GRAD");
+  const Out dx1 = op.out("X1@GRAD"), dx2 = op.out("X2@GRAD");
+  return op.InPlace().Make(Floats(x1), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    T *to1 = dx1.data_or_null<T>(ctx), *to2 = dx2.data_or_null<T>(ctx);
+    for (int64_t i = 0; i < x1(ctx).size(); ++i) {
+      const double a = x1.data<T>(ctx)[i], b = x2.data<T>(ctx)[i];
+      const double scale = dout.data<T>(ctx)[i] / (a * a + b * b);
+      if (to1 != nullptr) to1[i] = static_cast<T>(scale * b);
+      if (to2 != nullptr) to2[i] = static_cast<T>(-scale * a);
+    }
+  });
+}
+
+// --- Bits ----------------------------------------------------------------------------------------
+
+ElementTypesOf<int32_t, int64_t, int8_t, uint8_t, int16_t, bool> Bits(In in) { return {in}; }
+
+// Out = f(X, Y), bit by bit.
+template <typename F>
+absl::StatusOr<Kernel> Bitwise(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(Bits(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), -1));
+    MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx),
+                 [](T a, T b) { return static_cast<T>(F()(a, b)); });
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<Kernel> BitwiseNot(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(Bits(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T* from = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      if constexpr (std::is_same_v<T, bool>) {
+        to[i] = !from[i];
+      } else {
+        to[i] = static_cast<T>(~from[i]);
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void AddElementwiseKernels(KernelTable* table) {
@@ -405,6 +475,13 @@ void AddElementwiseKernels(KernelTable* table) {
   table->Add("elementwise_fmax_grad", Backward<FMax>);
   table->Add("elementwise_fmin_grad", Backward<FMin>);
   table->Add("lerp_grad", LerpGrad);
+
+  table->Add("atan2", Atan2);
+  table->Add("atan2_grad", Atan2Grad);
+  table->Add("bitwise_and", Bitwise<std::bit_and<>>);
+  table->Add("bitwise_or", Bitwise<std::bit_or<>>);
+  table->Add("bitwise_xor", Bitwise<std::bit_xor<>>);
+  table->Add("bitwise_not", BitwiseNot);
 }
 
 }  // namespace weft

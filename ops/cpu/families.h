@@ -21,9 +21,11 @@ void AddCreationKernels(KernelTable* table);                 // fill_constant
 void AddCtcKernels(KernelTable* table);                      // warpctc
 void AddDataNormKernels(KernelTable* table);                 // data_norm
 void AddDeformableConvKernels(KernelTable* table);           // deformable_conv
+void AddDenseAlgebraKernels(KernelTable* table);             // inverse, solve, ...
 void AddDropoutKernels(KernelTable* table);                  // dropout
 void AddEinsumKernels(KernelTable* table);                   // einsum
 void AddElementwiseKernels(KernelTable* table);              // elementwise_*
+void AddGeometryKernels(KernelTable* table);                 // dist, cross
 void AddHierarchicalSigmoidKernels(KernelTable* table);      // hierarchical_sigmoid
 void AddIndexKernels(KernelTable* table);                    // gather, scatter, one_hot_v2, ...
 void AddLikeKernels(KernelTable* table);                     // fill_any_like, range, ...
@@ -32,6 +34,7 @@ void AddLossKernels(KernelTable* table);                     // huber_loss, log_
 void AddLrnKernels(KernelTable* table);                      // lrn
 void AddMatMulKernels(KernelTable* table);                   // matmul, mul, bmm, ...
 void AddMetricKernels(KernelTable* table);                   // accuracy, auc
+void AddNoiseKernels(KernelTable* table);                    // rrelu, gumbel_softmax
 void AddNormKernels(KernelTable* table);                     // batch_norm, layer_norm, ...
 void AddOptimizerKernels(KernelTable* table);                // adagrad, momentum, rmsprop, sgd
 void AddPoolKernels(KernelTable* table);                     // pool2d, pool3d, ...
@@ -44,8 +47,10 @@ void AddRnnKernels(KernelTable* table);                      // rnn
 void AddRowConvKernels(KernelTable* table);                  // row_conv
 void AddSampledClassesKernels(KernelTable* table);           // nce
 void AddScaleKernels(KernelTable* table);                    // increment, scale
+void AddSearchKernels(KernelTable* table);                   // searchsorted, bincount, unique
 void AddSecondGradientKernels(KernelTable* table);           // mul_grad_grad, ...
 void AddSeedKernels(KernelTable* table);                     // seed
+void AddSegmentKernels(KernelTable* table);                  // segment_pool
 void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
 void AddSoftmaxKernels(KernelTable* table);                  // softmax
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cross_entropy

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 
-#include "absl/strings/numbers.h"
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"
 
@@ -72,32 +71,6 @@ absl::StatusOr<Kernel> AskOnce(const KernelSpec& spec, Quantifier quantifier, Qu
     const auto holds = [&](auto value) { return question(static_cast<double>(value)); };
     *out.data<bool>(ctx) = quantifier == Quantifier::kAny ? std::any_of(from, end, holds)
                                                           : std::all_of(from, end, holds);
-  });
-}
-
-absl::StatusOr<double> Tolerance(const KernelSpec& spec, const char* attr) {
-  double value;
-  if (absl::SimpleAtod(spec.attrs.String(attr), &value)) return value;
-  return absl::InvalidArgumentError(
-      absl::StrCat("attribute ", attr, ": '", spec.attrs.String(attr), "' is no number"));
-}
-
-// Out = whether |Input - Other| <= atol + rtol |Other| for all elements.
-absl::StatusOr<Kernel> AllClose(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("Input"), y = op.in("Other");
-  const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const double atol, Tolerance(spec, "atol"));
-  WEFT_ASSIGN_OR_RETURN(const double rtol, Tolerance(spec, "rtol"));
-  const bool equal_nan = spec.attrs.Bool("equal_nan");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
-    *out.data<bool>(ctx) = std::equal(xs, xs + x(ctx).size(), ys, [&](T x, T y) {
-      const double a = static_cast<double>(x), b = static_cast<double>(y);
-      if (std::isnan(a) || std::isnan(b)) return equal_nan && std::isnan(a) && std::isnan(b);
-      return a == b || std::fabs(a - b) <= atol + std::fabs(rtol * b);
-    });
   });
 }
 
@@ -220,7 +193,6 @@ void AddLikeKernels(KernelTable* table) {
   table->Add("isnan", [](const KernelSpec& spec) {
     return AskOnce(spec, Quantifier::kAny, [](double x) { return std::isnan(x); });
   });
-  table->Add("allclose", AllClose);
   table->Add("sequence_mask", SequenceMask);
   table->Add("clip_grad", ClipGrad);
   table->Add("range", Range);

@@ -319,6 +319,14 @@ TEST(OpVectorsTest, LayersAndTheirGradientsArePaddlesInSingleAndDoublePrecision)
   RunInAnyPlace(cases);
 }
 
+TEST(OpVectorsTest, MathematicalOpsAndTheirGradientsArePaddlesInSingleAndDoublePrecision) {
+  std::vector<Json> cases = ReadFile("math.jsonl");
+  ASSERT_EQ(cases.size(), 143u);
+  RunInAnyPlace(cases);
+  for (Json& c : cases) c = InDoublePrecision(c);
+  RunInAnyPlace(cases);
+}
+
 TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {
   const std::vector<Json> cases = ReadVectors("random.jsonl");
   ASSERT_EQ(cases.size(), 40u);

@@ -199,6 +199,42 @@ absl::StatusOr<Kernel> Bernoulli(const KernelSpec& spec) {
   });
 }
 
+// Out = a draw from the Poisson distribution with mean X.
+absl::StatusOr<Kernel> Poisson(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    constexpr double kLargestMean = 1e15;  // draws are exact in double precision
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
+    const T* means = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      const double mean = means[i];
+      if (!(mean >= 0 && mean <= kLargestMean)) {
+        return absl::InvalidArgumentError(absl::StrCat("input X: ", mean, " at position ", i,
+                                                       " is not in [0, ", kLargestMean, "]"));
+      }
+      to[i] = mean == 0 ? T(0) : static_cast<T>(std::poisson_distribution<int64_t>(mean)(*engine));
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Draws do not follow X in any direction.
+absl::StatusOr<Kernel> PoissonGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
+  });
+}
+
 // The sums of the weights up to each one, over that of all. InvalidArgument where a weight is
 // negative or not finite, or fewer than `needed` are not 0.
 template <typename T>
@@ -278,6 +314,8 @@ void AddRandomKernels(KernelTable* table) {
   table->Add("randperm", RandPerm);
   table->Add("bernoulli", Bernoulli);
   table->Add("multinomial", Multinomial);
+  table->Add("poisson", Poisson);
+  table->Add("poisson_grad", PoissonGrad);
 }
 
 }  // namespace weft

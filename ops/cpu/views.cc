@@ -509,6 +509,24 @@ absl::StatusOr<Kernel> DiagGrad(const KernelSpec& spec) {
   });
 }
 
+// Out = matrices with the rows of Input on a diagonal, 0 elsewhere.
+absl::StatusOr<Kernel> DiagEmbed(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input");
+  const Out out = op.out("Out");
+  const int64_t dim1 = spec.attrs.Int("dim1"), dim2 = spec.attrs.Int("dim2");
+  const int64_t offset = spec.attrs.Int("offset");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = out(ctx).dims();
+    WEFT_ASSIGN_OR_RETURN(const int rows, AxisOf(dim1, dims));
+    WEFT_ASSIGN_OR_RETURN(const int columns, AxisOf(dim2, dims));
+    std::fill_n(out.data<T>(ctx), out(ctx).size(), T(0));
+    WriteView(Diagonal(dims, rows, columns, offset), x.data<T>(ctx), out.data<T>(ctx));
+    return absl::OkStatus();
+  });
+}
+
 // Out = Input, but for a slice, which is ValueTensor, repeated to the slice's dims.
 absl::StatusOr<Kernel> SetValue(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -654,6 +672,7 @@ void AddViewKernels(KernelTable* table) {
 
   table->Add("diag_v2", Diag);
   table->Add("diag_v2_grad", DiagGrad);
+  table->Add("diag_embed", DiagEmbed);
   table->Add("pad", Pad);
   table->Add("pad_grad", PadGrad);
   table->Add("roll", [](const KernelSpec& spec) { return RollKernel(spec, "X", "Out", false); });

@@ -101,6 +101,7 @@ std::vector<Row> Rows() {
       {"tanh", kOut, {}},
       {"tanh_shrink", kX, {}},
       {"thresholded_relu", kX, {{"threshold", 1.0f}}},
+      {"trunc", kNothing, {}},
   };
 }
 

@@ -1,4 +1,7 @@
 // Ops that work on the elements along one dimension.
+#include <cmath>
+
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
@@ -108,6 +111,76 @@ absl::Status InferTopKGrad(InferContext& context) {
   return GradsLikeInputs()(context);
 }
 
+absl::Status InferCumulativeExtreme(InferContext& context) {
+  const TensorType* x = context.Input("x");
+  if (x == nullptr) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(AxisOf(context, "axis", x->dims).status());
+  const int64_t number = context.attrs().Int("dtype");
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
+  if (dtype != DType::kInt64 && dtype != DType::kInt32) {
+    return context.AttrError("dtype", "the number of int32 or int64", absl::StrCat(number));
+  }
+  context.SetOutput("out", *x);
+  context.SetOutput("indices", {*dtype, x->dims});
+  return absl::OkStatus();
+}
+
+// One element of each row, the k-th one where there is attribute k. Indices are int64, but Paddle
+// declares them to be of the type of X.
+absl::Status InferChosen(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const OpAttrs& attrs = context.attrs();
+  WEFT_ASSIGN_OR_RETURN(const int axis, AxisOf(context, "axis", x->dims));
+  const int64_t size = x->dims.empty() ? 1 : x->dims[axis];
+  if (attrs.Has("k")) {
+    const int64_t k = attrs.Int("k");
+    if (k < 1 || (size != -1 && k > size)) {
+      return context.AttrError("k", absl::StrCat("1 to ", size), absl::StrCat(k));
+    }
+  }
+  TensorType out = *x;
+  if (attrs.Bool("keepdim")) {
+    if (!out.dims.empty()) out.dims[axis] = 1;
+  } else if (!out.dims.empty()) {
+    out.dims.erase(out.dims.begin() + axis);
+  }
+  context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+absl::Status InferRenorm(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const double p = context.attrs().Float("p");
+  if (!(p > 0 && std::isfinite(p))) {
+    return context.AttrError("p", "a number above 0", absl::StrCat(p));
+  }
+  if (x->dims.size() < 2) return context.InputError("X", "at least two dimensions");
+  WEFT_RETURN_IF_ERROR(AxisOf(context, "axis", x->dims).status());
+  context.SetOutput("Out", *x);
+  return absl::OkStatus();
+}
+
+// The axis has three elements; 9 stands for the first one that has.
+absl::Status InferCross(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const int64_t dim = context.attrs().Int("dim");
+  if (dim == 9) {
+    if (absl::c_none_of(x->dims, [](int64_t size) { return DimFits(size, 3); })) {
+      return context.InputError("X", "a dimension of size 3");
+    }
+  } else {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "dim", dim, x->dims.size()));
+    if (!DimFits(x->dims[axis], 3)) {
+      return context.InputError("X", absl::StrCat("size 3 of dimension ", axis));
+    }
+  }
+  context.SetOutput("Out", *x);
+  return absl::OkStatus();
+}
+
 absl::Status InferNorm(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
@@ -129,6 +202,16 @@ OpSchema Cumulative(const char* type) {
       .Attr("flatten", false)
       .Attr("reverse", false)
       .Infer(AlongAxis("axis"));
+}
+
+OpSchema CumulativeExtreme(const char* type) {
+  return OpSchema(type)
+      .In("x")
+      .Out("indices")
+      .Out("out")
+      .Attr("axis", -1)
+      .Attr("dtype", static_cast<int>(DType::kInt64))
+      .Infer(InferCumulativeExtreme);
 }
 
 OpSchema ArgExtreme(const char* type) {
@@ -184,11 +267,46 @@ void AddAlongSchemas(OpSchemaTable* schemas) {
                   .Attr("sorted", true)
                   .Infer(InferTopK),
               sorted_grad);
+  const GradSlots cumulative_grad = {{"indices", "x"}, {"out"}, {"x"}};
+  AddWithGrad(schemas, CumulativeExtreme("cummax"), cumulative_grad);
+  AddWithGrad(schemas, CumulativeExtreme("cummin"), cumulative_grad);
+  AddWithGrad(schemas,
+              OpSchema("kthvalue")
+                  .In("X")
+                  .Out("Indices")
+                  .Out("Out")
+                  .Attr("axis", -1)
+                  .Attr("k", 1)
+                  .Attr("keepdim", false)
+                  .Infer(InferChosen),
+              sorted_grad);
+  AddWithGrad(schemas,
+              OpSchema("mode")
+                  .In("X")
+                  .Out("Indices")
+                  .Out("Out")
+                  .Attr("axis", -1)
+                  .Attr("keepdim", false)
+                  .Infer(InferChosen),
+              sorted_grad);
+  AddWithGrad(schemas,
+              OpSchema("renorm")
+                  .In("X")
+                  .Out("Out")
+                  .RequiredAttr("axis", 0)
+                  .RequiredAttr("max_norm", 0.0f)
+                  .RequiredAttr("p", 0.0f)
+                  .Infer(InferRenorm),
+              {{"X"}, {"Out"}, {"X"}});
   OpSchema log_softmax =
       OpSchema("log_softmax").In("X").Out("Out").Attr("axis", -1).Infer(AlongAxis("axis"));
   schemas->Add(GradSchema(log_softmax, "log_softmax_grad", {{"Out"}, {"Out"}, {"X"}},
                           InOrder({SameType("Out", "Out@GRAD"), InferLogSoftmaxGrad})));
   schemas->Add(std::move(log_softmax));
+  AddWithGrad(schemas,
+              OpSchema("cross").In("X").In("Y").Out("Out").Attr("dim", 9).Infer(
+                  InOrder({SameType("X", "Y"), InferCross})),
+              {{"X", "Y"}, {"Out"}, {"X", "Y"}});
   AddWithGrad(schemas,
               OpSchema("norm")
                   .In("X")

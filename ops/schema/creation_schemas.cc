@@ -1,4 +1,6 @@
 // Ops that make a tensor from attributes.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
@@ -177,6 +179,10 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Infer(InferRandPerm));
   schemas->Add(
       OpSchema("bernoulli").In("X").Out("Out").With(Trait::kSideEffect).Infer(OutputsLike("X")));
+  OpSchema poisson =
+      OpSchema("poisson").In("X").Out("Out").With(Trait::kSideEffect).Infer(OutputsLike("X"));
+  schemas->Add(GradSchema(poisson, "poisson_grad", {{}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD")));
+  schemas->Add(std::move(poisson));
   schemas->Add(OpSchema("multinomial")
                    .In("X")
                    .Out("Out")

@@ -1,4 +1,6 @@
 // Binary operations with broadcasting: arithmetic, comparison, logic.
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
@@ -91,6 +93,41 @@ OpSchema ArithmeticGrad(OpSchema schema) {
       .Out("Y@GRAD", OpSchema::kOptional)
       .Attr("axis", -1)
       .Infer(InOrder({SameDType("X", "Y"), CheckResultGrad, GradsLikeInputs()}));
+}
+
+absl::Status InferAllClose(InferContext& context) {
+  context.SetOutput("Out", {DType::kBool, {}});
+  return absl::OkStatus();
+}
+
+absl::Status InferIsClose(InferContext& context) {
+  const TensorType* input = context.Input("Input");
+  if (input != nullptr) context.SetOutput("Out", {DType::kBool, input->dims});
+  return absl::OkStatus();
+}
+
+// Tolerances are numbers as text.
+OpSchema Closeness(const char* type, OpSchema::InferFn infer) {
+  return OpSchema(type)
+      .AttrIn("Atol", {"atol"})
+      .In("Input")
+      .In("Other")
+      .AttrIn("Rtol", {"rtol"})
+      .Out("Out")
+      .Attr("atol", "1e-8")
+      .Attr("equal_nan", false)
+      .Attr("rtol", "1e-5")
+      .Infer(InOrder({SameType("Input", "Other"), std::move(infer)}));
+}
+
+OpSchema Bitwise(const char* type) {
+  return OpSchema(type)
+      .In("X")
+      .In("Y")
+      .Out("Out")
+      .With(Trait::kElementwise)
+      .With(Trait::kRowSplittable)
+      .Infer(ArithmeticResult());
 }
 
 OpSchema Comparison(const char* type) {
@@ -186,6 +223,22 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
                    .With(Trait::kElementwise)
                    .With(Trait::kRowSplittable)
                    .Infer(InferLogicalNot));
+
+  schemas->Add(Closeness("allclose", InferAllClose));
+  schemas->Add(Closeness("isclose", InferIsClose));
+  schemas->Add(Bitwise("bitwise_and"));
+  schemas->Add(Bitwise("bitwise_or"));
+  schemas->Add(Bitwise("bitwise_xor"));
+  schemas->Add(OpSchema("bitwise_not")
+                   .In("X")
+                   .Out("Out")
+                   .With(Trait::kElementwise)
+                   .With(Trait::kRowSplittable)
+                   .Infer(OutputsLike("X")));
+  AddWithGrad(schemas,
+              OpSchema("atan2").In("X1").In("X2").Out("Out").Infer(
+                  InOrder({SameType("X1", "X2"), OutputsLike("X1")})),
+              {{"X1", "X2"}, {"Out"}, {"X1", "X2"}});
 }
 
 }  // namespace weft

@@ -15,6 +15,7 @@ void AddAmpSchemas(OpSchemaTable* schemas);
 void AddCollectiveSchemas(OpSchemaTable* schemas);
 void AddControlSchemas(OpSchemaTable* schemas);
 void AddCreationSchemas(OpSchemaTable* schemas);
+void AddDenseAlgebraSchemas(OpSchemaTable* schemas);
 void AddDetectionSchemas(OpSchemaTable* schemas);
 void AddElementwiseSchemas(OpSchemaTable* schemas);
 void AddLossSchemas(OpSchemaTable* schemas);

@@ -284,6 +284,91 @@ absl::Status InferMultiplex(InferContext& context) {
   return absl::OkStatus();
 }
 
+absl::Status InferSearchSorted(InferContext& context) {
+  const TensorType* sequence = context.Input("SortedSequence");
+  const TensorType* values = context.Input("Values");
+  if (sequence == nullptr || values == nullptr) return absl::OkStatus();
+  if (sequence->dims.empty()) return context.InputError("SortedSequence", "at least one dimension");
+  if (sequence->dims.size() > 1) {
+    Dims expected = sequence->dims;
+    expected.back() = -1;
+    if (!DimsFit(values->dims, expected)) {
+      return context.InputError("Values", absl::StrCat("dimensions ", DimsToString(expected)));
+    }
+  }
+  const bool narrow = context.attrs().Bool("out_int32");
+  context.SetOutput("Out", {narrow ? DType::kInt32 : DType::kInt64, values->dims});
+  return absl::OkStatus();
+}
+
+absl::Status InferBinCount(InferContext& context) {
+  const int64_t least = context.attrs().Int("minlength");
+  if (least < 0 || least > kMaxElements) {
+    return context.AttrError("minlength", "0 or more", absl::StrCat(least));
+  }
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  if (!IsIndex(x->dtype) || x->dims.size() != 1) {
+    return context.InputError("X", "one dimension of int64 or int32 numbers");
+  }
+  DType dtype = DType::kInt64;
+  if (context.HasInput("Weights")) {
+    const TensorType* weights = context.Input("Weights");
+    if (weights == nullptr) return absl::OkStatus();
+    if (!DimsFit(weights->dims, x->dims)) {
+      return context.InputError("Weights", absl::StrCat("dimensions ", DimsToString(x->dims)));
+    }
+    dtype = weights->dtype == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
+  }
+  context.SetOutput("Out", {dtype, {-1}});
+  return absl::OkStatus();
+}
+
+absl::Status InferUnique(InferContext& context) {
+  const OpAttrs& attrs = context.attrs();
+  const int64_t number = attrs.Int("dtype");
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
+  if (dtype != DType::kInt64 && dtype != DType::kInt32) {
+    return context.AttrError("dtype", "the number of int32 or int64", absl::StrCat(number));
+  }
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const std::vector<int64_t> axes = attrs.Ints("axis");
+  TensorType out = {x->dtype, {-1}};
+  int64_t layers = Product(x->dims);
+  if (axes.size() > 1) return context.AttrError("axis", "one or none", DimsToString(axes));
+  if (!axes.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", axes[0], x->dims.size()));
+    layers = x->dims[axis];
+    out.dims = x->dims;
+    out.dims[axis] = -1;
+  }
+  context.SetOutput("Out", out);
+  if (attrs.Bool("return_index")) context.SetOutput("Indices", {*dtype, {-1}});
+  if (attrs.Bool("return_inverse")) context.SetOutput("Index", {*dtype, {layers}});
+  if (attrs.Bool("return_counts")) context.SetOutput("Counts", {*dtype, {-1}});
+  return absl::OkStatus();
+}
+
+// A row for each number of a segment; SummedIds is of use for means only.
+absl::Status InferSegmentPool(InferContext& context) {
+  const TensorType* ids = context.Input("SegmentIds");
+  const TensorType* x = context.Input("X");
+  if (x != nullptr && x->dims.empty()) return context.InputError("X", "a row for each number");
+  if (ids != nullptr && (!IsIndex(ids->dtype) || ids->dims.size() != 1 ||
+                         (x != nullptr && !DimFits(ids->dims[0], x->dims[0])))) {
+    return context.InputError("SegmentIds", "an int64 or int32 number for each row of X");
+  }
+  if (x == nullptr) return absl::OkStatus();
+  TensorType out = *x;
+  out.dims[0] = -1;
+  context.SetOutput("Out", out);
+  if (context.attrs().String("pooltype") == "MEAN") {
+    context.SetOutput("SummedIds", {x->dtype, {-1, 1}});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status InferAccuracy(InferContext& context) {
   const TensorType* indices = context.Input("Indices");
   if (indices != nullptr && indices->dims.empty()) {
@@ -433,6 +518,41 @@ void AddIndexSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("masked_select").In("Mask").In("X").Out("Y").Infer(InferMaskedSelect),
               {{"Mask", "X"}, {"Y"}, {"X"}});
+  schemas->Add(OpSchema("searchsorted")
+                   .In("SortedSequence")
+                   .In("Values")
+                   .Out("Out")
+                   .Attr("out_int32", false)
+                   .Attr("right", false)
+                   .Infer(InOrder({SameDType("SortedSequence", "Values"), InferSearchSorted})));
+  schemas->Add(OpSchema("bincount")
+                   .In("Weights", kOptional)
+                   .In("X")
+                   .Out("Out")
+                   .Attr("minlength", 0)
+                   .Infer(InferBinCount));
+  schemas->Add(OpSchema("unique")
+                   .In("X")
+                   .Out("Counts", kOptional)
+                   .Out("Index", kOptional)
+                   .Out("Indices", kOptional)
+                   .Out("Out")
+                   .Attr("axis", Ints{})
+                   .Attr("dtype", static_cast<int>(DType::kInt64))
+                   .Attr("is_sorted", false)
+                   .Attr("return_counts", false)
+                   .Attr("return_index", false)
+                   .Attr("return_inverse", false)
+                   .Infer(InferUnique));
+  AddWithGrad(schemas,
+              OpSchema("segment_pool")
+                  .In("SegmentIds")
+                  .In("X")
+                  .Out("Out")
+                  .Out("SummedIds", kOptional)
+                  .Attr("pooltype", "SUM")
+                  .Infer(InferSegmentPool),
+              {{"Out", "SegmentIds", "SummedIds", "X"}, {"Out"}, {"X"}});
   OpSchema triangle = OpSchema("tril_triu")
                           .In("X")
                           .Out("Out")

@@ -66,11 +66,6 @@ absl::Status InferAnyQuestion(InferContext& context) {
   return absl::OkStatus();
 }
 
-absl::Status InferAllClose(InferContext& context) {
-  context.SetOutput("Out", {DType::kBool, {}});
-  return absl::OkStatus();
-}
-
 // Y is X with a dimension more: of maxlen, or as many as the longest sequence has elements.
 absl::Status InferSequenceMask(InferContext& context) {
   const TensorType* x = context.Input("X");
@@ -163,16 +158,6 @@ void AddLikeSchemas(OpSchemaTable* schemas) {
   for (const char* type : {"isfinite", "isinf", "isnan"}) {
     schemas->Add(OpSchema(type).In("X").Out("Out").Infer(InferAnyQuestion));
   }
-  schemas->Add(OpSchema("allclose")
-                   .In("Atol", OpSchema::kOptional)
-                   .In("Input")
-                   .In("Other")
-                   .In("Rtol", OpSchema::kOptional)
-                   .Out("Out")
-                   .Attr("atol", "1e-8")
-                   .Attr("equal_nan", false)
-                   .Attr("rtol", "1e-5")
-                   .Infer(InOrder({SameType("Input", "Other"), InferAllClose})));
   schemas->Add(OpSchema("sequence_mask")
                    .AttrIn("MaxLenTensor", {"maxlen"})
                    .In("X")

@@ -124,6 +124,18 @@ absl::Status InferMean(InferContext& context) {
   return absl::OkStatus();
 }
 
+absl::Status InferDist(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  const TensorType* y = context.Input("Y");
+  if (x == nullptr || y == nullptr) return absl::OkStatus();
+  if (!BroadcastDims(x->dims, y->dims).has_value()) {
+    return context.InputError(
+        "Y", absl::StrCat("dimensions that broadcast with ", DimsToString(x->dims)));
+  }
+  context.SetOutput("Out", {x->dtype, {}});
+  return absl::OkStatus();
+}
+
 absl::Status InferSquaredNorm(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (x != nullptr) context.SetOutput("Out", {x->dtype, {1}});
@@ -131,6 +143,10 @@ absl::Status InferSquaredNorm(InferContext& context) {
 }
 
 void AddReductions(OpSchemaTable* schemas) {
+  AddWithGrad(schemas,
+              OpSchema("dist").In("X").In("Y").Out("Out").Attr("p", 2.0f).Infer(
+                  InOrder({SameDType("X", "Y"), InferDist})),
+              {{"Out", "X", "Y"}, {"Out"}, {"X", "Y"}});
   schemas->Add(Reduction("reduce_mean").Infer([](InferContext& context) {
     return InferReduction(context, /*sums=*/false);
   }));

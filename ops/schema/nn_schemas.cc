@@ -222,12 +222,55 @@ void AddPreluAndMaxout(OpSchemaTable* schemas) {
               {{"Out", "X"}, {"Out"}, {"X"}});
 }
 
+absl::Status InferGumbelSoftmax(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const int64_t axis = context.attrs().Int("axis");
+  if (!x->dims.empty() || (axis != 0 && axis != -1)) {
+    WEFT_RETURN_IF_ERROR(ResolveAxis(context, "axis", axis, x->dims.size()).status());
+  }
+  context.SetOutput("Out", *x);
+  return absl::OkStatus();
+}
+
+// Functions that draw.
+void AddNoise(OpSchemaTable* schemas) {
+  schemas->Add(OpSchema("rrelu")
+                   .In("X")
+                   .Out("Noise")
+                   .Out("Out")
+                   .Attr("is_test", false)
+                   .Attr("lower", 0.125f)
+                   .Attr("upper", 1.0f / 3)
+                   .With(Trait::kSideEffect)
+                   .Infer(OutputsLike("X")));
+  schemas->Add(
+      OpSchema("rrelu_grad")
+          .In("Noise")
+          .In("Out@GRAD")
+          .In("X")
+          .Out("X@GRAD")
+          .Infer(InOrder({SameType("X", "Noise"), SameType("X", "Out@GRAD"), GradsLikeInputs()})));
+  OpSchema gumbel = OpSchema("gumbel_softmax")
+                        .In("X")
+                        .Out("Out")
+                        .Attr("axis", -1)
+                        .Attr("hard", false)
+                        .Attr("temperature", 1.0f)
+                        .With(Trait::kSideEffect)
+                        .Infer(InferGumbelSoftmax);
+  schemas->Add(GradSchema(gumbel, "gumbel_softmax_grad", {{"Out"}, {"Out"}, {"X"}},
+                          InOrder({SameType("Out", "Out@GRAD"), OutputsLike("Out")})));
+  schemas->Add(std::move(gumbel));
+}
+
 }  // namespace
 
 void AddNnSchemas(OpSchemaTable* schemas) {
   AddSoftmaxAndDropout(schemas);
   AddLookup(schemas);
   AddPreluAndMaxout(schemas);
+  AddNoise(schemas);
 }
 
 }  // namespace weft

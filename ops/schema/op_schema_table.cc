@@ -20,6 +20,7 @@ class Table : public OpSchemaTable {
     AddCollectiveSchemas(this);
     AddControlSchemas(this);
     AddCreationSchemas(this);
+    AddDenseAlgebraSchemas(this);
     AddDetectionSchemas(this);
     AddElementwiseSchemas(this);
     AddLossSchemas(this);

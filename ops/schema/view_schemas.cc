@@ -2,6 +2,7 @@
 // (Some more are in shape_schemas.cc.)
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -459,6 +460,25 @@ absl::StatusOr<Dims> DiagonalDims(const InferContext& context, const Dims& x) {
   return dims;
 }
 
+// Matrices in two new dimensions, dim1 and dim2, with the last dimension on a diagonal.
+absl::StatusOr<Dims> DiagEmbedDims(const InferContext& context, const Dims& x) {
+  if (x.empty()) return context.InputError("Input", "at least one dimension");
+  const OpAttrs& attrs = context.attrs();
+  const size_t rank = x.size() + 1;
+  WEFT_ASSIGN_OR_RETURN(const int a, ResolveAxis(context, "dim1", attrs.Int("dim1"), rank));
+  WEFT_ASSIGN_OR_RETURN(const int b, ResolveAxis(context, "dim2", attrs.Int("dim2"), rank));
+  if (a == b) return context.AttrError("dim2", "another dimension than dim1", absl::StrCat(b));
+  const int64_t offset = attrs.Int("offset");
+  if (offset < -kMaxElements || offset > kMaxElements) {
+    return context.AttrError("offset", "a number of columns", absl::StrCat(offset));
+  }
+  Dims dims(x.begin(), x.end() - 1);
+  const int64_t size = x.back() == -1 ? -1 : AddDim(x.back(), std::abs(offset));
+  dims.insert(dims.begin() + std::min(a, b), size);
+  dims.insert(dims.begin() + std::max(a, b), size);
+  return dims;
+}
+
 // --- Channels ------------------------------------------------------------------------------------
 
 // Channels become r x r neighbours.
@@ -760,6 +780,13 @@ void AddOthers(OpSchemaTable* schemas) {
                   .Attr("padding_value", 0.0f)
                   .Infer(OutDims(DiagDims)),
               kGradOfX);
+  schemas->Add(OpSchema("diag_embed")
+                   .In("Input")
+                   .Out("Out")
+                   .Attr("dim1", -2)
+                   .Attr("dim2", -1)
+                   .Attr("offset", 0)
+                   .Infer(OutDims(DiagEmbedDims, "Input")));
   AddWithGrad(schemas,
               OpSchema("diagonal")
                   .In("Input")

@@ -1098,6 +1098,68 @@ def tensor_ops(s):
     s.minimize(paddle.mean(paddle.tanh(y)))
 
 
+@script()
+def small_mathematics(s):
+    x, y = nn.Linear(6, 6)(s.floats("x", 6)), s.floats("y", 6)
+    z = paddle.atan2(x, y + 2) + paddle.trunc(3 * x) * y + F.rrelu(x, training=False)
+    # Paddle crashes where only one of the two has a gradient.
+    a, b = x.reshape([-1, 2, 3]), paddle.exp(x).reshape([-1, 2, 3])
+    z = z + paddle.cross(a, b).flatten(1) + paddle.diag_embed(y, offset=1).sum(-1)[:, :6]
+    levels = paddle.assign(np.array([-0.5, 0, 0.25, 2], "float32"))
+    places = paddle.searchsorted(levels, y, right=True)
+    flags = paddle.bitwise_xor(paddle.bitwise_and(places, places - 1), paddle.bitwise_not(places))
+    near = paddle.bitwise_or(paddle.isclose(y, y.round(), atol=0.2), y > 0.5)
+    z = z * paddle.cast(flags, "float32") + z * paddle.cast(near, "float32")
+    count = paddle.bincount(places.flatten(), minlength=5)
+    s.fetch(count)
+    s.minimize(paddle.mean(z))
+
+
+@script(mean=False)
+def distances_and_segments(s):
+    x, y = nn.Linear(6, 6)(s.floats("x", 6)), s.floats("y", 6)
+    d = sum(paddle.dist(x, y, p) for p in (1, 2, 3, float("inf")))
+    z = paddle.renorm(x, 2.0, 0, 0.5)
+    ids = paddle.cumsum(s.ints("begins", high=3))
+    pooled = [f(z, ids) for f in (paddle.incubate.segment_sum, paddle.incubate.segment_mean,
+                                  paddle.incubate.segment_max, paddle.incubate.segment_min)]
+    s.minimize(d + sum(paddle.sum(paddle.square(p)) for p in pooled))
+
+
+@script()
+def ordered(s):
+    x = nn.Linear(6, 8)(s.floats("x", 6))
+    z = paddle.cummax(x, 1)[0] + paddle.cummin(x, 1)[0] * 0.5
+    z = z + paddle.unsqueeze(paddle.kthvalue(x, 3, axis=1)[0] + paddle.mode(x, 1)[0], 1)
+    names = paddle.unique(s.ints("word", 3, high=4))
+    s.fetch(names)
+    s.minimize(paddle.mean(z))
+
+
+@script(tolerance=1e-4, state=1e-4)
+def dense_algebra(s):
+    x = nn.Linear(6, 9)(s.floats("x", 6)).reshape([-1, 3, 3]) * 0.3 + paddle.eye(3) * 2
+    y = nn.Linear(6, 6)(s.floats("y", 6)).reshape([-1, 3, 2])  # Paddle crashes without a gradient
+    square = paddle.matmul(x, x, transpose_y=True)
+    factor = paddle.linalg.cholesky(square)
+    z = paddle.linalg.solve(x, y) + paddle.linalg.cholesky_solve(y, factor)
+    z = z + paddle.linalg.triangular_solve(factor, y, upper=False) + paddle.matmul(
+        paddle.inverse(x), y)
+    weights = [nn.Linear(6, 4).weight, nn.Linear(4, 5).weight, nn.Linear(5, 2).weight]
+    chain = paddle.linalg.multi_dot(weights)
+    size = paddle.mean(paddle.linalg.det(x)) + paddle.mean(paddle.linalg.slogdet(square)[1])
+    s.minimize(paddle.mean(z) + size * 0.1 + paddle.mean(chain))
+
+
+@script(compare=False, mean=False)
+def noisy(s):
+    """What draws while training."""
+    x = nn.Linear(6, 8)(s.floats("x", 6))
+    z = F.rrelu(x) + F.gumbel_softmax(x, 0.5) + F.gumbel_softmax(x, hard=True)
+    z = z * paddle.poisson(paddle.exp(x))
+    s.minimize(paddle.mean(z))
+
+
 # --- Optimizers, and what is put around them ------------------------------------------------------
 
 
