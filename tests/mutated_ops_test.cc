@@ -212,8 +212,9 @@ OpOnValues RnnGradOf(const Json& c, OpOnValues op) {
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
   for (const Json& c : ReadArchivedVectors("ops.jsonl")) cases.push_back({c["id"], OpOf(c)});
-  for (const Json& c : ReadVectors("programs.jsonl")) cases.push_back({c["id"], OpOf(c)});
-  for (const Json& c : ReadVectors("layers.jsonl")) cases.push_back({c["id"], OpOf(c)});
+  for (const char* file : {"programs.jsonl", "layers.jsonl", "math.jsonl"}) {
+    for (const Json& c : ReadVectors(file)) cases.push_back({c["id"], OpOf(c)});
+  }
   for (const Json& c : ReadArchivedVectors("optimizers.jsonl")) {
     cases.push_back({c["id"], OptimizerOf(c)});
   }

@@ -320,7 +320,7 @@ TEST(OpVectorsTest, LayersAndTheirGradientsArePaddlesInSingleAndDoublePrecision)
 }
 
 TEST(OpVectorsTest, MathematicalOpsAndTheirGradientsArePaddlesInSingleAndDoublePrecision) {
-  std::vector<Json> cases = ReadFile("math.jsonl");
+  std::vector<Json> cases = ReadVectors("math.jsonl");
   ASSERT_EQ(cases.size(), 143u);
   RunInAnyPlace(cases);
   for (Json& c : cases) c = InDoublePrecision(c);

@@ -102,6 +102,7 @@ absl::StatusOr<Kernel> Unique(const KernelSpec& spec) {
   const Out out = op.out("Out"), first = op.out("Indices"), index = op.out("Index");
   const Out counts = op.out("Counts");
   const std::vector<int64_t> axes = spec.attrs.Ints("axis");
+  op.Takes(Numbers(x));
   if (!spec.attrs.Bool("is_sorted")) {
     return absl::UnimplementedError("attribute is_sorted: no kernel for elements in any order");
   }
