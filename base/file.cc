@@ -158,10 +158,10 @@ absl::Status WriteAll(int fd, std::vector<iovec>* parts) {
 }  // namespace
 
 absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes) {
-  if (path == "-") return ReadToEnd(STDIN_FILENO, max_bytes);
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool is_stdin = path == "-";
+  const int fd = is_stdin ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return SystemError("cannot open");
-  FdCloser closer{fd};
+  FdCloser closer{is_stdin ? -1 : fd};
   struct stat info;
   if (fstat(fd, &info) != 0) return SystemError("cannot read");
   if (S_ISDIR(info.st_mode)) return absl::InvalidArgumentError("is a directory");
@@ -169,8 +169,8 @@ absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes) {
   if (S_ISBLK(info.st_mode) || (S_ISCHR(info.st_mode) && isatty(fd) == 0)) {
     return absl::InvalidArgumentError("is a device");
   }
-  // Files of /proc and the like say that they are empty.
-  if (!S_ISREG(info.st_mode) || info.st_size == 0) return ReadToEnd(fd, max_bytes);
+  // Part of stdin may have been read. Files of /proc and the like say that they are empty.
+  if (is_stdin || !S_ISREG(info.st_mode) || info.st_size == 0) return ReadToEnd(fd, max_bytes);
   if (static_cast<size_t>(info.st_size) > max_bytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("has ", info.st_size, " bytes, more than ", max_bytes));

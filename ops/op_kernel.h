@@ -15,10 +15,9 @@
 //   }
 //
 // What such a function can rely on:
-//   - Slots that the schema calls for are there, with a variable for every argument (MayMiss()),
-//   and
-//     the inputs passed the schema's inference: their shapes and element types fit. Values (ids,
-//     labels, divisors) it checks itself.
+//   - Slots that the schema calls for are there, with a variable for every argument (but see
+//     MayMiss). The inputs passed the schema's inference: their shapes and element types fit.
+//     Values (ids, labels, divisors) it checks itself.
 //   - Outputs have the inferred element type and shape, unless inference cannot know them before
 //     the step: then the function calls Resize.
 //   - No output is an input, unless the kernel says that it works in place (InPlace()).

@@ -328,10 +328,10 @@ INSTANTIATE_TEST_SUITE_P(LocalSparse, TrainReferencesTest,
                          NameOf);
 
 // What scripts of other fields export, small (tests/data/BUILD).
-const auto kScripts =
-    Values("script_critic_conv", "script_ctc", "script_deformable", "script_lstm_classifier",
-           "script_recompute", "script_seq2seq_attention", "script_swin_block", "script_text_cnn",
-           "script_unet", "script_word2vec_own_tree", "script_x_deep_fm");
+const auto kScripts = Values("script_clipped_rows_global_norm", "script_critic_conv", "script_ctc",
+                             "script_deformable", "script_lstm_classifier", "script_recompute",
+                             "script_seq2seq_attention", "script_swin_block", "script_text_cnn",
+                             "script_unet", "script_word2vec_own_tree", "script_x_deep_fm");
 INSTANTIATE_TEST_SUITE_P(Scripts, TrainReferencesTest,
                          Combine(kScripts, Values(Case{"OneRank", 1, "single", ""},
                                                   Case{"TwoRanks", 2, "dp2", "grad_allreduce"},

@@ -89,8 +89,10 @@ template <typename Grad, WeightGrad weight_grad>
 absl::StatusOr<Kernel> MakeClassGrad(const KernelSpec& spec) {
   if (spec.attrs.Bool("is_sparse") != (weight_grad == WeightGrad::kRows)) {
     return absl::UnimplementedError(
-        "attribute is_sparse: says whether the gradient of the weights is SelectedRows, but that "
-        "is otherwise");
+        spec.attrs.Bool("is_sparse")
+            ? "attribute is_sparse: true, but the gradient of the weights is declared dense"
+            : "attribute is_sparse: false, but the gradient of the weights is declared "
+              "SelectedRows");
   }
   OpKernel op(spec);
   const Grad grad(spec, &op);

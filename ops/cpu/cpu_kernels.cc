@@ -19,6 +19,7 @@ const KernelTable& CpuKernels() {
     AddCopyKernels(table);
     AddCreationKernels(table);
     AddCtcKernels(table);
+    AddCvmKernels(table);
     AddDataNormKernels(table);
     AddDeformableConvKernels(table);
     AddDenseAlgebraKernels(table);

@@ -48,6 +48,15 @@ TEST(RoiAlignTest, ARegionWithoutExtentIsZero) {
               IsOkAndHolds(ElementsAre(0)));
 }
 
+// Most samples of such a region are outside of the image, and weigh nothing: it takes no time.
+TEST(RoiAlignTest, ALargeRegionCostsWhatIsInTheImage) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto out,
+                            PoolRegions("roi_align", {0, 0, 200000, 200000}, {1},
+                                        {{"pooled_height", 64}, {"pooled_width", 64}}));
+  EXPECT_GT(out[0], 0);
+  EXPECT_THAT(std::vector<float>(out.begin() + 1, out.end()), Each(0));
+}
+
 TEST(RegionsTest, CountsMustBeThoseOfTheRegions) {
   for (const char* type : {"roi_align", "roi_pool"}) {
     for (int32_t count : {-1, 0, 2}) {
@@ -134,7 +143,7 @@ struct YoloTest : public ::testing::Test {
   }
 };
 
-// As Paddle's is not, which takes the height for the width.
+// Paddle refuses grids that are not square.
 TEST_F(YoloTest, AnImageTurnedOverHasTheSameLoss) {
   const std::vector<float> wide = {0.1,  -0.2, 0.3, 0.4,  -0.5, 0.6, 0.7,
                                    -0.8, 0.9,  1.0, -1.1, 1.2,  1.3, -1.4};

@@ -87,7 +87,8 @@ class DnnlPrimitive {
   dnnl::stream stream_;
 };
 
-// The primitive for the shape of the last step. Copies share it, and run once at a time.
+// The primitive for the shape of the last step. Copies share one that was made before, and run once
+// at a time.
 template <typename Shape>
 class DnnlOfShape {
  public:

@@ -19,6 +19,7 @@ void AddConvKernels(KernelTable* table);                     // conv2d, conv2d_t
 void AddCopyKernels(KernelTable* table);                     // assign, cast
 void AddCreationKernels(KernelTable* table);                 // fill_constant
 void AddCtcKernels(KernelTable* table);                      // warpctc
+void AddCvmKernels(KernelTable* table);                      // cvm
 void AddDataNormKernels(KernelTable* table);                 // data_norm
 void AddDeformableConvKernels(KernelTable* table);           // deformable_conv
 void AddDenseAlgebraKernels(KernelTable* table);             // inverse, solve, ...

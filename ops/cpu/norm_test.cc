@@ -170,6 +170,21 @@ TEST(LayerNormTest, GradientsThatNobodyWantsMakeNoDifferenceToOthers) {
   }
 }
 
+// oneDNN adds up in single precision.
+TEST(LayerNormTest, RowsFarFromZero) {
+  constexpr int64_t kWidth = 768;
+  std::vector<float> x(kWidth);
+  std::vector<double> wide(kWidth);
+  for (int64_t i = 0; i < kWidth; ++i) wide[i] = x[i] = 1000.0f + static_cast<float>(i % 7) - 3;
+  const auto y = [](Tensor tensor) {
+    return (*RunOp("layer_norm", {{"X", {std::move(tensor)}}}, {{"begin_norm_axis", 1}},
+                   {{"Y", 1}, {"Mean", 1}, {"Variance", 1}}))["Y"][0];
+  };
+  EXPECT_THAT(
+      Values<float>(y(Floats({1, kWidth}, x))),
+      Pointwise(FloatNear(2e-5f), Values<double>(y(MakeTensor<double>({1, kWidth}, wide)))));
+}
+
 TEST(LayerNormTest, WithoutScaleAndBiasIsAsWithOnesAndZeros) {
   const Tensor x = Floats({2, 3}, {1, 5, 3, -7, 2, 8}), dy = Floats({2, 3}, {1, -2, 4, 0.5, 3, -1});
   const Tensor ones = Floats({3}, {1, 1, 1}), zeros = Floats({3}, {0, 0, 0});

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"
@@ -33,6 +34,7 @@ std::string NumberText(T value) {
 // As many elements as attribute summarize says, all where that is negative.
 std::string ElementsText(const Tensor& tensor, int64_t summarize) {
   const int64_t count = summarize < 0 ? tensor.size() : std::min(summarize, tensor.size());
+  if (count == 0 && tensor.size() > 0) return "[...]";
   std::string text = "[";
   const auto append = [&](auto tag) {
     const auto* values = tensor.data<typename decltype(tag)::type>();
@@ -64,7 +66,7 @@ absl::StatusOr<Kernel> Print(const KernelSpec& spec) {
   const bool has_type = attrs.Bool("print_tensor_type"),
              has_shape = attrs.Bool("print_tensor_shape");
   const std::string head = absl::StrCat("print", attrs.Bool("is_forward") ? "" : " (gradient)",
-                                        ": ", attrs.String("message"));
+                                        ": ", absl::Utf8SafeCEscape(attrs.String("message")));
   return op.InPlace().Make(Moves{in}, [=, steps = std::make_shared<int64_t>(0)](
                                           const KernelContext& ctx, auto zero) {
     using T = decltype(zero);

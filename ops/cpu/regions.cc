@@ -16,6 +16,7 @@ namespace {
 
 // Samples of a bin along a side. Boxes beyond that are errors, as are those that are no numbers.
 constexpr double kMostSamples = 4096;
+constexpr int64_t kMostSamplingRatio = 64;
 
 struct Pooling {
   int64_t height, width;
@@ -110,9 +111,9 @@ class RoiAlign {
   template <typename T, typename Begin, typename Visit>
   absl::Status ForEachSample(const KernelContext& ctx, Begin begin, Visit visit) const {
     const Tensor &x = x_(ctx), &rois = rois_(ctx);
-    if (ratio_ > kMostSamples) {
+    if (ratio_ > kMostSamplingRatio) {
       return absl::InvalidArgumentError(absl::StrCat("attribute sampling_ratio: expected up to ",
-                                                     kMostSamples, ", found ", ratio_));
+                                                     kMostSamplingRatio, ", found ", ratio_));
     }
     WEFT_ASSIGN_OR_RETURN(const auto images, ImagesOf(x, rois, rois_num_(ctx)));
     const T shift = aligned_ ? T(0.5) : T(0);
@@ -135,16 +136,25 @@ class RoiAlign {
       for (int64_t bin = 0; bin < pooling_.height * pooling_.width; ++bin) {
         begin(r, bin, rows * columns);
         const int64_t i = bin / pooling_.width, j = bin % pooling_.width;
-        for (int64_t a = 0; a < rows; ++a) {
-          const T y = top + bin_height * (i + (a + T(0.5)) / rows);
-          for (int64_t b = 0; b < columns; ++b) {
-            const T at = left + bin_width * (j + (b + T(0.5)) / columns);
-            visit(images[r], Sample<T>(y, at, x.dim(2), x.dim(3)));
-          }
+        const auto ys = Inside(top + bin_height * i, bin_height, rows, x.dim(2));
+        const auto xs = Inside(left + bin_width * j, bin_width, columns, x.dim(3));
+        for (T y : ys) {
+          for (T at : xs) visit(images[r], Sample<T>(y, at, x.dim(2), x.dim(3)));
         }
       }
     }
     return absl::OkStatus();
+  }
+
+  // The positions of so many samples of a bin along one side, without those that weigh nothing.
+  template <typename T>
+  static std::vector<T> Inside(T begin, T bin_size, int64_t samples, int64_t size) {
+    std::vector<T> positions;
+    for (int64_t i = 0; i < samples; ++i) {
+      const T at = begin + bin_size * ((i + T(0.5)) / samples);
+      if (at >= -1 && at <= size) positions.push_back(at);
+    }
+    return positions;
   }
 
   int64_t bins() const { return pooling_.height * pooling_.width; }

@@ -10,6 +10,7 @@
 
 #include "ops/cpu/class_weights.h"
 #include "ops/cpu/families.h"
+#include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -81,11 +82,11 @@ absl::StatusOr<Kernel> Nce(const KernelSpec& spec) {
   const int64_t drawn = spec.attrs.Int("num_neg_samples");
   const std::vector<int64_t> given = spec.attrs.Ints("custom_neg_classes");
   const auto choose = [=](const KernelContext& ctx) -> absl::Status {
-    if (seed == 0 && given.empty() && ctx.random == nullptr) {
-      return absl::FailedPreconditionError("no random numbers to draw from");
+    std::mt19937_64 own;
+    std::mt19937_64* engine = &own;
+    if (given.empty()) {
+      WEFT_ASSIGN_OR_RETURN(engine, EngineOf(seed, &RandomState::dropout, ctx.random, &own));
     }
-    std::mt19937_64 seeded(static_cast<uint32_t>(seed));
-    std::mt19937_64* engine = seed == 0 && given.empty() ? &ctx.random->dropout : &seeded;
     const int64_t count = samples(ctx).dim(1), labels = count - drawn;
     int64_t* to = samples.data<int64_t>(ctx);
     for (int64_t i = 0; i < samples(ctx).dim(0); ++i, to += count) {

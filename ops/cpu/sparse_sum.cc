@@ -1,9 +1,12 @@
-// Sums and multiples of SelectedRows: gradients of a table that is looked up several times.
+// Sums and multiples of SelectedRows: gradients of a table that is looked up several times, and
+// clipped.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/rows.h"
@@ -124,11 +127,65 @@ absl::StatusOr<Kernel> RowValues(const KernelSpec& spec) {
   });
 }
 
+// to = factor x, possibly in place.
+template <typename T>
+void Multiply(const Tensor& x, double factor, Tensor* to) {
+  to->ResizeRows(x.dtype(), x.TallDims(), x.dim(0));
+  if (to != &x) std::copy(x.rows().begin(), x.rows().end(), to->mutable_rows().begin());
+  const T* from = x.data<T>();
+  std::transform(from, from + x.size(), to->data<T>(),
+                 [f = static_cast<T>(factor)](T value) { return f * value; });
+}
+
+// Out = X Y, possibly in place of X, for Y of one element.
+absl::StatusOr<Kernel> MultiplyByNumber(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int y_index, RequiredInput(spec, "Y"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor &x = *ctx.in(x_index), &y = *ctx.in(y_index);
+    Tensor* out = ctx.out(out_index);
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
+    WEFT_RETURN_IF_ERROR(CheckDType("Y", y, x.dtype()));
+    if (y.is_rows() || out == &y) {
+      return absl::UnimplementedError("input Y: expected a dense tensor, and not the output");
+    }
+    WEFT_ASSIGN_OR_RETURN(const double factor, ScalarValue("Y", y));
+    return ForFloatType("input X", x, [&](auto tag) {
+      Multiply<typename decltype(tag)::type>(x, factor, out);
+      return absl::OkStatus();
+    });
+  });
+}
+
+// Out = X with each number once, scaled to the norm max_norm where it has a larger one.
+absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
+  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
+  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
+  const double max_norm = spec.attrs.Float("max_norm");
+  if (!(max_norm > 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute max_norm: expected more than 0, found ", max_norm));
+  }
+  return Kernel([=, merger = RowMerger(),
+                 merged = Tensor()](const KernelContext& ctx) mutable -> absl::Status {
+    const Tensor& x = *ctx.in(x_index);
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
+    WEFT_RETURN_IF_ERROR(merger.Merge(x, &merged));
+    return ForFloatType("input X", merged, [&](auto tag) {
+      using T = typename decltype(tag)::type;
+      const double norm = std::sqrt(SumOfSquares(merged.data<T>(), merged.size()));
+      Multiply<T>(merged, norm <= max_norm ? 1 : max_norm / norm, ctx.out(out_index));
+      return absl::OkStatus();
+    });
+  });
+}
+
 // Out = scale X, possibly in place. Rows that have no number are zero, so there is no bias.
 absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
   WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  const double scale_attr = spec.attrs.Float("scale");
+  const double scale = spec.attrs.Float("scale");
   if (spec.attrs.Float("bias") != 0) {
     return absl::UnimplementedError("attribute bias: expected 0 for SelectedRows");
   }
@@ -137,13 +194,7 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
     Tensor* out = ctx.out(out_index);
     WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
     return ForFloatType("input X", x, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      out->ResizeRows(x.dtype(), x.TallDims(), x.dim(0));
-      if (out != &x) std::copy(x.rows().begin(), x.rows().end(), out->mutable_rows().begin());
-      const T scale = static_cast<T>(scale_attr);
-      const T* from = x.data<T>();
-      T* to = out->data<T>();
-      for (int64_t i = 0; i < x.size(); ++i) to[i] = scale * from[i];
+      Multiply<typename decltype(tag)::type>(x, scale, out);
       return absl::OkStatus();
     });
   });
@@ -152,6 +203,8 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
 }  // namespace
 
 void AddSparseSumKernels(KernelTable* table) {
+  table->AddForRows("clip_by_norm", ClipByNorm);
+  table->AddForRows("elementwise_mul", MultiplyByNumber);
   table->AddForRows("get_tensor_from_selected_rows", RowValues);
   table->AddForRows("merge_selected_rows", Merge);
   table->AddForRows("scale", Scale);

@@ -49,6 +49,28 @@ TEST(SparseSumTest, InputsOfOtherShapesAreRefused) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X: expected shape")));
 }
 
+TEST(SparseMultiplyTest, EveryRowTimesANumber) {
+  Tensor x = Rows({5, 1}, {4, 4}, {1, 3}), y = Floats({1}, {2});
+  WEFT_ASSERT_OK(RunOpOn("elementwise_mul", {{"X", {&x}}, {"Y", {&y}}}, {}, {{"Out", {&x}}}));
+  EXPECT_THAT(x.rows(), ElementsAre(4, 4));
+  EXPECT_THAT(Values<float>(x), ElementsAre(2, 6));
+  Tensor two = Floats({2}, {1, 2}), out;
+  EXPECT_THAT(RunOpOn("elementwise_mul", {{"X", {&x}}, {"Y", {&two}}}, {}, {{"Out", {&out}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Y")));
+  EXPECT_THAT(RunOpOn("elementwise_mul", {{"X", {&y}}, {"Y", {&x}}}, {}, {{"Out", {&out}}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X")));
+}
+
+// The norm is that of the sums of rows of the same number: √(3² + 4²).
+TEST(SparseClipByNormTest, RowsOfTheSameNumberCountTogether) {
+  Tensor x = Rows({5, 1}, {4, 0, 4}, {1, 4, 2}), out;
+  WEFT_ASSERT_OK(RunOpOn("clip_by_norm", {{"X", {&x}}}, {{"max_norm", 2.5f}}, {{"Out", {&out}}}));
+  EXPECT_THAT(out.rows(), ElementsAre(0, 4));
+  EXPECT_THAT(Values<float>(out), ElementsAre(2, 1.5));
+  WEFT_ASSERT_OK(RunOpOn("clip_by_norm", {{"X", {&x}}}, {{"max_norm", 6.0f}}, {{"Out", {&x}}}));
+  EXPECT_THAT(Values<float>(x), ElementsAre(4, 3));
+}
+
 TEST(SparseScaleTest, ScalesTheRowsInPlaceOrElsewhere) {
   Tensor x = Rows({5, 1}, {4, 4}, {1, 3}), out;
   WEFT_ASSERT_OK(RunOpOn("scale", {{"X", {&x}}}, {{"scale", 2.0f}}, {{"Out", {&out}}}));

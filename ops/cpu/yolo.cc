@@ -77,11 +77,7 @@ template <typename T>
 class Grid {
  public:
   Grid(const YoloAttrs& attrs, const Tensor& x)
-      : attrs_(attrs),
-        height_(x.dim(2)),
-        width_(x.dim(3)),
-        // Paddle takes every image for a square one.
-        grid_width_(attrs.is_paddles ? height_ : width_) {}
+      : attrs_(attrs), height_(x.dim(2)), width_(x.dim(3)) {}
 
   int64_t cells() const { return height_ * width_; }
   // Where channel `entry` of an anchor (a number in the mask) is in X.
@@ -92,7 +88,7 @@ class Grid {
 
   // A box of no place, of the size of an anchor.
   Box<T> Anchor(int64_t anchor) const {
-    return {0, 0, static_cast<T>(attrs_.anchors[2 * anchor]) / ImageSize(grid_width_),
+    return {0, 0, static_cast<T>(attrs_.anchors[2 * anchor]) / ImageSize(width_),
             static_cast<T>(attrs_.anchors[2 * anchor + 1]) / ImageSize(height_)};
   }
 
@@ -100,7 +96,7 @@ class Grid {
     const T scale = static_cast<T>(attrs_.scale), bias = (1 - scale) / 2;
     const Box<T> size = Anchor(attrs_.mask[anchor]);
     const auto entry = [&](int64_t i) { return x[At(image, anchor, cell, i)]; };
-    return {(cell % width_ + Sigmoid(entry(0)) * scale + bias) / grid_width_,
+    return {(cell % width_ + Sigmoid(entry(0)) * scale + bias) / width_,
             (cell / width_ + Sigmoid(entry(1)) * scale + bias) / height_,
             std::exp(entry(2)) * size.w, std::exp(entry(3)) * size.h};
   }
@@ -112,7 +108,7 @@ class Grid {
   // What x, y, w and h of the cell should be: σ of the first two.
   Box<T> Target(const Box<T>& box, int64_t cell, int64_t anchor) const {
     const Box<T> size = Anchor(attrs_.mask[anchor]);
-    return {box.x * grid_width_ - cell % width_, box.y * height_ - cell / width_,
+    return {box.x * width_ - cell % width_, box.y * height_ - cell / width_,
             std::log(box.w / size.w), std::log(box.h / size.h)};
   }
 
@@ -134,7 +130,7 @@ class Grid {
   T ImageSize(int64_t grid) const { return static_cast<T>(grid * attrs_.downsample); }
 
   const YoloAttrs& attrs_;
-  int64_t height_, width_, grid_width_;
+  int64_t height_, width_;
 };
 
 // Boxes, classes and scores (1 without GTScore) that are to be found.

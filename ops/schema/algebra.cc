@@ -15,6 +15,9 @@ constexpr Entry kTable[] = {
     {"assign", Algebra::kCopy},
     {"assign_value", Algebra::kConstant},
     {"cast", Algebra::kCast},
+    // Gradients of counts and summaries are those of the samples, whatever the loss is.
+    {"cvm_grad", Algebra::kNone},
+    {"data_norm_grad", Algebra::kNone},
     {"dropout", Algebra::kRandom},
     {"elementwise_add", Algebra::kAdd},
     {"elementwise_div", Algebra::kDivide},

@@ -25,6 +25,12 @@ TEST(AlgebraTest, BackwardIsToldByTheName) {
   EXPECT_EQ(Of("an_op_of_a_fork_grad"), Algebra::kBackward);
 }
 
+// Averaged over ranks they would be those of one rank.
+TEST(AlgebraTest, GradientsThatAreCountsAreNotLinearInThoseOfTheLoss) {
+  EXPECT_EQ(Of("cvm_grad"), Algebra::kNone);
+  EXPECT_EQ(Of("data_norm_grad"), Algebra::kNone);
+}
+
 // A new schema with side effects must not be taken for a function of its inputs. (What an op prints
 // is nothing that it computes.)
 TEST(AlgebraTest, OpsWithSideEffectsAreRandom) {

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""How far rounding goes in a model: Paddle beside itself, one weight tensor moved by one unit in the
-last place.
+"""How far rounding goes in a model: Paddle beside itself, a weight moved by a unit in the last place.
 
     bazel build //tests/data:deep_models //tests/data:small_models
     python tools/paddle/rounding_in_paddle.py bazel-bin/tests/data/resnet18_cifar [weight...]
 
-Prints, for each weight (default: all parameters), how far losses and, after the last step, the state
-that differs most are from those of the run that was not disturbed. What another implementation gives
-cannot be expected to be closer. Needs paddlepaddle 2.6 (CPU).
+Prints, for each weight (default: all parameters), how far losses and, after the last step, the
+state that differs most are from those of the run that was not disturbed. What another
+implementation gives cannot be expected to be closer. Needs paddlepaddle 2.6 (CPU).
 """
 
 import os
@@ -57,7 +56,8 @@ class Model:
             executor.run(self.load)
             if moved is not None:
                 tensor = scope.find_var(moved).get_tensor()
-                tensor.set(numpy.nextafter(numpy.array(tensor), numpy.float32(numpy.inf)), paddle.CPUPlace())
+                moved_values = numpy.nextafter(numpy.array(tensor), numpy.float32(numpy.inf))
+                tensor.set(moved_values, paddle.CPUPlace())
             losses = []
             for feed in self.feeds:
                 loss, = executor.run(self.program, feed=feed, fetch_list=[self.loss])
@@ -86,7 +86,7 @@ def main(directory, *moved):
         relative = numpy.abs(other_losses - losses) / numpy.abs(losses)
         difference, where = worst(other_state, state)
         print(f"{name}: losses", " ".join(f"{r:.0e}" for r in relative),
-                    f"state {difference:.0e} ({where})")
+              f"state {difference:.0e} ({where})")
 
 
 if __name__ == "__main__":

@@ -49,11 +49,15 @@ SCRIPTS = {}
 KNOWN = {}
 
 
+MODES = ("grad_allreduce", "multi_thread", "single_process_multi_thread", "local_sgd")
+
+
 class Script:
     """What a script declares: its data, its optimizer, and what is expected of it."""
 
     def __init__(self, name, build, batch=4, steps=3, mean=True, tolerance=1e-5, state=1e-5,
-                 skip=(), outliers=0, noise=1e-7, compare=True, quirks=False):
+                 skip=(), outliers=0, noise=1e-7, compare=True, quirks=False,
+                 modes=MODES):
         self.name, self.build = name, build
         self.batch, self.steps = batch, steps
         self.mean = mean            # is the loss on 2 ranks that on 1?
@@ -64,6 +68,7 @@ class Script:
         self.noise = noise          # what is less, of a parameter, counts as none
         self.compare = compare      # with Paddle?
         self.quirks = quirks        # of Paddle's kernels, asked of weft
+        self.modes = modes          # of transpile, that accept it
 
     def begin(self):
         self.draws, self.fetches, self.test, self.schedule = {}, [], None, None
@@ -870,6 +875,27 @@ def weighted_mean(s):
                F.nll_loss(F.log_softmax(logits), label.reshape([-1]), weight=weight))
 
 
+def clipped_rows(clip, optimizer):
+    """A table with sparse gradients among those that are clipped."""
+    def build(s):
+        table = paddle.static.nn.embedding(
+            s.ints("ids", 4, high=12), [12, 6], is_sparse=True, param_attr=paddle.ParamAttr(name="t"))
+        h = F.relu(nn.Linear(24, 8)(paddle.reshape(table, [-1, 24])))
+        loss = F.cross_entropy(nn.Linear(8, 3)(h), s.ints("label", 1, high=3))
+        s.minimize(loss, optimizer(clip))
+    return build
+
+
+# Paddle's own ClipGradByValue fails on rows.
+for _name, _clip in {"norm": nn.ClipGradByNorm(0.05),
+                     "global_norm": nn.ClipGradByGlobalNorm(0.05)}.items():
+    SCRIPTS["clipped_rows_" + _name] = Script("clipped_rows_" + _name, clipped_rows(
+        _clip, lambda clip: paddle.optimizer.SGD(0.1, grad_clip=clip)))
+SCRIPTS["clipped_rows_adam"] = Script("clipped_rows_adam", clipped_rows(
+    nn.ClipGradByGlobalNorm(0.05), lambda clip: paddle.optimizer.Adam(0.01, grad_clip=clip)),
+    quirks=True)
+
+
 @script()
 def many_losses(s):
     x, y = nn.Linear(6, 4)(s.floats("x", 6)), s.floats("y", 4)
@@ -1054,10 +1080,19 @@ def product_network(s):
           paddle.optimizer.Momentum(0.05))
 
 
-@script(mean=False)
+@script(mean=False, modes=("local_sgd",))
 def normalized_data(s):
+    """Counts must be added up over the ranks, not averaged."""
     x = paddle.static.nn.data_norm(s.floats("x", 8), name="norm")
     click(s, paddle.static.nn.fc(x, 1))
+
+
+@script()
+def counted_shows(s):
+    x = s.floats("x", 6, low=0.0, high=9.0)
+    counts = s.floats("counts", 2, low=0.0, high=9.0)
+    parts = [paddle.static.nn.continuous_value_model(x, counts, use) for use in (True, False)]
+    click(s, paddle.static.nn.fc(paddle.concat(parts, axis=1), 1))
 
 
 @script()
@@ -1388,7 +1423,7 @@ class Runner:
                 yield "for test", None
             except Failure as failure:
                 yield "for test", failure
-        for mode in ("grad_allreduce", "multi_thread", "single_process_multi_thread", "local_sgd"):
+        for mode in script.modes:
             try:
                 two_ranks = self.rewrite(command, mode)
                 yield mode, None
