@@ -169,6 +169,7 @@ std::string RunsAs(const OpSchema& schema) {
   if (CpuKernels().Find(schema.type()) != nullptr) {
     return CpuKernels().FindForRows(schema.type()) != nullptr ? "kernel, rows" : "kernel";
   }
+  if (CpuKernels().FindForRows(schema.type()) != nullptr) return "rows only";
   const CollectiveOp* op = FindCollectiveOp(schema.type());
   if (op != nullptr && CanRun(*op, /*on_rows=*/false)) {
     return CanRun(*op, /*on_rows=*/true) ? "communicator, rows" : "communicator";
