@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -167,6 +168,20 @@ TEST_F(FileTest, PipeIsReadToItsEnd) {
 TEST_F(FileTest, DeviceWithoutEndIsRefused) {
   for (const char* device : {"/dev/zero", "/dev/urandom", "/dev/null"}) {
     EXPECT_THAT(ReadFile(device), StatusIs(absl::StatusCode::kInvalidArgument, "is a device"));
+  }
+}
+
+TEST_F(FileTest, DeviceWithoutEndIsRefusedAsStandardInput) {
+  const int kept = dup(STDIN_FILENO), zero = open("/dev/zero", O_RDONLY);
+  ASSERT_GE(zero, 0);
+  ASSERT_EQ(dup2(zero, STDIN_FILENO), STDIN_FILENO);
+  EXPECT_THAT(ReadFile("-"), StatusIs(absl::StatusCode::kInvalidArgument, "is a device"));
+  close(zero);
+  if (kept >= 0) {
+    dup2(kept, STDIN_FILENO);
+    close(kept);
+  } else {
+    close(STDIN_FILENO);
   }
 }
 

@@ -33,6 +33,12 @@ TEST(PrintTest, PrintsAsManyElementsAsItShould) {
   EXPECT_EQ(Printed(x, {{"summarize", -1}}), "print:  fp32[3] [1, 2, 3]\n");
 }
 
+TEST(PrintTest, IsOneLineWhateverItIsToldToSay) {
+  EXPECT_EQ(Printed(Floats({1}, {1}), {{"message", std::string("a\nb\033[0m")}}),
+            "print: a\\nb\\033[0m fp32[1] [1]\n");
+  EXPECT_EQ(Printed(Floats({1}, {1}), {{"summarize", 0}}), "print:  fp32[1] [...]\n");
+}
+
 TEST(PrintTest, LeavesOutWhatItIsTold) {
   EXPECT_EQ(
       Printed(Floats({1}, {1}), {{"message", std::string("x")}, {"print_tensor_shape", false}}),

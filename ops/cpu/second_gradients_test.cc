@@ -166,6 +166,19 @@ TEST(ProductSecondGradientTest, WhatIsMissingIsZero) {
   EXPECT_EQ(Values<float>(out["DDOut"][0]), (std::vector<float>{11}));
 }
 
+TEST(SumSecondGradientTest, WhatIsMissingIsZeroAndTheOtherIsRepeated) {
+  const Tensor y = Floats({2}, {0, 0}), dout = Floats({2, 2}, {9, 9, 9, 9});
+  const auto sum = [&](const char* type, const char* slot, const Tensor& given) {
+    auto out = RunOp(type, {{"Y", {y}}, {"DOut", {dout}}, {slot, {given}}}, {}, {{"DDOut", 1}});
+    EXPECT_TRUE(out.ok()) << out.status();
+    return Values<float>((*out)["DDOut"][0]);
+  };
+  EXPECT_EQ(sum("elementwise_add_grad_grad", "DDX", Floats({2, 2}, {1, 2, 3, 4})),
+            (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(sum("elementwise_sub_grad_grad", "DDY", Floats({2}, {1, 2})),
+            (std::vector<float>{-1, -2, -1, -2}));
+}
+
 TEST(QuotientSecondGradientTest, ARepeatedXIsUnimplemented) {
   EXPECT_THAT(RunOp("elementwise_div_grad_grad",
                     {{"Y", {Floats({2}, {1, 2})}},

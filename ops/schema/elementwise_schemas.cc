@@ -120,15 +120,18 @@ OpSchema Closeness(const char* type, OpSchema::InferFn infer) {
       .Infer(InOrder({SameType("Input", "Other"), std::move(infer)}));
 }
 
-OpSchema Bitwise(const char* type) {
+// Of X and Y, broadcast, without attributes.
+OpSchema Plain(const char* type, OpSchema::InferFn infer) {
   return OpSchema(type)
       .In("X")
       .In("Y")
       .Out("Out")
       .With(Trait::kElementwise)
       .With(Trait::kRowSplittable)
-      .Infer(ArithmeticResult());
+      .Infer(std::move(infer));
 }
+OpSchema Bitwise(const char* type) { return Plain(type, ArithmeticResult()); }
+OpSchema Logical(const char* type) { return Plain(type, BooleanResult()); }
 
 OpSchema Comparison(const char* type) {
   return OpSchema(type)
@@ -137,16 +140,6 @@ OpSchema Comparison(const char* type) {
       .Out("Out")
       .Attr("axis", -1)
       .Attr("force_cpu", false)
-      .With(Trait::kElementwise)
-      .With(Trait::kRowSplittable)
-      .Infer(BooleanResult());
-}
-
-OpSchema Logical(const char* type) {
-  return OpSchema(type)
-      .In("X")
-      .In("Y")
-      .Out("Out")
       .With(Trait::kElementwise)
       .With(Trait::kRowSplittable)
       .Infer(BooleanResult());
