@@ -115,11 +115,17 @@ TEST(NumericCheck, StartupProgramsMayBeLeftOut) {
             "2 steps on 2 ranks, batch 8: 2 variables equal bit by bit\n");
 }
 
-TEST(NumericCheck, DivisionByThreeIsRounded) {
+// Whether a single division changes a bit depends on the order in which the CPU adds.
+TEST(NumericCheck, DivisionByOddNumbersOfRanksIsRounded) {
   const Pair original = FitALine();
-  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, Rewritten(original, 3), 3));
-  EXPECT_TRUE(report.IsEqual());
-  EXPECT_THAT(NumericReportText(report), HasSubstr("equal within 1e-5, where results are rounded"));
+  std::string reports;
+  for (int nranks : {3, 5, 7, 11}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
+                              Check(original, Rewritten(original, nranks), nranks));
+    EXPECT_TRUE(report.IsEqual());
+    reports += NumericReportText(report);
+  }
+  EXPECT_THAT(reports, HasSubstr("equal within 1e-5, where results are rounded"));
 }
 
 // Layers on an embedding, softmax, adam: labels and ids have to be in range.
