@@ -1,42 +1,19 @@
-// Elements picked by numbers that a tensor holds: gather, scatter, one_hot, ...
+// Elements and slices that a tensor of indices names: read (gather, index_select), written
+// (scatter, put_along_axis) or added to (index_add).
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "ops/broadcast.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/view.h"
+#include "ops/cpu/indices.h"
+#include "ops/cpu/strided_view.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
-
-// The numbers of a tensor, each in [0, size) or, where `from_end`, counted from the end: as int64.
-absl::StatusOr<std::vector<int64_t>> ReadIndices(absl::string_view slot, const Tensor& tensor,
-                                                 int64_t size, bool from_end = false) {
-  std::vector<int64_t> indices(tensor.size());
-  WEFT_RETURN_IF_ERROR((ForElementType<int64_t, int32_t>(
-      absl::StrCat("input ", slot), tensor, [&](auto tag) -> absl::Status {
-        const auto* values = tensor.data<typename decltype(tag)::type>();
-        for (int64_t i = 0; i < tensor.size(); ++i) {
-          indices[i] = values[i] < 0 && from_end ? values[i] + size : values[i];
-          if (indices[i] >= 0 && indices[i] < size) continue;
-          return absl::InvalidArgumentError(absl::StrCat(
-              "input ", slot, ": ", values[i], " at position ", i, " is not in [0, ", size, ")"));
-        }
-        return absl::OkStatus();
-      })));
-  return indices;
-}
-
-int64_t CountBefore(const Dims& dims, size_t axis) {
-  return NumElements(absl::MakeConstSpan(dims).first(axis));
-}
-int64_t CountAfter(const Dims& dims, size_t axis) {
-  return NumElements(absl::MakeConstSpan(dims).subspan(axis + 1));
-}
 
 // --- Layers along an axis: gather, index_select, index_add ---------------------------------------
 
@@ -55,8 +32,6 @@ void ForEachPicked(const Dims& dims, size_t axis, const std::vector<int64_t>& in
   }
 }
 
-size_t AxisOfAttr(int64_t axis, const Dims& dims) { return axis < 0 ? axis + dims.size() : axis; }
-
 absl::StatusOr<Kernel> Pick(const KernelSpec& spec, const char* axis_attr) {
   OpKernel op(spec);
   const In x = op.in("X"), index = op.in("Index");
@@ -65,9 +40,8 @@ absl::StatusOr<Kernel> Pick(const KernelSpec& spec, const char* axis_attr) {
   return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
-    const size_t a = AxisOfAttr(axis, dims);
-    WEFT_ASSIGN_OR_RETURN(const auto indices,
-                          ReadIndices("Index", index(ctx), dims[a], /*from_end=*/true));
+    const size_t a = NormalizedAxis(axis, dims.size());
+    WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndicesFromEnd("Index", index(ctx), dims[a]));
     ForEachPicked(dims, a, indices, [&](int64_t from, int64_t to, int64_t n) {
       std::copy_n(x.elements<T>(ctx) + from, n, out.elements<T>(ctx) + to);
     });
@@ -84,9 +58,8 @@ absl::StatusOr<Kernel> PickGrad(const KernelSpec& spec, const char* axis_attr) {
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = dx(ctx).dims();
-    const size_t a = AxisOfAttr(axis, dims);
-    WEFT_ASSIGN_OR_RETURN(const auto indices,
-                          ReadIndices("Index", index(ctx), dims[a], /*from_end=*/true));
+    const size_t a = NormalizedAxis(axis, dims.size());
+    WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndicesFromEnd("Index", index(ctx), dims[a]));
     T* to = dx.data<T>(ctx);
     const T* from = dout.data<T>(ctx);
     std::fill_n(to, dx(ctx).size(), T(0));
@@ -106,7 +79,7 @@ absl::StatusOr<Kernel> IndexAdd(const KernelSpec& spec) {
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
-    const size_t a = AxisOfAttr(axis, dims);
+    const size_t a = NormalizedAxis(axis, dims.size());
     WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndices("Index", index(ctx), dims[a]));
     T* to = out.data<T>(ctx);
     std::copy_n(x.data<T>(ctx), x(ctx).size(), to);
@@ -126,7 +99,7 @@ absl::StatusOr<Kernel> IndexAddGrad(const KernelSpec& spec) {
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = dout(ctx).dims();
-    const size_t a = AxisOfAttr(axis, dims);
+    const size_t a = NormalizedAxis(axis, dims.size());
     WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndices("Index", index(ctx), dims[a]));
     const T* from = dout.data<T>(ctx);
     if (Tensor* gradient = dx.get(ctx)) {
@@ -315,7 +288,7 @@ absl::StatusOr<Parts> ReadParts(const In& indices, const KernelContext& ctx, con
   const Dims strides = RowMajorStrides(dims);
   for (int d = 0; d < indices.count(); ++d) {
     WEFT_ASSIGN_OR_RETURN(const auto numbers,
-                          ReadIndices("indices", indices(ctx, d), dims[d], /*from_end=*/true));
+                          ReadIndicesFromEnd("indices", indices(ctx, d), dims[d]));
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
                           AlignShapes(parts.shape, indices(ctx, d).dims(), /*axis=*/-1));
     Walk(MakeLoopNest(shapes.out, shapes.x, shapes.y),
@@ -402,42 +375,13 @@ absl::StatusOr<Kernel> IndexPutGrad(const KernelSpec& spec) {
   });
 }
 
-// --- Beams: gather_tree --------------------------------------------------------------------------
-
-// Out[t, b, k] = the number at step t of the path that ends in beam k of the last step: Parents has
-// the beam of the step before.
-absl::StatusOr<Kernel> GatherTree(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In ids = op.in("Ids"), parents = op.in("Parents");
-  const Out out = op.out("Out");
-  return op.Make(Indices(ids), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    const int64_t steps = ids(ctx).dim(0), batch = ids(ctx).dim(1), beams = ids(ctx).dim(2);
-    WEFT_ASSIGN_OR_RETURN(const auto from, ReadIndices("Parents", parents(ctx), beams));
-    const T* numbers = ids.data<T>(ctx);
-    T* to = out.data<T>(ctx);
-    for (int64_t b = 0; b < batch; ++b) {
-      for (int64_t k = 0; k < beams; ++k) {
-        int64_t beam = k;
-        for (int64_t t = steps; t-- > 0;) {
-          const int64_t row = (t * batch + b) * beams;
-          to[row + k] = numbers[row + beam];
-          beam = from[row + beam];
-        }
-      }
-    }
-    return absl::OkStatus();
-  });
-}
-
 // --- One element per number: index_sample, take_along_axis ---------------------------------------
 
 // Calls visit(place in the tensor, place in Index) for all of Index, whose elements are numbers
 // along the axis; the other dimensions of Index are those of the tensor, or smaller.
 template <typename Visit>
 absl::Status ForEachAlong(const Tensor& index, const Dims& dims, size_t axis, Visit visit) {
-  WEFT_ASSIGN_OR_RETURN(const auto numbers,
-                        ReadIndices("Index", index, dims[axis], /*from_end=*/true));
+  WEFT_ASSIGN_OR_RETURN(const auto numbers, ReadIndicesFromEnd("Index", index, dims[axis]));
   View view{index.dims(), RowMajorStrides(dims), 0};
   const int64_t stride = view.strides[axis];
   view.strides[axis] = 0;
@@ -471,9 +415,9 @@ absl::StatusOr<Kernel> TakeAlong(const KernelSpec& spec, AlongSlots slots) {
   return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
-    return ForEachAlong(index(ctx), dims, AxisOfAttr(axis, dims), [&](int64_t place, int64_t i) {
-      out.elements<T>(ctx)[i] = x.elements<T>(ctx)[place];
-    });
+    return ForEachAlong(
+        index(ctx), dims, NormalizedAxis(axis, dims.size()),
+        [&](int64_t place, int64_t i) { out.elements<T>(ctx)[i] = x.elements<T>(ctx)[place]; });
   });
 }
 
@@ -487,9 +431,9 @@ absl::StatusOr<Kernel> TakeAlongGrad(const KernelSpec& spec, AlongSlots slots) {
     using T = decltype(zero);
     const Dims dims = dx(ctx).dims();
     std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
-    return ForEachAlong(index(ctx), dims, AxisOfAttr(axis, dims), [&](int64_t place, int64_t i) {
-      dx.data<T>(ctx)[place] += dout.data<T>(ctx)[i];
-    });
+    return ForEachAlong(
+        index(ctx), dims, NormalizedAxis(axis, dims.size()),
+        [&](int64_t place, int64_t i) { dx.data<T>(ctx)[place] += dout.data<T>(ctx)[i]; });
   });
 }
 
@@ -507,9 +451,10 @@ absl::StatusOr<Kernel> PutAlong(const KernelSpec& spec) {
     const T* values = value.data<T>(ctx);
     T* to = result.data<T>(ctx);
     std::copy_n(input.data<T>(ctx), input(ctx).size(), to);
-    return ForEachAlong(index(ctx), dims, AxisOfAttr(axis, dims), [&](int64_t place, int64_t i) {
-      to[place] = adds ? static_cast<T>(Wrapping(to[place]) + Wrapping(values[i])) : values[i];
-    });
+    return ForEachAlong(
+        index(ctx), dims, NormalizedAxis(axis, dims.size()), [&](int64_t place, int64_t i) {
+          to[place] = adds ? static_cast<T>(Wrapping(to[place]) + Wrapping(values[i])) : values[i];
+        });
   });
 }
 
@@ -525,7 +470,7 @@ absl::StatusOr<Kernel> PutAlongGrad(const KernelSpec& spec) {
   return op.Make(Floats(dresult), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = dresult(ctx).dims();
-    const size_t along = AxisOfAttr(axis, dims);
+    const size_t along = NormalizedAxis(axis, dims.size());
     const T* from = dresult.data<T>(ctx);
     std::vector<int64_t> last(adds ? 0 : dresult(ctx).size(), -1);  // element put at each place
     if (!adds) {
@@ -546,81 +491,9 @@ absl::StatusOr<Kernel> PutAlongGrad(const KernelSpec& spec) {
   });
 }
 
-// --- Numbers -------------------------------------------------------------------------------------
-
-// Out[i..., k] = 1 where X[i...] is k. Numbers that are none of the classes give a row of zeros
-// where allow_out_of_range is set.
-absl::StatusOr<Kernel> OneHot(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X");
-  const Out out = op.out("Out");
-  const int64_t depth = spec.attrs.Int("depth");
-  const bool allows_others = spec.attrs.Bool("allow_out_of_range");
-  return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) {
-    const auto* classes = x.data<decltype(zero)>(ctx);
-    return ForArithmeticType("output Out", out(ctx), [&](auto tag) -> absl::Status {
-      using T = typename decltype(tag)::type;
-      T* to = out.data<T>(ctx);
-      std::fill_n(to, out(ctx).size(), T(0));
-      for (int64_t i = 0; i < x(ctx).size(); ++i) {
-        if (classes[i] >= 0 && classes[i] < depth) {
-          to[i * depth + classes[i]] = T(1);
-        } else if (!allows_others) {
-          return absl::InvalidArgumentError(absl::StrCat("input X: ", classes[i], " at position ",
-                                                         i, " is not in [0, ", depth, ")"));
-        }
-      }
-      return absl::OkStatus();
-    });
-  });
-}
-
-// Row i of Out = row i of X[Ids[i]].
-absl::StatusOr<Kernel> Multiplex(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In ids = op.in("Ids"), x = op.in("X");
-  const Out out = op.out("Out");
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const auto which, ReadIndices("Ids", ids(ctx), x.count()));
-    const int64_t width = CountAfter(x(ctx).dims(), 0);
-    T* to = out.elements<T>(ctx);
-    for (size_t row = 0; row < which.size(); ++row) {
-      const T* from = x.elements<T>(ctx, static_cast<int>(which[row]));
-      to = std::copy_n(from + row * width, width, to);
-    }
-    return absl::OkStatus();
-  });
-}
-
-// The part of a table of index_num rows over nshards that a shard has: its numbers, from 0, and
-// ignore_value for the others'.
-absl::StatusOr<Kernel> ShardIndex(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X");
-  const Out out = op.out("Out");
-  const int64_t size = spec.attrs.Int("index_num"), shards = spec.attrs.Int("nshards");
-  const int64_t shard = spec.attrs.Int("shard_id"), ignored = spec.attrs.Int("ignore_value");
-  if (size < 1 || shards < 1 || shard < 0 || shard >= shards) {
-    return absl::InvalidArgumentError(absl::StrCat("attribute shard_id: ", shard, " of nshards ",
-                                                   shards, ", of index_num ", size));
-  }
-  const int64_t width = (size + shards - 1) / shards;
-  return op.InPlace(out, x).Make(
-      Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-        using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndices("X", x(ctx), size));
-        for (size_t i = 0; i < indices.size(); ++i) {
-          out.data<T>(ctx)[i] =
-              static_cast<T>(indices[i] / width == shard ? indices[i] % width : ignored);
-        }
-        return absl::OkStatus();
-      });
-}
-
 }  // namespace
 
-void AddIndexKernels(KernelTable* table) {
+void AddGatherScatterKernels(KernelTable* table) {
   table->Add("gather", [](const KernelSpec& spec) { return Pick(spec, "axis"); });
   table->Add("gather_grad", [](const KernelSpec& spec) { return PickGrad(spec, "axis"); });
   table->Add("index_select", [](const KernelSpec& spec) { return Pick(spec, "dim"); });
@@ -631,7 +504,6 @@ void AddIndexKernels(KernelTable* table) {
   table->Add("scatter_grad", ScatterGrad);
   table->Add("index_put", IndexPut);
   table->Add("index_put_grad", IndexPutGrad);
-  table->Add("gather_tree", GatherTree);
   table->Add("gather_nd", GatherNd);
   table->Add("gather_nd_grad", GatherNdGrad);
   table->Add("scatter_nd_add", ScatterNdAdd);
@@ -645,9 +517,6 @@ void AddIndexKernels(KernelTable* table) {
              [=](const KernelSpec& spec) { return TakeAlongGrad(spec, take); });
   table->Add("put_along_axis", PutAlong);
   table->Add("put_along_axis_grad", PutAlongGrad);
-  table->Add("one_hot_v2", OneHot);
-  table->Add("multiplex", Multiplex);
-  table->Add("shard_index", ShardIndex);
 }
 
 }  // namespace weft

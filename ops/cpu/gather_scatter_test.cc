@@ -1,4 +1,4 @@
-// What the vectors of op_vectors_test leave out of the ops of index.cc.
+// What the vectors of op_vectors_test leave out.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -73,14 +73,6 @@ TEST(IndexPutTest, MoreValuesThanPlacesAndPlacesOutsideAreErrors) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input value: expected")));
   EXPECT_THAT(IndexPut({3}, {4}),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("3 at position 0")));
-}
-
-TEST(GatherTreeTest, ParentThatIsNoBeamIsAnError) {
-  EXPECT_THAT(RunOp("gather_tree",
-                    {{"Ids", {MakeTensor<int64_t>({1, 1, 2}, {0, 1})}},
-                     {"Parents", {MakeTensor<int64_t>({1, 1, 2}, {0, 2})}}},
-                    {}, {{"Out", 1}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Parents: 2")));
 }
 
 }  // namespace

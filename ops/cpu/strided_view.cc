@@ -1,4 +1,4 @@
-#include "ops/cpu/view.h"
+#include "ops/cpu/strided_view.h"
 
 namespace weft {
 

@@ -1,7 +1,7 @@
 // A tensor's elements in another order, some of them only or some of them several times:
 // transposed, sliced, repeated.
-#ifndef WEFT_OPS_CPU_VIEW_H_
-#define WEFT_OPS_CPU_VIEW_H_
+#ifndef WEFT_OPS_CPU_STRIDED_VIEW_H_
+#define WEFT_OPS_CPU_STRIDED_VIEW_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -84,4 +84,4 @@ void AddToView(const View& view, const T* from, T* tensor) {
 
 }  // namespace weft
 
-#endif  // WEFT_OPS_CPU_VIEW_H_
+#endif  // WEFT_OPS_CPU_STRIDED_VIEW_H_

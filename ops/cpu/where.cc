@@ -1,9 +1,9 @@
-// Elements chosen by a condition, or by where they stand: where, masked_select, tril_triu.
+// Elements selected by a boolean mask (where, masked_select) or by a triangle of a matrix.
 #include <algorithm>
 #include <cstdint>
 
 #include "ops/cpu/families.h"
-#include "ops/cpu/view.h"
+#include "ops/cpu/strided_view.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -116,7 +116,7 @@ absl::StatusOr<Kernel> TrilTriu(const KernelSpec& spec, const char* from, const 
 
 }  // namespace
 
-void AddConditionKernels(KernelTable* table) {
+void AddWhereKernels(KernelTable* table) {
   table->Add("where", Where);
   table->Add("where_grad", WhereGrad);
   table->Add("where_index", WhereIndex);

@@ -1,4 +1,4 @@
-#include "ops/cpu/class_weights.h"
+#include "ops/cpu/extra/class_weights.h"
 
 #include "ops/kernel_util.h"
 

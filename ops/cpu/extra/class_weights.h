@@ -1,7 +1,7 @@
 // Losses that use a few rows of a table of class weights for each example: checks of class numbers,
 // and what all of their gradients do.
-#ifndef WEFT_OPS_CPU_CLASS_WEIGHTS_H_
-#define WEFT_OPS_CPU_CLASS_WEIGHTS_H_
+#ifndef WEFT_OPS_CPU_EXTRA_CLASS_WEIGHTS_H_
+#define WEFT_OPS_CPU_EXTRA_CLASS_WEIGHTS_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -114,4 +114,4 @@ absl::StatusOr<Kernel> MakeClassGrad(const KernelSpec& spec) {
 
 }  // namespace weft
 
-#endif  // WEFT_OPS_CPU_CLASS_WEIGHTS_H_
+#endif  // WEFT_OPS_CPU_EXTRA_CLASS_WEIGHTS_H_

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/cpu/gemm.h"
 #include "ops/op_kernel.h"
 #include "ops/schema/windows.h"

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/cpu/gemm.h"
-#include "ops/cpu/view.h"
+#include "ops/cpu/strided_view.h"
 #include "ops/op_kernel.h"
 
 namespace weft {

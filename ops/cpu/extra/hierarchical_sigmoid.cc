@@ -14,8 +14,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/cpu/class_weights.h"
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/class_weights.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/op_kernel.h"
 
 namespace weft {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/cpu/image.h"
 #include "ops/op_kernel.h"
 #include "ops/schema/windows.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/status_macros.h"
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -60,7 +60,7 @@ absl::StatusOr<Kernel> AverageAccumulates(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddAverageKernels(KernelTable* table) {
+void AddModelAverageKernels(KernelTable* table) {
   table->Add("average_accumulates", AverageAccumulates);
 }
 

@@ -8,8 +8,8 @@
 #include <random>
 #include <vector>
 
-#include "ops/cpu/class_weights.h"
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/class_weights.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
 
@@ -191,7 +191,7 @@ class NceGrad {
 
 }  // namespace
 
-void AddSampledClassesKernels(KernelTable* table) {
+void AddNceKernels(KernelTable* table) {
   table->Add("nce", Nce);
   table->Add("nce_grad", MakeClassGrad<NceGrad, WeightGrad::kDense>);
   table->AddForRows("nce_grad", MakeClassGrad<NceGrad, WeightGrad::kRows>);

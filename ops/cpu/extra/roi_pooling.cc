@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -315,7 +315,7 @@ absl::StatusOr<Kernel> RoiPoolGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddRegionsKernels(KernelTable* table) {
+void AddRoiPoolingKernels(KernelTable* table) {
   table->Add("roi_align", RoiAlignForward);
   table->Add("roi_align_grad", RoiAlignGrad);
   table->Add("roi_pool", RoiPool);

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/op_kernel.h"
 
 namespace weft {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/make_kernel.h"
 #include "ops/op_kernel.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -131,7 +131,7 @@ absl::StatusOr<Kernel> SegmentPoolGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddSegmentKernels(KernelTable* table) {
+void AddSegmentPoolKernels(KernelTable* table) {
   table->Add("segment_pool", SegmentPool);
   table->Add("segment_pool_grad", SegmentPoolGrad);
 }

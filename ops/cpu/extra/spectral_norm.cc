@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "ops/cpu/families.h"
-#include "ops/cpu/view.h"
+#include "ops/cpu/extra/families.h"
+#include "ops/cpu/strided_view.h"
 #include "ops/op_kernel.h"
 
 namespace weft {

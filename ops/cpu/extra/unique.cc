@@ -1,81 +1,16 @@
-// Numbers looked up and counted: searchsorted, bincount, unique.
+// The distinct elements, or slices, of a tensor.
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <numeric>
-#include <type_traits>
 #include <vector>
 
-#include "ops/cpu/families.h"
+#include "base/status_macros.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/cpu/order.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
-
-// Out = where each of Values would stand in its row of SortedSequence, before its equals or, where
-// `right`, after them. Paddle's CPU kernel puts -inf at the end.
-absl::StatusOr<Kernel> SearchSorted(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In sequence = op.in("SortedSequence"), values = op.in("Values");
-  const Out out = op.out("Out");
-  const bool right = spec.attrs.Bool("right"), quirks = spec.paddle_cpu_quirks;
-  return op.Make(Numbers(values), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    const T *row = sequence.data<T>(ctx), *vs = values.data<T>(ctx);
-    const Dims& dims = sequence(ctx).dims();
-    const int64_t length = dims.back();
-    const bool one_row = dims.size() == 1;
-    const int64_t per_row = one_row || values(ctx).rank() == 0 ? 0 : values(ctx).dims().back();
-    return ForElementType<int64_t, int32_t>("output Out", out(ctx), [&](auto tag) {
-      using Place = typename decltype(tag)::type;
-      for (int64_t i = 0; i < values(ctx).size(); ++i) {
-        const T* begin = one_row ? row : row + i / per_row * length;
-        const T* place = right ? std::upper_bound(begin, begin + length, vs[i], Less<T>)
-                               : std::lower_bound(begin, begin + length, vs[i], Less<T>);
-        const bool at_end = quirks && std::isinf(static_cast<double>(vs[i]));
-        out.data<Place>(ctx)[i] = static_cast<Place>(at_end ? length : place - begin);
-      }
-      return absl::OkStatus();
-    });
-  });
-}
-
-// Out = how often each number from 0 on occurs in X, or the sums of its Weights.
-absl::StatusOr<Kernel> BinCount(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), weights = op.in("Weights");
-  const Out out = op.out("Out");
-  const int64_t least = spec.attrs.Int("minlength");
-  return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    const T* numbers = x.data<T>(ctx);
-    const int64_t size = x(ctx).size();
-    int64_t bins = least;
-    for (int64_t i = 0; i < size; ++i) {
-      if (numbers[i] < 0 || numbers[i] >= kMaxElements) {
-        return absl::InvalidArgumentError(absl::StrCat("input X: ", numbers[i], " at position ", i,
-                                                       " is not in [0, ", kMaxElements, ")"));
-      }
-      bins = std::max<int64_t>(bins, int64_t{numbers[i]} + 1);
-    }
-    const Tensor* weight = weights.get(ctx);
-    const auto count = [&](DType dtype, auto sum, auto weight_of) {
-      out(ctx).Resize(dtype, {bins});
-      auto* to = out.data<decltype(sum)>(ctx);
-      std::fill_n(to, bins, sum);
-      for (int64_t i = 0; i < size; ++i) to[numbers[i]] += weight_of(i);
-      return absl::OkStatus();
-    };
-    if (weight == nullptr) return count(DType::kInt64, int64_t{0}, [](int64_t) { return 1; });
-    return ForNumberType("input Weights", *weight, [&](auto tag) {
-      using W = typename decltype(tag)::type;
-      using Sum = std::conditional_t<std::is_same_v<W, float>, float, double>;
-      const W* ws = weight->data<W>();
-      return count(DTypeOf<Sum>::value, Sum(0), [=](int64_t i) { return static_cast<Sum>(ws[i]); });
-    });
-  });
-}
 
 // The layers of a tensor along an axis, as the parts of memory that each has.
 struct Layers {
@@ -159,10 +94,6 @@ absl::StatusOr<Kernel> Unique(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddSearchKernels(KernelTable* table) {
-  table->Add("searchsorted", SearchSorted);
-  table->Add("bincount", BinCount);
-  table->Add("unique", Unique);
-}
+void AddUniqueKernels(KernelTable* table) { table->Add("unique", Unique); }
 
 }  // namespace weft

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
 #include "ops/op_kernel.h"
 
 namespace weft {

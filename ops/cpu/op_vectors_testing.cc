@@ -1,4 +1,4 @@
-#include "ops/cpu/op_vectors.h"
+#include "ops/cpu/op_vectors_testing.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // Reading the vectors that Paddle 2.6.2 computed on its CPU (tests/data/op_vectors).
-#ifndef WEFT_OPS_CPU_OP_VECTORS_H_
-#define WEFT_OPS_CPU_OP_VECTORS_H_
+#ifndef WEFT_OPS_CPU_OP_VECTORS_TESTING_H_
+#define WEFT_OPS_CPU_OP_VECTORS_TESTING_H_
 
 #include <string>
 #include <vector>
@@ -26,4 +26,4 @@ AttrValues AttrsFromJson(absl::string_view op, const nlohmann::json& json);
 
 }  // namespace weft::testing
 
-#endif  // WEFT_OPS_CPU_OP_VECTORS_H_
+#endif  // WEFT_OPS_CPU_OP_VECTORS_TESTING_H_
