@@ -1,162 +1,56 @@
-// Inverses, determinants, factors and solutions of small matrices, [..., n, n], in double precision
-// and plain loops: O(n³) for each.
+// Inverses, determinants, factors and solutions of square matrices, [..., n, n], by Eigen, in
+// double precision. Gradients: M. B. Giles, "Collected matrix derivative results for forward and
+// reverse mode algorithmic differentiation" (2008), and I. Murray, "Differentiation of the Cholesky
+// decomposition" (2016).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <numeric>
+#include <eigen3/Eigen/Cholesky>
+#include <eigen3/Eigen/LU>
+#include <eigen3/Eigen/SVD>
 #include <utility>
 #include <vector>
 
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
-#include "ops/cpu/families.h"
+#include "ops/cpu/extra/families.h"
+#include "ops/cpu/extra/matrix.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
 
-// --- Matrices ------------------------------------------------------------------------------------
+using Lu = Eigen::PartialPivLU<Matrix>;
 
-struct Matrix {
-  int64_t rows, columns;
-  std::vector<double> values;
+// Of matrices, not of Eigen's expressions: every combination of these would be compiled apart.
+Matrix Product(const Matrix& a, const Matrix& b) { return a * b; }
+Matrix Transposed(const Matrix& a) { return a.transpose(); }
 
-  Matrix(int64_t r, int64_t c) : rows(r), columns(c), values(r * c, 0.0) {}
-  // The one at place `which` of many.
-  template <typename T>
-  Matrix(const T* all, int64_t which, int64_t r, int64_t c)
-      : rows(r), columns(c), values(all + which * r * c, all + (which + 1) * r * c) {}
-
-  double& operator()(int64_t i, int64_t j) { return values[i * columns + j]; }
-  double operator()(int64_t i, int64_t j) const { return values[i * columns + j]; }
-
-  template <typename T>
-  void WriteTo(T* all, int64_t which) const {
-    std::transform(values.begin(), values.end(), all + which * rows * columns,
-                   [](double value) { return static_cast<T>(value); });
-  }
-};
-
-Matrix Identity(int64_t n) {
-  Matrix result(n, n);
-  for (int64_t i = 0; i < n; ++i) result(i, i) = 1;
-  return result;
+// False for a 0, and for what is not a number: then a triangular matrix has no inverse.
+template <typename Diagonal>
+bool IsRegular(const Diagonal& diagonal) {
+  return (diagonal.array().abs() > 0).all();
 }
 
-Matrix Transposed(const Matrix& a) {
-  Matrix result(a.columns, a.rows);
-  for (int64_t i = 0; i < a.rows; ++i) {
-    for (int64_t j = 0; j < a.columns; ++j) result(j, i) = a(i, j);
-  }
-  return result;
+absl::optional<Matrix> Inverted(const Matrix& a) {
+  const Lu lu(a);
+  if (!IsRegular(lu.matrixLU().diagonal())) return absl::nullopt;
+  return Matrix(lu.inverse());
 }
 
-Matrix Product(const Matrix& a, const Matrix& b) {
-  Matrix result(a.rows, b.columns);
-  for (int64_t i = 0; i < a.rows; ++i) {
-    for (int64_t k = 0; k < a.columns; ++k) {
-      for (int64_t j = 0; j < b.columns; ++j) result(i, j) += a(i, k) * b(k, j);
-    }
-  }
-  return result;
+// The lower or upper triangle, 0 elsewhere.
+Matrix Triangle(const Matrix& a, Eigen::UpLoType which) {
+  if (which == Eigen::Lower) return a.triangularView<Eigen::Lower>();
+  return a.triangularView<Eigen::Upper>();
 }
 
-// a + scale b
-Matrix Sum(Matrix a, const Matrix& b, double scale = 1) {
-  for (size_t i = 0; i < a.values.size(); ++i) a.values[i] += scale * b.values[i];
-  return a;
+// The solution of T x = b for that triangle T of a.
+absl::optional<Matrix> SolveTriangular(const Matrix& a, Eigen::UpLoType which, const Matrix& b) {
+  if (!IsRegular(a.diagonal())) return absl::nullopt;
+  if (which == Eigen::Lower) return Matrix(a.triangularView<Eigen::Lower>().solve(b));
+  return Matrix(a.triangularView<Eigen::Upper>().solve(b));
 }
-
-Matrix Scaled(Matrix a, double scale) {
-  for (double& value : a.values) value *= scale;
-  return a;
-}
-
-// 0 above the diagonal, or below it; the diagonal scaled.
-Matrix Triangle(Matrix a, bool lower, double diagonal = 1) {
-  for (int64_t i = 0; i < a.rows; ++i) {
-    for (int64_t j = 0; j < a.columns; ++j) {
-      if (i == j) {
-        a(i, j) *= diagonal;
-      } else if ((j < i) != lower) {
-        a(i, j) = 0;
-      }
-    }
-  }
-  return a;
-}
-
-// The solution of a x = b, of which only the lower, or upper, triangle of a is read, and, where
-// `unit`, its diagonal is 1. None where there is a 0 in the diagonal.
-absl::optional<Matrix> SolveTriangular(const Matrix& a, bool lower, bool unit, Matrix b) {
-  const int64_t n = a.rows;
-  for (int64_t step = 0; step < n; ++step) {
-    const int64_t i = lower ? step : n - 1 - step;
-    if (!unit && !(std::fabs(a(i, i)) > 0)) return absl::nullopt;
-    for (int64_t k = lower ? 0 : i + 1; k < (lower ? i : n); ++k) {
-      for (int64_t j = 0; j < b.columns; ++j) b(i, j) -= a(i, k) * b(k, j);
-    }
-    for (int64_t j = 0; !unit && j < b.columns; ++j) b(i, j) /= a(i, i);
-  }
-  return b;
-}
-
-// The factors of a matrix with rows in another order: L, below the diagonal, of 1 on it, times U.
-class Factors {
- public:
-  explicit Factors(Matrix a) : lu_(std::move(a)), order_(lu_.rows) {
-    std::iota(order_.begin(), order_.end(), 0);
-    const int64_t n = lu_.rows;
-    for (int64_t k = 0; k < n; ++k) {
-      int64_t pivot = k;
-      for (int64_t i = k + 1; i < n; ++i) {
-        if (std::fabs(lu_(i, k)) > std::fabs(lu_(pivot, k))) pivot = i;
-      }
-      if (pivot != k) {
-        for (int64_t j = 0; j < n; ++j) std::swap(lu_(k, j), lu_(pivot, j));
-        std::swap(order_[k], order_[pivot]);
-        sign_ = -sign_;
-      }
-      if (lu_(k, k) == 0) continue;
-      for (int64_t i = k + 1; i < n; ++i) {
-        lu_(i, k) /= lu_(k, k);
-        for (int64_t j = k + 1; j < n; ++j) lu_(i, j) -= lu_(i, k) * lu_(k, j);
-      }
-    }
-  }
-
-  double Determinant() const {
-    double product = sign_;
-    for (int64_t i = 0; i < lu_.rows; ++i) product *= lu_(i, i);
-    return product;
-  }
-  // The sign of the determinant, and the logarithm of its size.
-  std::pair<double, double> SignAndLog() const {
-    double sign = sign_, log = 0;
-    for (int64_t i = 0; i < lu_.rows; ++i) {
-      const double u = lu_(i, i);
-      sign *= u > 0 ? 1 : u < 0 ? -1 : u;
-      log += std::log(std::fabs(u));
-    }
-    return {sign, log};
-  }
-  // The solution of the matrix times x = b; none where the matrix is singular.
-  absl::optional<Matrix> Solve(const Matrix& b) const {
-    Matrix x(b.rows, b.columns);
-    for (int64_t i = 0; i < b.rows; ++i) {
-      for (int64_t j = 0; j < b.columns; ++j) x(i, j) = b(order_[i], j);
-    }
-    x = *SolveTriangular(lu_, /*lower=*/true, /*unit=*/true, std::move(x));
-    return SolveTriangular(lu_, /*lower=*/false, /*unit=*/false, std::move(x));
-  }
-  absl::optional<Matrix> Inverse() const { return Solve(Identity(lu_.rows)); }
-
- private:
-  Matrix lu_;
-  std::vector<int64_t> order_;
-  double sign_ = 1;
-};
 
 absl::Status Singular(const char* slot, int64_t which) {
   return absl::InvalidArgumentError(
@@ -169,7 +63,7 @@ absl::Status ForEachMatrix(const Tensor& tensor, Visit visit) {
   const int64_t n = tensor.dims().back();
   const int64_t count = n == 0 ? 0 : tensor.size() / (n * n);
   for (int64_t which = 0; which < count; ++which) {
-    WEFT_RETURN_IF_ERROR(CallForStatus(visit, which, Matrix(tensor.data<T>(), which, n, n)));
+    WEFT_RETURN_IF_ERROR(CallForStatus(visit, which, ReadMatrix(tensor.data<T>(), which, n, n)));
   }
   return absl::OkStatus();
 }
@@ -183,9 +77,9 @@ absl::StatusOr<Kernel> Inverse(const KernelSpec& spec) {
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) -> absl::Status {
-      const absl::optional<Matrix> inverse = Factors(a).Inverse();
+      const absl::optional<Matrix> inverse = Inverted(a);
       if (!inverse.has_value()) return Singular("Input", which);
-      inverse->WriteTo(out.data<T>(ctx), which);
+      WriteMatrix(*inverse, which, out.data<T>(ctx));
       return absl::OkStatus();
     });
   });
@@ -198,9 +92,9 @@ absl::StatusOr<Kernel> InverseGrad(const KernelSpec& spec) {
   const Out dx = op.out("Input@GRAD");
   return op.Make(Floats(out), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    return ForEachMatrix<T>(out(ctx), [&](int64_t which, const Matrix& inverse) {
-      const Matrix y = Transposed(inverse), dy(dout.data<T>(ctx), which, y.rows, y.rows);
-      Scaled(Product(Product(y, dy), y), -1).WriteTo(dx.data<T>(ctx), which);
+    return ForEachMatrix<T>(out(ctx), [&](int64_t which, const Matrix& y) {
+      const Matrix dy = ReadMatrix(dout.data<T>(ctx), which, y.rows(), y.rows());
+      WriteMatrix(-Product(Product(Transposed(y), dy), Transposed(y)), which, dx.data<T>(ctx));
     });
   });
 }
@@ -220,30 +114,33 @@ absl::StatusOr<Kernel> Determinant(const KernelSpec& spec) {
     out(ctx).Resize(x(ctx).dtype(), BatchOf(x(ctx)));
     std::fill_n(out.data<T>(ctx), out(ctx).size(), T(1));  // of matrices without elements
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) {
-      out.data<T>(ctx)[which] = static_cast<T>(Factors(a).Determinant());
+      out.data<T>(ctx)[which] = static_cast<T>(Lu(a).determinant());
     });
   });
 }
 
-// The determinants without row i and column j, with the signs of a chess board: what the
-// determinant's derivative is. O(n⁵).
-Matrix Cofactors(const Matrix& a) {
-  const int64_t n = a.rows;
-  Matrix result(n, n);
-  for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < n; ++j) {
-      Matrix minor(n - 1, n - 1);
-      for (int64_t k = 0; k < n - 1; ++k) {
-        for (int64_t l = 0; l < n - 1; ++l) minor(k, l) = a(k + (k >= i), l + (l >= j));
-      }
-      result(i, j) = Factors(minor).Determinant() * ((i + j) % 2 == 0 ? 1 : -1);
-    }
+// The derivative of the determinant: det(A) A⁻ᵀ or, where A is singular, the limit of that. With
+// A = U S Vᵀ it is det(U V) U C Vᵀ, where C has the products of all singular values but one (G. W.
+// Stewart, "On the adjugate matrix", 1998).
+Matrix DeterminantDerivative(const Matrix& a) {
+  const Lu lu(a);
+  if (IsRegular(lu.matrixLU().diagonal())) return lu.determinant() * lu.inverse().transpose();
+  if (!a.allFinite()) return Matrix::Constant(a.rows(), a.cols(), NAN);
+  const Eigen::JacobiSVD<Matrix, Eigen::NoQRPreconditioner> svd(
+      a, Eigen::ComputeFullU | Eigen::ComputeFullV);
+  Eigen::VectorXd products(a.rows());
+  for (int64_t i = 0; i < a.rows(); ++i) {
+    Eigen::VectorXd others = svd.singularValues();
+    others[i] = 1;
+    products[i] = others.prod();
   }
-  return result;
+  const Matrix &u = svd.matrixU(), &v = svd.matrixV();
+  return Lu(u).determinant() * Lu(v).determinant() *
+         Product(u * products.asDiagonal(), Transposed(v));
 }
 
-// Input@GRAD = Out@GRAD Out Input⁻ᵀ, by cofactors where Input is singular. Paddle's CPU kernel
-// gives 0 for all matrices if one is singular.
+// Input@GRAD = Out@GRAD Out Input⁻ᵀ, with its limit where Input is singular. Paddle's CPU
+// kernel gives 0 for all matrices if one is singular.
 absl::StatusOr<Kernel> DeterminantGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input"), out = op.in("Out"), dout = op.in("Out@GRAD");
@@ -259,11 +156,7 @@ absl::StatusOr<Kernel> DeterminantGrad(const KernelSpec& spec) {
       return absl::OkStatus();
     }
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) {
-      const Factors factors(Transposed(a));
-      const absl::optional<Matrix> inverse = factors.Inverse();
-      const Matrix derivative =
-          inverse.has_value() ? Scaled(*inverse, factors.Determinant()) : Cofactors(a);
-      Scaled(derivative, dys[which]).WriteTo(dx.data<T>(ctx), which);
+      WriteMatrix(double{dys[which]} * DeterminantDerivative(a), which, dx.data<T>(ctx));
     });
   });
 }
@@ -283,9 +176,12 @@ absl::StatusOr<Kernel> SlogDeterminant(const KernelSpec& spec) {
     std::fill_n(signs, count, T(1));
     std::fill_n(logs, count, T(0));
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) {
-      const auto [sign, log] = Factors(a).SignAndLog();
-      signs[which] = static_cast<T>(sign);
-      logs[which] = static_cast<T>(log);
+      const Lu lu(a);
+      const Eigen::VectorXd u = lu.matrixLU().diagonal();
+      const auto sign = [](double x) { return x > 0 ? 1 : x < 0 ? -1 : x; };
+      const auto log = [](double x) { return std::log(std::fabs(x)); };
+      signs[which] = static_cast<T>(lu.permutationP().determinant() * u.unaryExpr(sign).prod());
+      logs[which] = static_cast<T>(u.unaryExpr(log).sum());
     });
   });
 }
@@ -301,30 +197,15 @@ absl::StatusOr<Kernel> SlogDeterminantGrad(const KernelSpec& spec) {
     WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), 2 * NumElements(BatchOf(x(ctx)))));
     const T* dlogs = dout.data<T>(ctx) + dout(ctx).size() / 2;
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) -> absl::Status {
-      const absl::optional<Matrix> inverse = Factors(Transposed(a)).Inverse();
+      const absl::optional<Matrix> inverse = Inverted(a);
       if (!inverse.has_value()) return Singular("Input", which);
-      Scaled(*inverse, dlogs[which]).WriteTo(dx.data<T>(ctx), which);
+      WriteMatrix(double{dlogs[which]} * inverse->transpose(), which, dx.data<T>(ctx));
       return absl::OkStatus();
     });
   });
 }
 
 // --- Cholesky ------------------------------------------------------------------------------------
-
-// The L with L Lᵀ = a, of whose lower triangle it is made; none where a is not positive definite.
-absl::optional<Matrix> CholeskyFactor(const Matrix& a) {
-  const int64_t n = a.rows;
-  Matrix l(n, n);
-  for (int64_t j = 0; j < n; ++j) {
-    for (int64_t i = j; i < n; ++i) {
-      double rest = a(i, j);
-      for (int64_t k = 0; k < j; ++k) rest -= l(i, k) * l(j, k);
-      if (i == j && !(rest > 0)) return absl::nullopt;
-      l(i, j) = i == j ? std::sqrt(rest) : rest / l(j, j);
-    }
-  }
-  return l;
-}
 
 // Out = L with L Lᵀ = X or, where `upper`, Lᵀ.
 absl::StatusOr<Kernel> Cholesky(const KernelSpec& spec) {
@@ -335,12 +216,14 @@ absl::StatusOr<Kernel> Cholesky(const KernelSpec& spec) {
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) -> absl::Status {
-      const absl::optional<Matrix> l = CholeskyFactor(upper ? Transposed(a) : a);
-      if (!l.has_value()) {
+      // Reads the lower triangle only.
+      const Eigen::LLT<Matrix> llt(upper ? Transposed(a) : a);
+      const Matrix l = llt.matrixL();
+      if (llt.info() != Eigen::Success || !(l.diagonal().array() > 0).all()) {
         return absl::InvalidArgumentError(
             absl::StrCat("input X: matrix ", which, " is not positive definite"));
       }
-      (upper ? Transposed(*l) : *l).WriteTo(out.data<T>(ctx), which);
+      WriteMatrix(upper ? Transposed(l) : l, which, out.data<T>(ctx));
       return absl::OkStatus();
     });
   });
@@ -356,14 +239,15 @@ absl::StatusOr<Kernel> CholeskyGrad(const KernelSpec& spec) {
   return op.Make(Floats(out), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     return ForEachMatrix<T>(out(ctx), [&](int64_t which, const Matrix& y) -> absl::Status {
-      const Matrix dy(dout.data<T>(ctx), which, y.rows, y.rows);
+      const Matrix dy = ReadMatrix(dout.data<T>(ctx), which, y.rows(), y.rows());
       const Matrix lt = upper ? y : Transposed(y);
-      const Matrix dl = Triangle(upper ? Transposed(dy) : dy, /*lower=*/true);
-      const Matrix p = Triangle(Product(lt, dl), /*lower=*/true, /*diagonal=*/0.5);
-      const absl::optional<Matrix> half = SolveTriangular(lt, /*lower=*/false, /*unit=*/false, p);
+      const Matrix dl = Triangle(upper ? Transposed(dy) : dy, Eigen::Lower);
+      Matrix p = Triangle(Product(lt, dl), Eigen::Lower);
+      p.diagonal() /= 2;
+      const absl::optional<Matrix> half = SolveTriangular(lt, Eigen::Upper, p);
       if (!half.has_value()) return Singular("Out", which);
-      const Matrix s = *SolveTriangular(lt, /*lower=*/false, /*unit=*/false, Transposed(*half));
-      Scaled(Sum(s, Transposed(s)), 0.5).WriteTo(dx.data<T>(ctx), which);
+      const Matrix s = *SolveTriangular(lt, Eigen::Upper, half->transpose());
+      WriteMatrix((s + s.transpose()) / 2, which, dx.data<T>(ctx));
       return absl::OkStatus();
     });
   });
@@ -379,7 +263,7 @@ std::vector<Matrix> ReadFactors(const In& x, const KernelContext& ctx) {
     const Dims& dims = x(ctx, i).dims();
     const bool is_row = dims.size() == 1 && i == 0;
     const int64_t columns = dims.size() == 2 ? dims[1] : is_row ? dims[0] : 1;
-    factors.emplace_back(x.data<T>(ctx, i), 0, is_row ? 1 : dims[0], columns);
+    factors.push_back(ReadMatrix(x.data<T>(ctx, i), 0, is_row ? 1 : dims[0], columns));
   }
   return factors;
 }
@@ -394,11 +278,11 @@ absl::StatusOr<Kernel> MultiDot(const KernelSpec& spec) {
     const std::vector<Matrix> factors = ReadFactors<T>(x, ctx);
     Matrix product = factors[0];
     for (size_t i = 1; i < factors.size(); ++i) product = Product(product, factors[i]);
-    product.WriteTo(out.data<T>(ctx), 0);
+    WriteMatrix(product, 0, out.data<T>(ctx));
   });
 }
 
-// X@GRAD[i] = (the product of those before)ᵀ Out@GRAD (the product of those behind)ᵀ.
+// X@GRAD[i] = (the product of those before)ᵀ Out@GRAD (the product of those after)ᵀ.
 absl::StatusOr<Kernel> MultiDotGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), dout = op.in("Out@GRAD");
@@ -406,12 +290,12 @@ absl::StatusOr<Kernel> MultiDotGrad(const KernelSpec& spec) {
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const std::vector<Matrix> factors = ReadFactors<T>(x, ctx);
-    std::vector<Matrix> before = {Identity(factors[0].rows)};
+    std::vector<Matrix> before = {Matrix::Identity(factors[0].rows(), factors[0].rows())};
     for (const Matrix& factor : factors) before.push_back(Product(before.back(), factor));
-    Matrix grad(dout.data<T>(ctx), 0, factors.front().rows, factors.back().columns);
+    Matrix grad = ReadMatrix(dout.data<T>(ctx), 0, factors.front().rows(), factors.back().cols());
     for (int i = x.count() - 1; i >= 0; --i) {
       if (Tensor* to = dx.get(ctx, i)) {
-        Product(Transposed(before[i]), grad).WriteTo(to->data<T>(), 0);
+        WriteMatrix(Product(Transposed(before[i]), grad), 0, to->data<T>());
       }
       grad = Product(grad, Transposed(factors[i]));
     }
@@ -429,12 +313,14 @@ struct GeneralSystem {
   explicit GeneralSystem(const KernelSpec&) {}
 
   absl::optional<Matrix> Solve(const Matrix& a, const Matrix& b) const {
-    return Factors(a).Solve(b);
+    const Lu lu(a);
+    if (!IsRegular(lu.matrixLU().diagonal())) return absl::nullopt;
+    return Matrix(lu.solve(b));
   }
   absl::optional<Matrix> SolveTransposed(const Matrix& a, const Matrix& b) const {
-    return Factors(Transposed(a)).Solve(b);
+    return Solve(a.transpose(), b);
   }
-  Matrix MatrixGrad(const Matrix&, Matrix grad) const { return grad; }
+  Matrix MatrixGrad(const Matrix&, const Matrix& grad) const { return grad; }
 };
 
 struct TriangularSystem {
@@ -447,20 +333,27 @@ struct TriangularSystem {
         unit(spec.attrs.Bool("unitriangular")),
         quirks(spec.paddle_cpu_quirks) {}
 
+  // op(a), without what it is not to read: the other triangle, and a diagonal of 1.
+  Matrix Coefficients(const Matrix& a) const {
+    Matrix triangle = Triangle(a, upper ? Eigen::Upper : Eigen::Lower);
+    if (unit) triangle.diagonal().setOnes();
+    return transpose ? Transposed(triangle) : triangle;
+  }
   absl::optional<Matrix> Solve(const Matrix& a, const Matrix& b) const {
-    if (transpose) return SolveTriangular(Transposed(a), upper, unit, b);
-    return SolveTriangular(a, !upper, unit, b);
+    return SolveTriangular(Coefficients(a), upper != transpose ? Eigen::Upper : Eigen::Lower, b);
   }
   absl::optional<Matrix> SolveTransposed(const Matrix& a, const Matrix& b) const {
-    if (transpose) return SolveTriangular(a, !upper, unit, b);
-    return SolveTriangular(Transposed(a), upper, unit, b);
+    return SolveTriangular(Transposed(Coefficients(a)),
+                           upper != transpose ? Eigen::Lower : Eigen::Upper, b);
   }
   // Paddle's CPU kernel has those of the diagonal of 1 and of the one above, too, for lower ones.
   Matrix MatrixGrad(const Matrix&, const Matrix& grad) const {
     const Matrix full = transpose ? Transposed(grad) : grad;
-    Matrix result = Triangle(full, !upper, unit ? 0 : 1);
-    for (int64_t i = 0; quirks && unit && !upper && i < full.rows; ++i) {
-      for (int64_t j = i; j < std::min(i + 2, full.rows); ++j) result(i, j) = full(i, j);
+    Matrix result = Triangle(full, upper ? Eigen::Upper : Eigen::Lower);
+    if (quirks && unit && !upper) {
+      if (full.rows() > 1) result.diagonal(1) = full.diagonal(1);
+    } else if (unit) {
+      result.diagonal().setZero();
     }
     return result;
   }
@@ -475,18 +368,19 @@ struct CholeskySystem {
       : upper(spec.attrs.Bool("upper")), quirks(spec.paddle_cpu_quirks) {}
 
   absl::optional<Matrix> Solve(const Matrix& a, const Matrix& b) const {
-    const Matrix l = upper ? Transposed(a) : a, lt = upper ? a : Transposed(a);
-    const absl::optional<Matrix> half = SolveTriangular(l, /*lower=*/true, /*unit=*/false, b);
+    const Matrix l = upper ? Transposed(a) : a;
+    const absl::optional<Matrix> half = SolveTriangular(l, Eigen::Lower, b);
     if (!half.has_value()) return half;
-    return SolveTriangular(lt, /*lower=*/false, /*unit=*/false, *half);
+    return SolveTriangular(l.transpose(), Eigen::Upper, *half);
   }
   absl::optional<Matrix> SolveTransposed(const Matrix& a, const Matrix& b) const {
     return Solve(a, b);
   }
   // Paddle's CPU kernel takes the other triangle of the factor here, too.
   Matrix MatrixGrad(const Matrix& a, const Matrix& grad) const {
-    const Matrix both = Sum(grad, Transposed(grad)), triangle = quirks ? a : Triangle(a, !upper);
-    return Triangle(upper ? Product(triangle, both) : Product(both, triangle), !upper);
+    const Eigen::UpLoType which = upper ? Eigen::Upper : Eigen::Lower;
+    const Matrix both = grad + grad.transpose(), triangle = quirks ? a : Triangle(a, which);
+    return Triangle(upper ? Product(triangle, both) : Product(both, triangle), which);
   }
 };
 
@@ -528,10 +422,10 @@ absl::StatusOr<Kernel> Solve(const KernelSpec& spec) {
     const Systems all(matrix(ctx).dims(), right(ctx).dims(), System::kMayBeVectors);
     return all.ForEach([&](int64_t place, int64_t a, int64_t b) -> absl::Status {
       const absl::optional<Matrix> x =
-          system.Solve(Matrix(matrix.data<T>(ctx), a, all.n, all.n),
-                       Matrix(right.data<T>(ctx), b, all.n, all.columns));
+          system.Solve(ReadMatrix(matrix.data<T>(ctx), a, all.n, all.n),
+                       ReadMatrix(right.data<T>(ctx), b, all.n, all.columns));
       if (!x.has_value()) return Singular(System::kMatrix, a);
-      x->WriteTo(out.data<T>(ctx), place);
+      WriteMatrix(*x, place, out.data<T>(ctx));
       return absl::OkStatus();
     });
   });
@@ -553,17 +447,16 @@ absl::StatusOr<Kernel> SolveGrad(const KernelSpec& spec) {
     const int64_t n = all.n, columns = all.columns;
     std::vector<double> matrix_sums(matrix(ctx).size(), 0.0), right_sums(right(ctx).size(), 0.0);
     const auto add = [](const Matrix& grad, int64_t which, std::vector<double>* sums) {
-      double* to = sums->data() + which * grad.rows * grad.columns;
-      for (size_t i = 0; i < grad.values.size(); ++i) to[i] += grad.values[i];
+      Eigen::Map<Matrix>(sums->data() + which * grad.size(), grad.rows(), grad.cols()) += grad;
     };
     WEFT_RETURN_IF_ERROR(all.ForEach([&](int64_t place, int64_t a, int64_t b) -> absl::Status {
-      const Matrix coefficients(matrix.data<T>(ctx), a, n, n);
-      const Matrix x(out.data<T>(ctx), place, n, columns);
+      const Matrix coefficients = ReadMatrix(matrix.data<T>(ctx), a, n, n);
+      const Matrix x = ReadMatrix(out.data<T>(ctx), place, n, columns);
       const absl::optional<Matrix> d =
-          system.SolveTransposed(coefficients, Matrix(dout.data<T>(ctx), place, n, columns));
+          system.SolveTransposed(coefficients, ReadMatrix(dout.data<T>(ctx), place, n, columns));
       if (!d.has_value()) return Singular(System::kMatrix, a);
       add(*d, b, &right_sums);
-      add(system.MatrixGrad(coefficients, Scaled(Product(*d, Transposed(x)), -1)), a, &matrix_sums);
+      add(system.MatrixGrad(coefficients, -Product(*d, Transposed(x))), a, &matrix_sums);
       return absl::OkStatus();
     }));
     if (T* to = dmatrix.data_or_null<T>(ctx)) std::copy(matrix_sums.begin(), matrix_sums.end(), to);
