@@ -1,7 +1,7 @@
 // einsum: the sum of products of operands over the labels that the result does not have. Operands
 // are contracted two at a time, from the left, as products of matrices. InnerCache keeps the
 // operands, which the gradient op does not get otherwise.
-#include "ops/schema/einsum.h"
+#include "ops/schema/extra/einsum.h"
 
 #include <algorithm>
 #include <cstring>
