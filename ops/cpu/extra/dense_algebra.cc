@@ -8,7 +8,7 @@
 #include <eigen3/Eigen/Cholesky>
 #include <eigen3/Eigen/LU>
 #include <eigen3/Eigen/SVD>
-#include <utility>
+#include <functional>
 #include <vector>
 
 #include "absl/types/optional.h"
@@ -70,33 +70,45 @@ absl::Status ForEachMatrix(const Tensor& tensor, Visit visit) {
 
 // --- Inverse -------------------------------------------------------------------------------------
 
-absl::StatusOr<Kernel> Inverse(const KernelSpec& spec) {
+// One matrix for each of the first input, from those of all inputs at its place; none is an error.
+using MatrixFn = std::function<absl::optional<Matrix>(const std::vector<Matrix>&)>;
+
+absl::StatusOr<Kernel> MapMatrices(const KernelSpec& spec, const std::vector<const char*>& inputs,
+                                   const char* output, const char* problem, MatrixFn map) {
   OpKernel op(spec);
-  const In x = op.in("Input");
-  const Out out = op.out("Output");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+  std::vector<In> in;
+  for (const char* slot : inputs) in.push_back(op.in(slot));
+  const Out out = op.out(output);
+  return op.Make(Floats(in[0]), [=, slot = inputs[0]](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) -> absl::Status {
-      const absl::optional<Matrix> inverse = Inverted(a);
-      if (!inverse.has_value()) return Singular("Input", which);
-      WriteMatrix(*inverse, which, out.data<T>(ctx));
+    return ForEachMatrix<T>(in[0](ctx), [&](int64_t which, const Matrix& first) -> absl::Status {
+      std::vector<Matrix> matrices = {first};
+      for (size_t i = 1; i < in.size(); ++i) {
+        matrices.push_back(ReadMatrix(in[i].data<T>(ctx), which, first.rows(), first.rows()));
+      }
+      const absl::optional<Matrix> result = map(matrices);
+      if (!result.has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("input ", slot, ": matrix ", which, " is ", problem));
+      }
+      WriteMatrix(*result, which, out.data<T>(ctx));
       return absl::OkStatus();
     });
   });
 }
 
+absl::StatusOr<Kernel> Inverse(const KernelSpec& spec) {
+  return MapMatrices(spec, {"Input"}, "Output", "singular",
+                     [](const std::vector<Matrix>& in) { return Inverted(in[0]); });
+}
+
 // Input@GRAD = -Outputᵀ Output@GRAD Outputᵀ.
 absl::StatusOr<Kernel> InverseGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In out = op.in("Output"), dout = op.in("Output@GRAD");
-  const Out dx = op.out("Input@GRAD");
-  return op.Make(Floats(out), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    return ForEachMatrix<T>(out(ctx), [&](int64_t which, const Matrix& y) {
-      const Matrix dy = ReadMatrix(dout.data<T>(ctx), which, y.rows(), y.rows());
-      WriteMatrix(-Product(Product(Transposed(y), dy), Transposed(y)), which, dx.data<T>(ctx));
-    });
-  });
+  return MapMatrices(spec, {"Output", "Output@GRAD"}, "Input@GRAD", "",
+                     [](const std::vector<Matrix>& in) -> absl::optional<Matrix> {
+                       const Matrix yt = Transposed(in[0]);
+                       return Matrix(-Product(Product(yt, in[1]), yt));
+                     });
 }
 
 // --- Determinant ---------------------------------------------------------------------------------
@@ -207,50 +219,34 @@ absl::StatusOr<Kernel> SlogDeterminantGrad(const KernelSpec& spec) {
 
 // --- Cholesky ------------------------------------------------------------------------------------
 
-// Out = L with L Lᵀ = X or, where `upper`, Lᵀ.
+// Out = L with L Lᵀ = X or, where `upper`, Lᵀ. Reads one triangle of X only.
 absl::StatusOr<Kernel> Cholesky(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X");
-  const Out out = op.out("Out");
   const bool upper = spec.attrs.Bool("upper");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) -> absl::Status {
-      // Reads the lower triangle only.
-      const Eigen::LLT<Matrix> llt(upper ? Transposed(a) : a);
-      const Matrix l = llt.matrixL();
-      if (llt.info() != Eigen::Success || !(l.diagonal().array() > 0).all()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("input X: matrix ", which, " is not positive definite"));
-      }
-      WriteMatrix(upper ? Transposed(l) : l, which, out.data<T>(ctx));
-      return absl::OkStatus();
-    });
-  });
+  return MapMatrices(spec, {"X"}, "Out", "not positive definite",
+                     [=](const std::vector<Matrix>& in) -> absl::optional<Matrix> {
+                       const Eigen::LLT<Matrix> llt(upper ? Transposed(in[0]) : in[0]);
+                       const Matrix l = llt.matrixL();
+                       const bool is_factor = (l.diagonal().array() > 0).all();  // of numbers
+                       if (llt.info() != Eigen::Success || !is_factor) return absl::nullopt;
+                       return upper ? Transposed(l) : l;
+                     });
 }
 
 // X@GRAD = (S + Sᵀ) / 2 with S = L⁻ᵀ P L⁻¹, where P is the lower triangle, with half the diagonal,
 // of Lᵀ L@GRAD.
 absl::StatusOr<Kernel> CholeskyGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In out = op.in("Out"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
   const bool upper = spec.attrs.Bool("upper");
-  return op.Make(Floats(out), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    return ForEachMatrix<T>(out(ctx), [&](int64_t which, const Matrix& y) -> absl::Status {
-      const Matrix dy = ReadMatrix(dout.data<T>(ctx), which, y.rows(), y.rows());
-      const Matrix lt = upper ? y : Transposed(y);
-      const Matrix dl = Triangle(upper ? Transposed(dy) : dy, Eigen::Lower);
-      Matrix p = Triangle(Product(lt, dl), Eigen::Lower);
-      p.diagonal() /= 2;
-      const absl::optional<Matrix> half = SolveTriangular(lt, Eigen::Upper, p);
-      if (!half.has_value()) return Singular("Out", which);
-      const Matrix s = *SolveTriangular(lt, Eigen::Upper, half->transpose());
-      WriteMatrix((s + s.transpose()) / 2, which, dx.data<T>(ctx));
-      return absl::OkStatus();
-    });
-  });
+  return MapMatrices(spec, {"Out", "Out@GRAD"}, "X@GRAD", "singular",
+                     [=](const std::vector<Matrix>& in) -> absl::optional<Matrix> {
+                       const Matrix lt = upper ? in[0] : Transposed(in[0]);
+                       const Matrix dl = Triangle(upper ? Transposed(in[1]) : in[1], Eigen::Lower);
+                       Matrix p = Triangle(Product(lt, dl), Eigen::Lower);
+                       p.diagonal() /= 2;
+                       const absl::optional<Matrix> half = SolveTriangular(lt, Eigen::Upper, p);
+                       if (!half.has_value()) return absl::nullopt;
+                       const Matrix s = *SolveTriangular(lt, Eigen::Upper, half->transpose());
+                       return Matrix((s + s.transpose()) / 2);
+                     });
 }
 
 // --- Products ------------------------------------------------------------------------------------
