@@ -44,6 +44,8 @@ OpSchema::InferFn WithSparseGrad(OpSchema::InferFn dense, const char* weights) {
                   }});
 }
 
+// --- nce -----------------------------------------------------------------------------------------
+
 // For every example its labels, then the classes that were drawn.
 absl::Status InferNce(InferContext& context) {
   const OpAttrs& attrs = context.attrs();
@@ -91,36 +93,7 @@ absl::Status InferNce(InferContext& context) {
   return absl::OkStatus();
 }
 
-// W has a row for each inner node: num_classes - 1 of the default tree, any number of a custom one.
-// Programs of Paddle declare PreOut without dims, so that nothing is said of it here.
-absl::Status InferHierarchicalSigmoid(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckFeatures(context, "X", "W"));
-  const int64_t classes = context.attrs().Int("num_classes");
-  if (classes < 2) return context.AttrError("num_classes", "2 or more", absl::StrCat(classes));
-  const bool is_custom = context.HasInput("PathTable");
-  if (is_custom != context.HasInput("PathCode")) {
-    return absl::InvalidArgumentError(
-        "inputs PathTable and PathCode: expected both or none, found one");
-  }
-  const TensorType* w = context.Input("W");
-  if (w != nullptr && !is_custom && !DimFits(w->dims[0], classes - 1)) {
-    return context.InputError("W", absl::StrCat(classes - 1, " rows, one for each inner node"));
-  }
-  if (w != nullptr) context.SetOutput("W_Out", *w);
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_RETURN_IF_ERROR(CheckElements(context, "Label", x->dims[0]));
-  const TensorType* table = context.Input("PathTable");
-  if (table != nullptr && !DimsFit(table->dims, {x->dims[0], -1})) {
-    return context.InputError("PathTable", absl::StrCat("[", x->dims[0], ", longest path]"));
-  }
-  context.SetOutput("Out", {x->dtype, {x->dims[0], 1}});
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-void AddClassWeightsSchemas(OpSchemaTable* schemas) {
+void AddNce(OpSchemaTable* schemas) {
   OpSchema::InferFn infer = InOrder({SameDType("Input", "Weight"), SameDType("Input", "Bias"),
                                      SameDType("Input", "SampleWeight"), InferNce});
   OpSchema nce = OpSchema("nce")
@@ -152,6 +125,38 @@ void AddClassWeightsSchemas(OpSchemaTable* schemas) {
                   {"Bias", "Input", "Weight"}},
                  WithSparseGrad(GradOf(infer), "Weight")));
   schemas->Add(std::move(nce));
+}
+
+// --- hierarchical_sigmoid ------------------------------------------------------------------------
+
+// W has a row for each inner node: num_classes - 1 of the default tree, any number of a custom one.
+// Programs of Paddle declare PreOut without dims, so that nothing is said of it here.
+absl::Status InferHierarchicalSigmoid(InferContext& context) {
+  WEFT_RETURN_IF_ERROR(CheckFeatures(context, "X", "W"));
+  const int64_t classes = context.attrs().Int("num_classes");
+  if (classes < 2) return context.AttrError("num_classes", "2 or more", absl::StrCat(classes));
+  const bool is_custom = context.HasInput("PathTable");
+  if (is_custom != context.HasInput("PathCode")) {
+    return absl::InvalidArgumentError(
+        "inputs PathTable and PathCode: expected both or none, found one");
+  }
+  const TensorType* w = context.Input("W");
+  if (w != nullptr && !is_custom && !DimFits(w->dims[0], classes - 1)) {
+    return context.InputError("W", absl::StrCat(classes - 1, " rows, one for each inner node"));
+  }
+  if (w != nullptr) context.SetOutput("W_Out", *w);
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(CheckElements(context, "Label", x->dims[0]));
+  const TensorType* table = context.Input("PathTable");
+  if (table != nullptr && !DimsFit(table->dims, {x->dims[0], -1})) {
+    return context.InputError("PathTable", absl::StrCat("[", x->dims[0], ", longest path]"));
+  }
+  context.SetOutput("Out", {x->dtype, {x->dims[0], 1}});
+  return absl::OkStatus();
+}
+
+void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
   OpSchema::InferFn infer = InOrder({SameDType("X", "W"), SameDType("X", "Bias"),
                                      SameDims("PathTable", "PathCode"), InferHierarchicalSigmoid});
   OpSchema op = OpSchema("hierarchical_sigmoid")
@@ -172,6 +177,13 @@ void AddClassWeightsSchemas(OpSchemaTable* schemas) {
       {{"Bias", "Label", "PathCode", "PathTable", "PreOut", "W", "X"}, {"Out"}, {"Bias", "W", "X"}},
       WithSparseGrad(GradOf(infer), "W")));
   schemas->Add(std::move(op));
+}
+
+}  // namespace
+
+void AddClassWeightsSchemas(OpSchemaTable* schemas) {
+  AddNce(schemas);
+  AddHierarchicalSigmoid(schemas);
 }
 
 }  // namespace weft
