@@ -13,11 +13,10 @@
 namespace weft {
 namespace {
 
-constexpr int kOptionalList = kOptional | kDuplicable;
-
 constexpr int kOptional = OpSchema::kOptional;
 
 constexpr int kDuplicable = OpSchema::kDuplicable;
+constexpr int kOptionalList = kOptional | kDuplicable;
 
 // All variables of the slot have the dimensions of the parameters.
 OpSchema::InferFn LikeParams(std::string slot) {
