@@ -66,7 +66,7 @@ class Communicator {
   // Errors name the ring, the number of the call on this ring (from 0), the ranks and their calls:
   //   FailedPrecondition  ranks call different collectives
   //   DeadlineExceeded    a rank does not arrive
-  //   Aborted             the run was given up: see CommunicatorGroup::Abort
+  //   Aborted             the run was aborted: see CommunicatorGroup::Abort
   //   InvalidArgument     root is no rank, or kReduceScatter does not divide
   //   Unimplemented       an element type that cannot be reduced
   // After an error every later call on the ring fails.

@@ -17,7 +17,7 @@ namespace {
 
 absl::Status HoldsNothing(absl::string_view slot) {
   return absl::FailedPreconditionError(
-      absl::StrCat("input ", slot, ": holds nothing when it is read"));
+      absl::StrCat("input ", slot, " is read before it is written"));
 }
 
 bool HoldsSomething(const Value* value) {
@@ -78,7 +78,7 @@ ControlKernel SelectInput(const KernelSpec& spec) {
     const Value* x = ctx.inputs[xs.first + selected];
     if (!HoldsSomething(x)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("input X: variable ", selected, " holds nothing when it is read"));
+          absl::StrCat("input X: variable ", selected, " is read before it is written"));
     }
     return Out(ctx, out) == nullptr ? absl::OkStatus() : Copy(*x, Out(ctx, out));
   };

@@ -68,7 +68,7 @@ absl::StatusOr<TensorType> TypeOfHostValue(const Program& main, const std::strin
   if (!id.valid()) return absl::InvalidArgumentError("the program has no such variable");
   const Var var = main.var(id);
   if (!var.persistable()) {
-    return absl::InvalidArgumentError("expected a persistable variable, this one is not");
+    return absl::InvalidArgumentError("expected a persistable variable");
   }
   const OpId writer = FindWriter(main, symbol);
   if (writer.valid()) {
@@ -123,7 +123,7 @@ absl::StatusOr<FeedSource> WithHostValues(FeedSource source, const Program& main
   for (const HostValue& value : values) {
     const bool is_there = std::count(all.variables.begin(), all.variables.end(), value.name) > 0;
     absl::StatusOr<TensorType> type = is_there
-                                          ? absl::InvalidArgumentError("it is fed or set already")
+                                          ? absl::InvalidArgumentError("it is already fed or set")
                                           : TypeOfHostValue(main, value.name);
     if (!type.ok()) return Annotate(absl::StrCat("set ", value.name), type.status());
     WEFT_RETURN_IF_ERROR(ValueOfStep(value, *type, 0).status());

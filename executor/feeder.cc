@@ -122,7 +122,7 @@ absl::StatusOr<std::shared_ptr<const Feeder::Batch>> Feeder::Read(int64_t step) 
   std::vector<TensorType> types;
   for (const Tensor& tensor : batch) {
     if (!tensor.allocated()) {
-      return absl::InternalError(absl::StrCat("step ", step, ": a tensor to feed holds nothing"));
+      return absl::InternalError(absl::StrCat("step ", step, ": a tensor to feed has no value"));
     }
     types.push_back({tensor.dtype(), tensor.dims()});
   }

@@ -44,7 +44,7 @@ absl::StatusOr<FeedFile> FeedFile::Open(const std::string& path) {
     all.insert(variable);
     steps[step].insert(std::move(variable));
   }
-  if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": it holds no arrays"));
+  if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": it has no arrays"));
   int64_t expected_step = 0;
   for (const auto& [step, variables] : steps) {
     if (step != expected_step) {

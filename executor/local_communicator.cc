@@ -182,7 +182,7 @@ absl::Status LocalRing::BrokenStatus(const CollectiveCall& call, int64_t number)
   if (!absl::IsAborted(broken_)) return broken_;
   return absl::AbortedError(absl::StrCat(
       ToString(key_), ", ", DescribeCollective(call.desc, number, call.variable, call.dims),
-      ": given up: ", broken_.message()));
+      ": aborted: ", broken_.message()));
 }
 
 std::string LocalRing::Describe(int rank) const {

@@ -187,7 +187,7 @@ TEST(LocalCommunicatorTest, AbortReleasesWaitingRanksAndNamesTheOneThatFailed) {
   for (int rank : {0, 1}) {
     EXPECT_THAT(results[rank],
                 StatusIs(absl::StatusCode::kAborted,
-                         "ring 0, all-reduce #0 of g (fp32[1]): given up: rank 2 failed: op 5 "
+                         "ring 0, all-reduce #0 of g (fp32[1]): aborted: rank 2 failed: op 5 "
                          "(mul): out of luck"));
   }
 }

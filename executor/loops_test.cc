@@ -140,9 +140,10 @@ TEST_F(LoopsTest, ErrorInALoopNamesTheRound) {
 )"));
   (*this)["n"] = Int(5);
   (*this)["x"] = Floats({1}, {2});
-  EXPECT_THAT(RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                  "block 1, op 0 (read_from_array), round 3 of op 5 (while): input "
-                                  "X: element 2 of 2 was not written"));
+  EXPECT_THAT(RunStep(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "block 1, op 0 (read_from_array), iteration 3 of op 5 (while): input "
+                       "X: element 2 of 2 was not written"));
 }
 
 TEST_F(LoopsTest, ArrayIsJoinedAndTakesItsGradientApart) {
@@ -284,8 +285,8 @@ TEST_F(LoopsTest, GradientOfALoopNeedsTheLoop) {
   }
 )"),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "op 0 (while_grad) input StepScopes: rounds is not that of a loop before "
-                       "it"));
+                       "op 0 (while_grad) input StepScopes: rounds does not belong to an earlier "
+                       "loop"));
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ class NcclCommunicator : public Communicator {
   const RingKey ring_;
   ncclComm_t comm_ = nullptr;  // null: aborted
   int64_t number_ = 0;
-  bool was_cut_off_ = false;         // calls were under way when the run was given up
+  bool was_cut_off_ = false;         // calls were under way when the run was aborted
   std::deque<PendingCall> pending_;  // in the order of the stream
   std::deque<PendingCall> unused_;   // with their events
 };
@@ -183,8 +183,7 @@ class NcclGroup : public CommunicatorGroup {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const int rank = communicator->rank_;
-    const std::string what =
-        absl::StrCat(ToString(communicator->ring_), ": the set-up of rank ", rank);
+    const std::string what = absl::StrCat(ToString(communicator->ring_), ": set-up of rank ", rank);
     WEFT_RETURN_IF_ERROR(NcclStatus(
         ncclCommInitRankConfig(&communicator->comm_, options_.nranks, id->second, rank, &config),
         what));
@@ -238,7 +237,7 @@ class NcclGroup : public CommunicatorGroup {
   }
 
   static std::string LateText(absl::string_view what, double seconds) {
-    return absl::StrCat(what, ": not done after ", seconds, " s");
+    return absl::StrCat(what, ": not complete after ", seconds, " s");
   }
 
   // Which ranks have not made the call yet, if that is what it waits for.
@@ -260,7 +259,7 @@ class NcclGroup : public CommunicatorGroup {
       watcher_ = std::thread([this] { Watch(); });
     } catch (const std::system_error& error) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("no thread to watch collectives: ", error.what()));
+          absl::StrCat("cannot start the thread that watches collectives: ", error.what()));
     }
     return absl::OkStatus();
   }
@@ -337,7 +336,7 @@ absl::Status NcclCommunicator::TryRun(Lock* lock, const CollectiveCall& call, co
                                       void* out) {
   const absl::Status& given_up = group_->given_up_;
   if (!given_up.ok()) {
-    return absl::Status(given_up.code(), absl::StrCat("given up: ", given_up.message()));
+    return absl::Status(given_up.code(), absl::StrCat("aborted: ", given_up.message()));
   }
   WEFT_ASSIGN_OR_RETURN(PendingCall pending, NewCall());
   pending.number = number_;

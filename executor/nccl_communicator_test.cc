@@ -72,9 +72,9 @@ TEST(NcclCommunicator, RankThatDoesNotComeEndsTheSetUp) {
   const absl::Status status = group->Get({0, false}, 0).status();
   if (absl::IsUnavailable(status)) GTEST_SKIP() << status;
   EXPECT_THAT(status, testing::StatusIs(absl::StatusCode::kDeadlineExceeded,
-                                        "ring 0: the set-up of rank 0: not done after 0.5 s"));
+                                        "ring 0: set-up of rank 0: not complete after 0.5 s"));
   EXPECT_THAT(warnings,
-              ::testing::ElementsAre("ring 0: the set-up of rank 0: not done after 0.1 s"));
+              ::testing::ElementsAre("ring 0: set-up of rank 0: not complete after 0.1 s"));
 }
 
 TEST(NcclCommunicator, AbortReleasesARankThatWaitsForOthers) {

@@ -110,10 +110,10 @@ struct Fields {
 absl::StatusOr<Fields> ParseFields(absl::string_view text) {
   DictReader reader(text);
   Fields fields;
-  if (!reader.Consume("{")) return BadHeader("it is no dictionary");
+  if (!reader.Consume("{")) return BadHeader("not a dictionary");
   while (!reader.Consume("}")) {
     const absl::optional<absl::string_view> key = reader.String();
-    if (!key || !reader.Consume(":")) return BadHeader("it is no dictionary");
+    if (!key || !reader.Consume(":")) return BadHeader("not a dictionary");
     bool parsed = false;
     if (*key == "descr") {
       parsed = (fields.descr = reader.String()).has_value();
@@ -126,7 +126,7 @@ absl::StatusOr<Fields> ParseFields(absl::string_view text) {
     if (!parsed) return BadHeader(absl::StrCat("key '", absl::CHexEscape(*key), "'"));
     if (reader.Consume(",")) continue;
     if (reader.Consume("}")) break;
-    return BadHeader("it is no dictionary");
+    return BadHeader("not a dictionary");
   }
   if (!fields.descr || !fields.fortran_order || !fields.shape) {
     return BadHeader("expected the keys 'descr', 'fortran_order' and 'shape'");
@@ -165,7 +165,7 @@ absl::StatusOr<size_t> DataBytes(DType dtype, const Dims& dims) {
 
 absl::StatusOr<size_t> NpyHeaderBytes(absl::string_view prefix) {
   if (!absl::StartsWith(prefix, kMagic)) {
-    return absl::InvalidArgumentError("no .npy data: it does not start with \\x93NUMPY");
+    return absl::InvalidArgumentError("not .npy data: it does not start with \\x93NUMPY");
   }
   if (prefix.size() < kNpyPrefixBytes) return BadHeader("truncated");
   const int version = static_cast<uint8_t>(prefix[6]);

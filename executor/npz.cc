@@ -49,7 +49,7 @@ absl::StatusOr<zip_t*> OpenArchive(const std::string& path, absl::string_view by
   if (archive != nullptr) zip_discard(archive);
   return absl::InvalidArgumentError(absl::StrCat(
       path,
-      ": no .npz archive: ", bytes.empty() ? "the file is empty" : zip_error_strerror(&error)));
+      ": not an .npz archive: ", bytes.empty() ? "the file is empty" : zip_error_strerror(&error)));
 }
 
 // Reads exactly `size` bytes.
@@ -78,8 +78,9 @@ absl::Status CheckEntry(const zip_stat_t& stat, uint64_t archive_bytes) {
   }
   if (stat.comp_size > archive_bytes ||
       (stored ? stat.size != stat.comp_size : stat.size / kMaxDeflateRatio > stat.comp_size)) {
-    return absl::InvalidArgumentError(absl::StrCat("the archive says ", stat.size, " bytes, from ",
-                                                   stat.comp_size, " bytes of ", archive_bytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the entry claims ", stat.size, " bytes from ", stat.comp_size,
+                     " compressed bytes in an archive of ", archive_bytes));
   }
   return absl::OkStatus();
 }
@@ -95,7 +96,7 @@ absl::StatusOr<NpyHeader> ReadHeader(zip_file_t* file, uint64_t size) {
   if (size - header.header_bytes != header.data_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "shape ", DimsToString(header.dims), " of ", DTypeName(header.dtype), " takes ",
-        header.data_bytes, " bytes, but ", size - header.header_bytes, " are there"));
+        header.data_bytes, " bytes, but ", size - header.header_bytes, " are present"));
   }
   return header;
 }
@@ -164,7 +165,7 @@ absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": entry '", absl::CHexEscape(name),
                                                      "': expected a name that ends in .npy"));
     }
-    if (!impl->index.emplace(name, i).second) return ArrayError(path, name, "it is there twice");
+    if (!impl->index.emplace(name, i).second) return ArrayError(path, name, "it occurs twice");
     impl->names.emplace_back(name);
   }
   std::sort(impl->names.begin(), impl->names.end());
@@ -259,7 +260,7 @@ struct NpzWriter::Impl {
   }
 
   absl::Status WriteArray(const std::string& name, const Tensor& tensor) {
-    if (!tensor.allocated()) return absl::InvalidArgumentError("holds nothing");
+    if (!tensor.allocated()) return absl::InvalidArgumentError("has no value");
     if (tensor.is_rows()) {
       return absl::InvalidArgumentError("holds SelectedRows; only dense tensors can be written");
     }

@@ -128,7 +128,7 @@ absl::StatusOr<Entry> ReadEntry(Reader& reader) {
   TensorDesc desc;
   // Partial: an element type that is too new must not read as a broken file.
   if (!desc.ParsePartialFromArray(desc_text.data(), static_cast<int>(desc_text.size()))) {
-    return absl::InvalidArgumentError("the description is no TensorDesc");
+    return absl::InvalidArgumentError("the description is not a TensorDesc");
   }
   WEFT_ASSIGN_OR_RETURN(Entry entry, EntryType(desc));
   WEFT_ASSIGN_OR_RETURN(const uint64_t data_bytes, DataBytes(entry));
@@ -215,7 +215,7 @@ absl::StatusOr<std::vector<std::string>> ParseJsonNames(absl::string_view text) 
   const nlohmann::json json =
       nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   const absl::Status bad =
-      absl::InvalidArgumentError("expected a JSON list of names, or one name a line");
+      absl::InvalidArgumentError("expected a JSON list of names, or one name per line");
   if (!json.is_array()) return bad;
   std::vector<std::string> names;
   for (const nlohmann::json& name : json) {
@@ -266,7 +266,7 @@ absl::Status WriteSaveCombine(const std::string& path,
     WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.allocated()) {
-        return absl::InvalidArgumentError(absl::StrCat("variable '", name, "' holds nothing"));
+        return absl::InvalidArgumentError(absl::StrCat("variable '", name, "' has no value"));
       }
       if (tensor.is_rows()) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -300,8 +300,8 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
                                                          const TensorCheck& check) {
   if (IsNpz(path)) {
     if (names_path.empty()) return LoadNpz(path, check);
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": an .npz file holds its names; it takes no list of names"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": an .npz file has the names of its arrays; it takes no list of names"));
   }
   if (names_path.empty()) {
     return absl::InvalidArgumentError(

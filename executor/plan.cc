@@ -75,7 +75,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   if (options_.nranks > 1 && ComputesAcrossRanks(op.type(), attrs)) {
     return absl::UnimplementedError(
         absl::StrCat(name,
-                     ": takes moments over the batches of all ranks, for which there is no "
+                     ": computes moments over the batches of all ranks, for which there is no "
                      "kernel; it runs on one rank"));
   }
   if (schema->Has(Trait::kRingSetup)) {

@@ -37,7 +37,7 @@ struct PlanExecutorOptions {
   RandomState* random = nullptr;
   // A block that is still being run after so long fails: a loop that does not end.
   double timeout_s = 600;
-  // Asked before a block is run again: true where the run was given up. May be empty.
+  // Asked before a block is run again: true where the run was aborted. May be empty.
   std::function<bool()> is_given_up;
   // Looks at every floating-point output of every op, and fails at the first NaN or infinity.
   bool check_nan = false;

@@ -139,7 +139,7 @@ TEST(PlanExecutorTest, ErrorNamesTheOpAndIsReportedOnce) {
   Scale(builder, "y", "z", 1);
   Rank rank(builder);
   EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                       "op 0 (scale): variable x holds nothing when it is read"));
+                                       "op 0 (scale): variable x is read before it is written"));
   EXPECT_EQ(rank.errors().size(), 1u);
   EXPECT_FALSE(rank.RunStep().ok());
 }
@@ -427,8 +427,8 @@ TEST(PlanExecutorTest, ConditionThatHoldsNothingIsAnError) {
   Rank rank(Conditional(/*is_scalar=*/true));
   rank["w"] = Floats({1}, {1});
   EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                       "op 0 (conditional_block): variable cond holds nothing when "
-                                       "it is read"));
+                                       "op 0 (conditional_block): variable cond is read before "
+                                       "it is written"));
   EXPECT_EQ(rank.errors().size(), 1);
 }
 
@@ -512,7 +512,7 @@ TEST(PlanExecutorTest, ResultIsThatOfTheBranchThatWasRun) {
   wrong["mask"] = MakeTensor<int32_t>({1}, {1});
   EXPECT_THAT(wrong.RunStep(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "op 3 (select_input): input X: variable 1 holds nothing when it is read"));
+                       "op 3 (select_input): input X: variable 1 is read before it is written"));
 }
 
 // --- Loops --------------------------------------------------------------------------------------
@@ -599,8 +599,8 @@ TEST(PlanExecutorTest, LoopThatDoesNotEndIsStopped) {
   rank["x"] = Floats({1}, {0});
   const absl::Status status = rank.RunStep();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                               HasSubstr("op 1 (while): its block runs for more than 0.05 s, in "
-                                         "round ")));
+                               HasSubstr("op 1 (while): its block has run for more than 0.05 s, in "
+                                         "iteration ")));
   EXPECT_THAT(status.message(), HasSubstr("; condition more still holds"));
   EXPECT_THAT(rank.errors(), ElementsAre(status));
 }
@@ -610,7 +610,7 @@ TEST(PlanExecutorTest, LoopEndsWhereTheRunWasGivenUp) {
   rank["limit"] = Floats({1}, {100});
   rank["x"] = Floats({1}, {0});
   rank.GiveUp();
-  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kAborted, "the run was given up"));
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kAborted, "the run was aborted"));
 }
 
 TEST(PlanExecutorTest, ConditionOfALoopIsOneBool) {

@@ -281,7 +281,7 @@ TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreForOneRank) {
   WEFT_EXPECT_OK(Plan::Build(program, Options(/*nranks=*/1)));
   EXPECT_THAT(Plan::Build(program, Options(/*nranks=*/2)).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("op 0 (sync_batch_norm): takes moments over the batches of all "
+                       HasSubstr("op 0 (sync_batch_norm): computes moments over the batches of all "
                                  "ranks, for which there is no kernel")));
 }
 
@@ -485,7 +485,7 @@ TEST(PlanTest, GradientsOfABranchNeedTheirInputs) {
   EXPECT_THAT(build({"@EMPTY@"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (conditional_block_grad) input Input: expected a variable, as "
-                       "Input@GRAD has one in its place"));
+                       "Input@GRAD has one at this position"));
   EXPECT_THAT(build({"x", "y"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (conditional_block_grad) output Input@GRAD: expected 2 variables, as "

@@ -184,15 +184,16 @@ absl::Status CheckOutputs(absl::Span<const std::string> inputs,
     if (output.empty()) continue;
     for (size_t j = 0; j < i; ++j) {
       if (output == outputs[j] || (output != "-" && IsSameFile(output, outputs[j]))) {
-        return absl::InvalidArgumentError(absl::StrCat(output, ": two outputs go to this file"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(output, ": two outputs are written to this file"));
       }
     }
     // A device or a pipe may be opened only once, by who writes to it.
     if (output == "-" || IsSpecialFile(output)) continue;
     for (const std::string& input : inputs) {
       if (!input.empty() && input != "-" && IsSameFile(output, input)) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            output, ": is read and may not be written: it is the same file as ", input));
+        return absl::InvalidArgumentError(
+            absl::StrCat(output, ": refusing to overwrite the input file ", input));
       }
     }
     WEFT_RETURN_IF_ERROR(Annotate(output, AtomicFile::Create(output).status()));

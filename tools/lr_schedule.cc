@@ -92,7 +92,7 @@ class Options {
     for (const auto& entry : values_) left.push_back(entry.first);
     std::sort(left.begin(), left.end());
     return absl::InvalidArgumentError(
-        absl::StrCat(left[0], ": unknown option; those there are: ", absl::StrJoin(known_, ", ")));
+        absl::StrCat(left[0], ": unknown option; known options: ", absl::StrJoin(known_, ", ")));
   }
 
  private:
@@ -265,7 +265,7 @@ absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text) {
       schedule = LinearWarmup(options, std::move(schedule));
     } else if (schedule != nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat(spec.name, ": only linear_warmup may stand before another schedule"));
+          absl::StrCat(spec.name, ": only linear_warmup may precede another schedule"));
     } else {
       schedule = Named(spec.name, options);
     }
@@ -295,7 +295,7 @@ absl::StatusOr<std::string> FindLearningRate(const Program& main) {
           const Op writer = main.op(it->second);
           if (writer.input_args().size() != 1 || ++ops_between > kMaxOpsBetween) {
             return absl::InvalidArgumentError(
-                absl::StrCat("the program computes its learning rate: ", writer.DebugName(),
+                absl::StrCat("the program computes its own learning rate: ", writer.DebugName(),
                              " writes ", main.name(rate)));
           }
           rate = writer.input_args()[0];

@@ -48,7 +48,7 @@ TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
        "cosine: T_max: expected a number of steps, 1 or more, found 0"},
       {"cosine{learning_rate=1,T_max=1.5}", "T_max: expected a number of steps, 1 or more"},
       {"cosine{learning_rate=1,T_max=5,gamma=1}",
-       "cosine: gamma: unknown option; those there are: T_max, eta_min, learning_rate"},
+       "cosine: gamma: unknown option; known options: T_max, eta_min, learning_rate"},
       {"exponential{learning_rate=1,gamma=1}", "gamma: expected a number between 0 and 1, found 1"},
       {"exponential{gamma=0.1,gamma=0.2,learning_rate=1}", "gamma: given twice"},
       {"piecewise{boundaries=3:7,values=1:2}",
@@ -64,7 +64,7 @@ TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
        "T_max=5}",
        "linear_warmup: learning_rate: unknown option"},
       {"cosine{learning_rate=1,T_max=5},step{learning_rate=1,step_size=2}",
-       "cosine: only linear_warmup may stand before another schedule"},
+       "cosine: only linear_warmup may precede another schedule"},
       {"cosine{learning_rate=1", "expected NAME{OPTION=VALUE,...}, found cosine{learning_rate=1"},
   };
   for (const auto& [text, message] : cases) {
@@ -101,7 +101,7 @@ TEST(FindLearningRateTest, NoneSeveralAndComputedOnesAreErrors) {
       StatusIs(kInvalid, "the program has 2 learning rates: lr, other_lr; name one with --lr_var"));
   EXPECT_THAT(FindLearningRate(Updates({"product"}).Build()),
               StatusIs(kInvalid,
-                       "the program computes its learning rate: op 1 (elementwise_mul) "
+                       "the program computes its own learning rate: op 1 (elementwise_mul) "
                        "writes product"));
   // Without an end.
   EXPECT_THAT(FindLearningRate(Updates({"a"}).Build()),

@@ -220,7 +220,7 @@ void CheckFlags(Flags& flags) {
     throw CLI::ValidationError("in, out", "expected an input and an output program");
   }
   if (flags.in == "-" && flags.startup_in == "-") {
-    throw CLI::ValidationError("--startup_in", "standard input is the main program already");
+    throw CLI::ValidationError("--startup_in", "the main program already reads standard input");
   }
   TranspileOptions& options = flags.options;
   if (options.mode.empty() && options.passes.empty()) {

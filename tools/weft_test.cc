@@ -125,9 +125,9 @@ TEST(WeftTest, NumbersThatCannotBeAreWrongUsageThatNamesTheFlag) {
 
 TEST(WeftTest, StandardInputIsReadOnce) {
   EXPECT_THAT(Weft({"run", "-", "--startup", "-", "--feeds", kFeeds}),
-              FailsWith(2, "weft run: error: --startup: ", "standard input is MAIN already"));
+              FailsWith(2, "weft run: error: --startup: ", "MAIN already reads standard input"));
   EXPECT_THAT(Weft({"run", kMain, "--params", "-", "--params_names", kNames, "--feeds", "-"}),
-              FailsWith(2, "weft run: error: --feeds: ", "standard input is --params already"));
+              FailsWith(2, "weft run: error: --feeds: ", "--params already reads standard input"));
   EXPECT_THAT(Weft({"diff", "-", "-"}), FailsWith(2, "weft diff: error: B: ", "standard input"));
 }
 

@@ -20,8 +20,8 @@ absl::Status ChooseDims(bool is_split, int nranks, int64_t batch, Dims* dims) {
   const bool is_any = !dims->empty() && dims->front() == -1;
   if (!is_split && is_any) {
     return absl::FailedPreconditionError(
-        "it is read and nothing writes it, but it is not marked as data (need_check_feed), so "
-        "that nobody knows whether ranks share it");
+        "it is read and nothing writes it, but it is not marked as data (need_check_feed), so it "
+        "is unknown whether ranks share it");
   }
   if (is_split && !is_any && nranks > 1) {
     return absl::FailedPreconditionError(

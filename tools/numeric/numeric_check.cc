@@ -56,9 +56,11 @@ class NumericChecker {
       }
     }
     if (report_.compared.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          kOriginal, ": no variable can be compared: each rank has its own, or rounding alone ",
-          "makes more than ", kMaxNumericTolerance, " of a difference"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(kOriginal,
+                       ": no variable can be compared: each is rank-local, or rounding alone "
+                       "changes it by more than ",
+                       kMaxNumericTolerance));
     }
     return std::move(report_);
   }
@@ -142,7 +144,7 @@ class NumericChecker {
   absl::Status NothingChanges() const {
     return absl::FailedPreconditionError(
         absl::StrCat("no parameter changes in ", options_.steps,
-                     " steps, so that there is nothing to compare; more steps may help"));
+                     " steps, so there is nothing to compare; more steps may help"));
   }
 
   absl::Status RunRewritten() {
@@ -159,7 +161,7 @@ class NumericChecker {
     for (const std::string& name : fetch_) {
       if (keeps(name)) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          "variable ", name, ": the original keeps it from step to step, but it is not there"));
+          "variable ", name, ": persistable in the original, but not in the rewritten program"));
     }
     RunInputs inputs;
     inputs.main = &program;

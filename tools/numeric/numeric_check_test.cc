@@ -247,9 +247,8 @@ TEST(NumericCheck, WhatRoundingAloneMakesLargeIsNotCalledEqual) {
   EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
   EXPECT_THAT(report.rough, ElementsAre("w"));
   EXPECT_THAT(report.compared, ElementsAre("b1", "b2", "m1", "m2"));
-  EXPECT_THAT(
-      NumericReportText(report),
-      HasSubstr("  not shown, as rounding makes as much of a difference in the original: w"));
+  EXPECT_THAT(NumericReportText(report),
+              HasSubstr("  not shown, because rounding changes them as much in the original: w"));
 }
 
 TEST(NumericCheck, EveryModeThatReducesGradientsIsEqual) {
@@ -337,7 +336,7 @@ TEST(NumericCheck, StatesOfWhichEachRankHasItsOwnAreNotCompared) {
   WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, Rewritten(original, 2)));
   EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
   EXPECT_THAT(report.own_to_ranks, Not(IsEmpty()));
-  EXPECT_THAT(NumericReportText(report), HasSubstr("  not compared, as each rank has its own: "));
+  EXPECT_THAT(NumericReportText(report), HasSubstr("  not compared, because rank-local: "));
 }
 
 TEST(NumericCheck, StepsInWhichNoParameterChangesShowNothing) {
