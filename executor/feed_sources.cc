@@ -19,7 +19,7 @@ namespace {
 template <typename T>
 bool Fill(double value, Tensor* tensor) {
   if (std::numeric_limits<T>::is_integer) {
-    // The largest integer is no double where T has 64 bits, its successor is.
+    // For 64-bit T, the largest integer is not representable as double, but its successor is.
     const double limit = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
     if (!(value >= static_cast<double>(std::numeric_limits<T>::lowest()) && value < limit)) {
       return false;
@@ -51,7 +51,7 @@ bool FillAny(double value, Tensor* tensor) {
   }
 }
 
-// The op that writes the variable, in any block; an invalid id where none does.
+// The op that writes the variable, in any block; invalid if there is none.
 OpId FindWriter(const Program& program, Symbol var) {
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {

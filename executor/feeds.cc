@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// Splits "<step>/<variable>"; a variable's name may hold slashes of its own.
+// Splits "<step>/<variable>"; the variable's name may contain slashes.
 bool ParseFeedName(absl::string_view name, int64_t* step, std::string* variable) {
   const size_t slash = name.find('/');
   if (slash == absl::string_view::npos || slash + 1 == name.size()) return false;

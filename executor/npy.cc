@@ -94,7 +94,7 @@ class DictReader {
     int64_t value = 0;
     if (!absl::SimpleAtoi(rest_.substr(0, digits), &value)) return absl::nullopt;
     rest_.remove_prefix(digits);
-    Consume("L");  // Python 2 wrote long integers so
+    Consume("L");  // Python 2 wrote long integers with this suffix
     return value;
   }
 
@@ -149,7 +149,7 @@ absl::StatusOr<size_t> DataBytes(DType dtype, const Dims& dims) {
   bool empty = false;
   for (int64_t dim : dims) {
     if (dim == 0) empty = true;
-    // The product without zeros, so that no part of it overflows either.
+    // The product without zero dimensions, so that no partial product overflows either.
     if (dim > 0 && __builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes)) {
       bytes = std::numeric_limits<uint64_t>::max();
       break;
@@ -211,7 +211,7 @@ absl::StatusOr<std::string> NpyHeaderFor(DType dtype, const Dims& dims) {
   for (size_t i = 0; i < dims.size(); ++i) absl::StrAppend(&dict, i ? ", " : "", dims[i]);
   absl::StrAppend(&dict, dims.size() == 1 ? ",), }" : "), }");
 
-  // Padded with spaces to a whole number of 64 bytes, the last one a newline.
+  // Padded with spaces to a multiple of 64 bytes; the last byte is a newline.
   size_t prefix = 10;
   int version = 1;
   auto padded = [&] {

@@ -46,7 +46,7 @@ absl::Span<const T> Values(const Tensor& tensor) {
   return absl::MakeConstSpan(tensor.data<T>(), tensor.size());
 }
 
-// An archive with one entry of these bytes, as any zip program makes it.
+// An archive with one entry of these bytes, as any zip tool writes it.
 std::string MakeZip(const std::string& file, const std::string& entry, const std::string& bytes,
                     int method = ZIP_CM_STORE) {
   const std::string path = TestPath(file);
@@ -177,7 +177,7 @@ TEST(NpzTest, SelectedRowsAreRefusedByName) {
 }
 
 TEST(NpzTest, TypeIsReadFromTheHeaderAlone) {
-  // The data is damaged, which only reading it finds out.
+  // The data is damaged, which only reading detects.
   const std::string path = TestPath("typed.npz");
   WEFT_ASSERT_OK(WriteNpz(path, {{"x", MakeTensor<int32_t>({2, 1}, {0x12345678, 1})}}));
   std::string bytes = Contents(path);

@@ -25,7 +25,7 @@ namespace {
 
 using TensorDesc = ::paddle::framework::proto::VarType::TensorDesc;
 
-// Takes values off the front of the file's bytes.
+// Consumes values from the front of the file's bytes.
 class Reader {
  public:
   explicit Reader(absl::string_view bytes) : rest_(bytes) {}
@@ -54,7 +54,7 @@ class Reader {
   absl::string_view rest_;
 };
 
-// A tensor as it stands in the file.
+// A tensor as stored in the file.
 struct Entry {
   DType dtype;
   Dims dims;
@@ -71,7 +71,8 @@ absl::Status ReadVersion(Reader& reader, absl::string_view of) {
 
 absl::Status SkipLod(Reader& reader) {
   WEFT_ASSIGN_OR_RETURN(const uint64_t levels, reader.Number<uint64_t>("the number of LoD levels"));
-  // Nobody nests sequences that deeply. SelectedRows have their number of rows at this place.
+  // No real file nests sequences this deeply. SelectedRows have their number of rows at this
+  // position.
   constexpr uint64_t kMaxLevels = 16;
   if (levels > kMaxLevels) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -126,7 +127,7 @@ absl::StatusOr<Entry> ReadEntry(Reader& reader) {
   WEFT_ASSIGN_OR_RETURN(const absl::string_view desc_text,
                         reader.Bytes(desc_bytes, "the description"));
   TensorDesc desc;
-  // Partial: an element type that is too new must not read as a broken file.
+  // Parses partially: a newer element type must not look like a broken file.
   if (!desc.ParsePartialFromArray(desc_text.data(), static_cast<int>(desc_text.size()))) {
     return absl::InvalidArgumentError("the description is not a TensorDesc");
   }
@@ -138,7 +139,7 @@ absl::StatusOr<Entry> ReadEntry(Reader& reader) {
   return entry;
 }
 
-// All entries, or an error that names the variable at fault as far as there are names.
+// Reads all entries. An error names the affected variable if the names reach that far.
 absl::StatusOr<std::vector<Entry>> ReadEntries(absl::string_view bytes,
                                                absl::Span<const std::string> names) {
   Reader reader(bytes);

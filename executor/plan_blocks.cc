@@ -167,7 +167,7 @@ absl::StatusOr<PlanBuilder::Rounds> PlanBuilder::RoundsOf(const Op& loop, int bl
                                                           const absl::flat_hash_set<Symbol>& reads,
                                                           const std::string& name) {
   Rounds rounds;
-  // Of what is written in its place, nothing is kept: the gradient undoes that.
+  // Keeps no variable that is changed in place: the gradient reverts that change.
   absl::flat_hash_set<Symbol> in_place, written;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
@@ -190,7 +190,7 @@ absl::StatusOr<PlanBuilder::Rounds> PlanBuilder::RoundsOf(const Op& loop, int bl
     rounds.found_then.push_back(AddLocal(symbol, found));
     rounds.found_names.push_back(symbol);
   }
-  // Blocks in this one that loops run have rounds of their own.
+  // Blocks in this one that loops run have separate iterations.
   absl::flat_hash_set<int> blocks;
   VisitOps(block, /*skips_loops=*/true, [&](const Op& op) {
     if (!blocks.insert(op.block()).second) return;

@@ -19,8 +19,8 @@ bool ChangesDims(CollectiveKind kind) {
   return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
 }
 
-// Dimensions of what a collective gives. Ranks that disagree on the input are found out
-// when they meet.
+// Dimensions of the output of a collective. If ranks disagree on the input, the communicator
+// reports it.
 Dims OutputDims(CollectiveKind kind, const Dims& in, int nranks) {
   Dims out = in;
   if (kind == CollectiveKind::kAllGather) {
@@ -141,19 +141,19 @@ absl::Status PlanExecutor::LaunchAll() {
   }
 }
 
-// Where to go on, at a branch.
+// The next instruction at a branch.
 absl::StatusOr<int> PlanExecutor::Enter(int index) {
   const Plan::Branch& branch = options_.plan->branches()[index];
   WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
   if (!holds) return branch.next;
-  // Blocks within blocks, each run by several ops, may take as long as a loop.
+  // Nested blocks, each run by several ops, may take as long as a loop.
   WEFT_RETURN_IF_ERROR(CheckProgress());
   frames_.push_back({index, /*rounds=*/1, std::chrono::steady_clock::now()});
   if (branch.is_loop) NoteRound();
   return branch.begin;
 }
 
-// The same at the end of the innermost block that is being run.
+// The next instruction at the end of the innermost running block.
 absl::StatusOr<int> PlanExecutor::EndBlock() {
   Frame& frame = frames_.back();
   const Plan::Branch& branch = options_.plan->branches()[frame.branch];
@@ -178,7 +178,7 @@ void PlanExecutor::NoteRound() {
   }
 }
 
-// Of the outermost block that is being run.
+// For the outermost running block.
 absl::Status PlanExecutor::CheckProgress() const {
   if (frames_.empty()) return absl::OkStatus();
   if (options_.is_given_up && options_.is_given_up()) {

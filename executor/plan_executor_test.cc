@@ -204,8 +204,8 @@ TEST(PlanExecutorTest, ReduceScatterGivesEachRankItsRows) {
   EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(30));
 }
 
-// The output has other dims than the input whose place it takes; enough rows that a write past the
-// end of the input would be seen.
+// The output has other dims than the input that it replaces, and enough rows to detect a write past
+// the end of the input.
 TEST(PlanExecutorTest, AllGatherInPlaceGrowsItsVariable) {
   constexpr int kRows = 10000;
   ProgramBuilder builder;
@@ -277,7 +277,7 @@ TEST(PlanExecutorTest, DifferentShapesOnTwoRanksAreAnErrorThatNamesTheOps) {
                        "calls all-reduce #0 of x (fp32[1, 1]) in op 0 (c_allreduce_sum)"));
 }
 
-// A device whose collectives are enqueued, and then come to an end without a result.
+// A device whose collectives are enqueued, and then end without a result.
 class CutOff : public CommunicatorGroup, public Communicator {
  public:
   int rank() const override { return 0; }
@@ -298,7 +298,7 @@ TEST(PlanExecutorTest, CollectiveThatWasCutOffAfterItWasEnqueuedFailsTheStep) {
 
 // --- SelectedRows -------------------------------------------------------------------------------
 
-// Two look-ups in a table w fp32[4, 1], whose gradient is averaged over the ranks and taken off.
+// Two look-ups in a table w fp32[4, 1]. Its gradient is averaged over the ranks and subtracted.
 ProgramBuilder SparseTraining() {
   ProgramBuilder builder;
   builder.Param("w", {4, 1}).Var("lr", {1}).Var("x", {2, 1}).Rows("w@GRAD", {4, 1});
@@ -387,7 +387,7 @@ TEST(PlanExecutorTest, CheckNanLooksAtTheValuesOfRows) {
 
 // --- Blocks that run on a condition -------------------------------------------------------------
 
-// w doubles where `cond` holds, and is then copied to y.
+// w doubles if `cond` holds, and is then copied to y.
 ProgramBuilder Conditional(bool is_scalar) {
   ProgramBuilder builder;
   builder.Param("w", {1}).Var("cond", {1}, pb::VarType::BOOL).Var("y", {1});
@@ -473,7 +473,7 @@ TEST(PlanExecutorTest, GradientsGoThroughTheBlockThatWasRun) {
   EXPECT_THAT(gradients, ElementsAre(60, 0, 60));
 }
 
-// y is 2 x or, where `negative` holds, 3 x; the branch that is not run makes nothing.
+// y is 2 x or, if `negative` holds, 3 x; the skipped branch writes nothing.
 TEST(PlanExecutorTest, ResultIsThatOfTheBranchThatWasRun) {
   ProgramBuilder builder;
   builder.Var("x", {1}).Var("negative", {1}, pb::VarType::BOOL);
@@ -575,7 +575,7 @@ TEST(PlanExecutorTest, LoopsNest) {
   EXPECT_THAT(Values<float>(rank["n"]), ElementsAre(1 + 2 + 3));
 }
 
-// A block that two ops run goes on behind the one that ran it.
+// A block that two ops run continues after the op that ran it.
 TEST(PlanExecutorTest, BlockIsRunByTwoOps) {
   ProgramBuilder builder = Doubling();
   builder.InBlock(0).Var("cond", {1}, pb::VarType::BOOL);
