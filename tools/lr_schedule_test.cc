@@ -28,7 +28,7 @@ TEST(LrScheduleTest, RatesAreThoseOfPaddle) {
     WEFT_ASSERT_OK_AND_ASSIGN(const LrSchedule schedule, ParseLrSchedule(text));
     for (size_t step = 0; step < json["rates"].size(); ++step) {
       const auto expected = json["rates"][step].get<double>();
-      // Paddle follows the cosine from step to step; its rounding grows.
+      // Paddle computes the cosine from step to step, so its rounding errors grow.
       EXPECT_NEAR(schedule(static_cast<int64_t>(step)), expected, 1e-12 + 1e-13 * expected)
           << text << ", step " << step;
     }
@@ -72,7 +72,7 @@ TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
   }
 }
 
-// Optimizers that take these rates.
+// Optimizers that use these rates.
 ProgramBuilder Updates(const std::vector<std::string>& rates) {
   ProgramBuilder builder;
   builder.Param("lr", {1}).Param("other_lr", {1}).Param("w");
@@ -103,7 +103,7 @@ TEST(FindLearningRateTest, NoneSeveralAndComputedOnesAreErrors) {
               StatusIs(kInvalid,
                        "the program computes its own learning rate: op 1 (elementwise_mul) "
                        "writes product"));
-  // Without an end.
+  // Without a final value.
   EXPECT_THAT(FindLearningRate(Updates({"a"}).Build()),
               StatusIs(kInvalid, HasSubstr("the program computes its learning rate")));
 }

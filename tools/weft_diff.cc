@@ -18,7 +18,7 @@ struct Options {
   std::string a, b;
 };
 
-// Prints the differences; true where there are any.
+// Prints the differences; true if there are any.
 absl::StatusOr<bool> Diff(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const Program a, ReadProgramOrExplain(options.a));
   WEFT_ASSIGN_OR_RETURN(const Program b, ReadProgramOrExplain(options.b));

@@ -43,7 +43,7 @@ struct Flags {
   std::vector<std::string> set;  // NAME=VALUE
   std::vector<HostValue> host_values;
   std::string lr_schedule, lr_var;
-  std::string backend;  // empty: as the device has it
+  std::string backend;  // empty: the default of the device
   std::string device = "cpu";
   int threads = 1;
   std::string save, metrics, fetch_npz, trace;
@@ -67,7 +67,7 @@ absl::Status CheckBuild(const Flags& flags) {
   return absl::OkStatus();
 }
 
-// What a run reads, and what must live as long as it.
+// The inputs of a run, which must outlive it.
 struct Inputs {
   absl::optional<Program> main, startup;
   absl::optional<std::map<std::string, Tensor>> params;
@@ -84,7 +84,7 @@ struct Inputs {
   }
 };
 
-// What the host writes before every step.
+// The variables that the host writes before every step.
 absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Program& main) {
   std::vector<HostValue> values = flags.host_values;
   if (flags.lr_schedule.empty()) return values;
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Prog
   return values;
 }
 
-// Parameters may come from a file in part; that the others are initialized should be known.
+// Warns if the file has only some of the parameters: the others keep their initial values.
 void TellOfOtherParams(const Flags& flags, const Program& main,
                        const std::map<std::string, Tensor>& params) {
   int parameters = 0, found = 0;
@@ -123,7 +123,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
       return CheckParam(*inputs.main, name, type);
     };
     WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
-    // Without one those that are missing are an error.
+    // Without a startup program, missing parameters are an error.
     if (inputs.startup.has_value()) TellOfOtherParams(flags, *inputs.main, *inputs.params);
   }
   if (!flags.feeds.empty()) {
@@ -144,7 +144,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   return inputs;
 }
 
-// Takes the results of a run, as they come; its errors name files.
+// Receives the results of a run in order; its errors name files.
 class Recorder {
  public:
   // A run of `steps`.
@@ -170,7 +170,7 @@ class Recorder {
     return failure_;
   }
 
-  // May come at the same time as Add.
+  // May be called concurrently with Add.
   absl::Status AddTrace(const StepTrace& trace) {
     trace_failure_ = trace_->Add(trace);
     return trace_failure_;
@@ -225,7 +225,7 @@ class Recorder {
   absl::Status failure_, trace_failure_;
 };
 
-// Messages about programs carry no file; others do.
+// Adds the file to messages about programs, which lack it; others have it.
 absl::Status NameFile(const Flags& flags, const absl::Status& status) {
   const bool feeds =
       !flags.feeds.empty() && absl::StartsWith(status.message(), absl::StrCat(flags.feeds, ": "));
@@ -287,7 +287,7 @@ void CheckStandardInput(const Flags& flags) {
   }
 }
 
-// What is wrong between flags.
+// Checks combinations of flags.
 void CheckFlags(const CLI::App& app, Flags& flags) {
   CheckStandardInput(flags);
   const bool npz = absl::EndsWith(flags.params, ".npz");
@@ -302,7 +302,7 @@ void CheckFlags(const CLI::App& app, Flags& flags) {
   }
   flags.host_values.clear();
   for (const std::string& text : flags.set) {
-    // The last "=": names may hold one, numbers do not.
+    // Splits at the last "=": names may contain one, numbers do not.
     const size_t equals = text.rfind('=');
     double value = 0;
     if (equals == std::string::npos || equals == 0 ||

@@ -25,7 +25,7 @@ namespace weft {
 namespace {
 
 constexpr char kCommand[] = "weft verify";
-// Where nothing says for how many ranks a program is, it is run on so many.
+// The number of ranks to run if the programs do not specify one.
 constexpr int kRanksToRun = 2;
 
 struct Options {
@@ -93,7 +93,7 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   return verify;
 }
 
-// None where it was not asked for.
+// None if not requested.
 absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
                                                       const Programs& programs) {
   if (!options.numeric) return absl::nullopt;
@@ -174,11 +174,12 @@ void PrintText(const Findings& findings, const std::vector<RankPrograms>& ranks,
 
 // --- The command --------------------------------------------------------------------------------
 
-// True where nothing is wrong.
+// True if nothing is wrong.
 absl::StatusOr<bool> Verify(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
   const Findings findings = Verify(programs->ranks, OptionsOfVerifier(options, *programs));
-  // What breaks a rule of layer 1 or 2 may not run; what is found is worth more than why not.
+  // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
+  // the reason.
   absl::StatusOr<absl::optional<NumericReport>> numeric = RunBoth(options, *programs);
   if (!numeric.ok() && !findings.HasErrors()) return numeric.status();
   if (!numeric.ok()) {
@@ -210,7 +211,7 @@ void CheckStandardInput(const Options& options) {
   check("--original_startup", options.original_startup);
 }
 
-// What is wrong between flags.
+// Checks combinations of flags.
 void CheckFlags(const Options& options) {
   CheckStandardInput(options);
   const size_t mains = options.mains.size(), startups = options.startups.size();

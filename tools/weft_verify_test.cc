@@ -46,7 +46,7 @@ constexpr char kStartupOfProgram[] = R"(program version=2006002 {
 
 std::string TestPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
-// The text with some of it replaced, each of which it must hold.
+// The text with parts replaced, each of which must occur in it.
 std::string Edited(std::string text, std::vector<std::pair<std::string, std::string>> edits) {
   for (const auto& [from, to] : edits) {
     EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
@@ -59,7 +59,7 @@ std::string MakeFile(const std::string& name, const std::string& text) {
   return TestPath(name);
 }
 
-// A step of sgd on two ranks, which keeps to all rules.
+// A step of sgd on two ranks that breaks no rule.
 std::string Averaged() { return SgdStepText(absl::StrCat(kWaitCompute, kAllReduce, kWaitComm)); }
 
 std::string Right() { return MakeFile("right.prog", Averaged()); }

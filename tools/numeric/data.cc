@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// An unknown dimension of data that is not the batch.
+// The value of an unknown dimension of data other than the batch.
 constexpr int64_t kOtherDim = 4;
 
 // `is_split`: each rank gets a part.
@@ -86,7 +86,7 @@ FeedSource NumericData::Source(Order order) const {
 
 absl::StatusOr<Tensor> NumericData::Make(const Feed& feed, int64_t step, Order order) {
   const uint64_t hash = MixBits(HashOfName(feed.name) + step);
-  // Integers of which nobody says how large they may be: 0 or 1.
+  // Integers without a known limit are 0 or 1.
   const bool is_limited = feed.limit.has_value() || !IsFloating(feed.type.dtype);
   const uint64_t limit = feed.limit.value_or(2);
   const int64_t rows = feed.is_split && !feed.type.dims.empty() ? feed.type.dims[0] : 1;

@@ -201,7 +201,7 @@ class NumericChecker {
     }
   }
 
-  // Whether all ranks have to have the same.
+  // Whether all ranks must have the same value.
   bool IsReplicated(const std::string& name) const {
     return variables_.parameters.count(name) > 0 || variables_.optimizer_states.count(name) > 0;
   }
@@ -221,7 +221,7 @@ class NumericChecker {
     return difference;
   }
 
-  // The first rank that has not what rank 0 has, to the bit.
+  // The first rank whose value differs from rank 0's in any bit.
   absl::optional<NumericReport::Difference> CompareRanks(int64_t step, size_t i) const {
     for (int rank = 1; rank < options_.nranks; ++rank) {
       const absl::optional<TensorDifference> found = CompareTensors(found_[0][i], found_[rank][i]);
@@ -233,7 +233,7 @@ class NumericChecker {
     return absl::nullopt;
   }
 
-  // True where the variable is wrong, or it cannot be told.
+  // True if the variable is wrong, or if that is unknown.
   bool CompareRank(int64_t step, int rank, size_t i) {
     const absl::optional<TensorDifference> found =
         CompareTensors(expected_[step][i], found_[rank][i]);
@@ -260,7 +260,7 @@ class NumericChecker {
   std::vector<std::string> fetch_;
   std::vector<std::vector<Tensor>> expected_;  // by step
   std::vector<std::vector<double>> rounding_;  // of the original itself, by step
-  std::vector<std::vector<Tensor>> found_;     // by rank, in the step that is under way
+  std::vector<std::vector<Tensor>> found_;     // by rank, in the current step
   std::set<std::string> own_to_ranks_, rough_;
   NumericReport report_;
 };

@@ -75,7 +75,7 @@ absl::StatusOr<NumericReport> Check(const Pair& original, const Pair& rewritten,
                           {&rewritten.main, &rewritten.startup}, options);
 }
 
-// The program without the first op of the type in its backward, of which there must be one.
+// The program without the only backward op of the type.
 Pair Without(Pair programs, const std::string& type) {
   Rewriter rewriter(&programs.main);
   for (OpId id : programs.main.block(0).ops()) {
@@ -122,7 +122,7 @@ TEST(NumericCheck, DivisionByThreeIsRounded) {
   EXPECT_THAT(NumericReportText(report), HasSubstr("equal within 1e-5, where results are rounded"));
 }
 
-// Layers on an embedding, softmax, adam: labels and ids have to be in range.
+// Layers on an embedding, softmax, adam: labels and ids must be in range.
 TrainingSpec Classifier() {
   TrainingSpec spec;
   spec.lookups = 2;
@@ -153,8 +153,8 @@ TEST(NumericCheck, RoundedResultsAreEqualWithinATolerance) {
   }
 }
 
-// The gradient of w[i] is the mean of 0.1 x[i], which is 0 for some i but for rounding. adam
-// divides it by its size, so that rounding alone moves w[i] by about lr.
+// The gradient of w[i] is the mean of 0.1 x[i], which is 0 for some i except for rounding. adam
+// divides it by its magnitude, so rounding alone moves w[i] by about lr.
 Pair RoundingDivided(const std::string& lr) {
   const absl::StatusOr<Program> main = ParseProgramText(R"(program version=2006002 {
   block 0 parent=-1 {
@@ -217,7 +217,7 @@ TEST(NumericCheck, WhatAnOptimizerMakesOfRoundingIsMeasuredOnTheOriginal) {
   EXPECT_THAT(NumericReportText(report),
               AllOf(HasSubstr("equal within the rounding of the original, where "),
                     HasSubstr("; the original itself by ")));
-  // What is wrong is wrong by more than that.
+  // A wrong program differs by more than that.
   for (const char* dropped : {"scale", "c_allreduce_sum"}) {
     SCOPED_TRACE(dropped);
     WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport wrong,
@@ -226,7 +226,7 @@ TEST(NumericCheck, WhatAnOptimizerMakesOfRoundingIsMeasuredOnTheOriginal) {
   }
 }
 
-// Nor is it an excuse for ranks that drift apart, however little.
+// Nor does rounding excuse ranks that diverge, however little.
 TEST(NumericCheck, RanksThatHaveOtherBitsAreFoundWhateverRoundingExplains) {
   for (const char* lr : {"0.0001", "0.1"}) {
     SCOPED_TRACE(lr);
@@ -281,7 +281,7 @@ TEST(NumericCheck, DroppedScaleIsFound) {
                          "  parameter fc_0.b_0, rank 0, after step 0: expected "));
 }
 
-// Adam hides it from parameters, but not from its moments.
+// Adam hides it in parameters, but not in its moments.
 TEST(NumericCheck, DroppedScaleIsFoundUnderAdam) {
   const Pair original = Programs(Classifier());
   WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
@@ -294,12 +294,12 @@ TEST(NumericCheck, MissingAllReduceIsFound) {
   const Pair original = FitALine();
   WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report,
                             Check(original, Without(Rewritten(original, 2), "c_allreduce_sum")));
-  // The other parameter is right in the first step.
+  // The other parameter is correct in the first step.
   ASSERT_THAT(report.differences, SizeIs(1));
   EXPECT_EQ(report.differences[0].variable, "fc_0.b_0");
 }
 
-// Whichever gradient it is of, and whatever the optimizer.
+// For the gradient of any parameter, and any optimizer.
 TEST(NumericCheck, EveryMissingAllReduceIsFound) {
   for (OptimizerKind kind : {OptimizerKind::kSgd, OptimizerKind::kMomentum, OptimizerKind::kAdam}) {
     TrainingSpec spec = Classifier();
