@@ -16,7 +16,7 @@
 namespace weft {
 
 absl::StatusOr<Plan> PlanBuilder::Build() {
-  // Told of after kernels that are missing.
+  // Reported after missing kernels.
   const absl::Status types_fit = types_.Check();
   WEFT_RETURN_IF_ERROR(CheckKernels(program_, types_, *options_.kernels));
   AddVariables();
@@ -75,12 +75,12 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   if (options_.nranks > 1 && ComputesAcrossRanks(op.type(), attrs)) {
     return absl::UnimplementedError(
         absl::StrCat(name,
-                     ": takes moments over the batches of all ranks, for which there is no "
+                     ": computes moments over the batches of all ranks, for which there is no "
                      "kernel; it runs on one rank"));
   }
   if (schema->Has(Trait::kRingSetup)) {
-    // In Paddle setting up a ring blocks the host, and the programs that its transpiler writes
-    // count on it: broadcasts of what initializers made follow without a synchronization.
+    // In Paddle, setting up a ring blocks the host. Programs that its transpiler writes rely on it:
+    // broadcasts of initialized parameters follow without a synchronization.
     steps_.push_back(Step());
     return absl::OkStatus();
   }
@@ -248,7 +248,7 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   WEFT_RETURN_IF_ERROR(FillArguments(op, plan_op));
   plan_op->make_kernel = plan_op->has_rows ? options_.kernels->FindForRows(op.type())
                                            : options_.kernels->Find(op.type());
-  // Only to learn whether it can be made.
+  // Only to check that the kernel can be made.
   const absl::Status status = MakeKernel(*plan_op->make_kernel, spec).status();
   if (status.ok()) return status;
   const std::string message = absl::StrCat(plan_op->name, ": ", status.message());

@@ -70,7 +70,7 @@ absl::Status CheckKernels(const Program& program, const TypeChecker& types,
   using Kind = std::pair<absl::string_view, bool>;  // op type, has rows
   struct Missing {
     Kind kind;
-    std::string first;  // where it stands
+    std::string first;  // position of the op
     int count = 0;
   };
   std::vector<Missing> missing;  // in order of first occurrence

@@ -58,10 +58,10 @@ absl::Status CheckSynchronized(const Program& main, int nranks) {
   }
   if (!optimizer.valid()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      main.op(optimizer).DebugName(), ": updates a parameter, but no op communicates, so that ",
-      nranks, " ranks would train ", nranks,
-      " models; rewrite the program with transpile --mode grad_allreduce (or, if that is meant, "
-      "set allow_unsynchronized)"));
+      main.op(optimizer).DebugName(), ": updates a parameter, but no op communicates, so ", nranks,
+      " ranks would train ", nranks,
+      " models; rewrite the program with transpile --mode grad_allreduce (or set "
+      "allow_unsynchronized if that is intended)"));
 }
 
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type) {

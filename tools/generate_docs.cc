@@ -1,5 +1,5 @@
-// generate_docs: prints the parts of the documentation that follow from tables in the code.
-// docs/generate.sh puts them into the files.
+// generate_docs: prints the sections of the documentation that are generated from tables in the
+// code. docs/generate.sh writes them into the files.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -47,7 +47,7 @@ std::string CodeList(const std::vector<std::string>& words) {
                        [](std::string* out, const std::string& word) { out->append(Code(word)); });
 }
 
-// For the README.
+// The table in the README.
 std::string ModeTable() {
   std::string text = "| mode | what it makes |\n|---|---|\n";
   for (const Mode& mode : Modes()) {
@@ -84,7 +84,7 @@ std::string PipelineRows(const Mode& mode, Dialect dialect) {
   std::set<std::string> seen;
   const auto add = [&](const std::string& choice, const std::map<std::string, std::string>& flags) {
     const auto pipeline = ExpandMode(mode.name, dialect, flags);
-    // A choice of the other dialect, or another spelling of one that is there.
+    // A choice of the other dialect, or a synonym of an existing one.
     if (!pipeline.ok() || !seen.insert(ToString(*pipeline)).second) return;
     absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*pipeline)), " | ",
                     CodeList(FlagsOf(mode, passes)), " |\n");
@@ -164,7 +164,7 @@ std::vector<std::string> TraitNames(const OpSchema& schema) {
   return names;
 }
 
-// What `weft run` does with an op; "–" where it refuses the program.
+// What `weft run` does with an op; "–" if it refuses the program.
 std::string RunsAs(const OpSchema& schema) {
   if (CpuKernels().Find(schema.type()) != nullptr) {
     return CpuKernels().FindForRows(schema.type()) != nullptr ? "kernel, rows" : "kernel";
@@ -183,7 +183,7 @@ std::string RunsAs(const OpSchema& schema) {
   return "–";
 }
 
-// Of groups that are there as a whole, the name of the group.
+// For groups that are complete, the name of the group.
 std::string NamesOf(const std::vector<DType>& types) {
   static const auto& groups = *new std::vector<std::pair<std::string, std::vector<DType>>>{
       {"all",
@@ -204,8 +204,8 @@ std::string NamesOf(const std::vector<DType>& types) {
   return absl::StrJoin(names, ", ");
 }
 
-// The element types that the CPU kernel of an op tells of: made for a variable in each slot, and
-// the default attributes.
+// The element types that the CPU kernel of an op supports, made with a variable in each slot and
+// default attributes.
 std::string ElementTypes(const OpSchema& schema) {
   const KernelFactory* factory = CpuKernels().Find(schema.type());
   if (factory == nullptr) return "–";
@@ -245,8 +245,8 @@ std::string OpTable() {
   return text;
 }
 
-// The first finding of the rule in its example. Dies where there is none, or the example is no
-// program; a test sees to both.
+// The first finding of the rule in its example. CHECK-fails if there is none, or if the example is
+// not a program; a test ensures both.
 std::string MessageOfExample(const Rule& rule) {
   const absl::StatusOr<Findings> findings = VerifyExample(rule);
   for (const Finding& finding : findings->all()) {
@@ -256,7 +256,7 @@ std::string MessageOfExample(const Rule& rule) {
   std::abort();
 }
 
-// The programs of an example, each after what it is.
+// The programs of an example, each after its title.
 std::string ExamplePrograms(const Rule& rule) {
   std::string text;
   const auto add = [&](absl::string_view name, const char* program) {

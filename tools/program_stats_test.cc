@@ -154,7 +154,7 @@ TEST(ProgramStatsTest, PeakMemoryGrowsWithTheBatch) {
   WEFT_ASSERT_OK_AND_ASSIGN(Program program, ReadProgram("tests/data/fit_a_line/main.pb"));
   WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats one, ComputeProgramStats(program));
   WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats twenty, ComputeProgramStats(program, 20));
-  // A row of x (13) and what is there of one column besides.
+  // One row of x (13), and what one column has besides.
   EXPECT_EQ(one.peak_memory.persistable_bytes, 60);
   EXPECT_GT(twenty.peak_memory.bytes, one.peak_memory.bytes + 19 * 13 * 4);
   EXPECT_THAT(ProgramStatsText(twenty),

@@ -34,12 +34,12 @@ struct Flags {
   std::string in, out, startup_in, startup_out;
   std::string explain, dump_dir;
   std::string dialect = "weft";
-  // Given, they must not be empty.
+  // If given, they must not be empty.
   absl::optional<std::string> endpoints, current_endpoint, devices;
   std::string distributed_params;
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
-  // Flags that modes read, by name; those that were given go to TranspileOptions::mode_flags.
+  // Flags that modes read, by name; given ones go to TranspileOptions::mode_flags.
   std::map<std::string, absl::optional<std::string>> mode_flags;
 };
 
@@ -88,7 +88,7 @@ class Dumper {
   int number_ = 0;
 };
 
-// One line a pass, for whoever waits at a terminal.
+// One line per pass, on a terminal.
 void ShowReports(const std::vector<PassReport>& reports) {
   if (isatty(STDERR_FILENO) == 0) return;
   for (const PassReport& report : reports) {
@@ -97,7 +97,7 @@ void ShowReports(const std::vector<PassReport>& reports) {
   }
 }
 
-// Writes the programs and, where a path is given, the explanation: all or none.
+// Writes the programs and, if a path is given, the explanation: all or none.
 absl::Status WriteAll(const std::vector<ProgramOutput>& programs, const std::string& explain,
                       const TranspileResult& result) {
   if (explain.empty()) return WritePrograms(programs);
@@ -213,14 +213,14 @@ std::vector<int> ParseDevices(const std::string& text) {
   return devices;
 }
 
-// What is wrong between flags.
+// Checks combinations of flags.
 void CheckFlags(Flags& flags) {
   if (flags.list_modes || flags.list_passes) return;
   if (flags.in.empty() || flags.out.empty()) {
     throw CLI::ValidationError("in, out", "expected an input and an output program");
   }
   if (flags.in == "-" && flags.startup_in == "-") {
-    throw CLI::ValidationError("--startup_in", "standard input is the main program already");
+    throw CLI::ValidationError("--startup_in", "the main program already reads standard input");
   }
   TranspileOptions& options = flags.options;
   if (options.mode.empty() && options.passes.empty()) {
