@@ -50,11 +50,9 @@ void PlanBuilder::AddVariables() {
 absl::Status PlanBuilder::AddBlock(int block) {
   const int around = block_;
   block_ = block;
-  int index = 0;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
-    WEFT_RETURN_IF_ERROR(AddOp(op, absl::StrCat(OpPlace(block, index), " (", op.type(), ")")));
-    ++index;
+    WEFT_RETURN_IF_ERROR(AddOp(op, op.DebugName()));
   }
   block_ = around;
   return absl::OkStatus();

@@ -121,11 +121,8 @@ std::vector<int> Op::SubBlocks() const {
 }
 
 std::string Op::DebugName() const {
-  const int block_idx = block();
-  const std::vector<OpId>& ops = program_->blocks_[block_idx].ops;
-  const size_t position = std::find(ops.begin(), ops.end(), id_) - ops.begin();
-  return absl::StrCat(block_idx == 0 ? "" : absl::StrCat("block ", block_idx, ", "), "op ",
-                      position == ops.size() ? "" : absl::StrCat(position, " "), "(",
+  return absl::StrCat(block() == 0 ? "" : absl::StrCat("block ", block(), ", "), "op ",
+                      position() == kNoPosition ? "" : absl::StrCat(position(), " "), "(",
                       absl::CEscape(type()), ")");
 }
 
@@ -179,6 +176,10 @@ absl::Span<const OpId> Block::ops() const { return program_->blocks_[idx_].ops; 
 absl::Span<const VarId> Block::vars() const { return program_->blocks_[idx_].vars; }
 
 VarId Block::FindVar(Symbol name) const { return program_->FindVar(idx_, name); }
+
+VarId Block::FindVar(absl::string_view name) const { return FindVar(program_->FindSymbol(name)); }
+
+VarId Block::Resolve(absl::string_view name) const { return Resolve(program_->FindSymbol(name)); }
 
 VarId Block::Resolve(Symbol name) const {
   for (int idx = idx_; idx != -1; idx = program_->blocks_[idx].parent_idx) {

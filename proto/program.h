@@ -106,10 +106,13 @@ class Op {
   // while).
   std::vector<int> SubBlocks() const;
 
-  // The block that the op stands in.
+  // The block of the op, and its index among the block's ops: the one that messages and
+  // `weft show` print. kNoPosition for an op that a commit has erased. O(1).
+  static constexpr uint32_t kNoPosition = 0xffffffffu;
   int block() const;
-  // "op 17 (mul)", with the block where it is not the root: for messages. Without the number for an
-  // op that stands in no block any more. O(ops of the block).
+  uint32_t position() const;
+  // "op 17 (mul)", with the block where it is not the root: for messages. Without the position for
+  // an erased op. O(1).
   std::string DebugName() const;
 
   // The op as its bytes stand in the file (the OpDesc message), and decoded.
@@ -162,9 +165,12 @@ class Block {
   absl::Span<const VarId> vars() const;
 
   // The variable of that name declared in this block, or, Resolve, in this block or the nearest
-  // ancestor; an invalid id where there is none. O(1), O(depth).
+  // ancestor; an invalid id where there is none, also for a name that the program does not hold.
+  // O(1), O(depth); a string costs its length more.
   VarId FindVar(Symbol name) const;
+  VarId FindVar(absl::string_view name) const;
   VarId Resolve(Symbol name) const;
+  VarId Resolve(absl::string_view name) const;
 
  private:
   friend class Program;
@@ -324,6 +330,7 @@ class Program {
   std::vector<OpLayout> layouts_;
   absl::flat_hash_map<std::string, uint32_t> layout_of_key_;  // see ProgramIndexer
   std::vector<OpRecord> ops_;                                 // by OpId
+  std::vector<uint32_t> positions_;                           // by OpId, see Op::position
   std::vector<VarRecord> vars_;                               // by VarId
   std::vector<Symbol> args_;                                  // of all ops, by OpRecord::first_arg
   std::vector<VarId> root_vars_;                              // of block 0, by Symbol
@@ -346,6 +353,7 @@ inline uint32_t Op::layout_id() const { return program_->record(id_).layout; }
 inline absl::string_view Op::type() const { return program_->name(layout().type); }
 inline int Op::role() const { return program_->record(id_).role; }
 inline int Op::block() const { return program_->record(id_).block; }
+inline uint32_t Op::position() const { return program_->positions_[id_.value()]; }
 inline bool Op::has_role_vars() const {
   return (program_->record(id_).flags & Program::kHasRoleVars) != 0;
 }

@@ -248,6 +248,10 @@ TEST(BlockTest, VariablesAreResolvedThroughAncestors) {
   builder.Var("outer").Var("both").NewBlock(0).Var("both").Var("inner").NewBlock(1).NewBlock(-1);
   const Program program = builder.Build();
   const Symbol outer = program.FindSymbol("outer"), both = program.FindSymbol("both");
+  EXPECT_EQ(program.block(2).Resolve("both"), program.block(2).Resolve(both));
+  EXPECT_EQ(program.block(1).FindVar("both"), program.block(1).FindVar(both));
+  EXPECT_FALSE(program.block(1).FindVar("outer").valid());
+  EXPECT_FALSE(program.block(1).FindVar("nobody").valid());
   const VarId root_both = program.block(0).vars()[1], inner_both = program.block(1).vars()[0];
 
   EXPECT_EQ(program.block(0).FindVar(both), root_both);
@@ -256,9 +260,9 @@ TEST(BlockTest, VariablesAreResolvedThroughAncestors) {
   EXPECT_FALSE(program.block(2).FindVar(both).valid());
   EXPECT_EQ(program.block(2).Resolve(both), inner_both);
   EXPECT_EQ(program.block(2).Resolve(outer), program.block(0).vars()[0]);
-  EXPECT_FALSE(program.block(0).Resolve(program.FindSymbol("inner")).valid());
+  EXPECT_FALSE(program.block(0).Resolve("inner").valid());
   EXPECT_FALSE(program.block(3).Resolve(outer).valid());
-  EXPECT_FALSE(program.block(0).Resolve(program.FindSymbol("nobody")).valid());
+  EXPECT_FALSE(program.block(0).Resolve("nobody").valid());
 }
 
 TEST(BlockTest, NumbersOfTheFileAreThere) {

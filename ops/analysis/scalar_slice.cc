@@ -267,14 +267,14 @@ absl::StatusOr<ScalarSlice> ScalarSlice::Of(const Program& main, const Program& 
   // What they begin with, by a slice of the startup program.
   std::vector<Symbol> begin;
   for (Symbol name : carried) {
-    const Symbol there = startup.FindSymbol(main.name(name));
+    const VarId there = startup.block(0).FindVar(main.name(name));
     const bool is_kept = main.var(main.block(0).FindVar(name)).persistable();
-    if (!is_kept || !there.valid() || !startup.block(0).FindVar(there).valid()) {
+    if (!is_kept || !there.valid()) {
       return absl::UnimplementedError(
           absl::StrCat("variable ", main.name(name), " is ",
                        is_kept ? "not set by the startup program" : "data of the step"));
     }
-    begin.push_back(there);
+    begin.push_back(startup.var(there).name_symbol());
   }
   ScalarSlicer initial(startup, OpId());
   WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> unset, initial.Slice(begin, Symbol()));

@@ -188,8 +188,7 @@ class Comparison {
       if (!var.persistable() || var.is_parameter() || absl::EndsWith(var.name(), kGradSuffix)) {
         continue;
       }
-      const Symbol gradient = original_.FindSymbol(absl::StrCat(var.name(), kGradSuffix));
-      if (gradient.valid() && original_.block(0).FindVar(gradient).valid()) {
+      if (original_.block(0).FindVar(absl::StrCat(var.name(), kGradSuffix)).valid()) {
         found.insert(var.name_symbol());
       }
     }
@@ -207,8 +206,7 @@ class Comparison {
     for (VarId id : original_.block(0).vars()) {
       const Var var = original_.var(id);
       if (!var.need_check_feed()) continue;
-      const Symbol symbol = program_.FindSymbol(var.name());
-      const VarId other = symbol.valid() ? program_.block(0).FindVar(symbol) : VarId();
+      const VarId other = program_.block(0).FindVar(var.name());
       if (other.valid() && program_.var(other).need_check_feed() &&
           !program_.var(other).persistable()) {
         continue;
@@ -224,8 +222,7 @@ class Comparison {
 
   void Compare(const RankValues& before, VarId var, const RankValues& after) {
     const absl::string_view name = original_.var(var).name();
-    const Symbol symbol = program_.FindSymbol(name);
-    const VarId other = symbol.valid() ? program_.block(0).FindVar(symbol) : VarId();
+    const VarId other = program_.block(0).FindVar(name);
     const bool was_written = before.IsWritten(var) || is_partial_;
     if (!other.valid()) {
       if (was_written) Report("W603", name, "the rewritten program does not have it");

@@ -76,8 +76,7 @@ bool IsInPlace(const Op& op) {
 bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& original) {
   const Program& program = op.program();
   const auto is_new = [&](Symbol name) {
-    const Symbol there = original.FindSymbol(program.name(name));
-    return !there.valid() || !original.block(0).FindVar(there).valid();
+    return !original.block(0).FindVar(program.name(name)).valid();
   };
   switch (recipe.kind) {
     case Kind::kIgnored:
