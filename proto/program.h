@@ -94,8 +94,18 @@ class Op {
   bool HasInputSlot(absl::string_view slot) const;
 
   bool HasAttr(absl::string_view name) const;
-  // The attribute of that name, decoded; none where the op does not have it. The last one counts
-  // where a name is repeated, as in Paddle. O(attributes).
+  // The value of an attribute; none where the op does not have it, or has it with a type that does
+  // not fit: a reader goes on with its default, and the verifier reports the type (W105). (For all
+  // attributes of an op with the defaults of its schema, and a wrong type as an error, see
+  // ops/schema/op_attrs.h.) IntAttr reads INT and LONG, FloatAttr FLOAT and FLOAT64, IntsAttr INTS
+  // and LONGS. The last one counts where a name is repeated, as in Paddle. O(attributes).
+  absl::optional<int64_t> IntAttr(absl::string_view name) const;
+  absl::optional<double> FloatAttr(absl::string_view name) const;
+  absl::optional<bool> BoolAttr(absl::string_view name) const;
+  absl::optional<std::string> StringAttr(absl::string_view name) const;
+  absl::optional<std::vector<int64_t>> IntsAttr(absl::string_view name) const;
+  absl::optional<std::vector<std::string>> StringsAttr(absl::string_view name) const;
+  // The attribute as it is, decoded.
   absl::optional<pb::OpDesc::Attr> FindAttr(absl::string_view name) const;
   // Calls visit(i, bytes) for all attributes, in file order: `bytes` is the message of
   // layout().attrs[i]. For reading many of them at once. O(bytes of the op).

@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/scalar_slice.h"
 #include "ops/analysis/updates.h"
 #include "proto/op_role.h"
@@ -39,7 +38,7 @@ class Conditions : public RankObserver {
   void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {}
   void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
     const bool decides =
-        op.Input("Cond").size() == 1 && NumberAttr(op, "is_scalar_condition", 0) != 0;
+        op.Input("Cond").size() == 1 && op.BoolAttr("is_scalar_condition").value_or(false);
     if (!value.expr.valid() || op.block() != 0 || !decides) return;
     branches_.emplace(table_.Scaled(value.expr, value.factor), Branch{op.id(), condition});
   }
