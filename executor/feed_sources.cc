@@ -63,14 +63,13 @@ OpId FindWriter(const Program& program, Symbol var) {
 }
 
 absl::StatusOr<TensorType> TypeOfHostValue(const Program& main, const std::string& name) {
-  const Symbol symbol = main.FindSymbol(name);
-  const VarId id = symbol.valid() ? main.block(0).FindVar(symbol) : VarId();
+  const VarId id = main.block(0).FindVar(name);
   if (!id.valid()) return absl::InvalidArgumentError("the program has no such variable");
   const Var var = main.var(id);
   if (!var.persistable()) {
     return absl::InvalidArgumentError("expected a persistable variable");
   }
-  const OpId writer = FindWriter(main, symbol);
+  const OpId writer = FindWriter(main, var.name_symbol());
   if (writer.valid()) {
     return absl::InvalidArgumentError(absl::StrCat("expected a variable that no op writes, but ",
                                                    main.op(writer).DebugName(), " does"));

@@ -50,11 +50,9 @@ void PlanBuilder::AddVariables() {
 absl::Status PlanBuilder::AddBlock(int block) {
   const int around = block_;
   block_ = block;
-  int index = 0;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
-    WEFT_RETURN_IF_ERROR(AddOp(op, absl::StrCat(OpPlace(block, index), " (", op.type(), ")")));
-    ++index;
+    WEFT_RETURN_IF_ERROR(AddOp(op, op.DebugName()));
   }
   block_ = around;
   return absl::OkStatus();
@@ -179,9 +177,8 @@ void PlanBuilder::AddPlanOp(Plan::PlanOp plan_op) {
 }
 
 absl::Status PlanBuilder::CheckNumRanks(const Op& op, const std::string& name) const {
-  const absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(kNumRanksAttr);
-  if (!attr.has_value()) return absl::OkStatus();
-  const int64_t nranks = attr->type() == pb::LONG ? attr->l() : attr->i();
+  if (!op.HasAttr(kNumRanksAttr)) return absl::OkStatus();
+  const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
   if (nranks == options_.nranks) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": written for ", nranks, nranks == 1 ? " rank" : " ranks",

@@ -105,16 +105,13 @@ absl::StatusOr<std::vector<PlanBuilder::Gradient>> PlanBuilder::GradientsOf(
 absl::Status PlanBuilder::FindLoopGradients() {
   for (int b = 0; b < program_.num_blocks(); ++b) {
     block_ = b;
-    int index = -1;
     for (OpId id : program_.block(b).ops()) {
-      ++index;
       const Op op = program_.op(id);
       const OpSchema* schema = FindOpSchema(op.type());
       if (schema == nullptr || !schema->Has(Trait::kLoop) || !schema->Has(Trait::kBlockGrad)) {
         continue;
       }
-      WEFT_ASSIGN_OR_RETURN(const int rounds,
-                            StepScopes(op, op.Input("StepScopes"), OpPlace(b, index)));
+      WEFT_ASSIGN_OR_RETURN(const int rounds, StepScopes(op, op.Input("StepScopes"), OpPlace(op)));
       absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[rounds];
       for (int block : op.SubBlocks()) {
         VisitOps(block, /*skips_loops=*/false, [&](const Op& inner) {

@@ -17,8 +17,8 @@ namespace weft {
 bool IsFeed(absl::string_view type);
 bool IsFetch(absl::string_view type);
 
-// "op 17", "block 1, op 0". Op::DebugName would count all ops before it.
-std::string OpPlace(int block, int index);
+// "op 17", "block 1, op 0": Op::DebugName without the type.
+std::string OpPlace(const Op& op);
 
 // Checks that the types of outputs follow from those of inputs, as far as they are known before a
 // step.

@@ -65,8 +65,7 @@ absl::Status CheckSynchronized(const Program& main, int nranks) {
 }
 
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type) {
-  const Symbol symbol = main.FindSymbol(name);
-  const VarId id = symbol.valid() ? main.block(0).FindVar(symbol) : VarId();
+  const VarId id = main.block(0).FindVar(name);
   if (!id.valid() || !main.var(id).persistable()) {
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name, ": the program has no persistable variable of that name"));

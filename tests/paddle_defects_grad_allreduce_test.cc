@@ -105,7 +105,7 @@ TEST(PaddleDefects, RowsGoIntoOpsThatTakeDenseTensorsOnly) {
       options.mode_flags["sparse"] = sparse;
       const absl::StatusOr<Rewritten> weft = Rewrite(p.Build(), options);
       EXPECT_THAT(OpTexts(weft->main), Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)"));
-      return weft->main.var(weft->main.block(0).FindVar(weft->main.FindSymbol("w@GRAD"))).type();
+      return weft->main.var(weft->main.block(0).FindVar("w@GRAD")).type();
     };
     // The all-reduce of the weft dialect takes rows.
     EXPECT_EQ(layout("rows"), pb::VarType::SELECTED_ROWS);

@@ -56,10 +56,11 @@ bool StandsForNothing(const Program& program, Symbol var) {
   return program.name(var).empty() || program.name(var) == kEmptyVarName;
 }
 
-void DrawOp(const Op& op, int position, std::string* out) {
-  absl::StrAppend(
-      out, "    ", OpNode(op.id()), " [label=", Quoted(absl::StrCat(position, ": ", op.type())),
-      ", fillcolor=", ColorOf(op.role()), ", tooltip=", Quoted(RoleName(op.role())), "];\n");
+void DrawOp(const Op& op, std::string* out) {
+  absl::StrAppend(out, "    ", OpNode(op.id()),
+                  " [label=", Quoted(absl::StrCat(op.position(), ": ", op.type())),
+                  ", fillcolor=", ColorOf(op.role()), ", tooltip=", Quoted(RoleName(op.role())),
+                  "];\n");
 }
 
 // Draws the boxes and ellipses of a block inside its cluster, and adds its edges to `edges`.
@@ -70,10 +71,9 @@ void DrawBlock(const Program& program, int idx, std::string* out, std::string* e
   absl::StrAppend(out, "    block", idx, " [shape=point, style=invis];\n");
   absl::flat_hash_map<Symbol, OpId> last_writer;
   std::set<Symbol> sources;
-  int position = 0;
   for (OpId id : block.ops()) {
     const Op op = program.op(id);
-    DrawOp(op, position++, out);
+    DrawOp(op, out);
     std::set<Symbol> drawn;  // an op may read a variable through several slots
     for (Symbol var : op.input_args()) {
       if (StandsForNothing(program, var) || !drawn.insert(var).second) continue;

@@ -94,8 +94,7 @@ class Counter {
   }
 
   void CountCollective(const Op& op) {
-    const absl::optional<pb::OpDesc::Attr> ring = op.FindAttr("ring_id");
-    const int ring_id = ring.has_value() ? ring->i() : 0;
+    const auto ring_id = static_cast<int>(op.IntAttr("ring_id").value_or(0));
     TensorTotals& totals =
         stats_.collectives[{ring_id, std::string(op.type()), periods_[op.block()]}];
     for (Symbol var : op.Input("X")) AddVariable(op.block(), var, &totals);

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -119,13 +118,11 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
 void PrintOp(const Program& program, OpId id) {
   if (!id.valid()) return;
   const Op op = program.op(id);
-  const absl::Span<const OpId> ops = program.block(op.block()).ops();
   PrintOptions options;
   options.attrs = PrintOptions::Attrs::kShort;
   options.callstack = false;
   const std::string block = op.block() == 0 ? "" : absl::StrCat("block ", op.block(), ", ");
-  std::printf("    %sop %td: %s\n", block.c_str(),
-              std::find(ops.begin(), ops.end(), id) - ops.begin(), OpText(op, options).c_str());
+  std::printf("    %sop %u: %s\n", block.c_str(), op.position(), OpText(op, options).c_str());
 }
 
 void Print(const Finding& finding, const std::vector<RankPrograms>& ranks, bool short_lines) {

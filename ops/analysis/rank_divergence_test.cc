@@ -31,7 +31,7 @@ class RankDivergenceTest : public ::testing::Test {
     RankValuesOptions options;
     options.nranks = 2;
     const RankValues values = RankValues::Of(*program, options);
-    const VarId w = program->block(0).FindVar(program->FindSymbol("w"));
+    const VarId w = program->block(0).FindVar("w");
     EXPECT_FALSE(values.AtEnd(w).IsSame());
     const RankDivergence::Cause cause = RankDivergence(*program, values).Of(w);
     if (!cause.op.valid()) return "none";

@@ -37,10 +37,10 @@ class RankValuesTest : public ::testing::Test {
   }
 
   const RankValue& End(const std::string& name) {
-    return values_->AtEnd(program_->block(0).FindVar(program_->FindSymbol(name)));
+    return values_->AtEnd(program_->block(0).FindVar(name));
   }
   const RankValue& Start(const std::string& name) {
-    return values_->AtStart(program_->block(0).FindVar(program_->FindSymbol(name)));
+    return values_->AtStart(program_->block(0).FindVar(name));
   }
 
   absl::optional<Program> program_;

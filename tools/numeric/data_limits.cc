@@ -2,17 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/analysis/rank_recipe.h"
 
 namespace weft {
-namespace {
-
-bool BoolAttr(const Op& op, absl::string_view name) {
-  const auto attr = op.FindAttr(name);
-  return attr.has_value() && attr->b();
-}
-
-}  // namespace
 
 DataLimits::DataLimits(const Program& program) : program_(program) {
   for (VarId id : program.block(0).vars()) {
@@ -36,8 +27,8 @@ void DataLimits::Visit(const Op& op) {
   const absl::Span<const Symbol> labels = op.Input("Label"), logits = op.Input("Logits");
   if (!labels.empty()) {
     // Labels that are not class indices are 0 or 1, or probabilities.
-    const bool are_classes = !logits.empty() && !BoolAttr(op, "soft_label");
-    Limit(labels, are_classes ? DimOf(op, logits[0], IntAttr(op, "axis", -1)) : 2);
+    const bool are_classes = !logits.empty() && !op.BoolAttr("soft_label").value_or(false);
+    Limit(labels, are_classes ? DimOf(op, logits[0], op.IntAttr("axis").value_or(-1)) : 2);
   }
   // Integers computed from integers: reshaped, concatenated, cast.
   for (Symbol out : op.output_args()) {

@@ -150,8 +150,7 @@ class NumericChecker {
   absl::Status RunRewritten() {
     const Program& program = *rewritten_.main;
     const auto keeps = [&](const std::string& name) {
-      const Symbol symbol = program.FindSymbol(name);
-      const VarId var = symbol.valid() ? program.block(0).FindVar(symbol) : VarId();
+      const VarId var = program.block(0).FindVar(name);
       return var.valid() && program.var(var).persistable();
     };
     Tensors start;

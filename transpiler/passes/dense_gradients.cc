@@ -32,11 +32,6 @@ struct SparseGradient {
   std::string why_rows;             // not empty: it must stay as it is
 };
 
-bool IsTrue(const Op& op, absl::string_view attr) {
-  const auto found = op.FindAttr(attr);
-  return found.has_value() && found->type() == pb::BOOLEAN && found->b();
-}
-
 class Finder {
  public:
   explicit Finder(const Program& program)
@@ -75,7 +70,7 @@ class Finder {
       const int i = gradient_of_[out.value()];
       if (i == kNone) continue;
       SparseGradient& gradient = found_[i];
-      if (IsTrue(op, kIsSparse)) {
+      if (op.BoolAttr(kIsSparse).value_or(false)) {
         gradient.makers.push_back(op.id());
         AddIds(op, &gradient);
       } else if (traits_.Has(op, Trait::kLinear) && traits_.Has(op, Trait::kElementwise)) {
@@ -113,7 +108,7 @@ class Finder {
       if (!traits_.IsKnown(op)) {
         found_[i].why_rows =
             absl::StrCat(op.DebugName(), " uses it, an op that Weft does not know");
-      } else if (IsTrue(op, "lazy_mode")) {
+      } else if (op.BoolAttr("lazy_mode").value_or(false)) {
         found_[i].why_rows =
             absl::StrCat(op.DebugName(), " updates only the rows that have a gradient (lazy_mode)");
       }

@@ -74,7 +74,7 @@ TEST(DenseGradients, GradientAndSummandsChangeTheirTypeAndOpsTheirAttribute) {
   Program program = Embedding(-1).Build();
   WEFT_ASSERT_OK(RunPasses("dense-gradients{sparse=dense}", ContextWithRanks(2), &program));
   for (const char* name : {"w@GRAD", "w@GRAD@RENAME@0", "w@GRAD@RENAME@1"}) {
-    const Var var = program.var(program.block(0).FindVar(program.FindSymbol(name)));
+    const Var var = program.var(program.block(0).FindVar(name));
     EXPECT_EQ(var.type(), pb::VarType::LOD_TENSOR) << name;
     EXPECT_EQ(var.Tensor()->dims(0), 100) << name;
   }

@@ -56,8 +56,7 @@ TEST(GatherGradients, NewVariablesHaveTheShapesOfAllRanksAndOfOne) {
   Program program = OneGradient().Build();
   WEFT_ASSERT_OK(RunPasses("gather-gradients", ContextWithRanks(4), &program));
   const auto dims = [&](const char* name) {
-    const auto tensor =
-        program.var(program.block(0).FindVar(program.FindSymbol(name))).ToProto().type();
+    const auto tensor = program.var(program.block(0).FindVar(name)).ToProto().type();
     return std::vector<int64_t>(tensor.lod_tensor().tensor().dims().begin(),
                                 tensor.lod_tensor().tensor().dims().end());
   };

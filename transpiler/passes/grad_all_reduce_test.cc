@@ -326,7 +326,7 @@ TEST(GradAllReduce, BucketIsLaidOutBeforeItsFirstWriteAndReducedAfterItsLast) {
                           "sgd(w, w@GRAD -> w)",  //
                           "sgd(b, b@GRAD -> b)"));
   // Two gradients of fp32[2, 2], each padded to 256 bytes.
-  const Var buffer = program.var(program.block(0).FindVar(program.FindSymbol("fused_gradient_0")));
+  const Var buffer = program.var(program.block(0).FindVar("fused_gradient_0"));
   EXPECT_EQ(DeclaredType(buffer), (TensorType{DType::kFloat32, {128}}));
   const Op coalesce = program.op(program.block(0).ops()[0]);
   EXPECT_EQ(coalesce.FindAttr("align_size")->i(), 256);

@@ -45,8 +45,7 @@ LossGradients FindLossGradients(const Program& program) {
     if (op.input_args()[0] != grad || state[grad.value()] == kOther) continue;
     state[grad.value()] = kDivided;
     Division division{id, grad, absl::nullopt};
-    const auto nranks = op.FindAttr(kNumRanksAttr);
-    if (nranks.has_value() && nranks->type() == pb::INT) division.nranks = nranks->i();
+    division.nranks = op.IntAttr(kNumRanksAttr);
     found.divisions.push_back(division);
   }
   for (Symbol symbol : filled) {

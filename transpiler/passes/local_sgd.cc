@@ -312,7 +312,7 @@ pb::OpDesc Branch(const std::string& condition, const Meeting& meeting, int bloc
 }
 
 DType TypeOf(const Program& program, const std::string& name) {
-  return DeclaredType(program.var(program.block(0).FindVar(program.FindSymbol(name))))->dtype;
+  return DeclaredType(program.var(program.block(0).FindVar(name)))->dtype;
 }
 
 void Explain(const Meeting& meeting, const LocalSgd::Options& options, std::vector<Note>* notes) {

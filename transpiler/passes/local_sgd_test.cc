@@ -84,7 +84,7 @@ TEST(LocalSgd, EveryKStepsTheAverageStandsInABlock) {
                           HasSubstr("c_wait_compute"), HasSubstr("c_allreduce_avg"),
                           HasSubstr("c_wait_comm")));
   EXPECT_EQ(OpTexts(startup).back(), "fill_constant( -> local_sgd_step)");
-  const Var step = program.var(program.block(0).FindVar(program.FindSymbol("local_sgd_step")));
+  const Var step = program.var(program.block(0).FindVar("local_sgd_step"));
   EXPECT_TRUE(step.persistable());
 }
 

@@ -76,7 +76,7 @@ TEST(PaddleLocalSgd, SnapshotsAreLikeTheirParametersAndPersist) {
   Program startup = Startup();
   WEFT_ASSERT_OK(RunPasses(kPasses, Paddle(), &main, &startup));
   for (const Program* program : {&main, &startup}) {
-    const Var var = program->var(program->block(0).FindVar(program->FindSymbol("w@SNAPSHOT")));
+    const Var var = program->var(program->block(0).FindVar("w@SNAPSHOT"));
     EXPECT_TRUE(var.persistable());
     EXPECT_TRUE(var.stop_gradient());
     EXPECT_FALSE(var.is_parameter());

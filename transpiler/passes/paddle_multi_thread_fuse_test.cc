@@ -80,8 +80,7 @@ TEST(PaddleMultiThreadFuse, SegmentsEndWhereTheElementTypeChangesAndStandInRever
                                HasSubstr("c_sync_comm_stream@0(FusedOutput_a@GRAD_0"),
                                "clip( -> c)", "sgd( -> a)"));
   EXPECT_EQ(program.op(program.block(0).ops()[5]).FindAttr("dtype")->i(), pb::VarType::FP16);
-  const Var buffer =
-      program.var(program.block(0).FindVar(program.FindSymbol("FusedOutput_b@GRAD_0")));
+  const Var buffer = program.var(program.block(0).FindVar("FusedOutput_b@GRAD_0"));
   EXPECT_EQ(buffer.Tensor()->data_type(), pb::VarType::FP16);
   EXPECT_THAT(buffer.Tensor()->dims(), IsEmpty());
   EXPECT_FALSE(buffer.persistable());

@@ -56,8 +56,7 @@ pb::VarType::TensorDesc TensorOf(pb::VarType::Type dtype, const std::vector<int6
 
 absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Program& program,
                                                     const std::string& name) {
-  const Symbol symbol = program.FindSymbol(name);
-  const VarId id = symbol.valid() ? program.block(0).FindVar(symbol) : VarId();
+  const VarId id = program.block(0).FindVar(name);
   if (!id.valid()) {
     return absl::InvalidArgumentError(
         absl::StrCat("variable ", name, " is not declared in the root block"));

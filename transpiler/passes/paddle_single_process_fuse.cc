@@ -85,8 +85,7 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
   if (options_.fuse == 2) {
     SumTogether(last, grads, &rewriter);
   } else {
-    const Symbol taken = program.FindSymbol(kBuffer);
-    if (taken.valid() && program.block(0).FindVar(taken).valid()) {
+    if (program.block(0).FindVar(kBuffer).valid()) {
       return absl::FailedPreconditionError(
           absl::StrCat("variable ", kBuffer, " is there already; Paddle has no other name for it"));
     }

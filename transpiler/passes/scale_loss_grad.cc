@@ -30,8 +30,7 @@ enum class Factor : uint8_t {
 
 // Such as the gradient of an output that nobody reads.
 bool IsZeros(const Op& op) {
-  const auto value = op.FindAttr("value");
-  if (!value.has_value() || value->type() != pb::FLOAT || value->f() != 0) return false;
+  if (op.FloatAttr("value") != 0.0) return false;
   return op.input_args().empty() || AlgebraOf(op.type(), FindOpSchema(op.type())) == Algebra::kFill;
 }
 

@@ -7,7 +7,6 @@
 #include "base/status_macros.h"
 #include "ops/analysis/streams.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/op_names.h"
 
 namespace weft {
 namespace {
@@ -42,11 +41,9 @@ absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<N
   }
   if (removed.empty()) return false;
   if (notes != nullptr) {
-    const OpNames op_name(*program);
     for (const SyncUse& sync : removed) {
-      const int block = program->op(sync.op).block();
       Note note{std::string(SyncElimination::kName),
-                block == 0 ? op_name(sync.op) : program->op(sync.op).DebugName(),
+                program->op(sync.op).DebugName(),
                 "removed",
                 WhyNeedless(sync.effect),
                 {{"program", is_startup ? "startup" : "main"}}};

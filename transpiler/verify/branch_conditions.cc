@@ -152,8 +152,7 @@ void CheckConditions(absl::Span<const Program* const> programs,
       start = RankValues::Of(*startups[rank], options);
     }
     const auto at_start = [&](const std::string& name) {
-      const Symbol symbol = startups[rank]->FindSymbol(name);
-      const VarId var = symbol.valid() ? startups[rank]->block(0).FindVar(symbol) : VarId();
+      const VarId var = startups[rank]->block(0).FindVar(name);
       if (!var.valid() || !start->AtEnd(var).expr.valid()) return ExprId();
       return table.Scaled(start->AtEnd(var).expr, start->AtEnd(var).factor);
     };

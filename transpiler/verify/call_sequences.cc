@@ -12,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ops/analysis/op_traits.h"
-#include "ops/analysis/rank_recipe.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "transpiler/verify/across_ranks.h"
@@ -40,7 +39,7 @@ std::string Describe(const Program& program, const Op& op, const CollectiveOp& c
   std::string text(CollectiveKindName(collective.kind));
   if (reduces) absl::StrAppend(&text, " ", ReductionName(collective.reduction));
   if (!collective.root_attr.empty()) {
-    absl::StrAppend(&text, " root ", IntAttr(op, collective.root_attr, 0));
+    absl::StrAppend(&text, " root ", op.IntAttr(collective.root_attr).value_or(0));
   }
   for (Symbol name : op.Input("X")) {
     const VarId var = program.block(op.block()).Resolve(name);
@@ -72,8 +71,8 @@ class SequenceReader {
       if (traits_.Has(op, Trait::kAlias)) SetMembers(op);
       if (traits_.Has(op, Trait::kCollective)) {
         const CollectiveOp& collective = *FindCollectiveOp(op.type());
-        calls_.push_back(
-            {id, IntAttr(op, "ring_id", 0), Describe(program_, op, collective), Variables(op)});
+        calls_.push_back({id, op.IntAttr("ring_id").value_or(0), Describe(program_, op, collective),
+                          Variables(op)});
       }
       for (int sub : op.SubBlocks()) {
         if (!has_collectives_[sub] || !entered_.insert({sub, true}).second) continue;
@@ -125,7 +124,7 @@ void CheckOwnRanks(absl::Span<const Program* const> startups, Findings* findings
       const Op op = startups[i]->op(id);
       if (!traits.Has(op, Trait::kRingSetup) || !op.output_args().empty()) continue;
       if (!op.HasAttr("rank")) continue;
-      const int64_t ring = IntAttr(op, "ring_id", 0), rank = IntAttr(op, "rank", 0);
+      const int64_t ring = op.IntAttr("ring_id").value_or(0), rank = op.IntAttr("rank").value_or(0);
       const auto [it, is_new] = joined.emplace(std::make_pair(ring, rank), i);
       if (is_new) continue;
       Reporter report(AcrossRanksRules(), {static_cast<int>(i), true}, findings);

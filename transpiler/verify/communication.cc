@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
-#include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/updates.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
@@ -63,7 +62,7 @@ class CollectiveChecker {
  private:
   // Ops that make something exchange ids, before the ring is there.
   void AddRing(const Op& op) {
-    if (op.output_args().empty()) rings_.insert(IntAttr(op, "ring_id", 0));
+    if (op.output_args().empty()) rings_.insert(op.IntAttr("ring_id").value_or(0));
   }
 
   // The size of a ring that is said by devices, and the rank that joins it.
@@ -76,8 +75,8 @@ class CollectiveChecker {
                           *size));
     }
     if (!op.HasAttr("rank") || !op.HasAttr(kNumRanksAttr)) return;
-    const int64_t rank = IntAttr(op, "rank", 0);
-    const int64_t nranks = IntAttr(op, kNumRanksAttr, 0);
+    const int64_t rank = op.IntAttr("rank").value_or(0);
+    const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
     if (rank >= 0 && rank < nranks) return;
     Report(
         "W303", op, "",
@@ -94,7 +93,7 @@ class CollectiveChecker {
     if (traits_.Has(op, Trait::kStreamSync) && !op.HasAttr("ring_id")) {
       if (FindStreamSyncOp(op.type()) == StreamSync::kAllWaitForCompute) return;
     }
-    const int64_t ring = IntAttr(op, "ring_id", 0);
+    const int64_t ring = op.IntAttr("ring_id").value_or(0);
     if (rings_.count(ring) > 0) return;
     Report("W301", op, "",
            absl::StrCat(": uses ring ", ring,
@@ -108,7 +107,7 @@ class CollectiveChecker {
     char& has = has_nranks_[op.layout_id()];
     if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
     if (has == 0) return;
-    const int64_t nranks = IntAttr(op, kNumRanksAttr, 0);
+    const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
     if (nranks == *nranks_) return;
     Report("W302", op, "",
            absl::StrCat(" attribute nranks: expected ", *nranks_, ", the number of ranks, found ",
@@ -117,7 +116,7 @@ class CollectiveChecker {
 
   void CheckCollective(const Op& op, const CollectiveOp& collective) {
     if (!collective.root_attr.empty()) {
-      const int64_t root = IntAttr(op, collective.root_attr, 0);
+      const int64_t root = op.IntAttr(collective.root_attr).value_or(0);
       if (root < 0 || (nranks_.has_value() && root >= *nranks_)) {
         Report("W303", op, "",
                absl::StrCat(" attribute ", collective.root_attr, ": expected a rank, 0 or more",

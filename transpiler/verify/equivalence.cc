@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/scalar_slice.h"
 #include "ops/analysis/updates.h"
 #include "proto/op_role.h"
@@ -39,7 +38,7 @@ class Conditions : public RankObserver {
   void OnCollective(const Op& op, Symbol variable, const RankValue& in) override {}
   void OnBranch(const Op& op, Symbol condition, const RankValue& value) override {
     const bool decides =
-        op.Input("Cond").size() == 1 && NumberAttr(op, "is_scalar_condition", 0) != 0;
+        op.Input("Cond").size() == 1 && op.BoolAttr("is_scalar_condition").value_or(false);
     if (!value.expr.valid() || op.block() != 0 || !decides) return;
     branches_.emplace(table_.Scaled(value.expr, value.factor), Branch{op.id(), condition});
   }
@@ -188,8 +187,7 @@ class Comparison {
       if (!var.persistable() || var.is_parameter() || absl::EndsWith(var.name(), kGradSuffix)) {
         continue;
       }
-      const Symbol gradient = original_.FindSymbol(absl::StrCat(var.name(), kGradSuffix));
-      if (gradient.valid() && original_.block(0).FindVar(gradient).valid()) {
+      if (original_.block(0).FindVar(absl::StrCat(var.name(), kGradSuffix)).valid()) {
         found.insert(var.name_symbol());
       }
     }
@@ -207,8 +205,7 @@ class Comparison {
     for (VarId id : original_.block(0).vars()) {
       const Var var = original_.var(id);
       if (!var.need_check_feed()) continue;
-      const Symbol symbol = program_.FindSymbol(var.name());
-      const VarId other = symbol.valid() ? program_.block(0).FindVar(symbol) : VarId();
+      const VarId other = program_.block(0).FindVar(var.name());
       if (other.valid() && program_.var(other).need_check_feed() &&
           !program_.var(other).persistable()) {
         continue;
@@ -224,8 +221,7 @@ class Comparison {
 
   void Compare(const RankValues& before, VarId var, const RankValues& after) {
     const absl::string_view name = original_.var(var).name();
-    const Symbol symbol = program_.FindSymbol(name);
-    const VarId other = symbol.valid() ? program_.block(0).FindVar(symbol) : VarId();
+    const VarId other = program_.block(0).FindVar(name);
     const bool was_written = before.IsWritten(var) || is_partial_;
     if (!other.valid()) {
       if (was_written) Report("W603", name, "the rewritten program does not have it");

@@ -76,8 +76,7 @@ bool IsInPlace(const Op& op) {
 bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& original) {
   const Program& program = op.program();
   const auto is_new = [&](Symbol name) {
-    const Symbol there = original.FindSymbol(program.name(name));
-    return !there.valid() || !original.block(0).FindVar(there).valid();
+    return !original.block(0).FindVar(program.name(name)).valid();
   };
   switch (recipe.kind) {
     case Kind::kIgnored:
@@ -89,11 +88,13 @@ bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& origin
              IsInPlace(op);
     case Kind::kFuse: {
       const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
-      return op.Input("Input") == op.Output("Output") && NumberAttr(op, "set_constant", 0) == 0 &&
+      return op.Input("Input") == op.Output("Output") &&
+             !op.BoolAttr("set_constant").value_or(false) &&
              std::all_of(buffer.begin(), buffer.end(), is_new);
     }
     case Kind::kFunction:
-      return recipe.algebra == Algebra::kScale && NumberAttr(op, "bias", 0) == 0 && IsInPlace(op);
+      return recipe.algebra == Algebra::kScale && op.FloatAttr("bias").value_or(0) == 0 &&
+             IsInPlace(op);
     case Kind::kFeed:
     case Kind::kBranch:
     case Kind::kOpaqueBlock:
@@ -151,7 +152,7 @@ void KeptPrefix::OnCollective(const Op& op, Symbol variable, const RankValue& in
 void KeptPrefix::OnScale(const Op& op, bool divides) {
   if (state_[op.id().value()] != State::kInserted) return;
   // As exact as single precision is: many divisions must not add up to another number.
-  const float scale = static_cast<float>(NumberAttr(op, "scale", 1));
+  const float scale = static_cast<float>(op.FloatAttr("scale").value_or(1));
   if (!divides || scale != 1 / std::round(1 / scale)) holds_ = false;
 }
 

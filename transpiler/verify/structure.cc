@@ -109,11 +109,6 @@ std::string SlotOfArg(const Op& op, size_t i) {
   return "argument";
 }
 
-bool BoolAttr(const Op& op, absl::string_view name) {
-  const absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(name);
-  return attr.has_value() && attr->b();
-}
-
 class StructureChecker {
  public:
   StructureChecker(const Program& program, ProgramRef ref, Findings* findings)
@@ -392,9 +387,9 @@ class StructureChecker {
 
   // A buffer gives its members new memory, which holds something if it is filled.
   void MakeBuffer(const Op& op) {
-    const bool copies = BoolAttr(op, "copy_data");
-    const bool fills = copies || BoolAttr(op, "set_constant");
-    const bool keeps = BoolAttr(op, "persist_output");
+    const bool copies = op.BoolAttr("copy_data").value_or(false);
+    const bool fills = copies || op.BoolAttr("set_constant").value_or(false);
+    const bool keeps = op.BoolAttr("persist_output").value_or(false);
     if (copies) {
       for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i);
     }
