@@ -23,7 +23,7 @@ namespace weft {
 //              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
 //              relative, of_original
 // `ranks`: the programs that were verified. `numeric` may be null.
-std::string FindingsJson(const Findings& findings, absl::Span<const RankPrograms> ranks,
+std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgramPair> ranks,
                          const NumericReport* numeric);
 
 }  // namespace weft

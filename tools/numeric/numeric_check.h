@@ -25,6 +25,7 @@
 #define WEFT_TOOLS_NUMERIC_NUMERIC_CHECK_H_
 
 #include "absl/status/statusor.h"
+#include "proto/program_pair.h"
 #include "tools/numeric/report.h"
 #include "tools/numeric/setting.h"
 
@@ -38,8 +39,8 @@ namespace weft {
 //   ResourceExhausted   more than kMaxNumericElements (values.h) to make up
 // and whatever stops a run (executor/runner.h).
 // Takes as long as so many steps of the rewritten program, and three times those of the original.
-absl::StatusOr<NumericReport> CheckNumerically(const NumericPrograms& original,
-                                               const NumericPrograms& rewritten,
+absl::StatusOr<NumericReport> CheckNumerically(const ConstProgramPair& original,
+                                               const ConstProgramPair& rewritten,
                                                const NumericOptions& options);
 
 }  // namespace weft
