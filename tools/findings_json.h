@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "proto/program_pair.h"
 #include "tools/numeric/report.h"
 #include "transpiler/verify/finding.h"
 #include "transpiler/verify/verify.h"

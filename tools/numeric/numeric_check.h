@@ -31,6 +31,9 @@
 
 namespace weft {
 
+// States begin as `original.startup` leaves them, or at 0 if it is null; parameters are made up in any
+// case.
+//
 // Errors begin with the program that they are about:
 //   Unimplemented       ops without a kernel; an element type that no values are made for
 //   FailedPrecondition  the first dimension of data is fixed, so that the original cannot take the
