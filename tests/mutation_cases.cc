@@ -53,7 +53,7 @@ std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int
                                 const Model* original,
                                 const absl::optional<LocalSteps>& local_steps) {
   std::deque<Program> programs;
-  std::vector<RankPrograms> of_ranks;
+  std::vector<ConstProgramPair> of_ranks;
   for (const ProgramDescs* descs : ranks) {
     for (const pb::ProgramDesc* desc : {&descs->main, &descs->startup}) {
       if (desc->blocks_size() == 0) continue;  // no startup program
@@ -75,8 +75,7 @@ std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int
   const Findings findings = Verify(of_ranks, options);
   if (!findings.HasErrors() && original != nullptr) {
     // What is proved in the short way is found in the long one.
-    options.compares_whole_programs = true;
-    const Findings of_whole = Verify(of_ranks, options);
+    const Findings of_whole = VerifyWholePrograms(of_ranks, options);
     EXPECT_FALSE(of_whole.HasErrors()) << ToString(of_whole.all()[0]);
   }
   std::vector<std::string> errors;

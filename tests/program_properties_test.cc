@@ -130,8 +130,7 @@ absl::Status VerifyRewrite(const TrainingSpec& spec, const TrainingPrograms& pro
   options.original = {&programs.main, &programs.startup};
   WEFT_RETURN_IF_ERROR(ToStatus(Verify({{&rewritten.main, &rewritten.startup}}, options)));
   // In the short way and in the long one.
-  options.compares_whole_programs = true;
-  return ToStatus(Verify({{&rewritten.main, &rewritten.startup}}, options));
+  return ToStatus(VerifyWholePrograms({{&rewritten.main, &rewritten.startup}}, options));
 }
 
 // The rewrite of a program that the mode takes; checks a refusal and discards the others.

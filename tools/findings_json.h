@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/types/span.h"
+#include "proto/program_pair.h"
 #include "tools/numeric/report.h"
 #include "transpiler/verify/finding.h"
 #include "transpiler/verify/verify.h"
@@ -22,8 +23,8 @@ namespace weft {
 //              lists of names; largest_rounding (or null) and the list
 //              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
 //              relative, of_original
-// `ranks`: the verified programs. `numeric` may be null.
-std::string FindingsJson(const Findings& findings, absl::Span<const RankPrograms> ranks,
+// `ranks`: the programs that were verified. `numeric` may be null.
+std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgramPair> ranks,
                          const NumericReport* numeric);
 
 }  // namespace weft

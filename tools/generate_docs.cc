@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/optional.h"
 #include "executor/communicator.h"
 #include "executor/control_kernels.h"
 #include "ops/gpu/gpu_op_types.h"
@@ -25,8 +26,8 @@
 #include "tools/command_line.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/modes.h"
-#include "transpiler/verify/rules.h"
-#include "transpiler/verify/verify_example.h"
+#include "transpiler/verify/rule.h"
+#include "transpiler/verify/testing/rule_text.h"
 
 namespace weft {
 namespace {
@@ -245,26 +246,29 @@ std::string OpTable() {
   return text;
 }
 
-// The first finding of the rule in its example. CHECK-fails if there is none, or if the example is
-// not a program; a test ensures both.
-std::string MessageOfExample(const Rule& rule) {
-  const absl::StatusOr<Findings> findings = VerifyExample(rule);
+using testing::RuleText;
+
+// CHECK-fails if there is no text or its example does not break the rule; a test sees to both.
+RuleText TextOf(const Rule& rule) { return *testing::ReadRuleText(rule.id); }
+
+std::string MessageOfExample(const Rule& rule, const RuleText& text) {
+  const absl::StatusOr<Findings> findings = testing::VerifyExample(text);
   for (const Finding& finding : findings->all()) {
-    if (finding.rule == rule.id) return ToString(finding, !rule.ranks_differ());
+    if (finding.rule == rule.id) return ToString(finding, !text.ranks_differ());
   }
   std::fprintf(stderr, "%s: its example does not break it\n", rule.id);
   std::abort();
 }
 
 // The programs of an example, each after its title.
-std::string ExamplePrograms(const Rule& rule) {
+std::string ExamplePrograms(const RuleText& rule) {
   std::string text;
-  const auto add = [&](absl::string_view name, const char* program) {
-    if (program == nullptr) return;
+  const auto add = [&](absl::string_view name, const std::string& program) {
+    if (program.empty()) return;
     if (!name.empty()) absl::StrAppend(&text, "\n", name, ":\n");
     absl::StrAppend(&text, "\n```\n", program, "\n```\n");
   };
-  add(rule.rank1 != nullptr ? "Rank 0" : "", rule.example);
+  add(rule.rank1.empty() ? "" : "Rank 0", rule.main);
   add(rule.ranks_differ() ? "The startup program of rank 0" : "The startup program", rule.startup);
   add("Rank 1", rule.rank1);
   add("The startup program of rank 1", rule.rank1_startup);
@@ -275,18 +279,20 @@ std::string ExamplePrograms(const Rule& rule) {
 
 std::string RuleSections() {
   std::string text;
-  char layer = 0;
+  absl::optional<Layer> layer;
   for (const Rule& rule : Rules()) {
-    if (rule.id[1] != layer) {
-      layer = rule.id[1];
-      absl::StrAppend(&text, text.empty() ? "" : "\n", "## Layer ", absl::string_view(&layer, 1),
-                      ": ", LayerName(static_cast<Layer>(layer - '0')), "\n");
+    if (rule.layer != layer) {
+      layer = rule.layer;
+      absl::StrAppend(&text, text.empty() ? "" : "\n", "## Layer ", static_cast<int>(rule.layer),
+                      ": ", LayerName(rule.layer), "\n");
     }
     std::string title = rule.title;
     title[0] = absl::ascii_toupper(title[0]);
+    const RuleText of_manual = TextOf(rule);
     absl::StrAppend(&text, "\n### ", rule.id, "\n\n**", title, "** (", SeverityName(rule.severity),
-                    "). ", rule.why, "\n", ExamplePrograms(rule), "\nThe verifier says:\n\n```\n",
-                    MessageOfExample(rule), "\n```\n");
+                    "). ", of_manual.why, "\n\nFix: ", of_manual.fix, "\n",
+                    ExamplePrograms(of_manual), "\nThe verifier says:\n\n```\n",
+                    MessageOfExample(rule, of_manual), "\n```\n");
   }
   return text;
 }

@@ -11,6 +11,7 @@
 #include "proto/op_role.h"
 #include "proto/program_file.h"
 #include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -18,10 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ProgramStats StatsOf(absl::string_view lines) {
-  const absl::StatusOr<Program> program =
-      ParseProgramText(absl::StrCat("program {\n  block 0 parent=-1 {\n", lines, "  }\n}\n"));
-  EXPECT_THAT(program, testing::IsOk());
-  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(*program);
+  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(testing::BlockProgram(lines));
   EXPECT_THAT(stats, testing::IsOk());
   return *stats;
 }

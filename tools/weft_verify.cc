@@ -59,7 +59,12 @@ absl::StatusOr<absl::optional<Program>> ReadIfGiven(const std::string& path) {
 struct Programs {
   std::vector<Program> mains, startups;
   absl::optional<Program> original, original_startup;
-  std::vector<RankPrograms> ranks;
+  std::vector<ConstProgramPair> ranks;
+
+  ConstProgramPair Original() const {
+    return {original.has_value() ? &*original : nullptr,
+            original_startup.has_value() ? &*original_startup : nullptr};
+  }
 };
 
 absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
@@ -70,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadIfGiven(options.original_startup));
   const std::vector<Program>& startups = programs->startups;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
-    RankPrograms rank;
+    ConstProgramPair rank;
     rank.main = &programs->mains[i];
     if (!startups.empty()) rank.startup = &startups[startups.size() == 1 ? 0 : i];
     programs->ranks.push_back(rank);
@@ -87,8 +92,7 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
     verify.local_steps = LocalSteps{options.k_steps.value_or(1), options.begin_step.value_or(1)};
   }
-  if (programs.original.has_value()) verify.original.main = &*programs.original;
-  if (programs.original_startup.has_value()) verify.original.startup = &*programs.original_startup;
+  verify.original = programs.Original();
   return verify;
 }
 
@@ -96,18 +100,15 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
 absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
                                                       const Programs& programs) {
   if (!options.numeric) return absl::nullopt;
-  const RankPrograms& rewritten = programs.ranks[0];
+  const ConstProgramPair& rewritten = programs.ranks[0];
   NumericOptions numeric;
   numeric.kernels = &CpuKernels();
   numeric.steps = options.steps;
   numeric.nranks = options.nranks > 0
                        ? options.nranks
                        : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
-  const NumericPrograms original = {&*programs.original, programs.original_startup.has_value()
-                                                             ? &*programs.original_startup
-                                                             : nullptr};
   const absl::StatusOr<NumericReport> report =
-      CheckNumerically(original, {rewritten.main, rewritten.startup}, numeric);
+      CheckNumerically(programs.Original(), rewritten, numeric);
   WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
   return *report;
 }
@@ -125,10 +126,10 @@ void PrintOp(const Program& program, OpId id) {
   std::printf("    %sop %u: %s\n", block.c_str(), op.position(), OpText(op, options).c_str());
 }
 
-void Print(const Finding& finding, const std::vector<RankPrograms>& ranks, bool short_lines) {
+void Print(const Finding& finding, const std::vector<ConstProgramPair>& ranks, bool short_lines) {
   std::printf("%s\n", ToString(finding, ranks.size() == 1).c_str());
   if (short_lines) return;
-  const RankPrograms& programs = ranks[finding.program.rank];
+  const ConstProgramPair& programs = ranks[finding.program.rank];
   const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
   if (finding.other != finding.op) PrintOp(program, finding.other);
   PrintOp(program, finding.op);
@@ -151,7 +152,7 @@ std::string Counts(const Findings& findings) {
   return absl::StrJoin(parts, ", ");
 }
 
-void PrintText(const Findings& findings, const std::vector<RankPrograms>& ranks,
+void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ranks,
                const absl::optional<NumericReport>& numeric, bool short_lines) {
   for (const Finding& finding : findings.all()) Print(finding, ranks, short_lines);
   for (const Rule& rule : Rules()) {

@@ -10,8 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/sgd_step.h"
 #include "tools/process.h"
+#include "transpiler/verify/testing/training_steps.h"
 
 namespace weft {
 namespace {

@@ -33,7 +33,7 @@ absl::Status Enough() { return absl::CancelledError("a difference was found"); }
 
 class NumericChecker {
  public:
-  NumericChecker(const NumericPrograms& original, const NumericPrograms& rewritten,
+  NumericChecker(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                  const NumericOptions& options)
       : original_(original), rewritten_(rewritten), options_(options) {
     report_.nranks = options.nranks;
@@ -251,7 +251,7 @@ class NumericChecker {
     return false;
   }
 
-  const NumericPrograms original_, rewritten_;
+  const ConstProgramPair original_, rewritten_;
   const NumericOptions options_;
   LearningVariables variables_;
   NumericData data_;
@@ -266,8 +266,8 @@ class NumericChecker {
 
 }  // namespace
 
-absl::StatusOr<NumericReport> CheckNumerically(const NumericPrograms& original,
-                                               const NumericPrograms& rewritten,
+absl::StatusOr<NumericReport> CheckNumerically(const ConstProgramPair& original,
+                                               const ConstProgramPair& rewritten,
                                                const NumericOptions& options) {
   return NumericChecker(original, rewritten, options).Check();
 }

@@ -25,11 +25,15 @@
 #define WEFT_TOOLS_NUMERIC_NUMERIC_CHECK_H_
 
 #include "absl/status/statusor.h"
+#include "proto/program_pair.h"
 #include "tools/numeric/report.h"
 #include "tools/numeric/setting.h"
 
 namespace weft {
 
+// States begin as `original.startup` leaves them, or at 0 if it is null; parameters are generated in any
+// case.
+//
 // Errors begin with the program that they are about:
 //   Unimplemented       ops without a kernel; an element type for which no values are generated
 //   FailedPrecondition  the first dimension of data is fixed, so that the original cannot take the
@@ -38,8 +42,8 @@ namespace weft {
 //   ResourceExhausted   more than kMaxNumericElements (values.h) to generate
 // and the errors of a run (executor/runner.h). Takes as long as that many steps of the rewritten
 // program, and three times those of the original.
-absl::StatusOr<NumericReport> CheckNumerically(const NumericPrograms& original,
-                                               const NumericPrograms& rewritten,
+absl::StatusOr<NumericReport> CheckNumerically(const ConstProgramPair& original,
+                                               const ConstProgramPair& rewritten,
                                                const NumericOptions& options);
 
 }  // namespace weft

@@ -6,15 +6,8 @@
 
 #include "executor/runner.h"
 #include "ops/kernel.h"
-#include "proto/program.h"
 
 namespace weft {
-
-struct NumericPrograms {
-  const Program* main = nullptr;
-  // Sets the initial state; null: 0. Parameters are generated in any case.
-  const Program* startup = nullptr;
-};
 
 struct NumericOptions {
   const KernelTable* kernels = nullptr;  // required

@@ -35,7 +35,7 @@ LearningVariables FindLearningVariables(const Program& program) {
 }
 
 absl::StatusOr<std::map<std::string, Tensor>> MakeStart(
-    const NumericPrograms& original, const NumericOptions& options, const Plan& plan,
+    const ConstProgramPair& original, const NumericOptions& options, const Plan& plan,
     const LearningVariables& variables, const NumericData& data, ElementBudget* budget) {
   std::map<std::string, Tensor> start;
   std::map<std::string, Tensor> from_startup;

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "executor/plan.h"
 #include "ops/tensor.h"
+#include "proto/program_pair.h"
 #include "tools/numeric/data.h"
 #include "tools/numeric/setting.h"
 #include "tools/numeric/values.h"
@@ -28,7 +29,7 @@ LearningVariables FindLearningVariables(const Program& program);
 // Persistable tensors at the beginning of the first step. Parameters and learning rates are
 // generated; others are what the startup program of the original leaves, or 0 without one.
 absl::StatusOr<std::map<std::string, Tensor>> MakeStart(
-    const NumericPrograms& original, const NumericOptions& options, const Plan& plan,
+    const ConstProgramPair& original, const NumericOptions& options, const Plan& plan,
     const LearningVariables& variables, const NumericData& data, ElementBudget* budget);
 
 }  // namespace weft

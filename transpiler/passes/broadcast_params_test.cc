@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
 #include "transpiler/passes/testing.h"
-#include "transpiler/verify/matchers.h"
+#include "transpiler/verify/testing/matchers.h"
 
 namespace weft {
 namespace {

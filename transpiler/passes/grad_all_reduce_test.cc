@@ -7,7 +7,7 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/program_builder.h"
 #include "transpiler/passes/testing.h"
-#include "transpiler/verify/matchers.h"
+#include "transpiler/verify/testing/matchers.h"
 
 namespace weft {
 namespace {

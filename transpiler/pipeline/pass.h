@@ -12,16 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/program.h"
+#include "proto/program_pair.h"
 #include "transpiler/pipeline/participants.h"
 
 namespace weft {
-
-// The programs that are rewritten together.
-struct ProgramPair {
-  Program* main = nullptr;
-  // Null where there is none: rings then count as set up, and parameters as equal on all ranks.
-  Program* startup = nullptr;
-};
 
 // How a rewrite is spelled. kPaddle: op for op as Paddle's own transpiler writes it. kWeft: the
 // same rewrite with Paddle's defects mended.
