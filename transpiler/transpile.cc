@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
+#include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "transpiler/passes/builtin_passes.h"
@@ -36,11 +37,11 @@ std::map<std::string, std::string> ContextFlags(const TranspileOptions& options)
   return flags;
 }
 
-absl::StatusOr<std::vector<PassSpec>> Schedule(const TranspileOptions& options) {
+absl::StatusOr<std::vector<Spec>> Schedule(const TranspileOptions& options) {
   if (options.mode.empty() == options.passes.empty()) {
     return absl::InvalidArgumentError("expected a mode or passes, and not both");
   }
-  if (options.mode.empty()) return ParsePipelineText(options.passes);
+  if (options.mode.empty()) return ParseSpecs(options.passes);
   std::map<std::string, std::string> flags = ContextFlags(options);
   flags.insert(options.mode_flags.begin(), options.mode_flags.end());
   return ExpandMode(options.mode, options.dialect, flags);
@@ -63,8 +64,8 @@ absl::Status VerifyInput(const ProgramPair& programs) {
 }
 
 // Whether somebody asks for sums of gradients that nobody divides.
-bool SumsGradients(const std::vector<PassSpec>& schedule) {
-  return std::any_of(schedule.begin(), schedule.end(), [](const PassSpec& pass) {
+bool SumsGradients(const std::vector<Spec>& schedule) {
+  return std::any_of(schedule.begin(), schedule.end(), [](const Spec& pass) {
     return std::find(pass.options.begin(), pass.options.end(),
                      std::make_pair(std::string("scale"), std::string("none"))) !=
            pass.options.end();
@@ -72,8 +73,8 @@ bool SumsGradients(const std::vector<PassSpec>& schedule) {
 }
 
 // When parameters are averaged, where they are and somebody says when.
-absl::optional<LocalSteps> LocalStepsOf(const std::vector<PassSpec>& schedule) {
-  for (const PassSpec& pass : schedule) {
+absl::optional<LocalSteps> LocalStepsOf(const std::vector<Spec>& schedule) {
+  for (const Spec& pass : schedule) {
     if (pass.name != LocalSgd::kName) continue;
     LocalSteps steps;
     for (const auto& [key, value] : pass.options) {
@@ -119,7 +120,7 @@ absl::StatusOr<bool> Communicate(const ProgramPair& programs) {
 
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs,
                                           const PassRegistry& registry) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<PassSpec> schedule, Schedule(options));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> schedule, Schedule(options));
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromSpecs(schedule, registry));
   TranspileResult result;
   PassContext context;
@@ -184,7 +185,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
 }
 
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<PassSpec> schedule, Schedule(options));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Spec> schedule, Schedule(options));
   WEFT_RETURN_IF_ERROR(WhoTakesPart(options).status());
   return Pipeline::FromSpecs(schedule, registry).status();
 }

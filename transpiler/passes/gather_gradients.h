@@ -3,8 +3,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/option_binder.h"
 #include "transpiler/passes/gradient_scale.h"
-#include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {

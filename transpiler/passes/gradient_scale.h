@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/option_binder.h"
 #include "proto/program.h"
-#include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/participants.h"
 
 namespace weft {

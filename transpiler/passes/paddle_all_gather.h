@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transpiler/pipeline/options.h"
+#include "base/option_binder.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {

@@ -144,8 +144,8 @@ bool IsMeant(const std::string& flag, const std::string& value,
   return !asked;
 }
 
-PassSpec Expand(const ModePass& pass, const std::map<std::string, std::string>& flags) {
-  PassSpec spec{pass.pass, pass.options};
+Spec Expand(const ModePass& pass, const std::map<std::string, std::string>& flags) {
+  Spec spec{pass.pass, pass.options};
   for (const std::string& flag : pass.flags) {
     const auto given = flags.find(flag);
     if (given == flags.end()) continue;
@@ -171,8 +171,8 @@ absl::StatusOr<const Mode*> FindMode(absl::string_view name) {
       absl::StrJoin(Modes(), ", ", [](std::string* out, const Mode& m) { out->append(m.name); })));
 }
 
-absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view name, Dialect dialect,
-                                                 const std::map<std::string, std::string>& flags) {
+absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view name, Dialect dialect,
+                                             const std::map<std::string, std::string>& flags) {
   WEFT_ASSIGN_OR_RETURN(const Mode* const mode, FindMode(name));
   const bool paddle = dialect == Dialect::kPaddle;
   const std::vector<ModePass>& passes = paddle ? mode->paddle : mode->weft;
@@ -193,7 +193,7 @@ absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view name, Dialect
   }
   std::set<std::string> taken;
   if (mode->trainers == Mode::Trainers::kOneOrMoreWithDevices) taken.insert("devices");
-  std::vector<PassSpec> pipeline;
+  std::vector<Spec> pipeline;
   for (const ModePass& pass : passes) {
     for (const FlagValues& condition : pass.when) taken.insert(condition.flag);
     if (!Runs(pass, *mode, flags)) continue;

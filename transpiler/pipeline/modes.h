@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transpiler/pipeline/options.h"
+#include "base/spec_text.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -54,8 +54,8 @@ absl::StatusOr<const Mode*> FindMode(absl::string_view name);
 // an unknown mode (lists them), a value that does not choose among its passes, and a flag that the
 // mode does not read: one that no pass takes as an option, and, where the mode has no passes, one
 // that says who takes part or what is distributed, which every pass can see.
-absl::StatusOr<std::vector<PassSpec>> ExpandMode(absl::string_view mode, Dialect dialect,
-                                                 const std::map<std::string, std::string>& flags);
+absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view mode, Dialect dialect,
+                                             const std::map<std::string, std::string>& flags);
 
 }  // namespace weft
 

@@ -27,14 +27,15 @@ int Revisions(const ProgramPair& programs) {
 }  // namespace
 
 absl::StatusOr<Pipeline> Pipeline::FromText(absl::string_view text, const PassRegistry& registry) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<PassSpec> specs, ParsePipelineText(text));
-  return FromSpecs(specs, registry);
+  const absl::StatusOr<std::vector<Spec>> specs = ParseSpecs(text);
+  WEFT_RETURN_IF_ERROR(Annotate("pipeline", specs.status()));
+  return FromSpecs(*specs, registry);
 }
 
-absl::StatusOr<Pipeline> Pipeline::FromSpecs(const std::vector<PassSpec>& specs,
+absl::StatusOr<Pipeline> Pipeline::FromSpecs(const std::vector<Spec>& specs,
                                              const PassRegistry& registry) {
   Pipeline pipeline;
-  for (const PassSpec& spec : specs) {
+  for (const Spec& spec : specs) {
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Pass> pass, registry.Create(spec));
     pipeline.Add(std::move(pass));
   }

@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transpiler/pipeline/options.h"
+#include "base/spec_text.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/registry.h"
 
@@ -46,7 +46,7 @@ class Pipeline {
   // From text: the passes and options come from the registry. InvalidArgument for text, names or
   // options that do not fit.
   static absl::StatusOr<Pipeline> FromText(absl::string_view text, const PassRegistry& registry);
-  static absl::StatusOr<Pipeline> FromSpecs(const std::vector<PassSpec>& specs,
+  static absl::StatusOr<Pipeline> FromSpecs(const std::vector<Spec>& specs,
                                             const PassRegistry& registry);
 
   void Add(std::unique_ptr<Pass> pass) { passes_.push_back(std::move(pass)); }
