@@ -39,6 +39,7 @@ struct Flags {
   std::string distributed_params;
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
+  bool verify = true;
   // Flags that modes read, by name; those that were given go to TranspileOptions::mode_flags.
   std::map<std::string, absl::optional<std::string>> mode_flags;
 };
@@ -192,7 +193,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
       ->capture_default_str();
-  app.add_option("--verify", options.verify, "refuse programs that the verifier finds wrong")
+  app.add_option("--verify", flags.verify, "refuse programs that the verifier finds wrong")
       ->capture_default_str();
   app.add_option("--explain", flags.explain, "JSON: what was inserted where, and why");
   app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes");
@@ -233,6 +234,7 @@ void CheckFlags(Flags& flags) {
     throw CLI::ValidationError("--" + options.mode_flags.begin()->first,
                                "with --passes, options are written after the pass: 'a{k=v}'");
   }
+  options.verification = flags.verify ? Verification::kAtEnd : Verification::kNever;
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
   if (flags.endpoints.has_value()) {
     options.participants.endpoints = absl::StrSplit(*flags.endpoints, ',');

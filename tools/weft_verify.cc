@@ -86,7 +86,8 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
                                    options.distributed_params.end());
   verify.gradients_are_summed = options.summed_gradients;
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
-    verify.local_steps = LocalSteps{options.k_steps.value_or(1), options.begin_step.value_or(1)};
+    verify.averaging =
+        AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
   }
   if (programs.original.has_value()) verify.original.main = &*programs.original;
   if (programs.original_startup.has_value()) verify.original.startup = &*programs.original_startup;

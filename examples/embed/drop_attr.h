@@ -30,7 +30,6 @@ class DropAttr : public weft::Pass {
   explicit DropAttr(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  const weft::Contract& contract() const override;
   absl::StatusOr<bool> Run(weft::PassContext& context, weft::ProgramPair& programs) const override;
 
  private:

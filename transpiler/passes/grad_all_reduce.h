@@ -60,7 +60,8 @@ class GradAllReduce : public Pass {
   explicit GradAllReduce(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

@@ -45,7 +45,8 @@ class PaddleGradAllReduce : public Pass {
   explicit PaddleGradAllReduce(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

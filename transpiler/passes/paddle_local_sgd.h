@@ -46,7 +46,8 @@ class PaddleLocalSgd : public Pass {
   explicit PaddleLocalSgd(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

@@ -38,7 +38,8 @@ class PaddleMultiThreadFuse : public Pass {
   explicit PaddleMultiThreadFuse(Options options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 };
 

@@ -37,7 +37,7 @@ class ScaleLossGrad : public Pass {
   explicit ScaleLossGrad(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

@@ -40,7 +40,6 @@ class SyncElimination : public Pass {
   explicit SyncElimination(Options options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 };
 

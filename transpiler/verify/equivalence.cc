@@ -59,14 +59,14 @@ class Conditions : public RankObserver {
 class Comparison {
  public:
   Comparison(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
-             const RankValuesOptions& options, const absl::optional<LocalSteps>& local_steps,
+             const RankValuesOptions& options, const absl::optional<AveragingSchedule>& averaging,
              ProgramRef ref, Findings* findings)
       : original_(*original.main),
         program_(*rewritten.main),
         original_startup_(original.startup),
         startup_(rewritten.startup),
         options_(options),
-        local_steps_(local_steps),
+        averaging_(averaging),
         ref_(ref),
         findings_(*findings),
         reporter_(EquivalenceRules(), ref, findings),
@@ -287,9 +287,9 @@ class Comparison {
     if (known != schedule_problems_.end()) return known->second;
     std::string why;
     if (!condition.valid()) {
-      if (local_steps_.has_value() && (local_steps_->every > 1 || local_steps_->begin > 1)) {
+      if (averaging_.has_value() && (averaging_->period > 1 || averaging_->first_step > 1)) {
         why = absl::StrCat("it is averaged over the ranks in every step, expected ",
-                           DescribeSteps(*local_steps_));
+                           ToString(*averaging_));
       }
     } else {
       why = ProblemOfCondition(condition);
@@ -310,13 +310,13 @@ class Comparison {
       slice = ScalarSlice::Of(program_, *startup_, branch->op, branch->condition);
     }
     if (!slice.ok()) {
-      if (local_steps_.has_value()) {
+      if (averaging_.has_value()) {
         return absl::StrCat("of which nobody can tell when it holds: ", slice.status().message());
       }
       // By data, perhaps: as long as it can change.
       return is_partial_ || !Changes(condition) ? "which is the same in every step" : "";
     }
-    return ProblemOfSchedule(&*slice, local_steps_);
+    return ProblemOfSchedule(&*slice, averaging_);
   }
 
   // What is not the same when the next step begins: data, and what a step changes.
@@ -413,7 +413,7 @@ class Comparison {
   const Program* const original_startup_;  // may be null, as the other
   const Program* const startup_;
   const RankValuesOptions& options_;
-  const absl::optional<LocalSteps> local_steps_;
+  const absl::optional<AveragingSchedule> averaging_;
   const ProgramRef ref_;
   Findings& findings_;
   Reporter reporter_;
@@ -436,19 +436,19 @@ class Comparison {
 
 void CheckEquivalence(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
                       const RankValuesOptions& options,
-                      const absl::optional<LocalSteps>& local_steps, ProgramRef ref,
+                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
                       Findings* findings) {
-  Comparison comparison(original, rewritten, options, local_steps, ref, findings);
+  Comparison comparison(original, rewritten, options, averaging, ref, findings);
   comparison.Run(comparison.WalkRewritten());
 }
 
 class EquivalenceProof::Impl {
  public:
   Impl(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
-       const RankValuesOptions& options, const absl::optional<LocalSteps>& local_steps)
+       const RankValuesOptions& options, const absl::optional<AveragingSchedule>& averaging)
       : options_(options),
         kept_(*original.main, *rewritten.main),
-        comparison_(original, rewritten, options_, local_steps, ProgramRef(), &findings_) {}
+        comparison_(original, rewritten, options_, averaging, ProgramRef(), &findings_) {}
 
   void Join(RankValuesOptions* options) {
     options->table = comparison_.table();
@@ -473,8 +473,8 @@ class EquivalenceProof::Impl {
 EquivalenceProof::EquivalenceProof(const ProgramsToCompare& original,
                                    const ProgramsToCompare& rewritten,
                                    const RankValuesOptions& options,
-                                   const absl::optional<LocalSteps>& local_steps)
-    : impl_(std::make_unique<Impl>(original, rewritten, options, local_steps)) {}
+                                   const absl::optional<AveragingSchedule>& averaging)
+    : impl_(std::make_unique<Impl>(original, rewritten, options, averaging)) {}
 EquivalenceProof::~EquivalenceProof() = default;
 void EquivalenceProof::Join(RankValuesOptions* options) { impl_->Join(options); }
 std::vector<RankObserver*> EquivalenceProof::observers() { return impl_->observers(); }

@@ -27,13 +27,13 @@ struct ProgramsToCompare {
 // ranks (`options`: as for RankValues::Of; table and observer are not looked at). Equal up to
 // re-association of sums, where gradients are means over ranks; under LocalSGD, up to averaging
 // over the ranks, always or on a condition. When that holds is computed from the startup program
-// on, and compared with `local_steps`, or, without, with a schedule at all: parameters are averaged
+// on, and compared with `averaging`, or, without, with a schedule at all: parameters are averaged
 // in some steps, again and again, and in others not. Running statistics and other states may be own
 // to each rank, parameters may not. What the startup programs make is compared where both are
 // there. O(arguments of both programs).
 void CheckEquivalence(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
                       const RankValuesOptions& options,
-                      const absl::optional<LocalSteps>& local_steps, ProgramRef ref,
+                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
                       Findings* findings);
 
 // The same, for programs that are mostly the original, in a fraction of the time: from the walk
@@ -44,7 +44,8 @@ class EquivalenceProof {
  public:
   // `original` and `rewritten` must outlive the proof. O(ops).
   EquivalenceProof(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
-                   const RankValuesOptions& options, const absl::optional<LocalSteps>& local_steps);
+                   const RankValuesOptions& options,
+                   const absl::optional<AveragingSchedule>& averaging);
   ~EquivalenceProof();
 
   // The walk, RankValues::Of(rewritten), needs these besides, and has to tell these observers.

@@ -145,7 +145,7 @@ class Verifier {
       StartValues start;
       const RankValuesOptions of = ValueOptions(programs, nranks, &start);
       CheckEquivalence({options_.original.main, options_.original.startup},
-                       {programs.main, programs.startup}, of, options_.local_steps, {rank, false},
+                       {programs.main, programs.startup}, of, options_.averaging, {rank, false},
                        &findings_);
     }
     return true;
@@ -209,7 +209,7 @@ class Verifier {
     if (ComparesWithOriginal() && !options_.compares_whole_programs) {
       const ProgramsToCompare original = {options_.original.main, options_.original.startup};
       proof.emplace(original, ProgramsToCompare{programs.main, programs.startup}, options,
-                    options_.local_steps);
+                    options_.averaging);
       proof->Join(&options);
       for (RankObserver* observer : proof->observers()) all.push_back(observer);
     }

@@ -42,7 +42,7 @@ struct VerifyOptions {
   // The programs before the rewrite, for layer kEquivalence; null: that layer does not run.
   RankPrograms original;
   // When parameters are to be averaged, under LocalSGD; none: nobody says.
-  absl::optional<LocalSteps> local_steps;
+  absl::optional<AveragingSchedule> averaging;
   // Layer kEquivalence walks both programs from their beginnings, and does not try EquivalenceProof
   // before: for tests, which compare the two.
   bool compares_whole_programs = false;
