@@ -1,43 +1,29 @@
 #include "transpiler/transpile.h"
 
-#include <map>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/annotate.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/facts.h"
+#include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
-#include "transpiler/pipeline/modes.h"
 #include "transpiler/verify/structure.h"
 
 namespace weft {
 namespace {
 
-// What the user gave that passes do not take as options.
-std::map<std::string, std::string> ContextFlags(const TranspileOptions& options) {
-  std::map<std::string, std::string> flags;
-  const ParticipantsSpec& who = options.participants;
-  if (who.nranks.has_value()) flags["nranks"] = absl::StrCat(*who.nranks);
-  if (!who.endpoints.empty()) flags["endpoints"] = absl::StrJoin(who.endpoints, ",");
-  if (who.rank.has_value()) flags["rank"] = absl::StrCat(*who.rank);
-  if (!who.current_endpoint.empty()) flags["current_endpoint"] = who.current_endpoint;
-  if (who.devices.has_value()) flags["devices"] = absl::StrJoin(*who.devices, ",");
-  if (!options.distributed_params.empty()) {
-    flags["distributed_params"] = absl::StrJoin(options.distributed_params, ",");
-  }
-  return flags;
+// Names of flags that passes read in their context, as far as they are given.
+std::vector<std::string> ContextGiven(const TranspileOptions& options) {
+  std::vector<std::string> given = NamesOfGiven(options.participants);
+  if (!options.distributed_params.empty()) given.emplace_back("distributed_params");
+  return given;
 }
 
 absl::StatusOr<std::vector<Spec>> ExpandModeOf(const TranspileOptions& options) {
-  std::map<std::string, std::string> flags = ContextFlags(options);
-  flags.insert(options.mode_flags.begin(), options.mode_flags.end());
-  return ExpandMode(options.mode, options.dialect, flags);
+  return ExpandMode(options.mode, options.dialect, options.mode_flags, ContextGiven(options));
 }
 
 absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassRegistry& registry) {

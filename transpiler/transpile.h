@@ -26,7 +26,7 @@
 namespace weft {
 
 struct TranspileOptions {
-  // One of the two: a mode (transpiler/pipeline/modes.h) with its flags ("nrings": "2"), or passes as text
+  // One of the two: a mode (transpiler/modes.h) with its flags ("nrings": "2"), or passes as text
   // ("comm-init{nrings=2},broadcast-params{nrings=2}").
   std::string mode;
   std::map<std::string, std::string> mode_flags;

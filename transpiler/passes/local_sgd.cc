@@ -340,8 +340,8 @@ void Explain(const Meeting& meeting, const LocalSgd::Options& options, std::vect
 }  // namespace
 
 void LocalSgd::Options::Bind(OptionBinder& bind) {
-  bind.Int("k_steps", &schedule.period, "average every so many steps", /*min=*/1);
-  bind.Int("begin_step", &schedule.first_step, "not before this step; steps count from 1",
+  bind.Int("k_steps", &schedule.period, "averaging period, in steps", /*min=*/1);
+  bind.Int("begin_step", &schedule.first_step, "first averaging step; steps count from 1",
            /*min=*/1);
   BindRings(bind, &nrings);
   bind.Bool("statistics", &statistics, "average running statistics of normalization too");

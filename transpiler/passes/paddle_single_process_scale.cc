@@ -20,7 +20,7 @@ constexpr int kDevicesIfNotGiven = 8;
 }  // namespace
 
 void PaddleSingleProcessScale::Options::Bind(OptionBinder& bind) {
-  bind.Bool("loss_scale", &loss_scale, "whether to divide");
+  bind.Bool("loss_scale", &loss_scale, "whether to divide the loss's gradient");
 }
 
 Contract PaddleSingleProcessScale::contract() const {
