@@ -444,10 +444,10 @@ constexpr char kUnclaimed[] = "takes w@GRAD: expected a pass that claims gradien
 INSTANTIATE_TEST_SUITE_P(
     TranspileTest, ClaimsOfOnesOwn,
     ::testing::Values(ClaimCase{"grad-all-reduce{scale=avg}", ",gradients=averaged", ""},
-                      ClaimCase{"grad-all-reduce{scale=avg}", ",gradients=summed", "W313"},
+                      ClaimCase{"grad-all-reduce{scale=avg}", ",gradients=summed", "W314"},
                       ClaimCase{"grad-all-reduce{scale=avg}", "", kUnclaimed},
                       ClaimCase{"grad-all-reduce{scale=none}", ",gradients=summed", ""},
-                      ClaimCase{"grad-all-reduce{scale=none}", ",gradients=averaged", "W313"},
+                      ClaimCase{"grad-all-reduce{scale=none}", ",gradients=averaged", "W312"},
                       ClaimCase{"grad-all-reduce{scale=none}", "", kUnclaimed},
                       ClaimCase{"sync-elimination", ",gradients=averaged", "W310"},
                       ClaimCase{"local-sgd{k_steps=4}", ",period=4", ""},
