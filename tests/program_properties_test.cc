@@ -59,7 +59,7 @@ TranspileOptions OptionsFor(const Config& config, int nranks, int rank = 0) {
   options.mode = config.mode;
   options.mode_flags = config.flags;
   options.dialect = config.dialect;
-  options.verify_each_pass = config.dialect == Dialect::kWeft;
+  if (config.dialect == Dialect::kWeft) options.verification = Verification::kAfterEachPass;
   if (config.dialect == Dialect::kPaddle) {
     for (int i = 0; i < nranks; ++i) {
       options.participants.endpoints.push_back(absl::StrCat("host", i, ":6170"));

@@ -24,8 +24,8 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "tools/command_line.h"
+#include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
-#include "transpiler/pipeline/modes.h"
 #include "transpiler/verify/rule.h"
 #include "transpiler/verify/testing/rule_text.h"
 
@@ -57,47 +57,28 @@ std::string ModeTable() {
   return text;
 }
 
-// The flags that a pipeline takes from the command line.
-std::vector<std::string> FlagsOf(const Mode& mode, const std::vector<ModePass>& passes) {
-  std::set<std::string> flags;
-  for (const ModePass& pass : passes) {
-    for (const std::string& flag : pass.flags) flags.insert("--" + flag);
-    for (const FlagValues& condition : pass.when) flags.insert("--" + condition.flag);
-  }
-  if (mode.trainers == Mode::Trainers::kOneOrMoreWithDevices) flags.insert("--devices");
-  return {flags.begin(), flags.end()};
+std::vector<std::string> AsFlags(const std::vector<std::string>& names) {
+  std::vector<std::string> flags;
+  for (const std::string& name : names) flags.push_back("--" + name);
+  return flags;
 }
 
-bool ChoosesAmong(const std::string& flag, const std::vector<ModePass>& passes) {
-  for (const ModePass& pass : passes) {
-    for (const FlagValues& condition : pass.when) {
-      if (condition.flag == flag) return true;
-    }
-  }
-  return false;
-}
-
-// The pipelines of a dialect: one row, or one for every choice among the mode's passes.
+// One row for every choice among the mode's pipelines.
 std::string PipelineRows(const Mode& mode, Dialect dialect) {
-  const auto& passes = dialect == Dialect::kPaddle ? mode.paddle : mode.weft;
   const std::string name = dialect == Dialect::kPaddle ? "paddle" : "weft";
   std::string rows;
-  std::set<std::string> seen;
-  const auto add = [&](const std::string& choice, const std::map<std::string, std::string>& flags) {
-    const auto pipeline = ExpandMode(mode.name, dialect, flags);
-    // A choice of the other dialect, or a synonym of an existing one.
-    if (!pipeline.ok() || !seen.insert(ToString(*pipeline)).second) return;
-    absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*pipeline)), " | ",
-                    CodeList(FlagsOf(mode, passes)), " |\n");
-  };
-  for (const FlagValues& choice : mode.choices) {
-    if (!ChoosesAmong(choice.flag, passes)) continue;
-    for (const std::string& value : choice.values) {
-      add(absl::StrCat(" `--", choice.flag, " ", value, "`"), {{choice.flag, value}});
+  for (const ModePipeline& pipeline : mode.pipelines) {
+    if (pipeline.dialect != dialect) continue;
+    std::string choice;
+    for (const auto& [flag, value] : pipeline.choice) {
+      absl::StrAppend(&choice, " ", Code(absl::StrCat("--", flag, " ", value)));
     }
+    const auto passes =
+        ExpandMode(mode.name, dialect, {pipeline.choice.begin(), pipeline.choice.end()});
+    absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*passes)), " | ",
+                    CodeList(AsFlags(FlagsOf(mode, pipeline))), " |\n");
   }
-  if (rows.empty()) add("", {});
-  return rows;
+  return rows.empty() ? absl::StrCat("| ", name, " | – | – |\n") : rows;
 }
 
 std::string ModeSections() {
@@ -106,6 +87,19 @@ std::string ModeSections() {
     absl::StrAppend(&text, text.empty() ? "" : "\n", "### ", mode.name, "\n\n", mode.description,
                     "\n\n| dialect | passes | flags it reads |\n|---|---|---|\n",
                     PipelineRows(mode, Dialect::kWeft), PipelineRows(mode, Dialect::kPaddle));
+  }
+  return text;
+}
+
+std::string ModeFlagTable() {
+  std::string text = "| flag | values | default | meaning | modes |\n|---|---|---|---|---|\n";
+  const std::vector<ModeFlag> flags = *ModeFlags(BuiltinPasses());
+  for (const ModeFlag& flag : flags) {
+    absl::StrAppend(
+        &text, "| ", Code("--" + flag.name), " | ", Cell(flag.expected), " | ",
+        absl::StrJoin(flag.defaults, " or ",
+                      [](std::string* out, const std::string& value) { out->append(Code(value)); }),
+        " | ", Cell(flag.help), " | ", CodeList(flag.modes), " |\n");
   }
   return text;
 }
@@ -302,8 +296,8 @@ int Main(int argc, char** argv) {
                "generate_docs");
   app.footer("Example:\n  generate_docs ops");
   const std::vector<std::pair<std::string, std::function<std::string()>>> sections = {
-      {"mode_table", ModeTable}, {"modes", ModeSections}, {"passes", PassSections},
-      {"ops", OpTable},          {"rules", RuleSections},
+      {"mode_table", ModeTable}, {"modes", ModeSections}, {"mode_flags", ModeFlagTable},
+      {"passes", PassSections},  {"ops", OpTable},        {"rules", RuleSections},
   };
   std::set<std::string> names;
   for (const auto& [name, print] : sections) names.insert(name);

@@ -14,10 +14,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
-#include "transpiler/pipeline/options.h"
 
 namespace weft {
 namespace {
@@ -26,7 +26,7 @@ namespace {
 // meaningless.
 class Options {
  public:
-  explicit Options(const PassSpec& spec) {
+  explicit Options(const Spec& spec) {
     for (const auto& [name, value] : spec.options) {
       if (!values_.emplace(name, value).second) Fail(absl::StrCat(name, ": given twice"));
     }
@@ -250,16 +250,16 @@ constexpr char kNames[] =
 }  // namespace
 
 absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text) {
-  const absl::StatusOr<std::vector<PassSpec>> parsed = ParsePipelineText(text);
+  const absl::StatusOr<std::vector<Spec>> parsed = ParseSpecs(text);
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected NAME{OPTION=VALUE,...}, found ", text.empty() ? "nothing" : text));
   }
-  const std::vector<PassSpec>& specs = *parsed;
+  const std::vector<Spec>& specs = *parsed;
   LrSchedule schedule;
   // In reverse order: a warm-up takes the schedule after it.
   for (size_t i = specs.size(); i-- > 0;) {
-    const PassSpec& spec = specs[i];
+    const Spec& spec = specs[i];
     Options options(spec);
     if (spec.name == "linear_warmup") {
       schedule = LinearWarmup(options, std::move(schedule));

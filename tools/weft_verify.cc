@@ -90,7 +90,8 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
                                    options.distributed_params.end());
   verify.gradients_are_summed = options.summed_gradients;
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
-    verify.local_steps = LocalSteps{options.k_steps.value_or(1), options.begin_step.value_or(1)};
+    verify.averaging =
+        AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
   }
   verify.original = programs.Original();
   return verify;

@@ -7,10 +7,10 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -23,9 +23,8 @@ NewOp Sync(const std::string& type, const std::vector<std::string>& vars, int ri
 
 void BroadcastParams::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
-const Contract& BroadcastParams::contract() const {
-  static const auto* contract = new Contract{{kParametersEqual}, {kRingsSetUp}, {kParametersEqual}};
-  return *contract;
+Contract BroadcastParams::contract() const {
+  return Contract().Needs(kRingsSetUp).Provides(kParametersEqual).ConflictsWith(kParametersEqual);
 }
 
 absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& programs) const {

@@ -190,7 +190,7 @@ TEST(BroadcastParams, WithoutRingsItIsRefusedByContract) {
   Program startup = Startup().Build();
   EXPECT_THAT(RunPasses("broadcast-params", ContextWithRanks(2), &main, &startup),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("pass broadcast-params requires rings-set-up, which no earlier "
+                       HasSubstr("pass broadcast-params needs rings-set-up, which no earlier "
                                  "pass provides")));
 }
 

@@ -16,7 +16,7 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/pipeline/facts.h"
+#include "transpiler/facts.h"
 
 namespace weft {
 namespace {
@@ -168,10 +168,7 @@ void DenseGradients::Options::Bind(OptionBinder& bind) {
               {{"auto", Sparse::kAuto}, {"rows", Sparse::kRows}, {"dense", Sparse::kDense}});
 }
 
-const Contract& DenseGradients::contract() const {
-  static const auto* contract = new Contract{{}, {}, {kGradientsReduced}};
-  return *contract;
-}
+Contract DenseGradients::contract() const { return Contract().ConflictsWith(kGradientsReduced); }
 
 absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& programs) const {
   if (options_.sparse == Sparse::kRows) return false;

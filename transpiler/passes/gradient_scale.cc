@@ -73,6 +73,10 @@ void BindGradientScale(OptionBinder& bind, GradientScale* field) {
                {"none", GradientScale::kNone}});
 }
 
+Claims::Gradients GradientsUnder(GradientScale scale) {
+  return scale == GradientScale::kNone ? Claims::Gradients::kSummed : Claims::Gradients::kAveraged;
+}
+
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Participants& participants) {
   const bool known = participants.nranks().has_value();
   if (scale == GradientScale::kAuto) {

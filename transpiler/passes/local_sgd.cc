@@ -17,12 +17,12 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/fused_buffer.h"
 #include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -221,15 +221,15 @@ class Schedule {
     startup_.Append(0, zero);
     Append("increment", {{"X", {step}}}, step, {{"step", 1.0f}});
 
-    const std::string k = Constant("local_sgd_k", options.k_steps);
+    const std::string k = Constant("local_sgd_k", options.schedule.period);
     const std::string rest = Declare("local_sgd_rest", pb::VarType::INT64);
     Append("elementwise_mod", {{"X", {step}}, {"Y", {k}}}, rest, {{"axis", -1}});
     const std::string none = Constant("local_sgd_none", 0);
     const std::string due = Declare("local_sgd_due", pb::VarType::BOOL);
     Append("equal", {{"X", {rest}}, {"Y", {none}}}, due, {});
-    if (options.begin_step <= options.k_steps) return due;
+    if (options.schedule.first_step <= options.schedule.period) return due;
 
-    const std::string begin = Constant("local_sgd_begin", options.begin_step);
+    const std::string begin = Constant("local_sgd_begin", options.schedule.first_step);
     const std::string begun = Declare("local_sgd_begun", pb::VarType::BOOL);
     Append("greater_equal", {{"X", {step}}, {"Y", {begin}}}, begun, {});
     const std::string both = Declare("local_sgd_condition", pb::VarType::BOOL);
@@ -317,8 +317,9 @@ DType TypeOf(const Program& program, const std::string& name) {
 
 void Explain(const Meeting& meeting, const LocalSgd::Options& options, std::vector<Note>* notes) {
   const std::string pass(LocalSgd::kName);
-  const std::string every =
-      options.k_steps == 1 ? "every step" : absl::StrCat("every ", options.k_steps, " steps");
+  const std::string every = options.schedule.period == 1
+                                ? "every step"
+                                : absl::StrCat("every ", options.schedule.period, " steps");
   for (size_t i = 0; i < meeting.averaged.size(); ++i) {
     for (const std::string& name : meeting.averaged[i].names) {
       notes->push_back({pass,
@@ -339,25 +340,29 @@ void Explain(const Meeting& meeting, const LocalSgd::Options& options, std::vect
 }  // namespace
 
 void LocalSgd::Options::Bind(OptionBinder& bind) {
-  bind.Int("k_steps", &k_steps, "average every so many steps", /*min=*/1);
-  bind.Int("begin_step", &begin_step, "not before this step; steps count from 1", /*min=*/1);
+  bind.Int("k_steps", &schedule.period, "averaging period, in steps", /*min=*/1);
+  bind.Int("begin_step", &schedule.first_step, "first averaging step; steps count from 1",
+           /*min=*/1);
   BindRings(bind, &nrings);
   bind.Bool("statistics", &statistics, "average running statistics of normalization too");
   bind.Choice("state", &state, "what happens to the state of optimizers",
               {{"local", State::kLocal}, {"average", State::kAverage}, {"reset", State::kReset}});
 }
 
-const Contract& LocalSgd::contract() const {
-  static const auto* contract =
-      new Contract{{kParametersAveraged}, {}, {kGradientsReduced, kParametersAveraged}};
-  return *contract;
+Contract LocalSgd::contract() const {
+  return Contract()
+      .Provides(kParametersAveraged)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
 }
+
+Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(options_.schedule); }
 
 absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) const {
   const Program& main = *programs.main;
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const Meeting meeting, Plan(programs, context, options_));
-  const bool always = options_.k_steps == 1 && options_.begin_step == 1;
+  const bool always = options_.schedule.period == 1 && options_.schedule.first_step == 1;
   if (!always && programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "counting steps needs the startup program, which sets the counter to 0; give it, or use "

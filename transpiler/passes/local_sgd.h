@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transpiler/pipeline/options.h"
+#include "base/option_binder.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -41,8 +41,7 @@ class LocalSgd : public Pass {
   enum class State { kLocal, kAverage, kReset };
 
   struct Options {
-    int k_steps = 1;              // average every k steps
-    int begin_step = 1;           // not before this step; steps count from 1
+    AveragingSchedule schedule;   // options k_steps and begin_step
     int nrings = 1;               // communication rings
     bool statistics = false;      // average running statistics too
     State state = State::kLocal;  // of optimizers
@@ -51,7 +50,8 @@ class LocalSgd : public Pass {
   explicit LocalSgd(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

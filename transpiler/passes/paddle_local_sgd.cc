@@ -11,13 +11,13 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle_ops.h"
 #include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -92,10 +92,16 @@ class ParameterOps {
 
 void PaddleLocalSgd::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
-const Contract& PaddleLocalSgd::contract() const {
-  static const auto* contract = new Contract{
-      {kParametersAveraged}, {kParametersEqual}, {kGradientsReduced, kParametersAveraged}};
-  return *contract;
+Contract PaddleLocalSgd::contract() const {
+  return Contract()
+      .Needs(kParametersEqual)
+      .Provides(kParametersAveraged)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
+}
+
+Claims PaddleLocalSgd::claims(const PassContext& context) const {
+  return Claims::Of(AveragingSchedule());  // every step
 }
 
 absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) const {

@@ -8,12 +8,12 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle_gradients.h"
 #include "transpiler/passes/paddle_ops.h"
 #include "transpiler/passes/paddle_warnings.h"
 #include "transpiler/passes/unique_names.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -58,9 +58,12 @@ pb::OpDesc Coalesce(const Segment& segment) {
 
 void PaddleMultiThreadFuse::Options::Bind(OptionBinder& bind) {}
 
-const Contract& PaddleMultiThreadFuse::contract() const {
-  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
-  return *contract;
+Contract PaddleMultiThreadFuse::contract() const {
+  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+}
+
+Claims PaddleMultiThreadFuse::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Gradients::kAveraged);
 }
 
 absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPair& programs) const {

@@ -8,11 +8,11 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle_gradients.h"
 #include "transpiler/passes/paddle_ops.h"
 #include "transpiler/passes/paddle_warnings.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -52,9 +52,12 @@ void PaddleSingleProcessFuse::Options::Bind(OptionBinder& bind) {
            /*max=*/2);
 }
 
-const Contract& PaddleSingleProcessFuse::contract() const {
-  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
-  return *contract;
+Contract PaddleSingleProcessFuse::contract() const {
+  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+}
+
+Claims PaddleSingleProcessFuse::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Gradients::kAveraged);
 }
 
 absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,

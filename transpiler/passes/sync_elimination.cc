@@ -61,11 +61,6 @@ absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<N
 
 void SyncElimination::Options::Bind(OptionBinder& bind) {}
 
-const Contract& SyncElimination::contract() const {
-  static const auto* contract = new Contract{{}, {}, {}};
-  return *contract;
-}
-
 absl::StatusOr<bool> SyncElimination::Run(PassContext& context, ProgramPair& programs) const {
   WEFT_ASSIGN_OR_RETURN(bool changed,
                         RemoveFrom(programs.main, /*is_startup=*/false, context.notes));

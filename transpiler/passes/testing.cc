@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/pipeline.h"
 
@@ -46,7 +47,11 @@ absl::Status RunPasses(absl::string_view text, PassContext context, Program* mai
                        Program* startup) {
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromText(text, BuiltinPasses()));
   ProgramPair programs{main, startup};
-  return pipeline.Run(context, programs).status();
+  PipelineOptions options;
+  if (pipeline.AsksForFacts()) {
+    WEFT_ASSIGN_OR_RETURN(options.initial_facts, DetectFacts(programs));
+  }
+  return pipeline.Run(context, programs, options).status();
 }
 
 }  // namespace weft::testing

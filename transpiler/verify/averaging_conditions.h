@@ -19,7 +19,7 @@ namespace weft {
 class AveragingConditions : public RankObserver {
  public:
   // Programs and table must outlive this object.
-  AveragingConditions(const ConstProgramPair& programs, const absl::optional<LocalSteps>& expected,
+  AveragingConditions(const ConstProgramPair& programs, const absl::optional<AveragingSchedule>& expected,
                       ExpressionTable* table)
       : programs_(programs), expected_(expected), table_(*table) {}
 
@@ -45,7 +45,7 @@ class AveragingConditions : public RankObserver {
   absl::flat_hash_set<ExprId> ChangingVariables(const RankValues& after) const;
 
   const ConstProgramPair programs_;
-  const absl::optional<LocalSteps> expected_;
+  const absl::optional<AveragingSchedule> expected_;
   ExpressionTable& table_;
   absl::flat_hash_map<ExprId, Branch> branches_;  // of the root block
   absl::flat_hash_map<ExprId, std::string> problems_;

@@ -8,7 +8,7 @@ namespace weft {
 EquivalenceChecker::EquivalenceChecker(const ConstProgramPair& original,
                                        const ConstProgramPair& rewritten,
                                        const RankValuesOptions& options,
-                                       const absl::optional<LocalSteps>& local_steps,
+                                       const absl::optional<AveragingSchedule>& averaging,
                                        ProgramRef ref, Findings* findings)
     : original_(original),
       rewritten_(rewritten),
@@ -17,7 +17,7 @@ EquivalenceChecker::EquivalenceChecker(const ConstProgramPair& original,
       findings_(*findings),
       reporter_(ref, findings),
       variables_(*original.main, options.distributed_params),
-      averaging_(rewritten, local_steps, &table_) {}
+      averaging_(rewritten, averaging, &table_) {}
 
 void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   const bool is_whole = first_op == 0;
@@ -199,9 +199,9 @@ OpId EquivalenceChecker::LastWriter(absl::string_view name) {
 
 void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                       const RankValuesOptions& options,
-                      const absl::optional<LocalSteps>& local_steps, ProgramRef ref,
+                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
                       Findings* findings) {
-  EquivalenceChecker checker(original, rewritten, options, local_steps, ref, findings);
+  EquivalenceChecker checker(original, rewritten, options, averaging, ref, findings);
   RankValuesOptions many = options;
   many.table = checker.table();
   many.observer = checker.observer();

@@ -26,7 +26,7 @@ namespace weft {
 //
 // Values are equal up to re-association of sums, where gradients are means over ranks. Under
 // LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions are
-// followed from the startup program on and compared with `local_steps`. Without these, parameters
+// followed from the startup program on and compared with `averaging`. Without these, parameters
 // have to be averaged in some steps, again and again, and in others not. Running statistics and
 // other states may differ between ranks, parameters may not. What the startup programs make is
 // compared where both are given.
@@ -36,7 +36,7 @@ class EquivalenceChecker {
   // findings must outlive the checker. O(ops).
   EquivalenceChecker(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                      const RankValuesOptions& options,
-                     const absl::optional<LocalSteps>& local_steps, ProgramRef ref,
+                     const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
                      Findings* findings);
 
   EquivalenceChecker(const EquivalenceChecker&) = delete;
@@ -93,7 +93,7 @@ class EquivalenceChecker {
 // Walks the rewritten program and checks it as a whole.
 void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                       const RankValuesOptions& options,
-                      const absl::optional<LocalSteps>& local_steps, ProgramRef ref,
+                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
                       Findings* findings);
 
 }  // namespace weft

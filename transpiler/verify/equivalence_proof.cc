@@ -5,10 +5,10 @@ namespace weft {
 EquivalenceProof::EquivalenceProof(const ConstProgramPair& original,
                                    const ConstProgramPair& rewritten,
                                    const RankValuesOptions& options,
-                                   const absl::optional<LocalSteps>& local_steps)
+                                   const absl::optional<AveragingSchedule>& averaging)
     : options_(options),
       prefix_(*original.main, *rewritten.main),
-      checker_(original, rewritten, options_, local_steps, ProgramRef(), &findings_) {}
+      checker_(original, rewritten, options_, averaging, ProgramRef(), &findings_) {}
 
 void EquivalenceProof::AttachTo(RankValuesOptions* options) {
   options->table = checker_.table();

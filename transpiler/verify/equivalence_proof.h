@@ -21,7 +21,7 @@ class EquivalenceProof {
  public:
   // Programs must outlive the proof. O(ops).
   EquivalenceProof(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                   const RankValuesOptions& options, const absl::optional<LocalSteps>& local_steps);
+                   const RankValuesOptions& options, const absl::optional<AveragingSchedule>& averaging);
 
   // The walk, RankValues::Of(rewritten), needs these options besides, and has to tell these
   // observers.

@@ -121,7 +121,7 @@ class Verifier {
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
       const RankValuesOptions of = ValueOptions(programs, nranks, &start);
-      CheckEquivalence(options_.original, programs, of, options_.local_steps, {rank, false},
+      CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
                        &findings_);
     }
     return true;
@@ -185,7 +185,7 @@ class Verifier {
     std::vector<RankObserver*> all = {&updates, &conditions};
     absl::optional<EquivalenceProof> proof;
     if (ComparesWithOriginal() && comparison_ == Comparison::kProofFirst) {
-      proof.emplace(options_.original, programs, options, options_.local_steps);
+      proof.emplace(options_.original, programs, options, options_.averaging);
       proof->AttachTo(&options);
       for (RankObserver* observer : proof->observers()) all.push_back(observer);
     }

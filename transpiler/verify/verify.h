@@ -35,7 +35,7 @@ struct VerifyOptions {
   // The programs before the rewrite, for layer kEquivalence; null: that layer does not run.
   ConstProgramPair original;
   // When parameters are to be averaged, under LocalSGD; none: nobody says.
-  absl::optional<LocalSteps> local_steps;
+  absl::optional<AveragingSchedule> averaging;
   // kEquivalence runs where there is an original, too.
   std::set<Layer> layers = AllLayers();
   // 1, or more: then layers that do not depend on each other run at the same time, on two threads.

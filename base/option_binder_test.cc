@@ -1,7 +1,6 @@
-#include "transpiler/pipeline/options.h"
+#include "base/option_binder.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "base/status_matchers.h"
@@ -11,10 +10,8 @@
 namespace weft {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::Eq;
 using ::testing::HasSubstr;
-using ::weft::testing::IsOkAndHolds;
 using ::weft::testing::StatusIs;
 
 constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
@@ -45,6 +42,20 @@ TEST(OptionBinder, ValuesReachTheirFields) {
   EXPECT_TRUE(options.verbose);
   EXPECT_EQ(options.title, "t");
   EXPECT_EQ(options.scale, Scale::kAvg);
+}
+
+// As the header shows it.
+TEST(OptionBinder, ExampleOfTheHeader) {
+  struct Options {
+    int nrings = 1;  // communication rings
+    void Bind(OptionBinder& bind) { bind.Int("nrings", &nrings, "communication rings", /*min=*/1); }
+  };
+
+  Options options;
+  OptionBinder bind;
+  options.Bind(bind);
+  WEFT_ASSERT_OK(bind.Set({{"nrings", "2"}}));
+  EXPECT_EQ(options.nrings, 2);
 }
 
 TEST(OptionBinder, DefaultsAreListed) {
@@ -82,29 +93,6 @@ TEST(OptionBinder, NameGivenTwiceIsRefused) {
   options.Bind(bind);
   EXPECT_THAT(bind.Set({{"nrings", "1"}, {"nrings", "2"}}),
               StatusIs(kInvalid, HasSubstr("given twice")));
-}
-
-TEST(ParsePipelineText, PassesWithAndWithoutOptions) {
-  EXPECT_THAT(
-      ParsePipelineText("a{k=v, k2 = \"x,y\"}, b"),
-      IsOkAndHolds(ElementsAre(PassSpec{"a", {{"k", "v"}, {"k2", "x,y"}}}, PassSpec{"b", {}})));
-}
-
-TEST(ParsePipelineText, PrintedTextIsReadBack) {
-  const std::vector<PassSpec> pipeline = {{"a", {{"k", "x,y"}, {"e", ""}}}, {"b-c", {}}};
-  EXPECT_THAT(ParsePipelineText(ToString(pipeline)), IsOkAndHolds(Eq(pipeline)));
-}
-
-TEST(ParsePipelineText, MistakesAreNamedWithTheirPosition) {
-  EXPECT_THAT(ParsePipelineText(""),
-              StatusIs(kInvalid, HasSubstr("the name of a pass at character 1")));
-  EXPECT_THAT(ParsePipelineText("a,"),
-              StatusIs(kInvalid, HasSubstr("at character 3, found the end")));
-  EXPECT_THAT(ParsePipelineText("a{k}"),
-              StatusIs(kInvalid, HasSubstr("expected '=' at character 4")));
-  EXPECT_THAT(ParsePipelineText("a{k=v"), StatusIs(kInvalid, HasSubstr("',' or '}'")));
-  EXPECT_THAT(ParsePipelineText("a b"), StatusIs(kInvalid, HasSubstr("expected ',' or the end")));
-  EXPECT_THAT(ParsePipelineText("a{k=\"v}"), StatusIs(kInvalid, HasSubstr("closing")));
 }
 
 }  // namespace

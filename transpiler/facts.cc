@@ -1,4 +1,4 @@
-#include "transpiler/pipeline/facts.h"
+#include "transpiler/facts.h"
 
 #include <algorithm>
 #include <utility>
@@ -78,8 +78,8 @@ std::string AverageEvidence(const Program& program) {
 
 }  // namespace
 
-absl::StatusOr<std::map<std::string, std::string>> DetectFacts(const ProgramPair& programs) {
-  std::map<std::string, std::string> facts;
+absl::StatusOr<Facts> DetectFacts(const ProgramPair& programs) {
+  Facts facts;
   WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(*programs.main));
   if (!reduced.empty()) facts.emplace(kGradientsReduced, std::move(reduced));
   std::string averaged = AverageEvidence(*programs.main);

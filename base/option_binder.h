@@ -1,6 +1,6 @@
-// Options of passes: plain structs, read from text like "grad-all-reduce{nrings=2,scale=avg}".
-#ifndef WEFT_TRANSPILER_PIPELINE_OPTIONS_H_
-#define WEFT_TRANSPILER_PIPELINE_OPTIONS_H_
+// Options as plain structs whose fields are set by name, from text.
+#ifndef WEFT_BASE_OPTION_BINDER_H_
+#define WEFT_BASE_OPTION_BINDER_H_
 
 #include <cstdint>
 #include <functional>
@@ -15,14 +15,21 @@
 
 namespace weft {
 
-// Names the fields of an options struct, so that they can be set from text and listed.
+// Gives the fields of an options struct names under which text sets them and help lists them.
 //
 //   struct Options {
 //     int nrings = 1;  // communication rings
-//     static void Bind(OptionBinder& bind, Options& options) {
-//       bind.Int("nrings", &options.nrings, "communication rings", /*min=*/1);
+//     void Bind(OptionBinder& bind) {
+//       bind.Int("nrings", &nrings, "communication rings", /*min=*/1);
 //     }
 //   };
+//
+//   Options options;
+//   OptionBinder bind;
+//   options.Bind(bind);
+//   WEFT_RETURN_IF_ERROR(bind.Set({{"nrings", "2"}}));
+//
+// A field's value when it is bound is its default. The struct must outlive the binder.
 class OptionBinder {
  public:
   void Int(std::string name, int* field, std::string help, int min = INT32_MIN,
@@ -30,7 +37,7 @@ class OptionBinder {
   void Int64(std::string name, int64_t* field, std::string help, int64_t min = INT64_MIN);
   void Bool(std::string name, bool* field, std::string help);
   void String(std::string name, std::string* field, std::string help);
-  // A text that parse(absl::string_view) makes an absl::StatusOr of the field's type of.
+  // A field of any type: parse(absl::string_view) returns an absl::StatusOr of it.
   template <typename T, typename Parse>
   void Parsed(std::string name, T* field, std::string default_text, std::string help,
               std::string expected, Parse parse) {
@@ -81,21 +88,6 @@ class OptionBinder {
   std::vector<Option> options_;
 };
 
-// One pass of a pipeline as text has it.
-struct PassSpec {
-  std::string name;
-  std::vector<std::pair<std::string, std::string>> options;
-
-  friend bool operator==(const PassSpec& a, const PassSpec& b) {
-    return a.name == b.name && a.options == b.options;
-  }
-};
-
-// Parses "a{k=v,k2=v2},b". A value that holds one of ,{}= or blanks at its ends stands in double
-// quotes. InvalidArgument with the position.
-absl::StatusOr<std::vector<PassSpec>> ParsePipelineText(absl::string_view text);
-std::string ToString(const std::vector<PassSpec>& pipeline);
-
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PIPELINE_OPTIONS_H_
+#endif  // WEFT_BASE_OPTION_BINDER_H_

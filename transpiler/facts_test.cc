@@ -1,4 +1,4 @@
-#include "transpiler/pipeline/facts.h"
+#include "transpiler/facts.h"
 
 #include <map>
 #include <string>
