@@ -144,7 +144,7 @@ class Walk {
     return blocks;
   }
 
-  // What the op lists as Input and Out, the ops of its block name too.
+  // The op's Input and Out are also named by the ops of its block.
   void RunBranch(const Block& block, const Op& op, bool again) {
     Begin(op, kComputeStream);
     for (Symbol name : op.Input("Cond")) {

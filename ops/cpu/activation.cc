@@ -1,4 +1,4 @@
-// Functions of one tensor, elementwise: a table of formulas. A new one is a row here and one in
+// Elementwise functions of one tensor: a table of formulas. A new one is a row here and one in
 // ops/schema/activation_schemas.cc.
 #include <algorithm>
 #include <array>
@@ -29,9 +29,9 @@ Attrs ReadAttrs(const KernelSpec& spec, const std::vector<const char*>& names) {
   return values;
 }
 
-// Adds `type`, Out = f(x, a), and `type`_grad, X@GRAD = df(x, y, dy, a), with x of X, y of Out and
-// dy of Out@GRAD; what the gradient op does not read must not be used. a: the attributes of these
-// names.
+// Adds `type`, Out = f(x, a), and `type`_grad, X@GRAD = df(x, y, dy, a), with x from X, y from Out
+// and dy from Out@GRAD. A formula must not use what the gradient op does not read. a: the
+// attributes of these names.
 template <typename Forward, typename Backward>
 void Add(KernelTable* table, const std::string& type, const std::vector<const char*>& attrs,
          Forward f, Backward df) {
@@ -52,7 +52,7 @@ void Add(KernelTable* table, const std::string& type, const std::vector<const ch
   table->Add(type + "_grad", [=](const KernelSpec& spec) {
     OpKernel op(spec);
     const In dout = op.in("Out@GRAD");
-    // What is not read stands for anything.
+    // An unread input may stand for any value.
     const In x = spec.Input("X") >= 0 ? op.in("X") : dout;
     const In y = spec.Input("Out") >= 0 ? op.in("Out") : dout;
     const Out dx = op.out("X@GRAD");
@@ -74,13 +74,13 @@ T Sigmoid(T x) {
   return 1 / (1 + std::exp(-x));
 }
 
-// log(1 + exp(x)), that is x for a large one.
+// log(1 + exp(x)), which is x for large x.
 template <typename T>
 T Softplus(T x, double threshold) {
   return x > threshold ? x : std::log1p(std::exp(x));
 }
 
-// x times the standard normal distribution function, or the approximation of that by tanh.
+// x times the standard normal distribution function, or its tanh approximation.
 template <typename T>
 T Gelu(T x, bool approximate) {
   constexpr T kRoot = static_cast<T>(0.79788456080286535588);  // sqrt(2 / pi)
@@ -98,13 +98,13 @@ T GeluDerivative(T x, bool approximate) {
   return (1 + std::erf(x * static_cast<T>(M_SQRT1_2))) / 2 + x * kRoot / 2 * std::exp(-x * x / 2);
 }
 
-// Of what is not a number, that.
+// NaN in, NaN out.
 template <typename T>
 T SignOf(T x) {
   return x > 0 ? T(1) : x < 0 ? T(-1) : x == 0 ? T(0) : x;
 }
 
-// The sign with derivative 0: of no gradient op of its own.
+// The sign, with derivative 0: for ops without a separate gradient op.
 absl::StatusOr<Kernel> Sign(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -117,7 +117,7 @@ absl::StatusOr<Kernel> Sign(const KernelSpec& spec) {
   });
 }
 
-// clang-format off: a formula a line
+// clang-format off: one formula per line
 void AddPowersAndLogarithms(KernelTable* t) {
   Add(
       t, "exp", {}, [](auto x, auto&) { return std::exp(x); },
@@ -239,7 +239,7 @@ void AddSpecialFunctions(KernelTable* t) {
       [](auto x, auto, auto dy, auto&) { return dy * Digamma(x); });
 }
 
-// Pieces of straight lines.
+// Piecewise linear functions.
 void AddRectifiers(KernelTable* t) {
   Add(
       t, "abs", {}, [](auto x, auto&) { return std::fabs(x); },

@@ -1,4 +1,4 @@
-// Adam and what follows from it: updates by bias-corrected means of gradients and their squares.
+// Adam and its variants: updates by bias-corrected means of gradients and their squares.
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -20,7 +20,7 @@ struct AdamAttrs {
         epsilon(attrs.Float("epsilon")),
         keeps_powers(attrs.Has("use_global_beta_pow") && attrs.Bool("use_global_beta_pow")) {}
 
-  // Takes the powers of beta one step on, unless another op does that.
+  // Advances the powers of beta by one step, unless another op does.
   template <typename Update>
   void AdvancePowers(Update& u) const {
     using T = TypeOf<Update>;
@@ -58,18 +58,18 @@ struct Moments {
   }
 };
 
-// How adam and adamw differ.
+// The differences between adam and adamw.
 struct AdamOptions {
   double lr_ratio = 1;         // a factor of the learning rate
-  double coeff = 0;            // p is first shrunk by (1 - lr lr_ratio coeff)
-  double update_lr_ratio = 1;  // lr_ratio, in what follows
+  double coeff = 0;            // p is first scaled by (1 - lr lr_ratio coeff)
+  double update_lr_ratio = 1;  // lr_ratio, in the rest of the formula
 };
 
 // p = shrink p - lr' m1 / (√m2 + epsilon √(1 - b2)) with lr' = lr √(1 - b2) / (1 - b1) and the
 // powers b1, b2 of beta, which already count this step.
 absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const AdamOptions& options) {
-  // Paddle's CPU kernel for rows takes the powers of the next step, does nothing where no row is
-  // there, and does not correct the epsilon of rows that have no gradient.
+  // Paddle's CPU kernel for rows uses the powers of the next step, does nothing if there are no
+  // rows, and does not correct the epsilon of rows without a gradient.
   const bool as_paddle = spec.paddle_cpu_quirks && kind != GradKind::kDense;
   return MakeUpdate(spec, kind, AdamSlots(), [=, attrs = AdamAttrs(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
@@ -95,7 +95,7 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const Ada
   });
 }
 
-// With lazy_mode, rows without a gradient stay as they are, moments included.
+// With lazy_mode, rows without a gradient keep their values, including moments.
 GradKind RowsKind(const KernelSpec& spec) {
   return spec.attrs.Bool("lazy_mode") ? GradKind::kRows : GradKind::kRowsAmongAll;
 }
@@ -108,7 +108,7 @@ absl::StatusOr<Kernel> AdamForRows(const KernelSpec& spec) {
   return MakeAdam(spec, RowsKind(spec), AdamOptions());
 }
 
-// Paddle's CPU kernel shrinks the parameter with regard to lr_ratio, and then ignores it.
+// Paddle's CPU kernel uses lr_ratio to scale the parameter, and then ignores it.
 AdamOptions AdamWOptions(const KernelSpec& spec) {
   AdamOptions options;
   options.lr_ratio = spec.attrs.Float("lr_ratio");
@@ -125,8 +125,8 @@ absl::StatusOr<Kernel> AdamWForRows(const KernelSpec& spec) {
   return MakeAdam(spec, RowsKind(spec), AdamWOptions(spec));
 }
 
-// r = m1 / (1 - b1) / (√(m2 / (1 - b2)) + epsilon) + weight_decay p; p -= lr ‖p‖ / ‖r‖ r. Without
-// the ratio where one of the norms is 0, or the update does not adapt.
+// r = m1 / (1 - b1) / (√(m2 / (1 - b2)) + epsilon) + weight_decay p; p -= lr ‖p‖ / ‖r‖ r. The ratio
+// is 1 if one of the norms is 0, or if the update does not adapt.
 absl::StatusOr<Kernel> MakeLamb(const KernelSpec& spec, GradKind kind) {
   const double weight_decay = spec.attrs.Float("weight_decay");
   const bool adapts = weight_decay > 0 || spec.attrs.Bool("always_adapt");
@@ -161,8 +161,8 @@ absl::StatusOr<Kernel> LambForRows(const KernelSpec& spec) {
   return MakeLamb(spec, GradKind::kRowsAmongAll);
 }
 
-// m = beta1 m + (1 - beta1) g; n = max(|g|, beta2 n + epsilon); p -= lr / (1 - b1) m / n. The power
-// b1 of beta1 is taken on by an op of its own.
+// m = beta1 m + (1 - beta1) g; n = max(|g|, beta2 n + epsilon); p -= lr / (1 - b1) m / n. A
+// separate op advances the power b1 of beta1.
 absl::StatusOr<Kernel> Adamax(const KernelSpec& spec) {
   const double beta1_attr = spec.attrs.Float("beta1"), beta2_attr = spec.attrs.Float("beta2");
   const double epsilon_attr = spec.attrs.Float("epsilon");

@@ -1,6 +1,6 @@
-// Loss scaling of mixed-precision training: the loss is scaled up, so that small gradients do not
-// vanish in half precision; gradients are scaled back, and where one is not finite, the scale was
-// too large.
+// Loss scaling of mixed-precision training. The loss is scaled up, so that small gradients do not
+// vanish in half precision, and gradients are scaled back. A gradient that is not finite means that
+// the scale was too large.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -24,7 +24,7 @@ absl::StatusOr<int32_t> IntValue(absl::string_view slot, const Tensor& tensor) {
   return *tensor.data<int32_t>();
 }
 
-// Calls run(x, out, T()) for every pair of X and Out, with the type of their elements.
+// Calls run(x, out, T()) for every pair of X and Out, T being their element type.
 template <typename Run>
 absl::Status ForEachTensor(const KernelContext& ctx, In x, Out out, Run run) {
   for (int i = 0; i < x.count(); ++i) {
@@ -38,7 +38,7 @@ absl::Status ForEachTensor(const KernelContext& ctx, In x, Out out, Run run) {
 }
 
 // Out = X / Scale. FoundInfinite: whether an element of any X is not finite. As in Paddle's CPU
-// kernel, from the first such tensor on Out is 0 X.
+// kernel, Out is 0 X from the first such tensor on.
 absl::StatusOr<Kernel> CheckFiniteAndUnscale(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), scale = op.in("Scale");
@@ -60,9 +60,9 @@ absl::StatusOr<Kernel> CheckFiniteAndUnscale(const KernelSpec& spec) {
   });
 }
 
-// After a step with gradients that are not finite, Out = 0, so that they have no effect, and after
-// some such steps in a row the scale becomes smaller, though not below 1. After some good steps in
-// a row it becomes larger, if it stays finite.
+// After a step with gradients that are not finite, Out = 0, so that they have no effect. After
+// several such steps in a row the scale decreases, but not below 1. After several good steps in a
+// row it increases, if it stays finite.
 absl::StatusOr<Kernel> UpdateLossScaling(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), found = op.in("FoundInfinite"), scale = op.in("PrevLossScaling");

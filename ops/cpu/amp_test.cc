@@ -102,7 +102,7 @@ TEST_F(UpdateLossScalingTest, TheScaleIsAtLeastOne) {
   EXPECT_THAT(Values<float>(scale), ElementsAre(1));
 }
 
-// Counts come from files.
+// Counts come from files, so they may have any value.
 TEST_F(UpdateLossScalingTest, CountsWrapAround) {
   constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
   good = MakeTensor<int32_t>({1}, {kMost});

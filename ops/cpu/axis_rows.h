@@ -11,7 +11,7 @@ namespace weft {
 
 // Row r starts at Start(r) and has `length` elements, `stride` apart.
 struct AxisRows {
-  // InvalidArgument where the tensor has no such axis; negative ones count from the right.
+  // InvalidArgument if the tensor has no such axis; negative axes count from the right.
   static absl::StatusOr<AxisRows> Along(int64_t axis, const Dims& dims);
 
   int axis;

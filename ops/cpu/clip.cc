@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Out = X cut off below min and above max; not a number stays that.
+// Out = X, limited to [min, max]. NaN in, NaN out.
 absl::StatusOr<Kernel> Clip(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -31,7 +31,7 @@ absl::StatusOr<Kernel> Clip(const KernelSpec& spec) {
   });
 }
 
-// Out = X, scaled to the norm max_norm where it has a larger one.
+// Out = X, scaled down to the norm max_norm if its norm is larger.
 absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");

@@ -14,12 +14,12 @@
 namespace weft {
 namespace {
 
-// What a slice begins at a multiple of, in bytes, where attribute align_size leaves it open, and
-// the most that it may be: padding takes memory.
+// The default alignment of slices, in bytes, if attribute align_size is not set, and the largest
+// allowed value, because padding takes memory.
 constexpr int64_t kDefaultAlignment = 256;
 constexpr int64_t kMaxAlignment = 1 << 20;
 
-// Where the tensors stand in the buffer.
+// The positions of the tensors in the buffer.
 struct Layout {
   std::vector<Dims> dims;
   std::vector<int64_t> offsets;  // in elements
@@ -33,7 +33,7 @@ struct Coalesce {
   int64_t alignment;  // elements
   bool copy_data, set_constant, persist_output;
   double constant;
-  std::vector<Dims> given_dims;  // by input, for those that hold nothing yet; or empty
+  std::vector<Dims> given_dims;  // by input, for inputs without a value; or empty
 
   absl::StatusOr<Layout> FindLayout(const KernelContext& ctx) const {
     Layout layout;
@@ -87,7 +87,7 @@ struct Coalesce {
     return true;
   }
 
-  // Each output takes a place of its own, which is no other one's input.
+  // Each output must be a distinct tensor, and must not be another output's input.
   absl::Status CheckDistinct(const KernelContext& ctx) const {
     std::set<const Tensor*> seen = {ctx.out(fused)};
     for (int i = 0; i < outputs.count; ++i) {
@@ -104,7 +104,7 @@ struct Coalesce {
     return absl::OkStatus();
   }
 
-  // A new buffer of zeros, with the outputs in it. What they held stays with them where it is kept.
+  // A new zeroed buffer, with the outputs in it. They keep their values if requested.
   void LayOut(const KernelContext& ctx, const Layout& layout) const {
     auto memory = std::make_shared<Tensor>();
     memory->Resize(dtype, {layout.size});
@@ -112,7 +112,7 @@ struct Coalesce {
     for (int i = 0; i < outputs.count; ++i) {
       Tensor* output = ctx.out(outputs.first + i);
       Tensor slice = Tensor::Wrap(dtype, layout.dims[i], memory, Slice(*memory, layout, i));
-      // An input that is the output, too, would be gone by the time that it is copied.
+      // An input that is also the output would be overwritten before it is copied.
       const bool keep =
           copy_data ? ctx.in(inputs.first + i) == output : persist_output && !set_constant;
       if (keep && output->allocated() && output->bytes() == slice.bytes()) {
@@ -137,7 +137,7 @@ struct Coalesce {
     return absl::OkStatus();
   }
 
-  // Padding too.
+  // Including padding.
   absl::Status Fill(Tensor* buffer) const {
     return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
                           BFloat16>("output FusedOutput", *buffer, [&](auto tag) {
@@ -159,7 +159,7 @@ struct Coalesce {
   }
 };
 
-// The shapes of attributes concated_shapes and concated_ranks, by input; empty where not given.
+// The shapes in attributes concated_shapes and concated_ranks, by input; empty if not set.
 absl::StatusOr<std::vector<Dims>> GivenDims(const OpAttrs& attrs, int count) {
   const std::vector<int64_t> shapes = attrs.Ints("concated_shapes");
   const std::vector<int64_t> ranks = attrs.Ints("concated_ranks");
@@ -183,9 +183,9 @@ absl::StatusOr<std::vector<Dims>> GivenDims(const OpAttrs& attrs, int count) {
                    ranks.size(), " inputs"));
 }
 
-// FusedOutput: one buffer. Output[i]: views of it, in order, each beginning at a multiple of the
-// alignment; padding is zero. With the values of Input (copy_data), with a constant (set_constant),
-// or with whatever the buffer held in the step before. Once laid out, nothing moves.
+// FusedOutput: one buffer. Output[i]: views of it, in order, each aligned; padding is zero. The
+// values come from Input (copy_data), a constant (set_constant), or the buffer's contents of the
+// step before. The positions never change after the first step.
 absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec) {
   if (spec.element_types != nullptr) {
     *spec.element_types = {DType::kBool,    DType::kUint8,  DType::kInt8,    DType::kInt16,

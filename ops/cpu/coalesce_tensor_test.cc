@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 constexpr int kFp32 = 5;
 
-// Two tensors in one buffer, slices beginning at multiples of 16 bytes: 4 elements.
+// Two tensors in one buffer, with slices aligned to 16 bytes: 4 elements.
 absl::StatusOr<BoundOp> Make(Tensor* a, Tensor* b, Tensor* buffer, AttrValues more = {}) {
   AttrValues attrs = {{"dtype", kFp32}, {"align_size", 16}};
   attrs.insert(attrs.end(), more.begin(), more.end());
@@ -43,7 +43,7 @@ TEST(CoalesceTensor, TensorsThatHoldNothingYetBecomeViewsOfOneBuffer) {
   EXPECT_THAT(Values<float>(buffer), Each(0));
   EXPECT_EQ(a.dims(), (Dims{3}));
   EXPECT_EQ(b.dims(), (Dims{2, 1}));
-  // As a kernel writes its output.
+  // Writes it as a kernel writes its output.
   b.Resize(DType::kFloat32, {2, 1});
   b.data<float>()[0] = 5;
   a.Resize(DType::kFloat32, {3});

@@ -1,4 +1,4 @@
-// Comparisons and logic: elementwise ops whose result is boolean.
+// Comparisons and logic: elementwise ops with boolean results.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ struct LogicalXor {
   }
 };
 
-// Out = f(X, Y), of operands of any element type.
+// Out = f(X, Y), for operands of any element type.
 template <typename F>
 absl::StatusOr<Kernel> Binary(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -49,8 +49,8 @@ absl::StatusOr<Kernel> LogicalNot(const KernelSpec& spec) {
   });
 }
 
-// |Input - Other| <= atol + rtol |Other|. Infinite numbers are close to themselves, and where the
-// bound is infinite, too; what is not a number only, with equal_nan, to its like.
+// |Input - Other| <= atol + rtol |Other|. Equal infinities are close, and everything is if the
+// bound is infinite. NaN is close to NaN only with equal_nan.
 struct Closeness {
   double atol = 0, rtol = 0;
   bool equal_nan;
@@ -96,7 +96,7 @@ absl::StatusOr<Kernel> AllClose(const KernelSpec& spec) {
   });
 }
 
-// Out = whether the question holds of an element.
+// Out = whether the predicate holds for an element.
 template <typename Question>
 absl::StatusOr<Kernel> Ask(const KernelSpec& spec, Question question) {
   OpKernel op(spec);
@@ -109,7 +109,7 @@ absl::StatusOr<Kernel> Ask(const KernelSpec& spec, Question question) {
   });
 }
 
-// Out = whether the question holds of any element, or of all of them.
+// Out = whether the predicate holds for any element, or for all.
 enum class Quantifier { kAny, kAll };
 template <typename Question>
 absl::StatusOr<Kernel> AskOnce(const KernelSpec& spec, Quantifier quantifier, Question question) {

@@ -21,7 +21,7 @@ View Part(const Dims& whole, int64_t axis, int64_t begin, int64_t size) {
   return view;
 }
 
-// Out = the parts, one after the other along the axis.
+// Out = the parts, concatenated along the axis.
 absl::StatusOr<Kernel> Concat(const KernelSpec& spec) {
   OpKernel op(spec);
   const In parts = op.in("X");
@@ -40,7 +40,7 @@ absl::StatusOr<Kernel> Concat(const KernelSpec& spec) {
                  });
 }
 
-// Parts of x of these sizes along the axis; those that nobody reads are left out.
+// Parts of x of these sizes along the axis; unread parts are skipped.
 template <typename T>
 void Cut(const Tensor& x, int64_t axis, const std::vector<int64_t>& sizes, const Out& parts,
          const KernelContext& ctx) {
@@ -52,7 +52,7 @@ void Cut(const Tensor& x, int64_t axis, const std::vector<int64_t>& sizes, const
   }
 }
 
-// X@GRAD = the parts of Out@GRAD that the X were joined to.
+// X@GRAD = the parts of Out@GRAD into which the X were concatenated.
 absl::StatusOr<Kernel> ConcatGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), dout = op.in("Out@GRAD");
@@ -66,8 +66,7 @@ absl::StatusOr<Kernel> ConcatGrad(const KernelSpec& spec) {
                  });
 }
 
-// Out = parts of X: as many equal ones as Out has variables, or of the sizes `sections`, of which
-// one may be -1, the rest.
+// Out = parts of X: equal ones, or of the sizes `sections`, of which one may be -1, the rest.
 absl::StatusOr<Kernel> Split(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -87,7 +86,7 @@ absl::StatusOr<Kernel> Split(const KernelSpec& spec) {
   });
 }
 
-// The variables in turn, along a new dimension.
+// The variables in turn, stacked along a new dimension.
 absl::StatusOr<Kernel> Stack(const KernelSpec& spec, const char* parts_slot, const char* to) {
   OpKernel op(spec);
   const In parts = op.in(parts_slot);

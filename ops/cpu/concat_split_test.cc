@@ -102,7 +102,7 @@ TEST(SplitTest, IntoEqualParts) {
   EXPECT_THAT(Values<float>(parts[1]), ElementsAre(3, 4));
 }
 
-// Paddle's own CPU kernel cuts the elements up as one row where the axis is negative.
+// With a negative axis, Paddle's CPU kernel splits the elements as one row.
 TEST(SplitTest, IntoSectionsOfWhichOneTakesTheRest) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto parts,
                             Split(Floats({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8}),

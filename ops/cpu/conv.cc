@@ -1,10 +1,10 @@
 // Convolution of images of two or three dimensions, and its gradients.
 //
-// Three functions relate a source image, a filter and a destination image, where `at` runs over
-// the positions of the window and `k` over the filter (and channels are left out):
+// Three functions relate a source image, a filter and a destination image (`at` runs over the
+// positions of the window, `k` over the filter; channels are omitted):
 //   destination[at] = Σ_k source[at stride - padding + k dilation] filter[k]
-//   the gradient of the source from that of the destination, and the filter
-//   the gradient of the filter from the source, and the gradient of the destination
+//   the gradient of the source, from the gradient of the destination and the filter
+//   the gradient of the filter, from the source and the gradient of the destination
 // A transposed convolution computes the second one: its input is the destination.
 #include <algorithm>
 #include <array>
@@ -28,8 +28,8 @@ using dnnl::memory;
 enum class Result { kDestination, kSource, kFilter };
 
 struct ConvShape {
-  // Images are [batch, channels, space...], whatever their layout. The filter is [channels of the
-  // destination, channels of the source / groups, space...].
+  // Images are [batch, channels, space...], regardless of their layout. The filter is [channels of
+  // the destination, channels of the source / groups, space...].
   Dims source, filter, destination;
   std::vector<Window> windows;
   int64_t groups = 1;
@@ -39,8 +39,8 @@ struct ConvShape {
   bool IsEmpty() const {
     return NumElements(source) == 0 || NumElements(filter) == 0 || NumElements(destination) == 0;
   }
-  // How far the last position of window i reaches beyond the source. Negative where it does not
-  // reach the end.
+  // How far the last position of window i extends beyond the source; negative if it ends before the
+  // end.
   int64_t Overhang(size_t i) const {
     const Window& w = windows[i];
     return (destination[2 + i] - 1) * w.stride + w.extent() - source[2 + i] - w.pad_begin;
@@ -60,13 +60,13 @@ memory::desc PlainFilter(const ConvShape& shape) {
   return memory::desc(dims, memory::data_type::f32, kTags[dims.size() - 4]);
 }
 
-// The same tensor in the layout that suits the primitive.
+// The same tensor in the layout that the primitive prefers.
 memory::desc AnyLayout(const memory::desc& desc) {
   return memory::desc(desc.dims(), memory::data_type::f32, memory::format_tag::any);
 }
 
-// Whether oneDNN takes the shape: it does not know windows that leave out more than a stride at the
-// end of the source.
+// Whether oneDNN supports the shape: windows must not skip more than a stride at the end of the
+// source.
 bool IsForDnnl(const ConvShape& shape) {
   for (size_t i = 0; i < shape.space(); ++i) {
     if (shape.Overhang(i) + shape.windows[i].stride <= 0) return false;
@@ -119,8 +119,8 @@ DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result) {
 
 // --- A plain loop, for double precision ----------------------------------------------------------
 
-// Calls visit(i, j, k) for all products that are added up: of element i of the source, j of the
-// filter, k of the destination.
+// Calls visit(i, j, k) for all products in the sums: of element i of the source, j of the filter, k
+// of the destination.
 template <typename Visit>
 void ForEachProduct(const ConvShape& shape, Visit visit) {
   std::array<int64_t, 3> source, filter, destination;
@@ -140,7 +140,8 @@ void ForEachProduct(const ConvShape& shape, Visit visit) {
   const auto d = ImageSteps(shape.destination, shape.channels_last);
   const int64_t channels = shape.filter[1];
   const int64_t per_group = shape.destination[1] / shape.groups;
-  // For each position along dimension i of a window, its place in the source; visits those in it.
+  // The source index of each position along dimension i of a window; visits those inside the
+  // source.
   const auto along = [&](int i, int64_t i_source, int64_t i_filter, int64_t i_destination,
                          auto next) {
     for (int64_t at = 0; at < destination[i]; ++at) {
@@ -194,7 +195,7 @@ class Convolution {
 
  private:
   absl::Status RunDnnl(const ConvShape& shape, const float* a, const float* b, float* out) {
-    // The gradient of the source takes that of the destination first.
+    // The gradient of the source reads the gradient of the destination first.
     if (result_ == Result::kSource) std::swap(a, b);
     try {
       of_shape_({shape.source, shape.filter, shape.destination}, [&](const auto&) {
@@ -212,7 +213,7 @@ class Convolution {
 
 enum class ConvKind { kForward, kTransposed };
 
-// What of the shape follows from the attributes.
+// The part of the shape that attributes determine.
 struct ConvAttrs {
   ConvKind kind;
   std::vector<Window> windows;
@@ -226,7 +227,7 @@ struct ConvAttrs {
     return result;
   }
 
-  // Of an op with an input and an output of these dimensions.
+  // For an op with an input and an output of these dimensions.
   ConvShape Shape(const Tensor& input, const Tensor& filter, const Tensor& output) const {
     ConvShape shape;
     shape.source = ChannelsFirst(input.dims(), channels_last);

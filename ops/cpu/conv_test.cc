@@ -1,5 +1,5 @@
-// Convolution in single precision, which oneDNN does, against double precision, which a plain loop
-// does. (Paddle's numbers are in op_vectors_test.)
+// Convolution in single precision (oneDNN) against double precision (a plain loop). op_vectors_test
+// compares with Paddle's numbers.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using Ints = std::vector<int32_t>;
 
-// Numbers between -1 and 1 that do not repeat soon.
+// Numbers between -1 and 1 without a short period.
 template <typename T>
 Tensor Noise(const Dims& dims, double start) {
   std::vector<T> values(NumElements(dims));
@@ -97,7 +97,8 @@ TEST(ConvTest, OneDnnComputesWhatThePlainLoopDoes) {
                           {"output_padding", Ints{1, 0}}}});
 }
 
-// More than a stride is left out at the end of the larger image, which oneDNN does not know.
+// The window skips more than a stride at the end of the larger image, which oneDNN does not
+// support.
 TEST(ConvTest, OutputPaddingMayBeLargerThanTheStride) {
   ExpectPrecisionsAgree({"conv2d_transpose",
                          {1, 2, 3, 3},

@@ -1,4 +1,4 @@
-// Copies of a tensor: as it is, and with another element type.
+// Copies of a tensor, with the same or another element type.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Out = X, of any element type: assign, memcpy (to another place, of which a CPU has one) and
+// Out = X, of any element type: assign, memcpy (to another device, of which the CPU has one) and
 // share_data.
 absl::StatusOr<Kernel> Assign(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -24,7 +24,7 @@ absl::StatusOr<Kernel> Assign(const KernelSpec& spec) {
   });
 }
 
-// As static_cast does.
+// Like static_cast.
 struct Exactly {
   template <typename To, typename From>
   static To Convert(From value) {
@@ -36,7 +36,7 @@ struct Exactly {
   }
 };
 
-// As Paddle's CPU does: fp16 by cutting digits off, and infinite beyond the largest number.
+// Like Paddle's CPU kernel: fp16 by truncation, and infinite beyond the largest number.
 struct LikePaddle {
   template <typename To, typename From>
   static To Convert(From value) {
@@ -58,7 +58,7 @@ absl::Status ForAnyType(absl::string_view slot, const Tensor& tensor, Run run) {
                         BFloat16>(slot, tensor, run);
 }
 
-// Out = X converted element by element.
+// Out = X, converted element by element.
 template <typename How>
 absl::StatusOr<Kernel> MakeCast(const KernelSpec& spec) {
   OpKernel op(spec);

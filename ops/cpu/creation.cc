@@ -28,7 +28,7 @@ Element BytesOf(T value) {
   return element;
 }
 
-// A number as attributes give it: exactly, where it is an integer.
+// A number from attributes: exact if it is an integer.
 struct Constant {
   double value;
   absl::optional<int64_t> integer;
@@ -52,7 +52,7 @@ absl::StatusOr<Constant> ConstantFromAttrs(const OpAttrs& attrs) {
 
 template <typename T>
 absl::StatusOr<Element> IntegerElement(const Constant& constant, DType dtype) {
-  // The limits of int64 are not exact as double: the upper one is the first number beyond.
+  // The upper limit of int64 is not exact as double: this is the first number beyond it.
   const bool fits =
       constant.integer
           ? *constant.integer >= std::numeric_limits<T>::min() &&
@@ -97,7 +97,7 @@ absl::StatusOr<Element> EncodeElement(const Constant& constant, DType dtype) {
   }
 }
 
-// Out, of attributes shape and dtype, is str_value everywhere, or value where that is empty.
+// Out, with attributes shape and dtype, is str_value everywhere, or value if that is empty.
 absl::StatusOr<Kernel> FillConstant(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
@@ -175,12 +175,12 @@ absl::StatusOr<double> OneNumber(absl::string_view slot, const Tensor& tensor) {
   return value;
 }
 
-// Out = Num numbers from Start to Stop at equal distances, counted from the nearer end.
+// Out = Num evenly spaced numbers from Start to Stop, counted from the nearer end.
 absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
   OpKernel op(spec);
   const In start = op.in("Start"), stop = op.in("Stop"), num = op.in("Num");
   const Out out = op.out("Out");
-  // Inference refuses numbers of no element type.
+  // Inference refuses numbers without an element type.
   const DType dtype =
       DTypeFromProto(static_cast<int>(spec.attrs.Int("dtype"))).value_or(DType::kFloat32);
   return op.Takes(Numbers(In())).Make([=](const KernelContext& ctx) -> absl::Status {
@@ -247,13 +247,13 @@ absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
   });
 }
 
-// Y[i..., k] = 1 where k < X[i...], else 0.
+// Y[i..., k] = 1 if k < X[i...], else 0.
 absl::StatusOr<Kernel> SequenceMask(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out y = op.out("Y");
   const int64_t max_length = spec.attrs.Int("maxlen");
-  // Inference refuses numbers of no element type.
+  // Inference refuses numbers without an element type.
   const DType dtype =
       DTypeFromProto(static_cast<int>(spec.attrs.Int("out_dtype"))).value_or(DType::kFloat32);
   return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {

@@ -25,7 +25,7 @@ struct CumulativeAttrs {
   AxisRows RowsOf(const Dims& dims) const { return flatten ? OneRow(dims) : RowsAlong(dims, axis); }
 };
 
-// to[i] = Σ from[j] for j up to i, or from i on where `reverse`; without i itself where exclusive.
+// to[i] = Σ from[j] for j <= i, or for j >= i with `reverse`; without j = i if exclusive.
 template <typename T>
 void CumulativeSum(const AxisRows& rows, bool exclusive, bool reverse, const T* from, T* to) {
   for (int64_t r = 0; r < rows.count(); ++r) {
@@ -82,9 +82,9 @@ absl::StatusOr<Kernel> LogCumsumExp(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD[j] = Σ Out@GRAD[i] exp(X[j] - Out[i]) over i >= j, or i > j where exclusive. From the last
-// one on: Sum[i] = Out@GRAD[i] + exp(Out[i] - Out[i + 1]) Sum[i + 1] has the terms over
-// exp(-Out[i]); as Out rises, no power exceeds 1.
+// X@GRAD[j] = Σ Out@GRAD[i] exp(X[j] - Out[i]) over i >= j, or i > j if exclusive. Computed from
+// the end: Sum[i] = Out@GRAD[i] + exp(Out[i] - Out[i + 1]) Sum[i + 1] has the terms divided by
+// exp(-Out[i]). Because Out is ascending, no power exceeds 1.
 absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
@@ -94,7 +94,7 @@ absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
-    // exp(a - b), of infinite ones too
+    // exp(a - b), also for infinite values
     const auto ratio = [](double a, double b) { return a == b ? 1 : std::exp(a - b); };
     const AxisRows rows = attrs.RowsOf(x(ctx).dims());
     for (int64_t r = 0; r < rows.count(); ++r) {
@@ -129,8 +129,8 @@ absl::StatusOr<Kernel> Cumprod(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD[j] = Σ over i >= j of Out@GRAD[i] times the product of all X up to i but X[j]: the product
-// of those before j, times Sum[j] = Out@GRAD[j] + X[j + 1] Sum[j + 1].
+// X@GRAD[j] = Σ over i >= j of Out@GRAD[i] times the product of all X up to i except X[j]: the
+// product of the elements before j, times Sum[j] = Out@GRAD[j] + X[j + 1] Sum[j + 1].
 absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"Out"});

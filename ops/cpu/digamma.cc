@@ -4,8 +4,8 @@
 
 namespace weft {
 
-// Above 10 the asymptotic series (Abramowitz and Stegun 6.3.18, 6.4.12); other arguments are moved
-// there by the recurrence (6.3.5, 6.4.6), negative ones by the reflection formula (6.3.7, 6.4.7).
+// Above 10 the asymptotic series (Abramowitz and Stegun 6.3.18, 6.4.12). The recurrence (6.3.5,
+// 6.4.6) moves other arguments there, the reflection formula (6.3.7, 6.4.7) negative ones.
 double Digamma(double x) {
   if (x <= 0) {
     if (x == std::floor(x)) return NAN;

@@ -4,7 +4,7 @@
 
 namespace weft {
 
-// Not a number at 0 and the negative integers. Relative error below 1e-13 away from zeros.
+// NaN at 0 and the negative integers. Relative error below 1e-13 away from zeros.
 double Digamma(double x);
 double Trigamma(double x);
 

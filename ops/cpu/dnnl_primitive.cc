@@ -14,7 +14,8 @@ using dnnl::memory;
 
 constexpr size_t kAlignment = 64;
 
-// At least that many bytes, the same ones at every call from this thread until more are asked for.
+// A scratch buffer of at least this many bytes: the same one in every call of this thread until a
+// larger one is requested.
 char* ThreadMemory(size_t bytes) {
   struct Free {
     void operator()(char* memory) const { std::free(memory); }
@@ -147,7 +148,7 @@ void DnnlPrimitive::Run(absl::Span<const void* const> inputs, absl::Span<void* c
   omp_set_num_threads(1);  // of this thread
   char* const memory = ThreadMemory(bytes_);
   for (size_t i = 0; i < operands_.size(); ++i) {
-    // oneDNN takes inputs by pointers to mutable memory and does not write them.
+    // oneDNN's inputs are pointers to mutable memory, but it does not write them.
     operands_[i].caller.set_data_handle(i < inputs.size() ? const_cast<void*>(inputs[i])
                                                           : outputs[i - inputs.size()]);
     if (operands_[i].is_kept) operands_[i].own.set_data_handle(memory + operands_[i].offset);

@@ -1,4 +1,4 @@
-// oneDNN's primitives, as kernels use them.
+// Wrappers of oneDNN's primitives for kernels.
 #ifndef WEFT_OPS_CPU_DNNL_PRIMITIVE_H_
 #define WEFT_OPS_CPU_DNNL_PRIMITIVE_H_
 
@@ -15,34 +15,35 @@ namespace weft {
 
 const dnnl::engine& DnnlCpuEngine();
 
-// An fp32 image [batch, channels, space...] of two or three dimensions of space, as programs have
-// it.
+// An fp32 image [batch, channels, space...] of two or three spatial dimensions, in the layout of
+// programs.
 dnnl::memory::desc DnnlImage(const Dims& dims, bool channels_last);
 
-// What primitive descriptions are to be made with. Makes 1 the OpenMP thread count of the calling
-// thread: a description divides the work among as many threads as there are when it is made.
+// Attributes for primitive descriptions. Sets the OpenMP thread count of the calling thread to 1: a
+// description divides the work among the number of threads at its creation.
 dnnl::primitive_attr DnnlAttributes();
 
-// A primitive with the arguments that it runs on. Made once for a shape; runs on the calling thread
-// alone, whose OpenMP thread count becomes 1. Arguments that the primitive takes in a layout of its
-// own are copied to and from that layout. Their memory, and what the primitive needs besides, is
-// the calling thread's, and shared by all primitives that run on it.
+// A primitive with the arguments that it runs on. Made once per shape. Runs on the calling thread
+// alone, whose OpenMP thread count becomes 1. Arguments that the primitive needs in another layout
+// are reordered. The memory for reordered arguments and workspaces belongs to the calling thread;
+// all primitives that run on it share it.
 class DnnlPrimitive {
  public:
   struct Argument {
     int name;                   // DNNL_ARG_SRC, ...
-    dnnl::memory::desc caller;  // how it lies in the caller's memory
-    dnnl::memory::desc own;     // how the primitive takes it
-    // Of an output: false where the caller has no memory for it, but the primitive gives it.
+    dnnl::memory::desc caller;  // layout in the caller's memory
+    dnnl::memory::desc own;     // layout of the primitive
+    // For an output: false if the caller has no memory for it, but the primitive writes it.
     bool is_wanted = true;
   };
 
-  // `scratchpad`: of the primitive's description, which was made with DnnlAttributes.
+  // `scratchpad`: from the primitive's description, which must be made with DnnlAttributes.
   DnnlPrimitive(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
                 const std::vector<Argument>& inputs, const std::vector<Argument>& outputs);
 
-  // A primitive with a workspace that another one, `before`, makes: that runs first, on the first
-  // input, as DNNL_ARG_SRC; what else it gives is dropped. Arguments are in the caller's layout.
+  // A primitive that needs the workspace of another one, `before`. That one runs first, on the
+  // first input, as DNNL_ARG_SRC; its other outputs are dropped. Arguments are in the caller's
+  // layout.
   struct WorkspaceMaker {
     dnnl::primitive primitive;
     dnnl::memory::desc scratchpad, source, destination, workspace;
@@ -51,13 +52,13 @@ class DnnlPrimitive {
                 const dnnl::memory::desc& scratchpad, const std::vector<Argument>& inputs,
                 const Argument& output);
 
-  // Arguments in the order of the constructor; inputs of the second one behind that of `before`. No
-  // output overlaps an input, unless the primitive works in place and nothing is copied. What
-  // stands for an output that is not wanted does not matter.
+  // Arguments in the order of the constructor; the inputs of the second one follow those of
+  // `before`. No output may overlap an input, unless the primitive works in place and no argument
+  // is reordered. The pointer of an unwanted output is ignored.
   void Run(absl::Span<const void* const> inputs, absl::Span<void* const> outputs);
 
  private:
-  // One execution, with its place in the thread's memory for what it needs besides arguments.
+  // One execution, with its workspace in the thread's memory.
   struct Step {
     dnnl::primitive primitive;
     std::unordered_map<int, dnnl::memory> arguments;
@@ -68,7 +69,7 @@ class DnnlPrimitive {
   };
   struct Operand {
     dnnl::memory caller, own;  // the same, unless it is kept
-    bool is_kept = false;      // in the thread's memory: copied, or not wanted
+    bool is_kept = false;      // in the thread's memory: reordered, or unwanted
     size_t offset = 0;         // in that memory
   };
 
@@ -82,17 +83,17 @@ class DnnlPrimitive {
 
   size_t bytes_ = 0;  // of the thread's memory
   std::vector<Operand> operands_;
-  std::vector<Operand> kept_;  // of steps before
+  std::vector<Operand> kept_;  // of earlier steps
   std::vector<Step> steps_;
   dnnl::stream stream_;
 };
 
-// The primitive for the shape of the last step. Copies share one that was made before, and run once
-// at a time.
+// The primitive for the shape of the last step. Copies share an existing one, and must run one at a
+// time.
 template <typename Shape>
 class DnnlOfShape {
  public:
-  // That of make(shape), called where the shape is not that of the last call.
+  // Returns make(shape), which is called only if the shape differs from that of the last call.
   template <typename Make>
   DnnlPrimitive& operator()(const Shape& shape, Make make) {
     if (made_ == nullptr || made_->shape != shape) {

@@ -35,7 +35,7 @@ TEST(DnnlPrimitiveTest, RunsOnTheCallersMemory) {
 TEST(DnnlPrimitiveTest, CopiesWhatThePrimitiveTakesInAnotherLayout) {
   const memory::desc rows({2, 3}, memory::data_type::f32, memory::format_tag::ab);
   const memory::desc columns({2, 3}, memory::data_type::f32, memory::format_tag::ba);
-  // Takes columns from a caller who has rows, and gives them back as rows.
+  // Needs columns, and gets rows from the caller; returns rows.
   const dnnl::reorder::primitive_desc description(DnnlCpuEngine(), columns, DnnlCpuEngine(),
                                                   columns, DnnlAttributes());
   DnnlPrimitive copy(dnnl::reorder(description), description.scratchpad_desc(),
@@ -74,7 +74,7 @@ TEST(DnnlOfShapeTest, MakesAPrimitiveWhereTheShapeIsAnother) {
   EXPECT_THAT(made, ElementsAre(5, 6, 5));
 }
 
-// Results must not depend on how many cores there are.
+// Results must not depend on the number of cores.
 TEST(DnnlPrimitiveTest, WorkIsNotDividedAmongThreads) {
   std::thread([] {
     omp_set_num_threads(4);

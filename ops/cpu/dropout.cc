@@ -1,7 +1,7 @@
-// Dropout: elements become 0 with probability p, independently. Of two ways to make up for that,
-// attribute dropout_implementation says which:
-//   upscale_in_train    the others are divided by 1 - p; a test leaves everything as it is
-//   downgrade_in_infer  the others stay; a test multiplies everything by 1 - p
+// Dropout: elements become 0 with probability p, independently. Attribute dropout_implementation
+// selects how to compensate:
+//   upscale_in_train    kept elements are divided by 1 - p; a test changes nothing
+//   downgrade_in_infer  kept elements stay; a test multiplies everything by 1 - p
 #include <algorithm>
 #include <cstdint>
 #include <random>
@@ -17,7 +17,7 @@ namespace {
 struct DropoutAttrs {
   double probability;
   bool is_test;
-  double kept_factor;  // of elements that stay
+  double kept_factor;  // of kept elements
   double test_factor;
 
   static absl::StatusOr<DropoutAttrs> Read(const OpAttrs& attrs) {
@@ -39,8 +39,8 @@ struct DropoutAttrs {
   }
 };
 
-// A seed that is not 0, of the program's, gives the same draws in every step, and those of Paddle's
-// CPU kernel; without one they come from the stream of the rank. Mask: 1 where an element stays.
+// A nonzero seed of the program gives the same draws in every step, and those of Paddle's CPU
+// kernel. Without one, draws come from the generator of the rank. Mask: 1 if an element is kept.
 absl::StatusOr<Kernel> Dropout(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), seed_tensor = op.in("Seed");

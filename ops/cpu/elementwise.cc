@@ -17,7 +17,7 @@ namespace {
 
 // --- The ops -------------------------------------------------------------------------------------
 
-// An op that is defined for all integers. Others say what is wrong with a Y.
+// An op that is defined for all integers. Others report an invalid Y.
 struct Total {
   template <typename T>
   static const char* Objection(T) {
@@ -57,7 +57,7 @@ struct Mul : Total {
   }
 };
 
-// Integers are cut off towards zero.
+// Integer division truncates towards zero.
 struct Div {
   static constexpr bool kGradReadsOut = true;
   template <typename T>
@@ -67,7 +67,7 @@ struct Div {
   template <typename T>
   T operator()(T x, T y) const {
     if constexpr (std::is_integral_v<T>) {
-      if (y == -1) return static_cast<T>(0 - Wrapping(x));  // the lowest number has no negative
+      if (y == -1) return static_cast<T>(0 - Wrapping(x));  // the lowest number has no negation
     }
     return x / y;
   }
@@ -81,7 +81,7 @@ struct Div {
   }
 };
 
-// The remainder of the division that rounds down: it has the sign of Y.
+// The remainder of floor division: it has the sign of Y.
 struct Mod {
   template <typename T>
   static const char* Objection(T y) {
@@ -91,7 +91,7 @@ struct Mod {
   T operator()(T x, T y) const {
     T remainder;
     if constexpr (std::is_integral_v<T>) {
-      if (y == -1) return 0;  // the quotient of the lowest number does not fit
+      if (y == -1) return 0;  // the quotient of the lowest number overflows
       remainder = x % y;
     } else {
       remainder = std::fmod(x, y);
@@ -100,7 +100,7 @@ struct Mod {
   }
 };
 
-// Where both are equal, the gradient is Y's.
+// If both are equal, the gradient goes to Y.
 struct Max : Total {
   static constexpr bool kGradReadsOut = false;
   template <typename T>
@@ -133,7 +133,7 @@ struct Min : Total {
   }
 };
 
-// The number where one of the two is none. Where both are equal, the gradient is X's.
+// If one of the two is NaN, the other. If both are equal, the gradient goes to X.
 struct FMax : Total {
   static constexpr bool kGradReadsOut = false;
   template <typename T>
@@ -256,8 +256,7 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
 
 // --- Backward ------------------------------------------------------------------------------------
 
-// X@GRAD = Out@GRAD and Y@GRAD = Out@GRAD or its negative, each summed over the dimensions along
-// which the operand was repeated.
+// X@GRAD = Out@GRAD and Y@GRAD = Out@GRAD or its negation, each summed over broadcast dimensions.
 template <typename Op>
 absl::StatusOr<Kernel> LinearBackward(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -268,8 +267,8 @@ absl::StatusOr<Kernel> LinearBackward(const KernelSpec& spec) {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
     const T* from = dout.data<T>(ctx);
-    // X@GRAD first: in place of Out@GRAD it has the same values, in place of which Y@GRAD may then
-    // be written.
+    // X@GRAD first: written in place of Out@GRAD it has the same values, and Y@GRAD may then be
+    // written in place of them.
     if (T* to = dx.data_or_null<T>(ctx)) SumBroadcast(from, shapes.out, shapes.x, 1, to);
     if (T* to = dy.data_or_null<T>(ctx)) {
       SumBroadcast(from, shapes.out, shapes.y, Op::kYGradient, to);
@@ -283,7 +282,7 @@ template <typename Op>
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
-  // Out@GRAD stands in where Out is not read.
+  // Out@GRAD substitutes for Out if that is not read.
   const In out = Op::kGradReadsOut ? op.in("Out") : dout;
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
   const int64_t axis = AxisOf(spec.attrs);
@@ -315,14 +314,14 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 
 // --- Three operands ------------------------------------------------------------------------------
 
-// The dims with those of size 1 in front that make them of that rank.
+// The dims with leading dimensions of size 1, up to that rank.
 Dims Padded(const Dims& dims, size_t rank) {
   Dims padded(rank - dims.size(), 1);
   padded.insert(padded.end(), dims.begin(), dims.end());
   return padded;
 }
 
-// The elements of a tensor repeated along dimensions of 1: its own, or in `scratch`.
+// The elements of a tensor broadcast along dimensions of size 1: its own, or in `scratch`.
 template <typename T>
 const T* Repeated(const Tensor& tensor, const Dims& dims, std::vector<T>* scratch) {
   if (tensor.dims() == dims) return tensor.data<T>();
@@ -414,7 +413,7 @@ absl::StatusOr<Kernel> Atan2Grad(const KernelSpec& spec) {
 
 ElementTypesOf<int32_t, int64_t, int8_t, uint8_t, int16_t, bool> Bits(In in) { return {in}; }
 
-// Out = f(X, Y), bit by bit.
+// Out = f(X, Y), bitwise.
 template <typename F>
 absl::StatusOr<Kernel> Bitwise(const KernelSpec& spec) {
   OpKernel op(spec);

@@ -108,7 +108,7 @@ TEST(ElementwiseTest, MissingInputIsAnError) {
               StatusIs(absl::StatusCode::kInvalidArgument, "input Y: missing"));
 }
 
-// X op Y of tensors of one dimension.
+// X op Y for tensors of one dimension.
 template <typename T>
 absl::StatusOr<std::vector<T>> Apply(const char* op, const std::vector<T>& x,
                                      const std::vector<T>& y) {

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// A quotient of polynomials of degree 7, coefficients from the constant one on.
+// A quotient of polynomials of degree 7, coefficients from the constant term on.
 struct Quotient {
   double numerator[8], denominator[8];
 };
@@ -45,7 +45,7 @@ T Polynomial(const double (&coefficients)[8], T x) {
 
 }  // namespace
 
-// Where T is float, the steps that stand in double precision here do so in Paddle too.
+// If T is float, Paddle computes the same steps in double precision as this does.
 template <typename T>
 T Erfinv(T y) {
   if (!(y >= -1 && y <= 1)) return std::numeric_limits<T>::quiet_NaN();

@@ -4,10 +4,10 @@
 
 namespace weft {
 
-// The x with erf(x) = y, to about the precision of T (float or double); ±infinity for ±1, not a
-// number outside of [-1, 1]. Wichura, "Algorithm AS 241: the percentage points of the normal
-// distribution" (1988), PPND16, scaled by √2: the approximation that Paddle's truncated normal
-// draws use, evaluated in T as there, so that draws agree bit by bit.
+// The x with erf(x) = y, to about the precision of T (float or double); ±infinity for ±1, NaN
+// outside of [-1, 1]. Wichura, "Algorithm AS 241: the percentage points of the normal distribution"
+// (1988), PPND16, scaled by √2. Paddle's truncated normal distribution uses this approximation. It
+// is evaluated in T as there, so that draws agree bit by bit.
 template <typename T>
 T Erfinv(T y);
 

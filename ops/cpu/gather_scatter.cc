@@ -17,8 +17,8 @@ namespace {
 
 // --- Layers along an axis: gather, index_select, index_add ---------------------------------------
 
-// Calls visit(place of a layer's row in the tensor, place in the picked one, length) for the layers
-// of these numbers along the axis.
+// Calls visit(index of a layer's row in the tensor, index in the gathered one, length) for the
+// layers of these indices along the axis.
 template <typename Visit>
 void ForEachPicked(const Dims& dims, size_t axis, const std::vector<int64_t>& indices,
                    Visit visit) {
@@ -116,7 +116,7 @@ absl::StatusOr<Kernel> IndexAddGrad(const KernelSpec& spec) {
 
 // --- Rows: scatter -------------------------------------------------------------------------------
 
-// Out = X, with row Ids[i] replaced by Updates[i] or, where not `overwrite`, by the sum of all rows
+// Out = X, with row Ids[i] replaced by Updates[i] or, without `overwrite`, by the sum of all rows
 // of Updates with that id.
 absl::StatusOr<Kernel> Scatter(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -171,7 +171,7 @@ absl::StatusOr<Kernel> ScatterGrad(const KernelSpec& spec) {
 
 // --- Several dimensions at once: gather_nd, scatter_nd_add ---------------------------------------
 
-// Where the parts that the rows of Index name begin in a tensor of these dims.
+// The offsets of the slices that the rows of Index select in a tensor of these dims.
 absl::StatusOr<std::vector<int64_t>> ReadPlaces(const Tensor& index, const Dims& dims) {
   const int64_t depth = index.dims().back();
   const Dims strides = RowMajorStrides(dims);
@@ -212,7 +212,7 @@ absl::StatusOr<Kernel> GatherNd(const KernelSpec& spec) {
   });
 }
 
-// Adds the parts `from` to `to` of these dims.
+// Scatters: adds the slices `from` to `to`, of these dims.
 template <typename T>
 absl::Status AddParts(const Tensor& index, const Dims& dims, const T* from, T* to) {
   WEFT_ASSIGN_OR_RETURN(const auto places, ReadPlaces(index, dims));
@@ -269,12 +269,12 @@ absl::StatusOr<Kernel> ScatterNdAddGrad(const KernelSpec& spec) {
 
 // --- One part per position: index_put ------------------------------------------------------------
 
-// Where the parts that index_put writes begin: tensor d of `indices`, all broadcast with each
-// other, has their numbers along dimension d of a tensor of these dims.
+// The offsets of the slices that index_put writes: tensor d of `indices`, all broadcast with each
+// other, has their indices along dimension d of a tensor of these dims.
 struct Parts {
   Dims shape;                   // of the broadcast indices
   std::vector<int64_t> places;  // one per position
-  int64_t size;                 // elements of a part
+  int64_t size;                 // elements of a slice
 };
 
 absl::StatusOr<Parts> ReadParts(const In& indices, const KernelContext& ctx, const Dims& dims) {
@@ -298,7 +298,8 @@ absl::StatusOr<Parts> ReadParts(const In& indices, const KernelContext& ctx, con
   return parts;
 }
 
-// The dims of the parts together, and those of `value` aligned to them, which must not exceed them.
+// The dims of all slices together, and those of `value` aligned to them, which must not exceed
+// them.
 absl::StatusOr<Broadcast> AlignValue(const Parts& parts, const Dims& dims, int num_indices,
                                      const Dims& value) {
   Dims all = parts.shape;
@@ -310,8 +311,8 @@ absl::StatusOr<Broadcast> AlignValue(const Parts& parts, const Dims& dims, int n
                    ", found ", DimsToString(value)));
 }
 
-// out = x, with the parts that `indices` name replaced by value, or value added to them: the last
-// one, or all, where several are of one place.
+// out = x, with the slices that `indices` select replaced by value, or with value added. If several
+// select the same slice, the last one replaces it, or all are added.
 absl::StatusOr<Kernel> IndexPut(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("x"), indices = op.in("indices"), value = op.in("value");
@@ -334,8 +335,8 @@ absl::StatusOr<Kernel> IndexPut(const KernelSpec& spec) {
   });
 }
 
-// x@GRAD = out@GRAD, 0 where parts were replaced; value@GRAD = out@GRAD at the places of the parts,
-// 0 where another one took its place, summed over the dimensions along which value was repeated.
+// x@GRAD = out@GRAD, 0 where slices were replaced. value@GRAD = out@GRAD of the slices, 0 if
+// another one replaced it, summed over broadcast dimensions of value.
 absl::StatusOr<Kernel> IndexPutGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"x", "value"});
@@ -377,8 +378,8 @@ absl::StatusOr<Kernel> IndexPutGrad(const KernelSpec& spec) {
 
 // --- One element per number: index_sample, take_along_axis ---------------------------------------
 
-// Calls visit(place in the tensor, place in Index) for all of Index, whose elements are numbers
-// along the axis; the other dimensions of Index are those of the tensor, or smaller.
+// Calls visit(index in the tensor, index in Index) for all elements of Index, which are indices
+// along the axis. The other dimensions of Index are at most those of the tensor.
 template <typename Visit>
 absl::Status ForEachAlong(const Tensor& index, const Dims& dims, size_t axis, Visit visit) {
   WEFT_ASSIGN_OR_RETURN(const auto numbers, ReadIndicesFromEnd("Index", index, dims[axis]));
@@ -392,7 +393,7 @@ absl::Status ForEachAlong(const Tensor& index, const Dims& dims, size_t axis, Vi
   return absl::OkStatus();
 }
 
-// Whether put_along_axis adds to what is there; otherwise it takes its place.
+// Whether put_along_axis adds to the element or replaces it.
 absl::StatusOr<bool> Adds(const KernelSpec& spec) {
   const std::string& reduce = spec.attrs.String("Reduce");
   if (reduce == "assign") return false;
@@ -437,8 +438,8 @@ absl::StatusOr<Kernel> TakeAlongGrad(const KernelSpec& spec, AlongSlots slots) {
   });
 }
 
-// Result = Input, with the elements of Value at those places: the last one where there are several,
-// or all of them added to it.
+// Result = Input, with the elements of Value at those positions: the last one if there are several,
+// or all of them added.
 absl::StatusOr<Kernel> PutAlong(const KernelSpec& spec) {
   OpKernel op(spec);
   const In input = op.in("Input"), index = op.in("Index"), value = op.in("Value");
@@ -458,8 +459,8 @@ absl::StatusOr<Kernel> PutAlong(const KernelSpec& spec) {
   });
 }
 
-// Value@GRAD = Result@GRAD at the place of the element, 0 where another one took its place;
-// Input@GRAD = Result@GRAD, 0 at places that were assigned to.
+// Value@GRAD = Result@GRAD at the position of the element, 0 if another one replaced it. Input@GRAD
+// = Result@GRAD, 0 at assigned positions.
 absl::StatusOr<Kernel> PutAlongGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"Input", "Value", "Result"});
@@ -472,7 +473,8 @@ absl::StatusOr<Kernel> PutAlongGrad(const KernelSpec& spec) {
     const Dims dims = dresult(ctx).dims();
     const size_t along = NormalizedAxis(axis, dims.size());
     const T* from = dresult.data<T>(ctx);
-    std::vector<int64_t> last(adds ? 0 : dresult(ctx).size(), -1);  // element put at each place
+    std::vector<int64_t> last(adds ? 0 : dresult(ctx).size(),
+                              -1);  // element written to each position
     if (!adds) {
       WEFT_RETURN_IF_ERROR(ForEachAlong(index(ctx), dims, along,
                                         [&](int64_t place, int64_t i) { last[place] = i; }));

@@ -14,7 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Puts [5, 6] at place 1, one after the other, and gives Result, Input@GRAD, Value@GRAD.
+// Puts [5, 6] at index 1, one after the other, and returns Result, Input@GRAD, Value@GRAD.
 std::vector<std::vector<float>> PutTwice(const std::string& reduce) {
   const SlotTensors inputs = {{"Index", {MakeTensor<int64_t>({2}, {1, 1})}},
                               {"Input", {Floats({3}, {1, 2, 3})}},
@@ -39,7 +39,7 @@ TEST(PutAlongAxisTest, AddedElementsHaveTheGradientOfTheSum) {
               ElementsAre(ElementsAre(1, 13, 3), ElementsAre(10, 20, 30), ElementsAre(20, 20)));
 }
 
-// x of three zeros, with `values` put at `numbers`.
+// x of three zeros, with `values` put at the indices `numbers`.
 absl::StatusOr<Tensor> IndexPut(const std::vector<int64_t>& numbers,
                                 const std::vector<float>& values) {
   const int64_t n = static_cast<int64_t>(numbers.size());

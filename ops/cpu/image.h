@@ -1,4 +1,4 @@
-// Images: a batch of them, with channels and two or three dimensions of space.
+// Images: a batch of images, with channels and two or three spatial dimensions.
 #ifndef WEFT_OPS_CPU_IMAGE_H_
 #define WEFT_OPS_CPU_IMAGE_H_
 
@@ -19,9 +19,8 @@ inline Dims ChannelsFirst(const Dims& dims, bool channels_last) {
   return result;
 }
 
-// The distance between neighbors in an image of dims [batch, channels, space...], along batch,
-// channels and three dimensions of space. A missing one is the first of these; along it there is
-// one element.
+// The strides of an image of dims [batch, channels, space...], along batch, channels and three
+// spatial dimensions. A missing spatial dimension is the first of these, with one element.
 inline std::array<int64_t, 5> ImageSteps(const Dims& dims, bool channels_last) {
   std::array<int64_t, 5> steps{};
   const size_t space = dims.size() - 2;

@@ -1,4 +1,4 @@
-// Embeddings: rows of a table, looked up by number.
+// Embeddings: gathers rows of a table by id.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +15,7 @@ namespace {
 // padding_idx of a table without a row for padding.
 constexpr int64_t kNoPadding = -1;
 
-// Calls visit(position, id) for every id, each of which must be the number of a row.
+// Calls visit(position, id) for every id, each of which must be the index of a row.
 template <typename Visit>
 absl::Status ForEachId(const Tensor& ids, int64_t rows, Visit visit) {
   return ForElementType<int64_t, int32_t>("input Ids", ids, [&](auto tag) -> absl::Status {
@@ -53,8 +53,8 @@ absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec) {
   });
 }
 
-// W@GRAD, of the shape of W: row r is the sum of Out@GRAD over the positions of id r, in their
-// order; zeros where that is padding_idx.
+// W@GRAD, with the shape of W: row r is the sum of Out@GRAD over the positions of id r, in their
+// order; zeros for padding_idx.
 absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
   if (spec.attrs.Bool("is_sparse")) {
     return absl::UnimplementedError(
@@ -78,7 +78,7 @@ absl::StatusOr<Kernel> LookupTableGrad(const KernelSpec& spec) {
   });
 }
 
-// W@GRAD has a row for every id, in their order: that of Out@GRAD. As in Paddle, and unlike in the
+// W@GRAD has one row per id, in their order: that of Out@GRAD. As in Paddle, and unlike in the
 // dense gradient, an id that is padding_idx has one too: it moves a row that no lookup returns.
 absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
   if (!spec.attrs.Bool("is_sparse")) {
@@ -109,7 +109,7 @@ absl::StatusOr<Kernel> LookupTableGradRows(const KernelSpec& spec) {
   });
 }
 
-// The row of the whole table that is the first one of this part.
+// The row of the whole table at which this part begins.
 absl::StatusOr<int64_t> StartOfPart(const OpAttrs& attrs) {
   const int64_t start = attrs.Int("start_index");
   if (start >= 0) return start;
@@ -117,8 +117,8 @@ absl::StatusOr<int64_t> StartOfPart(const OpAttrs& attrs) {
       absl::StrCat("attribute start_index: expected 0 or more, found ", start));
 }
 
-// Calls visit(position, row) for every id that names a row of this part of the table. Others are
-// rows of other parts; InvalidArgument where they are in none.
+// Calls visit(position, row) for every id of a row in this part of the table. Other ids are rows of
+// other parts; InvalidArgument if they are in none.
 template <typename Visit>
 absl::Status ForEachIdOfPart(const Tensor& ids, int64_t start, int64_t rows, int64_t vocab_size,
                              Visit visit) {
@@ -136,7 +136,7 @@ absl::Status ForEachIdOfPart(const Tensor& ids, int64_t start, int64_t rows, int
   });
 }
 
-// Out[i...] = W[Ids[i...] - start_index]; zeros where that is no row of W.
+// Out[i...] = W[Ids[i...] - start_index]; zeros if W has no such row.
 absl::StatusOr<Kernel> Embedding(const KernelSpec& spec) {
   OpKernel op(spec);
   const In table = op.in("W"), ids = op.in("Ids");

@@ -1,4 +1,4 @@
-// Losses that have ops of their own.
+// Losses with dedicated ops.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace weft {
 namespace {
 
-constexpr double kLargestLoss = 1e20;  // what -log 0 counts as
+constexpr double kLargestLoss = 1e20;  // the value of -log 0
 
 // --- One number per element ----------------------------------------------------------------------
 
-// Out = f(a, b), element by element, with the attribute `c`; its gradients are da and db times
-// dOut. What is not read is 0.
+// Out = f(a, b), elementwise, with the attribute `c`; its gradients are da and db times dOut.
+// Unread inputs are 0.
 struct PairLoss {
   const char *a, *b, *out, *attr;
   double (*f)(double a, double b, double c);
@@ -63,7 +63,7 @@ const PairLoss kLogLoss = {
       return -y * std::log(p + e) - (1 - y) * std::log(1 - p + e);
     },
     [](double p, double y, double e) { return -y / (p + e) + (1 - y) / (1 - p + e); }};
-// Logarithms are cut off at -100.
+// Logarithms are limited to -100.
 const PairLoss kBceLoss = {
     "X",
     "Label",
@@ -156,7 +156,7 @@ absl::StatusOr<Kernel> RankLossGrad(const KernelSpec& spec) {
 
 // --- Divergence ----------------------------------------------------------------------------------
 
-// Target (log Target - X), 0 where Target is not positive; summed, or a mean, as `reduction` says.
+// Target (log Target - X), 0 where Target is not positive; summed, or averaged, by `reduction`.
 absl::StatusOr<Kernel> KlDiv(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), target = op.in("Target");
@@ -199,7 +199,7 @@ absl::StatusOr<Kernel> KlDivGrad(const KernelSpec& spec) {
 
 // --- Classes -------------------------------------------------------------------------------------
 
-// Calls visit(row, class) for the labels, one per row; class -1 where it is to be ignored.
+// Calls visit(row, class) for the labels, one per row; class -1 if it is ignored.
 template <typename Visit>
 absl::Status ForEachLabel(const Tensor& label, int64_t classes, int64_t ignored, Visit visit) {
   return ForElementType<int64_t, int32_t>("input Label", label, [&](auto tag) -> absl::Status {
@@ -218,7 +218,7 @@ absl::Status ForEachLabel(const Tensor& label, int64_t classes, int64_t ignored,
 
 double MinusLog(double p) { return std::min(-std::log(p), kLargestLoss); }
 
-// Y = -log X[label], of rows of probabilities; with soft_label -Σ Label log X. MatchX = X[label].
+// Y = -log X[label], for rows of probabilities; with soft_label -Σ Label log X. MatchX = X[label].
 absl::StatusOr<Kernel> CrossEntropy(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), label = op.in("Label");
@@ -250,12 +250,12 @@ absl::StatusOr<Kernel> CrossEntropy(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = -Y@GRAD / X at the label, -Y@GRAD Label / X for soft ones.
+// X@GRAD = -Y@GRAD / X at the label, -Y@GRAD Label / X for soft labels.
 absl::StatusOr<Kernel> CrossEntropyGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In label = op.in("Label"), dy = op.in("Y@GRAD");
   const bool has_match = spec.schema->FindInput("MatchX") != nullptr;
-  const In x = op.in(has_match ? "MatchX" : "X");  // one element a row, or the whole
+  const In x = op.in(has_match ? "MatchX" : "X");  // one element per row, or the whole row
   op.Ignore({"XShape"});
   const Out dx = op.out("X@GRAD");
   const bool is_soft = spec.attrs.Has("soft_label") && spec.attrs.Bool("soft_label");
@@ -279,8 +279,8 @@ absl::StatusOr<Kernel> CrossEntropyGrad(const KernelSpec& spec) {
   });
 }
 
-// Out = -Weight[label] X[label] per row, their sum, or their mean by weight; Total_weight is the
-// sum of the weights. X is [rows, classes] or [rows, classes, ...].
+// Out = -Weight[label] X[label] per row, their sum, or their weighted mean; Total_weight is the sum
+// of the weights. X is [rows, classes] or [rows, classes, ...].
 absl::StatusOr<Kernel> NllLoss(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), label = op.in("Label"), weight = op.in("Weight");

@@ -1,4 +1,4 @@
-// Products of matrices, over batches, and what is made of them.
+// Batched matrix products, and ops based on them.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -16,8 +16,8 @@
 namespace weft {
 namespace {
 
-// Out[b] = op(X[b]) op(Y[b]) for every position b of the batch dimensions, along which an operand
-// of size 1 is repeated: op(X) is m x k, op(Y) is k x n.
+// Out[b] = op(X[b]) op(Y[b]) for every position b of the batch dimensions, in which operands of
+// size 1 are broadcast: op(X) is m x k, op(Y) is k x n.
 struct Product {
   Dims x_batch, y_batch, batch;  // of one rank
   int64_t m, k, n;
@@ -27,7 +27,8 @@ struct Product {
 Transpose Flip(Transpose t) { return t == Transpose::kYes ? Transpose::kNo : Transpose::kYes; }
 Transpose TransposeIf(bool transposed) { return transposed ? Transpose::kYes : Transpose::kNo; }
 
-// Of matmul. A vector is one row on the left, one column on the right, whatever the transposition.
+// For matmul. A vector is one row on the left, one column on the right, regardless of
+// transposition.
 Product MatMulProduct(const Dims& x, const Dims& y, bool trans_x, bool trans_y) {
   Product p;
   p.trans_x = TransposeIf(trans_x && x.size() > 1);
@@ -49,7 +50,7 @@ Product MatMulProduct(const Dims& x, const Dims& y, bool trans_x, bool trans_y) 
   for (size_t i = 0; i < rank; ++i) {
     p.batch.push_back(p.x_batch[i] == 1 ? p.y_batch[i] : p.x_batch[i]);
   }
-  // The rows of all X times one Y are one product.
+  // All rows of X times a single Y are one product.
   if (NumElements(p.y_batch) == 1 && p.trans_x == Transpose::kNo) {
     p.m *= NumElements(p.batch);
     p.x_batch = p.y_batch = p.batch = {};
@@ -57,7 +58,7 @@ Product MatMulProduct(const Dims& x, const Dims& y, bool trans_x, bool trans_y) 
   return p;
 }
 
-// Runs a product for every position of its batch.
+// Runs a product for every batch position.
 class BatchedGemm {
  public:
   BatchedGemm(Transpose a, Transpose b) : gemm_(a, b) {}
@@ -82,7 +83,7 @@ void Scale(double alpha, Tensor* tensor) {
   for (int64_t i = 0; i < tensor->size(); ++i) values[i] *= static_cast<T>(alpha);
 }
 
-// The operands of an op: where they are, and how they are multiplied.
+// The operands of an op: their slots, and how they are multiplied.
 struct ProductOp {
   const char* x = "X";
   const char* y = "Y";
@@ -106,8 +107,8 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const ProductOp& product)
   });
 }
 
-// Writes the gradient of an operand, computed for every position of the batch, and summed over
-// those that it was repeated along.
+// Writes the gradient of an operand, computed for every batch position and summed over broadcast
+// dimensions.
 template <typename T, typename Run>
 void WriteGradient(const Product& p, const Dims& operand_batch, int64_t matrix_size,
                    Tensor* scratch, Tensor* gradient, Run run) {
@@ -120,7 +121,7 @@ void WriteGradient(const Product& p, const Dims& operand_batch, int64_t matrix_s
   SumBroadcast(scratch->data<T>(), full, summed, 1, gradient->data<T>());
 }
 
-// X@GRAD = alpha Out@GRAD op(Y)ᵀ, Y@GRAD = alpha op(X)ᵀ Out@GRAD; transposed where the operand is.
+// X@GRAD = alpha Out@GRAD op(Y)ᵀ, Y@GRAD = alpha op(X)ᵀ Out@GRAD; transposed if the operand is.
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const ProductOp& product) {
   OpKernel op(spec);
   const In x = op.in(product.x), y = op.in(product.y), dout = op.in("Out@GRAD");

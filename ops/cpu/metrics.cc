@@ -1,4 +1,4 @@
-// What is told of a model besides its loss.
+// Metrics of a model: accuracy and AUC.
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// The share of samples with their label among the k numbers of Indices.
+// The share of samples whose label is among the k values of Indices.
 absl::StatusOr<Kernel> Accuracy(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"Out"});
@@ -35,8 +35,8 @@ absl::StatusOr<Kernel> Accuracy(const KernelSpec& spec) {
   });
 }
 
-// The area under the curve of true over false positives, by trapezoids between the thresholds; 0
-// where there are no positives, or no negatives.
+// The area under the curve of true over false positives, with trapezoids between the thresholds; 0
+// if there are no positives or no negatives.
 double AreaUnderCurve(const int64_t* positives, const int64_t* negatives, int64_t buckets) {
   double area = 0, above = 0, beside = 0;  // positives and negatives from this bucket on
   for (int64_t b = buckets; b-- > 0;) {
@@ -48,7 +48,7 @@ double AreaUnderCurve(const int64_t* positives, const int64_t* negatives, int64_
   return above > 0 && beside > 0 ? area / above / beside : 0;
 }
 
-// StatPosOut and StatNegOut = StatPos and StatNeg with the samples counted by the last column of
+// StatPosOut and StatNegOut = StatPos and StatNeg plus the samples counted by the last column of
 // Predict; AUC of all samples, or of those of the last slide_steps steps.
 absl::StatusOr<Kernel> Auc(const KernelSpec& spec) {
   if (spec.attrs.String("curve") != "ROC") {
@@ -80,12 +80,12 @@ absl::StatusOr<Kernel> Auc(const KernelSpec& spec) {
       }
     }
     if (step < 0) return absl::InvalidArgumentError("input StatPos: a negative number of steps");
-    // Of this step, and of all steps that count.
+    // Of this step, and of all steps in the window.
     const int64_t current = steps == 0 ? 0 : step % steps * buckets, sum = steps * buckets;
     for (auto [from, to] : {std::pair(old_positives, positives), {old_negatives, negatives}}) {
       if (from != to) std::copy_n(from, counters, to);
       if (steps == 0) continue;
-      for (int64_t b = 0; b < buckets; ++b) {  // what this step takes the place of
+      for (int64_t b = 0; b < buckets; ++b) {  // the values that this step replaces
         to[sum + b] -= to[current + b];
         to[current + b] = 0;
       }

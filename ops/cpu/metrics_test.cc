@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 class AucTest : public ::testing::Test {
  protected:
-  // One step with a sample of each class, the positive one predicted as `positive`.
+  // One step with one sample of each class, the positive one predicted as `positive`.
   absl::StatusOr<double> Step(float positive, float negative) {
     Tensor predict = Floats({2, 1}, {positive, negative});
     Tensor label = MakeTensor<int64_t>({2, 1}, {1, 0}), auc;
@@ -36,10 +36,10 @@ class AucTest : public ::testing::Test {
 
 TEST_F(AucTest, CountsTheLastStepsOnly) {
   EXPECT_THAT(Step(0.1f, 0.9f), IsOkAndHolds(0));
-  // Of the four pairs of a positive and a negative sample one is in order, and two are ties.
+  // Of the four pairs of a positive and a negative sample, one is in order and two are ties.
   EXPECT_THAT(Step(0.9f, 0.1f), IsOkAndHolds(0.5));
   EXPECT_THAT(Values<int64_t>(stat_pos_), ElementsAre(1, 0, 0, 0, 0, 0, 1, 0, 1, 0, 1, 0, 2));
-  // The first step no longer counts.
+  // The first step has left the window.
   EXPECT_THAT(Step(0.9f, 0.1f), IsOkAndHolds(1));
   EXPECT_THAT(Values<int64_t>(stat_pos_), ElementsAre(0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 3));
 }

@@ -1,16 +1,16 @@
 // Normalization: y = scale (x - mean) / √(variance + epsilon) + bias, with a mean and a variance
-// for each set of elements, and a scale and a bias for each channel. Ops differ in what the sets
-// and the channels are.
+// per set of elements, and a scale and a bias per channel. Ops differ in the definition of sets and
+// channels.
 //
 // With x̂ = (y - bias) / scale and g = scale dy, over the n elements of a set
 //   dx = (g - Σg / n - x̂ Σ(g x̂) / n) / √(variance + epsilon)
-// where the mean and the variance come from x, and dx = g / √(variance + epsilon) where they do
-// not; over the elements of a channel dscale = Σ(dy x̂) and dbias = Σdy.
+// if the mean and the variance come from x, and dx = g / √(variance + epsilon) if they do not. Over
+// the elements of a channel, dscale = Σ(dy x̂) and dbias = Σdy.
 //
-// In single precision oneDNN does it where rows are sets and columns channels, as in layer_norm. It
-// adds up in single precision, too, so that rows whose mean is m deviations from 0 have y to about
-// 1e-8 m. Plain loops do the rest, in double precision: they are faster than its batch
-// normalization (docs/benchmarks.md).
+// In single precision, oneDNN computes layouts in which rows are sets and columns channels, as in
+// layer_norm. It also sums in single precision, so rows whose mean is m deviations from 0 have y to
+// about 1e-8 m. Plain loops in double precision compute the rest: they are faster than its batch
+// normalization in this layout (docs/benchmarks.md).
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -27,8 +27,8 @@
 namespace weft {
 namespace {
 
-// X as an array of four dimensions. The number of an element's set is the sum of its positions
-// times set_step, that of its channel likewise. Along the last dimension steps are 0 or 1.
+// X as an array of four dimensions. The index of an element's set is the sum of its positions times
+// set_step; likewise for its channel. Along the last dimension, steps are 0 or 1.
 struct Grouping {
   std::array<int64_t, 4> size, set_step, channel_step;
 
@@ -66,7 +66,7 @@ struct Image {
 
 bool ChannelsLast(const KernelSpec& spec) { return spec.attrs.String("data_layout") == "NHWC"; }
 
-// All elements of a channel are a set.
+// All elements of a channel are one set.
 Grouping ByChannel(const Image& x) {
   if (x.channels_last || x.space == 1) {
     const std::array<int64_t, 4> step = {0, 0, 0, 1};
@@ -76,7 +76,7 @@ Grouping ByChannel(const Image& x) {
   return {{1, x.batch, x.channels, x.space}, step, step};
 }
 
-// The channels of an image are split into groups: each is a set.
+// The channels of an image are split into groups; each group is a set.
 Grouping ByGroup(const Image& x, int64_t groups) {
   const int64_t width = x.channels / groups;
   if (x.channels_last) {
@@ -91,7 +91,7 @@ Grouping ByRow(int64_t rows, int64_t columns) {
 }
 
 // Calls visit(set_step, channel_step, set, channel, begin) for all runs along the last dimension;
-// the steps are numbers known at compile time.
+// the steps are compile-time constants.
 template <typename Visit>
 void ForEachRun(const Grouping& g, Visit visit) {
   const auto walk = [&](auto set_step, auto channel_step) {
@@ -113,7 +113,7 @@ void ForEachRun(const Grouping& g, Visit visit) {
   walk(kSame, kSame);
 }
 
-// Σ f(i) for i < n, as four sums that do not wait for each other.
+// Σ f(i) for i < n, as four independent sums.
 template <typename F>
 double SumOf(int64_t n, F f) {
   double a = 0, b = 0, c = 0, d = 0;
@@ -138,7 +138,7 @@ void AddRun(int64_t width, double* sums, F f) {
   }
 }
 
-// Of each set.
+// Moments of each set.
 struct Moments {
   std::vector<double> mean, variance;
 
@@ -161,7 +161,7 @@ struct Moments {
     return m;
   }
 
-  // Where they are given as tensors.
+  // Moments given as tensors.
   template <typename T>
   static Moments Given(const Tensor& mean, const Tensor& variance) {
     const T *m = mean.data<T>(), *v = variance.data<T>();
@@ -208,7 +208,7 @@ void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
 
 enum class MomentsOf { kX, kOther };
 
-// Null gradients are not wanted.
+// Null skips a gradient.
 template <typename T>
 void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector<double>& mean,
                    const std::vector<double>& inverse_deviation, MomentsOf moments_of,
@@ -268,8 +268,8 @@ void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector
 
 // --- oneDNN --------------------------------------------------------------------------------------
 
-// Normalizes the rows of a matrix, with a scale and a bias for each column; a null scale is 1, a
-// null bias 0. Null outputs are not wanted, at no step.
+// Normalizes the rows of a matrix, with a scale and a bias for each column. A null scale is 1, a
+// null bias 0. Null skips an output, in every step.
 class DnnlRowNorm {
  public:
   explicit DnnlRowNorm(double epsilon) : epsilon_(static_cast<float>(epsilon)) {}
@@ -313,7 +313,7 @@ class DnnlRowNorm {
                             {DNNL_ARG_DIFF_SHIFT, shape.row(), shape.row(), dbias != nullptr}});
     };
     scale = Given(scale, 1, &ones_, g);
-    // The primitive asks for a bias, which it does not read.
+    // The primitive requires a bias, which it does not read.
     of_shape_({g.size[2], g.size[3]}, make)
         .Run({x, dy, mean, variance, scale, scale}, {dx, dscale, dbias});
   }
@@ -338,7 +338,7 @@ class DnnlRowNorm {
             DnnlCpuEngine()};
   }
 
-  // One number for each column, or as many of the same value.
+  // One number per column, or the same value for all columns.
   static const float* Given(const float* numbers, float value, std::vector<float>* same,
                             const Grouping& g) {
     if (numbers != nullptr) return numbers;
@@ -347,7 +347,7 @@ class DnnlRowNorm {
   }
 
   static constexpr auto kFloat = dnnl::memory::data_type::f32;
-  // Scale and bias, apart.
+  // Scale and bias, separate.
   static constexpr auto kFlags =
       static_cast<dnnl::normalization_flags>(dnnl_use_scale | dnnl_use_shift);
   float epsilon_;
@@ -380,7 +380,7 @@ GroupX InstanceNormGroups(const KernelSpec&) {
   };
 }
 
-// What an op keeps for its gradient op, besides the mean, and where.
+// What an op keeps for its gradient op besides the mean, and in which slot.
 struct Kept {
   const char* mean;
   const char* variance;
@@ -452,9 +452,9 @@ void AddNorm(KernelTable* table, const std::string& type, const Kept& kept) {
 
 // --- batch_norm ----------------------------------------------------------------------------------
 
-// Normalizes by the moments of the batch, with which the running ones are mixed,
+// Normalizes by the moments of the batch, which are mixed into the running moments,
 //   MeanOut = momentum Mean + (1 - momentum) mean(X), VarianceOut likewise,
-// or by the running ones, which then stay as they are. As in Paddle, a batch of one element a
+// or by the running moments, which then stay unchanged. As in Paddle, a batch of one element per
 // channel is not normalized: Y = X.
 absl::StatusOr<Kernel> BatchNorm(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -502,7 +502,7 @@ absl::StatusOr<Kernel> BatchNorm(const KernelSpec& spec) {
 
 absl::StatusOr<Kernel> BatchNormGrad(const KernelSpec& spec) {
   const bool uses_running = spec.attrs.Bool("use_global_stats") || spec.attrs.Bool("is_test");
-  // Running moments that were used stayed as they were: MeanOut is Mean.
+  // Running moments that were used are unchanged: MeanOut is Mean.
   const bool has_inputs = spec.Input("Mean") >= 0 && spec.Input("Variance") >= 0;
   const char* const kMean = !uses_running ? "SavedMean" : has_inputs ? "Mean" : "MeanOut";
   const char* const kVariance = !uses_running ? "SavedVariance"
@@ -575,7 +575,7 @@ void AddNormKernels(KernelTable* table) {
   AddNorm<LayerNormGroups>(table, "layer_norm", kVariance);
   AddNorm<GroupNormGroups>(table, "group_norm", kVariance);
   AddNorm<InstanceNormGroups>(table, "instance_norm", kInverseDeviation);
-  // On several ranks nothing runs sync_batch_norm.
+  // No kernel runs sync_batch_norm on several ranks.
   for (const std::string type : {"batch_norm", "sync_batch_norm"}) {
     table->Add(type, BatchNorm);
     table->Add(type + "_grad", BatchNormGrad);

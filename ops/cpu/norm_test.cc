@@ -49,7 +49,7 @@ TEST_F(BatchNormTest, RunningMomentsMoveTowardsThoseOfTheBatch) {
   EXPECT_THAT(Values<float>(variance), ElementsAre(2, 10));
 }
 
-// On one rank, which is all that it runs on.
+// On one rank, the only case that runs.
 TEST_F(BatchNormTest, TheSynchronizedOneIsTheSame) {
   const Tensor x = Floats({2, 2}, {3, 0, 5, 8});
   WEFT_ASSERT_OK(Run(x, {}));
@@ -86,7 +86,7 @@ TEST_F(BatchNormTest, HalfPrecisionHasStatisticsInFp32) {
   EXPECT_EQ(Values<BFloat16>(y)[0], -1.0f);
 }
 
-// With running moments, a gradient op reads Mean and Variance, or what is the same, the outputs.
+// With running moments, a gradient op reads Mean and Variance, or equivalently the outputs.
 TEST_F(BatchNormTest, GradientOfATestTakesRunningMoments) {
   Tensor x = Floats({1, 2}, {3, 7}), dy = Floats({1, 2}, {1, 1});
   WEFT_ASSERT_OK_AND_ASSIGN(
@@ -130,7 +130,7 @@ TEST(LayerNormTest, RowsWithoutElementsHaveMomentsOfZero) {
   EXPECT_THAT(Values<float>(out["Mean"][0]), Each(0));
 }
 
-// Single precision, by oneDNN, beside double precision in plain loops.
+// Single precision, by oneDNN, against double precision in plain loops.
 TEST(LayerNormTest, GradientsThatNobodyWantsMakeNoDifferenceToOthers) {
   const std::vector<double> x = {100, 101, 103, -7, 2, 8}, dy = {1, -2, 4, 0.5, 3, -1};
   const auto gradients = [&](auto tensor, const std::vector<std::string>& wanted) {
@@ -170,7 +170,7 @@ TEST(LayerNormTest, GradientsThatNobodyWantsMakeNoDifferenceToOthers) {
   }
 }
 
-// oneDNN adds up in single precision.
+// oneDNN sums in single precision.
 TEST(LayerNormTest, RowsFarFromZero) {
   constexpr int64_t kWidth = 768;
   std::vector<float> x(kWidth);

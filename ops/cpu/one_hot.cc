@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-// Out[i..., k] = 1 where X[i...] is k. Numbers that are none of the classes give a row of zeros
-// where allow_out_of_range is set.
+// Out[i..., k] = 1 if X[i...] is k. With allow_out_of_range, indices outside of the classes give a
+// row of zeros.
 absl::StatusOr<Kernel> OneHot(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");

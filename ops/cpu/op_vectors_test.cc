@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Tensors of ours by slot. An argument that stands for no variable has none.
+// Our tensors by slot. An argument that is no variable has none.
 class Variables {
  public:
   explicit Variables(const Json& slots) {
@@ -52,7 +52,7 @@ class Variables {
   std::map<std::string, std::vector<Variable>> slots_;
 };
 
-// What tells that an output is to be rows.
+// What shows that an output must be rows.
 Tensor NoRows() {
   Tensor tensor;
   tensor.ResizeRows(DType::kFloat32, {1, 1}, 0);
@@ -94,13 +94,13 @@ void ExpectEqualBits(const Tensor& found, const Tensor& expected) {
   EXPECT_EQ(std::memcmp(found.raw(), expected.raw(), expected.bytes()), 0);
 }
 
-// Whether the vectors have Paddle's result alone, which is not the right one: its maximum pooling
-// overlooks attribute `adaptive`.
+// Whether the vectors have only Paddle's result, which is wrong: its max pooling ignores attribute
+// `adaptive`.
 bool IsPaddlesOnly(const std::string& id) {
   return absl::StartsWith(id, "pool2d/05") || absl::StartsWith(id, "pool2d/06");
 }
 
-// Where an output takes the place of an input.
+// Where an output replaces an input.
 struct Place {
   std::string output, input;
   size_t i;  // in both slots
@@ -112,14 +112,14 @@ void ExpectCloseSlots(const SlotPointers& found, const SlotPointers& expected) {
     for (size_t i = 0; i < expected[s].second.size(); ++i) {
       if (expected[s].second[i] == nullptr) continue;
       SCOPED_TRACE(expected[s].first);
-      // Its parts are outputs of their own; the padding between them differs by device.
+      // Its parts are separate outputs; the padding between them depends on the device.
       if (expected[s].first == "FusedOutput") continue;
       ExpectClose(*found[s].second[i], *expected[s].second[i]);
     }
   }
 }
 
-// Runs the case, on inputs of its own, and compares. `expected_slots` is "outputs", or
+// Runs the case, on separate inputs, and compares. `expected_slots` is "outputs", or
 // "paddle_cpu_quirks".
 void RunCase(const Json& c, const std::vector<Place>& in_place,
              const std::string& expected_slots = "outputs") {
@@ -198,8 +198,8 @@ TEST(OpVectorsTest, AnOutputMayTakeThePlaceOfAnyInputOfItsType) {
   }
 }
 
-// Takes the steps of an update op in place, and compares the states after each: with `after` of the
-// steps, or with Paddle's own.
+// Runs the steps of an update op in place, and compares the states after each: with `after` of the
+// steps, or with Paddle's.
 void RunOptimizerCase(const Json& c, bool paddle_cpu_quirks) {
   std::map<std::string, Tensor> states, constants;
   for (const auto& state : c["init"].items()) {
@@ -208,7 +208,7 @@ void RunOptimizerCase(const Json& c, bool paddle_cpu_quirks) {
   for (const auto& input : c["inputs"].items()) {
     constants[input.key()] = TensorFromJson(input.value());
   }
-  // The first gradient tells which kernel is taken: that of tensors, or of rows.
+  // The first gradient decides between the kernel for tensors and the kernel for rows.
   Tensor grad = TensorFromJson(c["steps"][0]["Grad"]), learning_rate;
   SlotPointers inputs = {{"Grad", {&grad}}, {"LearningRate", {&learning_rate}}}, outputs;
   for (auto& state : states) inputs.push_back({state.first, {&state.second}});
@@ -287,7 +287,7 @@ TEST(OpVectorsTest, OpsOfSmallProgramsAndTheirGradientsArePaddles) {
   RunInAnyPlace(cases);
 }
 
-// The case with fp64 for fp32, but for the distribution that nce draws from.
+// The case with fp64 instead of fp32, except for the distribution that nce draws from.
 Json InDoublePrecision(Json c) {
   for (const char* slots : {"inputs", "outputs", "paddle_cpu_quirks"}) {
     if (!c.contains(slots)) continue;
@@ -331,9 +331,9 @@ TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {
   ASSERT_EQ(cases.size(), 40u);
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
-    // The number given to paddle.seed, where ops draw from one generator in turn.
+    // The number passed to paddle.seed, where ops draw from one generator in turn.
     RandomState random = RandomState::Seeded(c.value("generator_seed", 0), 0);
-    // Ops with an input draw from the stream of the rank; Paddle has one for all.
+    // Ops with an input draw from the generator of the rank; Paddle has one for all.
     random.dropout = random.initializers;
     for (const Json& step : c["ops"]) {
       const std::string op = step["op"];

@@ -19,14 +19,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Dies with the message.
+// Ends the process with the message.
 void Require(bool holds, const std::string& message) {
   if (holds) return;
   std::fprintf(stderr, "op vectors: %s\n", message.c_str());
   std::abort();
 }
 
-// One case a line.
+// One case per line.
 std::vector<Json> ParseLines(const std::string& text) {
   std::istringstream lines(text);
   std::vector<Json> cases;
@@ -77,7 +77,7 @@ AttrValues AttrsFromJson(absl::string_view op, const Json& json) {
   AttrValues attrs;
   for (const auto& attr : json.items()) {
     const AttrSchema* schema = FindOpSchema(op)->FindAttr(attr.key());
-    if (schema == nullptr) continue;  // a switch of some back end
+    if (schema == nullptr) continue;  // a switch of a back end
     std::visit(
         [&](const auto& like) {
           using T = std::decay_t<decltype(like)>;

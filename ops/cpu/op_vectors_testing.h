@@ -1,4 +1,4 @@
-// Reading the vectors that Paddle 2.6.2 computed on its CPU (tests/data/op_vectors).
+// Reads the vectors that Paddle 2.6.2 computed on its CPU (tests/data/op_vectors).
 #ifndef WEFT_OPS_CPU_OP_VECTORS_TESTING_H_
 #define WEFT_OPS_CPU_OP_VECTORS_TESTING_H_
 
@@ -12,8 +12,8 @@
 
 namespace weft::testing {
 
-// The cases of a file of the archive ("ops.jsonl", "optimizers.jsonl"), and of one beside it
-// ("programs.jsonl", "random.jsonl", "rnn.jsonl"). Each dies where the file cannot be read.
+// The cases of a file of the archive ("ops.jsonl", "optimizers.jsonl"), and of a file beside it
+// ("programs.jsonl", "random.jsonl", "rnn.jsonl"). CHECK-fails if the file cannot be read.
 std::vector<nlohmann::json> ReadArchivedVectors(const std::string& name);
 std::vector<nlohmann::json> ReadVectors(const std::string& name);
 
@@ -21,7 +21,7 @@ std::vector<nlohmann::json> ReadVectors(const std::string& name);
 // "height": rows of a taller tensor.
 Tensor TensorFromJson(const nlohmann::json& json);
 
-// The attributes, of the types that the op's schema gives them.
+// The attributes, with the types that the op's schema declares.
 AttrValues AttrsFromJson(absl::string_view op, const nlohmann::json& json);
 
 }  // namespace weft::testing

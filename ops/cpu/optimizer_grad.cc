@@ -16,7 +16,7 @@ void Convert(const Tensor& from, Tensor* to) {
   std::copy(values, values + from.size(), to->data<float>());
 }
 
-// Whether a binary search for rows[i], as if rows were in order, finds it.
+// Whether a binary search for rows[i], as if rows were sorted, finds it.
 bool SearchFinds(absl::Span<const int64_t> rows, size_t i) {
   size_t begin = 0, end = rows.size();
   while (begin < end) {
@@ -31,7 +31,7 @@ bool SearchFinds(absl::Span<const int64_t> rows, size_t i) {
   return false;
 }
 
-// The rows, with -1, which does not count, in place of those that a search does not find.
+// The rows, with -1, which does not count, in place of those that a search misses.
 std::vector<int64_t> FoundRows(absl::Span<const int64_t> rows) {
   std::vector<int64_t> result(rows.begin(), rows.end()), sorted = result;
   std::sort(sorted.begin(), sorted.end());

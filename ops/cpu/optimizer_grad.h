@@ -1,4 +1,4 @@
-// The gradient that an update reads: of every element of the parameter, or of some rows only.
+// The gradient that an update reads: of every element of the parameter, or of some rows.
 #ifndef WEFT_OPS_CPU_OPTIMIZER_GRAD_H_
 #define WEFT_OPS_CPU_OPTIMIZER_GRAD_H_
 
@@ -17,27 +17,27 @@ class OptimizerGrad {
  public:
   enum class Kind {
     kDense,
-    // SelectedRows, equal ones added up. The update visits these rows alone, ...
+    // SelectedRows, with rows of the same index added. The update visits these rows alone,
     kRows,
-    // ... or all rows of the parameter, with a gradient of zeros where there is none.
+    // or all rows of the parameter, with zeros as the gradient of the others.
     kRowsAmongAll,
-    // The same, but where no row occurs twice, some are lost: those that a binary search through
-    // the rows, as they come, does not find.
+    // The same, but if no row occurs twice, some rows are lost: those that a binary search through
+    // the unsorted rows misses.
     kSearchedRows,
   };
 
   explicit OptimizerGrad(Kind kind) : kind_(kind) {}
 
-  // Whether there are rows, but no row.
+  // Whether the gradient is row-sparse and has no rows.
   bool is_empty() const { return kind_ != Kind::kDense && merged_.rows().empty(); }
 
-  // Takes the gradient of a step, which must stay until the update is done. InvalidArgument unless
-  // it has the element type of the parameter, or half precision where that is fp32, and the
-  // dimensions of the parameter (a dense one: the size).
+  // Sets the gradient of a step, which must exist until the update is done. InvalidArgument unless
+  // it has the element type of the parameter, or half precision if that is fp32, and the dimensions
+  // of the parameter (for a dense one: the size).
   absl::Status Read(const Tensor& grad, const Tensor& param);
 
   // Calls update(begin, count, g, has_grad) for runs of elements: the gradient of the parameter's
-  // element begin + k is g[k], for k < count; zeros where there is none. In ascending order; no
+  // element begin + k is g[k], for k < count; zeros if there is none. In ascending order; no
   // element occurs twice.
   template <typename T, typename Update>
   void ForEachRun(const Update& update) const {

@@ -1,4 +1,4 @@
-// Updates of a parameter p by its gradient g that need no bias correction.
+// Updates of a parameter p by its gradient g without bias correction.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// In a step function: the type that it computes in.
+// In a step function: the type in which it computes.
 template <typename Update>
 using TypeOf = typename std::decay_t<Update>::Type;
 
@@ -26,8 +26,8 @@ absl::StatusOr<Kernel> Sgd(const KernelSpec& spec, GradKind kind) {
 
 // --- momentum ------------------------------------------------------------------------------------
 
-// g = rescale_grad Grad + l2_decay p; v = mu v + g; p -= lr v, or lr (g + mu v) by Nesterov.
-// l2_decay has a number for each parameter.
+// g = rescale_grad Grad + l2_decay p; v = mu v + g; p -= lr v, or lr (g + mu v) with Nesterov
+// momentum. l2_decay has one number per parameter.
 absl::StatusOr<Kernel> MakeMomentum(const KernelSpec& spec, GradKind kind, double rescale_grad,
                                     std::vector<double> l2_decay) {
   const double mu_attr = spec.attrs.Float("mu");
@@ -45,7 +45,7 @@ absl::StatusOr<Kernel> MakeMomentum(const KernelSpec& spec, GradKind kind, doubl
   });
 }
 
-// The factor of L2 regularization: 0 without.
+// The factor of L2 regularization: 0 without it.
 absl::StatusOr<double> L2Decay(const std::string& method, double coefficient) {
   if (method.empty()) return 0;
   if (method == "l2_decay") return coefficient;
@@ -65,7 +65,7 @@ absl::StatusOr<Kernel> Momentum(const KernelSpec& spec, GradKind kind) {
   return MakeMomentum(spec, kind, rescale_grad, {l2_decay});
 }
 
-// Paddle's CPU kernel ignores rescale_grad, too.
+// Paddle's CPU kernel also ignores rescale_grad.
 absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
   const std::vector<std::string>& methods = spec.attrs.Strings("regularization_method");
   const std::vector<double> coefficients = spec.attrs.Floats("regularization_coeff");
@@ -87,8 +87,8 @@ absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
   return MakeMomentum(spec, GradKind::kDense, rescale_grad, l2_decays);
 }
 
-// g = rescale_grad Grad; r = lr lars_coeff ‖p‖ / (‖g‖ + decay ‖p‖ + epsilon), or lr where a norm is
-// 0; v = mu v + r (g + decay p); p -= v. Paddle's CPU kernel takes lr, too, where decay is 0.
+// g = rescale_grad Grad; r = lr lars_coeff ‖p‖ / (‖g‖ + decay ‖p‖ + epsilon), or lr if a norm is 0;
+// v = mu v + r (g + decay p); p -= v. Paddle's CPU kernel also uses lr if decay is 0.
 absl::StatusOr<Kernel> LarsMomentum(const KernelSpec& spec, GradKind kind) {
   const double mu_attr = spec.attrs.Float("mu"), coeff = spec.attrs.Float("lars_coeff");
   const double epsilon = spec.attrs.Float("epsilon");
@@ -198,8 +198,8 @@ absl::StatusOr<Kernel> Adadelta(const KernelSpec& spec, GradKind kind) {
   });
 }
 
-// With r(x) = x^-lr_power: n' = n + g²; z += g - p (r(n') - r(n)) / lr; n = n';
-// p = (l1 sign(z) - z) / (r(n) / lr + 2 l2) where |z| > l1, else 0.
+// With r(x) = x^-lr_power: n' = n + g²; z += g - p (r(n') - r(n)) / lr; n = n'; p = (l1 sign(z) -
+// z) / (r(n) / lr + 2 l2) if |z| > l1, else 0.
 absl::StatusOr<Kernel> Ftrl(const KernelSpec& spec, GradKind kind) {
   const double l1_attr = spec.attrs.Float("l1"), l2_attr = spec.attrs.Float("l2");
   const double power = -spec.attrs.Float("lr_power");
@@ -226,7 +226,7 @@ void Add(KernelTable* table, const char* type, UpdateFactory factory) {
   table->Add(type, [=](const KernelSpec& spec) { return factory(spec, GradKind::kDense); });
 }
 
-// With what it does by a gradient that is rows.
+// Including its update by row-sparse gradients.
 void Add(KernelTable* table, const char* type, UpdateFactory factory, GradKind rows) {
   Add(table, type, factory);
   table->AddForRows(type, [=](const KernelSpec& spec) { return factory(spec, rows); });

@@ -98,7 +98,7 @@ TEST(AdagradTest, DividesByTheRootOfTheSumOfSquares) {
   EXPECT_THAT(Values<float>(p), ElementsAre(0.75));
 }
 
-// Everything that rmsprop reads and writes, for one parameter of one element.
+// All variables of rmsprop, for one parameter of one element.
 struct RmspropTest : public ::testing::Test {
   Tensor p = Floats({1}, {1}), g = Floats({1}, {2}), lr = Floats({}, {1});
   Tensor square = Floats({1}, {4}), moment = Floats({1}, {2}), mean = Floats({1}, {2});

@@ -1,10 +1,10 @@
-// The order of elements that sorting and searching have.
+// The order of elements for sorting and searching.
 #ifndef WEFT_OPS_CPU_ORDER_H_
 #define WEFT_OPS_CPU_ORDER_H_
 
 namespace weft {
 
-// Numbers that are none come last in ascending, first in descending order.
+// NaN comes last in ascending, first in descending order.
 template <typename T>
 bool Less(T a, T b) {
   return b != b ? a == a : a < b;

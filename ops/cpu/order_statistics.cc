@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// Out = the place of the largest, or smallest: the first of equal ones.
+// Out = the index of the largest, or smallest, element; of the first if several are equal.
 absl::StatusOr<Kernel> ArgExtreme(const KernelSpec& spec, bool largest) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -42,7 +42,7 @@ absl::StatusOr<Kernel> ArgExtreme(const KernelSpec& spec, bool largest) {
   });
 }
 
-// The first `count` elements of each row in order, with their places: Out and Indices.
+// The first `count` elements of each row in sorted order, with their indices: Out and Indices.
 absl::StatusOr<Kernel> Sorted(const KernelSpec& spec, const char* axis_attr,
                               const char* descending_attr) {
   OpKernel op(spec);
@@ -72,8 +72,7 @@ absl::StatusOr<Kernel> Sorted(const KernelSpec& spec, const char* axis_attr,
   });
 }
 
-// X@GRAD = Out@GRAD at the places that Indices has for its elements, 0 elsewhere. Out has any
-// number of elements for each row of X.
+// Scatters Out@GRAD to X@GRAD by Indices, 0 elsewhere. Out has any number of elements per row of X.
 struct ChosenSlots {
   const char *x = "X", *indices = "Indices", *dout = "Out@GRAD", *dx = "X@GRAD";
 };
@@ -111,8 +110,8 @@ absl::StatusOr<Kernel> ChosenGrad(const KernelSpec& spec, const char* axis_attr,
   });
 }
 
-// The largest, or smallest, element of each row so far, and the place of the last one of these: out
-// and indices. What is not a number stays.
+// The running maximum, or minimum, of each row, and its last index: out and indices. NaN
+// propagates.
 absl::StatusOr<Kernel> CumulativeExtreme(const KernelSpec& spec, bool largest) {
   OpKernel op(spec);
   const In x = op.in("x");
@@ -139,9 +138,9 @@ absl::StatusOr<Kernel> CumulativeExtreme(const KernelSpec& spec, bool largest) {
   });
 }
 
-// One element of each row with its place: Out and Indices. `choose` is given places in ascending
-// order of their elements, equal ones in their own, and tells which of these counts from
-// equal(place, place).
+// Selects one element per row, with its index: Out and Indices. `choose` is given indices in
+// ascending order of their elements (stable), and returns one of them; equal(i, j) says whether two
+// have equal elements.
 template <typename Choose>
 absl::StatusOr<Kernel> ChosenInOrder(const KernelSpec& spec, Choose choose) {
   OpKernel op(spec);
@@ -179,7 +178,7 @@ absl::StatusOr<Kernel> KthValue(const KernelSpec& spec) {
   return ChosenInOrder(spec, [=](const std::vector<int64_t>& order, auto) { return order[k - 1]; });
 }
 
-// The last one of the most frequent, and of these the smallest.
+// The most frequent element, its last occurrence; the smallest if several are equally frequent.
 absl::StatusOr<Kernel> Mode(const KernelSpec& spec) {
   return ChosenInOrder(spec, [](const std::vector<int64_t>& order, auto equal) {
     size_t most = 0;

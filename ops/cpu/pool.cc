@@ -1,6 +1,6 @@
-// Pooling: the maximum, or the mean, of the elements under a window. By oneDNN in single precision,
-// where its windows are the op's; in plain loops elsewhere: of adaptive sizes, with places of
-// maxima.
+// Pooling: the maximum, or the mean, of the elements under a window. oneDNN computes it in single
+// precision if its windows are those of the op. Plain loops compute the rest: adaptive sizes, and
+// indices of maxima.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -23,9 +23,9 @@ struct PoolAttrs {
   size_t space = 2;
   bool is_global = false, adaptive = false, channels_last = false;
   bool is_max = true;
-  // Of the mean: elements that a window lacks at the edge do not count.
+  // For means: elements of a window beyond the edge do not count.
   bool exclusive = true;
-  std::vector<Window> windows;  // with their sizes; not of global and adaptive pooling
+  std::vector<Window> windows;  // with their sizes; not for global and adaptive pooling
 
   static absl::StatusOr<PoolAttrs> Read(const KernelSpec& spec, size_t space) {
     const OpAttrs& attrs = spec.attrs;
@@ -42,7 +42,7 @@ struct PoolAttrs {
             absl::StrCat("attribute pooling_type: expected max or avg, found ", type));
       }
       result.is_max = type == "max";
-      // Paddle's kernels of these ops overlook attribute adaptive.
+      // Paddle's kernels of these ops ignore attribute adaptive.
       if (spec.paddle_cpu_quirks && result.is_max) result.adaptive = false;
     }
     if (result.is_global || result.adaptive) return result;
@@ -55,10 +55,10 @@ struct PoolAttrs {
 
 struct Range {
   int64_t begin = 0, end = 1;
-  int64_t divisor = 1;  // its part of what a sum is divided by, for the mean
+  int64_t divisor = 1;  // its share of the divisor, for means
 };
 
-// What lies under the windows of one op.
+// The elements under the windows of one op.
 class Pooling {
  public:
   Pooling(const PoolAttrs& attrs, const Dims& x, const Dims& out)
@@ -74,9 +74,9 @@ class Pooling {
     }
   }
 
-  // Calls visit(k, window, divisor) for every element k of Out. window(f) calls f(i, place) for
-  // every element i of X under the window; `place` counts the elements of that image and channel.
-  // The sum of the elements is to be divided by `divisor`, for their mean.
+  // Calls visit(k, window, divisor) for every element k of Out. window(f) calls f(i, index) for
+  // every element i of X under the window; `index` counts the elements of that image and channel.
+  // The mean is the sum of the elements divided by `divisor`.
   template <typename Visit>
   void ForEachWindow(Visit visit) const {
     for (int64_t n = 0; n < out_[0]; ++n) {
@@ -99,7 +99,7 @@ class Pooling {
   }
 
  private:
-  // Along dimension i of space.
+  // Along spatial dimension i.
   static std::vector<Range> Ranges(const PoolAttrs& attrs, size_t i, int64_t size,
                                    int64_t positions) {
     std::vector<Range> ranges(positions);
@@ -113,7 +113,7 @@ class Pooling {
         const Window w = WithExplicitPaddings(attrs.windows[i], size);
         const int64_t begin = at * w.stride - w.pad_begin;
         range = {std::max<int64_t>(begin, 0), std::min(begin + w.size, size)};
-        // The padding counts, but not what is beyond it.
+        // Padding counts, but not what is beyond it.
         if (!attrs.exclusive) range.divisor = std::min(w.size, size + w.pad_end - begin);
       }
       const bool all_counts = attrs.exclusive || attrs.is_global || attrs.adaptive;
@@ -154,15 +154,15 @@ struct PoolShape {
     window.size = x[2 + i];
     return window;
   }
-  // How far the last position of window i reaches beyond the image. Negative where it does not
-  // reach its end.
+  // How far the last position of window i extends beyond the image; negative if it ends before the
+  // end.
   int64_t Overhang(size_t i) const {
     const Window w = At(i);
     return (out[2 + i] - 1) * w.stride + w.size - x[2 + i] - w.pad_begin;
   }
 
-  // Whether oneDNN has such windows: none lies in the padding alone, or leaves out more than a
-  // stride at the end of the image; and where padding counts, none reaches beyond it.
+  // Whether oneDNN supports these windows: none lies in the padding alone, or skips more than a
+  // stride at the end of the image; and if padding counts, none extends beyond it.
   bool IsForDnnl() const {
     if (attrs->adaptive || NumElements(x) == 0 || NumElements(out) == 0) return false;
     for (size_t i = 0; i < attrs->space; ++i) {
@@ -196,7 +196,7 @@ struct DnnlWindows {
   dnnl::memory::dims sizes, strides, begin, end;
 };
 
-// With what a gradient needs, or without.
+// With or without what a gradient needs.
 dnnl::pooling_forward::primitive_desc DescribeForward(const PoolShape& shape,
                                                       dnnl::prop_kind kind) {
   const DnnlWindows w(shape);
@@ -215,8 +215,8 @@ DnnlPrimitive MakeForward(const PoolShape& shape) {
                        {{DNNL_ARG_DST, destination, destination}});
 }
 
-// Takes X, for a maximum, and the gradient of Out. The maxima are found once more: the op does not
-// keep where they are.
+// Reads X, for a maximum, and the gradient of Out. It finds the maxima again, because the op does
+// not keep their positions.
 DnnlPrimitive MakeBackward(const PoolShape& shape) {
   const auto forward = DescribeForward(shape, dnnl::prop_kind::forward_training);
   const auto x = forward.src_desc(), out = forward.dst_desc();
@@ -235,7 +235,7 @@ DnnlPrimitive MakeBackward(const PoolShape& shape) {
       dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout}, dx);
 }
 
-// The primitive for the shape of the last step; nullptr where oneDNN has none.
+// The primitive for the shape of the last step; nullptr if oneDNN has none.
 class OfShape {
  public:
   explicit OfShape(DnnlPrimitive (*make)(const PoolShape&)) : make_(make) {}
@@ -254,7 +254,7 @@ class OfShape {
 
 // --- Kernels -------------------------------------------------------------------------------------
 
-// Mask, where there is one: the place of each maximum, the first one of equal ones.
+// Mask, if present: the index of each maximum, the first one of equal ones.
 absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -294,7 +294,7 @@ absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
                  });
 }
 
-// The gradient of a maximum is that of the first element that is equal to it.
+// The gradient of a maximum goes to the first element that is equal to it.
 absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
   OpKernel op(spec);
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");

@@ -1,4 +1,4 @@
-// Pooling where Paddle's CPU kernels are no reference.
+// Pooling where Paddle's CPU kernels are not a reference.
 #include <string>
 #include <vector>
 
@@ -44,7 +44,7 @@ TEST(PoolTest, AdaptiveMaximaAreOfWindowsThatCoverTheImage) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Pooled pooled, Pool(attrs));
   EXPECT_THAT(pooled.out, ElementsAre(5, 7));  // columns 0 and 1, 1 and 2
   EXPECT_THAT(pooled.gradient, ElementsAre(0, 1, 0, 0, 0, 1));
-  // Paddle takes `ksize` for the size of a window.
+  // Paddle uses `ksize` as the size of a window.
   WEFT_ASSERT_OK_AND_ASSIGN(const Pooled paddles, Pool(attrs, /*quirks=*/true));
   EXPECT_THAT(paddles.out, ElementsAre(5, 5));
 }

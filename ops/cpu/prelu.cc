@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Which slope of prelu an element of X has.
+// The slope of prelu that applies to an element of X.
 struct Slopes {
   int64_t count, stride;
 
@@ -27,7 +27,7 @@ struct Slopes {
   int64_t operator()(int64_t element) const { return element / stride % count; }
 };
 
-// Out = X where X > 0, else Alpha X.
+// Out = X if X > 0, else Alpha X.
 absl::StatusOr<Kernel> Prelu(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), alpha = op.in("Alpha");
@@ -44,7 +44,7 @@ absl::StatusOr<Kernel> Prelu(const KernelSpec& spec) {
                                  });
 }
 
-// X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD. Alpha@GRAD = Σ X Out@GRAD where X <= 0.
+// X@GRAD = Out@GRAD if X > 0, else Alpha Out@GRAD. Alpha@GRAD = Σ X Out@GRAD over X <= 0.
 absl::StatusOr<Kernel> PreluGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), alpha = op.in("Alpha"), dout = op.in("Out@GRAD");

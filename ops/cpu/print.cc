@@ -1,4 +1,4 @@
-// Prints a tensor on its way: Out = In. Its gradient op is print again, with is_forward false.
+// Prints a tensor: Out = In. The gradient op is print again, with is_forward false.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -31,7 +31,7 @@ std::string NumberText(T value) {
   }
 }
 
-// As many elements as attribute summarize says, all where that is negative.
+// At most `summarize` elements; all if that is negative.
 std::string ElementsText(const Tensor& tensor, int64_t summarize) {
   const int64_t count = summarize < 0 ? tensor.size() : std::min(summarize, tensor.size());
   if (count == 0 && tensor.size() > 0) return "[...]";
@@ -50,7 +50,7 @@ std::string ElementsText(const Tensor& tensor, int64_t summarize) {
   return absl::StrCat(text, count < tensor.size() ? ", ...]" : "]");
 }
 
-// One line to stderr, in the first first_n steps, or in all where that is not positive.
+// One line to stderr, in the first first_n steps, or in all if that is not positive.
 absl::StatusOr<Kernel> Print(const KernelSpec& spec) {
   OpKernel op(spec);
   const In in = op.in("In");
@@ -82,7 +82,7 @@ absl::StatusOr<Kernel> Print(const KernelSpec& spec) {
   });
 }
 
-// Ends the run where Cond is false. (No OpKernel: that leaves out what nobody reads.)
+// Ends the run if Cond is false. Not an OpKernel, which would skip unread outputs.
 absl::StatusOr<Kernel> Assert(const KernelSpec& spec) {
   if (spec.element_types != nullptr) *spec.element_types = {DType::kBool};
   WEFT_ASSIGN_OR_RETURN(const int cond, RequiredInput(spec, "Cond"));

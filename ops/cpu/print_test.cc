@@ -9,7 +9,7 @@
 namespace weft::testing {
 namespace {
 
-// What steps of the op write to stderr, after what it gives was compared with what it got.
+// What steps of the op write to stderr; its output must equal its input.
 std::string Printed(Tensor in, const AttrValues& attrs, int steps = 1) {
   Tensor out;
   const SlotPointers inputs = {{"In", {&in}}};

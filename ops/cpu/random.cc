@@ -1,5 +1,5 @@
-// Random values. Numbers equal those of Paddle's CPU kernels bit for bit: one draw per
-// element, in order, from std::mt19937_64 through the distributions of the standard library.
+// Random values, bit-identical to those of Paddle's CPU kernels: one draw per element, in order,
+// from std::mt19937_64 through the distributions of the standard library.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -19,8 +19,8 @@
 namespace weft {
 namespace {
 
-// Each family member is made once from the attributes; Sampler<T>() gives a fresh callable that
-// draws one number from an engine, Finish writes what is not drawn.
+// Each family member is made once from the attributes. Sampler<T>() returns a fresh callable that
+// draws one number from an engine; Finish writes elements that are not drawn.
 
 struct Uniform {
   static constexpr const char* kType = "uniform_random";
@@ -50,7 +50,7 @@ struct Uniform {
   auto Sampler() const {
     return std::uniform_real_distribution<T>(static_cast<T>(min), static_cast<T>(max));
   }
-  // Puts diag_val on a diagonal: diag_num elements, diag_step others between two of them.
+  // Writes diag_val to a diagonal: diag_num elements, diag_step elements between two of them.
   template <typename T>
   void Finish(T* out) const {
     for (int64_t i = 0; i < diag_num; ++i) out[i * (diag_step + 1)] = static_cast<T>(diag_val);
@@ -99,8 +99,8 @@ struct TruncatedGaussian {
   void Finish(T*) const {}
 };
 
-// Out, of attributes shape and dtype, is filled by the sampler: from an engine with the op's seed,
-// made anew at every run, or with seed 0 from the rank's engine for initializers.
+// The sampler fills Out, of attributes shape and dtype: from an engine with the op's seed, made
+// anew in every run, or with seed 0 from the rank's engine for initializers.
 template <typename Family>
 absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -154,7 +154,7 @@ absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
   });
 }
 
-// Out = 0 to n - 1 in any order.
+// Out = a random permutation of 0 to n - 1.
 absl::StatusOr<Kernel> RandPerm(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
@@ -224,7 +224,7 @@ absl::StatusOr<Kernel> Poisson(const KernelSpec& spec) {
   });
 }
 
-// Draws do not follow X in any direction.
+// Draws do not depend on X in any direction.
 absl::StatusOr<Kernel> PoissonGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In dout = op.in("Out@GRAD");
@@ -235,8 +235,8 @@ absl::StatusOr<Kernel> PoissonGrad(const KernelSpec& spec) {
   });
 }
 
-// The sums of the weights up to each one, over that of all. InvalidArgument where a weight is
-// negative or not finite, or fewer than `needed` are not 0.
+// The cumulative sums of the weights, divided by the total. InvalidArgument if a weight is negative
+// or not finite, or if fewer than `needed` weights are nonzero.
 template <typename T>
 absl::Status CumulateWeights(const T* weights, int64_t needed, std::vector<T>* sums) {
   T sum = 0;
@@ -261,8 +261,8 @@ absl::Status CumulateWeights(const T* weights, int64_t needed, std::vector<T>* s
   return absl::OkStatus();
 }
 
-// Out = num_samples categories of each row of weights X; without replacement different ones. O(log
-// categories) for a sample with, O(categories) without replacement.
+// Out = num_samples categories of each row of weights X; without replacement, distinct ones. O(log
+// categories) per sample with replacement, O(categories) without.
 absl::StatusOr<Kernel> Multinomial(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -285,7 +285,7 @@ absl::StatusOr<Kernel> Multinomial(const KernelSpec& spec) {
       std::copy_n(row, categories, weights.begin());
       for (int64_t s = 0; s < samples; ++s) {
         int64_t drawn = std::lower_bound(sums.begin(), sums.end(), draw(*engine)) - sums.begin();
-        // Rounding must not draw what has no weight: the next one counts, or the last one.
+        // Rounding must not draw a category of weight 0: use the next one, or the last one.
         while (drawn < categories && !(weights[drawn] > 0)) ++drawn;
         if (drawn == categories) {
           while (!(weights[--drawn] > 0)) {

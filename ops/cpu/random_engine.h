@@ -1,4 +1,4 @@
-// Where an op takes its random numbers from.
+// The source of an op's random numbers.
 #ifndef WEFT_OPS_CPU_RANDOM_ENGINE_H_
 #define WEFT_OPS_CPU_RANDOM_ENGINE_H_
 
@@ -11,8 +11,8 @@
 
 namespace weft {
 
-// `own`, seeded with the op's seed, which gives the same numbers at every run; or with seed 0 the
-// engine of the rank. FailedPrecondition where that is needed and there is none.
+// `own`, seeded with the op's seed, which gives the same numbers in every run; with seed 0 the
+// engine of the rank. FailedPrecondition if that is needed and missing.
 inline absl::StatusOr<std::mt19937_64*> EngineOf(int64_t seed, std::mt19937_64 RandomState::*engine,
                                                  RandomState* random, std::mt19937_64* own) {
   if (seed != 0) {

@@ -14,8 +14,8 @@
 namespace weft {
 namespace {
 
-// The dims of the input with 1 for those that are reduced. Inference has checked the attributes,
-// which are called differently: what says that all dimensions are, and the list of them.
+// The dims of the input with 1 for reduced dimensions. Inference has checked the attributes, whose
+// names differ between ops: a flag for all dimensions, and a list of them.
 Dims KeptDims(const OpAttrs& attrs, const Dims& x) {
   if (attrs.Has("asvector") && attrs.Bool("asvector")) return Dims(x.size(), 1);
   if (attrs.Has("reduce_all") && attrs.Bool("reduce_all")) return Dims(x.size(), 1);
@@ -102,7 +102,7 @@ struct Prod : Sum {
   static A Step(A product, A x) {
     return static_cast<A>(Wrapping(product) * Wrapping(x));
   }
-  // Paddle's.
+  // The value that Paddle returns.
   static double Gradient(double x, double y, double dy, double) { return dy * y / x; }
 };
 
@@ -167,7 +167,7 @@ void Reduce(const Tensor& x, const Dims& kept, std::vector<char>* scratch, Tenso
   for (int64_t j = 0; j < results; ++j) to[j] = static_cast<To>(Op::template End<A>(sums[j], n));
 }
 
-// The result has the type of X, or is int64 as sums of smaller integers are.
+// The result has the type of X, or int64 for sums of smaller integers.
 template <typename Op>
 absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -196,7 +196,7 @@ template <typename Op>
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), dout = op.in("Out@GRAD");
-  const In out = spec.Input("Out") >= 0 ? op.in("Out") : dout;  // which is not read then
+  const In out = spec.Input("Out") >= 0 ? op.in("Out") : dout;  // which is then not read
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
@@ -211,8 +211,8 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = Out@GRAD times the product of the other elements. Paddle's kernel divides Out by X:
-// where X is 0, that is not a number.
+// X@GRAD = Out@GRAD times the product of the other elements. Paddle's kernel divides Out by X,
+// which gives NaN where X is 0.
 absl::StatusOr<Kernel> ProdGrad(const KernelSpec& spec) {
   if (spec.paddle_cpu_quirks) return Backward<Prod>(spec);
   OpKernel op(spec);
@@ -227,7 +227,7 @@ absl::StatusOr<Kernel> ProdGrad(const KernelSpec& spec) {
     T* to = dx.data<T>(ctx);
     struct Factors {
       int64_t zeros = 0;
-      double product = 1;  // of those that are not 0
+      double product = 1;  // of nonzero elements
     };
     std::vector<Factors> factors(dout(ctx).size());
     Walk(nest, [&](int64_t i, int64_t j) {
@@ -273,7 +273,7 @@ void AddReduction(const char* type, KernelTable* table) {
 
 // --- Two passes ----------------------------------------------------------------------------------
 
-// Out = log Σ exp X, with the largest X taken out.
+// Out = log Σ exp X, with the largest X factored out.
 absl::StatusOr<Kernel> LogSumExp(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -307,7 +307,8 @@ absl::StatusOr<Kernel> LogSumExpGrad(const KernelSpec& spec) {
   });
 }
 
-// Out = (Σ |X|^p)^(1/p); the largest, smallest |X| for p = ±∞; how many are not 0 for p = 0.
+// Out = (Σ |X|^p)^(1/p); the largest, smallest |X| for p = ±∞; the number of nonzero elements for p
+// = 0.
 absl::StatusOr<Kernel> PNorm(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Out = X; inference gives its dims.
+// Out = X; inference determines its dims.
 absl::StatusOr<Kernel> Reshaped(const KernelSpec& spec, const char* from, const char* to) {
   OpKernel op(spec);
   op.Ignore({"X", "Out", "XShape"});

@@ -73,7 +73,7 @@ struct Network {
   int64_t out_width() const { return directions * hidden; }
   int64_t places() const { return time * batch; }
   int64_t state_size() const { return batch * hidden; }
-  // Of the marks of what stays of the output of each layer but the last.
+  // The masks of kept outputs of each layer except the last.
   int64_t num_marks() const { return dropout > 0 ? (layers - 1) * places() * out_width() : 0; }
 
   // The variables of WeightList.
@@ -83,7 +83,7 @@ struct Network {
   int h_bias(int64_t cell) const { return static_cast<int>(2 * (cells() + cell) + 1); }
 };
 
-// What a cell keeps of each time and sequence.
+// What a cell keeps for each time step and sequence.
 template <typename T>
 struct Trace {
   T* gates;   // i, f, g, o or r, z, n or h'; [time, batch, rows]
@@ -98,7 +98,7 @@ struct Trace {
   static int64_t Size(const Network& n) { return n.places() * (n.rows() + 2 * n.hidden); }
 };
 
-// The lengths of the sequences: all of the time where there is no tensor.
+// The lengths of the sequences: the number of time steps if there is no tensor.
 absl::StatusOr<std::vector<int64_t>> ReadLengths(const Network& n, const Tensor* tensor) {
   std::vector<int64_t> lengths(n.batch, n.time);
   if (tensor == nullptr) return lengths;
@@ -116,8 +116,8 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(const Network& n, const Tensor*
   return lengths;
 }
 
-// Calls visit(t, previous t) along the direction of the cell, or back; the first time has no
-// previous one: -1.
+// Calls visit(t, previous t) in the direction of the cell, or in reverse; the first time step has
+// no previous one: -1.
 template <typename Visit>
 void ForEachTime(const Network& n, int64_t cell, bool back, Visit visit) {
   for (int64_t i = 0; i < n.time; ++i) {
@@ -130,7 +130,7 @@ void ForEachTime(const Network& n, int64_t cell, bool back, Visit visit) {
   }
 }
 
-// The output of a layer, by what its cells kept: [time, batch, directions hidden].
+// The output of a layer, from what its cells kept: [time, batch, directions hidden].
 template <typename T>
 void WriteOutput(const Network& n, const std::vector<int64_t>& lengths, T* reserve, int64_t layer,
                  T* to) {
@@ -145,7 +145,7 @@ void WriteOutput(const Network& n, const std::vector<int64_t>& lengths, T* reser
   }
 }
 
-// A seed that is not 0 gives the same draws in every step; without one they come from the stream of
+// A nonzero seed gives the same draws in every step; without one they come from the generator of
 // the rank.
 absl::Status DrawMarks(const Network& n, RandomState* random, uint8_t* marks) {
   if (n.num_marks() == 0) return absl::OkStatus();
@@ -158,8 +158,8 @@ absl::Status DrawMarks(const Network& n, RandomState* random, uint8_t* marks) {
   return absl::OkStatus();
 }
 
-// What the dropout between `layer` and the next one makes of the output of the first, or of the
-// gradient of the input of the other.
+// Applies the dropout between `layer` and the next one: to the output of the first, or to the
+// gradient of the input of the second.
 template <typename T>
 void DropOut(const Network& n, const uint8_t* marks, int64_t layer, T* values) {
   if (n.dropout == 0) return;
@@ -178,7 +178,7 @@ struct CellGemms {
 
 // --- Forward -------------------------------------------------------------------------------------
 
-// One step of one sequence. `gates` holds Wx x and gets what is kept of it; `b` is Wh h.
+// One step of one sequence. `gates` holds Wx x and receives what is kept of it; `b` is Wh h.
 template <typename T>
 void Step(const Network& n, const T* x_bias, const T* h_bias, const T* b, const T* h, const T* c,
           T* gates, T* new_h, T* other) {
@@ -211,7 +211,7 @@ void Step(const Network& n, const T* x_bias, const T* h_bias, const T* b, const 
   }
 }
 
-// Runs a cell over time. `h` and `c` are its first states.
+// Runs a cell over time. `h` and `c` are its initial states.
 template <typename T>
 void RunCell(const Network& n, int64_t cell, const std::vector<int64_t>& lengths, const T* x,
              const T* h, const T* c, const KernelContext& ctx, In weights, CellGemms* gemms,
@@ -245,7 +245,7 @@ void RunCell(const Network& n, int64_t cell, const std::vector<int64_t>& lengths
   });
 }
 
-// Inference does, too, but where a kernel is made attributes alone must not decide on its size.
+// Inference checks this too, but an attribute alone must not determine the kernel's size.
 absl::Status CheckWeightCount(const Network& network, const In& weights) {
   if (weights.count() == 4 * network.cells()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("input WeightList: expected ", 4 * network.cells(),
@@ -306,8 +306,8 @@ absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
 
 // --- Backward ------------------------------------------------------------------------------------
 
-// One step of one sequence, back: from dh, the gradient of h', and dc, that of c', to those of h
-// and c, in place, and those of a and b. Of the gradient of h it leaves out what comes through b.
+// One step of one sequence, backward: from dh, the gradient of h', and dc, that of c', to those of
+// h and c, in place, and those of a and b. The gradient of h does not include the part through b.
 template <typename T>
 void StepBack(const Network& n, const T* gates, const T* other, const T* h, const T* c, T* dh,
               T* dc, T* da, T* db) {
@@ -347,12 +347,12 @@ void AddColumns(const std::vector<T>& from, int64_t columns, T* to) {
   std::copy(sums.begin(), sums.end(), to);
 }
 
-// Where a cell finds and leaves what belongs to its gradient.
+// Inputs and outputs of a cell's gradient.
 template <typename T>
 struct CellBack {
-  const T *x, *h, *c;  // its input, and its first states
+  const T *x, *h, *c;  // its input, and its initial states
   const T* dout;       // of the first output; [time, batch, directions hidden]
-  T *dh, *dc;          // of its last states, then of its first ones
+  T *dh, *dc;          // of its last states, then of its initial ones
   T* dx;               // to be added to, or null
 };
 

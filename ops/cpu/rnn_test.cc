@@ -1,5 +1,5 @@
 // The gradient of rnn against central differences, with sequences of different lengths, for which
-// Paddle's is no reference.
+// Paddle's gradient is not a reference.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -134,7 +134,7 @@ TEST(RnnTest, GradientsAreCentralDifferences) {
   for (const char* mode : {"LSTM", "GRU", "RNN_TANH", "RNN_RELU"}) ExpectGradients(mode, 0);
 }
 
-// With a seed every run drops the same elements.
+// With a seed, every run drops the same elements.
 TEST(RnnTest, GradientsGoThroughDropout) {
   for (const char* mode : {"LSTM", "GRU"}) ExpectGradients(mode, 0.4f);
 }
@@ -177,7 +177,7 @@ TEST(RnnTest, WeightsOfAnotherShapeAreAnError) {
                        HasSubstr("input WeightList: expected 16 variables, found 15")));
 }
 
-// What is kept for each layer is not for an attribute alone to decide on.
+// An attribute alone must not determine what is kept for each layer.
 TEST(RnnTest, LayersWithoutWeightsAreAnError) {
   for (const char* type : {"rnn", "rnn_grad"}) {
     SlotTensors inputs = {{"Input", {Floats({1, 1, 1}, {0})}},

@@ -1,4 +1,4 @@
-// What kernels for rows of tables (SelectedRows) need: inputs that are rows, updates row by row.
+// Shared by kernels for row-sparse tensors (SelectedRows): checks, and updates row by row.
 #ifndef WEFT_OPS_CPU_ROWS_H_
 #define WEFT_OPS_CPU_ROWS_H_
 

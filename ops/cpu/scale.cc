@@ -6,8 +6,7 @@
 namespace weft {
 namespace {
 
-// Out = scale X + bias, or scale (X + bias) where bias_after_scale is not set. Integers wrap
-// around.
+// Out = scale X + bias, or scale (X + bias) without bias_after_scale. Integers wrap around.
 absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -28,7 +27,7 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
   });
 }
 
-// Out = X + step, of one element: counters of steps. Integers wrap around.
+// Out = X + step, for one element: step counters. Integers wrap around.
 absl::StatusOr<Kernel> Increment(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");

@@ -1,5 +1,5 @@
-// Op seed, which Paddle's recomputation puts before a dropout so that it drops the same elements
-// when it is computed again.
+// Op seed. Paddle's recomputation puts it before a dropout, so that recomputing drops the same
+// elements.
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Out = the seed, or where that is 0 another number, from the stream of the rank, in every step.
+// Out = the seed; if that is 0, a new number from the generator of the rank in every step.
 absl::StatusOr<Kernel> Seed(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Out = Input, but for a slice, which is ValueTensor, repeated to the slice's dims.
+// Out = Input, except for a slice, which is ValueTensor, broadcast to the slice's dims.
 absl::StatusOr<Kernel> SetValue(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input"), value = op.in("ValueTensor");

@@ -15,7 +15,7 @@ absl::StatusOr<TensorType> TypeFromAttrs(const KernelSpec& spec) {
   }
   TensorType type;
   type.dtype = *dtype;
-  // Room for the elements, bytes, and rounding up.
+  // The most elements whose bytes, rounded up, fit an int64.
   int64_t room = std::numeric_limits<int64_t>::max() / 64;
   for (int64_t dim : spec.attrs.Ints("shape")) {
     if (dim < 0 || (dim > 0 && (room /= dim) == 0)) {

@@ -1,4 +1,4 @@
-// The type of the tensor that a creation op makes, as its attributes give it.
+// The type of the tensor that a creation op makes, from its attributes.
 #ifndef WEFT_OPS_CPU_SHAPE_ATTR_H_
 #define WEFT_OPS_CPU_SHAPE_ATTR_H_
 
@@ -9,7 +9,7 @@
 namespace weft {
 
 // From attributes `shape` and `dtype`. InvalidArgument for an unknown element type, a negative
-// dimension, or a size that does not fit memory addresses.
+// dimension, or a size beyond the address space.
 absl::StatusOr<TensorType> TypeFromAttrs(const KernelSpec& spec);
 
 }  // namespace weft

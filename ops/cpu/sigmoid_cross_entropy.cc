@@ -1,4 +1,4 @@
-// Cross entropy of independent yes-or-no predictions, given as logits.
+// Cross entropy of independent binary predictions, given as logits.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Which labels count, and what losses and gradients are divided by.
+// Which labels count, and the divisor of losses and gradients.
 class Labels {
  public:
   explicit Labels(const OpAttrs& attrs)
@@ -39,10 +39,10 @@ T SoftplusOfNegative(T x) {
   return std::max(-x, T(0)) + std::log1p(std::exp(-std::fabs(x)));
 }
 
-// Out = (1 - Label) X + w log(1 + exp(-X)), which is -Label log p - (1 - Label) log(1 - p) for
-// p = sigmoid(X) where w, of pos_weight, is 1, and has the first term weighted by W where it is
-// 1 + (W - 1) Label; 0 where Label is ignore_index. Divided by the number of labels that count
-// where the op normalizes. Paddle's kernel takes max(-X, 0) out of the weighted term.
+// Out = (1 - Label) X + w log(1 + exp(-X)), which for w = 1 is -Label log p - (1 - Label) log(1 -
+// p) with p = sigmoid(X). With weights W from pos_weight, w = 1 + (W - 1) Label weights the first
+// term. Out is 0 if Label is ignore_index. If the op normalizes, Out is divided by the number of
+// labels that count. Paddle's kernel leaves max(-X, 0) out of the weighted term.
 absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");

@@ -44,7 +44,8 @@ DnnlPrimitive MakeBackward(const AxisRows& rows) {
                        {{DNNL_ARG_DIFF_SRC, desc, desc}});
 }
 
-// The bound of SoftmaxRow, for what oneDNN gives: e^-64 of the largest probability of a row.
+// The lower bound of SoftmaxRow, applied to oneDNN's result: e^-64 of the largest probability of a
+// row.
 void BoundBelow(const AxisRows& rows, int64_t size, float* p) {
   constexpr float kLeast = 1.6038108905486379e-28F;
   bool is_any_below = false;  // mostly not; without a branch, so that the loop is vectorized

@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// y = softmax of a row x, in place or not. As Paddle's CPU kernel does, differences to the largest
-// logit count as -64 below that, so that no probability is 0.
+// y = softmax of a row x, possibly in place. Like Paddle's CPU kernel, differences to the largest
+// logit are limited to -64, so that no probability is 0.
 template <typename T>
 void SoftmaxRow(const T* x, int64_t classes, int64_t stride, T* y) {
   if (classes == 0) return;

@@ -31,7 +31,7 @@ T NegativeLog(T p) {
   return std::min(-std::log(p), T(1e20));
 }
 
-// The class of a row; none where the label is ignore_index.
+// The class of a row; none if the label is ignore_index.
 template <typename Label>
 absl::StatusOr<absl::optional<int64_t>> ClassOf(const Label* labels, int64_t row, int64_t classes,
                                                 int64_t ignore_index) {
@@ -45,13 +45,13 @@ absl::StatusOr<absl::optional<int64_t>> ClassOf(const Label* labels, int64_t row
   return absl::optional<int64_t>(label);
 }
 
-// Runs `run` with the type of hard labels.
+// Calls `run` with the type of hard labels.
 template <typename Run>
 absl::Status ForLabelType(const Tensor& label, Run run) {
   return ForElementType<int64_t, int32_t>("input Label", label, run);
 }
 
-// Loss of every row, from its probabilities and the class that the label names.
+// The loss of every row, from its probabilities and its label.
 template <typename T>
 absl::Status HardLoss(const AxisRows& rows, const T* p, const Tensor& label, int64_t ignore_index,
                       T* loss) {
@@ -79,7 +79,7 @@ void SoftLoss(const AxisRows& rows, const T* p, const T* label, T* loss) {
   }
 }
 
-// Softmax of Logits, which may be probabilities already, and the loss of every row.
+// Softmax of Logits, which may already be probabilities, and the loss of every row.
 absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In logits = op.in("Logits"), label = op.in("Label");
@@ -107,15 +107,15 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
       });
 }
 
-// The derivative of a row's loss with respect to one logit, given the label's weight of its class;
-// where the logits are probabilities themselves, of -weight log p.
+// The derivative of a row's loss by one logit, given the label's weight for its class; if the
+// logits are probabilities, the derivative of -weight log p.
 template <typename T>
 T LogitGradient(bool use_softmax, T p, T weight) {
   if (use_softmax) return p - weight;
   return weight == 0 ? T(0) : -weight / p;
 }
 
-// Logits@GRAD = that derivative times Loss@GRAD of the row; 0 in a row that is ignored.
+// Logits@GRAD = that derivative times Loss@GRAD of the row; 0 in an ignored row.
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In softmax = op.in("Softmax"), label = op.in("Label"), dloss = op.in("Loss@GRAD");
@@ -128,7 +128,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
                               AxisRows::Along(options.axis, softmax(ctx).dims()));
         const T *p = softmax.data<T>(ctx), *dl = dloss.data<T>(ctx);
         T* dx = dlogits.data<T>(ctx);
-        // weight(position, class) is what the label gives that class.
+        // weight(position, class) is the label's weight for that class.
         const auto write_row = [&](int64_t r, auto weight) {
           for (int64_t i = 0; i < rows.length; ++i) {
             const int64_t at = rows.Start(r) + i * rows.stride;

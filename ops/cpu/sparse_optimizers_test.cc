@@ -1,5 +1,5 @@
-// Updates by gradients that are SelectedRows. Their numbers are compared with Paddle's in
-// op_vectors_test; here is what they touch, and what they refuse.
+// Updates by SelectedRows gradients: what they change, and what they refuse. op_vectors_test
+// compares their numbers with Paddle's.
 #include <cmath>
 #include <deque>
 #include <map>
@@ -27,7 +27,7 @@ class Update {
       : op_(std::move(op)), attrs_(std::move(attrs)) {
     Add("Param", Floats({3, 1}, {1, 2, 3}));
   }
-  // Tensors stay where they are.
+  // Tensors keep their addresses.
   Update(Update&&) = default;
   Update& State(const std::string& name) {
     Add(name, Floats({3, 1}, {0, 0, 0}));
@@ -37,7 +37,7 @@ class Update {
     Add(name, Floats({1}, {value}));
     return *this;
   }
-  // Writes to other variables, instead of in place.
+  // Writes to other variables instead of in place.
   Update& Elsewhere() {
     for (auto& output : outputs_) output.second[0] = &elsewhere_[output.first];
     return *this;
@@ -137,8 +137,8 @@ TEST(SparseOptimizersTest, PowersOfAdamCountStepsWithoutRowsToo) {
   }
 }
 
-// lr √(1 - b2) / (1 - b1) m / (√v + epsilon), with powers of one step more than is right, and
-// epsilon √(1 - b2) in the row that has a gradient alone.
+// lr √(1 - b2) / (1 - b1) m / (√v + epsilon), with powers of one step too many, and epsilon √(1 -
+// b2) only in the row that has a gradient.
 TEST(SparseOptimizersTest, PaddlesAdamDoesNotCorrectEpsilonInRowsWithoutAGradient) {
   Update adam("adam", {{"beta1", 0.5f}, {"beta2", 0.25f}, {"epsilon", 2.0f}});
   adam.State("Moment1")

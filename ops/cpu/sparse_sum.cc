@@ -1,5 +1,4 @@
-// Sums and multiples of SelectedRows: gradients of a table that is looked up several times, and
-// clipped.
+// Sums and multiples of SelectedRows: gradients of a table with several lookups, and clipping.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,7 +15,7 @@
 namespace weft {
 namespace {
 
-// What the terms have in common; that of the first.
+// Common properties of the terms, from the first one.
 struct SumType {
   DType dtype;
   Dims tall_dims;
@@ -38,7 +37,7 @@ struct SumType {
   }
 };
 
-// One after the other.
+// Concatenated.
 void Concatenate(const SumType& type, absl::Span<const Tensor* const> terms, Tensor* out) {
   int64_t count = 0;
   for (const Tensor* x : terms) count += x->dim(0);
@@ -70,15 +69,15 @@ void AddUp(const SumType& type, absl::Span<const Tensor* const> terms, Tensor* o
   }
 }
 
-// Rows of all inputs, in their order, repeated numbers kept; dense where one of the inputs is.
-// Dense inputs that are empty do not count.
+// The rows of all inputs, in their order, with repeated indices; dense if one of the inputs is.
+// Empty dense inputs do not count.
 absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const KernelSpec::Slot x_slot, RequiredInputs(spec, "X"));
   WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
   return Kernel(
       [=, terms = std::vector<const Tensor*>()](const KernelContext& ctx) mutable -> absl::Status {
         Tensor* out = ctx.out(out_index);
-        Tensor old_out;  // where Out is one of the terms too
+        Tensor old_out;  // if Out is also one of the terms
         terms.clear();
         for (const Tensor* x : ctx.inputs.subspan(x_slot.first, x_slot.count)) {
           if (x == nullptr || (!x->is_rows() && x->size() == 0)) continue;
@@ -98,7 +97,7 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
       });
 }
 
-// Out = X with each number once, in ascending order: rows of the same number are added up.
+// Out = X with each row index once, in ascending order: rows of the same index are added.
 absl::StatusOr<Kernel> Merge(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
   WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
@@ -158,7 +157,7 @@ absl::StatusOr<Kernel> MultiplyByNumber(const KernelSpec& spec) {
   });
 }
 
-// Out = X with each number once, scaled to the norm max_norm where it has a larger one.
+// Out = X with each row index once, scaled down to the norm max_norm if its norm is larger.
 absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
   WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
@@ -181,7 +180,7 @@ absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
   });
 }
 
-// Out = scale X, possibly in place. Rows that have no number are zero, so there is no bias.
+// Out = scale X, possibly in place. Rows without an index are zero, so there is no bias.
 absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
   WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));

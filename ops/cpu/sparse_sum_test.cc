@@ -61,7 +61,7 @@ TEST(SparseMultiplyTest, EveryRowTimesANumber) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X")));
 }
 
-// The norm is that of the sums of rows of the same number: √(3² + 4²).
+// The norm is that of the sums of rows of the same index: √(3² + 4²).
 TEST(SparseClipByNormTest, RowsOfTheSameNumberCountTogether) {
   Tensor x = Rows({5, 1}, {4, 0, 4}, {1, 4, 2}), out;
   WEFT_ASSERT_OK(RunOpOn("clip_by_norm", {{"X", {&x}}}, {{"max_norm", 2.5f}}, {{"Out", {&out}}}));

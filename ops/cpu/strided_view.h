@@ -1,5 +1,5 @@
-// A tensor's elements in another order, some of them only or some of them several times:
-// transposed, sliced, repeated.
+// A view of a tensor: its elements in another order, a subset, or repeated: transposed, sliced,
+// broadcast.
 #ifndef WEFT_OPS_CPU_STRIDED_VIEW_H_
 #define WEFT_OPS_CPU_STRIDED_VIEW_H_
 
@@ -22,13 +22,14 @@ struct View {
 
 // Strides of a row-major tensor.
 Dims RowMajorStrides(const Dims& dims);
-// The tensor as it is.
+// The whole tensor in its order.
 View WholeView(const Dims& dims);
 
-// Without dimensions of 1, neighbours merged that make one stride.
+// Without dimensions of size 1, and with neighbouring dimensions merged where their strides allow
+// it.
 View Simplify(const View& view);
 
-// Calls visit(place in the tensor, count, stride) for runs of elements, in the order of the view.
+// Calls visit(index in the tensor, count, stride) for runs of elements, in the order of the view.
 template <typename Visit>
 void ForEachRun(const View& whole, Visit visit) {
   const View view = Simplify(whole);

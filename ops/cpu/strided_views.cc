@@ -53,7 +53,7 @@ ViewOf Tile(const OpAttrs&) {
   };
 }
 
-// Each element along a dimension repeated.
+// Each element repeated along a dimension.
 ViewOf RepeatInterleave(const OpAttrs& attrs) {
   return [dim = attrs.Int("dim"), repeats = attrs.Int("Repeats")](const Dims& x, const Dims&) {
     View view = WholeView(x);

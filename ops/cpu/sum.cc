@@ -1,4 +1,4 @@
-// Sums of tensors of one shape: gradients of a parameter that has several uses, weight decay.
+// Sums of tensors of one shape: gradients of a parameter with several uses, weight decay.
 #include <algorithm>
 #include <cstdint>
 #include <vector>
@@ -11,8 +11,7 @@
 namespace weft {
 namespace {
 
-// Out = X[0] + X[1] + ..., in that order at every position; in blocks, so that Out may take the
-// place of any X.
+// Out = X[0] + X[1] + ..., in this order for every element; in blocks, so that Out may be any X.
 template <typename T>
 void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
   constexpr int64_t kBlock = 1024;
@@ -28,7 +27,7 @@ void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
   }
 }
 
-// Inputs that are empty, or stand for no variable, do not count.
+// Inputs that are empty, or no variable, do not count.
 absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -38,7 +37,7 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
       .Takes(Numbers(x))
       .Make([=, terms = std::vector<const Tensor*>()](
                 const KernelContext& ctx) mutable -> absl::Status {
-        const Tensor* like = nullptr;  // the first that counts; an empty one where none does
+        const Tensor* like = nullptr;  // the first that counts; an empty one if there is none
         terms.clear();
         for (int i = 0; i < x.count(); ++i) {
           const Tensor* term = x.get(ctx, i);

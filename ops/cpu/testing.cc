@@ -10,7 +10,7 @@
 namespace weft::testing {
 namespace {
 
-// Appends the tensors of all slots to `tensors` and returns where each slot's stand.
+// Appends the tensors of all slots to `tensors` and returns the positions of each slot's tensors.
 template <typename Pointer>
 absl::flat_hash_map<std::string, KernelSpec::Slot> Flatten(const SlotPointers& slots,
                                                            std::vector<Pointer>* tensors) {

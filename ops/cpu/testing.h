@@ -1,4 +1,4 @@
-// Running one CPU kernel in a test:
+// Runs one CPU kernel in a test:
 //
 //   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("relu", {{"X", {x}}}, {}, {{"Out", 1}}));
 //   EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0, 2));
@@ -34,7 +34,7 @@ inline Tensor Floats(const Dims& dims, const std::vector<float>& values) {
   return MakeTensor<float>(dims, values);
 }
 
-// Rows, of these numbers, of a tensor of `tall_dims`.
+// The rows with these indices, of a tensor of `tall_dims`.
 inline Tensor Rows(const Dims& tall_dims, const std::vector<int64_t>& rows,
                    const std::vector<float>& values) {
   Tensor tensor;
@@ -50,22 +50,22 @@ std::vector<T> Values(const Tensor& tensor) {
   return std::vector<T>(tensor.data<T>(), tensor.data<T>() + tensor.size());
 }
 
-// Per slot, in the op's order: tensors; tensors of the caller's, null for an argument that stands
-// for no variable; how many outputs there are.
+// Per slot, in the op's order: tensors; tensors of the caller, null for an argument that is no
+// variable; the number of outputs.
 using SlotTensors = std::vector<std::pair<std::string, std::vector<Tensor>>>;
 using SlotPointers = std::vector<std::pair<std::string, std::vector<Tensor*>>>;
 using SlotCounts = std::vector<std::pair<std::string, int>>;
 using AttrValues = std::vector<std::pair<std::string, AttrValue>>;
 
-// An op with its kernel, bound to tensors of the caller's, which may occur as input and output.
+// An op with its kernel, bound to tensors of the caller, which may be both input and output.
 class BoundOp {
  public:
-  // NotFound where the op has no schema or no CPU kernel; otherwise as the kernel's factory. Takes
-  // the kernel for rows where one of the tensors, an output too, is_rows() now.
+  // NotFound if the op has no schema or no CPU kernel; otherwise the error of the kernel's factory.
+  // Uses the kernel for rows if one of the tensors, or an output, is_rows() now.
   static absl::StatusOr<BoundOp> Make(absl::string_view type, const SlotPointers& inputs,
                                       const AttrValues& attrs, const SlotPointers& outputs,
                                       bool paddle_cpu_quirks = false);
-  // An op of a program, bound to its variables by name. NotFound, too, where one is missing.
+  // An op of a program, bound to its variables by name. Also NotFound if a variable is missing.
   static absl::StatusOr<BoundOp> Make(const Op& op, std::map<std::string, Tensor>* variables,
                                       bool paddle_cpu_quirks = false);
   absl::Status Run(RandomState* random = nullptr);
@@ -80,7 +80,7 @@ class BoundOp {
   std::vector<Tensor*> outputs_;
 };
 
-// Runs an op once, on tensors of the caller's.
+// Runs an op once, on tensors of the caller.
 absl::Status RunOpOn(absl::string_view type, const SlotPointers& inputs, const AttrValues& attrs,
                      const SlotPointers& outputs, RandomState* random = nullptr);
 

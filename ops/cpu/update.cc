@@ -113,7 +113,7 @@ absl::Status UpdateFrame::Check(const KernelContext& ctx, int i, const Tensor& p
 }
 
 absl::StatusOr<double> UpdateFrame::LearningRate(const KernelContext& ctx, int i) const {
-  // There is none in programs of versions that took the rate of adadelta to be 1.
+  // Missing in programs of versions that assumed a learning rate of 1 for adadelta.
   if (!learning_rate_) return 1.0;
   const Tensor* rate = learning_rate_.get(ctx, learning_rate_.count() == 1 ? 0 : i);
   if (rate == nullptr) {

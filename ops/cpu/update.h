@@ -1,26 +1,26 @@
-// How an update of parameters (an optimizer) is written: it names its states, and a function for
-// one parameter.
+// How to write the update of an optimizer: name its states, and provide a function for one
+// parameter.
 //
 //   // m += g²; p -= lr g / (√m + epsilon).
 //   absl::StatusOr<Kernel> Adagrad(const KernelSpec& spec, GradKind kind) {
 //     return MakeUpdate(spec, kind, {{"Moment"}},
 //                       [epsilon = spec.attrs.Float("epsilon")](auto& u) {
-//       using T = typename std::decay_t<decltype(u)>::Type;
-//       T* m = u.state(0);
-//       u.ForEach([&](T& p, T g, int64_t i) {
-//         m[i] += g * g;
-//         p -= u.lr() * g / (std::sqrt(m[i]) + T(epsilon));
-//       });
-//     });
+//                         using T = typename std::decay_t<decltype(u)>::Type;
+//                         T* m = u.state(0);
+//                         u.ForEach([&](T& p, T g, int64_t i) {
+//                           m[i] += g * g;
+//                           p -= u.lr() * g / (std::sqrt(m[i]) + T(epsilon));
+//                         });
+//                       });
 //   }
 //
-// What such a function can rely on:
-//   - It works on the outputs, which hold the values of the inputs when it starts.
-//   - A parameter in half precision that has a MasterParam is updated there, with the state and the
-//     gradient in the master's type, and rounded afterwards; one that has none is updated in fp32,
-//     as all halves are (op_kernel.h).
-//   - Where slots hold several parameters (merged_adam, ...), it is called for one after the other.
-//   - States have the element type that it computes in, and the size of the parameter.
+// Guarantees for such a function:
+// - It works on the outputs, which hold the values of the inputs when it starts.
+// - A parameter in half precision with a MasterParam is updated there, with state and gradient in
+//   the master's type, and rounded afterwards. Without one it is updated in fp32, like all half
+//   precision (op_kernel.h).
+// - If slots hold several parameters (merged_adam, ...), it is called for each in turn.
+// - States have the element type in which it computes, and the size of the parameter.
 #ifndef WEFT_OPS_CPU_UPDATE_H_
 #define WEFT_OPS_CPU_UPDATE_H_
 
@@ -44,7 +44,7 @@ using GradKind = OptimizerGrad::Kind;
 
 // Input slots of an update besides Param, MasterParam, Grad, LearningRate and SkipUpdate.
 struct UpdateSlots {
-  std::vector<const char*> states = {};   // like the parameter; one that is missing is nullptr
+  std::vector<const char*> states = {};   // with the parameter's shape; nullptr if missing
   std::vector<const char*> scalars = {};  // of one element
 };
 
@@ -94,8 +94,8 @@ class ParamUpdate {
       for (int64_t k = 0, i = begin; k < count; ++k, ++i) update(p[i], g[k], i);
     });
   }
-  // Calls update(p, g, begin, count, has_grad) for runs of them: g[k] is the gradient of
-  // p[begin + k], k < count; zeros where rows have none.
+  // Calls update(p, g, begin, count, has_grad) for runs of elements: g[k] is the gradient of
+  // p[begin + k], k < count; zeros for rows without a gradient.
   template <typename Update>
   void ForEachRun(Update update) {
     grad_.ForEachRun<T>([&](int64_t begin, int64_t count, const T* g, bool has_grad) {
@@ -119,8 +119,8 @@ class ParamUpdate {
   std::vector<Scalar> scalars_;
 };
 
-// What surrounds the function: slots, checks, copies of what is not updated in place, half
-// precision.
+// The code around the function: slots, checks, copies of variables that are not updated in place,
+// half precision.
 class UpdateFrame {
  public:
   static absl::StatusOr<UpdateFrame> Make(OpKernel& op, const KernelSpec& spec, GradKind kind,
@@ -152,7 +152,7 @@ class UpdateFrame {
   }
 
  private:
-  // A tensor that goes in and comes out, mostly in place.
+  // A tensor that is both input and output, mostly in place.
   struct State {
     std::string slot;
     In in;
@@ -160,11 +160,11 @@ class UpdateFrame {
   };
 
   static State MakeState(OpKernel& op, const KernelSpec& spec, const char* slot);
-  // True where the update is to be left out.
+  // True if the update must be skipped.
   absl::StatusOr<bool> CopyToOutputs(const KernelContext& ctx) const;
   absl::Status Check(const KernelContext& ctx, int i, const Tensor& param) const;
   absl::StatusOr<double> LearningRate(const KernelContext& ctx, int i) const;
-  // Writes fp32 elements to a parameter of another type, or the same.
+  // Writes fp32 elements to a parameter of any floating-point type.
   static absl::Status Round(const Tensor& from, Tensor* to);
 
   State param_, master_;

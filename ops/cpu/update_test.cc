@@ -1,5 +1,5 @@
-// What surrounds all updates: half precision, several parameters in one op. (What each computes is
-// compared with Paddle's numbers in op_vectors_test.)
+// The code around all updates: half precision, several parameters in one op. op_vectors_test
+// compares the formulas with Paddle's numbers.
 #include <cmath>
 #include <string>
 #include <vector>
@@ -17,7 +17,7 @@ using ::testing::FloatEq;
 using ::testing::HasSubstr;
 
 TEST(UpdateTest, AHalfPrecisionParameterIsUpdatedInItsMaster) {
-  // Steps that a bf16 near 1 is too coarse for add up in the master.
+  // Steps below the resolution of a bf16 near 1 accumulate in the master.
   Tensor p = MakeTensor<BFloat16>({1}, {1.0f}), master = Floats({1}, {1});
   Tensor g = MakeTensor<BFloat16>({1}, {1.0f}), lr = Floats({1}, {1.0f / 1024});
   for (int step = 0; step < 4; ++step) {
@@ -75,7 +75,7 @@ TEST(UpdateTest, TheParameterMayTakeThePlaceOfTheGradient) {
   EXPECT_THAT(Values<float>(g), ElementsAre(2, 2));
 }
 
-// Two parameters, the second of which has no velocity yet.
+// Two parameters, the second without a velocity so far.
 struct MergedMomentumTest : public ::testing::Test {
   Tensor p0 = Floats({1}, {8}), p1 = Floats({2}, {1, 2}), g0 = Floats({1}, {1});
   Tensor g1 = Floats({2}, {2, 4}), v0 = Floats({1}, {4}), v1 = Floats({2}, {0, 0});
@@ -138,7 +138,8 @@ TEST(MergedAdamTest, IsAdamForEachParameter) {
                           {"Moment2Out", {&n[0], &n[1]}},
                           {"Beta1PowOut", {&b1[0], &b1[1]}},
                           {"Beta2PowOut", {&b2[0], &b2[1]}}}));
-  EXPECT_THAT(Values<float>(p[0]), ElementsAre(0.5));  // a first step is as long as the rate
+  EXPECT_THAT(Values<float>(p[0]),
+              ElementsAre(0.5));  // the first step has the size of the learning rate
   EXPECT_THAT(Values<float>(p[1]), ElementsAre(5.5));
   EXPECT_THAT(Values<float>(b1[1]), ElementsAre(0.25));
 }

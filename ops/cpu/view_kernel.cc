@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// X@GRAD: each element of Out@GRAD is added to where it was read.
+// X@GRAD: each element of Out@GRAD is added to the element that was read.
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const char* x_slot, MakeView make_view) {
   OpKernel op(spec);
   op.Ignore({x_slot, "Out", "XShape"});

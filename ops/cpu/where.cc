@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Out = X where Condition, Y elsewhere.
+// Out = X where Condition holds, Y elsewhere.
 absl::StatusOr<Kernel> Where(const KernelSpec& spec) {
   OpKernel op(spec);
   const In condition = op.in("Condition"), x = op.in("X"), y = op.in("Y");
@@ -41,7 +41,7 @@ absl::StatusOr<Kernel> WhereGrad(const KernelSpec& spec) {
   });
 }
 
-// Out = the positions of what is not 0, one a row.
+// Out = the indices of nonzero elements, one per row.
 absl::StatusOr<Kernel> WhereIndex(const KernelSpec& spec) {
   OpKernel op(spec);
   const In condition = op.in("Condition");
@@ -63,7 +63,7 @@ absl::StatusOr<Kernel> WhereIndex(const KernelSpec& spec) {
   });
 }
 
-// Y = the elements of X where Mask, in a row.
+// Y = the elements of X where Mask is true, flattened.
 absl::StatusOr<Kernel> MaskedSelect(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), mask = op.in("Mask");

@@ -1,4 +1,4 @@
-// Losses that have ops of their own.
+// Losses with dedicated ops.
 #include <string>
 #include <utility>
 #include <vector>

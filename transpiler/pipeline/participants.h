@@ -1,4 +1,4 @@
-// Who takes part in training.
+// The trainers of a job, and the ranks that they drive.
 #ifndef WEFT_TRANSPILER_PIPELINE_PARTICIPANTS_H_
 #define WEFT_TRANSPILER_PIPELINE_PARTICIPANTS_H_
 

@@ -23,7 +23,8 @@ namespace weft {
 // same rewrite with Paddle's defects mended.
 enum class Dialect { kWeft, kPaddle };
 
-// What a pass did, or decided not to do, with one thing. Shown by `transpile --explain`.
+// What a pass did, or decided not to do, with one thing, and why. `transpile --explain` writes
+// them.
 struct Note {
   std::string pass;
   std::string subject;  // a variable, ring or op
@@ -32,16 +33,16 @@ struct Note {
   std::vector<std::pair<std::string, std::string>> details;  // "ring": "0", "after": "op 17 (mul)"
 };
 
-// What all passes of a pipeline share.
+// Shared by all passes of a pipeline.
 struct PassContext {
   Dialect dialect = Dialect::kWeft;
   Participants participants;
   // Parameters that each rank holds a part of: their gradients are not reduced.
   std::set<std::string> distributed_params;
-  // Where notes go; null: nobody wants them, and passes do not spend time on them.
+  // Receives remarks; null disables them, and passes then spend no time on them.
   std::vector<Note>* notes = nullptr;
-  // Where the paddle dialect says what is wrong with the result, which it writes all the same;
-  // null: nobody wants to know.
+  // Receives what the paddle dialect knows to be wrong with the result, which it writes anyway;
+  // null disables this.
   std::vector<std::string>* warnings = nullptr;
 
   // For what makes a rewrite wrong: an error in the weft dialect, a warning in the paddle dialect.

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Out = how often each number from 0 on occurs in X, or the sums of its Weights.
+// Out = how often each integer from 0 on occurs in X, or the sums of its Weights.
 absl::StatusOr<Kernel> BinCount(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), weights = op.in("Weights");

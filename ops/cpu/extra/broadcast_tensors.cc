@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Out[i] = X[i] repeated to the dims of all; meshgrid: X[i] along dimension i.
+// Out[i] = X[i] broadcast to the dims of all; meshgrid: X[i] along dimension i.
 enum class Repeats { kBroadcast, kMeshgrid };
 
 template <Repeats how>

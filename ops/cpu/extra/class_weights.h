@@ -1,5 +1,5 @@
-// Losses that use a few rows of a table of class weights for each example: checks of class numbers,
-// and what all of their gradients do.
+// Losses that use a few rows of a table of class weights per example: checks of class indices, and
+// the common part of their gradients.
 #ifndef WEFT_OPS_CPU_EXTRA_CLASS_WEIGHTS_H_
 #define WEFT_OPS_CPU_EXTRA_CLASS_WEIGHTS_H_
 
@@ -17,18 +17,18 @@
 
 namespace weft {
 
-// Elements from `first` on, of an int32 or int64 tensor.
+// The elements from `first` on, of an int32 or int64 tensor.
 absl::Status CopyNumbers(absl::string_view slot, const Tensor& from, int64_t first, int64_t count,
                          int64_t* to);
 
-// InvalidArgument unless features are [examples, width], weights [rows, width], and of one type:
-// what inference does not tell kernels for rows.
+// InvalidArgument unless features are [examples, width], weights [rows, width], and of one type.
+// Inference does not check this for kernels for rows.
 absl::Status CheckOperands(const Tensor& features, const Tensor& weights);
 
 // InvalidArgument unless each element of an int64 tensor is in [0, rows).
 absl::Status CheckNumbers(absl::string_view slot, const Tensor& numbers, int64_t rows);
 
-// One product weights[row]·features[example] + bias[row] of the forward op, and the gradient of it.
+// One product weights[row]·features[example] + bias[row] of the forward op, and its gradient.
 template <typename T>
 struct ClassUse {
   int64_t example, row;
@@ -37,9 +37,9 @@ struct ClassUse {
 
 enum class WeightGrad { kDense, kRows };
 
-// The gradients of features [examples, width], weights [rows, width] and bias, sized here: sums
-// over `uses` in their order. That of the weights has all rows, or those that are used, in
-// ascending order. Null gradients are not wanted; without a bias there is none.
+// The gradients of features [examples, width], weights [rows, width] and bias, resized here: sums
+// over `uses` in their order. The gradient of the weights has all rows, or the used rows in
+// ascending order. Null skips a gradient; without a bias its gradient is null.
 template <typename T>
 absl::Status SetClassGrads(const std::vector<ClassUse<T>>& uses, const Tensor& features,
                            const Tensor& weights, const Tensor* bias, WeightGrad weight_grad,
@@ -83,8 +83,8 @@ absl::Status SetClassGrads(const std::vector<ClassUse<T>>& uses, const Tensor& f
   return absl::OkStatus();
 }
 
-// The kernel of a gradient op, of which Grad reads the slots and runs a step. For dense gradients
-// of the weights, or for rows, as attribute is_sparse says.
+// The kernel of a gradient op. Grad reads the slots and runs a step. Attribute is_sparse selects a
+// dense or a row-sparse gradient of the weights.
 template <typename Grad, WeightGrad weight_grad>
 absl::StatusOr<Kernel> MakeClassGrad(const KernelSpec& spec) {
   if (spec.attrs.Bool("is_sparse") != (weight_grad == WeightGrad::kRows)) {

@@ -9,13 +9,13 @@
 namespace weft {
 namespace {
 
-// Attribute dim; 9, its default, stands for the first dimension of size 3.
+// Attribute dim; its default, 9, means the first dimension of size 3.
 AxisRows VectorsOf(const Dims& dims, int64_t dim) {
   if (dim == 9) dim = std::find(dims.begin(), dims.end(), 3) - dims.begin();
   return *AxisRows::Along(dim, dims);
 }
 
-// to = a × b, of vectors of three elements along an axis.
+// to = a × b, for vectors of three elements along an axis.
 template <typename T>
 void CrossProducts(const AxisRows& rows, const T* a, const T* b, T* to) {
   for (int64_t r = 0; r < rows.count(); ++r) {

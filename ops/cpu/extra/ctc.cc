@@ -1,6 +1,6 @@
 // Connectionist temporal classification (op warpctc): the probability that a sequence of classes,
-// one for each time, becomes a label when repetitions and blanks are taken out of it. From A.
-// Graves et al., "Connectionist Temporal Classification" (2006).
+// one per time step, becomes a label after removing repetitions and blanks. From A. Graves et al.,
+// "Connectionist Temporal Classification" (2006).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -21,7 +21,7 @@ double LogAdd(double a, double b) {
   return b == kLogZero ? a : a + std::log1p(std::exp(b - a));
 }
 
-// Lengths, one for each sequence, within 0 and `most`.
+// Lengths, one per sequence, between 0 and `most`.
 absl::StatusOr<std::vector<int64_t>> ReadLengths(absl::string_view slot, const Tensor& tensor,
                                                  int64_t count, int64_t most) {
   WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, count));
@@ -41,21 +41,21 @@ absl::StatusOr<std::vector<int64_t>> ReadLengths(absl::string_view slot, const T
   return lengths;
 }
 
-// One sequence: log probabilities of the classes at each time, and the label with blanks around
-// its classes.
+// One sequence: log probabilities of the classes at each time step, and the label with blanks
+// around its classes.
 struct Sequence {
   int64_t time, classes;
   std::vector<double> log_p;      // [time, classes]
   std::vector<int32_t> extended;  // blank, l0, blank, l1, ..., blank
 
   double At(int64_t t, size_t s) const { return log_p[t * classes + extended[s]]; }
-  // Whether a path may go from s - 2 to s: not past a blank, nor between equal classes.
+  // Whether a path may skip from s - 2 to s: neither to a blank, nor between equal classes.
   bool MaySkip(size_t s, int32_t blank) const {
     return s >= 2 && extended[s] != blank && extended[s] != extended[s - 2];
   }
 
-  // Minus the log probability of the label, and `grad` = its derivative by the logits. Both are 0
-  // where the time is too short for the label, as in warp-ctc.
+  // Returns the negative log probability of the label; `grad` is its derivative by the logits. Both
+  // are 0 if the sequence is too short for the label, as in warp-ctc.
   double Loss(int32_t blank, std::vector<double>* grad) const {
     const size_t states = extended.size();
     std::vector<double> alpha(time * states, kLogZero), beta(time * states, kLogZero);
@@ -71,7 +71,7 @@ struct Sequence {
         alpha[t * states + s] = sum + At(t, s);
       }
     }
-    // Of what comes after t.
+    // The backward variable at time t: log probabilities of the steps after t.
     for (size_t s = states - std::min<size_t>(2, states); s < states; ++s) {
       beta[(time - 1) * states + s] = 0;
     }
@@ -121,7 +121,7 @@ Sequence ReadSequence(const Tensor& logits, int64_t b, int64_t time, const int32
   return sequence;
 }
 
-// Loss = minus the log probabilities of the labels; WarpCTCGrad = their derivatives by Logits.
+// Loss = the negative log probabilities of the labels; WarpCTCGrad = their derivatives by Logits.
 absl::StatusOr<Kernel> WarpCtc(const KernelSpec& spec) {
   OpKernel op(spec);
   const In logits = op.in("Logits"), label = op.in("Label");
@@ -166,7 +166,8 @@ absl::StatusOr<Kernel> WarpCtc(const KernelSpec& spec) {
   });
 }
 
-// Logits@GRAD = WarpCTCGrad times Loss@GRAD of the sequence; norm_by_times: divided by its length.
+// Logits@GRAD = WarpCTCGrad times Loss@GRAD of the sequence; with norm_by_times, divided by its
+// length.
 absl::StatusOr<Kernel> WarpCtcGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"Logits"});

@@ -1,4 +1,4 @@
-// What Paddle's vectors (tests/data/op_vectors/programs.jsonl) do not show.
+// Cases beyond Paddle's vectors (tests/data/op_vectors/programs.jsonl).
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;
 
-// One sequence of two classes, of equal probability at each time; class 0 is blank.
+// One sequence of two equally probable classes per time step; class 0 is blank.
 struct Ctc {
   Tensor logits = Floats({2, 1, 2}, {0, 0, 0, 0});
   Tensor label = MakeTensor<int32_t>({1, 2}, {1, 1});
@@ -37,7 +37,7 @@ TEST(WarpCtcTest, LossIsMinusTheLogProbabilityOfAllPaths) {
   Ctc ctc;
   WEFT_ASSERT_OK(ctc.Run());
   EXPECT_NEAR(*ctc.loss.data<float>(), -std::log(0.75), 1e-6);
-  // Class 1 is at each time on two of the three paths; its probability is a half.
+  // At each time step, two of the three paths have class 1, with a total probability of one half.
   EXPECT_THAT(Values<float>(ctc.grad),
               ElementsAre(FloatNear(1.0 / 6, 1e-6), FloatNear(-1.0 / 6, 1e-6),
                           FloatNear(1.0 / 6, 1e-6), FloatNear(-1.0 / 6, 1e-6)));

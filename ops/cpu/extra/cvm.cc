@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kCounts = 2;
 
-// With use_cvm Y = X but for log(shows + 1) and log(clicks + 1) - log(shows + 1) in place of the
-// counts; otherwise Y has no columns for them.
+// With use_cvm, Y = X with log(shows + 1) and log(clicks + 1) - log(shows + 1) in place of the
+// counts. Otherwise Y omits their columns.
 absl::StatusOr<Kernel> Cvm(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"CVM"});
@@ -33,7 +33,7 @@ absl::StatusOr<Kernel> Cvm(const KernelSpec& spec) {
   });
 }
 
-// As the op defines it, the gradients of the counts are those of this step: CVM.
+// By definition of the op, the gradients of the counts are the counts of this step: CVM.
 absl::StatusOr<Kernel> CvmGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"X"});

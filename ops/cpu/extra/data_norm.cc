@@ -1,12 +1,12 @@
-// Normalization of columns by summaries of the batches before (data_norm): with
-//   Means = BatchSum / BatchSize, Scales = √(BatchSize / BatchSquareSum)
+// Normalization of columns by summaries of earlier batches (data_norm): with Means = BatchSum /
+// BatchSize, Scales = √(BatchSize / BatchSquareSum)
 //   Y = (X - Means) Scales, or (X - Means) Scales scale_w + bias
-// The gradients of the summaries are no gradients, but what the batch has for them:
+// The gradients of the summaries are not derivatives, but the contributions of the batch:
 //   BatchSize@GRAD = n, BatchSum@GRAD = Σ X, BatchSquareSum@GRAD = Σ (X - Means)² + n epsilon
 //
-// Where slot_dim is positive, columns are slots of that size. One whose first element is 0 is
-// empty: its Y and X@GRAD are 0, and it is not in the sums. The summaries then are means, and n is
-// 1, in columns with a slot that is not empty.
+// If slot_dim is positive, columns form slots of that size. A slot whose first element is 0 is
+// empty: its Y and X@GRAD are 0, and the sums skip it. The summaries are then means, and n is 1 in
+// columns with a non-empty slot.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -18,9 +18,9 @@
 namespace weft {
 namespace {
 
-constexpr double kEmpty = 1e-7;  // The first element of an empty slot is nearer to 0.
+constexpr double kEmpty = 1e-7;  // the first element of an empty slot is closer to 0 than this
 
-// Which elements are in empty slots.
+// Marks the elements of empty slots.
 template <typename T>
 class Slots {
  public:
@@ -63,7 +63,7 @@ absl::StatusOr<Kernel> DataNorm(const KernelSpec& spec) {
   });
 }
 
-// Σ over the rows of f(row, column), where slots are not empty.
+// Σ over the rows of f(row, column), without empty slots.
 template <typename T, typename F>
 void SetSums(const Slots<T>& slots, int64_t rows, Tensor* to, F f) {
   if (to == nullptr) return;
@@ -74,9 +74,9 @@ void SetSums(const Slots<T>& slots, int64_t rows, Tensor* to, F f) {
   }
 }
 
-// As Paddle's CPU kernel, unlike that for GPUs, it leaves the summaries themselves as they are:
-// that they are outputs makes no difference. Paddle's X@GRAD of an empty slot is that of a full
-// one, but with scale and shift.
+// Like Paddle's CPU kernel, and unlike its GPU kernel, leaves the summaries unchanged, although
+// they are outputs. Paddle's X@GRAD of an empty slot is that of a full one, except with scale and
+// shift.
 absl::StatusOr<Kernel> DataNormGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), dy = op.in("Y@GRAD"), means = op.in("Means"), scales = op.in("Scales");

@@ -1,10 +1,10 @@
-// Convolution whose window has no fixed shape: Offset moves each of its elements, down and across,
-// and Mask, which deformable_conv_v1 lacks, weighs them. For every position of the window, with k
-// over the filter (and channels left out)
+// Convolution with a deformable window: Offset moves each element of the window, down and across,
+// and Mask, which deformable_conv_v1 lacks, weights it. For every position of the window, with k
+// over the filter (channels omitted)
 //   Output[at] = Σ_k Filter[k] column[k, at]
 //   column[k, at] = Mask[k, at] Input(at stride - padding + k dilation + Offset[k, at])
-// where Input between elements is interpolated linearly, and 0 outside. Channels of the input are
-// split into deformable_groups, each with offsets and a mask of its own.
+// where Input is interpolated linearly between elements, and 0 outside. Channels of the input are
+// split into deformable_groups, each with separate offsets and mask.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -20,7 +20,7 @@
 namespace weft {
 namespace {
 
-// A place in an image of height × width.
+// A point in an image of height × width.
 template <typename T>
 struct Place {
   T y, x;
@@ -28,7 +28,7 @@ struct Place {
 
   bool IsInside() const { return y > -1 && x > -1 && y < height && x < width; }
 
-  // Calls visit(element, weight, dweight/dy, dweight/dx) for the neighbors that are in the image.
+  // Calls visit(element, weight, dweight/dy, dweight/dx) for the neighbors inside the image.
   template <typename Visit>
   void ForEachNeighbor(Visit visit) const {
     const auto top = static_cast<int64_t>(std::floor(y)),
@@ -75,8 +75,9 @@ class DeformableConv {
     return offset_(ctx).dim(2) * offset_(ctx).dim(3);
   }
 
-  // Calls visit(place, channel, element of the columns, of Offset, and of Mask) for each element of
-  // the columns of an image. That of Offset moves down; across moves the one `positions` later.
+  // Calls visit(point, channel, index in the columns, in Offset, in Mask) for each element of the
+  // columns of an image. The index in Offset is that of the movement down; the movement across is
+  // `positions` later.
   template <typename T, typename Visit>
   void ForEachElement(const KernelContext& ctx, int64_t image, Visit visit) const {
     const int64_t height = input_(ctx).dim(2), width = input_(ctx).dim(3);
@@ -107,7 +108,7 @@ class DeformableConv {
     const T* masks = mask_.data_or_null<T>(ctx);
     ForEachElement<T>(
         ctx, image, [&](const Place<T>& place, int64_t channel, int64_t i, int64_t, int64_t m) {
-          T value = 0 * (place.y + place.x);  // not a number where an offset is none
+          T value = 0 * (place.y + place.x);  // NaN if an offset is NaN
           if (place.IsInside()) {
             place.ForEachNeighbor(
                 [&](int64_t at, T weight, T, T) { value += weight * from[channel * size + at]; });
@@ -117,7 +118,7 @@ class DeformableConv {
   }
 
  private:
-  // Where element k of the window is, along an axis, before it is moved.
+  // The coordinate of element k of the window along an axis, before the offset.
   int64_t At(int axis, int64_t position, int64_t k) const {
     const Window& w = windows_[axis];
     return position * w.stride - w.pad_begin + k * w.dilation;
@@ -129,7 +130,7 @@ class DeformableConv {
 };
 
 // Calls run(part of the filter, of the columns, of the output) for every group of channels, with
-// where it begins and how large it is: output rows, filter columns, positions.
+// its position and size: output rows, filter columns, positions.
 template <typename Run>
 void ForEachGroup(const KernelContext& ctx, const DeformableConv& conv, Run run) {
   const int64_t groups = conv.groups(), positions = conv.Positions(ctx);
@@ -160,8 +161,8 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   });
 }
 
-// With dcolumn = Filterᵀ dOutput: the gradients of Input, Offset and Mask are those of the columns'
-// formula, that of Filter is the sum over the images of dOutput columnᵀ.
+// With dcolumn = Filterᵀ dOutput, the gradients of Input, Offset and Mask follow from the formula
+// of the columns. The gradient of Filter is the sum over the images of dOutput columnᵀ.
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   OpKernel op(spec);
   WEFT_ASSIGN_OR_RETURN(const DeformableConv conv, DeformableConv::Make(spec, &op));

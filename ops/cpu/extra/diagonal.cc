@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// The diagonal `offset` above the main one of the two dimensions, last.
+// The diagonal `offset` above the main one of two dimensions, as the last dimension.
 View Diagonal(const Dims& x, int64_t axis1, int64_t axis2, int64_t offset) {
   const size_t a = NormalizedAxis(axis1, x.size()), b = NormalizedAxis(axis2, x.size());
   const Dims strides = RowMajorStrides(x);
@@ -35,7 +35,7 @@ ViewOf DiagonalView(const OpAttrs& attrs) {
              const Dims& x, const Dims&) { return Diagonal(x, axis1, axis2, offset); };
 }
 
-// Paddle's trace takes the axes in the order in which the tensor has them.
+// Paddle's trace uses the axes in the order of the tensor.
 ViewOf TracedDiagonal(const KernelSpec& spec) {
   if (!spec.paddle_cpu_quirks) return DiagonalView(spec.attrs);
   return [axis1 = spec.attrs.Int("axis1"), axis2 = spec.attrs.Int("axis2"),
@@ -85,7 +85,7 @@ absl::StatusOr<Kernel> TraceGrad(const KernelSpec& spec) {
                  });
 }
 
-// A vector becomes a diagonal, amid padding_value; of a matrix the diagonal is taken.
+// A vector becomes a diagonal, surrounded by padding_value; for a matrix the diagonal is extracted.
 absl::StatusOr<Kernel> Diag(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");

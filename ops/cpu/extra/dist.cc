@@ -13,7 +13,7 @@ namespace weft {
 namespace {
 
 // Out = the p-norm of X - Y: (Σ |X - Y|^p)^(1/p), the largest or smallest difference for infinite
-// p, the number of those that are not 0 for p = 0.
+// p, the number of nonzero differences for p = 0.
 absl::StatusOr<Kernel> Dist(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), y = op.in("Y");
@@ -40,9 +40,8 @@ absl::StatusOr<Kernel> Dist(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = Out@GRAD sign(X - Y) (|X - Y| / Out)^(p - 1), for infinite p where |X - Y| = Out, and
-// Y@GRAD the negative of that, each summed over the dimensions along which the operand was
-// repeated; 0 where X = Y.
+// X@GRAD = Out@GRAD sign(X - Y) (|X - Y| / Out)^(p - 1), for infinite p only where |X - Y| = Out,
+// and Y@GRAD its negation, each summed over broadcast dimensions; 0 where X = Y.
 absl::StatusOr<Kernel> DistGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), y = op.in("Y"), out = op.in("Out"), dout = op.in("Out@GRAD");

@@ -1,6 +1,6 @@
 // einsum: the sum of products of operands over the labels that the result does not have. Operands
-// are contracted two at a time, from the left, as products of matrices. InnerCache keeps the
-// operands, which the gradient op does not get otherwise.
+// are contracted two at a time, from the left, as matrix products. InnerCache keeps the operands,
+// which the gradient op does not get otherwise.
 #include "ops/schema/extra/einsum.h"
 
 #include <algorithm>
@@ -31,14 +31,14 @@ std::string Select(const std::string& labels, Pass pass) {
   return selected;
 }
 
-// A tensor with a dimension for each label, no label twice.
+// A tensor with one dimension per label, without repeated labels.
 template <typename T>
 struct Factor {
   std::string labels;
   std::vector<T> elements;
 };
 
-// The products of matrices of a contraction, in the order in which they come.
+// The matrix products of a contraction, in order.
 struct Gemms {
   std::deque<Gemm> gemms;
   size_t next = 0;
@@ -56,8 +56,8 @@ class Contraction {
     gemms_->next = 0;
   }
 
-  // The labels of an operand, in order, without those that it has twice, and dimensions of 1 that
-  // are repeated to the size of others; and how its elements lie.
+  // The labels of an operand, in order, without repetitions and without broadcast dimensions of
+  // size 1; and the strides of its elements.
   std::string OwnLabels(size_t operand, const Dims& dims, View* view) const {
     const std::string& all = einsum_.operands[operand];
     const Dims strides = RowMajorStrides(dims);
@@ -87,7 +87,7 @@ class Contraction {
     return factor;
   }
 
-  // With these labels; summed over others, and repeated along those that it does not have.
+  // With these labels: summed over others, broadcast along missing ones.
   Factor<T> Arrange(const Factor<T>& from, const std::string& labels) const {
     const std::string rest =
         Select(from.labels, [&](char label) { return !Contains(labels, label); });
@@ -112,7 +112,7 @@ class Contraction {
     return to;
   }
 
-  // a b, summed over what is not in `keep`.
+  // a b, summed over labels outside of `keep`.
   Factor<T> Multiply(const Factor<T>& a, const Factor<T>& b, const std::string& keep) const {
     const auto in_both = [&](char l) { return Contains(a.labels, l) && Contains(b.labels, l); };
     const auto kept = [&](char l) { return Contains(keep, l); };

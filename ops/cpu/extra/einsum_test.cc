@@ -1,4 +1,4 @@
-// What op_vectors_test does not compare with Paddle's numbers.
+// Cases beyond op_vectors_test, which compares with Paddle's numbers.
 #include <string>
 
 #include "base/status_matchers.h"

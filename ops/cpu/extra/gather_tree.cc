@@ -9,8 +9,8 @@
 namespace weft {
 namespace {
 
-// Out[t, b, k] = the number at step t of the path that ends in beam k of the last step: Parents has
-// the beam of the step before.
+// Out[t, b, k] = the id at step t of the path that ends in beam k of the last step: Parents has the
+// beam of the step before.
 absl::StatusOr<Kernel> GatherTree(const KernelSpec& spec) {
   OpKernel op(spec);
   const In ids = op.in("Ids"), parents = op.in("Parents");

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// The middles of `size` elements from -1 to 1; with align_corners those of the first and the last
+// The centers of `size` elements from -1 to 1; with align_corners, those of the first and the last
 // one are -1 and 1.
 std::vector<double> Middles(int64_t size, bool align_corners) {
   std::vector<double> middles(size);
@@ -26,7 +26,7 @@ std::vector<double> Middles(int64_t size, bool align_corners) {
   return middles;
 }
 
-// Calls visit(place in the grid, {column, row, 1}).
+// Calls visit(index in the grid, {column, row, 1}).
 template <typename Visit>
 void ForEachMiddle(const Dims& grid, bool align_corners, Visit visit) {
   const auto rows = Middles(grid[1], align_corners), columns = Middles(grid[2], align_corners);
@@ -84,7 +84,7 @@ struct Coordinate {
   double at, slope;
 };
 
-// `g` in the grid goes from -1 to 1 over `size` elements: between the middles of the first and the
+// `g` in the grid goes from -1 to 1 over `size` elements: between the centers of the first and the
 // last one (align_corners), or their outer borders.
 Coordinate ToImage(double g, int64_t size, bool align_corners, const std::string& padding) {
   const double last = static_cast<double>(size - 1);
@@ -92,7 +92,7 @@ Coordinate ToImage(double g, int64_t size, bool align_corners, const std::string
   x.slope = (align_corners ? last : last + 1) / 2;
   x.at = align_corners ? (g + 1) / 2 * last : ((g + 1) * (last + 1) - 1) / 2;
   if (padding == "reflection") {
-    // Reflected at the borders, or middles, as often as it takes.
+    // Reflected at the borders, or centers, as often as necessary.
     const double shift = align_corners ? 0 : 0.5;
     const double range = align_corners ? last : last + 1;
     if (range == 0) return {0, 0};
@@ -112,19 +112,20 @@ Coordinate ToImage(double g, int64_t size, bool align_corners, const std::string
   return x;
 }
 
-// An element of the image: its weight in the result, and the derivatives of that by the place.
+// An element of the image: its weight in the result, and the derivatives of the weight by the
+// point.
 struct Corner {
   int64_t row, column;
   double weight, by_row, by_column;
 };
 
-// Those around a place; ones outside of the image have weight 0 and are left out.
+// Those around a point; those outside of the image have weight 0 and are left out.
 struct Corners {
   std::array<Corner, 4> corners;
   int count = 0;
 
   Corners(const Coordinate& y, const Coordinate& x, const Dims& image, bool is_nearest) {
-    // Nowhere near the image, or no number.
+    // Far outside of the image, or NaN.
     if (!(y.at > -2 && y.at < static_cast<double>(image[2] + 1))) return;
     if (!(x.at > -2 && x.at < static_cast<double>(image[3] + 1))) return;
     const auto add = [&](double row, double column, double weight, double by_row,
@@ -148,7 +149,7 @@ struct Corners {
   const Corner* end() const { return corners.data() + count; }
 };
 
-// Calls visit(n, place in the grid of a sample, corners) for all of Grid.
+// Calls visit(n, index in the grid of a sample, corners) for all of Grid.
 template <typename T, typename Visit>
 void ForEachGridPoint(const OpAttrs& attrs, const Dims& image, const Dims& grid_dims, const T* grid,
                       Visit visit) {

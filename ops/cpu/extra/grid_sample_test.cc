@@ -11,7 +11,7 @@
 namespace weft::testing {
 namespace {
 
-// Output of an image [1, 1, 3, 4] at one place.
+// Output of an image [1, 1, 3, 4] at one point.
 double Sampled(double x, double y, const AttrValues& attrs) {
   const Tensor image = MakeTensor<double>({1, 1, 3, 4}, {1, 5, 2, 8, 3, 9, 4, 7, 6, 2, 8, 3});
   auto out =
@@ -29,7 +29,7 @@ TEST(GridSamplerTest, PlacesOutsideOfTheImage) {
   EXPECT_EQ(at(NAN, 0, "zeros", true), 0);
   EXPECT_EQ(at(-5, -1, "border", true), 1);
   EXPECT_EQ(at(-5, 9, "border", true), 6);
-  // 1 + 2/3 reflected at 1, the middle of the last element, is the middle of the one before it.
+  // 1 + 2/3 reflected at 1, the center of the last element, is the center of the one before it.
   EXPECT_NEAR(at(1 + 2.0 / 3, -1, "reflection", true), 2, 1e-12);
   // Reflected at the outer border of the last element: that one again.
   EXPECT_NEAR(at(1.25, -1, "reflection", false), 8, 1e-12);

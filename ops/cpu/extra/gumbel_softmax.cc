@@ -31,8 +31,8 @@ struct GumbelAttrs {
   }
 };
 
-// Out = softmax((X - log(-log U)) / temperature) with U drawn from (0, 1); where hard, 1 for the
-// most probable class, else 0.
+// Out = softmax((X - log(-log U)) / temperature) with U drawn from (0, 1); if hard, 1 for the most
+// probable class, else 0.
 absl::StatusOr<Kernel> GumbelSoftmax(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -65,8 +65,8 @@ absl::StatusOr<Kernel> GumbelSoftmax(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = Out (Out@GRAD - Σ Out Out@GRAD) / temperature: 0 where hard. Paddle's CPU kernel does
-// not divide by the temperature.
+// X@GRAD = Out (Out@GRAD - Σ Out Out@GRAD) / temperature: 0 if hard. Paddle's CPU kernel does not
+// divide by the temperature.
 absl::StatusOr<Kernel> GumbelSoftmaxGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In out = op.in("Out"), dout = op.in("Out@GRAD");

@@ -1,14 +1,14 @@
-// A class as a path of a binary tree: at each of its inner nodes the example goes to one side or
-// the other, so that a loss needs as many weights as the path is long (hierarchical_sigmoid).
-//   z[j] = W[node j]·X + Bias[node j], cut off at ±40
+// A class as a path in a binary tree: each inner node sends the example to one of two sides, so
+// that a loss needs as many weights as the path is long (hierarchical_sigmoid).
+//   z[j] = W[node j]·X + Bias[node j], limited to ±40
 //   Out = Σ over the path of log(1 + exp(z[j])) - side[j] z[j]
 //   PreOut[j] = log(1 + exp(z[j])), log 2 beyond the end of the path
-// and the gradient of z[j], also where it was cut off, is σ(z[j]) - side[j].
+// and the gradient of z[j], even at the limit, is σ(z[j]) - side[j].
 //
-// The nodes of the default tree have the numbers of a heap whose leaves are the classes: that of
-// class c is c + num_classes, the parent of node n is n / 2, and the root, 1, has row 0 of W.
-// PathTable, for each example, has the numbers of rows instead, up to a negative one, and PathCode
-// the sides.
+// The nodes of the default tree are numbered like a heap whose leaves are the classes: the leaf of
+// class c is c + num_classes, the parent of node n is n / 2, and the root, 1, uses row 0 of W.
+// PathTable instead has row indices for each example, ended by a negative one, and PathCode the
+// sides.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -33,7 +33,7 @@ class Paths {
         classes_(spec.attrs.Int("num_classes")) {}
 
   // InvalidArgument unless there is a path for every example, and the default tree has that many
-  // inner nodes: what inference does not tell kernels for rows.
+  // inner nodes. Inference does not check this for kernels for rows.
   absl::Status Check(const KernelContext& ctx, int64_t examples, int64_t rows) const {
     if (!table_) {
       WEFT_RETURN_IF_ERROR(CheckSize("Label", label_(ctx), examples));
@@ -57,7 +57,7 @@ class Paths {
   }
 
   // Calls visit(example, j, row, side) for every node of every path. InvalidArgument for a label
-  // that is no class, or a node that is none of `rows`.
+  // that is not a class, or a node outside of `rows`.
   template <typename Visit>
   absl::Status ForEachNode(const KernelContext& ctx, int64_t rows, Visit visit) const {
     return table_ ? ForEachGiven(ctx, rows, visit) : ForEachOfHeap(ctx, visit);
@@ -103,12 +103,12 @@ class Paths {
   int64_t classes_;
 };
 
-// Paddle's Out has log 2 too much for every node that a path is shorter than the longest one.
+// Paddle's Out has an extra log 2 for every node by which a path is shorter than the longest one.
 absl::StatusOr<Kernel> HierarchicalSigmoid(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), w = op.in("W"), bias = op.in("Bias");
   const Out out = op.out("Out"), pre_out = op.out("PreOut");
-  const Out w_out = op.out("W_Out");  // W itself, which stays as it is
+  const Out w_out = op.out("W_Out");  // W itself, unchanged
   const Paths paths(spec, &op);
   const bool is_paddles = spec.paddle_cpu_quirks;
   op.InPlace(w_out, w);

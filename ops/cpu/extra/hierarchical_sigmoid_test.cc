@@ -18,8 +18,8 @@ Tensor Numbers(const Dims& dims, const std::vector<int64_t>& values) {
   return MakeTensor<int64_t>(dims, values);
 }
 
-// The gradient of the weights, dense or rows, of one example on a path given; on that of the
-// default tree where `table` has no dimensions.
+// The gradient of the weights, dense or rows, of one example on a given path; on that of the
+// default tree if `table` has no dimensions.
 absl::Status RunTreeGrad(Tensor label, Tensor table, bool is_sparse, Tensor* dw) {
   Tensor x = Floats({1, 2}, {1, 2}), w = Floats({3, 2}, {0.1, 0.2, 0.3, 0.4, 0.5, 0.6});
   Tensor code;
@@ -40,7 +40,7 @@ absl::Status RunTreeGrad(Tensor label, Tensor table, bool is_sparse, Tensor* dw)
 
 TEST(HierarchicalSigmoidTest, RowsOfTheWeightsGradientAreThoseOfThePath) {
   for (const Tensor& table : {Numbers({1, 3}, {2, 0, -1}), Tensor()}) {
-    // Class 3 of the default tree has the path of nodes 2 and 0, too.
+    // Class 3 of the default tree also has the path of nodes 2 and 0.
     const Tensor label = Numbers({1, 1}, {3});
     Tensor dense, rows = Rows({1, 1}, {}, {});
     WEFT_ASSERT_OK(RunTreeGrad(label, table, /*is_sparse=*/false, &dense));

@@ -15,15 +15,15 @@ namespace {
 
 enum class Method { kNearest, kLinear, kCubic };
 
-// What an element of the result is a sum of, along a dimension.
+// The terms of an element of the result, along a dimension.
 struct Tap {
   int64_t element;
   double weight;
 };
 using Taps = std::vector<Tap>;
 
-// The weights of the cubic convolution with a = -0.75, of the elements around a place that lies t
-// after the second of four.
+// The weights of the cubic convolution with a = -0.75, for the elements around a point at distance
+// t after the second of four.
 std::array<double, 4> CubicWeights(double t) {
   constexpr double a = -0.75;
   const auto near = [](double x) { return ((a + 2) * x - (a + 3)) * x * x + 1; };
@@ -31,7 +31,7 @@ std::array<double, 4> CubicWeights(double t) {
   return {far(t + 1), near(t), near(1 - t), far(2 - t)};
 }
 
-// Of each of `out_size` elements along a dimension. As in Paddle: the corners of both images
+// For each of `out_size` elements along a dimension. As in Paddle: the corners of both images
 // coincide (align_corners), or, for cubic interpolation, and linear with align_mode 0, the corners
 // of their elements.
 std::vector<Taps> Interpolated(const OpAttrs& attrs, Method method, size_t dimension,
@@ -41,7 +41,7 @@ std::vector<Taps> Interpolated(const OpAttrs& attrs, Method method, size_t dimen
                                       (method == Method::kLinear && attrs.Int("align_mode") == 0));
   const std::vector<double> scales = attrs.Floats("scale");
   const double scale = scales.empty() ? 0 : scales[scales.size() == 1 ? 0 : dimension];
-  float ratio = 0;  // in single precision, as the places that it leads to
+  float ratio = 0;  // in single precision, like the coordinates that depend on it
   if (aligned) {
     if (out_size > 1) ratio = static_cast<float>(in_size - 1) / static_cast<float>(out_size - 1);
   } else {
@@ -72,7 +72,7 @@ std::vector<Taps> Interpolated(const OpAttrs& attrs, Method method, size_t dimen
   return result;
 }
 
-// Calls visit(place in the result, place in the image, weight) for what each element is a sum of.
+// Calls visit(index in the result, index in the image, weight) for all terms of each element.
 template <typename Visit>
 void ForEachInterpolated(const OpAttrs& attrs, Method method, const Dims& image_dims,
                          const Dims& out_dims, Visit visit) {

@@ -24,7 +24,7 @@ struct Lrn {
   }
 
   // Calls visit(i, begin, end, step) for every element i of X: its neighbors are begin, begin +
-  // step, ... up to end, which is not one.
+  // step, ..., up to but excluding end.
   template <typename Visit>
   void ForEachElement(const Dims& x, Visit visit) const {
     const Dims dims = ChannelsFirst(x, channels_last);
@@ -62,8 +62,8 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   });
 }
 
-// dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut, over the elements that X is a
-// neighbor of.
+// dX = dOut MidOut^-beta - 2 alpha beta X Σ dOut Out / MidOut, over the elements of which X is a
+// neighbor.
 absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), out = op.in("Out"), mid_out = op.in("MidOut");

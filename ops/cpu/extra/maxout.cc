@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-// Calls visit(place in Out, first place in X, step) for every group of `groups` channels of X.
+// Calls visit(index in Out, first index in X, step) for every group of `groups` channels of X.
 template <typename Visit>
 void ForEachGroup(const Dims& out_dims, int64_t axis, int64_t groups, Visit visit) {
   const AxisRows rows = RowsAlong(out_dims, axis);
@@ -22,7 +22,7 @@ void ForEachGroup(const Dims& out_dims, int64_t axis, int64_t groups, Visit visi
   }
 }
 
-// Out = the largest of each group of channels.
+// Out = the maximum of each group of channels.
 absl::StatusOr<Kernel> Maxout(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
@@ -39,7 +39,7 @@ absl::StatusOr<Kernel> Maxout(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = Out@GRAD at the first of the largest elements of a group, 0 elsewhere.
+// X@GRAD = Out@GRAD at the first maximum of a group, 0 elsewhere.
 absl::StatusOr<Kernel> MaxoutGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");

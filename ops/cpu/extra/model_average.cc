@@ -11,11 +11,11 @@
 namespace weft {
 namespace {
 
-// So many steps go into one sum, which keeps the rounding of fp32 small.
+// The number of steps that one sum accumulates, which limits the rounding of fp32.
 constexpr int64_t kMostSummed = 16384;
 
-// sum_1 has the steps since the last multiple of kMostSummed, sum_2 those before; when the window
-// is full both go to sum_3, whose steps `old_num_accumulates` counts.
+// sum_1 has the steps since the last multiple of kMostSummed, sum_2 the earlier ones. When the
+// window is full, both move to sum_3, whose number of steps is `old_num_accumulates`.
 absl::StatusOr<Kernel> AverageAccumulates(const KernelSpec& spec) {
   OpKernel op(spec);
   const In param = op.in("param"), in_1 = op.in("in_sum_1"), in_2 = op.in("in_sum_2"),

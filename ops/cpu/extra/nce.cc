@@ -1,5 +1,5 @@
-// Noise-contrastive estimation: of each example its labels are told from classes that were drawn as
-// noise (nce). With o = σ(Weight[c]·Input + Bias[c]), and b the expected number of draws of c,
+// Noise-contrastive estimation: discriminates each example's labels from classes drawn as noise
+// (nce). With o = σ(Weight[c]·Input + Bias[c]), and b the expected number of draws of c,
 //   Cost = Σ over labels of -log(o / (o + b)) + Σ over drawn classes of -log(b / (o + b))
 // times SampleWeight. SampleLabels has the classes, labels first, SampleLogits their o.
 #include <algorithm>
@@ -16,8 +16,9 @@
 namespace weft {
 namespace {
 
-// What noise is drawn from. Log-uniform, of class c: log((c + 2) / (c + 1)) / log(classes). As in
-// Paddle that is a distribution over all classes but the last one, which is never drawn.
+// The distribution of the noise. Log-uniform: the probability of class c is log((c + 2) / (c + 1))
+// / log(classes). As in Paddle, this is a distribution over all classes except the last one, which
+// is never drawn.
 class Noise {
  public:
   enum Kind { kUniform, kLogUniform, kCustom };
@@ -47,17 +48,17 @@ class Noise {
     return probabilities_.data<float>(ctx)[c];
   }
 
-  // May be no class where CustomDistAlias is wrong.
+  // May be an invalid class if CustomDistAlias is wrong.
   int64_t Draw(const KernelContext& ctx, std::mt19937_64* engine) const {
     std::uniform_real_distribution<double> fraction(0, 1);
     if (kind_ == kLogUniform) {
       const auto c = static_cast<int64_t>(std::exp(fraction(*engine) * LogClasses())) - 1;
-      return c % (classes_ - 1);  // Rounding may reach the last class.
+      return c % (classes_ - 1);  // rounding may reach the last class
     }
     std::uniform_int_distribution<int> any(0, static_cast<int>(classes_ - 1));
     const int64_t c = any(*engine);
     if (kind_ == kUniform) return c;
-    // Alias method: c itself with its probability, otherwise the class that shares its place.
+    // Alias method: c itself with its probability, otherwise the class that shares its entry.
     const bool is_alias = fraction(*engine) > alias_probabilities_.data<float>(ctx)[c];
     return is_alias ? alias_.data<int32_t>(ctx)[c] : c;
   }
@@ -70,8 +71,8 @@ class Noise {
   In probabilities_, alias_, alias_probabilities_;
 };
 
-// A seed that is not 0 gives the same draws in every step, and those of Paddle; without one they
-// come from the stream of the rank.
+// A nonzero seed gives the same draws in every step, and those of Paddle; without one they come
+// from the generator of the rank.
 absl::StatusOr<Kernel> Nce(const KernelSpec& spec) {
   OpKernel op(spec);
   const In input = op.in("Input"), weight = op.in("Weight"), bias = op.in("Bias");
@@ -123,8 +124,8 @@ absl::StatusOr<Kernel> Nce(const KernelSpec& spec) {
   });
 }
 
-// The gradients of Weight[c]·Input + Bias[c], one for each sample: with dCost and SampleWeight
-//   (o - 1) b / (o + b) of a label, o (1 - o) / (o + b) of a drawn class.
+// The gradients of Weight[c]·Input + Bias[c], one per sample: with dCost and SampleWeight, (o - 1)
+// b / (o + b) for a label, o (1 - o) / (o + b) for a drawn class.
 class NceGrad {
  public:
   NceGrad(const KernelSpec& spec, OpKernel* op)
@@ -178,7 +179,7 @@ class NceGrad {
   }
 
  private:
-  // Of an example.
+  // Of one example.
   int64_t Samples(const KernelContext& ctx) const {
     return samples_(ctx).rank() == 2 ? samples_(ctx).dim(1) : 0;
   }

@@ -13,7 +13,7 @@
 namespace weft {
 namespace {
 
-// Where pad puts X into Out.
+// The position of X in the Out of pad.
 View PaddedView(const Dims& x, const Dims& out, const std::vector<int64_t>& paddings) {
   View view{x, RowMajorStrides(out), 0};
   for (size_t d = 0; d < x.size(); ++d) view.offset += paddings[2 * d] * view.strides[d];
@@ -46,7 +46,7 @@ absl::StatusOr<Kernel> PadGrad(const KernelSpec& spec) {
                  });
 }
 
-// The element of a dimension of `size` that position `i`, 0 being the first element, shows.
+// The source element for position `i` of a dimension of `size`; 0 is the first element.
 int64_t ShownBy(const std::string& mode, int64_t i, int64_t size) {
   if (i >= 0 && i < size) return i;
   if (mode == "replicate") return std::clamp<int64_t>(i, 0, size - 1);
@@ -55,13 +55,13 @@ int64_t ShownBy(const std::string& mode, int64_t i, int64_t size) {
   return kOutside;
 }
 
-// Calls visit(place in the padded image, place in the image, or kOutside) for the padded image.
+// Calls visit(index in the padded image, index in the image, or kOutside) for the padded image.
 template <typename Visit>
 void ForEachPadded(const OpAttrs& attrs, const Dims& image, const Dims& padded, Visit visit) {
   const std::vector<int64_t> paddings = attrs.Ints("paddings");
   const std::string& mode = attrs.String("mode");
   const size_t first = attrs.String("data_format") == "NDHWC" ? 1 : 2;
-  // Per dimension, the distance in the image of what each position shows.
+  // Per dimension, the offset in the image of each position's source element.
   std::array<std::vector<int64_t>, 5> shown;
   int64_t stride = 1;
   for (size_t d = 5; d-- > 0;) {

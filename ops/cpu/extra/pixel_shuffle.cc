@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// x under other dims, of as many elements, then with its dimensions in this order.
+// x reshaped, then transposed.
 View Transposed(const Dims& dims, std::initializer_list<size_t> order) {
   const Dims strides = RowMajorStrides(dims);
   View view;

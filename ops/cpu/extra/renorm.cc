@@ -10,9 +10,9 @@
 namespace weft {
 namespace {
 
-// The layers along an axis, scaled down to a p-norm of max_norm.
+// Scales the layers along an axis down to a p-norm of max_norm.
 struct Renorming {
-  static constexpr double kEpsilon = 1e-7;  // Paddle's, in the divisor
+  static constexpr double kEpsilon = 1e-7;  // Paddle's epsilon, in the divisor
   int64_t axis;
   double p, max_norm;
 

@@ -1,6 +1,6 @@
-// Features of regions of images: every region, whatever its size, becomes pooled_height ×
-// pooled_width bins. Regions are boxes (left, top, right, bottom) in ROIs, times spatial_scale
-// those of X; RoisNum says how many of them, in order, belong to each image.
+// Features of image regions: every region, of any size, becomes pooled_height × pooled_width bins.
+// Regions are boxes (left, top, right, bottom) in ROIs; multiplied by spatial_scale they are in
+// coordinates of X. RoisNum has the number of consecutive regions per image.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -14,7 +14,8 @@
 namespace weft {
 namespace {
 
-// Samples of a bin along a side. Boxes beyond that are errors, as are those that are no numbers.
+// The largest number of samples of a bin along a side. Larger boxes are errors, and so are boxes
+// that are NaN.
 constexpr double kMostSamples = 4096;
 constexpr int64_t kMostSamplingRatio = 64;
 
@@ -62,8 +63,8 @@ absl::Status BoxError(int64_t region) {
 
 // --- roi_align -----------------------------------------------------------------------------------
 
-// A place in an image between four elements, and the weights of these in it: 0 where the place is
-// more than an element outside.
+// A point between four elements of an image, and their weights: 0 if the point is more than one
+// element outside.
 template <typename T>
 struct Sample {
   std::array<int64_t, 4> at{};
@@ -91,8 +92,8 @@ struct Sample {
   }
 };
 
-// A bin is the mean of samples in its middle, sampling_ratio or as many as it has elements along
-// each side, each between four elements of X. With `aligned` the middle of an element is at a half.
+// A bin is the mean of samples inside it, sampling_ratio or as many as it has elements along each
+// side, each interpolated from four elements of X. With `aligned`, pixel centers are at a half.
 class RoiAlign {
  public:
   RoiAlign(const KernelSpec& spec, OpKernel* op, bool is_grad)
@@ -146,7 +147,7 @@ class RoiAlign {
     return absl::OkStatus();
   }
 
-  // The positions of so many samples of a bin along one side, without those that weigh nothing.
+  // The positions of this many samples of a bin along one side, without those of weight 0.
   template <typename T>
   static std::vector<T> Inside(T begin, T bin_size, int64_t samples, int64_t size) {
     std::vector<T> positions;
@@ -167,7 +168,7 @@ class RoiAlign {
   In x_, rois_, rois_num_;
 };
 
-// Of a region without extent, which has no samples, Out is 0. (Paddle's is not a number.)
+// For a region without extent, which has no samples, Out is 0. (Paddle's is NaN.)
 absl::StatusOr<Kernel> RoiAlignForward(const KernelSpec& spec) {
   OpKernel op(spec);
   const RoiAlign align(spec, &op, /*is_grad=*/false);
@@ -230,7 +231,7 @@ absl::StatusOr<Kernel> RoiAlignGrad(const KernelSpec& spec) {
 
 // --- roi_pool ------------------------------------------------------------------------------------
 
-// Which elements of X are in bin i of `bins` of a region that begins at `first`.
+// The elements of X in bin i of `bins`, for a region that begins at `first`.
 struct Range {
   int64_t begin, end;
 
@@ -244,8 +245,8 @@ struct Range {
   }
 };
 
-// Out is the largest element of a bin, Argmax its place in the channel; 0 and -1 of an empty bin.
-// Boxes are rounded to elements, and have at least one.
+// Out is the maximum of a bin, Argmax its index in the channel; 0 and -1 for an empty bin. Boxes
+// are rounded to elements, and have at least one.
 absl::StatusOr<Kernel> RoiPool(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), rois = op.in("ROIs"), rois_num = op.in("RoisNum");

@@ -42,7 +42,7 @@ TEST(RoiAlignTest, ARegionWithoutExtentIsZero) {
               IsOkAndHolds(ElementsAre(0)));
 }
 
-// Most samples of such a region are outside of the image, and weigh nothing: it takes no time.
+// Most samples of such a region are outside of the image, and have weight 0: it takes no time.
 TEST(RoiAlignTest, ALargeRegionCostsWhatIsInTheImage) {
   WEFT_ASSERT_OK_AND_ASSIGN(const auto out,
                             PoolRegions("roi_align", {0, 0, 200000, 200000}, {1},

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Moves the elements around along dimensions: forwards by `shifts`, or backwards.
+// Rotates the elements along dimensions: forwards by `shifts`, or backwards.
 void Roll(const Dims& dims, const std::vector<int64_t>& axes, const std::vector<int64_t>& shifts,
           bool backwards, const std::function<void(int64_t from, int64_t to)>& move) {
   Dims shift(dims.size(), 0);

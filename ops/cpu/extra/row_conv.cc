@@ -1,5 +1,5 @@
-// Convolution over time that looks ahead, each feature by itself: of X, [batch, time, features],
-//   Out[n, t] = Σ_w Filter[w] X[n, t + w]  as far as there is time
+// Lookahead convolution over time, separate for each feature: for X, [batch, time, features],
+// Out[n, t] = Σ_w Filter[w] X[n, t + w], within the time steps
 #include <algorithm>
 #include <cstdint>
 
@@ -9,8 +9,7 @@
 namespace weft {
 namespace {
 
-// Calls visit(out, in, filter) with the positions of rows of Out, X and Filter that belong
-// together.
+// Calls visit(out, in, filter) with the matching positions of rows of Out, X and Filter.
 template <typename Visit>
 void ForEachProduct(const Dims& x, int64_t ahead, Visit visit) {
   const int64_t time = x[1], width = x[2];

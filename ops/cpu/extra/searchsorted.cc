@@ -10,8 +10,8 @@
 namespace weft {
 namespace {
 
-// Out = where each of Values would stand in its row of SortedSequence, before its equals or, where
-// `right`, after them. Paddle's CPU kernel puts -inf at the end.
+// Out = the insertion index of each of Values in its row of SortedSequence, before equal elements
+// or, with `right`, after them. Paddle's CPU kernel puts -inf at the end.
 absl::StatusOr<Kernel> SearchSorted(const KernelSpec& spec) {
   OpKernel op(spec);
   const In sequence = op.in("SortedSequence"), values = op.in("Values");

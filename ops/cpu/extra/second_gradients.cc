@@ -1,6 +1,6 @@
-// Ops that differentiate gradient ops (ops/schema/second_gradients.h), by the kernels of the ops
-// and of their gradient ops: for f linear in x and in y, with gradients fx(x, y, dout), fy(x, y,
-// dout),
+// Ops that differentiate gradient ops (ops/schema/second_gradients.h), built from the kernels of
+// the ops and of their gradient ops. For f linear in x and in y, with gradients fx(x, y, dout),
+// fy(x, y, dout),
 //   DDOut = f(ddx, y) + f(x, ddy)    DX = fx(x, ddy, dout)    DY = fy(ddx, y, dout)
 // and for functions of one tensor
 //   DDOut = ddx f'(x)    DX = ddx dout f''(x)
@@ -127,7 +127,7 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec, const SecondGradient& s) {
   });
 }
 
-// Of out = x / y, from dx = dout / y:
+// For out = x / y, from dx = dout / y:
 //   DDOut = (ddx - out ddy) / y    DY = -Σ(dx DDOut)    DOut = -dx ddy, the gradient of out
 absl::StatusOr<Kernel> Quotient(const KernelSpec& spec, const SecondGradient& s) {
   OpKernel op(spec);
@@ -187,8 +187,8 @@ absl::StatusOr<Kernel> InView(const KernelSpec& spec, const SecondGradient& s) {
   });
 }
 
-// The gradient of what the gradient op reads, v, which is x or out. d is the gradient of out, or dx
-// for sqrt and rsqrt, ddx that of dx, and a are attributes.
+// The gradient of v, the input of the gradient op, which is x or out. d is the gradient of out, or
+// dx for sqrt and rsqrt, ddx that of dx, and a are attributes.
 using Attrs = std::vector<double>;
 using Formula = std::function<double(double v, double d, double ddx, const Attrs& a)>;
 
@@ -197,7 +197,7 @@ struct FormulaRow {
   Formula formula;
 };
 
-// clang-format off: a formula a line
+// clang-format off: one formula per line
 const std::map<std::string, FormulaRow>& Formulas() {
   static const auto* const rows = new std::map<std::string, FormulaRow>{
       {"celu",
@@ -244,7 +244,7 @@ absl::StatusOr<Kernel> Function(const KernelSpec& spec, const SecondGradient& s)
   const In x = op.in(s.x), ddx = op.in(s.ddx);
   const In dout = s.dout.empty() ? ddx : op.in(s.dout);
   const Out dx = s.dx.empty() ? Out() : op.out(s.dx), ddout = op.out(s.ddout);
-  // The gradient op takes v for x and for out: it reads one of them.
+  // The gradient op gets v as x and as out: it reads one of them.
   std::vector<std::string> slots;
   for (const SlotSchema& slot : FindOpSchema(s.op + "_grad")->inputs()) slots.push_back(slot.name);
   WEFT_ASSIGN_OR_RETURN(Part gradient, Part::Make(spec, s.op + "_grad", slots, "X@GRAD"));

@@ -1,4 +1,4 @@
-// Second gradients beside differences of what the gradient ops give, in double precision.
+// Second gradients against differences of the gradient ops' results, in double precision.
 #include "ops/schema/second_gradients.h"
 
 #include <cmath>
@@ -55,7 +55,7 @@ AttrValues AttrsFor(const SecondGradient& s) {
 
 class SecondGradientsTest : public ::testing::TestWithParam<SecondGradient> {
  protected:
-  // The gradient op's outputs, at `values`: of x, y, out and dout.
+  // The gradient op's outputs, at `values`: for x, y, out and dout.
   std::map<std::string, Tensor> Gradient(const std::map<std::string, Tensor>& values) const {
     const SecondGradient& s = GetParam();
     const OpSchema& grad = *FindOpSchema(s.op + "_grad");
@@ -96,7 +96,7 @@ TEST_P(SecondGradientsTest, AreDifferencesOfGradients) {
                                    {"ddx", shapes.x},
                                    {"ddy", shapes.y}}) {
     values[name] = Random(dims, &random);
-    // On both sides of 0, where that is in the domain.
+    // On both sides of 0, if the domain has both.
     const bool takes_both = s.op == "elu" || s.op == "celu" || s.op == "leaky_relu";
     if (takes_both && values[name].size() > 1) values[name].data<double>()[1] *= -1;
   }
@@ -107,7 +107,7 @@ TEST_P(SecondGradientsTest, AreDifferencesOfGradients) {
     return sum;
   };
 
-  // What stands in the slots: of x / y, out and dx; of a function, v and dout or dx.
+  // The slots' contents: for x / y, out and dx; for a function, v and dout or dx.
   const bool is_of_out = s.x == "Out";
   const std::string v = is_of_out ? "out" : "x";
   const bool takes_dx = s.dout == "DX" || s.dout == "grad_x";

@@ -1,4 +1,4 @@
-// Sums, means, largest and smallest of rows in sequence that have the same number.
+// Sums, means, maxima and minima of consecutive rows with the same segment id.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -22,12 +22,12 @@ absl::StatusOr<Pooling> ReadPooling(const OpAttrs& attrs) {
       absl::StrCat("attribute pooltype: expected SUM, MEAN, MAX or MIN, found ", name));
 }
 
-// The rows of a segment: from `begin` to `end` - 1, and its number.
+// The rows of a segment: from `begin` to `end` - 1, and its id.
 struct Segment {
   int64_t begin, end, number;
 };
 
-// Those that have rows. InvalidArgument where numbers are negative or descend.
+// The non-empty segments. InvalidArgument if ids are negative or descend.
 absl::StatusOr<std::vector<Segment>> ReadSegments(const Tensor& ids) {
   std::vector<Segment> segments;
   WEFT_RETURN_IF_ERROR(
@@ -48,8 +48,8 @@ absl::StatusOr<std::vector<Segment>> ReadSegments(const Tensor& ids) {
   return segments;
 }
 
-// Out = a row for each number up to the last one, of 0 where X has no row of it. SummedIds = how
-// many rows each has, for means.
+// Out = one row per id up to the last one, 0 if X has no row of it. SummedIds = the number of rows
+// per id, for means.
 absl::StatusOr<Kernel> SegmentPool(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), ids = op.in("SegmentIds");
@@ -97,8 +97,8 @@ absl::StatusOr<Kernel> SegmentPool(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = Out@GRAD of the segment: over its number of rows for means, where X = Out for the
-// largest and smallest.
+// X@GRAD = Out@GRAD of the segment: divided by its number of rows for means, only where X = Out for
+// maxima and minima.
 absl::StatusOr<Kernel> SegmentPoolGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   op.Ignore({"SummedIds"});

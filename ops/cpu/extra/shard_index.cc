@@ -9,8 +9,8 @@
 namespace weft {
 namespace {
 
-// The part of a table of index_num rows over nshards that a shard has: its numbers, from 0, and
-// ignore_value for the others'.
+// The rows of one shard, of a table of index_num rows over nshards: their local indices from 0, and
+// ignore_value for rows of other shards.
 absl::StatusOr<Kernel> ShardIndex(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");

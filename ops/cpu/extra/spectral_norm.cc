@@ -80,9 +80,9 @@ absl::StatusOr<Kernel> SpectralNorm(const KernelSpec& spec) {
       });
 }
 
-// U and V, as they came out of the iterations, count as constants:
-// Weight@GRAD = (Out@GRAD - Σ (Out@GRAD · Out) u v') / sigma. Paddle's CPU kernel takes the product
-// of Out@GRAD with Σ Out u v', element by element, instead of the sum.
+// U and V, after the iterations, count as constants: Weight@GRAD = (Out@GRAD - Σ (Out@GRAD · Out) u
+// v') / sigma. Paddle's CPU kernel uses the elementwise product of Out@GRAD with Σ Out u v' instead
+// of the sum.
 absl::StatusOr<Kernel> SpectralNormGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In weight = op.in("Weight"), u = op.in("U"), v = op.in("V"), dout = op.in("Out@GRAD");

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-// Of seg_num frames in a row, some channels move one frame forwards, as many one backwards.
+// In groups of seg_num frames, some channels shift one frame forwards, as many one backwards.
 absl::StatusOr<Kernel> TemporalShift(const KernelSpec& spec, const char* from, const char* to,
                                      int direction) {
   OpKernel op(spec);

@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Calls visit(place in Y, place in X, or kOutside) for all of Y = [batch, channels, rows and
+// Calls visit(index in Y, index in X, or kOutside) for all of Y = [batch, channels, rows and
 // columns of the window; positions].
 template <typename Visit>
 void ForEachUnfolded(const OpAttrs& attrs, const Dims& image, Visit visit) {
@@ -66,7 +66,7 @@ absl::StatusOr<Kernel> UnfoldGrad(const KernelSpec& spec) {
   });
 }
 
-// The reverse: elements at the same place are added up.
+// The reverse: elements with the same index are added.
 absl::StatusOr<Kernel> Fold(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// The layers of a tensor along an axis, as the parts of memory that each has.
+// The layers of a tensor along an axis, as the memory ranges of each.
 struct Layers {
   int64_t outer, count, inner;
 
@@ -29,8 +29,9 @@ struct Layers {
   }
 };
 
-// Out = the different elements of X, or layers along an axis, in ascending order; Indices = where
-// each occurs first, Counts = how often, Index = where each of X is in Out.
+// Out = the distinct elements of X, or layers along an axis, in ascending order; Indices = the
+// first occurrence of each, Counts = how often it occurs, Index = the index in Out of each element
+// of X.
 absl::StatusOr<Kernel> Unique(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");

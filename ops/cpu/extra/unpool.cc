@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// Calls visit(element, place in Out) for all of Indices.
+// Calls visit(element, index in Out) for all of Indices.
 template <typename Visit>
 absl::Status ForEachIndex(const Tensor& indices, const Dims& out, Visit visit) {
   return ForElementType<int32_t, int64_t>("input Indices", indices, [&](auto tag) -> absl::Status {

@@ -1,7 +1,7 @@
 // YOLOv3: every cell of a grid predicts a box, an objectness and classes for each of some anchors
-// (widths and heights in pixels of the image, of which a cell covers downsample_ratio). Of a cell
-// at (column, row), with s = scale_x_y and X's channels of an anchor in the order x, y, w, h,
-// object, classes:
+// (widths and heights in pixels of the image; a cell covers downsample_ratio pixels). For a cell at
+// (column, row), with s = scale_x_y and X's channels of an anchor in the order x, y, w, h, object,
+// classes:
 //   box center = (cell + s σ(x) - (s - 1) / 2) / grid,  box size = anchor exp(w) / image
 #include <algorithm>
 #include <cmath>
@@ -14,9 +14,9 @@
 namespace weft {
 namespace {
 
-constexpr double kSmallestBox = 1e-6;  // what is smaller stands for no box
-// Marks of ObjectnessMask: the score of the box that a cell is to find, 0 where there is none, and
-// this where the cell predicts one well enough without being the one to find it.
+constexpr double kSmallestBox = 1e-6;  // smaller boxes count as none
+// Marks in ObjectnessMask: the score of the box that a cell must find, 0 if there is none, and this
+// value if the cell predicts a box well enough without being responsible for it.
 constexpr double kIgnored = -1;
 
 template <typename T>
@@ -30,7 +30,7 @@ T SigmoidCrossEntropy(T x, T label) {
   return std::max(x, T(0)) - x * label + std::log1p(std::exp(-std::fabs(x)));
 }
 
-// In parts of the image, from its center.
+// In fractions of the image, from its center.
 template <typename T>
 struct Box {
   T x, y, w, h;
@@ -52,7 +52,7 @@ T IntersectionOverUnion(const Box<T>& a, const Box<T>& b) {
 
 struct YoloAttrs {
   std::vector<int64_t> anchors;  // width, height, width, ...
-  std::vector<int64_t> mask;     // those that X predicts for
+  std::vector<int64_t> mask;     // those for which X has predictions
   int64_t classes, downsample;
   double ignore_thresh, scale;
   double positive = 1, negative = 0;  // labels of classes
@@ -80,13 +80,13 @@ class Grid {
       : attrs_(attrs), height_(x.dim(2)), width_(x.dim(3)) {}
 
   int64_t cells() const { return height_ * width_; }
-  // Where channel `entry` of an anchor (a number in the mask) is in X.
+  // The index in X of channel `entry` of an anchor (an index into the mask).
   int64_t At(int64_t image, int64_t anchor, int64_t cell, int64_t entry) const {
     const int64_t masks = attrs_.mask.size();
     return ((image * masks + anchor) * (5 + attrs_.classes) + entry) * cells() + cell;
   }
 
-  // A box of no place, of the size of an anchor.
+  // A box at the origin, of the size of an anchor.
   Box<T> Anchor(int64_t anchor) const {
     return {0, 0, static_cast<T>(attrs_.anchors[2 * anchor]) / ImageSize(width_),
             static_cast<T>(attrs_.anchors[2 * anchor + 1]) / ImageSize(height_)};
@@ -105,14 +105,15 @@ class Grid {
     return static_cast<int64_t>(box.y * height_) * width_ + static_cast<int64_t>(box.x * width_);
   }
 
-  // What x, y, w and h of the cell should be: σ of the first two.
+  // The targets of x, y, w and h of the cell: σ of the first two.
   Box<T> Target(const Box<T>& box, int64_t cell, int64_t anchor) const {
     const Box<T> size = Anchor(attrs_.mask[anchor]);
     return {box.x * width_ - cell % width_, box.y * height_ - cell / width_,
             std::log(box.w / size.w), std::log(box.h / size.h)};
   }
 
-  // The number in the mask of the anchor that is most like the box; -1 if it is not there.
+  // The index into the mask of the anchor that is most like the box; -1 if the mask does not have
+  // it.
   int64_t BestAnchor(const Box<T>& box) const {
     int64_t best = 0;
     T best_overlap = 0;
@@ -133,7 +134,7 @@ class Grid {
   int64_t height_, width_;
 };
 
-// Boxes, classes and scores (1 without GTScore) that are to be found.
+// The boxes, classes and scores (1 without GTScore) to be found.
 template <typename T>
 class Truth {
  public:
@@ -173,11 +174,11 @@ class Truth {
   int64_t count_;
 };
 
-// Loss of an image: over the boxes, each in its cell and by the anchor that is most like it,
+// The loss of an image: over the boxes, each in its cell and by the anchor that is most like it,
 //   score (2 - w h) (cross entropies of x and y + |w - target| + |h - target|)
 //   + score Σ cross entropy of the classes
-// and over all cells and anchors the cross entropy of object: against 1 times ObjectnessMask where
-// a box is, against 0 where there is none, and nothing where a box is predicted with an overlap of
+// and over all cells and anchors the cross entropy of object: against 1 times ObjectnessMask if
+// there is a box, against 0 if there is none, and nothing if a box is predicted with an overlap of
 // more than ignore_thresh. GTMatchMask has the anchors of the boxes, -1 for none.
 absl::StatusOr<Kernel> YoloLoss(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -237,7 +238,7 @@ absl::StatusOr<Kernel> YoloLoss(const KernelSpec& spec) {
   });
 }
 
-// Paddle's gradient of a cell and anchor that several boxes have is that of the last of them.
+// If several boxes share a cell and anchor, Paddle's gradient is that of the last of them.
 absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), boxes = op.in("GTBox"), labels = op.in("GTLabel");
@@ -295,9 +296,9 @@ absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
 // --- yolo_box ------------------------------------------------------------------------------------
 
 // Boxes, (left, top, right, bottom) in pixels of an image of ImgSize (height, width), and the
-// Scores of their classes: confidence times σ. Both are 0 where the confidence, σ of object, is
-// below conf_thresh. With iou_aware there are channels before all others with a prediction of the
-// overlap, and the confidence is σ(object)^(1 - f) σ(overlap)^f, f being iou_aware_factor.
+// Scores of their classes: confidence times σ. Both are 0 if the confidence, σ of object, is below
+// conf_thresh. With iou_aware, leading channels predict the overlap, and the confidence is
+// σ(object)^(1 - f) σ(overlap)^f, f being iou_aware_factor.
 absl::StatusOr<Kernel> YoloBox(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), sizes = op.in("ImgSize");
