@@ -19,8 +19,8 @@ namespace weft {
 class AveragingConditions : public RankObserver {
  public:
   // Programs and table must outlive this object.
-  AveragingConditions(const ConstProgramPair& programs, const absl::optional<AveragingSchedule>& expected,
-                      ExpressionTable* table)
+  AveragingConditions(const ConstProgramPair& programs,
+                      const absl::optional<AveragingSchedule>& expected, ExpressionTable* table)
       : programs_(programs), expected_(expected), table_(*table) {}
 
   void Restart() override { branches_.clear(); }

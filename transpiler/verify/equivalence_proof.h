@@ -21,7 +21,8 @@ class EquivalenceProof {
  public:
   // Programs must outlive the proof. O(ops).
   EquivalenceProof(const ConstProgramPair& original, const ConstProgramPair& rewritten,
-                   const RankValuesOptions& options, const absl::optional<AveragingSchedule>& averaging);
+                   const RankValuesOptions& options,
+                   const absl::optional<AveragingSchedule>& averaging);
 
   // The walk, RankValues::Of(rewritten), needs these options besides, and has to tell these
   // observers.
