@@ -62,6 +62,7 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
       if (ins_.size() != 1 || !IsFloatCast(op)) break;
       return SetAll(Cast(op));
     case Algebra::kSplitEqual:
+      if (ins_.size() == 1 && outs_.size() == 1) return SetAll(ins_[0]);
       if (SplitGathered(op)) return;
       break;
     case Algebra::kFill:

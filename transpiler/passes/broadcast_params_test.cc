@@ -81,6 +81,32 @@ TEST(BroadcastParams, RingsTakeTurns) {
   EXPECT_THAT(startup, HasNoRaces());
 }
 
+// The weights of `rnn`, which Paddle lays into one buffer.
+TEST(BroadcastParams, ParametersThatShareMemoryTravelOnOneRing) {
+  Program main = ProgramBuilder().Param("a").Param("b").Param("flat", {128}).Param("w").Build();
+  ProgramBuilder p;
+  p.Param("a").Param("b").Param("flat", {128}).Param("w");
+  for (const char* name : {"a", "b", "w"}) {
+    p.Op("fill_constant", {}, {{"Out", {name}}});
+    p.LongsAttr("shape", {2, 2}).IntAttr("dtype", 5).FloatAttr("value", 1);
+  }
+  p.Op("coalesce_tensor", {{"Input", {"a", "b"}}},
+       {{"Output", {"a", "b"}}, {"FusedOutput", {"flat"}}});
+  p.BoolAttr("copy_data", true).IntAttr("dtype", 5);
+  Program startup = p.Build();
+  WEFT_ASSERT_OK(RunPasses(kTwoRings, ContextWithRanks(2), &main, &startup));
+  EXPECT_THAT(Inserted(startup),
+              ElementsAre("c_wait_compute@0(a, b, flat -> a, b, flat)",  //
+                          "c_wait_compute@1(w -> w)",                    //
+                          "c_broadcast@0(a -> a)",                       //
+                          "c_broadcast@0(b -> b)",                       //
+                          "c_broadcast@1(w -> w)",                       //
+                          "c_broadcast@0(flat -> flat)",                 //
+                          "c_wait_comm@0(a, b, flat -> a, b, flat)",     //
+                          "c_wait_comm@1(w -> w)"));
+  EXPECT_THAT(startup, HasNoRaces());
+}
+
 TEST(BroadcastParams, RingWithoutAParameterIsNotWaitedFor) {
   Program main = ProgramBuilder().Param("w").Build();
   Program startup = ProgramBuilder().Param("w").Build();

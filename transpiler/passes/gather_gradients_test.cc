@@ -127,7 +127,7 @@ TEST(GatherGradients, TooManyRanksAreRefused) {
                        HasSubstr("expected at most 1024 ranks, found 2000000000")));
 }
 
-TEST(GatherGradients, AccumulatedGradientsAreRefused) {
+TEST(GatherGradients, AccumulatedGradientsAreGatheredWhereTheyAreUsed) {
   ProgramBuilder p;
   p.Param("w").Var("cond").Var("total");
   p.last_var().set_persistable(true);
@@ -138,8 +138,21 @@ TEST(GatherGradients, AccumulatedGradientsAreRefused) {
   p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"total"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
   p.Op("fill_constant", {}, {{"Out", {"total"}}}, kRoleOptimize);
   Program program = p.Build();
-  EXPECT_THAT(RunPasses("gather-gradients", ContextWithRanks(2), &program),
-              StatusIs(kRefused, HasSubstr("accumulated over several steps (gradient merge)")));
+  WEFT_ASSERT_OK(RunPasses("gather-gradients", ContextWithRanks(2), &program));
+  EXPECT_THAT(OpTexts(program),
+              ElementsAre("elementwise_add(g, total -> total)", HasSubstr("conditional_block")));
+  EXPECT_THAT(OpTexts(program, 1),
+              ElementsAre("c_wait_compute@0(total -> total)",        //
+                          "c_allgather@0(total -> total@GATHERED)",  //
+                          "c_wait_comm@0(total, total@GATHERED -> total, total@GATHERED)",
+                          "split(total@GATHERED -> gathered_part_0, gathered_part_1)",
+                          "sum(gathered_part_0, gathered_part_1 -> total)",
+                          "scale(total -> total)",  //
+                          "sgd(w, total -> w)",     //
+                          "fill_constant( -> total)"));
+  for (const char* name : {"total@GATHERED", "gathered_part_0", "gathered_part_1"}) {
+    EXPECT_TRUE(program.block(1).FindVar(program.FindSymbol(name)).valid()) << name;
+  }
 }
 
 TEST(GatherGradients, GatheredGradientsAreNotGatheredOrReducedAgain) {

@@ -135,9 +135,14 @@ absl::StatusOr<Meeting> Plan(const ProgramPair& programs, const PassContext& con
       }
     }
   }
+  for (Symbol param : FindManuallyUpdatedParams(main)) {
+    if (collector.IsDistributed(param)) continue;
+    any = true;
+    WEFT_RETURN_IF_ERROR(collector.Average(param));
+  }
   if (!any) {
     return absl::FailedPreconditionError(
-        "no optimizer updates a replicated parameter: there is nothing to average");
+        "no op updates a replicated parameter: there is nothing to average");
   }
   if (options.statistics) {
     for (Symbol symbol : FindRunningStatistics(main)) {

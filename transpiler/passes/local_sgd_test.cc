@@ -155,6 +155,15 @@ TEST(LocalSgd, RunningStatisticsAreAveragedWhereAskedFor) {
   EXPECT_EQ(Added(program)[0], "coalesce_tensor(w, mean -> local_sgd_buffer_0, w, mean)");
 }
 
+TEST(LocalSgd, ParametersThatOtherOpsUpdateAreAveragedToo) {
+  ProgramBuilder p = TwoUpdates();
+  p.Param("target").Op("assign", {{"X", {"w"}}}, {{"Out", {"target"}}});
+  Program program = p.Build();
+  WEFT_ASSERT_OK(RunPasses("local-sgd", ContextWithRanks(0), &program));
+  EXPECT_EQ(Added(program, 3)[0],
+            "coalesce_tensor(b, w, target -> local_sgd_buffer_0, b, w, target)");
+}
+
 TEST(LocalSgd, MasterWeightIsAveragedAndTheParameterIsItsCast) {
   ProgramBuilder p;
   p.Param("w").Param("w32");
@@ -178,7 +187,7 @@ TEST(LocalSgd, DistributedParametersStayLocal) {
 TEST(LocalSgd, NothingToAverageIsRefused) {
   Program program = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
   EXPECT_THAT(RunPasses("local-sgd", ContextWithRanks(0), &program),
-              StatusIs(kRefused, HasSubstr("no optimizer updates a replicated parameter")));
+              StatusIs(kRefused, HasSubstr("no op updates a replicated parameter")));
 }
 
 TEST(LocalSgd, AveragedParametersAndReducedGradientsExcludeEachOther) {

@@ -82,7 +82,7 @@ class Comparison {
     for (Symbol statistic : FindRunningStatistics(original_)) {
       is_param_.erase(original_.name(statistic));
     }
-    AddTrainedByHand();
+    for (Symbol param : FindTrainedByHand(original_)) is_param_.insert(original_.name(param));
     for (const ParamUpdate& update : updates_) {
       if (IsDistributed(original_.name(update.param))) {
         // Each rank has a part of it: there is nothing to compare it with.
@@ -179,29 +179,6 @@ class Comparison {
     }
   }
 
-  // What is updated by ops that are no optimizers: it has a gradient, and no op of the forward pass
-  // writes it.
-  void AddTrainedByHand() {
-    absl::flat_hash_set<Symbol> found;
-    for (VarId id : original_.block(0).vars()) {
-      const Var var = original_.var(id);
-      if (!var.persistable() || var.is_parameter() || absl::EndsWith(var.name(), kGradSuffix)) {
-        continue;
-      }
-      const Symbol gradient = original_.FindSymbol(absl::StrCat(var.name(), kGradSuffix));
-      if (gradient.valid() && original_.block(0).FindVar(gradient).valid()) {
-        found.insert(var.name_symbol());
-      }
-    }
-    if (found.empty()) return;
-    for (OpId id : original_.block(0).ops()) {
-      const Op op = original_.op(id);
-      if ((op.role() & ~kRoleLoss) != kRoleForward) continue;
-      for (Symbol out : op.output_args()) found.erase(out);
-    }
-    for (Symbol name : found) is_param_.insert(original_.name(name));
-  }
-
   // What the original is given, the rewritten program has to be given.
   void CheckData() {
     for (VarId id : original_.block(0).vars()) {
@@ -259,7 +236,7 @@ class Comparison {
                                  " after a step: each rank updates it by its own batch"));
     }
     name_both();
-    if (SameFactor(b.factor, a.factor) && IsAveraged(b.expr, a.expr, name)) {
+    if (SameFactor(b.factor, a.factor) && IsAveraged(b, b.expr, a.expr, name)) {
       const ExprId condition = table_.IsSelect(b.expr) ? table_.Operands(b.expr)[0] : ExprId();
       if (is_param) averaged_on_.insert(condition);
       const std::string why = is_param ? ScheduleProblem(condition) : "";
@@ -362,22 +339,31 @@ class Comparison {
     return found != initial_.end() && found->second.is_zero;
   }
 
-  // LocalSGD: the mean over ranks of what the original computes, always or on a condition; else
-  // what the original computes. Where parameters are averaged, states may begin anew.
-  bool IsAveraged(ExprId found, ExprId expected, absl::string_view name) const {
+  // LocalSGD: `found`, a part of `value`, is the mean over ranks of what the original computes,
+  // always or on a condition; else what the original computes. Where parameters are averaged,
+  // states may begin anew.
+  bool IsAveraged(const RankValue& value, ExprId found, ExprId expected, absl::string_view name) {
     const absl::Span<const ExprId> operands = table_.Operands(found);
     if (table_.IsMeanOverRanks(found)) return operands[0] == expected;
     if (table_.IsSelect(found)) {
+      const ExprId condition = operands[0], yes = operands[1], no = operands[2];
+      if (no != expected) return false;
+      // The mean of what is linear in gradients is what one device computes.
+      if (yes == expected) return value.has_met;
       // On one condition: what is decided in the block again, nobody has looked at.
-      if (operands[2] != expected || table_.IsSelect(operands[1])) return false;
-      return IsAveraged(operands[1], expected, name) || BeginsAnew(operands[1], operands[0], name);
+      if (table_.IsSelect(yes)) return false;
+      return IsAveraged(value, yes, expected, name) || BeginsAnew(yes, condition, name);
     }
     if (BeginsAnew(found, ExprId(), name)) return true;
     // A parameter that has a master weight is cast from it.
-    return operands.size() == 1 && table_.Operands(expected).size() == 1 &&
-           table_.Label(found) == "cast" &&
-           table_.OperationOf(found) == table_.OperationOf(expected) &&
-           IsAveraged(operands[0], table_.Operands(expected)[0], name);
+    if (absl::StartsWith(table_.Label(found), "cast[")) {
+      return table_.OperationOf(found) == table_.OperationOf(expected) &&
+             IsAveraged(value, operands[0], table_.Operands(expected)[0], name);
+    }
+    // A sum of what is the same on all ranks and of means.
+    double factor = 1;
+    return value.has_met && table_.WithoutMeans(found, &factor) == expected &&
+           SameFactor(factor, 1);
   }
 
   // A state is as the startup program makes it where parameters are averaged: on `condition`, or,
