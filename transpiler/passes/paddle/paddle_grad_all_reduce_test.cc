@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_grad_all_reduce.h"
+#include "transpiler/passes/paddle/paddle_grad_all_reduce.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_grad_all_reduce.h"
+#include "transpiler/passes/paddle/paddle_grad_all_reduce.h"
 
 #include <string>
 #include <vector>
@@ -7,9 +7,9 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/paddle_gradients.h"
-#include "transpiler/passes/paddle_ops.h"
-#include "transpiler/passes/paddle_warnings.h"
+#include "transpiler/passes/paddle/paddle_gradients.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 

@@ -1,7 +1,7 @@
 // What several of Paddle's transpiler classes do with gradients in the same way: by position in the
 // root block and by role, walking from its last op to its first.
-#ifndef WEFT_TRANSPILER_PASSES_PADDLE_GRADIENTS_H_
-#define WEFT_TRANSPILER_PASSES_PADDLE_GRADIENTS_H_
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_GRADIENTS_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_GRADIENTS_H_
 
 #include <string>
 #include <vector>
@@ -70,4 +70,4 @@ OpId FirstOptimizeOp(const Program& program);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_PADDLE_GRADIENTS_H_
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_GRADIENTS_H_

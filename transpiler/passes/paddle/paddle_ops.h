@@ -1,6 +1,6 @@
 // Ops and variables as Paddle's transpiler classes write them.
-#ifndef WEFT_TRANSPILER_PASSES_PADDLE_OPS_H_
-#define WEFT_TRANSPILER_PASSES_PADDLE_OPS_H_
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_OPS_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_OPS_H_
 
 #include <cstdint>
 #include <string>
@@ -41,4 +41,4 @@ absl::Status RequireDevices(const PassContext& context);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_PADDLE_OPS_H_
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_OPS_H_

@@ -1,5 +1,5 @@
-#ifndef WEFT_TRANSPILER_PASSES_PADDLE_GRAD_ALL_REDUCE_H_
-#define WEFT_TRANSPILER_PASSES_PADDLE_GRAD_ALL_REDUCE_H_
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_GRAD_ALL_REDUCE_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_GRAD_ALL_REDUCE_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -54,4 +54,4 @@ class PaddleGradAllReduce : public Pass {
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_PADDLE_GRAD_ALL_REDUCE_H_
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_GRAD_ALL_REDUCE_H_

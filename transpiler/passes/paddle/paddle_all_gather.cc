@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_all_gather.h"
+#include "transpiler/passes/paddle/paddle_all_gather.h"
 
 #include <cstdint>
 #include <map>
@@ -15,9 +15,9 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/paddle_gradients.h"
-#include "transpiler/passes/paddle_ops.h"
-#include "transpiler/passes/paddle_warnings.h"
+#include "transpiler/passes/paddle/paddle_gradients.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/pipeline/facts.h"
 

@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_warnings.h"
+#include "transpiler/passes/paddle/paddle_warnings.h"
 
 #include <set>
 #include <string>
@@ -8,7 +8,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
-#include "transpiler/passes/paddle_gradients.h"
+#include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/reduction_problems.h"
 
 namespace weft {

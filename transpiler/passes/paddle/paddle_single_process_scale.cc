@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_single_process_scale.h"
+#include "transpiler/passes/paddle/paddle_single_process_scale.h"
 
 #include <string>
 #include <vector>
@@ -8,8 +8,8 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/paddle_gradients.h"
-#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_gradients.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {

@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_comm_init.h"
+#include "transpiler/passes/paddle/paddle_comm_init.h"
 
 #include <string>
 #include <utility>
@@ -10,7 +10,7 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/unique_names.h"
 #include "transpiler/pipeline/facts.h"

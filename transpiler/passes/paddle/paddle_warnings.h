@@ -1,6 +1,6 @@
 // What is wrong with gradients that are reduced as Paddle does it.
-#ifndef WEFT_TRANSPILER_PASSES_PADDLE_WARNINGS_H_
-#define WEFT_TRANSPILER_PASSES_PADDLE_WARNINGS_H_
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_WARNINGS_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_WARNINGS_H_
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -26,4 +26,4 @@ absl::Status WarnOfReduction(absl::string_view pass, const Program& program,
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_PADDLE_WARNINGS_H_
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_WARNINGS_H_

@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_multi_thread_fuse.h"
+#include "transpiler/passes/paddle/paddle_multi_thread_fuse.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_local_sgd.h"
+#include "transpiler/passes/paddle/paddle_local_sgd.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_single_process_fuse.h"
+#include "transpiler/passes/paddle/paddle_single_process_fuse.h"
 
 #include <string>
 #include <vector>
@@ -9,9 +9,9 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/paddle_gradients.h"
-#include "transpiler/passes/paddle_ops.h"
-#include "transpiler/passes/paddle_warnings.h"
+#include "transpiler/passes/paddle/paddle_gradients.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {

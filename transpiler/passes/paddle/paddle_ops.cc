@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

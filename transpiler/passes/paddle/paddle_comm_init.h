@@ -1,5 +1,5 @@
-#ifndef WEFT_TRANSPILER_PASSES_PADDLE_COMM_INIT_H_
-#define WEFT_TRANSPILER_PASSES_PADDLE_COMM_INIT_H_
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_COMM_INIT_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_COMM_INIT_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -57,4 +57,4 @@ class PaddleCommInit : public Pass {
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_PADDLE_COMM_INIT_H_
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_COMM_INIT_H_

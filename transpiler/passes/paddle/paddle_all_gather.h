@@ -1,5 +1,5 @@
-#ifndef WEFT_TRANSPILER_PASSES_PADDLE_ALL_GATHER_H_
-#define WEFT_TRANSPILER_PASSES_PADDLE_ALL_GATHER_H_
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_ALL_GATHER_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_ALL_GATHER_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -52,4 +52,4 @@ class PaddleAllGather : public Pass {
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_PADDLE_ALL_GATHER_H_
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_ALL_GATHER_H_

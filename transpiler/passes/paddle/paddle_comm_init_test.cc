@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_comm_init.h"
+#include "transpiler/passes/paddle/paddle_comm_init.h"
 
 #include <string>
 #include <vector>

@@ -1,5 +1,5 @@
-#ifndef WEFT_TRANSPILER_PASSES_PADDLE_LOCAL_SGD_H_
-#define WEFT_TRANSPILER_PASSES_PADDLE_LOCAL_SGD_H_
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_LOCAL_SGD_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_LOCAL_SGD_H_
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -58,4 +58,4 @@ class PaddleLocalSgd : public Pass {
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_PADDLE_LOCAL_SGD_H_
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_LOCAL_SGD_H_

@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_single_process_scale.h"
+#include "transpiler/passes/paddle/paddle_single_process_scale.h"
 
 #include <string>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_all_gather.h"
+#include "transpiler/passes/paddle/paddle_all_gather.h"
 
 #include <string>
 #include <utility>

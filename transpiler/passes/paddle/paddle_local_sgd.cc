@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_local_sgd.h"
+#include "transpiler/passes/paddle/paddle_local_sgd.h"
 
 #include <set>
 #include <string>
@@ -15,7 +15,7 @@
 #include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
-#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"

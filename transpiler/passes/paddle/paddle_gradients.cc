@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_gradients.h"
+#include "transpiler/passes/paddle/paddle_gradients.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,7 +9,7 @@
 #include "proto/op_role.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/op_names.h"
-#include "transpiler/passes/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
 
 namespace weft {
 namespace {

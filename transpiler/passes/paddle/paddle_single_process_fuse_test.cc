@@ -1,4 +1,4 @@
-#include "transpiler/passes/paddle_single_process_fuse.h"
+#include "transpiler/passes/paddle/paddle_single_process_fuse.h"
 
 #include <string>
 #include <vector>
