@@ -16,9 +16,9 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradient_buckets.h"
+#include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/gradient_writer.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/unique_names.h"
 #include "transpiler/pipeline/facts.h"
@@ -163,18 +163,12 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
         "gathering gradients makes an argument per gradient and rank: expected at most ", kMaxRanks,
         " ranks, found ", *context.participants.nranks()));
   }
-  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
-                        AnalyzeGradients(program, context.distributed_params));
-  WEFT_RETURN_IF_ERROR(RequireGradients(analysis));
-  for (const absl::Status& problem :
-       ProblemsOfReduction(program, analysis, context.distributed_params)) {
-    WEFT_RETURN_IF_ERROR(problem);
-  }
-  WEFT_ASSIGN_OR_RETURN(const bool average,
-                        ReductionAverages(options_.scale, program, context.participants));
-
+  WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
+                        AnalyzeReduction(program, context, options_.scale));
+  const GradientAnalysis& analysis = reduction.analysis;
   Rewriter rewriter(programs.main);
-  AllGather all_gather(program, *context.participants.nranks(), options_.nrings, average);
+  AllGather all_gather(program, *context.participants.nranks(), options_.nrings,
+                       reduction.averages);
   for (const Gradient& gradient : analysis.gradients) all_gather.Declare(gradient, &rewriter);
   const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, BucketPolicy());
   GradientWriter writer(program, analysis, options_.nrings, &all_gather, &rewriter);

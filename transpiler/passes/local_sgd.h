@@ -3,6 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "transpiler/passes/averaging_plan.h"
 #include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/pass.h"
 
@@ -38,8 +39,7 @@ class LocalSgd : public Pass {
   static constexpr absl::string_view kDescription =
       "main program: averages parameters over the ranks every k steps";
 
-  // What happens to the state of optimizers where parameters are averaged.
-  enum class State { kLocal, kAverage, kReset };
+  using State = OptimizerState;
 
   struct Options {
     int k_steps = 1;              // average every k steps

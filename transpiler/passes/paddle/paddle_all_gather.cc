@@ -19,6 +19,7 @@
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/rings.h"
+#include "transpiler/passes/tensor_var.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
@@ -33,7 +34,7 @@ Dims DimsOf(const pb::VarType::TensorDesc& tensor) {
 }
 
 pb::VarDesc Fp32Var(const std::string& name, const Dims& dims) {
-  return PaddleTensorVar(name, TensorOf(pb::VarType::FP32, dims), /*persistable=*/false);
+  return PaddleTensorVar(name, TensorOf(pb::VarType::FP32, dims));
 }
 
 // Declares what gradients are gathered into. Its dimensions by parameter.

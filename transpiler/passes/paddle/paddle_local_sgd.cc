@@ -33,7 +33,7 @@ struct Update {
 };
 
 // All updates of the root block, in program order.
-absl::StatusOr<std::vector<Update>> FindUpdates(const Program& program) {
+absl::StatusOr<std::vector<Update>> FindPaddleUpdates(const Program& program) {
   std::vector<Update> updates;
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
@@ -58,9 +58,11 @@ absl::Status DeclareSnapshot(const Program& program, const std::string& param,
   const Symbol symbol = program.FindSymbol(name);
   if (symbol.valid() && program.block(0).FindVar(symbol).valid()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("variable ", name, " is there already: parameters are averaged already"));
+        absl::StrCat("variable ", name, " already exists: parameters are averaged already"));
   }
-  rewriter->AddVar(0, PaddleTensorVar(name, tensor, /*persistable=*/true));
+  pb::VarDesc snapshot = PaddleTensorVar(name, tensor);
+  snapshot.set_persistable(true);
+  rewriter->AddVar(0, snapshot);
   return absl::OkStatus();
 }
 
@@ -103,7 +105,7 @@ const Contract& PaddleLocalSgd::contract() const {
 
 absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) const {
   WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Update> updates, FindUpdates(*main));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Update> updates, FindPaddleUpdates(*main));
   WEFT_RETURN_IF_ERROR(CheckDistributedParams(*main, context.distributed_params));
   WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, RefuseCompressedGradients(*main)));
   Rewriter rewriter(main);

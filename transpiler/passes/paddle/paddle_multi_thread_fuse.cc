@@ -8,10 +8,11 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/fused_buffer.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/paddle/paddle_warnings.h"
+#include "transpiler/passes/tensor_var.h"
 #include "transpiler/passes/unique_names.h"
 #include "transpiler/pipeline/facts.h"
 
@@ -45,15 +46,6 @@ absl::StatusOr<std::vector<Segment>> CutIntoSegments(const Program& program,
   return segments;
 }
 
-pb::OpDesc Coalesce(const Segment& segment) {
-  return BuildOp({"coalesce_tensor",
-                  {{"Input", segment.grads}},
-                  {{"FusedOutput", {segment.buffer}}, {"Output", segment.grads}},
-                  {{"copy_data", true}, {"dtype", static_cast<int>(segment.dtype)}},
-                  kRoleBackward},
-                 Dialect::kPaddle);
-}
-
 }  // namespace
 
 void PaddleMultiThreadFuse::Options::Bind(OptionBinder& bind) {}
@@ -80,7 +72,8 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
   }
   Rewriter rewriter(programs.main);
   for (size_t i = segments.size(); i-- > 0;) {
-    rewriter.InsertBefore(optimize, Coalesce(segments[i]));
+    rewriter.InsertBefore(optimize, PaddleCoalesce(segments[i].grads, segments[i].dtype,
+                                                   segments[i].buffer, kRoleBackward));
   }
   for (size_t i = segments.size(); i-- > 0;) {
     rewriter.InsertBefore(optimize, PaddleSyncCalc(segments[i].buffer, kRoleBackward));
@@ -90,8 +83,7 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
   rewriter.InsertBefore(optimize,
                         PaddleSyncComm(segments.front().buffer, /*ring=*/0, kRoleBackward));
   for (const Segment& segment : segments) {
-    rewriter.AddVar(0, PaddleTensorVar(segment.buffer, TensorOf(segment.dtype, {}),
-                                       /*persistable=*/false));
+    rewriter.AddVar(0, PaddleTensorVar(segment.buffer, TensorOf(segment.dtype, {})));
     if (context.notes == nullptr) continue;
     for (const std::string& grad : segment.grads) {
       context.notes->push_back({std::string(kName),

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/tensor_var.h"
 
 namespace weft {
 namespace {
@@ -36,22 +37,10 @@ pb::OpDesc PaddleAssign(const std::string& from, const std::string& to, int role
   return BuildOp({"assign", {{"X", {from}}}, {{"Out", {to}}}, {}, role}, Dialect::kPaddle);
 }
 
-pb::VarDesc PaddleTensorVar(const std::string& name, const pb::VarType::TensorDesc& tensor,
-                            bool persistable) {
-  pb::VarDesc var;
-  var.set_name(name);
-  var.mutable_type()->set_type(pb::VarType::LOD_TENSOR);
-  *var.mutable_type()->mutable_lod_tensor()->mutable_tensor() = tensor;
-  var.set_persistable(persistable);
+pb::VarDesc PaddleTensorVar(const std::string& name, const pb::VarType::TensorDesc& tensor) {
+  pb::VarDesc var = TensorVar(name, tensor);
   var.set_stop_gradient(true);
   return var;
-}
-
-pb::VarType::TensorDesc TensorOf(pb::VarType::Type dtype, const std::vector<int64_t>& dims) {
-  pb::VarType::TensorDesc tensor;
-  tensor.set_data_type(dtype);
-  for (int64_t dim : dims) tensor.add_dims(dim);
-  return tensor;
 }
 
 absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Program& program,

@@ -20,10 +20,8 @@ pb::OpDesc PaddleAllReduceSum(const std::string& var, int ring, int role);
 pb::OpDesc PaddleScale(const std::string& var, double factor, int role);
 pb::OpDesc PaddleAssign(const std::string& from, const std::string& to, int role);
 
-// A dense tensor that no gradient flows to. `tensor` gives element type and dimensions.
-pb::VarDesc PaddleTensorVar(const std::string& name, const pb::VarType::TensorDesc& tensor,
-                            bool persistable);
-pb::VarType::TensorDesc TensorOf(pb::VarType::Type dtype, const std::vector<int64_t>& dims);
+// A dense tensor that no gradient flows to, and that does not outlive a step.
+pb::VarDesc PaddleTensorVar(const std::string& name, const pb::VarType::TensorDesc& tensor);
 
 // Element type and dimensions of a variable of the root block. InvalidArgument where it is not
 // declared there, or is no tensor; the second form names the op that it is about.

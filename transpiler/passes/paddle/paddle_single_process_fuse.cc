@@ -8,10 +8,12 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/passes/fused_buffer.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/paddle/paddle_warnings.h"
+#include "transpiler/passes/tensor_var.h"
 #include "transpiler/pipeline/facts.h"
 
 namespace weft {
@@ -21,15 +23,8 @@ constexpr char kBuffer[] = "fused_output";
 constexpr char kReduced[] = "reduced";
 
 void SumThroughBuffer(OpId after, const std::vector<std::string>& grads, Rewriter* rewriter) {
-  rewriter->AddVar(
-      0, PaddleTensorVar(kBuffer, TensorOf(pb::VarType::FP32, {1}), /*persistable=*/false));
-  rewriter->InsertAfter(
-      after, BuildOp({"coalesce_tensor",
-                      {{"Input", grads}},
-                      {{"FusedOutput", {kBuffer}}, {"Output", grads}},
-                      {{"copy_data", true}, {"dtype", static_cast<int>(pb::VarType::FP32)}},
-                      kRoleForward},
-                     Dialect::kPaddle));
+  rewriter->AddVar(0, PaddleTensorVar(kBuffer, TensorOf(pb::VarType::FP32, {1})));
+  rewriter->InsertAfter(after, PaddleCoalesce(grads, pb::VarType::FP32, kBuffer, kRoleForward));
   rewriter->InsertAfter(after, PaddleSyncCalc(kBuffer, kRoleBackward));
   rewriter->InsertAfter(after, PaddleAllReduceSum(kBuffer, /*ring=*/0, kRoleBackward));
   rewriter->InsertAfter(after, PaddleSyncComm(kBuffer, /*ring=*/0, kRoleBackward));
@@ -88,7 +83,7 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
     const Symbol taken = program.FindSymbol(kBuffer);
     if (taken.valid() && program.block(0).FindVar(taken).valid()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("variable ", kBuffer, " is there already; Paddle has no other name for it"));
+          absl::StrCat("variable ", kBuffer, " already exists; Paddle has no other name for it"));
     }
     SumThroughBuffer(last, grads, &rewriter);
   }

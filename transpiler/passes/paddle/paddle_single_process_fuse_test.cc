@@ -98,7 +98,7 @@ TEST(PaddleSingleProcessFuse, BufferThatIsThereAlreadyIsRefused) {
   p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
   Program program = p.Build();
   EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
-              StatusIs(kRefused, HasSubstr("variable fused_output is there already")));
+              StatusIs(kRefused, HasSubstr("variable fused_output already exists")));
 }
 
 TEST(PaddleSingleProcessFuse, ReducedGradientsAreRefused) {
