@@ -9,8 +9,8 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/passes/averaging_condition.h"
 #include "transpiler/passes/averaging_plan.h"
-#include "transpiler/passes/averaging_schedule.h"
 #include "transpiler/passes/averaging_writer.h"
 #include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
@@ -84,8 +84,8 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
                         PlanAveraging(programs, context, {options_.state, options_.statistics}));
-  const AveragingSteps steps{options_.k_steps, options_.begin_step};
-  if (!steps.IsEveryStep() && programs.startup == nullptr) {
+  const AveragingSchedule schedule{options_.k_steps, options_.begin_step};
+  if (!schedule.IsEveryStep() && programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "counting steps needs the startup program, which sets the counter to 0; give it, or use "
         "k_steps 1");
@@ -94,9 +94,9 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
   UniqueNames names(programs);
   absl::optional<Rewriter> startup;
   int block = 0;
-  if (!steps.IsEveryStep()) {
+  if (!schedule.IsEveryStep()) {
     startup.emplace(programs.startup);
-    const std::string condition = WriteAveragingCondition(steps, &names, &rewriter, &*startup);
+    const std::string condition = WriteAveragingCondition(schedule, &names, &rewriter, &*startup);
     block = rewriter.AddBlock(0);
     pb::VarDesc scope;
     scope.set_name(names.Of("local_sgd_scope"));

@@ -1,4 +1,4 @@
-#include "transpiler/passes/averaging_schedule.h"
+#include "transpiler/passes/averaging_condition.h"
 
 #include <cstdint>
 #include <utility>
@@ -82,19 +82,19 @@ std::string WriteCounter(UniqueNames* names, Rewriter* main, Rewriter* startup) 
 
 }  // namespace
 
-std::string WriteAveragingCondition(const AveragingSteps& steps, UniqueNames* names, Rewriter* main,
-                                    Rewriter* startup) {
+std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
+                                    Rewriter* main, Rewriter* startup) {
   const std::string step = WriteCounter(names, main, startup);
   Writer writer(names, main);
-  const std::string period = writer.Constant("local_sgd_k", steps.period);
+  const std::string period = writer.Constant("local_sgd_k", schedule.period);
   const std::string remainder = writer.Compute("local_sgd_rest", DType::kInt64, "elementwise_mod",
                                                step, period, {{"axis", -1}});
   const std::string zero = writer.Constant("local_sgd_none", 0);
   const std::string is_due =
       writer.Compute("local_sgd_due", DType::kBool, "equal", remainder, zero);
-  if (steps.first_step <= steps.period) return is_due;
+  if (schedule.first_step <= schedule.period) return is_due;
 
-  const std::string first = writer.Constant("local_sgd_begin", steps.first_step);
+  const std::string first = writer.Constant("local_sgd_begin", schedule.first_step);
   const std::string has_begun =
       writer.Compute("local_sgd_begun", DType::kBool, "greater_equal", step, first);
   return writer.Compute("local_sgd_condition", DType::kBool, "logical_and", is_due, has_begun);

@@ -1,6 +1,6 @@
 // The steps after which LocalSGD averages, as ops.
-#ifndef WEFT_TRANSPILER_PASSES_AVERAGING_SCHEDULE_H_
-#define WEFT_TRANSPILER_PASSES_AVERAGING_SCHEDULE_H_
+#ifndef WEFT_TRANSPILER_PASSES_AVERAGING_CONDITION_H_
+#define WEFT_TRANSPILER_PASSES_AVERAGING_CONDITION_H_
 
 #include <string>
 
@@ -10,9 +10,9 @@
 namespace weft {
 
 // Steps count from 1.
-struct AveragingSteps {
-  int period = 1;      // average every so many steps
-  int first_step = 1;  // not before this one
+struct AveragingSchedule {
+  int period = 1;      // averaging period, in steps
+  int first_step = 1;  // first averaging step
 
   bool IsEveryStep() const { return period == 1 && first_step == 1; }
 };
@@ -22,9 +22,9 @@ struct AveragingSteps {
 //   counter % period == 0 and counter >= first_step
 //
 // whose name it returns; and to the startup program what sets the counter to 0.
-std::string WriteAveragingCondition(const AveragingSteps& steps, UniqueNames* names, Rewriter* main,
-                                    Rewriter* startup);
+std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
+                                    Rewriter* main, Rewriter* startup);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_AVERAGING_SCHEDULE_H_
+#endif  // WEFT_TRANSPILER_PASSES_AVERAGING_CONDITION_H_
