@@ -138,20 +138,21 @@ void PrintTo(Model model, std::ostream* out) {
 
 absl::StatusOr<TrainingPrograms> FromText(const std::string& main, const std::string& startup,
                                           std::vector<std::string> parameters) {
-  TrainingPrograms programs;
-  WEFT_ASSIGN_OR_RETURN(programs.main, ParseProgramText(main));
-  WEFT_ASSIGN_OR_RETURN(programs.startup, ParseProgramText(startup));
-  programs.losses = {"loss"};
-  programs.parameters = std::move(parameters);
-  programs.feeds = {{"x"}, [](int64_t step) {
-                      std::vector<Tensor> tensors(1);
-                      tensors[0].Resize(DType::kFloat32, {kBatch, 4});
-                      for (int64_t i = 0; i < tensors[0].size(); ++i) {
-                        tensors[0].data<float>()[i] = std::sin(1.0f + 12.9898f * i + 7.0f * step);
-                      }
-                      return tensors;
-                    }};
-  return programs;
+  WEFT_ASSIGN_OR_RETURN(Program main_program, ParseProgramText(main));
+  WEFT_ASSIGN_OR_RETURN(Program startup_program, ParseProgramText(startup));
+  FeedSource feeds = {{"x"}, [](int64_t step) {
+                        std::vector<Tensor> tensors(1);
+                        tensors[0].Resize(DType::kFloat32, {kBatch, 4});
+                        for (int64_t i = 0; i < tensors[0].size(); ++i) {
+                          tensors[0].data<float>()[i] = std::sin(1.0f + 12.9898f * i + 7.0f * step);
+                        }
+                        return tensors;
+                      }};
+  return TrainingPrograms{std::move(main_program),
+                          std::move(startup_program),
+                          {"loss"},
+                          std::move(parameters),
+                          std::move(feeds)};
 }
 
 // Two layers, whose gradients are accumulated over two steps.

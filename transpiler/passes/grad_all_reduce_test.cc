@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program_builder.h"
-#include "transpiler/passes/testing.h"
+#include "transpiler/testing/run_passes.h"
 #include "transpiler/verify/matchers.h"
 
 namespace weft {

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/streams.h"
 #include "proto/program_builder.h"
-#include "transpiler/passes/testing.h"
+#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {

@@ -125,9 +125,9 @@ class Declarer {
   void Add(const std::string& name) {
     const Use& use = uses_[name];
     pb::VarDesc var;
-    const size_t suffix = name.find(kGradSuffix);
+    const size_t suffix = absl::string_view(name).find(kGradSuffix);
     const pb::VarDesc* forward =
-        suffix == std::string::npos ? nullptr : FindVar(name.substr(0, suffix));
+        suffix == absl::string_view::npos ? nullptr : FindVar(name.substr(0, suffix));
     if (forward != nullptr) {
       *var.mutable_type() = forward->type();
     } else {

@@ -20,14 +20,16 @@ struct Programs {
   ProgramPair pair() { return {&main, startup.has_value() ? &*startup : nullptr}; }
 };
 
+absl::StatusOr<Program> ParseProgram(absl::string_view text) {
+  WEFT_ASSIGN_OR_RETURN(const pb::ProgramDesc desc, ParseCompactProgram(text));
+  return Program::FromProto(desc);
+}
+
 absl::StatusOr<Programs> Parse(const ProgramTexts& texts) {
-  Programs programs;
-  WEFT_ASSIGN_OR_RETURN(const pb::ProgramDesc main, ParseCompactProgram(texts.main));
-  WEFT_ASSIGN_OR_RETURN(programs.main, Program::FromProto(main));
-  if (!texts.startup.has_value()) return programs;
-  WEFT_ASSIGN_OR_RETURN(const pb::ProgramDesc startup, ParseCompactProgram(*texts.startup));
-  WEFT_ASSIGN_OR_RETURN(programs.startup, Program::FromProto(startup));
-  return programs;
+  WEFT_ASSIGN_OR_RETURN(Program main, ParseProgram(texts.main));
+  if (!texts.startup.has_value()) return Programs{std::move(main), absl::nullopt};
+  WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgram(*texts.startup));
+  return Programs{std::move(main), std::move(startup)};
 }
 
 absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteOptions& options,

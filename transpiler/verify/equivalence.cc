@@ -236,7 +236,10 @@ class Comparison {
                                  " after a step: each rank updates it by its own batch"));
     }
     name_both();
-    if (SameFactor(b.factor, a.factor) && IsAveraged(b, b.expr, a.expr, name)) {
+    const bool is_averaged =
+        SameFactor(b.factor, a.factor) && IsAveraged(b, b.expr, a.expr, name);
+    // Zeros are 0 times whatever they were.
+    if (is_averaged || BeginsAnew(b.expr, ExprId(), name)) {
       const ExprId condition = table_.IsSelect(b.expr) ? table_.Operands(b.expr)[0] : ExprId();
       if (is_param) averaged_on_.insert(condition);
       const std::string why = is_param ? ScheduleProblem(condition) : "";

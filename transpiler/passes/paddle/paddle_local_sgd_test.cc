@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
-#include "transpiler/passes/testing.h"
+#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
@@ -161,7 +161,7 @@ TEST(PaddleLocalSgd, SnapshotThatTheStartupProgramHasIsRefused) {
   p.Param("v", {3}).Param("w", {5, 7}).Param("b").Var("w@SNAPSHOT");
   Program startup = p.Build();
   EXPECT_THAT(RunPasses(kPasses, Paddle(), &main, &startup),
-              StatusIs(kRefused, HasSubstr("startup program: variable w@SNAPSHOT is there")));
+              StatusIs(kRefused, HasSubstr("startup program: variable w@SNAPSHOT already exists")));
 }
 
 TEST(PaddleLocalSgd, UpdateOfWhatIsNoTensorOfTheRootBlockIsRefused) {

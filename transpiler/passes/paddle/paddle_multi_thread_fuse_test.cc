@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
-#include "transpiler/passes/testing.h"
+#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {

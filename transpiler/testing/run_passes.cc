@@ -1,12 +1,14 @@
-#include "transpiler/passes/testing.h"
+#include "transpiler/testing/run_passes.h"
 
 #include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/annotate.h"
 #include "base/status_macros.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/pipeline.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft::testing {
 namespace {
@@ -18,6 +20,15 @@ PassContext Context(const ParticipantsSpec& spec, Dialect dialect, int min_train
   if (!participants.ok()) std::abort();
   context.participants = *std::move(participants);
   return context;
+}
+
+Findings FindErrors(const ProgramPair& programs, const PassContext& context) {
+  VerifyOptions options;
+  options.nranks = context.participants.nranks();
+  options.distributed_params = context.distributed_params;
+  options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
+  options.threads = 1;
+  return Verify({{programs.main, programs.startup}}, options);
 }
 
 }  // namespace
@@ -46,7 +57,11 @@ absl::Status RunPasses(absl::string_view text, PassContext context, Program* mai
                        Program* startup) {
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromText(text, BuiltinPasses()));
   ProgramPair programs{main, startup};
-  return pipeline.Run(context, programs).status();
+  const bool is_checked =
+      context.dialect == Dialect::kWeft && !FindErrors(programs, context).HasErrors();
+  WEFT_RETURN_IF_ERROR(pipeline.Run(context, programs).status());
+  if (!is_checked) return absl::OkStatus();
+  return Annotate(absl::StrCat("result of ", text), ToStatus(FindErrors(programs, context)));
 }
 
 }  // namespace weft::testing

@@ -1,6 +1,7 @@
-// Runs passes on programs in tests.
-#ifndef WEFT_TRANSPILER_PASSES_TESTING_H_
-#define WEFT_TRANSPILER_PASSES_TESTING_H_
+// Runs passes on programs in tests, for what program text before and after does not show: statuses,
+// notes, programs that are not whole (transpiler/testing/expect_rewrite.h for the rest).
+#ifndef WEFT_TRANSPILER_TESTING_RUN_PASSES_H_
+#define WEFT_TRANSPILER_TESTING_RUN_PASSES_H_
 
 #include <string>
 #include <vector>
@@ -22,10 +23,11 @@ PassContext ContextWithRanks(int nranks);
 PassContext ContextWithDevices(const std::vector<std::string>& endpoints,
                                absl::optional<std::vector<int>> devices);
 
-// Runs built-in passes given as text on the programs.
+// Runs built-in passes, given as text, on the programs. In the weft dialect, an error, too, where
+// the verifier finds errors of structure, types or races in the result and found none before.
 absl::Status RunPasses(absl::string_view pipeline, PassContext context, Program* main,
                        Program* startup = nullptr);
 
 }  // namespace weft::testing
 
-#endif  // WEFT_TRANSPILER_PASSES_TESTING_H_
+#endif  // WEFT_TRANSPILER_TESTING_RUN_PASSES_H_
