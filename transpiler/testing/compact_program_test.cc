@@ -46,8 +46,8 @@ TEST(CompactProgram, LineOfABlockBeginsIt) {
     Out=[y] = relu(X=[x])
   )");
   ASSERT_EQ(program.num_blocks(), 3);
-  EXPECT_EQ(program.block(1).parent(), 0);
-  EXPECT_EQ(program.block(2).parent(), 1);
+  EXPECT_EQ(program.block(1).parent_idx(), 0);
+  EXPECT_EQ(program.block(2).parent_idx(), 1);
   EXPECT_EQ(program.block(2).ops().size(), 1);
 }
 

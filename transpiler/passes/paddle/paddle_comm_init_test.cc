@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
+#include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"
 
 namespace weft {
@@ -21,10 +22,71 @@ using ::testing::IsEmpty;
 using ::weft::testing::ContextWithDevices;
 using ::weft::testing::ContextWithEndpoints;
 using ::weft::testing::ContextWithRanks;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnEndpoints;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RewriteOptions;
 using ::weft::testing::RunPasses;
 using ::weft::testing::StatusIs;
+
+// Paddle's defect: both ids are for ring 0.
+TEST(PaddleCommInit, RanksExchangeAnIdForEachRing) {
+  ExpectRewrite("paddle-comm-init{nrings=2}", {"", R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+  )"},
+                {"", R"(
+    var nccl_id_0 : raw persistable stop_gradient
+    var nccl_id_1 : raw persistable stop_gradient
+    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
+    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
+  )"},
+                OnEndpoints(2, Dialect::kPaddle));
+}
+
+TEST(PaddleCommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
+  RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
+  options.participants.devices = {{0, 1}};
+  ExpectRewrite("paddle-comm-init{over=trainers,nrings=2}", {"", ""}, {"", R"(
+    var nccl_id_0 : raw persistable stop_gradient
+    var nccl_id_1 : raw persistable stop_gradient
+    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init_multitrainer(X=[nccl_id_0]) {ntrainers=2, trainer_id=0}
+    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init_multitrainer(X=[nccl_id_1]) {ntrainers=2, ring_id=1, trainer_id=0}
+  )"},
+                options);
+}
+
+TEST(PaddleCommInit, TrainerAloneSetsUpItsDevicesOnRingZeroOnly) {
+  RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
+  options.participants.devices = {{0, 1}};
+  ExpectRewrite("paddle-comm-init{over=trainers,nrings=2}", {"", ""}, {"", R"(
+    c_comm_init_all()
+  )"},
+                options);
+}
+
+TEST(PaddleCommInit, TrainerAloneMayListItsDevices) {
+  RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
+  options.participants.devices = {{0, 1}};
+  ExpectRewrite("paddle-comm-init{over=trainers,list_devices=true}", {"", ""}, {"", R"(
+    c_comm_init_all() {devices=ints[0, 1]}
+  )"},
+                options);
+}
+
+TEST(PaddleCommInit, XpuHasALibraryOfItsOwnAndTakesAllEndpoints) {
+  ExpectRewrite("paddle-comm-init{device_kind=xpu}", {"", ""}, {"", R"(
+    var bkcl_id_0 : raw persistable stop_gradient
+    Out=[bkcl_id_0] = c_gen_bkcl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init(X=[bkcl_id_0]) {endpoints="127.0.0.1:6170,127.0.0.1:6171", nranks=2, rank=0}
+  )"},
+                OnEndpoints(2, Dialect::kPaddle));
+}
 
 Program Empty() { return ProgramBuilder().Build(); }
 PassContext TwoRanks() { return ContextWithEndpoints(2, Dialect::kPaddle); }
@@ -57,48 +119,6 @@ std::string Value(const Program& program, int op, const std::string& name) {
     default:
       return absl::StrJoin(attr->strings(), ",");
   }
-}
-
-TEST(PaddleCommInit, RanksExchangeAnIdForEachRing) {
-  Program startup = ProgramBuilder().Op("fill_constant", {}, {{"Out", {"w"}}}).Build();
-  WEFT_ASSERT_OK(SetRingsUp("nrings=2", TwoRanks(), &startup));
-  EXPECT_THAT(OpTexts(startup),
-              ElementsAre("fill_constant( -> w)",            //
-                          "c_gen_nccl_id@0( -> nccl_id_0)",  //
-                          "c_comm_init@0(nccl_id_0 -> )",    //
-                          "c_gen_nccl_id@0( -> nccl_id_1)",  // Paddle's defect: ring 0 again
-                          "c_comm_init@1(nccl_id_1 -> )"));
-  EXPECT_EQ(Value(startup, 1, "endpoint"), "127.0.0.1:6170");
-  EXPECT_EQ(Value(startup, 1, "other_endpoints"), "127.0.0.1:6171");
-  EXPECT_EQ(Value(startup, 2, "nranks"), "2");
-  EXPECT_EQ(Value(startup, 2, "rank"), "0");
-  EXPECT_EQ(Value(startup, 2, "endpoints"), "");
-  EXPECT_EQ(Value(startup, 2, "device_id"), "-1");
-}
-
-TEST(PaddleCommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
-  Program startup = Empty();
-  WEFT_ASSERT_OK(SetRingsUp("over=trainers,nrings=2", OneHost(), &startup));
-  EXPECT_THAT(
-      OpTexts(startup),
-      ElementsAre("c_gen_nccl_id@0( -> nccl_id_0)", "c_comm_init_multitrainer@0(nccl_id_0 -> )",
-                  "c_gen_nccl_id@0( -> nccl_id_1)", "c_comm_init_multitrainer@1(nccl_id_1 -> )"));
-  EXPECT_EQ(Value(startup, 1, "ntrainers"), "2");
-  EXPECT_EQ(Value(startup, 1, "trainer_id"), "0");
-}
-
-TEST(PaddleCommInit, TrainerAloneSetsUpItsDevicesOnRingZeroOnly) {
-  EXPECT_THAT(StartupOps("over=trainers,nrings=2", OneTrainer()),
-              ElementsAre("c_comm_init_all@0( -> )"));
-}
-
-TEST(PaddleCommInit, TrainerAloneMayListItsDevices) {
-  Program startup = Empty();
-  WEFT_ASSERT_OK(SetRingsUp("over=trainers,list_devices=true", OneTrainer(), &startup));
-  EXPECT_EQ(Value(startup, 0, "devices"), "0,1");
-  EXPECT_THAT(SetRingsUp("list_devices=true", TwoRanks(), &startup),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("the devices of each trainer are not given")));
 }
 
 TEST(PaddleCommInit, OverHostsTrainersOnOneHostAreOne) {

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
+#include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"
 
 namespace weft {
@@ -17,13 +18,127 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::ContextWithEndpoints;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnEndpoints;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RewriteOptions;
 using ::weft::testing::RunPasses;
 using ::weft::testing::StatusIs;
 
 constexpr char kPasses[] = "paddle-comm-init{nrings=2},broadcast-params{nrings=2},paddle-local-sgd";
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+// Updates w, then v.
+constexpr char kMain[] = R"(
+    var v : fp32[3] parameter persistable
+    var w : fp32[5, 7] parameter persistable
+    var v@GRAD : fp32[3] need_check_feed
+    var w@GRAD : fp32[5, 7] need_check_feed
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+  )";
+
+constexpr char kStartup[] = R"(
+    var v : fp32[3] parameter persistable
+    var w : fp32[5, 7] parameter persistable
+    var b : fp32[2, 2] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[w] = fill_constant() {shape=longs[5, 7], dtype=5, value=0.5}
+    Out=[b] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[v] = fill_constant() {shape=longs[3], dtype=5, value=0.5}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
+  )";
+
+TEST(PaddleLocalSgd, ParametersBecomeTheSnapshotMinusTheMeanOfTheSteps) {
+  ExpectRewrite("paddle-comm-init{nrings=2},broadcast-params{nrings=2},paddle-local-sgd",
+                {kMain, kStartup},
+                {R"(
+    var v@SNAPSHOT : fp32[3] persistable stop_gradient
+    var w@SNAPSHOT : fp32[5, 7] persistable stop_gradient
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+    Out=[w] = c_sync_calc_stream(X=[w]) role=optimize
+    Out=[w] = c_allreduce_sum(X=[w]) role=optimize {ring_id=1}
+    ParamOut=[v] = sgd(Grad=[v@GRAD], LearningRate=[lr], Param=[v]) role=optimize
+    Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
+    Out=[v] = c_sync_calc_stream(X=[v]) role=optimize
+    Out=[v] = c_allreduce_sum(X=[v]) role=optimize
+    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize
+    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize {ring_id=1}
+    Out=[w] = scale(X=[w]) role=optimize {scale=0.5}
+    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+    Out=[w@SNAPSHOT] = assign(X=[w]) role=optimize
+    Out=[v] = scale(X=[v]) role=optimize {scale=0.5}
+    Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
+    Out=[v@SNAPSHOT] = assign(X=[v]) role=optimize
+  )",
+                 R"(
+    var b@SNAPSHOT : fp32[2, 2] persistable stop_gradient
+    var nccl_id_0 : raw persistable stop_gradient
+    var nccl_id_1 : raw persistable stop_gradient
+    var v@SNAPSHOT : fp32[3] persistable stop_gradient
+    var w@SNAPSHOT : fp32[5, 7] persistable stop_gradient
+    Out=[w] = fill_constant() {shape=longs[5, 7], value=0.5}
+    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[v] = fill_constant() {shape=longs[3], value=0.5}
+    Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
+    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
+    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
+    Out=[w] = c_broadcast(X=[w])
+    Out=[b] = c_broadcast(X=[b]) {ring_id=1}
+    Out=[v] = c_broadcast(X=[v])
+    Out=[v] = c_sync_comm_stream(X=[v])
+    Out=[v] = c_sync_comm_stream(X=[v]) {ring_id=1}
+    Out=[w@SNAPSHOT] = assign(X=[w])
+    Out=[b@SNAPSHOT] = assign(X=[b])
+    Out=[v@SNAPSHOT] = assign(X=[v])
+  )"},
+                OnEndpoints(2, Dialect::kPaddle));
+}
+
+TEST(PaddleLocalSgd, DistributedParameterIsNotAveragedButNamedByTheWait) {
+  RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
+  options.distributed_params = {"w"};
+  ExpectRewrite("paddle-comm-init{nrings=2},broadcast-params{nrings=2},paddle-local-sgd",
+                {kMain, kStartup},
+                {R"(
+    var v@SNAPSHOT : fp32[3] persistable stop_gradient
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    ParamOut=[v] = sgd(Grad=[v@GRAD], LearningRate=[lr], Param=[v]) role=optimize
+    Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
+    Out=[v] = c_sync_calc_stream(X=[v]) role=optimize
+    Out=[v] = c_allreduce_sum(X=[v]) role=optimize
+    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize
+    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize {ring_id=1}
+    Out=[v] = scale(X=[v]) role=optimize {scale=0.5}
+    Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
+    Out=[v@SNAPSHOT] = assign(X=[v]) role=optimize
+  )",
+                 R"(
+    var b@SNAPSHOT : fp32[2, 2] persistable stop_gradient
+    var nccl_id_0 : raw persistable stop_gradient
+    var nccl_id_1 : raw persistable stop_gradient
+    var v@SNAPSHOT : fp32[3] persistable stop_gradient
+    Out=[w] = fill_constant() {shape=longs[5, 7], value=0.5}
+    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[v] = fill_constant() {shape=longs[3], value=0.5}
+    Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
+    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init(X=[nccl_id_0]) {nranks=2, rank=0}
+    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0, ring_id=1}
+    Out=[b] = c_broadcast(X=[b])
+    Out=[v] = c_broadcast(X=[v]) {ring_id=1}
+    Out=[v] = c_sync_comm_stream(X=[v])
+    Out=[v] = c_sync_comm_stream(X=[v]) {ring_id=1}
+    Out=[b@SNAPSHOT] = assign(X=[b])
+    Out=[v@SNAPSHOT] = assign(X=[v])
+  )"},
+                options);
+}
 
 PassContext Paddle() { return ContextWithEndpoints(4, Dialect::kPaddle); }
 
@@ -46,74 +161,6 @@ Program Startup() {
   p.Param("v", {3}).Param("w", {5, 7}).Param("b");
   for (const char* name : {"w", "b", "v"}) p.Op("fill_constant", {}, {{"Out", {name}}});
   return p.Build();
-}
-
-TEST(PaddleLocalSgd, ParametersBecomeTheSnapshotMinusTheMeanOfTheSteps) {
-  Program main = Main();
-  WEFT_ASSERT_OK(RunPasses(kPasses, Paddle(), &main));
-  EXPECT_THAT(OpTexts(main), ElementsAre("sgd(w, w@GRAD, lr -> w)",              //
-                                         "elementwise_sub(w@SNAPSHOT, w -> w)",  //
-                                         "c_sync_calc_stream(w -> w)",           //
-                                         "c_allreduce_sum@1(w -> w)",            //
-                                         "sgd(v, v@GRAD, lr -> v)",              //
-                                         "elementwise_sub(v@SNAPSHOT, v -> v)",  //
-                                         "c_sync_calc_stream(v -> v)",           //
-                                         "c_allreduce_sum@0(v -> v)",            //
-                                         "c_sync_comm_stream@0(w -> w)",         //
-                                         "c_sync_comm_stream@1(w -> w)",         //
-                                         "scale(w -> w)",                        //
-                                         "elementwise_sub(w@SNAPSHOT, w -> w)",  //
-                                         "assign(w -> w@SNAPSHOT)",              //
-                                         "scale(v -> v)",                        //
-                                         "elementwise_sub(v@SNAPSHOT, v -> v)",  //
-                                         "assign(v -> v@SNAPSHOT)"));
-  EXPECT_EQ(main.op(main.block(0).ops()[10]).FindAttr("scale")->f(), 0.25f);
-  EXPECT_EQ(main.op(main.block(0).ops()[10]).role(), kRoleOptimize);
-}
-
-TEST(PaddleLocalSgd, SnapshotsAreLikeTheirParametersAndPersist) {
-  Program main = Main();
-  Program startup = Startup();
-  WEFT_ASSERT_OK(RunPasses(kPasses, Paddle(), &main, &startup));
-  for (const Program* program : {&main, &startup}) {
-    const Var var = program->var(program->block(0).FindVar(program->FindSymbol("w@SNAPSHOT")));
-    EXPECT_TRUE(var.persistable());
-    EXPECT_TRUE(var.stop_gradient());
-    EXPECT_FALSE(var.is_parameter());
-    EXPECT_EQ(var.Tensor()->data_type(), pb::VarType::FP32);
-    EXPECT_THAT(var.Tensor()->dims(), ElementsAre(5, 7));
-  }
-}
-
-TEST(PaddleLocalSgd, StartupTakesSnapshotsOfWhatItBroadcasts) {
-  Program main = Main();
-  Program startup = Startup();
-  WEFT_ASSERT_OK(RunPasses(kPasses, Paddle(), &main, &startup));
-  std::vector<std::string> ops = OpTexts(startup);
-  ops.erase(ops.begin(), ops.begin() + 7);  // initializers, rings
-  EXPECT_THAT(ops, ElementsAre("c_broadcast@0(w -> w)", "c_broadcast@1(b -> b)",
-                               "c_broadcast@0(v -> v)", "c_sync_comm_stream@0(v -> v)",
-                               "c_sync_comm_stream@1(v -> v)", "assign(w -> w@SNAPSHOT)",
-                               "assign(b -> b@SNAPSHOT)", "assign(v -> v@SNAPSHOT)"));
-}
-
-TEST(PaddleLocalSgd, DistributedParameterIsNotAveragedButNamedByTheWait) {
-  Program main = Main();
-  Program startup = Startup();
-  PassContext context = Paddle();
-  context.distributed_params = {"w"};
-  WEFT_ASSERT_OK(RunPasses(kPasses, context, &main, &startup));
-  EXPECT_THAT(OpTexts(main), ElementsAre("sgd(w, w@GRAD, lr -> w)",              //
-                                         "sgd(v, v@GRAD, lr -> v)",              //
-                                         "elementwise_sub(v@SNAPSHOT, v -> v)",  //
-                                         "c_sync_calc_stream(v -> v)",           //
-                                         "c_allreduce_sum@0(v -> v)",            //
-                                         "c_sync_comm_stream@0(w -> w)",         //
-                                         "c_sync_comm_stream@1(w -> w)",         //
-                                         "scale(v -> v)",                        //
-                                         "elementwise_sub(v@SNAPSHOT, v -> v)",  //
-                                         "assign(v -> v@SNAPSHOT)"));
-  EXPECT_FALSE(startup.FindSymbol("w@SNAPSHOT").valid());
 }
 
 // Paddle's defect: of two updates of a parameter, each is averaged.

@@ -8,21 +8,87 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
+#include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::ContextWithDevices;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnEndpoints;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RewriteOptions;
 using ::weft::testing::RunPasses;
 using ::weft::testing::StatusIs;
 
 constexpr char kPass[] = "paddle-single-process-fuse";
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+// Backward completes w3's gradient, then w2's and b2's in one op, then w1's; one more backward op.
+constexpr char kBackward[] = R"(
+    Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
+    Out=[w2@GRAD], Bias=[b2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD, b2, b2@GRAD]
+    Out=[w1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD]
+    Out=[x@GRAD] = g0(X=[x]) role=backward
+    ParamOut=[w1] = sgd(Param=[w1], Grad=[w1@GRAD], LearningRate=[lr]) role=optimize
+  )";
+
+// Paddle's defect: the coalesce_tensor has role forward.
+TEST(PaddleSingleProcessFuse, AllGradientsAreSummedAfterTheLastOne) {
+  RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
+  options.participants.devices = {{0, 1}};
+  ExpectRewrite("paddle-single-process-fuse", kBackward, R"(
+    var fused_output : fp32[1] stop_gradient
+    Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
+    Bias=[b2@GRAD], Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD, b2, b2@GRAD]
+    Out=[w1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD]
+    FusedOutput=[fused_output], Output=[w1@GRAD, w2@GRAD, b2@GRAD, w3@GRAD] = coalesce_tensor(Input=[w1@GRAD, w2@GRAD, b2@GRAD, w3@GRAD]) {copy_data=true, dtype=5}
+    Out=[fused_output] = c_sync_calc_stream(X=[fused_output]) role=backward
+    Out=[fused_output] = c_allreduce_sum(X=[fused_output]) role=backward
+    Out=[fused_output] = c_sync_comm_stream(X=[fused_output]) role=backward
+    Out=[x@GRAD] = g0(X=[x]) role=backward
+    ParamOut=[w1] = sgd(Grad=[w1@GRAD], LearningRate=[lr], Param=[w1]) role=optimize
+  )",
+                options);
+}
+
+TEST(PaddleSingleProcessFuse, Fuse2SumsTheGradientsThemselves) {
+  RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
+  options.participants.devices = {{0, 1}};
+  ExpectRewrite("paddle-single-process-fuse{fuse=2}", kBackward, R"(
+    Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
+    Bias=[b2@GRAD], Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD, b2, b2@GRAD]
+    Out=[w1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD]
+    Out=[w1@GRAD] = c_sync_calc_stream(X=[w1@GRAD]) role=backward
+    Out=[w1@GRAD, w2@GRAD, b2@GRAD, w3@GRAD] = c_allreduce_xsum(X=[w1@GRAD, w2@GRAD, b2@GRAD, w3@GRAD]) role=backward
+    Out=[w1@GRAD] = c_sync_comm_stream(X=[w1@GRAD]) role=backward
+    Out=[x@GRAD] = g0(X=[x]) role=backward
+    ParamOut=[w1] = sgd(Grad=[w1@GRAD], LearningRate=[lr], Param=[w1]) role=optimize
+  )",
+                options);
+}
+
+TEST(PaddleSingleProcessFuse, GradientsOfDistributedParametersAreLeftOut) {
+  RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
+  options.participants.devices = {{0, 1}};
+  options.distributed_params = {"w1", "w2"};
+  ExpectRewrite("paddle-single-process-fuse", kBackward, R"(
+    var fused_output : fp32[1] stop_gradient
+    Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
+    Bias=[b2@GRAD], Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD, b2, b2@GRAD]
+    FusedOutput=[fused_output], Output=[b2@GRAD, w3@GRAD] = coalesce_tensor(Input=[b2@GRAD, w3@GRAD]) {copy_data=true, dtype=5}
+    Out=[fused_output] = c_sync_calc_stream(X=[fused_output]) role=backward
+    Out=[fused_output] = c_allreduce_sum(X=[fused_output]) role=backward
+    Out=[fused_output] = c_sync_comm_stream(X=[fused_output]) role=backward
+    Out=[w1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD]
+    Out=[x@GRAD] = g0(X=[x]) role=backward
+    ParamOut=[w1] = sgd(Grad=[w1@GRAD], LearningRate=[lr], Param=[w1]) role=optimize
+  )",
+                options);
+}
 
 PassContext Paddle() { return ContextWithDevices({"127.0.0.1:6170"}, {{0, 1}}); }
 
@@ -37,51 +103,6 @@ Program Backward() {
   p.Op("g0", {}, {{"X@GRAD", {"x@GRAD"}}}, kRoleBackward);
   p.Op("sgd", {}, {{"ParamOut", {"w1"}}}, kRoleOptimize);
   return p.Build();
-}
-
-TEST(PaddleSingleProcessFuse, AllGradientsAreSummedBehindTheLastOne) {
-  Program program = Backward();
-  WEFT_ASSERT_OK(RunPasses(kPass, Paddle(), &program));
-  EXPECT_THAT(OpTexts(program),
-              ElementsAre("g3( -> w3@GRAD)",           //
-                          "g2( -> w2@GRAD, b2@GRAD)",  //
-                          "g1( -> w1@GRAD)",           //
-                          "coalesce_tensor(w1@GRAD, w2@GRAD, b2@GRAD, w3@GRAD -> "
-                          "fused_output, w1@GRAD, w2@GRAD, b2@GRAD, w3@GRAD)",
-                          "c_sync_calc_stream(fused_output -> fused_output)",
-                          "c_allreduce_sum@0(fused_output -> fused_output)",
-                          "c_sync_comm_stream@0(fused_output -> fused_output)",
-                          "g0( -> x@GRAD)",  //
-                          "sgd( -> w1)"));
-  const Op coalesce = program.op(program.block(0).ops()[3]);
-  EXPECT_TRUE(coalesce.FindAttr("copy_data")->b());
-  EXPECT_EQ(coalesce.FindAttr("dtype")->i(), pb::VarType::FP32);
-  EXPECT_EQ(coalesce.role(), kRoleForward);  // Paddle's defect
-}
-
-TEST(PaddleSingleProcessFuse, Fuse2SumsTheGradientsThemselves) {
-  Program program = Backward();
-  WEFT_ASSERT_OK(RunPasses("paddle-single-process-fuse{fuse=2}", Paddle(), &program));
-  EXPECT_THAT(OpTexts(program),
-              ElementsAre("g3( -> w3@GRAD)",                         //
-                          "g2( -> w2@GRAD, b2@GRAD)",                //
-                          "g1( -> w1@GRAD)",                         //
-                          "c_sync_calc_stream(w1@GRAD -> w1@GRAD)",  //
-                          "c_allreduce_xsum@0(w1@GRAD, w2@GRAD, b2@GRAD, w3@GRAD -> "
-                          "w1@GRAD, w2@GRAD, b2@GRAD, w3@GRAD)",
-                          "c_sync_comm_stream@0(w1@GRAD -> w1@GRAD)",
-                          "g0( -> x@GRAD)",  //
-                          "sgd( -> w1)"));
-  EXPECT_EQ(program.op(program.block(0).ops()[4]).role(), kRoleBackward);
-}
-
-TEST(PaddleSingleProcessFuse, GradientsOfDistributedParametersAreLeftOut) {
-  Program program = Backward();
-  PassContext context = Paddle();
-  context.distributed_params = {"w1", "w2"};
-  WEFT_ASSERT_OK(RunPasses(kPass, context, &program));
-  EXPECT_EQ(OpTexts(program)[2],
-            "coalesce_tensor(b2@GRAD, w3@GRAD -> fused_output, b2@GRAD, w3@GRAD)");
 }
 
 TEST(PaddleSingleProcessFuse, WithoutReplicatedParametersNothingChanges) {
