@@ -9,16 +9,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "base/temporary_file.h"
 #include "base/uncached_write.h"
 
 namespace weft {
@@ -66,12 +64,6 @@ absl::StatusOr<FileBytes> ReadToEnd(int fd, size_t max_bytes) {
   return FileBytes{std::move(bytes), view};
 }
 
-std::string Directory(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
 // The path without links in it; none where it leads nowhere.
 absl::optional<std::string> RealPath(const std::string& path) {
   char* real = realpath(path.c_str(), nullptr);
@@ -87,7 +79,7 @@ std::string TargetOf(std::string path) {
   for (int links = 0; links < 40; ++links) {
     if (absl::optional<std::string> real = RealPath(path)) return *real;
     const size_t name = path.rfind('/') + 1;
-    const absl::optional<std::string> directory = RealPath(Directory(path));
+    const absl::optional<std::string> directory = RealPath(DirectoryOf(path));
     if (!directory.has_value()) return path;
     path = absl::StrCat(*directory == "/" ? "" : *directory, "/", path.substr(name));
     char link[PATH_MAX];
@@ -97,43 +89,6 @@ std::string TargetOf(std::string path) {
     path = to[0] == '/' ? std::string(to) : absl::StrCat(*directory, "/", to);
   }
   return path;
-}
-
-// A name for a temporary file beside `target`, short enough for any file system.
-std::string TemporaryName(const std::string& target, unsigned number) {
-  constexpr size_t kMaxNameBytes = 200;  // of 255, and 20 or so are added
-  const size_t name = target.rfind('/') + 1;
-  return absl::StrCat(target.substr(0, name), target.substr(name, kMaxNameBytes), ".", getpid(),
-                      ".", number, ".tmp");
-}
-
-// The temporary files of this process, for RemoveTemporaryFiles, which may run in a signal handler:
-// no memory is allocated or freed.
-struct TemporaryFile {
-  std::atomic<bool> is_taken{false};
-  std::atomic<bool> is_there{false};  // `path` can be read
-  char path[PATH_MAX];
-};
-TemporaryFile temporary_files[64];
-static_assert(std::atomic<bool>::is_always_lock_free, "used in signal handlers");
-
-// The slot; -1 where all are taken, or the path is too long for any file.
-int RememberTemporary(const std::string& path) {
-  if (path.size() >= sizeof(TemporaryFile::path)) return -1;
-  for (size_t i = 0; i < std::size(temporary_files); ++i) {
-    TemporaryFile& file = temporary_files[i];
-    if (file.is_taken.exchange(true)) continue;
-    std::memcpy(file.path, path.c_str(), path.size() + 1);
-    file.is_there = true;
-    return static_cast<int>(i);
-  }
-  return -1;
-}
-
-void ForgetTemporary(int slot) {
-  if (slot < 0) return;
-  temporary_files[slot].is_there = false;
-  temporary_files[slot].is_taken = false;
 }
 
 // Writes all of it: writev may stop early at any byte.
@@ -199,19 +154,11 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(const std::string& path) {
   // Renaming needs rights on the directory only, but a file that may not be written shall stay.
   if (exists && access(file.target_.c_str(), W_OK) != 0) return SystemError("cannot write");
 
-  static std::atomic<unsigned> counter{0};
-  do {
-    file.temporary_ = TemporaryName(file.target_, counter++);
-    file.fd_ = open(file.temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
-                    exists ? (info.st_mode & 0777) : 0666);
-  } while (file.fd_ < 0 && errno == EEXIST);
-  if (file.fd_ < 0) {
-    const int error = errno;
-    file.temporary_.clear();
-    errno = error;
-    return SystemError(absl::StrCat("cannot create a file in ", Directory(file.target_)));
-  }
-  file.temporary_slot_ = RememberTemporary(file.temporary_);
+  WEFT_ASSIGN_OR_RETURN(TemporaryFile temporary,
+                        CreateTemporaryFile(file.target_, exists ? (info.st_mode & 0777) : 0666));
+  file.fd_ = temporary.fd;
+  file.temporary_ = std::move(temporary.path);
+  file.temporary_slot_ = temporary.slot;
   return file;
 }
 
@@ -234,7 +181,7 @@ void AtomicFile::Discard() {
   fd_ = -1;
   if (!temporary_.empty()) unlink(temporary_.c_str());
   temporary_.clear();
-  ForgetTemporary(std::exchange(temporary_slot_, -1));
+  ForgetTemporaryFile(std::exchange(temporary_slot_, -1));
 }
 
 absl::Status AtomicFile::Write(absl::Span<const absl::string_view> pieces) {
@@ -269,24 +216,18 @@ absl::Status AtomicFile::Commit() {
     if (fd > STDERR_FILENO && close(fd) != 0) return SystemError("cannot write");
     return absl::OkStatus();
   }
-  const int fd = std::exchange(fd_, -1);
-  if (close(fd) != 0) return SystemError("cannot write");
+  // Renamed while it is locked, or it could be taken for one that a killed process has left.
   if (rename(temporary_.c_str(), target_.c_str()) != 0) return SystemError("cannot replace");
   temporary_.clear();
-  ForgetTemporary(std::exchange(temporary_slot_, -1));
+  ForgetTemporaryFile(std::exchange(temporary_slot_, -1));
+  if (close(std::exchange(fd_, -1)) != 0) return SystemError("cannot write");
   // The new name is durable once the directory is. Some file systems cannot sync a directory.
-  const int directory = open(Directory(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int directory = open(DirectoryOf(target_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory >= 0) {
     fsync(directory);
     close(directory);
   }
   return absl::OkStatus();
-}
-
-void RemoveTemporaryFiles() {
-  for (TemporaryFile& file : temporary_files) {
-    if (file.is_there.exchange(false)) unlink(file.path);
-  }
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view bytes) {

@@ -32,8 +32,9 @@ absl::StatusOr<FileBytes> ReadFile(const std::string& path, size_t max_bytes = s
 //   WEFT_RETURN_IF_ERROR(file.Commit());
 //
 // Until Commit, and where anything fails, the target stays as it was and no other file remains.
-// A target that is a symbolic link is followed. "-" is standard output, and a target that exists
-// but is no regular file (a device, a pipe) is written directly: there is nothing to replace.
+// What a killed process leaves is removed by the next AtomicFile in the directory. A target that is
+// a symbolic link is followed. "-" is standard output, and a target that exists but is no regular
+// file (a device, a pipe) is written directly: there is nothing to replace.
 class AtomicFile {
  public:
   static absl::StatusOr<AtomicFile> Create(const std::string& path);

@@ -2,7 +2,10 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -239,6 +242,73 @@ TEST_F(FileTest, TemporaryFilesCanBeRemovedAllAtOnce) {
   EXPECT_THAT(Names(), ElementsAre("f"));
   EXPECT_EQ(Read(Path("f")), "old");
   EXPECT_THAT(f.Commit(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("cannot replace")));
+}
+
+// Starts a process that begins to write a file, and waits until it has.
+pid_t StartWriter(const std::string& path) {
+  int pipe_ends[2];
+  EXPECT_EQ(pipe(pipe_ends), 0);
+  const pid_t process = fork();
+  if (process == 0) {
+    absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
+    if (file.ok() && file->Write("half of it").ok()) (void)!write(pipe_ends[1], "x", 1);
+    while (true) pause();
+  }
+  char byte;
+  EXPECT_EQ(read(pipe_ends[0], &byte, 1), 1);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+  return process;
+}
+
+void Kill(pid_t process) {
+  kill(process, SIGKILL);
+  EXPECT_EQ(waitpid(process, nullptr, 0), process);
+}
+
+TEST_F(FileTest, FilesOfAKilledProcessAreRemovedByTheNext) {
+  Kill(StartWriter(Path("f")));
+  Kill(StartWriter(Path("g")));
+  EXPECT_EQ(Names().size(), 1u);  // g's writer has removed f's
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "whole"));
+  EXPECT_THAT(Names(), ElementsAre("f"));
+}
+
+TEST_F(FileTest, FilesOfARunningProcessStay) {
+  const pid_t writer = StartWriter(Path("f"));
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "whole"));
+  EXPECT_EQ(Names().size(), 2u);
+  Kill(writer);
+  WEFT_ASSERT_OK(WriteFile(Path("f"), "whole"));
+  EXPECT_THAT(Names(), ElementsAre("f"));
+}
+
+TEST_F(FileTest, LockedFileOfAnUnknownProcessStays) {
+  // As of another container: no process of that number is here.
+  const std::string path = Path("f.weft.999999999.0.tmp");
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT, 0644);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);
+  WEFT_ASSERT_OK(WriteFile(Path("f"), ""));
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  close(fd);
+  WEFT_ASSERT_OK(WriteFile(Path("f"), ""));
+  EXPECT_THAT(Names(), ElementsAre("f"));
+}
+
+TEST_F(FileTest, FilesOfOtherProgramsStay) {
+  const std::vector<std::string> others = {"f.tmp",
+                                           "f.999999999.0.tmp",
+                                           "f.weft.0.0.tmp",
+                                           "f.weft.x.0.tmp",
+                                           "f.weft.999999999.tmp",
+                                           "f.weft.999999999.x.tmp",
+                                           "f.weft.999999999.0.tmp.bak"};
+  for (const std::string& name : others) std::ofstream(Path(name)) << "theirs";
+  ASSERT_EQ(mkdir(Path("d.weft.999999999.0.tmp").c_str(), 0755), 0);
+  ASSERT_EQ(symlink("f.tmp", Path("l.weft.999999999.0.tmp").c_str()), 0);
+  WEFT_ASSERT_OK(WriteFile(Path("f"), ""));
+  EXPECT_EQ(Names().size(), others.size() + 3);
+  for (const std::string& name : others) EXPECT_EQ(Read(Path(name)), "theirs") << name;
 }
 
 TEST_F(FileTest, FilesThatWereWrittenAreNotRemoved) {

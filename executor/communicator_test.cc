@@ -15,7 +15,7 @@ TEST(CommunicatorTest, SumsRunOnRowsToo) {
   }
 }
 
-// Of a fork of Paddle: written, never run.
+// An op of a Paddle fork: transpile writes it, nothing runs it.
 TEST(CommunicatorTest, SeveralVariablesAtOnceDoNotRun) {
   EXPECT_FALSE(CanRun(*FindCollectiveOp("c_allreduce_xsum"), /*on_rows=*/false));
 }

@@ -17,14 +17,15 @@ namespace {
 
 absl::Status HoldsNothing(absl::string_view slot) {
   return absl::FailedPreconditionError(
-      absl::StrCat("input ", slot, ": holds nothing when it is read"));
+      absl::StrCat("input ", slot, " is read before it is written"));
 }
 
 bool HoldsSomething(const Value* value) {
   return value != nullptr && (value->tensor.allocated() || !value->elements.empty());
 }
 
-// Shares the buffers of elements; a tensor, which may have a place in a fused buffer, is copied.
+// Shares the buffers of array elements. Copies a tensor, because it may be a slice of a fused
+// buffer.
 absl::Status Copy(const Value& x, Value* out) {
   if (&x == out) return absl::OkStatus();
   out->elements = x.elements;
@@ -37,7 +38,7 @@ absl::Status Zero(const Tensor& like, Tensor* out) {
   return out->memory()->CopyFromHost(zeros.data(), zeros.size(), out->raw());
 }
 
-// The one number that a tensor holds, which must be in [0, limit).
+// Reads the single element of a tensor. It must be in [0, limit).
 absl::StatusOr<int64_t> Index(absl::string_view slot, const Value* value, int64_t limit) {
   if (!HoldsSomething(value)) return HoldsNothing(slot);
   WEFT_ASSIGN_OR_RETURN(const Tensor tensor, value->tensor.ToHost());
@@ -58,7 +59,7 @@ absl::StatusOr<int64_t> Index(absl::string_view slot, const Value* value, int64_
       absl::StrCat("input ", slot, ": ", index, " is not in [0, ", limit, ")"));
 }
 
-// The one slot of `slots` with this name; none has count 0.
+// The slot of `slots` with this name, or a slot with count 0.
 KernelSpec::Slot SlotOf(const absl::flat_hash_map<std::string, KernelSpec::Slot>& slots,
                         absl::string_view name) {
   const auto it = slots.find(name);
@@ -78,7 +79,7 @@ ControlKernel SelectInput(const KernelSpec& spec) {
     const Value* x = ctx.inputs[xs.first + selected];
     if (!HoldsSomething(x)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("input X: variable ", selected, " holds nothing when it is read"));
+          absl::StrCat("input X: variable ", selected, " is read before it is written"));
     }
     return Out(ctx, out) == nullptr ? absl::OkStatus() : Copy(*x, Out(ctx, out));
   };
@@ -138,12 +139,12 @@ ControlKernel ArrayLength(const KernelSpec& spec) {
   };
 }
 
-// How the elements of an array lie in the tensor that they are joined to.
+// How the elements of an array are positioned in the joined tensor.
 struct Joined {
   Dims dims;
   int axis = 0;
-  int64_t outer = 1;                // blocks that each element gives a piece to
-  std::vector<size_t> piece_bytes;  // of each element
+  int64_t outer = 1;                // blocks to which each element contributes a piece
+  std::vector<size_t> piece_bytes;  // per element
   std::vector<int32_t> lengths;     // along the axis
 };
 
@@ -250,7 +251,7 @@ ControlKernel ArrayToTensorGrad(const KernelSpec& spec) {
   };
 }
 
-// *sum += x. Where *sum holds nothing it shares what x holds.
+// *sum += x. If *sum has no value, it shares the value of x.
 absl::Status Add(const ControlContext& ctx, const Tensor& x, Tensor* sum) {
   if (!x.allocated()) return absl::OkStatus();
   if (!sum->allocated()) {

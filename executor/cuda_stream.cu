@@ -17,7 +17,7 @@ class CudaEvent : public Event {
   ~CudaEvent() override { cudaEventDestroy(event_); }
 
   cudaEvent_t get() const { return event_; }
-  // What had failed on the recording stream when the event was recorded.
+  // The error of the recording stream at the time of the record.
   const absl::Status& status() const { return status_; }
   void set_status(const absl::Status& status) { status_ = status; }
 
@@ -88,7 +88,7 @@ class CudaDevice : public Device {
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {
     cudaEvent_t event = nullptr;
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));
-    // Events only order; without timing they are cheaper.
+    // Events are used for ordering only; without timing they are cheaper.
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
                                     "cudaEventCreateWithFlags"));
     return std::make_unique<CudaEvent>(event);

@@ -9,12 +9,12 @@
 
 namespace weft {
 
-// Device `ordinal` of the CUDA runtime; becomes the current one of the calling thread, which is to
-// be the host thread that drives its streams. Tasks are called by Launch, with that device current,
-// and enqueue their work on native_handle(); streams do not synchronize with the default stream.
-// Asynchronous errors of the device come out of Synchronize.
+// Device `ordinal` of the CUDA runtime. Becomes the current device of the calling thread, which
+// must be the host thread that drives its streams. Launch calls tasks with that device current;
+// they enqueue their work on native_handle(). Streams do not synchronize with the default stream.
+// Synchronize returns asynchronous errors of the device.
 //
-// Unavailable, with the reason, where there is no such device or no driver, and in a build without
+// Unavailable, with the reason, if there is no such device or no driver, and in a build without
 // CUDA.
 absl::StatusOr<std::unique_ptr<Device>> NewCudaDevice(int ordinal);
 

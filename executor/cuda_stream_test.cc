@@ -67,7 +67,8 @@ class CudaStreamTest : public ::testing::Test {
   std::unique_ptr<Stream> a_, b_;
 };
 
-// What the rank does before its first stream, such as joining its rings, is for that device too.
+// Work that the rank does before it creates a stream, such as joining rings, must use that device
+// too.
 TEST_F(CudaStreamTest, DeviceIsCurrentForTheThreadThatMakesIt) {
   int count = 0, current = -1;
   ASSERT_EQ(cudaGetDeviceCount(&count), cudaSuccess);

@@ -19,7 +19,7 @@ namespace {
 template <typename T>
 bool Fill(double value, Tensor* tensor) {
   if (std::numeric_limits<T>::is_integer) {
-    // The largest integer is no double where T has 64 bits, its successor is.
+    // For 64-bit T, the largest integer is not representable as double, but its successor is.
     const double limit = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
     if (!(value >= static_cast<double>(std::numeric_limits<T>::lowest()) && value < limit)) {
       return false;
@@ -51,7 +51,7 @@ bool FillAny(double value, Tensor* tensor) {
   }
 }
 
-// The op that writes the variable, in any block; an invalid id where none does.
+// The op that writes the variable, in any block; invalid if there is none.
 OpId FindWriter(const Program& program, Symbol var) {
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
@@ -63,14 +63,13 @@ OpId FindWriter(const Program& program, Symbol var) {
 }
 
 absl::StatusOr<TensorType> TypeOfHostValue(const Program& main, const std::string& name) {
-  const Symbol symbol = main.FindSymbol(name);
-  const VarId id = symbol.valid() ? main.block(0).FindVar(symbol) : VarId();
+  const VarId id = main.block(0).FindVar(name);
   if (!id.valid()) return absl::InvalidArgumentError("the program has no such variable");
   const Var var = main.var(id);
   if (!var.persistable()) {
-    return absl::InvalidArgumentError("expected a persistable variable, this one is not");
+    return absl::InvalidArgumentError("expected a persistable variable");
   }
-  const OpId writer = FindWriter(main, symbol);
+  const OpId writer = FindWriter(main, var.name_symbol());
   if (writer.valid()) {
     return absl::InvalidArgumentError(absl::StrCat("expected a variable that no op writes, but ",
                                                    main.op(writer).DebugName(), " does"));
@@ -123,7 +122,7 @@ absl::StatusOr<FeedSource> WithHostValues(FeedSource source, const Program& main
   for (const HostValue& value : values) {
     const bool is_there = std::count(all.variables.begin(), all.variables.end(), value.name) > 0;
     absl::StatusOr<TensorType> type = is_there
-                                          ? absl::InvalidArgumentError("it is fed or set already")
+                                          ? absl::InvalidArgumentError("it is already fed or set")
                                           : TypeOfHostValue(main, value.name);
     if (!type.ok()) return Annotate(absl::StrCat("set ", value.name), type.status());
     WEFT_RETURN_IF_ERROR(ValueOfStep(value, *type, 0).status());

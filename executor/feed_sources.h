@@ -1,4 +1,4 @@
-// Where the values that a run is fed with come from.
+// Sources of feeds.
 #ifndef WEFT_EXECUTOR_FEED_SOURCES_H_
 #define WEFT_EXECUTOR_FEED_SOURCES_H_
 
@@ -15,21 +15,21 @@
 
 namespace weft {
 
-// The arrays of a file, step by step; after its last step it starts over.
+// The arrays of a file, step by step. After the last step of the file, the first follows.
 FeedSource FeedsFrom(std::shared_ptr<const FeedFile> file);
 
-// A variable whose value the host decides on before every step: a learning rate.
+// A variable that the host sets before every step, such as a learning rate.
 struct HostValue {
   std::string name;
   std::function<double(int64_t step)> at;
 };
 HostValue SameAtAllSteps(std::string name, double value);
 
-// `source`, and besides it the given variables of the program's root block, each filled with its
-// value of the step. InvalidArgument, naming the variable, where it is not declared there, not
-// persistable, written by an op or fed already, is no tensor of fixed dimensions and a real element
-// type, or where the element type cannot hold the value: that of step 0 here, others when they are
-// read.
+// Adds the given variables of the program's root block to `source`, each filled with its value of
+// the step. InvalidArgument, naming the variable, if it is not declared in the root block, not
+// persistable, written by an op, already fed, or not a tensor of fixed dimensions and a real
+// element type, or if the element type cannot represent the value. The value of step 0 is checked
+// here, others when they are read.
 absl::StatusOr<FeedSource> WithHostValues(FeedSource source, const Program& main,
                                           absl::Span<const HostValue> values);
 

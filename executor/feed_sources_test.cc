@@ -139,7 +139,7 @@ TEST(WithHostValuesTest, UnknownAndTemporaryVariablesAreRefused) {
 
 TEST(WithHostValuesTest, VariableNamedTwiceIsRefused) {
   EXPECT_THAT(WithHostValues({}, MakeProgram(), {SameAtAllSteps("lr", 1), SameAtAllSteps("lr", 2)}),
-              StatusIs(kInvalid, HasSubstr("set lr: it is fed or set already")));
+              StatusIs(kInvalid, HasSubstr("set lr: it is already fed or set")));
 }
 
 TEST(WithHostValuesTest, ValueThatTheElementTypeCannotHoldIsRefused) {

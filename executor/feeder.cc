@@ -30,7 +30,7 @@ absl::Status WithName(const FeedSource& source, const absl::Status& status) {
   return source.name.empty() ? status : Annotate(source.name, status);
 }
 
-// What one of `nranks` ranks gets; the rows are known to divide.
+// The part of one of `nranks` ranks. The number of rows must divide.
 Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks) {
   Dims part = whole;
   if (variable.is_feed && nranks > 1) part[0] /= nranks;
@@ -64,7 +64,7 @@ absl::Status Feeder::BindVariables(const Plan& plan) {
     if (!fed.insert(variable).second) {
       return absl::InvalidArgumentError(absl::StrCat("feed ", name, ": given twice"));
     }
-    // A loop may go on in place of its data.
+    // A loop may continue in place of its data.
     const Plan::Variable& fed_variable = plan.variables()[variable];
     const bool is_read_first = fed_variable.is_feed && fed_variable.first_reader >= 0;
     if (fed_variable.is_written && !is_read_first) {
@@ -122,7 +122,7 @@ absl::StatusOr<std::shared_ptr<const Feeder::Batch>> Feeder::Read(int64_t step) 
   std::vector<TensorType> types;
   for (const Tensor& tensor : batch) {
     if (!tensor.allocated()) {
-      return absl::InternalError(absl::StrCat("step ", step, ": a tensor to feed holds nothing"));
+      return absl::InternalError(absl::StrCat("step ", step, ": a tensor to feed has no value"));
     }
     types.push_back({tensor.dtype(), tensor.dims()});
   }
@@ -151,7 +151,7 @@ absl::Status Feeder::Check(const Plan::Variable& variable, const TensorType& who
     return absl::InvalidArgumentError(
         absl::StrCat("expected ", ToString(declared), ", found ", ToString(whole)));
   }
-  // The mean over no rows is no number.
+  // The mean over no rows is undefined.
   if (NumElements(whole.dims) == 0) {
     return absl::InvalidArgumentError(absl::StrCat("expected ", ToString(declared),
                                                    " of one row or more, found ", ToString(whole),

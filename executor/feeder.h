@@ -1,4 +1,4 @@
-// Gives every rank its part of what a step is fed with.
+// Gives every rank its part of the feeds of a step.
 #ifndef WEFT_EXECUTOR_FEEDER_H_
 #define WEFT_EXECUTOR_FEEDER_H_
 
@@ -19,28 +19,28 @@ namespace weft {
 
 // What to feed. Empty: nothing.
 struct FeedSource {
-  // The variables fed at every step.
+  // The variables fed in every step.
   std::vector<std::string> variables;
-  // Their tensors for the whole batch of a step, in the order of `variables`. Called by one thread
-  // at a time; may be asked for a step again.
+  // Returns their tensors for the global batch of a step, in the order of `variables`. One thread
+  // at a time calls it. The same step may be requested again.
   std::function<absl::StatusOr<std::vector<Tensor>>(int64_t step)> read;
-  // What `read` will give, told without the work and the memory of reading: checked before the
-  // first step, for the steps below `num_steps`; later ones are as one of these. May be empty.
+  // The types that `read` will return, without the cost of reading. They are checked before the
+  // first step, for the steps below `num_steps`; later steps repeat these. May be empty.
   std::function<absl::StatusOr<std::vector<TensorType>>(int64_t step)> types = nullptr;
   int64_t num_steps = 0;
-  // Stands before messages about it: the path of a file. May be empty.
+  // Prefix of messages about the source: the path of a file. May be empty.
   std::string name = "";
 };
 
-// Checks a step's batch against the program and cuts it up: a data variable (Plan::Variable::
-// is_feed) is split along dimension 0 over the ranks, equally; any other variable is given whole to
-// every rank.
+// Checks the batch of a step against the program and splits it: a data variable
+// (Plan::Variable::is_feed) is split equally along dimension 0 over the ranks. Any other variable
+// goes whole to every rank.
 class Feeder {
  public:
-  // InvalidArgument where the source names a variable that the program does not have or does not
+  // InvalidArgument if the source names a variable that the program does not have or does not
   // declare as a tensor, or lacks a data variable that an op reads (the message lists the program's
-  // data variables); and for what Feed finds, as far as the source tells of it before the steps,
-  // of which the run has `steps`, from `begin_step` on.
+  // data variables); and for the errors of Feed, as far as the source knows types in advance. The
+  // run has `steps` steps, from `begin_step` on.
   static absl::StatusOr<std::unique_ptr<Feeder>> Create(const Plan& plan, FeedSource source,
                                                         int nranks, int64_t steps,
                                                         int64_t begin_step = 0);
@@ -48,13 +48,13 @@ class Feeder {
   // The variables of the plan that are fed.
   const std::vector<int>& variables() const { return variables_; }
 
-  // Copies rank `rank`'s part of a step's batch into tensors[v] for each v of variables().
-  // InvalidArgument, naming step and variable, expected and found, where element type, rank or a
-  // fixed dimension of what a rank gets differs from the declared ones, rows cannot be split
-  // equally, or there are no elements. Thread-safe.
+  // Copies rank `rank`'s part of the batch of a step into tensors[v] for each v of variables().
+  // InvalidArgument, naming step and variable, expected and found, if the element type, the number
+  // of dimensions or a fixed dimension of a part differs from the declaration, if rows cannot be
+  // split equally, or if there are no elements. Thread-safe.
   absl::Status Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors);
 
-  // Rows of the first data variable among these tensors, fed before; 0 where none is fed.
+  // Rows of the first data variable among these tensors, which were fed before; 0 if none is fed.
   int64_t samples(absl::Span<Tensor* const> tensors) const;
 
  private:
@@ -69,10 +69,10 @@ class Feeder {
   const FeedSource source_;
   const int nranks_;
   std::vector<int> variables_;
-  std::vector<Plan::Variable> declarations_;  // by position in source_.variables
+  std::vector<Plan::Variable> declarations_;  // by index in source_.variables
 
-  // The last batches read. Ranks run a few steps apart at most where they communicate; where one
-  // comes late for a batch, it is read again.
+  // The most recent batches. Ranks that communicate are a few steps apart at most. A batch that a
+  // late rank requests after it was dropped is read again.
   struct CachedBatch {
     int64_t step = -1;
     std::shared_ptr<const Batch> batch;

@@ -168,7 +168,8 @@ TEST_F(FeederTest, VariableThatIsNotDeclaredAsATensorIsRefused) {
                        HasSubstr("feed scope: the program does not declare it as a tensor")));
 }
 
-// A source that tells of steps 0 to 2, and must not be read: step 1 has one column too many.
+// A source that knows the types of steps 0 to 2, and must not be read: step 1 has one column too
+// many.
 class FeederTypesTest : public FeederTest {
  protected:
   absl::Status Create(int64_t steps, const std::string& name = "") {

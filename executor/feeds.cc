@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// Splits "<step>/<variable>"; a variable's name may hold slashes of its own.
+// Splits "<step>/<variable>"; the variable's name may contain slashes.
 bool ParseFeedName(absl::string_view name, int64_t* step, std::string* variable) {
   const size_t slash = name.find('/');
   if (slash == absl::string_view::npos || slash + 1 == name.size()) return false;
@@ -44,7 +44,7 @@ absl::StatusOr<FeedFile> FeedFile::Open(const std::string& path) {
     all.insert(variable);
     steps[step].insert(std::move(variable));
   }
-  if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": it holds no arrays"));
+  if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": it has no arrays"));
   int64_t expected_step = 0;
   for (const auto& [step, variables] : steps) {
     if (step != expected_step) {

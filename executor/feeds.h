@@ -1,4 +1,4 @@
-// What the variables of a program are fed with, step by step, from a file.
+// Feeds from a file, step by step.
 #ifndef WEFT_EXECUTOR_FEEDS_H_
 #define WEFT_EXECUTOR_FEEDS_H_
 
@@ -16,26 +16,26 @@
 
 namespace weft {
 
-// An .npz file with arrays named "<step>/<variable>", steps counted from 0, every step holding the
-// same variables. Arrays are read when asked for, so the file may be larger than memory.
+// An .npz file with arrays named "<step>/<variable>". Steps count from 0, and every step has the
+// same variables. Arrays are read on demand, so the file may be larger than memory.
 class FeedFile {
  public:
-  // InvalidArgument, naming the file and the array: a name of another form, a step that lacks a
-  // variable which another step has, no arrays at all.
+  // InvalidArgument, naming the file and the array: a malformed name, a step that lacks a variable
+  // of another step, no arrays at all.
   static absl::StatusOr<FeedFile> Open(const std::string& path);
 
   const std::string& path() const { return npz_.path(); }
-  // Steps that the file holds, at least 1.
+  // Number of steps in the file, at least 1.
   int64_t num_steps() const { return num_steps_; }
   // The variables fed in every step, sorted.
   const std::vector<std::string>& variables() const { return variables_; }
 
-  // What the arrays of a step are, in the order of variables(), from their headers alone.
+  // The types of the arrays of a step, in the order of variables(), from their headers alone.
   // Thread-safe.
   absl::StatusOr<std::vector<TensorType>> Types(int64_t step) const;
 
-  // The arrays of a step, for the whole batch, by variable. Steps beyond the file start over: step
-  // s is that of the file numbered s modulo num_steps(). `step` is not negative. Thread-safe.
+  // The arrays of a step, for the global batch, by variable. Step s reads step s modulo num_steps()
+  // of the file. `step` must not be negative. Thread-safe.
   absl::StatusOr<std::map<std::string, Tensor>> Read(int64_t step) const;
 
  private:

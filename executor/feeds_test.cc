@@ -85,7 +85,7 @@ TEST(FeedFileTest, NamesOfAnotherFormAreRefused) {
 }
 
 TEST(FeedFileTest, NoArraysAreRefused) {
-  EXPECT_THAT(FeedFile::Open(MakeFeeds({})), StatusIs(kInvalid, HasSubstr("holds no arrays")));
+  EXPECT_THAT(FeedFile::Open(MakeFeeds({})), StatusIs(kInvalid, HasSubstr("has no arrays")));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Are all elements of a tensor finite?
+// Checks that all elements of a tensor are finite.
 #ifndef WEFT_EXECUTOR_FINITE_H_
 #define WEFT_EXECUTOR_FINITE_H_
 
@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// "nan", "inf" or "-inf" for the first element that is not finite; empty where all are, and for
-// element types other than fp32 and fp64. O(elements), host memory.
+// "nan", "inf" or "-inf" for the first element that is not finite; empty if all are finite, and for
+// element types other than fp32 and fp64. O(elements). Requires host memory.
 absl::string_view FirstNonFinite(const Tensor& tensor);
 
 }  // namespace weft

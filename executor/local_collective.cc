@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Elements that are reduced at a time: they stay in the first-level cache.
+// Elements that are reduced at a time, so that they stay in the L1 cache.
 constexpr int64_t kBlock = 1024;
 
 struct Range {
@@ -19,19 +19,19 @@ struct Range {
   int64_t end;
 };
 
-// Part `part` of [0, count), cut between blocks.
+// Part `part` of [0, count), split between blocks.
 Range PartOf(int64_t count, int part, int num_parts) {
   const int64_t num_blocks = (count + kBlock - 1) / kBlock;
   return {std::min(count, num_blocks * part / num_parts * kBlock),
           std::min(count, num_blocks * (part + 1) / num_parts * kBlock)};
 }
 
-// Integers are added and multiplied without sign: overflow then wraps around.
+// Integers are added and multiplied as unsigned, so that overflow wraps around.
 template <typename T>
 using Arithmetic = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
                                                std::common_type<T>>::type;
 
-// What elements of type T are reduced in: half precision is rounded once, at the end.
+// The type in which elements of type T are reduced: half precision is rounded once, at the end.
 template <typename T>
 using Accumulator =
     std::conditional_t<std::is_same_v<T, Float16> || std::is_same_v<T, BFloat16>, float, T>;
@@ -58,7 +58,8 @@ void Fold(Reduction reduction, Accumulator<T>* acc, const T* elements, int64_t n
   }
 }
 
-// Reduces elements [begin, end) of all ranks, block by block; write(result, block) takes them over.
+// Reduces elements [begin, end) of all ranks, block by block, and passes each block to
+// write(result, block).
 template <typename T, typename Write>
 void Reduce(Reduction reduction, absl::Span<const void* const> in, Range range,
             const Write& write) {

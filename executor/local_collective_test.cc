@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::weft::testing::IsOk;
 using ::weft::testing::StatusIs;
 
-// Runs a collective of ranks whose buffers are `in`, all parts one after the other.
+// Runs a collective of ranks whose buffers are `in`, one part after the other.
 template <typename T>
 std::vector<std::vector<T>> RunAll(CollectiveDesc desc, std::vector<std::vector<T>> in,
                                    int64_t out_size, int num_parts) {
@@ -78,7 +78,8 @@ TEST(LocalCollectiveTest, AverageDividesTheSum) {
   EXPECT_THAT(out[2], ElementsAre(3, 3));
 }
 
-// 1 is less than half a unit of 4096 in fp16, of 512 in bf16: added one by one, the ones would go.
+// 1 is less than half a unit in the last place of 4096 in fp16 and of 512 in bf16: adding ones one
+// by one would lose them.
 TEST(LocalCollectiveTest, HalfPrecisionIsAddedInSinglePrecision) {
   const auto sum = Desc(CollectiveKind::kAllReduce);
   EXPECT_EQ(float(RunAll<Float16>(sum, {{4096}, {1}, {1}, {1}, {1}}, 1, 1)[4][0]), 4100);

@@ -18,7 +18,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Below this many bytes a second meeting costs more than the work that it spreads.
+// Below this many bytes a second rendezvous costs more than parallel work saves.
 constexpr size_t kSmallBytes = 16 << 10;
 
 Clock::duration Seconds(double s) {
@@ -27,9 +27,9 @@ Clock::duration Seconds(double s) {
       std::chrono::duration<double>(std::clamp(s, 0.0, kNever)));
 }
 
-// A ring: where its ranks meet. A call goes through two states: it has started when all ranks have
-// arrived, and is done when all parts are. Ranks leave a call when it is done, so at most one call
-// is under way.
+// A ring: the rendezvous of its ranks. A call has two phases: it starts when all ranks have
+// arrived, and is done when all parts are done. Ranks leave a call when it is done, so at most one
+// call is in flight.
 class LocalRing {
  public:
   LocalRing(RingKey key, const LocalGroupOptions& options)
@@ -78,7 +78,7 @@ class LocalRing {
   const LocalGroupOptions& options_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  // Guarded by mutex_; while a call is under way, in_ and out_ do not change.
+  // Guarded by mutex_; while a call is in flight, in_ and out_ do not change.
   std::vector<Rank> ranks_;
   std::vector<const void*> in_;
   std::vector<void*> out_;
@@ -110,8 +110,8 @@ absl::Status LocalRing::Run(int rank, const CollectiveCall& call, const void* in
       changed_.notify_all();
     }
   }
-  // Others may still read and write our buffers. They do not wait for anyone, so neither a timeout
-  // nor an abort is needed, or allowed, here.
+  // Other ranks may still read and write our buffers. They wait for nobody, so this wait needs, and
+  // allows, neither a timeout nor an abort.
   changed_.wait(lock, [&] { return num_done_ > number; });
   return absl::OkStatus();
 }
@@ -128,7 +128,7 @@ void LocalRing::Arrive(int rank, const CollectiveCall& call, const void* in, voi
   ++num_arrived_;
 }
 
-// Called by the rank that arrives last.
+// Called by the last rank to arrive.
 void LocalRing::Start(int64_t number) {
   num_arrived_ = 0;
   const absl::Status status = CheckCalls(number);
@@ -144,7 +144,7 @@ void LocalRing::Start(int64_t number) {
   changed_.notify_all();
 }
 
-// Until the call has started or the ring is broken.
+// Waits until the call has started or the ring is broken.
 void LocalRing::WaitForStart(int64_t number, std::unique_lock<std::mutex>* lock) {
   const auto over = [&] { return HasStarted(number) || !broken_.ok(); };
   const Clock::time_point arrived = Clock::now();
@@ -177,12 +177,12 @@ absl::Status LocalRing::CheckCalls(int64_t number) const {
                       absl::StrCat(ToString(key_), ", ", Describe(0), ": ", status.message()));
 }
 
-// Where the ring was given up the call adds which one it was; other errors are the ring's.
+// If the ring was aborted, the call adds which call it was; other errors belong to the ring.
 absl::Status LocalRing::BrokenStatus(const CollectiveCall& call, int64_t number) const {
   if (!absl::IsAborted(broken_)) return broken_;
   return absl::AbortedError(absl::StrCat(
       ToString(key_), ", ", DescribeCollective(call.desc, number, call.variable, call.dims),
-      ": given up: ", broken_.message()));
+      ": aborted: ", broken_.message()));
 }
 
 std::string LocalRing::Describe(int rank) const {

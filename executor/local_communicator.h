@@ -12,21 +12,21 @@ namespace weft {
 
 struct LocalGroupOptions {
   int nranks = 1;
-  // A rank that does not arrive is told of after so long, once per call, ...
+  // A late rank is reported after this time, once per call.
   double warn_after_s = 60;
-  // ... and is an error on all ranks that wait after so long. Both count from the arrival of the
-  // rank that waits.
+  // After this time, all ranks that wait fail. Both times count from the arrival of the waiting
+  // rank.
   double timeout_s = 600;
   // Called from a stream that waits; may be empty.
   std::function<void(const std::string&)> warn;
 };
 
-// Ranks meet at every call of a ring and work on each other's buffers: each reduces its part of the
-// elements for all (small ones are done by the rank that arrives last), so nothing is copied but
-// results. Sums are left folds in rank order: bit-identical on every rank and from run to run.
+// Ranks rendezvous at every call of a ring and work on each other's buffers. Each reduces its part
+// of the elements for all ranks (the last rank to arrive reduces small ones), so only results are
+// copied. Sums are left folds in rank order: bit-identical on every rank and in every run.
 //
-// An all-reduce of B bytes over n ranks reads n*B and writes n*B bytes, by n threads, with two
-// meetings (one where it is small).
+// An all-reduce of B bytes over n ranks reads n*B and writes n*B bytes, with n threads and two
+// rendezvous (one for small calls).
 std::unique_ptr<CommunicatorGroup> NewLocalGroup(LocalGroupOptions options);
 
 }  // namespace weft

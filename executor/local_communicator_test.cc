@@ -29,7 +29,7 @@ LocalGroupOptions Options(int nranks, double timeout_s = 60) {
   return options;
 }
 
-// Calls body(rank) on a thread per rank; the results by rank.
+// Calls body(rank) on one thread per rank; returns the results by rank.
 std::vector<absl::Status> OnRanks(int nranks, const std::function<absl::Status(int)>& body) {
   std::vector<absl::Status> results(nranks);
   std::vector<std::thread> threads;
@@ -76,7 +76,7 @@ TEST(LocalCommunicatorTest, ManyCallsInARowKeepTheirBuffersApart) {
   auto group = NewLocalGroup(Options(3));
   const auto results = OnRanks(3, [&](int rank) -> absl::Status {
     for (int i = 0; i < 300; ++i) {
-      // Both the small and the large way.
+      // Covers both the small and the large path.
       std::vector<float> buffer(i % 2 == 0 ? 3 : 5000, static_cast<float>(i + rank));
       absl::Status status = AllReduce(group.get(), rank, &buffer);
       if (!status.ok()) return status;
@@ -90,7 +90,7 @@ TEST(LocalCommunicatorTest, ManyCallsInARowKeepTheirBuffersApart) {
 }
 
 TEST(LocalCommunicatorTest, TheSameRingOnTwoStreamsIsTwoRings) {
-  // Rank 0 calls on the ring's own stream first, rank 1 on the compute stream.
+  // Rank 0 calls on the communication stream first, rank 1 on the compute stream.
   auto group = NewLocalGroup(Options(2));
   std::vector<float> own[2] = {{1}, {2}}, compute[2] = {{10}, {20}};
   const auto call = [&](int rank, RingKey key, std::vector<float>* buffer) {
@@ -161,7 +161,7 @@ TEST(LocalCommunicatorTest, WarnsOnceOfARankThatIsLate) {
   };
   auto group = NewLocalGroup(options);
   const auto results = OnRanks(3, [&](int rank) {
-    // Rank 2 comes when it has been missed.
+    // Rank 2 arrives after it was reported.
     while (rank == 2) {
       std::lock_guard<std::mutex> lock(mutex);
       if (!warnings.empty()) break;
@@ -187,7 +187,7 @@ TEST(LocalCommunicatorTest, AbortReleasesWaitingRanksAndNamesTheOneThatFailed) {
   for (int rank : {0, 1}) {
     EXPECT_THAT(results[rank],
                 StatusIs(absl::StatusCode::kAborted,
-                         "ring 0, all-reduce #0 of g (fp32[1]): given up: rank 2 failed: op 5 "
+                         "ring 0, all-reduce #0 of g (fp32[1]): aborted: rank 2 failed: op 5 "
                          "(mul): out of luck"));
   }
 }

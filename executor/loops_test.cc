@@ -58,9 +58,9 @@ class LoopsTest : public ::testing::Test {
   std::unique_ptr<PlanExecutor> executor_;
 };
 
-// n times: h = h x. So h = h0 x^n, and of the gradient g of h that of h0 is g x^n and that of x is
-// g n h0 x^(n - 1). The block multiplies a copy of h, which its gradient finds as each round has
-// left it; h itself it finds as each round has found it.
+// n times: h = h x. So h = h0 x^n. For a gradient g of h, the gradient of h0 is g x^n and that of x
+// is g n h0 x^(n - 1). The block multiplies a copy of h. Its gradient reads the copy as each
+// iteration left it, and h itself as it was when each iteration began.
 constexpr char kPower[] = R"(
   block 0 parent=-1 {
     var i : int64[1]
@@ -116,7 +116,7 @@ TEST_F(LoopsTest, GradientGoesBackThroughTheRounds) {
 }
 
 TEST_F(LoopsTest, ErrorInALoopNamesTheRound) {
-  // In the third round the array has no element to be read.
+  // In the third iteration the array has no element to read.
   WEFT_ASSERT_OK(Make(R"(
   block 0 parent=-1 {
     var i : int64[1]
@@ -140,9 +140,10 @@ TEST_F(LoopsTest, ErrorInALoopNamesTheRound) {
 )"));
   (*this)["n"] = Int(5);
   (*this)["x"] = Floats({1}, {2});
-  EXPECT_THAT(RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                  "block 1, op 0 (read_from_array), round 3 of op 5 (while): input "
-                                  "X: element 2 of 2 was not written"));
+  EXPECT_THAT(RunStep(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "block 1, op 0 (read_from_array), iteration 3 of op 5 (while): input "
+                       "X: element 2 of 2 was not written"));
 }
 
 TEST_F(LoopsTest, ArrayIsJoinedAndTakesItsGradientApart) {
@@ -284,8 +285,8 @@ TEST_F(LoopsTest, GradientOfALoopNeedsTheLoop) {
   }
 )"),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "op 0 (while_grad) input StepScopes: rounds is not that of a loop before "
-                       "it"));
+                       "op 0 (while_grad) input StepScopes: rounds does not belong to an earlier "
+                       "loop"));
 }
 
 }  // namespace

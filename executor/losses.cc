@@ -18,13 +18,13 @@ absl::optional<Symbol> Single(absl::Span<const Symbol> args) {
   return args[0];
 }
 
-// The same numbers, in another type or shape.
+// Ops that only change the type or the shape.
 bool KeepsValues(absl::string_view type) {
   return type == "cast" || type == "assign" || type == "reshape" || type == "reshape2" ||
          type == "squeeze2" || type == "unsqueeze2";
 }
 
-// Sees the ops of a block in order, and knows which variables hold a scaled loss at that point.
+// Visits the ops of a block in order, and tracks which variables hold a scaled loss.
 class ScaledLosses {
  public:
   explicit ScaledLosses(const Program& program) {
@@ -55,14 +55,14 @@ class ScaledLosses {
       unscaled_.erase(written);
       const bool holds_value = out.has_value() && written == *out;
       if (holds_value && is_scale) scales_.insert(written);
-      // A loss that was scaled in place is gone.
+      // A loss that was scaled in place is lost.
       if (holds_value && unscaled.has_value() && written != *unscaled) {
         unscaled_[written] = *unscaled;
       }
     }
   }
 
-  // The loss of which the variable holds a multiple, or itself.
+  // The loss of which the variable holds a multiple, or the variable itself.
   Symbol Unscaled(Symbol variable) const {
     const auto found = unscaled_.find(variable);
     return found == unscaled_.end() ? variable : found->second;

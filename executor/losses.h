@@ -1,4 +1,4 @@
-// Which variables of a program are its losses.
+// Finds the losses of a program.
 #ifndef WEFT_EXECUTOR_LOSSES_H_
 #define WEFT_EXECUTOR_LOSSES_H_
 
@@ -9,12 +9,12 @@
 namespace weft {
 
 // The outputs, in op order, of the ops of the root block whose role has the loss bit but not the
-// backward bit. Of several outputs of an op those whose gradient is filled by an op with both bits,
-// if there are any.
+// backward bit. If an op has several outputs, only those whose gradient is filled by an op with
+// both bits, if there are any.
 //
-// Mixed precision multiplies the loss by a scale (of check_finite_and_unscale or
-// update_loss_scaling) and differentiates the product: then the loss is what was multiplied.
-// O(ops).
+// Mixed precision multiplies the loss by a scale (that of check_finite_and_unscale or
+// update_loss_scaling) and differentiates the product. The loss is then the value before the
+// multiplication. O(ops).
 std::vector<Symbol> FindLosses(const Program& program);
 
 }  // namespace weft

@@ -65,7 +65,7 @@ TEST(FindLosses, OtherProductsAreLossesThemselves) {
   EXPECT_THAT(Losses(builder), ElementsAre("weighted"));
 }
 
-// The variable holds something else when it is a loss.
+// The variable is overwritten after it was a loss.
 TEST(FindLosses, WhatIsOverwrittenIsNoScaledLoss) {
   ProgramBuilder builder;
   builder.Op("elementwise_mul", {{"X", {"a"}}, {"Y", {"scale"}}}, {{"Out", {"t"}}});

@@ -1,5 +1,5 @@
-// Under ThreadSanitizer: a wait that a program lacks is a data race, and is reported, whatever the
-// timing; a program that has its waits is clean.
+// Under ThreadSanitizer: a missing wait is a data race, and is reported regardless of timing. A
+// program that has its waits is clean.
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +17,8 @@ namespace {
 int num_reports = 0;
 }
 
-// Hooks of the ThreadSanitizer runtime. Reports are what is tested: they must not fail the process.
+// Hooks of the ThreadSanitizer runtime. Reports are the subject of the test: they must not fail the
+// process.
 extern "C" void __tsan_on_report(void* /*report*/) { ++num_reports; }
 extern "C" const char* __tsan_default_options() {
   return "exitcode=0:suppress_equal_stacks=0:suppress_equal_addresses=0";
@@ -32,9 +33,9 @@ using ::weft::testing::ProgramBuilder;
 
 enum Waits { kForCompute = 1, kForComm = 2 };
 
-// x -> g on the compute stream, g summed on the ring's stream, g -> y on the compute stream, with
-// these of the waits in between. Twice: the waits of the second round must not cover up for the
-// first.
+// x -> g on the compute stream, g summed on the communication stream, g -> y on the compute stream,
+// with the given waits in between. Twice: the waits of the second repetition must not hide races of
+// the first.
 ProgramBuilder MakeProgram(int first_waits, int second_waits) {
   ProgramBuilder builder;
   const int waits[] = {first_waits, second_waits};
@@ -49,10 +50,10 @@ ProgramBuilder MakeProgram(int first_waits, int second_waits) {
   return builder;
 }
 
-// The races that are reported in one step of the program.
+// The number of races reported in one step of the program.
 int CountRaces(const ProgramBuilder& builder) {
 #ifdef __SANITIZE_THREAD__
-  // Copies four numbers, and holds its memory already: no allocator comes in between.
+  // Copies four numbers into existing memory, so that no allocator adds ordering.
   KernelTable kernels;
   kernels.Add("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {
     return Kernel([](const KernelContext& context) {

@@ -26,14 +26,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
-// How often calls on the device are looked at.
+// Polling interval for calls on the device.
 constexpr std::chrono::milliseconds kWatchEvery(20);
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Communicators do not block: what is under way counts as done, see NcclGroup::Finish.
+// Communicators are non-blocking: ncclInProgress counts as success, see NcclGroup::Finish.
 absl::Status NcclStatus(ncclResult_t error, absl::string_view call) {
   if (error == ncclSuccess || error == ncclInProgress) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(call, ": ", ncclGetErrorString(error)));
@@ -85,22 +85,22 @@ ncclRedOp_t OperationOf(Reduction reduction) {
 
 class NcclGroup;
 
-// A call that was enqueued, between two events of its stream.
+// An enqueued call, between two events of its stream.
 struct PendingCall {
   cudaEvent_t begin = nullptr, end = nullptr;
   int64_t number = 0;
   std::string text;
   bool has_begun = false, was_told = false;
-  Clock::time_point start;  // when that was seen
+  Clock::time_point start;  // when that was observed
 };
 
-// Its members are guarded by the mutex of the group.
+// The mutex of the group guards its members.
 class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(NcclGroup* group, int rank, int nranks, RingKey ring)
       : group_(group), rank_(rank), nranks_(nranks), ring_(ring) {}
   ~NcclCommunicator() override {
-    Abort();  // what is idle is freed; does not wait for other ranks, which may be gone
+    Abort();  // frees idle resources; does not wait for other ranks, which may be gone
     for (std::deque<PendingCall>* calls : {&pending_, &unused_}) {
       for (PendingCall& call : *calls) {
         if (call.begin != nullptr) (void)cudaEventDestroy(call.begin);
@@ -117,7 +117,7 @@ class NcclCommunicator : public Communicator {
  private:
   friend class NcclGroup;
 
-  // Ends what is running on the device: the stream goes on, without a result.
+  // Ends what runs on the device: the stream continues without a result.
   void Abort() {
     if (comm_ != nullptr) (void)ncclCommAbort(comm_);
     comm_ = nullptr;
@@ -135,7 +135,7 @@ class NcclCommunicator : public Communicator {
   const RingKey ring_;
   ncclComm_t comm_ = nullptr;  // null: aborted
   int64_t number_ = 0;
-  bool was_cut_off_ = false;         // calls were under way when the run was given up
+  bool was_cut_off_ = false;         // calls were in flight when the run was aborted
   std::deque<PendingCall> pending_;  // in the order of the stream
   std::deque<PendingCall> unused_;   // with their events
 };
@@ -183,16 +183,15 @@ class NcclGroup : public CommunicatorGroup {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     const int rank = communicator->rank_;
-    const std::string what =
-        absl::StrCat(ToString(communicator->ring_), ": the set-up of rank ", rank);
+    const std::string what = absl::StrCat(ToString(communicator->ring_), ": set-up of rank ", rank);
     WEFT_RETURN_IF_ERROR(NcclStatus(
         ncclCommInitRankConfig(&communicator->comm_, options_.nranks, id->second, rank, &config),
         what));
     return Finish(lock, *communicator, what);
   }
 
-  // Waits, without the lock, for what a call of NCCL has left under way on the host: the other
-  // ranks may have to come first.
+  // Waits, without holding the lock, until a host-side NCCL call completes: it may depend on other
+  // ranks.
   absl::Status Finish(Lock* lock, const NcclCommunicator& communicator, absl::string_view what) {
     const Clock::time_point start = Clock::now();
     std::chrono::microseconds pause(10);
@@ -238,10 +237,10 @@ class NcclGroup : public CommunicatorGroup {
   }
 
   static std::string LateText(absl::string_view what, double seconds) {
-    return absl::StrCat(what, ": not done after ", seconds, " s");
+    return absl::StrCat(what, ": not complete after ", seconds, " s");
   }
 
-  // Which ranks have not made the call yet, if that is what it waits for.
+  // Lists the ranks that have not made the call yet, if any.
   std::string Missing(RingKey ring, int64_t number) const {
     std::vector<int> missing;
     for (int rank = 0; rank < options_.nranks; ++rank) {
@@ -260,12 +259,12 @@ class NcclGroup : public CommunicatorGroup {
       watcher_ = std::thread([this] { Watch(); });
     } catch (const std::system_error& error) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("no thread to watch collectives: ", error.what()));
+          absl::StrCat("cannot start the thread that watches collectives: ", error.what()));
     }
     return absl::OkStatus();
   }
 
-  // Calls that wait on the device for a rank that does not come: the host does not see them.
+  // The host does not see calls that wait on the device for a late rank.
   void Watch() {
     Lock lock(mutex_);
     while (!is_over_) {
@@ -337,7 +336,7 @@ absl::Status NcclCommunicator::TryRun(Lock* lock, const CollectiveCall& call, co
                                       void* out) {
   const absl::Status& given_up = group_->given_up_;
   if (!given_up.ok()) {
-    return absl::Status(given_up.code(), absl::StrCat("given up: ", given_up.message()));
+    return absl::Status(given_up.code(), absl::StrCat("aborted: ", given_up.message()));
   }
   WEFT_ASSIGN_OR_RETURN(PendingCall pending, NewCall());
   pending.number = number_;
@@ -409,7 +408,7 @@ absl::Status NcclCommunicator::Enqueue(const CollectiveCall& call, const void* i
   return absl::InternalError("no such collective");
 }
 
-// Ranks but the root get a copy of their own input, which NCCL leaves to the caller.
+// All ranks except the root get a copy of their own input; NCCL leaves that to the caller.
 absl::Status NcclCommunicator::Reduce(const CollectiveDesc& desc, const void* in, void* out,
                                       ncclDataType_t type, ncclRedOp_t operation,
                                       cudaStream_t stream) {

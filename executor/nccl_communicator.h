@@ -12,21 +12,21 @@ namespace weft {
 
 struct NcclGroupOptions {
   int nranks = 1;
-  // A rank that does not come to a ring, or to a call, is told of after so long, once per call, ...
+  // A rank that is late for a ring, or for a call, is reported after this time, once per call.
   double warn_after_s = 60;
-  // ... and ends the run after so long. Of a call, both count from when its stream has come to it.
+  // After this time, the run aborts. For a call, both times count from when its stream reached it.
   double timeout_s = 600;
   // Called from any thread; may be empty.
   std::function<void(const std::string&)> warn;
 };
 
-// Ranks are threads, each with a CUDA device of its own current (executor/cuda_stream.h). Get waits
-// for the other ranks. Calls are enqueued on the stream that they name; element types are those of
+// Ranks are threads, each with a separate current CUDA device (executor/cuda_stream.h). Get waits
+// for the other ranks. Calls are enqueued on the stream that they name. Element types are those of
 // NCCL (fp16, bf16, fp32, fp64, int8, uint8, int32, int64). Ranks that call different collectives
-// are not found out, but may come to the deadline: verify the program. A thread watches the calls
-// on the devices.
+// are not detected, but may run into the deadline: verify the program first. A thread watches the
+// calls on the devices.
 //
-// In a build without NCCL Get is Unavailable: ranks that meet nowhere run.
+// In a build without NCCL, Get is Unavailable: only ranks that never communicate can run.
 std::unique_ptr<CommunicatorGroup> NewNcclGroup(NcclGroupOptions options);
 
 }  // namespace weft

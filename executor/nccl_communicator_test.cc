@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// One rank: what is reduced is what there was.
+// One rank: the result of a reduction is its input.
 TEST(NcclCommunicator, ReducesOnOneDevice) {
   absl::StatusOr<std::unique_ptr<Device>> device = NewCudaDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status();
@@ -51,14 +51,14 @@ TEST(NcclCommunicator, ReducesOnOneDevice) {
                                 ::testing::HasSubstr("root 1: expected 0 to 0")));
 }
 
-// Without NCCL only rings are missing: ranks that meet nowhere need none.
+// Without NCCL only rings are missing: ranks that never communicate need none.
 TEST(NcclCommunicator, GroupIsMadeInAnyBuild) {
   NcclGroupOptions options;
   options.nranks = 3;
   EXPECT_EQ(NewNcclGroup(options)->nranks(), 3);
 }
 
-// A rank that comes alone: told of, then an error.
+// A single rank of two: reported, then an error.
 TEST(NcclCommunicator, RankThatDoesNotComeEndsTheSetUp) {
   absl::StatusOr<std::unique_ptr<Device>> device = NewCudaDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status();
@@ -72,9 +72,9 @@ TEST(NcclCommunicator, RankThatDoesNotComeEndsTheSetUp) {
   const absl::Status status = group->Get({0, false}, 0).status();
   if (absl::IsUnavailable(status)) GTEST_SKIP() << status;
   EXPECT_THAT(status, testing::StatusIs(absl::StatusCode::kDeadlineExceeded,
-                                        "ring 0: the set-up of rank 0: not done after 0.5 s"));
+                                        "ring 0: set-up of rank 0: not complete after 0.5 s"));
   EXPECT_THAT(warnings,
-              ::testing::ElementsAre("ring 0: the set-up of rank 0: not done after 0.1 s"));
+              ::testing::ElementsAre("ring 0: set-up of rank 0: not complete after 0.1 s"));
 }
 
 TEST(NcclCommunicator, AbortReleasesARankThatWaitsForOthers) {

@@ -94,7 +94,7 @@ class DictReader {
     int64_t value = 0;
     if (!absl::SimpleAtoi(rest_.substr(0, digits), &value)) return absl::nullopt;
     rest_.remove_prefix(digits);
-    Consume("L");  // Python 2 wrote long integers so
+    Consume("L");  // Python 2 wrote long integers with this suffix
     return value;
   }
 
@@ -110,10 +110,10 @@ struct Fields {
 absl::StatusOr<Fields> ParseFields(absl::string_view text) {
   DictReader reader(text);
   Fields fields;
-  if (!reader.Consume("{")) return BadHeader("it is no dictionary");
+  if (!reader.Consume("{")) return BadHeader("not a dictionary");
   while (!reader.Consume("}")) {
     const absl::optional<absl::string_view> key = reader.String();
-    if (!key || !reader.Consume(":")) return BadHeader("it is no dictionary");
+    if (!key || !reader.Consume(":")) return BadHeader("not a dictionary");
     bool parsed = false;
     if (*key == "descr") {
       parsed = (fields.descr = reader.String()).has_value();
@@ -126,7 +126,7 @@ absl::StatusOr<Fields> ParseFields(absl::string_view text) {
     if (!parsed) return BadHeader(absl::StrCat("key '", absl::CHexEscape(*key), "'"));
     if (reader.Consume(",")) continue;
     if (reader.Consume("}")) break;
-    return BadHeader("it is no dictionary");
+    return BadHeader("not a dictionary");
   }
   if (!fields.descr || !fields.fortran_order || !fields.shape) {
     return BadHeader("expected the keys 'descr', 'fortran_order' and 'shape'");
@@ -149,7 +149,7 @@ absl::StatusOr<size_t> DataBytes(DType dtype, const Dims& dims) {
   bool empty = false;
   for (int64_t dim : dims) {
     if (dim == 0) empty = true;
-    // The product without zeros, so that no part of it overflows either.
+    // The product without zero dimensions, so that no partial product overflows either.
     if (dim > 0 && __builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes)) {
       bytes = std::numeric_limits<uint64_t>::max();
       break;
@@ -165,7 +165,7 @@ absl::StatusOr<size_t> DataBytes(DType dtype, const Dims& dims) {
 
 absl::StatusOr<size_t> NpyHeaderBytes(absl::string_view prefix) {
   if (!absl::StartsWith(prefix, kMagic)) {
-    return absl::InvalidArgumentError("no .npy data: it does not start with \\x93NUMPY");
+    return absl::InvalidArgumentError("not .npy data: it does not start with \\x93NUMPY");
   }
   if (prefix.size() < kNpyPrefixBytes) return BadHeader("truncated");
   const int version = static_cast<uint8_t>(prefix[6]);
@@ -211,7 +211,7 @@ absl::StatusOr<std::string> NpyHeaderFor(DType dtype, const Dims& dims) {
   for (size_t i = 0; i < dims.size(); ++i) absl::StrAppend(&dict, i ? ", " : "", dims[i]);
   absl::StrAppend(&dict, dims.size() == 1 ? ",), }" : "), }");
 
-  // Padded with spaces to a whole number of 64 bytes, the last one a newline.
+  // Padded with spaces to a multiple of 64 bytes; the last byte is a newline.
   size_t prefix = 10;
   int version = 1;
   auto padded = [&] {

@@ -1,4 +1,4 @@
-// The header of a NumPy .npy file: what its elements are and how they are shaped.
+// The header of a NumPy .npy file: element type and shape.
 //
 // Format: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, versions 1 to 3.
 #ifndef WEFT_EXECUTOR_NPY_H_
@@ -16,29 +16,29 @@ namespace weft {
 struct NpyHeader {
   DType dtype = DType::kFloat32;
   Dims dims;
-  size_t header_bytes = 0;  // what stands before the first element
-  size_t data_bytes = 0;    // of all elements together
+  size_t header_bytes = 0;  // bytes before the first element
+  size_t data_bytes = 0;    // bytes of all elements
 };
 
-// No header that NumPy writes comes near this; a longer one is refused.
+// NumPy writes no header near this size; larger ones are refused.
 inline constexpr size_t kMaxNpyHeaderBytes = 65536;
 
-// So many bytes say how long the header is; no file is shorter.
+// Bytes that are enough to know the size of the header; no file is smaller.
 inline constexpr size_t kNpyPrefixBytes = 12;
 
-// NpyHeader::header_bytes, from the first kNpyPrefixBytes of a file. InvalidArgument: no .npy, an
-// unknown version, more than kMaxNpyHeaderBytes.
+// Returns NpyHeader::header_bytes, from the first kNpyPrefixBytes of a file. InvalidArgument: not
+// an .npy file, an unknown version, more than kMaxNpyHeaderBytes.
 absl::StatusOr<size_t> NpyHeaderBytes(absl::string_view prefix);
 
-// Reads the header at the start of `bytes`: the whole file, or at least its first
-// NpyHeader::header_bytes. Takes the element types |b1 |i1 |u1 <i2 <i4 <i8 <f2 <f4 <f8 in C order
-// (a vector may say Fortran order). InvalidArgument: no .npy, another element type or order, a
-// shape whose size in bytes does not fit in 63 bits.
+// Parses the header at the start of `bytes`: the whole file, or at least its first
+// NpyHeader::header_bytes. Supports the element types |b1 |i1 |u1 <i2 <i4 <i8 <f2 <f4 <f8 in C
+// order (a vector may be in Fortran order). InvalidArgument: not an .npy file, another element type
+// or order, a shape whose size in bytes exceeds 63 bits.
 absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes);
 
-// The header (version 1, or 2 where that is too small) of such an array; its length is a multiple
-// of 64, as NumPy pads it. InvalidArgument for an element type that NumPy does not have (bf16,
-// fp8).
+// Returns the header (version 1, or 2 if it does not fit) of such an array. Its length is a
+// multiple of 64, as NumPy pads it. InvalidArgument for element types that NumPy does not have
+// (bf16, fp8).
 absl::StatusOr<std::string> NpyHeaderFor(DType dtype, const Dims& dims);
 
 }  // namespace weft

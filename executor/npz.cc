@@ -26,7 +26,7 @@ namespace weft {
 namespace {
 
 constexpr absl::string_view kSuffix = ".npy";
-// Deflate never shrinks by more: two bits, at best, stand for 258 bytes.
+// The largest ratio of Deflate: at best, two bits encode 258 bytes.
 constexpr uint64_t kMaxDeflateRatio = 1032;
 
 absl::Status ArrayError(const std::string& path, absl::string_view name, absl::string_view what) {
@@ -44,12 +44,12 @@ absl::StatusOr<zip_t*> OpenArchive(const std::string& path, absl::string_view by
     archive = zip_open_from_source(source, ZIP_RDONLY, &error);
     if (archive == nullptr) zip_source_free(source);
   }
-  // libzip takes no bytes at all for an archive without entries.
+  // libzip rejects an empty file, which is an archive without entries.
   if (archive != nullptr && !bytes.empty()) return archive;
   if (archive != nullptr) zip_discard(archive);
   return absl::InvalidArgumentError(absl::StrCat(
       path,
-      ": no .npz archive: ", bytes.empty() ? "the file is empty" : zip_error_strerror(&error)));
+      ": not an .npz archive: ", bytes.empty() ? "the file is empty" : zip_error_strerror(&error)));
 }
 
 // Reads exactly `size` bytes.
@@ -65,8 +65,8 @@ absl::Status ReadExactly(zip_file_t* file, void* to, uint64_t size) {
   return absl::OkStatus();
 }
 
-// What the directory says of an entry, checked as far as that is possible without reading it: what
-// is allocated below is bounded by it.
+// Checks the directory entry as far as possible without reading the data: allocations below are
+// bounded by it.
 absl::Status CheckEntry(const zip_stat_t& stat, uint64_t archive_bytes) {
   if (stat.encryption_method != ZIP_EM_NONE) {
     return absl::InvalidArgumentError("it is encrypted");
@@ -78,8 +78,9 @@ absl::Status CheckEntry(const zip_stat_t& stat, uint64_t archive_bytes) {
   }
   if (stat.comp_size > archive_bytes ||
       (stored ? stat.size != stat.comp_size : stat.size / kMaxDeflateRatio > stat.comp_size)) {
-    return absl::InvalidArgumentError(absl::StrCat("the archive says ", stat.size, " bytes, from ",
-                                                   stat.comp_size, " bytes of ", archive_bytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("the entry claims ", stat.size, " bytes from ", stat.comp_size,
+                     " compressed bytes in an archive of ", archive_bytes));
   }
   return absl::OkStatus();
 }
@@ -95,7 +96,7 @@ absl::StatusOr<NpyHeader> ReadHeader(zip_file_t* file, uint64_t size) {
   if (size - header.header_bytes != header.data_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(
         "shape ", DimsToString(header.dims), " of ", DTypeName(header.dtype), " takes ",
-        header.data_bytes, " bytes, but ", size - header.header_bytes, " are there"));
+        header.data_bytes, " bytes, but ", size - header.header_bytes, " are present"));
   }
   return header;
 }
@@ -127,7 +128,7 @@ struct NpzFile::Impl {
     if (archive != nullptr) zip_discard(archive);
   }
 
-  // Calls visit(file, size) with the entry of an array, opened.
+  // Opens the entry of an array and calls visit(file, size).
   absl::Status Visit(absl::string_view name,
                      absl::FunctionRef<absl::Status(zip_file_t*, uint64_t)> visit);
 
@@ -164,7 +165,7 @@ absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
       return absl::InvalidArgumentError(absl::StrCat(path, ": entry '", absl::CHexEscape(name),
                                                      "': expected a name that ends in .npy"));
     }
-    if (!impl->index.emplace(name, i).second) return ArrayError(path, name, "it is there twice");
+    if (!impl->index.emplace(name, i).second) return ArrayError(path, name, "it occurs twice");
     impl->names.emplace_back(name);
   }
   std::sort(impl->names.begin(), impl->names.end());
@@ -223,7 +224,7 @@ absl::StatusOr<std::map<std::string, Tensor>> ReadNpz(const std::string& path) {
 
 namespace {
 
-// libarchive takes names in the encoding of the thread's locale; they are UTF-8.
+// libarchive expects names in the encoding of the thread's locale; these are UTF-8.
 class Utf8Locale {
  public:
   Utf8Locale()
@@ -245,11 +246,11 @@ class Utf8Locale {
 }  // namespace
 
 struct NpzWriter::Impl {
-  // What is not finished does not get an end, which may be on its way to a pipe.
+  // An unfinished archive gets no end record, which could go to a pipe.
   ~Impl() { discards = true; }
 
-  // `data` is this. Errors are kept in `failure` and not told to libarchive, which leaks what it
-  // holds when it is given up.
+  // `data` is this. Errors are kept in `failure` and hidden from libarchive, which leaks memory if
+  // it is abandoned after an error.
   static la_ssize_t Write(struct archive* archive, void* data, const void* bytes, size_t size) {
     Impl* impl = static_cast<Impl*>(data);
     if (!impl->discards && impl->failure.ok()) {
@@ -259,7 +260,7 @@ struct NpzWriter::Impl {
   }
 
   absl::Status WriteArray(const std::string& name, const Tensor& tensor) {
-    if (!tensor.allocated()) return absl::InvalidArgumentError("holds nothing");
+    if (!tensor.allocated()) return absl::InvalidArgumentError("has no value");
     if (tensor.is_rows()) {
       return absl::InvalidArgumentError("holds SelectedRows; only dense tensors can be written");
     }
@@ -270,7 +271,7 @@ struct NpzWriter::Impl {
     archive_entry_set_filetype(entry.get(), AE_IFREG);
     archive_entry_set_perm(entry.get(), 0644);
     archive_entry_set_size(entry.get(), static_cast<la_int64_t>(header.size() + tensor.bytes()));
-    // No time of writing: it must not show.
+    // No modification time, so that equal arrays give equal bytes.
     const Utf8Locale locale;
     if (archive_write_header(archive.get(), entry.get()) != ARCHIVE_OK || !failure.ok()) {
       return Error();

@@ -1,5 +1,5 @@
-// NumPy .npz archives: named arrays in a zip file, as numpy.savez and numpy.savez_compressed write
-// them and numpy.load reads them.
+// NumPy .npz archives: named arrays in a zip file, compatible with numpy.savez,
+// numpy.savez_compressed and numpy.load.
 #ifndef WEFT_EXECUTOR_NPZ_H_
 #define WEFT_EXECUTOR_NPZ_H_
 
@@ -16,15 +16,14 @@
 
 namespace weft {
 
-// An archive that is open for reading; arrays are read one at a time, when asked for. Element types
-// and array layouts are those of executor/npy.h; entries may be stored or deflated. Thread-safe;
-// reads wait for each other.
+// An archive opened for reading. Arrays are read one at a time, on demand. Element types and array
+// layouts are those of executor/npy.h; entries may be stored or deflated. Thread-safe; reads are
+// serialized.
 //
-// Errors are one line that begins with the path and names the array. They are InvalidArgument where
-// the file is bad: no zip, truncated, a checksum or a header that is wrong, a shape that does not
-// agree with the bytes that are there. Memory is bounded by the data really in the file; but
-// deflated data may be a thousand times as large as the file, so look at Type before reading an
-// array that may be anything.
+// Errors are one line that begins with the path and names the array. InvalidArgument if the file is
+// bad: not a zip file, truncated, a wrong checksum or header, a shape that does not match the data.
+// Memory is bounded by the data in the file. But deflated data may be a thousand times as large as
+// the file, so check Type before you read an untrusted array.
 class NpzFile {
  public:
   // Reads the directory of the archive. O(arrays).
@@ -35,12 +34,12 @@ class NpzFile {
   ~NpzFile();
 
   const std::string& path() const;
-  // The arrays, without ".npy", sorted.
+  // The names of the arrays, without ".npy", sorted.
   const std::vector<std::string>& names() const;
   bool Contains(absl::string_view name) const;
-  // What an array is, from its header alone. NotFound where there is no such array.
+  // The type of an array, from its header alone. NotFound if there is no such array.
   absl::StatusOr<TensorType> Type(absl::string_view name) const;
-  // NotFound where there is no such array.
+  // NotFound if there is no such array.
   absl::StatusOr<Tensor> Read(absl::string_view name) const;
 
  private:
@@ -52,9 +51,9 @@ class NpzFile {
 // All arrays of an archive, by name.
 absl::StatusOr<std::map<std::string, Tensor>> ReadNpz(const std::string& path);
 
-// An archive that is being written, array by array, uncompressed. Equal arrays give equal bytes.
-// Holds no arrays in memory. The file appears whole, at Finish, or not at all: what `path` named
-// before stays until then. Errors begin with the path.
+// Writes an archive array by array, uncompressed. Equal arrays give equal bytes. Keeps no arrays in
+// memory. Finish writes the file atomically: before it, `path` keeps its old content. Errors begin
+// with the path.
 class NpzWriter {
  public:
   static absl::StatusOr<NpzWriter> Create(const std::string& path);
@@ -63,8 +62,8 @@ class NpzWriter {
   NpzWriter& operator=(NpzWriter&&) noexcept;
   ~NpzWriter();
 
-  // A name is added once. InvalidArgument for an element type that NumPy does not have, a tensor
-  // without memory, and one that is_rows().
+  // Names must be distinct. InvalidArgument for an element type that NumPy does not have, an
+  // unallocated tensor, and one that is_rows().
   absl::Status Add(const std::string& name, const Tensor& tensor);
   absl::Status Finish();
 

@@ -46,7 +46,7 @@ absl::Span<const T> Values(const Tensor& tensor) {
   return absl::MakeConstSpan(tensor.data<T>(), tensor.size());
 }
 
-// An archive with one entry of these bytes, as any zip program makes it.
+// An archive with one entry of these bytes, as any zip tool writes it.
 std::string MakeZip(const std::string& file, const std::string& entry, const std::string& bytes,
                     int method = ZIP_CM_STORE) {
   const std::string path = TestPath(file);
@@ -177,7 +177,7 @@ TEST(NpzTest, SelectedRowsAreRefusedByName) {
 }
 
 TEST(NpzTest, TypeIsReadFromTheHeaderAlone) {
-  // The data is damaged, which only reading it finds out.
+  // The data is damaged, which only reading detects.
   const std::string path = TestPath("typed.npz");
   WEFT_ASSERT_OK(WriteNpz(path, {{"x", MakeTensor<int32_t>({2, 1}, {0x12345678, 1})}}));
   std::string bytes = Contents(path);
@@ -206,7 +206,7 @@ TEST(NpzTest, EmptyTextAndDirectoryAreNoArchives) {
   std::ofstream(TestPath("text.npz")) << "not a zip\n";
   EXPECT_THAT(NpzFile::Open(TestPath("zero.npz")), StatusIs(kInvalid, HasSubstr("empty")));
   EXPECT_THAT(NpzFile::Open(TestPath("text.npz")),
-              StatusIs(kInvalid, HasSubstr("text.npz: no .npz archive: Not a zip archive")));
+              StatusIs(kInvalid, HasSubstr("text.npz: not an .npz archive: Not a zip archive")));
   EXPECT_THAT(NpzFile::Open(::testing::TempDir()), StatusIs(kInvalid, HasSubstr("directory")));
 }
 
@@ -233,14 +233,14 @@ TEST(NpzTest, FlippedDataByteFailsTheChecksum) {
 TEST(NpzTest, ShapeThatDisagreesWithTheDataIsRefused) {
   EXPECT_THAT(ReadNpz(MakeZip("short.npz", "x.npy", NpyBytes({5}, {1, 2, 3}))),
               StatusIs(kInvalid, HasSubstr("short.npz: array 'x': shape [5] of fp32 takes 20 "
-                                           "bytes, but 12 are there")));
+                                           "bytes, but 12 are present")));
   EXPECT_THAT(ReadNpz(MakeZip("long.npz", "x.npy", NpyBytes({2}, {1, 2, 3}))),
-              StatusIs(kInvalid, HasSubstr("takes 8 bytes, but 12 are there")));
+              StatusIs(kInvalid, HasSubstr("takes 8 bytes, but 12 are present")));
 }
 
 TEST(NpzTest, HugeShapeOverFewBytesTakesNoMemory) {
   EXPECT_THAT(ReadNpz(MakeZip("huge.npz", "x.npy", NpyBytes({1 << 30, 1 << 28}, {1}))),
-              StatusIs(kInvalid, HasSubstr("takes 1152921504606846976 bytes, but 4 are there")));
+              StatusIs(kInvalid, HasSubstr("takes 1152921504606846976 bytes, but 4 are present")));
 }
 
 TEST(NpzTest, DirectoryThatPromisesMoreThanDeflateCanGiveIsRefused) {
@@ -259,7 +259,7 @@ TEST(NpzTest, EntryThatIsNoArrayIsRefused) {
       NpzFile::Open(MakeZip("other.npz", "readme.txt", "hello")),
       StatusIs(kInvalid, HasSubstr("entry 'readme.txt': expected a name that ends in .npy")));
   EXPECT_THAT(ReadNpz(MakeZip("bad.npz", "x.npy", "hello")),
-              StatusIs(kInvalid, HasSubstr("array 'x': no .npy data")));
+              StatusIs(kInvalid, HasSubstr("array 'x': not .npy data")));
 }
 
 TEST(NpzTest, BooleanThatIsNeitherTrueNorFalseIsRefused) {

@@ -25,7 +25,7 @@ namespace {
 
 using TensorDesc = ::paddle::framework::proto::VarType::TensorDesc;
 
-// Takes values off the front of the file's bytes.
+// Consumes values from the front of the file's bytes.
 class Reader {
  public:
   explicit Reader(absl::string_view bytes) : rest_(bytes) {}
@@ -54,7 +54,7 @@ class Reader {
   absl::string_view rest_;
 };
 
-// A tensor as it stands in the file.
+// A tensor as stored in the file.
 struct Entry {
   DType dtype;
   Dims dims;
@@ -71,7 +71,8 @@ absl::Status ReadVersion(Reader& reader, absl::string_view of) {
 
 absl::Status SkipLod(Reader& reader) {
   WEFT_ASSIGN_OR_RETURN(const uint64_t levels, reader.Number<uint64_t>("the number of LoD levels"));
-  // Nobody nests sequences that deeply. SelectedRows have their number of rows at this place.
+  // No real file nests sequences this deeply. SelectedRows have their number of rows at this
+  // position.
   constexpr uint64_t kMaxLevels = 16;
   if (levels > kMaxLevels) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -126,9 +127,9 @@ absl::StatusOr<Entry> ReadEntry(Reader& reader) {
   WEFT_ASSIGN_OR_RETURN(const absl::string_view desc_text,
                         reader.Bytes(desc_bytes, "the description"));
   TensorDesc desc;
-  // Partial: an element type that is too new must not read as a broken file.
+  // Parses partially: a newer element type must not look like a broken file.
   if (!desc.ParsePartialFromArray(desc_text.data(), static_cast<int>(desc_text.size()))) {
-    return absl::InvalidArgumentError("the description is no TensorDesc");
+    return absl::InvalidArgumentError("the description is not a TensorDesc");
   }
   WEFT_ASSIGN_OR_RETURN(Entry entry, EntryType(desc));
   WEFT_ASSIGN_OR_RETURN(const uint64_t data_bytes, DataBytes(entry));
@@ -138,7 +139,7 @@ absl::StatusOr<Entry> ReadEntry(Reader& reader) {
   return entry;
 }
 
-// All entries, or an error that names the variable at fault as far as there are names.
+// Reads all entries. An error names the affected variable if the names reach that far.
 absl::StatusOr<std::vector<Entry>> ReadEntries(absl::string_view bytes,
                                                absl::Span<const std::string> names) {
   Reader reader(bytes);
@@ -215,7 +216,7 @@ absl::StatusOr<std::vector<std::string>> ParseJsonNames(absl::string_view text) 
   const nlohmann::json json =
       nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   const absl::Status bad =
-      absl::InvalidArgumentError("expected a JSON list of names, or one name a line");
+      absl::InvalidArgumentError("expected a JSON list of names, or one name per line");
   if (!json.is_array()) return bad;
   std::vector<std::string> names;
   for (const nlohmann::json& name : json) {
@@ -266,7 +267,7 @@ absl::Status WriteSaveCombine(const std::string& path,
     WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
     for (const auto& [name, tensor] : tensors) {
       if (!tensor.allocated()) {
-        return absl::InvalidArgumentError(absl::StrCat("variable '", name, "' holds nothing"));
+        return absl::InvalidArgumentError(absl::StrCat("variable '", name, "' has no value"));
       }
       if (tensor.is_rows()) {
         return absl::InvalidArgumentError(absl::StrCat(
@@ -300,8 +301,8 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
                                                          const TensorCheck& check) {
   if (IsNpz(path)) {
     if (names_path.empty()) return LoadNpz(path, check);
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": an .npz file holds its names; it takes no list of names"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": an .npz file has the names of its arrays; it takes no list of names"));
   }
   if (names_path.empty()) {
     return absl::InvalidArgumentError(

@@ -125,7 +125,7 @@ TEST(SaveCombineTest, PackedDimensionsAreRead) {
 }
 
 TEST(SaveCombineTest, SelectedRowsAreRefusedByName) {
-  // 100 rows, where a dense tensor has its number of LoD levels.
+  // 100 rows, at the position where a dense tensor has its number of LoD levels.
   std::string rows = absl::StrCat(Le<uint32_t>(0), Le<uint64_t>(100));
   for (int64_t row = 0; row < 100; ++row) rows += Le(row);
   EXPECT_THAT(ReadSaveCombine(MakeFile("rows.params", rows), {"emb"}),
@@ -196,7 +196,7 @@ TEST(LoadParamsTest, NamesAreForSaveCombineOnly) {
   EXPECT_THAT(LoadParams("x.npz", "names.txt"), StatusIs(kInvalid, HasSubstr("takes no list")));
 }
 
-// Both formats tell what they hold before they read it.
+// Both formats know the types of their tensors before they read them.
 TEST(LoadParamsTest, CheckSeesAllTypesAndItsErrorHasThePath) {
   const std::string npz = TestPath("checked.npz"), stream = TestPath("checked.params");
   std::map<std::string, Tensor> tensors;

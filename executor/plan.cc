@@ -16,7 +16,7 @@
 namespace weft {
 
 absl::StatusOr<Plan> PlanBuilder::Build() {
-  // Told of after kernels that are missing.
+  // Reported after missing kernels.
   const absl::Status types_fit = types_.Check();
   WEFT_RETURN_IF_ERROR(CheckKernels(program_, types_, *options_.kernels));
   AddVariables();
@@ -50,11 +50,9 @@ void PlanBuilder::AddVariables() {
 absl::Status PlanBuilder::AddBlock(int block) {
   const int around = block_;
   block_ = block;
-  int index = 0;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
-    WEFT_RETURN_IF_ERROR(AddOp(op, absl::StrCat(OpPlace(block, index), " (", op.type(), ")")));
-    ++index;
+    WEFT_RETURN_IF_ERROR(AddOp(op, op.DebugName()));
   }
   block_ = around;
   return absl::OkStatus();
@@ -75,12 +73,12 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   if (options_.nranks > 1 && ComputesAcrossRanks(op.type(), attrs)) {
     return absl::UnimplementedError(
         absl::StrCat(name,
-                     ": takes moments over the batches of all ranks, for which there is no "
+                     ": computes moments over the batches of all ranks, for which there is no "
                      "kernel; it runs on one rank"));
   }
   if (schema->Has(Trait::kRingSetup)) {
-    // In Paddle setting up a ring blocks the host, and the programs that its transpiler writes
-    // count on it: broadcasts of what initializers made follow without a synchronization.
+    // In Paddle, setting up a ring blocks the host. Programs that its transpiler writes rely on it:
+    // broadcasts of initialized parameters follow without a synchronization.
     steps_.push_back(Step());
     return absl::OkStatus();
   }
@@ -179,9 +177,8 @@ void PlanBuilder::AddPlanOp(Plan::PlanOp plan_op) {
 }
 
 absl::Status PlanBuilder::CheckNumRanks(const Op& op, const std::string& name) const {
-  const absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(kNumRanksAttr);
-  if (!attr.has_value()) return absl::OkStatus();
-  const int64_t nranks = attr->type() == pb::LONG ? attr->l() : attr->i();
+  if (!op.HasAttr(kNumRanksAttr)) return absl::OkStatus();
+  const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
   if (nranks == options_.nranks) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(name, ": written for ", nranks, nranks == 1 ? " rank" : " ranks",
@@ -248,7 +245,7 @@ absl::Status PlanBuilder::FillKernel(const Op& op, const OpSchema& schema, OpAtt
   WEFT_RETURN_IF_ERROR(FillArguments(op, plan_op));
   plan_op->make_kernel = plan_op->has_rows ? options_.kernels->FindForRows(op.type())
                                            : options_.kernels->Find(op.type());
-  // Only to learn whether it can be made.
+  // Only to check that the kernel can be made.
   const absl::Status status = MakeKernel(*plan_op->make_kernel, spec).status();
   if (status.ok()) return status;
   const std::string message = absl::StrCat(plan_op->name, ": ", status.message());

@@ -1,4 +1,4 @@
-// A program made ready to run: everything that can be decided before the first step.
+// A program prepared to run: everything that can be decided before the first step.
 #ifndef WEFT_EXECUTOR_PLAN_H_
 #define WEFT_EXECUTOR_PLAN_H_
 
@@ -19,98 +19,99 @@
 namespace weft {
 
 struct PlanOptions {
-  // Where kernels come from; must be given, and outlive the plan. Ranks make theirs at the same
-  // time, each in its own thread.
+  // The source of kernels; required, and must outlive the plan. Every rank makes its kernels in its
+  // own thread, concurrently.
   const KernelTable* kernels = nullptr;
-  // Ranks of the run.
+  // Number of ranks of the run.
   int nranks = 1;
   // Paddle's literal meaning of c_sync_calc_stream and c_sync_comm_stream: the host blocks until
-  // that stream is idle. Otherwise every other stream waits for it, and the host goes on.
+  // that stream is idle. By default every other stream waits for it, and the host continues.
   bool strict_host_sync = false;
-  // What kernels of the CPU give where Paddle's deviate: see KernelSpec.
+  // Reproduce known bugs of Paddle's CPU kernels: see KernelSpec.
   bool paddle_cpu_quirks = false;
 };
 
 // A program as instructions on streams.
 //
-// Stream 0 computes. Every ring whose collectives do not ask for the compute stream
-// (use_calc_stream) has a stream of its own; rings follow in order of their numbers. Nothing orders
-// streams but what the program says: c_wait_compute and c_wait_comm (one stream waits for one
-// other), c_sync_calc_stream and c_sync_comm_stream (all wait for one), and ring set-up (all wait
-// for the compute stream). A synchronization with a ring that has no stream of its own orders
-// nothing.
+// Stream 0 is the compute stream. Every ring whose collectives do not set use_calc_stream has a
+// communication stream; rings follow in ascending order. Only the program's ops order streams:
+// c_wait_compute and c_wait_comm (one stream waits for one other), c_sync_calc_stream and
+// c_sync_comm_stream (all wait for one), and ring set-up (all wait for the compute stream). A
+// synchronization with a ring that has no communication stream orders nothing.
 //
 // An op that runs a block becomes a branch: the host waits until its condition is computed, and
-// goes on behind the block where it does not hold. At the end of the block of a loop it looks
-// again. The instructions of a block are there once, where the first op that runs it stands,
-// whatever the number of ops that run it.
+// skips the block if it does not hold. At the end of a loop's block it checks the condition again.
+// The instructions of a block appear once, at the first op that runs it, even if several ops run
+// it.
 //
-// A block of gradients (forward_block_idx) sees the variables of its forward block, as that has
-// left them. The gradient of a loop (while_grad) goes back through its rounds and sees them as each
-// round has left them, and what the loop changes of its surroundings as each round has found it;
-// but not what an op of the loop changes in place (increment), which the gradient changes back. For
-// that a loop keeps of every round, in its StepScopes, what its gradient names, and only that; the
-// gradient frees it round by round. Loops without a gradient keep nothing.
+// A gradient block (forward_block_idx) sees the variables of its forward block as that left them.
+// The gradient of a loop (while_grad) goes backward through the iterations. It sees the variables
+// of the block as each iteration left them, and outer variables that the loop changes as they were
+// when the iteration began. It does not see the earlier value of a variable that an op changes in
+// place (increment), because the gradient reverts that change. For this, a loop keeps in its
+// StepScopes exactly the variables that its gradient reads, for every iteration; the gradient frees
+// them iteration by iteration. Loops without a gradient keep nothing.
 //
-// Arrays (LOD_TENSOR_ARRAY) hold no elements when the block that declares them begins.
+// Arrays (LOD_TENSOR_ARRAY) are empty when the block that declares them begins.
 //
-// All ranks share a plan; it does not change. Kernels, which keep buffers, are made from it by the
-// executor of each rank.
+// All ranks share a plan; it is immutable. The executor of each rank makes kernels, which keep
+// buffers, from it.
 class Plan {
  public:
   static constexpr int kNoVariable = -1;
 
-  // A variable, of any block; names are unique within a block, but for those that hold what a round
-  // of a loop has found, which come after the program's.
+  // A variable of any block. Names are unique within a block, except for copies of values at the
+  // start of an iteration, which come after the program's variables.
   struct Variable {
     std::string name;
     bool persistable = false;
     bool is_array = false;
-    // Data of the step: declared with need_check_feed, or written by a feed op.
+    // A feed: declared with need_check_feed, or written by a feed op.
     bool is_feed = false;
     absl::optional<TensorType> declared;
     bool is_written = false;  // by an op
-    // The first op that reads it where none has written it before, into reader_names(); else -1.
+    // The first op that reads it before any op has written it, as an index into reader_names();
+    // else -1.
     int first_reader = -1;
   };
 
-  // An op that does work: a kernel, or a collective.
+  // An op that does work: a kernel or a collective.
   struct PlanOp {
     std::string name;  // "op 17 (mul)"
     std::string type;  // "mul"
-    // In the op's order, into variables(); kNoVariable where an argument stands for none. Of a
-    // collective: X and, where there is one, Cond (false: nothing is done); Out.
+    // Indices into variables(), in the op's order; kNoVariable for an argument that is no variable.
+    // For a collective: X and, if present, Cond (false: skip the collective); Out.
     std::vector<int> inputs;
     std::vector<int> outputs;
-    // False: inputs are given a place, and may hold nothing yet.
+    // False: inputs are only assigned memory, and may have no value yet.
     bool reads_inputs = true;
-    // A variable of it is SelectedRows. Otherwise all that it reads must be dense. Of a collective:
-    // X and Out are.
+    // One of its variables is SelectedRows. Otherwise all its inputs must be dense. For a
+    // collective: X and Out are SelectedRows.
     bool has_rows = false;
-    // Of an op that moves values: its kernel; the other one, if there is one, is what adds.
+    // For an op that moves values: its kernel. The other kernel, if there is one, adds.
     ControlKernel control;
-    // Of an op with a kernel: what makes it, and from what. Null for a collective.
+    // For an op with a kernel: the factory and its input. Null for a collective.
     const KernelFactory* make_kernel = nullptr;
     KernelSpec kernel_spec;
 
     int ring = -1;        // into rings(); -1: no collective
-    CollectiveDesc desc;  // but for count and element type, which are those of the tensor
+    CollectiveDesc desc;  // except count and element type, which come from the tensor
   };
 
-  // An op that runs the instructions of a block: once or not at all, or, a loop, as long as its
+  // An op that runs the instructions of a block: at most once, or, for a loop, as long as its
   // condition holds.
   struct Branch {
     enum class Test : uint8_t {
       kTrue,       // the one condition is true
-      kNoneEmpty,  // no condition is a tensor without elements
-      kRounds,     // the one condition has rounds left
+      kNoneEmpty,  // every condition is a tensor with elements
+      kRounds,     // the one condition has iterations left
     };
-    std::string name;             // of its op
+    std::string name;             // name of its op
     std::vector<int> conditions;  // into variables()
-    absl::string_view slot;       // of the conditions
+    absl::string_view slot;       // slot of the conditions
     Test test = Test::kTrue;
     bool is_loop = false;
-    // Into instructions(): where the block begins and ends, and where to go on behind it.
+    // Indices into instructions(): begin and end of the block, and where to continue after it.
     int begin = 0;
     int end = 0;
     int next = 0;
@@ -122,7 +123,7 @@ class Plan {
       kRecord,       // event `index`
       kWait,         // event `index`, which was recorded before
       kSynchronize,  // the host blocks until the stream is idle
-      kBranch,       // the same; then enters or passes by branch `index`, as its condition says
+      kBranch,       // synchronizes; then enters or skips branch `index` by its condition
     };
     Kind kind;
     int stream;
@@ -133,23 +134,25 @@ class Plan {
     }
   };
 
-  // Errors name the op. Before anything else is looked at:
+  // Errors name the op. Checked first:
   //   Unimplemented    ops without a kernel: one message with every such op type, how often and
-  //                    where it occurs first, those with a variable that is SelectedRows apart; and
-  //                    ops whose attributes or types have none
+  //                    where it occurs first, those with a SelectedRows variable separately; and
+  //                    ops whose attributes or types have no kernel
   // then:
-  //   InvalidArgument  attributes, variables that are not declared, types of variables that do not
-  //                    fit (inferred from the declared ones), ops written for another number of
-  //                    ranks (attribute nranks), variables in slots that the schema does not have
-  // The rank and the addresses in ring set-up ops are not looked at: all ranks of a run share a
-  // program. O(ops + variables), and what the kernels' factories do. The program may go afterwards.
+  //   InvalidArgument  attributes, undeclared variables, mismatched types of variables (inferred
+  //   from
+  //                    the declared ones), ops written for another number of ranks (attribute
+  //                    nranks), variables in slots that the schema does not have
+  // Ignores the rank and the addresses in ring set-up ops: all ranks of a run share a program.
+  // O(ops + variables), and the cost of the kernel factories. The plan does not need the program
+  // afterwards.
   static absl::StatusOr<Plan> Build(const Program& program, const PlanOptions& options);
 
   const std::vector<Variable>& variables() const { return variables_; }
-  // Of the root block; kNoVariable: none.
+  // Searches the root block; kNoVariable if there is none.
   int FindVariable(absl::string_view name) const;
   const std::vector<PlanOp>& ops() const { return ops_; }
-  // Ops that read a variable before any op writes it, in order.
+  // Names of ops that read a variable before any op writes it, in order.
   const std::vector<std::string>& reader_names() const { return reader_names_; }
   const std::vector<Branch>& branches() const { return branches_; }
   const std::vector<Instruction>& instructions() const { return instructions_; }

@@ -88,8 +88,9 @@ absl::StatusOr<std::vector<PlanBuilder::Gradient>> PlanBuilder::GradientsOf(
     if (gradient.outside == Plan::kNoVariable) continue;
     WEFT_ASSIGN_OR_RETURN(gradient.of, Resolve(inputs[i], name));
     if (gradient.of == Plan::kNoVariable) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          name, " input ", slot, ": expected a variable, as ", grad_slot, " has one in its place"));
+      return absl::InvalidArgumentError(absl::StrCat(name, " input ", slot,
+                                                     ": expected a variable, as ", grad_slot,
+                                                     " has one at this position"));
     }
     gradient.inside_name = program_.FindSymbol(absl::StrCat(program_.name(inputs[i]), kGradSuffix));
     const VarId inside = gradient.inside_name.valid()
@@ -104,16 +105,13 @@ absl::StatusOr<std::vector<PlanBuilder::Gradient>> PlanBuilder::GradientsOf(
 absl::Status PlanBuilder::FindLoopGradients() {
   for (int b = 0; b < program_.num_blocks(); ++b) {
     block_ = b;
-    int index = -1;
     for (OpId id : program_.block(b).ops()) {
-      ++index;
       const Op op = program_.op(id);
       const OpSchema* schema = FindOpSchema(op.type());
       if (schema == nullptr || !schema->Has(Trait::kLoop) || !schema->Has(Trait::kBlockGrad)) {
         continue;
       }
-      WEFT_ASSIGN_OR_RETURN(const int rounds,
-                            StepScopes(op, op.Input("StepScopes"), OpPlace(b, index)));
+      WEFT_ASSIGN_OR_RETURN(const int rounds, StepScopes(op, op.Input("StepScopes"), OpPlace(op)));
       absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[rounds];
       for (int block : op.SubBlocks()) {
         VisitOps(block, /*skips_loops=*/false, [&](const Op& inner) {
@@ -149,7 +147,7 @@ absl::Status PlanBuilder::AddLoop(const Op& op, const OpAttrs& attrs, const std:
   WEFT_ASSIGN_OR_RETURN(const Rounds rounds, RoundsOf(op, block, reads->second, name));
   if (!rounds_.emplace(step_scopes, rounds).second) {
     return absl::UnimplementedError(
-        absl::StrCat(name, ": another op keeps its rounds in ", program_.name(names[0]), " too"));
+        absl::StrCat(name, ": another op also keeps its iterations in ", program_.name(names[0])));
   }
   AddClear(name, {step_scopes});
   BlockEnds ends;
@@ -166,7 +164,7 @@ absl::StatusOr<PlanBuilder::Rounds> PlanBuilder::RoundsOf(const Op& loop, int bl
                                                           const absl::flat_hash_set<Symbol>& reads,
                                                           const std::string& name) {
   Rounds rounds;
-  // Of what is written in its place, nothing is kept: the gradient undoes that.
+  // Keeps no variable that is changed in place: the gradient reverts that change.
   absl::flat_hash_set<Symbol> in_place, written;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
@@ -189,7 +187,7 @@ absl::StatusOr<PlanBuilder::Rounds> PlanBuilder::RoundsOf(const Op& loop, int bl
     rounds.found_then.push_back(AddLocal(symbol, found));
     rounds.found_names.push_back(symbol);
   }
-  // Blocks in this one that loops run have rounds of their own.
+  // Blocks in this one that loops run have separate iterations.
   absl::flat_hash_set<int> blocks;
   VisitOps(block, /*skips_loops=*/true, [&](const Op& op) {
     if (!blocks.insert(op.block()).second) return;
@@ -210,7 +208,7 @@ absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const 
   if (it == rounds_.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " input StepScopes: ", plan_.variables_[step_scopes].name,
-                     " is not that of a loop before it"));
+                     " does not belong to an earlier loop"));
   }
   const Rounds& rounds = it->second;
   for (size_t i = 0; i < rounds.found.size(); ++i) {

@@ -1,5 +1,5 @@
-// How a plan is made of a program. For the files of Plan::Build alone: plan.cc has the ops,
-// plan_blocks.cc those that run blocks, plan_schedule.cc the streams and instructions.
+// How a plan is built from a program. Only for the files of Plan::Build: plan.cc adds ops,
+// plan_blocks.cc ops that run blocks, plan_schedule.cc streams and instructions.
 #ifndef WEFT_EXECUTOR_PLAN_BUILDER_H_
 #define WEFT_EXECUTOR_PLAN_BUILDER_H_
 
@@ -35,15 +35,16 @@ class PlanBuilder {
   absl::StatusOr<Plan> Build();
 
  private:
-  // What the program does, in its order: an op, a synchronization, the beginning or end of a block
-  // that runs on a condition, or a branch to a block that stands further up.
+  // The program in order: an op, a synchronization, the beginning or end of a block that runs on a
+  // condition, or a branch to an earlier block.
   struct Step {
     enum class Kind { kOp, kSync, kBeginBranch, kEndBranch, kBranchBack };
     Kind kind = Kind::kSync;
     int index = -1;  // into plan_.ops_ or plan_.branches_
     StreamSync sync = StreamSync::kAllWaitForCompute;
-    int ring_id = -1;       // of `sync`
-    int first_branch = -1;  // of kBranchBack: into plan_.branches_, the one that the block follows
+    int ring_id = -1;  // for `sync`
+    int first_branch =
+        -1;  // for kBranchBack: index into plan_.branches_ of the branch that the block follows
   };
 
   void AddVariables();
@@ -52,12 +53,12 @@ class PlanBuilder {
 
   absl::Status AddOp(const Op& op, const std::string& name);
 
-  // A newer writer may have given the op an input that kernels do not look at.
+  // A newer writer may have given the op an input that kernels do not read.
   absl::Status CheckSlotsAreKnown(const Op& op, const OpSchema& schema);
 
   // --- Ops that move values ---------------------------------------------------------------------
 
-  // Null where the op has, or needs, another kernel.
+  // Null if the op has no such kernel, or needs another one.
   absl::StatusOr<const ControlKernelFactory*> ControlKernelOf(const Op& op,
                                                               const std::string& name) const;
 
@@ -68,27 +69,27 @@ class PlanBuilder {
 
   // --- Ops that run blocks (plan_blocks.cc) -----------------------------------------------------
 
-  // What an op that runs a block does besides.
+  // Adds work that an op with a block does outside of the block's ops.
   void AddOwnOp(const std::string& name, ControlKernel control, std::vector<int> inputs,
                 std::vector<int> outputs);
 
-  // That a block declares, but for those of a gradient that it goes on with.
+  // The arrays that a block declares, except those of a gradient that the block continues.
   std::vector<int> ArraysOf(int block) const;
 
   void AddClear(const std::string& name, std::vector<int> arrays);
 
-  // What the op lists as Input and Out, the ops of its block name too.
+  // The op's Input and Out are also named by the ops of its block.
   absl::Status AddBranch(const Op& op, const OpAttrs& attrs, const std::string& name);
 
   static Plan::Branch CondBranch(const OpAttrs& attrs, const std::string& name);
 
-  // Where the condition holds, Input@GRAD is what the block makes in its own variables of these
-  // names: the gradients of Input. Where it does not, nothing depended on Input: zeros, as where
-  // the block has no such variable, whatever it writes to one around it.
+  // If the condition holds, Input@GRAD is what the block writes to its own variables of these
+  // names: the gradients of Input. If it does not hold, nothing depended on Input: zeros. Zeros too
+  // if the block has no such variable, even if it writes to an outer one of that name.
   absl::Status AddBranchGrad(const Op& op, const OpAttrs& attrs, const std::string& name);
 
-  // One that an op which goes back through a block gives: of an input, outside and in the block,
-  // where the block declares it.
+  // A gradient that a gradient block returns: of an input, outside, and inside the block if the
+  // block declares it.
   struct Gradient {
     Symbol inside_name;
     int of, outside, inside;
@@ -97,18 +98,18 @@ class PlanBuilder {
   absl::StatusOr<std::vector<Gradient>> GradientsOf(const Op& op, absl::string_view slot, int block,
                                                     const std::string& name) const;
 
-  // What a loop keeps of each round for its gradient: the values of `found` when the round begins,
-  // which the gradient sees as `found_then`, and of `made` when it ends.
+  // What a loop keeps of each iteration for its gradient: the values of `found` when the iteration
+  // begins, which the gradient sees as `found_then`, and of `made` when it ends.
   struct Rounds {
     std::vector<int> found, found_then, made;
     std::vector<Symbol> found_names;
   };
 
-  // Of each variable that a gradient takes as StepScopes: what the gradient's block, and those in
-  // it, read.
+  // Finds, for each variable that a gradient takes as StepScopes, what the gradient's block and its
+  // inner blocks read.
   absl::Status FindLoopGradients();
 
-  // The ops of a block and of those within it; or not of those that loops run.
+  // Visits the ops of a block and of its inner blocks, optionally without blocks that loops run.
   template <typename Visit>
   void VisitOps(int block, bool skips_loops, Visit visit) const {
     absl::flat_hash_set<int> seen = {block};
@@ -131,38 +132,39 @@ class PlanBuilder {
   absl::StatusOr<int> StepScopes(const Op& op, absl::Span<const Symbol> names,
                                  const std::string& name) const;
 
-  // What the op lists as X and Out, the ops of its block name too.
+  // The op's X and Out are also named by the ops of its block.
   absl::Status AddLoop(const Op& op, const OpAttrs& attrs, const std::string& name);
 
   absl::StatusOr<Rounds> RoundsOf(const Op& loop, int block,
                                   const absl::flat_hash_set<Symbol>& reads,
                                   const std::string& name);
 
-  // Goes back through the rounds of the loop. Gradients of what the loop has in X are added up over
-  // the rounds; but those that are gradients of what it leaves in Out, too, go from round to round.
+  // Goes backward through the iterations of the loop. Gradients of the loop's X are summed over the
+  // iterations. Gradients of variables that are also in Out pass from iteration to iteration
+  // instead.
   absl::Status AddLoopGrad(const Op& op, const OpAttrs& attrs, const std::string& name);
 
   struct Link {
     int outside, inside;
   };
 
-  // Where the block finds Out@GRAD: in variables of the names in original_output_grad. They are the
-  // same variables where the op gives them on as X@GRAD, or the block does not change them; else
-  // they are given anew to each round: returned, as outside and inside. What nothing has made is
-  // zero.
+  // Links Out@GRAD to the variables named by original_output_grad, where the block reads it. Both
+  // are the same variable if the op returns it as X@GRAD, or if the block does not change it.
+  // Otherwise every iteration gets a fresh copy; returns these pairs of outer and inner variable.
+  // Gradients that no op wrote are zero.
   absl::StatusOr<std::vector<Link>> LinkGiven(const Op& op, const OpAttrs& attrs, int block,
                                               const std::vector<Gradient>& gradients,
                                               const std::string& name);
 
-  // Where the block of a loop's gradient makes the gradient.
+  // The variable in which the block of a loop's gradient writes the gradient.
   int InsideOf(int block, const Gradient& gradient);
 
-  // A variable that the program does not declare.
+  // Adds a variable that the program does not declare.
   int AddLocal(Symbol name, const Plan::Variable& like);
 
   void AddPlanOp(Plan::PlanOp plan_op);
 
-  // Adds what an op does besides when its block begins and ends; may be null.
+  // Work that an op adds at the beginning and end of its block; may be null.
   struct BlockEnds {
     std::function<void()> begin, end;
   };
@@ -173,7 +175,7 @@ class PlanBuilder {
   // --- Ops and their variables
   // --------------------------------------------------------------------
 
-  // Whoever wrote a number of ranks into an op, of whatever type, meant the ranks of the run.
+  // An attribute nranks, on an op of any type, means the ranks of the run.
   absl::Status CheckNumRanks(const Op& op, const std::string& name) const;
 
   int PlanVariable(VarId id) const;
@@ -183,7 +185,7 @@ class PlanBuilder {
   absl::Status ResolveAll(absl::Span<const Symbol> symbols, const std::string& op_name,
                           std::vector<int>* variables) const;
 
-  // A slot whose only argument stands for no variable is empty.
+  // A slot whose only argument is no variable counts as empty.
   int CountOfSlot(const Op& op, const OpLayout::Slot& slot) const;
 
   // Slots and variables of an op that has a kernel.
@@ -204,7 +206,7 @@ class PlanBuilder {
 
   void AddStreams();
 
-  // -1 where the ring has no stream of its own.
+  // -1 if the ring has no communication stream.
   int StreamOfRing(int ring_id) const;
 
   void AddInstructions(const Step& step);
@@ -215,26 +217,26 @@ class PlanBuilder {
 
   void AddRunOp(int index);
 
-  // `ring`: its stream; -1 where it has none.
+  // `ring`: its stream; -1 if it has none.
   void AddSync(StreamSync sync, int ring);
 
   void AddHostSync(int stream);
 
-  // `to` wait for `from`; nothing where there is no such stream (-1).
+  // Makes `to` wait for `from`; does nothing if one of them is -1.
   void AddWaits(int from, const std::vector<int>& to);
 
   const Program& program_;
   const PlanOptions& options_;
   TypeChecker types_;
-  std::vector<bool> slots_are_known_;  // by layout
-  int block_ = 0;                      // whose ops are being added
-  // Variables that stand for another one, which a block gives on: by VarId.
+  std::vector<bool> slots_are_known_;  // by op signature
+  int block_ = 0;                      // the block whose ops are being added
+  // Variables that a block forwards to another one, by VarId.
   absl::flat_hash_map<uint32_t, int> plan_variable_;
-  // Variables that blocks have besides those that they declare.
+  // Variables of blocks that the program does not declare.
   absl::flat_hash_map<std::pair<int, Symbol>, int> locals_;
   absl::flat_hash_map<int, absl::flat_hash_set<Symbol>> reads_of_gradient_;  // by StepScopes
   absl::flat_hash_map<int, Rounds> rounds_;                                  // the same
-  // By block that an op runs: the first branch to it, which its instructions follow.
+  // By block: the first branch to it, which its instructions follow.
   absl::flat_hash_map<int, int> branch_to_block_;
   std::vector<Step> steps_;
   std::vector<std::string> unsupported_;

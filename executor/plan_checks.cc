@@ -42,8 +42,9 @@ bool IsRows(const absl::optional<TensorType>& type) {
 bool IsFeed(absl::string_view type) { return type == "feed"; }
 bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
 
-std::string OpPlace(int block, int index) {
-  return absl::StrCat(block == 0 ? "" : absl::StrCat("block ", block, ", "), "op ", index);
+std::string OpPlace(const Op& op) {
+  return absl::StrCat(op.block() == 0 ? "" : absl::StrCat("block ", op.block(), ", "), "op ",
+                      op.position());
 }
 
 absl::Status TypeChecker::Check() {
@@ -70,22 +71,20 @@ absl::Status CheckKernels(const Program& program, const TypeChecker& types,
   using Kind = std::pair<absl::string_view, bool>;  // op type, has rows
   struct Missing {
     Kind kind;
-    std::string first;  // where it stands
+    std::string first;  // position of the op
     int count = 0;
   };
   std::vector<Missing> missing;  // in order of first occurrence
   absl::flat_hash_map<Kind, bool> can_run;
   absl::flat_hash_map<Kind, size_t> missing_of_kind;
   for (int block = 0; block < program.num_blocks(); ++block) {
-    int index = -1;
     for (OpId id : program.block(block).ops()) {
-      ++index;
       const Kind kind(program.op(id).type(), types.HasRows(id));
       const auto [it, is_new] = can_run.try_emplace(kind, false);
       if (is_new) it->second = CanRun(kind.first, kind.second, kernels);
       if (it->second) continue;
       const size_t at = missing_of_kind.try_emplace(kind, missing.size()).first->second;
-      if (at == missing.size()) missing.push_back({kind, OpPlace(block, index)});
+      if (at == missing.size()) missing.push_back({kind, OpPlace(program.op(id))});
       ++missing[at].count;
     }
   }

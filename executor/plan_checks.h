@@ -1,5 +1,5 @@
-// What a program must be so that a plan can be made of it: there are kernels for its ops, and the
-// types of its variables fit.
+// Checks that a plan can be built from a program: its ops have kernels, and the types of its
+// variables match.
 #ifndef WEFT_EXECUTOR_PLAN_CHECKS_H_
 #define WEFT_EXECUTOR_PLAN_CHECKS_H_
 
@@ -13,14 +13,15 @@
 
 namespace weft {
 
-// Feeding and fetching are done between steps.
+// Feed and fetch ops; the executor feeds and fetches between steps.
 bool IsFeed(absl::string_view type);
 bool IsFetch(absl::string_view type);
 
-// "op 17", "block 1, op 0". Not Op::DebugName: that counts the ops before.
-std::string OpPlace(int block, int index);
+// "op 17", "block 1, op 0": Op::DebugName without the type.
+std::string OpPlace(const Op& op);
 
-// Types of outputs must follow from those of inputs, as far as they are known before a step.
+// Checks that the types of outputs follow from those of inputs, as far as they are known before a
+// step.
 class TypeChecker {
  public:
   explicit TypeChecker(const Program& program)
@@ -28,8 +29,8 @@ class TypeChecker {
 
   absl::Status Check();
 
-  // Whether a variable of the op is SelectedRows when it runs, as declared or inferred. Known after
-  // Check, up to the op that it failed at.
+  // Whether a variable of the op is SelectedRows at run time, as declared or inferred. Valid after
+  // Check, up to the op at which Check failed.
   bool HasRows(OpId id) const { return has_rows_[id.value()]; }
 
  private:
@@ -37,8 +38,8 @@ class TypeChecker {
   std::vector<bool> has_rows_;  // by OpId
 };
 
-// Unimplemented, with all op types that there is no kernel for, how many ops each has, and where
-// the first one stands.
+// Unimplemented, listing all op types without a kernel, with the number of ops and the first
+// position of each.
 absl::Status CheckKernels(const Program& program, const TypeChecker& types,
                           const KernelTable& kernels);
 

@@ -19,8 +19,8 @@ bool ChangesDims(CollectiveKind kind) {
   return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
 }
 
-// Dimensions of what a collective gives. Ranks that disagree on the input are found out
-// when they meet.
+// Dimensions of the output of a collective. If ranks disagree on the input, the communicator
+// reports it.
 Dims OutputDims(CollectiveKind kind, const Dims& in, int nranks) {
   Dims out = in;
   if (kind == CollectiveKind::kAllGather) {
@@ -141,19 +141,19 @@ absl::Status PlanExecutor::LaunchAll() {
   }
 }
 
-// Where to go on, at a branch.
+// The next instruction at a branch.
 absl::StatusOr<int> PlanExecutor::Enter(int index) {
   const Plan::Branch& branch = options_.plan->branches()[index];
   WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
   if (!holds) return branch.next;
-  // Blocks within blocks, each run by several ops, may take as long as a loop.
+  // Nested blocks, each run by several ops, may take as long as a loop.
   WEFT_RETURN_IF_ERROR(CheckProgress());
   frames_.push_back({index, /*rounds=*/1, std::chrono::steady_clock::now()});
   if (branch.is_loop) NoteRound();
   return branch.begin;
 }
 
-// The same at the end of the innermost block that is being run.
+// The next instruction at the end of the innermost running block.
 absl::StatusOr<int> PlanExecutor::EndBlock() {
   Frame& frame = frames_.back();
   const Plan::Branch& branch = options_.plan->branches()[frame.branch];
@@ -178,18 +178,18 @@ void PlanExecutor::NoteRound() {
   }
 }
 
-// Of the outermost block that is being run.
+// For the outermost running block.
 absl::Status PlanExecutor::CheckProgress() const {
   if (frames_.empty()) return absl::OkStatus();
   if (options_.is_given_up && options_.is_given_up()) {
-    return absl::AbortedError("the run was given up");
+    return absl::AbortedError("the run was aborted");
   }
   const Frame& outermost = frames_.front();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - outermost.start;
   if (seconds.count() <= options_.timeout_s) return absl::OkStatus();
   const Plan::Branch& branch = options_.plan->branches()[outermost.branch];
-  std::string message = absl::StrCat("its block runs for more than ", options_.timeout_s, " s");
-  if (branch.is_loop) absl::StrAppend(&message, ", in round ", outermost.rounds);
+  std::string message = absl::StrCat("its block has run for more than ", options_.timeout_s, " s");
+  if (branch.is_loop) absl::StrAppend(&message, ", in iteration ", outermost.rounds);
   if (branch.is_loop && branch.test == Plan::Branch::Test::kTrue) {
     absl::StrAppend(&message, "; condition ", options_.plan->variables()[branch.conditions[0]].name,
                     " still holds");
@@ -212,7 +212,7 @@ absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) con
     const std::string& name = options_.plan->variables()[variable].name;
     if (!condition.allocated()) {
       return absl::FailedPreconditionError(
-          absl::StrCat("variable ", name, " holds nothing when it is read"));
+          absl::StrCat("variable ", name, " is read before it is written"));
     }
     if (branch.test == Test::kNoneEmpty) {
       if (condition.size() == 0) return false;
@@ -240,7 +240,7 @@ absl::Status PlanExecutor::RunOp(int index) {
   const absl::Status status = TryOp(bound);
   if (status.ok()) return status;
   if (bound.stream != 0 || loop_.branch < 0) return Failed(bound.op->name, status);
-  return Failed(absl::StrCat(bound.op->name, ", round ", loop_.rounds, " of ",
+  return Failed(absl::StrCat(bound.op->name, ", iteration ", loop_.rounds, " of ",
                              options_.plan->branches()[loop_.branch].name),
                 status);
 }
@@ -345,7 +345,7 @@ absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {
     if (!is_empty && !is_unexpected) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("variable ", options_.plan->variables()[bound.op->inputs[i]].name,
-                     is_empty ? " holds nothing when it is read"
+                     is_empty ? " is read before it is written"
                               : ": expected a dense tensor, found SelectedRows"));
   }
   return absl::OkStatus();

@@ -139,7 +139,7 @@ TEST(PlanExecutorTest, ErrorNamesTheOpAndIsReportedOnce) {
   Scale(builder, "y", "z", 1);
   Rank rank(builder);
   EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                       "op 0 (scale): variable x holds nothing when it is read"));
+                                       "op 0 (scale): variable x is read before it is written"));
   EXPECT_EQ(rank.errors().size(), 1u);
   EXPECT_FALSE(rank.RunStep().ok());
 }
@@ -204,8 +204,8 @@ TEST(PlanExecutorTest, ReduceScatterGivesEachRankItsRows) {
   EXPECT_THAT(Values<float>(ranks[1]["y"]), ElementsAre(30));
 }
 
-// The output has other dims than the input whose place it takes; enough rows that a write past the
-// end of the input would be seen.
+// The output has other dims than the input that it replaces, and enough rows to detect a write past
+// the end of the input.
 TEST(PlanExecutorTest, AllGatherInPlaceGrowsItsVariable) {
   constexpr int kRows = 10000;
   ProgramBuilder builder;
@@ -277,7 +277,7 @@ TEST(PlanExecutorTest, DifferentShapesOnTwoRanksAreAnErrorThatNamesTheOps) {
                        "calls all-reduce #0 of x (fp32[1, 1]) in op 0 (c_allreduce_sum)"));
 }
 
-// A device whose collectives are enqueued, and then come to an end without a result.
+// A device whose collectives are enqueued, and then end without a result.
 class CutOff : public CommunicatorGroup, public Communicator {
  public:
   int rank() const override { return 0; }
@@ -298,7 +298,7 @@ TEST(PlanExecutorTest, CollectiveThatWasCutOffAfterItWasEnqueuedFailsTheStep) {
 
 // --- SelectedRows -------------------------------------------------------------------------------
 
-// Two look-ups in a table w fp32[4, 1], whose gradient is averaged over the ranks and taken off.
+// Two look-ups in a table w fp32[4, 1]. Its gradient is averaged over the ranks and subtracted.
 ProgramBuilder SparseTraining() {
   ProgramBuilder builder;
   builder.Param("w", {4, 1}).Var("lr", {1}).Var("x", {2, 1}).Rows("w@GRAD", {4, 1});
@@ -387,7 +387,7 @@ TEST(PlanExecutorTest, CheckNanLooksAtTheValuesOfRows) {
 
 // --- Blocks that run on a condition -------------------------------------------------------------
 
-// w doubles where `cond` holds, and is then copied to y.
+// w doubles if `cond` holds, and is then copied to y.
 ProgramBuilder Conditional(bool is_scalar) {
   ProgramBuilder builder;
   builder.Param("w", {1}).Var("cond", {1}, pb::VarType::BOOL).Var("y", {1});
@@ -427,8 +427,8 @@ TEST(PlanExecutorTest, ConditionThatHoldsNothingIsAnError) {
   Rank rank(Conditional(/*is_scalar=*/true));
   rank["w"] = Floats({1}, {1});
   EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                       "op 0 (conditional_block): variable cond holds nothing when "
-                                       "it is read"));
+                                       "op 0 (conditional_block): variable cond is read before "
+                                       "it is written"));
   EXPECT_EQ(rank.errors().size(), 1);
 }
 
@@ -473,7 +473,7 @@ TEST(PlanExecutorTest, GradientsGoThroughTheBlockThatWasRun) {
   EXPECT_THAT(gradients, ElementsAre(60, 0, 60));
 }
 
-// y is 2 x or, where `negative` holds, 3 x; the branch that is not run makes nothing.
+// y is 2 x or, if `negative` holds, 3 x; the skipped branch writes nothing.
 TEST(PlanExecutorTest, ResultIsThatOfTheBranchThatWasRun) {
   ProgramBuilder builder;
   builder.Var("x", {1}).Var("negative", {1}, pb::VarType::BOOL);
@@ -512,7 +512,7 @@ TEST(PlanExecutorTest, ResultIsThatOfTheBranchThatWasRun) {
   wrong["mask"] = MakeTensor<int32_t>({1}, {1});
   EXPECT_THAT(wrong.RunStep(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       "op 3 (select_input): input X: variable 1 holds nothing when it is read"));
+                       "op 3 (select_input): input X: variable 1 is read before it is written"));
 }
 
 // --- Loops --------------------------------------------------------------------------------------
@@ -575,7 +575,7 @@ TEST(PlanExecutorTest, LoopsNest) {
   EXPECT_THAT(Values<float>(rank["n"]), ElementsAre(1 + 2 + 3));
 }
 
-// A block that two ops run goes on behind the one that ran it.
+// A block that two ops run continues after the op that ran it.
 TEST(PlanExecutorTest, BlockIsRunByTwoOps) {
   ProgramBuilder builder = Doubling();
   builder.InBlock(0).Var("cond", {1}, pb::VarType::BOOL);
@@ -599,8 +599,8 @@ TEST(PlanExecutorTest, LoopThatDoesNotEndIsStopped) {
   rank["x"] = Floats({1}, {0});
   const absl::Status status = rank.RunStep();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded,
-                               HasSubstr("op 1 (while): its block runs for more than 0.05 s, in "
-                                         "round ")));
+                               HasSubstr("op 1 (while): its block has run for more than 0.05 s, in "
+                                         "iteration ")));
   EXPECT_THAT(status.message(), HasSubstr("; condition more still holds"));
   EXPECT_THAT(rank.errors(), ElementsAre(status));
 }
@@ -610,7 +610,7 @@ TEST(PlanExecutorTest, LoopEndsWhereTheRunWasGivenUp) {
   rank["limit"] = Floats({1}, {100});
   rank["x"] = Floats({1}, {0});
   rank.GiveUp();
-  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kAborted, "the run was given up"));
+  EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kAborted, "the run was aborted"));
 }
 
 TEST(PlanExecutorTest, ConditionOfALoopIsOneBool) {

@@ -1,4 +1,4 @@
-// On which streams ops run, and what waits for what.
+// Assigns ops to streams, and adds waits.
 #include <set>
 
 #include "absl/strings/str_cat.h"

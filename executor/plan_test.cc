@@ -82,7 +82,7 @@ TEST(PlanTest, MissingKernelsAreOneErrorThatNamesAll) {
                "op, first op 2)"));
 }
 
-// The rows of a table that were looked up go from op to op: emb@GRAD of fp32[10, 4].
+// The looked-up rows of a table pass from op to op: emb@GRAD of fp32[10, 4].
 ProgramBuilder SparseGradient() {
   ProgramBuilder builder;
   builder.Param("emb", {10, 4}).Var("ids", {3}, pb::VarType::INT64).Var("out@GRAD", {3, 4});
@@ -95,7 +95,7 @@ ProgramBuilder SparseGradient() {
 
 TEST(PlanTest, OpsWithSelectedRowsNeedKernelsForThem) {
   ProgramBuilder builder = SparseGradient();
-  // Declared dense, which does not help: it is the rows again.
+  // Declared dense, without effect: it is the same rows.
   builder.Var("rows", {10, 4});
   builder.Op("scale", {{"X", {"emb@GRAD"}}}, {{"Out", {"rows"}}});
   builder.Op("relu", {{"X", {"rows"}}}, {{"Out", {"y"}}});
@@ -265,7 +265,7 @@ TEST(PlanTest, NumberOfRanksOnAnyOpMustBeThatOfTheRun) {
                        "op 0 (scale): written for 4 ranks (attribute nranks), but the run has 2"));
 }
 
-// Each rank would take moments of its own.
+// Each rank would compute its own moments.
 TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreForOneRank) {
   ProgramBuilder builder;
   for (const char* name : {"scale", "bias", "mean", "variance"}) builder.Var(name, {3});
@@ -281,7 +281,7 @@ TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreForOneRank) {
   WEFT_EXPECT_OK(Plan::Build(program, Options(/*nranks=*/1)));
   EXPECT_THAT(Plan::Build(program, Options(/*nranks=*/2)).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("op 0 (sync_batch_norm): takes moments over the batches of all "
+                       HasSubstr("op 0 (sync_batch_norm): computes moments over the batches of all "
                                  "ranks, for which there is no kernel")));
 }
 
@@ -455,7 +455,7 @@ TEST(PlanTest, LoopWithoutConditionOrBlockIsAnError) {
                        "op 0 (while) attribute sub_block: expected BLOCK, found none"));
 }
 
-// What forward has left is there for backward, in blocks too.
+// Values that forward left are available in backward, in blocks too.
 TEST(PlanTest, BlockOfGradientsSeesTheVariablesOfItsForwardBlock) {
   ProgramBuilder builder = Conditional();
   builder.Var("t", {3});
@@ -485,14 +485,14 @@ TEST(PlanTest, GradientsOfABranchNeedTheirInputs) {
   EXPECT_THAT(build({"@EMPTY@"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (conditional_block_grad) input Input: expected a variable, as "
-                       "Input@GRAD has one in its place"));
+                       "Input@GRAD has one at this position"));
   EXPECT_THAT(build({"x", "y"}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "op 0 (conditional_block_grad) output Input@GRAD: expected 2 variables, as "
                        "in Input, found 1"));
 }
 
-// Each of many blocks is entered twice from the one above: 2^20 ways to the last.
+// Each of many blocks is entered twice from the outer one: 2^20 ways to the innermost.
 TEST(PlanTest, BlockThatSeveralOpsRunIsThereOnce) {
   ProgramBuilder builder;
   builder.Var("cond", {1}, pb::VarType::BOOL);

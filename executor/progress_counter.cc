@@ -36,7 +36,7 @@ void ProgressCounter::WaitForWithoutOrder(uint32_t count) {
 
 void ProgressCounter::Wait(uint32_t count, std::memory_order order) {
   uint32_t word = word_.load(order);
-  // The difference decides, so that the counter may wrap around.
+  // Compares by difference, so that the counter may wrap around.
   while (static_cast<int32_t>((word & ~kSleeping) - (count << 1)) < 0) {
     if ((word & kSleeping) != 0 ||
         word_.compare_exchange_strong(word, word | kSleeping, std::memory_order_relaxed)) {

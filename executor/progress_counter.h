@@ -7,10 +7,10 @@
 
 namespace weft {
 
-// Counts up from 0. Everything that happened before AdvanceTo(n) is visible after WaitFor(n), and
-// nothing else is ordered: in particular the advancing thread learns nothing of the waiting ones.
-// A mutex and a condition variable would order both ways, and ThreadSanitizer would then take a
-// wait in one direction for a wait in the other, and overlook accesses that are not ordered.
+// Counts up from 0. Everything that happened before AdvanceTo(n) is visible after WaitFor(n).
+// Nothing else is ordered: in particular, the advancing thread learns nothing about the waiting
+// ones. A mutex and a condition variable would order both directions. ThreadSanitizer would then
+// mistake a wait in one direction for a wait in the other, and miss unordered accesses.
 //
 // Advanced by one thread at a time, by less than 2^30 beyond what is waited for; wraps around.
 class ProgressCounter {
@@ -19,12 +19,12 @@ class ProgressCounter {
   ProgressCounter(const ProgressCounter&) = delete;
   ProgressCounter& operator=(const ProgressCounter&) = delete;
 
-  // A system call only where a thread sleeps.
+  // Makes a system call only if a thread sleeps.
   void AdvanceTo(uint32_t count);
-  // Sleeps until the counter has come to `count`. Where it has gone on, what happened before the
+  // Sleeps until the counter has reached `count`. If it is already higher, what happened before the
   // later advances is visible too.
   void WaitFor(uint32_t count);
-  // The same, but makes nothing visible: for data that has its own way.
+  // The same without making anything visible: for data that is synchronized otherwise.
   void WaitForWithoutOrder(uint32_t count);
 
  private:

@@ -1,4 +1,4 @@
-// Hands out what ranks fetched, in order.
+// Delivers the values that ranks fetched, in order.
 #ifndef WEFT_EXECUTOR_RESULT_QUEUE_H_
 #define WEFT_EXECUTOR_RESULT_QUEUE_H_
 
@@ -20,21 +20,21 @@ struct StepResult {
   int64_t step = 0;
   int rank = 0;
   std::vector<Tensor> values;  // in the order of the fetched variables
-  // Of the values; set by ResultQueue, valid in the callback.
+  // Names of the values; set by ResultQueue, valid in the callback.
   const std::vector<std::string>* names = nullptr;
-  int64_t samples = 0;  // rows of the batch that this rank was fed; 0 where it was fed none
-  double ms = 0;        // that the step took: feeding, running, fetching
+  int64_t samples = 0;  // rows of the batch that this rank was fed; 0 if none
+  double ms = 0;        // duration of the step: feeding, running, fetching
   // Why the run ends with this result: a loss that is not finite.
   absl::Status status;
 };
 
 using ResultCallback = std::function<absl::Status(const StepResult&)>;
 
-// Ranks come at different times; results go out by step, and by rank within a step, each as soon as
-// all before it are out.
+// Ranks finish at different times. Results are delivered by step, and by rank within a step, each
+// as soon as all results before it were delivered.
 class ResultQueue {
  public:
-  // The names of the fetched variables; the first result is that of rank 0 in step `begin_step`.
+  // `names`: the fetched variables. The first result is that of rank 0 in step `begin_step`.
   ResultQueue(int nranks, std::vector<std::string> names, ResultCallback callback,
               int64_t begin_step = 0)
       : nranks_(nranks),
@@ -42,9 +42,9 @@ class ResultQueue {
         names_(std::move(names)),
         callback_(std::move(callback)) {}
 
-  // Takes a result, and hands out whatever can be: the callback is called from here, one call at a
-  // time. Returns the first error, in order of the results: the callback's, or the status of a
-  // result, which is handed out first. After an error nothing goes out. Thread-safe.
+  // Adds a result, and delivers all results that are next in order: calls the callback, one call at
+  // a time. Returns the first error, in order of the results: the error of the callback, or the
+  // status of a result, which is delivered first. After an error nothing is delivered. Thread-safe.
   absl::Status Post(StepResult result);
 
  private:
@@ -56,7 +56,7 @@ class ResultQueue {
   const ResultCallback callback_;
   std::mutex mutex_;
   int64_t num_delivered_ = 0;
-  std::map<int64_t, StepResult> waiting_;  // by place in the order
+  std::map<int64_t, StepResult> waiting_;  // by position in the order
   absl::Status status_;
 };
 

@@ -10,7 +10,8 @@
 namespace weft {
 namespace {
 
-// Gathers `count` elements of every rank into `all`, where those of this rank are in their place.
+// Gathers `count` elements of every rank into `all`. Those of this rank are already in their
+// position.
 absl::Status AllGatherInPlace(const CollectiveCall& call, Communicator* communicator, DType dtype,
                               int64_t count, void* all) {
   CollectiveCall gather = call;

@@ -1,4 +1,4 @@
-// Sums, over the ranks of a ring, of tensors that are some rows of a taller one (SelectedRows).
+// All-reduce of row-sparse tensors (SelectedRows) over the ranks of a ring.
 #ifndef WEFT_EXECUTOR_ROWS_ALL_REDUCE_H_
 #define WEFT_EXECUTOR_ROWS_ALL_REDUCE_H_
 
@@ -12,15 +12,15 @@
 
 namespace weft {
 
-// c_allreduce_sum and c_allreduce_avg of SelectedRows, which Paddle's kernels do not take: the rows
-// of all ranks, in the order of the ranks, rows of equal number added up in that order; numbers
-// ascend. The average is that divided by the number of ranks. The result is the same on every rank,
-// bit by bit. Ranks may have different numbers of rows, or none.
+// c_allreduce_sum and c_allreduce_avg of SelectedRows, which Paddle's kernels do not support. The
+// result has the rows of all ranks. Rows of the same index are added in rank order; indices are
+// ascending. The average is the sum divided by the number of ranks. The result is bit-identical on
+// every rank. Ranks may have different numbers of rows, or none.
 //
-// Three all-gathers: of how many rows there are, then, unless there are none at all, of row numbers
-// and of values, each padded to the rank that has most. n ranks with up to r rows of w bytes
-// receive n r (w + 8) bytes each. Keeps its buffers from call to call: one object for each op of
-// each rank.
+// Makes three all-gathers: of the numbers of rows, then, unless there are no rows at all, of row
+// indices and of values, each padded to the rank that has most rows. n ranks with up to r rows of w
+// bytes receive n r (w + 8) bytes each. Keeps its buffers from call to call: use one object for
+// each op of each rank.
 class RowsAllReduce {
  public:
   // `call` is a kAllReduce of kSum or kAvg; `in`, which must be fp32 or fp64 rows, may be `out`.
@@ -30,15 +30,15 @@ class RowsAllReduce {
                    Tensor* out);
 
  private:
-  // What a rank tells of its tensor, as int64.
+  // What a rank sends about its tensor, as int64.
   enum Field { kCount, kHeight, kRowSize, kElementType, kNumFields };
 
   int64_t FieldOf(int rank, Field field) const { return fields_[rank * kNumFields + field]; }
   absl::Status CheckAlike(const CollectiveCall& call, int nranks) const;
 
   std::vector<int64_t> fields_;   // by rank
-  std::vector<int64_t> numbers_;  // of rows, by rank; -1 is padding
-  Tensor values_;                 // of rows, by rank
+  std::vector<int64_t> numbers_;  // indices of rows, by rank; -1 is padding
+  Tensor values_;                 // values of rows, by rank
   RowMerger merger_;
 };
 

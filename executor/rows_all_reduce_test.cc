@@ -24,7 +24,7 @@ using ::weft::testing::Rows;
 using ::weft::testing::StatusIs;
 using ::weft::testing::Values;
 
-// Ranks with a tensor each, which take part in as many all-reduces as are asked for.
+// Ranks with one tensor each, which join the requested number of all-reduces.
 class Ranks {
  public:
   explicit Ranks(std::vector<Tensor> tensors)

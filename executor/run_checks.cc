@@ -58,15 +58,14 @@ absl::Status CheckSynchronized(const Program& main, int nranks) {
   }
   if (!optimizer.valid()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
-      main.op(optimizer).DebugName(), ": updates a parameter, but no op communicates, so that ",
-      nranks, " ranks would train ", nranks,
-      " models; rewrite the program with transpile --mode grad_allreduce (or, if that is meant, "
-      "set allow_unsynchronized)"));
+      main.op(optimizer).DebugName(), ": updates a parameter, but no op communicates, so ", nranks,
+      " ranks would train ", nranks,
+      " models; rewrite the program with transpile --mode grad_allreduce (or set "
+      "allow_unsynchronized if that is intended)"));
 }
 
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type) {
-  const Symbol symbol = main.FindSymbol(name);
-  const VarId id = symbol.valid() ? main.block(0).FindVar(symbol) : VarId();
+  const VarId id = main.block(0).FindVar(name);
   if (!id.valid() || !main.var(id).persistable()) {
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name, ": the program has no persistable variable of that name"));

@@ -1,4 +1,4 @@
-// What must be right of programs, parameters and fetched variables before a run starts.
+// Checks of programs, parameters and fetched variables before a run starts.
 #ifndef WEFT_EXECUTOR_RUN_CHECKS_H_
 #define WEFT_EXECUTOR_RUN_CHECKS_H_
 
@@ -17,7 +17,8 @@
 
 namespace weft {
 
-// Are dimensions as many as the declared ones, and equal where those are fixed (not -1)?
+// Whether dimensions match the declared ones in number, and in value where those are fixed (not
+// -1).
 bool FitsDeclared(const Dims& dims, const Dims& declared);
 
 // Names of variables.
@@ -26,22 +27,23 @@ using NameSet = absl::flat_hash_set<std::string>;
 // The persistable variables that some op of the plan writes.
 NameSet WrittenPersistables(const Plan& plan);
 
-// FailedPrecondition for the first op that reads a variable before an op has written it, where the
-// variable is neither in `holds_value` nor fed; says how to give it a value.
+// FailedPrecondition for the first op that reads a variable before an op has written it, if the
+// variable is neither in `holds_value` nor fed. The message says how to give it a value.
 absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
                               const std::vector<int>& fed);
 
-// FailedPrecondition where ops of the program, in any block, update parameters but none is a
-// collective: on several ranks each would train a model of its own.
+// FailedPrecondition if ops of the program, in any block, update parameters but none is a
+// collective: several ranks would each train a separate model.
 absl::Status CheckSynchronized(const Program& main, int nranks);
 
-// InvalidArgument, naming the variable, expected and found, where a parameter is no persistable
-// variable of the program's root block that is declared as a tensor, or has another type.
+// InvalidArgument, naming the variable, expected and found, if a parameter is not a persistable
+// variable of the root block that is declared as a tensor, or has another type.
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type);
 absl::Status CheckParams(const Program& main, const std::map<std::string, Tensor>& params);
 
-// The variables of the plan with these names; the losses for no names. InvalidArgument where there
-// is no such variable, one that never holds anything, or one that is named twice.
+// Returns the variables of the plan with these names; the losses for no names. InvalidArgument for
+// an unknown variable, one that never gets a value (not written, fed or persistable), and one that
+// is named twice.
 absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
                                               const std::vector<std::string>& names);
 

@@ -29,7 +29,7 @@ TEST(CheckSynchronizedTest, UpdatesWithoutCommunicationAreRefusedOnSeveralRanks)
   WEFT_EXPECT_OK(CheckSynchronized(program, 1));
   EXPECT_THAT(CheckSynchronized(program, 2),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 1 (sgd): updates a parameter, but no op communicates, so that "
+                       HasSubstr("op 1 (sgd): updates a parameter, but no op communicates, so "
                                  "2 ranks would train 2 models; rewrite the program with transpile "
                                  "--mode grad_allreduce")));
 }

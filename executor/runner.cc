@@ -36,10 +36,10 @@ absl::Status WithPlace(int64_t step, int rank, const absl::Status& status) {
   return Annotate(absl::StrCat(when, ", rank ", rank), status);
 }
 
-// The generators of a step, whatever was drawn before.
+// The generators of a step; they do not depend on earlier draws.
 RandomState DrawsOfStep(uint64_t seed, int rank, int64_t step) {
-  // seed_seq takes the low 32 bits of each number. The lengths differ from each other and from
-  // those of RandomState::Seeded, so that no two generators are the same.
+  // seed_seq uses the low 32 bits of each number. The lengths differ from each other and from those
+  // of RandomState::Seeded, so that no two generators are the same.
   const auto low = static_cast<uint64_t>(step), high = low >> 32;
   std::seed_seq initializers{seed, low, high};
   std::seed_seq dropout{seed, low, high, static_cast<uint64_t>(rank) + 1};
@@ -51,7 +51,7 @@ class Failures {
  public:
   explicit Failures(CommunicatorGroup* group) : group_(group) {}
 
-  // `status` tells where it happened.
+  // `status` says where it happened.
   void Report(int64_t step, int rank, const absl::Status& status) {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -63,7 +63,7 @@ class Failures {
 
   bool any() const { return any_.load(std::memory_order_relaxed); }
 
-  // The cause: the earliest failure that is no consequence of another rank's. Ok where none.
+  // The cause: the earliest failure that does not follow from another rank's. Ok if there is none.
   absl::Status Cause() {
     std::lock_guard<std::mutex> lock(mutex_);
     if (failures_.empty()) return absl::OkStatus();
@@ -97,10 +97,10 @@ struct Job {
   std::unique_ptr<ResultQueue> results;
   std::unique_ptr<CommunicatorGroup> group;
   std::unique_ptr<Failures> failures;
-  std::mutex trace_mutex = {};  // a call of inputs.on_trace at a time
+  std::mutex trace_mutex = {};  // serializes calls of inputs.on_trace
 };
 
-// One rank: its variables and generators, and the host thread's work.
+// One rank: its variables and generators, and the work of its host thread.
 class RankRunner {
  public:
   RankRunner(Job* job, int rank)
@@ -190,7 +190,7 @@ class RankRunner {
     return job_.inputs.on_trace({step_, rank_, &*job_.main_plan, executor.spans()});
   }
 
-  // Whether they are fetched or not.
+  // Whether or not they are fetched.
   absl::Status CheckLosses(PlanExecutor* executor) const {
     for (int variable : job_.main_plan->losses()) {
       WEFT_ASSIGN_OR_RETURN(const Tensor loss, executor->tensor(variable)->ToHost());
@@ -204,9 +204,9 @@ class RankRunner {
 
   Job& job_;
   const int rank_;
-  // Read by the streams in on_error, written while they are idle.
+  // Read by the streams in on_error; written while they are idle.
   int64_t step_ = kStartup;
-  std::unique_ptr<Device> device_;  // goes after what is in its memory
+  std::unique_ptr<Device> device_;  // destroyed after everything in its memory
   RandomState random_;
   Scope scope_;
 };
@@ -297,7 +297,7 @@ void RunRanks(Job* job, std::vector<std::unique_ptr<RankRunner>>* ranks) {
     ranks->push_back(std::make_unique<RankRunner>(job, rank));
   }
   std::vector<std::thread> threads;
-  threads.reserve(num_ranks);  // nothing may throw that leaves threads behind
+  threads.reserve(num_ranks);  // nothing may throw while threads are running
   for (int rank = 0; rank < num_ranks; ++rank) {
     RankRunner* runner = (*ranks)[rank].get();
     const auto report = [&](const char* reason) {

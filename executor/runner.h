@@ -1,4 +1,5 @@
-// Trains: N ranks in one process, each with variables, streams and generators of its own.
+// Trains a program on N ranks in one process. Each rank has separate variables, streams and random
+// generators.
 #ifndef WEFT_EXECUTOR_RUNNER_H_
 #define WEFT_EXECUTOR_RUNNER_H_
 
@@ -23,42 +24,43 @@
 
 namespace weft {
 
-// Every rank is a thread, and has a thread for each of its streams: more than this is a mistake.
+// The largest number of ranks. Every rank is a thread, and has one more thread per stream: more
+// ranks are a mistake.
 inline constexpr int kMaxRanks = 1024;
 
 struct RunOptions {
-  // Kernels for the memory of the devices (CpuKernels()); must be given.
+  // Kernels for the memory of the devices (CpuKernels()); required.
   const KernelTable* kernels = nullptr;
-  // Where a rank computes: called by its thread. Empty: on the host (executor/thread_stream.h).
+  // Makes the device of a rank; called by its thread. Empty: the host (executor/thread_stream.h).
   std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank)> new_device;
-  // Who carries collectives between so many ranks. Empty: threads (executor/local_communicator.h).
+  // Makes the communicators between the ranks. Empty: threads (executor/local_communicator.h).
   std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(int nranks)> new_group;
   int ranks = 1;  // at most kMaxRanks
   int64_t steps = 1;
-  // The number of the first step: a run goes on where one of so many steps has ended, with the
-  // feeds, and the random draws, of the steps that follow. Given the persistable variables as
-  // parameters, it computes what a run that was not interrupted would, bit for bit, as long as they
-  // are the same on all ranks: not between two averages of LocalSGD.
+  // The first step. A run resumes after this many steps, with the feeds and the random draws of the
+  // following steps. With the persistable variables as parameters, it computes what an
+  // uninterrupted run would, bit for bit, if the variables are replicated: not between two
+  // averaging steps of LocalSGD.
   int64_t begin_step = 0;
-  // Of RandomState: initializers draw the same on every rank, dropout differs. From step 1 on, a
-  // step's draws follow from seed, rank and the number of the step.
+  // Seed of RandomState: initializers draw the same numbers on every rank, dropout draws different
+  // ones. From step 1 on, the draws of a step depend only on seed, rank and step.
   uint64_t seed = 0;
   // Variables to report after every step. Empty: the losses.
   std::vector<std::string> fetch;
-  // A rank that does not arrive at a collective: told of, then an error. A loop of the program that
-  // does not end: an error.
+  // A rank that does not arrive at a collective is reported, then an error. An endless loop in the
+  // program is an error.
   double warn_after_s = 60;
   double timeout_s = 600;
-  // What is told: called from any thread, one call at a time per ring. May be empty.
+  // Receives warnings: called from any thread, one call at a time per ring. May be empty.
   std::function<void(const std::string&)> warn;
-  // Accept a main program that updates parameters without any collective on several ranks, which
-  // train a model each.
+  // Accept a main program that updates parameters on several ranks without any collective; each
+  // rank trains a separate model.
   bool allow_unsynchronized = false;
   // Paddle's literal meaning of c_sync_*: see PlanOptions.
   bool strict_host_sync = false;
-  // What Paddle's CPU kernels give where they deviate from what is right: see KernelSpec.
+  // Reproduce known bugs of Paddle's CPU kernels: see KernelSpec.
   bool paddle_cpu_quirks = false;
-  // Stop at the first op that makes a NaN or an infinity.
+  // Stop at the first op that produces a NaN or an infinity.
   bool check_nan = false;
 };
 
@@ -73,41 +75,40 @@ struct StepTrace {
 struct RunInputs {
   // All ranks run the same programs.
   const Program* main = nullptr;
-  // Run once on every rank, first. May be null: then rings count as set up.
+  // Run once on every rank, first. May be null: rings then count as set up.
   const Program* startup = nullptr;
   // Values of persistable variables of the main program, set on every rank after the startup
   // program. May be null.
   const std::map<std::string, Tensor>* params = nullptr;
   FeedSource feeds;
-  // Gets what was fetched, by step and by rank within a step, as soon as it can be told in order;
+  // Receives fetched values by step, and by rank within a step, as soon as they are next in order;
   // one call at a time, from any thread. An error stops the run. May be empty.
   ResultCallback on_result;
-  // Gets what a rank did, step by step; one call at a time, from any thread, ranks in any order. An
-  // error stops the run. Empty: nothing is measured.
+  // Receives the trace of a rank, step by step; one call at a time, from any thread, ranks in any
+  // order. An error stops the run. Empty: nothing is measured.
   std::function<absl::Status(const StepTrace&)> on_trace = nullptr;
 };
 
 struct RunResult {
-  // What was fetched, in the order of StepResult::values.
+  // The names of the fetched variables, in the order of StepResult::values.
   std::vector<std::string> fetch;
-  // Persistable variables of the main program that hold something, as rank 0 has them after the
-  // last step.
+  // Persistable variables of the main program that have a value, as on rank 0 after the last step.
   std::map<std::string, Tensor> persistables;
 };
 
 // Runs the startup program, sets parameters, and runs the main program options.steps times: feed,
-// run, fetch. Every rank is a host thread and its streams; a rank waits for others only in
-// collectives, and blocks once a step, to hand out results.
+// run, fetch. Every rank is a host thread and its streams. A rank waits for others only in
+// collectives, and blocks once per step to return results.
 //
-// Nothing runs before all of this is found right: kernels, attributes and types (see Plan::Build),
-// feeds (see Feeder), names and types of parameters and fetched variables, that every variable that
-// is read before an op writes it is fed, a parameter, or written by the startup program, and that
-// several ranks do not train apart (see allow_unsynchronized).
+// All of this is checked before anything runs: kernels, attributes and types (see Plan::Build),
+// feeds (see Feeder), names and types of parameters and fetched variables; that every variable read
+// before an op writes it is fed, a parameter, or written by the startup program; and that several
+// ranks communicate (see allow_unsynchronized).
 //
-// An error of one rank ends the run on all: the first to fail releases the others. The message
-// begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A loss
-// that becomes NaN or infinite is such an error, fetched or not. Results up to there have been
-// handed out.
+// An error of one rank ends the run on all ranks: the first to fail releases the others. The
+// message begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A
+// loss that becomes NaN or infinite is such an error, fetched or not. Earlier results have been
+// delivered.
 absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options);
 
 }  // namespace weft

@@ -43,7 +43,7 @@ void FillConstant(ProgramBuilder* builder, const std::string& name, float value)
   *builder->last_op().add_attrs() = MakeAttr("shape", std::vector<int64_t>{1});
 }
 
-// w = `value`, the same on every rank: w comes from rank 0.
+// w = `value`, equal on every rank: w comes from rank 0.
 ProgramBuilder Startup(float value = 1) {
   ProgramBuilder builder;
   builder.Param("w", {1});
@@ -73,7 +73,7 @@ ProgramBuilder Main() {
   return builder;
 }
 
-// The kernels of the CPU, but another one for ops of this type.
+// The CPU kernels, with a replacement for ops of this type.
 KernelTable CpuKernelsBut(const std::string& type, KernelFactory factory) {
   KernelTable kernels;
   for (const std::string& other : CpuKernels().op_types()) {
@@ -352,7 +352,7 @@ TEST_F(RunnerTest, CheckNanNamesStepRankOpAndVariable) {
 }
 
 TEST_F(RunnerTest, RankThatFailsReleasesTheOthersAndIsTheOneNamed) {
-  // Rank 1's draw of ids is out of order: only it fails, before its all-reduce.
+  // Rank 1 draws an id out of range: only it fails, before its all-reduce.
   KernelTable kernels = CpuKernelsBut("scale", [](const KernelSpec&) -> absl::StatusOr<Kernel> {
     return Kernel([](const KernelContext& context) {
       if (context.inputs[0]->data<float>()[0] == 11) return absl::DataLossError("eleven");
@@ -405,7 +405,7 @@ TEST_F(RunnerTest, RanksThatWouldTrainApartAreAnErrorUnlessThatIsMeant) {
   EXPECT_THAT(results_, ElementsAre("step 0 rank 0: -1", "step 0 rank 1: -2"));
 }
 
-// Both where the rank's own thread takes memory and where a stream does.
+// Both where the rank's own thread allocates memory and where a stream does.
 TEST_F(RunnerTest, OutOfMemoryIsTheErrorOfItsRankAndReleasesTheOthers) {
   FeedSource feeds = Rows(2);
   feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
@@ -440,7 +440,7 @@ TEST_F(RunnerTest, NoRanksAndFarTooManyAreErrors) {
   }
 }
 
-// A kernel keeps buffers, so that no two ranks may run the same one; plans they share.
+// Kernels keep buffers, so no two ranks may run the same one; they share plans.
 TEST_F(RunnerTest, EachRankMakesItsKernelsFromOnePlan) {
   std::atomic<int> made{0};
   KernelTable kernels = CpuKernelsBut("scale", [&](const KernelSpec&) -> absl::StatusOr<Kernel> {

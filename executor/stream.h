@@ -1,7 +1,7 @@
-// Streams and events: work that runs in order, beside the host and beside other streams.
+// Streams and events: work that runs in order, concurrently with the host and with other streams.
 //
-// The same interface is filled by host threads (executor/thread_stream.h) and by CUDA
-// (executor/cuda_stream.h). What holds for CUDA's streams and events holds here.
+// Host threads (executor/thread_stream.h) and CUDA (executor/cuda_stream.h) implement the same
+// interface. The semantics are those of CUDA's streams and events.
 #ifndef WEFT_EXECUTOR_STREAM_H_
 #define WEFT_EXECUTOR_STREAM_H_
 
@@ -17,7 +17,7 @@
 namespace weft {
 
 // A point in a stream that other streams can wait for. Made by a Device; recorded on one stream of
-// that device only, any number of times; must outlive the streams that it is given to.
+// that device only, any number of times. Must outlive the streams that use it.
 class Event {
  public:
   virtual ~Event() = default;
@@ -28,33 +28,33 @@ class Event {
 
 // A queue of work that runs in order. One host thread drives all streams and events of a device.
 //
-// Errors: the first task that fails poisons its stream. Later tasks are skipped, events still
-// fire. An event that fires on a poisoned stream poisons the streams that wait for it, so nothing
-// computes from what was never made, and nothing hangs.
+// Errors: the first task that fails poisons its stream. Later tasks are skipped; events still fire.
+// An event that fires on a poisoned stream poisons the streams that wait for it. So nothing
+// computes from missing values, and nothing hangs.
 class Stream {
  public:
   // Short closures (two words) are stored without an allocation.
   using Task = std::function<absl::Status()>;
 
-  // Finishes what was launched.
+  // Finishes the launched work.
   virtual ~Stream() = default;
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  // Appends work and returns at once. A host stream calls `task` on its own thread. A device
-  // stream calls it here and now, and the task enqueues its work with native_handle().
+  // Appends work and returns immediately. A host stream calls `task` on its own thread. A device
+  // stream calls it in this call, and the task enqueues its work with native_handle().
   virtual void Launch(Task task) = 0;
 
-  // `event` fires when the work launched so far is done. Recording it again forgets the earlier
-  // record, but not for a Wait that came before.
+  // Makes `event` fire when the work launched so far is done. Another record replaces the earlier
+  // one, except for Wait calls that were made before.
   virtual void Record(Event* event) = 0;
 
-  // Work launched from here on starts after the last Record of `event` that came before this call
-  // (at once where there was none). The host does not block.
+  // Makes later work start after the last Record of `event` before this call (immediately if there
+  // was none). The host does not block.
   virtual void Wait(Event* event) = 0;
 
-  // Blocks the host until everything launched is done. Returns the first error, and again at every
-  // later call.
+  // Blocks the host until all launched work is done. Returns the first error, in every later call
+  // too.
   virtual absl::Status Synchronize() = 0;
 
   // The cudaStream_t of a CUDA stream; nullptr on the host.
@@ -64,14 +64,14 @@ class Stream {
   Stream() = default;
 };
 
-// Where streams come from.
+// The source of streams.
 class Device {
  public:
   virtual ~Device() = default;
   virtual std::string name() const = 0;  // "cpu", "cuda:0"
-  // Where tensors that its streams work on live. Valid as long as the device.
+  // The memory for tensors that its streams work on. Valid as long as the device.
   virtual Memory* memory() = 0;
-  // `name` is what traces and debuggers show. ResourceExhausted where the system has no more.
+  // `name` is shown in traces and debuggers. ResourceExhausted if the system has no resources left.
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) = 0;
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
 };

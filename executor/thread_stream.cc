@@ -32,7 +32,7 @@ class ThreadEvent : public Event {
   }
   uint32_t last_record() const { return last_record_; }
 
-  // On the stream that records. The first error stays: that stream is poisoned for good.
+  // On the recording stream. The first error stays: that stream is poisoned for good.
   void Fire(uint32_t record, const absl::Status& status) {
     if (!status.ok() && !poisoned_.load(std::memory_order_relaxed)) {
       status_ = status;
@@ -40,7 +40,7 @@ class ThreadEvent : public Event {
     }
     fired_.AdvanceTo(record);
   }
-  // On a stream that waits.
+  // On a waiting stream.
   absl::Status WaitFor(uint32_t record) {
     fired_.WaitFor(record);
     return poisoned_.load(std::memory_order_acquire) ? status_ : absl::OkStatus();
@@ -54,11 +54,12 @@ class ThreadEvent : public Event {
   absl::Status status_;  // written once, before poisoned_
 };
 
-// A slot has a number of its own by which the worker takes it over. The count of all items would
-// do to find it, but not to order it: a worker that is late reads a count that the host has set
-// since, perhaps after it waited for another stream, and would be ordered after that stream's work.
+// Each slot has a number by which the worker accepts it. A single count of all items would be
+// enough to find an item, but not for ordering: a late worker would read a count that the host has
+// set later, perhaps after the host waited for another stream, and would then be ordered after that
+// stream's work.
 struct Item {
-  std::atomic<uint32_t> published{0};  // the item that is in the slot, counted from 1
+  std::atomic<uint32_t> published{0};  // the item in the slot, counted from 1
   enum class Kind { kTask, kRecord, kWait, kSynchronize, kStop };
   Kind kind = Kind::kTask;
   uint32_t record = 0;  // kRecord, kWait
@@ -66,10 +67,10 @@ struct Item {
   Stream::Task task;
 };
 
-// Items in blocks. The host appends and the worker follows; how far it may go is counted apart.
-// A slot is used again only after both have started over. So the host never has to learn how far
-// the worker has come: knowing it would order the host, and whatever it launches elsewhere, after
-// the worker's tasks.
+// Items in blocks. The host appends and the worker follows; a separate counter limits the worker. A
+// slot is reused only after both have started over. So the host never learns how far the worker is:
+// that knowledge would order the host, and everything that it launches elsewhere, after the
+// worker's tasks.
 struct Block {
   static constexpr size_t kItems = 64;
   std::array<Item, kItems> items;
@@ -91,14 +92,14 @@ struct Cursor {
 class ThreadStream : public Stream {
  public:
   explicit ThreadStream(absl::string_view name) : thread_([this] { RunWorker(); }) {
-    // The kernel takes 15 characters.
+    // The operating system limits thread names to 15 characters.
     pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());
   }
 
   ~ThreadStream() override {
     Append(Item::Kind::kStop);
     thread_.join();
-    // One by one: a chain of unique_ptr would be destroyed recursively.
+    // Destroyed one by one: a chain of unique_ptr would be destroyed recursively.
     while (first_.next != nullptr) first_.next = std::move(first_.next->next);
   }
 
@@ -150,7 +151,7 @@ class ThreadStream : public Stream {
       appended_.WaitForWithoutOrder(++num_taken);
       Item& item = cursor.item();
       while (item.published.load(std::memory_order_acquire) != num_taken) {
-        std::this_thread::yield();  // published before it was counted: it is on its way
+        std::this_thread::yield();  // published before it was counted: it will arrive soon
       }
       switch (item.kind) {
         case Item::Kind::kTask:
@@ -175,16 +176,16 @@ class ThreadStream : public Stream {
   }
 
   Block first_;
-  // The host's side.
+  // Members of the host's side.
   Cursor end_{&first_};
   uint32_t num_appended_ = 0;
   uint32_t num_synchronize_ = 0;
-  // Between the two.
+  // Shared by both sides.
   ProgressCounter appended_;
   ProgressCounter synchronized_;
-  // The worker's side; the host reads it after synchronized_ has advanced.
+  // Members of the worker's side; the host reads them after synchronized_ has advanced.
   absl::Status status_;
-  std::thread thread_;  // last: it uses all of the above
+  std::thread thread_;  // last: it uses all members above
 };
 
 class HostDevice : public Device {

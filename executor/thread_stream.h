@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// The host as a device. A stream is a thread with an unbounded queue; its tasks run there one after
-// the other, truly beside those of other streams, so that a missing wait is a data race that
-// ThreadSanitizer reports: nothing but events, Launch and Synchronize orders threads. A Launch
-// costs a fraction of a microsecond, and no allocation once the queue has been as long before.
+// The host as a device. A stream is a thread with an unbounded queue. Its tasks run there in order,
+// concurrently with those of other streams. A missing wait is a data race that ThreadSanitizer
+// reports: only events, Launch and Synchronize order threads. A Launch costs a fraction of a
+// microsecond, and does not allocate once the queue has reached its length.
 std::unique_ptr<Device> NewHostDevice();
 
 }  // namespace weft

@@ -86,7 +86,7 @@ TEST_F(ThreadStreamTest, LaunchAndWaitDoNotBlockTheHost) {
 }
 
 TEST_F(ThreadStreamTest, StreamsRunAtTheSameTime) {
-  // Each task needs the other one to run beside it.
+  // Each task needs the other one to run concurrently.
   ProgressCounter from_a, from_b;
   a_->Launch([&] {
     from_a.AdvanceTo(1);
@@ -111,7 +111,7 @@ TEST_F(ThreadStreamTest, WorkAfterAWaitSeesWorkBeforeTheRecord) {
     });
     a_->Record(event_.get());
     b_->Wait(event_.get());
-    // The other way needs an event of its own: an event is recorded on one stream.
+    // The other direction needs a separate event: an event is recorded on one stream.
     WEFT_EXPECT_OK(b_->Synchronize());
     ASSERT_EQ(value, i + 1);
   }

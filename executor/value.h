@@ -1,4 +1,4 @@
-// What variables hold.
+// Values of variables.
 #ifndef WEFT_EXECUTOR_VALUE_H_
 #define WEFT_EXECUTOR_VALUE_H_
 
@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// A tensor, not allocated where nothing has been written; or an array of tensors
-// (LOD_TENSOR_ARRAY), whose elements are written one by one and in any order; or the rounds of a
-// loop that its gradient goes back through (STEP_SCOPES), each with the values of that round.
-// Copies share buffers, as copies of a tensor do.
+// A tensor, unallocated until something is written; or an array of tensors (LOD_TENSOR_ARRAY),
+// whose elements are written one by one in any order; or the iterations of a loop for its gradient
+// (STEP_SCOPES), each with the values of that iteration. Copies share buffers, like copies of a
+// tensor.
 struct Value {
   Tensor tensor;
   std::vector<Value> elements;

@@ -25,6 +25,12 @@ constexpr uint32_t kBlockVars = wire::LengthDelimited(pb::BlockDesc::kVarsFieldN
 constexpr uint32_t kBlockOps = wire::LengthDelimited(pb::BlockDesc::kOpsFieldNumber);
 constexpr uint32_t kBlockForwardIdx = wire::Varint(pb::BlockDesc::kForwardBlockIdxFieldNumber);
 
+// Whether it is a field of ProgramDesc, so that there may be more to check than its length.
+bool IsKnown(uint32_t tag) {
+  const int number = google::protobuf::internal::WireFormatLite::GetTagFieldNumber(tag);
+  return pb::ProgramDesc::descriptor()->FindFieldByNumber(number) != nullptr;
+}
+
 // Splits the fields of a program into parts of about equal size, in the order of the file.
 class Parts {
  public:
@@ -97,6 +103,7 @@ class ProgramReader {
   struct OtherPart;
 
   absl::Status ReadTopLevel();
+  void AddOther(absl::string_view field);
   absl::Status ReadBlock(absl::string_view field, absl::string_view payload);
   absl::Status IndexParts(ProgramIndexer* indexer);
 
@@ -124,11 +131,24 @@ absl::Status ProgramReader::ReadTopLevel() {
     } else {
       if (!wire::SkipField(&in, tag)) return MalformedAt("", begin);
       const absl::string_view field = bytes.substr(begin, in.CurrentPosition() - begin);
-      if (!wire::IsWellFormed<pb::ProgramDesc>(field)) return MalformedAt("", begin);
-      program_.top_level_.push_back({-1, field});
+      if (IsKnown(tag) && !wire::IsWellFormed<pb::ProgramDesc>(field)) {
+        return MalformedAt("", begin);
+      }
+      AddOther(field);
     }
   }
   return wire::AtEnd(&in) ? absl::OkStatus() : MalformedAt("", in.CurrentPosition());
+}
+
+// One piece for neighbours: a file may be nothing but unknown fields of two bytes.
+void ProgramReader::AddOther(absl::string_view field) {
+  std::vector<Program::TopLevelField>& fields = program_.top_level_;
+  if (fields.empty() || fields.back().block >= 0) {
+    fields.push_back({-1, field});
+  } else {
+    absl::string_view& last = fields.back().other;
+    last = absl::string_view(last.data(), last.size() + field.size());
+  }
 }
 
 absl::Status ProgramReader::ReadBlock(absl::string_view field, absl::string_view payload) {

@@ -47,6 +47,7 @@ void ExpectSameOp(const Op& a, const Op& b) {
   EXPECT_EQ(a.bytes(), b.bytes());
   EXPECT_EQ(a.layout_id(), b.layout_id());
   EXPECT_EQ(a.args(), b.args());
+  EXPECT_EQ(a.position(), b.position());
   EXPECT_EQ(a.role(), b.role());
   EXPECT_EQ(a.has_role_vars(), b.has_role_vars());
   EXPECT_EQ(a.SubBlocks(), b.SubBlocks());

@@ -93,6 +93,50 @@ absl::optional<pb::OpDesc::Attr> Op::FindAttr(absl::string_view name) const {
   return absl::nullopt;
 }
 
+absl::optional<int64_t> Op::IntAttr(absl::string_view name) const {
+  const auto attr = FindAttr(name);
+  if (attr.has_value() && attr->type() == pb::INT) return attr->i();
+  if (attr.has_value() && attr->type() == pb::LONG) return attr->l();
+  return absl::nullopt;
+}
+
+absl::optional<double> Op::FloatAttr(absl::string_view name) const {
+  const auto attr = FindAttr(name);
+  if (attr.has_value() && attr->type() == pb::FLOAT) return attr->f();
+  if (attr.has_value() && attr->type() == pb::FLOAT64) return attr->float64();
+  return absl::nullopt;
+}
+
+absl::optional<bool> Op::BoolAttr(absl::string_view name) const {
+  const auto attr = FindAttr(name);
+  if (attr.has_value() && attr->type() == pb::BOOLEAN) return attr->b();
+  return absl::nullopt;
+}
+
+absl::optional<std::string> Op::StringAttr(absl::string_view name) const {
+  const auto attr = FindAttr(name);
+  if (attr.has_value() && attr->type() == pb::STRING) return attr->s();
+  return absl::nullopt;
+}
+
+absl::optional<std::vector<int64_t>> Op::IntsAttr(absl::string_view name) const {
+  using Ints = std::vector<int64_t>;
+  const auto attr = FindAttr(name);
+  if (attr.has_value() && attr->type() == pb::INTS) {
+    return Ints(attr->ints().begin(), attr->ints().end());
+  }
+  if (attr.has_value() && attr->type() == pb::LONGS) {
+    return Ints(attr->longs().begin(), attr->longs().end());
+  }
+  return absl::nullopt;
+}
+
+absl::optional<std::vector<std::string>> Op::StringsAttr(absl::string_view name) const {
+  const auto attr = FindAttr(name);
+  if (!attr.has_value() || attr->type() != pb::STRINGS) return absl::nullopt;
+  return std::vector<std::string>(attr->strings().begin(), attr->strings().end());
+}
+
 void Op::ForEachAttr(absl::FunctionRef<void(size_t, absl::string_view)> visit) const {
   size_t i = 0;
   ForEachField(bytes(), pb::OpDesc::kAttrsFieldNumber, [&](absl::string_view payload) {
@@ -121,11 +165,8 @@ std::vector<int> Op::SubBlocks() const {
 }
 
 std::string Op::DebugName() const {
-  const int block_idx = block();
-  const std::vector<OpId>& ops = program_->blocks_[block_idx].ops;
-  const size_t position = std::find(ops.begin(), ops.end(), id_) - ops.begin();
-  return absl::StrCat(block_idx == 0 ? "" : absl::StrCat("block ", block_idx, ", "), "op ",
-                      position == ops.size() ? "" : absl::StrCat(position, " "), "(",
+  return absl::StrCat(block() == 0 ? "" : absl::StrCat("block ", block(), ", "), "op ",
+                      position() == kNoPosition ? "" : absl::StrCat(position(), " "), "(",
                       absl::CEscape(type()), ")");
 }
 
@@ -179,6 +220,10 @@ absl::Span<const OpId> Block::ops() const { return program_->blocks_[idx_].ops; 
 absl::Span<const VarId> Block::vars() const { return program_->blocks_[idx_].vars; }
 
 VarId Block::FindVar(Symbol name) const { return program_->FindVar(idx_, name); }
+
+VarId Block::FindVar(absl::string_view name) const { return FindVar(program_->FindSymbol(name)); }
+
+VarId Block::Resolve(absl::string_view name) const { return Resolve(program_->FindSymbol(name)); }
 
 VarId Block::Resolve(Symbol name) const {
   for (int idx = idx_; idx != -1; idx = program_->blocks_[idx].parent_idx) {

@@ -94,8 +94,18 @@ class Op {
   bool HasInputSlot(absl::string_view slot) const;
 
   bool HasAttr(absl::string_view name) const;
-  // The attribute of that name, decoded; none where the op does not have it. The last one counts
-  // where a name is repeated, as in Paddle. O(attributes).
+  // The value of an attribute; none where the op does not have it, or has it with a type that does
+  // not fit: a reader goes on with its default, and the verifier reports the type (W105). (For all
+  // attributes of an op with the defaults of its schema, and a wrong type as an error, see
+  // ops/schema/op_attrs.h.) IntAttr reads INT and LONG, FloatAttr FLOAT and FLOAT64, IntsAttr INTS
+  // and LONGS. The last one counts where a name is repeated, as in Paddle. O(attributes).
+  absl::optional<int64_t> IntAttr(absl::string_view name) const;
+  absl::optional<double> FloatAttr(absl::string_view name) const;
+  absl::optional<bool> BoolAttr(absl::string_view name) const;
+  absl::optional<std::string> StringAttr(absl::string_view name) const;
+  absl::optional<std::vector<int64_t>> IntsAttr(absl::string_view name) const;
+  absl::optional<std::vector<std::string>> StringsAttr(absl::string_view name) const;
+  // The attribute as it is, decoded.
   absl::optional<pb::OpDesc::Attr> FindAttr(absl::string_view name) const;
   // Calls visit(i, bytes) for all attributes, in file order: `bytes` is the message of
   // layout().attrs[i]. For reading many of them at once. O(bytes of the op).
@@ -106,10 +116,13 @@ class Op {
   // while).
   std::vector<int> SubBlocks() const;
 
-  // The block that the op stands in.
+  // The block of the op, and its index among the block's ops: the one that messages and
+  // `weft show` print. kNoPosition for an op that a commit has erased. O(1).
+  static constexpr uint32_t kNoPosition = 0xffffffffu;
   int block() const;
-  // "op 17 (mul)", with the block where it is not the root: for messages. Without the number for an
-  // op that stands in no block any more. O(ops of the block).
+  uint32_t position() const;
+  // "op 17 (mul)", with the block where it is not the root: for messages. Without the position for
+  // an erased op. O(1).
   std::string DebugName() const;
 
   // The op as its bytes stand in the file (the OpDesc message), and decoded.
@@ -162,9 +175,12 @@ class Block {
   absl::Span<const VarId> vars() const;
 
   // The variable of that name declared in this block, or, Resolve, in this block or the nearest
-  // ancestor; an invalid id where there is none. O(1), O(depth).
+  // ancestor; an invalid id where there is none, also for a name that the program does not hold.
+  // O(1), O(depth); a string costs its length more.
   VarId FindVar(Symbol name) const;
+  VarId FindVar(absl::string_view name) const;
   VarId Resolve(Symbol name) const;
+  VarId Resolve(absl::string_view name) const;
 
  private:
   friend class Program;
@@ -324,6 +340,7 @@ class Program {
   std::vector<OpLayout> layouts_;
   absl::flat_hash_map<std::string, uint32_t> layout_of_key_;  // see ProgramIndexer
   std::vector<OpRecord> ops_;                                 // by OpId
+  std::vector<uint32_t> positions_;                           // by OpId, see Op::position
   std::vector<VarRecord> vars_;                               // by VarId
   std::vector<Symbol> args_;                                  // of all ops, by OpRecord::first_arg
   std::vector<VarId> root_vars_;                              // of block 0, by Symbol
@@ -346,6 +363,7 @@ inline uint32_t Op::layout_id() const { return program_->record(id_).layout; }
 inline absl::string_view Op::type() const { return program_->name(layout().type); }
 inline int Op::role() const { return program_->record(id_).role; }
 inline int Op::block() const { return program_->record(id_).block; }
+inline uint32_t Op::position() const { return program_->positions_[id_.value()]; }
 inline bool Op::has_role_vars() const {
   return (program_->record(id_).flags & Program::kHasRoleVars) != 0;
 }

@@ -106,7 +106,7 @@ class Differ {
       std::vector<absl::string_view> names;
       for (VarId id : from.block(block).vars()) {
         const absl::string_view name = from.var(id).name();
-        if (FindVar(in, block, name).valid()) names.push_back(name);
+        if (in.block(block).FindVar(name).valid()) names.push_back(name);
       }
       return names;
     };
@@ -115,11 +115,6 @@ class Differ {
     if (x != a.end() && y != b.end()) {
       details->push_back({"variable order", std::string(*x), std::string(*y)});
     }
-  }
-
-  static VarId FindVar(const Program& program, int block, absl::string_view name) {
-    const Symbol symbol = program.FindSymbol(name);
-    return symbol.valid() ? program.block(block).FindVar(symbol) : VarId();
   }
 
   // Variable `index` of a block, on one side only.
@@ -139,7 +134,7 @@ class Differ {
 
     for (size_t i = 0; i < a_vars.size(); ++i) {
       const Var var = a_.var(a_vars[i]);
-      const VarId other = InB(block) ? FindVar(b_, block, var.name()) : VarId();
+      const VarId other = InB(block) ? b_.block(block).FindVar(var.name()) : VarId();
       if (!other.valid()) {
         AddVar(Kind::kRemoved, a_, block, i);
         continue;
@@ -154,7 +149,7 @@ class Differ {
       }
     }
     for (size_t i = 0; i < b_vars.size(); ++i) {
-      const bool in_a = InA(block) && FindVar(a_, block, b_.var(b_vars[i]).name()).valid();
+      const bool in_a = InA(block) && a_.block(block).FindVar(b_.var(b_vars[i]).name()).valid();
       if (!in_a) AddVar(Kind::kAdded, b_, block, i);
     }
   }

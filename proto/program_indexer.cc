@@ -31,6 +31,7 @@ void ProgramIndexer::Reserve(size_t num_ops, size_t num_vars, size_t num_symbols
                              size_t num_bytes) {
   // With room for what passes add: growing would move all records, and take twice the memory.
   program_.ops_.reserve(num_ops + num_ops / 8);
+  program_.positions_.reserve(num_ops + num_ops / 8);
   program_.vars_.reserve(num_vars);
   // Slots and attributes take most of an op: programs have an argument for every 40 bytes or fewer.
   program_.args_.reserve(num_ops == 0 ? 0 : num_bytes / 40);
@@ -93,6 +94,9 @@ absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_vie
   }
   if (pending_args_.size() >= kBatch) FlushArgs();
   program_.ops_.push_back(record);
+  program_.positions_.push_back(place.position == MessagePlace::kNew
+                                    ? Op::kNoPosition
+                                    : static_cast<uint32_t>(place.position));
   return op;
 }
 
@@ -226,6 +230,8 @@ void ProgramIndexer::Append(const ProgramIndexer& part) {
     op.first_arg += first_arg;
     program_.ops_.push_back(op);
   }
+  program_.positions_.insert(program_.positions_.end(), part.program_.positions_.begin(),
+                             part.program_.positions_.end());
   for (Program::VarRecord var : part.program_.vars_) {
     var.name = symbols[var.name.value()];
     program_.vars_.push_back(var);

@@ -169,7 +169,7 @@ TEST(ProgramParseTest, ManyBlocksThatDeclareOneNameAreQuick) {
   ProgramBuilder builder;
   for (int i = 0; i < 20000; ++i) builder.NewBlock(0).Var("same");
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::FromProto(builder.desc()));
-  EXPECT_EQ(program.var(program.block(20000).FindVar(program.FindSymbol("same"))).block(), 20000);
+  EXPECT_EQ(program.var(program.block(20000).FindVar("same")).block(), 20000);
 }
 
 }  // namespace

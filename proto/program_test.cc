@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Optional;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
 
@@ -162,6 +163,59 @@ TEST(OpTest, SubBlocksAreThoseOfBlockAndBlocksAttributes) {
   EXPECT_THAT(program.op(program.block(0).ops()[1]).SubBlocks(), IsEmpty());
 }
 
+// An op with an attribute of each type that readers ask for.
+Program OpWithAttributes() {
+  return *Program::FromProto(FromText(R"(
+      blocks { idx: 0 parent_idx: -1 ops {
+        type: 'scale'
+        attrs { name: 'int' type: INT i: 3 }
+        attrs { name: 'float' type: FLOAT f: 0.5 }
+        attrs { name: 'bool' type: BOOLEAN b: true }
+        attrs { name: 'string' type: STRING s: 's' }
+        attrs { name: 'longs' type: LONGS longs: 4 longs: 5 }
+        attrs { name: 'strings' type: STRINGS strings: 'a' strings: 'b' }
+      } })"));
+}
+
+TEST(OpTest, AttributesAreReadByType) {
+  const Program program = OpWithAttributes();
+  const Op op = FirstOp(program);
+  EXPECT_EQ(op.IntAttr("int"), 3);
+  EXPECT_EQ(op.FloatAttr("float"), 0.5);
+  EXPECT_EQ(op.BoolAttr("bool"), true);
+  EXPECT_EQ(op.StringAttr("string"), "s");
+  EXPECT_THAT(op.IntsAttr("longs"), Optional(ElementsAre(4, 5)));
+  EXPECT_THAT(op.StringsAttr("strings"), Optional(ElementsAre("a", "b")));
+}
+
+TEST(OpTest, WiderNumbersAreReadAlike) {
+  const Program program = *Program::FromProto(FromText(R"(
+      blocks { idx: 0 parent_idx: -1 ops {
+        type: 'scale'
+        attrs { name: 'long' type: LONG l: 5000000000 }
+        attrs { name: 'double' type: FLOAT64 float64: 0.1 }
+        attrs { name: 'ints' type: INTS ints: 1 ints: 2 }
+      } })"));
+  const Op op = FirstOp(program);
+  EXPECT_EQ(op.IntAttr("long"), 5000000000);
+  EXPECT_EQ(op.FloatAttr("double"), 0.1);
+  EXPECT_THAT(op.IntsAttr("ints"), Optional(ElementsAre(1, 2)));
+}
+
+TEST(OpTest, AttributeOfAnotherTypeCountsAsMissing) {
+  const Program program = OpWithAttributes();
+  const Op op = FirstOp(program);
+  for (const char* name : {"int", "float", "bool", "string", "longs", "strings", "none"}) {
+    const absl::string_view is = name;
+    EXPECT_EQ(op.IntAttr(is).has_value(), is == "int") << is;
+    EXPECT_EQ(op.FloatAttr(is).has_value(), is == "float") << is;
+    EXPECT_EQ(op.BoolAttr(is).has_value(), is == "bool") << is;
+    EXPECT_EQ(op.StringAttr(is).has_value(), is == "string") << is;
+    EXPECT_EQ(op.IntsAttr(is).has_value(), is == "longs") << is;
+    EXPECT_EQ(op.StringsAttr(is).has_value(), is == "strings") << is;
+  }
+}
+
 TEST(OpTest, DebugNameTellsPositionAndType) {
   ProgramBuilder builder;
   builder.Op("mul", {}, {}).Op("relu\n", {}, {}).NewBlock().Op("tanh", {}, {});
@@ -248,6 +302,10 @@ TEST(BlockTest, VariablesAreResolvedThroughAncestors) {
   builder.Var("outer").Var("both").NewBlock(0).Var("both").Var("inner").NewBlock(1).NewBlock(-1);
   const Program program = builder.Build();
   const Symbol outer = program.FindSymbol("outer"), both = program.FindSymbol("both");
+  EXPECT_EQ(program.block(2).Resolve("both"), program.block(2).Resolve(both));
+  EXPECT_EQ(program.block(1).FindVar("both"), program.block(1).FindVar(both));
+  EXPECT_FALSE(program.block(1).FindVar("outer").valid());
+  EXPECT_FALSE(program.block(1).FindVar("nobody").valid());
   const VarId root_both = program.block(0).vars()[1], inner_both = program.block(1).vars()[0];
 
   EXPECT_EQ(program.block(0).FindVar(both), root_both);
@@ -256,9 +314,9 @@ TEST(BlockTest, VariablesAreResolvedThroughAncestors) {
   EXPECT_FALSE(program.block(2).FindVar(both).valid());
   EXPECT_EQ(program.block(2).Resolve(both), inner_both);
   EXPECT_EQ(program.block(2).Resolve(outer), program.block(0).vars()[0]);
-  EXPECT_FALSE(program.block(0).Resolve(program.FindSymbol("inner")).valid());
+  EXPECT_FALSE(program.block(0).Resolve("inner").valid());
   EXPECT_FALSE(program.block(3).Resolve(outer).valid());
-  EXPECT_FALSE(program.block(0).Resolve(program.FindSymbol("nobody")).valid());
+  EXPECT_FALSE(program.block(0).Resolve("nobody").valid());
 }
 
 TEST(BlockTest, NumbersOfTheFileAreThere) {

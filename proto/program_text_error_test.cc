@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -20,9 +21,7 @@ std::string ErrorOf(absl::string_view text) {
 }
 
 // What is wrong with a line that stands third, from its first column.
-std::string ErrorOfLine(absl::string_view line) {
-  return ErrorOf(absl::StrCat("program {\nblock 0 parent=-1 {\n", line, "\n}\n}\n"));
-}
+std::string ErrorOfLine(absl::string_view line) { return ErrorOf(testing::BlockText(line)); }
 
 struct Mistake {
   const char* text;

@@ -19,9 +19,7 @@ class TypeTexts {
 
   // Of the variable that `name` means in a block; empty where there is none.
   absl::string_view Find(int block, absl::string_view name) {
-    const Symbol symbol = program_.FindSymbol(name);
-    if (!symbol.valid()) return {};
-    const VarId id = program_.block(block).Resolve(symbol);
+    const VarId id = program_.block(block).Resolve(name);
     if (!id.valid()) return {};
     std::string& text = texts_[id.value()];
     if (text.empty()) AppendTypeNote(program_.var(id).ToProto().type(), &text);
@@ -184,8 +182,7 @@ std::string OpText(const Op& op, const PrintOptions& options) {
   std::string type;
   const auto type_of = [&](absl::string_view name) -> absl::string_view {
     type.clear();
-    const Symbol symbol = program.FindSymbol(name);
-    const VarId id = symbol.valid() ? program.block(op.block()).Resolve(symbol) : VarId();
+    const VarId id = program.block(op.block()).Resolve(name);
     if (id.valid()) AppendTypeNote(program.var(id).ToProto().type(), &type);
     return type;
   };

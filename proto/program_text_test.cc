@@ -5,6 +5,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -18,11 +19,6 @@ std::string Bytes(const google::protobuf::Message& message) {
   return message.SerializePartialAsString();
 }
 
-// A program of one block with these lines.
-std::string InBlock(absl::string_view lines) {
-  return absl::StrCat("program {\n  block 0 parent=-1 {\n", lines, "\n  }\n}\n");
-}
-
 pb::ProgramDesc ParseOrDie(absl::string_view text) {
   absl::StatusOr<pb::ProgramDesc> program = ParseProgramDescText(text);
   EXPECT_TRUE(program.ok()) << program.status() << "\n" << text;
@@ -30,13 +26,13 @@ pb::ProgramDesc ParseOrDie(absl::string_view text) {
 }
 
 pb::OpDesc ParseOp(absl::string_view line) {
-  const pb::ProgramDesc program = ParseOrDie(InBlock(line));
+  const pb::ProgramDesc program = ParseOrDie(testing::BlockText(line));
   EXPECT_EQ(program.blocks(0).ops_size(), 1);
   return program.blocks(0).ops(0);
 }
 
 pb::VarDesc ParseVar(absl::string_view line) {
-  const pb::ProgramDesc program = ParseOrDie(InBlock(line));
+  const pb::ProgramDesc program = ParseOrDie(testing::BlockText(line));
   EXPECT_EQ(program.blocks(0).vars_size(), 1);
   return program.blocks(0).vars(0);
 }
@@ -397,7 +393,7 @@ TEST(ProgramTextTest, EmptyVersionTableDiffersFromNone) {
 TEST(ProgramTextTest, SinkGetsTheTextInPieces) {
   std::string lines;
   for (int i = 0; i < 10000; ++i) absl::StrAppend(&lines, "some_op(X=[x", i, "])\n");
-  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(InBlock(lines)));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(testing::BlockText(lines)));
   std::string all;
   size_t largest = 0;
   PrintProgram(program, {}, [&](absl::string_view piece) {

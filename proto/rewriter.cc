@@ -284,6 +284,7 @@ void Rewriter::Rollback(const Staged& staged) {
     }
   }
   program_.ops_.resize(staged.num_ops);
+  program_.positions_.resize(staged.num_ops);
   program_.vars_.resize(staged.num_vars);
   program_.args_.resize(staged.num_args);
   program_.blocks_.resize(staged.num_blocks);
@@ -312,7 +313,10 @@ void Rewriter::Apply(const Staged& staged) {
   for (OpId id : staged.erased) order_changed[program_.record(id).block] = true;
   for (const Staged::Placed& placed : staged.placed) order_changed[placed.block] = true;
   ReorderBlocks(staged, order_changed);
-  for (OpId id : staged.erased) program_.ops_[id.value()].flags |= Program::kDead;
+  for (OpId id : staged.erased) {
+    program_.ops_[id.value()].flags |= Program::kDead;
+    program_.positions_[id.value()] = Op::kNoPosition;
+  }
 
   for (int i = 0; i < program_.num_blocks(); ++i) {
     if (!block_changed[i] && !order_changed[i]) continue;
@@ -336,8 +340,9 @@ void Rewriter::PlaceNewBlocks(const Staged& staged) {
   program_.changed_ = true;
 }
 
-// Writes the new order of every block whose order changes. Insertions are chained per anchor (or
-// block end) in the order of the calls, so the pass over a block only follows chains.
+// Writes the new order of every block whose order changes, and the positions of its ops. Insertions
+// are chained per anchor (or block end) in the order of the calls, so the pass over a block only
+// follows chains.
 void Rewriter::ReorderBlocks(const Staged& staged, const std::vector<bool>& order_changed) {
   constexpr uint32_t kNone = 0xffffffffu;
   const std::vector<Staged::Placed>& placed = staged.placed;
@@ -377,6 +382,7 @@ void Rewriter::ReorderBlocks(const Staged& staged, const std::vector<bool>& orde
     }
     put(at_block[b].after);
     ops = order;
+    for (uint32_t i = 0; i < ops.size(); ++i) program_.positions_[ops[i].value()] = i;
   }
 }
 

@@ -60,17 +60,17 @@ struct State {
       ops.emplace_back(block.ops().begin(), block.ops().end());
       vars.emplace_back(block.vars().begin(), block.vars().end());
       texts.push_back(OpTexts(program, b));
+      for (OpId id : block.ops()) names.push_back(program.op(id).DebugName());
       for (const char* name : {"v", "inner", "new", "other"}) {
-        const Symbol symbol = program.FindSymbol(name);
-        found.push_back(symbol.valid() ? block.FindVar(symbol) : VarId());
-        found.push_back(symbol.valid() ? block.Resolve(symbol) : VarId());
+        found.push_back(block.FindVar(name));
+        found.push_back(block.Resolve(name));
       }
     }
   }
   bool operator==(const State& o) const {
     return bytes == o.bytes && num_ops == o.num_ops && num_vars == o.num_vars &&
            revision == o.revision && ops == o.ops && vars == o.vars && texts == o.texts &&
-           found == o.found;
+           names == o.names && found == o.found;
   }
 
   std::string bytes;
@@ -79,6 +79,7 @@ struct State {
   std::vector<std::vector<OpId>> ops;
   std::vector<std::vector<VarId>> vars;
   std::vector<std::vector<std::string>> texts;
+  std::vector<std::string> names;
   std::vector<VarId> found;
 };
 

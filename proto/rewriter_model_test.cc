@@ -121,6 +121,8 @@ class Rewrites {
     for (int b = 0; b < program_.num_blocks(); ++b) {
       RC_ASSERT(Types(program_, b) == naive[b].Result());
       RC_ASSERT(WrittenTypes(written, b) == naive[b].Result());
+      const auto ops = program_.block(b).ops();
+      for (uint32_t i = 0; i < ops.size(); ++i) RC_ASSERT(program_.op(ops[i]).position() == i);
     }
     for (const auto& [id, was] : bytes) RC_ASSERT(program_.op(id).bytes() == was);
     const absl::StatusOr<Program> again = Program::Parse(program_.Serialize());

@@ -194,9 +194,8 @@ TEST(RewriterTest, NewVariablesFollowThoseThatAreThere) {
   WEFT_ASSERT_OK(rewriter.Commit());
   EXPECT_THAT(VarNames(program), ElementsAre("v", "n1", "n3"));
   EXPECT_THAT(VarNames(program, 1), ElementsAre("inner", "n2"));
-  const Symbol n2 = program.FindSymbol("n2");
-  EXPECT_EQ(program.block(1).FindVar(n2), program.block(1).vars()[1]);
-  EXPECT_FALSE(program.block(0).FindVar(n2).valid());
+  EXPECT_EQ(program.block(1).FindVar("n2"), program.block(1).vars()[1]);
+  EXPECT_FALSE(program.block(0).FindVar("n2").valid());
 }
 
 TEST(RewriterTest, NewOpMayUseNewAndInheritedAndNoVariables) {
@@ -213,9 +212,8 @@ TEST(RewriterTest, SubBlockMayHideAVariable) {
   Rewriter rewriter(&program);
   rewriter.AddVar(1, NewVar("v"));
   WEFT_ASSERT_OK(rewriter.Commit());
-  const Symbol v = program.FindSymbol("v");
-  EXPECT_EQ(program.block(1).Resolve(v), program.block(1).vars()[1]);
-  EXPECT_EQ(program.block(0).Resolve(v), program.block(0).vars()[0]);
+  EXPECT_EQ(program.block(1).Resolve("v"), program.block(1).vars()[1]);
+  EXPECT_EQ(program.block(0).Resolve("v"), program.block(0).vars()[0]);
 }
 
 TEST(RewriterTest, ReplacedVariableKeepsIdAndPlace) {
@@ -228,7 +226,7 @@ TEST(RewriterTest, ReplacedVariableKeepsIdAndPlace) {
   WEFT_ASSERT_OK(rewriter.Commit());
   EXPECT_THAT(VarNames(program), ElementsAre("u", "v", "w"));
   EXPECT_TRUE(program.var(v).persistable());
-  EXPECT_EQ(program.block(0).FindVar(program.FindSymbol("v")), v);
+  EXPECT_EQ(program.block(0).FindVar("v"), v);
   EXPECT_TRUE(program.ToProto().blocks(0).vars(1).persistable());
 }
 
@@ -303,6 +301,29 @@ TEST(RewriterTest, SecondCommitGoesOnFromTheFirst) {
   EXPECT_EQ(At(program, 0), b);
   EXPECT_EQ(At(program, 2), first);
   EXPECT_EQ(program.revision(), 2);
+}
+
+TEST(RewriterTest, OpsKnowTheirPositionAfterEachCommit) {
+  Program program = Abc();
+  const OpId a = At(program, 0), b = At(program, 1), c = At(program, 2), d = At(program, 0, 1);
+  Rewriter rewriter(&program);
+  rewriter.Erase(a);
+  rewriter.InsertBefore(c, NewOp("x"));
+  rewriter.Replace(c, NewOp("C"));
+  WEFT_ASSERT_OK(rewriter.Commit());
+  EXPECT_EQ(program.op(b).position(), 0);
+  EXPECT_EQ(program.op(At(program, 1)).DebugName(), "op 1 (x)");
+  EXPECT_EQ(program.op(c).DebugName(), "op 2 (C)");
+  EXPECT_EQ(program.op(d).DebugName(), "block 1, op 0 (d)");
+  EXPECT_EQ(program.op(a).position(), Op::kNoPosition);
+  EXPECT_EQ(program.op(a).DebugName(), "op (a)");
+
+  rewriter.MoveBefore(c, b);
+  rewriter.Prepend(1, NewOp("y"));
+  WEFT_ASSERT_OK(rewriter.Commit());
+  EXPECT_EQ(program.op(c).position(), 0);
+  EXPECT_EQ(program.op(b).position(), 1);
+  EXPECT_EQ(program.op(d).position(), 1);
 }
 
 TEST(RewriterTest, CommitWithoutEditsChangesNothing) {

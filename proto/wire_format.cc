@@ -1,62 +1,115 @@
 #include "proto/wire_format.h"
 
-#include <vector>
-
-#include "absl/strings/str_cat.h"
-#include "proto/framework.pb.h"
+#include <cstdint>
+#include <map>
 
 namespace weft::wire {
 namespace {
 
-using ::google::protobuf::Message;
+using ::google::protobuf::Descriptor;
+using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::internal::WireFormatLite;
 using ::google::protobuf::io::CodedOutputStream;
 
 // The largest depth to which messages and groups may nest in what is read apart. Generated classes
-// stop at 100, counted from ProgramDesc; what is read apart stands up to four deep in it.
+// stop at 100, counted from ProgramDesc; what is read apart is up to four levels deep in it.
 constexpr int kMaxDepth = 90;
 
-bool HasRequiredFields(const Message& message) {
-  const auto* descriptor = message.GetDescriptor();
-  const auto* reflection = message.GetReflection();
-  for (int i = 0; i < descriptor->field_count(); ++i) {
-    const auto* field = descriptor->field(i);
-    if (!field->is_required() || reflection->HasField(message, field)) continue;
-    if (field->enum_type() == nullptr) return false;
-    const auto& unknown = reflection->GetUnknownFields(message);
-    bool found = false;
-    for (int k = 0; k < unknown.field_count(); ++k) {
-      found |= unknown.field(k).number() == field->number();
-    }
-    if (!found) return false;
+// Which fields a message has, over all its parts: repeats of a singular message are merged.
+struct Present {
+  uint64_t fields = 0;  // by FieldDescriptor::index()
+  std::map<int, Present> messages;
+};
+
+bool HasRequiredFields(const Descriptor& type, const Present& present) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (type.field(i)->is_required() && (present.fields >> i & 1) == 0) return false;
   }
-  std::vector<const google::protobuf::FieldDescriptor*> present;
-  reflection->ListFields(message, &present);
-  for (const auto* field : present) {
-    if (field->message_type() == nullptr) continue;
-    if (!field->is_repeated()) {
-      if (!HasRequiredFields(reflection->GetMessage(message, field))) return false;
-      continue;
-    }
-    for (int k = 0; k < reflection->FieldSize(message, field); ++k) {
-      if (!HasRequiredFields(reflection->GetRepeatedMessage(message, field, k))) return false;
-    }
+  for (const auto& [index, message] : present.messages) {
+    if (!HasRequiredFields(*type.field(index)->message_type(), message)) return false;
   }
   return true;
 }
 
-// Paddle writes no groups. The stream's own way to skip them is more lenient than generated classes
-// are, so one of those, to which every field is unknown, has the last word.
-bool SkipGroup(Stream* in, uint32_t tag) {
-  const absl::string_view rest = Rest(in);
-  const int begin = in->CurrentPosition();
-  in->SetRecursionLimit(kMaxDepth);
-  if (!WireFormatLite::SkipField(in, tag)) return false;
-  uint8_t start[8];
-  const uint8_t* end = CodedOutputStream::WriteVarint32ToArray(tag, start);
-  return IsWellFormed<paddle::framework::proto::Version>(
-      absl::StrCat(absl::string_view(reinterpret_cast<char*>(start), end - start),
-                   rest.substr(0, in->CurrentPosition() - begin)));
+// Repeated numbers in one field.
+bool IsPacked(const FieldDescriptor& field, uint32_t tag) {
+  return field.is_packable() &&
+         WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
+}
+
+WireFormatLite::WireType WireTypeOf(const FieldDescriptor& field) {
+  return WireFormatLite::WireTypeForFieldType(static_cast<WireFormatLite::FieldType>(field.type()));
+}
+
+bool CheckPacked(const FieldDescriptor& field, absl::string_view numbers) {
+  switch (WireTypeOf(field)) {
+    case WireFormatLite::WIRETYPE_FIXED32:
+      return numbers.size() % sizeof(uint32_t) == 0;
+    case WireFormatLite::WIRETYPE_FIXED64:
+      return numbers.size() % sizeof(uint64_t) == 0;
+    default: {
+      MessageStream in(numbers);
+      uint64_t number;
+      while (in.BytesUntilLimit() > 0) {
+        if (!in.ReadVarint64(&number)) return false;
+      }
+      return true;
+    }
+  }
+}
+
+// Whether generated classes can read the message; required fields are left to the caller where
+// the message may go on elsewhere.
+bool CheckMessage(absl::string_view bytes, const Descriptor& type, Required required, int depth,
+                  Present* present);
+
+bool CheckField(Stream* in, uint32_t tag, const FieldDescriptor& field, Required required,
+                int depth, Present* present) {
+  absl::string_view payload;
+  if (IsPacked(field, tag)) return ReadBytes(in, &payload) && CheckPacked(field, payload);
+  if (WireFormatLite::GetTagWireType(tag) != WireTypeOf(field)) return SkipField(in, tag);
+  present->fields |= uint64_t{1} << field.index();
+  if (field.type() != FieldDescriptor::TYPE_MESSAGE) return SkipField(in, tag);
+  const Descriptor& type = *field.message_type();
+  if (depth == 0 || !ReadBytes(in, &payload)) return false;
+  if (!field.is_repeated()) {
+    return CheckMessage(payload, type, required, depth - 1, &present->messages[field.index()]);
+  }
+  Present element;
+  return CheckMessage(payload, type, required, depth - 1, &element) &&
+         (required == Required::kIgnored || HasRequiredFields(type, element));
+}
+
+bool CheckMessage(absl::string_view bytes, const Descriptor& type, Required required, int depth,
+                  Present* present) {
+  MessageStream in(bytes);
+  while (const uint32_t tag = NextTag(&in)) {
+    const FieldDescriptor* field = type.FindFieldByNumber(WireFormatLite::GetTagFieldNumber(tag));
+    const bool ok = field == nullptr ? SkipField(&in, tag)
+                                     : CheckField(&in, tag, *field, required, depth, present);
+    if (!ok) return false;
+  }
+  return AtEnd(&in);
+}
+
+// The stream's own way to skip groups is more lenient than generated classes are. Paddle writes
+// none.
+bool SkipGroup(Stream* in, uint32_t start, int depth) {
+  if (depth == 0) return false;
+  while (const uint32_t tag = NextTag(in)) {
+    switch (WireFormatLite::GetTagWireType(tag)) {
+      case WireFormatLite::WIRETYPE_END_GROUP:
+        return WireFormatLite::GetTagFieldNumber(tag) == WireFormatLite::GetTagFieldNumber(start);
+      case WireFormatLite::WIRETYPE_START_GROUP:
+        if (WireFormatLite::GetTagFieldNumber(tag) == 0 || !SkipGroup(in, tag, depth - 1)) {
+          return false;
+        }
+        break;
+      default:
+        if (!SkipField(in, tag)) return false;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -68,17 +121,16 @@ bool SkipField(Stream* in, uint32_t tag) {
       return WireFormatLite::GetTagFieldNumber(tag) != 0 && ReadBytes(in, &bytes);
     }
     case WireFormatLite::WIRETYPE_START_GROUP:
-      return SkipGroup(in, tag);
+      return WireFormatLite::GetTagFieldNumber(tag) != 0 && SkipGroup(in, tag, kMaxDepth);
     default:
       return WireFormatLite::SkipField(in, tag);
   }
 }
 
-bool Parse(absl::string_view bytes, Required required, Message* message) {
-  Stream in(reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int>(bytes.size()));
-  in.SetRecursionLimit(kMaxDepth);
-  if (!message->ParsePartialFromCodedStream(&in) || !in.ConsumedEntireMessage()) return false;
-  return required == Required::kIgnored || HasRequiredFields(*message);
+bool IsWellFormed(absl::string_view bytes, const Descriptor& type, Required required) {
+  Present present;
+  return CheckMessage(bytes, type, required, kMaxDepth, &present) &&
+         (required == Required::kIgnored || HasRequiredFields(type, present));
 }
 
 std::string FieldHeader(int field_number, size_t payload_size) {

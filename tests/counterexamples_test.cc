@@ -172,7 +172,7 @@ TEST(Counterexamples, AreSeenThrough) {
     VerifyOptions options;
     options.nranks = 2;
     options.gradients_are_summed = test.sums_are_wanted;
-    if (test.k_steps > 0) options.local_steps = LocalSteps{test.k_steps, 1};
+    if (test.k_steps > 0) options.averaging = AveragingSchedule{test.k_steps, 1};
     options.original = {Pointer(original), Pointer(original_startup)};
     const Findings findings = Verify({{Pointer(main), Pointer(startup)}}, options);
     std::vector<std::string> rules;

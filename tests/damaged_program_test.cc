@@ -37,14 +37,15 @@ class DamagedProgramTest : public ::testing::Test {
     pb::ProgramDesc desc;
     EXPECT_TRUE(desc.ParsePartialFromString(bytes));
     EXPECT_EQ(desc.blocks_size(), read->num_blocks());
-    if (transpile_) Transpile(*read, /*verify=*/accepted_ % 2 == 0);
+    if (transpile_)
+      Transpile(*read, accepted_ % 2 == 0 ? Verification::kAtEnd : Verification::kNever);
   }
 
-  void Transpile(Program program, bool verify) {
+  void Transpile(Program program, Verification verification) {
     TranspileOptions options;
     options.mode = "grad_allreduce";
     options.participants.nranks = 2;
-    options.verify = verify;
+    options.verification = verification;
     ProgramPair programs{&program, nullptr};
     const auto result = weft::Transpile(options, programs);
     if (!result.ok()) {

@@ -11,7 +11,7 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/gradients.h"
 #include "tests/models.h"
-#include "transpiler/pipeline/modes.h"
+#include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -34,14 +34,14 @@ struct Case {
 };
 
 // All ways to choose, in this dialect.
-std::vector<Flags> ChoicesOf(const Mode& mode, Dialect dialect) {
+std::vector<Flags> AllChoices(const Mode& mode, Dialect dialect) {
   std::vector<Flags> all = {{}};
-  for (const FlagValues& choice : mode.choices) {
+  for (const auto& [flag, values] : ChoicesOf(mode)) {
     std::vector<Flags> longer;
     for (const Flags& flags : all) {
-      for (const std::string& value : choice.values) {
+      for (const std::string& value : values) {
         longer.push_back(flags);
-        longer.back()[choice.flag] = value;
+        longer.back()[flag] = value;
       }
     }
     all = std::move(longer);
@@ -57,9 +57,9 @@ std::vector<Flags> ChoicesOf(const Mode& mode, Dialect dialect) {
 std::vector<Case> AllCases() {
   std::vector<Case> cases;
   for (const Mode& mode : Modes()) {
-    if (mode.weft.empty()) continue;
+    if (mode.pipelines.empty()) continue;
     for (Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
-      for (const Flags& flags : ChoicesOf(mode, dialect)) {
+      for (const Flags& flags : AllChoices(mode, dialect)) {
         for (const char* model : {"mlp_adam", "word2vec_sparse_sgd", "mlp_gradient_merge"}) {
           cases.push_back({mode.name, flags, dialect, model});
         }

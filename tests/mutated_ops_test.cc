@@ -29,7 +29,7 @@
 #include "executor/plan_executor.h"
 #include "executor/thread_stream.h"
 #include "gtest/gtest.h"
-#include "ops/cpu/op_vectors.h"
+#include "ops/cpu/op_vectors_testing.h"
 #include "ops/kernel.h"
 #include "ops/schema/infer.h"
 #include "ops/schema/op_attrs.h"

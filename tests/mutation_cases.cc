@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
+#include "transpiler/claim_verifier.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {
@@ -19,16 +20,7 @@ std::string NameOf(const Configuration& configuration) {
                       " nranks=", configuration.nranks);
 }
 
-absl::optional<LocalSteps> LocalStepsOf(const Configuration& configuration) {
-  if (configuration.mode != "local_sgd") return absl::nullopt;
-  const auto number = [&](const std::string& flag) {
-    const auto found = configuration.flags.find(flag);
-    return found == configuration.flags.end() ? 1 : std::stoi(found->second);
-  };
-  return LocalSteps{number("k_steps"), number("begin_step")};
-}
-
-absl::StatusOr<ProgramDescs> Rewrite(const Model& model, const Configuration& configuration) {
+absl::StatusOr<Rewritten> Rewrite(const Model& model, const Configuration& configuration) {
   Model copy = model;
   TranspileOptions options;
   options.mode = configuration.mode;
@@ -46,14 +38,13 @@ absl::StatusOr<ProgramDescs> Rewrite(const Model& model, const Configuration& co
   ProgramPair programs{&copy.main, &copy.startup};
   const auto result = Transpile(options, programs);
   if (!result.ok()) return result.status();
-  return ProgramDescs{copy.main.ToProto(), copy.startup.ToProto()};
+  return Rewritten{{copy.main.ToProto(), copy.startup.ToProto()}, result->claims};
 }
 
 std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int nranks,
-                                const Model* original,
-                                const absl::optional<LocalSteps>& local_steps) {
+                                const Model* original, const Claims& claims) {
   std::deque<Program> programs;
-  std::vector<RankPrograms> of_ranks;
+  std::vector<ConstProgramPair> of_ranks;
   for (const ProgramDescs* descs : ranks) {
     for (const pb::ProgramDesc* desc : {&descs->main, &descs->startup}) {
       if (desc->blocks_size() == 0) continue;  // no startup program
@@ -67,16 +58,15 @@ std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int
       }
     }
   }
-  VerifyOptions options;
+  ConstProgramPair before;
+  if (original != nullptr) before = {&original->main, &original->startup};
+  VerifyOptions options = ExpectationsOf(claims, PassContext(), before);
   options.nranks = nranks;
-  if (original != nullptr) options.original = {&original->main, &original->startup};
-  options.local_steps = local_steps;
   options.threads = 1;
   const Findings findings = Verify(of_ranks, options);
   if (!findings.HasErrors() && original != nullptr) {
     // What is proved in the short way is found in the long one.
-    options.compares_whole_programs = true;
-    const Findings of_whole = Verify(of_ranks, options);
+    const Findings of_whole = VerifyWholePrograms(of_ranks, options);
     EXPECT_FALSE(of_whole.HasErrors()) << ToString(of_whole.all()[0]);
   }
   std::vector<std::string> errors;

@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "tests/models.h"
 #include "tests/program_descs.h"
+#include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/pass.h"
-#include "transpiler/verify/verify.h"
 
 namespace weft::testing {
 
@@ -27,17 +26,19 @@ struct Configuration {
 
 std::string NameOf(const Configuration& configuration);
 
-// When it is to average parameters; none where it does not.
-absl::optional<LocalSteps> LocalStepsOf(const Configuration& configuration);
+// What the transpiler makes of a model, and claims of it.
+struct Rewritten {
+  ProgramDescs programs;
+  Claims claims;
+};
 
-// What the transpiler makes of a model, or why it refuses to.
-absl::StatusOr<ProgramDescs> Rewrite(const Model& model, const Configuration& configuration);
+// Returns why the transpiler refuses where it does.
+absl::StatusOr<Rewritten> Rewrite(const Model& model, const Configuration& configuration);
 
 // The verifier's errors, as text: on what single ranks run, or on one program that all of them run.
 // `original` may be null. A program that cannot be read is an error, too.
 std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int nranks,
-                                const Model* original,
-                                const absl::optional<LocalSteps>& local_steps = absl::nullopt);
+                                const Model* original, const Claims& claims = {});
 
 }  // namespace weft::testing
 

@@ -107,11 +107,10 @@ constexpr int kSteps = 6;
 
 // Makes every `stride`th mutant of a program, and counts. Returns why it was not used, because it
 // has a known mistake already or cannot be replayed; empty: it was.
-std::string AddMutants(const std::string& name, const Model& original, const ProgramDescs& program,
-                       const Configuration& configuration, int stride, Score* score) {
-  const int nranks = configuration.nranks;
-  const absl::optional<LocalSteps> local_steps = LocalStepsOf(configuration);
-  const std::vector<std::string> errors = Errors({&program}, nranks, &original, local_steps);
+std::string AddMutants(const std::string& name, const Model& original, const Rewritten& rewritten,
+                       int nranks, int stride, Score* score) {
+  const auto& [program, claims] = rewritten;
+  const std::vector<std::string> errors = Errors({&program}, nranks, &original, claims);
   if (!errors.empty()) return errors[0];
   StreamReplay replay(program, StateOf(original.main), ReplayOptions{nranks, kSteps});
   if (!replay.reference().unsupported.empty()) return replay.reference().unsupported;
@@ -126,7 +125,7 @@ std::string AddMutants(const std::string& name, const Model& original, const Pro
     ranks.back() = &mutant;
     const std::string difference = replay.Difference(ranks);
     if (!mutation.one_rank) ranks = {&mutant};
-    const std::vector<std::string> found = Errors(ranks, nranks, &original, local_steps);
+    const std::vector<std::string> found = Errors(ranks, nranks, &original, claims);
 
     Count& count = score->by_kind[mutation.kind];
     ++count.mutants;
@@ -195,11 +194,11 @@ Score ScoreOfAll() {
     if (stride == 0) continue;
     for (const Configuration& configuration : Configurations()) {
       const std::string what = absl::StrCat(name, " ", NameOf(configuration));
-      const auto program = Rewrite(model, configuration);
+      const auto rewritten = Rewrite(model, configuration);
       // Refused combinations, and Paddle's known defects: docs/modes.md, docs/paddle_dialect.md.
-      std::string why(program.status().message());
-      if (program.ok()) {
-        why = AddMutants(what, model, *program, configuration, stride, &score);
+      std::string why(rewritten.status().message());
+      if (rewritten.ok()) {
+        why = AddMutants(what, model, *rewritten, configuration.nranks, stride, &score);
       }
       if (!why.empty()) std::printf("not used: %s: %s\n", what.c_str(), why.c_str());
     }

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/paddle_defects_model.h"
-#include "transpiler/pipeline/modes.h"
+#include "transpiler/modes.h"
 
 namespace weft::testing {
 namespace {
@@ -105,7 +105,7 @@ TEST(PaddleDefects, RowsGoIntoOpsThatTakeDenseTensorsOnly) {
       options.mode_flags["sparse"] = sparse;
       const absl::StatusOr<Rewritten> weft = Rewrite(p.Build(), options);
       EXPECT_THAT(OpTexts(weft->main), Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)"));
-      return weft->main.var(weft->main.block(0).FindVar(weft->main.FindSymbol("w@GRAD"))).type();
+      return weft->main.var(weft->main.block(0).FindVar("w@GRAD")).type();
     };
     // The all-reduce of the weft dialect takes rows.
     EXPECT_EQ(layout("rows"), pb::VarType::SELECTED_ROWS);
@@ -192,7 +192,7 @@ TEST(PaddleDefects, WhatGradientCompressionLeavesIsReduced) {
   EXPECT_THAT(OpTexts(reduced.main), Contains("c_allreduce_sum@0(w@GRAD -> w@GRAD)"));
   constexpr char kWhy[] = "(dgc) compresses gradient w@GRAD";
   for (const Mode& mode : Modes()) {
-    if (mode.weft.empty()) continue;
+    if (mode.pipelines.empty()) continue;
     SCOPED_TRACE(mode.name);
     WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(p.Build(), Paddle(mode.name)));
     EXPECT_THAT(paddle.warnings, Contains(HasSubstr(kWhy)));
@@ -203,7 +203,7 @@ TEST(PaddleDefects, WhatGradientCompressionLeavesIsReduced) {
 // No. 29. Here both dialects refuse it, in every mode; Paddle reduces, and divides, twice.
 TEST(PaddleDefects, RewritingTwiceIsNotNoticed) {
   for (const Mode& mode : Modes()) {
-    if (mode.weft.empty()) continue;
+    if (mode.pipelines.empty()) continue;
     for (const TranspileOptions& options : {Weft(mode.name), Paddle(mode.name)}) {
       SCOPED_TRACE(
           absl::StrCat(mode.name, options.dialect == Dialect::kWeft ? " weft" : " paddle"));

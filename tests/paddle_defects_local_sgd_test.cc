@@ -20,7 +20,7 @@ using ::testing::Not;
 // For a part of a program, whose gradients come from nowhere: it is not verified.
 TranspileOptions WeftPart(const std::string& mode) {
   TranspileOptions options = Weft(mode);
-  options.verify = false;
+  options.verification = Verification::kNever;
   return options;
 }
 

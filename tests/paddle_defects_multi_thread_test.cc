@@ -27,7 +27,7 @@ TranspileOptions AllGather(Dialect dialect) {
 }
 
 pb::VarType::Type ElementTypeOf(const Program& program, const std::string& name) {
-  const Var var = program.var(program.block(0).FindVar(program.FindSymbol(name)));
+  const Var var = program.var(program.block(0).FindVar(name));
   return var.ToProto().type().lod_tensor().tensor().data_type();
 }
 

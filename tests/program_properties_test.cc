@@ -55,7 +55,7 @@ TranspileOptions OptionsFor(const Config& config, int nranks, int rank = 0) {
   options.mode = config.mode;
   options.mode_flags = config.flags;
   options.dialect = config.dialect;
-  options.verify_each_pass = config.dialect == Dialect::kWeft;
+  if (config.dialect == Dialect::kWeft) options.verification = Verification::kAfterEachPass;
   if (config.dialect == Dialect::kPaddle) {
     for (int i = 0; i < nranks; ++i) {
       options.participants.endpoints.push_back(absl::StrCat("host", i, ":6170"));
@@ -125,8 +125,7 @@ absl::Status VerifyRewrite(const TrainingSpec& spec, const TrainingPrograms& pro
   options.original = {&programs.main, &programs.startup};
   WEFT_RETURN_IF_ERROR(ToStatus(Verify({{&rewritten.main, &rewritten.startup}}, options)));
   // In the short way and in the long one.
-  options.compares_whole_programs = true;
-  return ToStatus(Verify({{&rewritten.main, &rewritten.startup}}, options));
+  return ToStatus(VerifyWholePrograms({{&rewritten.main, &rewritten.startup}}, options));
 }
 
 // The rewrite of a program that the mode takes; checks a refusal and discards the others.

@@ -142,7 +142,7 @@ std::vector<std::string> ForEachRewritten(const Check& check) {
       options.mode_flags = configuration.flags;
       options.participants.nranks = configuration.nranks;
       // All layers of the verifier, equivalence with the model too.
-      options.verify_each_pass = true;
+      options.verification = Verification::kAfterEachPass;
       ProgramPair programs{&copy.main, &copy.startup};
       if (Transpile(options, programs).ok()) {
         check(copy.main);

@@ -38,9 +38,9 @@ class SeededMistakes : public ::testing::Test {
   // Rewrites a model, and sees that the result is right.
   void Use(const std::string& model, const Configuration& configuration) {
     original_ = &Models().at(model);
-    auto program = Rewrite(*original_, configuration);
-    ASSERT_TRUE(program.ok()) << program.status();
-    program_ = *std::move(program);
+    auto rewritten = Rewrite(*original_, configuration);
+    ASSERT_TRUE(rewritten.ok()) << rewritten.status();
+    program_ = std::move(rewritten->programs);
     ASSERT_THAT(ErrorsOf(program_), IsEmpty());
   }
 

@@ -184,7 +184,7 @@ const BadStep kBadSteps[] = {
     {"LoopThatDoesNotEnd",
      Loop,
      {{"0/x", Make<float>({1}, {2})}, {"1/x", Make<float>({1}, {0})}},
-     "step 1, rank 0: op 2 (while): its block runs for more than 0.2 s, in round ",
+     "step 1, rank 0: op 2 (while): its block has run for more than 0.2 s, in iteration ",
      {"--timeout_s", "0.2"}},
 };
 

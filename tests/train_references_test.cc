@@ -48,7 +48,7 @@ constexpr double kTolerance = 1e-5;
 // of one layer of resnet18_cifar are moved by one unit in the last place, Paddle's own losses move
 // by 1e-7, 2e-6, 5e-5, 1e-3, 5e-3 (tools/paddle/rounding_in_paddle.py).
 double LossTolerance(const std::string& model, size_t step) {
-  if (model == "resnet18_cifar") return kTolerance * std::pow(5, step);
+  if (model == "resnet18_cifar") return 2 * kTolerance * std::pow(5, step);
   return model == "bert_tiny" ? 1e-4 : kTolerance;
 }
 // Of parameters and state, relative to the largest element of a tensor.
@@ -61,22 +61,29 @@ struct StateTolerance {
 StateTolerance ToleranceOf(const std::string& model, const std::string& variable) {
   StateTolerance tolerance;
   // Adagrad's first step is lr g / (|g| + 1e-6), which turns the rounding of a gradient g of about
-  // 1e-7 into 26000 times as much. There is one such element, and it moves by up to 5e-4 in
-  // Paddle's own run where the weights of one layer are moved by one unit in the last place
-  // (tools/paddle/rounding_in_paddle.py).
+  // 1e-7 into 26000 times as much. One element of fc_1.w_0 has such a gradient, and the weights of
+  // fc_0 that feed it follow. Paddle's own result moves by up to 5e-4 where the weights of one
+  // layer are moved by one unit in the last place (tools/paddle/rounding_in_paddle.py). How much
+  // of that shows depends on the order of additions, and so on the vector instructions of the CPU.
   if (model == "mlp_adagrad") {
     tolerance.most = 3e-5;
-    tolerance.any = 1e-4;
+    tolerance.any = 5e-4;
+    tolerance.outliers_per_thousand = 10;
+  }
+  // The same element, of which Lamb's first step is lr g / (|g| + 1e-6), too.
+  if (model == "mlp_lamb" && variable == "fc_1.w_0") {
+    tolerance.any = 5e-5;
     tolerance.outliers_per_thousand = 1;
   }
   // All scores that a softmax sees are shifted by it: its gradient is rounding.
   if (model == "script_deep_interest" && variable == "linear_0.b_0") tolerance.absolute = 1e-7;
   if (model == "bert_tiny") {
     // Adam, too, divides by the size of the gradient. That of the biases of the keys is zero, but
-    // for rounding: softmax does not see them.
+    // for rounding: softmax does not see them. Rounding decides the sign of an update, which is at
+    // most the learning rate, 2e-3.
     const bool is_key_bias =
         absl::StartsWith(variable, "linear_1.b_0") || absl::StartsWith(variable, "linear_7.b_0");
-    if (is_key_bias) tolerance.absolute = 5e-4;
+    if (is_key_bias) tolerance.absolute = 2e-3;
     tolerance.most = 2e-5;
     tolerance.any = 1e-3;
     tolerance.outliers_per_thousand = 1;

@@ -97,7 +97,7 @@ TEST_F(TranspileTest, FullDiskLeavesEveryFileAsItWas) {
 }
 
 TEST_F(TranspileTest, InputIsNeverWritten) {
-  const std::string message = "is read and may not be written: it is the same file as ";
+  const std::string message = "refusing to overwrite the input file ";
   ExpectFails(1, To("in.pb"), message);
   ExpectFails(1, To("./in.pb"), message);
   ASSERT_EQ(symlink("in.pb", Path("link.pb").c_str()), 0);
@@ -119,12 +119,12 @@ TEST_F(TranspileTest, TwoOutputsNeverGoToOneFile) {
     args.push_back(Path(startup_out));
     return args;
   };
-  ExpectFails(1, with("out.pb", "out.pb"), "two outputs go to this file");
-  ExpectFails(1, with("new.pb", "new.pb"), "two outputs go to this file");
-  ExpectFails(1, with("new.pb", "./new.pb"), "two outputs go to this file");
+  ExpectFails(1, with("out.pb", "out.pb"), "two outputs are written to this file");
+  ExpectFails(1, with("new.pb", "new.pb"), "two outputs are written to this file");
+  ExpectFails(1, with("new.pb", "./new.pb"), "two outputs are written to this file");
   ASSERT_EQ(symlink("new.pb", Path("link.pb").c_str()), 0);
-  ExpectFails(1, with("new.pb", "link.pb"), "two outputs go to this file");
-  ExpectFails(1, with("-", "-"), "two outputs go to this file");
+  ExpectFails(1, with("new.pb", "link.pb"), "two outputs are written to this file");
+  ExpectFails(1, with("-", "-"), "two outputs are written to this file");
 }
 
 TEST_F(TranspileTest, LinkAsOutputStaysALink) {
@@ -294,7 +294,7 @@ TEST_F(TranspileTest, WrongUsageIsStatus2) {
   ExpectFails(
       2,
       {"--mode", "none", "-", Path("out.pb"), "--startup_in", "-", "--startup_out", Path("s.pb")},
-      "standard input is the main program already");
+      "the main program already reads standard input");
 }
 
 TEST_F(TranspileTest, FlagsOfModesAreCheckedBeforeAnythingIsRead) {

@@ -1,4 +1,4 @@
-// When the ops of a run ran, as a file that Perfetto and chrome://tracing open.
+// The trace of a run, as a file that Perfetto and chrome://tracing open.
 #ifndef WEFT_TOOLS_CHROME_TRACE_H_
 #define WEFT_TOOLS_CHROME_TRACE_H_
 
@@ -13,12 +13,11 @@
 
 namespace weft {
 
-// One row per rank (a process) and stream (a thread of it), an event per op, named by its type,
-// with step, place and variables as arguments; microseconds since Create. Written step by step, in
-// the JSON object format of
-// https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-// ("Trace Event Format"). The file appears whole, at Finish, or not at all. Errors begin with the
-// path.
+// One row per rank (a process) and stream (a thread of it), and one event per op, named by its
+// type, with step, position and variables as arguments. Times are microseconds since Create.
+// Written step by step, in the JSON object format of
+// https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("Trace Event
+// Format"). Finish writes the file atomically. Errors begin with the path.
 class ChromeTrace {
  public:
   static absl::StatusOr<ChromeTrace> Create(const std::string& path);

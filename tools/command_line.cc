@@ -23,7 +23,8 @@
 namespace weft {
 namespace {
 
-// One line, or several, the others indented: nothing in a name or a file may break the form.
+// One line, or several with the others indented: control characters in names or files must not
+// break the form.
 std::string Escape(absl::string_view message) {
   std::string text;
   for (const char c : message) {
@@ -41,18 +42,18 @@ std::string Escape(absl::string_view message) {
 
 void Print(absl::string_view command, absl::string_view kind, absl::string_view message) {
   const std::string line = absl::StrCat(command, ": ", kind, ": ", Escape(message), "\n");
-  std::fflush(stdout);  // what was printed before stands before it
+  std::fflush(stdout);  // keeps the order of stdout and stderr
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// "weft run": the tool and the subcommands that were named.
+// "weft run": the tool and the named subcommands.
 std::string CommandName(const CLI::App& app) {
   std::string name = app.get_name();
   for (const CLI::App* sub : app.get_subcommands()) absl::StrAppend(&name, " ", CommandName(*sub));
   return name;
 }
 
-// Breaks lines of help texts, which CLI11 leaves as long as they are.
+// Wraps lines of help texts, which CLI11 does not.
 class WrappingFormatter : public CLI::Formatter {
  public:
   WrappingFormatter() { column_width(28); }
@@ -89,7 +90,7 @@ bool IsSpecialFile(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode);
 }
 
-// Ends the process as the signal does by itself: SA_RESETHAND has restored that.
+// Ends the process as the signal would: SA_RESETHAND has restored the default action.
 void EndBySignal(int signal) {
   RemoveTemporaryFiles();
   raise(signal);
@@ -98,7 +99,7 @@ void EndBySignal(int signal) {
 void RemoveTemporaryFilesOnSignals() {
   for (const int signal : {SIGHUP, SIGINT, SIGPIPE, SIGTERM}) {
     struct sigaction action;
-    // What is ignored stays so (nohup).
+    // Keeps ignored signals ignored (nohup).
     if (sigaction(signal, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
     action = {};
     action.sa_handler = EndBySignal;
@@ -118,7 +119,7 @@ void PrintWarning(absl::string_view command, absl::string_view message) {
 }
 
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
-  // Debug builds of programs that use protobuf print every string that is not UTF-8.
+  // Debug builds of protobuf print every string that is not UTF-8.
   google::protobuf::SetLogHandler(nullptr);
   RemoveTemporaryFilesOnSignals();
   SetFormatter(&app);
@@ -131,8 +132,8 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
     return FinishCommand(CommandName(app), absl::OkStatus());
   } catch (const CLI::ParseError& error) {
     const std::string name = CommandName(app);
-    // CLI11 looks for what is missing before it looks at what is too much: "weft shwo" would be
-    // told that a subcommand is required.
+    // CLI11 looks for missing arguments before unexpected ones: "weft shwo" would be told that a
+    // subcommand is required.
     const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
     const std::string message =
         unknown.empty() ? error.what() : absl::StrCat("unexpected argument: ", unknown[0]);
@@ -184,15 +185,16 @@ absl::Status CheckOutputs(absl::Span<const std::string> inputs,
     if (output.empty()) continue;
     for (size_t j = 0; j < i; ++j) {
       if (output == outputs[j] || (output != "-" && IsSameFile(output, outputs[j]))) {
-        return absl::InvalidArgumentError(absl::StrCat(output, ": two outputs go to this file"));
+        return absl::InvalidArgumentError(
+            absl::StrCat(output, ": two outputs are written to this file"));
       }
     }
-    // A device or a pipe may be opened only once, by who writes to it.
+    // A device or a pipe may be opened only once, by its writer.
     if (output == "-" || IsSpecialFile(output)) continue;
     for (const std::string& input : inputs) {
       if (!input.empty() && input != "-" && IsSameFile(output, input)) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            output, ": is read and may not be written: it is the same file as ", input));
+        return absl::InvalidArgumentError(
+            absl::StrCat(output, ": refusing to overwrite the input file ", input));
       }
     }
     WEFT_RETURN_IF_ERROR(Annotate(output, AtomicFile::Create(output).status()));

@@ -1,4 +1,4 @@
-// What the command line tools share: exit statuses, the form of errors, parsing with CLI11.
+// Shared by the command line tools: exit statuses, the form of errors, parsing with CLI11.
 //
 //   int main(int argc, char** argv) {
 //     CLI::App app("Rewrites training programs.", "transpile");
@@ -8,9 +8,9 @@
 //     return FinishCommand("transpile", Transpile(options));
 //   }
 //
-// Flags take "--flag value" and "--flag=value". What is wrong with a single flag, CLI11 finds
-// (add_option's types, ->check, ->needs, ->excludes, ->required); what is wrong between flags is
-// thrown as CLI::ValidationError(flag, message) from app.callback(...): both end in exit status 2.
+// Flags take "--flag value" and "--flag=value". CLI11 finds errors of a single flag (add_option's
+// types, ->check, ->needs, ->excludes, ->required). For errors between flags, throw
+// CLI::ValidationError(flag, message) from app.callback(...). Both end in exit status 2.
 #ifndef WEFT_TOOLS_COMMAND_LINE_H_
 #define WEFT_TOOLS_COMMAND_LINE_H_
 
@@ -32,16 +32,16 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;  // the input is bad, or a check failed
 inline constexpr int kExitUsage = 2;   // the command line is wrong
 
-// Prints "<command>: error: <message>" to stderr, one line; what follows a newline in the message
-// goes below it, indented. Control characters are escaped.
+// Prints "<command>: error: <message>" to stderr as one line. Further lines of the message follow,
+// indented. Control characters are escaped.
 void PrintError(absl::string_view command, absl::string_view message);
 void PrintWarning(absl::string_view command, absl::string_view message);
 
-// Parses a command line. None: go on. Otherwise the status to exit with: 0 after --help was
-// printed, 2 after the mistake was, under the name of the subcommand that it was made in.
+// Parses a command line. None: continue. Otherwise the exit status: 0 after printing --help, 2
+// after printing a usage error under the name of its subcommand.
 //
-// From here on a signal that ends the process (SIGHUP, SIGINT, SIGPIPE, SIGTERM) leaves no
-// temporary files of outputs behind.
+// From this call on, a signal that ends the process (SIGHUP, SIGINT, SIGPIPE, SIGTERM) removes
+// temporary files of outputs.
 absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 
 // For ->check: a number for which `is_good` (false for NaN, as comparisons are), an integer from
@@ -49,12 +49,12 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 CLI::Validator NumberThat(bool (*is_good)(double), std::string expected);
 CLI::Validator IntegerFrom(int64_t min, uint64_t max);
 
-// The end of a command: prints the error, if it failed, and makes sure that standard output was
-// really written. Returns `done` where all went well, else `failed`.
+// Ends a command: prints the error, if it failed, and checks that standard output was written.
+// Returns `done` on success, else `failed`.
 int FinishCommand(absl::string_view command, const absl::Status& status, int done = kExitDone,
                   int failed = kExitFailed);
 
-// A subcommand: where it stands among the options, and what runs it once they are parsed.
+// A subcommand: its options, and the function that runs it after parsing.
 struct Subcommand {
   CLI::App* app;
   std::function<int()> run;  // returns the exit status
@@ -63,9 +63,9 @@ struct Subcommand {
 // ReadProgram, with the path before the message: "in.pb: op 17 (mul): ...".
 absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path);
 
-// Whether all outputs can be written, to be asked before long work: each is a place that a file can
-// be made in, none is one of the inputs, and no two are the same. Empty paths stand for nothing,
-// "-" for standard input and output. The error names the path.
+// Checks before long work that all outputs can be written: a file can be created at each path, none
+// is one of the inputs, and no two are the same. Empty paths are skipped; "-" is standard input and
+// output. The error names the path.
 absl::Status CheckOutputs(absl::Span<const std::string> inputs,
                           absl::Span<const std::string> outputs);
 

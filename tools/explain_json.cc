@@ -20,7 +20,7 @@ std::string ExplainJson(const TranspileResult& result) {
     for (const auto& [key, value] : note.details) json[key] = value;
     notes.push_back(std::move(json));
   }
-  // Names are UTF-8; attribute strings never get here.
+  // Names are UTF-8; attribute strings do not occur here.
   return Json{{"passes", std::move(passes)}, {"notes", std::move(notes)}}.dump(2) + "\n";
 }
 

@@ -8,9 +8,8 @@
 
 namespace weft {
 
-// JSON: {"passes": [{"pass", "changed", "main_ops", "startup_ops"}],
-//        "notes": [{"pass", "subject", "what", "why", ...details}]}.
-// The same result gives the same bytes: times are left out.
+// JSON: {"passes": [{"pass", "changed", "main_ops", "startup_ops"}], "notes": [{"pass", "subject",
+// "what", "why", ...details}]}. Equal results give equal bytes: times are left out.
 std::string ExplainJson(const TranspileResult& result);
 
 }  // namespace weft

@@ -54,11 +54,11 @@ Json NumericJson(const NumericReport& report) {
 
 }  // namespace
 
-std::string FindingsJson(const Findings& findings, absl::Span<const RankPrograms> ranks,
+std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgramPair> ranks,
                          const NumericReport* numeric) {
   Json list = Json::array();
   for (const Finding& finding : findings.all()) {
-    const RankPrograms& programs = ranks[finding.program.rank];
+    const ConstProgramPair& programs = ranks[finding.program.rank];
     const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
     list.push_back({{"rule", finding.rule},
                     {"severity", SeverityName(finding.severity)},

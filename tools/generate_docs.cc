@@ -1,5 +1,5 @@
-// generate_docs: prints the parts of the documentation that follow from tables in the code.
-// docs/generate.sh puts them into the files.
+// generate_docs: prints the sections of the documentation that are generated from tables in the
+// code. docs/generate.sh writes them into the files.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/types/optional.h"
 #include "executor/communicator.h"
 #include "executor/control_kernels.h"
 #include "ops/gpu/gpu_op_types.h"
@@ -23,10 +24,10 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "tools/command_line.h"
+#include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
-#include "transpiler/pipeline/modes.h"
-#include "transpiler/verify/rules.h"
-#include "transpiler/verify/verify_example.h"
+#include "transpiler/verify/rule.h"
+#include "transpiler/verify/testing/rule_text.h"
 
 namespace weft {
 namespace {
@@ -47,7 +48,7 @@ std::string CodeList(const std::vector<std::string>& words) {
                        [](std::string* out, const std::string& word) { out->append(Code(word)); });
 }
 
-// For the README.
+// The table in the README.
 std::string ModeTable() {
   std::string text = "| mode | what it makes |\n|---|---|\n";
   for (const Mode& mode : Modes()) {
@@ -56,47 +57,28 @@ std::string ModeTable() {
   return text;
 }
 
-// The flags that a pipeline takes from the command line.
-std::vector<std::string> FlagsOf(const Mode& mode, const std::vector<ModePass>& passes) {
-  std::set<std::string> flags;
-  for (const ModePass& pass : passes) {
-    for (const std::string& flag : pass.flags) flags.insert("--" + flag);
-    for (const FlagValues& condition : pass.when) flags.insert("--" + condition.flag);
-  }
-  if (mode.trainers == Mode::Trainers::kOneOrMoreWithDevices) flags.insert("--devices");
-  return {flags.begin(), flags.end()};
+std::vector<std::string> AsFlags(const std::vector<std::string>& names) {
+  std::vector<std::string> flags;
+  for (const std::string& name : names) flags.push_back("--" + name);
+  return flags;
 }
 
-bool ChoosesAmong(const std::string& flag, const std::vector<ModePass>& passes) {
-  for (const ModePass& pass : passes) {
-    for (const FlagValues& condition : pass.when) {
-      if (condition.flag == flag) return true;
-    }
-  }
-  return false;
-}
-
-// The pipelines of a dialect: one row, or one for every choice among the mode's passes.
+// One row for every choice among the mode's pipelines.
 std::string PipelineRows(const Mode& mode, Dialect dialect) {
-  const auto& passes = dialect == Dialect::kPaddle ? mode.paddle : mode.weft;
   const std::string name = dialect == Dialect::kPaddle ? "paddle" : "weft";
   std::string rows;
-  std::set<std::string> seen;
-  const auto add = [&](const std::string& choice, const std::map<std::string, std::string>& flags) {
-    const auto pipeline = ExpandMode(mode.name, dialect, flags);
-    // A choice of the other dialect, or another spelling of one that is there.
-    if (!pipeline.ok() || !seen.insert(ToString(*pipeline)).second) return;
-    absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*pipeline)), " | ",
-                    CodeList(FlagsOf(mode, passes)), " |\n");
-  };
-  for (const FlagValues& choice : mode.choices) {
-    if (!ChoosesAmong(choice.flag, passes)) continue;
-    for (const std::string& value : choice.values) {
-      add(absl::StrCat(" `--", choice.flag, " ", value, "`"), {{choice.flag, value}});
+  for (const ModePipeline& pipeline : mode.pipelines) {
+    if (pipeline.dialect != dialect) continue;
+    std::string choice;
+    for (const auto& [flag, value] : pipeline.choice) {
+      absl::StrAppend(&choice, " ", Code(absl::StrCat("--", flag, " ", value)));
     }
+    const auto passes =
+        ExpandMode(mode.name, dialect, {pipeline.choice.begin(), pipeline.choice.end()});
+    absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*passes)), " | ",
+                    CodeList(AsFlags(FlagsOf(mode, pipeline))), " |\n");
   }
-  if (rows.empty()) add("", {});
-  return rows;
+  return rows.empty() ? absl::StrCat("| ", name, " | – | – |\n") : rows;
 }
 
 std::string ModeSections() {
@@ -105,6 +87,19 @@ std::string ModeSections() {
     absl::StrAppend(&text, text.empty() ? "" : "\n", "### ", mode.name, "\n\n", mode.description,
                     "\n\n| dialect | passes | flags it reads |\n|---|---|---|\n",
                     PipelineRows(mode, Dialect::kWeft), PipelineRows(mode, Dialect::kPaddle));
+  }
+  return text;
+}
+
+std::string ModeFlagTable() {
+  std::string text = "| flag | values | default | meaning | modes |\n|---|---|---|---|---|\n";
+  const std::vector<ModeFlag> flags = *ModeFlags(BuiltinPasses());
+  for (const ModeFlag& flag : flags) {
+    absl::StrAppend(
+        &text, "| ", Code("--" + flag.name), " | ", Cell(flag.expected), " | ",
+        absl::StrJoin(flag.defaults, " or ",
+                      [](std::string* out, const std::string& value) { out->append(Code(value)); }),
+        " | ", Cell(flag.help), " | ", CodeList(flag.modes), " |\n");
   }
   return text;
 }
@@ -164,7 +159,7 @@ std::vector<std::string> TraitNames(const OpSchema& schema) {
   return names;
 }
 
-// What `weft run` does with an op; "–" where it refuses the program.
+// What `weft run` does with an op; "–" if it refuses the program.
 std::string RunsAs(const OpSchema& schema) {
   if (CpuKernels().Find(schema.type()) != nullptr) {
     return CpuKernels().FindForRows(schema.type()) != nullptr ? "kernel, rows" : "kernel";
@@ -183,7 +178,7 @@ std::string RunsAs(const OpSchema& schema) {
   return "–";
 }
 
-// Of groups that are there as a whole, the name of the group.
+// For groups that are complete, the name of the group.
 std::string NamesOf(const std::vector<DType>& types) {
   static const auto& groups = *new std::vector<std::pair<std::string, std::vector<DType>>>{
       {"all",
@@ -204,8 +199,8 @@ std::string NamesOf(const std::vector<DType>& types) {
   return absl::StrJoin(names, ", ");
 }
 
-// The element types that the CPU kernel of an op tells of: made for a variable in each slot, and
-// the default attributes.
+// The element types that the CPU kernel of an op supports, made with a variable in each slot and
+// default attributes.
 std::string ElementTypes(const OpSchema& schema) {
   const KernelFactory* factory = CpuKernels().Find(schema.type());
   if (factory == nullptr) return "–";
@@ -245,26 +240,29 @@ std::string OpTable() {
   return text;
 }
 
-// The first finding of the rule in its example. Dies where there is none, or the example is no
-// program; a test sees to both.
-std::string MessageOfExample(const Rule& rule) {
-  const absl::StatusOr<Findings> findings = VerifyExample(rule);
+using testing::RuleText;
+
+// CHECK-fails if there is no text or its example does not break the rule; a test sees to both.
+RuleText TextOf(const Rule& rule) { return *testing::ReadRuleText(rule.id); }
+
+std::string MessageOfExample(const Rule& rule, const RuleText& text) {
+  const absl::StatusOr<Findings> findings = testing::VerifyExample(text);
   for (const Finding& finding : findings->all()) {
-    if (finding.rule == rule.id) return ToString(finding, !rule.ranks_differ());
+    if (finding.rule == rule.id) return ToString(finding, !text.ranks_differ());
   }
   std::fprintf(stderr, "%s: its example does not break it\n", rule.id);
   std::abort();
 }
 
-// The programs of an example, each after what it is.
-std::string ExamplePrograms(const Rule& rule) {
+// The programs of an example, each after its title.
+std::string ExamplePrograms(const RuleText& rule) {
   std::string text;
-  const auto add = [&](absl::string_view name, const char* program) {
-    if (program == nullptr) return;
+  const auto add = [&](absl::string_view name, const std::string& program) {
+    if (program.empty()) return;
     if (!name.empty()) absl::StrAppend(&text, "\n", name, ":\n");
     absl::StrAppend(&text, "\n```\n", program, "\n```\n");
   };
-  add(rule.rank1 != nullptr ? "Rank 0" : "", rule.example);
+  add(rule.rank1.empty() ? "" : "Rank 0", rule.main);
   add(rule.ranks_differ() ? "The startup program of rank 0" : "The startup program", rule.startup);
   add("Rank 1", rule.rank1);
   add("The startup program of rank 1", rule.rank1_startup);
@@ -275,18 +273,20 @@ std::string ExamplePrograms(const Rule& rule) {
 
 std::string RuleSections() {
   std::string text;
-  char layer = 0;
+  absl::optional<Layer> layer;
   for (const Rule& rule : Rules()) {
-    if (rule.id[1] != layer) {
-      layer = rule.id[1];
-      absl::StrAppend(&text, text.empty() ? "" : "\n", "## Layer ", absl::string_view(&layer, 1),
-                      ": ", LayerName(static_cast<Layer>(layer - '0')), "\n");
+    if (rule.layer != layer) {
+      layer = rule.layer;
+      absl::StrAppend(&text, text.empty() ? "" : "\n", "## Layer ", static_cast<int>(rule.layer),
+                      ": ", LayerName(rule.layer), "\n");
     }
     std::string title = rule.title;
     title[0] = absl::ascii_toupper(title[0]);
+    const RuleText of_manual = TextOf(rule);
     absl::StrAppend(&text, "\n### ", rule.id, "\n\n**", title, "** (", SeverityName(rule.severity),
-                    "). ", rule.why, "\n", ExamplePrograms(rule), "\nThe verifier says:\n\n```\n",
-                    MessageOfExample(rule), "\n```\n");
+                    "). ", of_manual.why, "\n\nFix: ", of_manual.fix, "\n",
+                    ExamplePrograms(of_manual), "\nThe verifier says:\n\n```\n",
+                    MessageOfExample(rule, of_manual), "\n```\n");
   }
   return text;
 }
@@ -296,8 +296,8 @@ int Main(int argc, char** argv) {
                "generate_docs");
   app.footer("Example:\n  generate_docs ops");
   const std::vector<std::pair<std::string, std::function<std::string()>>> sections = {
-      {"mode_table", ModeTable}, {"modes", ModeSections}, {"passes", PassSections},
-      {"ops", OpTable},          {"rules", RuleSections},
+      {"mode_table", ModeTable}, {"modes", ModeSections}, {"mode_flags", ModeFlagTable},
+      {"passes", PassSections},  {"ops", OpTable},        {"rules", RuleSections},
   };
   std::set<std::string> names;
   for (const auto& [name, print] : sections) names.insert(name);

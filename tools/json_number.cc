@@ -14,8 +14,8 @@ nlohmann::ordered_json NumberToJson(double value) {
 
 nlohmann::ordered_json NumberToJson(float value) {
   if (!std::isfinite(value)) return NumberToJson(static_cast<double>(value));
-  // The double that lies next to the shortest decimal of the float, not next to the float itself:
-  // it is the one that prints as that decimal.
+  // The double next to the shortest decimal of the float, not next to the float itself: it prints
+  // as that decimal.
   char text[32];
   for (int digits = 6; digits <= 9; ++digits) {
     std::snprintf(text, sizeof(text), "%.*g", digits, static_cast<double>(value));

@@ -6,8 +6,8 @@
 
 namespace weft {
 
-// A number that reads back as the same float or double, a float with no more digits than it needs.
-// The strings "nan", "inf" and "-inf" for what JSON has no number for.
+// A number that reads back as the same float or double, with no more digits than a float needs. NaN
+// and infinities are the strings "nan", "inf" and "-inf", because JSON has no such numbers.
 nlohmann::ordered_json NumberToJson(float value);
 nlohmann::ordered_json NumberToJson(double value);
 

@@ -14,19 +14,19 @@
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
-#include "transpiler/pipeline/options.h"
 
 namespace weft {
 namespace {
 
-// The options of a schedule, taken by name. The first thing that is wrong is kept, and what is
-// taken after it means nothing.
+// The options of a schedule, taken by name. Keeps the first error; values taken after it are
+// meaningless.
 class Options {
  public:
-  explicit Options(const PassSpec& spec) {
+  explicit Options(const Spec& spec) {
     for (const auto& [name, value] : spec.options) {
       if (!values_.emplace(name, value).second) Fail(absl::StrCat(name, ": given twice"));
     }
@@ -70,7 +70,7 @@ class Options {
     return numbers;
   }
 
-  // Numbers of steps, each larger than the one before.
+  // Numbers of steps, in ascending order.
   std::vector<double> RisingSteps(absl::string_view name) {
     std::vector<double> steps = Numbers(name);
     for (size_t i = 0; i < steps.size(); ++i) {
@@ -85,14 +85,14 @@ class Options {
     if (!holds) Fail(absl::StrCat(name, ": expected ", expected, ", found ", found));
   }
 
-  // After all have been taken.
+  // Call after all options have been taken.
   absl::Status status() const {
     if (!status_.ok() || values_.empty()) return status_;
     std::vector<std::string> left;
     for (const auto& entry : values_) left.push_back(entry.first);
     std::sort(left.begin(), left.end());
     return absl::InvalidArgumentError(
-        absl::StrCat(left[0], ": unknown option; those there are: ", absl::StrJoin(known_, ", ")));
+        absl::StrCat(left[0], ": unknown option; known options: ", absl::StrJoin(known_, ", ")));
   }
 
  private:
@@ -125,7 +125,7 @@ class Options {
   absl::Status status_;
 };
 
-// How many of the sorted numbers are at most t.
+// The number of sorted numbers that are at most t.
 size_t CountReached(const std::vector<double>& sorted, double t) {
   return std::upper_bound(sorted.begin(), sorted.end(), t) - sorted.begin();
 }
@@ -226,7 +226,7 @@ LrSchedule Named(absl::string_view name, Options& options) {
   return nullptr;
 }
 
-// `after`: what follows it; null for nothing.
+// `after`: the schedule that follows; null for none.
 LrSchedule LinearWarmup(Options& options, LrSchedule after) {
   const double warmup_steps = options.Steps("warmup_steps");
   const double start = options.Number("start_lr");
@@ -250,22 +250,22 @@ constexpr char kNames[] =
 }  // namespace
 
 absl::StatusOr<LrSchedule> ParseLrSchedule(absl::string_view text) {
-  const absl::StatusOr<std::vector<PassSpec>> parsed = ParsePipelineText(text);
+  const absl::StatusOr<std::vector<Spec>> parsed = ParseSpecs(text);
   if (!parsed.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected NAME{OPTION=VALUE,...}, found ", text.empty() ? "nothing" : text));
   }
-  const std::vector<PassSpec>& specs = *parsed;
+  const std::vector<Spec>& specs = *parsed;
   LrSchedule schedule;
-  // From the last on: a warm-up takes what follows it.
+  // In reverse order: a warm-up takes the schedule after it.
   for (size_t i = specs.size(); i-- > 0;) {
-    const PassSpec& spec = specs[i];
+    const Spec& spec = specs[i];
     Options options(spec);
     if (spec.name == "linear_warmup") {
       schedule = LinearWarmup(options, std::move(schedule));
     } else if (schedule != nullptr) {
       return absl::InvalidArgumentError(
-          absl::StrCat(spec.name, ": only linear_warmup may stand before another schedule"));
+          absl::StrCat(spec.name, ": only linear_warmup may precede another schedule"));
     } else {
       schedule = Named(spec.name, options);
     }
@@ -288,14 +288,14 @@ absl::StatusOr<std::string> FindLearningRate(const Program& main) {
       for (Symbol out : op.output_args()) writers[out] = id;
       if (!traits.Has(op, Trait::kOptimizer)) continue;
       for (Symbol rate : op.Input("LearningRate")) {
-        // A parameter with a rate of its own takes a multiple of the common one.
+        // A parameter with a separate rate takes a multiple of the common one.
         constexpr int kMaxOpsBetween = 8;
         int ops_between = 0;
         for (auto it = writers.find(rate); it != writers.end(); it = writers.find(rate)) {
           const Op writer = main.op(it->second);
           if (writer.input_args().size() != 1 || ++ops_between > kMaxOpsBetween) {
             return absl::InvalidArgumentError(
-                absl::StrCat("the program computes its learning rate: ", writer.DebugName(),
+                absl::StrCat("the program computes its own learning rate: ", writer.DebugName(),
                              " writes ", main.name(rate)));
           }
           rate = writer.input_args()[0];

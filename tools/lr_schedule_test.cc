@@ -28,7 +28,7 @@ TEST(LrScheduleTest, RatesAreThoseOfPaddle) {
     WEFT_ASSERT_OK_AND_ASSIGN(const LrSchedule schedule, ParseLrSchedule(text));
     for (size_t step = 0; step < json["rates"].size(); ++step) {
       const auto expected = json["rates"][step].get<double>();
-      // Paddle follows the cosine from step to step; its rounding grows.
+      // Paddle computes the cosine from step to step, so its rounding errors grow.
       EXPECT_NEAR(schedule(static_cast<int64_t>(step)), expected, 1e-12 + 1e-13 * expected)
           << text << ", step " << step;
     }
@@ -48,7 +48,7 @@ TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
        "cosine: T_max: expected a number of steps, 1 or more, found 0"},
       {"cosine{learning_rate=1,T_max=1.5}", "T_max: expected a number of steps, 1 or more"},
       {"cosine{learning_rate=1,T_max=5,gamma=1}",
-       "cosine: gamma: unknown option; those there are: T_max, eta_min, learning_rate"},
+       "cosine: gamma: unknown option; known options: T_max, eta_min, learning_rate"},
       {"exponential{learning_rate=1,gamma=1}", "gamma: expected a number between 0 and 1, found 1"},
       {"exponential{gamma=0.1,gamma=0.2,learning_rate=1}", "gamma: given twice"},
       {"piecewise{boundaries=3:7,values=1:2}",
@@ -64,7 +64,7 @@ TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
        "T_max=5}",
        "linear_warmup: learning_rate: unknown option"},
       {"cosine{learning_rate=1,T_max=5},step{learning_rate=1,step_size=2}",
-       "cosine: only linear_warmup may stand before another schedule"},
+       "cosine: only linear_warmup may precede another schedule"},
       {"cosine{learning_rate=1", "expected NAME{OPTION=VALUE,...}, found cosine{learning_rate=1"},
   };
   for (const auto& [text, message] : cases) {
@@ -72,7 +72,7 @@ TEST(LrScheduleTest, MistakesAreNamedWithTheirOption) {
   }
 }
 
-// Optimizers that take these rates.
+// Optimizers that use these rates.
 ProgramBuilder Updates(const std::vector<std::string>& rates) {
   ProgramBuilder builder;
   builder.Param("lr", {1}).Param("other_lr", {1}).Param("w");
@@ -101,9 +101,9 @@ TEST(FindLearningRateTest, NoneSeveralAndComputedOnesAreErrors) {
       StatusIs(kInvalid, "the program has 2 learning rates: lr, other_lr; name one with --lr_var"));
   EXPECT_THAT(FindLearningRate(Updates({"product"}).Build()),
               StatusIs(kInvalid,
-                       "the program computes its learning rate: op 1 (elementwise_mul) "
+                       "the program computes its own learning rate: op 1 (elementwise_mul) "
                        "writes product"));
-  // Without an end.
+  // Without a final value.
   EXPECT_THAT(FindLearningRate(Updates({"a"}).Build()),
               StatusIs(kInvalid, HasSubstr("the program computes its learning rate")));
 }

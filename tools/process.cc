@@ -12,7 +12,7 @@ extern char** environ;
 namespace weft::testing {
 namespace {
 
-// A file without a name, for what a process reads or writes.
+// An unnamed file for a process's input or output.
 class ScratchFile {
  public:
   ScratchFile() {

@@ -1,4 +1,4 @@
-// Runs a program as a user does, for tests.
+// Runs a program as a user would, for tests.
 #ifndef WEFT_TOOLS_PROCESS_H_
 #define WEFT_TOOLS_PROCESS_H_
 
@@ -8,13 +8,13 @@
 namespace weft::testing {
 
 struct ProcessResult {
-  int status = -1;  // of exit; 128 + the signal that ended it; -1: could not be started
+  int status = -1;  // exit status; 128 + the signal that ended it; -1: could not be started
   std::string out;
   std::string err;
 };
 
-// Starts args[0] (a path, not looked up) with the given standard input, and waits for its end.
-// Output goes through files, so there may be any amount of it.
+// Starts args[0] (a path, not searched for) with the given standard input, and waits for its end.
+// Output goes through files, so its size is unlimited.
 ProcessResult RunProcess(const std::vector<std::string>& args, const std::string& input = "");
 
 }  // namespace weft::testing

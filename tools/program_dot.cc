@@ -11,8 +11,8 @@
 namespace weft {
 namespace {
 
-// Fill colours: light ones of Graphviz's X11 scheme. The bits of a role are asked for in this
-// order, so that the loss's gradient is drawn as part of the loss.
+// Fill colours: light ones of Graphviz's X11 scheme. The bits of a role are tested in this order,
+// so that the gradient of the loss is drawn as part of the loss.
 struct RoleColor {
   int bits;
   absl::string_view color;
@@ -56,24 +56,24 @@ bool StandsForNothing(const Program& program, Symbol var) {
   return program.name(var).empty() || program.name(var) == kEmptyVarName;
 }
 
-void DrawOp(const Op& op, int position, std::string* out) {
-  absl::StrAppend(
-      out, "    ", OpNode(op.id()), " [label=", Quoted(absl::StrCat(position, ": ", op.type())),
-      ", fillcolor=", ColorOf(op.role()), ", tooltip=", Quoted(RoleName(op.role())), "];\n");
+void DrawOp(const Op& op, std::string* out) {
+  absl::StrAppend(out, "    ", OpNode(op.id()),
+                  " [label=", Quoted(absl::StrCat(op.position(), ": ", op.type())),
+                  ", fillcolor=", ColorOf(op.role()), ", tooltip=", Quoted(RoleName(op.role())),
+                  "];\n");
 }
 
-// The boxes and ellipses of a block inside its cluster; its edges are added to `edges`.
+// Draws the boxes and ellipses of a block inside its cluster, and adds its edges to `edges`.
 void DrawBlock(const Program& program, int idx, std::string* out, std::string* edges) {
   const Block block = program.block(idx);
   absl::StrAppend(out, "  subgraph ", Cluster(idx), " {\n    label=\"block ", idx, "\";\n");
-  // Keeps an empty cluster on the page, and dashed edges something to point at.
+  // Keeps an empty cluster on the page, and gives dashed edges a target.
   absl::StrAppend(out, "    block", idx, " [shape=point, style=invis];\n");
   absl::flat_hash_map<Symbol, OpId> last_writer;
   std::set<Symbol> sources;
-  int position = 0;
   for (OpId id : block.ops()) {
     const Op op = program.op(id);
-    DrawOp(op, position++, out);
+    DrawOp(op, out);
     std::set<Symbol> drawn;  // an op may read a variable through several slots
     for (Symbol var : op.input_args()) {
       if (StandsForNothing(program, var) || !drawn.insert(var).second) continue;

@@ -8,10 +8,11 @@
 
 namespace weft {
 
-// Graphviz text: a box for every op, coloured by its role; an edge, named after the variable, from
-// the op that wrote a variable last to each op that reads it. What no op of the block wrote before
-// (data, parameters) is an ellipse, one for each block that reads it. Blocks are clusters; a dashed
-// edge leads from an op to a block that it runs. Equal programs give equal text. O(arguments).
+// Graphviz text. Every op is a box, coloured by its role. An edge, named after the variable, leads
+// from the last op that wrote a variable to each op that reads it. A variable that no op of the
+// block wrote before (data, parameters) is an ellipse, one per block that reads it. Blocks are
+// clusters; a dashed edge leads from an op to a block that it runs. Equal programs give equal text.
+// O(arguments).
 //
 //   weft show main.pb --format dot | dot -Tsvg > main.svg
 std::string ProgramToDot(const Program& program);

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -16,8 +17,7 @@ using ::testing::Not;
 
 // The drawing of a program whose root block has these lines.
 std::string Draw(absl::string_view lines, absl::string_view more_blocks = "") {
-  const absl::StatusOr<Program> program = ParseProgramText(
-      absl::StrCat("program {\n  block 0 parent=-1 {\n", lines, "  }\n", more_blocks, "}\n"));
+  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(lines, more_blocks));
   return program.ok() ? ProgramToDot(*program) : program.status().ToString();
 }
 

@@ -20,7 +20,7 @@ using Json = nlohmann::ordered_json;
 
 Json ToJson(const Message& message);
 
-// The value of a field; of element `i` where it is repeated.
+// The value of a field; of element `i` if it is repeated.
 Json FieldToJson(const Message& message, const FieldDescriptor& field, int i) {
   const Reflection& reflection = *message.GetReflection();
   const bool repeated = field.is_repeated();

@@ -22,7 +22,7 @@
 namespace weft {
 namespace {
 
-// Sums of what files declare, which may be anything, stop at the largest number.
+// Saturates: files may declare any size.
 void AddTo(int64_t* sum, int64_t value) {
   if (__builtin_add_overflow(*sum, value, sum)) *sum = std::numeric_limits<int64_t>::max();
 }
@@ -77,14 +77,14 @@ class Counter {
     }
   }
 
-  // As it follows from the op, else as declared.
+  // As inferred from the op, else as declared.
   absl::optional<TensorType> FusedType(const Op& op, Symbol fused) const {
     const Block block = program_.block(op.block());
     const auto declared = [&](Symbol name) -> absl::optional<TensorType> {
       const VarId id = block.Resolve(name);
       return id.valid() ? DeclaredType(program_.var(id)) : absl::nullopt;
     };
-    // An op that does not fit its schema is not for statistics to refuse.
+    // Statistics accept an op that does not match its schema.
     const auto types = InferOutputs(op, declared);
     const absl::Span<const Symbol> outputs = op.output_args();
     for (size_t i = 0; types.ok() && i < outputs.size(); ++i) {
@@ -94,8 +94,7 @@ class Counter {
   }
 
   void CountCollective(const Op& op) {
-    const absl::optional<pb::OpDesc::Attr> ring = op.FindAttr("ring_id");
-    const int ring_id = ring.has_value() ? ring->i() : 0;
+    const auto ring_id = static_cast<int>(op.IntAttr("ring_id").value_or(0));
     TensorTotals& totals =
         stats_.collectives[{ring_id, std::string(op.type()), periods_[op.block()]}];
     for (Symbol var : op.Input("X")) AddVariable(op.block(), var, &totals);
@@ -116,7 +115,7 @@ class Counter {
 
   static void AddType(const absl::optional<TensorType>& type, TensorTotals* totals) {
     ++totals->count;
-    // Rows of a tensor: how many there are is known only in a step.
+    // Rows of a tensor: their number is known only at run time.
     const bool dense = type.has_value() && type->layout == TensorType::Layout::kDense;
     const int64_t elements = dense ? NumElements(type->dims) : -1;
     if (elements < 0) {
@@ -211,7 +210,7 @@ std::string CollectiveTable(const ProgramStats& stats) {
   }
   for (const auto& [ring, totals] : rings) {
     append(ring, "all", totals.all, 1);
-    // Else the sum is not that of a step.
+    // Otherwise the sum is not that of a step.
     if (totals.every_step.count < totals.all.count) {
       append(ring, "every step", totals.every_step, 1);
     }

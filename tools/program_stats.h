@@ -1,4 +1,4 @@
-// What a program consists of, counted.
+// Statistics of a program.
 #ifndef WEFT_TOOLS_PROGRAM_STATS_H_
 #define WEFT_TOOLS_PROGRAM_STATS_H_
 
@@ -13,13 +13,13 @@
 
 namespace weft {
 
-// Some tensors, all together.
+// Totals over some tensors.
 struct TensorTotals {
   int64_t count = 0;
   int64_t elements = 0;
   int64_t bytes = 0;
-  // Tensors among `count` whose size the program does not say (unknown dimensions, no tensor);
-  // they are not in `elements` and `bytes`.
+  // Tensors among `count` of unknown size (unknown dimensions, no tensor); they are not in
+  // `elements` and `bytes`.
   int64_t unknown = 0;
 };
 
@@ -27,7 +27,7 @@ struct TensorTotals {
 struct CollectiveKey {
   int ring = 0;
   std::string op_type;
-  // They run once in so many steps; 0: on a condition that does not tell (BlockPeriods).
+  // They run once in this many steps; 0: on a condition of unknown period (BlockPeriods).
   int64_t period = 1;
 
   friend bool operator<(const CollectiveKey& a, const CollectiveKey& b) {
@@ -42,30 +42,31 @@ struct ProgramStats {
   int64_t variables = 0;
   std::string fingerprint;
 
-  // How many ops there are of each type, by role; all blocks.
+  // The number of ops of each type, by role, in all blocks.
   std::map<std::string, std::map<int, int64_t>> ops_by_type;
 
-  // Files of Paddle before 2.2 do not mark parameters. There, persistable variables count that are
-  // paired with a gradient or updated by an optimizer.
+  // Files of Paddle before 2.2 do not mark parameters. For these, count persistable variables that
+  // are paired with a gradient or updated by an optimizer.
   TensorTotals parameters;
   TensorTotals state;      // persistable tensors that are no parameters
-  TensorTotals gradients;  // the gradients that backward ops complete, each once
+  TensorTotals gradients;  // the gradients that backward ops complete, each counted once
 
-  // What one rank hands to collectives, in a step in which all of them run. A fused tensor is as
-  // large as its members, with the padding between them as coalesce_tensor gives it (align_size) or
-  // the variable declares; where neither does, padding is up to the device and does not count.
+  // What one rank passes to collectives, in a step in which all of them run. The size of a fused
+  // tensor is that of its members, with the padding between them that coalesce_tensor (align_size)
+  // or the variable's declaration implies. If neither does, padding depends on the device and does
+  // not count.
   std::map<CollectiveKey, TensorTotals> collectives;
 
-  // Of one rank, with `batch` for unknown first dimensions: see EstimatePeakMemory.
+  // For one rank, with `batch` for unknown first dimensions: see EstimatePeakMemory.
   int64_t batch = 1;
   PeakMemory peak_memory;
-  std::string peak_op;  // its name; empty where there are no ops
+  std::string peak_op;  // its name; empty if there are no ops
 };
 
 // O(ops + variables). InvalidArgument, naming the op, for an op_role_var of an odd length.
 absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program, int64_t batch = 1);
 
-// As a table for people.
+// A table for readers.
 std::string ProgramStatsText(const ProgramStats& stats);
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "proto/op_role.h"
 #include "proto/program_file.h"
 #include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -18,10 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 
 ProgramStats StatsOf(absl::string_view lines) {
-  const absl::StatusOr<Program> program =
-      ParseProgramText(absl::StrCat("program {\n  block 0 parent=-1 {\n", lines, "  }\n}\n"));
-  EXPECT_THAT(program, testing::IsOk());
-  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(*program);
+  const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(testing::BlockProgram(lines));
   EXPECT_THAT(stats, testing::IsOk());
   return *stats;
 }
@@ -154,7 +152,7 @@ TEST(ProgramStatsTest, PeakMemoryGrowsWithTheBatch) {
   WEFT_ASSERT_OK_AND_ASSIGN(Program program, ReadProgram("tests/data/fit_a_line/main.pb"));
   WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats one, ComputeProgramStats(program));
   WEFT_ASSERT_OK_AND_ASSIGN(const ProgramStats twenty, ComputeProgramStats(program, 20));
-  // A row of x (13) and what is there of one column besides.
+  // One row of x (13), and what one column has besides.
   EXPECT_EQ(one.peak_memory.persistable_bytes, 60);
   EXPECT_GT(twenty.peak_memory.bytes, one.peak_memory.bytes + 19 * 13 * 4);
   EXPECT_THAT(ProgramStatsText(twenty),

@@ -1,4 +1,4 @@
-// How far long work has come, for who watches a terminal.
+// Progress of long work, on a terminal.
 #ifndef WEFT_TOOLS_PROGRESS_LINE_H_
 #define WEFT_TOOLS_PROGRESS_LINE_H_
 
@@ -11,19 +11,19 @@
 
 namespace weft {
 
-// One line that is written over and over, ten times a second at most. Nothing is written where the
-// stream is no terminal.
+// One line that is overwritten at most ten times a second. Writes nothing if the stream is not a
+// terminal.
 class ProgressLine {
  public:
   explicit ProgressLine(std::FILE* stream);
-  // As on a terminal, or not.
+  // Behaves as on a terminal, or not.
   ProgressLine(std::FILE* stream, bool is_terminal) : stream_(stream), is_shown_(is_terminal) {}
   ~ProgressLine() { Clear(); }
 
-  // Whether the line would be written now: making it is work.
+  // Whether Show would write now: building the line takes time.
   bool IsDue() const;
   void Show(absl::string_view line);
-  // Takes the line away, so that other output can come.
+  // Erases the line before other output.
   void Clear();
 
  private:
@@ -33,7 +33,7 @@ class ProgressLine {
   std::chrono::steady_clock::time_point next_;
 };
 
-// "[=====>              ]  25% step 25/100  loss 0.1234  4567 samples/s". `samples_per_s` of 0 is
+// "[=====>              ]  25% step 25/100  loss 0.1234  4567 samples/s". A `samples_per_s` of 0 is
 // left out.
 std::string FormatProgress(int64_t done, int64_t all, absl::string_view what, double samples_per_s);
 

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Calls visit(T) for each element; false where the element type has no C++ type here.
+// Calls visit(T) for each element; false if the element type has no C++ type here.
 template <typename Visitor>
 bool VisitElements(const Tensor& tensor, Visitor visit) {
   const auto all = [&](const auto* data) {

@@ -1,4 +1,4 @@
-// What weft run tells of a run while it goes on, and leaves of it afterwards.
+// What weft run reports during a run and after it.
 #ifndef WEFT_TOOLS_RUN_REPORT_H_
 #define WEFT_TOOLS_RUN_REPORT_H_
 
@@ -17,25 +17,25 @@
 
 namespace weft {
 
-// The mean of the elements; NaN of none. Integers and booleans count as numbers. Complex
-// numbers are not read: NaN.
+// The mean of the elements; NaN for no elements. Integers and booleans count as numbers. Complex
+// numbers are not supported: NaN.
 double MeanOf(const Tensor& tensor);
 
-// Results as lines for people. They come by step, and by rank within a step.
+// Formats results as lines for readers. Results come by step, and by rank within a step.
 class StepLines {
  public:
   explicit StepLines(int ranks) : ranks_(ranks) {}
 
-  // Returns the lines of the step once its last rank has come, one for each variable:
+  // Returns the lines of the step after the result of its last rank, one per variable:
   //   step 3: mean_0.tmp_0 24.331 (ranks: 24.112 24.55)
-  // The first number is the mean over the ranks; of a tensor with several elements their mean
-  // counts, and the line says so. Empty before.
+  // The first number is the mean over the ranks. For a tensor with several elements it is the mean
+  // of their means, and the line says so. Empty before the last rank.
   std::string Add(const StepResult& result);
 
-  // The first variable as of the last step that is complete: "loss 0.5". Empty before.
+  // The first variable as of the last complete step: "loss 0.5". Empty before.
   std::string Last() const;
 
-  // What became of each variable between the first step and the last.
+  // The change of each variable from the first step to the last.
   std::string Totals(int64_t steps, double seconds) const;
 
  private:
@@ -52,22 +52,22 @@ class StepLines {
 };
 
 // {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;
-// of SelectedRows those of the rows.
+// for SelectedRows those of the rows.
 std::string MetricsLine(const StepResult& result);
 
-// Adds what was fetched under "<step>/<rank>/<variable>"; SelectedRows as two arrays, ".../rows"
-// (the row numbers, int64) and ".../values".
+// Adds fetched arrays under "<step>/<rank>/<variable>"; SelectedRows as two arrays, ".../rows" (the
+// row indices, int64) and ".../values".
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive);
 
 // A text file that grows while somebody follows it: every line is in the file when Write returns.
-// What the path named before goes with the first line. "-" is standard output. Errors begin with
+// The first line replaces the old content of the path. "-" is standard output. Errors begin with
 // the path.
 class LineFile {
  public:
   explicit LineFile(std::string path) : path_(std::move(path)), file_(nullptr, Close) {}
 
   absl::Status Write(absl::string_view line);
-  // Without a line there is an empty file.
+  // Creates an empty file if there was no line.
   absl::Status Finish();
 
  private:

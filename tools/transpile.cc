@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -16,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/file.h"
@@ -24,8 +27,8 @@
 #include "proto/program_text.h"
 #include "tools/command_line.h"
 #include "tools/explain_json.h"
+#include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
-#include "transpiler/pipeline/modes.h"
 
 namespace weft {
 namespace {
@@ -34,12 +37,13 @@ struct Flags {
   std::string in, out, startup_in, startup_out;
   std::string explain, dump_dir;
   std::string dialect = "weft";
-  // Given, they must not be empty.
+  // If given, they must not be empty.
   absl::optional<std::string> endpoints, current_endpoint, devices;
   std::string distributed_params;
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
-  // Flags that modes read, by name; those that were given go to TranspileOptions::mode_flags.
+  bool verify = true;
+  // Flags that modes read, by name; given ones go to TranspileOptions::mode_flags.
   std::map<std::string, absl::optional<std::string>> mode_flags;
 };
 
@@ -88,7 +92,7 @@ class Dumper {
   int number_ = 0;
 };
 
-// One line a pass, for whoever waits at a terminal.
+// One line per pass, on a terminal.
 void ShowReports(const std::vector<PassReport>& reports) {
   if (isatty(STDERR_FILENO) == 0) return;
   for (const PassReport& report : reports) {
@@ -97,7 +101,7 @@ void ShowReports(const std::vector<PassReport>& reports) {
   }
 }
 
-// Writes the programs and, where a path is given, the explanation: all or none.
+// Writes the programs and, if a path is given, the explanation: all or none.
 absl::Status WriteAll(const std::vector<ProgramOutput>& programs, const std::string& explain,
                       const TranspileResult& result) {
   if (explain.empty()) return WritePrograms(programs);
@@ -142,6 +146,15 @@ absl::Status Run(Flags& flags) {
   return WriteAll(outputs, flags.explain, *result);
 }
 
+// "local_sgd: averaging period, in steps (an integer >= 1; default 1)".
+std::string HelpOf(const ModeFlag& flag) {
+  const auto has_passes = [](const Mode& mode) { return !mode.pipelines.empty(); };
+  const bool all_read_it = static_cast<ptrdiff_t>(flag.modes.size()) ==
+                           std::count_if(Modes().begin(), Modes().end(), has_passes);
+  return absl::StrCat(all_read_it ? "" : absl::StrJoin(flag.modes, ", ") + ": ", flag.help, " (",
+                      flag.expected, "; default ", absl::StrJoin(flag.defaults, " or "), ")");
+}
+
 void AddFlags(CLI::App& app, Flags& flags) {
   TranspileOptions& options = flags.options;
   app.add_option("in", flags.in, "main program: .pb, .pdmodel, __model__, .pbtxt, .prog, or -");
@@ -163,36 +176,16 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--current_endpoint", flags.current_endpoint, "the endpoint of that rank");
   app.add_option("--devices", flags.devices,
                  "numbers of the devices that each trainer drives, joined by commas");
-  const auto mode_flag = [&](const std::string& name, const std::string& help) {
-    app.add_option("--" + name, flags.mode_flags[name], help);
-  };
-  mode_flag("nrings", "communication rings (weft: 1; paddle: as the original class)");
-  mode_flag("scale", "who divides by the number of ranks: auto, loss_grad, avg or none (auto)");
-  mode_flag("trans_mode",
-            "multi_thread: fuse_all_reduce, all_gather, all_reduce or all_reduce_xpu "
-            "(fuse_all_reduce)");
-  mode_flag("fuse",
-            "single_process_multi_thread: 0 reduces gradients one by one, 1 through a fused "
-            "buffer, 2 by c_allreduce_xsum (1)");
-  mode_flag("loss_scale",
-            "single_process_multi_thread: whether to divide the loss's gradient (true)");
-  mode_flag("k_steps", "local_sgd: average every that many steps (1)");
-  mode_flag("begin_step", "local_sgd: from that step on (1)");
-  mode_flag("statistics", "local_sgd: average running statistics of normalization too (false)");
-  mode_flag("state", "local_sgd: state of optimizers: local, average or reset (local)");
-  mode_flag("sparse",
-            "how SelectedRows gradients travel: auto (what is expected to be fewer bytes), rows or "
-            "dense (auto)");
-  mode_flag("buckets",
-            "which gradients travel together: none, bytes{..}, count{..} or paddle_count{..}");
-  mode_flag("device_kind",
-            "whose communication library the startup program sets up: cuda, xpu or custom (cuda)");
+  const std::vector<ModeFlag> mode_flags = *ModeFlags(BuiltinPasses());
+  for (const ModeFlag& flag : mode_flags) {
+    app.add_option("--" + flag.name, flags.mode_flags[flag.name], HelpOf(flag));
+  }
   app.add_option("--distributed_params", flags.distributed_params,
                  "parameters that are not replicated, joined by commas");
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
       ->capture_default_str();
-  app.add_option("--verify", options.verify, "refuse programs that the verifier finds wrong")
+  app.add_option("--verify", flags.verify, "refuse programs that the verifier finds wrong")
       ->capture_default_str();
   app.add_option("--explain", flags.explain, "JSON: what was inserted where, and why");
   app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes");
@@ -213,14 +206,14 @@ std::vector<int> ParseDevices(const std::string& text) {
   return devices;
 }
 
-// What is wrong between flags.
+// Checks combinations of flags.
 void CheckFlags(Flags& flags) {
   if (flags.list_modes || flags.list_passes) return;
   if (flags.in.empty() || flags.out.empty()) {
     throw CLI::ValidationError("in, out", "expected an input and an output program");
   }
   if (flags.in == "-" && flags.startup_in == "-") {
-    throw CLI::ValidationError("--startup_in", "standard input is the main program already");
+    throw CLI::ValidationError("--startup_in", "the main program already reads standard input");
   }
   TranspileOptions& options = flags.options;
   if (options.mode.empty() && options.passes.empty()) {
@@ -233,6 +226,7 @@ void CheckFlags(Flags& flags) {
     throw CLI::ValidationError("--" + options.mode_flags.begin()->first,
                                "with --passes, options are written after the pass: 'a{k=v}'");
   }
+  options.verification = flags.verify ? Verification::kAtEnd : Verification::kNever;
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
   if (flags.endpoints.has_value()) {
     options.participants.endpoints = absl::StrSplit(*flags.endpoints, ',');

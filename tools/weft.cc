@@ -1,4 +1,4 @@
-// weft: runs, shows, compares and counts training programs.
+// weft: runs, verifies, prints and diffs training programs, and reports their statistics.
 #include <new>
 #include <vector>
 
@@ -7,13 +7,15 @@
 #include "tools/weft_commands.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Runs, shows, compares and counts training programs (Paddle ProgramDesc).", "weft");
+  CLI::App app(
+      "Runs, verifies, prints and diffs training programs (Paddle ProgramDesc), and reports their\n"
+      "statistics.",
+      "weft");
   app.footer(
-      "Program files: .pb, .pdmodel and __model__ (binary), .pbtxt (protobuf text), .prog "
-      "(program\n"
-      "text), by extension; - is standard input.\n"
-      "Exit status: 0 done; 1 the input is bad or a check failed; 2 wrong usage (diff: 1 they\n"
-      "differ, 2 trouble).\n\n"
+      "Program files, by extension: .pb, .pdmodel and __model__ (binary), .pbtxt (protobuf text),\n"
+      ".prog (program text); - is standard input.\n"
+      "Exit status: 0 done; 1 the input is bad or a check failed; 2 wrong usage (diff: 1 the\n"
+      "programs differ, 2 any error).\n\n"
       "Example:\n  weft run main.pb --startup startup.pb --feeds feeds.npz --ranks 2");
   app.require_subcommand(1);
   const std::vector<weft::Subcommand> commands = {weft::AddRun(&app), weft::AddShow(&app),

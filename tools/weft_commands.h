@@ -1,5 +1,5 @@
-// The subcommands of weft, one a file. Each is added to the options of the tool; what it takes is
-// in its help text.
+// The subcommands of weft, one per file. Each adds itself to the options of the tool; its help text
+// describes it.
 #ifndef WEFT_TOOLS_WEFT_COMMANDS_H_
 #define WEFT_TOOLS_WEFT_COMMANDS_H_
 
@@ -10,8 +10,8 @@ namespace weft {
 
 Subcommand AddRun(CLI::App* weft);     // weft_run.cc: trains a program
 Subcommand AddShow(CLI::App* weft);    // weft_show.cc: prints or draws a program
-Subcommand AddDiff(CLI::App* weft);    // weft_diff.cc: what differs between two programs
-Subcommand AddStats(CLI::App* weft);   // weft_stats.cc: what a program consists of
+Subcommand AddDiff(CLI::App* weft);    // weft_diff.cc: prints the differences of two programs
+Subcommand AddStats(CLI::App* weft);   // weft_stats.cc: prints statistics of a program
 Subcommand AddVerify(CLI::App* weft);  // weft_verify.cc: proves a program
 
 }  // namespace weft

@@ -18,7 +18,7 @@ struct Options {
   std::string a, b;
 };
 
-// Prints the differences; true where there are any.
+// Prints the differences; true if there are any.
 absl::StatusOr<bool> Diff(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const Program a, ReadProgramOrExplain(options.a));
   WEFT_ASSIGN_OR_RETURN(const Program b, ReadProgramOrExplain(options.b));
@@ -31,15 +31,16 @@ absl::StatusOr<bool> Diff(const Options& options) {
 
 Subcommand AddDiff(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand(
-      "diff", "Prints what differs between two programs. Exit status 1: they differ, 2: trouble.");
+      "diff",
+      "Prints the differences between two programs. Exit status 1: they differ; 2: any error.");
   auto options = std::make_shared<Options>();
   app->add_option("a", options->a, "A program")->required()->type_name("A");
-  app->add_option("b", options->b, "Another one; one of them may be - (standard input)")
+  app->add_option("b", options->b, "Another program; one of the two may be - (standard input)")
       ->required()
       ->type_name("B");
   app->callback([options] {
     if (options->a == "-" && options->b == "-") {
-      throw CLI::ValidationError("B", "standard input is A already");
+      throw CLI::ValidationError("B", "A already reads standard input");
     }
   });
   app->footer("Example:\n  weft diff main.pb transpiled.pb");

@@ -43,7 +43,7 @@ struct Flags {
   std::vector<std::string> set;  // NAME=VALUE
   std::vector<HostValue> host_values;
   std::string lr_schedule, lr_var;
-  std::string backend;  // empty: as the device has it
+  std::string backend;  // empty: the default of the device
   std::string device = "cpu";
   int threads = 1;
   std::string save, metrics, fetch_npz, trace;
@@ -62,12 +62,12 @@ absl::Status CheckBuild(const Flags& flags) {
   }
   if (flags.threads != 1) {
     return absl::UnimplementedError(absl::StrCat(
-        "--threads ", flags.threads, ": not in this build: a rank computes on 1 thread"));
+        "--threads ", flags.threads, ": not in this build: a rank computes on one thread"));
   }
   return absl::OkStatus();
 }
 
-// What a run reads, and what must live as long as it.
+// The inputs of a run, which must outlive it.
 struct Inputs {
   absl::optional<Program> main, startup;
   absl::optional<std::map<std::string, Tensor>> params;
@@ -84,7 +84,7 @@ struct Inputs {
   }
 };
 
-// What the host writes before every step.
+// The variables that the host writes before every step.
 absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Program& main) {
   std::vector<HostValue> values = flags.host_values;
   if (flags.lr_schedule.empty()) return values;
@@ -96,7 +96,7 @@ absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Prog
   return values;
 }
 
-// Parameters may come from a file in part; that the others are initialized should be known.
+// Warns if the file has only some of the parameters: the others keep their initial values.
 void TellOfOtherParams(const Flags& flags, const Program& main,
                        const std::map<std::string, Tensor>& params) {
   int parameters = 0, found = 0;
@@ -123,7 +123,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
       return CheckParam(*inputs.main, name, type);
     };
     WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
-    // Without one those that are missing are an error.
+    // Without a startup program, missing parameters are an error.
     if (inputs.startup.has_value()) TellOfOtherParams(flags, *inputs.main, *inputs.params);
   }
   if (!flags.feeds.empty()) {
@@ -144,7 +144,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   return inputs;
 }
 
-// Takes the results of a run, as they come; its errors name files.
+// Receives the results of a run in order; its errors name files.
 class Recorder {
  public:
   // A run of `steps`.
@@ -170,7 +170,7 @@ class Recorder {
     return failure_;
   }
 
-  // May come at the same time as Add.
+  // May be called concurrently with Add.
   absl::Status AddTrace(const StepTrace& trace) {
     trace_failure_ = trace_->Add(trace);
     return trace_failure_;
@@ -225,7 +225,7 @@ class Recorder {
   absl::Status failure_, trace_failure_;
 };
 
-// Messages about programs carry no file; others do.
+// Adds the file to messages about programs, which lack it; others have it.
 absl::Status NameFile(const Flags& flags, const absl::Status& status) {
   const bool feeds =
       !flags.feeds.empty() && absl::StartsWith(status.message(), absl::StrCat(flags.feeds, ": "));
@@ -281,13 +281,13 @@ void CheckStandardInput(const Flags& flags) {
   for (const auto& [flag, path] : inputs) {
     if (*path != "-") continue;
     if (reader != nullptr) {
-      throw CLI::ValidationError(flag, absl::StrCat("standard input is ", reader, " already"));
+      throw CLI::ValidationError(flag, absl::StrCat(reader, " already reads standard input"));
     }
     reader = flag;
   }
 }
 
-// What is wrong between flags.
+// Checks combinations of flags.
 void CheckFlags(const CLI::App& app, Flags& flags) {
   CheckStandardInput(flags);
   const bool npz = absl::EndsWith(flags.params, ".npz");
@@ -295,14 +295,14 @@ void CheckFlags(const CLI::App& app, Flags& flags) {
     throw CLI::ValidationError("--params", "a save_combine file needs --params_names");
   }
   if (npz && !flags.params_names.empty()) {
-    throw CLI::ValidationError("--params_names", "an .npz file holds its names");
+    throw CLI::ValidationError("--params_names", "an .npz file has the names of its arrays");
   }
   if (flags.feeds.empty() && !flags.steps.has_value()) {
-    throw CLI::ValidationError("--steps", "is needed where there are no --feeds");
+    throw CLI::ValidationError("--steps", "required without --feeds");
   }
   flags.host_values.clear();
   for (const std::string& text : flags.set) {
-    // The last "=": names may hold one, numbers do not.
+    // Splits at the last "=": names may contain one, numbers do not.
     const size_t equals = text.rfind('=');
     double value = 0;
     if (equals == std::string::npos || equals == 0 ||
@@ -324,51 +324,52 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
   app.add_option("main", flags.main, "The main program; - is standard input")
       ->required()
       ->type_name("MAIN");
-  app.add_option("--startup", flags.startup, "The startup program: run once, first")
+  app.add_option("--startup", flags.startup, "The startup program, run once before the first step")
       ->type_name("FILE");
   auto* params = app.add_option("--params", flags.params,
                                 "Parameters and state, set after the startup program: .npz, or "
                                 "Paddle's save_combine stream (any other extension)")
                      ->type_name("FILE");
-  app.add_option("--params_names", flags.params_names,
-                 "The names in a save_combine stream, in order: one a line, or a JSON list")
+  app.add_option(
+         "--params_names", flags.params_names,
+         "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list")
       ->type_name("FILE")
       ->needs(params);
   app.add_option(
          "--feeds", flags.feeds,
-         "Arrays named <step>/<variable>, for the whole batch; steps beyond wrap around. Data "
-         "variables are split along dimension 0 over the ranks")
+         "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, the "
+         "first follows. Data variables are split along dimension 0 over the ranks")
       ->type_name("FILE.npz");
   app.add_option("--set", flags.set,
-                 "The value of a persistable variable that no op writes, before every step")
+                 "Set a persistable variable that no op writes, before every step")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
   auto* schedule =
       app.add_option("--lr_schedule", flags.lr_schedule,
-                     "A learning rate for every step, as Paddle's schedulers give it: "
+                     "Compute the learning rate of every step as Paddle's schedulers do: "
                      "noam{d_model=512,warmup_steps=4000}, "
                      "linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}, ...; "
-                     "docs/running.md has them all")
+                     "docs/running.md lists them all")
           ->type_name("NAME{...}");
   app.add_option("--lr_var", flags.lr_var,
-                 "The variable it is written to; default: the program's only learning rate")
+                 "The variable to set; default: the program's only learning rate")
       ->type_name("NAME")
       ->needs(schedule);
 }
 
 void AddRunFlags(CLI::App& app, Flags& flags) {
   RunOptions& run = flags.run;
-  app.add_option("--steps", flags.steps, "Default: to the end of the feeds")
+  app.add_option("--steps", flags.steps, "Number of steps; default: to the end of the feeds")
       ->check(IntegerFrom(0, std::numeric_limits<int64_t>::max()))
       ->type_name("N");
   app.add_option(
          "--begin_step", run.begin_step,
-         "Go on after so many steps: the number of the first step, for feeds, schedules and "
-         "random draws; the state comes from --params")
+         "Resume after N steps: feeds, schedules and random draws continue from there; the state "
+         "comes from --params")
       ->check(IntegerFrom(0, std::numeric_limits<int64_t>::max()))
       ->capture_default_str()
       ->type_name("N");
-  app.add_option("--fetch", run.fetch, "Variables to report, joined by commas; default: the loss")
+  app.add_option("--fetch", run.fetch, "Comma-separated variables to report; default: the loss")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("A,B");
@@ -378,34 +379,33 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
       ->type_name("N");
   app.add_option(
          "--backend", flags.backend,
-         "Who carries collectives; default: local (threads) on the CPU, nccl on GPUs, and nothing "
-         "else goes with them")
+         "Communication library; default: local (threads) on the CPU, nccl on GPUs; neither works "
+         "with the other device")
       ->check(CLI::IsMember({"local", "mpi", "nccl"}));
-  app.add_option("--device", flags.device, "What computes")
+  app.add_option("--device", flags.device, "Device that computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads,
-                 "Compute threads of a rank: 1 is what this build accepts")
+  app.add_option("--threads", flags.threads, "Compute threads per rank; this build accepts 1")
       ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
       ->capture_default_str()
       ->type_name("N");
-  app.add_option("--seed", run.seed, "For initializers and dropout whose own seed is 0")
+  app.add_option("--seed", run.seed, "Random seed for initializers and dropout whose own seed is 0")
       ->check(IntegerFrom(0, std::numeric_limits<uint64_t>::max()))
       ->capture_default_str()
       ->type_name("N");
   app.add_flag("--allow_unsynchronized", run.allow_unsynchronized,
-               "Accept a program that updates parameters without any collective on several ranks: "
-               "each trains a model of its own");
+               "Accept a program that updates parameters on several ranks without any collective: "
+               "each rank trains a separate model");
   app.add_flag("--strict_host_sync", run.strict_host_sync,
-               "c_sync_* block the host, as in Paddle, instead of making streams wait");
+               "Make c_sync_* block the host, as in Paddle, instead of making streams wait");
   app.add_flag("--paddle_cpu_quirks", run.paddle_cpu_quirks,
-               "What Paddle's CPU kernels give where they deviate from what is right");
-  app.add_flag("--check_nan", run.check_nan, "Stop at the first op that makes a NaN or Inf");
-  app.add_option("--warn_after_s", run.warn_after_s, "Seconds until a rank that is late is told of")
+               "Reproduce known bugs of Paddle's CPU kernels");
+  app.add_flag("--check_nan", run.check_nan, "Stop at the first op that produces a NaN or Inf");
+  app.add_option("--warn_after_s", run.warn_after_s, "Report a late rank after S seconds")
       ->check(NumberThat([](double s) { return s >= 0; }, "seconds, 0 or more"))
       ->capture_default_str()
       ->type_name("S");
-  app.add_option("--timeout_s", run.timeout_s, "Seconds until it ends the run")
+  app.add_option("--timeout_s", run.timeout_s, "Abort the run after S seconds")
       ->check(NumberThat([](double s) { return s > 0; }, "seconds, more than 0"))
       ->capture_default_str()
       ->type_name("S");
@@ -414,20 +414,21 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
 void AddOutputFlags(CLI::App& app, Flags& flags) {
   app.add_option(
          "--save", flags.save,
-         "Parameters and state after the last step, by rank 0: .npz, or a save_combine stream "
+         "Write parameters and state of rank 0 after the last step: .npz, or a save_combine stream "
          "(any other extension), sorted by name")
       ->type_name("FILE");
   app.add_option("--metrics", flags.metrics,
-                 "One JSON object a line, for each step and rank, written as the run goes on")
+                 "Write one JSON object per line for each step and rank, during the run")
       ->type_name("FILE.jsonl");
   app.add_option(
          "--fetch_npz", flags.fetch_npz,
-         "What was fetched, in full: arrays named <step>/<rank>/<variable>; SelectedRows as "
+         "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
          "<step>/<rank>/<variable>/rows and .../values")
       ->type_name("FILE.npz");
-  app.add_option("--trace", flags.trace,
-                 "When every op ran, as a Chrome trace, which Perfetto opens: a row per rank and "
-                 "stream")
+  app.add_option(
+         "--trace", flags.trace,
+         "Write when every op ran, as a Chrome trace, which opens in Perfetto: one row per rank "
+         "and stream")
       ->type_name("FILE.json");
 }
 

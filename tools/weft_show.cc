@@ -37,24 +37,23 @@ absl::Status Show(const Options& options) {
 }  // namespace
 
 Subcommand AddShow(CLI::App* weft) {
-  CLI::App* app = weft->add_subcommand("show", "Prints a program, or draws it.");
+  CLI::App* app = weft->add_subcommand("show", "Prints or draws a program.");
   auto options = std::make_shared<Options>();
   app->add_option("file", options->file, "The program; - is standard input")
       ->required()
       ->type_name("FILE");
   app->add_option(
          "--format", options->format,
-         "text: one op a line, as .prog files are; dot: a drawing for Graphviz; json: every "
-         "field, unknown ones too")
+         "text: one op per line, as in .prog files; dot: a drawing for Graphviz; json: every "
+         "field, including unknown ones")
       ->check(CLI::IsMember({"text", "dot", "json"}))
       ->capture_default_str();
   app->add_flag("--short", options->is_short,
-                "text without what the ops compute the same without: op_callstack, op_namescope, "
-                "op_device, with_quant_attr, switches of Paddle's back ends, op versions, fields "
-                "that have their default value");
+                "Omit what does not affect the computation: op_callstack, op_namescope, op_device, "
+                "with_quant_attr, switches of Paddle's back ends, op versions, explicit defaults");
   app->callback([options] {
     if (options->is_short && options->format != "text") {
-      throw CLI::ValidationError("--short", "goes with --format text only");
+      throw CLI::ValidationError("--short", "works with --format text only");
     }
   });
   app->footer("Example:\n  weft show main.pb --format dot | dot -Tsvg > main.svg");

@@ -33,24 +33,24 @@ absl::Status Stats(const Options& options) {
 Subcommand AddStats(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand(
       "stats",
-      "Counts ops by type and role, parameters, gradients and what is communicated; estimates peak "
+      "Counts ops by type and role, parameters, gradients and bytes communicated; estimates peak "
       "memory.");
   auto options = std::make_shared<Options>();
   app->add_option("file", options->file, "The program; - is standard input")
       ->required()
       ->type_name("FILE");
   app->add_option("--batch", options->batch,
-                  "Rows of a rank's batch: what an unknown first dimension counts as")
+                  "Rows of a rank's batch; replaces unknown first dimensions")
       ->check(IntegerFrom(1, std::numeric_limits<int64_t>::max()))
       ->capture_default_str()
       ->type_name("N");
   app->footer(
-      "Communication is what a step hands to collectives if all of them run. Those of conditional\n"
-      "blocks are told apart, with the steps in which they run where the condition counts steps.\n"
-      "Padding in fused buffers counts as far as the program says it.\n\n"
-      "Peak memory is what a step needs at once if every variable is there from the first op that\n"
-      "names it to the last, and persistable variables throughout, in the sizes that the program\n"
-      "declares. What kernels and allocators take besides does not count, and weft run keeps all\n"
+      "Communication is the input of all collectives of a step. Collectives of conditional blocks\n"
+      "are listed separately, with the period in which they run if their condition counts steps.\n"
+      "Padding in fused buffers counts if the program declares it.\n\n"
+      "Peak memory assumes that every variable is alive from the first op that names it to the\n"
+      "last, and persistable variables always, with the declared sizes. It does not include\n"
+      "workspaces of kernels and overhead of allocators. weft run needs more: it keeps all\n"
       "variables until it ends.\n\n"
       "Example:\n  weft stats main.pb --batch 32");
   return {app, [options] { return FinishCommand(kCommand, Stats(*options)); }};

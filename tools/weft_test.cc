@@ -125,9 +125,9 @@ TEST(WeftTest, NumbersThatCannotBeAreWrongUsageThatNamesTheFlag) {
 
 TEST(WeftTest, StandardInputIsReadOnce) {
   EXPECT_THAT(Weft({"run", "-", "--startup", "-", "--feeds", kFeeds}),
-              FailsWith(2, "weft run: error: --startup: ", "standard input is MAIN already"));
+              FailsWith(2, "weft run: error: --startup: ", "MAIN already reads standard input"));
   EXPECT_THAT(Weft({"run", kMain, "--params", "-", "--params_names", kNames, "--feeds", "-"}),
-              FailsWith(2, "weft run: error: --feeds: ", "standard input is --params already"));
+              FailsWith(2, "weft run: error: --feeds: ", "--params already reads standard input"));
   EXPECT_THAT(Weft({"diff", "-", "-"}), FailsWith(2, "weft diff: error: B: ", "standard input"));
 }
 
@@ -336,7 +336,7 @@ TEST(WeftRunTest, WrongNumberOfNamesSaysHowManyTensorsThereAre) {
               FailsWith(1, absl::StrCat("weft run: error: ", kInit, ": "), "holds 3 tensors"));
 }
 
-// What a program is fed with in two steps, but for one mistake.
+// Feeds of a program for two steps, correct except for one mistake.
 class WeftRunFeedsTest : public ::testing::Test {
  protected:
   WeftRunFeedsTest() : arrays_(*ReadNpz(kFeeds)) {
@@ -351,7 +351,7 @@ class WeftRunFeedsTest : public ::testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     return Weft(args);
   }
-  // No number, in one row of step 1.
+  // A value that is not a number, in one row of step 1.
   void SpoilStep1() { arrays_["1/y"].data<float>()[0] = std::numeric_limits<float>::quiet_NaN(); }
 
   const std::string feeds_ = TestPath("wrong.npz");
@@ -461,7 +461,7 @@ TEST(WeftRunTest, OutputsAreCheckedBeforeTheRun) {
 TEST(WeftRunTest, DevicesAndDirectoriesAreNoInput) {
   for (const std::string target : {"/dev/zero", "/dev"}) {
     const std::string error = target == "/dev" ? "is a directory" : "is a device";
-    // Programs are known by their extension.
+    // Programs are recognized by their extension.
     const std::string name = TestPath(target == "/dev" ? "directory.pb" : "device.pb");
     ASSERT_EQ(symlink(target.c_str(), name.c_str()), 0);
     for (const char* flag : {"--startup", "--params", "--params_names", "--feeds"}) {

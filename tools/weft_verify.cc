@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -25,7 +24,7 @@ namespace weft {
 namespace {
 
 constexpr char kCommand[] = "weft verify";
-// Where nothing says for how many ranks a program is, it is run on so many.
+// The number of ranks to run if the programs do not specify one.
 constexpr int kRanksToRun = 2;
 
 struct Options {
@@ -60,7 +59,12 @@ absl::StatusOr<absl::optional<Program>> ReadIfGiven(const std::string& path) {
 struct Programs {
   std::vector<Program> mains, startups;
   absl::optional<Program> original, original_startup;
-  std::vector<RankPrograms> ranks;
+  std::vector<ConstProgramPair> ranks;
+
+  ConstProgramPair Original() const {
+    return {original.has_value() ? &*original : nullptr,
+            original_startup.has_value() ? &*original_startup : nullptr};
+  }
 };
 
 absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
@@ -71,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadIfGiven(options.original_startup));
   const std::vector<Program>& startups = programs->startups;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
-    RankPrograms rank;
+    ConstProgramPair rank;
     rank.main = &programs->mains[i];
     if (!startups.empty()) rank.startup = &startups[startups.size() == 1 ? 0 : i];
     programs->ranks.push_back(rank);
@@ -86,29 +90,26 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
                                    options.distributed_params.end());
   verify.gradients_are_summed = options.summed_gradients;
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
-    verify.local_steps = LocalSteps{options.k_steps.value_or(1), options.begin_step.value_or(1)};
+    verify.averaging =
+        AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
   }
-  if (programs.original.has_value()) verify.original.main = &*programs.original;
-  if (programs.original_startup.has_value()) verify.original.startup = &*programs.original_startup;
+  verify.original = programs.Original();
   return verify;
 }
 
-// None where it was not asked for.
+// None if not requested.
 absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
                                                       const Programs& programs) {
   if (!options.numeric) return absl::nullopt;
-  const RankPrograms& rewritten = programs.ranks[0];
+  const ConstProgramPair& rewritten = programs.ranks[0];
   NumericOptions numeric;
   numeric.kernels = &CpuKernels();
   numeric.steps = options.steps;
   numeric.nranks = options.nranks > 0
                        ? options.nranks
                        : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
-  const NumericPrograms original = {&*programs.original, programs.original_startup.has_value()
-                                                             ? &*programs.original_startup
-                                                             : nullptr};
   const absl::StatusOr<NumericReport> report =
-      CheckNumerically(original, {rewritten.main, rewritten.startup}, numeric);
+      CheckNumerically(programs.Original(), rewritten, numeric);
   WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
   return *report;
 }
@@ -119,19 +120,17 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
 void PrintOp(const Program& program, OpId id) {
   if (!id.valid()) return;
   const Op op = program.op(id);
-  const absl::Span<const OpId> ops = program.block(op.block()).ops();
   PrintOptions options;
   options.attrs = PrintOptions::Attrs::kShort;
   options.callstack = false;
   const std::string block = op.block() == 0 ? "" : absl::StrCat("block ", op.block(), ", ");
-  std::printf("    %sop %td: %s\n", block.c_str(),
-              std::find(ops.begin(), ops.end(), id) - ops.begin(), OpText(op, options).c_str());
+  std::printf("    %sop %u: %s\n", block.c_str(), op.position(), OpText(op, options).c_str());
 }
 
-void Print(const Finding& finding, const std::vector<RankPrograms>& ranks, bool short_lines) {
+void Print(const Finding& finding, const std::vector<ConstProgramPair>& ranks, bool short_lines) {
   std::printf("%s\n", ToString(finding, ranks.size() == 1).c_str());
   if (short_lines) return;
-  const RankPrograms& programs = ranks[finding.program.rank];
+  const ConstProgramPair& programs = ranks[finding.program.rank];
   const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
   if (finding.other != finding.op) PrintOp(program, finding.other);
   PrintOp(program, finding.op);
@@ -154,7 +153,7 @@ std::string Counts(const Findings& findings) {
   return absl::StrJoin(parts, ", ");
 }
 
-void PrintText(const Findings& findings, const std::vector<RankPrograms>& ranks,
+void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ranks,
                const absl::optional<NumericReport>& numeric, bool short_lines) {
   for (const Finding& finding : findings.all()) Print(finding, ranks, short_lines);
   for (const Rule& rule : Rules()) {
@@ -166,7 +165,7 @@ void PrintText(const Findings& findings, const std::vector<RankPrograms>& ranks,
   const bool differs = numeric.has_value() && !numeric->IsEqual();
   std::string counts = Counts(findings);
   if (differs) {
-    absl::StrAppend(&counts, counts.empty() ? "" : ", ", "another result than the original");
+    absl::StrAppend(&counts, counts.empty() ? "" : ", ", "the result differs from the original");
   }
   std::printf("%s%s%s\n", findings.HasErrors() || differs ? "wrong" : "verified",
               counts.empty() ? "" : ": ", counts.c_str());
@@ -174,11 +173,12 @@ void PrintText(const Findings& findings, const std::vector<RankPrograms>& ranks,
 
 // --- The command --------------------------------------------------------------------------------
 
-// True where nothing is wrong.
+// True if nothing is wrong.
 absl::StatusOr<bool> Verify(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
   const Findings findings = Verify(programs->ranks, OptionsOfVerifier(options, *programs));
-  // What breaks a rule of layer 1 or 2 may not run; what is found is worth more than why not.
+  // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
+  // the reason.
   absl::StatusOr<absl::optional<NumericReport>> numeric = RunBoth(options, *programs);
   if (!numeric.ok() && !findings.HasErrors()) return numeric.status();
   if (!numeric.ok()) {
@@ -200,7 +200,7 @@ void CheckStandardInput(const Options& options) {
   const auto check = [&](const char* flag, const std::string& path) {
     if (path != "-") return;
     if (reader != nullptr) {
-      throw CLI::ValidationError(flag, absl::StrCat("standard input is ", reader, " already"));
+      throw CLI::ValidationError(flag, absl::StrCat(reader, " already reads standard input"));
     }
     reader = flag;
   };
@@ -210,13 +210,13 @@ void CheckStandardInput(const Options& options) {
   check("--original_startup", options.original_startup);
 }
 
-// What is wrong between flags.
+// Checks combinations of flags.
 void CheckFlags(const Options& options) {
   CheckStandardInput(options);
   const size_t mains = options.mains.size(), startups = options.startups.size();
   if (!options.original_startup.empty() && startups == 0 && !options.numeric) {
     throw CLI::ValidationError("--original_startup",
-                               "expected --startup, which it is compared with");
+                               "expected --startup, with which it is compared");
   }
   if (startups > 1 && startups != mains) {
     throw CLI::ValidationError("--startup", absl::StrCat("expected one, or ", mains,
@@ -228,11 +228,11 @@ void CheckFlags(const Options& options) {
         absl::StrCat("expected ", mains, ", the number of programs, found ", options.nranks));
   }
   if (options.short_lines && options.format != "text") {
-    throw CLI::ValidationError("--short", "goes with --format text only");
+    throw CLI::ValidationError("--short", "works with --format text only");
   }
   if (!options.numeric) return;
   if (mains > 1) {
-    throw CLI::ValidationError("--numeric", "takes one program, which all ranks run");
+    throw CLI::ValidationError("--numeric", "accepts one program, which all ranks run");
   }
   if (options.nranks > kMaxRanks) {
     throw CLI::ValidationError("--nranks", absl::StrCat("expected at most ", kMaxRanks,
@@ -240,8 +240,8 @@ void CheckFlags(const Options& options) {
   }
   if (options.summed_gradients || !options.distributed_params.empty()) {
     throw CLI::ValidationError("--numeric",
-                               "compares gradients that are averaged over the ranks, and "
-                               "parameters that all ranks have");
+                               "requires gradients averaged over the ranks, and replicated "
+                               "parameters");
   }
 }
 
@@ -250,60 +250,58 @@ void CheckFlags(const Options& options) {
 Subcommand AddVerify(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand(
       "verify",
-      "Proves that a program is right for many ranks: no race, no deadlock, every gradient "
-      "reduced\n"
-      "once. With --original: that it computes what the original computes. Exit status 1: it is\n"
-      "wrong.");
+      "Proves that a program is correct on many ranks: no data race, no deadlock, every gradient\n"
+      "reduced once. With --original: that it computes what the original computes. Exit status 1:\n"
+      "it is wrong.");
   auto options = std::make_shared<Options>();
   app->add_option("mains", options->mains, "One program for all ranks, or one per rank, in order")
       ->required()
       ->type_name("MAIN");
   app->add_option("--startup", options->startups,
-                  "The startup program, or one per rank. Without: rings count as set up")
+                  "The startup program, or one per rank; without it, rings count as set up")
       ->type_name("F");
   app->add_option("--nranks", options->nranks,
-                  "The number of ranks. Default: what the programs say; else any number")
+                  "Number of ranks; default: as the programs say, else any number")
       ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
       ->type_name("N");
   auto* original =
       app->add_option("--original", options->original, "The program before the rewrite")
           ->type_name("F");
   app->add_option("--distributed_params", options->distributed_params,
-                  "Parameters of which each rank has a part, joined by commas")
+                  "Comma-separated parameters that are sharded over the ranks")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->type_name("A,B");
   app->add_flag("--summed_gradients", options->summed_gradients,
-                "Gradients are to be summed over the ranks, not averaged");
+                "Expect gradients summed over the ranks, not averaged");
   const auto add_steps = [&](const char* flag, absl::optional<int>* value, const char* help) {
     app->add_option(flag, *value, help)
         ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
         ->needs(original)
         ->type_name("N");
   };
-  add_steps("--k_steps", &options->k_steps,
-            "Parameters are to be averaged every so many steps, under LocalSGD");
-  add_steps("--begin_step", &options->begin_step, "The same: from that step on");
+  add_steps("--k_steps", &options->k_steps, "Expected averaging period of LocalSGD, in steps");
+  add_steps("--begin_step", &options->begin_step, "Expected first averaging step of LocalSGD");
   auto* numeric = app->add_flag(
       "--numeric", options->numeric,
-      "Besides, runs both programs on small numbers, the original on one rank with the batch of "
-      "all (2 ranks where nothing says how many), and compares what they keep");
+      "Also run both programs on small random data, the original on one rank with the global "
+      "batch (2 ranks by default), and compare persistable variables");
   numeric->needs(original);
   app->add_option(
          "--original_startup", options->original_startup,
-         "The startup program before the rewrite, to be compared too; with --numeric, where "
-         "states begin (without: at 0)")
+         "The startup program before the rewrite, compared too; with --numeric, it sets the "
+         "initial state (default: 0)")
       ->needs(original)
       ->type_name("F");
-  app->add_option("--steps", options->steps, "Of these runs")
+  app->add_option("--steps", options->steps, "Steps of these runs")
       ->check(IntegerFrom(1, 1000))
       ->capture_default_str()
       ->needs(numeric)
       ->type_name("N");
-  app->add_option("--format", options->format, "json: findings as data")
+  app->add_option("--format", options->format, "json: findings as JSON")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
-  app->add_flag("--short", options->short_lines, "One line a finding, without the ops");
+  app->add_flag("--short", options->short_lines, "One line per finding, without the ops");
   app->callback([options] { CheckFlags(*options); });
   app->footer(
       "docs/verifier.md explains the rules.\n\n"

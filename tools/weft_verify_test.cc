@@ -10,8 +10,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/sgd_step.h"
 #include "tools/process.h"
+#include "transpiler/verify/testing/training_steps.h"
 
 namespace weft {
 namespace {
@@ -46,7 +46,7 @@ constexpr char kStartupOfProgram[] = R"(program version=2006002 {
 
 std::string TestPath(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
-// The text with some of it replaced, each of which it must hold.
+// The text with parts replaced, each of which must occur in it.
 std::string Edited(std::string text, std::vector<std::pair<std::string, std::string>> edits) {
   for (const auto& [from, to] : edits) {
     EXPECT_GT(absl::StrReplaceAll({{from, to}}, &text), 0) << from;
@@ -59,7 +59,7 @@ std::string MakeFile(const std::string& name, const std::string& text) {
   return TestPath(name);
 }
 
-// A step of sgd on two ranks, which keeps to all rules.
+// A step of sgd on two ranks that breaks no rule.
 std::string Averaged() { return SgdStepText(absl::StrCat(kWaitCompute, kAllReduce, kWaitComm)); }
 
 std::string Right() { return MakeFile("right.prog", Averaged()); }
@@ -240,7 +240,7 @@ TEST(WeftVerifyTest, NumericShowsWhatDiffers) {
       Verify({Summed(), "--nranks", "2", "--original", Original(), "--numeric"});
   EXPECT_THAT(text, Ends(1, AllOf(HasSubstr("numeric: 2 steps on 2 ranks, batch 8: different\n"
                                             "  parameter w, rank 0, after step 0: expected "),
-                                  EndsWith("another result than the original\n"))));
+                                  EndsWith("the result differs from the original\n"))));
   const ProcessResult result = Verify(
       {Summed(), "--nranks", "2", "--original", Original(), "--numeric", "--format", "json"});
   const auto json = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
@@ -290,11 +290,11 @@ TEST(WeftVerifyTest, WrongUsageIsStatus2) {
   EXPECT_THAT(Verify({Right(), "--format", "json", "--short"}),
               FailsWith(2, start + "--short: ", "text only"));
   EXPECT_THAT(Verify({"-", "--original", "-"}),
-              FailsWith(2, start + "--original: ", "standard input is MAIN already"));
+              FailsWith(2, start + "--original: ", "MAIN already reads standard input"));
   EXPECT_THAT(Verify({Right(), "--numeric"}), FailsWith(2, start, "--original"));
   EXPECT_THAT(Verify({Right(), "--original_startup", kStartup}), FailsWith(2, start, "--original"));
   EXPECT_THAT(Verify({Right(), "--original", Original(), "--original_startup", kStartup}),
-              FailsWith(2, start + "--original_startup: ", "--startup, which it is compared with"));
+              FailsWith(2, start + "--original_startup: ", "--startup, with which it is compared"));
   EXPECT_THAT(Verify({Right(), Right(), "--original", Original(), "--numeric"}),
               FailsWith(2, start + "--numeric: ", "one program"));
   EXPECT_THAT(Verify({Right(), "--original", Original(), "--numeric", "--summed_gradients"}),

@@ -1,5 +1,6 @@
 #include "transpiler/transpile.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,11 +13,12 @@
 #include "proto/program_builder.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/builtin_passes.h"
-#include "transpiler/pipeline/facts.h"
+#include "transpiler/pipeline/pipeline.h"
 
 namespace weft {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -209,7 +211,7 @@ TEST_F(TranspileTest, FindingInTheStartupProgramSaysSo) {
 TEST_F(TranspileTest, WithoutVerificationTheInputIsNotJudged) {
   main_ = Broken();
   TranspileOptions options = GradAllReduce(2);
-  options.verify = false;
+  options.verification = Verification::kNever;
   WEFT_EXPECT_OK(Run(options).status());
 }
 
@@ -224,7 +226,6 @@ class BreakLastOp : public Pass {
   explicit BreakLastOp(Options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override { return contract_; }
   absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
     const OpId last = programs.main->block(0).ops().back();
     pb::OpDesc op = programs.main->op(last).ToProto();
@@ -234,12 +235,9 @@ class BreakLastOp : public Pass {
     WEFT_RETURN_IF_ERROR(rewriter.Commit());
     return true;
   }
-
- private:
-  Contract contract_;
 };
 
-// Divides the learning rate of the optimizer, which is not what anybody asked for, or is.
+// Divides the learning rate of the optimizer, and says so, or not.
 class HalveRate : public Pass {
  public:
   static constexpr absl::string_view kName = "halve-rate";
@@ -248,12 +246,12 @@ class HalveRate : public Pass {
     bool on_purpose = false;
     void Bind(OptionBinder& bind) { bind.Bool("on_purpose", &on_purpose, "says so"); }
   };
-  explicit HalveRate(Options options) {
-    if (options.on_purpose) contract_.provides.push_back(kComputationChanged);
-  }
+  explicit HalveRate(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override { return contract_; }
+  Claims claims(const PassContext&) const override {
+    return options_.on_purpose ? Claims::Of(Claims::Computation::kChanged) : Claims();
+  }
   absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
     const OpId last = programs.main->block(0).ops().back();
     pb::OpDesc op;
@@ -273,7 +271,7 @@ class HalveRate : public Pass {
   }
 
  private:
-  Contract contract_;
+  Options options_;
 };
 
 // Lets the counter of LocalSGD's steps go up by 2 at a time.
@@ -287,7 +285,6 @@ class CountTwice : public Pass {
   explicit CountTwice(Options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override { return contract_; }
   absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
     Rewriter rewriter(programs.main);
     for (OpId id : programs.main->block(0).ops()) {
@@ -301,9 +298,6 @@ class CountTwice : public Pass {
     WEFT_RETURN_IF_ERROR(rewriter.Commit());
     return true;
   }
-
- private:
-  Contract contract_;
 };
 
 TEST_F(TranspileTest, LocalSgdThatAveragesAtOtherStepsThanAskedForIsFound) {
@@ -342,16 +336,138 @@ TEST_F(TranspileTest, WhatAPassBreaksIsFoundAndNamesTheLastPassOrTheGuiltyOne) {
   registry.Add<BreakLastOp>();
   TranspileOptions options;
   options.passes = "break-last-op,scale-loss-grad{scale=none}";
-  for (const auto& [each, pass] :
-       {std::pair(false, "scale-loss-grad"), std::pair(true, "break-last-op")}) {
+  for (const auto& [verification, pass] :
+       {std::pair(Verification::kAtEnd, "scale-loss-grad"),
+        std::pair(Verification::kAfterEachPass, "break-last-op")}) {
     main_ = MainBuilder().Build();
-    options.verify_each_pass = each;
+    options.verification = verification;
     EXPECT_THAT(Transpile(options, programs_, registry),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          absl::StrCat("after pass ", pass,
                                       ": W102: op 2 (sgd) input LearningRate: expected a variable, "
                                       "found none")));
   }
+}
+
+// Facts are not looked for where nobody asks.
+TEST_F(TranspileTest, WhatIsWrongWithPairsDoesNotMatterToPassesThatDoNotAsk) {
+  ProgramBuilder p = MainBuilder();
+  p.Op("assign", {{"X", {"x"}}}, {{"Out", {"y"}}}, kRoleBackward).Pairs({"w"});
+  main_ = p.Build();
+  TranspileOptions options;
+  options.passes = "sync-elimination";
+  options.verification = Verification::kNever;
+  WEFT_EXPECT_OK(Run(options).status());
+  options.passes = "dense-gradients";
+  EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("op_role_var")));
+}
+
+TEST_F(TranspileTest, ResultSaysWhatThePassesClaim) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult reduced, Run(GradAllReduce(2)));
+  EXPECT_EQ(reduced.claims.gradients, Claims::Gradients::kAveraged);
+  main_ = MainBuilder().Build();
+  startup_ = Startup();
+  TranspileOptions options;
+  options.passes = "comm-init,broadcast-params,local-sgd{k_steps=4,begin_step=2}";
+  WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult local, Run(options));
+  EXPECT_EQ(local.claims.averaging, (AveragingSchedule{4, 2}));
+}
+
+// --- Claims of one's own
+// --------------------------------------------------------------------------
+
+// A pass that embeds passes of Weft's, and claims whatever it is told to.
+class Exchange : public Pass {
+ public:
+  static constexpr absl::string_view kName = "exchange";
+  static constexpr absl::string_view kDescription = "exchanges what ranks learn";
+  struct Options {
+    std::string passes;  // what it does
+    Claims::Gradients gradients = Claims::Gradients::kUntouched;
+    int period = 0;  // of averaging; 0: no claim
+    void Bind(OptionBinder& bind) {
+      bind.String("passes", &passes, "what it does");
+      bind.Choice("gradients", &gradients, "claim",
+                  {{"untouched", Claims::Gradients::kUntouched},
+                   {"averaged", Claims::Gradients::kAveraged},
+                   {"summed", Claims::Gradients::kSummed}});
+      bind.Int("period", &period, "claim");
+    }
+  };
+  explicit Exchange(Options options) : options_(std::move(options)) {}
+
+  absl::string_view name() const override { return kName; }
+  Claims claims(const PassContext&) const override {
+    Claims claims = Claims::Of(options_.gradients);
+    if (options_.period > 0) claims.averaging = AveragingSchedule{options_.period, 1};
+    return claims;
+  }
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
+    WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline,
+                          Pipeline::FromText(options_.passes, BuiltinPasses()));
+    WEFT_ASSIGN_OR_RETURN(const auto reports, pipeline.Run(context, programs));
+    return std::any_of(reports.begin(), reports.end(),
+                       [](const PassReport& report) { return report.changed; });
+  }
+
+ private:
+  Options options_;
+};
+
+struct ClaimCase {
+  std::string does;
+  std::string claims;
+  std::string found;  // empty: nothing
+};
+
+class ClaimsOfOnesOwn : public TranspileTest, public ::testing::WithParamInterface<ClaimCase> {};
+
+TEST_P(ClaimsOfOnesOwn, AreVerifiedAsThoseOfWeftsPassesAre) {
+  PassRegistry registry = BuiltinPasses();
+  registry.Add<Exchange>();
+  TranspileOptions options;
+  options.participants.nranks = 2;
+  options.passes = absl::StrCat("comm-init,broadcast-params,exchange{passes=\"", GetParam().does,
+                                "\"", GetParam().claims, "}");
+  const absl::Status status = Transpile(options, programs_, registry).status();
+  if (GetParam().found.empty()) {
+    WEFT_EXPECT_OK(status);
+  } else {
+    EXPECT_THAT(status,
+                StatusIs(absl::StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("after pass exchange: "), HasSubstr(GetParam().found))));
+  }
+}
+
+constexpr char kUnclaimed[] = "takes w@GRAD: expected a pass that claims gradients-reduced";
+
+INSTANTIATE_TEST_SUITE_P(
+    TranspileTest, ClaimsOfOnesOwn,
+    ::testing::Values(ClaimCase{"grad-all-reduce{scale=avg}", ",gradients=averaged", ""},
+                      ClaimCase{"grad-all-reduce{scale=avg}", ",gradients=summed", "W314"},
+                      ClaimCase{"grad-all-reduce{scale=avg}", "", kUnclaimed},
+                      ClaimCase{"grad-all-reduce{scale=none}", ",gradients=summed", ""},
+                      ClaimCase{"grad-all-reduce{scale=none}", ",gradients=averaged", "W312"},
+                      ClaimCase{"grad-all-reduce{scale=none}", "", kUnclaimed},
+                      ClaimCase{"sync-elimination", ",gradients=averaged", "W310"},
+                      ClaimCase{"local-sgd{k_steps=4}", ",period=4", ""},
+                      ClaimCase{"local-sgd{k_steps=4}", ",period=2", "W605"},
+                      ClaimCase{"local-sgd{k_steps=4}", "",
+                                "a pass that claims parameters-averaged"},
+                      ClaimCase{"local-sgd", ",period=1", ""},
+                      ClaimCase{"local-sgd", ",period=2", "W605"}));
+
+TEST_F(TranspileTest, PassesOfContradictoryClaimsAreRefusedBeforeAnythingRuns) {
+  PassRegistry registry = BuiltinPasses();
+  registry.Add<Exchange>();
+  TranspileOptions options;
+  options.passes = "grad-all-reduce{scale=avg},exchange{gradients=summed}";
+  EXPECT_THAT(Transpile(options, programs_, registry),
+              StatusIs(kInvalid,
+                       "pass grad-all-reduce claims gradients averaged over the ranks, pass "
+                       "exchange claims gradients summed over the ranks"));
+  EXPECT_EQ(main_.revision(), 0);
+  EXPECT_THAT(CheckOptions(options, registry), StatusIs(kInvalid, HasSubstr("claims")));
 }
 
 }  // namespace

@@ -41,12 +41,6 @@ void DropAttr::Options::Bind(weft::OptionBinder& bind) {
   bind.String("attr", &attr, "name of the attribute");
 }
 
-// Needs nothing, and nothing that other passes establish is lost by it.
-const weft::Contract& DropAttr::contract() const {
-  static const auto* contract = new weft::Contract{{}, {}, {}};
-  return *contract;
-}
-
 absl::StatusOr<bool> DropAttr::Run(weft::PassContext& context, weft::ProgramPair& programs) const {
   if (options_.attr == weft::kOpRoleAttr || options_.attr == weft::kOpRoleVarAttr) {
     return absl::InvalidArgumentError(

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transpiler/pipeline/options.h"
+#include "base/option_binder.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace embed {
@@ -30,7 +30,6 @@ class DropAttr : public weft::Pass {
   explicit DropAttr(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  const weft::Contract& contract() const override;
   absl::StatusOr<bool> Run(weft::PassContext& context, weft::ProgramPair& programs) const override;
 
  private:

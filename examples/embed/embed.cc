@@ -49,7 +49,7 @@ absl::Status Run(const std::string& main_path, const std::string& startup_path) 
   weft::TranspileOptions options;
   options.passes = kPipeline;
   options.participants.nranks = 4;
-  options.verify_each_pass = true;
+  options.verification = weft::Verification::kAfterEachPass;
   options.explain = true;
   weft::ProgramPair programs{&main, &startup};
   WEFT_ASSIGN_OR_RETURN(const weft::TranspileResult result,

@@ -63,8 +63,7 @@ class Conditions {
         op->type() != "increment" || op->Input("X") != op->Output("Out")) {
       return false;
     }
-    const absl::optional<pb::OpDesc::Attr> step = op->FindAttr("step");
-    return !step.has_value() || step->f() == 1;
+    return op->FloatAttr("step").value_or(1) == 1;
   }
 
   absl::optional<int64_t> ConstantOf(Symbol variable) const {
@@ -72,16 +71,15 @@ class Conditions {
     if (!op.has_value() || op->type() != "fill_constant" || !op->input_args().empty()) {
       return absl::nullopt;
     }
-    const absl::optional<pb::OpDesc::Attr> text = op->FindAttr("str_value");
+    const std::string text = op->StringAttr("str_value").value_or("");
     int64_t value;
-    if (text.has_value() && !text->s().empty()) {
-      return absl::SimpleAtoi(text->s(), &value) ? absl::optional<int64_t>(value) : absl::nullopt;
+    if (!text.empty()) {
+      return absl::SimpleAtoi(text, &value) ? absl::optional<int64_t>(value) : absl::nullopt;
     }
-    const absl::optional<pb::OpDesc::Attr> number = op->FindAttr("value");
-    if (!number.has_value() || !(number->f() >= 0 && number->f() < 1e9f)) return absl::nullopt;
-    value = static_cast<int64_t>(number->f());
-    return static_cast<float>(value) == number->f() ? absl::optional<int64_t>(value)
-                                                    : absl::nullopt;
+    const absl::optional<double> number = op->FloatAttr("value");
+    if (!number.has_value() || !(*number >= 0 && *number < 1e9)) return absl::nullopt;
+    value = static_cast<int64_t>(*number);
+    return static_cast<double>(value) == *number ? absl::optional<int64_t>(value) : absl::nullopt;
   }
 
   const Program& program_;

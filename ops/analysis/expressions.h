@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/node_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -140,6 +141,34 @@ class ExpressionTable {
   std::vector<uint32_t> hashes_;  // by call
   OperationId sum_, mean_, select_;
   ExprId zero_;
+};
+
+// Visits expressions and all that they are made of, each once:
+//
+//   ExpressionWalk walk(table);
+//   walk.Add(expr);
+//   while (!walk.done()) Use(walk.Next());
+class ExpressionWalk {
+ public:
+  // `table` must outlive the walk.
+  explicit ExpressionWalk(const ExpressionTable& table) : table_(table) {}
+
+  // Visits `expr`, too, unless the walk has met it. Allowed at any time.
+  void Add(ExprId expr) {
+    if (seen_.insert(expr).second) todo_.push_back(expr);
+  }
+  bool done() const { return todo_.empty(); }
+  ExprId Next() {
+    const ExprId expr = todo_.back();
+    todo_.pop_back();
+    for (ExprId operand : table_.Operands(expr)) Add(operand);
+    return expr;
+  }
+
+ private:
+  const ExpressionTable& table_;
+  absl::flat_hash_set<ExprId> seen_;
+  std::vector<ExprId> todo_;
 };
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -155,6 +156,21 @@ TEST_F(ExpressionTableTest, WhatIsOpaqueMayBeEqual) {
   std::vector<Term> many;
   for (int i = 0; i < 65; ++i) many.push_back({table_.Initial(absl::StrCat("term ", i)), 1});
   EXPECT_TRUE(table_.FindDifference(Sum(many), a_).may_be_equal);
+}
+
+TEST_F(ExpressionTableTest, WalkVisitsEveryPartOnce) {
+  const OperationId relu = table_.Operation("relu", "relu");
+  const OperationId add = table_.Operation("add", "add");
+  const ExprId part = table_.Call(relu, {a_});
+  const ExprId whole = table_.Call(add, {part, part, b_});
+  ExpressionWalk walk(table_);
+  walk.Add(whole);
+  std::vector<ExprId> visited;
+  while (!walk.done()) {
+    visited.push_back(walk.Next());
+    if (visited.back() == b_) walk.Add(c_);
+  }
+  EXPECT_THAT(visited, ::testing::UnorderedElementsAre(whole, part, a_, b_, c_));
 }
 
 }  // namespace

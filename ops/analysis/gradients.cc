@@ -16,12 +16,12 @@ namespace {
 // Looks up one of the two names of a pair.
 absl::StatusOr<Symbol> Declared(const Program& program, const Op& op, absl::string_view role,
                                 const std::string& name) {
-  const Symbol symbol = program.FindSymbol(name);
-  if (!symbol.valid() || !program.block(op.block()).Resolve(symbol).valid()) {
+  const VarId var = program.block(op.block()).Resolve(name);
+  if (!var.valid()) {
     return absl::InvalidArgumentError(absl::StrCat(
         op.DebugName(), ": attribute op_role_var: ", role, " ", name, " is not declared"));
   }
-  return symbol;
+  return program.var(var).name_symbol();
 }
 
 void Prefetch(absl::string_view bytes) {
@@ -256,16 +256,14 @@ class Analyzer {
     }
   }
 
-  // By block; gradients that one op completes stay in the order of the pairs.
+  // By block, then by the op of the root block that completes them; gradients that one op completes
+  // stay in the order of the pairs.
   void SortByCompletion() {
-    std::vector<uint32_t> position(program_.op_id_limit(), 0);
-    uint32_t next = 0;
-    for (OpId id : program_.block(0).ops()) position[id.value()] = next++;
     std::stable_sort(result_.gradients.begin(), result_.gradients.end(),
                      [&](const Gradient& a, const Gradient& b) {
                        if (a.block != b.block) return a.block < b.block;
-                       const uint32_t pa = position[a.completed_by.value()];
-                       const uint32_t pb = position[b.completed_by.value()];
+                       const uint32_t pa = program_.op(a.completed_by).position();
+                       const uint32_t pb = program_.op(b.completed_by).position();
                        return pa != pb ? pa < pb : index_[a.grad] < index_[b.grad];
                      });
   }
@@ -329,8 +327,7 @@ absl::StatusOr<std::vector<GradientPair>> FindGradientPairs(const Program& progr
 absl::Status CheckDistributedParams(const Program& program,
                                     const std::set<std::string>& distributed_params) {
   for (const std::string& name : distributed_params) {
-    const Symbol symbol = program.FindSymbol(name);
-    if (!symbol.valid() || !program.block(0).FindVar(symbol).valid()) {
+    if (!program.block(0).FindVar(name).valid()) {
       return absl::InvalidArgumentError(
           absl::StrCat("distributed parameter ", name, " is not a variable of the program"));
     }

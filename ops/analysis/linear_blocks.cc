@@ -34,9 +34,9 @@ class LinearBlocks {
     for (Symbol name : op.input_args()) {
       if (absl::StrContains(program_.name(name), kGradSuffix)) made_.insert(name);
     }
-    const auto inside = op.FindAttr("original_output_grad");
+    const auto inside = op.StringsAttr("original_output_grad");
     if (!inside.has_value()) return;
-    for (const std::string& name : inside->strings()) {
+    for (const std::string& name : *inside) {
       const Symbol symbol = program_.FindSymbol(name);
       if (symbol.valid()) made_.insert(symbol);
     }
@@ -82,7 +82,7 @@ class LinearBlocks {
       case Algebra::kSubtract:
         return num_made == static_cast<int64_t>(in.size());
       case Algebra::kScale:
-        return in.size() == 1 && NumberAttr(op, "bias", 0) == 0;
+        return in.size() == 1 && op.FloatAttr("bias").value_or(0) == 0;
       case Algebra::kMultiply:
         return num_made == 1;
       case Algebra::kDivide:

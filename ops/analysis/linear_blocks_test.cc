@@ -6,20 +6,18 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
 
 // Of a loop's gradient whose block has the given ops.
 bool IsLinear(const std::string& ops) {
-  const absl::StatusOr<Program> program = ParseProgramText(absl::StrCat(
-      "program {\n  block 0 parent=-1 {\n"
+  const Program program = testing::BlockProgram(
       "    X@GRAD=[h@GRAD] = while_grad(X=[h, x], Out@GRAD=[outside@GRAD], StepScopes=[rounds]) "
-      "{original_output_grad=strings[\"h@GRAD\"], sub_block=block(1)}\n  }\n"
-      "  block 1 parent=0 {\n",
-      ops, "  }\n}\n"));
-  EXPECT_TRUE(program.ok()) << program.status();
-  return IsLinearInGradients(program->op(program->block(0).ops()[0]));
+      "{original_output_grad=strings[\"h@GRAD\"], sub_block=block(1)}\n",
+      absl::StrCat("  block 1 parent=0 {\n", ops, "  }\n"));
+  return IsLinearInGradients(program.op(program.block(0).ops()[0]));
 }
 
 TEST(LinearBlocksTest, GradientsOfOpsAndSumsAreLinear) {

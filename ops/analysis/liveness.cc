@@ -40,14 +40,13 @@ std::vector<Interval> BlockIntervals(const Program& program) {
   std::vector<Interval> intervals(num_blocks);
   std::vector<int> num_holders(num_blocks, 0);
   for (int block = 0; block < num_blocks; ++block) {
-    int position = 0;
     for (OpId id : program.block(block).ops()) {
+      const int position = static_cast<int>(program.op(id).position());
       for (int sub_block : program.op(id).SubBlocks()) {
         inner[block].push_back(sub_block);
         ++num_holders[sub_block];
         if (block == 0) intervals[sub_block].Add({position, position});
       }
-      ++position;
     }
   }
   // Holders before what they hold.
@@ -104,13 +103,12 @@ class Estimator {
       if (program_.var(id).need_check_feed()) lives_[id.value()].Add({0, 0});
     }
     for (int block = 0; block < program_.num_blocks(); ++block) {
-      int position = 0;
       for (OpId id : program_.block(block).ops()) {
         const Op op = program_.op(id);
+        const int position = static_cast<int>(op.position());
         const Interval at = block == 0 ? Interval{position, position} : blocks[block];
         ForEachVar(block, op.args(), [&](VarId var) { lives_[var.value()].Add(at); });
         if (traits_.Has(op, Trait::kAlias)) aliases_.push_back(id);
-        ++position;
       }
     }
   }

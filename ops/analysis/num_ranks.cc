@@ -3,7 +3,6 @@
 #include <cmath>
 #include <vector>
 
-#include "ops/analysis/rank_recipe.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
@@ -12,8 +11,8 @@
 namespace weft {
 namespace {
 
-absl::optional<int> Positive(double number) {
-  if (number < 1 || number > 1 << 20 || number != std::floor(number)) return absl::nullopt;
+absl::optional<int> Positive(int64_t number) {
+  if (number < 1 || number > 1 << 20) return absl::nullopt;
   return static_cast<int>(number);
 }
 
@@ -26,7 +25,7 @@ absl::optional<int> NumRanksOfAttrs(const Program& program) {
       char& has = has_attr[op.layout_id()];
       if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
       if (has == 0) continue;
-      const absl::optional<int> nranks = Positive(NumberAttr(op, kNumRanksAttr, 0));
+      const absl::optional<int> nranks = Positive(op.IntAttr(kNumRanksAttr).value_or(0));
       if (nranks.has_value()) return nranks;
     }
   }
@@ -47,10 +46,10 @@ absl::optional<int> NumRanksOfDivision(const Program& program) {
       continue;
     }
     if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kScale) continue;
-    const double scale = NumberAttr(op, "scale", 1);
+    const double scale = op.FloatAttr("scale").value_or(1);
     // A division by 1 is none: Paddle writes it for one trainer with any number of devices.
     if (scale > 0 && scale < 1 && std::abs(std::round(1 / scale) * scale - 1) < 1e-5) {
-      return Positive(std::round(1 / scale));
+      return Positive(std::llround(1 / scale));
     }
   }
   return absl::nullopt;
@@ -59,11 +58,14 @@ absl::optional<int> NumRanksOfDivision(const Program& program) {
 }  // namespace
 
 absl::optional<int> RingSize(const Op& op) {
-  if (op.HasAttr(kNumRanksAttr)) return Positive(NumberAttr(op, kNumRanksAttr, 0));
-  const auto devices = op.FindAttr("devices");
-  const double num_devices = devices.has_value() ? devices->ints_size() : 0;
+  if (op.HasAttr(kNumRanksAttr)) return Positive(op.IntAttr(kNumRanksAttr).value_or(0));
+  const auto devices = op.IntsAttr("devices");
+  const int64_t num_devices = devices.has_value() ? devices->size() : 0;
   // Without a list, each trainer drives the devices that it finds.
-  if (op.HasAttr("ntrainers")) return Positive(NumberAttr(op, "ntrainers", 0) * num_devices);
+  if (op.HasAttr("ntrainers")) {
+    const absl::optional<int> trainers = Positive(op.IntAttr("ntrainers").value_or(0));
+    return trainers.has_value() ? Positive(*trainers * num_devices) : absl::nullopt;
+  }
   return Positive(num_devices);
 }
 

@@ -6,6 +6,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -14,13 +15,11 @@ class OpOperationsTest : public ::testing::Test {
  protected:
   // The operations of the ops of the root block of a program with these ops.
   std::vector<OperationId> Of(const std::string& ops, const std::string& blocks = "") {
-    absl::StatusOr<Program> program = ParseProgramText(
-        "program {\n  block 0 parent=-1 {\n    var a : fp32[4]\n    var b : fp32[4]\n" + ops +
-        "  }\n" + blocks + "}");
-    if (!program.ok()) ADD_FAILURE() << program.status();
-    OpOperations operations(*program, &table_);
+    const Program program =
+        testing::BlockProgram("    var a : fp32[4]\n    var b : fp32[4]\n" + ops, blocks);
+    OpOperations operations(program, &table_);
     std::vector<OperationId> all;
-    for (OpId id : program->block(0).ops()) all.push_back(operations.Of(program->op(id)));
+    for (OpId id : program.block(0).ops()) all.push_back(operations.Of(program.op(id)));
     return all;
   }
 
@@ -81,16 +80,13 @@ TEST_F(OpOperationsTest, BlocksCountByWhatTheirOpsDo) {
 }
 
 TEST_F(OpOperationsTest, OutputsHaveTheirPlacesWhetherAskedForOrNot) {
-  absl::StatusOr<Program> program = ParseProgramText(
-      "program {\n  block 0 parent=-1 {\n    var a : fp32[4]\n    var b : fp32[4]\n"
-      "    var c : fp32[4]\n"
+  const Program program = testing::BlockProgram(
+      "    var a : fp32[4]\n    var b : fp32[4]\n    var c : fp32[4]\n"
       "    Y@GRAD=[b] = elementwise_add_grad(X=[a], Y=[a], Out@GRAD=[a])\n"
-      "    X@GRAD=[c], Y@GRAD=[b] = elementwise_add_grad(X=[a], Y=[a], Out@GRAD=[a])\n"
-      "  }\n}");
-  WEFT_ASSERT_OK(program.status());
-  OpOperations operations(*program, &table_);
-  const Op one = program->op(program->block(0).ops()[0]);
-  const Op both = program->op(program->block(0).ops()[1]);
+      "    X@GRAD=[c], Y@GRAD=[b] = elementwise_add_grad(X=[a], Y=[a], Out@GRAD=[a])\n");
+  OpOperations operations(program, &table_);
+  const Op one = program.op(program.block(0).ops()[0]);
+  const Op both = program.op(program.block(0).ops()[1]);
   EXPECT_EQ(operations.Of(one), operations.Of(both));
   EXPECT_EQ(operations.NumOutputs(one), operations.NumOutputs(both));
   EXPECT_EQ(operations.OutputIndex(one, 0), operations.OutputIndex(both, 1));

@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "ops/analysis/rank_recipe.h"
 
 namespace weft {
 
@@ -56,7 +55,7 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
       if (in.place == Place::kShard) return expressions_.Opaque(out, "broadcast", {in});
       if (in.place != Place::kLocal) return in;
       out.place = Place::kOfRanks;
-      out.rank = static_cast<int32_t>(NumberAttr(op, collective.root_attr, 0));
+      out.rank = static_cast<int32_t>(op.IntAttr(collective.root_attr).value_or(0));
       return out;
   }
   return out;

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -14,24 +15,24 @@ class RankDivergenceTest : public ::testing::Test {
  protected:
   // "op 3 (sgd): lr", or "op 3 (sgd): if due".
   std::string CauseOf(const std::string& ops, const std::string& blocks = "") {
-    absl::StatusOr<Program> program = ParseProgramText(
-        "program {\n  block 0 parent=-1 {\n"
-        "    var x : fp32[1] need_check_feed\n"
-        "    var w : fp32[1] parameter persistable\n"
-        "    var g : fp32[1] persistable\n"
-        "    var m : fp32[1] persistable\n"
-        "    var lr : fp32[1] persistable\n"
-        "    var s : fp32[1]\n"
-        "    var due : bool[1]\n"
-        "    var always : bool[1] persistable\n"
-        "    var scope : step_scopes\n"
-        "    Out=[s] = relu(X=[x])\n" +
-        ops + "  }\n" + blocks + "}");
+    absl::StatusOr<Program> program =
+        ParseProgramText(testing::BlockText("    var x : fp32[1] need_check_feed\n"
+                                            "    var w : fp32[1] parameter persistable\n"
+                                            "    var g : fp32[1] persistable\n"
+                                            "    var m : fp32[1] persistable\n"
+                                            "    var lr : fp32[1] persistable\n"
+                                            "    var s : fp32[1]\n"
+                                            "    var due : bool[1]\n"
+                                            "    var always : bool[1] persistable\n"
+                                            "    var scope : step_scopes\n"
+                                            "    Out=[s] = relu(X=[x])\n" +
+                                                ops,
+                                            blocks));
     if (!program.ok()) return program.status().ToString();
     RankValuesOptions options;
     options.nranks = 2;
     const RankValues values = RankValues::Of(*program, options);
-    const VarId w = program->block(0).FindVar(program->FindSymbol("w"));
+    const VarId w = program->block(0).FindVar("w");
     EXPECT_FALSE(values.AtEnd(w).IsSame());
     const RankDivergence::Cause cause = RankDivergence(*program, values).Of(w);
     if (!cause.op.valid()) return "none";

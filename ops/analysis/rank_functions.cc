@@ -24,7 +24,8 @@ constexpr int64_t kNone = -1;
 // Integers have no means.
 bool IsFloatCast(const Op& op) {
   const auto is_floating = [&](absl::string_view attr) {
-    const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(NumberAttr(op, attr, -1)));
+    const absl::optional<DType> dtype =
+        DTypeFromProto(static_cast<int>(op.IntAttr(attr).value_or(-1)));
     return dtype.has_value() && IsFloating(*dtype);
   };
   return is_floating("in_dtype") && is_floating("out_dtype");
@@ -32,9 +33,8 @@ bool IsFloatCast(const Op& op) {
 
 // A value that is given as text may be something else than attribute value says.
 bool IsZeroText(const Op& op) {
-  const auto text = op.FindAttr("str_value");
-  if (!text.has_value() || text->s().empty()) return true;
-  return text->s() == "0" || text->s() == "0.0";
+  const std::string text = op.StringAttr("str_value").value_or("");
+  return text.empty() || text == "0" || text == "0.0";
 }
 
 }  // namespace
@@ -56,8 +56,8 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
     case Algebra::kSubtract:
       return SetAll(AddOrSubtract(op, recipe));
     case Algebra::kScale:
-      if (ins_.size() != 1 || NumberAttr(op, "bias", 0) != 0 || HoldsIntegers(op)) break;
-      return SetAll(sums_.Multiple(op, ins_[0], NumberAttr(op, "scale", 1)));
+      if (ins_.size() != 1 || op.FloatAttr("bias").value_or(0) != 0 || HoldsIntegers(op)) break;
+      return SetAll(sums_.Multiple(op, ins_[0], op.FloatAttr("scale").value_or(1)));
     case Algebra::kCast:
       if (ins_.size() != 1 || !IsFloatCast(op)) break;
       return SetAll(Cast(op));
@@ -69,7 +69,7 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
       if (!MovesOneElement(op)) break;
       return SetAll(ins_[0]);
     case Algebra::kFill:
-      if (NumberAttr(op, "value", 0) != 0) break;
+      if (op.FloatAttr("value").value_or(0) != 0) break;
       [[fallthrough]];
     case Algebra::kZeros: {
       RankValue zero;
@@ -122,14 +122,14 @@ int RankFunctions::AxisOf(const Op& op) {
   const OperationId operation = operations_->Of(op);
   if (operation.value() >= axes_.size()) axes_.resize(operation.value() + 1, kNoAxis);
   int& axis = axes_[operation.value()];
-  if (axis == kNoAxis) axis = static_cast<int>(NumberAttr(op, "axis", -1));
+  if (axis == kNoAxis) axis = static_cast<int>(op.IntAttr("axis").value_or(-1));
   return axis;
 }
 
 RankValue RankFunctions::Cast(const Op& op) {
   RankValue out = ins_[0];
   if (!expressions_.AreMade()) return out;
-  out.expr = expressions_.Cast(out.expr, static_cast<int>(NumberAttr(op, "out_dtype", -1)));
+  out.expr = expressions_.Cast(out.expr, static_cast<int>(op.IntAttr("out_dtype").value_or(-1)));
   out.terms = 0;
   return out;
 }
@@ -137,8 +137,8 @@ RankValue RankFunctions::Cast(const Op& op) {
 // Part i of what was gathered is the value of rank i.
 bool RankFunctions::SplitGathered(const Op& op) {
   if (ins_.empty() || ins_[0].place != Place::kGathered) return false;
-  const bool by_rank = NumberAttr(op, "axis", 0) == 0 && ins_.size() == 1 &&
-                       ranks_.Is(NumberAttr(op, "num", 0)) && ranks_.Is(outs_.size());
+  const bool by_rank = op.IntAttr("axis").value_or(0) == 0 && ins_.size() == 1 &&
+                       ranks_.Is(op.IntAttr("num").value_or(0)) && ranks_.Is(outs_.size());
   if (!by_rank) return false;
   for (size_t i = 0; i < outs_.size(); ++i) {
     outs_[i] = ins_[0];
@@ -218,7 +218,8 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     out.is_distorted = true;
     if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
   }
-  if (recipe.algebra == Algebra::kRandom && !ranks_.IsOne() && NumberAttr(op, "seed", 0) == 0) {
+  if (recipe.algebra == Algebra::kRandom && !ranks_.IsOne() &&
+      op.IntAttr("seed").value_or(0) == 0) {
     out.place = Place::kLocal;
     out.is_gradient = out.is_summed = false;
   }
@@ -248,7 +249,7 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   }
   const bool may_be_zero = recipe.algebra == Algebra::kConstant && recipe.schema != nullptr &&
                            recipe.schema->FindAttr("value") != nullptr && ins_.empty();
-  if (may_be_zero && NumberAttr(op, "value", 0) == 0) {
+  if (may_be_zero && op.FloatAttr("value").value_or(0) == 0) {
     for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
   }
   if (expressions_.AreMade()) {

@@ -128,29 +128,4 @@ RankRecipe MakeRankRecipe(const Op& op) {
   return recipe;
 }
 
-double NumberAttr(const Op& op, absl::string_view name, double otherwise) {
-  const auto attr = op.FindAttr(name);
-  if (!attr.has_value()) return otherwise;
-  switch (attr->type()) {
-    case pb::FLOAT:
-      return attr->f();
-    case pb::FLOAT64:
-      return attr->float64();
-    case pb::INT:
-      return attr->i();
-    case pb::LONG:
-      return static_cast<double>(attr->l());
-    case pb::BOOLEAN:
-      return attr->b();
-    default:
-      return otherwise;
-  }
-}
-
-int64_t IntAttr(const Op& op, absl::string_view name, int64_t otherwise) {
-  const auto attr = op.FindAttr(name);
-  if (!attr.has_value()) return otherwise;
-  return attr->type() == pb::LONG ? attr->l() : attr->i();
-}
-
 }  // namespace weft

@@ -50,11 +50,6 @@ struct RankRecipe {
 
 RankRecipe MakeRankRecipe(const Op& op);
 
-// A numeric or boolean attribute; `otherwise` where the op does not have it. O(attributes).
-double NumberAttr(const Op& op, absl::string_view name, double otherwise);
-// An attribute of type INT or LONG.
-int64_t IntAttr(const Op& op, absl::string_view name, int64_t otherwise);
-
 }  // namespace weft
 
 #endif  // WEFT_OPS_ANALYSIS_RANK_RECIPE_H_

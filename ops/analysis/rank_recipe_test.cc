@@ -125,18 +125,5 @@ TEST(RankRecipeTest, ForwardOpHasNoParametersWhateverItsInputsAreCalled) {
   EXPECT_EQ(RecipeOf("relu", {{"Param", {"w"}}}, {{"Out", {"y"}}}).param.count, 0u);
 }
 
-TEST(AttrTest, NumbersOfAnyTypeAreRead) {
-  ProgramBuilder builder;
-  builder.Op("relu", {}, {}).IntAttr("int", 3).FloatAttr("float", 0.5f).BoolAttr("bool", true);
-  const Program program = builder.Build();
-  const Op op = program.op(program.block(0).ops()[0]);
-  EXPECT_EQ(NumberAttr(op, "int", 0), 3);
-  EXPECT_EQ(NumberAttr(op, "float", 0), 0.5);
-  EXPECT_EQ(NumberAttr(op, "bool", 0), 1);
-  EXPECT_EQ(NumberAttr(op, "none", 7), 7);
-  EXPECT_EQ(IntAttr(op, "int", 0), 3);
-  EXPECT_EQ(IntAttr(op, "none", 7), 7);
-}
-
 }  // namespace
 }  // namespace weft

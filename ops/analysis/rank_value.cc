@@ -9,11 +9,11 @@ using Place = RankValue::Place;
 std::string ToString(Place place) {
   switch (place) {
     case Place::kReplicated:
-      return "the same on all ranks";
+      return "equal on all ranks";
     case Place::kLocal:
-      return "own to each rank";
+      return "rank-local";
     case Place::kShard:
-      return "a part on each rank";
+      return "sharded";
     case Place::kGathered:
       return "the values of all ranks, one after the other";
     case Place::kOfRanks:

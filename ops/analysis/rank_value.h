@@ -59,7 +59,7 @@ struct RankValue {
   bool IsSame() const { return place != Place::kLocal && place != Place::kShard; }
 };
 
-// "own to each rank", "the same on all ranks", ...
+// "rank-local", "equal on all ranks", ...
 std::string ToString(RankValue::Place place);
 // Where something is that is made of values in two places, each part of it of one or the other.
 RankValue::Place JoinPlaces(RankValue::Place a, RankValue::Place b);

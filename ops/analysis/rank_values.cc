@@ -160,7 +160,7 @@ class RankInterpreter {
       RankValue value;
       value.place = ranks_.IsOne() ? Place::kReplicated : Place::kLocal;
       if (expressions_.AreMade()) {
-        const std::string column = absl::StrCat("feed ", NumberAttr(op, "col", 0));
+        const std::string column = absl::StrCat("feed ", op.IntAttr("col").value_or(0));
         value.expr = expressions_.Named(column, column,
                                         {expressions_.table()->Initial(program_.name(name))});
       }
@@ -173,8 +173,8 @@ class RankInterpreter {
   void VisitFuse(const Op& op) {
     const absl::Span<const Symbol> inputs = op.Input("Input");
     const absl::Span<const Symbol> outputs = op.Output("Output");
-    const bool copies = NumberAttr(op, "copy_data", 0) != 0;
-    const bool fills = NumberAttr(op, "set_constant", 0) != 0;
+    const bool copies = op.BoolAttr("copy_data").value_or(false);
+    const bool fills = op.BoolAttr("set_constant").value_or(false);
     Group group;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const VarId var = memory_.Resolve(outputs[i]);
@@ -184,7 +184,7 @@ class RankInterpreter {
         memory_.Write(var, memory_.Read(inputs[i]));
       } else if (fills) {
         RankValue value;
-        const double constant = NumberAttr(op, "constant", 0);
+        const double constant = op.FloatAttr("constant").value_or(0);
         value.is_zero = constant == 0;
         if (expressions_.AreMade()) {
           value.expr = constant == 0 ? expressions_.table()->Zero()
@@ -268,7 +268,7 @@ class RankInterpreter {
       joined.place = JoinPlaces(joined.place, all.back().place);
       joined.is_distorted = joined.is_distorted || all.back().is_distorted;
     }
-    if (all.size() != 1 || NumberAttr(op, "is_scalar_condition", 0) == 0) {
+    if (all.size() != 1 || !op.BoolAttr("is_scalar_condition").value_or(false)) {
       return expressions_.Call(joined, "none is empty", all);
     }
     all[0].place = joined.place;

@@ -24,23 +24,23 @@
 
 namespace weft {
 
-// Told about what matters while a program is walked.
+// Observes the walk over a program. Overrides what it wants to know.
 class RankObserver {
  public:
   virtual ~RankObserver() = default;
-  // Everything that was told so far does not count: the program is walked again, knowing more of
-  // what one step leaves to the next.
-  virtual void Restart() = 0;
+  // Discards all events so far: the walk starts again, knowing more of what one step leaves to the
+  // next.
+  virtual void Restart() {}
   // An optimizer op, by any slots Param and Grad.
-  virtual void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) = 0;
+  virtual void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {}
   // For each variable that takes part; a fused buffer is its members.
-  virtual void OnCollective(const Op& op, Symbol variable, const RankValue& in) = 0;
+  virtual void OnCollective(const Op& op, Symbol variable, const RankValue& in) {}
   // An op that multiplies by a number; whether that counts as a division by the number of ranks.
   virtual void OnScale(const Op& op, bool divides) {}
   // An op that runs its block, or not.
-  virtual void OnBranch(const Op& op, Symbol condition, const RankValue& value) = 0;
+  virtual void OnBranch(const Op& op, Symbol condition, const RankValue& value) {}
   // An op that runs a block in a way that is not followed (a loop).
-  virtual void OnOpaqueBlock(const Op& op) = 0;
+  virtual void OnOpaqueBlock(const Op& op) {}
 };
 
 struct RankValuesOptions {

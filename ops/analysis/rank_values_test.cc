@@ -5,6 +5,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -15,8 +16,7 @@ using Place = RankValue::Place;
 class RankValuesTest : public ::testing::Test {
  protected:
   void Run(const std::string& ops, const std::string& blocks = "") {
-    absl::StatusOr<Program> program = ParseProgramText(
-        "program {\n  block 0 parent=-1 {\n"
+    absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
         "    var x : fp32[4, 1] need_check_feed\n"
         "    var w : fp32[1, 1] parameter persistable\n"
         "    var sum : fp32[1, 1] persistable\n"
@@ -28,7 +28,8 @@ class RankValuesTest : public ::testing::Test {
         "    Out=[y] = mul(X=[x], Y=[w])\n"
         "    Out=[y@GRAD] = fill_constant() {shape=longs[4, 1], dtype=5, value=1.0}\n"
         "    Y@GRAD=[g] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD])\n" +
-        ops + "  }\n" + blocks + "}");
+            ops,
+        blocks));
     ASSERT_TRUE(program.ok()) << program.status();
     program_.emplace(*std::move(program));
     RankValuesOptions options;
@@ -37,10 +38,10 @@ class RankValuesTest : public ::testing::Test {
   }
 
   const RankValue& End(const std::string& name) {
-    return values_->AtEnd(program_->block(0).FindVar(program_->FindSymbol(name)));
+    return values_->AtEnd(program_->block(0).FindVar(name));
   }
   const RankValue& Start(const std::string& name) {
-    return values_->AtStart(program_->block(0).FindVar(program_->FindSymbol(name)));
+    return values_->AtStart(program_->block(0).FindVar(name));
   }
 
   absl::optional<Program> program_;

@@ -221,13 +221,12 @@ class ScalarSlicer {
     }
     if (op.type() == "increment") {
       instruction.number = 1;
-      instruction.bias = NumberAttr(op, "step", 1);
+      instruction.bias = op.FloatAttr("step").value_or(1);
     } else if (instruction.kind == Kind::kScale) {
-      instruction.number = NumberAttr(op, "scale", 1);
-      instruction.bias = NumberAttr(op, "bias", 0);
+      instruction.number = op.FloatAttr("scale").value_or(1);
+      instruction.bias = op.FloatAttr("bias").value_or(0);
       // (x + bias) * scale
-      const bool bias_first = NumberAttr(op, "bias_after_scale", 1) == 0;
-      if (bias_first) instruction.bias *= instruction.number;
+      if (!op.BoolAttr("bias_after_scale").value_or(true)) instruction.bias *= instruction.number;
     }
     // Attributes become numbers of the variable's type.
     instruction.number = Rounded(instruction.number, instruction.dtype);
@@ -240,10 +239,9 @@ class ScalarSlicer {
       return Unknown(op.output_args()[0],
                      absl::StrCat("is written by ", op.DebugName(), " from inputs"));
     }
-    instruction.number = NumberAttr(op, "value", 0);
-    const auto text = op.FindAttr("str_value");
-    if (text.has_value() && !text->s().empty() &&
-        !absl::SimpleAtod(text->s(), &instruction.number)) {
+    instruction.number = op.FloatAttr("value").value_or(0);
+    const std::string text = op.StringAttr("str_value").value_or("");
+    if (!text.empty() && !absl::SimpleAtod(text, &instruction.number)) {
       return Unknown(op.output_args()[0],
                      absl::StrCat("is written by ", op.DebugName(), " from text"));
     }
@@ -267,14 +265,14 @@ absl::StatusOr<ScalarSlice> ScalarSlice::Of(const Program& main, const Program& 
   // What they begin with, by a slice of the startup program.
   std::vector<Symbol> begin;
   for (Symbol name : carried) {
-    const Symbol there = startup.FindSymbol(main.name(name));
+    const VarId there = startup.block(0).FindVar(main.name(name));
     const bool is_kept = main.var(main.block(0).FindVar(name)).persistable();
-    if (!is_kept || !there.valid() || !startup.block(0).FindVar(there).valid()) {
+    if (!is_kept || !there.valid()) {
       return absl::UnimplementedError(
           absl::StrCat("variable ", main.name(name), " is ",
                        is_kept ? "not set by the startup program" : "data of the step"));
     }
-    begin.push_back(there);
+    begin.push_back(startup.var(there).name_symbol());
   }
   ScalarSlicer initial(startup, OpId());
   WEFT_ASSIGN_OR_RETURN(const std::vector<Symbol> unset, initial.Slice(begin, Symbol()));

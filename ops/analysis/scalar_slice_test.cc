@@ -3,11 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_text.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -15,10 +14,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::StatusIs;
-
-Program Parse(const std::string& block) {
-  return *ParseProgramText(absl::StrCat("program {\n  block 0 parent=-1 {\n", block, "  }\n}\n"));
-}
 
 constexpr char kVars[] = R"(
     var step : int64[1] persistable
@@ -42,9 +37,10 @@ constexpr char kBeginAtZero[] = R"(
 // What `due` is when the last op runs, in the first `steps` steps.
 absl::StatusOr<std::vector<double>> Due(const std::string& ops, int steps,
                                         const std::string& startup = kBeginAtZero) {
-  const Program main = Parse(kVars + ops);
-  absl::StatusOr<ScalarSlice> slice = ScalarSlice::Of(
-      main, Parse(kVars + startup), main.block(0).ops().back(), main.FindSymbol("due"));
+  const Program main = testing::BlockProgram(kVars + ops);
+  absl::StatusOr<ScalarSlice> slice =
+      ScalarSlice::Of(main, testing::BlockProgram(kVars + startup), main.block(0).ops().back(),
+                      main.FindSymbol("due"));
   if (!slice.ok()) return slice.status();
   std::vector<double> values;
   for (int i = 0; i < steps; ++i) {

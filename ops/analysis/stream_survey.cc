@@ -17,8 +17,7 @@ class StreamSurvey::Visitor {
 
   void VisitAll() {
     for (int b = 0; b < program_.num_blocks(); ++b) {
-      uint32_t place = 0;
-      for (OpId id : program_.block(b).ops()) Visit(b, place++, program_.op(id));
+      for (OpId id : program_.block(b).ops()) Visit(program_.op(id));
     }
     survey_.ring_ids_.assign(rings_.begin(), rings_.end());
     for (std::vector<SpecialOp>& ops : survey_.special_) {
@@ -51,12 +50,12 @@ class StreamSurvey::Visitor {
     bool on_compute = false;
   };
 
-  void Visit(int block, uint32_t place, const Op& op) {
+  void Visit(const Op& op) {
     Layout& layout = layouts_[op.layout_id()];
     if (layout.cls == Class::kUnseen) layout = Classify(op);
     using Kind = SpecialOp::Kind;
     const auto add = [&](Kind kind, int index = 0) {
-      survey_.special_[block].push_back({kind, place, index});
+      survey_.special_[op.block()].push_back({kind, op.position(), index});
     };
     switch (layout.cls) {
       case Class::kUnseen:

@@ -19,12 +19,6 @@ constexpr int kComputeStream = 0;
 
 using Special = StreamSurvey::SpecialOp;
 
-// An attribute of type BOOLEAN; false where it is missing.
-bool IsTrue(const Op& op, absl::string_view name) {
-  const auto attr = op.FindAttr(name);
-  return attr.has_value() && attr->type() == pb::BOOLEAN && attr->b();
-}
-
 // How many accesses to slices, through their buffer, are followed: a program of n ops could make n
 // times n of them. A program that fuses its gradients makes two or three for each.
 constexpr int64_t kSliceAccesses = 1 << 20;
@@ -185,7 +179,7 @@ class Walk {
       return RunPlain(block, op, kComputeStream);
     }
     Begin(op, kComputeStream);
-    const bool copies = IsTrue(op, "copy_data");
+    const bool copies = op.BoolAttr("copy_data").value_or(false);
     if (copies) {
       for (Symbol name : op.Input("Input")) Touch(block.Resolve(name), /*writes=*/false);
     }
@@ -199,7 +193,7 @@ class Walk {
     storage_.LayOut(op.id(), buffer, members, [&](VarId member) {
       report_.shared_slices.push_back({op.id(), op.id(), buffer, member});
     });
-    if (copies || IsTrue(op, "set_constant")) Touch(buffer, /*writes=*/true);
+    if (copies || op.BoolAttr("set_constant").value_or(false)) Touch(buffer, /*writes=*/true);
   }
 
   // --- Accesses ----------------------------------------------------------------------------------

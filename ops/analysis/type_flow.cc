@@ -19,9 +19,7 @@ TypeFlow::TypeFlow(const Program& program)
 bool TypeFlow::Run(int block_index, Visit visit) {
   has_run_[block_index] = true;
   const Block block = program_.block(block_index);
-  int position = -1;
   for (OpId id : block.ops()) {
-    ++position;
     const Op op = program_.op(id);
     for (int sub_block : op.SubBlocks()) {
       // Once each: the number of ways into a block may be exponential in the size of the program.
@@ -36,7 +34,7 @@ bool TypeFlow::Run(int block_index, Visit visit) {
     for (Symbol name : op.output_args()) outputs_.push_back(block.Resolve(name));
 
     const auto inferred = cache_.Infer(op, inputs_);
-    Step step = {op, position, inferred.has_value(), inputs_, {}, outputs_};
+    Step step = {op, inferred.has_value(), inputs_, {}, outputs_};
     if (step.fits) {
       step.inferred = *inferred;
       for (size_t i = 0; i < outputs_.size(); ++i) {

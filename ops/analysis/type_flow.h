@@ -29,7 +29,6 @@ class TypeFlow {
   // for what is not known, and for arguments that are no variables or not declared.
   struct Step {
     Op op;
-    int position;  // in its block
     // False: the inputs do not fit the op, and the outputs keep their types. Error() says why.
     bool fits;
     absl::Span<const TypeId> inputs;    // one per Op::input_args()
@@ -48,7 +47,7 @@ class TypeFlow {
   // Whether a Run has come to the block.
   bool HasRun(int block) const { return has_run_[block]; }
 
-  // Why the op does not fit: InvalidArgument. O(ops before it in its block).
+  // Why the op does not fit: InvalidArgument.
   absl::Status Error(const Step& step) const { return cache_.Error(step.op, step.inputs); }
 
   const TypeTable& types() const { return types_; }

@@ -82,7 +82,7 @@ TEST(TypeFlow, VisitorStopsIt) {
   TypeFlow flow(program);
   int visited = 0;
   EXPECT_FALSE(flow.Run(0, [&](const TypeFlow::Step& step) {
-    EXPECT_EQ(step.position, visited);
+    EXPECT_EQ(step.op.position(), visited);
     return ++visited < 2;
   }));
   EXPECT_EQ(visited, 2);

@@ -52,11 +52,30 @@ absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
   });
 }
 
+// X@GRAD = Out@GRAD where X is strictly between min and max, 0 elsewhere.
+absl::StatusOr<Kernel> ClipGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const double min = spec.attrs.Float("min"), max = spec.attrs.Float("max");
+  return op.InPlace(dx, dout).InPlace(dx, x).Make(
+      Floats(x), [=](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const T low = static_cast<T>(min), high = static_cast<T>(max);
+        const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
+        T* to = dx.data<T>(ctx);
+        for (int64_t i = 0; i < x(ctx).size(); ++i) {
+          to[i] = xs[i] > low && xs[i] < high ? dys[i] : T(0);
+        }
+      });
+}
+
 }  // namespace
 
 void AddClipKernels(KernelTable* table) {
   table->Add("clip", Clip);
   table->Add("clip_by_norm", ClipByNorm);
+  table->Add("clip_grad", ClipGrad);
 }
 
 }  // namespace weft

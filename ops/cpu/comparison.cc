@@ -96,6 +96,35 @@ absl::StatusOr<Kernel> AllClose(const KernelSpec& spec) {
   });
 }
 
+// Out = whether the question holds of an element.
+template <typename Question>
+absl::StatusOr<Kernel> Ask(const KernelSpec& spec, Question question) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    const auto* from = x.data<decltype(zero)>(ctx);
+    bool* to = out.data<bool>(ctx);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = question(static_cast<double>(from[i]));
+  });
+}
+
+// Out = whether the question holds of any element, or of all of them.
+enum class Quantifier { kAny, kAll };
+template <typename Question>
+absl::StatusOr<Kernel> AskOnce(const KernelSpec& spec, Quantifier quantifier, Question question) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    const auto* from = x.data<decltype(zero)>(ctx);
+    const auto* end = from + x(ctx).size();
+    const auto holds = [&](auto value) { return question(static_cast<double>(value)); };
+    *out.data<bool>(ctx) = quantifier == Quantifier::kAny ? std::any_of(from, end, holds)
+                                                          : std::all_of(from, end, holds);
+  });
+}
+
 }  // namespace
 
 void AddComparisonKernels(KernelTable* table) {
@@ -111,6 +140,24 @@ void AddComparisonKernels(KernelTable* table) {
   table->Add("logical_not", LogicalNot);
   table->Add("allclose", AllClose);
   table->Add("isclose", IsClose);
+  table->Add("isfinite_v2", [](const KernelSpec& spec) {
+    return Ask(spec, [](double x) { return std::isfinite(x); });
+  });
+  table->Add("isinf_v2", [](const KernelSpec& spec) {
+    return Ask(spec, [](double x) { return std::isinf(x); });
+  });
+  table->Add("isnan_v2", [](const KernelSpec& spec) {
+    return Ask(spec, [](double x) { return std::isnan(x); });
+  });
+  table->Add("isfinite", [](const KernelSpec& spec) {
+    return AskOnce(spec, Quantifier::kAll, [](double x) { return std::isfinite(x); });
+  });
+  table->Add("isinf", [](const KernelSpec& spec) {
+    return AskOnce(spec, Quantifier::kAny, [](double x) { return std::isinf(x); });
+  });
+  table->Add("isnan", [](const KernelSpec& spec) {
+    return AskOnce(spec, Quantifier::kAny, [](double x) { return std::isnan(x); });
+  });
 }
 
 }  // namespace weft

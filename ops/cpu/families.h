@@ -1,4 +1,5 @@
-// The families of CPU kernels: what each adds to the table.
+// The families of CPU kernels that common models use, one function and one file each: what it adds
+// to the table. extra/families.h has the others.
 #ifndef WEFT_OPS_CPU_FAMILIES_H_
 #define WEFT_OPS_CPU_FAMILIES_H_
 
@@ -6,60 +7,66 @@
 
 namespace weft {
 
-void AddActivationKernels(KernelTable* table);               // relu, sigmoid, sqrt, square, tanh
-void AddAdamKernels(KernelTable* table);                     // adam, adamw, lamb
-void AddAlongKernels(KernelTable* table);                    // cumsum, argsort, top_k_v2, ...
-void AddAmpKernels(KernelTable* table);                      // check_finite_and_unscale, ...
-void AddAverageKernels(KernelTable* table);                  // average_accumulates
-void AddClipKernels(KernelTable* table);                     // clip, clip_by_norm
-void AddCoalesceTensorKernels(KernelTable* table);           // coalesce_tensor
-void AddComparisonKernels(KernelTable* table);               // equal, ..., logical_and, ...
-void AddConditionKernels(KernelTable* table);                // where, masked_select, tril_triu, ...
-void AddConvKernels(KernelTable* table);                     // conv2d, conv2d_transpose, ...
-void AddCopyKernels(KernelTable* table);                     // assign, cast
-void AddCreationKernels(KernelTable* table);                 // fill_constant
-void AddCtcKernels(KernelTable* table);                      // warpctc
-void AddCvmKernels(KernelTable* table);                      // cvm
-void AddDataNormKernels(KernelTable* table);                 // data_norm
-void AddDeformableConvKernels(KernelTable* table);           // deformable_conv
-void AddDenseAlgebraKernels(KernelTable* table);             // inverse, solve, ...
-void AddDropoutKernels(KernelTable* table);                  // dropout
-void AddEinsumKernels(KernelTable* table);                   // einsum
-void AddElementwiseKernels(KernelTable* table);              // elementwise_*
-void AddGeometryKernels(KernelTable* table);                 // dist, cross
-void AddHierarchicalSigmoidKernels(KernelTable* table);      // hierarchical_sigmoid
-void AddIndexKernels(KernelTable* table);                    // gather, scatter, one_hot_v2, ...
-void AddLikeKernels(KernelTable* table);                     // fill_any_like, range, ...
-void AddLookupTableKernels(KernelTable* table);              // lookup_table_v2, c_embedding
-void AddLossKernels(KernelTable* table);                     // huber_loss, log_loss, ...
-void AddLrnKernels(KernelTable* table);                      // lrn
-void AddMatMulKernels(KernelTable* table);                   // matmul, mul, bmm, ...
-void AddMetricKernels(KernelTable* table);                   // accuracy, auc
-void AddNoiseKernels(KernelTable* table);                    // rrelu, gumbel_softmax
-void AddNormKernels(KernelTable* table);                     // batch_norm, layer_norm, ...
-void AddOptimizerKernels(KernelTable* table);                // adagrad, momentum, rmsprop, sgd
-void AddPoolKernels(KernelTable* table);                     // pool2d, pool3d, ...
-void AddPrintKernels(KernelTable* table);                    // print
-void AddRandomKernels(KernelTable* table);                   // *_random
-void AddReduceKernels(KernelTable* table);                   // reduce_mean, squared_l2_norm
-void AddRegionsKernels(KernelTable* table);                  // roi_align, roi_pool
-void AddResampleKernels(KernelTable* table);                 // pad3d, unfold, grid_sampler, ...
-void AddRnnKernels(KernelTable* table);                      // rnn
-void AddRowConvKernels(KernelTable* table);                  // row_conv
-void AddSampledClassesKernels(KernelTable* table);           // nce
-void AddScaleKernels(KernelTable* table);                    // increment, scale
-void AddSearchKernels(KernelTable* table);                   // searchsorted, bincount, unique
-void AddSecondGradientKernels(KernelTable* table);           // mul_grad_grad, ...
-void AddSeedKernels(KernelTable* table);                     // seed
-void AddSegmentKernels(KernelTable* table);                  // segment_pool
-void AddSigmoidCrossEntropyKernels(KernelTable* table);      // sigmoid_cross_entropy_with_logits
-void AddSoftmaxKernels(KernelTable* table);                  // softmax
+// All of these.
+void AddCoreKernels(KernelTable* table);
+
+// --- Elementwise and along one dimension --------------------------------------------------------
+
+void AddActivationKernels(KernelTable* table);  // relu, gelu, sqrt, exp, ...
+void AddClipKernels(KernelTable* table);  // clip, clip_by_norm
+void AddComparisonKernels(KernelTable* table);  // equal, ..., logical_and, ..., isfinite, ...
+void AddCopyKernels(KernelTable* table);  // assign, cast
+void AddCumulativeKernels(KernelTable* table);  // cumsum, cumprod, ...
+void AddElementwiseKernels(KernelTable* table);  // elementwise_*
+void AddOrderStatisticsKernels(KernelTable* table);  // arg_max, argsort, top_k_v2, ...
+void AddPreluKernels(KernelTable* table);  // prelu
+void AddReduceKernels(KernelTable* table);  // reduce_mean, squared_l2_norm, ...
+void AddScaleKernels(KernelTable* table);  // increment, scale
+void AddSumKernels(KernelTable* table);  // sum
+void AddWhereKernels(KernelTable* table);  // where, masked_select, tril_triu, ...
+
+// --- Tensors made, and elements moved -----------------------------------------------------------
+
+void AddConcatSplitKernels(KernelTable* table);  // concat, split, stack, ...
+void AddCreationKernels(KernelTable* table);  // fill_constant, range, shape, ...
+void AddGatherScatterKernels(KernelTable* table);  // gather, scatter, index_select, ...
+void AddOneHotKernels(KernelTable* table);  // one_hot_v2
+void AddRandomKernels(KernelTable* table);  // *_random
+void AddReshapeKernels(KernelTable* table);  // reshape2, squeeze2, flatten2, ...
+void AddSeedKernels(KernelTable* table);  // seed
+void AddSetValueKernels(KernelTable* table);  // set_value
+void AddStridedViewKernels(KernelTable* table);  // transpose2, slice, expand_v2, ...
+
+// --- Layers -------------------------------------------------------------------------------------
+
+void AddConvKernels(KernelTable* table);  // conv2d, conv2d_transpose, ...
+void AddDropoutKernels(KernelTable* table);  // dropout
+void AddLookupTableKernels(KernelTable* table);  // lookup_table_v2, c_embedding
+void AddMatMulKernels(KernelTable* table);  // matmul, mul, bmm, ...
+void AddNormKernels(KernelTable* table);  // batch_norm, layer_norm, ...
+void AddPoolKernels(KernelTable* table);  // pool2d, pool3d, ...
+void AddRnnKernels(KernelTable* table);  // rnn
+
+// --- Losses and metrics -------------------------------------------------------------------------
+
+void AddLogSoftmaxKernels(KernelTable* table);  // log_softmax
+void AddLossKernels(KernelTable* table);  // huber_loss, log_loss, ...
+void AddMetricKernels(KernelTable* table);  // accuracy, auc
+void AddSigmoidCrossEntropyKernels(KernelTable* table);  // sigmoid_cross_entropy_with_logits
+void AddSoftmaxKernels(KernelTable* table);  // softmax
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table);  // softmax_with_cross_entropy
-void AddSparseSumKernels(KernelTable* table);                // scale, sum, rows
-void AddSpectralNormKernels(KernelTable* table);             // spectral_norm
-void AddSumKernels(KernelTable* table);                      // sum
-void AddViewKernels(KernelTable* table);  // transpose2, slice, reshape2, concat, ...
-void AddYoloKernels(KernelTable* table);  // yolov3_loss, yolo_box
+
+// --- Updates ------------------------------------------------------------------------------------
+
+void AddAdamKernels(KernelTable* table);  // adam, adamw, lamb
+void AddAmpKernels(KernelTable* table);  // check_finite_and_unscale, ...
+void AddCoalesceTensorKernels(KernelTable* table);  // coalesce_tensor
+void AddOptimizerKernels(KernelTable* table);  // adagrad, momentum, rmsprop, sgd
+void AddSparseSumKernels(KernelTable* table);  // scale, sum, ... of SelectedRows
+
+// --- Debugging ----------------------------------------------------------------------------------
+
+void AddPrintKernels(KernelTable* table);  // assert, print
 
 }  // namespace weft
 

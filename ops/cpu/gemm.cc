@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <eigen3/Eigen/Core>
 
 #include "ops/cpu/dnnl_primitive.h"
 
@@ -43,16 +44,20 @@ void Gemm::Run(int64_t m, int64_t n, int64_t k, const float* a, const float* b, 
 }
 
 void Gemm::Run(int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c) const {
-  const int64_t a_row = transpose_a_ == Transpose::kYes ? 1 : k;
-  const int64_t a_column = transpose_a_ == Transpose::kYes ? m : 1;
-  const int64_t b_row = transpose_b_ == Transpose::kYes ? 1 : n;
-  const int64_t b_column = transpose_b_ == Transpose::kYes ? k : 1;
-  std::fill_n(c, m * n, 0.0);
-  for (int64_t i = 0; i < m; ++i) {
-    for (int64_t p = 0; p < k; ++p) {
-      const double factor = a[i * a_row + p * a_column];
-      for (int64_t j = 0; j < n; ++j) c[i * n + j] += factor * b[p * b_row + j * b_column];
-    }
+  // Eigen's order is by columns: the same memory is the transposed matrix.
+  using Eigen::Map, Eigen::MatrixXd;
+  Map<MatrixXd> to(c, n, m);
+  const bool flips_a = transpose_a_ == Transpose::kYes, flips_b = transpose_b_ == Transpose::kYes;
+  const Map<const MatrixXd> as(a, flips_a ? m : k, flips_a ? k : m);
+  const Map<const MatrixXd> bs(b, flips_b ? k : n, flips_b ? n : k);
+  if (flips_a && flips_b) {
+    to.noalias() = bs.transpose() * as.transpose();
+  } else if (flips_a) {
+    to.noalias() = bs * as.transpose();
+  } else if (flips_b) {
+    to.noalias() = bs.transpose() * as;
+  } else {
+    to.noalias() = bs * as;
   }
 }
 

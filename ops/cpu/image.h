@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_CPU_IMAGE_H_
 #define WEFT_OPS_CPU_IMAGE_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -32,6 +33,21 @@ inline std::array<int64_t, 5> ImageSteps(const Dims& dims, bool channels_last) {
   steps[1] = channels_last ? 1 : step;
   steps[0] = channels_last ? step : step * dims[1];
   return steps;
+}
+
+// The place of an element that an image does not have.
+inline constexpr int64_t kOutside = -1;
+
+// The gradient of copying: image[element] += from[place] for all that for_each(visit) tells by
+// visit(place, element or kOutside).
+template <typename T, typename ForEach>
+void AddToImage(const Tensor& from, Tensor* image, ForEach for_each) {
+  const T* values = from.data<T>();
+  T* to = image->data<T>();
+  std::fill_n(to, image->size(), T(0));
+  for_each([&](int64_t place, int64_t element) {
+    if (element != kOutside) to[element] += values[place];
+  });
 }
 
 }  // namespace weft

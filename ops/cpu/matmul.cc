@@ -302,118 +302,6 @@ absl::StatusOr<Kernel> AddmmGrad(const KernelSpec& spec) {
   });
 }
 
-// Calls visit(b, k, i, j, place in Weight) for all products X[b, i] Weight[k, i, j] Y[b, j].
-template <typename Visit>
-void ForEachBilinear(const Dims& weight, int64_t batch, Visit visit) {
-  for (int64_t b = 0; b < batch; ++b) {
-    int64_t place = 0;
-    for (int64_t k = 0; k < weight[0]; ++k) {
-      for (int64_t i = 0; i < weight[1]; ++i) {
-        for (int64_t j = 0; j < weight[2]; ++j) visit(b, k, i, j, place++);
-      }
-    }
-  }
-}
-
-// Out[b, k] = Σ X[b, i] Weight[k, i, j] Y[b, j] + Bias[k].
-absl::StatusOr<Kernel> Bilinear(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight"), bias = op.in("Bias");
-  const Out out = op.out("Out");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const Dims dims = weight(ctx).dims();
-    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx), *w = weight.data<T>(ctx);
-    const T* biases = bias.data_or_null<T>(ctx);
-    T* to = out.data<T>(ctx);
-    for (int64_t i = 0; i < out(ctx).size(); ++i) to[i] = biases ? biases[i % dims[0]] : T(0);
-    ForEachBilinear(dims, x(ctx).dim(0),
-                    [&](int64_t b, int64_t k, int64_t i, int64_t j, int64_t place) {
-                      to[b * dims[0] + k] += xs[b * dims[1] + i] * w[place] * ys[b * dims[2] + j];
-                    });
-  });
-}
-
-absl::StatusOr<Kernel> BilinearGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD"), dweight = op.out("Weight@GRAD");
-  const Out dbias = op.out("Bias@GRAD");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const Dims dims = weight(ctx).dims();
-    const int64_t batch = x(ctx).dim(0);
-    if (Tensor* gradient = dbias.get(ctx)) gradient->Resize(x(ctx).dtype(), {1, dims[0]});
-    for (const Out& gradient : {dx, dy, dweight, dbias}) {
-      if (Tensor* tensor = gradient.get(ctx)) std::fill_n(tensor->data<T>(), tensor->size(), T(0));
-    }
-    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx), *w = weight.data<T>(ctx);
-    const T* d = dout.data<T>(ctx);
-    T *dxs = dx.data_or_null<T>(ctx), *dys = dy.data_or_null<T>(ctx);
-    T *dw = dweight.data_or_null<T>(ctx), *db = dbias.data_or_null<T>(ctx);
-    ForEachBilinear(dims, batch, [&](int64_t b, int64_t k, int64_t i, int64_t j, int64_t place) {
-      const T g = d[b * dims[0] + k], xi = xs[b * dims[1] + i], yj = ys[b * dims[2] + j];
-      if (dxs != nullptr) dxs[b * dims[1] + i] += g * w[place] * yj;
-      if (dys != nullptr) dys[b * dims[2] + j] += g * w[place] * xi;
-      if (dw != nullptr) dw[place] += g * xi * yj;
-    });
-    for (int64_t i = 0; db != nullptr && i < batch * dims[0]; ++i) db[i % dims[0]] += d[i];
-  });
-}
-
-// Calls visit(place in Out, place in X, place in Y) for all elements of the Kronecker product.
-template <typename Visit>
-void ForEachKron(Dims x, Dims y, Visit visit) {
-  while (x.size() < y.size()) x.insert(x.begin(), 1);
-  while (y.size() < x.size()) y.insert(y.begin(), 1);
-  const size_t rank = x.size();
-  Dims at(rank, 0);  // in Out
-  int64_t size = NumElements(x) * NumElements(y);
-  for (int64_t place = 0; place < size; ++place) {
-    int64_t i = 0, j = 0;
-    for (size_t d = 0; d < rank; ++d) {
-      i = i * x[d] + at[d] / y[d];
-      j = j * y[d] + at[d] % y[d];
-    }
-    visit(place, i, j);
-    for (size_t d = rank; d-- > 0;) {
-      if (++at[d] < x[d] * y[d]) break;
-      at[d] = 0;
-    }
-  }
-}
-
-absl::StatusOr<Kernel> Kron(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), y = op.in("Y");
-  const Out out = op.out("Out");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
-    T* to = out.data<T>(ctx);
-    ForEachKron(x(ctx).dims(), y(ctx).dims(), [&](int64_t place, int64_t i, int64_t j) {
-      to[place] = static_cast<T>(Wrapping(xs[i]) * Wrapping(ys[j]));
-    });
-  });
-}
-
-absl::StatusOr<Kernel> KronGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx), *d = dout.data<T>(ctx);
-    T *dxs = dx.data_or_null<T>(ctx), *dys = dy.data_or_null<T>(ctx);
-    if (dxs != nullptr) std::fill_n(dxs, x(ctx).size(), T(0));
-    if (dys != nullptr) std::fill_n(dys, y(ctx).size(), T(0));
-    ForEachKron(x(ctx).dims(), y(ctx).dims(), [&](int64_t place, int64_t i, int64_t j) {
-      if (dxs != nullptr) dxs[i] += d[place] * ys[j];
-      if (dys != nullptr) dys[j] += d[place] * xs[i];
-    });
-  });
-}
-
 }  // namespace
 
 void AddMatMulKernels(KernelTable* table) {
@@ -426,10 +314,6 @@ void AddMatMulKernels(KernelTable* table) {
   table->Add("dot_grad", DotGrad);
   table->Add("addmm", Addmm);
   table->Add("addmm_grad", AddmmGrad);
-  table->Add("bilinear_tensor_product", Bilinear);
-  table->Add("bilinear_tensor_product_grad", BilinearGrad);
-  table->Add("kron", Kron);
-  table->Add("kron_grad", KronGrad);
 }
 
 }  // namespace weft

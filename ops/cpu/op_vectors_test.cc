@@ -1,6 +1,4 @@
 // Runs the kernels on vectors that Paddle 2.6.2 computed on its CPU (tests/data/op_vectors).
-#include "ops/cpu/op_vectors.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "ops/cpu/op_vectors_testing.h"
 #include "ops/cpu/testing.h"
 
 namespace weft::testing {

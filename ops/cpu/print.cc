@@ -82,8 +82,24 @@ absl::StatusOr<Kernel> Print(const KernelSpec& spec) {
   });
 }
 
+// Ends the run where Cond is false. (No OpKernel: that leaves out what nobody reads.)
+absl::StatusOr<Kernel> Assert(const KernelSpec& spec) {
+  if (spec.element_types != nullptr) *spec.element_types = {DType::kBool};
+  WEFT_ASSIGN_OR_RETURN(const int cond, RequiredInput(spec, "Cond"));
+  return Kernel([=](const KernelContext& ctx) -> absl::Status {
+    const Tensor& condition = *ctx.in(cond);
+    WEFT_RETURN_IF_ERROR(CheckDType("Cond", condition, DType::kBool));
+    WEFT_RETURN_IF_ERROR(CheckSize("Cond", condition, 1));
+    if (*condition.data<bool>()) return absl::OkStatus();
+    return absl::FailedPreconditionError("input Cond: the program asserts it, but it is false");
+  });
+}
+
 }  // namespace
 
-void AddPrintKernels(KernelTable* table) { table->Add("print", Print); }
+void AddPrintKernels(KernelTable* table) {
+  table->Add("assert", Assert);
+  table->Add("print", Print);
+}
 
 }  // namespace weft

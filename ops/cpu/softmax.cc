@@ -1,51 +1,41 @@
-#include "ops/cpu/softmax.h"
-
+// Softmax over one dimension of a tensor, the classes.
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
 #include "absl/types/span.h"
 #include "base/status_macros.h"
+#include "ops/cpu/axis_rows.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
+#include "ops/cpu/softmax_row.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
-
-absl::StatusOr<ClassRows> ClassRows::Along(int64_t axis, const Dims& dims) {
-  ClassRows rows;
-  WEFT_ASSIGN_OR_RETURN(rows.axis, AxisOf(axis, dims));
-  const auto all = absl::MakeConstSpan(dims);
-  rows.outer = NumElements(all.first(rows.axis));
-  rows.classes = dims[rows.axis];
-  rows.stride = NumElements(all.subspan(rows.axis + 1));
-  return rows;
-}
-
 namespace {
 
 using dnnl::memory;
 
-memory::desc DescOf(const ClassRows& rows) {
-  return memory::desc({rows.outer, rows.classes, rows.stride}, memory::data_type::f32,
+memory::desc DescOf(const AxisRows& rows) {
+  return memory::desc({rows.outer, rows.length, rows.stride}, memory::data_type::f32,
                       memory::format_tag::abc);
 }
 
-dnnl::softmax_forward::primitive_desc DescribeForward(const ClassRows& rows) {
+dnnl::softmax_forward::primitive_desc DescribeForward(const AxisRows& rows) {
   return {{dnnl::prop_kind::forward_training, DescOf(rows), /*axis=*/1},
           DnnlAttributes(),
           DnnlCpuEngine()};
 }
 
-DnnlPrimitive MakeForward(const ClassRows& rows) {
+DnnlPrimitive MakeForward(const AxisRows& rows) {
   const memory::desc desc = DescOf(rows);
   const auto forward = DescribeForward(rows);
   return DnnlPrimitive(dnnl::softmax_forward(forward), forward.scratchpad_desc(),
                        {{DNNL_ARG_SRC, desc, desc}}, {{DNNL_ARG_DST, desc, desc}});
 }
 
-DnnlPrimitive MakeBackward(const ClassRows& rows) {
+DnnlPrimitive MakeBackward(const AxisRows& rows) {
   const memory::desc desc = DescOf(rows);
   const dnnl::softmax_backward::primitive_desc backward({desc, desc, /*axis=*/1}, DnnlAttributes(),
                                                         DnnlCpuEngine(), DescribeForward(rows));
@@ -55,7 +45,7 @@ DnnlPrimitive MakeBackward(const ClassRows& rows) {
 }
 
 // The bound of SoftmaxRow, for what oneDNN gives: e^-64 of the largest probability of a row.
-void BoundBelow(const ClassRows& rows, int64_t size, float* p) {
+void BoundBelow(const AxisRows& rows, int64_t size, float* p) {
   constexpr float kLeast = 1.6038108905486379e-28F;
   bool is_any_below = false;  // mostly not; without a branch, so that the loop is vectorized
   for (int64_t i = 0; i < size; ++i) is_any_below |= p[i] < kLeast;
@@ -63,9 +53,9 @@ void BoundBelow(const ClassRows& rows, int64_t size, float* p) {
   for (int64_t r = 0; r < rows.count(); ++r) {
     float* const row = p + rows.Start(r);
     float largest = row[0];
-    for (int64_t i = 1; i < rows.classes; ++i) largest = std::max(largest, row[i * rows.stride]);
+    for (int64_t i = 1; i < rows.length; ++i) largest = std::max(largest, row[i * rows.stride]);
     const float least = kLeast * largest;
-    for (int64_t i = 0; i < rows.classes; ++i) {
+    for (int64_t i = 0; i < rows.length; ++i) {
       if (row[i * rows.stride] < least) row[i * rows.stride] = least;
     }
   }
@@ -79,10 +69,10 @@ absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
   const int64_t axis = spec.attrs.Int("axis");
   return op.InPlace().Make(
       Floats(x),
-      [=, of_shape = DnnlOfShape<ClassRows>()](const KernelContext& ctx,
-                                               auto zero) mutable -> absl::Status {
+      [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
+                                              auto zero) mutable -> absl::Status {
         using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(axis, x(ctx).dims()));
+        WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, x(ctx).dims()));
         const T* from = x.data<T>(ctx);
         T* to = out.data<T>(ctx);
         if (x(ctx).size() == 0) return absl::OkStatus();
@@ -91,7 +81,7 @@ absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
           BoundBelow(rows, x(ctx).size(), to);
         } else {
           for (int64_t r = 0; r < rows.count(); ++r) {
-            SoftmaxRow(from + rows.Start(r), rows.classes, rows.stride, to + rows.Start(r));
+            SoftmaxRow(from + rows.Start(r), rows.length, rows.stride, to + rows.Start(r));
           }
         }
         return absl::OkStatus();
@@ -106,10 +96,10 @@ absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
   const int64_t axis = spec.attrs.Int("axis");
   return op.InPlace(dx, dout).Make(
       Floats(out),
-      [=, of_shape = DnnlOfShape<ClassRows>()](const KernelContext& ctx,
-                                               auto zero) mutable -> absl::Status {
+      [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
+                                              auto zero) mutable -> absl::Status {
         using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const ClassRows rows, ClassRows::Along(axis, out(ctx).dims()));
+        WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, out(ctx).dims()));
         const T *p = out.data<T>(ctx), *dp = dout.data<T>(ctx);
         T* to = dx.data<T>(ctx);
         if (out(ctx).size() == 0) return absl::OkStatus();
@@ -118,7 +108,7 @@ absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
           return absl::OkStatus();
         }
         for (int64_t r = 0; r < rows.count(); ++r) {
-          const int64_t start = rows.Start(r), end = start + rows.classes * rows.stride;
+          const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
           double dot = 0;
           for (int64_t i = start; i < end; i += rows.stride) dot += double{p[i]} * dp[i];
           for (int64_t i = start; i < end; i += rows.stride) {

@@ -4,8 +4,9 @@
 #include <cstdint>
 
 #include "base/status_macros.h"
+#include "ops/cpu/axis_rows.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/softmax.h"
+#include "ops/cpu/softmax_row.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
@@ -52,13 +53,13 @@ absl::Status ForLabelType(const Tensor& label, Run run) {
 
 // Loss of every row, from its probabilities and the class that the label names.
 template <typename T>
-absl::Status HardLoss(const ClassRows& rows, const T* p, const Tensor& label, int64_t ignore_index,
+absl::Status HardLoss(const AxisRows& rows, const T* p, const Tensor& label, int64_t ignore_index,
                       T* loss) {
   return ForLabelType(label, [&](auto tag) -> absl::Status {
     const auto* labels = label.data<typename decltype(tag)::type>();
     for (int64_t r = 0; r < rows.count(); ++r) {
       WEFT_ASSIGN_OR_RETURN(const absl::optional<int64_t> c,
-                            ClassOf(labels, r, rows.classes, ignore_index));
+                            ClassOf(labels, r, rows.length, ignore_index));
       loss[r] = c ? NegativeLog(p[rows.Start(r) + *c * rows.stride]) : T(0);
     }
     return absl::OkStatus();
@@ -67,10 +68,10 @@ absl::Status HardLoss(const ClassRows& rows, const T* p, const Tensor& label, in
 
 // Loss of every row: the sum over classes of -label log p.
 template <typename T>
-void SoftLoss(const ClassRows& rows, const T* p, const T* label, T* loss) {
+void SoftLoss(const AxisRows& rows, const T* p, const T* label, T* loss) {
   for (int64_t r = 0; r < rows.count(); ++r) {
     double sum = 0;
-    for (int64_t i = 0; i < rows.classes; ++i) {
+    for (int64_t i = 0; i < rows.length; ++i) {
       const int64_t at = rows.Start(r) + i * rows.stride;
       sum += label[at] * NegativeLog(p[at]);
     }
@@ -87,13 +88,13 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   return op.InPlace(softmax, logits)
       .Make(Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const ClassRows rows,
-                              ClassRows::Along(options.axis, logits(ctx).dims()));
+        WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
+                              AxisRows::Along(options.axis, logits(ctx).dims()));
         const T* x = logits.data<T>(ctx);
         T* p = softmax.data<T>(ctx);
         if (options.use_softmax) {
           for (int64_t r = 0; r < rows.count(); ++r) {
-            SoftmaxRow(x + rows.Start(r), rows.classes, rows.stride, p + rows.Start(r));
+            SoftmaxRow(x + rows.Start(r), rows.length, rows.stride, p + rows.Start(r));
           }
         } else if (p != x) {
           std::copy_n(x, logits(ctx).size(), p);
@@ -123,13 +124,13 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   return op.InPlace(dlogits, softmax)
       .Make(Floats(softmax), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const ClassRows rows,
-                              ClassRows::Along(options.axis, softmax(ctx).dims()));
+        WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
+                              AxisRows::Along(options.axis, softmax(ctx).dims()));
         const T *p = softmax.data<T>(ctx), *dl = dloss.data<T>(ctx);
         T* dx = dlogits.data<T>(ctx);
         // weight(position, class) is what the label gives that class.
         const auto write_row = [&](int64_t r, auto weight) {
-          for (int64_t i = 0; i < rows.classes; ++i) {
+          for (int64_t i = 0; i < rows.length; ++i) {
             const int64_t at = rows.Start(r) + i * rows.stride;
             dx[at] = LogitGradient(options.use_softmax, p[at], weight(at, i)) * dl[r];
           }
@@ -145,11 +146,11 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
           const auto* labels = label.data<typename decltype(label_tag)::type>(ctx);
           for (int64_t r = 0; r < rows.count(); ++r) {
             WEFT_ASSIGN_OR_RETURN(const absl::optional<int64_t> c,
-                                  ClassOf(labels, r, rows.classes, options.ignore_index));
+                                  ClassOf(labels, r, rows.length, options.ignore_index));
             if (c) {
               write_row(r, [&](int64_t, int64_t i) { return T(i == *c ? 1 : 0); });
             } else {
-              for (int64_t i = 0; i < rows.classes; ++i) dx[rows.Start(r) + i * rows.stride] = 0;
+              for (int64_t i = 0; i < rows.length; ++i) dx[rows.Start(r) + i * rows.stride] = 0;
             }
           }
           return absl::OkStatus();

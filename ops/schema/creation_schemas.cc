@@ -1,12 +1,95 @@
-// Ops that make a tensor from attributes.
-#include <utility>
+// Tensors made from attributes, or after the shape of another one.
+#include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
+
+// Like X, of the type of attribute dtype unless that is -1.
+absl::Status InferFilledLike(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  TensorType out = {x->dtype, x->dims};
+  if (context.attrs().Has("dtype") && context.attrs().Int("dtype") != -1) {
+    const int64_t number = context.attrs().Int("dtype");
+    const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
+    if (!dtype.has_value()) {
+      return context.AttrError("dtype", "the number of an element type", absl::StrCat(number));
+    }
+    out.dtype = *dtype;
+  }
+  context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+// Attribute shape, with one dimension of Input in it.
+absl::Status InferBatchSizeLike(InferContext& context) {
+  const TensorType* input = context.Input("Input");
+  const OpAttrs& attrs = context.attrs();
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
+  if (input == nullptr) return absl::OkStatus();
+  if (!dtype.has_value()) {
+    return context.AttrError("dtype", "the number of an element type",
+                             absl::StrCat(attrs.Int("dtype")));
+  }
+  const std::vector<int64_t> shape = attrs.Ints("shape");
+  const int64_t from = attrs.Int("input_dim_idx"), to = attrs.Int("output_dim_idx");
+  if (from < 0 || from >= static_cast<int64_t>(input->dims.size())) {
+    return context.AttrError("input_dim_idx", "a dimension of Input", absl::StrCat(from));
+  }
+  if (to < 0 || to >= static_cast<int64_t>(shape.size())) {
+    return context.AttrError("output_dim_idx", "a dimension of shape", absl::StrCat(to));
+  }
+  Dims dims(shape.begin(), shape.end());
+  dims[to] = input->dims[from];
+  for (int64_t dim : dims) {
+    if (dim < -1 || dim > kMaxElements) {
+      return context.AttrError("shape", "dimensions", DimsToString(shape));
+    }
+  }
+  context.SetOutput("Out", {*dtype, dims});
+  return absl::OkStatus();
+}
+
+// Y is X with a dimension more: of maxlen, or as many as the longest sequence has elements.
+absl::Status InferSequenceMask(InferContext& context) {
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  const OpAttrs& attrs = context.attrs();
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(attrs.Int("out_dtype")));
+  if (!dtype.has_value()) {
+    return context.AttrError("out_dtype", "the number of an element type",
+                             absl::StrCat(attrs.Int("out_dtype")));
+  }
+  TensorType out = {*dtype, x->dims};
+  out.dims.push_back(HasAttrInput(context) ? -1 : std::max<int64_t>(attrs.Int("maxlen"), -1));
+  context.SetOutput("Y", out);
+  return absl::OkStatus();
+}
+
+absl::Status InferShape(InferContext& context) {
+  const TensorType* x = context.Input("Input");
+  if (x != nullptr) {
+    context.SetOutput("Out", {DType::kInt32, {static_cast<int64_t>(x->dims.size())}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status InferSize(InferContext& context) {
+  context.SetOutput("Out", {DType::kInt64, {}});
+  return absl::OkStatus();
+}
+
+absl::Status InferRange(InferContext& context) {
+  const TensorType* start = context.Input("Start");
+  if (start != nullptr) context.SetOutput("Out", {start->dtype, {-1}});
+  return absl::OkStatus();
+}
 
 // Element type number 5 of the format.
 const int kFp32 = static_cast<int>(DType::kFloat32);
@@ -60,47 +143,36 @@ absl::Status InferLinspace(InferContext& context) {
   return absl::OkStatus();
 }
 
-absl::Status InferRandInt(InferContext& context) {
-  const int64_t dtype = context.attrs().Int("dtype");
-  if (dtype != static_cast<int>(DType::kInt32) && dtype != static_cast<int>(DType::kInt64)) {
-    return context.AttrError("dtype", "the number of int32 or int64", absl::StrCat(dtype));
-  }
-  return InferFromAttributes(context);
-}
-
-absl::Status InferRandPerm(InferContext& context) {
-  const int64_t n = context.attrs().Int("n");
-  const absl::optional<DType> dtype =
-      DTypeFromProto(static_cast<int>(context.attrs().Int("dtype")));
-  if (!dtype.has_value()) {
-    return context.AttrError("dtype", "the number of an element type",
-                             absl::StrCat(context.attrs().Int("dtype")));
-  }
-  if (n < 1 || n > kMaxElements) return context.AttrError("n", "1 or more", absl::StrCat(n));
-  context.SetOutput("Out", {*dtype, {n}});
-  return absl::OkStatus();
-}
-
-// Weights of categories, or rows of them.
-absl::Status InferMultinomial(InferContext& context) {
-  const int64_t samples = context.attrs().Int("num_samples");
-  if (samples < 1 || samples > kMaxElements) {
-    return context.AttrError("num_samples", "1 or more", absl::StrCat(samples));
-  }
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 1 && x->dims.size() != 2) {
-    return context.InputError("X", "one or two dimensions");
-  }
-  TensorType out = {DType::kInt64, x->dims};
-  out.dims.back() = samples;
-  context.SetOutput("Out", out);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 void AddCreationSchemas(OpSchemaTable* schemas) {
+  schemas->Add(OpSchema("fill_any_like")
+                   .In("X")
+                   .Out("Out")
+                   .Attr("dtype", -1)
+                   .Attr("value", 0.0f)
+                   .Infer(InferFilledLike));
+  schemas->Add(OpSchema("fill_zeros_like").In("X").Out("Out").Infer(InferFilledLike));
+  schemas->Add(OpSchema("fill_constant_batch_size_like")
+                   .In("Input")
+                   .Out("Out")
+                   .Attr("dtype", static_cast<int>(DType::kFloat32))
+                   .Attr("force_cpu", false)
+                   .Attr("input_dim_idx", 0)
+                   .Attr("output_dim_idx", 0)
+                   .RequiredAttr("shape", Ints{})
+                   .Attr("value", 0.0f)
+                   .Infer(InferBatchSizeLike));
+  schemas->Add(OpSchema("sequence_mask")
+                   .AttrIn("MaxLenTensor", {"maxlen"})
+                   .In("X")
+                   .Out("Y")
+                   .Attr("maxlen", -1)
+                   .Attr("out_dtype", static_cast<int>(DType::kInt64))
+                   .Infer(InferSequenceMask));
+  schemas->Add(OpSchema("shape").In("Input").Out("Out").Infer(InferShape));
+  schemas->Add(OpSchema("size").In("Input").Out("Out").Infer(InferSize));
+  schemas->Add(OpSchema("range").In("End").In("Start").In("Step").Out("Out").Infer(InferRange));
   schemas->Add(OpSchema("fill_constant")
                    .AttrIn("ShapeTensor", {"shape"})
                    .AttrIn("ShapeTensorList", {"shape"}, OpSchema::kDuplicable)
@@ -113,7 +185,6 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Attr("str_value", "")
                    .Attr("value", 0.0f)
                    .Infer(InferFromAttributes));
-
   schemas->Add(OpSchema("assign_value")
                    .Out("Out")
                    .Attr("bool_values", Ints{})
@@ -137,87 +208,6 @@ void AddCreationSchemas(OpSchemaTable* schemas) {
                    .Out("Out")
                    .Attr("dtype", kFp32)
                    .Infer(InferLinspace));
-
-  schemas->Add(OpSchema("seed")
-                   .Out("Out")
-                   .Attr("seed", 0)
-                   .With(Trait::kSideEffect)
-                   .Infer([](InferContext& context) {
-                     context.SetOutput("Out", {DType::kInt32, {1}});
-                     return absl::OkStatus();
-                   }));
-  schemas->Add(OpSchema("gaussian_random")
-                   .AttrIn("ShapeTensor", {"shape"})
-                   .AttrIn("ShapeTensorList", {"shape"}, OpSchema::kDuplicable)
-                   .Out("Out")
-                   .Attr("dtype", kFp32)
-                   .Attr("mean", 0.0f)
-                   .Attr("seed", 0)
-                   .Attr("shape", Longs{})
-                   .Attr("std", 1.0f)
-                   .With(Trait::kSideEffect)
-                   .Infer(InferFromAttributes));
-
-  // Whole numbers from low to high - 1.
-  schemas->Add(OpSchema("randint")
-                   .AttrIn("ShapeTensor", {"shape"})
-                   .AttrIn("ShapeTensorList", {"shape"}, OpSchema::kDuplicable)
-                   .Out("Out")
-                   .Attr("dtype", static_cast<int>(DType::kInt64))
-                   .RequiredAttr("high", 0)
-                   .RequiredAttr("low", 0)
-                   .Attr("seed", 0)
-                   .Attr("shape", Longs{})
-                   .With(Trait::kSideEffect)
-                   .Infer(InferRandInt));
-  // 0 to n - 1 in any order.
-  schemas->Add(OpSchema("randperm")
-                   .Out("Out")
-                   .Attr("dtype", static_cast<int>(DType::kInt64))
-                   .RequiredAttr("n", 0)
-                   .With(Trait::kSideEffect)
-                   .Infer(InferRandPerm));
-  schemas->Add(
-      OpSchema("bernoulli").In("X").Out("Out").With(Trait::kSideEffect).Infer(OutputsLike("X")));
-  OpSchema poisson =
-      OpSchema("poisson").In("X").Out("Out").With(Trait::kSideEffect).Infer(OutputsLike("X"));
-  schemas->Add(GradSchema(poisson, "poisson_grad", {{}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD")));
-  schemas->Add(std::move(poisson));
-  schemas->Add(OpSchema("multinomial")
-                   .In("X")
-                   .Out("Out")
-                   .Attr("num_samples", 1)
-                   .Attr("replacement", false)
-                   .With(Trait::kSideEffect)
-                   .Infer(InferMultinomial));
-
-  // A normal distribution cut off at mean + a * std and mean + b * std.
-  schemas->Add(OpSchema("truncated_gaussian_random")
-                   .Out("Out")
-                   .Attr("a", -2.0f)
-                   .Attr("b", 2.0f)
-                   .Attr("dtype", kFp32)
-                   .Attr("mean", 0.0f)
-                   .Attr("seed", 0)
-                   .RequiredAttr("shape", Ints{})
-                   .Attr("std", 1.0f)
-                   .With(Trait::kSideEffect)
-                   .Infer(InferFromAttributes));
-
-  schemas->Add(OpSchema("uniform_random")
-                   .AttrIn("ShapeTensor", {"shape"})
-                   .AttrIn("ShapeTensorList", {"shape"}, OpSchema::kDuplicable)
-                   .Out("Out")
-                   .Attr("diag_num", 0)
-                   .Attr("diag_step", 0)
-                   .Attr("diag_val", 1.0f)
-                   .Attr("dtype", kFp32)
-                   .Attr("max", 1.0f)
-                   .Attr("min", -1.0f)
-                   .Attr("seed", 0)
-                   .Attr("shape", Longs{})
-                   .With(Trait::kSideEffect)
-                   .Infer(InferFromAttributes));
 }
 
 }  // namespace weft

@@ -1,45 +1,66 @@
-// The op families, one function and one file (x_schemas.cc) each.
+// The op families that common models use, one function and one file (x_schemas.cc) each.
+// extra/families.h has the others.
 #ifndef WEFT_OPS_SCHEMA_FAMILIES_H_
 #define WEFT_OPS_SCHEMA_FAMILIES_H_
-
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "ops/schema/op_schema.h"
 
 namespace weft {
 
+// All of these.
+void AddCoreSchemas(OpSchemaTable* schemas);
+
+// --- Elementwise and along one dimension --------------------------------------------------------
+
 void AddActivationSchemas(OpSchemaTable* schemas);
+void AddClipSchemas(OpSchemaTable* schemas);
+void AddComparisonSchemas(OpSchemaTable* schemas);
+void AddCopySchemas(OpSchemaTable* schemas);
+void AddCumulativeSchemas(OpSchemaTable* schemas);
+void AddElementwiseSchemas(OpSchemaTable* schemas);
+void AddOrderStatisticsSchemas(OpSchemaTable* schemas);
+void AddPreluSchemas(OpSchemaTable* schemas);
+void AddReduceSchemas(OpSchemaTable* schemas);
+void AddSumSchemas(OpSchemaTable* schemas);
+void AddWhereSchemas(OpSchemaTable* schemas);
+
+// --- Tensors made, and elements moved -----------------------------------------------------------
+
+void AddConcatSplitSchemas(OpSchemaTable* schemas);
+void AddCreationSchemas(OpSchemaTable* schemas);
+void AddGatherScatterSchemas(OpSchemaTable* schemas);
+void AddOneHotSchemas(OpSchemaTable* schemas);
+void AddRandomSchemas(OpSchemaTable* schemas);
+void AddReshapeSchemas(OpSchemaTable* schemas);
+void AddSelectedRowsSchemas(OpSchemaTable* schemas);
+void AddSetValueSchemas(OpSchemaTable* schemas);
+void AddStridedViewsSchemas(OpSchemaTable* schemas);
+
+// --- Layers -------------------------------------------------------------------------------------
+
+void AddDropoutSchemas(OpSchemaTable* schemas);
+void AddLookupTableSchemas(OpSchemaTable* schemas);
+void AddMatmulSchemas(OpSchemaTable* schemas);
+void AddNormSchemas(OpSchemaTable* schemas);
+void AddRnnSchemas(OpSchemaTable* schemas);
+void AddSoftmaxSchemas(OpSchemaTable* schemas);
+void AddWindowSchemas(OpSchemaTable* schemas);
+
+// --- Losses and metrics -------------------------------------------------------------------------
+
+void AddLossSchemas(OpSchemaTable* schemas);
+void AddMetricsSchemas(OpSchemaTable* schemas);
+
+// --- Updates ------------------------------------------------------------------------------------
+
 void AddAmpSchemas(OpSchemaTable* schemas);
+void AddOptimizerSchemas(OpSchemaTable* schemas);
+
+// --- Communication, control flow, debugging -----------------------------------------------------
+
 void AddCollectiveSchemas(OpSchemaTable* schemas);
 void AddControlSchemas(OpSchemaTable* schemas);
-void AddCreationSchemas(OpSchemaTable* schemas);
-void AddDenseAlgebraSchemas(OpSchemaTable* schemas);
-void AddDetectionSchemas(OpSchemaTable* schemas);
-void AddElementwiseSchemas(OpSchemaTable* schemas);
-void AddLossSchemas(OpSchemaTable* schemas);
-void AddMathSchemas(OpSchemaTable* schemas);
-void AddNnSchemas(OpSchemaTable* schemas);
-void AddNormSchemas(OpSchemaTable* schemas);
-void AddOptimizerSchemas(OpSchemaTable* schemas);
-void AddProductSchemas(OpSchemaTable* schemas);
-void AddRnnSchemas(OpSchemaTable* schemas);
-void AddShapeSchemas(OpSchemaTable* schemas);
-void AddViewSchemas(OpSchemaTable* schemas);
-void AddIndexSchemas(OpSchemaTable* schemas);
-void AddAlongSchemas(OpSchemaTable* schemas);
-void AddLikeSchemas(OpSchemaTable* schemas);
-void AddVocabularySchemas(OpSchemaTable* schemas);
-void AddWindowSchemas(OpSchemaTable* schemas);
-void AddResampleSchemas(OpSchemaTable* schemas);
-void AddSecondGradientSchemas(OpSchemaTable* schemas);
-
-// Attribute values by the names of their types in the format, for rows of schemas. Scalars are
-// literals: 1 is INT, 1.0f is FLOAT, true is BOOLEAN, "x" is STRING, int64_t{1} is LONG.
-using Ints = std::vector<int32_t>;
-using Longs = std::vector<int64_t>;
-using Strings = std::vector<std::string>;
+void AddPrintSchemas(OpSchemaTable* schemas);
 
 }  // namespace weft
 

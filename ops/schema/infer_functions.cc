@@ -249,4 +249,25 @@ TensorType ToXShape(const TensorType& type) {
   return xshape;
 }
 
+absl::StatusOr<int> AxisFromAttr(const InferContext& context, absl::string_view attr,
+                                 const Dims& dims) {
+  const int64_t value = context.attrs().Int(attr);
+  if (dims.empty() && (value == 0 || value == -1)) return 0;
+  return ResolveAxis(context, attr, value, dims.size());
+}
+
+OpSchema::InferFn LikeXAlongAxis(const char* attr) {
+  return [=](InferContext& context) -> absl::Status {
+    const TensorType* x = context.Input("X");
+    if (x == nullptr) return absl::OkStatus();
+    if (context.attrs().Has("flatten") && context.attrs().Bool("flatten")) {
+      context.SetOutput("Out", {x->dtype, {Product(x->dims)}});
+      return absl::OkStatus();
+    }
+    WEFT_RETURN_IF_ERROR(AxisFromAttr(context, attr, x->dims).status());
+    context.SetOutput("Out", *x);
+    return absl::OkStatus();
+  };
+}
+
 }  // namespace weft

@@ -31,6 +31,10 @@ OpSchema::InferFn SameDType(std::string a, std::string b);
 OpSchema::InferFn SameDims(std::string a, std::string b);
 OpSchema::InferFn SameType(std::string a, std::string b);
 
+// Out is like X, which has the axis that the attribute names; where attribute `flatten` is set, Out
+// is X as one row.
+OpSchema::InferFn LikeXAlongAxis(const char* attr);
+
 // Of a gradient op that reads what `forward`, the inference of the op itself, needs: everything
 // that it reads of the op's outputs, or of their gradients (S@GRAD), has the type of the output.
 // The outputs are as GradsLikeInputs has them.
@@ -76,12 +80,24 @@ absl::optional<Dims> BroadcastDims(const Dims& x, const Dims& y, int64_t axis = 
 absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view attr, int64_t value,
                                 size_t rank);
 
+// That of an attribute, for a tensor of these dims. A scalar has axes 0 and -1.
+absl::StatusOr<int> AxisFromAttr(const InferContext& context, absl::string_view attr,
+                                 const Dims& dims);
+
 // The type with a dimension 0 in front: how XShape outputs (reshape2, transpose2) keep the shape of
 // their input.
 TensorType ToXShape(const TensorType& type);
 // Of the gradient of such an op: X@GRAD has the dims that XShape keeps, and the element type of
 // Out@GRAD.
 absl::Status InferGradFromXShape(InferContext& context);
+
+// --- Rows of schemas -----------------------------------------------------------------------------
+
+// Attribute values by the names of their types in the format. Scalars are literals: 1 is INT, 1.0f
+// is FLOAT, true is BOOLEAN, "x" is STRING, int64_t{1} is LONG.
+using Ints = std::vector<int32_t>;
+using Longs = std::vector<int64_t>;
+using Strings = std::vector<std::string>;
 
 }  // namespace weft
 

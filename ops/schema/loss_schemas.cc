@@ -68,8 +68,6 @@ OpSchema WithSoftmaxAttrs(OpSchema schema) {
       .Attr("use_softmax", true);
 }
 
-// --- Others --------------------------------------------------------------------------------------
-
 // Like the first input; the others have its type.
 OpSchema::InferFn LikeAll(const char* first, std::vector<const char*> others,
                           std::vector<const char*> outputs) {
@@ -176,7 +174,9 @@ absl::Status InferLabelSmooth(InferContext& context) {
   return absl::OkStatus();
 }
 
-void AddOtherLosses(OpSchemaTable* schemas) {
+}  // namespace
+
+void AddLossSchemas(OpSchemaTable* schemas) {
   AddWithGrad(
       schemas,
       OpSchema("bce_loss").In("Label").In("X").Out("Out").Infer(LikeAll("X", {"Label"}, {"Out"})),
@@ -262,47 +262,6 @@ void AddOtherLosses(OpSchemaTable* schemas) {
   schemas->Add(
       GradSchema(smooth, "label_smooth_grad", {{}, {"Out"}, {"X"}}, OutputsLike("Out@GRAD")));
   schemas->Add(std::move(smooth));
-}
-
-// WarpCTCGrad is like Logits. Programs of Paddle declare it without dims, so that nothing is said
-// of it here.
-absl::Status InferWarpCtc(InferContext& context) {
-  const TensorType* logits = context.Input("Logits");
-  const TensorType* label = context.Input("Label");
-  // Otherwise their LoD splits the sequences.
-  const bool is_padded = context.HasInput("LogitsLength") && context.HasInput("LabelLength");
-  if (logits == nullptr || !is_padded) return absl::OkStatus();
-  if (logits->dims.size() != 3) return context.InputError("Logits", "[time, batch, classes]");
-  const int64_t batch = logits->dims[1], classes = logits->dims[2];
-  if (label != nullptr && !DimsFit(label->dims, {batch, -1})) {
-    return context.InputError("Label", absl::StrCat("[", batch, ", length]"));
-  }
-  const int64_t blank = context.attrs().Int("blank");
-  if (blank < 0 || (classes != -1 && blank >= classes)) {
-    return context.AttrError("blank", absl::StrCat("a class of ", classes), absl::StrCat(blank));
-  }
-  context.SetOutput("Loss", {logits->dtype, {batch, 1}});
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-void AddLossSchemas(OpSchemaTable* schemas) {
-  OpSchema ctc = OpSchema("warpctc")
-                     .In("Label")
-                     .In("LabelLength", OpSchema::kOptional)
-                     .In("Logits")
-                     .In("LogitsLength", OpSchema::kOptional)
-                     .Out("Loss")
-                     .Out("WarpCTCGrad", OpSchema::kOptional)
-                     .Attr("blank", 0)
-                     .Attr("norm_by_times", false)
-                     .Infer(InferWarpCtc);
-  schemas->Add(GradSchema(ctc, "warpctc_grad",
-                          {{"Logits", "LogitsLength", "WarpCTCGrad"}, {"Loss"}, {"Logits"}},
-                          GradsLikeInputs()));
-  schemas->Add(std::move(ctc));
-  AddOtherLosses(schemas);
   schemas->Add(WithSoftmaxAttrs(OpSchema("softmax_with_cross_entropy")
                                     .In("Label")
                                     .In("Logits")
@@ -315,7 +274,6 @@ void AddLossSchemas(OpSchemaTable* schemas) {
                                     .In("Softmax")
                                     .Out("Logits@GRAD")
                                     .Infer(InferSoftmaxCrossEntropyGrad)));
-
   // With `normalize` the loss is divided by the number of labels that count: not elementwise.
   schemas->Add(
       OpSchema("sigmoid_cross_entropy_with_logits")

@@ -203,11 +203,5 @@ TEST(InstanceNormTest, GradientOfTheBiasIsLikeTheScale) {
       IsOkAndHolds(ElementsAre(Pair("Bias@GRAD", "fp32[3]"), Pair("Scale@GRAD", "fp32[3]"))));
 }
 
-TEST(LrnTest, NeighborsAreOnBothSides) {
-  EXPECT_THAT(InferenceCase("lrn").In("X", {"fp32[1, 5, 2, 2]"}).Out("Out").Attr("n", 4).Infer(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("attribute n: expected an odd number, found 4")));
-}
-
 }  // namespace
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/container/flat_hash_map.h"
+#include "ops/schema/extra/families.h"
 #include "ops/schema/families.h"
 #include "ops/schema/op_schema.h"
 
@@ -15,30 +16,8 @@ namespace {
 class Table : public OpSchemaTable {
  public:
   Table() {
-    AddActivationSchemas(this);
-    AddAmpSchemas(this);
-    AddCollectiveSchemas(this);
-    AddControlSchemas(this);
-    AddCreationSchemas(this);
-    AddDenseAlgebraSchemas(this);
-    AddDetectionSchemas(this);
-    AddElementwiseSchemas(this);
-    AddLossSchemas(this);
-    AddMathSchemas(this);
-    AddNnSchemas(this);
-    AddNormSchemas(this);
-    AddOptimizerSchemas(this);
-    AddProductSchemas(this);
-    AddRnnSchemas(this);
-    AddShapeSchemas(this);
-    AddViewSchemas(this);
-    AddIndexSchemas(this);
-    AddAlongSchemas(this);
-    AddLikeSchemas(this);
-    AddVocabularySchemas(this);
-    AddWindowSchemas(this);
-    AddResampleSchemas(this);
-    AddSecondGradientSchemas(this);  // from the schemas of the ops
+    AddCoreSchemas(this);
+    AddExtraSchemas(this);  // makes some from those of the core
   }
 
   void Add(OpSchema schema) override {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
+#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
@@ -15,14 +16,7 @@ namespace {
 constexpr int kOptional = OpSchema::kOptional;
 
 constexpr int kDuplicable = OpSchema::kDuplicable;
-
-absl::Status CheckOneElement(const InferContext& context, const char* slot, size_t i) {
-  const TensorType* type = context.Input(slot, i);
-  if (type == nullptr) return absl::OkStatus();
-  const int64_t elements = NumElements(type->dims);
-  if (elements == 1 || elements == -1) return absl::OkStatus();
-  return context.InputError(slot, i, "one element");
-}
+constexpr int kOptionalList = kOptional | kDuplicable;
 
 // All variables of the slot have the dimensions of the parameters.
 OpSchema::InferFn LikeParams(std::string slot) {
@@ -58,23 +52,6 @@ OpSchema::InferFn CheckUpdate(std::vector<std::string> like_param,
   return InOrder(std::move(checks));
 }
 
-absl::Status InferAverage(InferContext& context) {
-  for (const char* name : {"sum_1", "sum_2", "sum_3"}) {
-    WEFT_RETURN_IF_ERROR(SameType("param", absl::StrCat("in_", name))(context));
-    const TensorType* sum = context.Input(absl::StrCat("in_", name));
-    if (sum != nullptr) context.SetOutput(absl::StrCat("out_", name), *sum);
-  }
-  for (const char* name : {"num_accumulates", "num_updates", "old_num_accumulates"}) {
-    const std::string slot = absl::StrCat("in_", name);
-    const TensorType* number = context.Input(slot);
-    if (number == nullptr) continue;
-    if (number->dtype != DType::kInt64) return context.InputError(slot, "int64");
-    WEFT_RETURN_IF_ERROR(CheckOneElement(context, slot.c_str(), 0));
-    context.SetOutput(absl::StrCat("out_", name), *number);
-  }
-  return absl::OkStatus();
-}
-
 OpSchema Optimizer(const char* type) { return OpSchema(type).With(Trait::kOptimizer); }
 
 // What adam, adamw and lamb have in common, after the inputs for beta and epsilon.
@@ -96,10 +73,69 @@ OpSchema AdamFamily(OpSchema schema) {
       .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"}));
 }
 
-// Updates of several parameters in one op: variable i of every slot belongs to parameter i. There
-// may be one learning rate for all.
-void AddMultiTensorUpdates(OpSchemaTable* schemas) {
-  constexpr int kOptionalList = kOptional | kDuplicable;
+}  // namespace
+
+void AddOptimizerSchemas(OpSchemaTable* schemas) {
+  // Before version 2.5 it had no learning rate: that was 1.
+  schemas->Add(Optimizer("adadelta")
+                   .In("AvgSquaredGrad")
+                   .In("AvgSquaredUpdate")
+                   .In("Grad")
+                   .In("LearningRate", kOptional)
+                   .In("MasterParam", kOptional)
+                   .In("Param")
+                   .OutInPlace("AvgSquaredGradOut", "AvgSquaredGrad")
+                   .OutInPlace("AvgSquaredUpdateOut", "AvgSquaredUpdate")
+                   .OutInPlace("MasterParamOut", "MasterParam", kOptional)
+                   .OutInPlace("ParamOut", "Param")
+                   .Attr("epsilon", 1e-6f)
+                   .Attr("multi_precision", false)
+                   .Attr("rho", 0.95f)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"AvgSquaredGrad", "AvgSquaredUpdate"})));
+  schemas->Add(Optimizer("adamax")
+                   .In("Beta1Pow")
+                   .In("Grad")
+                   .In("InfNorm")
+                   .In("LearningRate")
+                   .In("MasterParam", kOptional)
+                   .In("Moment")
+                   .In("Param")
+                   .OutInPlace("InfNormOut", "InfNorm")
+                   .OutInPlace("MasterParamOut", "MasterParam", kOptional)
+                   .OutInPlace("MomentOut", "Moment")
+                   .OutInPlace("ParamOut", "Param")
+                   .Attr("beta1", 0.9f)
+                   .Attr("beta2", 0.999f)
+                   .Attr("epsilon", 1e-8f)
+                   .Attr("multi_precision", false)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"Moment", "InfNorm"}, {"Beta1Pow"})));
+  schemas->Add(Optimizer("decayed_adagrad")
+                   .In("Grad")
+                   .In("LearningRate")
+                   .In("Moment")
+                   .In("Param")
+                   .OutInPlace("MomentOut", "Moment")
+                   .OutInPlace("ParamOut", "Param")
+                   .Attr("decay", 0.95f)
+                   .Attr("epsilon", 1e-6f)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"Moment"})));
+  schemas->Add(Optimizer("ftrl")
+                   .In("Grad")
+                   .In("LearningRate")
+                   .In("LinearAccumulator")
+                   .In("Param")
+                   .In("SquaredAccumulator")
+                   .OutInPlace("LinearAccumOut", "LinearAccumulator")
+                   .OutInPlace("ParamOut", "Param")
+                   .OutInPlace("SquaredAccumOut", "SquaredAccumulator")
+                   .Attr("l1", 0.0f)
+                   .Attr("l2", 0.0f)
+                   .Attr("lr_power", -0.5f)
+                   .With(Trait::kElementwise)
+                   .Infer(CheckUpdate({"SquaredAccumulator", "LinearAccumulator"})));
   // By norms of whole parameters: not elementwise.
   schemas->Add(Optimizer("lars_momentum")
                    .In("Grad", kDuplicable)
@@ -117,7 +153,6 @@ void AddMultiTensorUpdates(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .Attr("rescale_grad", 1.0f)
                    .Infer(CheckUpdate({"Velocity"})));
-
   schemas->Add(Optimizer("merged_adam")
                    .In("Beta1Pow", kDuplicable)
                    .In("Beta2Pow", kDuplicable)
@@ -140,7 +175,6 @@ void AddMultiTensorUpdates(OpSchemaTable* schemas) {
                    .Attr("use_global_beta_pow", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Moment1", "Moment2"}, {"Beta1Pow", "Beta2Pow"})));
-
   schemas->Add(Optimizer("merged_momentum")
                    .In("Grad", kDuplicable)
                    .In("LearningRate", kDuplicable)
@@ -158,79 +192,6 @@ void AddMultiTensorUpdates(OpSchemaTable* schemas) {
                    .Attr("use_nesterov", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Velocity"})));
-}
-
-void AddAdaptiveUpdates(OpSchemaTable* schemas) {
-  // Before version 2.5 it had no learning rate: that was 1.
-  schemas->Add(Optimizer("adadelta")
-                   .In("AvgSquaredGrad")
-                   .In("AvgSquaredUpdate")
-                   .In("Grad")
-                   .In("LearningRate", kOptional)
-                   .In("MasterParam", kOptional)
-                   .In("Param")
-                   .OutInPlace("AvgSquaredGradOut", "AvgSquaredGrad")
-                   .OutInPlace("AvgSquaredUpdateOut", "AvgSquaredUpdate")
-                   .OutInPlace("MasterParamOut", "MasterParam", kOptional)
-                   .OutInPlace("ParamOut", "Param")
-                   .Attr("epsilon", 1e-6f)
-                   .Attr("multi_precision", false)
-                   .Attr("rho", 0.95f)
-                   .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"AvgSquaredGrad", "AvgSquaredUpdate"})));
-
-  schemas->Add(Optimizer("adamax")
-                   .In("Beta1Pow")
-                   .In("Grad")
-                   .In("InfNorm")
-                   .In("LearningRate")
-                   .In("MasterParam", kOptional)
-                   .In("Moment")
-                   .In("Param")
-                   .OutInPlace("InfNormOut", "InfNorm")
-                   .OutInPlace("MasterParamOut", "MasterParam", kOptional)
-                   .OutInPlace("MomentOut", "Moment")
-                   .OutInPlace("ParamOut", "Param")
-                   .Attr("beta1", 0.9f)
-                   .Attr("beta2", 0.999f)
-                   .Attr("epsilon", 1e-8f)
-                   .Attr("multi_precision", false)
-                   .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"Moment", "InfNorm"}, {"Beta1Pow"})));
-
-  schemas->Add(Optimizer("decayed_adagrad")
-                   .In("Grad")
-                   .In("LearningRate")
-                   .In("Moment")
-                   .In("Param")
-                   .OutInPlace("MomentOut", "Moment")
-                   .OutInPlace("ParamOut", "Param")
-                   .Attr("decay", 0.95f)
-                   .Attr("epsilon", 1e-6f)
-                   .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"Moment"})));
-
-  schemas->Add(Optimizer("ftrl")
-                   .In("Grad")
-                   .In("LearningRate")
-                   .In("LinearAccumulator")
-                   .In("Param")
-                   .In("SquaredAccumulator")
-                   .OutInPlace("LinearAccumOut", "LinearAccumulator")
-                   .OutInPlace("ParamOut", "Param")
-                   .OutInPlace("SquaredAccumOut", "SquaredAccumulator")
-                   .Attr("l1", 0.0f)
-                   .Attr("l2", 0.0f)
-                   .Attr("lr_power", -0.5f)
-                   .With(Trait::kElementwise)
-                   .Infer(CheckUpdate({"SquaredAccumulator", "LinearAccumulator"})));
-}
-
-}  // namespace
-
-void AddOptimizerSchemas(OpSchemaTable* schemas) {
-  AddAdaptiveUpdates(schemas);
-  AddMultiTensorUpdates(schemas);
   schemas->Add(Optimizer("adagrad")
                    .In("Grad")
                    .In("LearningRate")
@@ -244,7 +205,6 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Moment"})));
-
   schemas->Add(AdamFamily(Optimizer("adam")
                               .In("Beta1Pow")
                               .AttrIn("Beta1Tensor", {"beta1"})
@@ -259,7 +219,6 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .Attr("use_global_beta_pow", false)
                    .With(Trait::kElementwise));
-
   schemas->Add(AdamFamily(Optimizer("adamw")
                               .In("Beta1Pow")
                               .AttrIn("Beta1Tensor", {"beta1"})
@@ -277,7 +236,6 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("use_global_beta_pow", false)
                    .Attr("with_decay", false)
                    .With(Trait::kElementwise));
-
   // Scales each parameter's update by norms of the whole parameter: not elementwise.
   schemas->Add(AdamFamily(Optimizer("lamb").In("Beta1Pow").In("Beta2Pow"))
                    .Attr("always_adapt", false)
@@ -286,7 +244,6 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("epsilon", 1e-6f)
                    .Attr("multi_precision", false)
                    .RequiredAttr("weight_decay", 0.0f));
-
   // Deep gradient compression: adds the gradient to what was left over (V), moves the largest
   // elements to EncodeGrad, in which ranks are meant to exchange them, and leaves zeros in
   // Grad_out.
@@ -310,7 +267,6 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("regular_type", 0)
                    .RequiredAttr("sparsity", std::vector<float>{})
                    .Attr("use_nesterov", true));
-
   schemas->Add(Optimizer("momentum")
                    .In("Grad")
                    .In("LearningRate")
@@ -328,7 +284,6 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("use_nesterov", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"Velocity"})));
-
   schemas->Add(Optimizer("rmsprop")
                    .In("Grad")
                    .In("LearningRate")
@@ -349,7 +304,6 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({"MeanGrad", "MeanSquare", "Moment"})));
-
   schemas->Add(Optimizer("sgd")
                    .In("Grad")
                    .In("LearningRate")
@@ -360,26 +314,6 @@ void AddOptimizerSchemas(OpSchemaTable* schemas) {
                    .Attr("multi_precision", false)
                    .With(Trait::kElementwise)
                    .Infer(CheckUpdate({})));
-
-  // Sums of a parameter over steps; the parameter stays as it is.
-  schemas->Add(OpSchema("average_accumulates")
-                   .In("in_num_accumulates")
-                   .In("in_num_updates")
-                   .In("in_old_num_accumulates")
-                   .In("in_sum_1")
-                   .In("in_sum_2")
-                   .In("in_sum_3")
-                   .In("param")
-                   .OutInPlace("out_num_accumulates", "in_num_accumulates")
-                   .OutInPlace("out_num_updates", "in_num_updates")
-                   .OutInPlace("out_old_num_accumulates", "in_old_num_accumulates")
-                   .OutInPlace("out_sum_1", "in_sum_1")
-                   .OutInPlace("out_sum_2", "in_sum_2")
-                   .OutInPlace("out_sum_3", "in_sum_3")
-                   .Attr("average_window", 0.0f)
-                   .RequiredAttr("max_average_window", int64_t{0})
-                   .Attr("min_average_window", int64_t{10000})
-                   .Infer(InferAverage));
 }
 
 }  // namespace weft

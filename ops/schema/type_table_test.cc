@@ -73,7 +73,7 @@ TEST(DeclaredTypes, TypeInPiecesIsMerged) {
   ASSERT_LT(bytes.size(), 128u);
   absl::StatusOr<Program> program = Program::Parse(program_bytes);
   ASSERT_TRUE(program.ok()) << program.status();
-  const VarId y = program->block(0).FindVar(program->FindSymbol("y"));
+  const VarId y = program->block(0).FindVar("y");
   ASSERT_EQ(DeclaredType(program->var(y)), (TensorType{DType::kFloat64, {2, 5}}));
   ExpectDeclaredTypes(*program);
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
@@ -13,8 +14,6 @@
 
 namespace weft {
 namespace {
-
-// --- Images --------------------------------------------------------------------------------------
 
 // An image has a batch, channels, and `space` dimensions, 2 or 3, over which windows slide.
 size_t FirstSpace(bool channels_last) { return channels_last ? 1 : 2; }
@@ -54,8 +53,6 @@ absl::Status SetPositions(const InferContext& context, const char* slot, bool ch
 bool BoolOr(const OpAttrs& attrs, const char* name, bool otherwise) {
   return attrs.Has(name) ? attrs.Bool(name) : otherwise;
 }
-
-// --- Convolution ---------------------------------------------------------------------------------
 
 // Of a convolution: its filter is [output channels, input channels / groups, height, width]. A
 // transposed one computes what the gradient of a convolution computes: there, input and output
@@ -216,35 +213,6 @@ void AddConv(OpSchemaTable* schemas, const std::string& type, ConvKind kind, siz
                              kind, space));
 }
 
-// --- Row convolution -----------------------------------------------------------------------------
-
-// X is [batch, time, features]; Filter has a row for each step of time that is looked ahead, the
-// present one first.
-absl::Status InferRowConv(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  const TensorType* filter = context.Input("Filter");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 3) return context.InputError("X", "[batch, time, features]");
-  if (filter != nullptr && !DimsFit(filter->dims, {-1, x->dims[2]})) {
-    return context.InputError("Filter", absl::StrCat("rows of ", x->dims[2], " features"));
-  }
-  context.SetOutput("Out", *x);
-  return absl::OkStatus();
-}
-
-void AddRowConv(OpSchemaTable* schemas) {
-  AddWithGrad(schemas,
-              OpSchema("row_conv")
-                  .In("Filter")
-                  .In("X")
-                  .Out("Out")
-                  .With(Trait::kRowSplittable)
-                  .Infer(InOrder({SameDType("X", "Filter"), InferRowConv})),
-              {{"Filter", "X"}, {"Out"}, {"Filter", "X"}});
-}
-
-// --- Pooling -------------------------------------------------------------------------------------
-
 // The type of the output; none where that of the input is not known.
 absl::StatusOr<absl::optional<TensorType>> PoolOutput(const InferContext& context, size_t space) {
   const OpAttrs& attrs = context.attrs();
@@ -351,7 +319,6 @@ void AddIndexedPool(OpSchemaTable* schemas, const std::string& type, size_t spac
 }  // namespace
 
 void AddWindowSchemas(OpSchemaTable* schemas) {
-  AddRowConv(schemas);
   AddConv(schemas, "conv2d", ConvKind::kForward, 2);
   AddConv(schemas, "depthwise_conv2d", ConvKind::kForward, 2);
   AddConv(schemas, "conv3d", ConvKind::kForward, 3);

@@ -2,10 +2,10 @@
 // that reads back as the same pipeline. Names and options may not exist.
 #include <string>
 
+#include "base/spec_text.h"
 #include "tests/fuzz/fuzz.h"
 #include "transpiler/passes/bucket_policy.h"
 #include "transpiler/passes/builtin_passes.h"
-#include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/pipeline.h"
 
 using weft::testing::Require;
@@ -14,11 +14,11 @@ using weft::testing::RequireOk;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view text(reinterpret_cast<const char*>(data), size);
-  const auto specs = weft::ParsePipelineText(text);
+  const auto specs = weft::ParseSpecs(text);
   if (!specs.ok()) {
     RequireCleanError(specs.status());
   } else {
-    const auto again = weft::ParsePipelineText(weft::ToString(*specs));
+    const auto again = weft::ParseSpecs(weft::ToString(*specs));
     RequireOk(again.status(), "the printed text");
     Require(*again == *specs, "the printed text reads back as another pipeline");
     const auto pipeline = weft::Pipeline::FromSpecs(*specs, weft::BuiltinPasses());

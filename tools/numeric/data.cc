@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// An unknown dimension of data that is not the batch.
+// The value of an unknown dimension of data other than the batch.
 constexpr int64_t kOtherDim = 4;
 
 // `is_split`: each rank gets a part.
@@ -20,8 +20,8 @@ absl::Status ChooseDims(bool is_split, int nranks, int64_t batch, Dims* dims) {
   const bool is_any = !dims->empty() && dims->front() == -1;
   if (!is_split && is_any) {
     return absl::FailedPreconditionError(
-        "it is read and nothing writes it, but it is not marked as data (need_check_feed), so "
-        "that nobody knows whether ranks share it");
+        "it is read and nothing writes it, but it is not marked as data (need_check_feed), so it "
+        "is unknown whether ranks share it");
   }
   if (is_split && !is_any && nranks > 1) {
     return absl::FailedPreconditionError(
@@ -86,7 +86,7 @@ FeedSource NumericData::Source(Order order) const {
 
 absl::StatusOr<Tensor> NumericData::Make(const Feed& feed, int64_t step, Order order) {
   const uint64_t hash = MixBits(HashOfName(feed.name) + step);
-  // Integers of which nobody says how large they may be: 0 or 1.
+  // Integers without a known limit are 0 or 1.
   const bool is_limited = feed.limit.has_value() || !IsFloating(feed.type.dtype);
   const uint64_t limit = feed.limit.value_or(2);
   const int64_t rows = feed.is_split && !feed.type.dims.empty() ? feed.type.dims[0] : 1;

@@ -1,4 +1,4 @@
-// The data of a step, made up, for all ranks together.
+// Generated data of a step, for all ranks together.
 #ifndef WEFT_TOOLS_NUMERIC_DATA_H_
 #define WEFT_TOOLS_NUMERIC_DATA_H_
 
@@ -19,10 +19,10 @@ namespace weft {
 
 class NumericData {
  public:
-  // The samples of a batch, as they are made, or in orders that add them up in another way.
+  // The order of the samples of a batch: as generated, or in orders that sum them differently.
   enum class Order { kAsMade, kReversed, kEvenOnesFirst };
 
-  // What the program is given in each step. FailedPrecondition where ranks cannot get parts of it.
+  // The feeds of the program in each step. FailedPrecondition if they cannot be split over ranks.
   static absl::StatusOr<NumericData> Of(const Program& program, const Plan& plan, int nranks,
                                         int64_t batch, ElementBudget* budget);
 
@@ -32,8 +32,8 @@ class NumericData {
  private:
   struct Feed {
     std::string name;
-    TensorType type;  // of the whole batch
-    bool is_split;    // over the ranks, by its first dimension
+    TensorType type;  // of the global batch
+    bool is_split;    // over the ranks, along its first dimension
     absl::optional<int64_t> limit;
   };
 
@@ -42,7 +42,7 @@ class NumericData {
   std::vector<Feed> feeds_;
 };
 
-// A tensor of block 0: variables of other blocks may have the names of its variables.
+// A tensor of block 0: variables of other blocks may have the same names.
 bool IsTensorOfRoot(const Plan& plan, size_t variable);
 
 }  // namespace weft

@@ -2,17 +2,8 @@
 
 #include <algorithm>
 
-#include "ops/analysis/rank_recipe.h"
 
 namespace weft {
-namespace {
-
-bool BoolAttr(const Op& op, absl::string_view name) {
-  const auto attr = op.FindAttr(name);
-  return attr.has_value() && attr->b();
-}
-
-}  // namespace
 
 DataLimits::DataLimits(const Program& program) : program_(program) {
   for (VarId id : program.block(0).vars()) {
@@ -35,11 +26,11 @@ void DataLimits::Visit(const Op& op) {
   if (!ids.empty() && !table.empty()) Limit(ids, DimOf(op, table[0], 0));
   const absl::Span<const Symbol> labels = op.Input("Label"), logits = op.Input("Logits");
   if (!labels.empty()) {
-    // Labels that are no numbers of classes are 0 or 1, or probabilities.
-    const bool are_classes = !logits.empty() && !BoolAttr(op, "soft_label");
-    Limit(labels, are_classes ? DimOf(op, logits[0], IntAttr(op, "axis", -1)) : 2);
+    // Labels that are not class indices are 0 or 1, or probabilities.
+    const bool are_classes = !logits.empty() && !op.BoolAttr("soft_label").value_or(false);
+    Limit(labels, are_classes ? DimOf(op, logits[0], op.IntAttr("axis").value_or(-1)) : 2);
   }
-  // Integers of integers: reshaped, joined, cast.
+  // Integers computed from integers: reshaped, concatenated, cast.
   for (Symbol out : op.output_args()) {
     const absl::optional<TensorType> type = TypeOf(op, out);
     if (!type.has_value() || IsFloating(type->dtype)) continue;

@@ -1,4 +1,4 @@
-// Which data end up in slots that take numbers of classes or rows: the numbers have to be below.
+// Finds data that end up in slots of class or row indices: their values must be below a limit.
 #ifndef WEFT_TOOLS_NUMERIC_DATA_LIMITS_H_
 #define WEFT_TOOLS_NUMERIC_DATA_LIMITS_H_
 
@@ -18,7 +18,7 @@ class DataLimits {
  public:
   explicit DataLimits(const Program& program);
 
-  // What the elements of a variable have to be below, 0 or more; none: anything goes.
+  // The exclusive limit of a variable's elements, which are 0 or more; none: unlimited.
   absl::optional<int64_t> Of(absl::string_view name) const;
 
  private:

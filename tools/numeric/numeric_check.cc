@@ -33,7 +33,7 @@ absl::Status Enough() { return absl::CancelledError("a difference was found"); }
 
 class NumericChecker {
  public:
-  NumericChecker(const NumericPrograms& original, const NumericPrograms& rewritten,
+  NumericChecker(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                  const NumericOptions& options)
       : original_(original), rewritten_(rewritten), options_(options) {
     report_.nranks = options.nranks;
@@ -56,9 +56,11 @@ class NumericChecker {
       }
     }
     if (report_.compared.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          kOriginal, ": no variable can be compared: each rank has its own, or rounding alone ",
-          "makes more than ", kMaxNumericTolerance, " of a difference"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(kOriginal,
+                       ": no variable can be compared: each is rank-local, or rounding alone "
+                       "changes it by more than ",
+                       kMaxNumericTolerance));
     }
     return std::move(report_);
   }
@@ -142,14 +144,13 @@ class NumericChecker {
   absl::Status NothingChanges() const {
     return absl::FailedPreconditionError(
         absl::StrCat("no parameter changes in ", options_.steps,
-                     " steps, so that there is nothing to compare; more steps may help"));
+                     " steps, so there is nothing to compare; more steps may help"));
   }
 
   absl::Status RunRewritten() {
     const Program& program = *rewritten_.main;
     const auto keeps = [&](const std::string& name) {
-      const Symbol symbol = program.FindSymbol(name);
-      const VarId var = symbol.valid() ? program.block(0).FindVar(symbol) : VarId();
+      const VarId var = program.block(0).FindVar(name);
       return var.valid() && program.var(var).persistable();
     };
     Tensors start;
@@ -159,7 +160,7 @@ class NumericChecker {
     for (const std::string& name : fetch_) {
       if (keeps(name)) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          "variable ", name, ": the original keeps it from step to step, but it is not there"));
+          "variable ", name, ": persistable in the original, but not in the rewritten program"));
     }
     RunInputs inputs;
     inputs.main = &program;
@@ -199,7 +200,7 @@ class NumericChecker {
     }
   }
 
-  // Whether all ranks have to have the same.
+  // Whether all ranks must have the same value.
   bool IsReplicated(const std::string& name) const {
     return variables_.parameters.count(name) > 0 || variables_.optimizer_states.count(name) > 0;
   }
@@ -219,7 +220,7 @@ class NumericChecker {
     return difference;
   }
 
-  // The first rank that has not what rank 0 has, to the bit.
+  // The first rank whose value differs from rank 0's in any bit.
   absl::optional<NumericReport::Difference> CompareRanks(int64_t step, size_t i) const {
     for (int rank = 1; rank < options_.nranks; ++rank) {
       const absl::optional<TensorDifference> found = CompareTensors(found_[0][i], found_[rank][i]);
@@ -231,7 +232,7 @@ class NumericChecker {
     return absl::nullopt;
   }
 
-  // True where the variable is wrong, or it cannot be told.
+  // True if the variable is wrong, or if that is unknown.
   bool CompareRank(int64_t step, int rank, size_t i) {
     const absl::optional<TensorDifference> found =
         CompareTensors(expected_[step][i], found_[rank][i]);
@@ -250,7 +251,7 @@ class NumericChecker {
     return false;
   }
 
-  const NumericPrograms original_, rewritten_;
+  const ConstProgramPair original_, rewritten_;
   const NumericOptions options_;
   LearningVariables variables_;
   NumericData data_;
@@ -258,15 +259,15 @@ class NumericChecker {
   std::vector<std::string> fetch_;
   std::vector<std::vector<Tensor>> expected_;  // by step
   std::vector<std::vector<double>> rounding_;  // of the original itself, by step
-  std::vector<std::vector<Tensor>> found_;     // by rank, in the step that is under way
+  std::vector<std::vector<Tensor>> found_;     // by rank, in the current step
   std::set<std::string> own_to_ranks_, rough_;
   NumericReport report_;
 };
 
 }  // namespace
 
-absl::StatusOr<NumericReport> CheckNumerically(const NumericPrograms& original,
-                                               const NumericPrograms& rewritten,
+absl::StatusOr<NumericReport> CheckNumerically(const ConstProgramPair& original,
+                                               const ConstProgramPair& rewritten,
                                                const NumericOptions& options) {
   return NumericChecker(original, rewritten, options).Check();
 }

@@ -38,7 +38,7 @@ std::string NumericReportText(const NumericReport& report) {
     const std::string index = DimsToString(difference.index);
     if (difference.is_among_ranks) {
       absl::StrAppendFormat(&text,
-                            "  %s is not the same on all ranks after step %d: rank 0 has %.9g, "
+                            "  %s differs between ranks after step %d: rank 0 has %.9g, "
                             "rank %d has %.9g at %s\n",
                             variable, difference.step, difference.expected, difference.rank,
                             difference.found, index);
@@ -51,9 +51,9 @@ std::string NumericReportText(const NumericReport& report) {
   const auto list = [&](absl::string_view what, const std::vector<std::string>& names) {
     if (!names.empty()) absl::StrAppend(&text, "  ", what, absl::StrJoin(names, ", "), "\n");
   };
-  list("not compared, as each rank has its own: ", report.own_to_ranks);
-  list("not shown, as rounding makes as much of a difference in the original: ", report.rough);
-  list("not shown, as they do not change: ", report.unchanged);
+  list("not compared, because rank-local: ", report.own_to_ranks);
+  list("not shown, because rounding changes them as much in the original: ", report.rough);
+  list("not shown, because they do not change: ", report.unchanged);
   return text;
 }
 

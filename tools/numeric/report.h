@@ -1,4 +1,4 @@
-// What a numeric check has found.
+// The result of a numeric check.
 #ifndef WEFT_TOOLS_NUMERIC_REPORT_H_
 #define WEFT_TOOLS_NUMERIC_REPORT_H_
 
@@ -11,50 +11,49 @@
 
 namespace weft {
 
-// Rounding: relative to the largest element of a variable. See numeric_check.h.
+// Rounding, relative to the largest element of a variable. See numeric_check.h.
 inline constexpr double kNumericTolerance = 1e-5;
 inline constexpr double kRoundingFactor = 8;
 inline constexpr double kMaxNumericTolerance = 1e-3;
 
 struct NumericReport {
-  // A variable that is not what it should be, where it differs most.
+  // A variable that is wrong, at the element that differs most.
   struct Difference {
     std::string variable;
     bool is_parameter = false;
-    // As in the original, as far as can be told, but not the same on all ranks: expected is what
-    // rank 0 has.
+    // Equal to the original, as far as known, but different between ranks: `expected` is the value
+    // of rank 0.
     bool is_among_ranks = false;
     int64_t step = 0;
     int rank = 0;
     Dims index;
     double expected = 0, found = 0;
-    double relative = 0;  // to the largest element
-    // By how much the original differs, at most, with its batch in another order: relative, too.
+    double relative = 0;  // relative to the largest element
+    // The largest difference of the original itself with its batch in another order, also relative.
     double of_original = 0;
   };
 
   int nranks = 0;
   int64_t steps = 0;
   int64_t batch = 0;  // rows of all ranks together
-  // The persistable variables that the original writes, sorted, are in one of these:
+  // Each persistable variable that the original writes is in one of these lists, sorted:
   std::vector<std::string> compared;
-  // States of no optimizer of which each rank has its own, such as gradients that are accumulated
-  // over steps.
+  // Rank-local states that belong to no optimizer, such as gradients accumulated over steps.
   std::vector<std::string> own_to_ranks;
-  // Too rough to tell: they differ by more than kMaxNumericTolerance, but so does the original.
+  // Too rough to compare: they differ by more than kMaxNumericTolerance, but so does the original.
   std::vector<std::string> rough;
-  // Parameters that the original updates, but which are what they were: nothing was learned of
+  // Parameters that the original updates without changing their value: nothing was learned about
   // them.
   std::vector<std::string> unchanged;
-  // One a variable, after the first step that has any.
+  // One per variable, after the first step with a difference.
   std::vector<Difference> differences;
-  // The largest difference that rounding may explain; none: equal bit by bit.
+  // The largest difference that rounding may explain; none: bit-identical.
   absl::optional<Difference> largest_rounding;
 
   bool IsEqual() const { return differences.empty(); }
 };
 
-// "2 steps on 2 ranks, batch 8: 3 variables equal bit by bit", or where they differ: lines.
+// "2 steps on 2 ranks, batch 8: 3 variables equal bit by bit", or, for differences, several lines.
 std::string NumericReportText(const NumericReport& report);
 
 }  // namespace weft

@@ -6,18 +6,11 @@
 
 #include "executor/runner.h"
 #include "ops/kernel.h"
-#include "proto/program.h"
 
 namespace weft {
 
-struct NumericPrograms {
-  const Program* main = nullptr;
-  // Where states begin; null: at 0. Parameters are made up in any case.
-  const Program* startup = nullptr;
-};
-
 struct NumericOptions {
-  const KernelTable* kernels = nullptr;  // must be given
+  const KernelTable* kernels = nullptr;  // required
   int nranks = 2;
   int64_t steps = 2;
   double timeout_s = 60;  // for a rank that does not arrive at a collective

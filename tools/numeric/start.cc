@@ -19,7 +19,7 @@ LearningVariables FindLearningVariables(const Program& program) {
   for (const ParamUpdate& update : FindUpdates(program)) {
     const std::string param(program.name(update.param));
     found.parameters.emplace(param, param);
-    // Holds the same values, more precisely.
+    // Holds the same values with higher precision.
     if (update.master.valid()) found.parameters[std::string(program.name(update.master))] = param;
     for (Symbol state : update.states) found.optimizer_states.emplace(program.name(state));
   }
@@ -35,7 +35,7 @@ LearningVariables FindLearningVariables(const Program& program) {
 }
 
 absl::StatusOr<std::map<std::string, Tensor>> MakeStart(
-    const NumericPrograms& original, const NumericOptions& options, const Plan& plan,
+    const ConstProgramPair& original, const NumericOptions& options, const Plan& plan,
     const LearningVariables& variables, const NumericData& data, ElementBudget* budget) {
   std::map<std::string, Tensor> start;
   std::map<std::string, Tensor> from_startup;
@@ -71,7 +71,7 @@ absl::StatusOr<std::map<std::string, Tensor>> MakeStart(
       WEFT_RETURN_IF_ERROR(budget->Take(name, type.dims));
       tensor = MakeConstant(name, type, 0);
     } else {
-      continue;  // the run tells, if it is read
+      continue;  // the run reports it if it is read
     }
     WEFT_RETURN_IF_ERROR(tensor.status());
     start.emplace(name, *std::move(tensor));

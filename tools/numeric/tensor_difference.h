@@ -1,4 +1,4 @@
-// Where two tensors differ.
+// The difference of two tensors.
 #ifndef WEFT_TOOLS_NUMERIC_TENSOR_DIFFERENCE_H_
 #define WEFT_TOOLS_NUMERIC_TENSOR_DIFFERENCE_H_
 
@@ -12,16 +12,17 @@ namespace weft {
 
 double ElementAt(const Tensor& tensor, int64_t i);
 
-// How two tensors of one type differ: where most, and by how much of the largest element.
+// The largest difference of two tensors of one type: its position, and its size relative to the
+// largest element.
 struct TensorDifference {
   int64_t place = 0;
   double expected = 0, found = 0;
   double relative = 0;
 };
 
-// None where all elements are equal (0 and -0 are). The tensors must be of one type. O(elements).
+// None if all elements are equal (0 and -0 are). The tensors must be of one type. O(elements).
 absl::optional<TensorDifference> CompareTensors(const Tensor& expected, const Tensor& found);
-// Of element `place`.
+// The index of element `place`.
 Dims IndexOfElement(int64_t place, const Dims& dims);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Numbers that parameters and data are made of: small, so that sums of them are exact.
+// Generated values of parameters and data: small numbers whose sums are exact.
 #ifndef WEFT_TOOLS_NUMERIC_VALUES_H_
 #define WEFT_TOOLS_NUMERIC_VALUES_H_
 
@@ -13,28 +13,28 @@
 
 namespace weft {
 
-// Well mixed bits, the same everywhere (splitmix64).
+// Well-mixed bits, deterministic on all machines (splitmix64).
 uint64_t MixBits(uint64_t x);
 uint64_t HashOfName(absl::string_view name);
-// -2, -1, 1 or 2: no zeros, which would hide what they are multiplied with.
+// -2, -1, 1 or 2: no zeros, which would hide their cofactors.
 double SmallNumber(uint64_t random);
-// Where no program says.
+// Used if no program specifies one.
 inline constexpr double kDefaultLearningRate = 1.0 / 1024;
-// The power of two nearest to a learning rate, whose size goes with the optimizer.
+// The power of two nearest to a learning rate, because its size depends on the optimizer.
 double RoundedRate(double rate);
 
-// A tensor whose element i is value(i), a number that its type can hold. Unimplemented for types of
-// which none are made.
+// A tensor whose element i is value(i), which must be representable in its type. Unimplemented for
+// types without generated values.
 absl::StatusOr<Tensor> MakeTensor(absl::string_view name, const TensorType& type,
                                   const std::function<double(int64_t)>& value);
-// Small numbers, divided so that a product with them is about as large as what is multiplied.
+// Small numbers, divided so that a product with them has about the size of the other factor.
 absl::StatusOr<Tensor> MakeParameter(absl::string_view name, const TensorType& type);
 absl::StatusOr<Tensor> MakeConstant(absl::string_view name, const TensorType& type, double value);
 
-// Elements of all parameters, states and data of a step.
+// The number of elements of all parameters, states and data of a step.
 inline constexpr int64_t kMaxNumericElements = int64_t{1} << 28;
 
-// Counts elements that are made up.
+// Counts generated elements.
 class ElementBudget {
  public:
   // ResourceExhausted beyond kMaxNumericElements.

@@ -6,16 +6,9 @@
 
 #include "proto/rewriter.h"
 #include "transpiler/passes/unique_names.h"
+#include "transpiler/pipeline/claims.h"
 
 namespace weft {
-
-// Steps count from 1.
-struct AveragingSchedule {
-  int period = 1;      // averaging period, in steps
-  int first_step = 1;  // first averaging step
-
-  bool IsEveryStep() const { return period == 1 && first_step == 1; }
-};
 
 // Appends to the main program a counter that every step increments, and the condition
 //

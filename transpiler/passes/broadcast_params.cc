@@ -11,10 +11,10 @@
 #include "ops/analysis/op_traits.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -70,9 +70,8 @@ std::vector<int> AssignRings(const Program& startup, const std::vector<std::stri
 
 void BroadcastParams::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
-const Contract& BroadcastParams::contract() const {
-  static const auto* contract = new Contract{{kParametersEqual}, {kRingsSetUp}, {kParametersEqual}};
-  return *contract;
+Contract BroadcastParams::contract() const {
+  return Contract().Needs(kRingsSetUp).Provides(kParametersEqual).ConflictsWith(kParametersEqual);
 }
 
 absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& programs) const {

@@ -10,7 +10,7 @@
 #include "proto/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"
-#include "transpiler/verify/matchers.h"
+#include "transpiler/verify/testing/matchers.h"
 
 namespace weft {
 namespace {
@@ -297,7 +297,7 @@ TEST(BroadcastParams, WithoutRingsItIsRefusedByContract) {
   Program startup = Startup().Build();
   EXPECT_THAT(RunPasses("broadcast-params", ContextWithRanks(2), &main, &startup),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("pass broadcast-params requires rings-set-up, which no earlier "
+                       HasSubstr("pass broadcast-params needs rings-set-up, which no earlier "
                                  "pass provides")));
 }
 

@@ -6,19 +6,20 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
+#include "base/option_binder.h"
+#include "base/spec_text.h"
 #include "base/status_macros.h"
-#include "transpiler/pipeline/options.h"
 
 namespace weft {
 
 absl::StatusOr<BucketPolicy> BucketPolicy::Parse(absl::string_view text) {
-  const absl::StatusOr<std::vector<PassSpec>> specs = ParsePipelineText(text);
+  const absl::StatusOr<std::vector<Spec>> specs = ParseSpecs(text);
   const auto unknown = [&] {
     return absl::InvalidArgumentError(
         absl::StrCat("buckets: expected ", kBucketPolicies, ", found '", absl::CEscape(text), "'"));
   };
   if (!specs.ok() || specs->size() != 1) return unknown();
-  const PassSpec& spec = specs->front();
+  const Spec& spec = specs->front();
   BucketPolicy policy;
   OptionBinder bind;
   if (spec.name == "bytes") {

@@ -7,10 +7,10 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/unique_names.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -54,9 +54,8 @@ void AddRingOverAll(const PassContext& context, int ring, Rewriter* rewriter) {
 
 void CommInit::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
-const Contract& CommInit::contract() const {
-  static const auto* contract = new Contract{{kRingsSetUp}, {}, {kRingsSetUp}};
-  return *contract;
+Contract CommInit::contract() const {
+  return Contract().Provides(kRingsSetUp).ConflictsWith(kRingsSetUp);
 }
 
 absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) const {

@@ -16,7 +16,7 @@
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/pipeline/facts.h"
+#include "transpiler/facts.h"
 
 namespace weft {
 namespace {
@@ -31,11 +31,6 @@ struct SparseGradient {
   absl::optional<int64_t> ids = 0;  // that they look up in a step; none: not known
   std::string why_rows;             // not empty: it must stay as it is
 };
-
-bool IsTrue(const Op& op, absl::string_view attr) {
-  const auto found = op.FindAttr(attr);
-  return found.has_value() && found->type() == pb::BOOLEAN && found->b();
-}
 
 class Finder {
  public:
@@ -75,7 +70,7 @@ class Finder {
       const int i = gradient_of_[out.value()];
       if (i == kNone) continue;
       SparseGradient& gradient = found_[i];
-      if (IsTrue(op, kIsSparse)) {
+      if (op.BoolAttr(kIsSparse).value_or(false)) {
         gradient.makers.push_back(op.id());
         AddIds(op, &gradient);
       } else if (traits_.Has(op, Trait::kLinear) && traits_.Has(op, Trait::kElementwise)) {
@@ -113,7 +108,7 @@ class Finder {
       if (!traits_.IsKnown(op)) {
         found_[i].why_rows =
             absl::StrCat(op.DebugName(), " uses it, an op that Weft does not know");
-      } else if (IsTrue(op, "lazy_mode")) {
+      } else if (op.BoolAttr("lazy_mode").value_or(false)) {
         found_[i].why_rows =
             absl::StrCat(op.DebugName(), " updates only the rows that have a gradient (lazy_mode)");
       }
@@ -173,10 +168,7 @@ void DenseGradients::Options::Bind(OptionBinder& bind) {
               {{"auto", Sparse::kAuto}, {"rows", Sparse::kRows}, {"dense", Sparse::kDense}});
 }
 
-const Contract& DenseGradients::contract() const {
-  static const auto* contract = new Contract{{}, {}, {kGradientsReduced}};
-  return *contract;
-}
+Contract DenseGradients::contract() const { return Contract().ConflictsWith(kGradientsReduced); }
 
 absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& programs) const {
   if (options_.sparse == Sparse::kRows) return false;

@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transpiler/pipeline/options.h"
+#include "base/option_binder.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -33,7 +33,7 @@ class DenseGradients : public Pass {
   explicit DenseGradients(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

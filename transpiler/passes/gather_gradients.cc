@@ -15,13 +15,13 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/gradient_buckets.h"
 #include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/gradient_writer.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/unique_names.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -145,10 +145,15 @@ void GatherGradients::Options::Bind(OptionBinder& bind) {
   BindGradientScale(bind, &scale);
 }
 
-const Contract& GatherGradients::contract() const {
-  static const auto* contract =
-      new Contract{{kGradientsReduced}, {}, {kGradientsReduced, kParametersAveraged}};
-  return *contract;
+Contract GatherGradients::contract() const {
+  return Contract()
+      .Provides(kGradientsReduced)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
+}
+
+Claims GatherGradients::claims(const PassContext& context) const {
+  return Claims::Of(GradientsUnder(options_.scale));
 }
 
 absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& programs) const {

@@ -3,8 +3,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/option_binder.h"
 #include "transpiler/passes/gradient_scale.h"
-#include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -47,7 +47,8 @@ class GatherGradients : public Pass {
   explicit GatherGradients(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

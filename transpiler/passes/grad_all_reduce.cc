@@ -9,13 +9,13 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/bucket_policy.h"
 #include "transpiler/passes/gradient_buckets.h"
 #include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/gradient_writer.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -51,10 +51,15 @@ void GradAllReduce::Options::Bind(OptionBinder& bind) {
               BucketPolicy::Parse);
 }
 
-const Contract& GradAllReduce::contract() const {
-  static const auto* contract =
-      new Contract{{kGradientsReduced}, {}, {kGradientsReduced, kParametersAveraged}};
-  return *contract;
+Contract GradAllReduce::contract() const {
+  return Contract()
+      .Provides(kGradientsReduced)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
+}
+
+Claims GradAllReduce::claims(const PassContext& context) const {
+  return Claims::Of(GradientsUnder(options_.scale));
 }
 
 absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {

@@ -20,63 +20,53 @@ TensorType TypeOf(const Program& program, const Gradient& gradient) {
   return type.value_or(TensorType{DType::kFloat32, {-1}});
 }
 
-// Places of the gradients in the root block, counted in ops.
-class Places {
- public:
-  Places(const Program& program, const std::vector<Gradient>& gradients)
-      : of_op_(program.op_id_limit(), kNever),
-        begins_at_(gradients.size()),
-        holds_several_(gradients.size(), false) {
-    uint32_t place = 0;
-    for (OpId id : program.block(0).ops()) of_op_[id.value()] = place++;
-    FindFirstWrites(program, gradients);
-  }
+// Positions of the ops that complete a gradient and first use it. A gradient of a sub-block is
+// complete when the block begins, and used after that.
+uint32_t CompletedAt(const Program& program, const Gradient& gradient) {
+  return gradient.block != 0 ? 0 : program.op(gradient.completed_by).position();
+}
+uint32_t UsedAt(const Program& program, const Gradient& gradient) {
+  if (gradient.block != 0 || !gradient.first_use.valid()) return kNever;
+  return program.op(gradient.first_use).position();
+}
 
-  // Gradients of sub-blocks are complete when the block begins, and used after that.
-  uint32_t CompletedAt(const Gradient& gradient) const {
-    return gradient.block != 0 ? 0 : of_op_[gradient.completed_by.value()];
-  }
-  uint32_t UsedAt(const Gradient& gradient) const {
-    if (gradient.block != 0 || !gradient.first_use.valid()) return kNever;
-    return of_op_[gradient.first_use.value()];
-  }
-  uint32_t PlaceOf(OpId id) const { return of_op_[id.value()]; }
-  // The first op that writes the gradient variable; invalid where that op reads what was there
-  // before, or is not one of the root block.
-  OpId BeginsAt(size_t gradient) const { return begins_at_[gradient]; }
+// How the variables of gradients are written, by gradient.
+struct GradientWrites {
+  // The first op that writes the variable; invalid where that op reads what was there before, or
+  // is not one of the root block.
+  std::vector<OpId> begins_at;
   // Whether the variable holds several gradients in turn.
-  bool HoldsSeveral(size_t gradient) const { return holds_several_[gradient]; }
+  std::vector<bool> holds_several;
+};
 
- private:
-  void FindFirstWrites(const Program& program, const std::vector<Gradient>& gradients) {
-    constexpr int kNone = -1;
-    std::vector<int> gradient_of(program.symbols().size(), kNone);
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      if (gradients[i].block != 0) continue;
-      int& first = gradient_of[gradients[i].grad.value()];
-      if (first == kNone) {
-        first = static_cast<int>(i);
-      } else {
-        holds_several_[first] = holds_several_[i] = true;
-      }
-    }
-    std::vector<bool> begun(gradients.size(), false);
-    for (OpId id : program.block(0).ops()) {
-      const Op op = program.op(id);
-      for (Symbol symbol : op.output_args()) {
-        const int i = gradient_of[symbol.value()];
-        if (i == kNone || begun[i]) continue;
-        begun[i] = true;
-        const absl::Span<const Symbol> reads = op.input_args();
-        if (std::find(reads.begin(), reads.end(), symbol) == reads.end()) begins_at_[i] = id;
-      }
+GradientWrites FindWrites(const Program& program, const std::vector<Gradient>& gradients) {
+  GradientWrites writes;
+  writes.begins_at.resize(gradients.size());
+  writes.holds_several.resize(gradients.size(), false);
+  constexpr int kNone = -1;
+  std::vector<int> gradient_of(program.symbols().size(), kNone);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].block != 0) continue;
+    int& first = gradient_of[gradients[i].grad.value()];
+    if (first == kNone) {
+      first = static_cast<int>(i);
+    } else {
+      writes.holds_several[first] = writes.holds_several[i] = true;
     }
   }
-
-  std::vector<uint32_t> of_op_;
-  std::vector<OpId> begins_at_;      // by gradient
-  std::vector<bool> holds_several_;  // by gradient
-};
+  std::vector<bool> begun(gradients.size(), false);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    for (Symbol symbol : op.output_args()) {
+      const int i = gradient_of[symbol.value()];
+      if (i == kNone || begun[i]) continue;
+      begun[i] = true;
+      const absl::Span<const Symbol> reads = op.input_args();
+      if (std::find(reads.begin(), reads.end(), symbol) == reads.end()) writes.begins_at[i] = id;
+    }
+  }
+  return writes;
+}
 
 // Why a gradient cannot share a buffer; empty: it can.
 std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begins_at,
@@ -93,9 +83,9 @@ std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begi
   return "";
 }
 
-// Fills buckets with the gradients from `begin` to `end`, which stand in one block.
+// Fills buckets with the gradients from `begin` to `end`, all of one block.
 void FillBlock(const Program& program, const std::vector<Gradient>& gradients,
-               const BucketPolicy& policy, const Places& places, size_t begin, size_t end,
+               const BucketPolicy& policy, const GradientWrites& writes, size_t begin, size_t end,
                std::vector<GradientBucket>* buckets) {
   const int block = gradients[begin].block;
   std::vector<size_t> members;
@@ -104,7 +94,7 @@ void FillBlock(const Program& program, const std::vector<Gradient>& gradients,
   for (size_t i = begin; i < end; ++i) {
     const TensorType type = TypeOf(program, gradients[i]);
     const std::string why_alone =
-        WhyAlone(gradients[i], type, places.BeginsAt(i), places.HoldsSeveral(i));
+        WhyAlone(gradients[i], type, writes.begins_at[i], writes.holds_several[i]);
     if (!why_alone.empty()) {
       buckets->push_back({{static_cast<int>(i)}, block, OpId(), why_alone});
       continue;
@@ -113,9 +103,9 @@ void FillBlock(const Program& program, const std::vector<Gradient>& gradients,
     candidate.dtype = type.dtype;
     candidate.bytes = NumElements(type.dims) * static_cast<int64_t>(SizeOf(type.dtype));
     // What is used before this gradient is complete must have been reduced by then.
-    candidate.starts_anew = first_use <= places.CompletedAt(gradients[i]);
+    candidate.starts_anew = first_use <= CompletedAt(program, gradients[i]);
     if (candidate.starts_anew) first_use = kNever;
-    first_use = std::min(first_use, places.UsedAt(gradients[i]));
+    first_use = std::min(first_use, UsedAt(program, gradients[i]));
     members.push_back(i);
     candidates.push_back(candidate);
   }
@@ -125,9 +115,9 @@ void FillBlock(const Program& program, const std::vector<Gradient>& gradients,
     if (first + bucket_of[k] == buckets->size()) buckets->push_back({{}, block, OpId(), ""});
     GradientBucket& bucket = (*buckets)[first + bucket_of[k]];
     bucket.gradients.push_back(static_cast<int>(members[k]));
-    const OpId begins_at = places.BeginsAt(members[k]);
-    if (block == 0 && (!bucket.begins_at.valid() ||
-                       places.PlaceOf(begins_at) < places.PlaceOf(bucket.begins_at))) {
+    const OpId begins_at = writes.begins_at[members[k]];
+    if (block == 0 && (!bucket.begins_at.valid() || program.op(begins_at).position() <
+                                                        program.op(bucket.begins_at).position())) {
       bucket.begins_at = begins_at;
     }
   }
@@ -145,10 +135,10 @@ std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAn
     }
     return buckets;
   }
-  const Places places(program, gradients);
+  const GradientWrites writes = FindWrites(program, gradients);
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
     while (end < gradients.size() && gradients[end].block == gradients[begin].block) ++end;
-    FillBlock(program, gradients, policy, places, begin, end, &buckets);
+    FillBlock(program, gradients, policy, writes, begin, end, &buckets);
   }
   std::stable_sort(buckets.begin(), buckets.end(),
                    [](const GradientBucket& a, const GradientBucket& b) {

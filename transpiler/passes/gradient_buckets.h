@@ -23,9 +23,9 @@ struct GradientBucket {
 
 // Every gradient is in one bucket. Those of one bucket have one element type and stand in one
 // block; each is complete before any of them is used, and has a known shape and storage that it can
-// // give up: its first write does not read what was there before, and its variable holds no other
-// gradient in the same step. Buckets are in the order in which
-// they are complete, those of the root block first. O(arguments).
+// give up: its first write does not read what was there before, and its variable holds no other
+// gradient in the same step. Buckets are in the order in which they are complete, those of the root
+// block first. O(arguments).
 std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAnalysis& analysis,
                                         const BucketPolicy& policy);
 

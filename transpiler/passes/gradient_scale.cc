@@ -45,8 +45,7 @@ LossGradients FindLossGradients(const Program& program) {
     if (op.input_args()[0] != grad || state[grad.value()] == kOther) continue;
     state[grad.value()] = kDivided;
     Division division{id, grad, absl::nullopt};
-    const auto nranks = op.FindAttr(kNumRanksAttr);
-    if (nranks.has_value() && nranks->type() == pb::INT) division.nranks = nranks->i();
+    division.nranks = op.IntAttr(kNumRanksAttr);
     found.divisions.push_back(division);
   }
   for (Symbol symbol : filled) {
@@ -72,6 +71,10 @@ void BindGradientScale(OptionBinder& bind, GradientScale* field) {
                {"loss_grad", GradientScale::kLossGrad},
                {"avg", GradientScale::kAvg},
                {"none", GradientScale::kNone}});
+}
+
+Claims::Gradients GradientsUnder(GradientScale scale) {
+  return scale == GradientScale::kNone ? Claims::Gradients::kSummed : Claims::Gradients::kAveraged;
 }
 
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Participants& participants) {

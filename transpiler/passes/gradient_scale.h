@@ -4,8 +4,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/option_binder.h"
 #include "proto/program.h"
-#include "transpiler/pipeline/options.h"
+#include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/participants.h"
 
 namespace weft {
@@ -19,6 +20,9 @@ enum class GradientScale {
 };
 
 void BindGradientScale(OptionBinder& bind, GradientScale* field);
+
+// What a reduction under this scale claims.
+Claims::Gradients GradientsUnder(GradientScale scale);
 
 // Who divides where the loss's gradient may still be divided: replaces kAuto. InvalidArgument for
 // kLossGrad without a number of ranks.

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/fused_buffer.h"
-#include "transpiler/passes/op_names.h"
 
 namespace weft {
 namespace {
@@ -156,7 +155,7 @@ void GradientWriter::Arrive(Ring* ring, OpId before, int block) {
 void GradientWriter::Explain(absl::string_view pass, const std::string& what,
                              const std::string& op_type, const std::vector<GradientBucket>& buckets,
                              std::vector<Note>* notes) const {
-  const OpNames op_name(program_);
+  const auto op_name = [&](OpId id) { return program_.op(id).DebugName(); };
   for (size_t b = 0; b < buckets.size(); ++b) {
     for (int i : buckets[b].gradients) {
       const Gradient& gradient = analysis_.gradients[i];

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/averaging_condition.h"
 #include "transpiler/passes/averaging_plan.h"
 #include "transpiler/passes/averaging_writer.h"
@@ -17,7 +18,6 @@
 #include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/unique_names.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -42,8 +42,9 @@ pb::OpDesc Branch(const std::string& condition, const AveragingPlan& plan, int b
 void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
              std::vector<Note>* notes) {
   const std::string pass(LocalSgd::kName);
-  const std::string every =
-      options.k_steps == 1 ? "every step" : absl::StrCat("every ", options.k_steps, " steps");
+  const std::string every = options.schedule.period == 1
+                                ? "every step"
+                                : absl::StrCat("every ", options.schedule.period, " steps");
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
     for (const std::string& name : plan.averaged[i].names) {
       notes->push_back({pass,
@@ -65,27 +66,31 @@ void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
 }  // namespace
 
 void LocalSgd::Options::Bind(OptionBinder& bind) {
-  bind.Int("k_steps", &k_steps, "average every so many steps", /*min=*/1);
-  bind.Int("begin_step", &begin_step, "not before this step; steps count from 1", /*min=*/1);
+  bind.Int("k_steps", &schedule.period, "averaging period, in steps", /*min=*/1);
+  bind.Int("begin_step", &schedule.first_step, "first averaging step; steps count from 1",
+           /*min=*/1);
   BindRings(bind, &nrings);
   bind.Bool("statistics", &statistics, "average running statistics of normalization too");
   bind.Choice("state", &state, "what happens to the state of optimizers",
               {{"local", State::kLocal}, {"average", State::kAverage}, {"reset", State::kReset}});
 }
 
-const Contract& LocalSgd::contract() const {
-  static const auto* contract =
-      new Contract{{kParametersAveraged}, {}, {kGradientsReduced, kParametersAveraged}};
-  return *contract;
+Contract LocalSgd::contract() const {
+  return Contract()
+      .Provides(kParametersAveraged)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
 }
+
+Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(options_.schedule); }
 
 absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) const {
   const Program& main = *programs.main;
   WEFT_RETURN_IF_ERROR(RefuseCompressedGradients(main));
   WEFT_ASSIGN_OR_RETURN(const AveragingPlan plan,
                         PlanAveraging(programs, context, {options_.state, options_.statistics}));
-  const AveragingSchedule schedule{options_.k_steps, options_.begin_step};
-  if (!schedule.IsEveryStep() && programs.startup == nullptr) {
+  const bool is_every_step = options_.schedule == AveragingSchedule();
+  if (!is_every_step && programs.startup == nullptr) {
     return absl::FailedPreconditionError(
         "counting steps needs the startup program, which sets the counter to 0; give it, or use "
         "k_steps 1");
@@ -94,9 +99,10 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
   UniqueNames names(programs);
   absl::optional<Rewriter> startup;
   int block = 0;
-  if (!schedule.IsEveryStep()) {
+  if (!is_every_step) {
     startup.emplace(programs.startup);
-    const std::string condition = WriteAveragingCondition(schedule, &names, &rewriter, &*startup);
+    const std::string condition =
+        WriteAveragingCondition(options_.schedule, &names, &rewriter, &*startup);
     block = rewriter.AddBlock(0);
     pb::VarDesc scope;
     scope.set_name(names.Of("local_sgd_scope"));

@@ -3,8 +3,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/option_binder.h"
 #include "transpiler/passes/averaging_plan.h"
-#include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -42,8 +42,7 @@ class LocalSgd : public Pass {
   using State = OptimizerState;
 
   struct Options {
-    int k_steps = 1;              // average every k steps
-    int begin_step = 1;           // not before this step; steps count from 1
+    AveragingSchedule schedule;   // options k_steps and begin_step
     int nrings = 1;               // communication rings
     bool statistics = false;      // average running statistics too
     State state = State::kLocal;  // of optimizers
@@ -52,7 +51,8 @@ class LocalSgd : public Pass {
   explicit LocalSgd(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override;
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
 
  private:

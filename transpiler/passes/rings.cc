@@ -22,9 +22,7 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
     const Op op = startup.op(id);
     // What has an output makes the id for a ring, not the ring.
     if (!traits.Has(op, Trait::kRingSetup) || !op.output_args().empty()) continue;
-    const auto ring = op.FindAttr("ring_id");
-    int64_t ring_id = 0;
-    if (ring.has_value()) ring_id = ring->type() == pb::LONG ? ring->l() : ring->i();
+    const int64_t ring_id = op.IntAttr("ring_id").value_or(0);
     if (ring_id >= nrings) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("startup program: ", op.DebugName(), ": sets ring ", ring_id, " up already"));

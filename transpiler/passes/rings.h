@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "base/option_binder.h"
 #include "proto/program.h"
-#include "transpiler/pipeline/options.h"
 
 namespace weft {
 

@@ -13,8 +13,8 @@
 #include "ops/schema/algebra.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -30,8 +30,7 @@ enum class Factor : uint8_t {
 
 // Such as the gradient of an output that nobody reads.
 bool IsZeros(const Op& op) {
-  const auto value = op.FindAttr("value");
-  if (!value.has_value() || value->type() != pb::FLOAT || value->f() != 0) return false;
+  if (op.FloatAttr("value") != 0.0) return false;
   return op.input_args().empty() || AlgebraOf(op.type(), FindOpSchema(op.type())) == Algebra::kFill;
 }
 
@@ -94,10 +93,11 @@ absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContex
 
 void ScaleLossGrad::Options::Bind(OptionBinder& bind) { BindGradientScale(bind, &scale); }
 
-const Contract& ScaleLossGrad::contract() const {
-  static const auto* contract =
-      new Contract{{kLossGradientScaled}, {}, {kGradientsReduced, kLossGradientScaled}};
-  return *contract;
+Contract ScaleLossGrad::contract() const {
+  return Contract()
+      .Provides(kLossGradientScaled)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kLossGradientScaled);
 }
 
 absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& programs) const {

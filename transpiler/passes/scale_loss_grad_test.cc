@@ -10,7 +10,7 @@
 #include "proto/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"
-#include "transpiler/verify/matchers.h"
+#include "transpiler/verify/testing/matchers.h"
 
 namespace weft {
 namespace {

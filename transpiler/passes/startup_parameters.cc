@@ -48,8 +48,7 @@ absl::StatusOr<std::set<std::string>> FindParameters(const ProgramPair& programs
     WEFT_ASSIGN_OR_RETURN(names, TrainedVariables(*programs.main));
   }
   for (const std::string& name : names) {
-    const Symbol symbol = programs.startup->FindSymbol(name);
-    if (symbol.valid() && programs.startup->block(0).FindVar(symbol).valid()) continue;
+    if (programs.startup->block(0).FindVar(name).valid()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name,
                      " of the main program is not declared in the startup "

@@ -7,7 +7,6 @@
 #include "base/status_macros.h"
 #include "ops/analysis/streams.h"
 #include "proto/rewriter.h"
-#include "transpiler/passes/op_names.h"
 
 namespace weft {
 namespace {
@@ -42,11 +41,9 @@ absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<N
   }
   if (removed.empty()) return false;
   if (notes != nullptr) {
-    const OpNames op_name(*program);
     for (const SyncUse& sync : removed) {
-      const int block = program->op(sync.op).block();
       Note note{std::string(SyncElimination::kName),
-                block == 0 ? op_name(sync.op) : program->op(sync.op).DebugName(),
+                program->op(sync.op).DebugName(),
                 "removed",
                 WhyNeedless(sync.effect),
                 {{"program", is_startup ? "startup" : "main"}}};
@@ -63,11 +60,6 @@ absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<N
 }  // namespace
 
 void SyncElimination::Options::Bind(OptionBinder& bind) {}
-
-const Contract& SyncElimination::contract() const {
-  static const auto* contract = new Contract{{}, {}, {}};
-  return *contract;
-}
 
 absl::StatusOr<bool> SyncElimination::Run(PassContext& context, ProgramPair& programs) const {
   WEFT_ASSIGN_OR_RETURN(bool changed,

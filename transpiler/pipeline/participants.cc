@@ -82,6 +82,16 @@ absl::StatusOr<absl::optional<int>> CountTrainers(const ParticipantsSpec& spec) 
 
 }  // namespace
 
+std::vector<std::string> NamesOfGiven(const ParticipantsSpec& spec) {
+  std::vector<std::string> names;
+  if (spec.nranks.has_value()) names.emplace_back("nranks");
+  if (!spec.endpoints.empty()) names.emplace_back("endpoints");
+  if (spec.rank.has_value()) names.emplace_back("rank");
+  if (!spec.current_endpoint.empty()) names.emplace_back("current_endpoint");
+  if (spec.devices.has_value()) names.emplace_back("devices");
+  return names;
+}
+
 absl::StatusOr<Participants> Participants::Create(const ParticipantsSpec& spec, int min_trainers) {
   Participants result;
   const bool has_endpoints = !spec.endpoints.empty();

@@ -25,6 +25,9 @@ struct ParticipantsSpec {
   absl::optional<std::vector<int>> devices;
 };
 
+// The fields that are given, by name: {"nranks", "devices"}.
+std::vector<std::string> NamesOfGiven(const ParticipantsSpec& spec);
+
 // The same, checked: either nothing is known, or the number of ranks is, or the endpoints are too.
 class Participants {
  public:

@@ -152,5 +152,18 @@ TEST(Participants, RankWithoutEndpointsIsRefused) {
   EXPECT_THAT(Participants::Create(spec), StatusIs(kInvalid, HasSubstr("without the endpoints")));
 }
 
+TEST(ParticipantsSpec, FieldsThatAreGivenAreNamed) {
+  EXPECT_THAT(NamesOfGiven(ParticipantsSpec()), ::testing::IsEmpty());
+  ParticipantsSpec spec;
+  spec.nranks = 4;
+  spec.devices = {{0, 1}};
+  EXPECT_THAT(NamesOfGiven(spec), ::testing::ElementsAre("nranks", "devices"));
+  spec.endpoints = {"a:1", "b:1"};
+  spec.rank = 0;
+  spec.current_endpoint = "a:1";
+  EXPECT_THAT(NamesOfGiven(spec),
+              ::testing::ElementsAre("nranks", "endpoints", "rank", "current_endpoint", "devices"));
+}
+
 }  // namespace
 }  // namespace weft

@@ -2,6 +2,7 @@
 #ifndef WEFT_TRANSPILER_PIPELINE_PASS_H_
 #define WEFT_TRANSPILER_PIPELINE_PASS_H_
 
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,16 +13,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/program.h"
+#include "proto/program_pair.h"
+#include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/participants.h"
 
 namespace weft {
-
-// The programs that are rewritten together.
-struct ProgramPair {
-  Program* main = nullptr;
-  // Null where there is none: rings then count as set up, and parameters as equal on all ranks.
-  Program* startup = nullptr;
-};
 
 // How a rewrite is spelled. kPaddle: op for op as Paddle's own transpiler writes it. kWeft: the
 // same rewrite with Paddle's defects mended.
@@ -57,12 +53,31 @@ struct PassContext {
   }
 };
 
-// Facts about a pair of programs, as far as passes establish or rely on them. Those of Weft's own
-// passes are in facts.h; a pass of your own may add others.
+// Facts that hold for a pair of programs, by name, each with its evidence ("op 17
+// (c_allreduce_sum) takes fc_0.w_0@GRAD"). transpiler/facts.h names those of Weft's own passes; a
+// pass of your own may add others.
+using Facts = std::map<std::string, std::string>;
+
+// The order in which passes may run, in terms of facts.
+//
+//   Contract().Needs(kRingsSetUp).Provides(kParametersEqual).ConflictsWith(kParametersEqual)
 struct Contract {
-  std::vector<std::string> provides;   // holds after the pass
-  std::vector<std::string> requires_;  // must hold before it
-  std::vector<std::string> conflicts;  // must not hold before it
+  std::vector<std::string> needs;           // must hold before the pass
+  std::vector<std::string> provides;        // hold after it
+  std::vector<std::string> conflicts_with;  // must not hold before it
+
+  Contract& Needs(std::string fact) {
+    needs.push_back(std::move(fact));
+    return *this;
+  }
+  Contract& Provides(std::string fact) {
+    provides.push_back(std::move(fact));
+    return *this;
+  }
+  Contract& ConflictsWith(std::string fact) {
+    conflicts_with.push_back(std::move(fact));
+    return *this;
+  }
 };
 
 // A rewrite. Const and stateless: one pass may run on many programs at the same time. The result
@@ -72,7 +87,11 @@ class Pass {
  public:
   virtual ~Pass() = default;
   virtual absl::string_view name() const = 0;  // kebab-case
-  virtual const Contract& contract() const = 0;
+  // Checked for the whole pipeline before anything runs.
+  virtual Contract contract() const { return {}; }
+  // What the pass does to gradients, replicas and the computation, as its options say. The verifier
+  // holds the result to it.
+  virtual Claims claims(const PassContext& context) const { return {}; }
   // True where a program changed. On an error the programs may not be used further.
   virtual absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const = 0;
 };

@@ -7,50 +7,91 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
-
-// Looking at the program for facts costs time, and may find it wrong: not where no pass asks.
-bool AsksForFacts(const std::vector<std::unique_ptr<Pass>>& passes) {
-  return std::any_of(passes.begin(), passes.end(), [](const std::unique_ptr<Pass>& pass) {
-    return !pass->contract().requires_.empty() || !pass->contract().conflicts.empty();
-  });
-}
 
 int Revisions(const ProgramPair& programs) {
   return programs.main->revision() +
          (programs.startup != nullptr ? programs.startup->revision() : 0);
 }
 
+absl::StatusOr<PassReport> RunPass(const Pass& pass, PassContext& context, ProgramPair& programs) {
+  const int revisions = Revisions(programs);
+  const auto start = std::chrono::steady_clock::now();
+  const absl::StatusOr<bool> changed = pass.Run(context, programs);
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+  WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("pass ", pass.name()), changed.status()));
+  if (*changed != (Revisions(programs) != revisions)) {
+    return absl::InternalError(
+        absl::StrCat("pass ", pass.name(), " says that it ",
+                     *changed ? "changed a program, but did not" : "changed nothing, but did"));
+  }
+  PassReport report;
+  report.pass = std::string(pass.name());
+  report.changed = *changed;
+  report.main_ops = programs.main->num_ops();
+  report.startup_ops = programs.startup != nullptr ? programs.startup->num_ops() : 0;
+  report.seconds = elapsed.count();
+  return report;
+}
+
+absl::Status VerifyAt(Stage stage, const ProgramPair& programs, const PipelineOptions& options) {
+  const bool is_due = options.verification == Verification::kAfterEachPass ||
+                      (options.verification == Verification::kAtEnd && stage == Stage::kAtEnd);
+  return options.verifier && is_due ? options.verifier(stage, programs) : absl::OkStatus();
+}
+
+std::string Describe(Claims::Gradients gradients) {
+  return absl::StrCat("gradients ", gradients == Claims::Gradients::kSummed ? "summed" : "averaged",
+                      " over the ranks");
+}
+
+std::string Describe(const AveragingSchedule& schedule) {
+  return absl::StrCat("parameters averaged ", ToString(schedule));
+}
+
+absl::Status Contradiction(const Pass& a, absl::string_view a_claims, const Pass& b,
+                           absl::string_view b_claims) {
+  return absl::InvalidArgumentError(absl::StrCat("pass ", a.name(), " claims ", a_claims, ", pass ",
+                                                 b.name(), " claims ", b_claims));
+}
+
 }  // namespace
 
 absl::StatusOr<Pipeline> Pipeline::FromText(absl::string_view text, const PassRegistry& registry) {
-  WEFT_ASSIGN_OR_RETURN(const std::vector<PassSpec> specs, ParsePipelineText(text));
-  return FromSpecs(specs, registry);
+  const absl::StatusOr<std::vector<Spec>> specs = ParseSpecs(text);
+  WEFT_RETURN_IF_ERROR(Annotate("pipeline", specs.status()));
+  return FromSpecs(*specs, registry);
 }
 
-absl::StatusOr<Pipeline> Pipeline::FromSpecs(const std::vector<PassSpec>& specs,
+absl::StatusOr<Pipeline> Pipeline::FromSpecs(const std::vector<Spec>& specs,
                                              const PassRegistry& registry) {
   Pipeline pipeline;
-  for (const PassSpec& spec : specs) {
+  for (const Spec& spec : specs) {
     WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Pass> pass, registry.Create(spec));
     pipeline.Add(std::move(pass));
   }
   return pipeline;
 }
 
-absl::Status Pipeline::CheckContracts(const std::map<std::string, std::string>& facts) const {
-  std::map<std::string, std::string> holds = facts;
+bool Pipeline::AsksForFacts() const {
+  return std::any_of(passes_.begin(), passes_.end(), [](const std::unique_ptr<Pass>& pass) {
+    const Contract contract = pass->contract();
+    return !contract.needs.empty() || !contract.conflicts_with.empty();
+  });
+}
+
+absl::Status Pipeline::CheckContracts(const Facts& initial_facts) const {
+  Facts holds = initial_facts;
   for (const std::unique_ptr<Pass>& pass : passes_) {
-    const Contract& contract = pass->contract();
-    for (const std::string& fact : contract.requires_) {
+    const Contract contract = pass->contract();
+    for (const std::string& fact : contract.needs) {
       if (holds.count(fact) > 0) continue;
-      return absl::FailedPreconditionError(absl::StrCat("pass ", pass->name(), " requires ", fact,
-                                                        ", which no earlier pass provides"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("pass ", pass->name(), " needs ", fact, ", which no earlier pass provides"));
     }
-    for (const std::string& fact : contract.conflicts) {
+    for (const std::string& fact : contract.conflicts_with) {
       const auto it = holds.find(fact);
       if (it == holds.end()) continue;
       return absl::FailedPreconditionError(absl::StrCat(
@@ -63,41 +104,47 @@ absl::Status Pipeline::CheckContracts(const std::map<std::string, std::string>& 
   return absl::OkStatus();
 }
 
+absl::StatusOr<Claims> Pipeline::ClaimsOf(const PassContext& context) const {
+  Claims all;
+  const Pass* of_gradients = nullptr;
+  const Pass* of_averaging = nullptr;
+  for (const std::unique_ptr<Pass>& pass : passes_) {
+    const Claims claims = pass->claims(context);
+    if (claims.gradients != Claims::Gradients::kUntouched) {
+      if (of_gradients != nullptr && claims.gradients != all.gradients) {
+        return Contradiction(*of_gradients, Describe(all.gradients), *pass,
+                             Describe(claims.gradients));
+      }
+      all.gradients = claims.gradients;
+      of_gradients = pass.get();
+    }
+    if (claims.averaging.has_value()) {
+      if (of_averaging != nullptr && !(*claims.averaging == *all.averaging)) {
+        return Contradiction(*of_averaging, Describe(*all.averaging), *pass,
+                             Describe(*claims.averaging));
+      }
+      all.averaging = claims.averaging;
+      of_averaging = pass.get();
+    }
+    if (claims.computation == Claims::Computation::kChanged) all.computation = claims.computation;
+  }
+  return all;
+}
+
 absl::StatusOr<std::vector<PassReport>> Pipeline::Run(PassContext& context, ProgramPair& programs,
                                                       const PipelineOptions& options) const {
-  if (AsksForFacts(passes_)) {
-    WEFT_ASSIGN_OR_RETURN(const auto facts, DetectFacts(programs));
-    WEFT_RETURN_IF_ERROR(CheckContracts(facts));
-  }
+  WEFT_RETURN_IF_ERROR(CheckContracts(options.initial_facts));
   if (options.observer) WEFT_RETURN_IF_ERROR(options.observer("input", programs));
+  if (passes_.empty()) WEFT_RETURN_IF_ERROR(VerifyAt(Stage::kAtEnd, programs, options));
 
   std::vector<PassReport> reports;
-  for (size_t i = 0; i < passes_.size(); ++i) {
-    const Pass& pass = *passes_[i];
-    const int revisions = Revisions(programs);
-    const auto start = std::chrono::steady_clock::now();
-    const absl::StatusOr<bool> changed = pass.Run(context, programs);
-    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-    WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("pass ", pass.name()), changed.status()));
-    if (*changed != (Revisions(programs) != revisions)) {
-      return absl::InternalError(
-          absl::StrCat("pass ", pass.name(), " says that it ",
-                       *changed ? "changed a program, but did not" : "changed nothing, but did"));
-    }
-    PassReport report;
-    report.pass = std::string(pass.name());
-    report.changed = *changed;
-    report.main_ops = programs.main->num_ops();
-    report.startup_ops = programs.startup != nullptr ? programs.startup->num_ops() : 0;
-    report.seconds = elapsed.count();
+  for (const std::unique_ptr<Pass>& pass : passes_) {
+    WEFT_ASSIGN_OR_RETURN(PassReport report, RunPass(*pass, context, programs));
     reports.push_back(std::move(report));
-    if (options.observer) WEFT_RETURN_IF_ERROR(options.observer(pass.name(), programs));
-    const bool verify =
-        options.verify == PipelineOptions::Verify::kAfterEachPass || i + 1 == passes_.size();
-    if (options.verifier && verify) {
-      WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("after pass ", pass.name()),
-                                    options.verifier(pass.name(), programs)));
-    }
+    if (options.observer) WEFT_RETURN_IF_ERROR(options.observer(pass->name(), programs));
+    const Stage stage = pass == passes_.back() ? Stage::kAtEnd : Stage::kBetweenPasses;
+    WEFT_RETURN_IF_ERROR(
+        Annotate(absl::StrCat("after pass ", pass->name()), VerifyAt(stage, programs, options)));
   }
   return reports;
 }

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,23 +11,34 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "transpiler/pipeline/options.h"
+#include "base/spec_text.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/registry.h"
 
 namespace weft {
 
 // Called with the programs before the first pass (pass name "input") and after each pass.
-using PipelineHook = std::function<absl::Status(absl::string_view pass, const ProgramPair&)>;
+using PipelineObserver = std::function<absl::Status(absl::string_view pass, const ProgramPair&)>;
+
+// When programs are verified.
+enum class Verification { kNever, kAtEnd, kAfterEachPass };
+
+// Where in the pipeline they are: what passes claim need not hold before the last one has run.
+enum class Stage { kBetweenPasses, kAtEnd };
+
+// Returns what is wrong with the programs.
+using PipelineVerifier = std::function<absl::Status(Stage stage, const ProgramPair&)>;
 
 struct PipelineOptions {
-  // Finds a program wrong, or not. What it finds after a pass is reported under the pass's name.
-  PipelineHook verifier;
-  // When the verifier runs: after the last pass, or after every pass.
-  enum class Verify { kAtEnd, kAfterEachPass };
-  Verify verify = Verify::kAtEnd;
-  // Sees every state, for dumps. A program that it is shown has not been verified yet.
-  PipelineHook observer;
+  // Facts that hold before the first pass, where contracts start from. DetectFacts
+  // (transpiler/facts.h) finds those of Weft's own passes; add others of your own.
+  Facts initial_facts;
+  // Runs when `verification` says, also where there are no passes; none: nothing is verified. Its
+  // error names the pass after which it was found.
+  PipelineVerifier verifier;
+  Verification verification = Verification::kAtEnd;
+  // Sees every state, for dumps, before it is verified.
+  PipelineObserver observer;
 };
 
 // What happened.
@@ -43,19 +53,26 @@ struct PassReport {
 class Pipeline {
  public:
   Pipeline() = default;
-  // From text: the passes and options come from the registry. InvalidArgument for text, names or
-  // options that do not fit.
+  // From text ("a{k=v},b"): passes and options come from the registry. InvalidArgument for text,
+  // names or options that do not fit.
   static absl::StatusOr<Pipeline> FromText(absl::string_view text, const PassRegistry& registry);
-  static absl::StatusOr<Pipeline> FromSpecs(const std::vector<PassSpec>& specs,
+  static absl::StatusOr<Pipeline> FromSpecs(const std::vector<Spec>& specs,
                                             const PassRegistry& registry);
 
   void Add(std::unique_ptr<Pass> pass) { passes_.push_back(std::move(pass)); }
   const std::vector<std::unique_ptr<Pass>>& passes() const { return passes_; }
 
-  // Checks the contracts of the whole schedule, starting from `facts` that hold already, each with
-  // its evidence (transpiler/pipeline/facts.h).
+  // Whether any contract needs or excludes a fact. Where none does, initial facts need not be
+  // detected, which takes time and may find a program wrong.
+  bool AsksForFacts() const;
+
+  // Checks the contracts of the whole schedule, starting from facts that hold already.
   // FailedPrecondition, naming the pass, the fact and who establishes it.
-  absl::Status CheckContracts(const std::map<std::string, std::string>& facts) const;
+  absl::Status CheckContracts(const Facts& initial_facts) const;
+
+  // What the passes claim together. InvalidArgument, naming both, where two contradict each other:
+  // one averages gradients and the other sums them, or they average parameters at different times.
+  absl::StatusOr<Claims> ClaimsOf(const PassContext& context) const;
 
   // Checks the contracts, then runs the passes in order. On an error, which names the pass, the
   // programs may not be used further. A pass that says it changed nothing but did, or the other way

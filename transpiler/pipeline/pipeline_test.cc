@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -24,18 +25,23 @@ using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
 using ::weft::testing::StatusIs;
 
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 constexpr auto kInternal = absl::StatusCode::kInternal;
 
-// A pass whose name, contract and work a test gives.
+// A pass whose name, contract, claims and work a test gives.
 class FakePass : public Pass {
  public:
   using Work = std::function<absl::StatusOr<bool>(ProgramPair&)>;
-  FakePass(std::string name, Contract contract, Work work)
-      : name_(std::move(name)), contract_(std::move(contract)), work_(std::move(work)) {}
+  FakePass(std::string name, Contract contract, Claims claims, Work work)
+      : name_(std::move(name)),
+        contract_(std::move(contract)),
+        claims_(claims),
+        work_(std::move(work)) {}
 
   absl::string_view name() const override { return name_; }
-  const Contract& contract() const override { return contract_; }
+  Contract contract() const override { return contract_; }
+  Claims claims(const PassContext&) const override { return claims_; }
   absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
     return work_(programs);
   }
@@ -43,6 +49,7 @@ class FakePass : public Pass {
  private:
   std::string name_;
   Contract contract_;
+  Claims claims_;
   Work work_;
 };
 
@@ -65,7 +72,12 @@ FakePass::Work Appending(const std::string& type) {
 }
 
 void Add(Pipeline* pipeline, const std::string& name, FakePass::Work work, Contract contract = {}) {
-  pipeline->Add(std::make_unique<FakePass>(name, std::move(contract), std::move(work)));
+  pipeline->Add(std::make_unique<FakePass>(name, std::move(contract), Claims(), std::move(work)));
+}
+
+// A pass that does nothing and claims something.
+void AddClaiming(Pipeline* pipeline, const std::string& name, const Claims& claims) {
+  pipeline->Add(std::make_unique<FakePass>(name, Contract(), claims, DoNothing));
 }
 
 class PipelineTest : public ::testing::Test {
@@ -140,48 +152,94 @@ TEST_F(PipelineTest, PassThatClaimsAChangeIsAnInternalError) {
 // --- Contracts
 // ------------------------------------------------------------------------------------
 
-TEST_F(PipelineTest, RequirementThatAnEarlierPassProvidesIsMet) {
-  Add(&pipeline_, "makes", DoNothing, Contract{{"cake"}, {}, {}});
-  Add(&pipeline_, "eats", DoNothing, Contract{{}, {"cake"}, {}});
+TEST_F(PipelineTest, NeedThatAnEarlierPassProvidesIsMet) {
+  Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake"));
+  Add(&pipeline_, "eats", DoNothing, Contract().Needs("cake"));
   WEFT_EXPECT_OK(Run().status());
 }
 
-TEST_F(PipelineTest, RequirementThatOnlyALaterPassProvidesIsRefusedBeforeAnythingRuns) {
+TEST_F(PipelineTest, NeedThatOnlyALaterPassProvidesIsRefusedBeforeAnythingRuns) {
   Add(&pipeline_, "writes", Appending("a"));
-  Add(&pipeline_, "eats", DoNothing, Contract{{}, {"cake"}, {}});
-  Add(&pipeline_, "makes", DoNothing, Contract{{"cake"}, {}, {}});
-  EXPECT_THAT(Run(), StatusIs(kRefused, "pass eats requires cake, which no earlier pass provides"));
+  Add(&pipeline_, "eats", DoNothing, Contract().Needs("cake"));
+  Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake"));
+  EXPECT_THAT(Run(), StatusIs(kRefused, "pass eats needs cake, which no earlier pass provides"));
   EXPECT_EQ(main_.revision(), 0);
 }
 
 TEST_F(PipelineTest, SecondPassThatProvidesTheSameIsRefusedIfItConflicts) {
-  Add(&pipeline_, "makes", DoNothing, Contract{{"cake"}, {}, {"cake"}});
-  Add(&pipeline_, "makes-again", DoNothing, Contract{{"cake"}, {}, {"cake"}});
+  Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake").ConflictsWith("cake"));
+  Add(&pipeline_, "makes-again", DoNothing, Contract().Provides("cake").ConflictsWith("cake"));
   EXPECT_THAT(Run(), StatusIs(kRefused,
                               "pass makes-again cannot run: cake holds already: pass "
                               "makes provides it"));
 }
 
-TEST_F(PipelineTest, FactsThatHoldAlreadyMeetRequirementsAndConflict) {
+TEST_F(PipelineTest, FactsThatHoldAlreadyMeetNeedsAndConflict) {
   Pipeline eats;
-  Add(&eats, "eats", DoNothing, Contract{{}, {"cake"}, {}});
+  Add(&eats, "eats", DoNothing, Contract().Needs("cake"));
   WEFT_EXPECT_OK(eats.CheckContracts({{"cake", "op 1 (bake)"}}));
   Pipeline makes;
-  Add(&makes, "makes", DoNothing, Contract{{"cake"}, {}, {"cake"}});
+  Add(&makes, "makes", DoNothing, Contract().Provides("cake").ConflictsWith("cake"));
   EXPECT_THAT(makes.CheckContracts({{"cake", "op 1 (bake)"}}),
               StatusIs(kRefused, "pass makes cannot run: cake holds already: op 1 (bake)"));
 }
 
-TEST_F(PipelineTest, WhatIsWrongWithPairsDoesNotMatterToPassesThatDoNotAsk) {
-  main_ = ProgramBuilder()
-              .Param("w")
-              .Op("mul_grad", {}, {{"Y@GRAD", {"g"}}}, kRoleBackward)
-              .Pairs({"w"})
-              .Build();
-  Add(&pipeline_, "writes", Appending("a"));
-  WEFT_EXPECT_OK(Run().status());
-  Add(&pipeline_, "asks", DoNothing, Contract{{}, {}, {"cake"}});
-  EXPECT_THAT(Run(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("op_role_var")));
+TEST_F(PipelineTest, InitialFactsAreWhereContractsStartFrom) {
+  Add(&pipeline_, "eats", Appending("a"), Contract().Needs("cake").ConflictsWith("diet"));
+  EXPECT_THAT(Run(), StatusIs(kRefused, HasSubstr("needs cake")));
+  PipelineOptions options;
+  options.initial_facts = {{"cake", "op 1 (bake)"}, {"diet", "op 2 (weigh)"}};
+  EXPECT_THAT(Run(options), StatusIs(kRefused, HasSubstr("diet holds already: op 2 (weigh)")));
+  options.initial_facts.erase("diet");
+  WEFT_EXPECT_OK(Run(options).status());
+}
+
+TEST_F(PipelineTest, FactsAreAskedForByPassesThatNeedOrExcludeSome) {
+  EXPECT_FALSE(pipeline_.AsksForFacts());
+  Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake"));
+  EXPECT_FALSE(pipeline_.AsksForFacts());
+  Add(&pipeline_, "asks", DoNothing, Contract().ConflictsWith("cake"));
+  EXPECT_TRUE(pipeline_.AsksForFacts());
+}
+
+// --- Claims
+// ---------------------------------------------------------------------------------------
+
+constexpr auto kAveraged = Claims::Gradients::kAveraged;
+constexpr auto kSummed = Claims::Gradients::kSummed;
+
+TEST_F(PipelineTest, ClaimsOfAllPassesComeTogether) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Claims none, pipeline_.ClaimsOf(context_));
+  EXPECT_EQ(none.gradients, Claims::Gradients::kUntouched);
+  EXPECT_EQ(none.averaging, absl::nullopt);
+  EXPECT_EQ(none.computation, Claims::Computation::kPreserved);
+  AddClaiming(&pipeline_, "averages", Claims::Of(kAveraged));
+  Add(&pipeline_, "claims-nothing", DoNothing);
+  AddClaiming(&pipeline_, "averages-too", Claims::Of(kAveraged));
+  AddClaiming(&pipeline_, "local", Claims::Of(AveragingSchedule{4, 8}));
+  AddClaiming(&pipeline_, "changes", Claims::Of(Claims::Computation::kChanged));
+  WEFT_ASSERT_OK_AND_ASSIGN(const Claims all, pipeline_.ClaimsOf(context_));
+  EXPECT_EQ(all.gradients, kAveraged);
+  EXPECT_EQ(all.averaging, (AveragingSchedule{4, 8}));
+  EXPECT_EQ(all.computation, Claims::Computation::kChanged);
+}
+
+TEST_F(PipelineTest, PassesThatContradictEachOtherAreNamed) {
+  AddClaiming(&pipeline_, "averages", Claims::Of(kAveraged));
+  AddClaiming(&pipeline_, "sums", Claims::Of(kSummed));
+  EXPECT_THAT(pipeline_.ClaimsOf(context_),
+              StatusIs(kInvalid,
+                       "pass averages claims gradients averaged over the ranks, pass sums claims "
+                       "gradients summed over the ranks"));
+}
+
+TEST_F(PipelineTest, PassesOfDifferentAveragingSchedulesAreNamed) {
+  AddClaiming(&pipeline_, "often", Claims::Of(AveragingSchedule{2, 1}));
+  AddClaiming(&pipeline_, "seldom", Claims::Of(AveragingSchedule{8, 1}));
+  EXPECT_THAT(pipeline_.ClaimsOf(context_),
+              StatusIs(kInvalid,
+                       "pass often claims parameters averaged every 2 steps, pass seldom claims "
+                       "parameters averaged every 8 steps"));
 }
 
 // --- Hooks
@@ -210,12 +268,12 @@ TEST_F(PipelineTest, ErrorOfTheObserverStopsThePipeline) {
   EXPECT_EQ(main_.num_ops(), 0);
 }
 
-// Finds programs of two or more ops wrong, and counts how often it was asked.
-PipelineOptions RefusingTwoOps(PipelineOptions::Verify verify, int* asked) {
+// Finds programs of two or more ops wrong, and says when it was asked.
+PipelineOptions RefusingTwoOps(Verification verification, std::vector<Stage>* asked) {
   PipelineOptions options;
-  options.verify = verify;
-  options.verifier = [asked](absl::string_view, const ProgramPair& programs) {
-    ++*asked;
+  options.verification = verification;
+  options.verifier = [asked](Stage stage, const ProgramPair& programs) {
+    asked->push_back(stage);
     return programs.main->num_ops() < 2 ? absl::OkStatus()
                                         : absl::InvalidArgumentError("too many ops");
   };
@@ -226,20 +284,46 @@ TEST_F(PipelineTest, VerifierRunsAfterTheLastPassAndItsFindingNamesIt) {
   Add(&pipeline_, "first", Appending("a"));
   Add(&pipeline_, "second", Appending("b"));
   Add(&pipeline_, "third", DoNothing);
-  int asked = 0;
-  EXPECT_THAT(Run(RefusingTwoOps(PipelineOptions::Verify::kAtEnd, &asked)),
-              StatusIs(absl::StatusCode::kInvalidArgument, "after pass third: too many ops"));
-  EXPECT_EQ(asked, 1);
+  std::vector<Stage> asked;
+  EXPECT_THAT(Run(RefusingTwoOps(Verification::kAtEnd, &asked)),
+              StatusIs(kInvalid, "after pass third: too many ops"));
+  EXPECT_THAT(asked, ElementsAre(Stage::kAtEnd));
 }
 
 TEST_F(PipelineTest, VerifierAfterEachPassNamesTheGuiltyOne) {
   Add(&pipeline_, "first", Appending("a"));
   Add(&pipeline_, "second", Appending("b"));
   Add(&pipeline_, "third", DoNothing);
-  int asked = 0;
-  EXPECT_THAT(Run(RefusingTwoOps(PipelineOptions::Verify::kAfterEachPass, &asked)),
-              StatusIs(absl::StatusCode::kInvalidArgument, "after pass second: too many ops"));
-  EXPECT_EQ(asked, 2);
+  std::vector<Stage> asked;
+  EXPECT_THAT(Run(RefusingTwoOps(Verification::kAfterEachPass, &asked)),
+              StatusIs(kInvalid, "after pass second: too many ops"));
+  EXPECT_THAT(asked, ElementsAre(Stage::kBetweenPasses, Stage::kBetweenPasses));
+}
+
+TEST_F(PipelineTest, LastOfThePassesThatAreVerifiedEachIsTheEnd) {
+  Add(&pipeline_, "first", DoNothing);
+  Add(&pipeline_, "second", DoNothing);
+  std::vector<Stage> asked;
+  WEFT_EXPECT_OK(Run(RefusingTwoOps(Verification::kAfterEachPass, &asked)).status());
+  EXPECT_THAT(asked, ElementsAre(Stage::kBetweenPasses, Stage::kAtEnd));
+}
+
+TEST_F(PipelineTest, OneSwitchCoversThePipelineWithoutPasses) {
+  WEFT_ASSERT_OK(Append(&main_, "a"));
+  WEFT_ASSERT_OK(Append(&main_, "b"));
+  for (Verification verification : {Verification::kAtEnd, Verification::kAfterEachPass}) {
+    std::vector<Stage> asked;
+    EXPECT_THAT(Run(RefusingTwoOps(verification, &asked)), StatusIs(kInvalid, "too many ops"));
+    EXPECT_THAT(asked, ElementsAre(Stage::kAtEnd));
+  }
+}
+
+TEST_F(PipelineTest, NothingIsVerifiedWhereTheSwitchIsOff) {
+  std::vector<Stage> asked;
+  WEFT_EXPECT_OK(Run(RefusingTwoOps(Verification::kNever, &asked)).status());
+  Add(&pipeline_, "both", DoNothing);
+  WEFT_EXPECT_OK(Run(RefusingTwoOps(Verification::kNever, &asked)).status());
+  EXPECT_THAT(asked, IsEmpty());
 }
 
 TEST_F(PipelineTest, ObserverSeesWhatTheVerifierRefuses) {
@@ -248,14 +332,14 @@ TEST_F(PipelineTest, ObserverSeesWhatTheVerifierRefuses) {
     WEFT_RETURN_IF_ERROR(Append(programs.main, "b"));
     return true;
   });
-  int asked = 0;
-  PipelineOptions options = RefusingTwoOps(PipelineOptions::Verify::kAtEnd, &asked);
+  std::vector<Stage> asked;
+  PipelineOptions options = RefusingTwoOps(Verification::kAtEnd, &asked);
   size_t last_seen = 0;
   options.observer = [&](absl::string_view, const ProgramPair& programs) {
     last_seen = programs.main->num_ops();
     return absl::OkStatus();
   };
-  EXPECT_THAT(Run(options), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("both")));
+  EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("both")));
   EXPECT_EQ(last_seen, 2);
 }
 

@@ -16,7 +16,7 @@ void PassRegistry::AddEntry(Entry entry) {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Pass>> PassRegistry::Create(const PassSpec& spec) const {
+absl::StatusOr<std::unique_ptr<Pass>> PassRegistry::Create(const Spec& spec) const {
   const auto it = entries_.find(spec.name);
   if (it == entries_.end()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -12,8 +12,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "base/spec_text.h"
 #include "base/status_macros.h"
-#include "transpiler/pipeline/options.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -26,7 +27,7 @@ class PassRegistry {
     std::string name;
     std::string description;  // one line
     std::vector<OptionBinder::Option> options;
-    std::function<absl::StatusOr<std::unique_ptr<Pass>>(const PassSpec&)> create;
+    std::function<absl::StatusOr<std::unique_ptr<Pass>>(const Spec&)> create;
   };
 
   // Adds pass class P, which has
@@ -40,7 +41,7 @@ class PassRegistry {
     OptionBinder binder;
     defaults.Bind(binder);
     AddEntry({std::string(P::kName), std::string(P::kDescription), binder.options(),
-              [](const PassSpec& spec) -> absl::StatusOr<std::unique_ptr<Pass>> {
+              [](const Spec& spec) -> absl::StatusOr<std::unique_ptr<Pass>> {
                 typename P::Options options;
                 OptionBinder bind;
                 options.Bind(bind);
@@ -53,7 +54,7 @@ class PassRegistry {
   const std::map<std::string, Entry>& entries() const { return entries_; }
 
   // InvalidArgument for an unknown name (lists the known ones) or option.
-  absl::StatusOr<std::unique_ptr<Pass>> Create(const PassSpec& spec) const;
+  absl::StatusOr<std::unique_ptr<Pass>> Create(const Spec& spec) const;
 
  private:
   void AddEntry(Entry entry);

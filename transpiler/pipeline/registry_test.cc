@@ -28,13 +28,11 @@ class Knead : public Pass {
   explicit Knead(Options options) : options_(options) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override { return contract_; }
   absl::StatusOr<bool> Run(PassContext&, ProgramPair&) const override { return false; }
   int minutes() const { return options_.minutes; }
 
  private:
   Options options_;
-  Contract contract_;
 };
 
 class Bake : public Knead {
@@ -70,6 +68,11 @@ TEST(PassRegistry, OptionsFromTextReachThePass) {
   EXPECT_EQ(dynamic_cast<const Knead&>(*pipeline.passes()[0]).minutes(), 7);
   EXPECT_EQ(dynamic_cast<const Knead&>(*pipeline.passes()[1]).minutes(), 10);
   EXPECT_EQ(pipeline.passes()[2]->name(), "bake");
+}
+
+TEST(PassRegistry, TextThatIsNoPipelineIsAnErrorWithItsPosition) {
+  EXPECT_THAT(Pipeline::FromText("knead,", Kitchen()),
+              StatusIs(kInvalid, "pipeline: expected a name at character 7, found the end"));
 }
 
 TEST(PassRegistry, UnknownPassIsAnErrorThatListsAll) {

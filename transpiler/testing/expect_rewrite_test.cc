@@ -33,10 +33,7 @@ class AppendRelu : public Pass {
   explicit AppendRelu(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  const Contract& contract() const override {
-    static const auto* contract = new Contract{{"appended"}, {}, {}};
-    return *contract;
-  }
+  Contract contract() const override { return Contract().Provides("appended"); }
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
     const Program& program = *programs.main;
     const std::string z = program.FindSymbol("z").valid() ? "zz" : "z";

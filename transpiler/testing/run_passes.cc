@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/pipeline.h"
 #include "transpiler/verify/verify.h"
@@ -59,7 +60,11 @@ absl::Status RunPasses(absl::string_view text, PassContext context, Program* mai
   ProgramPair programs{main, startup};
   const bool is_checked =
       context.dialect == Dialect::kWeft && !FindErrors(programs, context).HasErrors();
-  WEFT_RETURN_IF_ERROR(pipeline.Run(context, programs).status());
+  PipelineOptions options;
+  if (pipeline.AsksForFacts()) {
+    WEFT_ASSIGN_OR_RETURN(options.initial_facts, DetectFacts(programs));
+  }
+  WEFT_RETURN_IF_ERROR(pipeline.Run(context, programs, options).status());
   if (!is_checked) return absl::OkStatus();
   return Annotate(absl::StrCat("result of ", text), ToStatus(FindErrors(programs, context)));
 }

@@ -8,8 +8,21 @@
 
 namespace weft {
 
-// By block: whether it holds collectives, itself or in blocks of its ops. O(ops).
-std::vector<bool> BlocksWithCollectives(const Program& program);
+// Blocks that hold collectives, themselves or in blocks of their ops.
+class BlocksWithCollectives {
+ public:
+  // O(ops).
+  explicit BlocksWithCollectives(const Program& program);
+
+  bool Has(int block) const { return has_[block]; }
+  // Any block but the root.
+  bool AnyInner() const;
+  // Whether the op runs one of them.
+  bool RunBy(const Op& op) const;
+
+ private:
+  std::vector<bool> has_;  // by block
+};
 
 }  // namespace weft
 

@@ -2,63 +2,99 @@
 #ifndef WEFT_TRANSPILER_VERIFY_EQUIVALENCE_H_
 #define WEFT_TRANSPILER_VERIFY_EQUIVALENCE_H_
 
-#include <memory>
+#include <cstddef>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
-#include "absl/types/span.h"
+#include "ops/analysis/expressions.h"
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
+#include "proto/program_pair.h"
+#include "transpiler/verify/averaging_conditions.h"
+#include "transpiler/verify/compared_variables.h"
 #include "transpiler/verify/finding.h"
 #include "transpiler/verify/local_schedule.h"
-#include "transpiler/verify/rules.h"
+#include "transpiler/verify/startup_values.h"
 
 namespace weft {
 
-absl::Span<const Rule> EquivalenceRules();
-
-struct ProgramsToCompare {
-  const Program* main = nullptr;
-  const Program* startup = nullptr;  // may be null
-};
-
-// Compares what a step makes of every persistable variable, as an expression over what the step is
-// given: of `original` on one device that gets the batches of all ranks, and of `program` on all
-// ranks (`options`: as for RankValues::Of; table and observer are not looked at). Equal up to
-// re-association of sums, where gradients are means over ranks; under LocalSGD, up to averaging
-// over the ranks, always or on a condition. When that holds is computed from the startup program
-// on, and compared with `local_steps`, or, without, with a schedule at all: parameters are averaged
-// in some steps, again and again, and in others not. Running statistics and other states may be own
-// to each rank, parameters may not. What the startup programs make is compared where both are
-// there. O(arguments of both programs).
-void CheckEquivalence(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
-                      const RankValuesOptions& options,
-                      const absl::optional<LocalSteps>& local_steps, ProgramRef ref,
-                      Findings* findings);
-
-// The same, for programs that are mostly the original, in a fraction of the time: from the walk
-// over the rewritten program that other layers need too, and from the ops behind the part that was
-// left alone (KeptPrefix). Where it does not succeed, CheckEquivalence says whether the programs
-// differ.
-class EquivalenceProof {
+// Compares what a step makes of every persistable variable, as an expression over the inputs of the
+// step: of the original on one device that gets the batches of all ranks, and of the rewritten
+// program on all ranks (W601 to W608).
+//
+// Values are equal up to re-association of sums, where gradients are means over ranks. Under
+// LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions are
+// followed from the startup program on and compared with `averaging`. Without these, parameters
+// have to be averaged in some steps, again and again, and in others not. Running statistics and
+// other states may differ between ranks, parameters may not. What the startup programs make is
+// compared where both are given.
+class EquivalenceChecker {
  public:
-  // `original` and `rewritten` must outlive the proof. O(ops).
-  EquivalenceProof(const ProgramsToCompare& original, const ProgramsToCompare& rewritten,
-                   const RankValuesOptions& options, const absl::optional<LocalSteps>& local_steps);
-  ~EquivalenceProof();
+  // `options`: as for RankValues::Of; table and observer are ignored. Programs, options and
+  // findings must outlive the checker. O(ops).
+  EquivalenceChecker(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+                     const RankValuesOptions& options,
+                     const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
+                     Findings* findings);
 
-  // The walk, RankValues::Of(rewritten), needs these besides, and has to tell these observers.
-  void Join(RankValuesOptions* options);
-  std::vector<RankObserver*> observers();
+  EquivalenceChecker(const EquivalenceChecker&) = delete;
+  EquivalenceChecker& operator=(const EquivalenceChecker&) = delete;
 
-  // True: CheckEquivalence would find nothing. To be called once. O(persistable variables +
-  // arguments behind the part that was left alone).
-  bool Succeeds(const RankValues& after);
+  // RankValues::Of(rewritten), which Check needs, has to use and to tell these.
+  ExpressionTable* table() { return &table_; }
+  RankObserver* observer() { return &averaging_; }
+
+  // `after`: what the rewritten program makes. From op `first_op` of the root block of the original
+  // on, and from its counterpart in the rewritten program; before these, variables of both hold
+  // what their names say. O(arguments of both programs from there on).
+  void Check(const RankValues& after, size_t first_op = 0);
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  // A variable of both programs.
+  struct Compared {
+    absl::string_view name;
+    RankValue expected, found;
+    RankValue start;  // of the rewritten program
+  };
+
+  void CheckStartup();
+  void CheckData();
+  void CheckVariable(const RankValues& before, VarId var, const RankValues& after);
+  void Compare(Compared values);
+  // False where the values differ otherwise than by averaging.
+  bool CheckAveraged(const Compared& values);
+  void ReportDifference(const Compared& values);
+
+  RankValue WithExpr(RankValue value, absl::string_view name);
+  bool BeginsWithZero(absl::string_view name) const;
+  bool IsAveraged(const RankValue& value, ExprId found, ExprId expected, absl::string_view name);
+  bool BeginsAnew(ExprId found, ExprId condition, absl::string_view name) const;
+
+  void Report(const char* rule, absl::string_view name, absl::string_view why);
+  OpId LastWriter(absl::string_view name);
+
+  const ConstProgramPair original_, rewritten_;
+  const RankValuesOptions& options_;
+  const ProgramRef ref_;
+  Findings& findings_;
+  Reporter reporter_;
+  const ComparedVariables variables_;
+  ExpressionTable table_;
+  AveragingConditions averaging_;
+  StartupValues startup_values_;  // of the rewritten program
+  // Conditions on which parameters are averaged; invalid: in every step.
+  absl::flat_hash_set<ExprId> averaged_on_;
+  const RankValues* after_ = nullptr;  // null where expressions are of a part of the program
+  std::vector<OpId> last_writer_;      // by Symbol; empty until it is needed
 };
+
+// Walks the rewritten program and checks it as a whole.
+void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+                      const RankValuesOptions& options,
+                      const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
+                      Findings* findings);
 
 }  // namespace weft
 

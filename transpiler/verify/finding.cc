@@ -7,29 +7,11 @@
 
 namespace weft {
 
-absl::string_view SeverityName(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return "error";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kNote:
-      return "note";
-  }
-  return "unknown";
-}
-
 void Findings::Add(Finding finding) {
   auto it = std::find_if(counts_.begin(), counts_.end(),
                          [&](const Count& count) { return count.rule == finding.rule; });
   if (it == counts_.end()) it = counts_.insert(counts_.end(), {finding.rule, finding.severity, 0});
   if (++it->count <= kMaxPerRule) findings_.push_back(std::move(finding));
-}
-
-bool Findings::Keeps(absl::string_view rule) const {
-  const auto it = std::find_if(counts_.begin(), counts_.end(),
-                               [&](const Count& count) { return count.rule == rule; });
-  return it == counts_.end() || it->count < kMaxPerRule;
 }
 
 void Findings::Append(const Findings& other) {
@@ -59,6 +41,13 @@ int64_t Findings::NumOmittedErrors() const {
 bool Findings::HasErrors() const {
   return std::any_of(findings_.begin(), findings_.end(),
                      [](const Finding& finding) { return finding.severity == Severity::kError; });
+}
+
+void Reporter::Add(absl::string_view rule, OpId op, absl::string_view variable, std::string message,
+                   OpId other) {
+  const Rule& found = FindRule(rule);
+  findings_.Add({found.id, found.layer, found.severity, program_, op, other, std::string(variable),
+                 std::move(message)});
 }
 
 std::string ToString(const Finding& finding, bool one_program_for_all) {

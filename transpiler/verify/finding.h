@@ -1,4 +1,4 @@
-// What the verifier found, as data.
+// What the verifier found, as data, and how a layer reports it.
 #ifndef WEFT_TRANSPILER_VERIFY_FINDING_H_
 #define WEFT_TRANSPILER_VERIFY_FINDING_H_
 
@@ -9,16 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "proto/program.h"
+#include "transpiler/verify/rule.h"
 
 namespace weft {
-
-enum class Severity : uint8_t {
-  kError,    // the program is wrong, or cannot be proved right
-  kWarning,  // it may be right, but not as it should be; or wrong in a way that is known and wanted
-  kNote,     // right; could be faster, or rests on an assumption
-};
-
-absl::string_view SeverityName(Severity severity);  // "error"
 
 // Which of the programs that are verified together: the rank's main program, or its startup
 // program.
@@ -33,26 +26,24 @@ struct ProgramRef {
 
 // A violation of one rule at one place.
 struct Finding {
-  std::string rule;  // "W402": transpiler/verify/rules.h
+  std::string rule;  // "W402"
+  Layer layer = Layer::kStructure;
   Severity severity = Severity::kError;
   ProgramRef program;
   OpId op;               // where; invalid: the program as a whole
-  OpId other;            // what it clashes with, in the same program; invalid: nothing
+  OpId other;            // the op that it conflicts with, in the same program; invalid: none
   std::string variable;  // that it is about; may be empty
   std::string message;   // names op, variable, expected and found, but not the rule or the program
 };
 
-// What is found, in the order of layers and ops. A program that is wrong is often wrong in a
-// thousand places: of every rule the first kMaxPerRule findings are kept, the others counted.
+// Findings in the order of layers and ops. A wrong program is often wrong in a thousand places:
+// of every rule the first kMaxPerRule findings are kept, and the others are counted.
 class Findings {
  public:
   static constexpr int kMaxPerRule = 20;
 
   void Add(Finding finding);
-  // Whether another finding of the rule would be kept: making messages, which name ops, takes long
-  // in large programs.
-  bool Keeps(absl::string_view rule) const;
-  // What the other has found, after what is there.
+  // Adds the findings of `other` after those that are there.
   void Append(const Findings& other);
   const std::vector<Finding>& all() const { return findings_; }
   // Findings of the rule that were not kept.
@@ -69,6 +60,21 @@ class Findings {
   };
   std::vector<Finding> findings_;
   std::vector<Count> counts_;  // a handful of rules
+};
+
+// Adds findings about one program.
+class Reporter {
+ public:
+  // `findings` must outlive the reporter.
+  Reporter(ProgramRef program, Findings* findings) : program_(program), findings_(*findings) {}
+
+  // `rule` is the id of one of Rules().
+  void Add(absl::string_view rule, OpId op, absl::string_view variable, std::string message,
+           OpId other = OpId());
+
+ private:
+  const ProgramRef program_;
+  Findings& findings_;
 };
 
 // "W402 error: op 17 (sgd) ...", with "startup program: " or "rank 1: " before the message where

@@ -14,9 +14,9 @@ constexpr int kSteps = 10000;
 // Beyond so many steps a schedule is not followed.
 constexpr int kMaxSteps = 1 << 22;
 
-std::string DifferenceFrom(const LocalSteps& expected, ScalarSlice* slice) {
+std::string DifferenceFrom(const AveragingSchedule& expected, ScalarSlice* slice) {
   const int64_t last =
-      std::max<int64_t>(kSteps, int64_t{expected.begin} + 2 * int64_t{expected.every});
+      std::max<int64_t>(kSteps, int64_t{expected.first_step} + 2 * int64_t{expected.period});
   if (last > kMaxSteps) {
     return absl::StrCat("which would have to be followed for ", last, " steps, more than ",
                         kMaxSteps);
@@ -24,10 +24,10 @@ std::string DifferenceFrom(const LocalSteps& expected, ScalarSlice* slice) {
   for (int64_t step = 1; step <= last; ++step) {
     const absl::StatusOr<double> holds = slice->RunStep();
     if (!holds.ok()) return absl::StrCat("which fails: ", holds.status().message());
-    const bool is_due = step % expected.every == 0 && step >= expected.begin;
+    const bool is_due = step % expected.period == 0 && step >= expected.first_step;
     if ((*holds != 0) == is_due) continue;
     return absl::StrCat("which ", is_due ? "does not hold" : "holds", " in step ", step,
-                        ", expected ", DescribeSteps(expected));
+                        ", expected ", ToString(expected));
   }
   return "";
 }
@@ -51,12 +51,8 @@ std::string ProblemOfAnySchedule(ScalarSlice* slice) {
 
 }  // namespace
 
-std::string DescribeSteps(const LocalSteps& steps) {
-  return absl::StrCat("every ", steps.every, steps.every == 1 ? " step" : " steps",
-                      steps.begin > 1 ? absl::StrCat(" from step ", steps.begin, " on") : "");
-}
-
-std::string ProblemOfSchedule(ScalarSlice* slice, const absl::optional<LocalSteps>& expected) {
+std::string ProblemOfSchedule(ScalarSlice* slice,
+                              const absl::optional<AveragingSchedule>& expected) {
   return expected.has_value() ? DifferenceFrom(*expected, slice) : ProblemOfAnySchedule(slice);
 }
 

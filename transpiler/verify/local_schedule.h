@@ -1,4 +1,4 @@
-// When LocalSGD averages.
+// Whether LocalSGD averages when it should.
 #ifndef WEFT_TRANSPILER_VERIFY_LOCAL_SCHEDULE_H_
 #define WEFT_TRANSPILER_VERIFY_LOCAL_SCHEDULE_H_
 
@@ -6,24 +6,16 @@
 
 #include "absl/types/optional.h"
 #include "ops/analysis/scalar_slice.h"
+#include "transpiler/pipeline/claims.h"
 
 namespace weft {
-
-// When parameters are averaged under LocalSGD: in steps that `every` divides, from step `begin` on.
-// Steps count from 1.
-struct LocalSteps {
-  int every = 1;
-  int begin = 1;
-};
-
-// "every 4 steps from step 8 on".
-std::string DescribeSteps(const LocalSteps& steps);
 
 // What is wrong with the steps in which a condition holds, as the rest of a sentence ("which holds
 // in step 3, expected every 4 steps"); empty: nothing. With `expected`, it has to hold in those
 // steps, as far as 10,000 of them, or the second one; without, again and again, but not always.
 // Runs the slice.
-std::string ProblemOfSchedule(ScalarSlice* slice, const absl::optional<LocalSteps>& expected);
+std::string ProblemOfSchedule(ScalarSlice* slice,
+                              const absl::optional<AveragingSchedule>& expected);
 
 }  // namespace weft
 

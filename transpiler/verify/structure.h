@@ -1,4 +1,4 @@
-// The first layer of verification: is this a program at all?
+// Layer 1: is this a program at all?
 //
 // What Program::Parse refuses does not come here: bytes that are no program, blocks whose parents
 // are missing or form a cycle, a variable declared twice in a block, sub-blocks that do not exist.
@@ -6,15 +6,10 @@
 #define WEFT_TRANSPILER_VERIFY_STRUCTURE_H_
 
 #include "absl/status/status.h"
-#include "absl/types/span.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
-#include "transpiler/verify/rules.h"
 
 namespace weft {
-
-// W101 and on.
-absl::Span<const Rule> StructureRules();
 
 // Checks
 // - that every variable that an op names is declared in its block or an ancestor (for blocks of

@@ -9,66 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/schema/tensor_type.h"
-#include "transpiler/verify/reporter.h"
 
 namespace weft {
 namespace {
-
-constexpr Rule kTypeRules[] = {
-    {"W201", Severity::kError, "inputs or attributes of an op do not fit",
-     "The op would fail, or read beyond its inputs. A pass has connected the wrong variables, or "
-     "changed the shape of one.",
-     R"(program version=2006002 {
-  block 0 parent=-1 {
-    var x : fp32[-1, 784] need_check_feed
-    var w : fp32[700, 10] parameter persistable
-    var y : fp32[-1, 10]
-    Out=[y] = mul(X=[x], Y=[w]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
-  }
-})"},
-    {"W202", Severity::kError, "a variable is stored with another element type",
-     "Memory for it, and its part of a fused buffer, have the wrong size. Paddle refuses to "
-     "compute "
-     "it, or computes with the wrong bits.",
-     R"(program version=2006002 {
-  block 0 parent=-1 {
-    var x : fp16[4, 8] need_check_feed
-    var y : fp32[8, 8]
-    Out=[y] = c_allgather(X=[x]) role=forward {nranks=2, ring_id=0, use_calc_stream=true}
-  }
-})"},
-    {"W203", Severity::kError, "a variable is stored with another shape",
-     "Memory for it, and its part of a fused buffer, have the wrong size. Only an unknown "
-     "dimension "
-     "(-1) may differ from what the op gives.",
-     R"(program version=2006002 {
-  block 0 parent=-1 {
-    var x : fp32[4, 8] need_check_feed
-    var y : fp32[4, 8]
-    Out=[y] = c_allgather(X=[x]) role=forward {nranks=2, ring_id=0, use_calc_stream=true}
-  }
-})"},
-    {"W204", Severity::kError, "a variable is stored as dense and holds rows, or the reverse",
-     "SelectedRows and dense tensors have kernels of their own, and ranks must send the same.",
-     R"(program version=2006002 {
-  block 0 parent=-1 {
-    var ids : int64[4] need_check_feed
-    var w : fp32[100, 8] parameter persistable
-    var y@GRAD : fp32[4, 8] need_check_feed
-    var w@GRAD : fp32[100, 8]
-    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward {is_sparse=true, padding_idx=long(-1)}
-  }
-})"},
-    {"W205", Severity::kWarning, "a scalar is stored as a tensor of one element, or the reverse",
-     "Paddle before 2.5 had no scalars and stored [1] for them, which is right there.",
-     R"(program version=2006002 {
-  block 0 parent=-1 {
-    var x : fp32[4, 8] need_check_feed
-    var y : fp32[1]
-    Out=[y] = mean(X=[x]) role=forward
-  }
-})"},
-};
 
 // Output slots of which programs of Paddle declare something else than its kernels make: the shape
 // of X, what only the gradient op reads, metrics.
@@ -96,7 +39,7 @@ class TypesChecker {
  public:
   TypesChecker(const Program& program, ProgramRef ref, Findings* findings)
       : program_(program),
-        report_(TypeRules(), ref, findings),
+        report_(ref, findings),
         flow_(program),
         has_stored_type_(program.var_id_limit(), false) {
     for (absl::string_view slot : kDeclaredOtherwise) {
@@ -125,8 +68,7 @@ class TypesChecker {
 
   bool CheckStep(const TypeFlow::Step& step) {
     if (!step.fits) {
-      report_.Add("W201", step.op.id(), "",
-                  [&] { return std::string(flow_.Error(step).message()); });
+      report_.Add("W201", step.op.id(), "", std::string(flow_.Error(step).message()));
       return ++num_misfits_ < kMaxMisfits;
     }
     for (size_t i = 0; i < step.inferred.size(); ++i) {
@@ -157,13 +99,12 @@ class TypesChecker {
       const TensorType& inferred = *flow_.types().type(difference.type);
       const TensorType& declared = *flow_.types().type(flow_.declared(difference.var));
       const absl::string_view name = program_.var(difference.var).name();
-      report_.Add(BrokenRule(inferred, declared), difference.op, name, [&] {
-        const Op op = program_.op(difference.op);
-        return absl::StrCat(op.DebugName(), " output ",
-                            absl::CEscape(program_.name(SlotOf(op, difference.output))),
-                            ": variable ", absl::CEscape(name), ": expected ", ToString(inferred),
-                            ", found ", ToString(declared));
-      });
+      const Op op = program_.op(difference.op);
+      report_.Add(BrokenRule(inferred, declared), difference.op, name,
+                  absl::StrCat(op.DebugName(), " output ",
+                               absl::CEscape(program_.name(SlotOf(op, difference.output))),
+                               ": variable ", absl::CEscape(name), ": expected ",
+                               ToString(inferred), ", found ", ToString(declared)));
     }
   }
 
@@ -189,8 +130,6 @@ class TypesChecker {
 };
 
 }  // namespace
-
-absl::Span<const Rule> TypeRules() { return kTypeRules; }
 
 void CheckTypes(const Program& program, ProgramRef ref, Findings* findings) {
   TypesChecker(program, ref, findings).Check();

@@ -1,16 +1,11 @@
-// The second layer of verification: do shapes and element types agree with what ops compute?
+// Layer 2: do shapes and element types agree with what ops compute?
 #ifndef WEFT_TRANSPILER_VERIFY_TYPES_H_
 #define WEFT_TRANSPILER_VERIFY_TYPES_H_
 
-#include "absl/types/span.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
-#include "transpiler/verify/rules.h"
 
 namespace weft {
-
-// W201 and on.
-absl::Span<const Rule> TypeRules();
 
 // Infers the types of all variables op by op, in program order (ops/analysis/type_flow.h), and
 // checks

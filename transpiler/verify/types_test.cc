@@ -8,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
 #include "proto/program_text.h"
-#include "transpiler/verify/structure.h"
+#include "proto/testing/block_text.h"
 
 namespace weft {
 namespace {
@@ -31,23 +31,7 @@ std::vector<std::string> Check(const Program& program) {
 
 // Of a main program with the block in program text.
 std::vector<std::string> CheckText(const std::string& block) {
-  absl::StatusOr<Program> program =
-      ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n"));
-  EXPECT_TRUE(program.ok()) << program.status();
-  return program.ok() ? Check(*program) : std::vector<std::string>{"no program"};
-}
-
-TEST(CheckTypes, ExampleOfEachRuleBreaksItAndNoOther) {
-  for (const Rule& rule : TypeRules()) {
-    absl::StatusOr<Program> program = ParseProgramText(rule.example);
-    ASSERT_TRUE(program.ok()) << rule.id << ": " << program.status();
-    Findings findings;
-    CheckStructure(*program, ProgramRef(), &findings);
-    CheckTypes(*program, ProgramRef(), &findings);
-    ASSERT_EQ(findings.all().size(), 1u) << rule.id;
-    EXPECT_EQ(findings.all()[0].rule, rule.id);
-    EXPECT_EQ(findings.all()[0].severity, rule.severity);
-  }
+  return Check(testing::BlockProgram(block));
 }
 
 TEST(CheckTypes, InputsThatDoNotFitAreNamed) {

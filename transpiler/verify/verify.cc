@@ -1,28 +1,29 @@
 #include "transpiler/verify/verify.h"
 
 #include <algorithm>
-#include <atomic>
-#include <functional>
-#include <string>
-#include <thread>
+#include <future>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
-#include "transpiler/verify/across_ranks.h"
-#include "transpiler/verify/communication.h"
+#include "transpiler/verify/branch_conditions.h"
+#include "transpiler/verify/call_sequences.h"
+#include "transpiler/verify/collectives.h"
+#include "transpiler/verify/condition_equality.h"
 #include "transpiler/verify/equivalence.h"
+#include "transpiler/verify/equivalence_proof.h"
+#include "transpiler/verify/parameter_updates.h"
 #include "transpiler/verify/races.h"
+#include "transpiler/verify/startup_values.h"
 #include "transpiler/verify/structure.h"
 #include "transpiler/verify/types.h"
 
 namespace weft {
 namespace {
 
-// Tells several checkers.
+// Several observers as one.
 class Observers : public RankObserver {
  public:
   explicit Observers(std::vector<RankObserver*> all) : all_(std::move(all)) {}
@@ -49,22 +50,6 @@ class Observers : public RankObserver {
   const std::vector<RankObserver*> all_;
 };
 
-using StartValues = absl::flat_hash_map<std::string, RankValue>;
-
-// What the startup program leaves in persistable variables.
-StartValues AfterStartup(const Program& startup, absl::optional<int> nranks) {
-  RankValuesOptions options;
-  options.nranks = nranks;
-  options.is_startup = true;
-  const RankValues values = RankValues::Of(startup, options);
-  StartValues start;
-  for (size_t i = 0; i < startup.var_id_limit(); ++i) {
-    const VarId var(static_cast<uint32_t>(i));
-    if (values.IsWritten(var)) start.emplace(startup.var(var).name(), values.AtEnd(var));
-  }
-  return start;
-}
-
 // A process that drives all ranks runs the startup program once for all of them: it sets up rings
 // without an id that it would have got from another process.
 bool IsOneProcess(const Program& startup) {
@@ -79,39 +64,29 @@ bool IsOneProcess(const Program& startup) {
   return sets_up;
 }
 
-// Runs tasks in any order, by so many threads.
-void RunAll(const std::vector<std::function<void()>>& tasks, int threads) {
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < tasks.size(); i = next++) tasks[i]();
-  };
-  std::vector<std::thread> helpers;
-  const int wanted = std::min<int>(threads, static_cast<int>(tasks.size()));
-  for (int i = 1; i < wanted; ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
-}
+// How layer kEquivalence compares.
+enum class Comparison { kProofFirst, kWholePrograms };
 
 class Verifier {
  public:
-  Verifier(const VerifyOptions& options, Findings* findings)
-      : options_(options), findings_(*findings) {}
+  Verifier(const VerifyOptions& options, Comparison comparison, Findings* findings)
+      : options_(options), comparison_(comparison), findings_(*findings) {}
 
-  void Run(absl::Span<const RankPrograms> ranks) {
+  void Run(absl::Span<const ConstProgramPair> ranks) {
     bool is_sound = true;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       is_sound = CheckPrograms(ranks[rank], static_cast<int>(rank), ranks.size()) && is_sound;
     }
     if (!is_sound || ranks.size() < 2 || !Runs(Layer::kAcrossRanks)) return;
     std::vector<const Program*> main, startup;
-    for (const RankPrograms& programs : ranks) {
+    for (const ConstProgramPair& programs : ranks) {
       main.push_back(programs.main);
       if (programs.startup != nullptr) startup.push_back(programs.startup);
     }
-    CheckSequences(main, /*is_startup=*/false, &findings_);
+    CheckCallSequences(main, &findings_);
     if (startup.size() != main.size()) startup.clear();
-    CheckSequences(startup, /*is_startup=*/true, &findings_);
-    CheckConditions(main, startup, options_.nranks, &findings_);
+    CheckStartupCallSequences(startup, &findings_);
+    CheckConditionsAreEqual(main, startup, options_.nranks, &findings_);
   }
 
  private:
@@ -121,38 +96,39 @@ class Verifier {
   }
 
   // What one rank runs. False where a program is none.
-  bool CheckPrograms(const RankPrograms& programs, int rank, size_t num_programs) {
+  bool CheckPrograms(const ConstProgramPair& programs, int rank, size_t num_programs) {
     absl::optional<int> nranks = options_.nranks;
     if (!nranks.has_value()) nranks = FindNumRanks(*programs.main, programs.startup);
     if (!nranks.has_value() && num_programs > 1) nranks = static_cast<int>(num_programs);
 
-    Findings form, values;
-    Findings races;
-    bool is_proven = false;
-    RunAll(
-        {[&] { is_proven = CheckValues(programs, nranks, rank, &values); },
-         [&] { CheckForm(programs, rank, &form); }, [&] { CheckRacesOf(programs, rank, &races); }},
-        options_.threads);
+    Findings form, races, values;
+    // The two parts take about as long as each other.
+    const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
+    std::future<void> others = std::async(policy, [&] {
+      CheckForm(programs, rank, &form);
+      CheckRacesOf(programs, rank, &races);
+    });
+    const bool is_proven = CheckValues(programs, nranks, rank, &values);
+    others.get();
     findings_.Append(form);
     const auto is_of_structure = [](const Finding& finding) {
-      return finding.severity == Severity::kError && finding.rule[1] == '1';
+      return finding.severity == Severity::kError && finding.layer == Layer::kStructure;
     };
     // Other layers count on what the first one checks.
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
     findings_.Append(values);
     findings_.Append(races);
     if (!is_proven && ComparesWithOriginal()) {
-      StartValues start;
+      StartupValues start;
       const RankValuesOptions of = ValueOptions(programs, nranks, &start);
-      CheckEquivalence({options_.original.main, options_.original.startup},
-                       {programs.main, programs.startup}, of, options_.local_steps, {rank, false},
+      CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
                        &findings_);
     }
     return true;
   }
 
   // Layers 1 and 2.
-  void CheckForm(const RankPrograms& programs, int rank, Findings* findings) const {
+  void CheckForm(const ConstProgramPair& programs, int rank, Findings* findings) const {
     const auto check = [&](const Program* program, bool is_startup) {
       if (program == nullptr) return;
       const ProgramRef ref{rank, is_startup};
@@ -166,20 +142,22 @@ class Verifier {
   }
 
   // Layer 4.
-  void CheckRacesOf(const RankPrograms& programs, int rank, Findings* findings) const {
+  void CheckRacesOf(const ConstProgramPair& programs, int rank, Findings* findings) const {
     if (!Runs(Layer::kRaces)) return;
     if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, findings);
     CheckRaces(*programs.main, {rank, false}, findings);
   }
 
-  RankValuesOptions ValueOptions(const RankPrograms& programs, absl::optional<int> nranks,
-                                 StartValues* start) const {
+  RankValuesOptions ValueOptions(const ConstProgramPair& programs, absl::optional<int> nranks,
+                                 StartupValues* start) const {
     RankValuesOptions values;
     values.nranks = nranks;
     values.distributed_params = options_.distributed_params;
     values.sums_are_wanted = options_.gradients_are_summed;
     if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
-      *start = AfterStartup(*programs.startup, nranks);
+      RankValuesOptions of_startup;
+      of_startup.nranks = nranks;
+      *start = ReadStartupValues(*programs.startup, of_startup);
       values.start = start;
     }
     return values;
@@ -187,7 +165,7 @@ class Verifier {
 
   // Layer 3, and what layer 5 has to say of one program for all ranks. True where the same walk
   // over the program shows that it is equivalent to the original.
-  bool CheckValues(const RankPrograms& programs, absl::optional<int> nranks, int rank,
+  bool CheckValues(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
                    Findings* findings) const {
     if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return false;
     const ProgramRef ref{rank, false};
@@ -200,17 +178,15 @@ class Verifier {
     // A program without collectives, for nobody knows how many ranks, is one for a single device.
     if (nranks.has_value() ? *nranks == 1 : !AnyHas(*programs.main, Trait::kCollective))
       return false;
-    StartValues start;
+    StartupValues start;
     RankValuesOptions options = ValueOptions(programs, nranks, &start);
     UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
     ConditionChecker conditions(*programs.main, ref);
     std::vector<RankObserver*> all = {&updates, &conditions};
     absl::optional<EquivalenceProof> proof;
-    if (ComparesWithOriginal() && !options_.compares_whole_programs) {
-      const ProgramsToCompare original = {options_.original.main, options_.original.startup};
-      proof.emplace(original, ProgramsToCompare{programs.main, programs.startup}, options,
-                    options_.local_steps);
-      proof->Join(&options);
+    if (ComparesWithOriginal() && comparison_ == Comparison::kProofFirst) {
+      proof.emplace(options_.original, programs, options, options_.averaging);
+      proof->AttachTo(&options);
       for (RankObserver* observer : proof->observers()) all.push_back(observer);
     }
     Observers observers(std::move(all));
@@ -218,18 +194,26 @@ class Verifier {
     const RankValues found = RankValues::Of(*programs.main, options);
     if (Runs(Layer::kCommunication)) updates.Check(found, findings);
     if (Runs(Layer::kAcrossRanks)) conditions.Check(findings);
-    return proof.has_value() && proof->Succeeds(found);
+    return proof.has_value() && proof->Prove(found);
   }
 
   const VerifyOptions& options_;
+  const Comparison comparison_;
   Findings& findings_;
 };
 
 }  // namespace
 
-Findings Verify(absl::Span<const RankPrograms> ranks, const VerifyOptions& options) {
+Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
   Findings findings;
-  Verifier(options, &findings).Run(ranks);
+  Verifier(options, Comparison::kProofFirst, &findings).Run(ranks);
+  return findings;
+}
+
+Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
+                             const VerifyOptions& options) {
+  Findings findings;
+  Verifier(options, Comparison::kWholePrograms, &findings).Run(ranks);
   return findings;
 }
 

@@ -7,8 +7,8 @@
 //   const Findings findings = Verify({{&main, &startup}}, options);
 //   for (const Finding& finding : findings.all()) std::cerr << ToString(finding) << "\n";
 //
-// docs/verifier.md lists the rules. For tests of passes there are matchers:
-// transpiler/verify/matchers.h.
+// docs/verifier.md lists the rules. Tests of passes use matchers:
+// transpiler/verify/testing/matchers.h.
 #ifndef WEFT_TRANSPILER_VERIFY_VERIFY_H_
 #define WEFT_TRANSPILER_VERIFY_VERIFY_H_
 
@@ -17,19 +17,12 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "proto/program.h"
-#include "transpiler/verify/equivalence.h"
+#include "proto/program_pair.h"
 #include "transpiler/verify/finding.h"
-#include "transpiler/verify/rules.h"
+#include "transpiler/verify/local_schedule.h"
+#include "transpiler/verify/rule.h"
 
 namespace weft {
-
-// What one rank runs.
-struct RankPrograms {
-  const Program* main = nullptr;
-  // Null: rings count as set up, and persistable variables as equal on all ranks.
-  const Program* startup = nullptr;
-};
 
 struct VerifyOptions {
   // Unknown: taken from the programs where they say it (ring set-up, attribute nranks); else the
@@ -40,22 +33,24 @@ struct VerifyOptions {
   // Gradients are summed over the ranks and divided by nobody, as the user wants it.
   bool gradients_are_summed = false;
   // The programs before the rewrite, for layer kEquivalence; null: that layer does not run.
-  RankPrograms original;
+  ConstProgramPair original;
   // When parameters are to be averaged, under LocalSGD; none: nobody says.
-  absl::optional<LocalSteps> local_steps;
-  // Layer kEquivalence walks both programs from their beginnings, and does not try EquivalenceProof
-  // before: for tests, which compare the two.
-  bool compares_whole_programs = false;
+  absl::optional<AveragingSchedule> averaging;
   // kEquivalence runs where there is an original, too.
   std::set<Layer> layers = AllLayers();
-  // Threads for layers that do not depend on each other.
+  // 1, or more: then layers that do not depend on each other run at the same time, on two threads.
   int threads = 2;
 };
 
 // Verifies one program for all ranks, or one per rank in the order of ranks. A layer runs where
 // those before it that it relies on found no errors: everything needs kStructure.
 // O(ops + arguments) for each program and layer.
-Findings Verify(absl::Span<const RankPrograms> ranks, const VerifyOptions& options = {});
+Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options = {});
+
+// The same findings, without trying EquivalenceProof first: layer kEquivalence compares whole
+// programs. Tests compare the two ways.
+Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
+                             const VerifyOptions& options = {});
 
 }  // namespace weft
 

@@ -14,13 +14,13 @@
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/tensor_var.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -209,9 +209,12 @@ absl::Status RewriteUpdates(const Program& program, const Gathered& gathered, in
 
 void PaddleAllGather::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
-const Contract& PaddleAllGather::contract() const {
-  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
-  return *contract;
+Contract PaddleAllGather::contract() const {
+  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+}
+
+Claims PaddleAllGather::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Gradients::kAveraged);
 }
 
 absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& programs) const {

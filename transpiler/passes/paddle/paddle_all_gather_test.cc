@@ -127,7 +127,7 @@ void AddAdam(ProgramBuilder* p, const std::string& w, const std::string& type = 
 }
 
 std::string DimsOf(const Program& program, const std::string& var) {
-  const auto tensor = program.var(program.block(0).FindVar(program.FindSymbol(var))).Tensor();
+  const auto tensor = program.var(program.block(0).FindVar(var)).Tensor();
   std::string text;
   for (int64_t dim : tensor->dims()) absl::StrAppend(&text, dim, " ");
   return text;

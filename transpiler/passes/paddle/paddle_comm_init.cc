@@ -9,11 +9,11 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/unique_names.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -89,9 +89,8 @@ void PaddleCommInit::Options::Bind(OptionBinder& bind) {
   bind.Bool("list_devices", &list_devices, "a trainer alone names its devices");
 }
 
-const Contract& PaddleCommInit::contract() const {
-  static const auto* contract = new Contract{{kRingsSetUp}, {}, {kRingsSetUp}};
-  return *contract;
+Contract PaddleCommInit::contract() const {
+  return Contract().Provides(kRingsSetUp).ConflictsWith(kRingsSetUp);
 }
 
 absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& programs) const {

@@ -6,12 +6,12 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/rings.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -28,10 +28,15 @@ void PaddleGradAllReduce::Options::Bind(OptionBinder& bind) {
                {"one_device", Skip::kOneDevice}});
 }
 
-const Contract& PaddleGradAllReduce::contract() const {
-  static const auto* contract =
-      new Contract{{kGradientsReduced}, {}, {kGradientsReduced, kParametersAveraged}};
-  return *contract;
+Contract PaddleGradAllReduce::contract() const {
+  return Contract()
+      .Provides(kGradientsReduced)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
+}
+
+Claims PaddleGradAllReduce::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Gradients::kAveraged);
 }
 
 absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair& programs) const {

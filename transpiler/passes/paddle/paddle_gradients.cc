@@ -8,7 +8,6 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/op_names.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 
 namespace weft {
@@ -90,16 +89,15 @@ void ExplainCollectives(absl::string_view pass, absl::string_view what, const Pr
                         absl::Span<const PaddleGradient> gradients, int nrings,
                         PassContext& context) {
   if (context.notes == nullptr) return;
-  const OpNames op_name(program);
   int next = 0;
   for (const PaddleGradient& gradient : gradients) {
     if (gradient.distributed) continue;
-    context.notes->push_back(
-        {std::string(pass),
-         gradient.grad,
-         std::string(what),
-         absl::StrCat("gradient of replicated parameter ", gradient.param),
-         {{"ring", absl::StrCat(next++ % nrings)}, {"after", op_name(gradient.op)}}});
+    context.notes->push_back({std::string(pass),
+                              gradient.grad,
+                              std::string(what),
+                              absl::StrCat("gradient of replicated parameter ", gradient.param),
+                              {{"ring", absl::StrCat(next++ % nrings)},
+                               {"after", program.op(gradient.op).DebugName()}}});
   }
   ExplainDistributed(pass, what, gradients, context);
 }

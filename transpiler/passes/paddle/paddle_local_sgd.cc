@@ -6,20 +6,18 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/op_names.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -55,8 +53,7 @@ absl::StatusOr<std::vector<Update>> FindPaddleUpdates(const Program& program) {
 absl::Status DeclareSnapshot(const Program& program, const std::string& param,
                              const pb::VarType::TensorDesc& tensor, Rewriter* rewriter) {
   const std::string name = SnapshotOf(param);
-  const Symbol symbol = program.FindSymbol(name);
-  if (symbol.valid() && program.block(0).FindVar(symbol).valid()) {
+  if (program.block(0).FindVar(name).valid()) {
     return absl::FailedPreconditionError(
         absl::StrCat("variable ", name, " already exists: parameters are averaged already"));
   }
@@ -97,10 +94,16 @@ class ParameterOps {
 
 void PaddleLocalSgd::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
-const Contract& PaddleLocalSgd::contract() const {
-  static const auto* contract = new Contract{
-      {kParametersAveraged}, {kParametersEqual}, {kGradientsReduced, kParametersAveraged}};
-  return *contract;
+Contract PaddleLocalSgd::contract() const {
+  return Contract()
+      .Needs(kParametersEqual)
+      .Provides(kParametersAveraged)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
+}
+
+Claims PaddleLocalSgd::claims(const PassContext& context) const {
+  return Claims::Of(AveragingSchedule());  // every step
 }
 
 absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) const {
@@ -110,8 +113,6 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
   WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, RefuseCompressedGradients(*main)));
   Rewriter rewriter(main);
   std::set<std::string> declared;
-  absl::optional<OpNames> op_name;
-  if (context.notes != nullptr) op_name.emplace(*main);
   std::vector<const Update*> averaged;  // in program order
   for (const Update& update : updates) {
     if (context.distributed_params.count(update.param) == 0) averaged.push_back(&update);
@@ -133,11 +134,12 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
     rewriter.InsertAfter(op, ops.SyncCalc(param));
     rewriter.InsertAfter(op, ParameterOps::InPlace(param, &all_reduce[ring]));
     if (context.notes != nullptr) {
-      context.notes->push_back({std::string(kName),
-                                param,
-                                "averaged",
-                                "replicated parameter, after every step",
-                                {{"ring", absl::StrCat(ring)}, {"after", (*op_name)(op)}}});
+      context.notes->push_back(
+          {std::string(kName),
+           param,
+           "averaged",
+           "replicated parameter, after every step",
+           {{"ring", absl::StrCat(ring)}, {"after", main->op(op).DebugName()}}});
     }
   }
   if (context.notes != nullptr) {

@@ -8,13 +8,13 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/fused_buffer.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/tensor_var.h"
 #include "transpiler/passes/unique_names.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -50,9 +50,12 @@ absl::StatusOr<std::vector<Segment>> CutIntoSegments(const Program& program,
 
 void PaddleMultiThreadFuse::Options::Bind(OptionBinder& bind) {}
 
-const Contract& PaddleMultiThreadFuse::contract() const {
-  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
-  return *contract;
+Contract PaddleMultiThreadFuse::contract() const {
+  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+}
+
+Claims PaddleMultiThreadFuse::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Gradients::kAveraged);
 }
 
 absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPair& programs) const {

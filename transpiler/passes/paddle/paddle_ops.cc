@@ -45,8 +45,7 @@ pb::VarDesc PaddleTensorVar(const std::string& name, const pb::VarType::TensorDe
 
 absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Program& program,
                                                     const std::string& name) {
-  const Symbol symbol = program.FindSymbol(name);
-  const VarId id = symbol.valid() ? program.block(0).FindVar(symbol) : VarId();
+  const VarId id = program.block(0).FindVar(name);
   if (!id.valid()) {
     return absl::InvalidArgumentError(
         absl::StrCat("variable ", name, " is not declared in the root block"));

@@ -8,13 +8,13 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/fused_buffer.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/tensor_var.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -47,9 +47,12 @@ void PaddleSingleProcessFuse::Options::Bind(OptionBinder& bind) {
            /*max=*/2);
 }
 
-const Contract& PaddleSingleProcessFuse::contract() const {
-  static const auto* contract = new Contract{{kGradientsReduced}, {}, {kGradientsReduced}};
-  return *contract;
+Contract PaddleSingleProcessFuse::contract() const {
+  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+}
+
+Claims PaddleSingleProcessFuse::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Gradients::kAveraged);
 }
 
 absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
@@ -80,8 +83,7 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
   if (options_.fuse == 2) {
     SumTogether(last, grads, &rewriter);
   } else {
-    const Symbol taken = program.FindSymbol(kBuffer);
-    if (taken.valid() && program.block(0).FindVar(taken).valid()) {
+    if (program.block(0).FindVar(kBuffer).valid()) {
       return absl::FailedPreconditionError(
           absl::StrCat("variable ", kBuffer, " already exists; Paddle has no other name for it"));
     }

@@ -8,9 +8,9 @@
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
+#include "transpiler/facts.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/pipeline/facts.h"
 
 namespace weft {
 namespace {
@@ -20,13 +20,14 @@ constexpr int kDevicesIfNotGiven = 8;
 }  // namespace
 
 void PaddleSingleProcessScale::Options::Bind(OptionBinder& bind) {
-  bind.Bool("loss_scale", &loss_scale, "whether to divide");
+  bind.Bool("loss_scale", &loss_scale, "whether to divide the loss's gradient");
 }
 
-const Contract& PaddleSingleProcessScale::contract() const {
-  static const auto* contract =
-      new Contract{{kLossGradientScaled}, {}, {kGradientsReduced, kLossGradientScaled}};
-  return *contract;
+Contract PaddleSingleProcessScale::contract() const {
+  return Contract()
+      .Provides(kLossGradientScaled)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kLossGradientScaled);
 }
 
 absl::StatusOr<bool> PaddleSingleProcessScale::Run(PassContext& context,

@@ -14,26 +14,21 @@
 namespace weft {
 namespace {
 
-// By OpId: whether an op of the root block stands behind `op`; none does where that is invalid.
-std::vector<bool> Behind(const Program& program, OpId op) {
-  std::vector<bool> is_behind(program.op_id_limit(), false);
-  bool behind = false;
-  for (OpId id : program.block(0).ops()) {
-    is_behind[id.value()] = behind;
-    behind |= id == op;
-  }
-  return is_behind;
+// Whether op `a` of the root block comes after op `b` of it; none does where `b` is invalid.
+bool IsAfter(const Program& program, OpId a, OpId b) {
+  return b.valid() && program.op(a).block() == 0 &&
+         program.op(a).position() > program.op(b).position();
 }
 
 // What is done once, before the first op of optimize role, is too early for a gradient that is
-// complete only behind it.
+// complete only after it.
 absl::Status CheckCompletion(const Program& program, const GradientAnalysis& analysis,
                              PaddleExchange exchange) {
   const OpId optimize = FirstOptimizeOp(program);
-  const std::vector<bool> is_behind = Behind(program, optimize);
   const bool waits = exchange == PaddleExchange::kOneByOne;
   for (const Gradient& gradient : analysis.gradients) {
-    if (!is_behind[gradient.completed_by.value()] || !gradient.first_use.valid()) continue;
+    if (!gradient.first_use.valid()) continue;
+    if (!IsAfter(program, gradient.completed_by, optimize)) continue;
     if (gradient.block != 0) continue;  // a warning of its own
     return absl::FailedPreconditionError(
         absl::StrCat("gradient ", program.name(gradient.grad), " is ",
@@ -45,7 +40,7 @@ absl::Status CheckCompletion(const Program& program, const GradientAnalysis& ana
   return absl::OkStatus();
 }
 
-// What is done once, behind the last gradient, is too late for one that is used before.
+// What is done once, after the last gradient, is too late for one that is used before.
 absl::Status CheckUse(const Program& program, const GradientAnalysis& analysis) {
   OpId last;
   std::vector<bool> is_replicated(program.symbols().size(), false);
@@ -53,10 +48,9 @@ absl::Status CheckUse(const Program& program, const GradientAnalysis& analysis) 
   for (const GradientPair& pair : analysis.pairs) {
     if (is_replicated[pair.grad.value()]) last = pair.op;
   }
-  const std::vector<bool> is_behind = Behind(program, last);
   for (const Gradient& gradient : analysis.gradients) {
     if (gradient.block != 0 || !gradient.first_use.valid()) continue;
-    if (is_behind[gradient.first_use.value()]) continue;
+    if (IsAfter(program, gradient.first_use, last)) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("gradient ", program.name(gradient.grad),
                      " is reduced after its use: ", program.op(gradient.first_use).DebugName(),

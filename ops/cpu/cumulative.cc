@@ -1,0 +1,177 @@
+// Sums and products of the elements up to each one along a dimension.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "ops/cpu/axis_rows.h"
+#include "ops/cpu/families.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+struct CumulativeAttrs {
+  int64_t axis;
+  bool exclusive, flatten, reverse;
+
+  explicit CumulativeAttrs(const OpAttrs& attrs)
+      : axis(attrs.Int("axis")),
+        exclusive(attrs.Bool("exclusive")),
+        flatten(attrs.Bool("flatten")),
+        reverse(attrs.Bool("reverse")) {}
+
+  AxisRows RowsOf(const Dims& dims) const { return flatten ? OneRow(dims) : RowsAlong(dims, axis); }
+};
+
+// to[i] = Σ from[j] for j up to i, or from i on where `reverse`; without i itself where exclusive.
+template <typename T>
+void CumulativeSum(const AxisRows& rows, bool exclusive, bool reverse, const T* from, T* to) {
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    std::conditional_t<std::is_integral_v<T>, uint64_t, double> sum = 0;
+    for (int64_t k = 0; k < rows.length; ++k) {
+      const int64_t at = rows.Start(r) + (reverse ? rows.length - 1 - k : k) * rows.stride;
+      const T value = from[at];
+      if (exclusive) to[at] = static_cast<T>(sum);
+      sum += static_cast<decltype(sum)>(value);
+      if (!exclusive) to[at] = static_cast<T>(sum);
+    }
+  }
+}
+
+absl::StatusOr<Kernel> Cumsum(const KernelSpec& spec, const char* from, const char* to,
+                              bool is_gradient) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In x = op.in(from);
+  const Out out = op.out(to);
+  const CumulativeAttrs attrs(spec.attrs);
+  return op.InPlace(out, x).Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    CumulativeSum(attrs.RowsOf(out(ctx).dims()), attrs.exclusive, attrs.reverse != is_gradient,
+                  x.data<T>(ctx), out.data<T>(ctx));
+  });
+}
+
+// log(exp a + exp b)
+double LogAddExp(double a, double b) {
+  if (std::isnan(a) || std::isnan(b)) return NAN;
+  const double larger = std::max(a, b), smaller = std::min(a, b);
+  return std::isinf(larger) ? larger : larger + std::log1p(std::exp(smaller - larger));
+}
+
+// Out[i] = log Σ exp X[j].
+absl::StatusOr<Kernel> LogCumsumExp(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const CumulativeAttrs attrs(spec.attrs);
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const AxisRows rows = attrs.RowsOf(x(ctx).dims());
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      double result = -HUGE_VAL;
+      for (int64_t k = 0; k < rows.length; ++k) {
+        const int64_t at = rows.Start(r) + (attrs.reverse ? rows.length - 1 - k : k) * rows.stride;
+        const double before = result;
+        result = LogAddExp(result, x.data<T>(ctx)[at]);
+        out.data<T>(ctx)[at] = static_cast<T>(attrs.exclusive ? before : result);
+      }
+    }
+  });
+}
+
+// X@GRAD[j] = Σ Out@GRAD[i] exp(X[j] - Out[i]) over i >= j, or i > j where exclusive. From the last
+// one on: Sum[i] = Out@GRAD[i] + exp(Out[i] - Out[i + 1]) Sum[i + 1] has the terms over
+// exp(-Out[i]); as Out rises, no power exceeds 1.
+absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const CumulativeAttrs attrs(spec.attrs);
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    // exp(a - b), of infinite ones too
+    const auto ratio = [](double a, double b) { return a == b ? 1 : std::exp(a - b); };
+    const AxisRows rows = attrs.RowsOf(x(ctx).dims());
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      double sum = 0, y_of_sum = HUGE_VAL;
+      for (int64_t k = rows.length; k-- > 0;) {
+        const int64_t at = rows.Start(r) + (attrs.reverse ? rows.length - 1 - k : k) * rows.stride;
+        if (attrs.exclusive) to[at] = static_cast<T>(sum * ratio(xs[at], y_of_sum));
+        sum = dys[at] + sum * ratio(ys[at], y_of_sum);
+        y_of_sum = ys[at];
+        if (!attrs.exclusive) to[at] = static_cast<T>(sum * ratio(xs[at], y_of_sum));
+      }
+    }
+  });
+}
+
+absl::StatusOr<Kernel> Cumprod(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t dim = spec.attrs.Int("dim");
+  return op.InPlace(out, x).Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const AxisRows rows = RowsAlong(x(ctx).dims(), dim);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      T product = 1;
+      for (int64_t k = 0; k < rows.length; ++k) {
+        const int64_t at = rows.Start(r) + k * rows.stride;
+        product = static_cast<T>(Wrapping(product) * Wrapping(x.data<T>(ctx)[at]));
+        out.data<T>(ctx)[at] = product;
+      }
+    }
+  });
+}
+
+// X@GRAD[j] = Σ over i >= j of Out@GRAD[i] times the product of all X up to i but X[j]: the product
+// of those before j, times Sum[j] = Out@GRAD[j] + X[j + 1] Sum[j + 1].
+absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Out"});
+  op.in("Out");
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t dim = spec.attrs.Int("dim");
+  return op.Make(Floats(x),
+                 [=, before = std::vector<double>()](const KernelContext& ctx, auto zero) mutable {
+                   using T = decltype(zero);
+                   const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
+                   const AxisRows rows = RowsAlong(x(ctx).dims(), dim);
+                   before.resize(rows.length);
+                   for (int64_t r = 0; r < rows.count(); ++r) {
+                     double product = 1;
+                     for (int64_t j = 0; j < rows.length; ++j) {
+                       before[j] = product;
+                       product *= xs[rows.Start(r) + j * rows.stride];
+                     }
+                     double sum = 0, next = 0;  // Sum[j + 1], X[j + 1]
+                     for (int64_t j = rows.length; j-- > 0;) {
+                       const int64_t at = rows.Start(r) + j * rows.stride;
+                       sum = dys[at] + next * sum;
+                       next = xs[at];
+                       dx.data<T>(ctx)[at] = static_cast<T>(before[j] * sum);
+                     }
+                   }
+                 });
+}
+
+}  // namespace
+
+void AddCumulativeKernels(KernelTable* table) {
+  table->Add("cumsum", [](const KernelSpec& spec) { return Cumsum(spec, "X", "Out", false); });
+  table->Add("cumsum_grad", [](const KernelSpec& spec) {
+    return Cumsum(spec, "Out@GRAD", "X@GRAD", /*is_gradient=*/true);
+  });
+  table->Add("logcumsumexp", LogCumsumExp);
+  table->Add("logcumsumexp_grad", LogCumsumExpGrad);
+  table->Add("cumprod", Cumprod);
+  table->Add("cumprod_grad", CumprodGrad);
+}
+
+}  // namespace weft

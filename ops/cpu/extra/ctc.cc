@@ -1,0 +1,209 @@
+// Connectionist temporal classification (op warpctc): the probability that a sequence of classes,
+// one for each time, becomes a label when repetitions and blanks are taken out of it. From A.
+// Graves et al., "Connectionist Temporal Classification" (2006).
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "ops/cpu/extra/families.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+constexpr double kLogZero = -std::numeric_limits<double>::infinity();
+
+double LogAdd(double a, double b) {
+  if (a < b) std::swap(a, b);
+  return b == kLogZero ? a : a + std::log1p(std::exp(b - a));
+}
+
+// Lengths, one for each sequence, within 0 and `most`.
+absl::StatusOr<std::vector<int64_t>> ReadLengths(absl::string_view slot, const Tensor& tensor,
+                                                 int64_t count, int64_t most) {
+  WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, count));
+  std::vector<int64_t> lengths;
+  const absl::Status status = ForElementType<int64_t, int32_t>(
+      absl::StrCat("input ", slot), tensor, [&](auto tag) -> absl::Status {
+        const auto* from = tensor.data<typename decltype(tag)::type>();
+        lengths.assign(from, from + count);
+        return absl::OkStatus();
+      });
+  WEFT_RETURN_IF_ERROR(status);
+  for (int64_t b = 0; b < count; ++b) {
+    if (lengths[b] >= 0 && lengths[b] <= most) continue;
+    return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": expected 0 to ", most,
+                                                   ", found ", lengths[b], " of sequence ", b));
+  }
+  return lengths;
+}
+
+// One sequence: log probabilities of the classes at each time, and the label with blanks around
+// its classes.
+struct Sequence {
+  int64_t time, classes;
+  std::vector<double> log_p;      // [time, classes]
+  std::vector<int32_t> extended;  // blank, l0, blank, l1, ..., blank
+
+  double At(int64_t t, size_t s) const { return log_p[t * classes + extended[s]]; }
+  // Whether a path may go from s - 2 to s: not past a blank, nor between equal classes.
+  bool MaySkip(size_t s, int32_t blank) const {
+    return s >= 2 && extended[s] != blank && extended[s] != extended[s - 2];
+  }
+
+  // Minus the log probability of the label, and `grad` = its derivative by the logits. Both are 0
+  // where the time is too short for the label, as in warp-ctc.
+  double Loss(int32_t blank, std::vector<double>* grad) const {
+    const size_t states = extended.size();
+    std::vector<double> alpha(time * states, kLogZero), beta(time * states, kLogZero);
+    grad->assign(time * classes, 0);
+    if (time == 0) return 0;
+    for (size_t s = 0; s < std::min<size_t>(2, states); ++s) alpha[s] = At(0, s);
+    for (int64_t t = 1; t < time; ++t) {
+      const double* before = alpha.data() + (t - 1) * states;
+      for (size_t s = 0; s < states; ++s) {
+        double sum = before[s];
+        if (s >= 1) sum = LogAdd(sum, before[s - 1]);
+        if (MaySkip(s, blank)) sum = LogAdd(sum, before[s - 2]);
+        alpha[t * states + s] = sum + At(t, s);
+      }
+    }
+    // Of what comes after t.
+    for (size_t s = states - std::min<size_t>(2, states); s < states; ++s) {
+      beta[(time - 1) * states + s] = 0;
+    }
+    for (int64_t t = time - 2; t >= 0; --t) {
+      const double* after = beta.data() + (t + 1) * states;
+      for (size_t s = 0; s < states; ++s) {
+        double sum = after[s] + At(t + 1, s);
+        if (s + 1 < states) sum = LogAdd(sum, after[s + 1] + At(t + 1, s + 1));
+        if (s + 2 < states && MaySkip(s + 2, blank)) {
+          sum = LogAdd(sum, after[s + 2] + At(t + 1, s + 2));
+        }
+        beta[t * states + s] = sum;
+      }
+    }
+    double total = kLogZero;
+    for (size_t s = 0; s < states; ++s) total = LogAdd(total, alpha[s] + beta[s]);
+    if (total == kLogZero) return 0;
+    for (int64_t t = 0; t < time; ++t) {
+      double* to = grad->data() + t * classes;
+      for (int64_t c = 0; c < classes; ++c) to[c] = std::exp(log_p[t * classes + c]);
+      for (size_t s = 0; s < states; ++s) {
+        const size_t i = t * states + s;
+        to[extended[s]] -= std::exp(alpha[i] + beta[i] - total);
+      }
+    }
+    return -total;
+  }
+};
+
+template <typename T>
+Sequence ReadSequence(const Tensor& logits, int64_t b, int64_t time, const int32_t* label,
+                      int64_t length, int32_t blank) {
+  const int64_t batch = logits.dim(1), classes = logits.dim(2);
+  Sequence sequence{time, classes, std::vector<double>(time * classes), {blank}};
+  for (int64_t t = 0; t < time; ++t) {
+    const T* from = logits.data<T>() + (t * batch + b) * classes;
+    const double largest = *std::max_element(from, from + classes);
+    double sum = 0;
+    for (int64_t c = 0; c < classes; ++c) sum += std::exp(from[c] - largest);
+    double* to = sequence.log_p.data() + t * classes;
+    for (int64_t c = 0; c < classes; ++c) to[c] = from[c] - largest - std::log(sum);
+  }
+  for (int64_t i = 0; i < length; ++i) {
+    sequence.extended.push_back(label[i]);
+    sequence.extended.push_back(blank);
+  }
+  return sequence;
+}
+
+// Loss = minus the log probabilities of the labels; WarpCTCGrad = their derivatives by Logits.
+absl::StatusOr<Kernel> WarpCtc(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In logits = op.in("Logits"), label = op.in("Label");
+  const In logits_length = op.in("LogitsLength"), label_length = op.in("LabelLength");
+  const Out loss = op.out("Loss"), grad = op.out("WarpCTCGrad");
+  if (!logits_length || !label_length) {
+    return absl::UnimplementedError("no kernel for sequences that their LoD splits");
+  }
+  const auto blank = static_cast<int32_t>(spec.attrs.Int("blank"));
+  return op.Make(Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const int64_t time = logits(ctx).dim(0), batch = logits(ctx).dim(1),
+                  classes = logits(ctx).dim(2), width = label(ctx).dim(1);
+    WEFT_RETURN_IF_ERROR(CheckDType("Label", label(ctx), DType::kInt32));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> times,
+                          ReadLengths("LogitsLength", logits_length(ctx), batch, time));
+    WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
+                          ReadLengths("LabelLength", label_length(ctx), batch, width));
+    T* derivatives = nullptr;
+    if (Tensor* to = grad.get(ctx)) {
+      to->Resize(logits(ctx).dtype(), logits(ctx).dims());
+      derivatives = to->data<T>();
+      std::fill_n(derivatives, to->size(), T(0));
+    }
+    std::vector<double> of_sequence;
+    for (int64_t b = 0; b < batch; ++b) {
+      const int32_t* labels = label.data<int32_t>(ctx) + b * width;
+      for (int64_t i = 0; i < lengths[b]; ++i) {
+        if (labels[i] >= 0 && labels[i] < classes) continue;
+        return absl::InvalidArgumentError(absl::StrCat("input Label: ", labels[i], " of sequence ",
+                                                       b, " is not in [0, ", classes, ")"));
+      }
+      const Sequence sequence =
+          ReadSequence<T>(logits(ctx), b, times[b], labels, lengths[b], blank);
+      loss.data<T>(ctx)[b] = static_cast<T>(sequence.Loss(blank, &of_sequence));
+      for (int64_t t = 0; derivatives != nullptr && t < times[b]; ++t) {
+        std::copy_n(of_sequence.data() + t * classes, classes,
+                    derivatives + (t * batch + b) * classes);
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Logits@GRAD = WarpCTCGrad times Loss@GRAD of the sequence; norm_by_times: divided by its length.
+absl::StatusOr<Kernel> WarpCtcGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Logits"});
+  const In kept = op.in("WarpCTCGrad"), dloss = op.in("Loss@GRAD");
+  const In length = op.in("LogitsLength");
+  const Out dlogits = op.out("Logits@GRAD");
+  const bool by_times = spec.attrs.Bool("norm_by_times");
+  if (by_times && !length) return absl::InvalidArgumentError("input LogitsLength: missing");
+  return op.Make(Floats(dloss), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = dlogits(ctx).dims();
+    if (dims.size() != 3) {
+      return absl::InvalidArgumentError("input Logits: expected three dimensions");
+    }
+    WEFT_RETURN_IF_ERROR(CheckSize("Loss@GRAD", dloss(ctx), dims[1]));
+    WEFT_RETURN_IF_ERROR(CheckSize("WarpCTCGrad", kept(ctx), dlogits(ctx).size()));
+    std::vector<double> factors(dloss.data<T>(ctx), dloss.data<T>(ctx) + dims[1]);
+    if (by_times) {
+      WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> times,
+                            ReadLengths("LogitsLength", length(ctx), dims[1], dims[0]));
+      for (int64_t b = 0; b < dims[1]; ++b) {
+        factors[b] /= static_cast<double>(std::max<int64_t>(times[b], 1));
+      }
+    }
+    for (int64_t i = 0; i < dlogits(ctx).size(); ++i) {
+      dlogits.data<T>(ctx)[i] =
+          static_cast<T>(kept.data<T>(ctx)[i] * factors[i / dims[2] % dims[1]]);
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddCtcKernels(KernelTable* table) {
+  table->Add("warpctc", WarpCtc);
+  table->Add("warpctc_grad", WarpCtcGrad);
+}
+
+}  // namespace weft

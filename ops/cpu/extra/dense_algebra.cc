@@ -1,0 +1,485 @@
+// Inverses, determinants, factors and solutions of square matrices, [..., n, n], by Eigen, in
+// double precision. Gradients: M. B. Giles, "Collected matrix derivative results for forward and
+// reverse mode algorithmic differentiation" (2008), and I. Murray, "Differentiation of the Cholesky
+// decomposition" (2016).
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <eigen3/Eigen/Cholesky>
+#include <eigen3/Eigen/LU>
+#include <eigen3/Eigen/SVD>
+#include <functional>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/broadcast.h"
+#include "ops/cpu/extra/families.h"
+#include "ops/cpu/extra/matrix.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+using Lu = Eigen::PartialPivLU<Matrix>;
+
+// Of matrices, not of Eigen's expressions: every combination of these would be compiled apart.
+Matrix Product(const Matrix& a, const Matrix& b) { return a * b; }
+Matrix Transposed(const Matrix& a) { return a.transpose(); }
+
+// False for a 0, and for what is not a number: then a triangular matrix has no inverse.
+template <typename Diagonal>
+bool IsRegular(const Diagonal& diagonal) {
+  return (diagonal.array().abs() > 0).all();
+}
+
+absl::optional<Matrix> Inverted(const Matrix& a) {
+  const Lu lu(a);
+  if (!IsRegular(lu.matrixLU().diagonal())) return absl::nullopt;
+  return Matrix(lu.inverse());
+}
+
+// The lower or upper triangle, 0 elsewhere.
+Matrix Triangle(const Matrix& a, Eigen::UpLoType which) {
+  if (which == Eigen::Lower) return a.triangularView<Eigen::Lower>();
+  return a.triangularView<Eigen::Upper>();
+}
+
+// The solution of T x = b for that triangle T of a.
+absl::optional<Matrix> SolveTriangular(const Matrix& a, Eigen::UpLoType which, const Matrix& b) {
+  if (!IsRegular(a.diagonal())) return absl::nullopt;
+  if (which == Eigen::Lower) return Matrix(a.triangularView<Eigen::Lower>().solve(b));
+  return Matrix(a.triangularView<Eigen::Upper>().solve(b));
+}
+
+absl::Status Singular(const char* slot, int64_t which) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("input ", slot, ": matrix ", which, " is singular"));
+}
+
+// Calls visit(place, matrix) for the square matrices of a tensor.
+template <typename T, typename Visit>
+absl::Status ForEachMatrix(const Tensor& tensor, Visit visit) {
+  const int64_t n = tensor.dims().back();
+  const int64_t count = n == 0 ? 0 : tensor.size() / (n * n);
+  for (int64_t which = 0; which < count; ++which) {
+    WEFT_RETURN_IF_ERROR(CallForStatus(visit, which, ReadMatrix(tensor.data<T>(), which, n, n)));
+  }
+  return absl::OkStatus();
+}
+
+// --- Inverse -------------------------------------------------------------------------------------
+
+// One matrix for each of the first input, from those of all inputs at its place; none is an error.
+using MatrixFn = std::function<absl::optional<Matrix>(const std::vector<Matrix>&)>;
+
+absl::StatusOr<Kernel> MapMatrices(const KernelSpec& spec, const std::vector<const char*>& inputs,
+                                   const char* output, const char* problem, MatrixFn map) {
+  OpKernel op(spec);
+  std::vector<In> in;
+  for (const char* slot : inputs) in.push_back(op.in(slot));
+  const Out out = op.out(output);
+  return op.Make(Floats(in[0]), [=, slot = inputs[0]](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    return ForEachMatrix<T>(in[0](ctx), [&](int64_t which, const Matrix& first) -> absl::Status {
+      std::vector<Matrix> matrices = {first};
+      for (size_t i = 1; i < in.size(); ++i) {
+        matrices.push_back(ReadMatrix(in[i].data<T>(ctx), which, first.rows(), first.rows()));
+      }
+      const absl::optional<Matrix> result = map(matrices);
+      if (!result.has_value()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("input ", slot, ": matrix ", which, " is ", problem));
+      }
+      WriteMatrix(*result, which, out.data<T>(ctx));
+      return absl::OkStatus();
+    });
+  });
+}
+
+absl::StatusOr<Kernel> Inverse(const KernelSpec& spec) {
+  return MapMatrices(spec, {"Input"}, "Output", "singular",
+                     [](const std::vector<Matrix>& in) { return Inverted(in[0]); });
+}
+
+// Input@GRAD = -Outputᵀ Output@GRAD Outputᵀ.
+absl::StatusOr<Kernel> InverseGrad(const KernelSpec& spec) {
+  return MapMatrices(spec, {"Output", "Output@GRAD"}, "Input@GRAD", "",
+                     [](const std::vector<Matrix>& in) -> absl::optional<Matrix> {
+                       const Matrix yt = Transposed(in[0]);
+                       return Matrix(-Product(Product(yt, in[1]), yt));
+                     });
+}
+
+// --- Determinant ---------------------------------------------------------------------------------
+
+Dims BatchOf(const Tensor& matrices) {
+  return Dims(matrices.dims().begin(), matrices.dims().end() - 2);
+}
+
+absl::StatusOr<Kernel> Determinant(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    out(ctx).Resize(x(ctx).dtype(), BatchOf(x(ctx)));
+    std::fill_n(out.data<T>(ctx), out(ctx).size(), T(1));  // of matrices without elements
+    return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) {
+      out.data<T>(ctx)[which] = static_cast<T>(Lu(a).determinant());
+    });
+  });
+}
+
+// The derivative of the determinant: det(A) A⁻ᵀ or, where A is singular, the limit of that. With
+// A = U S Vᵀ it is det(U V) U C Vᵀ, where C has the products of all singular values but one (G. W.
+// Stewart, "On the adjugate matrix", 1998).
+Matrix DeterminantDerivative(const Matrix& a) {
+  const Lu lu(a);
+  if (IsRegular(lu.matrixLU().diagonal())) return lu.determinant() * lu.inverse().transpose();
+  if (!a.allFinite()) return Matrix::Constant(a.rows(), a.cols(), NAN);
+  const Eigen::JacobiSVD<Matrix, Eigen::NoQRPreconditioner> svd(
+      a, Eigen::ComputeFullU | Eigen::ComputeFullV);
+  Eigen::VectorXd products(a.rows());
+  for (int64_t i = 0; i < a.rows(); ++i) {
+    Eigen::VectorXd others = svd.singularValues();
+    others[i] = 1;
+    products[i] = others.prod();
+  }
+  const Matrix &u = svd.matrixU(), &v = svd.matrixV();
+  return Lu(u).determinant() * Lu(v).determinant() *
+         Product(u * products.asDiagonal(), Transposed(v));
+}
+
+// Input@GRAD = Out@GRAD Out Input⁻ᵀ, with its limit where Input is singular. Paddle's CPU
+// kernel gives 0 for all matrices if one is singular.
+absl::StatusOr<Kernel> DeterminantGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("Input@GRAD");
+  const bool quirks = spec.paddle_cpu_quirks;
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR(CheckSize("Out", out(ctx), NumElements(BatchOf(x(ctx)))));
+    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), out(ctx).size()));
+    const T *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+    if (quirks && std::count(ys, ys + out(ctx).size(), T(0)) > 0) {
+      std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
+      return absl::OkStatus();
+    }
+    return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) {
+      WriteMatrix(double{dys[which]} * DeterminantDerivative(a), which, dx.data<T>(ctx));
+    });
+  });
+}
+
+// Out = the signs of all determinants, then the logarithms of their sizes.
+absl::StatusOr<Kernel> SlogDeterminant(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    Dims dims = BatchOf(x(ctx));
+    const int64_t count = NumElements(dims);
+    dims.insert(dims.begin(), 2);
+    out(ctx).Resize(x(ctx).dtype(), dims);
+    T *signs = out.data<T>(ctx), *logs = signs + count;
+    std::fill_n(signs, count, T(1));
+    std::fill_n(logs, count, T(0));
+    return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) {
+      const Lu lu(a);
+      const Eigen::VectorXd u = lu.matrixLU().diagonal();
+      const auto sign = [](double x) { return x > 0 ? 1 : x < 0 ? -1 : x; };
+      const auto log = [](double x) { return std::log(std::fabs(x)); };
+      signs[which] = static_cast<T>(lu.permutationP().determinant() * u.unaryExpr(sign).prod());
+      logs[which] = static_cast<T>(u.unaryExpr(log).sum());
+    });
+  });
+}
+
+// Input@GRAD = Out@GRAD Input⁻ᵀ, with the gradient of the logarithm.
+absl::StatusOr<Kernel> SlogDeterminantGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Out"});
+  const In x = op.in("Input"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("Input@GRAD");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), 2 * NumElements(BatchOf(x(ctx)))));
+    const T* dlogs = dout.data<T>(ctx) + dout(ctx).size() / 2;
+    return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) -> absl::Status {
+      const absl::optional<Matrix> inverse = Inverted(a);
+      if (!inverse.has_value()) return Singular("Input", which);
+      WriteMatrix(double{dlogs[which]} * inverse->transpose(), which, dx.data<T>(ctx));
+      return absl::OkStatus();
+    });
+  });
+}
+
+// --- Cholesky ------------------------------------------------------------------------------------
+
+// Out = L with L Lᵀ = X or, where `upper`, Lᵀ. Reads one triangle of X only.
+absl::StatusOr<Kernel> Cholesky(const KernelSpec& spec) {
+  const bool upper = spec.attrs.Bool("upper");
+  return MapMatrices(spec, {"X"}, "Out", "not positive definite",
+                     [=](const std::vector<Matrix>& in) -> absl::optional<Matrix> {
+                       const Eigen::LLT<Matrix> llt(upper ? Transposed(in[0]) : in[0]);
+                       const Matrix l = llt.matrixL();
+                       const bool is_factor = (l.diagonal().array() > 0).all();  // of numbers
+                       if (llt.info() != Eigen::Success || !is_factor) return absl::nullopt;
+                       return upper ? Transposed(l) : l;
+                     });
+}
+
+// X@GRAD = (S + Sᵀ) / 2 with S = L⁻ᵀ P L⁻¹, where P is the lower triangle, with half the diagonal,
+// of Lᵀ L@GRAD.
+absl::StatusOr<Kernel> CholeskyGrad(const KernelSpec& spec) {
+  const bool upper = spec.attrs.Bool("upper");
+  return MapMatrices(spec, {"Out", "Out@GRAD"}, "X@GRAD", "singular",
+                     [=](const std::vector<Matrix>& in) -> absl::optional<Matrix> {
+                       const Matrix lt = upper ? in[0] : Transposed(in[0]);
+                       const Matrix dl = Triangle(upper ? Transposed(in[1]) : in[1], Eigen::Lower);
+                       Matrix p = Triangle(Product(lt, dl), Eigen::Lower);
+                       p.diagonal() /= 2;
+                       const absl::optional<Matrix> half = SolveTriangular(lt, Eigen::Upper, p);
+                       if (!half.has_value()) return absl::nullopt;
+                       const Matrix s = *SolveTriangular(lt, Eigen::Upper, half->transpose());
+                       return Matrix((s + s.transpose()) / 2);
+                     });
+}
+
+// --- Products ------------------------------------------------------------------------------------
+
+// A vector is a row where it is the first factor, a column where it is the last one.
+template <typename T>
+std::vector<Matrix> ReadFactors(const In& x, const KernelContext& ctx) {
+  std::vector<Matrix> factors;
+  for (int i = 0; i < x.count(); ++i) {
+    const Dims& dims = x(ctx, i).dims();
+    const bool is_row = dims.size() == 1 && i == 0;
+    const int64_t columns = dims.size() == 2 ? dims[1] : is_row ? dims[0] : 1;
+    factors.push_back(ReadMatrix(x.data<T>(ctx, i), 0, is_row ? 1 : dims[0], columns));
+  }
+  return factors;
+}
+
+// Out = X[0] X[1] ..., from the left.
+absl::StatusOr<Kernel> MultiDot(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const std::vector<Matrix> factors = ReadFactors<T>(x, ctx);
+    Matrix product = factors[0];
+    for (size_t i = 1; i < factors.size(); ++i) product = Product(product, factors[i]);
+    WriteMatrix(product, 0, out.data<T>(ctx));
+  });
+}
+
+// X@GRAD[i] = (the product of those before)ᵀ Out@GRAD (the product of those after)ᵀ.
+absl::StatusOr<Kernel> MultiDotGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const std::vector<Matrix> factors = ReadFactors<T>(x, ctx);
+    std::vector<Matrix> before = {Matrix::Identity(factors[0].rows(), factors[0].rows())};
+    for (const Matrix& factor : factors) before.push_back(Product(before.back(), factor));
+    Matrix grad = ReadMatrix(dout.data<T>(ctx), 0, factors.front().rows(), factors.back().cols());
+    for (int i = x.count() - 1; i >= 0; --i) {
+      if (Tensor* to = dx.get(ctx, i)) {
+        WriteMatrix(Product(Transposed(before[i]), grad), 0, to->data<T>());
+      }
+      grad = Product(grad, Transposed(factors[i]));
+    }
+  });
+}
+
+// --- Systems of equations ------------------------------------------------------------------------
+
+// How a system, of matrix `a` and right sides b, is solved, and the system of the transposed
+// matrix. MatrixGrad makes the gradient of `a` of that of the matrix of the system.
+
+struct GeneralSystem {
+  static constexpr const char *kMatrix = "X", *kRight = "Y";
+  static constexpr bool kMayBeVectors = true;  // right sides
+  explicit GeneralSystem(const KernelSpec&) {}
+
+  absl::optional<Matrix> Solve(const Matrix& a, const Matrix& b) const {
+    const Lu lu(a);
+    if (!IsRegular(lu.matrixLU().diagonal())) return absl::nullopt;
+    return Matrix(lu.solve(b));
+  }
+  absl::optional<Matrix> SolveTransposed(const Matrix& a, const Matrix& b) const {
+    return Solve(a.transpose(), b);
+  }
+  Matrix MatrixGrad(const Matrix&, const Matrix& grad) const { return grad; }
+};
+
+struct TriangularSystem {
+  static constexpr const char *kMatrix = "X", *kRight = "Y";
+  static constexpr bool kMayBeVectors = false;
+  bool upper, transpose, unit, quirks;
+  explicit TriangularSystem(const KernelSpec& spec)
+      : upper(spec.attrs.Bool("upper")),
+        transpose(spec.attrs.Bool("transpose")),
+        unit(spec.attrs.Bool("unitriangular")),
+        quirks(spec.paddle_cpu_quirks) {}
+
+  // op(a), without what it is not to read: the other triangle, and a diagonal of 1.
+  Matrix Coefficients(const Matrix& a) const {
+    Matrix triangle = Triangle(a, upper ? Eigen::Upper : Eigen::Lower);
+    if (unit) triangle.diagonal().setOnes();
+    return transpose ? Transposed(triangle) : triangle;
+  }
+  absl::optional<Matrix> Solve(const Matrix& a, const Matrix& b) const {
+    return SolveTriangular(Coefficients(a), upper != transpose ? Eigen::Upper : Eigen::Lower, b);
+  }
+  absl::optional<Matrix> SolveTransposed(const Matrix& a, const Matrix& b) const {
+    return SolveTriangular(Transposed(Coefficients(a)),
+                           upper != transpose ? Eigen::Lower : Eigen::Upper, b);
+  }
+  // Paddle's CPU kernel has those of the diagonal of 1 and of the one above, too, for lower ones.
+  Matrix MatrixGrad(const Matrix&, const Matrix& grad) const {
+    const Matrix full = transpose ? Transposed(grad) : grad;
+    Matrix result = Triangle(full, upper ? Eigen::Upper : Eigen::Lower);
+    if (quirks && unit && !upper) {
+      if (full.rows() > 1) result.diagonal(1) = full.diagonal(1);
+    } else if (unit) {
+      result.diagonal().setZero();
+    }
+    return result;
+  }
+};
+
+// The matrix is L Lᵀ or, of an upper triangle U, Uᵀ U.
+struct CholeskySystem {
+  static constexpr const char *kMatrix = "Y", *kRight = "X";
+  static constexpr bool kMayBeVectors = false;
+  bool upper, quirks;
+  explicit CholeskySystem(const KernelSpec& spec)
+      : upper(spec.attrs.Bool("upper")), quirks(spec.paddle_cpu_quirks) {}
+
+  absl::optional<Matrix> Solve(const Matrix& a, const Matrix& b) const {
+    const Matrix l = upper ? Transposed(a) : a;
+    const absl::optional<Matrix> half = SolveTriangular(l, Eigen::Lower, b);
+    if (!half.has_value()) return half;
+    return SolveTriangular(l.transpose(), Eigen::Upper, *half);
+  }
+  absl::optional<Matrix> SolveTransposed(const Matrix& a, const Matrix& b) const {
+    return Solve(a, b);
+  }
+  // Paddle's CPU kernel takes the other triangle of the factor here, too.
+  Matrix MatrixGrad(const Matrix& a, const Matrix& grad) const {
+    const Eigen::UpLoType which = upper ? Eigen::Upper : Eigen::Lower;
+    const Matrix both = grad + grad.transpose(), triangle = quirks ? a : Triangle(a, which);
+    return Triangle(upper ? Product(triangle, both) : Product(both, triangle), which);
+  }
+};
+
+// Matrices [..., n, n] and right sides [..., n, columns], with dimensions before that broadcast; or
+// right sides [n], or [..., n] with all dimensions but the last one of the matrices.
+struct Systems {
+  int64_t n, columns;
+  Dims matrices, rights;
+
+  Systems(const Dims& a, const Dims& b, bool may_be_vectors)
+      : n(a.back()), matrices(a.begin(), a.end() - 2) {
+    const bool vectors = may_be_vectors && (b.size() == 1 || b == Dims(a.begin(), a.end() - 1));
+    columns = vectors ? 1 : b.back();
+    rights.assign(b.begin(), b.end() - (vectors ? 1 : 2));
+  }
+
+  // Calls visit(place in the result, of the matrix, of the right sides) up to the first error.
+  template <typename Visit>
+  absl::Status ForEach(Visit visit) const {
+    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(matrices, rights, -1));
+    absl::Status status;
+    int64_t place = 0;
+    Walk(MakeLoopNest(shapes.out, shapes.x, shapes.y), [&](int64_t a, int64_t b) {
+      if (status.ok()) status = visit(place++, a, b);
+    });
+    return status;
+  }
+};
+
+// Out = the solutions.
+template <typename System>
+absl::StatusOr<Kernel> Solve(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In matrix = op.in(System::kMatrix), right = op.in(System::kRight);
+  const Out out = op.out("Out");
+  const System system(spec);
+  return op.Make(Floats(matrix), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Systems all(matrix(ctx).dims(), right(ctx).dims(), System::kMayBeVectors);
+    return all.ForEach([&](int64_t place, int64_t a, int64_t b) -> absl::Status {
+      const absl::optional<Matrix> x =
+          system.Solve(ReadMatrix(matrix.data<T>(ctx), a, all.n, all.n),
+                       ReadMatrix(right.data<T>(ctx), b, all.n, all.columns));
+      if (!x.has_value()) return Singular(System::kMatrix, a);
+      WriteMatrix(*x, place, out.data<T>(ctx));
+      return absl::OkStatus();
+    });
+  });
+}
+
+// The gradient of the right sides is the solution D of the transposed system for Out@GRAD, that of
+// the matrix -D Outᵀ; each summed over what the operand was repeated for.
+template <typename System>
+absl::StatusOr<Kernel> SolveGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In matrix = op.in(System::kMatrix), right = op.in(System::kRight);
+  const In out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dmatrix = op.out(absl::StrCat(System::kMatrix, "@GRAD"));
+  const Out dright = op.out(absl::StrCat(System::kRight, "@GRAD"));
+  const System system(spec);
+  return op.Make(Floats(matrix), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Systems all(matrix(ctx).dims(), right(ctx).dims(), System::kMayBeVectors);
+    const int64_t n = all.n, columns = all.columns;
+    std::vector<double> matrix_sums(matrix(ctx).size(), 0.0), right_sums(right(ctx).size(), 0.0);
+    const auto add = [](const Matrix& grad, int64_t which, std::vector<double>* sums) {
+      Eigen::Map<Matrix>(sums->data() + which * grad.size(), grad.rows(), grad.cols()) += grad;
+    };
+    WEFT_RETURN_IF_ERROR(all.ForEach([&](int64_t place, int64_t a, int64_t b) -> absl::Status {
+      const Matrix coefficients = ReadMatrix(matrix.data<T>(ctx), a, n, n);
+      const Matrix x = ReadMatrix(out.data<T>(ctx), place, n, columns);
+      const absl::optional<Matrix> d =
+          system.SolveTransposed(coefficients, ReadMatrix(dout.data<T>(ctx), place, n, columns));
+      if (!d.has_value()) return Singular(System::kMatrix, a);
+      add(*d, b, &right_sums);
+      add(system.MatrixGrad(coefficients, -Product(*d, Transposed(x))), a, &matrix_sums);
+      return absl::OkStatus();
+    }));
+    if (T* to = dmatrix.data_or_null<T>(ctx)) std::copy(matrix_sums.begin(), matrix_sums.end(), to);
+    if (T* to = dright.data_or_null<T>(ctx)) std::copy(right_sums.begin(), right_sums.end(), to);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddDenseAlgebraKernels(KernelTable* table) {
+  table->Add("inverse", Inverse);
+  table->Add("inverse_grad", InverseGrad);
+  table->Add("determinant", Determinant);
+  table->Add("determinant_grad", DeterminantGrad);
+  table->Add("slogdeterminant", SlogDeterminant);
+  table->Add("slogdeterminant_grad", SlogDeterminantGrad);
+  table->Add("cholesky", Cholesky);
+  table->Add("cholesky_grad", CholeskyGrad);
+  table->Add("multi_dot", MultiDot);
+  table->Add("multi_dot_grad", MultiDotGrad);
+  table->Add("solve", Solve<GeneralSystem>);
+  table->Add("solve_grad", SolveGrad<GeneralSystem>);
+  table->Add("triangular_solve", Solve<TriangularSystem>);
+  table->Add("triangular_solve_grad", SolveGrad<TriangularSystem>);
+  table->Add("cholesky_solve", Solve<CholeskySystem>);
+  table->Add("cholesky_solve_grad", SolveGrad<CholeskySystem>);
+}
+
+}  // namespace weft

@@ -1,0 +1,152 @@
+// Diagonals taken from matrices, summed, and made matrices.
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "ops/cpu/extra/families.h"
+#include "ops/cpu/indices.h"
+#include "ops/cpu/strided_view.h"
+#include "ops/cpu/view_kernel.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+// The diagonal `offset` above the main one of the two dimensions, last.
+View Diagonal(const Dims& x, int64_t axis1, int64_t axis2, int64_t offset) {
+  const size_t a = NormalizedAxis(axis1, x.size()), b = NormalizedAxis(axis2, x.size());
+  const Dims strides = RowMajorStrides(x);
+  View view;
+  for (size_t d = 0; d < x.size(); ++d) {
+    if (d == a || d == b) continue;
+    view.extents.push_back(x[d]);
+    view.strides.push_back(strides[d]);
+  }
+  const int64_t row = std::max<int64_t>(-offset, 0), column = std::max<int64_t>(offset, 0);
+  view.offset = row * strides[a] + column * strides[b];
+  view.extents.push_back(std::max<int64_t>(0, std::min(x[a] - row, x[b] - column)));
+  view.strides.push_back(strides[a] + strides[b]);
+  return view;
+}
+
+ViewOf DiagonalView(const OpAttrs& attrs) {
+  return [axis1 = attrs.Int("axis1"), axis2 = attrs.Int("axis2"), offset = attrs.Int("offset")](
+             const Dims& x, const Dims&) { return Diagonal(x, axis1, axis2, offset); };
+}
+
+// Paddle's trace takes the axes in the order in which the tensor has them.
+ViewOf TracedDiagonal(const KernelSpec& spec) {
+  if (!spec.paddle_cpu_quirks) return DiagonalView(spec.attrs);
+  return [axis1 = spec.attrs.Int("axis1"), axis2 = spec.attrs.Int("axis2"),
+          offset = spec.attrs.Int("offset")](const Dims& x, const Dims&) {
+    const size_t a = NormalizedAxis(axis1, x.size()), b = NormalizedAxis(axis2, x.size());
+    return Diagonal(x, std::min(a, b), std::max(a, b), offset);
+  };
+}
+
+// Out = the sums of the diagonals.
+absl::StatusOr<Kernel> Trace(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input");
+  const Out out = op.out("Out");
+  return op.Make(Numbers(x),
+                 [=, diagonal = TracedDiagonal(spec)](const KernelContext& ctx, auto zero) {
+                   using T = decltype(zero);
+                   const View view = diagonal(x(ctx).dims(), {});
+                   std::vector<T> elements(view.size());
+                   ReadView(view, x.data<T>(ctx), elements.data());
+                   const int64_t width = view.extents.back();
+                   for (int64_t i = 0; i < out(ctx).size(); ++i) {
+                     T sum = 0;
+                     for (int64_t k = 0; k < width; ++k) {
+                       sum = static_cast<T>(Wrapping(sum) + Wrapping(elements[i * width + k]));
+                     }
+                     out.data<T>(ctx)[i] = sum;
+                   }
+                 });
+}
+
+absl::StatusOr<Kernel> TraceGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Input"});
+  const In dout = op.in("Out@GRAD");
+  const Out dx = op.out("Input@GRAD");
+  return op.Make(Floats(dout),
+                 [=, diagonal = TracedDiagonal(spec)](const KernelContext& ctx, auto zero) {
+                   using T = decltype(zero);
+                   const View view = diagonal(dx(ctx).dims(), {});
+                   const int64_t width = view.extents.back();
+                   std::vector<T> elements(view.size());
+                   for (int64_t i = 0; i < view.size(); ++i)
+                     elements[i] = dout.data<T>(ctx)[i / width];
+                   std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
+                   WriteView(view, elements.data(), dx.data<T>(ctx));
+                 });
+}
+
+// A vector becomes a diagonal, amid padding_value; of a matrix the diagonal is taken.
+absl::StatusOr<Kernel> Diag(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t offset = spec.attrs.Int("offset");
+  const double padding = spec.attrs.Float("padding_value");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    if (x(ctx).rank() == 2) {
+      ReadView(Diagonal(x(ctx).dims(), 0, 1, offset), x.data<T>(ctx), out.data<T>(ctx));
+      return;
+    }
+    std::fill_n(out.data<T>(ctx), out(ctx).size(), static_cast<T>(padding));
+    WriteView(Diagonal(out(ctx).dims(), 0, 1, offset), x.data<T>(ctx), out.data<T>(ctx));
+  });
+}
+
+absl::StatusOr<Kernel> DiagGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t offset = spec.attrs.Int("offset");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    if (dx(ctx).rank() == 1) {
+      ReadView(Diagonal(dout(ctx).dims(), 0, 1, offset), dout.data<T>(ctx), dx.data<T>(ctx));
+      return;
+    }
+    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
+    WriteView(Diagonal(dx(ctx).dims(), 0, 1, offset), dout.data<T>(ctx), dx.data<T>(ctx));
+  });
+}
+
+// Out = matrices with the rows of Input on a diagonal, 0 elsewhere.
+absl::StatusOr<Kernel> DiagEmbed(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("Input");
+  const Out out = op.out("Out");
+  const int64_t dim1 = spec.attrs.Int("dim1"), dim2 = spec.attrs.Int("dim2");
+  const int64_t offset = spec.attrs.Int("offset");
+  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const Dims dims = out(ctx).dims();
+    WEFT_ASSIGN_OR_RETURN(const int rows, AxisOf(dim1, dims));
+    WEFT_ASSIGN_OR_RETURN(const int columns, AxisOf(dim2, dims));
+    std::fill_n(out.data<T>(ctx), out(ctx).size(), T(0));
+    WriteView(Diagonal(dims, rows, columns, offset), x.data<T>(ctx), out.data<T>(ctx));
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddDiagonalKernels(KernelTable* table) {
+  AddView("diagonal", DiagonalView, table, "Input");
+  table->Add("trace", Trace);
+  table->Add("trace_grad", TraceGrad);
+  table->Add("diag_v2", Diag);
+  table->Add("diag_v2_grad", DiagGrad);
+  table->Add("diag_embed", DiagEmbed);
+}
+
+}  // namespace weft

@@ -1,0 +1,22 @@
+#include <cstdint>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(GatherTreeTest, ParentThatIsNoBeamIsAnError) {
+  EXPECT_THAT(RunOp("gather_tree",
+                    {{"Ids", {MakeTensor<int64_t>({1, 1, 2}, {0, 1})}},
+                     {"Parents", {MakeTensor<int64_t>({1, 1, 2}, {0, 2})}}},
+                    {}, {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input Parents: 2")));
+}
+
+}  // namespace
+}  // namespace weft::testing

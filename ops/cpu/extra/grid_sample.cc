@@ -1,0 +1,230 @@
+// Images read between their elements: affine_grid makes a grid of coordinates, grid_sampler reads
+// there.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/cpu/extra/families.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+// The middles of `size` elements from -1 to 1; with align_corners those of the first and the last
+// one are -1 and 1.
+std::vector<double> Middles(int64_t size, bool align_corners) {
+  std::vector<double> middles(size);
+  for (int64_t i = 0; i < size; ++i) {
+    const double last = static_cast<double>(std::max<int64_t>(size - 1, 1));
+    const double aligned = 2 * static_cast<double>(i) / last - 1;
+    middles[i] =
+        align_corners ? aligned : (2 * static_cast<double>(i) + 1) / static_cast<double>(size) - 1;
+  }
+  return middles;
+}
+
+// Calls visit(place in the grid, {column, row, 1}).
+template <typename Visit>
+void ForEachMiddle(const Dims& grid, bool align_corners, Visit visit) {
+  const auto rows = Middles(grid[1], align_corners), columns = Middles(grid[2], align_corners);
+  int64_t place = 0;
+  for (double row : rows) {
+    for (double column : columns) visit(place++, std::array<double, 3>{column, row, 1});
+  }
+}
+
+// Output[n, row, column] = Theta[n] {column, row, 1}.
+absl::StatusOr<Kernel> AffineGrid(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In theta = op.in("Theta");
+  const Out out = op.out("Output");
+  const bool align = spec.attrs.Bool("align_corners");
+  return op.Make(Floats(theta), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims& grid = out(ctx).dims();
+    for (int64_t n = 0; n < grid[0]; ++n) {
+      const T* matrix = theta.data<T>(ctx) + 6 * n;
+      T* to = out.data<T>(ctx) + n * grid[1] * grid[2] * 2;
+      ForEachMiddle(grid, align, [&](int64_t place, const std::array<double, 3>& at) {
+        for (int64_t i = 0; i < 2; ++i) {
+          double sum = 0;
+          for (int64_t k = 0; k < 3; ++k) sum += matrix[3 * i + k] * at[k];
+          to[2 * place + i] = static_cast<T>(sum);
+        }
+      });
+    }
+  });
+}
+
+absl::StatusOr<Kernel> AffineGridGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"Theta"});
+  const In dout = op.in("Output@GRAD");
+  const Out dtheta = op.out("Theta@GRAD");
+  const bool align = spec.attrs.Bool("align_corners");
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims& grid = dout(ctx).dims();
+    for (int64_t n = 0; n < grid[0]; ++n) {
+      const T* from = dout.data<T>(ctx) + n * grid[1] * grid[2] * 2;
+      std::array<double, 6> sums{};
+      ForEachMiddle(grid, align, [&](int64_t place, const std::array<double, 3>& at) {
+        for (int64_t i = 0; i < 6; ++i) sums[i] += from[2 * place + i / 3] * at[i % 3];
+      });
+      std::copy(sums.begin(), sums.end(), dtheta.data<T>(ctx) + 6 * n);
+    }
+  });
+}
+
+// A coordinate of the image, and its derivative by that of the grid.
+struct Coordinate {
+  double at, slope;
+};
+
+// `g` in the grid goes from -1 to 1 over `size` elements: between the middles of the first and the
+// last one (align_corners), or their outer borders.
+Coordinate ToImage(double g, int64_t size, bool align_corners, const std::string& padding) {
+  const double last = static_cast<double>(size - 1);
+  Coordinate x;
+  x.slope = (align_corners ? last : last + 1) / 2;
+  x.at = align_corners ? (g + 1) / 2 * last : ((g + 1) * (last + 1) - 1) / 2;
+  if (padding == "reflection") {
+    // Reflected at the borders, or middles, as often as it takes.
+    const double shift = align_corners ? 0 : 0.5;
+    const double range = align_corners ? last : last + 1;
+    if (range == 0) return {0, 0};
+    double distance = x.at + shift;
+    if (distance < 0) x.slope = -x.slope;
+    distance = std::fmod(std::fabs(distance), 2 * range);
+    if (distance > range) {
+      distance = 2 * range - distance;
+      x.slope = -x.slope;
+    }
+    x.at = distance - shift;
+  }
+  if (padding != "zeros") {
+    if (!(x.at > 0 && x.at < last)) x.slope = 0;
+    x.at = x.at > 0 ? std::min(x.at, last) : 0;
+  }
+  return x;
+}
+
+// An element of the image: its weight in the result, and the derivatives of that by the place.
+struct Corner {
+  int64_t row, column;
+  double weight, by_row, by_column;
+};
+
+// Those around a place; ones outside of the image have weight 0 and are left out.
+struct Corners {
+  std::array<Corner, 4> corners;
+  int count = 0;
+
+  Corners(const Coordinate& y, const Coordinate& x, const Dims& image, bool is_nearest) {
+    // Nowhere near the image, or no number.
+    if (!(y.at > -2 && y.at < static_cast<double>(image[2] + 1))) return;
+    if (!(x.at > -2 && x.at < static_cast<double>(image[3] + 1))) return;
+    const auto add = [&](double row, double column, double weight, double by_row,
+                         double by_column) {
+      const int64_t r = static_cast<int64_t>(row), c = static_cast<int64_t>(column);
+      if (r < 0 || r >= image[2] || c < 0 || c >= image[3]) return;
+      corners[count++] = {r, c, weight, by_row * y.slope, by_column * x.slope};
+    };
+    if (is_nearest) {
+      add(std::nearbyint(y.at), std::nearbyint(x.at), 1, 0, 0);
+      return;
+    }
+    const double top = std::floor(y.at), left = std::floor(x.at);
+    const double v = y.at - top, u = x.at - left;
+    add(top, left, (1 - v) * (1 - u), u - 1, v - 1);
+    add(top, left + 1, (1 - v) * u, -u, 1 - v);
+    add(top + 1, left, v * (1 - u), 1 - u, -v);
+    add(top + 1, left + 1, v * u, u, v);
+  }
+  const Corner* begin() const { return corners.data(); }
+  const Corner* end() const { return corners.data() + count; }
+};
+
+// Calls visit(n, place in the grid of a sample, corners) for all of Grid.
+template <typename T, typename Visit>
+void ForEachGridPoint(const OpAttrs& attrs, const Dims& image, const Dims& grid_dims, const T* grid,
+                      Visit visit) {
+  const bool align_corners = attrs.Bool("align_corners");
+  const bool is_nearest = attrs.String("mode") == "nearest";
+  const std::string& padding = attrs.String("padding_mode");
+  const int64_t points = grid_dims[1] * grid_dims[2];
+  for (int64_t n = 0; n < grid_dims[0]; ++n) {
+    for (int64_t p = 0; p < points; ++p, grid += 2) {
+      const Coordinate x = ToImage(grid[0], image[3], align_corners, padding);
+      const Coordinate y = ToImage(grid[1], image[2], align_corners, padding);
+      visit(n, p, Corners(y, x, image, is_nearest));
+    }
+  }
+}
+
+absl::StatusOr<Kernel> GridSampler(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), grid = op.in("Grid");
+  const Out out = op.out("Output");
+  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims image = x(ctx).dims();
+    const int64_t size = image[2] * image[3];
+    const int64_t points = grid(ctx).dim(1) * grid(ctx).dim(2);
+    ForEachGridPoint(attrs, image, grid(ctx).dims(), grid.data<T>(ctx),
+                     [&](int64_t n, int64_t p, const Corners& corners) {
+                       for (int64_t c = n * image[1]; c < (n + 1) * image[1]; ++c) {
+                         const T* from = x.data<T>(ctx) + c * size;
+                         double sum = 0;
+                         for (const Corner& k : corners) {
+                           sum += k.weight * from[k.row * image[3] + k.column];
+                         }
+                         out.data<T>(ctx)[c * points + p] = static_cast<T>(sum);
+                       }
+                     });
+  });
+}
+
+absl::StatusOr<Kernel> GridSamplerGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), grid = op.in("Grid"), dout = op.in("Output@GRAD");
+  const Out dx = op.out("X@GRAD"), dgrid = op.out("Grid@GRAD");
+  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims image = x(ctx).dims();
+    const int64_t size = image[2] * image[3];
+    const int64_t points = grid(ctx).dim(1) * grid(ctx).dim(2);
+    T *to = dx.data_or_null<T>(ctx), *to_grid = dgrid.data_or_null<T>(ctx);
+    if (to != nullptr) std::fill_n(to, dx(ctx).size(), T(0));
+    ForEachGridPoint(attrs, image, grid(ctx).dims(), grid.data<T>(ctx),
+                     [&](int64_t n, int64_t p, const Corners& corners) {
+                       double by_row = 0, by_column = 0;
+                       for (int64_t c = n * image[1]; c < (n + 1) * image[1]; ++c) {
+                         const double dy = dout.data<T>(ctx)[c * points + p];
+                         for (const Corner& k : corners) {
+                           const int64_t place = c * size + k.row * image[3] + k.column;
+                           if (to != nullptr) to[place] += static_cast<T>(k.weight * dy);
+                           by_row += k.by_row * dy * x.data<T>(ctx)[place];
+                           by_column += k.by_column * dy * x.data<T>(ctx)[place];
+                         }
+                       }
+                       if (to_grid == nullptr) return;
+                       to_grid[2 * (n * points + p)] = static_cast<T>(by_column);
+                       to_grid[2 * (n * points + p) + 1] = static_cast<T>(by_row);
+                     });
+  });
+}
+
+}  // namespace
+
+void AddGridSampleKernels(KernelTable* table) {
+  table->Add("affine_grid", AffineGrid);
+  table->Add("affine_grid_grad", AffineGridGrad);
+  table->Add("grid_sampler", GridSampler);
+  table->Add("grid_sampler_grad", GridSamplerGrad);
+}
+
+}  // namespace weft

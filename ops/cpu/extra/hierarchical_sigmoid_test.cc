@@ -1,0 +1,67 @@
+#include <cstdint>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+Tensor Numbers(const Dims& dims, const std::vector<int64_t>& values) {
+  return MakeTensor<int64_t>(dims, values);
+}
+
+// The gradient of the weights, dense or rows, of one example on a path given; on that of the
+// default tree where `table` has no dimensions.
+absl::Status RunTreeGrad(Tensor label, Tensor table, bool is_sparse, Tensor* dw) {
+  Tensor x = Floats({1, 2}, {1, 2}), w = Floats({3, 2}, {0.1, 0.2, 0.3, 0.4, 0.5, 0.6});
+  Tensor code;
+  Tensor out, pre_out, dout = Floats({1, 1}, {1});
+  const AttrValues attrs = {{"num_classes", 4}, {"is_sparse", is_sparse}};
+  SlotPointers inputs = {{"X", {&x}}, {"W", {&w}}, {"Label", {&label}}};
+  if (!table.dims().empty()) {
+    code = Numbers(table.dims(), std::vector<int64_t>(table.size(), 1));
+    inputs.push_back({"PathTable", {&table}});
+    inputs.push_back({"PathCode", {&code}});
+  }
+  WEFT_RETURN_IF_ERROR(RunOpOn("hierarchical_sigmoid", inputs, attrs,
+                               {{"Out", {&out}}, {"PreOut", {&pre_out}}, {"W_Out", {&w}}}));
+  inputs.push_back({"PreOut", {&pre_out}});
+  inputs.push_back({"Out@GRAD", {&dout}});
+  return RunOpOn("hierarchical_sigmoid_grad", inputs, attrs, {{"W@GRAD", {dw}}});
+}
+
+TEST(HierarchicalSigmoidTest, RowsOfTheWeightsGradientAreThoseOfThePath) {
+  for (const Tensor& table : {Numbers({1, 3}, {2, 0, -1}), Tensor()}) {
+    // Class 3 of the default tree has the path of nodes 2 and 0, too.
+    const Tensor label = Numbers({1, 1}, {3});
+    Tensor dense, rows = Rows({1, 1}, {}, {});
+    WEFT_ASSERT_OK(RunTreeGrad(label, table, /*is_sparse=*/false, &dense));
+    WEFT_ASSERT_OK(RunTreeGrad(label, table, /*is_sparse=*/true, &rows));
+    EXPECT_THAT(rows.rows(), ElementsAre(0, 2));
+    const std::vector<float> d = Values<float>(dense);
+    EXPECT_THAT(Values<float>(rows), ElementsAre(d[0], d[1], d[4], d[5]));
+    EXPECT_NE(d[0], 0);
+    EXPECT_THAT((std::vector<float>{d[2], d[3]}), Each(0));
+  }
+}
+
+TEST(HierarchicalSigmoidTest, ClassesAndNodesThatAreNotThereAreErrors) {
+  Tensor dw;
+  EXPECT_THAT(RunTreeGrad(Numbers({1, 1}, {4}), Tensor(), false, &dw),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Label: 4 at position 0 is not in [0, 4)")));
+  EXPECT_THAT(RunTreeGrad(Numbers({1, 1}, {0}), Numbers({1, 2}, {0, 3}), false, &dw),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input PathTable: 3 in row 0 is not in [0, 3)")));
+}
+
+}  // namespace
+}  // namespace weft::testing

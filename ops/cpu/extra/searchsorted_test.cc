@@ -1,0 +1,20 @@
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SearchSortedTest, RowsOfBothMustBeAsMany) {
+  EXPECT_THAT(RunOp("searchsorted",
+                    {{"SortedSequence", {Floats({2, 2}, {1, 2, 3, 4})}},
+                     {"Values", {Floats({1, 2}, {1, 2})}}},
+                    {}, {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Values")));
+}
+
+}  // namespace
+}  // namespace weft::testing

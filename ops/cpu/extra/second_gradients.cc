@@ -1,0 +1,299 @@
+// Ops that differentiate gradient ops (ops/schema/second_gradients.h), by the kernels of the ops
+// and of their gradient ops: for f linear in x and in y, with gradients fx(x, y, dout), fy(x, y,
+// dout),
+//   DDOut = f(ddx, y) + f(x, ddy)    DX = fx(x, ddy, dout)    DY = fy(ddx, y, dout)
+// and for functions of one tensor
+//   DDOut = ddx f'(x)    DX = ddx dout f''(x)
+#include "ops/schema/second_gradients.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ops/cpu/extra/families.h"
+#include "ops/make_kernel.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+using Tensors = std::vector<const Tensor*>;
+
+// The kernel of another op with attributes of the same names, on tensors of this one.
+class Part {
+ public:
+  static absl::StatusOr<Part> Make(const KernelSpec& whole, const std::string& type,
+                                   const std::vector<std::string>& inputs,
+                                   const std::string& output) {
+    KernelSpec spec;
+    spec.schema = FindOpSchema(type);
+    spec.attrs = whole.attrs.For(*spec.schema);
+    spec.paddle_cpu_quirks = whole.paddle_cpu_quirks;
+    for (const std::string& slot : inputs) {
+      const int place = static_cast<int>(spec.inputs.size());
+      spec.inputs[slot] = {place, 1};
+    }
+    spec.outputs[output] = {0, 1};
+    Part part;
+    WEFT_ASSIGN_OR_RETURN(part.kernel_, MakeKernel(*CpuKernels().Find(type), std::move(spec)));
+    return part;
+  }
+
+  // Inputs in the order of Make.
+  absl::Status Run(const KernelContext& ctx, const Tensors& inputs, Tensor* output) {
+    KernelContext inner = ctx;
+    inner.inputs = inputs;
+    inner.outputs = absl::MakeConstSpan(&output, 1);
+    return kernel_(inner);
+  }
+
+ private:
+  Kernel kernel_;
+};
+
+template <typename T>
+void Fill(Tensor* tensor, T value) {
+  std::fill_n(tensor->data<T>(), tensor->size(), value);
+}
+
+// `found`, or as many zeros as `like` has elements.
+template <typename T>
+const Tensor& OrZeros(const Tensor* found, const Tensor& like, Tensor* zeros) {
+  if (found != nullptr) return *found;
+  zeros->Resize(like.dtype(), like.dims());
+  Fill<T>(zeros, 0);
+  return *zeros;
+}
+
+absl::StatusOr<Kernel> Product(const KernelSpec& spec, const SecondGradient& s) {
+  const std::string out_slot = FindOpSchema(s.op)->outputs()[0].name;
+  const std::vector<std::string> grad_inputs = {s.x, s.y, out_slot + "@GRAD"};
+  OpKernel op(spec);
+  const In x = op.in(s.x), y = op.in(s.y), dout = op.in(s.dout);
+  const In ddx = op.in(s.ddx), ddy = op.in(s.ddy);
+  const Out dx = op.out(s.dx), dy = op.out(s.dy), ddout = op.out(s.ddout);
+  WEFT_ASSIGN_OR_RETURN(Part f, Part::Make(spec, s.op, {s.x, s.y}, out_slot));
+  WEFT_ASSIGN_OR_RETURN(Part fx, Part::Make(spec, s.op + "_grad", grad_inputs, s.x + "@GRAD"));
+  WEFT_ASSIGN_OR_RETURN(Part fy, Part::Make(spec, s.op + "_grad", grad_inputs, s.y + "@GRAD"));
+  return op.Make(Floats(x),
+                 [=, term = Tensor()](const KernelContext& ctx, auto zero) mutable -> absl::Status {
+                   using T = decltype(zero);
+                   const Tensor *by_x = ddx.get(ctx), *by_y = ddy.get(ctx);
+                   if (Tensor* to = dx.get(ctx)) {
+                     Fill<T>(to, 0);
+                     if (by_y != nullptr)
+                       WEFT_RETURN_IF_ERROR(fx.Run(ctx, {&x(ctx), by_y, &dout(ctx)}, to));
+                   }
+                   if (Tensor* to = dy.get(ctx)) {
+                     Fill<T>(to, 0);
+                     if (by_x != nullptr)
+                       WEFT_RETURN_IF_ERROR(fy.Run(ctx, {by_x, &y(ctx), &dout(ctx)}, to));
+                   }
+                   if (Tensor* to = ddout.get(ctx)) {
+                     Fill<T>(to, 0);
+                     const auto add = [&](const Tensors& factors) -> absl::Status {
+                       WEFT_RETURN_IF_ERROR(f.Run(ctx, factors, &term));
+                       WEFT_RETURN_IF_ERROR(CheckSize(s.dout, dout(ctx), term.size()));
+                       for (int64_t i = 0; i < term.size(); ++i)
+                         to->data<T>()[i] += term.data<T>()[i];
+                       return absl::OkStatus();
+                     };
+                     if (by_x != nullptr) WEFT_RETURN_IF_ERROR(add({by_x, &y(ctx)}));
+                     if (by_y != nullptr) WEFT_RETURN_IF_ERROR(add({&x(ctx), by_y}));
+                   }
+                   return absl::OkStatus();
+                 });
+}
+
+// DDOut = f(ddx, ddy).
+absl::StatusOr<Kernel> Sum(const KernelSpec& spec, const SecondGradient& s) {
+  OpKernel op(spec);
+  const In y = op.in(s.y), dout = op.in(s.dout), ddx = op.in(s.ddx), ddy = op.in(s.ddy);
+  const Out ddout = op.out(s.ddout);
+  WEFT_ASSIGN_OR_RETURN(Part f, Part::Make(spec, s.op, {"X", "Y"}, "Out"));
+  return op.Make(Floats(y), [=, zeros = Tensor(), more_zeros = Tensor()](const KernelContext& ctx,
+                                                                         auto zero) mutable {
+    using T = decltype(zero);
+    const Tensor& by_x = OrZeros<T>(ddx.get(ctx), dout(ctx), &zeros);
+    const Tensor& by_y = OrZeros<T>(ddy.get(ctx), y(ctx), &more_zeros);
+    return f.Run(ctx, {&by_x, &by_y}, &ddout(ctx));
+  });
+}
+
+// Of out = x / y, from dx = dout / y:
+//   DDOut = (ddx - out ddy) / y    DY = -Σ(dx DDOut)    DOut = -dx ddy, the gradient of out
+absl::StatusOr<Kernel> Quotient(const KernelSpec& spec, const SecondGradient& s) {
+  OpKernel op(spec);
+  const In out = op.in(s.x), y = op.in(s.y), dx = op.in(s.dout);
+  const In ddx = op.in(s.ddx), ddy = op.in(s.ddy);
+  const Out dout = op.out(s.dx), dy = op.out(s.dy), ddout = op.out(s.ddout);
+  const std::vector<std::string> two = {"X", "Y"};
+  WEFT_ASSIGN_OR_RETURN(Part multiply, Part::Make(spec, "elementwise_mul", two, "Out"));
+  WEFT_ASSIGN_OR_RETURN(Part subtract, Part::Make(spec, "elementwise_sub", two, "Out"));
+  WEFT_ASSIGN_OR_RETURN(Part divide, Part::Make(spec, "elementwise_div", two, "Out"));
+  WEFT_ASSIGN_OR_RETURN(Part sum_of_products,
+                        Part::Make(spec, "elementwise_mul_grad", {"X", "Y", "Out@GRAD"}, "Y@GRAD"));
+  struct Memory {
+    Tensor zeros, more_zeros, product, difference, quotient;
+  };
+  return op.Make(
+      Floats(out),
+      [=, m = std::make_shared<Memory>()](const KernelContext& ctx,
+                                          auto zero) mutable -> absl::Status {
+        using T = decltype(zero);
+        if (dx(ctx).dims() != out(ctx).dims()) {
+          return absl::UnimplementedError("no kernel for an X that is repeated along a dimension");
+        }
+        const auto negate = [](Tensor* tensor) {
+          for (int64_t i = 0; i < tensor->size(); ++i) tensor->data<T>()[i] *= -1;
+        };
+        const Tensor& by_x = OrZeros<T>(ddx.get(ctx), out(ctx), &m->zeros);
+        const Tensor& by_y = OrZeros<T>(ddy.get(ctx), y(ctx), &m->more_zeros);
+        WEFT_RETURN_IF_ERROR(multiply.Run(ctx, {&out(ctx), &by_y}, &m->product));
+        WEFT_RETURN_IF_ERROR(subtract.Run(ctx, {&by_x, &m->product}, &m->difference));
+        WEFT_RETURN_IF_ERROR(divide.Run(ctx, {&m->difference, &y(ctx)}, &m->quotient));
+        if (Tensor* to = ddout.get(ctx)) {
+          std::copy_n(m->quotient.data<T>(), to->size(), to->data<T>());
+        }
+        if (Tensor* to = dy.get(ctx)) {
+          WEFT_RETURN_IF_ERROR(sum_of_products.Run(ctx, {&dx(ctx), &y(ctx), &m->quotient}, to));
+          negate(to);
+        }
+        if (Tensor* to = dout.get(ctx)) {
+          WEFT_RETURN_IF_ERROR(multiply.Run(ctx, {&dx(ctx), &by_y}, to));
+          negate(to);
+        }
+        return absl::OkStatus();
+      });
+}
+
+absl::StatusOr<Kernel> InView(const KernelSpec& spec, const SecondGradient& s) {
+  OpKernel op(spec);
+  op.Ignore({s.dout});
+  const In ddx = op.in(s.ddx);
+  const Out ddout = op.out(s.ddout);
+  return op.Make(Moves{ddx}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_RETURN_IF_ERROR(CheckSize(s.ddx, ddx(ctx), ddout(ctx).size()));
+    std::copy_n(ddx.elements<T>(ctx), ddx(ctx).size(), ddout.elements<T>(ctx));
+    return absl::OkStatus();
+  });
+}
+
+// The gradient of what the gradient op reads, v, which is x or out. d is the gradient of out, or dx
+// for sqrt and rsqrt, ddx that of dx, and a are attributes.
+using Attrs = std::vector<double>;
+using Formula = std::function<double(double v, double d, double ddx, const Attrs& a)>;
+
+struct FormulaRow {
+  std::vector<const char*> attrs;
+  Formula formula;
+};
+
+// clang-format off: a formula a line
+const std::map<std::string, FormulaRow>& Formulas() {
+  static const auto* const rows = new std::map<std::string, FormulaRow>{
+      {"celu",
+       {{"alpha"},
+        [](double x, double d, double ddx, const Attrs& a) {
+          return x > 0 ? 0 : ddx * d * std::exp(x / a[0]) / a[0];
+        }}},
+      {"cos",
+       {{}, [](double x, double d, double ddx, const Attrs&) { return -ddx * d * std::cos(x); }}},
+      {"elu",
+       {{"alpha"},
+        [](double x, double d, double ddx, const Attrs& a) {
+          return x > 0 ? 0 : ddx * d * a[0] * std::exp(x);
+        }}},
+      {"log",
+       {{}, [](double x, double d, double ddx, const Attrs&) { return -ddx * d / (x * x); }}},
+      {"pow",
+       {{"factor"},
+        [](double x, double d, double ddx, const Attrs& a) {
+          return ddx * d * a[0] * (a[0] - 1) * std::pow(x, a[0] - 2);
+        }}},
+      {"rsqrt",
+       {{}, [](double y, double dx, double ddx, const Attrs&) { return 3 * ddx * dx / y; }}},
+      {"sigmoid",
+       {{}, [](double y, double d, double ddx, const Attrs&) { return ddx * d * (1 - 2 * y); }}},
+      {"sin",
+       {{}, [](double x, double d, double ddx, const Attrs&) { return -ddx * d * std::sin(x); }}},
+      {"softplus",
+       {{"beta", "threshold"},
+        [](double x, double d, double ddx, const Attrs& a) {
+          const double s = 1 / (1 + std::exp(-a[0] * x));
+          return a[0] * x > a[1] ? 0 : ddx * d * a[0] * s * (1 - s);
+        }}},
+      {"sqrt", {{}, [](double y, double dx, double ddx, const Attrs&) { return -ddx * dx / y; }}},
+      {"square", {{}, [](double, double d, double ddx, const Attrs&) { return 2 * ddx * d; }}},
+      {"tanh", {{}, [](double y, double d, double ddx, const Attrs&) { return -2 * ddx * d * y; }}},
+  };
+  return *rows;
+}
+// clang-format on
+
+absl::StatusOr<Kernel> Function(const KernelSpec& spec, const SecondGradient& s) {
+  OpKernel op(spec);
+  const In x = op.in(s.x), ddx = op.in(s.ddx);
+  const In dout = s.dout.empty() ? ddx : op.in(s.dout);
+  const Out dx = s.dx.empty() ? Out() : op.out(s.dx), ddout = op.out(s.ddout);
+  // The gradient op takes v for x and for out: it reads one of them.
+  std::vector<std::string> slots;
+  for (const SlotSchema& slot : FindOpSchema(s.op + "_grad")->inputs()) slots.push_back(slot.name);
+  WEFT_ASSIGN_OR_RETURN(Part gradient, Part::Make(spec, s.op + "_grad", slots, "X@GRAD"));
+  FormulaRow row;
+  if (dx) row = Formulas().at(s.op);
+  Attrs a;
+  for (const char* name : row.attrs) a.push_back(spec.attrs.Float(name));
+  return op.Make(
+      Floats(x),
+      [=, formula = row.formula](const KernelContext& ctx, auto zero) mutable -> absl::Status {
+        using T = decltype(zero);
+        if (Tensor* to = dx.get(ctx)) {
+          const T *v = x.data<T>(ctx), *d = dout.data<T>(ctx), *dd = ddx.data<T>(ctx);
+          for (int64_t i = 0; i < to->size(); ++i) {
+            to->data<T>()[i] = static_cast<T>(formula(v[i], d[i], dd[i], a));
+          }
+        }
+        Tensor* to = ddout.get(ctx);
+        if (to == nullptr) return absl::OkStatus();
+        Tensors inputs;
+        for (const std::string& slot : slots) {
+          inputs.push_back(slot == "Out@GRAD" ? &ddx(ctx) : &x(ctx));
+        }
+        return gradient.Run(ctx, inputs, to);
+      });
+}
+
+absl::StatusOr<Kernel> Make(const KernelSpec& spec, const SecondGradient& s) {
+  switch (s.kind) {
+    case SecondGradient::Kind::kProduct:
+      return Product(spec, s);
+    case SecondGradient::Kind::kSum:
+      return Sum(spec, s);
+    case SecondGradient::Kind::kQuotient:
+      return Quotient(spec, s);
+    case SecondGradient::Kind::kView:
+      return InView(spec, s);
+    case SecondGradient::Kind::kFunction:
+      break;
+  }
+  return Function(spec, s);
+}
+
+}  // namespace
+
+void AddSecondGradientKernels(KernelTable* table) {
+  for (const SecondGradient& s : SecondGradients()) {
+    table->Add(s.type, [&s](const KernelSpec& spec) { return Make(spec, s); });
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,139 @@
+// Sums, means, largest and smallest of rows in sequence that have the same number.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ops/cpu/extra/families.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+enum class Pooling { kSum, kMean, kMax, kMin };
+
+absl::StatusOr<Pooling> ReadPooling(const OpAttrs& attrs) {
+  const std::string& name = attrs.String("pooltype");
+  if (name == "SUM") return Pooling::kSum;
+  if (name == "MEAN") return Pooling::kMean;
+  if (name == "MAX") return Pooling::kMax;
+  if (name == "MIN") return Pooling::kMin;
+  return absl::InvalidArgumentError(
+      absl::StrCat("attribute pooltype: expected SUM, MEAN, MAX or MIN, found ", name));
+}
+
+// The rows of a segment: from `begin` to `end` - 1, and its number.
+struct Segment {
+  int64_t begin, end, number;
+};
+
+// Those that have rows. InvalidArgument where numbers are negative or descend.
+absl::StatusOr<std::vector<Segment>> ReadSegments(const Tensor& ids) {
+  std::vector<Segment> segments;
+  WEFT_RETURN_IF_ERROR(
+      (ForElementType<int64_t, int32_t>("input SegmentIds", ids, [&](auto tag) -> absl::Status {
+        const auto* numbers = ids.data<typename decltype(tag)::type>();
+        for (int64_t i = 0; i < ids.size(); ++i) {
+          const int64_t before = segments.empty() ? 0 : segments.back().number;
+          if (numbers[i] < before || numbers[i] >= kMaxElements) {
+            return absl::InvalidArgumentError(absl::StrCat("input SegmentIds: ", numbers[i],
+                                                           " at position ", i, " is not in [",
+                                                           before, ", ", kMaxElements, ")"));
+          }
+          if (segments.empty() || numbers[i] != before) segments.push_back({i, i, numbers[i]});
+          segments.back().end = i + 1;
+        }
+        return absl::OkStatus();
+      })));
+  return segments;
+}
+
+// Out = a row for each number up to the last one, of 0 where X has no row of it. SummedIds = how
+// many rows each has, for means.
+absl::StatusOr<Kernel> SegmentPool(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), ids = op.in("SegmentIds");
+  const Out out = op.out("Out"), sizes = op.out("SummedIds");
+  WEFT_ASSIGN_OR_RETURN(const Pooling pooling, ReadPooling(spec.attrs));
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, ReadSegments(ids(ctx)));
+    Dims dims = x(ctx).dims();
+    const int64_t width = NumElements(absl::MakeConstSpan(dims).subspan(1));
+    dims[0] = segments.empty() ? 0 : segments.back().number + 1;
+    if (dims[0] > kMaxElements / std::max<int64_t>(width, 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input SegmentIds: no tensor has ", dims[0], " rows of ", width));
+    }
+    out(ctx).Resize(x(ctx).dtype(), dims);
+    std::fill_n(out.data<T>(ctx), out(ctx).size(), T(0));
+    T* counts = nullptr;
+    if (Tensor* tensor = sizes.get(ctx)) {
+      tensor->Resize(x(ctx).dtype(), {dims[0], 1});
+      counts = tensor->data<T>();
+      std::fill_n(counts, dims[0], T(0));
+    }
+    for (const Segment& segment : segments) {
+      const int64_t count = segment.end - segment.begin;
+      if (counts != nullptr) counts[segment.number] = static_cast<T>(count);
+      for (int64_t k = 0; k < width; ++k) {
+        const T* from = x.data<T>(ctx) + segment.begin * width + k;
+        double sum = 0;
+        T largest = *from, smallest = *from;
+        for (int64_t i = 0; i < count; ++i) {
+          const T value = from[i * width];
+          sum += value;
+          largest = std::max(largest, value);
+          smallest = std::min(smallest, value);
+        }
+        out.data<T>(ctx)[segment.number * width + k] =
+            pooling == Pooling::kMax ? largest
+            : pooling == Pooling::kMin
+                ? smallest
+                : static_cast<T>(pooling == Pooling::kMean ? sum / count : sum);
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+// X@GRAD = Out@GRAD of the segment: over its number of rows for means, where X = Out for the
+// largest and smallest.
+absl::StatusOr<Kernel> SegmentPoolGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"SummedIds"});
+  const In x = op.in("X"), ids = op.in("SegmentIds"), out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  WEFT_ASSIGN_OR_RETURN(const Pooling pooling, ReadPooling(spec.attrs));
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, ReadSegments(ids(ctx)));
+    const int64_t width = NumElements(absl::MakeConstSpan(x(ctx).dims()).subspan(1));
+    const int64_t size = segments.empty() ? 0 : (segments.back().number + 1) * width;
+    WEFT_RETURN_IF_ERROR(CheckSize("Out", out(ctx), size));
+    WEFT_RETURN_IF_ERROR(CheckSize("Out@GRAD", dout(ctx), size));
+    const bool chooses = pooling == Pooling::kMax || pooling == Pooling::kMin;
+    for (const Segment& segment : segments) {
+      const double divisor = pooling == Pooling::kMean ? segment.end - segment.begin : 1;
+      const T* ys = out.data<T>(ctx) + segment.number * width;
+      const T* dys = dout.data<T>(ctx) + segment.number * width;
+      for (int64_t i = segment.begin; i < segment.end; ++i) {
+        const T* xs = x.data<T>(ctx) + i * width;
+        for (int64_t k = 0; k < width; ++k) {
+          const bool is_kept = !chooses || xs[k] == ys[k];
+          dx.data<T>(ctx)[i * width + k] = is_kept ? static_cast<T>(dys[k] / divisor) : T(0);
+        }
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace
+
+void AddSegmentPoolKernels(KernelTable* table) {
+  table->Add("segment_pool", SegmentPool);
+  table->Add("segment_pool_grad", SegmentPoolGrad);
+}
+
+}  // namespace weft

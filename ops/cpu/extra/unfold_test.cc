@@ -1,0 +1,27 @@
+#include <cstdint>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Ints = std::vector<int32_t>;
+
+TEST(UnfoldTest, AWindowThatDoesNotFitIsAnError) {
+  EXPECT_THAT(RunOp("unfold", {{"X", {Floats({1, 1, 1, 2}, {1, 2})}}},
+                    {{"kernel_sizes", Ints{2, 2}},
+                     {"strides", Ints{1, 1}},
+                     {"paddings", Ints{0, 0, 0, 0}},
+                     {"dilations", Ints{1, 1}}},
+                    {{"Y", 1}}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X")));
+}
+
+}  // namespace
+}  // namespace weft::testing

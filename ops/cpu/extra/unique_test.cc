@@ -1,0 +1,31 @@
+#include <cstdint>
+#include <limits>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsNan;
+
+TEST(UniqueTest, WhatIsNoNumberCountsOnceAndComesLast) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto out, RunOp("unique", {{"X", {Floats({4}, {nan, 2, nan, 1})}}},
+                      {{"is_sorted", true}, {"return_counts", true}}, {{"Out", 1}, {"Counts", 1}}));
+  EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(1, 2, IsNan()));
+  EXPECT_THAT(Values<int64_t>(out["Counts"][0]), ElementsAre(1, 1, 2));
+}
+
+TEST(UniqueTest, AnyOrderHasNoKernel) {
+  EXPECT_THAT(RunOp("unique", {{"X", {Floats({1}, {1})}}}, {}, {{"Out", 1}}),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("is_sorted")));
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,34 @@
+#include "ops/cpu/strided_view.h"
+
+namespace weft {
+
+Dims RowMajorStrides(const Dims& dims) {
+  Dims strides(dims.size());
+  int64_t stride = 1;
+  for (size_t d = dims.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= dims[d];
+  }
+  return strides;
+}
+
+View WholeView(const Dims& dims) { return {dims, RowMajorStrides(dims), 0}; }
+
+View Simplify(const View& view) {
+  View simple;
+  simple.offset = view.offset;
+  for (size_t d = 0; d < view.extents.size(); ++d) {
+    const int64_t extent = view.extents[d], stride = view.strides[d];
+    if (extent == 1) continue;
+    if (!simple.extents.empty() && simple.strides.back() == stride * extent) {
+      simple.extents.back() *= extent;
+      simple.strides.back() = stride;
+    } else {
+      simple.extents.push_back(extent);
+      simple.strides.push_back(stride);
+    }
+  }
+  return simple;
+}
+
+}  // namespace weft

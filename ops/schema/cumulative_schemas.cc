@@ -1,0 +1,30 @@
+// Sums and products of the elements up to each one along a dimension.
+#include "ops/schema/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+OpSchema Cumulative(const char* type) {
+  return OpSchema(type)
+      .In("X")
+      .Out("Out")
+      .Attr("axis", -1)
+      .Attr("exclusive", false)
+      .Attr("flatten", false)
+      .Attr("reverse", false)
+      .Infer(LikeXAlongAxis("axis"));
+}
+
+}  // namespace
+
+void AddCumulativeSchemas(OpSchemaTable* schemas) {
+  AddWithGrad(schemas, Cumulative("cumsum"), {{"X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas, Cumulative("logcumsumexp"), {{"Out", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(
+      schemas,
+      OpSchema("cumprod").In("X").Out("Out").RequiredAttr("dim", 0).Infer(LikeXAlongAxis("dim")),
+      {{"Out", "X"}, {"Out"}, {"X"}});
+}
+
+}  // namespace weft

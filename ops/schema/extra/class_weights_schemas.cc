@@ -1,0 +1,189 @@
+// Losses over so many classes that not all of them are computed: against some drawn ones, or along
+// a path of a tree.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/schema/extra/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+constexpr int kOptional = OpSchema::kOptional;
+
+absl::Status CheckElements(const InferContext& context, const char* slot, int64_t elements) {
+  const TensorType* type = context.Input(slot);
+  if (type == nullptr || DimFits(Product(type->dims), elements)) return absl::OkStatus();
+  return context.InputError(slot, absl::StrCat(elements, " elements"));
+}
+
+// `features`, [examples, features], and the weights, which have a row for each class or node.
+absl::Status CheckFeatures(const InferContext& context, const char* features, const char* weights) {
+  const TensorType* x = context.Input(features);
+  const TensorType* w = context.Input(weights);
+  if (x != nullptr && x->dims.size() != 2) {
+    return context.InputError(features, "[examples, features]");
+  }
+  const int64_t width = x == nullptr ? -1 : x->dims[1];
+  if (w != nullptr && !DimsFit(w->dims, {-1, width})) {
+    return context.InputError(weights, absl::StrCat("rows of ", width, " features"));
+  }
+  if (w == nullptr) return absl::OkStatus();
+  return CheckElements(context, "Bias", w->dims[0]);
+}
+
+// Where attribute is_sparse says so, the gradient of the weights is the rows that were used.
+OpSchema::InferFn WithSparseGrad(OpSchema::InferFn dense, const char* weights) {
+  return InOrder({std::move(dense), [weights](InferContext& context) {
+                    const TensorType* w = context.Input(weights);
+                    if (w == nullptr || !context.attrs().Bool("is_sparse")) return absl::OkStatus();
+                    context.SetOutput(absl::StrCat(weights, "@GRAD"),
+                                      {w->dtype, w->dims, TensorType::Layout::kSelectedRows});
+                    return absl::OkStatus();
+                  }});
+}
+
+// --- nce -----------------------------------------------------------------------------------------
+
+// For every example its labels, then the classes that were drawn.
+absl::Status InferNce(InferContext& context) {
+  const OpAttrs& attrs = context.attrs();
+  const int64_t classes = attrs.Int("num_total_classes");
+  const int64_t sampler = attrs.Int("sampler"), drawn = attrs.Int("num_neg_samples");
+  if (sampler < 0 || sampler > 2) {
+    return context.AttrError("sampler", "0 (uniform), 1 (log-uniform) or 2 (custom)",
+                             absl::StrCat(sampler));
+  }
+  const int64_t least = sampler == 1 ? 2 : 1;
+  if (classes < least) {
+    return context.AttrError("num_total_classes", absl::StrCat(least, " or more"),
+                             absl::StrCat(classes));
+  }
+  if (drawn < 0) return context.AttrError("num_neg_samples", "0 or more", absl::StrCat(drawn));
+  const size_t given = attrs.Ints("custom_neg_classes").size();
+  if (given > 0 && given != static_cast<size_t>(drawn)) {
+    return context.AttrError("custom_neg_classes", absl::StrCat(drawn, " classes"),
+                             absl::StrCat(given));
+  }
+  WEFT_RETURN_IF_ERROR(CheckFeatures(context, "Input", "Weight"));
+  const TensorType* weight = context.Input("Weight");
+  if (weight != nullptr && !DimFits(weight->dims[0], classes)) {
+    return context.InputError("Weight", absl::StrCat(classes, " rows, one for each class"));
+  }
+  for (const char* slot : {"CustomDistAlias", "CustomDistAliasProbs", "CustomDistProbs"}) {
+    WEFT_RETURN_IF_ERROR(CheckElements(context, slot, classes));
+    if (sampler == 2 && !context.HasInput(slot)) {
+      return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": missing"));
+    }
+  }
+  const TensorType* input = context.Input("Input");
+  const TensorType* label = context.Input("Label");
+  if (input == nullptr || label == nullptr) return absl::OkStatus();
+  const int64_t examples = input->dims[0];
+  if (label->dims.empty() || label->dims.size() > 2 || !DimFits(label->dims[0], examples)) {
+    return context.InputError("Label", absl::StrCat("[", examples, ", labels]"));
+  }
+  WEFT_RETURN_IF_ERROR(CheckElements(context, "SampleWeight", examples));
+  const int64_t labels = label->dims.size() == 2 ? label->dims[1] : 1;
+  const Dims samples = {examples, AddDim(labels, drawn)};
+  context.SetOutput("Cost", {input->dtype, {examples, 1}});
+  context.SetOutput("SampleLabels", {DType::kInt64, samples});
+  context.SetOutput("SampleLogits", {input->dtype, samples});
+  return absl::OkStatus();
+}
+
+void AddNce(OpSchemaTable* schemas) {
+  OpSchema::InferFn infer = InOrder({SameDType("Input", "Weight"), SameDType("Input", "Bias"),
+                                     SameDType("Input", "SampleWeight"), InferNce});
+  OpSchema nce = OpSchema("nce")
+                     .In("Bias", kOptional)
+                     .In("CustomDistAlias", kOptional)
+                     .In("CustomDistAliasProbs", kOptional)
+                     .In("CustomDistProbs", kOptional)
+                     .In("Input")
+                     .In("Label")
+                     .In("SampleWeight", kOptional)
+                     .In("Weight")
+                     .Out("Cost")
+                     .Out("SampleLabels")
+                     .Out("SampleLogits")
+                     .Attr("custom_neg_classes", Ints{})
+                     .Attr("is_sparse", false)
+                     .Attr("is_test", false)
+                     .Attr("num_neg_samples", 10)
+                     .RequiredAttr("num_total_classes", 1)
+                     .Attr("sampler", 0)
+                     .Attr("seed", 0)
+                     .With(Trait::kSideEffect)
+                     .Infer(infer);
+  schemas->Add(
+      GradSchema(nce, "nce_grad",
+                 {{"Bias", "CustomDistAlias", "CustomDistAliasProbs", "CustomDistProbs", "Input",
+                   "Label", "SampleLabels", "SampleLogits", "SampleWeight", "Weight"},
+                  {"Cost"},
+                  {"Bias", "Input", "Weight"}},
+                 WithSparseGrad(GradOf(infer), "Weight")));
+  schemas->Add(std::move(nce));
+}
+
+// --- hierarchical_sigmoid ------------------------------------------------------------------------
+
+// W has a row for each inner node: num_classes - 1 of the default tree, any number of a custom one.
+// Programs of Paddle declare PreOut without dims, so that nothing is said of it here.
+absl::Status InferHierarchicalSigmoid(InferContext& context) {
+  WEFT_RETURN_IF_ERROR(CheckFeatures(context, "X", "W"));
+  const int64_t classes = context.attrs().Int("num_classes");
+  if (classes < 2) return context.AttrError("num_classes", "2 or more", absl::StrCat(classes));
+  const bool is_custom = context.HasInput("PathTable");
+  if (is_custom != context.HasInput("PathCode")) {
+    return absl::InvalidArgumentError(
+        "inputs PathTable and PathCode: expected both or none, found one");
+  }
+  const TensorType* w = context.Input("W");
+  if (w != nullptr && !is_custom && !DimFits(w->dims[0], classes - 1)) {
+    return context.InputError("W", absl::StrCat(classes - 1, " rows, one for each inner node"));
+  }
+  if (w != nullptr) context.SetOutput("W_Out", *w);
+  const TensorType* x = context.Input("X");
+  if (x == nullptr) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(CheckElements(context, "Label", x->dims[0]));
+  const TensorType* table = context.Input("PathTable");
+  if (table != nullptr && !DimsFit(table->dims, {x->dims[0], -1})) {
+    return context.InputError("PathTable", absl::StrCat("[", x->dims[0], ", longest path]"));
+  }
+  context.SetOutput("Out", {x->dtype, {x->dims[0], 1}});
+  return absl::OkStatus();
+}
+
+void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
+  OpSchema::InferFn infer = InOrder({SameDType("X", "W"), SameDType("X", "Bias"),
+                                     SameDims("PathTable", "PathCode"), InferHierarchicalSigmoid});
+  OpSchema op = OpSchema("hierarchical_sigmoid")
+                    .In("Bias", kOptional)
+                    .In("Label")
+                    .In("PathCode", kOptional)
+                    .In("PathTable", kOptional)
+                    .In("W")
+                    .In("X")
+                    .Out("Out")
+                    .Out("PreOut")
+                    .Out("W_Out", kOptional)
+                    .Attr("is_sparse", false)
+                    .Attr("num_classes", 2)
+                    .Infer(infer);
+  schemas->Add(GradSchema(
+      op, "hierarchical_sigmoid_grad",
+      {{"Bias", "Label", "PathCode", "PathTable", "PreOut", "W", "X"}, {"Out"}, {"Bias", "W", "X"}},
+      WithSparseGrad(GradOf(infer), "W")));
+  schemas->Add(std::move(op));
+}
+
+}  // namespace
+
+void AddClassWeightsSchemas(OpSchemaTable* schemas) {
+  AddNce(schemas);
+  AddHierarchicalSigmoid(schemas);
+}
+
+}  // namespace weft

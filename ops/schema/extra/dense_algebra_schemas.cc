@@ -1,0 +1,140 @@
+// Inverses, determinants, factors and solutions of matrices in the last two dimensions.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "ops/schema/extra/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+absl::Status CheckSquare(const InferContext& context, const char* slot) {
+  const TensorType* type = context.Input(slot);
+  if (type == nullptr) return absl::OkStatus();
+  const size_t rank = type->dims.size();
+  if (rank >= 2 && DimFits(type->dims[rank - 2], type->dims[rank - 1])) return absl::OkStatus();
+  return context.InputError(slot, "square matrices");
+}
+
+OpSchema::InferFn Square(const char* slot) {
+  return [=](InferContext& context) { return CheckSquare(context, slot); };
+}
+
+// Matrices, but for the first and the last one, which may be vectors.
+absl::Status InferMultiDot(InferContext& context) {
+  const size_t count = context.NumInputs("X");
+  if (count < 2) return context.InputError("X", "at least two matrices");
+  TensorType out;
+  int64_t columns = -1;
+  bool known = true;
+  for (size_t i = 0; i < count; ++i) {
+    const TensorType* x = context.Input("X", i);
+    known = known && x != nullptr;
+    if (x == nullptr) {
+      columns = -1;
+      continue;
+    }
+    const bool is_vector = x->dims.size() == 1 && (i == 0 || i == count - 1);
+    if (x->dims.size() != 2 && !is_vector) return context.InputError("X", i, "a matrix");
+    const bool is_row = is_vector && i == 0;
+    if (!is_row && !DimFits(x->dims[0], columns)) {
+      return context.InputError("X", i, absl::StrCat(columns, " rows"));
+    }
+    if (i == 0) out.dtype = x->dtype;
+    if (known && x->dtype != out.dtype) {
+      return context.InputError("X", i, "the element type of the others");
+    }
+    if (i == 0 && !is_row) out.dims.push_back(x->dims[0]);
+    if (i == count - 1 && !is_vector) out.dims.push_back(x->dims[1]);
+    columns = is_vector && !is_row ? 1 : x->dims.back();
+  }
+  if (known) context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+// The solutions are like the right sides; dimensions before the last two broadcast.
+OpSchema::InferFn Solutions(const char* matrix_slot, const char* right_slot, bool may_be_vectors) {
+  return [=](InferContext& context) -> absl::Status {
+    const TensorType* matrix = context.Input(matrix_slot);
+    const TensorType* right = context.Input(right_slot);
+    if (matrix == nullptr || right == nullptr) return absl::OkStatus();
+    const Dims &a = matrix->dims, &b = right->dims;
+    const Dims rows(a.begin(), a.end() - 1);
+    const bool vectors = may_be_vectors && (b.size() == 1 || DimsFit(b, rows));
+    const size_t kept = vectors ? 1 : 2;
+    if (b.size() < kept || !DimFits(b[b.size() - kept], a.back())) {
+      return context.InputError(right_slot, absl::StrCat(a.back(), " rows"));
+    }
+    const absl::optional<Dims> batch =
+        BroadcastDims(Dims(a.begin(), a.end() - 2), Dims(b.begin(), b.end() - kept));
+    if (!batch.has_value()) {
+      return context.InputError(right_slot, absl::StrCat("dimensions that broadcast with those of ",
+                                                         matrix_slot, " ", DimsToString(a)));
+    }
+    TensorType out = {matrix->dtype, *batch};
+    out.dims.insert(out.dims.end(), b.end() - kept, b.end());
+    context.SetOutput("Out", out);
+    return absl::OkStatus();
+  };
+}
+
+OpSchema::InferFn SolutionOf(const char* matrix_slot, const char* right_slot,
+                             bool may_be_vectors = false) {
+  return InOrder({SameDType(matrix_slot, right_slot), Square(matrix_slot),
+                  Solutions(matrix_slot, right_slot, may_be_vectors)});
+}
+
+}  // namespace
+
+void AddDenseAlgebraSchemas(OpSchemaTable* schemas) {
+  OpSchema inverse = OpSchema("inverse").In("Input").Out("Output").Infer(
+      InOrder({Square("Input"), OutputsLike("Input")}));
+  schemas->Add(GradSchema(
+      inverse, "inverse_grad", {{"Output"}, {"Output"}, {"Input"}},
+      InOrder({Square("Output"), SameType("Output", "Output@GRAD"), OutputsLike("Output")})));
+  schemas->Add(std::move(inverse));
+  OpSchema cholesky = OpSchema("cholesky")
+                          .In("X")
+                          .Out("Out")
+                          .Attr("upper", false)
+                          .Infer(InOrder({Square("X"), OutputsLike("X")}));
+  schemas->Add(
+      GradSchema(cholesky, "cholesky_grad", {{"Out"}, {"Out"}, {"X"}},
+                 InOrder({Square("Out"), SameType("Out", "Out@GRAD"), OutputsLike("Out")})));
+  schemas->Add(std::move(cholesky));
+  // Paddle declares Out to have the dimensions of Input.
+  const GradSlots determinant_grad = {{"Input", "Out"}, {"Out"}, {"Input"}};
+  AddWithGrad(schemas, OpSchema("determinant").In("Input").Out("Out").Infer(Square("Input")),
+              determinant_grad);
+  AddWithGrad(schemas, OpSchema("slogdeterminant").In("Input").Out("Out").Infer(Square("Input")),
+              determinant_grad);
+  AddWithGrad(schemas,
+              OpSchema("multi_dot").In("X", OpSchema::kDuplicable).Out("Out").Infer(InferMultiDot),
+              {{"X"}, {"Out"}, {"X"}});
+  const GradSlots solution_grad = {{"Out", "X", "Y"}, {"Out"}, {"X", "Y"}};
+  AddWithGrad(schemas,
+              OpSchema("solve").In("X").In("Y").Out("Out").Infer(
+                  SolutionOf("X", "Y", /*may_be_vectors=*/true)),
+              solution_grad);
+  AddWithGrad(schemas,
+              OpSchema("triangular_solve")
+                  .In("X")
+                  .In("Y")
+                  .Out("Out")
+                  .Attr("transpose", false)
+                  .Attr("unitriangular", false)
+                  .Attr("upper", true)
+                  .Infer(SolutionOf("X", "Y")),
+              solution_grad);
+  AddWithGrad(schemas,
+              OpSchema("cholesky_solve")
+                  .In("X")
+                  .In("Y")
+                  .Out("Out")
+                  .Attr("upper", false)
+                  .Infer(SolutionOf("Y", "X")),
+              solution_grad);
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+#include "ops/schema/extra/families.h"
+
+namespace weft {
+
+void AddExtraSchemas(OpSchemaTable* schemas) {
+  AddBilinearTensorProductSchemas(schemas);
+  AddCrossSchemas(schemas);
+  AddDenseAlgebraSchemas(schemas);
+  AddDiagonalSchemas(schemas);
+  AddDistSchemas(schemas);
+  AddEinsumSchemas(schemas);
+  AddKronSchemas(schemas);
+  AddDataNormSchemas(schemas);
+  AddGumbelSoftmaxSchemas(schemas);
+  AddL2NormalizeSchemas(schemas);
+  AddLrnSchemas(schemas);
+  AddMaxoutSchemas(schemas);
+  AddRenormSchemas(schemas);
+  AddRreluSchemas(schemas);
+  AddSpectralNormSchemas(schemas);
+  AddDeformableConvSchemas(schemas);
+  AddGridSampleSchemas(schemas);
+  AddInterpolateSchemas(schemas);
+  AddPadSchemas(schemas);
+  AddPixelShuffleSchemas(schemas);
+  AddRoiPoolingSchemas(schemas);
+  AddTemporalShiftSchemas(schemas);
+  AddUnfoldSchemas(schemas);
+  AddUnpoolSchemas(schemas);
+  AddYoloSchemas(schemas);
+  AddBincountSchemas(schemas);
+  AddCtcSchemas(schemas);
+  AddGatherTreeSchemas(schemas);
+  AddRowConvSchemas(schemas);
+  AddSearchsortedSchemas(schemas);
+  AddSegmentPoolSchemas(schemas);
+  AddUniqueSchemas(schemas);
+  AddClassWeightsSchemas(schemas);
+  AddCvmSchemas(schemas);
+  AddShardIndexSchemas(schemas);
+  AddBroadcastTensorsSchemas(schemas);
+  AddModelAverageSchemas(schemas);
+  AddMultiplexSchemas(schemas);
+  AddRollSchemas(schemas);
+  AddSecondGradientsSchemas(schemas);
+}
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// Features of regions of images.
+#include <string>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "ops/schema/extra/families.h"
+#include "ops/schema/infer_checks.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+absl::Status InferRegions(InferContext& context) {
+  const OpAttrs& attrs = context.attrs();
+  WEFT_RETURN_IF_ERROR(CheckPositive(context, {"pooled_height", "pooled_width"}));
+  WEFT_RETURN_IF_ERROR(CheckImage(context, "X"));
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "ROIs", {-1, 4}));
+  const TensorType* x = context.Input("X");
+  const TensorType* rois = context.Input("ROIs");
+  if (x == nullptr || rois == nullptr) return absl::OkStatus();
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "RoisNum", {x->dims[0]}));
+  const Dims out = {rois->dims[0], x->dims[1], attrs.Int("pooled_height"),
+                    attrs.Int("pooled_width")};
+  context.SetOutput("Out", {x->dtype, out});
+  context.SetOutput("Argmax", {DType::kInt64, out});
+  return absl::OkStatus();
+}
+
+// RoisNum stands for the LoD that ROIs has without it.
+OpSchema RegionsSchema(std::string type) {
+  return OpSchema(std::move(type))
+      .In("ROIs")
+      .In("RoisNum")
+      .In("X")
+      .Attr("pooled_height", 1)
+      .Attr("pooled_width", 1)
+      .Attr("spatial_scale", 1.0f)
+      .Infer(InOrder({SameDType("X", "ROIs"), InferRegions}));
+}
+
+}  // namespace
+
+void AddRoiPoolingSchemas(OpSchemaTable* schemas) {
+  AddWithGrad(
+      schemas,
+      RegionsSchema("roi_align").Out("Out").Attr("aligned", false).Attr("sampling_ratio", -1),
+      {{"ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas, RegionsSchema("roi_pool").Out("Argmax").Out("Out"),
+              {{"Argmax", "ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
+}
+
+}  // namespace weft

@@ -1,0 +1,18 @@
+// Indices of a sharded table.
+#include "ops/schema/extra/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+
+void AddShardIndexSchemas(OpSchemaTable* schemas) {
+  schemas->Add(OpSchema("shard_index")
+                   .In("X")
+                   .Out("Out")
+                   .Attr("ignore_value", -1)
+                   .RequiredAttr("index_num", 1)
+                   .RequiredAttr("nshards", 1)
+                   .RequiredAttr("shard_id", 0)
+                   .Infer(OutputsLike("X")));
+}
+
+}  // namespace weft

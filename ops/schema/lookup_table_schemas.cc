@@ -1,0 +1,104 @@
+// Embeddings.
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/schema/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+absl::Status CheckTable(const InferContext& context) {
+  const TensorType* w = context.Input("W");
+  if (w != nullptr && w->dims.size() != 2) {
+    return context.InputError("W", "a table: rows and columns");
+  }
+  const TensorType* ids = context.Input("Ids");
+  if (ids != nullptr && ids->dtype != DType::kInt64 && ids->dtype != DType::kInt32) {
+    return context.InputError("Ids", "int64 or int32 row numbers");
+  }
+  return absl::OkStatus();
+}
+
+// A row of the table for every id.
+absl::StatusOr<absl::optional<TensorType>> LookedUpRows(const InferContext& context) {
+  WEFT_RETURN_IF_ERROR(CheckTable(context));
+  const TensorType* w = context.Input("W");
+  const TensorType* ids = context.Input("Ids");
+  if (w == nullptr || ids == nullptr) return absl::optional<TensorType>();
+  TensorType rows = {w->dtype, ids->dims};
+  // lookup_table, unlike lookup_table_v2, has a last dimension of 1 in its place.
+  if (context.schema().type() == "lookup_table" || context.schema().type() == "lookup_table_grad") {
+    if (rows.dims.empty() || !DimFits(rows.dims.back(), 1)) {
+      return context.InputError("Ids", "a last dimension of 1");
+    }
+    rows.dims.pop_back();
+  }
+  rows.dims.push_back(w->dims[1]);
+  return absl::optional<TensorType>(rows);
+}
+
+absl::Status InferLookup(InferContext& context) {
+  WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> rows, LookedUpRows(context));
+  if (rows.has_value()) context.SetOutput("Out", *rows);
+  return absl::OkStatus();
+}
+
+// The gradient of the table: dense, or only the rows that were looked up.
+absl::Status InferLookupGrad(InferContext& context) {
+  WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> rows, LookedUpRows(context));
+  const TensorType* grad = context.Input("Out@GRAD");
+  if (rows.has_value() && grad != nullptr &&
+      (grad->dtype != rows->dtype || !DimsFit(grad->dims, rows->dims))) {
+    return context.InputError("Out@GRAD", absl::StrCat(ToString(*rows), " as Out"));
+  }
+  const TensorType* w = context.Input("W");
+  if (w == nullptr) return absl::OkStatus();
+  const bool is_sparse = context.attrs().Has("is_sparse") && context.attrs().Bool("is_sparse");
+  context.SetOutput("W@GRAD",
+                    {w->dtype, w->dims,
+                     is_sparse ? TensorType::Layout::kSelectedRows : TensorType::Layout::kDense});
+  return absl::OkStatus();
+}
+
+OpSchema WithLookupAttrs(OpSchema schema) {
+  return std::move(schema)
+      .Attr("is_distributed", false)
+      .Attr("is_sparse", false)
+      .Attr("padding_idx", int64_t{-1});
+}
+
+}  // namespace
+
+void AddLookupTableSchemas(OpSchemaTable* schemas) {
+  for (const std::string type : {"lookup_table", "lookup_table_v2"}) {
+    schemas->Add(WithLookupAttrs(OpSchema(type)
+                                     .In("Ids")
+                                     .In("W")
+                                     .Out("Out")
+                                     .With(Trait::kRowSplittable)
+                                     .Infer(InferLookup)));
+    schemas->Add(WithLookupAttrs(OpSchema(type + "_grad")
+                                     .In("Ids")
+                                     .In("Out@GRAD")
+                                     .In("W")
+                                     .Out("W@GRAD")
+                                     .Infer(InferLookupGrad)));
+  }
+  // A part of a table that is cut by rows: the ids from start_index on.
+  OpSchema part = OpSchema("c_embedding")
+                      .In("Ids")
+                      .In("W")
+                      .Out("Out")
+                      .Attr("start_index", int64_t{0})
+                      .Attr("vocab_size", int64_t{-1})
+                      .Infer(InferLookup);
+  schemas->Add(
+      GradSchema(part, "c_embedding_grad", {{"Ids", "W"}, {"Out"}, {"W"}}, InferLookupGrad));
+  schemas->Add(std::move(part));
+}
+
+}  // namespace weft

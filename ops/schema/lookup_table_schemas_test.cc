@@ -1,0 +1,83 @@
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/schema/infer_testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::weft::testing::InferenceCase;
+using ::weft::testing::IsOkAndHolds;
+using ::weft::testing::StatusIs;
+
+TEST(LookupTableTest, GivesARowForEachId) {
+  EXPECT_THAT(InferenceCase("lookup_table_v2")
+                  .In("Ids", {"int64[-1, 128]"})
+                  .In("W", {"fp32[500, 64]"})
+                  .Out("Out")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 128, 64]"))));
+}
+
+TEST(LookupTableTest, DenseGradientIsLikeTheTable) {
+  EXPECT_THAT(InferenceCase("lookup_table_v2_grad")
+                  .In("Ids", {"int64[-1]"})
+                  .In("Out@GRAD", {"fp32[-1, 64]"})
+                  .In("W", {"fp32[500, 64]"})
+                  .Out("W@GRAD")
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("W@GRAD", "fp32[500, 64]"))));
+}
+
+TEST(LookupTableTest, SparseGradientIsRowsOfTheTable) {
+  EXPECT_THAT(InferenceCase("lookup_table_v2_grad")
+                  .In("Ids", {"int64[-1]"})
+                  .In("Out@GRAD", {"fp32[-1, 64]"})
+                  .In("W", {"fp32[500, 64]"})
+                  .Out("W@GRAD")
+                  .Attr("is_sparse", true)
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("W@GRAD", "rows fp32[500, 64]"))));
+}
+
+TEST(LookupTableTest, GradientOfAnotherShapeIsAnError) {
+  EXPECT_THAT(
+      InferenceCase("lookup_table_v2_grad")
+          .In("Ids", {"int64[-1]"})
+          .In("Out@GRAD", {"fp32[-1, 65]"})
+          .In("W", {"fp32[500, 64]"})
+          .Out("W@GRAD")
+          .Infer(),
+      StatusIs(
+          absl::StatusCode::kInvalidArgument,
+          HasSubstr(
+              "input Out@GRAD (Out@GRAD_0): expected fp32[-1, 64] as Out, found fp32[-1, 65]")));
+}
+
+TEST(LookupTableTest, IdsMustBeIntegers) {
+  EXPECT_THAT(
+      InferenceCase("lookup_table_v2")
+          .In("Ids", {"fp32[2]"})
+          .In("W", {"fp32[500, 64]"})
+          .Out("Out")
+          .Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("input Ids (Ids_0): expected int64 or int32 row numbers, found fp32[2]")));
+}
+
+TEST(LookupTableTest, TableMustHaveRowsAndColumns) {
+  EXPECT_THAT(
+      InferenceCase("lookup_table_v2")
+          .In("Ids", {"int64[2]"})
+          .In("W", {"fp32[500]"})
+          .Out("Out")
+          .Infer(),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("input W (W_0): expected a table: rows and columns, found fp32[500]")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,31 @@
+// Ops for debugging.
+#include "ops/schema/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+
+void AddPrintSchemas(OpSchemaTable* schemas) {
+  schemas->Add(OpSchema("assert")
+                   .In("Cond")
+                   .In("Data", OpSchema::kOptional | OpSchema::kDuplicable)
+                   .Attr("summarize", int64_t{-1})
+                   .With(Trait::kSideEffect));
+  schemas->Add(OpSchema("print")
+                   .In("In")
+                   .Out("Out")
+                   .Attr("first_n", -1)
+                   .Attr("is_forward", true)
+                   .Attr("message", "")
+                   .Attr("print_phase", "BOTH")
+                   .Attr("print_tensor_layout", true)
+                   .Attr("print_tensor_lod", true)
+                   .Attr("print_tensor_name", true)
+                   .Attr("print_tensor_shape", true)
+                   .Attr("print_tensor_type", true)
+                   .Attr("summarize", 20)
+                   .With(Trait::kLinear)
+                   .With(Trait::kSideEffect)
+                   .Infer(OutputsLike("In")));
+}
+
+}  // namespace weft

@@ -1,0 +1,79 @@
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/schema/infer_testing.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::weft::testing::InferenceCase;
+using ::weft::testing::IsOkAndHolds;
+using ::weft::testing::StatusIs;
+
+TEST(TransposeTest, PermutesDimensions) {
+  EXPECT_THAT(InferenceCase("transpose2")
+                  .In("X", {"fp32[-1, 128, 12, 64]"})
+                  .Out("Out")
+                  .Out("XShape")
+                  .Attr("axis", std::vector<int32_t>{0, 2, 1, 3})
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("Out", "fp32[-1, 12, 128, 64]"),
+                                       Pair("XShape", "fp32[0, -1, 128, 12, 64]"))));
+}
+
+TEST(TransposeTest, WhatIsNoPermutationIsAnError) {
+  EXPECT_THAT(InferenceCase("transpose2")
+                  .In("X", {"fp32[2, 3]"})
+                  .Out("Out")
+                  .Out("XShape")
+                  .Attr("axis", std::vector<int32_t>{0, 0})
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("op 0 (transpose2) attribute axis: expected a permutation of the "
+                                 "dimensions of [2, 3], found [0, 0]")));
+  EXPECT_THAT(InferenceCase("transpose2")
+                  .In("X", {"fp32[2, 3]"})
+                  .Out("Out")
+                  .Out("XShape")
+                  .Attr("axis", std::vector<int32_t>{0})
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found [0]")));
+  EXPECT_THAT(InferenceCase("transpose2")
+                  .In("X", {"fp32[2, 3]"})
+                  .Out("Out")
+                  .Out("XShape")
+                  .Attr("axis", std::vector<int32_t>{0, 2})
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("attribute axis: expected an axis of 2 dimensions, found 2")));
+}
+
+TEST(TransposeTest, GradientIsTransposedBack) {
+  const auto gradient = [](const char* out_grad, const std::vector<int32_t>& axis) {
+    return InferenceCase("transpose2_grad")
+        .In("Out@GRAD", {out_grad})
+        .In("XShape", {"fp32[0, 2, 3]"})
+        .Out("X@GRAD")
+        .Attr("axis", axis)
+        .Infer();
+  };
+  EXPECT_THAT(gradient("fp32[3, 2]", {1, 0}),
+              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[2, 3]"))));
+  EXPECT_THAT(gradient("fp32[3, -1]", {1, 0}),
+              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[2, 3]"))));
+  EXPECT_THAT(gradient("fp32[2, 3]", {1, 0}),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("expected dimensions [3, 2], found fp32[2, 3]")));
+  EXPECT_THAT(gradient("fp32[3, 2]", {1, 2}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attribute axis")));
+  EXPECT_THAT(gradient("fp32[3, 2]", {1}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a permutation of")));
+}
+
+}  // namespace
+}  // namespace weft

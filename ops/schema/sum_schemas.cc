@@ -1,0 +1,61 @@
+// Sums of tensors, and scaling.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "ops/schema/families.h"
+#include "ops/schema/infer_functions.h"
+
+namespace weft {
+namespace {
+
+// All of one shape. Rows of tensors (SelectedRows) may be among them; the sum of nothing else is
+// rows again.
+absl::Status InferSum(InferContext& context) {
+  const TensorType* first = context.Input("X");
+  if (first == nullptr) return absl::OkStatus();
+  TensorType out = *first;
+  for (size_t i = 1; i < context.NumInputs("X"); ++i) {
+    const TensorType* x = context.Input("X", i);
+    if (x == nullptr) return absl::OkStatus();
+    if (x->dtype != out.dtype || !DimsFit(x->dims, out.dims)) {
+      return context.InputError("X", i, absl::StrCat(ToString(out), " as the others"));
+    }
+    for (size_t d = 0; d < out.dims.size(); ++d) out.dims[d] = std::max(out.dims[d], x->dims[d]);
+    if (x->layout == TensorType::Layout::kDense) out.layout = TensorType::Layout::kDense;
+  }
+  context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddSumSchemas(OpSchemaTable* schemas) {
+  schemas->Add(OpSchema("sum")
+                   .In("X", OpSchema::kDuplicable)
+                   .Out("Out")
+                   .With(Trait::kElementwise)
+                   .With(Trait::kLinear)
+                   .With(Trait::kRowSplittable)
+                   .Infer(InferSum));
+  // use_mkldnn is a back-end switch; it is here because Paddle writes it on every scale op that its
+  // transpilers insert.
+  schemas->Add(OpSchema("scale")
+                   .AttrIn("ScaleTensor", {"scale"})
+                   .In("X")
+                   .Out("Out")
+                   .Attr("use_mkldnn", false)
+                   .Attr("bias", 0.0f)
+                   .Attr("bias_after_scale", true)
+                   .Attr("scale", 1.0f)
+                   .With(Trait::kElementwise)
+                   .With(Trait::kRowSplittable)
+                   .Infer(OutputsLike("X")));
+  schemas->Add(OpSchema("increment")
+                   .In("X")
+                   .Out("Out")
+                   .Attr("step", 1.0f)
+                   .With(Trait::kElementwise)
+                   .Infer(OutputsLike("X")));
+}
+
+}  // namespace weft

@@ -1,0 +1,27 @@
+// A main program and its startup program.
+#ifndef WEFT_PROTO_PROGRAM_PAIR_H_
+#define WEFT_PROTO_PROGRAM_PAIR_H_
+
+#include "proto/program.h"
+
+namespace weft {
+
+// To be read.
+struct ConstProgramPair {
+  const Program* main = nullptr;
+  // Null if there is none: rings then count as set up, and persistable variables as equal on all
+  // ranks.
+  const Program* startup = nullptr;
+};
+
+// To be rewritten together.
+struct ProgramPair {
+  Program* main = nullptr;
+  Program* startup = nullptr;  // may be null, as above
+
+  operator ConstProgramPair() const { return {main, startup}; }
+};
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_PROGRAM_PAIR_H_

@@ -1,0 +1,118 @@
+#include "transpiler/claim_verifier.h"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/analysis/op_traits.h"
+#include "transpiler/facts.h"
+
+namespace weft {
+namespace {
+
+// The first finding of each rule, and how many more there are.
+void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
+  std::map<std::string, std::pair<const Finding*, int64_t>> by_rule;
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity == Severity::kNote) continue;
+    const auto it = by_rule.emplace(finding.rule, std::make_pair(&finding, 0)).first;
+    ++it->second.second;
+  }
+  for (const auto& [rule, found] : by_rule) {
+    const int64_t more = found.second - 1 + findings.NumOmitted(rule);
+    warnings->push_back(absl::StrCat(rule, ": ", found.first->message,
+                                     more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
+  }
+}
+
+int Revision(const ProgramPair& programs) {
+  return programs.main->revision() +
+         (programs.startup != nullptr ? programs.startup->revision() : 0);
+}
+
+class Verifier {
+ public:
+  Verifier(const Claims& claims, const PassContext& context, const Facts& facts,
+           const ProgramPair& before)
+      : claims_(claims),
+        context_(context),
+        communicate_(claims.Communicate() || facts.count(kGradientsReduced) > 0 ||
+                     facts.count(kParametersAveraged) > 0),
+        revision_before_(Revision(before)) {
+    const bool compares = claims.Communicate() &&
+                          claims.computation == Claims::Computation::kPreserved &&
+                          !AnyHas(*before.main, Trait::kCollective);
+    if (!compares) return;
+    original_ = *before.main;
+    if (before.startup != nullptr) original_startup_ = *before.startup;
+  }
+
+  absl::Status Check(Stage stage, const ProgramPair& programs) const {
+    const bool is_paddle = context_.dialect == Dialect::kPaddle;
+    if (is_paddle && stage == Stage::kBetweenPasses) return absl::OkStatus();
+    ConstProgramPair original;
+    if (original_.has_value()) original.main = &*original_;
+    if (original_startup_.has_value()) original.startup = &*original_startup_;
+    VerifyOptions options = ExpectationsOf(claims_, context_, original);
+    if (stage == Stage::kBetweenPasses || !communicate_) {
+      options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
+    }
+    const Findings findings = Verify({{programs.main, programs.startup}}, options);
+    if (!is_paddle) {
+      WEFT_RETURN_IF_ERROR(ToStatus(findings));
+    } else if (context_.warnings != nullptr) {
+      AddWarnings(findings, context_.warnings);
+    }
+    return stage == Stage::kAtEnd ? CheckNothingIsUnclaimed(programs) : absl::OkStatus();
+  }
+
+ private:
+  absl::Status CheckNothingIsUnclaimed(const ProgramPair& programs) const {
+    if (communicate_ || Revision(programs) == revision_before_) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
+    if (facts.empty()) return absl::OkStatus();
+    const auto& [fact, evidence] = *facts.begin();
+    return absl::FailedPreconditionError(
+        absl::StrCat(evidence, ": expected a pass that claims ", fact, ", found none"));
+  }
+
+  const Claims claims_;
+  const PassContext& context_;
+  const bool communicate_;
+  const int revision_before_;
+  absl::optional<Program> original_, original_startup_;
+};
+
+}  // namespace
+
+VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
+                             const ConstProgramPair& original) {
+  VerifyOptions options;
+  // Paddle has its own defaults for the devices of some modes: what it wrote says for how many.
+  const bool is_told_by_program =
+      context.dialect == Dialect::kPaddle && !context.participants.devices().has_value();
+  if (!is_told_by_program) options.nranks = context.participants.nranks();
+  options.distributed_params = context.distributed_params;
+  options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
+  options.averaging = claims.averaging;
+  if (claims.computation == Claims::Computation::kPreserved) options.original = original;
+  return options;
+}
+
+PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
+                               const ProgramPair& before) {
+  // A std::function is copied; the programs are not.
+  const auto verifier = std::make_shared<const Verifier>(claims, context, facts, before);
+  return [verifier](Stage stage, const ProgramPair& programs) {
+    return verifier->Check(stage, programs);
+  };
+}
+
+}  // namespace weft

@@ -1,0 +1,90 @@
+#include "transpiler/facts.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/analysis/gradients.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/analysis/updates.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+// Whether an op of a type that has no schema may communicate what it takes: anything of backward
+// that reads a finished gradient or gives it back changed, and whatever names a ring. Clipping and
+// updates that are not known stand behind the reduction and take what it gives.
+bool MayCommunicate(const Op& op, Symbol symbol) {
+  if (op.HasAttr("ring_id")) return true;
+  if (IsOptimize(op)) return false;
+  const auto names = [symbol](absl::Span<const Symbol> args) {
+    return std::find(args.begin(), args.end(), symbol) != args.end();
+  };
+  return names(op.input_args()) && (IsBackward(op) || names(op.output_args()));
+}
+
+// Combines what the ranks have. A broadcast, which has a root, replaces it.
+bool Combines(const OpSchema& schema) {
+  return schema.Has(Trait::kCollective) && schema.FindAttr("root") == nullptr;
+}
+
+// The first collective that takes one of the variables marked in `is_marked`, or a buffer that
+// shares its storage. An op that is not known is no proof of innocence.
+std::string Evidence(const Program& program, std::vector<bool> is_marked) {
+  OpTraits traits(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      const OpSchema* schema = traits.SchemaOf(op);
+      if (schema != nullptr && !Combines(*schema) && !schema->Has(Trait::kAlias)) continue;
+      for (Symbol symbol : op.args()) {
+        if (!is_marked[symbol.value()]) continue;
+        if (schema == nullptr) {
+          if (!MayCommunicate(op, symbol)) continue;
+          return absl::StrCat(op.DebugName(), ", an op that Weft does not know, takes ",
+                              program.name(symbol), " and may reduce it");
+        }
+        if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
+        for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;
+        break;
+      }
+    }
+  }
+  return std::string();
+}
+
+absl::StatusOr<std::string> ReductionEvidence(const Program& program) {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
+  if (pairs.empty()) return std::string();
+  std::vector<bool> is_gradient(program.symbols().size(), false);
+  for (const GradientPair& pair : pairs) is_gradient[pair.grad.value()] = true;
+  return Evidence(program, std::move(is_gradient));
+}
+
+std::string AverageEvidence(const Program& program) {
+  const std::vector<ParamUpdate> updates = FindUpdates(program);
+  if (updates.empty()) return std::string();
+  std::vector<bool> is_param(program.symbols().size(), false);
+  for (const ParamUpdate& update : updates) {
+    is_param[update.param.value()] = true;
+    if (update.master.valid()) is_param[update.master.value()] = true;
+  }
+  return Evidence(program, std::move(is_param));
+}
+
+}  // namespace
+
+absl::StatusOr<Facts> DetectFacts(const ProgramPair& programs) {
+  Facts facts;
+  WEFT_ASSIGN_OR_RETURN(std::string reduced, ReductionEvidence(*programs.main));
+  if (!reduced.empty()) facts.emplace(kGradientsReduced, std::move(reduced));
+  std::string averaged = AverageEvidence(*programs.main);
+  if (!averaged.empty()) facts.emplace(kParametersAveraged, std::move(averaged));
+  return facts;
+}
+
+}  // namespace weft

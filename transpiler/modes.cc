@@ -1,0 +1,338 @@
+#include "transpiler/modes.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/algorithm/container.h"
+#include "absl/status/status.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+
+namespace weft {
+
+const std::vector<Mode>& Modes() {
+  constexpr Dialect kWeft = Dialect::kWeft;
+  constexpr Dialect kPaddle = Dialect::kPaddle;
+  static const auto* modes = new std::vector<Mode>{
+      {"none", "reads, verifies and writes: a copy, or a change of format", {}},
+
+      {"grad_allreduce",
+       "data parallel: every gradient is summed over the ranks before it is used",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
+         "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets},sync-elimination"},
+        // Paddle's class has two rings and always scales the loss's gradient.
+        {kPaddle,
+         {},
+         "paddle-comm-init{$nrings=2,$device_kind},broadcast-params{$nrings=2},"
+         "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=2}"}}},
+
+      {"local_sgd",
+       "ranks train on their own; every k steps, parameters are averaged over the ranks",
+       {{kWeft,
+         {},
+         "comm-init{$nrings},broadcast-params{$nrings},"
+         "local-sgd{$nrings,$k_steps,$begin_step,$statistics,$state},sync-elimination"},
+        {kPaddle,
+         {},
+         "paddle-comm-init{$nrings=2,$device_kind},broadcast-params{$nrings=2},"
+         "paddle-local-sgd{$nrings=2}"}}},
+
+      {"single_process_multi_thread",
+       "data parallel, several devices a trainer: gradients are summed, as a rule all at once",
+       {{kWeft,
+         {{"fuse", "1"}, {"loss_scale", "true"}},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},scale-loss-grad,"
+         "grad-all-reduce{$nrings,$buckets=bytes},sync-elimination"},
+        {kWeft,
+         {{"fuse", "0"}, {"loss_scale", "true"}},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},scale-loss-grad,"
+         "grad-all-reduce{$nrings},sync-elimination"},
+        {kWeft,
+         {{"fuse", "1"}, {"loss_scale", "false"}},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
+         "grad-all-reduce{scale=none,$nrings,$buckets=bytes},sync-elimination"},
+        {kWeft,
+         {{"fuse", "0"}, {"loss_scale", "false"}},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
+         "grad-all-reduce{scale=none,$nrings},sync-elimination"},
+        {kPaddle,
+         {{"fuse", "1"}},
+         "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},"
+         "paddle-single-process-fuse{fuse=1}"},
+        {kPaddle,
+         {{"fuse", "0"}},
+         "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},"
+         "paddle-grad-all-reduce{nrings=1,skip=no_gradient}"},
+        {kPaddle,
+         {{"fuse", "2"}},
+         "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},"
+         "paddle-single-process-fuse{fuse=2}"}},
+       {{"fuse",
+         "how gradients are summed: 0 one by one, 1 in fused buffers, 2 by "
+         "c_allreduce_xsum (paddle dialect)"}},
+       Mode::Trainers::kOneOrMoreWithDevices},
+
+      {"multi_thread",
+       "data parallel, several devices a trainer: gradients are summed in buckets, or gathered",
+       {{kWeft,
+         {{"trans_mode", "fuse_all_reduce"}},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
+         "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
+         "sync-elimination"},
+        {kWeft,
+         {{"trans_mode", "all_gather"}},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
+         "scale-loss-grad{$scale},gather-gradients{$nrings,$scale},sync-elimination"},
+        {kWeft,
+         {{"trans_mode", "all_reduce"}},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
+         "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale},sync-elimination"},
+        {kWeft,
+         {{"trans_mode", "all_reduce_xpu"}},
+         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
+         "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale},sync-elimination"},
+        {kPaddle,
+         {{"trans_mode", "fuse_all_reduce"}},
+         "paddle-comm-init{over=trainers,$nrings,$device_kind},scale-loss-grad{scale=loss_grad},"
+         "paddle-multi-thread-fuse"},
+        {kPaddle,
+         {{"trans_mode", "all_gather"}},
+         "paddle-comm-init{over=trainers,$nrings,$device_kind},scale-loss-grad{scale=loss_grad},"
+         "paddle-all-gather{$nrings}"},
+        {kPaddle,
+         {{"trans_mode", "all_reduce"}},
+         "paddle-comm-init{over=trainers,$nrings,$device_kind},scale-loss-grad{scale=loss_grad},"
+         "paddle-grad-all-reduce{$nrings=1}"},
+        {kPaddle,
+         {{"trans_mode", "all_reduce_xpu"}},
+         "paddle-comm-init{over=trainers,list_devices=true,$nrings,$device_kind},"
+         "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=1,skip=one_device}"}},
+       {{"trans_mode", "how gradients travel: in buckets, gathered, or one by one"}},
+       Mode::Trainers::kOneOrMoreWithDevices},
+  };
+  return *modes;
+}
+
+namespace {
+
+// True where the text that a user gives for a flag means `value` of the table: as a boolean where
+// that is one.
+bool Means(const std::string& given, const std::string& value) {
+  bool flag = false;
+  if (value != "true" && value != "false") return given == value;
+  return absl::SimpleAtob(given, &flag) && flag == (value == "true");
+}
+
+bool ContainsMeaning(const std::vector<std::string>& values, const std::string& given) {
+  return absl::c_any_of(values, [&](const std::string& value) { return Means(given, value); });
+}
+
+void AddOnce(const std::string& value, std::vector<std::string>* values) {
+  if (!absl::c_linear_search(*values, value)) values->push_back(value);
+}
+
+// The choices in a dialect, or, without, in both.
+FlagChoices ChoicesIn(absl::optional<Dialect> dialect, const Mode& mode) {
+  FlagChoices choices;
+  for (const ModePipeline& pipeline : mode.pipelines) {
+    if (dialect.has_value() && pipeline.dialect != *dialect) continue;
+    for (const auto& [name, value] : pipeline.choice) {
+      const auto is_same = [flag = name](const auto& choice) { return choice.first == flag; };
+      auto found = absl::c_find_if(choices, is_same);
+      if (found == choices.end()) found = choices.insert(choices.end(), {name, {}});
+      AddOnce(value, &found->second);
+    }
+  }
+  return choices;
+}
+
+// InvalidArgument for a value that no pipeline is selected by, in this dialect or at all.
+absl::Status CheckChoices(const Mode& mode, Dialect dialect,
+                          const std::map<std::string, std::string>& flags) {
+  for (const auto& [flag, values] : ChoicesOf(mode)) {
+    const auto given = flags.find(flag);
+    if (given == flags.end() || ContainsMeaning(values, given->second)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": --", flag,
+                                                   " must be one of ", absl::StrJoin(values, ", "),
+                                                   ", found '", absl::CEscape(given->second), "'"));
+  }
+  for (const auto& [flag, values] : ChoicesIn(dialect, mode)) {
+    const auto given = flags.find(flag);
+    if (given == flags.end() || ContainsMeaning(values, given->second)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("mode ", mode.name, ": --", flag, " ", given->second, " is available in the ",
+                     dialect == Dialect::kPaddle ? "weft" : "paddle", " dialect only"));
+  }
+  return absl::OkStatus();
+}
+
+// The pipeline that the flags, or their defaults, select; null: the mode has no passes.
+const ModePipeline* Select(const Mode& mode, Dialect dialect,
+                           const std::map<std::string, std::string>& flags) {
+  std::map<std::string, std::string> chosen = flags;
+  for (const auto& [flag, values] : ChoicesOf(mode)) chosen.emplace(flag, values.front());
+  for (const ModePipeline& pipeline : mode.pipelines) {
+    const bool is_selected = pipeline.dialect == dialect &&
+                             absl::c_all_of(pipeline.choice, [&](const FlagValue& choice) {
+                               return Means(chosen[choice.first], choice.second);
+                             });
+    if (is_selected) return &pipeline;
+  }
+  return nullptr;
+}
+
+// The passes with placeholders: programmers write them, and a test reads all.
+std::vector<Spec> Template(const ModePipeline& pipeline) { return *ParseSpecs(pipeline.passes); }
+
+// A flag that an option of a pass takes.
+struct Placeholder {
+  std::string pass, flag;
+  std::string preset;  // what the option is without the flag; empty: the pass's default
+};
+
+std::vector<Placeholder> PlaceholdersOf(const ModePipeline& pipeline) {
+  std::vector<Placeholder> placeholders;
+  for (const Spec& pass : Template(pipeline)) {
+    for (const auto& [name, value] : pass.options) {
+      absl::string_view flag = name;
+      if (!absl::ConsumePrefix(&flag, "$")) continue;
+      placeholders.push_back({pass.name, std::string(flag), value});
+    }
+  }
+  return placeholders;
+}
+
+// Replaces placeholders by the flags' values, or their presets, or nothing.
+std::vector<Spec> Fill(std::vector<Spec> passes, const std::map<std::string, std::string>& flags) {
+  for (Spec& pass : passes) {
+    std::vector<FlagValue> options;
+    for (const auto& [name, value] : pass.options) {
+      absl::string_view flag = name;
+      const bool is_flag = absl::ConsumePrefix(&flag, "$");
+      const auto given = is_flag ? flags.find(std::string(flag)) : flags.end();
+      if (given != flags.end()) {
+        options.push_back(*given);
+      } else if (!is_flag || !value.empty()) {
+        options.emplace_back(flag, value);
+      }
+    }
+    pass.options = std::move(options);
+  }
+  return passes;
+}
+
+absl::Status DoesNotRead(const Mode& mode, Dialect dialect, const std::string& flag) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("mode ", mode.name, " does not read --", flag,
+                   dialect == Dialect::kPaddle ? " in the paddle dialect" : ""));
+}
+
+}  // namespace
+
+absl::StatusOr<const Mode*> FindMode(absl::string_view name) {
+  const auto found = absl::c_find_if(Modes(), [&](const Mode& mode) { return mode.name == name; });
+  if (found != Modes().end()) return &*found;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "unknown mode ", name, "; there are: ",
+      absl::StrJoin(Modes(), ", ", [](std::string* out, const Mode& m) { out->append(m.name); })));
+}
+
+FlagChoices ChoicesOf(const Mode& mode) { return ChoicesIn(absl::nullopt, mode); }
+
+std::vector<std::string> FlagsOf(const Mode& mode, const ModePipeline& pipeline) {
+  std::set<std::string> flags;
+  for (const FlagValue& choice : pipeline.choice) flags.insert(choice.first);
+  for (const Placeholder& placeholder : PlaceholdersOf(pipeline)) flags.insert(placeholder.flag);
+  if (mode.trainers == Mode::Trainers::kOneOrMoreWithDevices) flags.insert("devices");
+  return {flags.begin(), flags.end()};
+}
+
+absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view name, Dialect dialect,
+                                             const std::map<std::string, std::string>& flags,
+                                             const std::vector<std::string>& context_flags) {
+  WEFT_ASSIGN_OR_RETURN(const Mode* const mode, FindMode(name));
+  WEFT_RETURN_IF_ERROR(CheckChoices(*mode, dialect, flags));
+  const ModePipeline* const pipeline = Select(*mode, dialect, flags);
+  std::vector<std::string> read;
+  if (pipeline != nullptr) read = FlagsOf(*mode, *pipeline);
+  for (const std::string& flag : context_flags) {
+    const bool is_read =
+        flag == "devices" ? absl::c_linear_search(read, flag) : pipeline != nullptr;
+    if (!is_read) return DoesNotRead(*mode, dialect, flag);
+  }
+  for (const auto& [flag, value] : flags) {
+    if (!absl::c_linear_search(read, flag)) return DoesNotRead(*mode, dialect, flag);
+  }
+  return pipeline == nullptr ? std::vector<Spec>() : Fill(Template(*pipeline), flags);
+}
+
+namespace {
+
+// The flag of that name, in the order in which flags are first asked for.
+ModeFlag& FlagOf(const std::string& name, const Mode& mode, std::vector<ModeFlag>* flags) {
+  auto found = absl::c_find_if(*flags, [&](const ModeFlag& flag) { return flag.name == name; });
+  if (found == flags->end()) {
+    found = flags->insert(flags->end(), ModeFlag());
+    found->name = name;
+  }
+  AddOnce(mode.name, &found->modes);
+  return *found;
+}
+
+// The option of a pass; null: there is no such pass or option.
+const OptionBinder::Option* FindOption(const PassRegistry& registry, const std::string& pass,
+                                       const std::string& name) {
+  const auto entry = registry.entries().find(pass);
+  if (entry == registry.entries().end()) return nullptr;
+  const auto& options = entry->second.options;
+  const auto found = absl::c_find_if(options, [&](const auto& o) { return o.name == name; });
+  return found == options.end() ? nullptr : &*found;
+}
+
+absl::Status AddFlagsOfPasses(const Mode& mode, const ModePipeline& pipeline,
+                              const PassRegistry& registry, std::vector<ModeFlag>* flags) {
+  for (const Placeholder& placeholder : PlaceholdersOf(pipeline)) {
+    const OptionBinder::Option* const option =
+        FindOption(registry, placeholder.pass, placeholder.flag);
+    if (option == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": there is no pass ",
+                                                     placeholder.pass, " with an option ",
+                                                     placeholder.flag));
+    }
+    ModeFlag& flag = FlagOf(placeholder.flag, mode, flags);
+    flag.help = option->help;
+    flag.expected = option->expected;
+    AddOnce(placeholder.preset.empty() ? option->default_value : placeholder.preset,
+            &flag.defaults);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ModeFlag>> ModeFlags(const PassRegistry& registry) {
+  std::vector<ModeFlag> flags;
+  for (const Mode& mode : Modes()) {
+    for (const ModePipeline& pipeline : mode.pipelines) {
+      WEFT_RETURN_IF_ERROR(AddFlagsOfPasses(mode, pipeline, registry, &flags));
+    }
+    for (const auto& [name, values] : ChoicesOf(mode)) {
+      ModeFlag& flag = FlagOf(name, mode, &flags);
+      const auto help = mode.help.find(name);
+      if (help == mode.help.end()) continue;  // a pass of the other dialect has the option
+      flag.help = help->second;
+      flag.expected = absl::StrJoin(values, "|");
+      AddOnce(values.front(), &flag.defaults);
+    }
+  }
+  return flags;
+}
+
+}  // namespace weft

@@ -1,0 +1,319 @@
+#include "transpiler/modes.h"
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/passes/builtin_passes.h"
+#include "transpiler/pipeline/pipeline.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
+using ::testing::Not;
+using ::weft::testing::StatusIs;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+
+using FlagMap = std::map<std::string, std::string>;
+
+// From "nrings=2 scale=avg".
+FlagMap Flags(absl::string_view text) {
+  FlagMap flags;
+  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    flags.insert(absl::StrSplit(word, absl::MaxSplits('=', 1)));
+  }
+  return flags;
+}
+
+std::string Expanded(const std::string& mode, Dialect dialect, absl::string_view flags = "") {
+  const auto pipeline = ExpandMode(mode, dialect, Flags(flags));
+  return pipeline.ok() ? ToString(*pipeline) : pipeline.status().ToString();
+}
+
+TEST(Modes, NoneHasNoPasses) {
+  EXPECT_EQ(Expanded("none", Dialect::kWeft), "");
+  EXPECT_EQ(Expanded("none", Dialect::kPaddle), "");
+}
+
+TEST(Modes, ContextIsReadByModesThatHavePasses) {
+  EXPECT_THAT(ExpandMode("none", Dialect::kWeft, {}, {"nranks"}),
+              StatusIs(kInvalid, "mode none does not read --nranks"));
+  WEFT_EXPECT_OK(ExpandMode("grad_allreduce", Dialect::kWeft, {}, {"nranks"}));
+}
+
+TEST(Modes, DevicesAreReadByModesOfSeveralDevicesATrainer) {
+  WEFT_EXPECT_OK(ExpandMode("multi_thread", Dialect::kPaddle, {}, {"endpoints", "devices"}));
+  EXPECT_THAT(ExpandMode("grad_allreduce", Dialect::kWeft, {}, {"endpoints", "devices"}),
+              StatusIs(kInvalid, "mode grad_allreduce does not read --devices"));
+  EXPECT_THAT(ExpandMode("none", Dialect::kWeft, {}, {"devices"}),
+              StatusIs(kInvalid, "mode none does not read --devices"));
+}
+
+TEST(Modes, GradAllReduceLeavesDefaultsToThePasses) {
+  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft),
+            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce,"
+            "sync-elimination");
+}
+
+TEST(Modes, FlagsReachEveryPassThatTakesThem) {
+  EXPECT_EQ(
+      Expanded("grad_allreduce", Dialect::kWeft, "nrings=3 scale=avg"),
+      "comm-init{nrings=3},broadcast-params{nrings=3},dense-gradients,scale-loss-grad{scale=avg},"
+      "grad-all-reduce{nrings=3,scale=avg},sync-elimination");
+}
+
+TEST(Modes, EmptyValueReachesThePassToo) {
+  EXPECT_EQ(Expanded("local_sgd", Dialect::kPaddle, "nrings="),
+            "paddle-comm-init{nrings=},broadcast-params{nrings=},paddle-local-sgd{nrings=}");
+}
+
+TEST(Modes, PaddleDialectHasTwoRingsUnlessTold) {
+  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle),
+            "paddle-comm-init{nrings=2},broadcast-params{nrings=2},"
+            "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{nrings=2}");
+  EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle, "nrings=1"),
+            "paddle-comm-init{nrings=1},broadcast-params{nrings=1},"
+            "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{nrings=1}");
+}
+
+TEST(Modes, UnknownModeIsAnErrorThatListsAll) {
+  EXPECT_THAT(ExpandMode("grad_all_reduce", Dialect::kWeft, {}),
+              StatusIs(kInvalid, HasSubstr("unknown mode grad_all_reduce; there are: none, "
+                                           "grad_allreduce, ")));
+}
+
+TEST(Modes, FlagThatTheModeDoesNotReadIsAnError) {
+  EXPECT_THAT(ExpandMode("none", Dialect::kWeft, Flags("nrings=2")),
+              StatusIs(kInvalid, "mode none does not read --nrings"));
+  EXPECT_THAT(ExpandMode("grad_allreduce", Dialect::kWeft, Flags("k_steps=4")),
+              StatusIs(kInvalid, "mode grad_allreduce does not read --k_steps"));
+}
+
+TEST(Modes, FlagThatOnlyTheOtherDialectReadsIsAnErrorThatSaysSo) {
+  EXPECT_THAT(
+      ExpandMode("grad_allreduce", Dialect::kPaddle, Flags("scale=avg")),
+      StatusIs(kInvalid, "mode grad_allreduce does not read --scale in the paddle dialect"));
+}
+
+TEST(Modes, FlagsChooseAmongPasses) {
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kPaddle, "nrings=2"),
+            "paddle-comm-init{over=trainers,nrings=2},scale-loss-grad{scale=loss_grad},"
+            "paddle-multi-thread-fuse");
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kPaddle, "trans_mode=all_reduce_xpu"),
+            "paddle-comm-init{over=trainers,list_devices=true},scale-loss-grad{scale=loss_grad},"
+            "paddle-grad-all-reduce{nrings=1,skip=one_device}");
+  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kPaddle, "fuse=0"),
+            "paddle-comm-init{over=hosts},paddle-single-process-scale,"
+            "paddle-grad-all-reduce{nrings=1,skip=no_gradient}");
+  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kPaddle, "fuse=2"),
+            "paddle-comm-init{over=hosts},paddle-single-process-scale,"
+            "paddle-single-process-fuse{fuse=2}");
+}
+
+TEST(Modes, PipelinesOfTheWeftDialect) {
+  EXPECT_EQ(Expanded("local_sgd", Dialect::kWeft, "k_steps=4"),
+            "comm-init,broadcast-params,local-sgd{k_steps=4},sync-elimination");
+  EXPECT_EQ(
+      Expanded("multi_thread", Dialect::kWeft),
+      "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes},"
+      "sync-elimination");
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, "buckets=count{count=2}"),
+            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,"
+            "grad-all-reduce{buckets=\"count{count=2}\"},sync-elimination");
+  EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, "trans_mode=all_gather"),
+            "comm-init,broadcast-params,dense-gradients,scale-loss-grad,gather-gradients,"
+            "sync-elimination");
+  EXPECT_EQ(
+      Expanded("single_process_multi_thread", Dialect::kWeft),
+      "comm-init,broadcast-params,dense-gradients,scale-loss-grad,grad-all-reduce{buckets=bytes},"
+      "sync-elimination");
+  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft, "fuse=0 loss_scale=false"),
+            "comm-init,broadcast-params,dense-gradients,grad-all-reduce{scale=none},"
+            "sync-elimination");
+}
+
+// As a pass does that has the flag as an option.
+TEST(Modes, ChoiceBetweenTrueAndFalseTakesEveryBoolean) {
+  for (const char* value : {"false", "0", "no"}) {
+    EXPECT_THAT(
+        Expanded("single_process_multi_thread", Dialect::kWeft, absl::StrCat("loss_scale=", value)),
+        HasSubstr("grad-all-reduce{scale=none"))
+        << value;
+  }
+  EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft, "loss_scale=1"),
+            Expanded("single_process_multi_thread", Dialect::kWeft));
+  EXPECT_THAT(
+      ExpandMode("single_process_multi_thread", Dialect::kPaddle, Flags("loss_scale=maybe")),
+      StatusIs(kInvalid, HasSubstr("must be one of true, false, found 'maybe'")));
+}
+
+TEST(Modes, ChoiceThatADialectDoesNotHaveIsAnError) {
+  EXPECT_THAT(ExpandMode("single_process_multi_thread", Dialect::kWeft, Flags("fuse=2")),
+              StatusIs(kInvalid,
+                       "mode single_process_multi_thread: --fuse 2 is available in the "
+                       "paddle dialect only"));
+}
+
+TEST(Modes, ValueThatIsNoChoiceIsAnErrorThatListsAll) {
+  EXPECT_THAT(ExpandMode("multi_thread", Dialect::kPaddle, Flags("trans_mode=nonsense")),
+              StatusIs(kInvalid,
+                       "mode multi_thread: --trans_mode must be one of fuse_all_reduce, "
+                       "all_gather, all_reduce, all_reduce_xpu, found 'nonsense'"));
+}
+
+// --- Every mode, dialect and choice
+// ---------------------------------------------------------------
+
+struct EveryCase {
+  const Mode* mode;
+  Dialect dialect;
+  FlagMap flags;  // of all choices
+
+  std::string Name() const {
+    return absl::StrCat(mode->name, dialect == Dialect::kPaddle ? " paddle " : " weft ",
+                        absl::StrJoin(flags, " ", absl::PairFormatter("=")));
+  }
+};
+
+// All combinations of the values that choose in a dialect.
+std::vector<EveryCase> EveryModeDialectAndChoice() {
+  std::vector<EveryCase> all;
+  for (const Mode& mode : Modes()) {
+    for (Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
+      std::vector<FlagMap> combinations = {{}};
+      for (const auto& [flag, values] : ChoicesOf(mode)) {
+        std::vector<FlagMap> longer;
+        for (const FlagMap& flags : combinations) {
+          for (const std::string& value : values) {
+            longer.push_back(flags);
+            longer.back()[flag] = value;
+          }
+        }
+        combinations = std::move(longer);
+      }
+      for (FlagMap& flags : combinations) all.push_back({&mode, dialect, std::move(flags)});
+    }
+  }
+  return all;
+}
+
+// Fails for a pass or an option that there is not, by name or by value.
+TEST(Modes, EveryModeDialectAndChoiceIsBuilt) {
+  const PassRegistry registry = BuiltinPasses();
+  int built = 0;
+  for (const EveryCase& test : EveryModeDialectAndChoice()) {
+    SCOPED_TRACE(test.Name());
+    const auto passes = ExpandMode(test.mode->name, test.dialect, test.flags);
+    if (!passes.ok()) {
+      EXPECT_THAT(passes.status().message(), HasSubstr("dialect only"));
+      continue;
+    }
+    ++built;
+    WEFT_ASSERT_OK_AND_ASSIGN(const Pipeline pipeline, Pipeline::FromSpecs(*passes, registry));
+    EXPECT_EQ(pipeline.passes().empty(), test.mode->name == "none");
+    EXPECT_EQ(ToString(*passes).find('$'), std::string::npos);
+    // Contracts fit each other from the first pass on.
+    WEFT_EXPECT_OK(pipeline.CheckContracts({}));
+    WEFT_ASSERT_OK_AND_ASSIGN(const Claims claims, pipeline.ClaimsOf(PassContext()));
+    EXPECT_EQ(claims.Communicate(), test.mode->name != "none");
+  }
+  // none, grad_allreduce and local_sgd twice, 4 + 6 of single_process_multi_thread, 4 + 4 of
+  // multi_thread.
+  EXPECT_EQ(built, 24);
+}
+
+// Also where a flag is not given, so that its placeholder leaves no option.
+TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<ModeFlag> flags, ModeFlags(BuiltinPasses()));
+  std::vector<std::string> names;
+  for (const ModeFlag& flag : flags) names.push_back(flag.name);
+  EXPECT_EQ(
+      absl::StrJoin(names, " "),
+      "nrings sparse scale buckets device_kind k_steps begin_step statistics state loss_scale "
+      "fuse trans_mode");
+}
+
+TEST(Modes, PlaceholderWithoutAPassThatHasTheOptionIsAnError) {
+  EXPECT_THAT(
+      ModeFlags(PassRegistry()),
+      StatusIs(kInvalid, HasSubstr("mode grad_allreduce: there is no pass comm-init with an "
+                                   "option nrings")));
+}
+
+// One home for each: wherever a pass takes a flag, it says the same of it.
+TEST(Modes, FlagsMeanTheSameInEveryPassThatTakesThem) {
+  const PassRegistry registry = BuiltinPasses();
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<ModeFlag> flags, ModeFlags(registry));
+  for (const ModeFlag& flag : flags) {
+    SCOPED_TRACE(flag.name);
+    EXPECT_NE(flag.help, "");
+    EXPECT_NE(flag.expected, "");
+    EXPECT_THAT(flag.defaults, Not(IsEmpty()));
+    for (const Mode& mode : Modes()) {
+      for (const ModePipeline& pipeline : mode.pipelines) {
+        WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<Spec> passes, ParseSpecs(pipeline.passes));
+        for (const Spec& pass : passes) {
+          for (const auto& [option_name, value] : pass.options) {
+            if (option_name != "$" + flag.name) continue;
+            EXPECT_EQ(mode.help.count(flag.name), 0) << "a second home in mode " << mode.name;
+            for (const auto& option : registry.entries().at(pass.name).options) {
+              if (option.name != flag.name) continue;
+              EXPECT_EQ(option.help, flag.help) << pass.name;
+              EXPECT_EQ(option.expected, flag.expected) << pass.name;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<ModeFlag> flags, ModeFlags(BuiltinPasses()));
+  std::vector<std::string> texts;
+  for (const ModeFlag& flag : flags) {
+    texts.push_back(absl::StrCat(flag.name, " (", flag.expected, ") ",
+                                 absl::StrJoin(flag.defaults, " or "), " in ",
+                                 absl::StrJoin(flag.modes, ", ")));
+  }
+  EXPECT_THAT(
+      texts,
+      IsSupersetOf({"nrings (an integer >= 1 and <= 1024) 1 or 2 in grad_allreduce, local_sgd, "
+                    "single_process_multi_thread, multi_thread",
+                    "k_steps (an integer >= 1) 1 in local_sgd",
+                    "loss_scale (true or false) true in single_process_multi_thread",
+                    "fuse (1|0|2) 1 in single_process_multi_thread",
+                    "trans_mode (fuse_all_reduce|all_gather|all_reduce|all_reduce_xpu) "
+                    "fuse_all_reduce in multi_thread"}));
+}
+
+TEST(Modes, PipelineSaysWhichFlagsItReads) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode("multi_thread"));
+  EXPECT_EQ(absl::StrJoin(FlagsOf(*mode, mode->pipelines[1]), " "),
+            "devices nrings scale sparse trans_mode");
+}
+
+TEST(Modes, NamesAreDistinctAndDescribed) {
+  std::set<std::string> names;
+  for (const Mode& mode : Modes()) {
+    EXPECT_TRUE(names.insert(mode.name).second) << mode.name;
+    EXPECT_THAT(mode.description, Not(IsEmpty()));
+    EXPECT_THAT(mode.description, Not(HasSubstr("\n")));
+  }
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,57 @@
+// When LocalSGD averages: the conditions in a program, and whether they hold in the right steps.
+#ifndef WEFT_TRANSPILER_VERIFY_AVERAGING_CONDITIONS_H_
+#define WEFT_TRANSPILER_VERIFY_AVERAGING_CONDITIONS_H_
+
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/expressions.h"
+#include "ops/analysis/rank_values.h"
+#include "proto/program.h"
+#include "proto/program_pair.h"
+#include "transpiler/verify/local_schedule.h"
+
+namespace weft {
+
+// Observes RankValues::Of walking a program: which op decides on a condition.
+class AveragingConditions : public RankObserver {
+ public:
+  // Programs and table must outlive this object.
+  AveragingConditions(const ConstProgramPair& programs, const absl::optional<AveragingSchedule>& expected,
+                      ExpressionTable* table)
+      : programs_(programs), expected_(expected), table_(*table) {}
+
+  void Restart() override { branches_.clear(); }
+  void OnBranch(const Op& op, Symbol condition, const RankValue& value) override;
+
+  // What is wrong with averaging a parameter on a condition, or, where it is invalid, in every
+  // step; empty: nothing. A condition is followed from the startup program on (ScalarSlice). Where
+  // that is not possible, and no steps are expected, it only has to change from step to step, by
+  // `after`, what a step leaves; without (null: expressions of a part of the program only), it
+  // counts as constant. Each condition is followed once.
+  std::string Problem(ExprId condition, const RankValues* after);
+
+ private:
+  struct Branch {
+    OpId op;
+    Symbol condition;
+  };
+
+  std::string ProblemInEveryStep() const;
+  std::string ProblemOnCondition(ExprId condition, const RankValues* after);
+  bool Changes(ExprId condition, const RankValues& after);
+  absl::flat_hash_set<ExprId> ChangingVariables(const RankValues& after) const;
+
+  const ConstProgramPair programs_;
+  const absl::optional<AveragingSchedule> expected_;
+  ExpressionTable& table_;
+  absl::flat_hash_map<ExprId, Branch> branches_;  // of the root block
+  absl::flat_hash_map<ExprId, std::string> problems_;
+  absl::optional<absl::flat_hash_set<ExprId>> changing_;  // once it is needed
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_AVERAGING_CONDITIONS_H_

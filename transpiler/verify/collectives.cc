@@ -1,0 +1,204 @@
+#include "transpiler/verify/collectives.h"
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "ops/analysis/num_ranks.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+namespace {
+
+class CollectiveChecker {
+ public:
+  CollectiveChecker(const Program& program, absl::optional<int> nranks, ProgramRef ref,
+                    Findings* findings)
+      : program_(program),
+        traits_(program),
+        nranks_(nranks),
+        reporter_(ref, findings),
+        has_nranks_(program.num_layouts(), -1) {}
+
+  // The main program may use the rings that the startup program sets up.
+  void AddRings(const Program& startup) {
+    OpTraits traits(startup);
+    for (OpId id : startup.block(0).ops()) {
+      const Op op = startup.op(id);
+      if (traits.Has(op, Trait::kRingSetup)) AddRing(op);
+    }
+    knows_rings_ = true;
+  }
+  // The program must set rings up before it uses them.
+  void ExpectRings() { knows_rings_ = true; }
+
+  void Check() {
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        CheckNumRanks(op);
+        if (traits_.Has(op, Trait::kRingSetup)) {
+          AddRing(op);
+          CheckMember(op);
+        }
+        if (traits_.Has(op, Trait::kStreamSync)) CheckRing(op);
+        if (!traits_.Has(op, Trait::kCollective)) continue;
+        CheckRing(op);
+        CheckCollective(op, *FindCollectiveOp(op.type()));
+      }
+    }
+  }
+
+ private:
+  // Set-up ops with outputs exchange ids: they come before the ring.
+  void AddRing(const Op& op) {
+    if (op.output_args().empty()) rings_.insert(op.IntAttr("ring_id").value_or(0));
+  }
+
+  // The size of a ring that lists its devices, and the rank that joins a ring.
+  void CheckMember(const Op& op) {
+    const absl::optional<int> size = RingSize(op);
+    if (size.has_value() && nranks_.has_value() && *size != *nranks_ &&
+        !op.HasAttr(kNumRanksAttr)) {
+      Report("W302", op, "",
+             absl::StrCat(": expected a ring of ", *nranks_, ", the number of ranks, found one of ",
+                          *size));
+    }
+    if (!op.HasAttr("rank") || !op.HasAttr(kNumRanksAttr)) return;
+    const int64_t rank = op.IntAttr("rank").value_or(0);
+    const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
+    if (rank >= 0 && rank < nranks) return;
+    Report(
+        "W303", op, "",
+        absl::StrCat(" attribute rank: expected 0 or more and below ", nranks, ", found ", rank));
+  }
+
+  void Report(const char* rule, const Op& op, absl::string_view variable,
+              absl::string_view message) {
+    reporter_.Add(rule, op.id(), variable, absl::StrCat(op.DebugName(), message));
+  }
+
+  void CheckRing(const Op& op) {
+    if (!knows_rings_) return;
+    if (traits_.Has(op, Trait::kStreamSync) && !op.HasAttr("ring_id")) {
+      if (FindStreamSyncOp(op.type()) == StreamSync::kAllWaitForCompute) return;
+    }
+    const int64_t ring = op.IntAttr("ring_id").value_or(0);
+    if (rings_.count(ring) > 0) return;
+    Report("W301", op, "",
+           absl::StrCat(": uses ring ", ring,
+                        ", which no op of the startup program sets up; expected c_comm_init or "
+                        "c_comm_init_all with ring_id ",
+                        ring));
+  }
+
+  void CheckNumRanks(const Op& op) {
+    if (!nranks_.has_value()) return;
+    char& has = has_nranks_[op.layout_id()];
+    if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
+    if (has == 0) return;
+    const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
+    if (nranks == *nranks_) return;
+    Report("W302", op, "",
+           absl::StrCat(" attribute nranks: expected ", *nranks_, ", the number of ranks, found ",
+                        nranks));
+  }
+
+  void CheckCollective(const Op& op, const CollectiveOp& collective) {
+    CheckRoot(op, collective);
+    const absl::Span<const Symbol> out = op.Output("Out");
+    for (Symbol name : op.Input("X")) {
+      const VarId var = program_.block(op.block()).Resolve(name);
+      if (!var.valid()) continue;
+      CheckType(op, collective, var);
+      if (Resizes(collective) && !out.empty() && out[0] == name) {
+        const absl::string_view variable = program_.name(name);
+        Report("W305", op, variable,
+               absl::StrCat(" output Out: expected another variable than X (", variable,
+                            "), as it has another shape"));
+      }
+    }
+  }
+
+  void CheckRoot(const Op& op, const CollectiveOp& collective) {
+    if (collective.root_attr.empty()) return;
+    const int64_t root = op.IntAttr(collective.root_attr).value_or(0);
+    if (root >= 0 && (!nranks_.has_value() || root < *nranks_)) return;
+    Report("W303", op, "",
+           absl::StrCat(" attribute ", collective.root_attr, ": expected a rank, 0 or more",
+                        nranks_.has_value() ? absl::StrCat(" and below ", *nranks_) : "",
+                        ", found ", root));
+  }
+
+  // `var` is an input of the collective.
+  void CheckType(const Op& op, const CollectiveOp& collective, VarId var) {
+    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    if (!type.has_value()) return;
+    const absl::string_view variable = program_.var(var).name();
+    if (Reduces(collective) && !CanReduce(type->dtype)) {
+      Report("W304", op, variable,
+             absl::StrCat(" input X (", variable, "): expected numbers that can be reduced, found ",
+                          DTypeName(type->dtype)));
+    }
+    if (type->layout == TensorType::Layout::kSelectedRows && !TakesRows(collective)) {
+      Report("W306", op, variable,
+             absl::StrCat(" input X (", variable,
+                          "): expected a dense tensor, found SelectedRows, of which ranks have "
+                          "different numbers"));
+    }
+  }
+
+  static bool Reduces(const CollectiveOp& collective) {
+    return collective.kind == CollectiveKind::kAllReduce ||
+           collective.kind == CollectiveKind::kReduce ||
+           collective.kind == CollectiveKind::kReduceScatter;
+  }
+
+  static bool Resizes(const CollectiveOp& collective) {
+    return collective.kind == CollectiveKind::kAllGather ||
+           collective.kind == CollectiveKind::kReduceScatter;
+  }
+
+  static bool TakesRows(const CollectiveOp& collective) {
+    return collective.kind == CollectiveKind::kAllReduce &&
+           (collective.reduction == Reduction::kSum || collective.reduction == Reduction::kAvg);
+  }
+
+  static bool CanReduce(DType dtype) {
+    switch (dtype) {
+      case DType::kBool:
+      case DType::kInt16:
+      case DType::kComplex64:
+      case DType::kComplex128:
+        return false;
+      default:
+        return true;
+    }
+  }
+
+  const Program& program_;
+  OpTraits traits_;
+  const absl::optional<int> nranks_;
+  Reporter reporter_;
+  std::vector<char> has_nranks_;  // by layout; -1: not computed yet
+  bool knows_rings_ = false;
+  std::set<int64_t> rings_;
+};
+
+}  // namespace
+
+void CheckCollectives(const Program& program, const Program* startup, absl::optional<int> nranks,
+                      ProgramRef ref, Findings* findings) {
+  CollectiveChecker checker(program, nranks, ref, findings);
+  if (ref.is_startup) checker.ExpectRings();
+  if (startup != nullptr) checker.AddRings(*startup);
+  checker.Check();
+}
+
+}  // namespace weft

@@ -1,0 +1,204 @@
+#include "transpiler/verify/equivalence.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/verify/testing/found.h"
+#include "transpiler/verify/testing/training_steps.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::weft::testing::Differences;
+using ::weft::testing::ForRanks;
+using ::weft::testing::Found;
+using ::weft::testing::kStepUpdate;
+using ::weft::testing::OneDeviceStep;
+using ::weft::testing::ProgramOf;
+using ::weft::testing::TwoRankStep;
+
+TEST(Equivalence, ARightRewriteIsVerified) {
+  EXPECT_THAT(Differences(OneDeviceStep(), TwoRankStep()), IsEmpty());
+  // The number of ranks is what the program says.
+  EXPECT_THAT(Differences(OneDeviceStep(), TwoRankStep(), VerifyOptions()), IsEmpty());
+}
+
+TEST(Equivalence, AveragingIsRightForAnyNumberOfRanks) {
+  const std::string averaged =
+      OneDeviceStep("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {use_calc_stream=true}\n");
+  EXPECT_THAT(Differences(OneDeviceStep(), averaged, VerifyOptions()), IsEmpty());
+  EXPECT_THAT(Differences(OneDeviceStep(), averaged, ForRanks(7)), IsEmpty());
+}
+
+// Rules about the number of divisions cannot see a factor that is just wrong; the original shows
+// it.
+TEST(Equivalence, AWrongFactorIsADifference) {
+  const std::string wrong = absl::StrReplaceAll(TwoRankStep(), {{"scale=0.5", "scale=0.25"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), wrong),
+              Contains(AllOf(HasSubstr("W601"), HasSubstr("0.5 *(mul_grad"))));
+}
+
+TEST(Equivalence, GatheredGradientsAreAMeanIfEveryRankCountsOnce) {
+  const std::string gathered = OneDeviceStep(
+      R"(    Out=[all] = c_allgather(X=[w@GRAD]) {nranks=2, ring_id=0, use_calc_stream=true}
+    Out=[a, b] = split(X=[all]) {num=2, axis=0}
+    Out=[w@GRAD] = sum(X=[a, b])
+    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.5, nranks=2}
+)",
+      "",
+      R"(    var all : fp32[2, 1]
+    var a : fp32[1, 1]
+    var b : fp32[1, 1]
+)");
+  EXPECT_THAT(Differences(OneDeviceStep(), gathered), IsEmpty());
+  const std::string twice = absl::StrReplaceAll(gathered, {{"sum(X=[a, b])", "sum(X=[a, a])"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), twice),
+              AllOf(Contains(HasSubstr("W311")), Contains(HasSubstr("W601"))));
+}
+
+TEST(Equivalence, ClippingComesAfterTheMean) {
+  const std::string clip = "    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n";
+  const std::string update = kStepUpdate;
+  const std::string reduce = "    Out=[w@GRAD] = c_allreduce_sum";
+  const std::string original = absl::StrReplaceAll(OneDeviceStep(), {{update, clip + update}});
+  EXPECT_THAT(Differences(original, absl::StrReplaceAll(TwoRankStep(), {{update, clip + update}})),
+              IsEmpty());
+  EXPECT_THAT(Differences(original, absl::StrReplaceAll(TwoRankStep(), {{reduce, clip + reduce}})),
+              AllOf(Contains(HasSubstr("W313")), Contains(HasSubstr("W601"))));
+}
+
+TEST(Equivalence, SumsMayBeReassociated) {
+  const std::string two = "    var v@GRAD : fp32[1, 1]\n    var w@GRAD : fp32[1, 1]\n";
+  const std::string one = "    var w@GRAD : fp32[1, 1]\n";
+  const std::string update = kStepUpdate;
+  const auto with = [&](const std::string& program, const std::string& ops) {
+    return absl::StrReplaceAll(program, {{one, two}, {update, ops + update}});
+  };
+  const std::string shared = "    Out=[v@GRAD] = square(X=[w])\n";
+  EXPECT_THAT(
+      Differences(with(OneDeviceStep(), shared + "    Out=[w@GRAD] = sum(X=[w@GRAD, v@GRAD])\n"),
+                  with(TwoRankStep(), shared + "    Out=[w@GRAD] = elementwise_add(X=[v@GRAD], "
+                                               "Y=[w@GRAD])\n")),
+      IsEmpty());
+}
+
+// --- LocalSGD ----------------------------------------------------------------------------------
+
+std::string LocalStep() {
+  return OneDeviceStep("",
+                       R"(    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0, use_calc_stream=true}
+    Out=[w] = scale(X=[w]) {scale=0.5, nranks=2}
+)");
+}
+
+TEST(Equivalence, ParametersMayBeAveragedInsteadOfGradients) {
+  EXPECT_THAT(Differences(OneDeviceStep(), LocalStep()), IsEmpty());
+}
+
+TEST(Equivalence, ParametersThatAreSummedAreAnotherValue) {
+  const std::string summed = absl::StrReplaceAll(LocalStep(), {{"scale=0.5", "scale=1.0"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), summed), Contains(HasSubstr("W601")));
+}
+
+// As Paddle writes it: the mean of how far every rank went.
+TEST(Equivalence, ParametersMayBeAveragedThroughASnapshot) {
+  const std::string snapshot =
+      OneDeviceStep("", R"(    Out=[w] = elementwise_sub(X=[s], Y=[w]) role=optimize
+    Out=[w] = c_allreduce_sum(X=[w]) role=optimize {ring_id=0, use_calc_stream=true}
+    Out=[w] = scale(X=[w]) role=optimize {scale=0.5}
+    Out=[w] = elementwise_sub(X=[s], Y=[w]) role=optimize
+    Out=[s] = assign(X=[w]) role=optimize
+)",
+                    "    var s : fp32[1, 1] persistable\n");
+  EXPECT_THAT(Differences(OneDeviceStep(), snapshot), IsEmpty());
+  const std::string wrong = absl::StrReplaceAll(snapshot, {{"scale=0.5", "scale=0.4"}});
+  EXPECT_THAT(Differences(OneDeviceStep(), wrong), Contains(HasSubstr("W601")));
+}
+
+// --- Updates of parts ----------------------------------------------------------------------------
+
+// Each rank updates one half of w, by one half of the mean of gradients, and all get both halves.
+constexpr absl::string_view kHalves = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed stop_gradient
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var loss@GRAD : fp32[4]
+    var w@GRAD : fp32[4]
+    var w_half@GRAD : fp32[2]
+    var w_half : fp32[2]
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    Out=[w_half@GRAD] = c_reducescatter(X=[w@GRAD]) {ring_id=0, nranks=2, use_calc_stream=true}
+    Out=[w_half@GRAD] = scale(X=[w_half@GRAD]) role=backward {scale=0.5, nranks=2}
+    Out=[w_half] = c_reducescatter(X=[w]) {ring_id=0, nranks=2, use_calc_stream=true}
+    Out=[w_half] = scale(X=[w_half]) role=optimize {scale=0.5, nranks=2}
+    ParamOut=[w_half] = sgd(Param=[w_half], Grad=[w_half@GRAD], LearningRate=[lr]) role=optimize
+    Out=[w] = c_allgather(X=[w_half]) {ring_id=0, nranks=2, use_calc_stream=true}
+  }
+})";
+
+constexpr absl::string_view kWhole = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed stop_gradient
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var loss@GRAD : fp32[4]
+    var w@GRAD : fp32[4]
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  }
+})";
+
+TEST(Equivalence, HalvesThatMakeUpTheUpdateOfTheWhole) {
+  const Program original = ProgramOf(kWhole), program = ProgramOf(kHalves);
+  EXPECT_THAT(Found({{&program}}, &original), IsEmpty());
+}
+
+TEST(Equivalence, HalvesThatHaveToBeUpdatedByTheMeanGradient) {
+  const Program original = ProgramOf(kWhole);
+  const Program program = ProgramOf(kHalves, {{"role=backward {scale=0.5, nranks=2}",  //
+                                               "role=backward {scale=0.25, nranks=2}"}});
+  EXPECT_THAT(Found({{&program}}, &original), ElementsAre(StartsWith("W601 error: ")));
+}
+
+// --- Where only an attribute differs -------------------------------------------------------------
+
+TEST(Equivalence, DifferentAttributesOfAnUpdateAreNamed) {
+  const Program original = ProgramOf(kWhole, {{"value=1.0", "value=2.0"}}),
+                program = ProgramOf(kHalves);
+  EXPECT_THAT(Found({{&program}}, &original),
+              ElementsAre(AllOf(StartsWith("W601 error: variable w, last written by op 7"),
+                                HasSubstr("expected fill_constant{value=2.0}, found "
+                                          "fill_constant{value=1.0}, in "))));
+}
+
+constexpr absl::string_view kStatistic = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] persistable
+    var largest : fp32[4] persistable
+    Out=[largest] = clip(X=[w]) {min=0.0, max=1.0}
+  }
+})";
+
+TEST(Equivalence, DifferentAttributesOfAStateAreNamed) {
+  const Program original = ProgramOf(kStatistic);
+  const Program program = ProgramOf(kStatistic, {{"max=1.0", "max=2.0"}});
+  EXPECT_THAT(Found({{&program}}, &original),
+              ElementsAre(AllOf(StartsWith("W602 error: variable largest"),
+                                HasSubstr("expected clip{max=1.0}(w), found clip{max=2.0}(w)"))));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,71 @@
+// Layer 3, part 2: is every gradient summed once, divided once, and reduced before its update?
+#ifndef WEFT_TRANSPILER_VERIFY_PARAMETER_UPDATES_H_
+#define WEFT_TRANSPILER_VERIFY_PARAMETER_UPDATES_H_
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/rank_divergence.h"
+#include "ops/analysis/rank_values.h"
+#include "proto/program.h"
+#include "transpiler/verify/finding.h"
+
+namespace weft {
+
+// Checks the updates of parameters (W310 to W317). Observes RankValues::Of walking the program,
+// then looks at its result.
+class UpdateChecker : public RankObserver {
+ public:
+  // `start`: what the startup program leaves, by name; null: parameters are equal on all ranks.
+  // `program` and `start` must outlive the checker.
+  UpdateChecker(const Program& program, std::set<std::string> distributed_params,
+                const absl::flat_hash_map<std::string, RankValue>* start, ProgramRef ref);
+
+  void Restart() override { updates_.clear(); }
+  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override;
+
+  // O(updates).
+  void Check(const RankValues& values, Findings* findings) const;
+
+ private:
+  struct Update {
+    OpId op;
+    uint32_t index;  // of the parameter in slot Param
+    RankValue param, grad;
+  };
+  // What the checks of all updates share.
+  struct Context {
+    const RankValues& values;
+    Reporter reporter;
+    absl::optional<RankDivergence> divergence;  // once it is needed
+  };
+
+  Symbol ParamOf(const Update& update) const;
+  Symbol GradOf(const Update& update) const;
+  VarId VarOf(const Update& update) const;
+
+  void CheckUpdate(const Update& update, Context* context) const;
+  void CheckAveragedParameter(const Update& update, Context* context) const;
+  void ReportRankLocalParameter(const Update& update, Context* context) const;
+  void CheckManualUpdates(Context* context) const;
+  // "op 5 (sgd) updates w by w@GRAD, WHY".
+  void Report(const char* rule, const Update& update, absl::string_view why,
+              Context* context) const;
+  // As the startup program leaves it.
+  bool DiffersAtStart(absl::string_view param) const;
+
+  const Program& program_;
+  const std::set<std::string> distributed_params_;
+  const absl::flat_hash_map<std::string, RankValue>* const start_;
+  const ProgramRef ref_;
+  std::vector<Update> updates_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_PARAMETER_UPDATES_H_

@@ -1,0 +1,131 @@
+#include "transpiler/verify/parameter_updates.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/verify/testing/found.h"
+#include "transpiler/verify/testing/training_steps.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::weft::testing::ForRanks;
+using ::weft::testing::Found;
+using ::weft::testing::kEveryOtherStep;
+using ::weft::testing::OneDeviceStep;
+using ::weft::testing::ProgramOf;
+using ::weft::testing::TwoRankStep;
+
+TEST(ParameterUpdates, AProgramForOneDeviceIsNotAskedToCommunicate) {
+  EXPECT_THAT(Found(OneDeviceStep(), VerifyOptions()), IsEmpty());
+  EXPECT_THAT(Found(OneDeviceStep(), ForRanks(1)), IsEmpty());
+  EXPECT_THAT(Found(OneDeviceStep(), ForRanks(2)), ElementsAre(HasSubstr("W310")));
+}
+
+TEST(ParameterUpdates, DistributedParametersMayBeUpdatedByEachRank) {
+  VerifyOptions options = ForRanks(2);
+  options.distributed_params = {"w"};
+  EXPECT_THAT(Found(OneDeviceStep(), options), IsEmpty());
+}
+
+TEST(ParameterUpdates, SumsMayBeWanted) {
+  const std::string summed = absl::StrReplaceAll(TwoRankStep(), {{"scale=0.5", "scale=1.0"}});
+  EXPECT_THAT(Found(summed), Contains(HasSubstr("W312")));
+  VerifyOptions options = ForRanks(2);
+  options.gradients_are_summed = true;
+  EXPECT_THAT(Found(summed, options), IsEmpty());
+}
+
+// --- LocalSGD -----------------------------------------------------------------------------------
+
+constexpr absl::string_view kStartupOfProcesses = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var step : int64[1] persistable
+    var id : raw
+    Out=[w] = uniform_random() {shape=longs[4], dtype=5, min=-1.0, max=1.0, seed=0}
+    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.1}
+    Out=[step] = fill_constant() {shape=longs[1], dtype=3, value=0.0}
+    Out=[id] = c_gen_nccl_id() {rank=0, endpoint="a:1", other_endpoints=strings["b:1"]}
+    c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}
+    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}
+  }
+})";
+
+TEST(ParameterUpdates, LocalSgdBeginsWithTheSameParametersOnAllRanks) {
+  const Program program = ProgramOf(kEveryOtherStep), startup = ProgramOf(kStartupOfProcesses);
+  EXPECT_THAT(Found({{&program, &startup}}), IsEmpty());
+}
+
+TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
+  const Program program = ProgramOf(kEveryOtherStep);
+  const Program startup = ProgramOf(
+      kStartupOfProcesses,
+      {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}});
+  EXPECT_THAT(Found({{&program, &startup}}),
+              ElementsAre(AllOf(StartsWith("W317 error: "), HasSubstr("does not broadcast it"))));
+}
+
+// --- Parameters that do not stay equal ----------------------------------------------------------
+
+constexpr absl::string_view kMeanGradient = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed stop_gradient
+    var w : fp32[4] parameter persistable
+    var lr : fp32[1] persistable
+    var limit : fp32[1] persistable
+    var size : fp32[1]
+    var due : bool[1]
+    var scope : step_scopes
+    var loss@GRAD : fp32[4]
+    var w@GRAD : fp32[4]
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[4], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = elementwise_mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward {axis=-1}
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}
+    Out=[size] = reduce_mean(X=[x]) {dim=ints[0], keep_dim=false, reduce_all=true}
+)";
+constexpr absl::string_view kUpdate =
+    "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n";
+
+TEST(ParameterUpdates, EqualParametersNeedLearningRatesThatRanksAgreeOn) {
+  const std::string rate = "    Out=[lr] = scale(X=[size]) {scale=0.1}\n";
+  const Program right = ProgramOf(absl::StrCat(kMeanGradient, kUpdate, "  }\n}"));
+  const Program wrong = ProgramOf(absl::StrCat(kMeanGradient, rate, kUpdate, "  }\n}"));
+  EXPECT_THAT(Found({{&right}}), IsEmpty());
+  EXPECT_THAT(Found({{&wrong}}),
+              ElementsAre("W317 error: op 5 (sgd) updates w by w@GRAD, but the parameter itself "
+                          "becomes own to each rank in a step: op 5 (sgd) computes it from lr, "
+                          "which is own to each rank"));
+}
+
+TEST(ParameterUpdates, EqualParametersNeedConditionsThatRanksAgreeOn) {
+  const std::string text =
+      absl::StrCat(kMeanGradient,
+                   "    Out=[due] = greater_than(X=[size], Y=[limit])\n"
+                   "    Out=[w], Scope=[scope] = conditional_block(Cond=[due], Input=[w, w@GRAD]) "
+                   "{sub_block=block(1), is_scalar_condition=true}\n"
+                   "  }\n  block 1 parent=0 {\n",
+                   kUpdate, "  }\n}");
+  const Program right = ProgramOf(text, {{"X=[size], Y=[limit]", "X=[lr], Y=[limit]"}});
+  const Program wrong = ProgramOf(text);
+  EXPECT_THAT(Found({{&right}}), IsEmpty());
+  EXPECT_THAT(
+      Found({{&wrong}}),
+      ElementsAre("W317 error: block 1, op 0 (sgd) updates w by w@GRAD, but the parameter itself "
+                  "becomes own to each rank in a step: op 5 (conditional_block) runs its block on "
+                  "condition due, which is own to each rank"));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,127 @@
+#include "transpiler/verify/rule.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+
+namespace weft {
+namespace {
+
+constexpr Rule kRules[] = {
+    {"W101", Layer::kStructure, Severity::kError, "undeclared variable"},
+    {"W102", Layer::kStructure, Severity::kError, "required input missing"},
+    {"W103", Layer::kStructure, Severity::kError, "several variables in a slot for one"},
+    {"W104", Layer::kStructure, Severity::kError, "required attribute missing"},
+    {"W105", Layer::kStructure, Severity::kError, "attribute of the wrong type"},
+    {"W106", Layer::kStructure, Severity::kError, "variable read before it is written"},
+    {"W107", Layer::kStructure, Severity::kWarning, "variable possibly read before it is written"},
+    {"W201", Layer::kTypes, Severity::kError,
+     "inputs or attributes of an op do not fit each other"},
+    {"W202", Layer::kTypes, Severity::kError,
+     "declared element type differs from the computed one"},
+    {"W203", Layer::kTypes, Severity::kError, "declared shape differs from the computed one"},
+    {"W204", Layer::kTypes, Severity::kError, "dense variable holds SelectedRows, or the reverse"},
+    {"W205", Layer::kTypes, Severity::kWarning,
+     "scalar declared as a tensor of one element, or the reverse"},
+    {"W301", Layer::kCommunication, Severity::kError, "uninitialized ring"},
+    {"W302", Layer::kCommunication, Severity::kError, "op written for another number of ranks"},
+    {"W303", Layer::kCommunication, Severity::kError, "rank out of range"},
+    {"W304", Layer::kCommunication, Severity::kError,
+     "reduction of an element type that collectives cannot reduce"},
+    {"W305", Layer::kCommunication, Severity::kError,
+     "collective that changes the shape works in place"},
+    {"W306", Layer::kCommunication, Severity::kError,
+     "SelectedRows given to a collective for dense tensors"},
+    {"W310", Layer::kCommunication, Severity::kError,
+     "parameter updated by a gradient that was never reduced"},
+    {"W311", Layer::kCommunication, Severity::kError,
+     "parameter updated by the gradient of some ranks only"},
+    {"W312", Layer::kCommunication, Severity::kError,
+     "gradient summed over the ranks, but never divided"},
+    {"W313", Layer::kCommunication, Severity::kError,
+     "gradient reduced or divided after a nonlinear op"},
+    {"W314", Layer::kCommunication, Severity::kError,
+     "gradient divided by the number of ranks too often"},
+    {"W315", Layer::kCommunication, Severity::kError,
+     "gradient adds scaled or reduced terms to terms that are not"},
+    {"W316", Layer::kCommunication, Severity::kWarning, "redundant reduction of a gradient"},
+    {"W317", Layer::kCommunication, Severity::kError, "parameters differ between ranks"},
+    {"W401", Layer::kRaces, Severity::kError, "read races with an earlier write"},
+    {"W402", Layer::kRaces, Severity::kError, "write races with an earlier read"},
+    {"W403", Layer::kRaces, Severity::kError, "two streams write the same storage"},
+    {"W404", Layer::kRaces, Severity::kError, "fused buffer used without one of its slices"},
+    {"W405", Layer::kRaces, Severity::kNote, "redundant synchronization"},
+    {"W406", Layer::kRaces, Severity::kNote, "synchronization of a ring without a stream"},
+    {"W407", Layer::kRaces, Severity::kError, "races cannot be excluded"},
+    {"W408", Layer::kRaces, Severity::kWarning, "unregistered op names a ring"},
+    {"W501", Layer::kAcrossRanks, Severity::kError, "ranks call different collectives on a ring"},
+    {"W502", Layer::kAcrossRanks, Severity::kError,
+     "inconsistent order of collectives across rings"},
+    {"W503", Layer::kAcrossRanks, Severity::kError,
+     "ranks disagree on the condition of a block with collectives"},
+    {"W504", Layer::kAcrossRanks, Severity::kWarning, "collectives in a loop"},
+    {"W505", Layer::kAcrossRanks, Severity::kError, "ranks exchange different variables"},
+    {"W506", Layer::kAcrossRanks, Severity::kError,
+     "ranks compute the condition of a block with collectives differently"},
+    {"W507", Layer::kAcrossRanks, Severity::kError,
+     "two startup programs join a ring as the same rank"},
+    {"W601", Layer::kEquivalence, Severity::kError, "parameter update differs from the original"},
+    {"W602", Layer::kEquivalence, Severity::kError, "state differs from the original"},
+    {"W603", Layer::kEquivalence, Severity::kError, "persistable variable of the original missing"},
+    {"W604", Layer::kEquivalence, Severity::kError,
+     "parameter updated by each rank's own batch, and never averaged"},
+    {"W605", Layer::kEquivalence, Severity::kError,
+     "parameters averaged in other steps than expected"},
+    {"W606", Layer::kEquivalence, Severity::kError,
+     "variable begins with another value than in the original"},
+    {"W607", Layer::kEquivalence, Severity::kError,
+     "cannot decide whether a variable equals the original's"},
+    {"W608", Layer::kEquivalence, Severity::kError, "feed variable lost"},
+};
+
+}  // namespace
+
+absl::string_view SeverityName(Severity severity) {
+  switch (severity) {
+    case Severity::kError:
+      return "error";
+    case Severity::kWarning:
+      return "warning";
+    case Severity::kNote:
+      return "note";
+  }
+  return "unknown";
+}
+
+absl::string_view LayerName(Layer layer) {
+  switch (layer) {
+    case Layer::kStructure:
+      return "structure";
+    case Layer::kTypes:
+      return "types";
+    case Layer::kCommunication:
+      return "communication";
+    case Layer::kRaces:
+      return "races";
+    case Layer::kAcrossRanks:
+      return "across ranks";
+    case Layer::kEquivalence:
+      return "equivalence";
+  }
+  return "unknown";
+}
+
+absl::Span<const Rule> Rules() { return kRules; }
+
+const Rule& FindRule(absl::string_view id) {
+  const auto rule =
+      std::lower_bound(std::begin(kRules), std::end(kRules), id,
+                       [](const Rule& rule, absl::string_view id) { return rule.id < id; });
+  if (rule == std::end(kRules) || rule->id != id) {
+    std::cerr << "no rule " << id << "\n";
+    std::abort();
+  }
+  return *rule;
+}
+
+}  // namespace weft

@@ -1,0 +1,54 @@
+// The rules of the verifier: a table of what it reports.
+//
+// transpiler/verify/rules/<id>.prog holds the manual's text of a rule with a program that breaks
+// it; docs/verifier.md is made of these files.
+#ifndef WEFT_TRANSPILER_VERIFY_RULE_H_
+#define WEFT_TRANSPILER_VERIFY_RULE_H_
+
+#include <cstdint>
+#include <set>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace weft {
+
+enum class Severity : uint8_t {
+  kError,    // the program is wrong, or cannot be proved right
+  kWarning,  // it may be right, but not as it should be; or wrong in a way that is known and wanted
+  kNote,     // right; could be faster, or rests on an assumption
+};
+
+absl::string_view SeverityName(Severity severity);  // "error"
+
+// A question that the verifier asks of a program.
+enum class Layer : uint8_t {
+  kStructure = 1,
+  kTypes = 2,
+  kCommunication = 3,
+  kRaces = 4,
+  kAcrossRanks = 5,
+  kEquivalence = 6,
+};
+
+absl::string_view LayerName(Layer layer);  // "structure"
+inline std::set<Layer> AllLayers() {
+  return {Layer::kStructure, Layer::kTypes,       Layer::kCommunication,
+          Layer::kRaces,     Layer::kAcrossRanks, Layer::kEquivalence};
+}
+
+struct Rule {
+  const char* id;  // "W101"
+  Layer layer;
+  Severity severity;
+  const char* title;  // what is wrong, in one line
+};
+
+// All rules, sorted by id.
+absl::Span<const Rule> Rules();
+// CHECK-fails if there is no such rule. O(log rules).
+const Rule& FindRule(absl::string_view id);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_RULE_H_

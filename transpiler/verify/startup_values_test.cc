@@ -1,0 +1,44 @@
+#include "transpiler/verify/startup_values.h"
+
+#include <string>
+
+#include "absl/strings/str_replace.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/verify/testing/found.h"
+#include "transpiler/verify/testing/training_steps.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::weft::testing::ForRanks;
+using ::weft::testing::Lines;
+using ::weft::testing::OneDeviceStep;
+using ::weft::testing::ProgramOf;
+using ::weft::testing::TwoRankStep;
+
+TEST(StartupValues, WhatTheStartupProgramDoesNotMakeIsMissing) {
+  const std::string made = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+    c_comm_init_all() {ring_id=0}
+  }
+})";
+  const Program before = ProgramOf(OneDeviceStep()), after = ProgramOf(TwoRankStep()),
+                with = ProgramOf(made);
+  const Program without = ProgramOf(absl::StrReplaceAll(
+      made, {{"Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}\n    ", ""}}));
+  VerifyOptions options = ForRanks(2);
+  options.original = {&before, &with};
+  EXPECT_THAT(Lines(Verify({{&after, &with}}, options)), IsEmpty());
+  EXPECT_THAT(Lines(Verify({{&after, &without}}, options)),
+              ElementsAre(AllOf(HasSubstr("W606"), HasSubstr("found nothing"))));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,42 @@
+// What the verifier finds, as lines that tests compare.
+#ifndef WEFT_TRANSPILER_VERIFY_TESTING_FOUND_H_
+#define WEFT_TRANSPILER_VERIFY_TESTING_FOUND_H_
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "proto/program.h"
+#include "proto/program_pair.h"
+#include "transpiler/verify/finding.h"
+#include "transpiler/verify/verify.h"
+
+namespace weft::testing {
+
+using Edits = std::vector<std::pair<absl::string_view, absl::string_view>>;
+
+// Program text after replacements, each of which has to occur. A text that is no program fails the
+// test and ends it.
+Program ProgramOf(absl::string_view text, const Edits& edits = {});
+
+// "W312 error: op 4 (sgd) ...": everything but notes.
+std::vector<std::string> Lines(const Findings& findings, bool one_program_for_all = true);
+
+// What Verify finds for 2 ranks: all layers, or all but equivalence where there is no original.
+std::vector<std::string> Found(absl::Span<const ConstProgramPair> ranks,
+                               const Program* original = nullptr);
+// In one program for all ranks.
+std::vector<std::string> Found(absl::string_view main, const VerifyOptions& options);
+std::vector<std::string> Found(absl::string_view main);
+// In a rewrite of `original`.
+std::vector<std::string> Differences(absl::string_view original, absl::string_view main,
+                                     VerifyOptions options);
+std::vector<std::string> Differences(absl::string_view original, absl::string_view main);
+
+VerifyOptions ForRanks(int nranks);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TRANSPILER_VERIFY_TESTING_FOUND_H_
