@@ -4,8 +4,9 @@
 #   ./test.sh
 #
 # Installs what is missing of the Debian packages (as root or through sudo), builds all targets, the
-# GPU libraries too where a CUDA toolkit is found, and runs all tests. The last line is
-# "N passed, N failed, N skipped" (test cases); the exit status is 0 if nothing failed.
+# GPU libraries too where a CUDA toolkit is found, and runs all tests; then some of them once more, with
+# AddressSanitizer and UndefinedBehaviorSanitizer. The last line is "N passed, N failed, N skipped"
+# (test cases of both runs); the exit status is 0 if nothing failed.
 #
 #   ./test.sh --fuzz [SECONDS]
 #
@@ -15,6 +16,17 @@ set -euo pipefail
 cd "$(dirname "$0")"
 . scripts/common.sh
 . scripts/packages.sh
+
+# What runs with sanitizers, too: the most for a few minutes. What reads files, what edits programs, and
+# ranks that meet.
+SANITIZED_OPTIONS=(
+  --config=asan --config=ubsan --config=nocuda --experimental_convenience_symlinks=ignore
+)
+SANITIZED_TESTS=(
+  //base/... //proto/... //executor:communication_test
+  //tests/fuzz/... -//tests/fuzz:pipeline_text_fuzz_corpus_test
+  -//tests/fuzz:transpile_fuzz_corpus_test  # all of the transpiler
+)
 
 # Inputs that reach new code are kept in fuzz_out/TARGET, where the next run begins.
 fuzz() {
@@ -50,4 +62,4 @@ fi
 
 install_packages "${BUILD_PACKAGES[@]}" "${LIBRARY_PACKAGES[@]}" "${TEST_PACKAGES[@]}"
 say "building everything and running all tests"
-exec tools/run_tests.py </dev/null
+exec tools/run_tests.py --then "${SANITIZED_OPTIONS[@]}" -- "${SANITIZED_TESTS[@]}" </dev/null

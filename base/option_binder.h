@@ -44,8 +44,9 @@ class OptionBinder {
     Add({std::move(name), std::move(default_text), std::move(help), std::move(expected),
          [field, parse](absl::string_view text) {
            auto parsed = parse(text);
-           if (parsed.ok()) *field = *std::move(parsed);
-           return parsed.ok();
+           if (!parsed.ok()) return false;
+           *field = *std::move(parsed);
+           return true;
          }});
   }
   // One of a few words. E is an enum.

@@ -8,8 +8,9 @@ tools/build_rules/prelude_bazel loads these into every BUILD file. Compared with
 - Libraries are linked statically only: nobody needs a shared one besides.
 """
 
+# gcc 12 takes the inline storage of absl::InlinedVector for uninitialized.
 OPTIMIZED_LIBRARY = select({
-    "//bazel:fastbuild": ["-O1"],
+    "//bazel:fastbuild": ["-O1", "-Wno-uninitialized"],
     "//conditions:default": [],
 })
 

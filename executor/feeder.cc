@@ -30,14 +30,13 @@ absl::Status WithName(const FeedSource& source, const absl::Status& status) {
   return source.name.empty() ? status : Annotate(source.name, status);
 }
 
-// The part of one of `nranks` ranks. The number of rows must divide.
+}  // namespace
+
 Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks) {
   Dims part = whole;
   if (variable.is_feed && nranks > 1) part[0] /= nranks;
   return part;
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSource source,
                                                        int nranks, int64_t steps,

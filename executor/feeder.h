@@ -32,6 +32,10 @@ struct FeedSource {
   std::string name = "";
 };
 
+// The dimensions of the part of one of `nranks` ranks, where those of the batch are `whole`. The
+// number of rows must divide.
+Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks);
+
 // Checks the batch of a step against the program and splits it: a data variable
 // (Plan::Variable::is_feed) is split equally along dimension 0 over the ranks. Any other variable
 // goes whole to every rank.

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/available_memory.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/npz.h"
@@ -240,11 +241,14 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadSaveCombine(const std::string&
 absl::StatusOr<std::map<std::string, Tensor>> LoadNpz(const std::string& path,
                                                       const TensorCheck& check) {
   WEFT_ASSIGN_OR_RETURN(const NpzFile file, NpzFile::Open(path));
+  uint64_t bytes = 0;
   for (const std::string& name : file.names()) {
-    if (!check) break;
     WEFT_ASSIGN_OR_RETURN(const TensorType type, file.Type(name));
-    WEFT_RETURN_IF_ERROR(Annotate(path, check(name, type)));
+    if (check) WEFT_RETURN_IF_ERROR(Annotate(path, check(name, type)));
+    bytes += static_cast<uint64_t>(NumElements(type.dims)) * SizeOf(type.dtype);
   }
+  WEFT_RETURN_IF_ERROR(
+      Annotate(path, CheckFitsMemory("the sum of the arrays", bytes, AvailableMemory())));
   std::map<std::string, Tensor> tensors;
   for (const std::string& name : file.names()) {
     WEFT_ASSIGN_OR_RETURN(tensors[name], file.Read(name));

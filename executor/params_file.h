@@ -49,7 +49,8 @@ using TensorCheck = std::function<absl::Status(const std::string& name, const Te
 
 // Loads by extension: .npz, which has the names (`names_path` must be empty), else save_combine,
 // whose names come from `names_path`. All tensors pass `check`, if there is one, before memory is
-// allocated for the first: a small .npz may expand a thousandfold.
+// allocated for the first: a small .npz may expand a thousandfold. ResourceExhausted if
+// the arrays of an .npz exceed the available memory.
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
                                                          const std::string& names_path,
                                                          const TensorCheck& check = nullptr);

@@ -18,6 +18,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/communicator.h"
+#include "executor/feed_checks.h"
 #include "executor/finite.h"
 #include "executor/local_communicator.h"
 #include "executor/plan.h"
@@ -265,6 +266,8 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
   }
   WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.ranks,
                                                     job->options.steps, job->options.begin_step));
+  WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->options.ranks,
+                                  job->options.steps, job->options.begin_step));
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
   WEFT_ASSIGN_OR_RETURN(job->fetch, ResolveFetch(plan, job->options.fetch));
   return absl::OkStatus();

@@ -17,6 +17,7 @@ class ByteArena {
   ByteArena() = default;
   ByteArena(const ByteArena& other) : chunks_(other.chunks_) {}
   ByteArena& operator=(const ByteArena& other) {
+    if (this == &other) return *this;
     chunks_ = other.chunks_;
     next_ = nullptr;
     left_ = 0;

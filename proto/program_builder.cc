@@ -15,7 +15,7 @@ ProgramBuilder::ProgramBuilder() {
   desc_.mutable_version()->set_version(2006002);
 }
 
-ProgramBuilder& ProgramBuilder::Var(const std::string& name, std::vector<int64_t> dims,
+ProgramBuilder& ProgramBuilder::Var(const std::string& name, const std::vector<int64_t>& dims,
                                     pb::VarType::Type dtype) {
   last_var_ = block().add_vars();
   last_var_->set_name(name);
@@ -26,8 +26,8 @@ ProgramBuilder& ProgramBuilder::Var(const std::string& name, std::vector<int64_t
   return *this;
 }
 
-ProgramBuilder& ProgramBuilder::Param(const std::string& name, std::vector<int64_t> dims) {
-  Var(name, std::move(dims));
+ProgramBuilder& ProgramBuilder::Param(const std::string& name, const std::vector<int64_t>& dims) {
+  Var(name, dims);
   last_var_->set_persistable(true);
   last_var_->set_is_parameter(true);
   return *this;

@@ -26,9 +26,9 @@ class ProgramBuilder {
 
   ProgramBuilder();
 
-  ProgramBuilder& Var(const std::string& name, std::vector<int64_t> dims = {2, 2},
+  ProgramBuilder& Var(const std::string& name, const std::vector<int64_t>& dims = {2, 2},
                       pb::VarType::Type dtype = pb::VarType::FP32);
-  ProgramBuilder& Param(const std::string& name, std::vector<int64_t> dims = {2, 2});
+  ProgramBuilder& Param(const std::string& name, const std::vector<int64_t>& dims = {2, 2});
   // SelectedRows of a float tensor of these dimensions.
   ProgramBuilder& Rows(const std::string& name, const std::vector<int64_t>& dims);
   // The variable that was declared last, for whatever else it needs.

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 
 namespace weft {
 namespace {

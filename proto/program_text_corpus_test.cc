@@ -3,7 +3,7 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 
 namespace weft {
 namespace {

@@ -14,7 +14,8 @@ while IFS= read -r document; do
       echo "$document: link to $target, which does not exist" >&2
       broken=$((broken + 1))
     fi
-  done < <(grep -oE '\]\([^)#:]+(#[^)]*)?\)' "$document" | sed -E 's/^\]\(//; s/(#.*)?\)$//')
+  done < <(awk '/^ *```/ { is_code = !is_code } !is_code' "$document" |
+    grep -oE '\]\([^)#:]+(#[^)]*)?\)' | sed -E 's/^\]\(//; s/(#.*)?\)$//')
 done < <(find . -path './.*' -prune -o -type f -name '*.md' -print | LC_ALL=C sort)
 [ "$checked" -gt 0 ]
 [ "$broken" -eq 0 ]

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 
 namespace weft::testing {
 namespace {

@@ -17,7 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 #include "tests/golden_options.h"
 #include "tests/models.h"
 #include "transpiler/pipeline/participants.h"

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "proto/program_diff.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 #include "tests/golden_options.h"
 #include "tests/models.h"
 #include "transpiler/transpile.h"

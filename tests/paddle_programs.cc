@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 
 namespace weft::testing {
 namespace {

@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/streams.h"
 #include "proto/rewriter.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 #include "tests/models.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verify/races.h"

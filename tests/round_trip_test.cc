@@ -15,7 +15,7 @@
 #include "proto/program.h"
 #include "proto/program_builder.h"
 #include "proto/rewriter.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 
 namespace weft {
 namespace {

@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/program.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 #include "transpiler/transpile.h"
 
 namespace weft {

@@ -1,5 +1,7 @@
 // weft run and what cannot be trained: one line that names step, rank, op and variable, exit status
 // 1, and files as they were.
+#include <zip.h>
+
 #include <algorithm>
 #include <fstream>
 #include <functional>
@@ -14,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_matchers.h"
+#include "executor/npy.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
 #include "gmock/gmock.h"
@@ -165,17 +168,6 @@ const BadStep kBadSteps[] = {
       {"1/x", Make<int64_t>({2}, {7, 7})},
       {"1/y", Make<int64_t>({2}, {1, 0})}},
      "step 1, rank 0: op 0 (elementwise_div): input Y: 0 at position 1: division by zero"},
-    {"RowsThatDiffer",
-     Add,
-     {{"0/x", Make<float>({2, 1}, {1, 2})},
-      {"0/y", Make<float>({2, 1}, {1, 2})},
-      {"1/x", Make<float>({3, 1}, {1, 2, 3})},
-      {"1/y", Make<float>({2, 1}, {1, 2})}},
-     "step 1, rank 0: op 0 (elementwise_add): "},
-    {"ColumnsThatDoNotFit",
-     Multiply,
-     {{"0/x", Make<float>({1, 2}, {1, 2})}, {"1/x", Make<float>({1, 3}, {1, 2, 3})}},
-     "step 1, rank 0: op 0 (matmul_v2): "},
     {"ResultThatIsNotFinite",
      Root,
      {{"0/x", Make<float>({2, 1}, {1, 4})}, {"1/x", Make<float>({2, 1}, {1, -4})}},
@@ -188,14 +180,30 @@ const BadStep kBadSteps[] = {
      {"--timeout_s", "0.2"}},
 };
 
-class BadStepTest : public ::testing::TestWithParam<BadStep> {};
+// Steps that the headers of their arrays rule out.
+const BadStep kBadHeaders[] = {
+    {"RowsThatDiffer",
+     Add,
+     {{"0/x", Make<float>({2, 1}, {1, 2})},
+      {"0/y", Make<float>({2, 1}, {1, 2})},
+      {"1/x", Make<float>({3, 1}, {1, 2, 3})},
+      {"1/y", Make<float>({2, 1}, {1, 2})}},
+     "step 1: op 0 (elementwise_add) input Y (y): "},
+    {"ColumnsThatDoNotFit",
+     Multiply,
+     {{"0/x", Make<float>({1, 2}, {1, 2})}, {"1/x", Make<float>({1, 3}, {1, 2, 3})}},
+     "step 1: op 0 (matmul_v2) "},
+};
 
-TEST_P(BadStepTest, NamesStepRankOpAndValue) {
-  const BadStep& bad = GetParam();
+constexpr char kBadMain[] = "bad_step.pb";
+constexpr char kBadFeeds[] = "bad_feeds.npz";
+
+// Runs kBadMain over kBadFeeds; expects an error of `file`, which is one of the two.
+void ExpectBadStep(const BadStep& bad, const char* file) {
   ProgramBuilder builder;
   bad.build(builder);
-  const std::string main = MakeFile("bad_step.pb", builder.desc().SerializeAsString());
-  const std::string feeds = TestPath("bad_feeds.npz"), params = TestPath("bad_params.npz");
+  const std::string main = MakeFile(kBadMain, builder.desc().SerializeAsString());
+  const std::string feeds = TestPath(kBadFeeds), params = TestPath("bad_params.npz");
   WEFT_ASSERT_OK(WriteNpz(feeds, bad.feeds));
   Arrays state;
   for (const auto& var : builder.desc().blocks(0).vars()) {
@@ -210,8 +218,19 @@ TEST_P(BadStepTest, NamesStepRankOpAndValue) {
   std::vector<std::string> args = {main, "--feeds", feeds, "--fetch", out};
   if (!state.empty()) args.insert(args.end(), {"--params", params});
   args.insert(args.end(), bad.flags.begin(), bad.flags.end());
-  ExpectFails(args, absl::StrCat(main, ": "), bad.message);
+  ExpectFails(args, absl::StrCat(TestPath(file), ": "), bad.message);
 }
+
+class BadStepTest : public ::testing::TestWithParam<BadStep> {};
+
+TEST_P(BadStepTest, NamesStepRankOpAndValue) { ExpectBadStep(GetParam(), kBadMain); }
+
+class BadHeaderTest : public ::testing::TestWithParam<BadStep> {};
+
+TEST_P(BadHeaderTest, IsRefusedBeforeAnythingRuns) { ExpectBadStep(GetParam(), kBadFeeds); }
+
+INSTANTIATE_TEST_SUITE_P(Headers, BadHeaderTest, ::testing::ValuesIn(kBadHeaders),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Steps, BadStepTest, ::testing::ValuesIn(kBadSteps),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -328,6 +347,56 @@ TEST(BadFileTest, StepThatFailsOnOneRankNamesThatRank) {
               absl::StrCat(main, ": "),
               "step 1, rank 1: op 2 (elementwise_sub): makes nan in variable ");
 }
+
+#ifndef __SANITIZE_ADDRESS__  // which takes more address space than any limit leaves
+
+// Zeros shrink to a thousandth in an archive.
+std::string MakeArrayOfZeros(const std::string& file, const std::string& name, const Dims& dims) {
+  std::string bytes = *NpyHeaderFor(DType::kFloat32, dims);
+  bytes.resize(bytes.size() + NumElements(dims) * sizeof(float));
+  zip_t* archive = zip_open(TestPath(file).c_str(), ZIP_CREATE | ZIP_TRUNCATE, nullptr);
+  zip_source_t* source = zip_source_buffer(archive, bytes.data(), bytes.size(), 0);
+  zip_file_add(archive, (name + ".npy").c_str(), source, 0);
+  EXPECT_EQ(zip_close(archive), 0);
+  EXPECT_LT(Contents(TestPath(file)).size(), size_t{1} << 20);
+  return TestPath(file);
+}
+
+// Runs weft with 512 MiB of address space.
+ProcessResult RunInLittleMemory(const std::string& args) {
+  return RunProcess({"/bin/sh", "-c", "ulimit -v 524288; exec tools/weft run " + args});
+}
+
+TEST(BadFileTest, ArraysThatExceedTheMemoryAreRefusedByTheirHeaders) {
+  const std::string zeros = MakeArrayOfZeros("zeros.npz", "0/x", {12000000, 13});
+  ProgramBuilder builder;
+  Data(builder, "x", {-1, 13}).Var("out", {-1, 13});
+  builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"out"}}});
+  const std::string main = MakeFile("large.pb", builder.desc().SerializeAsString());
+  const ProcessResult run =
+      RunInLittleMemory(absl::StrCat(main, " --feeds ", zeros, " --fetch out"));
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_THAT(run.err,
+              StartsWith(absl::StrCat("weft run: error: ", zeros,
+                                      ": step 0: the batch, with the parts of the ranks, takes "
+                                      "1190 MiB, but only ")));
+}
+
+TEST(BadFileTest, ParametersThatExceedTheMemoryAreRefusedByTheirHeaders) {
+  const std::string zeros = MakeArrayOfZeros("large_params.npz", "w", {12000000, 13});
+  ProgramBuilder builder;
+  builder.Param("w", {12000000, 13}).Var("out", {12000000, 13});
+  builder.Op("scale", {{"X", {"w"}}}, {{"Out", {"out"}}});
+  const std::string main = MakeFile("large_params.pb", builder.desc().SerializeAsString());
+  const ProcessResult run =
+      RunInLittleMemory(absl::StrCat(main, " --steps 1 --params ", zeros, " --fetch out"));
+  EXPECT_EQ(run.status, 1) << run.err;
+  EXPECT_THAT(run.err,
+              StartsWith(absl::StrCat("weft run: error: ", zeros,
+                                      ": the sum of the arrays takes 595 MiB, but only ")));
+}
+
+#endif
 
 }  // namespace
 }  // namespace weft

@@ -40,6 +40,9 @@ class TypeFlow {
 
   explicit TypeFlow(const Program& program);
 
+  // Gives a variable another type than the declared one, from the beginning: call it before Run.
+  void Assume(VarId var, const TensorType& type) { current_[var.value()] = types_.Intern(type); }
+
   // Visits the ops of the block and of those that its ops run, each block once: a block before the
   // op that runs it. Goes on where a Run before has ended. False: the visitor stopped it.
   // O(arguments), and the depth of the block for each; inference as InferCache says.

@@ -1,4 +1,4 @@
-// Tensors made from attributes.
+// Tensors made from attributes, or after the shape of another one.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -12,7 +12,7 @@
 #include <variant>
 
 #include "absl/strings/escaping.h"
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 
 namespace weft::testing {
 namespace {

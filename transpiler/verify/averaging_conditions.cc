@@ -24,9 +24,9 @@ std::string AveragingConditions::Problem(ExprId condition, const RankValues* aft
 }
 
 std::string AveragingConditions::ProblemInEveryStep() const {
-  if (!expected_.has_value() || (expected_->every == 1 && expected_->begin == 1)) return "";
+  if (!expected_.has_value() || *expected_ == AveragingSchedule()) return "";
   return absl::StrCat("it is averaged over the ranks in every step, expected ",
-                      DescribeSteps(*expected_));
+                      ToString(*expected_));
 }
 
 std::string AveragingConditions::ProblemOnCondition(ExprId condition, const RankValues* after) {

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::Found;
+using ::weft::testing::Errors;
 using ::weft::testing::kEveryOtherStep;
 using ::weft::testing::ProgramOf;
 
@@ -29,14 +29,14 @@ constexpr absl::string_view kOneDevice = R"(program {
 
 TEST(AveragingConditions, AveragesOnAConditionThatChanges) {
   const Program original = ProgramOf(kOneDevice), program = ProgramOf(kEveryOtherStep);
-  EXPECT_THAT(Found({{&program}}, &original), IsEmpty());
+  EXPECT_THAT(Errors({{&program}}, &original), IsEmpty());
 }
 
 TEST(AveragingConditions, MayNotCountOnACounterThatStandsStill) {
   const Program original = ProgramOf(kOneDevice);
   const Program program =
       ProgramOf(kEveryOtherStep, {{"    Out=[step] = increment(X=[step]) {step=1.0}\n", ""}});
-  EXPECT_THAT(Found({{&program}}, &original),
+  EXPECT_THAT(Errors({{&program}}, &original),
               ElementsAre(AllOf(StartsWith("W605 error: variable w, last written by op 5"),
                                 HasSubstr("which is the same in every step"))));
 }

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-using ::weft::testing::Found;
+using ::weft::testing::Errors;
 using ::weft::testing::Lines;
 using ::weft::testing::ProgramOf;
 using ::weft::testing::TwoRankStep;
@@ -45,7 +45,7 @@ std::vector<std::string> AcrossRanks(const std::vector<std::string>& texts) {
   for (const std::string& text : texts) programs.push_back(ProgramOf(text));
   std::vector<ConstProgramPair> ranks;
   for (const Program& program : programs) ranks.push_back({&program, nullptr});
-  return Found(ranks);
+  return Lines(Verify(ranks));
 }
 
 TEST(CallSequences, RanksThatCallTheSameAreFine) {
@@ -99,14 +99,14 @@ constexpr absl::string_view kBroadcastB = "Out=[b] = c_broadcast(X=[b])";
 
 TEST(CallSequences, ExchangedVariablesAreTheSameOnAllRanks) {
   const Program program = ProgramOf(kTwoBroadcasts);
-  EXPECT_THAT(Found({{&program}, {&program}}), IsEmpty());
+  EXPECT_THAT(Errors({{&program}, {&program}}), IsEmpty());
 }
 
 TEST(CallSequences, ExchangedVariablesOfOneSizeMayNotBeMixedUp) {
   const Program one = ProgramOf(kTwoBroadcasts);
   const Program other = ProgramOf(
       kTwoBroadcasts, {{kBroadcastA, "first"}, {kBroadcastB, kBroadcastA}, {"first", kBroadcastB}});
-  EXPECT_THAT(Found({{&one}, {&other}}),
+  EXPECT_THAT(Errors({{&one}, {&other}}),
               ElementsAre(AllOf(StartsWith("W505 error: rank 1: "),
                                 HasSubstr("ring 0, call 0: rank 1 exchanges b (op 0 (c_broadcast))"
                                           ", rank 0 a (op 0 (c_broadcast))"))));
@@ -126,8 +126,8 @@ TEST(CallSequences, ExchangedVariablesStandInTheSameOrderInBuffers) {
   const Program one = ProgramOf(kBuffer);
   const Program other = ProgramOf(kBuffer, {{"Output=[a, b]", "Output=[b, a]"},  //
                                             {"Input=[a, b]", "Input=[b, a]"}});
-  EXPECT_THAT(Found({{&one}, {&one}}), IsEmpty());
-  EXPECT_THAT(Found({{&one}, {&other}}),
+  EXPECT_THAT(Errors({{&one}, {&one}}), IsEmpty());
+  EXPECT_THAT(Errors({{&one}, {&other}}),
               ElementsAre(HasSubstr("rank 1 exchanges {b, a} (op 1 (c_allreduce_sum)), rank 0 "
                                     "{a, b}")));
 }

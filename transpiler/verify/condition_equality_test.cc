@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
-using ::weft::testing::Found;
+using ::weft::testing::Errors;
 using ::weft::testing::kEveryOtherStep;
 using ::weft::testing::ProgramOf;
 
@@ -32,13 +32,13 @@ constexpr absl::string_view kStartup = R"(program {
 
 TEST(ConditionEquality, ConditionsAreComputedAlikeOnAllRanks) {
   const Program program = ProgramOf(kEveryOtherStep), startup = ProgramOf(kStartup);
-  EXPECT_THAT(Found({{&program, &startup}, {&program, &startup}}), IsEmpty());
+  EXPECT_THAT(Errors({{&program, &startup}, {&program, &startup}}), IsEmpty());
 }
 
 TEST(ConditionEquality, ConditionsMayNotDependOnAnotherNumber) {
   const Program one = ProgramOf(kEveryOtherStep);
   const Program other = ProgramOf(kEveryOtherStep, {{"dtype=3, value=2.0", "dtype=3, value=3.0"}});
-  EXPECT_THAT(Found({{&one}, {&other}}),
+  EXPECT_THAT(Errors({{&one}, {&other}}),
               ElementsAre(AllOf(StartsWith("W506 error: rank 1: op 5 (conditional_block): "),
                                 HasSubstr("condition due is computed from fill_constant"))));
 }
@@ -47,7 +47,7 @@ TEST(ConditionEquality, ConditionsMayNotDependOnAnotherNumber) {
 TEST(ConditionEquality, ConditionsMayNotDependOnWhatAStepMakesDifferent) {
   const Program one = ProgramOf(kEveryOtherStep);
   const Program other = ProgramOf(kEveryOtherStep, {{"{step=1.0}", "{step=2.0}"}});
-  EXPECT_THAT(Found({{&one}, {&other}}),
+  EXPECT_THAT(Errors({{&one}, {&other}}),
               ElementsAre(HasSubstr("condition due depends on step, which a step makes something "
                                     "else on rank 1 than on rank 0")));
 }
@@ -55,7 +55,7 @@ TEST(ConditionEquality, ConditionsMayNotDependOnWhatAStepMakesDifferent) {
 TEST(ConditionEquality, ConditionsMayNotBeginDifferently) {
   const Program program = ProgramOf(kEveryOtherStep), startup = ProgramOf(kStartup);
   const Program other = ProgramOf(kStartup, {{"dtype=3, value=0.0", "dtype=3, value=1.0"}});
-  EXPECT_THAT(Found({{&program, &startup}, {&program, &other}}),
+  EXPECT_THAT(Errors({{&program, &startup}, {&program, &other}}),
               ElementsAre(HasSubstr("condition due depends on step, which the startup program "
                                     "makes something else on rank 1 than on rank 0")));
 }

@@ -20,8 +20,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 using ::weft::testing::Differences;
+using ::weft::testing::Errors;
 using ::weft::testing::ForRanks;
-using ::weft::testing::Found;
 using ::weft::testing::kStepUpdate;
 using ::weft::testing::OneDeviceStep;
 using ::weft::testing::ProgramOf;
@@ -163,14 +163,14 @@ constexpr absl::string_view kWhole = R"(program {
 
 TEST(Equivalence, HalvesThatMakeUpTheUpdateOfTheWhole) {
   const Program original = ProgramOf(kWhole), program = ProgramOf(kHalves);
-  EXPECT_THAT(Found({{&program}}, &original), IsEmpty());
+  EXPECT_THAT(Errors({{&program}}, &original), IsEmpty());
 }
 
 TEST(Equivalence, HalvesThatHaveToBeUpdatedByTheMeanGradient) {
   const Program original = ProgramOf(kWhole);
   const Program program = ProgramOf(kHalves, {{"role=backward {scale=0.5, nranks=2}",  //
                                                "role=backward {scale=0.25, nranks=2}"}});
-  EXPECT_THAT(Found({{&program}}, &original), ElementsAre(StartsWith("W601 error: ")));
+  EXPECT_THAT(Errors({{&program}}, &original), ElementsAre(StartsWith("W601 error: ")));
 }
 
 // --- Where only an attribute differs -------------------------------------------------------------
@@ -178,7 +178,7 @@ TEST(Equivalence, HalvesThatHaveToBeUpdatedByTheMeanGradient) {
 TEST(Equivalence, DifferentAttributesOfAnUpdateAreNamed) {
   const Program original = ProgramOf(kWhole, {{"value=1.0", "value=2.0"}}),
                 program = ProgramOf(kHalves);
-  EXPECT_THAT(Found({{&program}}, &original),
+  EXPECT_THAT(Errors({{&program}}, &original),
               ElementsAre(AllOf(StartsWith("W601 error: variable w, last written by op 7"),
                                 HasSubstr("expected fill_constant{value=2.0}, found "
                                           "fill_constant{value=1.0}, in "))));
@@ -195,7 +195,7 @@ constexpr absl::string_view kStatistic = R"(program {
 TEST(Equivalence, DifferentAttributesOfAStateAreNamed) {
   const Program original = ProgramOf(kStatistic);
   const Program program = ProgramOf(kStatistic, {{"max=1.0", "max=2.0"}});
-  EXPECT_THAT(Found({{&program}}, &original),
+  EXPECT_THAT(Errors({{&program}}, &original),
               ElementsAre(AllOf(StartsWith("W602 error: variable largest"),
                                 HasSubstr("expected clip{max=1.0}(w), found clip{max=2.0}(w)"))));
 }

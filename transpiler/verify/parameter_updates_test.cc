@@ -19,6 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using ::weft::testing::Errors;
 using ::weft::testing::ForRanks;
 using ::weft::testing::Found;
 using ::weft::testing::kEveryOtherStep;
@@ -65,7 +66,7 @@ constexpr absl::string_view kStartupOfProcesses = R"(program {
 
 TEST(ParameterUpdates, LocalSgdBeginsWithTheSameParametersOnAllRanks) {
   const Program program = ProgramOf(kEveryOtherStep), startup = ProgramOf(kStartupOfProcesses);
-  EXPECT_THAT(Found({{&program, &startup}}), IsEmpty());
+  EXPECT_THAT(Errors({{&program, &startup}}), IsEmpty());
 }
 
 TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
@@ -73,7 +74,7 @@ TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
   const Program startup = ProgramOf(
       kStartupOfProcesses,
       {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}});
-  EXPECT_THAT(Found({{&program, &startup}}),
+  EXPECT_THAT(Errors({{&program, &startup}}),
               ElementsAre(AllOf(StartsWith("W317 error: "), HasSubstr("does not broadcast it"))));
 }
 
@@ -102,11 +103,11 @@ TEST(ParameterUpdates, EqualParametersNeedLearningRatesThatRanksAgreeOn) {
   const std::string rate = "    Out=[lr] = scale(X=[size]) {scale=0.1}\n";
   const Program right = ProgramOf(absl::StrCat(kMeanGradient, kUpdate, "  }\n}"));
   const Program wrong = ProgramOf(absl::StrCat(kMeanGradient, rate, kUpdate, "  }\n}"));
-  EXPECT_THAT(Found({{&right}}), IsEmpty());
-  EXPECT_THAT(Found({{&wrong}}),
+  EXPECT_THAT(Errors({{&right}}), IsEmpty());
+  EXPECT_THAT(Errors({{&wrong}}),
               ElementsAre("W317 error: op 5 (sgd) updates w by w@GRAD, but the parameter itself "
-                          "becomes own to each rank in a step: op 5 (sgd) computes it from lr, "
-                          "which is own to each rank"));
+                          "begins to differ between ranks in a step: op 5 (sgd) reads lr, which "
+                          "differs between ranks"));
 }
 
 TEST(ParameterUpdates, EqualParametersNeedConditionsThatRanksAgreeOn) {
@@ -119,12 +120,12 @@ TEST(ParameterUpdates, EqualParametersNeedConditionsThatRanksAgreeOn) {
                    kUpdate, "  }\n}");
   const Program right = ProgramOf(text, {{"X=[size], Y=[limit]", "X=[lr], Y=[limit]"}});
   const Program wrong = ProgramOf(text);
-  EXPECT_THAT(Found({{&right}}), IsEmpty());
+  EXPECT_THAT(Errors({{&right}}), IsEmpty());
   EXPECT_THAT(
-      Found({{&wrong}}),
+      Errors({{&wrong}}),
       ElementsAre("W317 error: block 1, op 0 (sgd) updates w by w@GRAD, but the parameter itself "
-                  "becomes own to each rank in a step: op 5 (conditional_block) runs its block on "
-                  "condition due, which is own to each rank"));
+                  "begins to differ between ranks in a step: op 5 (conditional_block) runs its "
+                  "block on condition due, which differs between ranks"));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ops/cpu/extra/families.h"
+#include "ops/cpu/image.h"
 #include "ops/cpu/strided_view.h"
 #include "ops/op_kernel.h"
 

@@ -38,10 +38,17 @@ VerifyOptions ForRanks(int nranks) {
   return options;
 }
 
-std::vector<std::string> Found(absl::Span<const ConstProgramPair> ranks, const Program* original) {
+std::vector<std::string> Errors(absl::Span<const ConstProgramPair> ranks, const Program* original) {
   VerifyOptions options = ForRanks(2);
   options.original.main = original;
-  return Lines(Verify(ranks, options), ranks.size() == 1);
+  std::vector<std::string> errors;
+  const Findings findings = Verify(ranks, options);
+  for (const Finding& finding : findings.all()) {
+    if (finding.severity == Severity::kError) {
+      errors.push_back(ToString(finding, ranks.size() == 1));
+    }
+  }
+  return errors;
 }
 
 std::vector<std::string> Found(absl::string_view main, const VerifyOptions& options) {

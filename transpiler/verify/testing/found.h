@@ -24,10 +24,10 @@ Program ProgramOf(absl::string_view text, const Edits& edits = {});
 // "W312 error: op 4 (sgd) ...": everything but notes.
 std::vector<std::string> Lines(const Findings& findings, bool one_program_for_all = true);
 
-// What Verify finds for 2 ranks: all layers, or all but equivalence where there is no original.
-std::vector<std::string> Found(absl::Span<const ConstProgramPair> ranks,
-                               const Program* original = nullptr);
-// In one program for all ranks.
+// The errors that Verify finds for 2 ranks.
+std::vector<std::string> Errors(absl::Span<const ConstProgramPair> ranks,
+                                const Program* original = nullptr);
+// Everything but notes, in one program for all ranks; without options: for 2 ranks.
 std::vector<std::string> Found(absl::string_view main, const VerifyOptions& options);
 std::vector<std::string> Found(absl::string_view main);
 // In a rewrite of `original`.

@@ -1,6 +1,6 @@
 // Reading the archives of test data.
-#ifndef WEFT_TESTS_ARCHIVE_H_
-#define WEFT_TESTS_ARCHIVE_H_
+#ifndef WEFT_BASE_TESTING_ARCHIVE_H_
+#define WEFT_BASE_TESTING_ARCHIVE_H_
 
 #include <map>
 #include <string>
@@ -16,4 +16,4 @@ absl::StatusOr<std::map<std::string, std::string>> ReadTarXz(const std::string& 
 
 }  // namespace weft::testing
 
-#endif  // WEFT_TESTS_ARCHIVE_H_
+#endif  // WEFT_BASE_TESTING_ARCHIVE_H_

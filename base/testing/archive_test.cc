@@ -1,4 +1,4 @@
-#include "tests/archive.h"
+#include "base/testing/archive.h"
 
 #include <fstream>
 
