@@ -81,10 +81,8 @@ std::string NameOf(const ::testing::TestParamInfo<Case>& info) {
 
 // What cannot be done, and is refused for that reason.
 bool IsRefused(const Case& test) {
-  if (test.model != "mlp_gradient_merge") return false;
-  if (test.dialect == Dialect::kPaddle) return test.mode == "local_sgd";
-  const auto trans_mode = test.flags.find("trans_mode");
-  return trans_mode != test.flags.end() && trans_mode->second == "all_gather";
+  return test.model == "mlp_gradient_merge" && test.dialect == Dialect::kPaddle &&
+         test.mode == "local_sgd";
 }
 
 class Explain : public ::testing::TestWithParam<Case> {

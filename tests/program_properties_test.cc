@@ -49,10 +49,6 @@ struct Config {
 void PrintTo(const Config& config, std::ostream* out) { *out << config.name; }
 
 bool Averages(const Config& config) { return config.mode == std::string("local_sgd"); }
-bool Gathers(const Config& config) {
-  const auto it = config.flags.find("trans_mode");
-  return it != config.flags.end() && it->second == "all_gather";
-}
 
 TranspileOptions OptionsFor(const Config& config, int nranks, int rank = 0) {
   TranspileOptions options;
@@ -92,7 +88,6 @@ absl::StatusOr<Rewritten> Rewrite(const TrainingPrograms& programs,
 // Empty: the mode takes the program. Otherwise what it says.
 std::string WhyRefused(const TrainingSpec& spec, const Config& config) {
   if (spec.merged_steps == 1) return "";
-  if (Gathers(config)) return "accumulated";
   if (Averages(config) && config.dialect == Dialect::kPaddle) return "updates a parameter";
   return "";
 }
@@ -441,6 +436,9 @@ const Config kConfigs[] = {
     {"LocalSgd", "local_sgd"},
     {"LocalSgdOfAnyRanks", "local_sgd", {{"nrings", "2"}}, false},
     {"LocalSgdEverySecondStep", "local_sgd", {{"k_steps", "2"}}},
+    {"LocalSgdOfStates",
+     "local_sgd",
+     {{"k_steps", "2"}, {"state", "average"}, {"statistics", "true"}}},
     {"PaddleGradAllReduce", "grad_allreduce", {}, true, Dialect::kPaddle},
     {"PaddleMultiThread", "multi_thread", {}, true, Dialect::kPaddle},
     {"PaddleMultiThreadOneByOne",

@@ -16,7 +16,7 @@
 #include "ops/analysis/streams.h"
 #include "proto/program_builder.h"
 #include "proto/program_text.h"
-#include "transpiler/passes/testing.h"
+#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {

@@ -134,7 +134,7 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
   }
 
   static absl::Status MakeReady(ProgramPair programs) {
-    if (TheCase().ranks == 1) return absl::OkStatus();
+    if (TheCase().mode == std::string()) return absl::OkStatus();
     TranspileOptions options;
     options.mode = TheCase().mode;
     options.mode_flags = TheCase().flags;
@@ -293,6 +293,11 @@ const auto kAllGather =
                 "multi_thread",
                 {{"trans_mode", "all_gather"}, {"nrings", "2"}, {"scale", "avg"}}});
 
+// One rank gathers what it has.
+const auto kGathersOwn =
+    Values(Case{"AllGatherOfOneRank", 1, "single", "multi_thread", {{"trans_mode", "all_gather"}}},
+           Case{"FusedOfOneRank", 1, "single", "multi_thread"});
+
 const auto kLocalSgd =
     Values(Case{"LocalSgd", 2, "localsgd2", "local_sgd"},
            Case{"LocalSgdOfAnyRanks", 2, "localsgd2", "local_sgd", {}, Ranks::kUnknown},
@@ -327,6 +332,12 @@ INSTANTIATE_TEST_SUITE_P(ReducedSums, TrainReferencesTest, Combine(kAccumulating
 INSTANTIATE_TEST_SUITE_P(ReducedOthers, TrainReferencesTest, Combine(kOthers, kGradAllReduce),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(Gathered, TrainReferencesTest, Combine(kTrainedLocally, kAllGather),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(GatheredSums, TrainReferencesTest, Combine(kAccumulating, kAllGather),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(GatheredAlone, TrainReferencesTest,
+                         Combine(Values("mlp_adam", "mlp_gradient_merge", "word2vec_sparse_sgd"),
+                                 kGathersOwn),
                          NameOf);
 INSTANTIATE_TEST_SUITE_P(GatheredOthers, TrainReferencesTest, Combine(kOthers, kAllGather), NameOf);
 INSTANTIATE_TEST_SUITE_P(Local, TrainReferencesTest, Combine(kTrainedLocally, kLocalSgd), NameOf);

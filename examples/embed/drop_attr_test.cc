@@ -3,67 +3,61 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_builder.h"
-#include "transpiler/pipeline/pipeline.h"
-#include "transpiler/pipeline/registry.h"
+#include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/expect_rewrite.h"
 
 namespace embed {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::ProgramBuilder;
+using ::weft::testing::CompactProgram;
+using ::weft::testing::ExpectNoRewrite;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::RewriteOptions;
+using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
 
-// Runs the pass as a pipeline does, from text; true where it changed something.
-absl::StatusOr<bool> RunText(const char* text, weft::Program* main) {
-  weft::PassRegistry registry;
-  registry.Add<DropAttr>();
-  WEFT_ASSIGN_OR_RETURN(const weft::Pipeline pipeline, weft::Pipeline::FromText(text, registry));
-  weft::PassContext context;
-  weft::ProgramPair programs{main, nullptr};
-  WEFT_ASSIGN_OR_RETURN(const auto reports, pipeline.Run(context, programs));
-  return reports[0].changed;
-}
+constexpr char kOneOp[] = "Out=[y] = relu(X=[x]) {pipeline_stage=3, priority=4}";
 
-weft::Program OneOp() {
-  return ProgramBuilder()
-      .Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}})
-      .IntAttr("pipeline_stage", 3)
-      .Build();
+RewriteOptions WithDropAttr() {
+  RewriteOptions options;
+  options.registry.Add<DropAttr>();
+  return options;
 }
 
 TEST(DropAttr, AttributeIsRemovedAndOthersStay) {
-  weft::Program program = OneOp();
-  WEFT_ASSERT_OK_AND_ASSIGN(const bool changed,
-                            RunText("drop-attr{attr=pipeline_stage}", &program));
-  EXPECT_TRUE(changed);
-  const weft::Op op = program.op(program.block(0).ops()[0]);
-  EXPECT_FALSE(op.HasAttr("pipeline_stage"));
-  EXPECT_TRUE(op.HasAttr("op_role"));
+  ExpectRewrite("drop-attr{attr=pipeline_stage}", kOneOp, "Out=[y] = relu(X=[x]) {priority=4}",
+                WithDropAttr());
+}
+
+TEST(DropAttr, StartupProgramIsRewrittenToo) {
+  ExpectRewrite("drop-attr{attr=pipeline_stage}", {kOneOp, kOneOp},
+                {"Out=[y] = relu(X=[x]) {priority=4}", "Out=[y] = relu(X=[x]) {priority=4}"},
+                WithDropAttr());
 }
 
 TEST(DropAttr, ProgramWithoutTheAttributeKeepsItsBytes) {
-  weft::Program program = OneOp();
+  EXPECT_FALSE(ExpectNoRewrite("drop-attr", kOneOp, WithDropAttr()).passes[0].changed);
+  weft::Program program = CompactProgram(kOneOp);
   const std::string before = program.Serialize();
-  WEFT_ASSERT_OK_AND_ASSIGN(const bool changed, RunText("drop-attr", &program));
+  weft::PassContext context;
+  weft::ProgramPair programs{&program, nullptr};
+  WEFT_ASSERT_OK_AND_ASSIGN(const bool changed, DropAttr({}).Run(context, programs));
   EXPECT_FALSE(changed);
   EXPECT_EQ(program.Serialize(), before);
 }
 
 TEST(DropAttr, RolesMustStay) {
-  weft::Program program = OneOp();
-  EXPECT_THAT(RunText("drop-attr{attr=op_role}", &program),
+  EXPECT_THAT(RewriteStatus("drop-attr{attr=op_role}", kOneOp, WithDropAttr()),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "pass drop-attr: attribute op_role says what training is and must stay"));
 }
 
 TEST(DropAttr, UnknownOptionListsTheKnownOnes) {
-  weft::Program program = OneOp();
-  EXPECT_THAT(RunText("drop-attr{name=x}", &program),
+  EXPECT_THAT(RewriteStatus("drop-attr{name=x}", kOneOp, WithDropAttr()),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("attr")));
 }
 

@@ -176,6 +176,15 @@ ExprId ExpressionTable::Sum(std::vector<Term>* terms, double* factor) {
   return Call(operation, operands);
 }
 
+ExprId ExpressionTable::WithoutMeans(ExprId expr, double* factor) {
+  std::vector<Term> terms;
+  Expand({expr, 1}, &terms);
+  for (Term& term : terms) {
+    if (IsMeanOverRanks(term.expr)) term.expr = Operands(term.expr)[0];
+  }
+  return Sum(&terms, factor);
+}
+
 absl::Span<const ExprId> ExpressionTable::Operands(ExprId expr) const {
   return OperandsOf(calls_[CallOf(expr)]);
 }

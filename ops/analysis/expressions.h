@@ -70,6 +70,9 @@ class ExpressionTable {
   // The mean of a value over the ranks, where it is not what one device computes.
   ExprId MeanOverRanks(ExprId expr) { return Call(mean_, {expr}); }
   bool IsMeanOverRanks(ExprId expr) const { return OperationOf(expr) == mean_; }
+  // `expr` with what it is the mean of, or, for a sum, with what each of its terms is the mean of;
+  // the common factor goes to *factor.
+  ExprId WithoutMeans(ExprId expr, double* factor);
   // `yes` where `condition` holds, else `no`.
   ExprId Select(ExprId condition, ExprId yes, ExprId no) {
     return Call(select_, {condition, yes, no});

@@ -12,6 +12,7 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
                                  const RankValue& in) {
   RankValue out = in;
   if (out.reductions < 255) ++out.reductions;
+  if (ranks_.IsOne()) return out;  // whatever it does, a single rank keeps its value
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
       if (collective.reduction == Reduction::kSum) return Sum(op, in);

@@ -62,8 +62,12 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
       if (ins_.size() != 1 || !IsFloatCast(op)) break;
       return SetAll(Cast(op));
     case Algebra::kSplitEqual:
+      if (ins_.size() == 1 && outs_.size() == 1) return SetAll(ins_[0]);
       if (SplitGathered(op)) return;
       break;
+    case Algebra::kMove:
+      if (!MovesOneElement(op)) break;
+      return SetAll(ins_[0]);
     case Algebra::kFill:
       if (op.FloatAttr("value").value_or(0) != 0) break;
       [[fallthrough]];
@@ -87,6 +91,18 @@ bool RankFunctions::HoldsIntegers(const Op& op) const {
   if (!tensor.has_value()) return false;
   const absl::optional<DType> dtype = DTypeFromProto(tensor->data_type());
   return dtype.has_value() && !IsFloating(*dtype);
+}
+
+// A single element, in whatever shape, stays the same value.
+bool RankFunctions::MovesOneElement(const Op& op) const {
+  const auto is_one = [&](Symbol name) {
+    const VarId var = memory_.Resolve(name);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+    return type.has_value() && NumElements(type->dims) == 1;
+  };
+  const absl::Span<const Symbol> out = op.Output("Out");
+  return ins_.size() == 1 && out.size() == 1 && is_one(op.input_args()[0]) && is_one(out[0]);
 }
 
 RankValue RankFunctions::AddOrSubtract(const Op& op, const RankRecipe& recipe) {

@@ -46,6 +46,7 @@ class RankFunctions {
   // From ins_ to outs_.
   void Transfer(const Op& op, const RankRecipe& recipe);
   bool HoldsIntegers(const Op& op) const;
+  bool MovesOneElement(const Op& op) const;
   RankValue AddOrSubtract(const Op& op, const RankRecipe& recipe);
   RankValue Cast(const Op& op);
   bool SplitGathered(const Op& op);

@@ -1,7 +1,11 @@
 #include "ops/analysis/updates.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
@@ -39,6 +43,72 @@ void AddUpdates(const Program& program, const Op& op, const OpSchema* schema,
   }
 }
 
+// Ops in the order in which they stand, those of a sub-block where the op that runs it stands. That
+// op itself, which lists whatever its block touches, is passed over.
+template <typename Visit>
+void VisitBlock(const Program& program, int block, std::vector<bool>* seen, const Visit& visit) {
+  (*seen)[block] = true;
+  for (OpId id : program.block(block).ops()) {
+    const Op op = program.op(id);
+    const std::vector<int> sub_blocks = op.SubBlocks();
+    if (sub_blocks.empty()) visit(op, block);
+    for (int sub_block : sub_blocks) {
+      if (!(*seen)[sub_block]) VisitBlock(program, sub_block, seen, visit);
+    }
+  }
+}
+
+template <typename Visit>
+void ForEachOp(const Program& program, const Visit& visit) {
+  std::vector<bool> seen(program.num_blocks(), false);
+  VisitBlock(program, 0, &seen, visit);
+}
+
+bool IsForward(const Op& op) { return (op.role() & ~kRoleLoss) == kRoleForward; }
+
+// Whether `name`, in `block`, is a persistable floating-point variable of the root block.
+bool IsPersistentFloat(const Program& program, int block, Symbol name) {
+  const VarId id = program.block(block).Resolve(name);
+  if (!id.valid() || program.var(id).block() != 0 || !program.var(id).persistable()) return false;
+  const absl::optional<TensorType> type = DeclaredType(program.var(id));
+  return type.has_value() && IsFloating(type->dtype);
+}
+
+// By symbol: parameters, master weights and states of optimizers.
+std::vector<bool> UpdatedByOptimizers(const Program& program) {
+  std::vector<bool> is_updated(program.symbols().size(), false);
+  for (const ParamUpdate& update : FindUpdates(program)) {
+    is_updated[update.param.value()] = true;
+    if (update.master.valid()) is_updated[update.master.value()] = true;
+    for (Symbol state : update.states) is_updated[state.value()] = true;
+  }
+  return is_updated;
+}
+
+bool Contains(absl::Span<const Symbol> symbols, Symbol symbol) {
+  return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
+}
+
+// Whether the schema of the op says that it rewrites `out`, one of its outputs, in place.
+bool IsInPlaceBySchema(const Op& op, const OpSchema* schema, Symbol out) {
+  return schema != nullptr && std::any_of(schema->outputs().begin(), schema->outputs().end(),
+                                          [&](const SlotSchema& slot) {
+                                            return !slot.in_place_of.empty() &&
+                                                   Contains(op.Output(slot.name), out);
+                                          });
+}
+
+// `symbols`, each once, without those that are excluded.
+std::vector<Symbol> FirstOfEach(const std::vector<Symbol>& symbols, std::vector<bool> is_excluded) {
+  std::vector<Symbol> kept;
+  for (Symbol symbol : symbols) {
+    if (is_excluded[symbol.value()]) continue;
+    is_excluded[symbol.value()] = true;
+    kept.push_back(symbol);
+  }
+  return kept;
+}
+
 }  // namespace
 
 std::vector<ParamUpdate> FindUpdates(const Program& program) {
@@ -58,23 +128,66 @@ std::vector<ParamUpdate> FindUpdates(const Program& program) {
 }
 
 std::vector<Symbol> FindRunningStatistics(const Program& program) {
+  std::vector<bool> is_excluded = UpdatedByOptimizers(program);
   std::vector<Symbol> found;
-  std::vector<bool> seen(program.symbols().size(), false);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    if ((op.role() & ~kRoleLoss) != kRoleForward) continue;
-    const absl::Span<const Symbol> inputs = op.input_args();
-    for (Symbol symbol : op.output_args()) {
-      if (seen[symbol.value()]) continue;
-      if (std::find(inputs.begin(), inputs.end(), symbol) == inputs.end()) continue;
-      seen[symbol.value()] = true;
-      const VarId var = program.block(0).FindVar(symbol);
-      if (!var.valid() || !program.var(var).persistable()) continue;
-      const absl::optional<TensorType> type = DeclaredType(program.var(var));
-      if (type.has_value() && IsFloating(type->dtype)) found.push_back(symbol);
+  OpTraits traits(program);
+  ForEachOp(program, [&](const Op& op, int block) {
+    const bool is_forward = IsForward(op);
+    const OpSchema* schema = traits.SchemaOf(op);
+    for (Symbol out : op.output_args()) {
+      if (!is_forward) {
+        // A recomputed batch_norm has role backward.
+        if (!IsInPlaceBySchema(op, schema, out)) is_excluded[out.value()] = true;
+      } else if (Contains(op.input_args(), out) && IsPersistentFloat(program, block, out)) {
+        const bool is_marked = program.var(program.block(0).FindVar(out)).is_parameter();
+        if (is_marked && schema != nullptr && !IsInPlaceBySchema(op, schema, out)) continue;
+        found.push_back(out);
+      }
+    }
+  });
+  return FirstOfEach(found, std::move(is_excluded));
+}
+
+std::vector<Symbol> FindTrainedByHand(const Program& program) {
+  std::vector<Symbol> candidates;
+  for (VarId id : program.block(0).vars()) {
+    const Var var = program.var(id);
+    if (!var.persistable() || var.is_parameter() || absl::EndsWith(var.name(), kGradSuffix)) {
+      continue;
+    }
+    const Symbol gradient = program.FindSymbol(absl::StrCat(var.name(), kGradSuffix));
+    if (gradient.valid() && program.block(0).FindVar(gradient).valid()) {
+      candidates.push_back(var.name_symbol());
     }
   }
-  return found;
+  if (candidates.empty()) return candidates;
+  std::vector<bool> is_written_by_forward(program.symbols().size(), false);
+  ForEachOp(program, [&](const Op& op, int) {
+    if (!IsForward(op)) return;
+    for (Symbol out : op.output_args()) is_written_by_forward[out.value()] = true;
+  });
+  return FirstOfEach(candidates, std::move(is_written_by_forward));
+}
+
+std::vector<Symbol> FindManuallyUpdatedParams(const Program& program) {
+  std::vector<bool> is_excluded = UpdatedByOptimizers(program);
+  for (Symbol statistic : FindRunningStatistics(program)) is_excluded[statistic.value()] = true;
+  std::vector<bool> is_param(program.symbols().size(), false);
+  for (Symbol param : FindTrainedByHand(program)) is_param[param.value()] = true;
+  for (VarId id : program.block(0).vars()) {
+    const Var var = program.var(id);
+    if (var.is_parameter()) is_param[var.name_symbol().value()] = true;
+  }
+  std::vector<Symbol> found;
+  OpTraits traits(program);
+  ForEachOp(program, [&](const Op& op, int block) {
+    // These pass parameters on as they are.
+    if (traits.Has(op, Trait::kAlias) || traits.Has(op, Trait::kStreamSync)) return;
+    for (Symbol out : op.output_args()) {
+      if (is_param[out.value()] && IsPersistentFloat(program, block, out)) found.push_back(out);
+    }
+  });
+  return FirstOfEach(found, std::move(is_excluded));
 }
 
 }  // namespace weft

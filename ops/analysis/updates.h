@@ -21,9 +21,21 @@ struct ParamUpdate {
 // O(ops).
 std::vector<ParamUpdate> FindUpdates(const Program& program);
 
-// Persistable tensors that forward ops of the root block rewrite in place, as batch normalization
-// does its running mean and variance. Each once, in op order. O(arguments).
+// Running statistics: persistable floating-point tensors that forward ops of any block rewrite in
+// place, as batch normalization does its running mean and variance, and that no other op writes. A
+// marked parameter counts only where the schema of the op says that it is rewritten in place, or
+// the op has no schema. Each once, in op order. O(arguments).
 std::vector<Symbol> FindRunningStatistics(const Program& program);
+
+// Parameters that ops other than optimizers update, such as target networks and the averages of a
+// mean teacher: floating-point variables of the root block that are written in a step, are marked
+// as parameters or are trained by hand, and are no running statistic and no optimizer state. Each
+// once, in op order. O(arguments).
+std::vector<Symbol> FindManuallyUpdatedParams(const Program& program);
+
+// Persistable variables that are not marked as parameters, but have a gradient (NAME@GRAD) and are
+// not written by forward ops. By declaration. O(variables + arguments).
+std::vector<Symbol> FindTrainedByHand(const Program& program);
 
 }  // namespace weft
 

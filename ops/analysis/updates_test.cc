@@ -59,6 +59,14 @@ TEST(FindUpdates, SubBlocksAndOptimizersThatAreNotKnownCount) {
   EXPECT_THAT(Updates(p.Build()), ElementsAre("w by block 1, op 0 (my_optimizer)"));
 }
 
+std::vector<std::string> Names(const Program& program, const std::vector<Symbol>& symbols) {
+  std::vector<std::string> names;
+  for (Symbol symbol : symbols) names.emplace_back(program.name(symbol));
+  return names;
+}
+
+void SetPersistable(ProgramBuilder* p) { p->last_var().set_persistable(true); }
+
 TEST(FindRunningStatistics, PersistableTensorsThatForwardRewrites) {
   ProgramBuilder p;
   p.Param("mean").Param("variance").Param("w");
@@ -66,9 +74,59 @@ TEST(FindRunningStatistics, PersistableTensorsThatForwardRewrites) {
        {{"Y", {"y"}}, {"MeanOut", {"mean"}}, {"VarianceOut", {"variance"}}});
   p.Op("sgd", {{"Param", {"w"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
   const Program program = p.Build();
-  std::vector<std::string> names;
-  for (Symbol symbol : FindRunningStatistics(program)) names.emplace_back(program.name(symbol));
-  EXPECT_THAT(names, ElementsAre("mean", "variance"));
+  EXPECT_THAT(Names(program, FindRunningStatistics(program)), ElementsAre("mean", "variance"));
+}
+
+// Gradient merge: the op that runs the block has role forward, and lists all that the block
+// touches.
+TEST(FindRunningStatistics, WhatABlockOfUpdatesTouchesIsNone) {
+  ProgramBuilder p;
+  p.Param("w").Var("sum");
+  SetPersistable(&p);
+  p.Var("moment");
+  SetPersistable(&p);
+  p.Var("mean");
+  SetPersistable(&p);
+  p.Var("cond");
+  p.Op("elementwise_add", {{"X", {"g"}}, {"Y", {"sum"}}}, {{"Out", {"sum"}}}, kRoleBackward);
+  p.Op("conditional_block", {{"Cond", {"cond"}}, {"Input", {"w", "sum", "moment", "mean"}}},
+       {{"Out", {"w", "sum", "moment", "mean"}}});
+  p.BlockAttr("sub_block", 1).NewBlock(0);
+  p.Op("batch_norm", {{"X", {"x"}}, {"Mean", {"mean"}}}, {{"Y", {"y"}}, {"MeanOut", {"mean"}}});
+  p.Op("scale", {{"X", {"sum"}}}, {{"Out", {"sum"}}});
+  p.Op("momentum", {{"Param", {"w"}}, {"Grad", {"sum"}}, {"Velocity", {"moment"}}},
+       {{"ParamOut", {"w"}}, {"VelocityOut", {"moment"}}}, kRoleOptimize);
+  const Program program = p.Build();
+  EXPECT_THAT(Names(program, FindRunningStatistics(program)), ElementsAre("mean"));
+}
+
+TEST(FindRunningStatistics, RecomputedStatisticIsOneAndParameterWrittenByOtherOpsIsNot) {
+  ProgramBuilder p;
+  p.Param("mean").Param("target");
+  for (int role : {kRoleForward, kRoleBackward}) {
+    p.Op("batch_norm", {{"X", {"x"}}, {"Mean", {"mean"}}}, {{"Y", {"y"}}, {"MeanOut", {"mean"}}},
+         role);
+  }
+  p.Op("scale", {{"X", {"target"}}}, {{"Out", {"target"}}});
+  const Program program = p.Build();
+  EXPECT_THAT(Names(program, FindRunningStatistics(program)), ElementsAre("mean"));
+  EXPECT_THAT(Names(program, FindManuallyUpdatedParams(program)), ElementsAre("target"));
+}
+
+TEST(FindManuallyUpdatedParams, TargetsAndParametersTrainedByHand) {
+  ProgramBuilder p;
+  p.Param("target").Param("w").Param("frozen").Var("own@GRAD");
+  for (const char* name : {"own", "state"}) {
+    p.Var(name);
+    SetPersistable(&p);
+  }
+  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"g"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
+  p.Op("elementwise_sub", {{"X", {"own"}}, {"Y", {"own@GRAD"}}}, {{"Out", {"own"}}}, kRoleOptimize);
+  p.Op("scale", {{"X", {"state"}}}, {{"Out", {"state"}}}, kRoleOptimize);
+  p.Op("assign", {{"X", {"w"}}}, {{"Out", {"target"}}});
+  const Program program = p.Build();
+  EXPECT_THAT(Names(program, FindTrainedByHand(program)), ElementsAre("own"));
+  EXPECT_THAT(Names(program, FindManuallyUpdatedParams(program)), ElementsAre("own", "target"));
 }
 
 TEST(FindRunningStatistics, CountersAndTemporariesAreNone) {

@@ -8,16 +8,17 @@
 
 namespace weft {
 
-// Appends to the startup program a broadcast of every replicated parameter from rank 0, in turn on
-// rings 0 .. nrings-1, so that all ranks start equal. Changes nothing where there is no startup
-// program or no parameter.
+// Appends to the startup program a broadcast of every replicated parameter from rank 0, so that all
+// ranks start equal. Parameters take rings 0 .. nrings-1 in turn; those that share memory (weights
+// of `rnn`, laid into one buffer by coalesce_tensor) take one ring, whose stream orders their
+// broadcasts. Changes nothing where there is no startup program or no parameter.
 //
 //   Out=[w] = c_broadcast(X=[w]) {ring_id, root=0}     for each parameter
 // between, per ring,
 //   Out=[w, ...] = c_wait_compute(X=[w, ...]) {ring_id}   before: the initializers are done
 //   Out=[w, ...] = c_wait_comm(X=[w, ...]) {ring_id}      after: later ops see the values
-// In the paddle dialect there is no wait before, and one c_sync_comm_stream per ring after, which
-// names the last parameter only, even a distributed one.
+// The paddle dialect writes no wait before, and one c_sync_comm_stream per ring after, which names
+// the last parameter only, even a distributed one; it ignores shared memory.
 //
 // Parameters, and their order, are those of startup_parameters.h.
 //

@@ -11,21 +11,102 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_builder.h"
-#include "transpiler/passes/testing.h"
+#include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::weft::testing::ContextWithDevices;
 using ::weft::testing::ContextWithEndpoints;
 using ::weft::testing::ContextWithRanks;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnEndpoints;
+using ::weft::testing::OnRanks;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RewriteOptions;
 using ::weft::testing::RunPasses;
 using ::weft::testing::StatusIs;
+
+TEST(CommInit, EndpointsGiveAnIdAndACommunicatorPerRingAfterTheInitializers) {
+  ExpectRewrite("comm-init{nrings=2}", {"", R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5}
+  )"},
+                {"", R"(
+    var nccl_id_0 : raw persistable stop_gradient
+    var nccl_id_1 : raw persistable stop_gradient
+    Out=[w] = fill_constant() {shape=longs[2, 2]}
+    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"]}
+    c_comm_init(X=[nccl_id_0]) {nranks=3, rank=0}
+    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171", "127.0.0.1:6172"], ring_id=1}
+    c_comm_init(X=[nccl_id_1]) {nranks=3, rank=0, ring_id=1}
+  )"},
+                OnEndpoints(3));
+}
+
+TEST(CommInit, NamesOfIdsThatAreTakenAreSkipped) {
+  ExpectRewrite("comm-init{nrings=2}", {"", R"(
+    var nccl_id_0 : fp32[1]
+  )"},
+                {"", R"(
+    var nccl_id_1 : raw persistable stop_gradient
+    var nccl_id_2 : raw persistable stop_gradient
+    Out=[nccl_id_1] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init(X=[nccl_id_1]) {nranks=2, rank=0}
+    Out=[nccl_id_2] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"], ring_id=1}
+    c_comm_init(X=[nccl_id_2]) {nranks=2, rank=0, ring_id=1}
+  )"},
+                OnEndpoints(2));
+}
+
+TEST(CommInit, WithoutEndpointsRingsTakeAllRanksOfTheRun) {
+  ExpectRewrite("comm-init{nrings=2}", {"", ""}, {"", R"(
+    c_comm_init_all() {nranks=4}
+    c_comm_init_all() {nranks=4, ring_id=1}
+  )"},
+                OnRanks(4));
+}
+
+TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {
+  ExpectRewrite("comm-init", {"", ""}, {"", R"(
+    c_comm_init_all()
+  )"});
+}
+
+TEST(CommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
+  RewriteOptions options = OnEndpoints(2);
+  options.participants.devices = {{0, 1, 2}};
+  ExpectRewrite("comm-init", {"", ""}, {"", R"(
+    var nccl_id_0 : raw persistable stop_gradient
+    Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
+    c_comm_init_multitrainer(X=[nccl_id_0]) {devices=ints[0, 1, 2], nranks=6, ntrainers=2, trainer_id=0}
+  )"},
+                options);
+}
+
+TEST(CommInit, DevicesOfTheOnlyTrainerNeedNoId) {
+  RewriteOptions options = OnEndpoints(1);
+  options.participants.devices = {{0, 1}};
+  ExpectRewrite("comm-init", {"", ""}, {"", R"(
+    c_comm_init_all() {devices=ints[0, 1], nranks=2}
+  )"},
+                options);
+}
+
+TEST(CommInit, RingsOfOtherUsesStay) {
+  ExpectRewrite("comm-init{nrings=2}", {"", R"(
+    c_comm_init_all() {ring_id=7}
+  )"},
+                {"", R"(
+    c_comm_init_all() {ring_id=7}
+    c_comm_init_all() {nranks=2}
+    c_comm_init_all() {nranks=2, ring_id=1}
+  )"},
+                OnRanks(2));
+}
 
 PassContext Devices(const std::vector<std::string>& endpoints, std::vector<int> devices) {
   PassContext context = ContextWithDevices(endpoints, std::move(devices));
@@ -62,77 +143,6 @@ std::vector<std::string> Values(const Program& program, const std::string& type,
   return values;
 }
 
-TEST(CommInit, EndpointsGiveAnIdAndACommunicatorPerRingAfterTheInitializers) {
-  Program main = Empty();
-  Program startup = Initializer().Build();
-  WEFT_ASSERT_OK(RunPasses("comm-init{nrings=2}", ContextWithEndpoints(3), &main, &startup));
-  EXPECT_THAT(OpTexts(startup),
-              ElementsAre("fill_constant( -> w)",            //
-                          "c_gen_nccl_id@0( -> nccl_id_0)",  //
-                          "c_comm_init@0(nccl_id_0 -> )",    //
-                          "c_gen_nccl_id@1( -> nccl_id_1)",  //
-                          "c_comm_init@1(nccl_id_1 -> )"));
-  EXPECT_THAT(Values(startup, "c_gen_nccl_id", "endpoint"),
-              ElementsAre("127.0.0.1:6170", "127.0.0.1:6170"));
-  EXPECT_THAT(Values(startup, "c_gen_nccl_id", "other_endpoints"),
-              ElementsAre("127.0.0.1:6171,127.0.0.1:6172", "127.0.0.1:6171,127.0.0.1:6172"));
-  EXPECT_THAT(Values(startup, "c_comm_init", "nranks"), ElementsAre("3", "3"));
-  EXPECT_THAT(Values(startup, "c_comm_init", "rank"), ElementsAre("0", "0"));
-}
-
-TEST(CommInit, IdsArePersistentRawVariables) {
-  Program main = Empty();
-  Program startup = Empty();
-  WEFT_ASSERT_OK(RunPasses("comm-init", ContextWithEndpoints(2), &main, &startup));
-  ASSERT_EQ(startup.block(0).vars().size(), 1);
-  const Var var = startup.var(startup.block(0).vars()[0]);
-  EXPECT_EQ(var.name(), "nccl_id_0");
-  EXPECT_EQ(var.type(), pb::VarType::RAW);
-  EXPECT_TRUE(var.persistable());
-  EXPECT_TRUE(var.stop_gradient());
-}
-
-TEST(CommInit, NamesOfIdsThatAreTakenAreSkipped) {
-  Program main = Empty();
-  Program startup = ProgramBuilder().Var("nccl_id_0").Build();
-  WEFT_ASSERT_OK(RunPasses("comm-init{nrings=2}", ContextWithEndpoints(2), &main, &startup));
-  EXPECT_EQ(OpTexts(startup)[0], "c_gen_nccl_id@0( -> nccl_id_1)");
-  EXPECT_EQ(OpTexts(startup)[2], "c_gen_nccl_id@1( -> nccl_id_2)");
-}
-
-TEST(CommInit, WithoutEndpointsRingsTakeAllRanksOfTheRun) {
-  Program main = Empty();
-  Program startup = Empty();
-  WEFT_ASSERT_OK(RunPasses("comm-init{nrings=2}", ContextWithRanks(4), &main, &startup));
-  EXPECT_THAT(OpTexts(startup), ElementsAre("c_comm_init_all@0( -> )", "c_comm_init_all@1( -> )"));
-  EXPECT_THAT(Values(startup, "c_comm_init_all", "nranks"), ElementsAre("4", "4"));
-}
-
-TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {
-  Program main = Empty();
-  Program startup = Empty();
-  WEFT_ASSERT_OK(RunPasses("comm-init", ContextWithRanks(0), &main, &startup));
-  EXPECT_THAT(Values(startup, "c_comm_init_all", "nranks"), ElementsAre("-"));
-}
-
-TEST(CommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
-  Program main = Empty();
-  Program startup = Empty();
-  WEFT_ASSERT_OK(RunPasses("comm-init", Devices({"a:1", "b:1"}, {0, 1, 2}), &main, &startup));
-  EXPECT_THAT(OpTexts(startup), ElementsAre("c_gen_nccl_id@0( -> nccl_id_0)",
-                                            "c_comm_init_multitrainer@0(nccl_id_0 -> )"));
-  EXPECT_THAT(Values(startup, "c_comm_init_multitrainer", "ntrainers"), ElementsAre("2"));
-  EXPECT_THAT(Values(startup, "c_comm_init_multitrainer", "nranks"), ElementsAre("6"));
-}
-
-TEST(CommInit, DevicesOfTheOnlyTrainerNeedNoId) {
-  Program main = Empty();
-  Program startup = Empty();
-  WEFT_ASSERT_OK(RunPasses("comm-init", Devices({"a:1"}, {0, 1}), &main, &startup));
-  EXPECT_THAT(OpTexts(startup), ElementsAre("c_comm_init_all@0( -> )"));
-  EXPECT_THAT(Values(startup, "c_comm_init_all", "nranks"), ElementsAre("2"));
-}
-
 TEST(CommInit, WithoutAStartupProgramNothingChanges) {
   Program main = Empty();
   WEFT_ASSERT_OK(RunPasses("comm-init", ContextWithEndpoints(2), &main));
@@ -146,14 +156,6 @@ TEST(CommInit, RingThatIsSetUpAlreadyIsRefused) {
   EXPECT_THAT(RunPasses("comm-init", ContextWithRanks(2), &main, &startup),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("op 1 (c_comm_init_all): sets ring 0 up already")));
-}
-
-TEST(CommInit, RingsOfOtherUsesStay) {
-  Program main = Empty();
-  Program startup = ProgramBuilder().Op("c_comm_init_all", {}, {}).IntAttr("ring_id", 7).Build();
-  WEFT_ASSERT_OK(RunPasses("comm-init{nrings=2}", ContextWithRanks(2), &main, &startup));
-  EXPECT_THAT(OpTexts(startup), ElementsAre("c_comm_init_all@7( -> )", "c_comm_init_all@0( -> )",
-                                            "c_comm_init_all@1( -> )"));
 }
 
 TEST(CommInit, TwiceInOnePipelineIsRefusedByContract) {

@@ -2,41 +2,39 @@
 
 #include <cstdint>
 
-#include "absl/strings/str_cat.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/tensor_var.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
+namespace {
 
-pb::VarDesc FusedBuffer(const Program& program, const FusedTensors& tensors,
-                        absl::string_view prefix, int* next) {
-  pb::VarDesc var;
-  do {
-    var.set_name(absl::StrCat(prefix, "_", (*next)++));
-  } while (program.FindSymbol(var.name()).valid());
+NewOp CoalesceOp(const std::vector<std::string>& tensors, int dtype, const std::string& buffer,
+                 FusedValues values, int role) {
+  return {"coalesce_tensor",
+          {{"Input", tensors}},
+          {{"FusedOutput", {buffer}}, {"Output", tensors}},
+          {{"copy_data", values == FusedValues::kCopied}, {"dtype", dtype}},
+          role};
+}
+
+}  // namespace
+
+pb::VarDesc FusedBuffer(const std::string& name, const FusedTensors& tensors) {
   const int64_t alignment = kSliceAlignment / static_cast<int64_t>(SizeOf(tensors.dtype));
   int64_t elements = 0;
   for (const Dims& dims : tensors.dims) {
     elements += (NumElements(dims) + alignment - 1) / alignment * alignment;
   }
-  var.mutable_type()->set_type(pb::VarType::LOD_TENSOR);
-  auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
-  tensor->set_data_type(static_cast<pb::VarType::Type>(tensors.dtype));
-  tensor->add_dims(elements);
-  var.set_persistable(false);
-  return var;
+  return TensorVar(name, tensors.dtype, {elements});
 }
 
-pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, bool copy, int role) {
-  NewOp op;
-  op.type = "coalesce_tensor";
-  op.inputs = {{"Input", tensors.names}};
-  op.outputs = {{"FusedOutput", {buffer}}, {"Output", tensors.names}};
-  op.attrs = {{"align_size", kSliceAlignment},
-              {"copy_data", copy},
-              {"dtype", static_cast<int>(tensors.dtype)},
-              {"use_align", true}};
-  if (!copy) {
+pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, FusedValues values,
+                    int role) {
+  NewOp op = CoalesceOp(tensors.names, static_cast<int>(tensors.dtype), buffer, values, role);
+  op.attrs.push_back({"align_size", kSliceAlignment});
+  op.attrs.push_back({"use_align", true});
+  if (values == FusedValues::kDiscarded) {
     // Paddle lays out tensors that hold nothing yet by these.
     std::vector<int64_t> shapes, ranks;
     for (const Dims& dims : tensors.dims) {
@@ -46,8 +44,13 @@ pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, bool
     op.attrs.push_back({"concated_ranks", ranks});
     op.attrs.push_back({"concated_shapes", shapes});
   }
-  op.role = role;
   return BuildOp(op, Dialect::kWeft);
+}
+
+pb::OpDesc PaddleCoalesce(const std::vector<std::string>& tensors, pb::VarType::Type dtype,
+                          const std::string& buffer, int role) {
+  return BuildOp(CoalesceOp(tensors, static_cast<int>(dtype), buffer, FusedValues::kCopied, role),
+                 Dialect::kPaddle);
 }
 
 }  // namespace weft

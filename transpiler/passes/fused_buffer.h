@@ -5,31 +5,37 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/framework.pb.h"
 #include "proto/program.h"
 
 namespace weft {
 
-// A slice begins at a multiple of so many bytes.
+// Slices of a buffer begin at multiples of this many bytes.
 inline constexpr int kSliceAlignment = 256;
 
-// Dense tensors of one element type, their dims known.
+// Dense tensors of one element type and of known dimensions.
 struct FusedTensors {
   DType dtype = DType::kFloat32;
   std::vector<std::string> names;
   std::vector<Dims> dims;
 };
 
-// The variable that holds them one behind the other, each padded to the alignment, under a name
-// that the program does not have: <prefix>_0, <prefix>_1, ... `next` counts.
-pb::VarDesc FusedBuffer(const Program& program, const FusedTensors& tensors,
-                        absl::string_view prefix, int* next);
+// Declares a buffer that holds the tensors one after the other, each padded to the alignment.
+pb::VarDesc FusedBuffer(const std::string& name, const FusedTensors& tensors);
 
-// Lays them into `buffer` (coalesce_tensor). `copy`: with their values; else they are about to be
-// written, and need not hold anything yet.
-pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, bool copy, int role);
+// What happens to the values of tensors that move into a buffer.
+enum class FusedValues {
+  kCopied,     // they move along
+  kDiscarded,  // the tensors are about to be written, and may hold nothing yet
+};
+
+// Lays the tensors into `buffer` (coalesce_tensor).
+pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, FusedValues values,
+                    int role);
+// The same as Paddle's transpiler writes it: copied, with the alignment of the op's default.
+pb::OpDesc PaddleCoalesce(const std::vector<std::string>& tensors, pb::VarType::Type dtype,
+                          const std::string& buffer, int role);
 
 }  // namespace weft
 

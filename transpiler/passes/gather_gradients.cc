@@ -1,11 +1,11 @@
 #include "transpiler/passes/gather_gradients.h"
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/node_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -17,9 +17,9 @@
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
 #include "transpiler/passes/gradient_buckets.h"
+#include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/gradient_writer.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/unique_names.h"
 
@@ -28,9 +28,9 @@ namespace {
 
 constexpr int kMaxRanks = 1024;
 
-// What a gradient is gathered into is its own, since several are on their way at once. What that is
-// split into is used up before the next is split: gradients of one type share it, so that a program
-// grows by a few variables a rank and not by as many as it has gradients.
+// Each gradient is gathered into a variable of its own, since several are in flight at once. The
+// parts that this is split into are used up before the next gradient is split, so gradients of one
+// type and block share them: a program grows by a few variables per rank.
 class AllGather : public GradientExchange {
  public:
   AllGather(const Program& program, int nranks, int nrings, bool average)
@@ -49,7 +49,8 @@ class AllGather : public GradientExchange {
     }
   }
 
-  // Declares the variables that take the gathered gradient and its parts.
+  // Declares the variables that take the gathered gradient and its parts, in the block that
+  // gathers it.
   void Declare(const Gradient& gradient, Rewriter* rewriter) {
     const auto [it, is_new] = gathered_.try_emplace(std::string(program_.name(gradient.grad)));
     if (!is_new) return;
@@ -61,11 +62,11 @@ class AllGather : public GradientExchange {
     var.set_is_parameter(false);
     auto* tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
     if (tensor->dims_size() == 0) tensor->add_dims(1);
-    gathered.parts = Parts(&var, rewriter);
+    gathered.parts = Parts(&var, gradient.block, rewriter);
     if (tensor->dims(0) > 0) tensor->set_dims(0, tensor->dims(0) * nranks_);
     gathered.name = names_.Of(absl::StrCat(it->first, "@GATHERED"));
     var.set_name(gathered.name);
-    rewriter->AddVar(0, var);
+    rewriter->AddVar(gradient.block, var);
   }
 
   const pb::OpDesc& Launch(const std::string& grad, int ring) override {
@@ -116,13 +117,13 @@ class AllGather : public GradientExchange {
     return op->In("X", inputs).Out("Out", outputs).op();
   }
 
-  // The parts of gradients of the type of `var`, by rank.
-  const std::vector<std::string>* Parts(pb::VarDesc* var, Rewriter* rewriter) {
-    std::vector<std::string>& parts = parts_[var->type().SerializeAsString()];
+  // The parts of gradients of the type of `var` in a block, by rank.
+  const std::vector<std::string>* Parts(pb::VarDesc* var, int block, Rewriter* rewriter) {
+    std::vector<std::string>& parts = parts_[{block, var->type().SerializeAsString()}];
     for (int rank = static_cast<int>(parts.size()); rank < nranks_; ++rank) {
       parts.push_back(names_.Next("gathered_part"));
       var->set_name(parts.back());
-      rewriter->AddVar(0, *var);
+      rewriter->AddVar(block, *var);
     }
     return &parts;
   }
@@ -131,23 +132,11 @@ class AllGather : public GradientExchange {
   const int nranks_;
   const bool average_;
   UniqueNames names_;
-  absl::flat_hash_map<std::string, Gathered> gathered_;               // by gradient
-  absl::node_hash_map<std::string, std::vector<std::string>> parts_;  // by type
-  std::vector<OpTemplate> gather_, reduce_rows_;                      // by ring
+  absl::flat_hash_map<std::string, Gathered> gathered_;                    // by gradient
+  std::map<std::pair<int, std::string>, std::vector<std::string>> parts_;  // by block and type
+  std::vector<OpTemplate> gather_, reduce_rows_;                           // by ring
   OpTemplate split_, sum_, to_scalar_, divide_;
 };
-
-absl::Status RefuseAccumulated(const Program& program, const GradientAnalysis& analysis) {
-  for (const Gradient& gradient : analysis.gradients) {
-    if (gradient.block == 0) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "gradient ", program.name(gradient.grad), ", completed by ",
-        program.op(gradient.completed_by).DebugName(),
-        ": it is accumulated over several steps (gradient merge), which is not supported where "
-        "gradients are gathered; use an all-reduce, which communicates once per real update"));
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -179,19 +168,12 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
         "gathering gradients makes an argument per gradient and rank: expected at most ", kMaxRanks,
         " ranks, found ", *context.participants.nranks()));
   }
-  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
-                        AnalyzeGradients(program, context.distributed_params));
-  WEFT_RETURN_IF_ERROR(RequireGradients(analysis));
-  for (const absl::Status& problem :
-       ProblemsOfReduction(program, analysis, context.distributed_params)) {
-    WEFT_RETURN_IF_ERROR(problem);
-  }
-  WEFT_RETURN_IF_ERROR(RefuseAccumulated(program, analysis));
-  WEFT_ASSIGN_OR_RETURN(const bool average,
-                        ReductionAverages(options_.scale, program, context.participants));
-
+  WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
+                        AnalyzeReduction(program, context, options_.scale));
+  const GradientAnalysis& analysis = reduction.analysis;
   Rewriter rewriter(programs.main);
-  AllGather all_gather(program, *context.participants.nranks(), options_.nrings, average);
+  AllGather all_gather(program, *context.participants.nranks(), options_.nrings,
+                       reduction.averages);
   for (const Gradient& gradient : analysis.gradients) all_gather.Declare(gradient, &rewriter);
   const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, BucketPolicy());
   GradientWriter writer(program, analysis, options_.nrings, &all_gather, &rewriter);

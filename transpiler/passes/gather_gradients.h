@@ -23,15 +23,16 @@ namespace weft {
 //   sgd(Grad=[w@GRAD], ...)                                             first use
 //
 // The gradient variable holds the average before anything uses it: clipping, regularization and any
-// optimizer keep their meaning, and run once. Places, rings and waits are those of grad-all-reduce.
+// optimizer keep their meaning, and run once. Positions, rings and waits are those of
+// grad-all-reduce: a gradient that is accumulated over several steps (gradient merge) is gathered
+// in the conditional block that uses it, once per real update.
 //
-// The variables of the parts, one a rank, are shared by all gradients of one type.
+// Gradients of one type in one block share the variables of the parts, one per rank.
 //
-// SelectedRows are gathered by their all-reduce already.
+// The all-reduce of SelectedRows gathers their rows already, and is used for them.
 //
 // InvalidArgument where the number of ranks is unknown, or above 1024. FailedPrecondition as
-// grad-all-reduce, and for a gradient that is accumulated over several steps. O(arguments +
-// gradients * nranks).
+// grad-all-reduce. O(arguments + gradients * nranks).
 class GatherGradients : public Pass {
  public:
   static constexpr absl::string_view kName = "gather-gradients";

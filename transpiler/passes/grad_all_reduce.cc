@@ -12,9 +12,9 @@
 #include "transpiler/facts.h"
 #include "transpiler/passes/bucket_policy.h"
 #include "transpiler/passes/gradient_buckets.h"
+#include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/gradient_writer.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/reduction_problems.h"
 #include "transpiler/passes/rings.h"
 
 namespace weft {
@@ -64,17 +64,10 @@ Claims GradAllReduce::claims(const PassContext& context) const {
 
 absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
-  WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
-                        AnalyzeGradients(program, context.distributed_params));
-  WEFT_RETURN_IF_ERROR(RequireGradients(analysis));
-  for (const absl::Status& problem :
-       ProblemsOfReduction(program, analysis, context.distributed_params)) {
-    WEFT_RETURN_IF_ERROR(problem);
-  }
-  WEFT_ASSIGN_OR_RETURN(const bool average,
-                        ReductionAverages(options_.scale, program, context.participants));
-
-  const std::string reduce_type = average ? "c_allreduce_avg" : "c_allreduce_sum";
+  WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
+                        AnalyzeReduction(program, context, options_.scale));
+  const GradientAnalysis& analysis = reduction.analysis;
+  const std::string reduce_type = reduction.averages ? "c_allreduce_avg" : "c_allreduce_sum";
   const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, options_.buckets);
   Rewriter rewriter(programs.main);
   AllReduce all_reduce(reduce_type, options_.nrings);

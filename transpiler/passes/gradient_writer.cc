@@ -33,6 +33,7 @@ GradientWriter::GradientWriter(const Program& program, const GradientAnalysis& a
       analysis_(analysis),
       exchange_(*exchange),
       rewriter_(*rewriter),
+      names_(program),
       completes_(program.op_id_limit(), kNone),
       uses_(program.op_id_limit(), kNone),
       next_use_(analysis.gradients.size(), kNone),
@@ -86,12 +87,13 @@ void GradientWriter::LayOut(const GradientBucket& bucket) {
   buffers_.emplace_back();
   if (bucket.gradients.size() == 1) return;
   const FusedTensors tensors = TensorsOf(program_, analysis_, bucket);
-  const pb::VarDesc buffer = FusedBuffer(program_, tensors, "fused_gradient", &next_buffer_);
-  buffers_.back() = buffer.name();
-  rewriter_.AddVar(bucket.block, buffer);
-  const bool copy = bucket.block != 0;
-  const OpId before = copy ? program_.block(bucket.block).ops().front() : bucket.begins_at;
-  rewriter_.InsertBefore(before, Coalesce(tensors, buffer.name(), copy, kRoleBackward));
+  const std::string buffer = buffers_.back() = names_.Next("fused_gradient");
+  rewriter_.AddVar(bucket.block, FusedBuffer(buffer, tensors));
+  const bool is_accumulated = bucket.block != 0;
+  const OpId before =
+      is_accumulated ? program_.block(bucket.block).ops().front() : bucket.begins_at;
+  const FusedValues values = is_accumulated ? FusedValues::kCopied : FusedValues::kDiscarded;
+  rewriter_.InsertBefore(before, Coalesce(tensors, buffer, values, kRoleBackward));
 }
 
 void GradientWriter::Insert(const Place& place, const pb::OpDesc& op) {

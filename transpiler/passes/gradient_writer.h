@@ -13,6 +13,7 @@
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradient_buckets.h"
 #include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/unique_names.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -73,9 +74,9 @@ class GradientWriter {
   const GradientAnalysis& analysis_;
   GradientExchange& exchange_;
   Rewriter& rewriter_;
+  UniqueNames names_;
   std::vector<Ring> rings_;
   std::vector<std::string> buffers_;  // by bucket; empty where a gradient travels alone
-  int next_buffer_ = 0;
   // By op: the first bucket that it completes, and the first of the gradients that it uses first.
   std::vector<uint32_t> completes_, uses_;
   // By gradient: the next one that the same op uses first; its bucket.

@@ -4,6 +4,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/option_binder.h"
+#include "transpiler/passes/averaging_plan.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -22,12 +23,13 @@ namespace weft {
 // of a persistable counter, local_sgd_step, which every step increments; the startup program sets
 // it to 0. Steps count from 1.
 //
-// What is averaged: all floating-point parameters that an optimizer of any block updates, but for
-// distributed ones. Where the optimizer keeps a parameter in higher precision (MasterParam), that
-// is averaged, and the parameter becomes its cast. By options, running statistics of batch
-// normalization, and the state of optimizers (moments, powers of beta).
+// Averaged are all replicated floating-point parameters that an op of any block updates: an
+// optimizer, or another op (target networks, mean teachers). Where an optimizer keeps a parameter
+// in higher precision (MasterParam), that is averaged, and the parameter becomes its cast. By
+// options, running statistics of normalization, and the state of optimizers (moments, powers of
+// beta).
 //
-// FailedPrecondition: no optimizer updates a parameter; compressed gradients; a counter or a reset
+// FailedPrecondition: no op updates a parameter; compressed gradients; a counter or a reset
 // without a startup program; a state to reset that is not made by one op without inputs there. By
 // contract, a program whose gradients are reduced or whose parameters are averaged already.
 // O(arguments).
@@ -37,8 +39,7 @@ class LocalSgd : public Pass {
   static constexpr absl::string_view kDescription =
       "main program: averages parameters over the ranks every k steps";
 
-  // What happens to the state of optimizers where parameters are averaged.
-  enum class State { kLocal, kAverage, kReset };
+  using State = OptimizerState;
 
   struct Options {
     AveragingSchedule schedule;   // options k_steps and begin_step

@@ -9,7 +9,8 @@
 #include "gtest/gtest.h"
 #include "ops/analysis/streams.h"
 #include "proto/program_builder.h"
-#include "transpiler/passes/testing.h"
+#include "transpiler/testing/expect_rewrite.h"
+#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
@@ -18,9 +19,143 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::weft::testing::ContextWithRanks;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnRanks;
 using ::weft::testing::OpTexts;
 using ::weft::testing::ProgramBuilder;
 using ::weft::testing::RunPasses;
+
+TEST(SyncElimination, WaitsThatAreNeededStay) {
+  ExpectRewrite("sync-elimination", R"(
+    Out=[g] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+    Out=[y] = scale(X=[g]) {scale=2.0}
+  )",
+                R"(
+    Out=[g] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[g] = c_wait_compute(X=[g])
+    Out=[g] = c_allreduce_sum(X=[g])
+    Out=[g] = c_wait_comm(X=[g])
+    Out=[y] = scale(X=[g]) {scale=2.0}
+  )",
+                OnRanks(2));
+}
+
+TEST(SyncElimination, SecondWaitForTheSameGoes) {
+  ExpectRewrite("sync-elimination", R"(
+    Out=[g] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[h] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
+    Out=[h] = c_wait_compute(X=[h]) {ring_id=0}
+    Out=[h] = c_allreduce_sum(X=[h]) {ring_id=0}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+    Out=[h] = c_wait_comm(X=[h]) {ring_id=0}
+    Out=[y] = scale(X=[g]) {scale=2.0}
+    Out=[y] = scale(X=[h]) {scale=2.0}
+  )",
+                R"(
+    Out=[g] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[h] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[g] = c_wait_compute(X=[g])
+    Out=[g] = c_allreduce_sum(X=[g])
+    Out=[h] = c_allreduce_sum(X=[h])
+    Out=[g] = c_wait_comm(X=[g])
+    Out=[y] = scale(X=[g]) {scale=2.0}
+    Out=[y] = scale(X=[h]) {scale=2.0}
+  )",
+                OnRanks(2));
+}
+
+TEST(SyncElimination, WaitThatALaterOneMakesRedundantGoes) {
+  ExpectRewrite("sync-elimination", R"(
+    Out=[g] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[h] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+    Out=[h] = c_allreduce_sum(X=[h]) {ring_id=0}
+    Out=[h] = c_wait_comm(X=[h]) {ring_id=0}
+    Out=[y] = scale(X=[g]) {scale=2.0}
+    Out=[y] = scale(X=[h]) {scale=2.0}
+  )",
+                R"(
+    Out=[g] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[h] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[g] = c_wait_compute(X=[g])
+    Out=[g] = c_allreduce_sum(X=[g])
+    Out=[h] = c_allreduce_sum(X=[h])
+    Out=[h] = c_wait_comm(X=[h])
+    Out=[y] = scale(X=[g]) {scale=2.0}
+    Out=[y] = scale(X=[h]) {scale=2.0}
+  )",
+                OnRanks(2));
+}
+
+TEST(SyncElimination, LastWaitOfAProgramStays) {
+  ExpectRewrite("sync-elimination", R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[w] = c_wait_compute(X=[w]) {ring_id=0}
+    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0}
+    Out=[w] = c_wait_comm(X=[w]) {ring_id=0}
+  )",
+                R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[w] = c_wait_compute(X=[w])
+    Out=[w] = c_allreduce_sum(X=[w])
+    Out=[w] = c_wait_comm(X=[w])
+  )",
+                OnRanks(2));
+}
+
+TEST(SyncElimination, StartupProgramIsTreatedToo) {
+  ExpectRewrite("sync-elimination", {"", R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[w] = c_wait_compute(X=[w]) {ring_id=0}
+    Out=[w] = c_wait_compute(X=[w]) {ring_id=0}
+    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0}
+    Out=[w] = c_wait_comm(X=[w]) {ring_id=0}
+  )"},
+                {"", R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[w] = c_wait_compute(X=[w])
+    Out=[w] = c_allreduce_sum(X=[w])
+    Out=[w] = c_wait_comm(X=[w])
+  )"},
+                OnRanks(2));
+}
+
+// Whoever runs the block needs its wait; whoever skips it, the one after.
+TEST(SyncElimination, WaitsInBlocksAndAfterThemAreToldApart) {
+  ExpectRewrite("sync-elimination", R"(
+    var due : bool[1] persistable
+    var y : fp32[2, 2]
+    Out=[g] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
+    Out=[g] = c_wait_compute(X=[g]) {ring_id=0}
+    Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
+    conditional_block(Cond=[due], Input=[g]) {sub_block=block(1), is_scalar_condition=true}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+    Out=[y] = scale(X=[g]) {scale=2.0}
+    block 1:
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+    Out=[g] = c_wait_comm(X=[g]) {ring_id=0}
+    Out=[y] = scale(X=[g]) {scale=2.0}
+  )",
+                R"(
+    Out=[g] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[g] = c_wait_compute(X=[g])
+    Out=[g] = c_allreduce_sum(X=[g])
+    conditional_block(Cond=[due], Input=[g]) {is_scalar_condition=true, sub_block=block(1)}
+    Out=[g] = c_wait_comm(X=[g])
+    Out=[y] = scale(X=[g]) {scale=2.0}
+    block 1:
+    Out=[g] = c_wait_comm(X=[g])
+    Out=[y] = scale(X=[g]) {scale=2.0}
+  )",
+                OnRanks(2));
+}
 
 void Wait(ProgramBuilder* p, const std::string& type, const std::string& variable, int ring = 0) {
   p->Op(type, {{"X", {variable}}}, {{"Out", {variable}}}).IntAttr("ring_id", ring);
@@ -51,60 +186,6 @@ std::vector<std::string> After(const ProgramBuilder& builder, std::vector<Note>*
   return OpTexts(program);
 }
 
-TEST(SyncElimination, WaitsThatAreNeededStay) {
-  ProgramBuilder p;
-  Make(&p, "g");
-  Wait(&p, "c_wait_compute", "g");
-  AllReduce(&p, "g");
-  Wait(&p, "c_wait_comm", "g");
-  Use(&p, "g");
-  EXPECT_EQ(After(p), OpTexts(p.Build()));
-}
-
-TEST(SyncElimination, SecondWaitForTheSameGoes) {
-  ProgramBuilder p;
-  Make(&p, "g");
-  Make(&p, "h");
-  Wait(&p, "c_wait_compute", "g");
-  AllReduce(&p, "g");
-  Wait(&p, "c_wait_compute", "h");
-  AllReduce(&p, "h");
-  Wait(&p, "c_wait_comm", "g");
-  Wait(&p, "c_wait_comm", "h");
-  Use(&p, "g");
-  Use(&p, "h");
-  EXPECT_THAT(After(p), ElementsAre("fill_constant( -> g)", "fill_constant( -> h)",
-                                    "c_wait_compute@0(g -> g)", "c_allreduce_sum@0(g -> g)",
-                                    "c_allreduce_sum@0(h -> h)", "c_wait_comm@0(g -> g)",
-                                    "scale(g -> y)", "scale(h -> y)"));
-}
-
-TEST(SyncElimination, WaitThatALaterOneMakesNeedlessGoes) {
-  ProgramBuilder p;
-  Make(&p, "g");
-  Make(&p, "h");
-  Wait(&p, "c_wait_compute", "g");
-  AllReduce(&p, "g");
-  Wait(&p, "c_wait_comm", "g");
-  AllReduce(&p, "h");
-  Wait(&p, "c_wait_comm", "h");
-  Use(&p, "g");
-  Use(&p, "h");
-  EXPECT_THAT(After(p), ElementsAre("fill_constant( -> g)", "fill_constant( -> h)",
-                                    "c_wait_compute@0(g -> g)", "c_allreduce_sum@0(g -> g)",
-                                    "c_allreduce_sum@0(h -> h)", "c_wait_comm@0(h -> h)",
-                                    "scale(g -> y)", "scale(h -> y)"));
-}
-
-TEST(SyncElimination, LastWaitOfAProgramStays) {
-  ProgramBuilder p;
-  Make(&p, "w");
-  Wait(&p, "c_wait_compute", "w");
-  AllReduce(&p, "w");
-  Wait(&p, "c_wait_comm", "w");
-  EXPECT_EQ(After(p), OpTexts(p.Build()));
-}
-
 TEST(SyncElimination, EveryRemovalIsNotedWithItsReason) {
   ProgramBuilder p;
   Make(&p, "g");
@@ -125,39 +206,6 @@ TEST(SyncElimination, EveryRemovalIsNotedWithItsReason) {
       ElementsAre(Pair("op 2 (c_wait_compute)", "what it waits for has been waited for before"),
                   Pair("op 4 (c_wait_comm)", "the ring has no stream of its own"),
                   Pair("op 5 (c_wait_comm)", "what it orders is ordered without it")));
-}
-
-TEST(SyncElimination, StartupProgramIsTreatedToo) {
-  ProgramBuilder p;
-  Make(&p, "w");
-  Wait(&p, "c_wait_compute", "w");
-  Wait(&p, "c_wait_compute", "w");
-  AllReduce(&p, "w");
-  Program main = ProgramBuilder().Build();
-  Program startup = p.Build();
-  WEFT_ASSERT_OK(RunPasses("sync-elimination", ContextWithRanks(2), &main, &startup));
-  EXPECT_THAT(OpTexts(startup), ElementsAre("fill_constant( -> w)", "c_wait_compute@0(w -> w)",
-                                            "c_allreduce_sum@0(w -> w)"));
-}
-
-// Whoever runs the block needs its wait; whoever skips it, the one behind.
-TEST(SyncElimination, WaitsInBlocksAndBehindThemAreToldApart) {
-  ProgramBuilder p;
-  p.Var("g").Var("due").Var("scope");
-  Make(&p, "g");
-  Wait(&p, "c_wait_compute", "g");
-  AllReduce(&p, "g");
-  p.Op("conditional_block", {{"Cond", {"due"}}}, {{"Scope", {"scope"}}}).BlockAttr("sub_block", 1);
-  Wait(&p, "c_wait_comm", "g");
-  Use(&p, "g");
-  p.NewBlock();
-  Wait(&p, "c_wait_comm", "g");
-  Wait(&p, "c_wait_comm", "g");
-  Use(&p, "g");
-  Program program = p.Build();
-  WEFT_ASSERT_OK(RunPasses("sync-elimination", ContextWithRanks(2), &program));
-  EXPECT_EQ(OpTexts(program), OpTexts(p.Build()));
-  EXPECT_THAT(OpTexts(program, 1), ElementsAre("c_wait_comm@0(g -> g)", "scale(g -> y)"));
 }
 
 TEST(SyncElimination, ProgramWithARaceIsLeftAlone) {

@@ -25,8 +25,6 @@ class ComparedVariables {
   bool IsSkipped(absl::string_view name) const { return skipped_.contains(name); }
 
  private:
-  void AddManuallyUpdatedParams(const Program& original);
-
   absl::flat_hash_set<absl::string_view> params_, skipped_;
 };
 

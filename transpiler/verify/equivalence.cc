@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace weft {
@@ -110,7 +111,9 @@ void EquivalenceChecker::Compare(Compared values) {
   }
   expected = WithExpr(expected, name);
   found = WithExpr(found, name);
-  if (has_factor && IsAveraged(found.expr, expected.expr, name) && CheckAveraged(values)) return;
+  const bool is_averaged = has_factor && IsAveraged(found, found.expr, expected.expr, name);
+  // Zeros are 0 times whatever they were.
+  if ((is_averaged || BeginsAnew(found.expr, ExprId(), name)) && CheckAveraged(values)) return;
   ReportDifference(values);
 }
 
@@ -152,22 +155,31 @@ bool EquivalenceChecker::BeginsWithZero(absl::string_view name) const {
   return found != startup_values_.end() && found->second.is_zero;
 }
 
-// LocalSGD: the mean over ranks of what the original computes, always or on a condition; else what
-// the original computes. Where parameters are averaged, states may begin anew.
-bool EquivalenceChecker::IsAveraged(ExprId found, ExprId expected, absl::string_view name) const {
+// LocalSGD: `found`, a part of `value`, is the mean over ranks of what the original computes,
+// always or on a condition; else what the original computes. Where parameters are averaged, states
+// may begin anew.
+bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId expected,
+                                    absl::string_view name) {
   const absl::Span<const ExprId> operands = table_.Operands(found);
   if (table_.IsMeanOverRanks(found)) return operands[0] == expected;
   if (table_.IsSelect(found)) {
+    const ExprId condition = operands[0], yes = operands[1], no = operands[2];
+    if (no != expected) return false;
+    // The mean of what is linear in gradients is what one device computes.
+    if (yes == expected) return value.has_met;
     // On one condition only: nothing checks a second one inside the block.
-    if (operands[2] != expected || table_.IsSelect(operands[1])) return false;
-    return IsAveraged(operands[1], expected, name) || BeginsAnew(operands[1], operands[0], name);
+    if (table_.IsSelect(yes)) return false;
+    return IsAveraged(value, yes, expected, name) || BeginsAnew(yes, condition, name);
   }
   if (BeginsAnew(found, ExprId(), name)) return true;
   // A parameter that has a master weight is cast from it.
-  return operands.size() == 1 && table_.Operands(expected).size() == 1 &&
-         table_.Label(found) == "cast" &&
-         table_.OperationOf(found) == table_.OperationOf(expected) &&
-         IsAveraged(operands[0], table_.Operands(expected)[0], name);
+  if (absl::StartsWith(table_.Label(found), "cast[")) {
+    return table_.OperationOf(found) == table_.OperationOf(expected) &&
+           IsAveraged(value, operands[0], table_.Operands(expected)[0], name);
+  }
+  // A sum of means and of what is replicated.
+  double factor = 1;
+  return value.has_met && table_.WithoutMeans(found, &factor) == expected && SameFactor(factor, 1);
 }
 
 // A state is as the startup program makes it where parameters are averaged: on `condition`, or,

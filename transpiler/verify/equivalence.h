@@ -69,7 +69,7 @@ class EquivalenceChecker {
 
   RankValue WithExpr(RankValue value, absl::string_view name);
   bool BeginsWithZero(absl::string_view name) const;
-  bool IsAveraged(ExprId found, ExprId expected, absl::string_view name) const;
+  bool IsAveraged(const RankValue& value, ExprId found, ExprId expected, absl::string_view name);
   bool BeginsAnew(ExprId found, ExprId condition, absl::string_view name) const;
 
   void Report(const char* rule, absl::string_view name, absl::string_view why);

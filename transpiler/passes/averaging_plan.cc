@@ -1,0 +1,145 @@
+#include "transpiler/passes/averaging_plan.h"
+
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
+#include "ops/analysis/gradients.h"
+#include "ops/analysis/updates.h"
+#include "proto/op_role.h"
+
+namespace weft {
+namespace {
+
+// The op of the startup program that makes a state, to make it again in the main program.
+absl::StatusOr<pb::OpDesc> InitializerOf(const Program* startup, const std::string& state) {
+  if (startup == nullptr) {
+    return absl::FailedPreconditionError(
+        "state reset makes states again as the startup program does; give it");
+  }
+  const Symbol symbol = startup->FindSymbol(state);
+  const auto refuse = [&](absl::string_view found) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "state ", state,
+        ": expected one op of the startup program that makes it from nothing, found ", found));
+  };
+  if (!symbol.valid()) return refuse("none");
+  OpId maker;
+  for (OpId id : startup->block(0).ops()) {
+    for (Symbol out : startup->op(id).output_args()) {
+      if (out != symbol) continue;
+      if (maker.valid() && maker != id) return refuse("several");
+      maker = id;
+    }
+  }
+  if (!maker.valid()) return refuse("none");
+  const Op op = startup->op(maker);
+  if (!op.input_args().empty() || op.output_args().size() != 1) return refuse(op.DebugName());
+  pb::OpDesc desc = op.ToProto();
+  for (pb::OpDesc::Attr& attr : *desc.mutable_attrs()) {
+    if (attr.name() == kOpRoleAttr) attr.set_i(kRoleOptimize);
+  }
+  return desc;
+}
+
+class Planner {
+ public:
+  Planner(const ProgramPair& programs, const PassContext& context, const AveragingChoices& choices)
+      : main_(*programs.main),
+        startup_(programs.startup),
+        distributed_params_(context.distributed_params),
+        choices_(choices) {}
+
+  absl::StatusOr<AveragingPlan> Plan() {
+    for (const ParamUpdate& update : FindUpdates(main_)) {
+      if (IsDistributed(update.param)) continue;
+      WEFT_RETURN_IF_ERROR(AddUpdate(update));
+    }
+    for (Symbol param : FindManuallyUpdatedParams(main_)) {
+      if (IsDistributed(param)) continue;
+      WEFT_RETURN_IF_ERROR(Average(param));
+    }
+    if (groups_.empty()) {
+      return absl::FailedPreconditionError(
+          "no op updates a replicated parameter: there is nothing to average");
+    }
+    if (choices_.statistics) {
+      for (Symbol symbol : FindRunningStatistics(main_)) WEFT_RETURN_IF_ERROR(Average(symbol));
+    }
+    for (auto& [dtype, group] : groups_) plan_.averaged.push_back(std::move(group));
+    return std::move(plan_);
+  }
+
+ private:
+  bool IsDistributed(Symbol param) const {
+    return distributed_params_.count(std::string(main_.name(param))) > 0;
+  }
+
+  absl::Status AddUpdate(const ParamUpdate& update) {
+    WEFT_RETURN_IF_ERROR(Average(update.master.valid() ? update.master : update.param));
+    if (update.master.valid()) {
+      WEFT_ASSIGN_OR_RETURN(const TensorType master, TypeOf(update.master));
+      WEFT_ASSIGN_OR_RETURN(const TensorType param, TypeOf(update.param));
+      plan_.casts.push_back({std::string(main_.name(update.master)),
+                             std::string(main_.name(update.param)), master.dtype, param.dtype});
+    }
+    for (Symbol state : update.states) {
+      if (choices_.state == OptimizerState::kAverage) {
+        WEFT_RETURN_IF_ERROR(Average(state));
+      } else if (choices_.state == OptimizerState::kReset) {
+        const std::string name(main_.name(state));
+        WEFT_ASSIGN_OR_RETURN(pb::OpDesc op, InitializerOf(startup_, name));
+        plan_.resets.push_back({name, std::move(op)});
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Average(Symbol symbol) {
+    const std::string name(main_.name(symbol));
+    if (!seen_.insert(name).second) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeOf(symbol));
+    FusedTensors& group = groups_[type.dtype];
+    group.dtype = type.dtype;
+    group.names.push_back(name);
+    group.dims.push_back(type.dims);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<TensorType> TypeOf(Symbol symbol) const {
+    const VarId var = main_.block(0).FindVar(symbol);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(main_.var(var)) : absl::nullopt;
+    if (type.has_value() && type->layout == TensorType::Layout::kDense && IsFloating(type->dtype) &&
+        NumElements(type->dims) >= 0) {
+      return *type;
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("variable ", main_.name(symbol),
+                     ": expected a dense floating-point tensor of a known shape, found ",
+                     type.has_value() ? ToString(*type) : "none"));
+  }
+
+  const Program& main_;
+  const Program* const startup_;
+  const std::set<std::string>& distributed_params_;
+  const AveragingChoices& choices_;
+  std::set<std::string> seen_;
+  std::map<DType, FusedTensors> groups_;
+  AveragingPlan plan_;
+};
+
+}  // namespace
+
+absl::StatusOr<AveragingPlan> PlanAveraging(const ProgramPair& programs, const PassContext& context,
+                                            const AveragingChoices& choices) {
+  WEFT_RETURN_IF_ERROR(CheckDistributedParams(*programs.main, context.distributed_params));
+  return Planner(programs, context, choices).Plan();
+}
+
+}  // namespace weft

@@ -1,0 +1,92 @@
+#include "transpiler/passes/gradient_buckets.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/testing/compact_program.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::weft::testing::CompactProgram;
+
+// The buckets as "v@GRAD w@GRAD", with the op at which their buffer begins, or why one is alone.
+std::vector<std::string> Buckets(const std::string& text, const std::string& policy) {
+  const Program program = CompactProgram(text);
+  const auto analysis = AnalyzeGradients(program, std::set<std::string>());
+  const auto parsed = BucketPolicy::Parse(policy);
+  if (!analysis.ok() || !parsed.ok()) return {"error"};
+  std::vector<std::string> texts;
+  for (const GradientBucket& bucket : FillBuckets(program, *analysis, *parsed)) {
+    std::string names = absl::StrJoin(TensorsOf(program, *analysis, bucket).names, " ");
+    if (bucket.begins_at.valid() && bucket.gradients.size() > 1) {
+      absl::StrAppend(&names, " from ", program.op(bucket.begins_at).DebugName());
+    }
+    if (!bucket.why_alone.empty()) absl::StrAppend(&names, ": ", bucket.why_alone);
+    if (bucket.block != 0) absl::StrAppend(&names, " in block ", bucket.block);
+    texts.push_back(names);
+  }
+  return texts;
+}
+
+constexpr char kThree[] = R"(
+  Y@GRAD=[c@GRAD] = mul_grad(Y=[c], Out@GRAD=[g]) role=backward vars=[c, c@GRAD]
+  Y@GRAD=[b@GRAD] = mul_grad(Y=[b], Out@GRAD=[g]) role=backward vars=[b, b@GRAD]
+  Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
+)";
+
+TEST(GradientBuckets, FillUpInTheOrderOfCompletion) {
+  EXPECT_THAT(Buckets(kThree, "none"), ElementsAre("c@GRAD", "b@GRAD", "a@GRAD"));
+  EXPECT_THAT(Buckets(kThree, "count{count=2}"),
+              ElementsAre("c@GRAD b@GRAD from op 0 (mul_grad)", "a@GRAD"));
+}
+
+TEST(GradientBuckets, CloseBeforeTheFirstUseOfAMember) {
+  EXPECT_THAT(Buckets(R"(
+    Y@GRAD=[b@GRAD] = mul_grad(Y=[b], Out@GRAD=[g]) role=backward vars=[b, b@GRAD]
+    ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize
+    Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
+  )",
+                      "count"),
+              ElementsAre("b@GRAD", "a@GRAD"));
+}
+
+TEST(GradientBuckets, GradientThatCannotShareABufferSaysWhy) {
+  EXPECT_THAT(Buckets(R"(
+    var a@GRAD : fp32[-1]
+    var b@GRAD : selected_rows<fp32[8, 2]>
+    Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
+    W@GRAD=[b@GRAD] = lookup_table_v2_grad(W=[b], Out@GRAD=[g]) role=backward vars=[b, b@GRAD]
+    Out=[c@GRAD] = sum(X=[c@GRAD, g]) role=backward vars=[c, c@GRAD]
+  )",
+                      "count"),
+              ElementsAre("a@GRAD: its shape is not known: [-1]",
+                          "b@GRAD: its rows differ from rank to rank",
+                          "c@GRAD: its first write reads what was there before"));
+}
+
+TEST(GradientBuckets, AccumulatedGradientsShareABucketOfTheirBlock) {
+  EXPECT_THAT(Buckets(R"(
+    var a_sum : fp32[2, 2] persistable
+    var b_sum : fp32[2, 2] persistable
+    Out=[a_sum] = elementwise_add(X=[g], Y=[a_sum]) role=backward vars=[a, a_sum]
+    Out=[b_sum] = elementwise_add(X=[g], Y=[b_sum]) role=backward vars=[b, b_sum]
+    conditional_block(Cond=[due]) {sub_block=block(1)}
+    block 1:
+    ParamOut=[a] = sgd(Param=[a], Grad=[a_sum], LearningRate=[lr]) role=optimize
+    ParamOut=[b] = sgd(Param=[b], Grad=[b_sum], LearningRate=[lr]) role=optimize
+    Out=[a_sum] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5}
+    Out=[b_sum] = fill_constant() role=optimize {shape=longs[2, 2], dtype=5}
+  )",
+                      "count"),
+              ElementsAre("a_sum b_sum in block 1"));
+}
+
+}  // namespace
+}  // namespace weft

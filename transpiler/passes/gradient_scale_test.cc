@@ -1,0 +1,66 @@
+#include "transpiler/passes/gradient_scale.h"
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "transpiler/testing/compact_program.h"
+#include "transpiler/testing/expect_rewrite.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::weft::testing::CompactProgram;
+using ::weft::testing::StatusIs;
+
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+constexpr char kUndivided[] =
+    "Out=[g] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, value=1.0}\n";
+constexpr char kDivided[] =
+    "Out=[g] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, value=1.0}\n"
+    "Out=[g] = scale(X=[g]) role=backward {scale=0.5, nranks=2}\n";
+
+Participants Ranks(int nranks) {
+  ParticipantsSpec spec;
+  if (nranks > 0) spec.nranks = nranks;
+  return *Participants::Create(spec);
+}
+
+absl::StatusOr<bool> Averages(GradientScale scale, const char* program, int nranks) {
+  return ReductionAverages(scale, CompactProgram(program), Ranks(nranks));
+}
+
+TEST(GradientScale, LossGradientIsDividedWhereTheNumberOfRanksIsKnown) {
+  EXPECT_EQ(*Resolve(GradientScale::kAuto, Ranks(2)), GradientScale::kLossGrad);
+  EXPECT_EQ(*Resolve(GradientScale::kAuto, Ranks(0)), GradientScale::kAvg);
+  EXPECT_EQ(*Resolve(GradientScale::kNone, Ranks(2)), GradientScale::kNone);
+  EXPECT_THAT(Resolve(GradientScale::kLossGrad, Ranks(0)).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("which is unknown")));
+}
+
+TEST(GradientScale, ReductionAveragesUnlessTheLossGradientIsDivided) {
+  EXPECT_TRUE(*Averages(GradientScale::kAuto, kUndivided, 2));
+  EXPECT_FALSE(*Averages(GradientScale::kAuto, kDivided, 2));
+  EXPECT_FALSE(*Averages(GradientScale::kAuto, kDivided, 0));
+  EXPECT_FALSE(*Averages(GradientScale::kNone, kUndivided, 2));
+  EXPECT_TRUE(*Averages(GradientScale::kAvg, kUndivided, 2));
+}
+
+TEST(GradientScale, DividingTwiceNeverOrForOtherRanksIsRefused) {
+  EXPECT_THAT(Averages(GradientScale::kAvg, kDivided, 2).status(),
+              StatusIs(kRefused, HasSubstr("it is divided already")));
+  EXPECT_THAT(Averages(GradientScale::kLossGrad, kUndivided, 2).status(),
+              StatusIs(kRefused, HasSubstr("is not divided by the number of ranks")));
+  EXPECT_THAT(Averages(GradientScale::kAuto, kDivided, 4).status(),
+              StatusIs(kRefused, HasSubstr("for 2 ranks, expected 4")));
+}
+
+TEST(GradientScale, DividedLossGradientIsNotDividedAgain) {
+  WEFT_EXPECT_OK(RefuseScaledLossGradient(CompactProgram(kUndivided)));
+  EXPECT_THAT(RefuseScaledLossGradient(CompactProgram(kDivided)),
+              StatusIs(kRefused, HasSubstr("op 1 (scale)")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,258 @@
+#include "transpiler/passes/paddle/paddle_all_gather.h"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/facts.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/paddle/paddle_gradients.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_warnings.h"
+#include "transpiler/passes/rings.h"
+#include "transpiler/passes/tensor_var.h"
+
+namespace weft {
+namespace {
+
+constexpr int kDevicesIfNotGiven = 9;
+
+using Dims = std::vector<int64_t>;
+
+Dims DimsOf(const pb::VarType::TensorDesc& tensor) {
+  return Dims(tensor.dims().begin(), tensor.dims().end());
+}
+
+pb::VarDesc Fp32Var(const std::string& name, const Dims& dims) {
+  return PaddleTensorVar(name, TensorOf(pb::VarType::FP32, dims));
+}
+
+// Declares what gradients are gathered into. Its dimensions by parameter.
+class Gathered {
+ public:
+  Gathered(const Program& program, int nranks, Rewriter* rewriter)
+      : program_(program), nranks_(nranks), rewriter_(*rewriter) {}
+
+  static std::string NameOf(const std::string& param) { return param + "_allgather"; }
+
+  absl::Status Declare(const PaddleGradient& gradient) {
+    WEFT_ASSIGN_OR_RETURN(Dims dims, DimsFor(gradient));
+    if (!dims_.emplace(gradient.param, dims).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(program_.op(gradient.op).DebugName(), ": parameter ", gradient.param,
+                       " has another gradient already; only one of each can be gathered"));
+    }
+    rewriter_.AddVar(0, Fp32Var(NameOf(gradient.param), dims));
+    return absl::OkStatus();
+  }
+
+  // Null where the parameter has no gathered gradient.
+  const Dims* Find(const std::string& param) const {
+    const auto found = dims_.find(param);
+    return found == dims_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  // What is gathered has the rows of all ranks; what is only declared, an own dimension for ranks.
+  absl::StatusOr<Dims> DimsFor(const PaddleGradient& gradient) const {
+    const std::string& var = gradient.distributed ? gradient.param : gradient.grad;
+    WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(program_.op(gradient.op), var));
+    Dims dims = DimsOf(tensor);
+    if (gradient.distributed || dims.empty()) {
+      dims.insert(dims.begin(), nranks_);
+      return dims;
+    }
+    if (dims[0] < 0) {
+      dims[0] = -1;
+    } else if (__builtin_mul_overflow(dims[0], nranks_, &dims[0])) {
+      return absl::InvalidArgumentError(absl::StrCat(program_.op(gradient.op).DebugName(),
+                                                     ": variable ", var, ": too many rows for ",
+                                                     nranks_, " ranks"));
+    }
+    return dims;
+  }
+
+  const Program& program_;
+  const int nranks_;
+  Rewriter& rewriter_;
+  std::map<std::string, Dims> dims_;
+};
+
+// The variables of the named slots.
+using Slots = std::vector<std::pair<std::string, std::vector<std::string>>>;
+
+absl::Status AddSlot(const Op& op, const std::string& name, absl::Span<const Symbol> args,
+                     absl::string_view kind, Slots* slots) {
+  if (args.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " ", kind, " ", name, ": expected a variable, found none"));
+  }
+  slots->push_back({name, {std::string(op.program().name(args[0]))}});
+  return absl::OkStatus();
+}
+
+// One update with a gathered gradient, but for the gradient. Anything that is not plain is dropped.
+absl::StatusOr<NewOp> PlainUpdate(const Op& op) {
+  NewOp update;
+  update.type = std::string(op.type());
+  for (const char* slot : {"Param", "LearningRate", "Moment1", "Moment2", "Beta1Pow", "Beta2Pow"}) {
+    WEFT_RETURN_IF_ERROR(AddSlot(op, slot, op.Input(slot), "input", &update.inputs));
+  }
+  for (const char* slot : {"ParamOut", "Moment1Out", "Moment2Out", "Beta1PowOut", "Beta2PowOut"}) {
+    WEFT_RETURN_IF_ERROR(AddSlot(op, slot, op.Output(slot), "output", &update.outputs));
+  }
+  WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *FindOpSchema(op.type())));
+  for (const char* name : {"epsilon", "beta1", "beta2"}) {
+    update.attrs.push_back({name, static_cast<float>(attrs.Float(name))});
+  }
+  update.attrs.push_back({"lazy_mode", attrs.Bool("lazy_mode")});
+  constexpr char kMinRows[] = "min_row_size_to_use_multithread";
+  update.attrs.push_back({kMinRows, attrs.Int(kMinRows)});
+  update.role = kRoleForward;
+  return update;
+}
+
+// Replaces adam ops by one for each rank's gradient.
+class UpdateWriter {
+ public:
+  UpdateWriter(const Gathered& gathered, int nranks, Rewriter* rewriter)
+      : gathered_(gathered),
+        nranks_(nranks),
+        rewriter_(*rewriter),
+        split_(BuildOp({"split", {}, {}, {{"num", nranks}, {"axis", 0}}, kRoleForward},
+                       Dialect::kPaddle)) {}
+
+  absl::Status Replace(const Op& op) {
+    WEFT_ASSIGN_OR_RETURN(const NewOp update, PlainUpdate(op));
+    const std::string& param = update.inputs[0].second[0];
+    const Dims* dims = gathered_.Find(param);
+    if (dims == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          op.DebugName(), " updates ", param,
+          ", for which no gradient is gathered: no backward op pairs it with a gradient"));
+    }
+    const std::vector<std::string> parts = Parts(param, *dims);
+    rewriter_.InsertBefore(op.id(),
+                           split_.In("X", {Gathered::NameOf(param)}).Out("Out", parts).op());
+    OpTemplate& adam = TemplateFor(update);
+    for (const std::string& grad : parts) {
+      rewriter_.InsertBefore(op.id(), adam.In("Grad", {grad}).op());
+    }
+    rewriter_.Erase(op.id());
+    return absl::OkStatus();
+  }
+
+ private:
+  // The gradients of the ranks, declared where they are new.
+  std::vector<std::string> Parts(const std::string& param, const Dims& gathered) {
+    std::vector<std::string> parts;
+    for (int rank = 0; rank < nranks_; ++rank) parts.push_back(absl::StrCat(param, "_", rank));
+    if (!declared_.insert(param).second) return parts;
+    Dims dims = gathered;
+    if (dims[0] > 0) dims[0] /= nranks_;
+    pb::VarDesc var = Fp32Var("", dims);
+    for (const std::string& part : parts) {
+      var.set_name(part);
+      rewriter_.AddVar(0, var);
+    }
+    return parts;
+  }
+
+  // The update, but for its gradient. As a rule all of a program have the same attributes.
+  OpTemplate& TemplateFor(const NewOp& update) {
+    if (!adam_.has_value() || attrs_ != update.attrs) {
+      adam_.emplace(BuildOp(update, Dialect::kPaddle));
+      attrs_ = update.attrs;
+    }
+    for (const auto& [slot, variables] : update.inputs) adam_->In(slot, variables);
+    for (const auto& [slot, variables] : update.outputs) adam_->Out(slot, variables);
+    return *adam_;
+  }
+
+  const Gathered& gathered_;
+  const int nranks_;
+  Rewriter& rewriter_;
+  std::set<std::string> declared_;  // parameters
+  OpTemplate split_;
+  absl::optional<OpTemplate> adam_;
+  std::vector<std::pair<std::string, AttrValue>> attrs_;  // of adam_
+};
+
+absl::Status RewriteUpdates(const Program& program, const Gathered& gathered, int nranks,
+                            Rewriter* rewriter) {
+  UpdateWriter writer(gathered, nranks, rewriter);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!IsOptimize(op)) continue;
+    if (op.type() == "lamb") {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.DebugName(),
+                       ": updates by lamb cannot take gathered gradients; Paddle's "
+                       "transpiler throws here"));
+    }
+    if (op.type() == "adam") WEFT_RETURN_IF_ERROR(writer.Replace(op));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void PaddleAllGather::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
+
+Contract PaddleAllGather::contract() const {
+  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+}
+
+Claims PaddleAllGather::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Gradients::kAveraged);
+}
+
+absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& programs) const {
+  const Program& program = *programs.main;
+  WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
+  const int nranks = trainers * PaddleDevices(context, kDevicesIfNotGiven);
+  if (nranks < 2) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("gradients can be gathered from 2 ranks or more, found ", nranks));
+  }
+  WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
+                        WalkGradients(program, context));
+  WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
+  WEFT_RETURN_IF_ERROR(WarnOfReduction(kName, program, PaddleExchange::kOneByOne, context));
+  Rewriter rewriter(programs.main);
+  Gathered gathered(program, nranks, &rewriter);
+  for (const PaddleGradient& gradient : gradients) {
+    WEFT_RETURN_IF_ERROR(gathered.Declare(gradient));
+  }
+  ExplainCollectives(kName, "gathered", program, gradients, options_.nrings, context);
+  std::vector<OpTemplate> all_gather;  // by ring
+  for (int ring = 0; ring < options_.nrings; ++ring) {
+    all_gather.emplace_back(
+        BuildOp({"c_allgather", {}, {}, {{"nranks", nranks}, {"ring_id", ring}}, kRoleBackward},
+                Dialect::kPaddle));
+  }
+  InsertCollectives(
+      program, gradients, options_.nrings,
+      [&](const PaddleGradient& gradient, int ring) -> const pb::OpDesc& {
+        return all_gather[ring]
+            .In("X", {gradient.grad})
+            .Out("Out", {Gathered::NameOf(gradient.param)})
+            .op();
+      },
+      &rewriter);
+  WEFT_RETURN_IF_ERROR(RewriteUpdates(program, gathered, nranks, &rewriter));
+  WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return true;
+}
+
+}  // namespace weft

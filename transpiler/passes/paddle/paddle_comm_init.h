@@ -1,0 +1,60 @@
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_COMM_INIT_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_COMM_INIT_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// Appends the set-up of communication rings 0 .. nrings-1 to the startup program as Paddle's
+// classes write it. Changes nothing where there is no startup program.
+//
+// Per ring, on CUDA devices:
+//   Out=[nccl_id_0] = c_gen_nccl_id() {rank, endpoint, other_endpoints}
+//   c_comm_init(X=[nccl_id_0]) {nranks, rank, ring_id}
+// with c_comm_init_multitrainer {ntrainers, trainer_id, ring_id} instead where trainers drive
+// several devices each. On XPU (c_gen_bkcl_id, bkcl_id_0) and custom devices (c_gen_xccl_id,
+// xccl_id_0) it is always c_comm_init, with all `endpoints` too. Trainers that drive several
+// devices and are alone: c_comm_init_all() {ring_id=0}, once.
+//
+// Known defects of Paddle's (docs/paddle_dialect.md): the ids of all rings are exchanged under
+// ring_id 0, so that those of two rings can be mistaken for each other (4); a trainer alone sets
+// ring 0 up only, whatever nrings (20); hosts count instead of trainers (18).
+//
+// InvalidArgument without endpoints, or where devices are to be listed and are not given;
+// FailedPrecondition where the startup program sets one of these rings up already. O(startup ops).
+class PaddleCommInit : public Pass {
+ public:
+  static constexpr absl::string_view kName = "paddle-comm-init";
+  static constexpr absl::string_view kDescription =
+      "startup program: sets the communication rings up exactly as Paddle does";
+  // What a ring joins, and so when there is only one of them.
+  enum class Over {
+    kRanks,     // trainers with one device each: GradAllReduce, LocalSGD
+    kTrainers,  // trainers with several devices: MultiThread
+    kHosts,     // the same; trainers on one host count as one: SingleProcessMultiThread
+  };
+  enum class DeviceKind { kCuda, kXpu, kCustom };
+  struct Options {
+    int nrings = 1;  // communication rings
+    Over over = Over::kRanks;
+    DeviceKind device_kind = DeviceKind::kCuda;
+    // Whether c_comm_init_all lists the devices: trans_mode all_reduce_xpu.
+    bool list_devices = false;
+    void Bind(OptionBinder& bind);
+  };
+  explicit PaddleCommInit(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  Contract contract() const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_COMM_INIT_H_

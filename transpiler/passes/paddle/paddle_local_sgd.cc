@@ -1,0 +1,182 @@
+#include "transpiler/passes/paddle/paddle_local_sgd.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "ops/analysis/gradients.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/facts.h"
+#include "transpiler/passes/local_gradients.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
+#include "transpiler/passes/reduction_problems.h"
+#include "transpiler/passes/rings.h"
+#include "transpiler/passes/startup_parameters.h"
+
+namespace weft {
+namespace {
+
+std::string SnapshotOf(const std::string& param) { return param + "@SNAPSHOT"; }
+
+// An op that updates a parameter.
+struct Update {
+  OpId op;
+  std::string param;
+};
+
+// All updates of the root block, in program order.
+absl::StatusOr<std::vector<Update>> FindPaddleUpdates(const Program& program) {
+  std::vector<Update> updates;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!op.HasInputSlot("Param") || !op.HasInputSlot("Grad") || !op.HasInputSlot("LearningRate")) {
+      continue;
+    }
+    if (op.Input("Param").empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(op.DebugName(), " input Param: expected a parameter, found none"));
+    }
+    updates.push_back({id, std::string(program.name(op.Input("Param")[0]))});
+  }
+  if (!updates.empty()) return updates;
+  return absl::FailedPreconditionError(
+      "no op of the root block updates a parameter: none has slots Param, Grad and LearningRate");
+}
+
+// Declares the snapshot of a parameter, which has this type.
+absl::Status DeclareSnapshot(const Program& program, const std::string& param,
+                             const pb::VarType::TensorDesc& tensor, Rewriter* rewriter) {
+  const std::string name = SnapshotOf(param);
+  if (program.block(0).FindVar(name).valid()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("variable ", name, " already exists: parameters are averaged already"));
+  }
+  pb::VarDesc snapshot = PaddleTensorVar(name, tensor);
+  snapshot.set_persistable(true);
+  rewriter->AddVar(0, snapshot);
+  return absl::OkStatus();
+}
+
+// The ops of one parameter, those of its ring apart.
+class ParameterOps {
+ public:
+  explicit ParameterOps(int trainers)
+      : sync_calc_(PaddleSyncCalc("", kRoleOptimize)),
+        subtract_(BuildOp({"elementwise_sub", {}, {}, {}, kRoleOptimize}, Dialect::kPaddle)),
+        scale_(PaddleScale("", 1.0 / trainers, kRoleOptimize)),
+        assign_(PaddleAssign("", "", kRoleOptimize)) {}
+
+  const pb::OpDesc& SyncCalc(const std::string& param) { return InPlace(param, &sync_calc_); }
+  const pb::OpDesc& Scale(const std::string& param) { return InPlace(param, &scale_); }
+  // param = snapshot - param.
+  const pb::OpDesc& SubtractFromSnapshot(const std::string& param) {
+    return subtract_.In("X", {SnapshotOf(param)}).In("Y", {param}).Out("Out", {param}).op();
+  }
+  const pb::OpDesc& AssignToSnapshot(const std::string& param) {
+    return assign_.In("X", {param}).Out("Out", {SnapshotOf(param)}).op();
+  }
+
+  static const pb::OpDesc& InPlace(const std::string& param, OpTemplate* op) {
+    return op->In("X", {param}).Out("Out", {param}).op();
+  }
+
+ private:
+  OpTemplate sync_calc_, subtract_, scale_, assign_;
+};
+
+}  // namespace
+
+void PaddleLocalSgd::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
+
+Contract PaddleLocalSgd::contract() const {
+  return Contract()
+      .Needs(kParametersEqual)
+      .Provides(kParametersAveraged)
+      .ConflictsWith(kGradientsReduced)
+      .ConflictsWith(kParametersAveraged);
+}
+
+Claims PaddleLocalSgd::claims(const PassContext& context) const {
+  return Claims::Of(AveragingSchedule());  // every step
+}
+
+absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) const {
+  WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<Update> updates, FindPaddleUpdates(*main));
+  WEFT_RETURN_IF_ERROR(CheckDistributedParams(*main, context.distributed_params));
+  WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, RefuseCompressedGradients(*main)));
+  Rewriter rewriter(main);
+  std::set<std::string> declared;
+  std::vector<const Update*> averaged;  // in program order
+  for (const Update& update : updates) {
+    if (context.distributed_params.count(update.param) == 0) averaged.push_back(&update);
+  }
+  ParameterOps ops(trainers);
+  std::vector<OpTemplate> all_reduce;  // by ring
+  for (int r = 0; r < options_.nrings; ++r) {
+    all_reduce.emplace_back(PaddleAllReduceSum("", r, kRoleOptimize));
+  }
+  int ring = -1;
+  for (size_t i = averaged.size(); i-- > 0;) {
+    const auto& [op, param] = *averaged[i];
+    if (declared.insert(param).second) {
+      WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(main->op(op), param));
+      WEFT_RETURN_IF_ERROR(DeclareSnapshot(*main, param, tensor, &rewriter));
+    }
+    ring = (ring + 1) % options_.nrings;
+    rewriter.InsertAfter(op, ops.SubtractFromSnapshot(param));
+    rewriter.InsertAfter(op, ops.SyncCalc(param));
+    rewriter.InsertAfter(op, ParameterOps::InPlace(param, &all_reduce[ring]));
+    if (context.notes != nullptr) {
+      context.notes->push_back(
+          {std::string(kName),
+           param,
+           "averaged",
+           "replicated parameter, after every step",
+           {{"ring", absl::StrCat(ring)}, {"after", main->op(op).DebugName()}}});
+    }
+  }
+  if (context.notes != nullptr) {
+    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, *main, context.notes));
+  }
+  for (int r = 0; r < options_.nrings; ++r) {
+    rewriter.Append(0, PaddleSyncComm(updates.front().param, r, kRoleOptimize));
+  }
+  for (const Update* update : averaged) {
+    const std::string& param = update->param;
+    rewriter.Append(0, ops.Scale(param));
+    rewriter.Append(0, ops.SubtractFromSnapshot(param));
+    rewriter.Append(0, ops.AssignToSnapshot(param));
+  }
+  return rewriter.Commit();
+}
+
+absl::Status PaddleLocalSgd::RewriteStartup(const PassContext& context,
+                                            const ProgramPair& programs) const {
+  WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> params, StartupParameters(programs));
+  Rewriter rewriter(programs.startup);
+  for (const std::string& param : params) {
+    if (context.distributed_params.count(param) > 0) continue;
+    WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(*programs.startup, param));
+    WEFT_RETURN_IF_ERROR(DeclareSnapshot(*programs.startup, param, tensor, &rewriter));
+    rewriter.Append(0, PaddleAssign(param, SnapshotOf(param), kRoleForward));
+  }
+  return rewriter.Commit();
+}
+
+absl::StatusOr<bool> PaddleLocalSgd::Run(PassContext& context, ProgramPair& programs) const {
+  // Before main changes: it says what the parameters are.
+  if (programs.startup != nullptr) {
+    WEFT_RETURN_IF_ERROR(Annotate("startup program", RewriteStartup(context, programs)));
+  }
+  WEFT_RETURN_IF_ERROR(RewriteMain(context, programs.main));
+  return true;
+}
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_MULTI_THREAD_FUSE_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_MULTI_THREAD_FUSE_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// The gradient all-reduce through fused buffers, op for op as Paddle's MultiThread with trans_mode
+// fuse_all_reduce writes it. Replicated gradients, in the order of a walk from the end, are cut
+// into segments of at most 128 of one element type. Before the first op of optimize role:
+//
+//   FusedOutput=[b], Output=[g, ...] = coalesce_tensor(Input=[g, ...]) {copy_data, dtype}
+// for each segment, the last one first, with b = FusedOutput_<first gradient>_<number>; then
+//   Out=[b] = c_sync_calc_stream(X=[b])
+//   Out=[b] = c_allreduce_sum(X=[b]) {ring_id=0}
+// for each, the last one first; then
+//   Out=[b] = c_sync_comm_stream(X=[b]) {ring_id=0}
+// for the first segment.
+//
+// Known defects of Paddle's (docs/paddle_dialect.md): nothing overlaps with backward, all of it is
+// on ring 0 (19); gradients of a second optimizer's loss are summed before they are computed (26);
+// without an op of optimize role in the root block, as with gradient merge, nothing is reduced
+// (25).
+//
+// FailedPrecondition where there are no gradients; by contract, where they are reduced already.
+// InvalidArgument where a gradient is no tensor. O(arguments).
+class PaddleMultiThreadFuse : public Pass {
+ public:
+  static constexpr absl::string_view kName = "paddle-multi-thread-fuse";
+  static constexpr absl::string_view kDescription =
+      "main program: all-reduces fused gradients exactly as Paddle's MultiThread";
+  struct Options {
+    void Bind(OptionBinder& bind);
+  };
+  explicit PaddleMultiThreadFuse(Options options) {}
+
+  absl::string_view name() const override { return kName; }
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_MULTI_THREAD_FUSE_H_

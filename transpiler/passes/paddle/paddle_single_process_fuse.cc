@@ -1,0 +1,96 @@
+#include "transpiler/passes/paddle/paddle_single_process_fuse.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "proto/op_role.h"
+#include "proto/rewriter.h"
+#include "transpiler/facts.h"
+#include "transpiler/passes/fused_buffer.h"
+#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/paddle/paddle_gradients.h"
+#include "transpiler/passes/paddle/paddle_ops.h"
+#include "transpiler/passes/paddle/paddle_warnings.h"
+#include "transpiler/passes/tensor_var.h"
+
+namespace weft {
+namespace {
+
+constexpr char kBuffer[] = "fused_output";
+constexpr char kReduced[] = "reduced";
+
+void SumThroughBuffer(OpId after, const std::vector<std::string>& grads, Rewriter* rewriter) {
+  rewriter->AddVar(0, PaddleTensorVar(kBuffer, TensorOf(pb::VarType::FP32, {1})));
+  rewriter->InsertAfter(after, PaddleCoalesce(grads, pb::VarType::FP32, kBuffer, kRoleForward));
+  rewriter->InsertAfter(after, PaddleSyncCalc(kBuffer, kRoleBackward));
+  rewriter->InsertAfter(after, PaddleAllReduceSum(kBuffer, /*ring=*/0, kRoleBackward));
+  rewriter->InsertAfter(after, PaddleSyncComm(kBuffer, /*ring=*/0, kRoleBackward));
+}
+
+void SumTogether(OpId after, const std::vector<std::string>& grads, Rewriter* rewriter) {
+  rewriter->InsertAfter(after, PaddleSyncCalc(grads.front(), kRoleBackward));
+  rewriter->InsertAfter(
+      after,
+      BuildOp(
+          {"c_allreduce_xsum", {{"X", grads}}, {{"Out", grads}}, {{"ring_id", 0}}, kRoleBackward},
+          Dialect::kPaddle));
+  rewriter->InsertAfter(after, PaddleSyncComm(grads.front(), /*ring=*/0, kRoleBackward));
+}
+
+}  // namespace
+
+void PaddleSingleProcessFuse::Options::Bind(OptionBinder& bind) {
+  bind.Int("fuse", &fuse, "1: through a fused buffer; 2: by c_allreduce_xsum", /*min=*/1,
+           /*max=*/2);
+}
+
+Contract PaddleSingleProcessFuse::contract() const {
+  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+}
+
+Claims PaddleSingleProcessFuse::claims(const PassContext& context) const {
+  return Claims::Of(Claims::Gradients::kAveraged);
+}
+
+absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
+                                                  ProgramPair& programs) const {
+  const Program& program = *programs.main;
+  WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
+                        WalkGradients(program, context));
+  OpId last;  // that completes one; the walk meets it first
+  std::vector<std::string> grads;
+  for (const PaddleGradient& gradient : gradients) {
+    if (gradient.distributed) continue;
+    if (!last.valid()) last = gradient.op;
+    grads.push_back(gradient.grad);
+    if (context.notes != nullptr) {
+      context.notes->push_back({std::string(kName),
+                                gradient.grad,
+                                kReduced,
+                                absl::StrCat("gradient of replicated parameter ", gradient.param,
+                                             ", together with all others"),
+                                {{"ring", "0"}}});
+    }
+  }
+  ExplainDistributed(kName, kReduced, gradients, context);
+  if (grads.empty()) return false;
+  WEFT_RETURN_IF_ERROR(
+      WarnOfReduction(kName, program, PaddleExchange::kBehindLastGradient, context));
+  Rewriter rewriter(programs.main);
+  if (options_.fuse == 2) {
+    SumTogether(last, grads, &rewriter);
+  } else {
+    if (program.block(0).FindVar(kBuffer).valid()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("variable ", kBuffer, " already exists; Paddle has no other name for it"));
+    }
+    SumThroughBuffer(last, grads, &rewriter);
+  }
+  WEFT_RETURN_IF_ERROR(rewriter.Commit());
+  return true;
+}
+
+}  // namespace weft

@@ -1,0 +1,55 @@
+#ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_SINGLE_PROCESS_FUSE_H_
+#define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_SINGLE_PROCESS_FUSE_H_
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/option_binder.h"
+#include "transpiler/pipeline/pass.h"
+
+namespace weft {
+
+// The sum of all gradients at once, op for op as Paddle's SingleProcessMultiThread writes it. After
+// the last op that completes a replicated gradient, with the replicated gradients g in the order of
+// a walk from the end, and fuse 1:
+//
+//   FusedOutput=[fused_output], Output=[g, ...] = coalesce_tensor(Input=[g, ...]) {copy_data}
+//   Out=[fused_output] = c_sync_calc_stream(X=[fused_output])
+//   Out=[fused_output] = c_allreduce_sum(X=[fused_output]) {ring_id=0}
+//   Out=[fused_output] = c_sync_comm_stream(X=[fused_output]) {ring_id=0}
+//
+// fuse 2, with an op of a fork of Paddle (2.6.2 itself throws), g0 the first of them:
+//
+//   Out=[g0] = c_sync_calc_stream(X=[g0])
+//   Out=[g, ...] = c_allreduce_xsum(X=[g, ...]) {ring_id=0}
+//   Out=[g0] = c_sync_comm_stream(X=[g0]) {ring_id=0}
+//
+// Known defects of Paddle's (docs/paddle_dialect.md): one fp32 buffer for gradients of all element
+// types (14); nothing overlaps, coalesce_tensor has role forward (16); with several optimizers, the
+// first ones take gradients that are not summed yet (26).
+//
+// Changes nothing where no gradient belongs to a replicated parameter. FailedPrecondition where the
+// program has a variable fused_output; by contract, where gradients are reduced. O(arguments).
+class PaddleSingleProcessFuse : public Pass {
+ public:
+  static constexpr absl::string_view kName = "paddle-single-process-fuse";
+  static constexpr absl::string_view kDescription =
+      "main program: all-reduces all gradients at once exactly as Paddle's "
+      "SingleProcessMultiThread";
+  struct Options {
+    int fuse = 1;  // 1: through a fused buffer; 2: by c_allreduce_xsum
+    void Bind(OptionBinder& bind);
+  };
+  explicit PaddleSingleProcessFuse(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  Contract contract() const override;
+  Claims claims(const PassContext& context) const override;
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override;
+
+ private:
+  Options options_;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_SINGLE_PROCESS_FUSE_H_

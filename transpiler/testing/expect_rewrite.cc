@@ -1,0 +1,143 @@
+#include "transpiler/testing/expect_rewrite.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
+#include "gtest/gtest.h"
+#include "proto/program.h"
+#include "transpiler/testing/compact_program.h"
+
+namespace weft::testing {
+namespace {
+
+struct Programs {
+  Program main;
+  absl::optional<Program> startup;
+
+  ProgramPair pair() { return {&main, startup.has_value() ? &*startup : nullptr}; }
+};
+
+absl::StatusOr<Program> ParseProgram(absl::string_view text) {
+  WEFT_ASSIGN_OR_RETURN(const pb::ProgramDesc desc, ParseCompactProgram(text));
+  return Program::FromProto(desc);
+}
+
+absl::StatusOr<Programs> Parse(const ProgramTexts& texts) {
+  WEFT_ASSIGN_OR_RETURN(Program main, ParseProgram(texts.main));
+  if (!texts.startup.has_value()) return Programs{std::move(main), absl::nullopt};
+  WEFT_ASSIGN_OR_RETURN(Program startup, ParseProgram(*texts.startup));
+  return Programs{std::move(main), std::move(startup)};
+}
+
+absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteOptions& options,
+                                        Programs* programs) {
+  TranspileOptions transpile;
+  transpile.passes = std::string(passes);
+  transpile.dialect = options.dialect;
+  transpile.participants = options.participants;
+  transpile.distributed_params = options.distributed_params;
+  transpile.explain = true;
+  ProgramPair pair = programs->pair();
+  return Transpile(transpile, pair, options.registry);
+}
+
+void ExpectText(const char* which, const Program& found, const std::string& after,
+                const pb::ProgramDesc& before) {
+  const auto expected = ParseCompactProgram(after, before);
+  ASSERT_TRUE(expected.ok()) << which << ": " << expected.status();
+  const std::string diff = LineDiff(CanonicalText(*expected), CanonicalText(found.ToProto()));
+  EXPECT_TRUE(diff.empty()) << which << ": - expected, + found\n" << diff;
+}
+
+void ExpectNothingMoreToDo(absl::string_view passes, const RewriteOptions& options,
+                           Programs programs) {
+  const pb::ProgramDesc before = programs.main.ToProto();
+  if (!Rewrite(passes, options, &programs).ok()) return;
+  const std::string diff = LineDiff(CanonicalText(before), CanonicalText(programs.main.ToProto()));
+  EXPECT_TRUE(diff.empty()) << "a second run changes the result:\n" << diff;
+}
+
+}  // namespace
+
+RewriteOptions OnRanks(int nranks) {
+  RewriteOptions options;
+  options.participants.nranks = nranks;
+  return options;
+}
+
+RewriteOptions OnEndpoints(int nranks, Dialect dialect) {
+  RewriteOptions options;
+  options.dialect = dialect;
+  for (int i = 0; i < nranks; ++i) {
+    options.participants.endpoints.push_back(absl::StrCat("127.0.0.1:", 6170 + i));
+  }
+  return options;
+}
+
+TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& before,
+                              const ProgramTexts& after, const RewriteOptions& options,
+                              const char* file, int line) {
+  const ::testing::ScopedTrace trace(file, line, absl::StrCat("passes ", passes));
+  absl::StatusOr<Programs> programs = Parse(before);
+  if (!programs.ok()) {
+    ADD_FAILURE() << "text before: " << programs.status();
+    return {};
+  }
+  const pb::ProgramDesc main = programs->main.ToProto();
+  const pb::ProgramDesc startup =
+      programs->startup.has_value() ? programs->startup->ToProto() : pb::ProgramDesc();
+  absl::StatusOr<TranspileResult> result = Rewrite(passes, options, &*programs);
+  if (!result.ok()) {
+    ADD_FAILURE() << result.status() << "\n" << CanonicalText(programs->main.ToProto());
+    return {};
+  }
+  ExpectText("main program", programs->main, after.main, main);
+  if (programs->startup.has_value()) {
+    const std::string& text = after.startup.has_value() ? *after.startup : *before.startup;
+    ExpectText("startup program", *programs->startup, text, startup);
+  }
+  ExpectNothingMoreToDo(passes, options, *std::move(programs));
+  return *std::move(result);
+}
+
+TranspileResult ExpectNoRewrite(absl::string_view passes, const ProgramTexts& programs,
+                                const RewriteOptions& options, const char* file, int line) {
+  return ExpectRewrite(passes, programs, programs, options, file, line);
+}
+
+absl::Status RewriteStatus(absl::string_view passes, const ProgramTexts& texts,
+                           const RewriteOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(Programs programs, Parse(texts));
+  return Rewrite(passes, options, &programs).status();
+}
+
+std::string LineDiff(absl::string_view expected, absl::string_view found) {
+  const std::vector<absl::string_view> a = absl::StrSplit(expected, '\n');
+  const std::vector<absl::string_view> b = absl::StrSplit(found, '\n');
+  if (a == b) return "";
+  // longest[i][j]: the length of the longest common subsequence of a from i and b from j.
+  std::vector<std::vector<size_t>> longest(a.size() + 1, std::vector<size_t>(b.size() + 1, 0));
+  for (size_t i = a.size(); i-- > 0;) {
+    for (size_t j = b.size(); j-- > 0;) {
+      longest[i][j] =
+          a[i] == b[j] ? longest[i + 1][j + 1] + 1 : std::max(longest[i + 1][j], longest[i][j + 1]);
+    }
+  }
+  std::string diff;
+  for (size_t i = 0, j = 0; i < a.size() || j < b.size();) {
+    if (i < a.size() && j < b.size() && a[i] == b[j]) {
+      absl::StrAppend(&diff, "  ", a[i], "\n");
+      ++i, ++j;
+    } else if (j == b.size() || (i < a.size() && longest[i + 1][j] >= longest[i][j + 1])) {
+      absl::StrAppend(&diff, "- ", a[i++], "\n");
+    } else {
+      absl::StrAppend(&diff, "+ ", b[j++], "\n");
+    }
+  }
+  return diff;
+}
+
+}  // namespace weft::testing

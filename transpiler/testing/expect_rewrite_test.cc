@@ -1,0 +1,117 @@
+#include "transpiler/testing/expect_rewrite.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest-spi.h"
+#include "gtest/gtest.h"
+#include "proto/rewriter.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+constexpr char kForward[] = "Out=[y] = relu(X=[x])";
+
+// Appends relu ops: `ops` of them, which read `reads`.
+class AppendRelu : public Pass {
+ public:
+  static constexpr absl::string_view kName = "append-relu";
+  static constexpr absl::string_view kDescription = "main program: appends relu";
+  struct Options {
+    std::string reads = "y";
+    bool declares = true;
+    void Bind(OptionBinder& bind) {
+      bind.String("reads", &reads, "variable that is read");
+      bind.Bool("declares", &declares, "declare what is written");
+    }
+  };
+  explicit AppendRelu(Options options) : options_(std::move(options)) {}
+
+  absl::string_view name() const override { return kName; }
+  Contract contract() const override { return Contract().Provides("appended"); }
+  absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
+    const Program& program = *programs.main;
+    const std::string z = program.FindSymbol("z").valid() ? "zz" : "z";
+    pb::OpDesc op;
+    op.set_type("relu");
+    auto* in = op.add_inputs();
+    in->set_parameter("X");
+    in->add_arguments(options_.reads);
+    auto* out = op.add_outputs();
+    out->set_parameter("Out");
+    out->add_arguments(z);
+    Rewriter rewriter(programs.main);
+    pb::VarDesc var = program.var(program.block(0).FindVar(program.FindSymbol("y"))).ToProto();
+    var.set_name(z);
+    rewriter.AddVar(0, var);
+    rewriter.Append(0, op);
+    WEFT_RETURN_IF_ERROR(rewriter.Commit());
+    return true;
+  }
+
+ private:
+  const Options options_;
+};
+
+RewriteOptions WithAppendRelu() {
+  RewriteOptions options;
+  options.registry.Add<AppendRelu>();
+  return options;
+}
+
+TEST(ExpectRewrite, ExpectedProgramPasses) {
+  const TranspileResult result = ExpectRewrite(
+      "comm-init", {kForward, "var w : fp32[2, 2] parameter persistable"},
+      {kForward, "c_comm_init_all() {ring_id=0}\nvar w : fp32[2, 2] parameter persistable"},
+      OnRanks(2));
+  EXPECT_THAT(result.passes, SizeIs(1));
+}
+
+TEST(ExpectRewrite, OtherProgramFailsWithTheLinesThatDiffer) {
+  EXPECT_NONFATAL_FAILURE(ExpectRewrite("append-relu", kForward, kForward, WithAppendRelu()),
+                          "+     Out=[z] = relu(X=[y])");
+}
+
+TEST(ExpectRewrite, NewVariableHasToBeDeclaredInTheTextAfter) {
+  EXPECT_NONFATAL_FAILURE(
+      ExpectRewrite("append-relu", kForward, "Out=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])",
+                    WithAppendRelu()),
+      "+     var z : fp32[2, 2]\n");
+}
+
+TEST(ExpectRewrite, WhatTheVerifierFindsFails) {
+  EXPECT_NONFATAL_FAILURE(
+      ExpectRewrite("append-relu{reads=missing}", kForward,
+                    "Out=[y] = relu(X=[x])\nOut=[z] = relu(X=[missing])", WithAppendRelu()),
+      "W1");
+}
+
+TEST(ExpectRewrite, SecondRunThatChangesSomethingFails) {
+  EXPECT_NONFATAL_FAILURE(
+      ExpectRewrite("append-relu", kForward,
+                    "var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])",
+                    WithAppendRelu()),
+      "a second run changes the result");
+}
+
+TEST(ExpectRewrite, TextThatIsNoProgramFails) {
+  EXPECT_NONFATAL_FAILURE(ExpectNoRewrite("comm-init", "Out=[y]"), "text before");
+}
+
+TEST(ExpectRewrite, RefusalIsAStatus) {
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", kForward),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has no gradients")));
+}
+
+TEST(LineDiff, KeepsWhatIsCommon) {
+  EXPECT_EQ(LineDiff("a\nb\nc", "a\nx\nc\nd"), "  a\n- b\n+ x\n  c\n+ d\n");
+  EXPECT_EQ(LineDiff("a\nb", "a\nb"), "");
+}
+
+}  // namespace
+}  // namespace weft::testing
