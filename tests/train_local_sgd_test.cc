@@ -200,7 +200,7 @@ absl::StatusOr<TrainingPrograms> Rewritten(TrainingPrograms programs, const Flag
   options.mode = "local_sgd";
   options.mode_flags = flags.others;
   options.mode_flags["k_steps"] = absl::StrCat(flags.k_steps);
-  options.verify_each_pass = true;
+  options.verification = Verification::kAfterEachPass;
   ProgramPair pair{&programs.main, &programs.startup};
   WEFT_RETURN_IF_ERROR(Transpile(options, pair).status());
   return programs;

@@ -108,39 +108,12 @@ TEST(CommInit, RingsOfOtherUsesStay) {
                 OnRanks(2));
 }
 
-PassContext Devices(const std::vector<std::string>& endpoints, std::vector<int> devices) {
-  PassContext context = ContextWithDevices(endpoints, std::move(devices));
-  context.dialect = Dialect::kWeft;
-  return context;
-}
-
 Program Empty() { return ProgramBuilder().Build(); }
 
 ProgramBuilder Initializer() {
   ProgramBuilder p;
   p.Param("w").Op("fill_constant", {}, {{"Out", {"w"}}});
   return p;
-}
-
-// The values of an attribute over the ops of a type, in order; "-" where one does not have it.
-std::vector<std::string> Values(const Program& program, const std::string& type,
-                                const std::string& attr) {
-  std::vector<std::string> values;
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    if (op.type() != type) continue;
-    const auto found = op.FindAttr(attr);
-    if (!found.has_value()) {
-      values.push_back("-");
-    } else if (found->type() == pb::INT) {
-      values.push_back(absl::StrCat(found->i()));
-    } else if (found->type() == pb::STRING) {
-      values.push_back(found->s());
-    } else {
-      values.push_back(absl::StrJoin(found->strings(), ","));
-    }
-  }
-  return values;
 }
 
 TEST(CommInit, WithoutAStartupProgramNothingChanges) {

@@ -680,27 +680,6 @@ TEST(GradAllReduce, UnknownPolicyIsAnErrorThatListsAll) {
                                  "count{count=N} or paddle_count{count=N}, found 'size'")));
 }
 
-// Gradients of w and b are added up; block 1, which runs now and then, uses the sums up.
-ProgramBuilder GradientMerge() {
-  ProgramBuilder p;
-  p.Param("w").Param("b").Var("cond");
-  for (const char* name : {"w", "b"}) {
-    const std::string w = name, sum = w + "_sum";
-    p.Var(sum, {2});
-    p.last_var().set_persistable(true);
-    p.Op("elementwise_add", {{"X", {w + "@GRAD"}}, {"Y", {sum}}}, {{"Out", {sum}}}, kRoleBackward);
-    p.Pairs({w, sum});
-  }
-  p.Op("conditional_block", {{"Cond", {"cond"}}}, {}).BlockAttr("sub_block", 1);
-  p.NewBlock(0);
-  for (const char* name : {"w", "b"}) {
-    const std::string w = name, sum = w + "_sum";
-    p.Op("sgd", {{"Param", {w}}, {"Grad", {sum}}}, {{"ParamOut", {w}}}, kRoleOptimize);
-    p.Op("fill_constant", {}, {{"Out", {sum}}}, kRoleOptimize);
-  }
-  return p;
-}
-
 TEST(GradAllReduce, ReducedGradientsAreRefused) {
   Program program = TwoGradients().Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));

@@ -302,13 +302,6 @@ ProgramBuilder TwoUpdates() {
   return p;
 }
 
-ProgramBuilder Startup() {
-  ProgramBuilder p;
-  p.Param("b").Param("w").Param("velocity");
-  p.Op("fill_constant", {}, {{"Out", {"velocity"}}}).FloatAttr("value", 0.5f);
-  return p;
-}
-
 // The ops behind those of the original.
 std::vector<std::string> Added(const Program& program, size_t before = 2) {
   std::vector<std::string> texts = OpTexts(program);

@@ -92,7 +92,6 @@ Program Empty() { return ProgramBuilder().Build(); }
 PassContext TwoRanks() { return ContextWithEndpoints(2, Dialect::kPaddle); }
 PassContext TwoHosts() { return ContextWithDevices({"10.0.0.1:6170", "10.0.0.2:6170"}, {{0, 1}}); }
 PassContext OneHost() { return ContextWithDevices({"10.0.0.1:6170", "10.0.0.1:6171"}, {{0, 1}}); }
-PassContext OneTrainer() { return ContextWithDevices({"10.0.0.1:6170"}, {{0, 1}}); }
 
 absl::Status SetRingsUp(const std::string& options, const PassContext& context, Program* startup) {
   Program main = Empty();

@@ -156,13 +156,6 @@ Program Main() {
   return p.Build();
 }
 
-Program Startup() {
-  ProgramBuilder p;
-  p.Param("v", {3}).Param("w", {5, 7}).Param("b");
-  for (const char* name : {"w", "b", "v"}) p.Op("fill_constant", {}, {{"Out", {name}}});
-  return p.Build();
-}
-
 // Paddle's defect: of two updates of a parameter, each is averaged.
 TEST(PaddleLocalSgd, ParameterThatIsUpdatedTwiceHasOneSnapshot) {
   ProgramBuilder p;
