@@ -6,10 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "executor/losses.h"
 #include "executor/plan_builder.h"
+#include "ops/analysis/losses.h"
 #include "ops/make_kernel.h"
 #include "ops/schema/across_ranks.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/infer.h"
 #include "proto/op_role.h"
 
@@ -157,7 +159,7 @@ absl::Status PlanBuilder::CheckSlotsAreThere(const OpSchema& schema, const Plan:
 }
 
 void PlanBuilder::SetAdd(Plan::PlanOp* plan_op) const {
-  static const OpSchema& sum = *FindOpSchema("sum");
+  const OpSchema& sum = SumSchema();
   KernelSpec spec;
   spec.schema = &sum;
   spec.attrs = OpAttrs::Make(sum);

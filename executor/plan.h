@@ -159,7 +159,7 @@ class Plan {
   const std::vector<RingKey>& rings() const { return rings_; }
   const std::vector<std::string>& stream_names() const { return stream_names_; }
   int num_events() const { return num_events_; }
-  // The losses (executor/losses.h), in op order.
+  // The losses (ops/analysis/losses.h), in op order.
   const std::vector<int>& losses() const { return losses_; }
 
  private:

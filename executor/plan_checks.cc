@@ -9,6 +9,7 @@
 #include "executor/control_kernels.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft {
@@ -38,9 +39,6 @@ bool IsRows(const absl::optional<TensorType>& type) {
 }
 
 }  // namespace
-
-bool IsFeed(absl::string_view type) { return type == "feed"; }
-bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
 
 std::string OpPlace(const Op& op) {
   return absl::StrCat(op.block() == 0 ? "" : absl::StrCat("block ", op.block(), ", "), "op ",

@@ -13,10 +13,6 @@
 
 namespace weft {
 
-// Feed and fetch ops; the executor feeds and fetches between steps.
-bool IsFeed(absl::string_view type);
-bool IsFetch(absl::string_view type);
-
 // "op 17", "block 1, op 0": Op::DebugName without the type.
 std::string OpPlace(const Op& op);
 

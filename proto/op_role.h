@@ -25,8 +25,6 @@ inline constexpr int kRoleNotSpecified = 0x1000;
 
 inline constexpr absl::string_view kOpRoleAttr = "op_role";
 inline constexpr absl::string_view kOpRoleVarAttr = "op_role_var";
-// An argument that stands for no variable.
-inline constexpr absl::string_view kEmptyVarName = "@EMPTY@";
 inline constexpr absl::string_view kGradSuffix = "@GRAD";
 
 inline bool IsBackward(const Op& op) { return (op.role() & kRoleBackward) != 0; }

@@ -42,6 +42,10 @@ namespace weft {
 
 namespace pb = ::paddle::framework::proto;
 
+// An argument that stands for no variable, even where a block declares one of that name, as Paddle
+// does for the gradient of a branch.
+inline constexpr absl::string_view kEmptyVarName = "@EMPTY@";
+
 using OpId = StrongId<struct OpTag>;
 using VarId = StrongId<struct VarTag>;
 
@@ -175,8 +179,8 @@ class Block {
   absl::Span<const VarId> vars() const;
 
   // The variable of that name declared in this block, or, Resolve, in this block or the nearest
-  // ancestor; an invalid id where there is none, also for a name that the program does not hold.
-  // O(1), O(depth); a string costs its length more.
+  // ancestor; an invalid id where there is none, also for a name that the program does not hold and
+  // for kEmptyVarName. O(1), O(depth); a string costs its length more.
   VarId FindVar(Symbol name) const;
   VarId FindVar(absl::string_view name) const;
   VarId Resolve(Symbol name) const;

@@ -103,10 +103,11 @@ class Differ {
   // The first place where the variables that both blocks have stand in another order.
   void CompareVarOrder(int block, Details* details) const {
     const auto common = [block](const Program& from, const Program& in) {
+      const IndexOfName index = IndexVars(in, block);
       std::vector<absl::string_view> names;
       for (VarId id : from.block(block).vars()) {
         const absl::string_view name = from.var(id).name();
-        if (in.block(block).FindVar(name).valid()) names.push_back(name);
+        if (index.contains(name)) names.push_back(name);
       }
       return names;
     };
@@ -115,6 +116,18 @@ class Differ {
     if (x != a.end() && y != b.end()) {
       details->push_back({"variable order", std::string(*x), std::string(*y)});
     }
+  }
+
+  // Positions of the variables of a block. Unlike Block::FindVar it has those that no argument may
+  // name (kEmptyVarName).
+  using IndexOfName = absl::flat_hash_map<absl::string_view, int>;
+  static IndexOfName IndexVars(const Program& program, int block) {
+    IndexOfName index;
+    const absl::Span<const VarId> vars = program.block(block).vars();
+    for (size_t i = 0; i < vars.size(); ++i) {
+      index.emplace(program.var(vars[i]).name(), static_cast<int>(i));
+    }
+    return index;
   }
 
   // Variable `index` of a block, on one side only.
@@ -129,28 +142,27 @@ class Differ {
   void DiffVars(int block) {
     const auto a_vars = InA(block) ? a_.block(block).vars() : absl::Span<const VarId>();
     const auto b_vars = InB(block) ? b_.block(block).vars() : absl::Span<const VarId>();
-    absl::flat_hash_map<uint32_t, int> b_index;
-    for (size_t i = 0; i < b_vars.size(); ++i) b_index.emplace(b_vars[i].value(), i);
+    const IndexOfName a_index = InA(block) ? IndexVars(a_, block) : IndexOfName();
+    const IndexOfName b_index = InB(block) ? IndexVars(b_, block) : IndexOfName();
 
     for (size_t i = 0; i < a_vars.size(); ++i) {
       const Var var = a_.var(a_vars[i]);
-      const VarId other = InB(block) ? b_.block(block).FindVar(var.name()) : VarId();
-      if (!other.valid()) {
+      const auto other = b_index.find(var.name());
+      if (other == b_index.end()) {
         AddVar(Kind::kRemoved, a_, block, i);
         continue;
       }
-      Details details = CompareVars(var, b_.var(other), options_);
+      Details details = CompareVars(var, b_.var(b_vars[other->second]), options_);
       if (!details.empty()) {
         Difference& difference = Add(Kind::kChanged, Subject::kVar, block);
         difference.a_index = static_cast<int>(i);
-        difference.b_index = b_index.at(other.value());
+        difference.b_index = other->second;
         difference.name = std::string(var.name());
         difference.details = std::move(details);
       }
     }
     for (size_t i = 0; i < b_vars.size(); ++i) {
-      const bool in_a = InA(block) && a_.block(block).FindVar(b_.var(b_vars[i]).name()).valid();
-      if (!in_a) AddVar(Kind::kAdded, b_, block, i);
+      if (!a_index.contains(b_.var(b_vars[i]).name())) AddVar(Kind::kAdded, b_, block, i);
     }
   }
 

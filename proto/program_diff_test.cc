@@ -69,6 +69,17 @@ TEST(ProgramDiffTest, OtherBytesOfEqualMessagesAreNoDifference) {
   EXPECT_THAT(DiffPrograms(ParseOrDie(kProgram), program), IsEmpty());
 }
 
+TEST(ProgramDiffTest, DeclaredEmptyVariablesAreCompared) {
+  const Program none = ParseOrDie("program {\nblock 0 parent=-1 {\n}\n}\n");
+  const auto declared = [](absl::string_view type) {
+    return ParseOrDie(
+        absl::StrCat("program {\nblock 0 parent=-1 {\nvar @EMPTY@ : ", type, "\n}\n}\n"));
+  };
+  EXPECT_THAT(DiffPrograms(declared("fp32[1]"), declared("fp32[1]")), IsEmpty());
+  EXPECT_THAT(DiffPrograms(declared("fp32[1]"), declared("fp32[2]")), SizeIs(1));
+  EXPECT_THAT(DiffPrograms(none, declared("fp32[1]")), SizeIs(1));
+}
+
 // --- Ops ----------------------------------------------------------------------------------------
 
 TEST(ProgramDiffTest, ChangedAttributesAreTold) {

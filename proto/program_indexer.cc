@@ -310,6 +310,7 @@ absl::StatusOr<VarId> ProgramIndexer::AddVar(absl::string_view field, uint8_t he
 
 absl::Status ProgramIndexer::LinkVar(VarId id) {
   const Program::VarRecord& var = program_.record(id);
+  if (program_.name(var.name) == kEmptyVarName) return absl::OkStatus();
   if (program_.root_vars_.size() < program_.symbols_.size()) {
     program_.root_vars_.resize(program_.symbols_.size());
   }

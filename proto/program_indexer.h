@@ -47,7 +47,8 @@ class ProgramIndexer {
   // The block's list of ops, or variables, is the caller's.
   absl::StatusOr<OpId> AddOp(absl::string_view field, uint8_t header_size, int block);
   absl::StatusOr<VarId> AddVar(absl::string_view field, uint8_t header_size, int block);
-  // Makes a variable findable by name. InvalidArgument where its block declares the name already.
+  // Makes a variable findable by name, unless that is kEmptyVarName. InvalidArgument where its
+  // block already declares the name.
   absl::Status LinkVar(VarId id);
 
  private:

@@ -319,6 +319,20 @@ TEST(BlockTest, VariablesAreResolvedThroughAncestors) {
   EXPECT_FALSE(program.block(0).Resolve("nobody").valid());
 }
 
+// Paddle declares one where a branch gives no gradient for an input.
+TEST(BlockTest, NoNameRefersToADeclaredEmptyVariable) {
+  ProgramBuilder builder;
+  builder.Var(std::string(kEmptyVarName)).NewBlock(0).Var(std::string(kEmptyVarName));
+  const Program program = builder.Build();
+  const Symbol empty = program.FindSymbol(kEmptyVarName);
+  ASSERT_EQ(program.num_vars(), 2);
+  for (int block : {0, 1}) {
+    EXPECT_FALSE(program.block(block).FindVar(empty).valid());
+    EXPECT_FALSE(program.block(block).Resolve(empty).valid());
+  }
+  EXPECT_EQ(program.ToProto().blocks(1).vars(0).name(), kEmptyVarName);
+}
+
 TEST(BlockTest, NumbersOfTheFileAreThere) {
   const Program program =
       *Program::FromProto(FromText("blocks { idx: 0 parent_idx: -1 }"

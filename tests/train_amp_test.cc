@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -12,12 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
+#include "base/testing/archive.h"
 #include "executor/runner.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "proto/program.h"
-#include "base/testing/archive.h"
+#include "transpiler/modes.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -43,22 +45,40 @@ std::vector<Tensor> Batch(int64_t step) {
   return {std::move(x), std::move(y)};
 }
 
+// Images, labelled by the channel that is brightest.
+std::vector<Tensor> Images(int64_t step) {
+  Tensor x, y;
+  x.Resize(DType::kFloat32, {kRows, 3, 8, 8});
+  y.Resize(DType::kInt64, {kRows, 1});
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const int64_t row = i / (3 * 64), channel = i / 64 % 3, label = (row * 5 + step) % 3;
+    x.data<float>()[i] =
+        std::sin(static_cast<float>(i * 7 + step % kBatches)) + (channel == label ? 1.0f : 0.0f);
+    y.data<int64_t>()[row] = label;
+  }
+  return {std::move(x), std::move(y)};
+}
+
 class TrainAmpTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    WEFT_ASSERT_OK_AND_ASSIGN(files_, testing::ReadTarXz("tests/data/programs.tar.xz"));
+    for (const char* archive : {"tests/data/programs.tar.xz", "tests/data/conv_amp.tar.xz"}) {
+      WEFT_ASSERT_OK_AND_ASSIGN(auto files, testing::ReadTarXz(archive));
+      files_.merge(files);
+    }
     options_.kernels = &CpuKernels();
     options_.steps = 40;
   }
 
+  // With options_.ranks above 1 it is transpiled first.
   absl::StatusOr<RunResult> Train(const std::string& model,
                                   const std::map<std::string, Tensor>& params = {}) {
     WEFT_ASSIGN_OR_RETURN(Program main, Program::Parse(files_.at(model + "/main.pb")));
     WEFT_ASSIGN_OR_RETURN(Program startup, Program::Parse(files_.at(model + "/startup.pb")));
     if (options_.ranks > 1) {
-      TranspileOptions options;
-      options.mode = "grad_allreduce";
+      TranspileOptions options = transpile_options_;
       options.participants.nranks = options_.ranks;
+      options.verify_each_pass = true;
       ProgramPair programs{&main, &startup};
       WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
     }
@@ -66,7 +86,7 @@ class TrainAmpTest : public ::testing::Test {
     inputs.main = &main;
     inputs.startup = &startup;
     inputs.params = &params;
-    inputs.feeds = {{"x", "y"}, [](int64_t step) { return Batch(step); }};
+    inputs.feeds = {{"x", "y"}, [this](int64_t step) { return batch_(step); }};
     inputs.on_result = [this](const StepResult& result) {
       if (result.rank == 0) results_.push_back(result);
       return absl::OkStatus();
@@ -89,8 +109,16 @@ class TrainAmpTest : public ::testing::Test {
     return params;
   }
 
+  static TranspileOptions InMode(const std::string& mode) {
+    TranspileOptions options;
+    options.mode = mode;
+    return options;
+  }
+
   std::map<std::string, std::string> files_;
   RunOptions options_;
+  TranspileOptions transpile_options_ = InMode("grad_allreduce");
+  std::function<std::vector<Tensor>(int64_t step)> batch_ = Batch;
   std::vector<StepResult> results_;
 };
 
@@ -177,6 +205,63 @@ TEST_F(TrainAmpTest, RanksAgreeOnTheScale) {
   const double last = *results_.back().values[0].data<float>();
   EXPECT_LT(last, 0x1p28);
   EXPECT_GE(last, 1);
+}
+
+// A convolutional net of batch and group normalization, a residual connection, pooling and dropout.
+// Paddle declares what the normalizations keep for their gradients in other types than they have.
+TEST_F(TrainAmpTest, ConvolutionalNetTrainsInEveryMode) {
+  batch_ = Images;
+  options_.steps = 8;
+  options_.fetch = {"mean_1.tmp_0"};
+  for (const char* model : {"conv_amp_fp16", "conv_amp_bf16"}) {
+    SCOPED_TRACE(model);
+    for (const Mode& mode : Modes()) {
+      SCOPED_TRACE(mode.name);
+      options_.ranks = mode.pipelines.empty() ? 1 : 2;
+      transpile_options_ = InMode(mode.name);
+      WEFT_ASSERT_OK(Train(model).status());
+      ASSERT_THAT(results_, SizeIs(8));
+      EXPECT_LT(LossFrom(4), 0.9 * LossFrom(0));
+    }
+  }
+}
+
+// Paddle declares a variable @EMPTY@ in place of the gradients that the branch does not give.
+TEST_F(TrainAmpTest, NormalizationInABranchTrainsInEveryMode) {
+  batch_ = Images;
+  options_.steps = 8;
+  options_.fetch = {"mean_2.tmp_0"};
+  for (const Mode& mode : Modes()) {
+    SCOPED_TRACE(mode.name);
+    options_.ranks = mode.pipelines.empty() ? 1 : 2;
+    transpile_options_ = InMode(mode.name);
+    WEFT_ASSERT_OK(Train("branch_norm").status());
+    ASSERT_THAT(results_, SizeIs(8));
+    EXPECT_LT(LossFrom(4), LossFrom(0));
+  }
+}
+
+// Parameters in fp16, with master weights. Their values come from amp_init, outside of the startup
+// program.
+TEST_F(TrainAmpTest, ConvolutionalNetOfHalfParametersIsTranspiledInEveryMode) {
+  for (const Mode& mode : Modes()) {
+    for (Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
+      SCOPED_TRACE(absl::StrCat(mode.name, dialect == Dialect::kWeft ? " weft" : " paddle"));
+      WEFT_ASSERT_OK_AND_ASSIGN(Program main,
+                                Program::Parse(files_.at("conv_amp_fp16_o2/main.pb")));
+      WEFT_ASSERT_OK_AND_ASSIGN(Program startup,
+                                Program::Parse(files_.at("conv_amp_fp16_o2/startup.pb")));
+      ProgramPair programs{&main, &startup};
+      TranspileOptions options = InMode(mode.name);
+      options.dialect = dialect;
+      options.verify_each_pass = true;
+      if (!mode.pipelines.empty()) options.participants.endpoints = {"a:6170", "b:6170"};
+      if (mode.trainers == Mode::Trainers::kOneOrMoreWithDevices) {
+        options.participants.devices = std::vector<int>{0};
+      }
+      WEFT_EXPECT_OK(Transpile(options, programs).status());
+    }
+  }
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/op_schema.h"
 
 namespace weft {
@@ -28,18 +29,21 @@ class Conditions {
     if (!op.has_value()) return 0;
     const absl::Span<const Symbol> x = op->Input("X"), y = op->Input("Y");
     if (x.size() != 1 || y.size() != 1) return 0;
-    if (op->type() == "logical_and" && may_be_joined) {
+    const Algebra algebra = Of(*op);
+    if (algebra == Algebra::kAnd && may_be_joined) {
       const int64_t first = PeriodOf(x[0], false), second = PeriodOf(y[0], false);
       return first == 1 || second == 1 ? first * second : 0;
     }
-    if (op->type() == "greater_equal") {
+    if (algebra == Algebra::kGreaterEqual) {
       return IsStepCounter(x[0]) && ConstantOf(y[0]).has_value() ? 1 : 0;
     }
-    if (op->type() != "equal") return 0;
+    if (algebra != Algebra::kEqual) return 0;
     return ConstantOf(y[0]) == 0 ? ModulusOf(x[0]) : ConstantOf(x[0]) == 0 ? ModulusOf(y[0]) : 0;
   }
 
  private:
+  static Algebra Of(const Op& op) { return AlgebraOf(op.type(), FindOpSchema(op.type())); }
+
   absl::optional<Op> WriterOf(Symbol variable) const {
     const OpId id = writer_[variable.value()];
     if (!id.valid()) return absl::nullopt;
@@ -49,7 +53,7 @@ class Conditions {
   // k of step % k; 0 where it is something else.
   int64_t ModulusOf(Symbol rest) const {
     const absl::optional<Op> op = WriterOf(rest);
-    if (!op.has_value() || op->type() != "elementwise_mod") return 0;
+    if (!op.has_value() || Of(*op) != Algebra::kModulo) return 0;
     const absl::Span<const Symbol> x = op->Input("X"), y = op->Input("Y");
     if (x.size() != 1 || y.size() != 1 || !IsStepCounter(x[0])) return 0;
     const int64_t k = ConstantOf(y[0]).value_or(0);
@@ -60,7 +64,7 @@ class Conditions {
     const VarId var = program_.block(0).FindVar(variable);
     const absl::optional<Op> op = WriterOf(variable);
     if (!var.valid() || !program_.var(var).persistable() || !op.has_value() ||
-        op->type() != "increment" || op->Input("X") != op->Output("Out")) {
+        Of(*op) != Algebra::kIncrement || op->Input("X") != op->Output("Out")) {
       return false;
     }
     return op->FloatAttr("step").value_or(1) == 1;
@@ -68,7 +72,7 @@ class Conditions {
 
   absl::optional<int64_t> ConstantOf(Symbol variable) const {
     const absl::optional<Op> op = WriterOf(variable);
-    if (!op.has_value() || op->type() != "fill_constant" || !op->input_args().empty()) {
+    if (!op.has_value() || Of(*op) != Algebra::kConstant || !op->input_args().empty()) {
       return absl::nullopt;
     }
     const std::string text = op->StringAttr("str_value").value_or("");

@@ -15,15 +15,15 @@ class OpTraits {
  public:
   explicit OpTraits(const Program& program) : by_layout_(program.num_layouts()) {}
 
-  // The schema of an op's type; nullptr where the type is not known.
+  // The schema of an op's type; nullptr for an unregistered op.
   const OpSchema* SchemaOf(const Op& op);
 
-  // Whether the op has the trait. An op of unknown type has none: ask IsKnown where that matters.
+  // Whether the op has the trait. An unregistered op has none: ask IsRegistered where that matters.
   bool Has(const Op& op, Trait trait) {
     const OpSchema* schema = SchemaOf(op);
     return schema != nullptr && schema->Has(trait);
   }
-  bool IsKnown(const Op& op) { return SchemaOf(op) != nullptr; }
+  bool IsRegistered(const Op& op) { return SchemaOf(op) != nullptr; }
 
  private:
   struct Entry {

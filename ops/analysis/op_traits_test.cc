@@ -26,7 +26,7 @@ TEST(OpTraits, TraitsAreThoseOfTheSchema) {
 TEST(OpTraits, OpOfUnknownTypeHasNoTraitAndIsNotKnown) {
   const Program program = ProgramBuilder().Op("my_op", {}, {}).Build();
   OpTraits traits(program);
-  EXPECT_FALSE(traits.IsKnown(OpAt(program, 0)));
+  EXPECT_FALSE(traits.IsRegistered(OpAt(program, 0)));
   EXPECT_FALSE(traits.Has(OpAt(program, 0), Trait::kCollective));
   EXPECT_EQ(traits.SchemaOf(OpAt(program, 0)), nullptr);
 }
@@ -34,7 +34,7 @@ TEST(OpTraits, OpOfUnknownTypeHasNoTraitAndIsNotKnown) {
 TEST(OpTraits, TypesThatACommitAddsAreLookedUp) {
   Program program = ProgramBuilder().Op("my_op", {}, {}).Var("g").Build();
   OpTraits traits(program);
-  EXPECT_FALSE(traits.IsKnown(OpAt(program, 0)));
+  EXPECT_FALSE(traits.IsRegistered(OpAt(program, 0)));
   pb::OpDesc wait;
   wait.set_type("c_wait_comm");
   Rewriter rewriter(&program);

@@ -5,8 +5,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/strip.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/second_gradients.h"
-#include "ops/schema/unwritten_outputs.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -61,10 +61,9 @@ RankRecipe MakeRankRecipe(const Op& op) {
       recipe.is_linear = false;
     }
   }
-  if (op.type() == "feed") {
+  if (IsFeed(op.type())) {
     recipe.kind = RankRecipe::Kind::kFeed;
-  } else if (op.type() == "fetch" || op.type() == "fetch_v2" || has(Trait::kStreamSync) ||
-             has(Trait::kRingSetup)) {
+  } else if (IsFetch(op.type()) || has(Trait::kStreamSync) || has(Trait::kRingSetup)) {
     recipe.kind = RankRecipe::Kind::kIgnored;
   } else if (has(Trait::kCollective)) {
     recipe.kind = RankRecipe::Kind::kCollective;
@@ -108,17 +107,15 @@ RankRecipe MakeRankRecipe(const Op& op) {
     }
   }
   recipe.is_left.resize(layout.num_args - layout.num_input_args, false);
-  for (const OpLayout::Slot& slot : layout.outputs) {
-    if (!LeavesOutput(op.type(), program.name(slot.name))) continue;
-    for (uint32_t i = 0; i < slot.count; ++i) {
-      recipe.is_left[slot.first - layout.num_input_args + i] = true;
-    }
-  }
   recipe.in_place_of.resize(layout.num_args - layout.num_input_args, -1);
   if (schema != nullptr) {
     for (const OpLayout::Slot& slot : layout.outputs) {
       const SlotSchema* out = schema->FindOutput(program.name(slot.name));
-      if (out == nullptr || out->in_place_of.empty()) continue;
+      if (out == nullptr) continue;
+      for (uint32_t i = 0; i < slot.count; ++i) {
+        recipe.is_left[slot.first - layout.num_input_args + i] = out->unwritten;
+      }
+      if (out->in_place_of.empty()) continue;
       const OpLayout::Slot in = FindSlot(program, layout.inputs, out->in_place_of);
       for (uint32_t i = 0; i < std::min(slot.count, in.count); ++i) {
         recipe.in_place_of[slot.first - layout.num_input_args + i] = static_cast<int>(in.first + i);

@@ -13,7 +13,9 @@
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_recipe.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
+#include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -40,12 +42,43 @@ double Rounded(double number, DType dtype) {
   return IsInteger(dtype) ? std::trunc(number) : number;
 }
 
+// How many numbers the op takes, in X and Y; 0 where it is no arithmetic on numbers.
+int NumOperands(Algebra algebra) {
+  switch (algebra) {
+    case Algebra::kCopy:
+    case Algebra::kCast:
+    case Algebra::kScale:
+    case Algebra::kIncrement:
+    case Algebra::kNot:
+      return 1;
+    case Algebra::kAdd:
+    case Algebra::kSubtract:
+    case Algebra::kMultiply:
+    case Algebra::kDivide:
+    case Algebra::kFloorDivide:
+    case Algebra::kModulo:
+    case Algebra::kMaximum:
+    case Algebra::kMinimum:
+    case Algebra::kEqual:
+    case Algebra::kNotEqual:
+    case Algebra::kLess:
+    case Algebra::kLessEqual:
+    case Algebra::kGreater:
+    case Algebra::kGreaterEqual:
+    case Algebra::kAnd:
+    case Algebra::kOr:
+    case Algebra::kXor:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 class ScalarSlicer {
  public:
   using Instruction = ScalarSlice::Instruction;
-  using Kind = Instruction::Kind;
 
   // `before`: invalid for the end of the program.
   ScalarSlicer(const Program& program, OpId before)
@@ -94,7 +127,6 @@ class ScalarSlicer {
     for (OpId id : program_.block(0).ops()) {
       if (id == before_) {
         Instruction read;
-        read.kind = Kind::kRead;
         WEFT_ASSIGN_OR_RETURN(read.x, NumberOf(at_before));
         instructions.push_back(read);
       }
@@ -173,56 +205,32 @@ class ScalarSlicer {
   }
 
   absl::StatusOr<Instruction> TranslateOp(const Op& op) {
-    static const auto* const kinds = new absl::flat_hash_map<absl::string_view, Kind>({
-        {"fill_constant", Kind::kSet},
-        {"assign", Kind::kCopy},
-        {"cast", Kind::kCopy},
-        {"increment", Kind::kScale},
-        {"scale", Kind::kScale},
-        {"elementwise_add", Kind::kAdd},
-        {"elementwise_sub", Kind::kSubtract},
-        {"elementwise_mul", Kind::kMultiply},
-        {"elementwise_div", Kind::kDivide},
-        {"elementwise_floordiv", Kind::kFloorDivide},
-        {"elementwise_mod", Kind::kMod},
-        {"elementwise_max", Kind::kMax},
-        {"elementwise_min", Kind::kMin},
-        {"equal", Kind::kEqual},
-        {"not_equal", Kind::kNotEqual},
-        {"less_than", Kind::kLess},
-        {"less_equal", Kind::kLessEqual},
-        {"greater_than", Kind::kGreater},
-        {"greater_equal", Kind::kGreaterEqual},
-        {"logical_and", Kind::kAnd},
-        {"logical_or", Kind::kOr},
-        {"logical_xor", Kind::kXor},
-        {"logical_not", Kind::kNot},
-    });
     const Symbol out = op.output_args()[0];
-    const auto kind = kinds->find(op.type());
-    if (kind == kinds->end()) {
-      return Unknown(out, absl::StrCat("is written by ", op.DebugName()));
-    }
+    const OpSchema* schema = FindOpSchema(op.type());
     Instruction instruction;
     instruction.op = op.id();
-    instruction.kind = kind->second;
+    instruction.algebra = AlgebraOf(op.type(), schema);
+    const int num_operands = NumOperands(instruction.algebra);
+    // Other constants have more than one element.
+    const bool is_constant = schema != nullptr && instruction.algebra == Algebra::kConstant &&
+                             schema->FindAttr("value") != nullptr;
+    if (num_operands == 0 && !is_constant) {
+      return Unknown(out, absl::StrCat("is written by ", op.DebugName()));
+    }
     WEFT_ASSIGN_OR_RETURN(instruction.out, NumberOf(out));
     instruction.dtype = DeclaredType(program_.var(program_.block(0).FindVar(out)))->dtype;
-    if (instruction.kind == Kind::kSet) return Constant(op, instruction);
-    const bool is_unary = instruction.kind == Kind::kCopy || instruction.kind == Kind::kScale ||
-                          instruction.kind == Kind::kNot;
-    if (op.Input("X").size() != 1 || op.input_args().size() != (is_unary ? 1 : 2) ||
-        (!is_unary && op.Input("Y").size() != 1)) {
+    if (is_constant) return Constant(op, instruction);
+    if (op.Input("X").size() != 1 || static_cast<int>(op.input_args().size()) != num_operands ||
+        (num_operands == 2 && op.Input("Y").size() != 1)) {
       return Unknown(out, absl::StrCat("is written by ", op.DebugName(), " with other slots"));
     }
     WEFT_ASSIGN_OR_RETURN(instruction.x, NumberOf(op.Input("X")[0]));
-    if (!is_unary) {
+    if (num_operands == 2) {
       WEFT_ASSIGN_OR_RETURN(instruction.y, NumberOf(op.Input("Y")[0]));
     }
-    if (op.type() == "increment") {
-      instruction.number = 1;
+    if (instruction.algebra == Algebra::kIncrement) {
       instruction.bias = op.FloatAttr("step").value_or(1);
-    } else if (instruction.kind == Kind::kScale) {
+    } else if (instruction.algebra == Algebra::kScale) {
       instruction.number = op.FloatAttr("scale").value_or(1);
       instruction.bias = op.FloatAttr("bias").value_or(0);
       // (x + bias) * scale
@@ -308,7 +316,7 @@ absl::StatusOr<double> ScalarSlice::RunStep() {
 
 absl::Status ScalarSlice::Run(double* result) {
   for (const Instruction& instruction : instructions_) {
-    if (instruction.kind == Instruction::Kind::kRead) {
+    if (!instruction.op.valid()) {
       *result = numbers_[instruction.x];
       continue;
     }
@@ -323,57 +331,60 @@ absl::Status ScalarSlice::Run(double* result) {
 
 absl::StatusOr<double> ScalarSlice::Compute(const Instruction& instruction,
                                             absl::Span<const double> numbers) {
-  using Kind = Instruction::Kind;
   const double x = instruction.x < 0 ? 0 : numbers[instruction.x];
   const double y = instruction.y < 0 ? 0 : numbers[instruction.y];
-  switch (instruction.kind) {
-    case Kind::kSet:
+  switch (instruction.algebra) {
+    case Algebra::kConstant:
       return instruction.number;
-    case Kind::kCopy:
-    case Kind::kRead:
+    case Algebra::kCopy:
+    case Algebra::kCast:
       return x;
-    case Kind::kScale:
+    case Algebra::kIncrement:
+      return x + instruction.bias;
+    case Algebra::kScale:
       return Rounded(x * instruction.number, instruction.dtype) + instruction.bias;
-    case Kind::kAdd:
+    case Algebra::kAdd:
       return x + y;
-    case Kind::kSubtract:
+    case Algebra::kSubtract:
       return x - y;
-    case Kind::kMultiply:
+    case Algebra::kMultiply:
       return x * y;
-    case Kind::kDivide:
-    case Kind::kFloorDivide:
-    case Kind::kMod: {
+    case Algebra::kDivide:
+    case Algebra::kFloorDivide:
+    case Algebra::kModulo: {
       if (y == 0 && !IsFloating(instruction.dtype)) {
         return absl::InvalidArgumentError("an integer is divided by 0");
       }
-      if (instruction.kind == Kind::kDivide) return x / y;
+      if (instruction.algebra == Algebra::kDivide) return x / y;
       const double quotient = std::floor(x / y);
-      return instruction.kind == Kind::kFloorDivide ? quotient : x - quotient * y;
+      return instruction.algebra == Algebra::kFloorDivide ? quotient : x - quotient * y;
     }
-    case Kind::kMax:
+    case Algebra::kMaximum:
       return std::max(x, y);
-    case Kind::kMin:
+    case Algebra::kMinimum:
       return std::min(x, y);
-    case Kind::kEqual:
+    case Algebra::kEqual:
       return x == y;
-    case Kind::kNotEqual:
+    case Algebra::kNotEqual:
       return x != y;
-    case Kind::kLess:
+    case Algebra::kLess:
       return x < y;
-    case Kind::kLessEqual:
+    case Algebra::kLessEqual:
       return x <= y;
-    case Kind::kGreater:
+    case Algebra::kGreater:
       return x > y;
-    case Kind::kGreaterEqual:
+    case Algebra::kGreaterEqual:
       return x >= y;
-    case Kind::kAnd:
+    case Algebra::kAnd:
       return x != 0 && y != 0;
-    case Kind::kOr:
+    case Algebra::kOr:
       return x != 0 || y != 0;
-    case Kind::kXor:
+    case Algebra::kXor:
       return (x != 0) != (y != 0);
-    case Kind::kNot:
+    case Algebra::kNot:
       return x == 0;
+    default:
+      break;
   }
   return absl::InternalError("no such operation");
 }

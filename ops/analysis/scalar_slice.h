@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 
@@ -25,39 +26,17 @@ class ScalarSlice {
   static absl::StatusOr<ScalarSlice> Of(const Program& main, const Program& startup, OpId before,
                                         Symbol variable);
 
-  // Runs the next step, and gives the number: of a bool 0 or 1. InvalidArgument: an integer is
-  // divided by 0. O(ops of the slice).
+  // Runs the next step, and returns the number; 0 or 1 for a bool. InvalidArgument where an integer
+  // is divided by 0. O(ops of the slice).
   absl::StatusOr<double> RunStep();
 
  private:
   friend class ScalarSlicer;
 
   struct Instruction {
-    OpId op;
-    enum class Kind : uint8_t {
-      kSet,  // to `number`
-      kCopy,
-      kScale,  // x * number + bias
-      kAdd,
-      kSubtract,
-      kMultiply,
-      kDivide,
-      kFloorDivide,
-      kMod,
-      kMax,
-      kMin,
-      kEqual,
-      kNotEqual,
-      kLess,
-      kLessEqual,
-      kGreater,
-      kGreaterEqual,
-      kAnd,
-      kOr,
-      kXor,
-      kNot,
-      kRead,  // what the slice is for
-    } kind = Kind::kSet;
+    OpId op;  // invalid: reads x, the number that the slice is for
+    // kConstant is `number`, kScale is x * number + bias.
+    Algebra algebra = Algebra::kNone;
     DType dtype = DType::kFloat32;  // of the result
     // Numbers, by index.
     int out = -1, x = -1, y = -1;

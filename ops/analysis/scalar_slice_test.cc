@@ -105,6 +105,9 @@ TEST(ScalarSlice, SaysWhatIsNoNumber) {
   };
   EXPECT_THAT(Due("    Out=[due] = isfinite_v2(X=[x])\n    Out=[due] = assign(X=[due])\n", 1),
               is_unknown("variable due is written by op 0 (isfinite_v2)"));
+  // A constant by its name, but unregistered.
+  EXPECT_THAT(Due("    Out=[due] = arange(X=[x])\n    Out=[due] = assign(X=[due])\n", 1),
+              is_unknown("variable due is written by op 0 (arange)"));
   EXPECT_THAT(Due("    Out=[due] = assign(X=[due])\n", 1), is_unknown("variable due is data"));
   EXPECT_THAT(Due("    Out=[due] = cast(X=[rate])\n    Out=[due] = assign(X=[due])\n", 1),
               is_unknown("variable rate is not set by the startup program"));

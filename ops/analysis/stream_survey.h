@@ -47,7 +47,7 @@ class StreamSurvey {
   // Whether a stream other than the compute stream may access a variable of that name, or it may
   // share its storage. All others cannot race.
   bool IsWatched(Symbol name) const { return is_watched_[name.value()] != 0; }
-  // The first op that is not known, but names a ring without use_calc_stream; invalid: none.
+  // The first unregistered op that names a ring without use_calc_stream; invalid: none.
   OpId unknown_communication() const { return unknown_communication_; }
 
  private:

@@ -18,7 +18,7 @@ namespace weft {
 // ops/schema/communication_ops.h says, and touch no data; with a ring that has no stream they order
 // nothing. Ring set-up makes the host wait for the compute stream. So does a conditional block, for
 // its condition; then it issues the ops of its block, or none. Other ops that hold blocks (loops)
-// issue them any number of times: the body is followed twice. Ops that are not known compute. This
+// issue them any number of times: the body is followed twice. Unregistered ops compute. This
 // is how the executor runs a program (executor/plan.h), which also drains all streams at the end of
 // a step: nothing is still under way when the next one begins.
 //
@@ -88,7 +88,7 @@ struct StreamReport {
   // From this op on, accesses to buffers were too many to follow: all syncs are kNeeded then.
   // Invalid: none.
   OpId gave_up_at;
-  // An op that is not known but names a ring, and may use its stream: all syncs are kNeeded then.
+  // An unregistered op that names a ring, and may use its stream: all syncs are kNeeded then.
   // Invalid: none.
   OpId unknown_communication;
   // More streams than kMaxStreams: nothing else was looked at.

@@ -16,9 +16,8 @@ struct ParamUpdate {
   std::vector<Symbol> states;  // moments, velocities, powers of beta: in the order of the slots
 };
 
-// The updates of all blocks, in the order of blocks and ops. Ops of optimize role that Weft does
-// not know count where they have slots Param and ParamOut; their other states are not known.
-// O(ops).
+// The updates of all blocks, in the order of blocks and ops. An unregistered op of role optimize
+// counts if it has slots Param and ParamOut; its other states are unknown. O(ops).
 std::vector<ParamUpdate> FindUpdates(const Program& program);
 
 // Running statistics: persistable floating-point tensors that forward ops of any block rewrite in

@@ -12,6 +12,9 @@ namespace {
 
 // Out = Input, except for a slice, which is ValueTensor, broadcast to the slice's dims.
 absl::StatusOr<Kernel> SetValue(const KernelSpec& spec) {
+  if (spec.Input("ValueTensor") < 0) {
+    return absl::UnimplementedError("no kernel for attribute values in place of ValueTensor");
+  }
   OpKernel op(spec);
   const In x = op.in("Input"), value = op.in("ValueTensor");
   const Out out = op.out("Out");

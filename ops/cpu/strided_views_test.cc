@@ -23,5 +23,17 @@ TEST(SliceTest, AnAxisThatIsLeftOutHasOneElement) {
                        "attribute decrease_axis: expected axes of one element, found [2, 2]"));
 }
 
+// Paddle writes a number that is not computed as attribute values, of a type that has no kernel.
+TEST(SetValueTest, ValuesThatAreAnAttributeHaveNoKernel) {
+  EXPECT_THAT(
+      RunOp("set_value", {{"Input", {Floats({2}, {1, 2})}}},
+            {{"axes", std::vector<int64_t>{0}},
+             {"starts", std::vector<int64_t>{0}},
+             {"ends", std::vector<int64_t>{1}},
+             {"steps", std::vector<int64_t>{1}}},
+            {{"Out", 1}}),
+      StatusIs(absl::StatusCode::kUnimplemented, ::testing::HasSubstr("in place of ValueTensor")));
+}
+
 }  // namespace
 }  // namespace weft::testing

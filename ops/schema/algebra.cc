@@ -1,64 +1,93 @@
 #include "ops/schema/algebra.h"
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 
 namespace weft {
 namespace {
 
-struct Entry {
-  absl::string_view type;
-  Algebra algebra;
-};
+constexpr char kSumType[] = "sum";
 
-constexpr Entry kTable[] = {
-    {"arange", Algebra::kConstant},
-    {"assign", Algebra::kCopy},
-    {"assign_value", Algebra::kConstant},
-    {"cast", Algebra::kCast},
-    // Gradients of counts and summaries are those of the samples, whatever the loss is.
-    {"cvm_grad", Algebra::kNone},
-    {"data_norm_grad", Algebra::kNone},
-    {"dropout", Algebra::kRandom},
-    {"elementwise_add", Algebra::kAdd},
-    {"elementwise_div", Algebra::kDivide},
-    {"elementwise_mul", Algebra::kMultiply},
-    {"elementwise_sub", Algebra::kSubtract},
-    {"eye", Algebra::kConstant},
-    {"fill_any_like", Algebra::kFill},
-    {"fill_constant", Algebra::kConstant},
-    {"fill_zeros_like", Algebra::kZeros},
-    {"fill_zeros_like2", Algebra::kZeros},
-    {"gaussian_random", Algebra::kRandom},
-    {"linspace", Algebra::kConstant},
-    {"memcpy", Algebra::kCopy},
-    {"print", Algebra::kCopy},
-    {"randint", Algebra::kRandom},
-    {"randperm", Algebra::kRandom},
-    {"range", Algebra::kConstant},
-    {"read_from_array", Algebra::kMove},
-    {"scale", Algebra::kScale},
-    {"select_input", Algebra::kMove},
-    {"select_output", Algebra::kMove},
-    {"split", Algebra::kSplitEqual},
-    {"sum", Algebra::kSum},
-    {"tensor_array_to_tensor", Algebra::kMove},
-    {"truncated_gaussian_random", Algebra::kRandom},
-    {"uniform_random", Algebra::kRandom},
-    {"write_to_array", Algebra::kMove},
-};
+const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
+  static const auto* const table = new absl::flat_hash_map<absl::string_view, Algebra>({
+      {"arange", Algebra::kConstant},
+      {"assign", Algebra::kCopy},
+      {"assign_value", Algebra::kConstant},
+      {"cast", Algebra::kCast},
+      // Gradients of counts and summaries are those of the samples, whatever the loss is.
+      {"cvm_grad", Algebra::kNone},
+      {"data_norm_grad", Algebra::kNone},
+      {"dropout", Algebra::kRandom},
+      {"elementwise_add", Algebra::kAdd},
+      {"elementwise_div", Algebra::kDivide},
+      {"elementwise_floordiv", Algebra::kFloorDivide},
+      {"elementwise_max", Algebra::kMaximum},
+      {"elementwise_min", Algebra::kMinimum},
+      {"elementwise_mod", Algebra::kModulo},
+      {"elementwise_mul", Algebra::kMultiply},
+      {"elementwise_sub", Algebra::kSubtract},
+      {"equal", Algebra::kEqual},
+      {"eye", Algebra::kConstant},
+      {"fill_any_like", Algebra::kFill},
+      {"fill_constant", Algebra::kConstant},
+      {"fill_zeros_like", Algebra::kZeros},
+      {"fill_zeros_like2", Algebra::kZeros},
+      {"flatten", Algebra::kReshape},
+      {"flatten2", Algebra::kReshape},
+      {"flatten_contiguous_range", Algebra::kReshape},
+      {"gaussian_random", Algebra::kRandom},
+      {"greater_equal", Algebra::kGreaterEqual},
+      {"greater_than", Algebra::kGreater},
+      {"increment", Algebra::kIncrement},
+      {"less_equal", Algebra::kLessEqual},
+      {"less_than", Algebra::kLess},
+      {"linspace", Algebra::kConstant},
+      {"logical_and", Algebra::kAnd},
+      {"logical_not", Algebra::kNot},
+      {"logical_or", Algebra::kOr},
+      {"logical_xor", Algebra::kXor},
+      {"memcpy", Algebra::kCopy},
+      {"not_equal", Algebra::kNotEqual},
+      {"print", Algebra::kCopy},
+      {"randint", Algebra::kRandom},
+      {"randperm", Algebra::kRandom},
+      {"range", Algebra::kConstant},
+      {"read_from_array", Algebra::kMove},
+      {"reshape", Algebra::kReshape},
+      {"reshape2", Algebra::kReshape},
+      {"scale", Algebra::kScale},
+      {"select_input", Algebra::kMove},
+      {"select_output", Algebra::kMove},
+      {"split", Algebra::kSplitEqual},
+      {"squeeze", Algebra::kReshape},
+      {"squeeze2", Algebra::kReshape},
+      {kSumType, Algebra::kSum},
+      {"tensor_array_to_tensor", Algebra::kMove},
+      {"truncated_gaussian_random", Algebra::kRandom},
+      {"uniform_random", Algebra::kRandom},
+      {"unsqueeze", Algebra::kReshape},
+      {"unsqueeze2", Algebra::kReshape},
+      {"write_to_array", Algebra::kMove},
+  });
+  return *table;
+}
 
 }  // namespace
 
 Algebra AlgebraOf(absl::string_view type, const OpSchema* schema) {
-  for (const Entry& entry : kTable) {
-    if (entry.type == type) return entry.algebra;
-  }
+  const auto entry = Table().find(type);
+  if (entry != Table().end()) return entry->second;
   if (absl::EndsWith(type, "_grad")) return Algebra::kBackward;
   // An op that touches more than its inputs is taken for random: no two runs of it are alike.
   const bool is_plain = schema == nullptr || !schema->Has(Trait::kSideEffect) ||
                         schema->Has(Trait::kRingSetup) || schema->Has(Trait::kBranch) ||
                         schema->Has(Trait::kLoop);
   return is_plain ? Algebra::kNone : Algebra::kRandom;
+}
+
+const OpSchema& SumSchema() {
+  static const OpSchema& schema = *FindOpSchema(kSumType);
+  return schema;
 }
 
 }  // namespace weft

@@ -10,27 +10,46 @@
 namespace weft {
 
 enum class Algebra : uint8_t {
-  kNone,        // nothing: a function of its inputs
-  kSum,         // Out = X[0] + X[1] + ...
-  kAdd,         // Out = X + Y, broadcast
-  kSubtract,    // Out = X - Y, broadcast
-  kMultiply,    // Out = X * Y, broadcast: linear in each
-  kDivide,      // Out = X / Y, broadcast: linear in X
-  kScale,       // Out = X * attribute scale, plus attribute bias
-  kCopy,        // Out = X
-  kCast,        // Out = X, as attribute out_dtype
-  kSplitEqual,  // Out[i]: part i of attribute num along attribute axis
-  kConstant,    // Out: what attributes say; inputs give no more than a shape
-  kZeros,       // Out: zeros, in the shape of the input
-  kFill,        // Out: attribute value, in the shape of the input
-  kMove,        // Out: elements, or all, of X, as the other inputs say which and where to
-  kBackward,    // every output is linear in all inputs of slots that end in @GRAD together
-  kRandom,      // Out: different in every run of the op, and on every rank
+  kNone,          // nothing: a function of its inputs
+  kSum,           // Out = X[0] + X[1] + ...
+  kAdd,           // Out = X + Y, broadcast, as are the pairs that follow
+  kSubtract,      // Out = X - Y
+  kMultiply,      // Out = X * Y: linear in each
+  kDivide,        // Out = X / Y: linear in X
+  kFloorDivide,   // Out = floor(X / Y)
+  kModulo,        // Out = X - floor(X / Y) * Y
+  kMaximum,       // Out = max(X, Y)
+  kMinimum,       // Out = min(X, Y)
+  kEqual,         // Out = X == Y
+  kNotEqual,      // Out = X != Y
+  kLess,          // Out = X < Y
+  kLessEqual,     // Out = X <= Y
+  kGreater,       // Out = X > Y
+  kGreaterEqual,  // Out = X >= Y
+  kAnd,           // Out = X && Y
+  kOr,            // Out = X || Y
+  kXor,           // Out = X xor Y
+  kNot,           // Out = !X
+  kScale,         // Out = X * attribute scale (or ScaleTensor), plus attribute bias
+  kIncrement,     // Out = X + attribute step
+  kCopy,          // Out = X
+  kCast,          // Out = X, as attribute out_dtype
+  kReshape,       // Out: the elements of X in another shape
+  kSplitEqual,    // Out[i]: part i of attribute num along attribute axis
+  kConstant,      // Out: what attributes say; inputs give no more than a shape
+  kZeros,         // Out: zeros, in the shape of the input
+  kFill,          // Out: attribute value, in the shape of the input
+  kMove,          // Out: elements, or all, of X, as the other inputs say which and where to
+  kBackward,      // every output is linear in all inputs of slots that end in @GRAD together
+  kRandom,        // Out: different in every run of the op, and on every rank
 };
 
-// O(1), but a few string comparisons: to be asked once per layout, not once per op. An op type
-// without schema is kNone, or, where it ends in _grad, kBackward: what its name says.
+// The algebra of an op type with that schema. An unregistered type (no schema) is kNone, or, where
+// its name ends in _grad, kBackward. O(1).
 Algebra AlgebraOf(absl::string_view type, const OpSchema* schema);
+
+// The op whose algebra is kSum.
+const OpSchema& SumSchema();
 
 }  // namespace weft
 

@@ -14,6 +14,17 @@ TEST(AlgebraTest, KnowsArithmetic) {
   EXPECT_EQ(Of("relu"), Algebra::kNone);
 }
 
+TEST(AlgebraTest, KnowsComparisonsAndConditions) {
+  EXPECT_EQ(Of("elementwise_mod"), Algebra::kModulo);
+  EXPECT_EQ(Of("greater_equal"), Algebra::kGreaterEqual);
+  EXPECT_EQ(Of("logical_not"), Algebra::kNot);
+  EXPECT_EQ(Of("increment"), Algebra::kIncrement);
+}
+
+TEST(AlgebraTest, SumSchemaIsTheSum) {
+  EXPECT_EQ(AlgebraOf(SumSchema().type(), &SumSchema()), Algebra::kSum);
+}
+
 TEST(AlgebraTest, KnowsWhatDoesNotDependOnItsInputsValues) {
   EXPECT_EQ(Of("fill_constant"), Algebra::kConstant);
   EXPECT_EQ(Of("fill_zeros_like"), Algebra::kZeros);
@@ -46,7 +57,8 @@ TEST(AlgebraTest, OpsWithSideEffectsAreRandom) {
 // What is called a sum or a product must be linear at least by its schema.
 TEST(AlgebraTest, AgreesWithTraits) {
   for (const char* type :
-       {"sum", "elementwise_add", "elementwise_sub", "assign", "memcpy", "split"}) {
+       {"sum", "elementwise_add", "elementwise_sub", "assign", "memcpy", "split", "reshape",
+        "reshape2", "squeeze2", "unsqueeze2", "flatten2", "flatten_contiguous_range"}) {
     EXPECT_TRUE(FindOpSchema(type)->Has(Trait::kLinear)) << type;
   }
 }

@@ -15,7 +15,7 @@ absl::Status InferCheckFiniteAndUnscale(InferContext& context) {
 void AddAmpSchemas(OpSchemaTable* schemas) {
   // Looks for non-finite values in all of X together.
   schemas->Add(OpSchema("check_finite_and_unscale")
-                   .In("Scale")
+                   .In("Scale", OpSchema::kLossScale)
                    .In("X", OpSchema::kDuplicable)
                    .Out("FoundInfinite")
                    .OutInPlace("Out", "X", OpSchema::kDuplicable)
@@ -25,7 +25,7 @@ void AddAmpSchemas(OpSchemaTable* schemas) {
                    .In("FoundInfinite")
                    .In("InBadSteps")
                    .In("InGoodSteps")
-                   .In("PrevLossScaling")
+                   .In("PrevLossScaling", OpSchema::kLossScale)
                    .In("StopUpdate", OpSchema::kOptional)
                    .In("X", OpSchema::kDuplicable)
                    .OutInPlace("LossScaling", "PrevLossScaling")

@@ -76,4 +76,11 @@ absl::optional<StreamSync> FindStreamSyncOp(absl::string_view type) {
   return absl::nullopt;
 }
 
+absl::string_view StreamSyncOpType(StreamSync sync) {
+  for (const StreamSyncOp& op : kStreamSyncOps) {
+    if (op.sync == sync) return op.type;
+  }
+  return "";
+}
+
 }  // namespace weft

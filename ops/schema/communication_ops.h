@@ -46,6 +46,8 @@ enum class StreamSync {
 
 // None for a type that is no stream synchronization.
 absl::optional<StreamSync> FindStreamSyncOp(absl::string_view type);
+// The op type of a stream synchronization.
+absl::string_view StreamSyncOpType(StreamSync sync);
 
 }  // namespace weft
 

@@ -27,5 +27,12 @@ TEST(CommunicationOpsTest, EveryStreamSyncOfTheSchemasIsKnown) {
   }
 }
 
+TEST(StreamSyncOpType, IsTheTypeThatSynchronizesSo) {
+  for (const char* type :
+       {"c_sync_calc_stream", "c_sync_comm_stream", "c_wait_comm", "c_wait_compute"}) {
+    EXPECT_EQ(StreamSyncOpType(*FindStreamSyncOp(type)), type);
+  }
+}
+
 }  // namespace
 }  // namespace weft

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 absl::Status InferDropout(InferContext& context) {
   const TensorType* x = context.Input("X");
@@ -32,7 +32,7 @@ void AddDropoutSchemas(OpSchemaTable* schemas) {
   schemas->Add(WithDropoutAttrs(OpSchema("dropout")
                                     .In("Seed", kOptional)
                                     .In("X")
-                                    .Out("Mask", kOptional)
+                                    .Out("Mask", kOptional | kLooseType)
                                     .Out("Out")
                                     .With(Trait::kSideEffect)
                                     .Infer(InferDropout)));

@@ -208,7 +208,7 @@ void AddLossSchemas(OpSchemaTable* schemas) {
                        .In("X")
                        .In("Y")
                        .Out("Out")
-                       .Out("Residual")
+                       .Out("Residual", OpSchema::kLooseType)
                        .RequiredAttr("delta", 1.0f)
                        .Infer(LikeAll("X", {"Y"}, {"Out", "Residual"}));
   schemas->Add(GradSchema(huber, "huber_loss_grad", {{"Residual"}, {"Out"}, {"X", "Y"}},
@@ -234,8 +234,8 @@ void AddLossSchemas(OpSchemaTable* schemas) {
   OpSchema cross_entropy2 = OpSchema("cross_entropy2")
                                 .In("Label")
                                 .In("X")
-                                .Out("MatchX")
-                                .Out("XShape", OpSchema::kOptional)
+                                .Out("MatchX", OpSchema::kLooseType)
+                                .Out("XShape", OpSchema::kOptional | OpSchema::kLooseType)
                                 .Out("Y")
                                 .Attr("ignore_index", -100)
                                 .Infer(InferCrossEntropy);

@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 absl::Status InferAccuracy(InferContext& context) {
   const TensorType* indices = context.Input("Indices");
@@ -58,9 +58,9 @@ void AddMetricsSchemas(OpSchemaTable* schemas) {
                    .In("Indices")
                    .In("Label")
                    .In("Out")
-                   .Out("Accuracy")
-                   .Out("Correct", kOptional)
-                   .Out("Total", kOptional)
+                   .Out("Accuracy", kLooseType)
+                   .Out("Correct", kOptional | kLooseType)
+                   .Out("Total", kOptional | kLooseType)
                    .Infer(InferAccuracy));
   schemas->Add(OpSchema("auc")
                    .In("InsTagWeight", kOptional)
@@ -68,7 +68,7 @@ void AddMetricsSchemas(OpSchemaTable* schemas) {
                    .In("Predict")
                    .In("StatNeg")
                    .In("StatPos")
-                   .Out("AUC")
+                   .Out("AUC", kLooseType)
                    .Out("StatNegOut")
                    .Out("StatPosOut")
                    .Attr("curve", "ROC")

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 // Statistics of half-precision tensors are kept in fp32.
 DType StatisticsDType(DType dtype) {
@@ -96,9 +96,9 @@ void AddBatchNorm(OpSchemaTable* schemas, const std::string& type) {
                                       .In("Variance")
                                       .In("X")
                                       .OutInPlace("MeanOut", "Mean")
-                                      .Out("ReserveSpace", kOptional)
-                                      .Out("SavedMean", kOptional)
-                                      .Out("SavedVariance", kOptional)
+                                      .Out("ReserveSpace", kOptional | kLooseType)
+                                      .Out("SavedMean", kOptional | kLooseType)
+                                      .Out("SavedVariance", kOptional | kLooseType)
                                       .OutInPlace("VarianceOut", "Variance")
                                       .Out("Y")
                                       .Infer(InferBatchNorm)));
@@ -178,8 +178,8 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                   .In("Bias", kOptional)
                   .In("Scale", kOptional)
                   .In("X")
-                  .Out("Mean")
-                  .Out("Variance")
+                  .Out("Mean", kLooseType)
+                  .Out("Variance", kLooseType)
                   .Out("Y")
                   .Attr("begin_norm_axis", 1)
                   .Attr("epsilon", 1e-5f)
@@ -193,8 +193,8 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                   .In("Bias", kOptional)
                   .In("Scale", kOptional)
                   .In("X")
-                  .Out("Mean")
-                  .Out("Variance")
+                  .Out("Mean", kLooseType)
+                  .Out("Variance", kLooseType)
                   .Out("Y")
                   .Attr("data_layout", "NCHW")
                   .Attr("epsilon", 1e-5f)
@@ -206,8 +206,8 @@ void AddNormSchemas(OpSchemaTable* schemas) {
                                .In("Bias", kOptional)
                                .In("Scale", kOptional)
                                .In("X")
-                               .Out("SavedMean")
-                               .Out("SavedVariance")
+                               .Out("SavedMean", kLooseType)
+                               .Out("SavedVariance", kLooseType)
                                .Out("Y")
                                .Attr("epsilon", 1e-5f)
                                .With(Trait::kRowSplittable)

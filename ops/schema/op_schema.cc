@@ -21,6 +21,9 @@ SlotSchema MakeSlot(std::string name, int flags) {
   slot.name = std::move(name);
   slot.optional = (flags & OpSchema::kOptional) != 0;
   slot.duplicable = (flags & OpSchema::kDuplicable) != 0;
+  slot.loose_type = (flags & OpSchema::kLooseType) != 0;
+  slot.unwritten = (flags & OpSchema::kUnwritten) != 0;
+  slot.is_loss_scale = (flags & OpSchema::kLossScale) != 0;
   return slot;
 }
 

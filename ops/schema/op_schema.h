@@ -86,6 +86,13 @@ struct SlotSchema {
   std::string name;
   bool optional = false;    // may be missing or empty
   bool duplicable = false;  // may hold several variables
+  // For an output that Paddle's programs declare with types that its kernels do not produce, such
+  // as what only the gradient op reads: the declared type is not binding.
+  bool loose_type = false;
+  // For an output that Paddle's programs name, but the op leaves as it is.
+  bool unwritten = false;
+  // For an input: the factor that mixed precision multiplies the loss by.
+  bool is_loss_scale = false;
   // For an output that is always the same variable as an input: the name of that input slot.
   std::string in_place_of;
   // For an input that gives values of attributes where it is there: their names.
@@ -103,7 +110,13 @@ struct AttrSchema {
 class OpSchema {
  public:
   using InferFn = std::function<absl::Status(InferContext&)>;
-  enum SlotFlags { kOptional = 1, kDuplicable = 2 };
+  enum SlotFlags {  // as SlotSchema has them
+    kOptional = 1,
+    kDuplicable = 2,
+    kLooseType = 4,
+    kUnwritten = 8,
+    kLossScale = 16,
+  };
 
   explicit OpSchema(std::string type) : type_(std::move(type)) {}
 
@@ -146,7 +159,7 @@ class OpSchema {
   InferFn infer_;
 };
 
-// The schema of an op type; nullptr for a type that is not known. O(1). The table is built once,
+// The schema of an op type; nullptr for an unregistered type. O(1). The table is built once,
 // on first use; thread-safe.
 const OpSchema* FindOpSchema(absl::string_view type);
 // All of them, sorted by type.

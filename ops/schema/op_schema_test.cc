@@ -26,8 +26,10 @@ std::vector<std::string> TypesWith(Trait trait) {
 TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
   const OpSchema schema = OpSchema("fuse")
                               .In("X", OpSchema::kDuplicable)
-                              .In("Scale", OpSchema::kOptional)
+                              .In("Scale", OpSchema::kOptional | OpSchema::kLossScale)
                               .Out("Fused")
+                              .Out("Mask", OpSchema::kLooseType)
+                              .Out("Left", OpSchema::kUnwritten)
                               .OutInPlace("Out", "X", OpSchema::kDuplicable)
                               .Attr("axis", 0)
                               .RequiredAttr("size", int64_t{0})
@@ -40,12 +42,30 @@ TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
   EXPECT_EQ(schema.FindInput("Out"), nullptr);
   EXPECT_EQ(schema.FindOutput("Out")->in_place_of, "X");
   EXPECT_EQ(schema.FindOutput("Fused")->in_place_of, "");
+  EXPECT_TRUE(schema.FindInput("Scale")->is_loss_scale);
+  EXPECT_FALSE(schema.FindInput("X")->is_loss_scale);
+  EXPECT_TRUE(schema.FindOutput("Mask")->loose_type);
+  EXPECT_TRUE(schema.FindOutput("Left")->unwritten);
+  EXPECT_FALSE(schema.FindOutput("Fused")->loose_type || schema.FindOutput("Fused")->unwritten);
   EXPECT_FALSE(schema.FindAttr("axis")->required);
   EXPECT_TRUE(schema.FindAttr("size")->required);
   EXPECT_TRUE(schema.Has(Trait::kAlias));
   EXPECT_TRUE(schema.Has(Trait::kLinear));
   EXPECT_FALSE(schema.Has(Trait::kCollective));
   EXPECT_EQ(schema.infer(), nullptr);
+}
+
+// What Paddle calls intermediate, and metrics.
+TEST(OpSchemaTest, OutputsThatOnlyGradientOpsReadHaveLooseTypes) {
+  for (const OpSchema* schema : AllOpSchemas()) {
+    for (const char* slot : {"XShape", "SavedMean", "SavedVariance", "ReserveSpace", "Reserve"}) {
+      const SlotSchema* output = schema->FindOutput(slot);
+      if (output != nullptr) EXPECT_TRUE(output->loose_type) << schema->type() << " " << slot;
+    }
+  }
+  EXPECT_TRUE(FindOpSchema("group_norm")->FindOutput("Mean")->loose_type);
+  EXPECT_TRUE(FindOpSchema("dropout")->FindOutput("Mask")->loose_type);
+  EXPECT_FALSE(FindOpSchema("max_pool2d_with_index")->FindOutput("Mask")->loose_type);
 }
 
 TEST(OpSchemaTest, LiteralsBecomeTheAttributeTypesThatTheyLookLike) {

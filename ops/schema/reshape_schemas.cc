@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 constexpr int kDuplicable = OpSchema::kDuplicable;
 
 // Without the dimensions of 1 among the axes; of all where none is named.
@@ -53,7 +53,7 @@ absl::StatusOr<Dims> FlattenedDims(const InferContext& context, const Dims& x) {
 
 // An op whose gradient knows the dims of X from XShape.
 void AddWithXShape(OpSchemaTable* schemas, OpSchema op) {
-  std::move(op).Out("Out").Out("XShape", kOptional).With(Trait::kLinear);
+  std::move(op).Out("Out").Out("XShape", kOptional | kLooseType).With(Trait::kLinear);
   schemas->Add(
       GradSchema(op, op.type() + "_grad", {{"XShape"}, {"Out"}, {"X"}}, InferGradFromXShape));
   schemas->Add(std::move(op));
@@ -159,7 +159,7 @@ void AddReshapeSchemas(OpSchemaTable* schemas) {
                    .AttrIn("ShapeTensor", {"shape"}, kDuplicable)
                    .In("X")
                    .Out("Out")
-                   .Out("XShape", kOptional)
+                   .Out("XShape", kOptional | kLooseType)
                    .Attr("shape", Ints{})
                    .With(Trait::kLinear)
                    .Infer(InferReshape));
@@ -182,7 +182,7 @@ void AddReshapeSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("flatten_contiguous_range")
                    .In("X")
                    .Out("Out")
-                   .Out("XShape", kOptional)
+                   .Out("XShape", kOptional | kLooseType)
                    .Attr("start_axis", 1)
                    .Attr("stop_axis", 1)
                    .With(Trait::kLinear)

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 constexpr int kDuplicable = OpSchema::kDuplicable;
 
 // Rows of the weights for each hidden element; 0 for an unknown mode.
@@ -112,9 +112,9 @@ void AddRnnSchemas(OpSchemaTable* schemas) {
           .In("PreState", kDuplicable)
           .In("SequenceLength", kOptional)
           .In("WeightList", kDuplicable)
-          .Out("DropoutState", kOptional)
+          .Out("DropoutState", kOptional | kLooseType)
           .Out("Out")
-          .Out("Reserve", kOptional)
+          .Out("Reserve", kOptional | kLooseType)
           .Out("State", kDuplicable)
           .Attr("dropout_prob", 0.0f)
           .RequiredAttr("hidden_size", 1)

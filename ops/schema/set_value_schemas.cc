@@ -95,7 +95,7 @@ void AddSetValueSchemas(OpSchemaTable* schemas) {
                            .In("Input")
                            .AttrIn("StartsTensorList", {"starts"}, kDuplicable)
                            .AttrIn("StepsTensorList", {"steps"}, kDuplicable)
-                           .In("ValueTensor")
+                           .In("ValueTensor", kOptional)
                            .Out("Out")
                            .Attr("axes", Longs{})
                            .Attr("decrease_axes", Longs{})

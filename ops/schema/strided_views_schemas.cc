@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 constexpr int kDuplicable = OpSchema::kDuplicable;
 
 // The dims of a slice, its axes `decrease` left out; must_be_one: which have one element.
@@ -323,7 +323,7 @@ void AddStridedViewsSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("transpose2")
                    .In("X")
                    .Out("Out")
-                   .Out("XShape", kOptional)
+                   .Out("XShape", kOptional | kLooseType)
                    .RequiredAttr("axis", Ints{})
                    .With(Trait::kLinear)
                    .Infer(InferTranspose));

@@ -105,7 +105,7 @@ class Finder {
     for (Symbol in : op.input_args()) {
       const int i = gradient_of_[in.value()];
       if (i == kNone || !found_[i].why_rows.empty()) continue;
-      if (!traits_.IsKnown(op)) {
+      if (!traits_.IsRegistered(op)) {
         found_[i].why_rows =
             absl::StrCat(op.DebugName(), " uses it, an op that Weft does not know");
       } else if (op.BoolAttr("lazy_mode").value_or(false)) {

@@ -60,7 +60,8 @@ absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analys
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       // An op that is not known but is part of optimization and has the slot is an optimizer too.
-      if (!traits.Has(op, Trait::kOptimizer) && (traits.IsKnown(op) || !IsOptimize(op))) continue;
+      if (!traits.Has(op, Trait::kOptimizer) && (traits.IsRegistered(op) || !IsOptimize(op)))
+        continue;
       for (Symbol param : op.Input("Param")) {
         if (reduced[param.value()]) continue;
         const std::string name(program.name(param));

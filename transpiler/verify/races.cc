@@ -7,6 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/streams.h"
+#include "ops/schema/communication_ops.h"
 
 namespace weft {
 namespace {
@@ -126,10 +127,12 @@ class RaceReporter {
   }
 
   std::string Remedy(const Race& race) const {
-    if (race.second_stream == 0) return "c_wait_comm";
-    if (race.first_stream == 0) return "c_wait_compute";
-    return absl::StrCat("c_wait_comm for ", StreamName(report_, race.first_stream),
-                        " and c_wait_compute for ", StreamName(report_, race.second_stream));
+    const auto wait_comm = StreamSyncOpType(StreamSync::kComputeWaitsForRing);
+    const auto wait_compute = StreamSyncOpType(StreamSync::kRingWaitsForCompute);
+    if (race.second_stream == 0) return std::string(wait_comm);
+    if (race.first_stream == 0) return std::string(wait_compute);
+    return absl::StrCat(wait_comm, " for ", StreamName(report_, race.first_stream), " and ",
+                        wait_compute, " for ", StreamName(report_, race.second_stream));
   }
 
   std::string Describe(const SharedSlice& slice) const {

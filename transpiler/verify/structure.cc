@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/schema/check_slots.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 
@@ -143,7 +144,7 @@ class StructureChecker {
     });
     if (has_blocks) info.kind = LayoutInfo::Kind::kHoldsBlocks;
     info.schema = FindOpSchema(op.type());
-    if (op.type() == "feed") data_is_marked_ = true;
+    if (IsFeed(op.type())) data_is_marked_ = true;
     if (info.schema == nullptr) return info;
     info.is_branch = info.schema->Has(Trait::kBranch);
     if (info.schema->Has(Trait::kStreamSync)) info.kind = LayoutInfo::Kind::kSync;

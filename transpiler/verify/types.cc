@@ -4,19 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/type_flow.h"
+#include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
 namespace {
-
-// Output slots of which programs of Paddle declare something else than its kernels make: the shape
-// of X, what only the gradient op reads, metrics.
-constexpr absl::string_view kDeclaredOtherwise[] = {
-    "AUC", "Correct", "DropoutState", "InnerCache", "Reserve", "Total", "WarpCTCGrad", "XShape"};
 
 bool DimsDiffer(const Dims& a, const Dims& b) {
   if (a.size() != b.size()) return true;
@@ -41,12 +36,7 @@ class TypesChecker {
       : program_(program),
         report_(ref, findings),
         flow_(program),
-        has_stored_type_(program.var_id_limit(), false) {
-    for (absl::string_view slot : kDeclaredOtherwise) {
-      const Symbol symbol = program.FindSymbol(slot);
-      if (symbol.valid()) declared_otherwise_.insert(symbol);
-    }
-  }
+        has_stored_type_(program.var_id_limit(), false) {}
 
   void Check() {
     for (int block = 0; block < program_.num_blocks(); ++block) {
@@ -82,7 +72,7 @@ class TypesChecker {
       } else if (type == declared || declared == kUnknownType ||
                  BrokenRule(*flow_.types().type(type), *flow_.types().type(declared)) == nullptr) {
         has_stored_type_[var.value()] = true;
-      } else if (declared_otherwise_.count(SlotOf(step.op, i)) == 0) {
+      } else if (!HasLooseType(step.op, i)) {
         if (program_.var(var).persistable()) has_stored_type_[var.value()] = false;
         differences_.push_back({step.op.id(), i, var, type});
       }
@@ -108,6 +98,13 @@ class TypesChecker {
     }
   }
 
+  bool HasLooseType(const Op& op, size_t output) const {
+    const OpSchema* schema = FindOpSchema(op.type());
+    const SlotSchema* slot =
+        schema == nullptr ? nullptr : schema->FindOutput(program_.name(SlotOf(op, output)));
+    return slot != nullptr && slot->loose_type;
+  }
+
   // The slot of an output.
   static Symbol SlotOf(const Op& op, size_t output) {
     const std::vector<OpLayout::Slot>& slots = op.layout().outputs;
@@ -122,7 +119,6 @@ class TypesChecker {
   const Program& program_;
   Reporter report_;
   TypeFlow flow_;
-  absl::flat_hash_set<Symbol> declared_otherwise_;
   // By VarId. Of a persistable variable: the last op that wrote it left it so.
   std::vector<bool> has_stored_type_;
   std::vector<Difference> differences_;

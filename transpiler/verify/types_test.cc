@@ -67,8 +67,9 @@ TEST(CheckTypes, WhatIsNotKnownFitsEverything) {
   EXPECT_THAT(CheckText("var x : raw\nvar y : fp64[3]\nOut=[y] = relu(X=[x])\n"), IsEmpty());
 }
 
-// Paddle declares them to be of the type of Accuracy.
-TEST(CheckTypes, CountersOfAccuracyAreDeclaredOtherwise) {
+// Paddle declares the counters to be of the type of Accuracy, and that, under mixed precision, to
+// be of the type of the data.
+TEST(CheckTypes, OutputsOfAccuracyAreDeclaredOtherwise) {
   const std::string vars =
       "var indices : int64[4, 1] need_check_feed\nvar label : int64[4, 1] need_check_feed\n"
       "var top : fp32[4, 1] need_check_feed\nvar correct : fp32[]\nvar total : fp32[]\n";
@@ -76,8 +77,32 @@ TEST(CheckTypes, CountersOfAccuracyAreDeclaredOtherwise) {
       "Accuracy=[accuracy], Correct=[correct], Total=[total] = "
       "accuracy(Indices=[indices], Label=[label], Out=[top])\n";
   EXPECT_THAT(CheckText(vars + "var accuracy : fp32[]\n" + op), IsEmpty());
-  EXPECT_THAT(CheckText(vars + "var accuracy : int32[]\n" + op),
-              ElementsAre(HasSubstr("W202 op 0 (accuracy) output Accuracy")));
+  EXPECT_THAT(CheckText(vars + "var accuracy : fp16[]\n" + op), IsEmpty());
+  // Ops that read it see what the kernel makes.
+  EXPECT_THAT(CheckText(vars + "var accuracy : fp16[]\nvar y : fp16[]\n" + op +
+                        "Out=[y] = relu(X=[accuracy])\n"),
+              ElementsAre(HasSubstr("W202 op 1 (relu) output Out: variable y: expected fp32[]")));
+}
+
+// Mixed precision declares what only the gradient op reads as it was before, or as the data is.
+TEST(CheckTypes, OutputsOfLooseTypeAreDeclaredOtherwise) {
+  const std::string vars =
+      "var x : fp16[4, 8, 2, 2] need_check_feed\nvar s : fp32[8] persistable\n"
+      "var mean : fp32[8] persistable\nvar variance : fp32[8] persistable\n"
+      "var saved_mean : fp16[8]\nvar saved_variance : fp32[8]\nvar reserve : fp32[-1]\n";
+  const std::string op =
+      "MeanOut=[mean], ReserveSpace=[reserve], SavedMean=[saved_mean], "
+      "SavedVariance=[saved_variance], VarianceOut=[variance], Y=[y] = "
+      "batch_norm(Bias=[s], Mean=[mean], Scale=[s], Variance=[variance], X=[x])\n";
+  EXPECT_THAT(CheckText(vars + "var y : fp16[4, 8, 2, 2]\n" + op), IsEmpty());
+  EXPECT_THAT(CheckText(vars + "var y : fp32[4, 8, 2, 2]\n" + op),
+              ElementsAre(HasSubstr("W202 op 0 (batch_norm) output Y: variable y")));
+}
+
+TEST(CheckTypes, DeclaredEmptyVariableHasNoType) {
+  EXPECT_THAT(CheckText("var @EMPTY@ : fp32[]\nvar x : fp32[4, 8] need_check_feed\n"
+                        "Out=[@EMPTY@] = relu(X=[x])\n"),
+              IsEmpty());
 }
 
 TEST(CheckTypes, CollectivesKeepMultiplyOrDivideRows) {

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 absl::Status CheckElements(const InferContext& context, const char* slot, int64_t elements) {
   const TensorType* type = context.Input(slot);
@@ -106,8 +106,8 @@ void AddNce(OpSchemaTable* schemas) {
                      .In("SampleWeight", kOptional)
                      .In("Weight")
                      .Out("Cost")
-                     .Out("SampleLabels")
-                     .Out("SampleLogits")
+                     .Out("SampleLabels", kLooseType)
+                     .Out("SampleLogits", kLooseType)
                      .Attr("custom_neg_classes", Ints{})
                      .Attr("is_sparse", false)
                      .Attr("is_test", false)
@@ -167,8 +167,8 @@ void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
                     .In("W")
                     .In("X")
                     .Out("Out")
-                    .Out("PreOut")
-                    .Out("W_Out", kOptional)
+                    .Out("PreOut", kLooseType)
+                    .Out("W_Out", kOptional | OpSchema::kUnwritten)
                     .Attr("is_sparse", false)
                     .Attr("num_classes", 2)
                     .Infer(infer);

@@ -38,7 +38,7 @@ void AddCtcSchemas(OpSchemaTable* schemas) {
                      .In("Logits")
                      .In("LogitsLength", OpSchema::kOptional)
                      .Out("Loss")
-                     .Out("WarpCTCGrad", OpSchema::kOptional)
+                     .Out("WarpCTCGrad", OpSchema::kOptional | OpSchema::kLooseType)
                      .Attr("blank", 0)
                      .Attr("norm_by_times", false)
                      .Infer(InferWarpCtc);

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 // Moments of columns come from summaries of the batches before: their size, sum and sum of squares.
 // Where slot_dim is positive, that many columns belong together, and the first one counts what they
@@ -68,8 +68,8 @@ void AddDataNormSchemas(OpSchemaTable* schemas) {
                                      .In("X")
                                      .In("bias", kOptional)
                                      .In("scale_w", kOptional)
-                                     .Out("Means")
-                                     .Out("Scales")
+                                     .Out("Means", kLooseType)
+                                     .Out("Scales", kLooseType)
                                      .Out("Y")
                                      .Infer(InferDataNorm)));
   schemas->Add(
@@ -80,11 +80,11 @@ void AddDataNormSchemas(OpSchemaTable* schemas) {
                             .In("Y@GRAD")
                             .In("bias", kOptional)
                             .In("scale_w", kOptional)
-                            .Out("BatchSize", kOptional)
+                            .Out("BatchSize", kOptional | OpSchema::kUnwritten)
                             .Out("BatchSize@GRAD", kOptional)
-                            .Out("BatchSquareSum", kOptional)
+                            .Out("BatchSquareSum", kOptional | OpSchema::kUnwritten)
                             .Out("BatchSquareSum@GRAD", kOptional)
-                            .Out("BatchSum", kOptional)
+                            .Out("BatchSum", kOptional | OpSchema::kUnwritten)
                             .Out("BatchSum@GRAD", kOptional)
                             .Out("X@GRAD", kOptional)
                             .Out("bias@GRAD", kOptional)

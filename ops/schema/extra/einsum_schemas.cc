@@ -33,13 +33,14 @@ absl::Status InferEinsum(InferContext& context) {
 }  // namespace
 
 void AddEinsumSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("einsum")
-                   .In("Operands", OpSchema::kDuplicable)
-                   .Out("InnerCache", OpSchema::kOptional | OpSchema::kDuplicable)
-                   .Out("Out")
-                   .Out("XShape", OpSchema::kOptional | OpSchema::kDuplicable)
-                   .RequiredAttr("equation", std::string())
-                   .Infer(InferEinsum));
+  schemas->Add(
+      OpSchema("einsum")
+          .In("Operands", OpSchema::kDuplicable)
+          .Out("InnerCache", OpSchema::kOptional | OpSchema::kDuplicable | OpSchema::kLooseType)
+          .Out("Out")
+          .Out("XShape", OpSchema::kOptional | OpSchema::kDuplicable | OpSchema::kLooseType)
+          .RequiredAttr("equation", std::string())
+          .Infer(InferEinsum));
   schemas->Add(OpSchema("einsum_grad")
                    .In("InnerCache", OpSchema::kDuplicable)
                    .In("Out@GRAD")

@@ -24,7 +24,7 @@ void AddL2NormalizeSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
               OpSchema("norm")
                   .In("X")
-                  .Out("Norm")
+                  .Out("Norm", OpSchema::kLooseType)
                   .Out("Out")
                   .RequiredAttr("axis", 0)
                   .Attr("epsilon", 1e-10f)

@@ -45,7 +45,7 @@ void AddRoiPoolingSchemas(OpSchemaTable* schemas) {
       schemas,
       RegionsSchema("roi_align").Out("Out").Attr("aligned", false).Attr("sampling_ratio", -1),
       {{"ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
-  AddWithGrad(schemas, RegionsSchema("roi_pool").Out("Argmax").Out("Out"),
+  AddWithGrad(schemas, RegionsSchema("roi_pool").Out("Argmax", OpSchema::kLooseType).Out("Out"),
               {{"Argmax", "ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
 }
 

@@ -7,7 +7,7 @@ namespace weft {
 void AddRreluSchemas(OpSchemaTable* schemas) {
   schemas->Add(OpSchema("rrelu")
                    .In("X")
-                   .Out("Noise")
+                   .Out("Noise", OpSchema::kLooseType)
                    .Out("Out")
                    .Attr("is_test", false)
                    .Attr("lower", 0.125f)

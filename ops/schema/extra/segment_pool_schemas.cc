@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 // A row for each number of a segment; SummedIds is of use for means only.
 absl::Status InferSegmentPool(InferContext& context) {
@@ -35,7 +35,7 @@ void AddSegmentPoolSchemas(OpSchemaTable* schemas) {
                   .In("SegmentIds")
                   .In("X")
                   .Out("Out")
-                  .Out("SummedIds", kOptional)
+                  .Out("SummedIds", kOptional | kLooseType)
                   .Attr("pooltype", "SUM")
                   .Infer(InferSegmentPool),
               {{"Out", "SegmentIds", "SummedIds", "X"}, {"Out"}, {"X"}});

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
+constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 absl::Status CheckAnchors(const InferContext& context) {
   const std::vector<int64_t> anchors = context.attrs().Ints("anchors");
@@ -79,9 +79,9 @@ void AddYoloSchemas(OpSchemaTable* schemas) {
           .In("GTLabel")
           .In("GTScore", kOptional)
           .In("X")
-          .Out("GTMatchMask")
+          .Out("GTMatchMask", kLooseType)
           .Out("Loss")
-          .Out("ObjectnessMask")
+          .Out("ObjectnessMask", kLooseType)
           .RequiredAttr("anchor_mask", Ints{})
           .RequiredAttr("anchors", Ints{})
           .RequiredAttr("class_num", 1)

@@ -1,4 +1,4 @@
-#include "executor/losses.h"
+#include "ops/analysis/losses.h"
 
 #include <string>
 #include <vector>
@@ -55,6 +55,13 @@ TEST(FindLosses, CastsAndReshapesMayStandBetween) {
   builder.Op("fill_constant", {}, {{"Out", {"reported@GRAD"}}}, kRoleLoss | kRoleBackward);
   Unscale(builder, "scale");
   EXPECT_THAT(Losses(builder), ElementsAre("loss"));
+}
+
+TEST(FindLosses, UnregisteredOpsAreLeftAlone) {
+  ProgramBuilder builder;
+  builder.Op("my_op", {{"X", {"loss"}}, {"Y", {"scale"}}}, {{"Out", {"out"}}}, kRoleLoss);
+  Unscale(builder, "scale");
+  EXPECT_THAT(Losses(builder), ElementsAre("out"));
 }
 
 TEST(FindLosses, OtherProductsAreLossesThemselves) {

@@ -1,4 +1,4 @@
-#include "executor/losses.h"
+#include "ops/analysis/losses.h"
 
 #include <algorithm>
 #include <string>
@@ -8,6 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/op_traits.h"
+#include "ops/schema/algebra.h"
+#include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -19,33 +22,39 @@ absl::optional<Symbol> Single(absl::Span<const Symbol> args) {
 }
 
 // Ops that only change the type or the shape.
-bool KeepsValues(absl::string_view type) {
-  return type == "cast" || type == "assign" || type == "reshape" || type == "reshape2" ||
-         type == "squeeze2" || type == "unsqueeze2";
+bool KeepsValues(Algebra algebra) {
+  return algebra == Algebra::kCopy || algebra == Algebra::kCast || algebra == Algebra::kReshape;
 }
 
 // Visits the ops of a block in order, and tracks which variables hold a scaled loss.
 class ScaledLosses {
  public:
   explicit ScaledLosses(const Program& program) {
+    OpTraits traits(program);
     for (OpId id : program.block(0).ops()) {
       const Op op = program.op(id);
-      if (op.type() == "check_finite_and_unscale") AddScales(op.Input("Scale"));
-      if (op.type() == "update_loss_scaling") AddScales(op.Input("PrevLossScaling"));
+      const OpSchema* schema = traits.SchemaOf(op);
+      if (schema == nullptr) continue;
+      for (const SlotSchema& slot : schema->inputs()) {
+        if (!slot.is_loss_scale) continue;
+        const absl::Span<const Symbol> scales = op.Input(slot.name);
+        scales_.insert(scales.begin(), scales.end());
+      }
     }
   }
 
   void Pass(const Op& op) {
     if (scales_.empty()) return;
+    const Algebra algebra = AlgebraOf(op.type(), FindOpSchema(op.type()));
     absl::optional<Symbol> unscaled;
     bool is_scale = false;
     const absl::optional<Symbol> x = Single(op.Input("X"));
-    if (x.has_value() && KeepsValues(op.type())) {
+    if (x.has_value() && KeepsValues(algebra)) {
       is_scale = scales_.contains(*x);
       const auto found = unscaled_.find(*x);
       if (found != unscaled_.end()) unscaled = found->second;
-    } else if (x.has_value() && (op.type() == "elementwise_mul" || op.type() == "scale")) {
-      const char* slot = op.type() == "scale" ? "ScaleTensor" : "Y";
+    } else if (x.has_value() && (algebra == Algebra::kMultiply || algebra == Algebra::kScale)) {
+      const char* slot = algebra == Algebra::kScale ? "ScaleTensor" : "Y";
       const absl::optional<Symbol> y = Single(op.Input(slot));
       if (y.has_value() && scales_.contains(*y)) unscaled = x;
       if (y.has_value() && scales_.contains(*x)) unscaled = y;
@@ -69,8 +78,6 @@ class ScaledLosses {
   }
 
  private:
-  void AddScales(absl::Span<const Symbol> names) { scales_.insert(names.begin(), names.end()); }
-
   absl::flat_hash_set<Symbol> scales_;
   absl::flat_hash_map<Symbol, Symbol> unscaled_;
 };

@@ -1,0 +1,14 @@
+// The ops that Paddle's executor feeds and fetches by, between steps. They have no schema.
+#ifndef WEFT_OPS_SCHEMA_FEED_OPS_H_
+#define WEFT_OPS_SCHEMA_FEED_OPS_H_
+
+#include "absl/strings/string_view.h"
+
+namespace weft {
+
+inline bool IsFeed(absl::string_view type) { return type == "feed"; }
+inline bool IsFetch(absl::string_view type) { return type == "fetch" || type == "fetch_v2"; }
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_FEED_OPS_H_
