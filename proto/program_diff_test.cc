@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
+#include "base/testing/archive.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
-#include "base/testing/archive.h"
 
 namespace weft {
 namespace {

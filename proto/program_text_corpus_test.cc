@@ -1,9 +1,9 @@
 // Every program of the archives, as Paddle wrote it, through text and back.
 #include "absl/strings/match.h"
 #include "base/status_matchers.h"
+#include "base/testing/archive.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
-#include "base/testing/archive.h"
 
 namespace weft {
 namespace {

@@ -415,9 +415,10 @@ TEST(NumericCheck, MoreThanFitsIsRefusedBeforeAnyMemoryIsTaken) {
 TEST(NumericCheck, VariableThatIsGoneIsNamed) {
   const Pair original = FitALine();
   const absl::StatusOr<Program> other = ParseProgramText(kText);
-  EXPECT_THAT(Check(original, {*other, original.startup}),
-              StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("rewritten program: variable fc_0.b_0: the original keeps it")));
+  EXPECT_THAT(
+      Check(original, {*other, original.startup}),
+      StatusIs(absl::StatusCode::kFailedPrecondition,
+               HasSubstr("rewritten program: variable fc_0.b_0: persistable in the original")));
 }
 
 }  // namespace

@@ -36,8 +36,9 @@ TEST(PaddleDefects, OneFp32BufferOfForwardRoleTakesAllGradients) {
 TEST(PaddleDefects, BufferHasAFixedName) {
   ProgramBuilder p = TwoGradients();
   p.Var("fused_output").Var("fused_gradient_0");
-  EXPECT_THAT(Rewrite(p.Build(), Paddle(kMode)),
-              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("fused_output is there")));
+  EXPECT_THAT(
+      Rewrite(p.Build(), Paddle(kMode)),
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("fused_output already exists")));
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten weft, Rewrite(p.Build(), Weft(kMode)));
   EXPECT_THAT(OpTexts(weft.main),
               Contains("c_allreduce_sum@0(fused_gradient_1 -> fused_gradient_1)"));

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "base/status_matchers.h"
+#include "base/testing/archive.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
@@ -15,7 +16,6 @@
 #include "proto/program.h"
 #include "proto/program_builder.h"
 #include "proto/rewriter.h"
-#include "base/testing/archive.h"
 
 namespace weft {
 namespace {

@@ -188,7 +188,8 @@ TEST_F(CheckOutputsTest, NewFileInAnExistingDirectoryIsFineAndIsNotLeftBehind) {
 
 TEST_F(CheckOutputsTest, OutputThatIsAnInputIsRefusedUnderAnyName) {
   EXPECT_THAT(CheckOutputs({input_}, {::testing::TempDir() + "/./in.pb"}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the same file as")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("refusing to overwrite the input file")));
 }
 
 TEST_F(CheckOutputsTest, TwoOutputsInOneFileAreRefused) {

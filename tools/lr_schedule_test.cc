@@ -105,7 +105,7 @@ TEST(FindLearningRateTest, NoneSeveralAndComputedOnesAreErrors) {
                        "writes product"));
   // Without a final value.
   EXPECT_THAT(FindLearningRate(Updates({"a"}).Build()),
-              StatusIs(kInvalid, HasSubstr("the program computes its learning rate")));
+              StatusIs(kInvalid, HasSubstr("the program computes its own learning rate")));
 }
 
 }  // namespace

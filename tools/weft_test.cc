@@ -454,7 +454,7 @@ TEST(WeftRunTest, OutputsAreCheckedBeforeTheRun) {
   EXPECT_EQ(Train({"--save", params}).status, 0);
   const std::string before = Contents(params);
   EXPECT_THAT(Weft({"run", kMain, "--feeds", kFeeds, "--params", params, "--save", params}),
-              FailsWith(1, "weft run: error: " + params + ": ", "same file"));
+              FailsWith(1, "weft run: error: " + params + ": ", "refusing to overwrite"));
   EXPECT_EQ(Contents(params), before);
 }
 

@@ -65,7 +65,7 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
       if (ins_.size() == 1 && outs_.size() == 1) return SetAll(ins_[0]);
       if (SplitGathered(op)) return;
       break;
-    case Algebra::kMove:
+    case Algebra::kReshape:
       if (!MovesOneElement(op)) break;
       return SetAll(ins_[0]);
     case Algebra::kFill:

@@ -14,8 +14,8 @@ enum class Transpose { kNo, kYes };
 //
 // Single precision runs in oneDNN, on the calling thread alone (whose OpenMP thread count becomes
 // 1), with the primitive that fits the shape; it is made at the first call and kept while the shape
-// stays. Double precision, which oneDNN does not have, runs in Eigen. A Gemm and its copies run once
-// at a time.
+// stays. Double precision, which oneDNN does not have, runs in Eigen. A Gemm and its copies run
+// once at a time.
 class Gemm {
  public:
   Gemm(Transpose a, Transpose b);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-
 namespace weft {
 
 DataLimits::DataLimits(const Program& program) : program_(program) {

@@ -31,8 +31,8 @@
 
 namespace weft {
 
-// States begin as `original.startup` leaves them, or at 0 if it is null; parameters are generated in any
-// case.
+// States begin as `original.startup` leaves them, or at 0 if it is null; parameters are generated
+// in any case.
 //
 // Errors begin with the program that they are about:
 //   Unimplemented       ops without a kernel; an element type for which no values are generated

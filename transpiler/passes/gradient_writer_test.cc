@@ -58,6 +58,9 @@ std::string Written(const std::string& text, const std::string& policy, int nrin
 }
 
 constexpr char kTwo[] = R"(
+  var a@GRAD@ALL : fp32[4, 2]
+  var b@GRAD@ALL : fp32[4, 2]
+  var fused_gradient_0@ALL : fp32[8]
   Y@GRAD=[b@GRAD] = mul_grad(Y=[b], Out@GRAD=[g]) role=backward vars=[b, b@GRAD]
   Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
   ParamOut=[a] = sgd(Param=[a], Grad=[a@GRAD], LearningRate=[lr]) role=optimize

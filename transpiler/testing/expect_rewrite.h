@@ -42,6 +42,10 @@ struct RewriteOptions {
   ParticipantsSpec participants;  // the default: nobody knows how many
   std::set<std::string> distributed_params;
   PassRegistry registry = BuiltinPasses();  // add your own passes
+  // Whether to run the passes again. A pass whose effect no fact of the programs shows cannot be
+  // refused the second time.
+  enum class SecondRun { kIsChecked, kIsNotChecked };
+  SecondRun second_run = SecondRun::kIsChecked;
 };
 
 // Options for a known number of ranks.

@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest-spi.h"
 #include "gtest/gtest.h"
+#include "proto/op_role.h"
 #include "proto/rewriter.h"
 
 namespace weft::testing {
@@ -17,26 +18,27 @@ using ::testing::SizeIs;
 
 constexpr char kForward[] = "Out=[y] = relu(X=[x])";
 
-// Appends relu ops: `ops` of them, which read `reads`.
+// Appends a relu op that reads `reads`: once, or in every run.
 class AppendRelu : public Pass {
  public:
   static constexpr absl::string_view kName = "append-relu";
   static constexpr absl::string_view kDescription = "main program: appends relu";
   struct Options {
     std::string reads = "y";
-    bool declares = true;
+    bool again = false;
     void Bind(OptionBinder& bind) {
       bind.String("reads", &reads, "variable that is read");
-      bind.Bool("declares", &declares, "declare what is written");
+      bind.Bool("again", &again, "append in every run");
     }
   };
   explicit AppendRelu(Options options) : options_(std::move(options)) {}
 
   absl::string_view name() const override { return kName; }
-  Contract contract() const override { return Contract().Provides("appended"); }
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
     const Program& program = *programs.main;
-    const std::string z = program.FindSymbol("z").valid() ? "zz" : "z";
+    const bool has_run = program.block(0).FindVar("z").valid();
+    if (has_run && !options_.again) return false;
+    const std::string z = has_run ? "zz" : "z";
     pb::OpDesc op;
     op.set_type("relu");
     auto* in = op.add_inputs();
@@ -45,8 +47,12 @@ class AppendRelu : public Pass {
     auto* out = op.add_outputs();
     out->set_parameter("Out");
     out->add_arguments(z);
+    auto* role = op.add_attrs();
+    role->set_name(kOpRoleAttr);
+    role->set_type(pb::INT);
+    role->set_i(kRoleForward);
     Rewriter rewriter(programs.main);
-    pb::VarDesc var = program.var(program.block(0).FindVar(program.FindSymbol("y"))).ToProto();
+    pb::VarDesc var = program.var(program.block(0).FindVar("y")).ToProto();
     var.set_name(z);
     rewriter.AddVar(0, var);
     rewriter.Append(0, op);
@@ -67,7 +73,7 @@ RewriteOptions WithAppendRelu() {
 TEST(ExpectRewrite, ExpectedProgramPasses) {
   const TranspileResult result = ExpectRewrite(
       "comm-init", {kForward, "var w : fp32[2, 2] parameter persistable"},
-      {kForward, "c_comm_init_all() {ring_id=0}\nvar w : fp32[2, 2] parameter persistable"},
+      {kForward, "c_comm_init_all() {nranks=2}\nvar w : fp32[2, 2] parameter persistable"},
       OnRanks(2));
   EXPECT_THAT(result.passes, SizeIs(1));
 }
@@ -86,14 +92,15 @@ TEST(ExpectRewrite, NewVariableHasToBeDeclaredInTheTextAfter) {
 
 TEST(ExpectRewrite, WhatTheVerifierFindsFails) {
   EXPECT_NONFATAL_FAILURE(
-      ExpectRewrite("append-relu{reads=missing}", kForward,
-                    "Out=[y] = relu(X=[x])\nOut=[z] = relu(X=[missing])", WithAppendRelu()),
-      "W1");
+      ExpectRewrite("append-relu{reads=unset}", "var unset : fp32[2, 2]\nOut=[y] = relu(X=[x])",
+                    "var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[unset])",
+                    WithAppendRelu()),
+      "W106");
 }
 
 TEST(ExpectRewrite, SecondRunThatChangesSomethingFails) {
   EXPECT_NONFATAL_FAILURE(
-      ExpectRewrite("append-relu", kForward,
+      ExpectRewrite("append-relu{again=true}", kForward,
                     "var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])",
                     WithAppendRelu()),
       "a second run changes the result");

@@ -140,9 +140,13 @@ Matrix DeterminantDerivative(const Matrix& a) {
   if (!a.allFinite()) return Matrix::Constant(a.rows(), a.cols(), NAN);
   const Eigen::JacobiSVD<Matrix, Eigen::NoQRPreconditioner> svd(
       a, Eigen::ComputeFullU | Eigen::ComputeFullV);
+  // What is below the rounding of the largest one is 0: the product of two of these is exact then.
+  const Eigen::VectorXd values =
+      (svd.singularValues().array() > svd.threshold() * svd.singularValues()[0])
+          .select(svd.singularValues(), 0.0);
   Eigen::VectorXd products(a.rows());
   for (int64_t i = 0; i < a.rows(); ++i) {
-    Eigen::VectorXd others = svd.singularValues();
+    Eigen::VectorXd others = values;
     others[i] = 1;
     products[i] = others.prod();
   }

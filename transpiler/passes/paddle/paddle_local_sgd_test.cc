@@ -228,7 +228,7 @@ TEST(PaddleLocalSgd, ReducedGradientsAreRefused) {
 TEST(PaddleLocalSgd, SnapshotsFollowTheBroadcastByContract) {
   Program main = Main();
   EXPECT_THAT(RunPasses("paddle-local-sgd", Paddle(), &main),
-              StatusIs(kRefused, HasSubstr("requires parameters-equal")));
+              StatusIs(kRefused, HasSubstr("needs parameters-equal")));
 }
 
 TEST(PaddleLocalSgd, NotesNameRingAndPlace) {
