@@ -3,10 +3,10 @@
 # its time goes into the headers of libraries, so all sources are one translation unit, but for those
 # that define names which others have, too.
 #
-# usage: clang_tidy_test.sh .clang-tidy DIRECTORY_WITH_FRAMEWORK_PB_H
+# usage: clang_tidy_test.sh .clang-tidy
 set -euo pipefail
 root=$(dirname "$(realpath "$1")")
-generated=$(realpath "$2")
+generated=$TEST_TMPDIR
 apart=(proto/program_indexer.cc)
 
 if ! command -v clang-tidy-14 >/dev/null; then
@@ -24,6 +24,7 @@ check() {
 }
 
 cd "$root"
+protoc --cpp_out="$generated" proto/framework.proto
 mapfile -t sources < <(find base proto transpiler/pipeline -maxdepth 1 -name '*.cc' ! -name '*_test.cc' |
   grep -vxF -f <(printf '%s\n' "${apart[@]}") | LC_ALL=C sort)
 [ ${#sources[@]} -gt 20 ]
