@@ -39,7 +39,7 @@ uint64_t NumberIn(const std::string& path, absl::string_view key, uint64_t other
   return otherwise;
 }
 
-uint64_t Difference(uint64_t limit, uint64_t used) {
+uint64_t DifferenceOrZero(uint64_t limit, uint64_t used) {
   if (limit == kUnlimited) return kUnlimited;
   return limit > used ? limit - used : 0;
 }
@@ -72,7 +72,7 @@ uint64_t LeftByGroups(const std::string& root, const GroupFiles& files, std::str
     const uint64_t usage = NumberIn(directory + files.usage, "", 0);
     const uint64_t reclaimable = NumberIn(directory + "memory.stat", files.reclaimable, 0);
     const uint64_t limit = NumberIn(directory + files.limit, "", kUnlimited);
-    left = std::min(left, Difference(limit, Difference(usage, reclaimable)));
+    left = std::min(left, DifferenceOrZero(limit, DifferenceOrZero(usage, reclaimable)));
     const size_t slash = group.rfind('/');
     if (slash == std::string::npos) return left;
     group.resize(slash);
@@ -98,7 +98,7 @@ uint64_t LeftByAddressSpace(const std::string& root) {
   rlimit limit;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;
   const uint64_t pages = NumberIn(root + "/proc/self/statm", "", 0);
-  return Difference(limit.rlim_cur, pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+  return DifferenceOrZero(limit.rlim_cur, pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ void AddDropoutSchemas(OpSchemaTable* schemas) {
   schemas->Add(WithDropoutAttrs(OpSchema("dropout")
                                     .In("Seed", kOptional)
                                     .In("X")
-                                    .Out("Mask", kOptional | kLooseType)
+                                    .Out("Mask", kOptional)
                                     .Out("Out")
                                     .With(Trait::kSideEffect)
                                     .Infer(InferDropout)));

@@ -65,7 +65,7 @@ TEST(OpSchemaTest, OutputsThatOnlyGradientOpsReadHaveLooseTypes) {
     }
   }
   EXPECT_TRUE(FindOpSchema("group_norm")->FindOutput("Mean")->loose_type);
-  EXPECT_TRUE(FindOpSchema("dropout")->FindOutput("Mask")->loose_type);
+  EXPECT_FALSE(FindOpSchema("dropout")->FindOutput("Mask")->loose_type);
   EXPECT_FALSE(FindOpSchema("max_pool2d_with_index")->FindOutput("Mask")->loose_type);
 }
 
