@@ -48,7 +48,7 @@ class AppendRelu : public Pass {
     out->set_parameter("Out");
     out->add_arguments(z);
     auto* role = op.add_attrs();
-    role->set_name(kOpRoleAttr);
+    role->set_name(std::string(kOpRoleAttr));
     role->set_type(pb::INT);
     role->set_i(kRoleForward);
     Rewriter rewriter(programs.main);
