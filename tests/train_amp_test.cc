@@ -78,7 +78,7 @@ class TrainAmpTest : public ::testing::Test {
     if (options_.ranks > 1) {
       TranspileOptions options = transpile_options_;
       options.participants.nranks = options_.ranks;
-      options.verify_each_pass = true;
+      options.verification = Verification::kAfterEachPass;
       ProgramPair programs{&main, &startup};
       WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
     }
@@ -254,7 +254,7 @@ TEST_F(TrainAmpTest, ConvolutionalNetOfHalfParametersIsTranspiledInEveryMode) {
       ProgramPair programs{&main, &startup};
       TranspileOptions options = InMode(mode.name);
       options.dialect = dialect;
-      options.verify_each_pass = true;
+      options.verification = Verification::kAfterEachPass;
       if (!mode.pipelines.empty()) options.participants.endpoints = {"a:6170", "b:6170"};
       if (mode.trainers == Mode::Trainers::kOneOrMoreWithDevices) {
         options.participants.devices = std::vector<int>{0};
