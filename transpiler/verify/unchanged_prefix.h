@@ -22,9 +22,9 @@ namespace weft {
 // Most rewrites leave most of a program alone: gradient all-reduce all of it, LocalSGD all in front
 // of its averages.
 //
-// What it saves (docs/benchmarks.md, 1,000,000 ops): layer 6 takes 0.46 s beside the 0.70 s of the
-// other layers for gradient all-reduce, which the prefix covers, and about 2.8 s for all-gather,
-// which it does not.
+// What it saves was not measured apart. By docs/benchmarks.md, 1,000,000 ops: equivalence adds 0.46
+// s to the other layers for gradient all-reduce, which the prefix covers. The same check of
+// all-gather, which it does not cover, takes 3.5 s in all.
 class UnchangedPrefix : public RankObserver {
  public:
   // O(ops + bytes of ops); less where `program` is a copy of `original` that was rewritten, whose
