@@ -3,7 +3,6 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -54,17 +53,12 @@ Items SlotItems(const Slots& slots) {
 }
 
 template <typename Attrs>
-Items AttrItems(const Attrs& attrs, const DiffOptions& options) {
+Items AttrItems(const Attrs& attrs) {
   Items items;
   for (const auto& attr : attrs) {
-    if (options.ignored_attrs.contains(attr.name())) continue;
     std::string text;
     AppendAttr(attr, &text);
     items.push_back(MakeItem(attr.name(), std::move(text)));
-  }
-  if (options.ignore_attr_order) {
-    std::stable_sort(items.begin(), items.end(),
-                     [](const Item& x, const Item& y) { return x.name < y.name; });
   }
   return items;
 }
@@ -133,18 +127,17 @@ std::string RestText(const google::protobuf::Message& rest) {
   return text;
 }
 
-OpParts PartsOf(const Op& op, const DiffOptions& options) {
+OpParts PartsOf(const Op& op) {
   pb::OpDesc desc = op.ToProto();
   OpParts parts;
   AppendName(desc.type(), &parts.type);
   parts.inputs = SlotItems(desc.inputs());
   parts.outputs = SlotItems(desc.outputs());
-  parts.attrs = AttrItems(desc.attrs(), options);
+  parts.attrs = AttrItems(desc.attrs());
   desc.clear_type();
   desc.clear_inputs();
   desc.clear_outputs();
   desc.clear_attrs();
-  if (options.ignore_written_defaults && !desc.is_target()) desc.clear_is_target();
   parts.extra = RestText(desc);
   return parts;
 }
@@ -155,24 +148,6 @@ void AppendToKey(const Items& items, std::string* key) {
 }
 
 // --- Variables ----------------------------------------------------------------------------------
-
-template <typename LoD>
-void ClearDefaultLevel(LoD* lod) {
-  if (lod->lod_level() == 0) lod->clear_lod_level();
-}
-
-void ClearDefaults(pb::VarDesc* var) {
-  if (!var->persistable()) var->clear_persistable();
-  if (!var->need_check_feed()) var->clear_need_check_feed();
-  if (!var->is_parameter()) var->clear_is_parameter();
-  if (!var->stop_gradient()) var->clear_stop_gradient();
-  pb::VarType* type = var->mutable_type();
-  if (type->has_lod_tensor()) ClearDefaultLevel(type->mutable_lod_tensor());
-  if (type->has_tensor_array()) ClearDefaultLevel(type->mutable_tensor_array());
-  if (type->has_reader()) {
-    for (auto& lod : *type->mutable_reader()->mutable_lod_tensor()) ClearDefaultLevel(&lod);
-  }
-}
 
 absl::string_view FlagText(bool present, bool value) {
   return !present ? kNone : value ? "true" : "false";
@@ -212,10 +187,10 @@ void CompareOpVersions(const pb::ProgramDesc& a, const pb::ProgramDesc& b, Detai
 
 }  // namespace
 
-Details CompareOps(const Op& a, const Op& b, const DiffOptions& options) {
+Details CompareOps(const Op& a, const Op& b) {
   Details details;
   if (a.bytes() == b.bytes()) return details;
-  const OpParts x = PartsOf(a, options), y = PartsOf(b, options);
+  const OpParts x = PartsOf(a), y = PartsOf(b);
   AddDetail("type", x.type, y.type, &details);
   CompareItems("input", x.inputs, y.inputs, &details);
   CompareItems("output", x.outputs, y.outputs, &details);
@@ -224,8 +199,7 @@ Details CompareOps(const Op& a, const Op& b, const DiffOptions& options) {
   return details;
 }
 
-OpKeys KeysOf(const Program& program, absl::Span<const OpId> ops, const std::vector<bool>& skip,
-              const DiffOptions& options) {
+OpKeys KeysOf(const Program& program, absl::Span<const OpId> ops, const std::vector<bool>& skip) {
   OpKeys keys;
   for (std::vector<uint64_t>* kind : {&keys.whole, &keys.type_and_outputs, &keys.type}) {
     kind->resize(ops.size());
@@ -234,7 +208,7 @@ OpKeys KeysOf(const Program& program, absl::Span<const OpId> ops, const std::vec
   const auto hash = [&] { return XXH3_64bits(key.data(), key.size()); };
   for (size_t i = 0; i < ops.size(); ++i) {
     if (skip[i]) continue;
-    const OpParts parts = PartsOf(program.op(ops[i]), options);
+    const OpParts parts = PartsOf(program.op(ops[i]));
     key = absl::StrCat(parts.type, "\n");
     keys.type[i] = hash();
     AppendToKey(parts.outputs, &key);
@@ -257,14 +231,10 @@ std::vector<uint64_t> ByteKeysOf(const Program& program, absl::Span<const OpId> 
   return keys;
 }
 
-Details CompareVars(const Var& var_a, const Var& var_b, const DiffOptions& options) {
+Details CompareVars(const Var& var_a, const Var& var_b) {
   Details details;
   if (var_a.bytes() == var_b.bytes()) return details;
   pb::VarDesc a = var_a.ToProto(), b = var_b.ToProto();
-  if (options.ignore_written_defaults) {
-    ClearDefaults(&a);
-    ClearDefaults(&b);
-  }
   std::string a_type, b_type;
   AppendVarType(a.type(), TextDetail::kExact, &a_type);
   AppendVarType(b.type(), TextDetail::kExact, &b_type);
@@ -277,8 +247,7 @@ Details CompareVars(const Var& var_a, const Var& var_b, const DiffOptions& optio
             FlagText(b.has_stop_gradient(), b.stop_gradient()), &details);
   AddDetail("need_check_feed", FlagText(a.has_need_check_feed(), a.need_check_feed()),
             FlagText(b.has_need_check_feed(), b.need_check_feed()), &details);
-  CompareItems("attr", AttrItems(a.attrs(), DiffOptions()), AttrItems(b.attrs(), DiffOptions()),
-               &details);
+  CompareItems("attr", AttrItems(a.attrs()), AttrItems(b.attrs()), &details);
   for (pb::VarDesc* var : {&a, &b}) {
     pb::VarDesc rest;
     rest.mutable_unknown_fields()->Swap(var->mutable_unknown_fields());
@@ -288,13 +257,12 @@ Details CompareVars(const Var& var_a, const Var& var_b, const DiffOptions& optio
   return details;
 }
 
-Details CompareBlocks(pb::BlockDesc a, pb::BlockDesc b, const DiffOptions& options) {
+Details CompareBlocks(pb::BlockDesc a, pb::BlockDesc b) {
   Details details;
   AddDetail("parent", absl::StrCat(a.parent_idx()), absl::StrCat(b.parent_idx()), &details);
-  const auto forward = [&](const pb::BlockDesc& desc) {
-    const bool shown = options.ignore_written_defaults ? desc.forward_block_idx() != -1
-                                                       : desc.has_forward_block_idx();
-    return shown ? absl::StrCat(desc.forward_block_idx()) : std::string(kNone);
+  const auto forward = [](const pb::BlockDesc& desc) {
+    return desc.has_forward_block_idx() ? absl::StrCat(desc.forward_block_idx())
+                                        : std::string(kNone);
   };
   AddDetail("forward", forward(a), forward(b), &details);
   for (pb::BlockDesc* desc : {&a, &b}) {
@@ -306,13 +274,13 @@ Details CompareBlocks(pb::BlockDesc a, pb::BlockDesc b, const DiffOptions& optio
   return details;
 }
 
-Details ComparePrograms(pb::ProgramDesc a, pb::ProgramDesc b, const DiffOptions& options) {
+Details ComparePrograms(pb::ProgramDesc a, pb::ProgramDesc b) {
   Details details;
   const auto version = [](const pb::ProgramDesc& program) {
     return program.has_version() ? RestText(program.version()) : std::string(kNone);
   };
   AddDetail("version", version(a), version(b), &details);
-  if (!options.ignore_op_versions) CompareOpVersions(a, b, &details);
+  CompareOpVersions(a, b, &details);
   for (pb::ProgramDesc* program : {&a, &b}) {
     program->clear_version();
     program->clear_op_version_map();

@@ -12,15 +12,13 @@
 namespace weft {
 
 // Each gives one detail for each aspect that differs, and none exactly where the messages are
-// equal, but for what the options ignore.
-std::vector<DifferenceDetail> CompareOps(const Op& a, const Op& b, const DiffOptions& options);
-std::vector<DifferenceDetail> CompareVars(const Var& a, const Var& b, const DiffOptions& options);
+// equal.
+std::vector<DifferenceDetail> CompareOps(const Op& a, const Op& b);
+std::vector<DifferenceDetail> CompareVars(const Var& a, const Var& b);
 // Of messages without variables and ops.
-std::vector<DifferenceDetail> CompareBlocks(pb::BlockDesc a, pb::BlockDesc b,
-                                            const DiffOptions& options);
+std::vector<DifferenceDetail> CompareBlocks(pb::BlockDesc a, pb::BlockDesc b);
 // Of messages without blocks.
-std::vector<DifferenceDetail> ComparePrograms(pb::ProgramDesc a, pb::ProgramDesc b,
-                                              const DiffOptions& options);
+std::vector<DifferenceDetail> ComparePrograms(pb::ProgramDesc a, pb::ProgramDesc b);
 
 // By what ops are aligned. Ops of equal keys are still compared, so a clash of hashes can make a
 // worse alignment, but hide nothing.
@@ -31,8 +29,7 @@ struct OpKeys {
 };
 
 // One key of each kind for each op; of those in `skip`, which are not decoded, 0.
-OpKeys KeysOf(const Program& program, absl::Span<const OpId> ops, const std::vector<bool>& skip,
-              const DiffOptions& options);
+OpKeys KeysOf(const Program& program, absl::Span<const OpId> ops, const std::vector<bool>& skip);
 // One key for each op: equal where the bytes are.
 std::vector<uint64_t> ByteKeysOf(const Program& program, absl::Span<const OpId> ops);
 

@@ -43,11 +43,11 @@ std::vector<AlignedPair> FillGaps(const std::vector<AlignedPair>& pairs,
 
 // The ops of both blocks, in pairs. Only those are decoded whose bytes have no counterpart.
 std::vector<AlignedPair> AlignOps(const Program& a, absl::Span<const OpId> a_ops, const Program& b,
-                                  absl::Span<const OpId> b_ops, const DiffOptions& options) {
+                                  absl::Span<const OpId> b_ops) {
   std::vector<AlignedPair> pairs = AlignSequences(ByteKeysOf(a, a_ops), ByteKeysOf(b, b_ops));
   std::vector<bool> a_paired(a_ops.size()), b_paired(b_ops.size());
   for (const AlignedPair& pair : pairs) a_paired[pair.a] = b_paired[pair.b] = true;
-  const OpKeys x = KeysOf(a, a_ops, a_paired, options), y = KeysOf(b, b_ops, b_paired, options);
+  const OpKeys x = KeysOf(a, a_ops, a_paired), y = KeysOf(b, b_ops, b_paired);
   pairs = FillGaps(pairs, x.whole, y.whole);
   pairs = FillGaps(pairs, x.type_and_outputs, y.type_and_outputs);
   return FillGaps(pairs, x.type, y.type);
@@ -55,12 +55,10 @@ std::vector<AlignedPair> AlignOps(const Program& a, absl::Span<const OpId> a_ops
 
 class Differ {
  public:
-  Differ(const Program& a, const Program& b, const DiffOptions& options)
-      : a_(a), b_(b), options_(options) {}
+  Differ(const Program& a, const Program& b) : a_(a), b_(b) {}
 
   std::vector<Difference> Diff() {
-    AddChanged(Subject::kProgram, -1,
-               ComparePrograms(a_.OtherFields(), b_.OtherFields(), options_));
+    AddChanged(Subject::kProgram, -1, ComparePrograms(a_.OtherFields(), b_.OtherFields()));
     const int blocks = std::max(a_.num_blocks(), b_.num_blocks());
     for (int block = 0; block < blocks; ++block) {
       DiffBlockFields(block);
@@ -95,26 +93,7 @@ class Differ {
                       &difference.text);
       return;
     }
-    Details details = CompareBlocks(a_.OtherFields(block), b_.OtherFields(block), options_);
-    if (!options_.ignore_var_order) CompareVarOrder(block, &details);
-    AddChanged(Subject::kBlock, block, std::move(details));
-  }
-
-  // The first place where the variables that both blocks have stand in another order.
-  void CompareVarOrder(int block, Details* details) const {
-    const auto common = [block](const Program& from, const Program& in) {
-      std::vector<absl::string_view> names;
-      for (VarId id : from.block(block).vars()) {
-        const absl::string_view name = from.var(id).name();
-        if (in.block(block).FindVar(name).valid()) names.push_back(name);
-      }
-      return names;
-    };
-    const auto a = common(a_, b_), b = common(b_, a_);
-    const auto [x, y] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-    if (x != a.end() && y != b.end()) {
-      details->push_back({"variable order", std::string(*x), std::string(*y)});
-    }
+    AddChanged(Subject::kBlock, block, CompareBlocks(a_.OtherFields(block), b_.OtherFields(block)));
   }
 
   // Variable `index` of a block, on one side only.
@@ -139,7 +118,7 @@ class Differ {
         AddVar(Kind::kRemoved, a_, block, i);
         continue;
       }
-      Details details = CompareVars(var, b_.var(other), options_);
+      Details details = CompareVars(var, b_.var(other));
       if (!details.empty()) {
         Difference& difference = Add(Kind::kChanged, Subject::kVar, block);
         difference.a_index = static_cast<int>(i);
@@ -166,14 +145,14 @@ class Differ {
   void DiffOps(int block) {
     const auto a_ops = InA(block) ? a_.block(block).ops() : absl::Span<const OpId>();
     const auto b_ops = InB(block) ? b_.block(block).ops() : absl::Span<const OpId>();
-    std::vector<AlignedPair> pairs = AlignOps(a_, a_ops, b_, b_ops, options_);
+    std::vector<AlignedPair> pairs = AlignOps(a_, a_ops, b_, b_ops);
     pairs.push_back({a_ops.size(), b_ops.size()});  // the ends
     size_t i = 0, j = 0;
     for (const AlignedPair& pair : pairs) {
       for (; i < pair.a; ++i) AddOp(Kind::kRemoved, a_, block, i);
       for (; j < pair.b; ++j) AddOp(Kind::kAdded, b_, block, j);
       if (i == a_ops.size() || j == b_ops.size()) continue;
-      Details details = CompareOps(a_.op(a_ops[i]), b_.op(b_ops[j]), options_);
+      Details details = CompareOps(a_.op(a_ops[i]), b_.op(b_ops[j]));
       if (!details.empty()) {
         Difference& difference = Add(Kind::kChanged, Subject::kOp, block);
         difference.a_index = static_cast<int>(i);
@@ -188,7 +167,6 @@ class Differ {
 
   const Program& a_;
   const Program& b_;
-  const DiffOptions& options_;
   std::vector<Difference> differences_;
 };
 
@@ -223,15 +201,8 @@ std::string DetailText(const DifferenceDetail& detail) {
 
 }  // namespace
 
-DiffOptions DiffOptions::IgnoringBookkeeping() {
-  DiffOptions options;
-  options.ignored_attrs = {"op_callstack", "op_namescope", "op_device", "with_quant_attr"};
-  return options;
-}
-
-std::vector<Difference> DiffPrograms(const Program& a, const Program& b,
-                                     const DiffOptions& options) {
-  return Differ(a, b, options).Diff();
+std::vector<Difference> DiffPrograms(const Program& a, const Program& b) {
+  return Differ(a, b).Diff();
 }
 
 std::string DifferencesText(absl::Span<const Difference> differences) {

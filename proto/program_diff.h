@@ -5,28 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "proto/program.h"
 
 namespace weft {
-
-struct DiffOptions {
-  // Attributes of ops that may differ or be missing on one side.
-  absl::flat_hash_set<std::string> ignored_attrs;
-  // Variables of a block in another order: it means nothing.
-  bool ignore_var_order = true;
-  // Attributes of an op in another order.
-  bool ignore_attr_order = false;
-  // A flag or level that is written with its default value on one side and left out on the other.
-  bool ignore_written_defaults = false;
-  // The table of op versions.
-  bool ignore_op_versions = false;
-
-  // Ignores what Paddle's transpiler and another writer need not agree on: op_callstack,
-  // op_namescope, op_device, with_quant_attr.
-  static DiffOptions IgnoringBookkeeping();
-};
 
 // One aspect of a pair that differs: a type, a flag, a slot, an attribute.
 struct DifferenceDetail {
@@ -52,13 +34,13 @@ struct Difference {
 
 // Blocks are compared by number, variables by name. Ops are aligned as lines of a text are, first
 // by all they say, then, in between, by type and outputs, then by type: an op that moved is removed
-// at its old place and added at the new one. Reports every difference of the messages but for those
-// that the options ignore; programs without any give an empty list. In the order: program; then for
-// each block itself, its variables (as they stand in a, then those of b alone), its ops.
+// at its old place and added at the new one. Reports every difference of the messages but for the
+// order of variables, which means nothing; programs without any give an empty list. In the order:
+// program; then for each block itself, its variables (in the order of a, then those of b alone),
+// its ops.
 //
 // O(n log n) for n ops; only ops whose bytes the other program does not have are decoded.
-std::vector<Difference> DiffPrograms(const Program& a, const Program& b,
-                                     const DiffOptions& options = {});
+std::vector<Difference> DiffPrograms(const Program& a, const Program& b);
 
 // For people, one line each, under a heading for each block:
 //   block 0

@@ -58,8 +58,6 @@ using TextSink = absl::FunctionRef<void(absl::string_view)>;
 // time. The same program gives the same text.
 void PrintProgram(const Program& program, const PrintOptions& options, TextSink sink);
 std::string ProgramText(const Program& program, const PrintOptions& options = {});
-// The same for a message, which need not be a well-formed program.
-std::string ProgramText(const pb::ProgramDesc& desc, const PrintOptions& options = {});
 
 // One op or variable, as on its line, without indentation and line end.
 std::string OpText(const Op& op, const PrintOptions& options = {});

@@ -1,9 +1,10 @@
 // Every program of the archives, as Paddle wrote it, through text and back.
 #include "absl/strings/match.h"
 #include "base/status_matchers.h"
+#include "base/testing/archive.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
-#include "base/testing/archive.h"
+#include "proto/testing/message_text.h"
 
 namespace weft {
 namespace {
@@ -51,7 +52,7 @@ TEST(ProgramTextCorpusTest, NoModelNeedsALiteral) {
 
 TEST(ProgramTextCorpusTest, MessageAndProgramPrintAlike) {
   ForEachProgram("tests/data/programs.tar.xz", [](const Program& program) {
-    EXPECT_TRUE(ProgramText(program.ToProto()) == ProgramText(program));
+    EXPECT_TRUE(testing::MessageText(program.ToProto()) == ProgramText(program));
   });
 }
 

@@ -6,12 +6,14 @@
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
 #include "proto/testing/block_text.h"
+#include "proto/testing/message_text.h"
 
 namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
+using ::weft::testing::MessageText;
 
 std::string ErrorOf(absl::string_view text) {
   const absl::StatusOr<pb::ProgramDesc> program = ParseProgramDescText(text);
@@ -225,7 +227,7 @@ TEST(ProgramTextErrorTest, DamagedTextNeverCrashes) {
       continue;
     }
     // What is accepted means something: it prints and reads back the same.
-    const absl::StatusOr<pb::ProgramDesc> again = ParseProgramDescText(ProgramText(*program));
+    const absl::StatusOr<pb::ProgramDesc> again = ParseProgramDescText(MessageText(*program));
     ASSERT_TRUE(again.ok()) << again.status() << "\n" << text;
     EXPECT_EQ(again->SerializePartialAsString(), program->SerializePartialAsString()) << text;
   }

@@ -7,6 +7,7 @@
 #include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"
 #include "proto/program_text.h"
+#include "proto/testing/message_text.h"
 
 namespace weft {
 namespace {
@@ -15,6 +16,7 @@ using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::Message;
 using ::google::protobuf::Reflection;
 using ::google::protobuf::UnknownFieldSet;
+using ::weft::testing::MessageText;
 
 class MessageMaker {
  public:
@@ -170,13 +172,13 @@ TEST(ProgramTextRandomTest, AnyMessageReadsBackEqual) {
   size_t bytes = 0;
   for (uint32_t seed = 0; seed < 3000; ++seed) {
     const pb::ProgramDesc program = MessageMaker(seed).Program();
-    const std::string text = ProgramText(program);
+    const std::string text = MessageText(program);
     const absl::StatusOr<pb::ProgramDesc> read = ParseProgramDescText(text);
     ASSERT_TRUE(read.ok()) << "seed " << seed << ": " << read.status() << "\n" << text;
     ASSERT_EQ(read->SerializePartialAsString(), program.SerializePartialAsString())
         << "seed " << seed << "\n"
         << text;
-    ASSERT_EQ(ProgramText(*read), text) << "seed " << seed;
+    ASSERT_EQ(MessageText(*read), text) << "seed " << seed;
     bytes += text.size();
   }
   EXPECT_GT(bytes, 1000000u);  // the messages were not all nearly empty
@@ -185,7 +187,7 @@ TEST(ProgramTextRandomTest, AnyMessageReadsBackEqual) {
 TEST(ProgramTextRandomTest, ShortTextOfAnyMessageParses) {
   google::protobuf::LogSilencer quiet;
   for (uint32_t seed = 0; seed < 1000; ++seed) {
-    const std::string text = ProgramText(MessageMaker(seed).Program(), PrintOptions::Short());
+    const std::string text = MessageText(MessageMaker(seed).Program(), PrintOptions::Short());
     const absl::StatusOr<pb::ProgramDesc> read = ParseProgramDescText(text);
     ASSERT_TRUE(read.ok()) << "seed " << seed << ": " << read.status() << "\n" << text;
   }

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
+#include "proto/testing/message_text.h"
 
 namespace weft {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::weft::testing::MessageText;
 
 // Equal messages, unknown fields and the bits of floats included.
 std::string Bytes(const google::protobuf::Message& message) {
@@ -39,7 +41,7 @@ pb::VarDesc ParseVar(absl::string_view line) {
 
 // The third line: that of the block's only variable or op.
 std::string LineOf(const pb::ProgramDesc& program, const PrintOptions& options = {}) {
-  const std::string text = ProgramText(program, options);
+  const std::string text = MessageText(program, options);
   size_t begin = 0;
   for (int line = 0; line < 2; ++line) begin = text.find('\n', begin) + 1;
   return text.substr(begin + 4, text.find('\n', begin) - begin - 4);
@@ -72,7 +74,7 @@ constexpr absl::string_view kLinearRegression = R"(program version=2006002 {
 )";
 
 TEST(ProgramTextTest, ParsedTextPrintsAsItWas) {
-  EXPECT_EQ(ProgramText(ParseOrDie(kLinearRegression)), kLinearRegression);
+  EXPECT_EQ(MessageText(ParseOrDie(kLinearRegression)), kLinearRegression);
 }
 
 TEST(ProgramTextTest, ProgramAndMessagePrintAlike) {
@@ -82,7 +84,7 @@ TEST(ProgramTextTest, ProgramAndMessagePrintAlike) {
 }
 
 TEST(ProgramTextTest, ShortTextLeavesOutWhatDoesNotMatter) {
-  EXPECT_EQ(ProgramText(ParseOrDie(kLinearRegression), PrintOptions::Short()),
+  EXPECT_EQ(MessageText(ParseOrDie(kLinearRegression), PrintOptions::Short()),
             R"(program version=2006002 {
   block 0 parent=-1 {
     var w : fp32[13, 1] parameter persistable
@@ -99,22 +101,22 @@ TEST(ProgramTextTest, ShortTextLeavesOutWhatDoesNotMatter) {
 
 TEST(ProgramTextTest, ShortTextParses) {
   const pb::ProgramDesc program = ParseOrDie(kLinearRegression);
-  const std::string text = ProgramText(program, PrintOptions::Short());
-  EXPECT_EQ(ProgramText(ParseOrDie(text), PrintOptions::Short()), text);
+  const std::string text = MessageText(program, PrintOptions::Short());
+  EXPECT_EQ(MessageText(ParseOrDie(text), PrintOptions::Short()), text);
 }
 
 TEST(ProgramTextTest, EachPartCanBeLeftOut) {
   const pb::ProgramDesc program = ParseOrDie(kLinearRegression);
   PrintOptions options;
   options.callstack = false;
-  EXPECT_THAT(ProgramText(program, options), Not(HasSubstr("op_callstack")));
-  EXPECT_THAT(ProgramText(program, options), HasSubstr("op_device"));
+  EXPECT_THAT(MessageText(program, options), Not(HasSubstr("op_callstack")));
+  EXPECT_THAT(MessageText(program, options), HasSubstr("op_device"));
   options.vars = false;
-  EXPECT_THAT(ProgramText(program, options), Not(HasSubstr("var w")));
+  EXPECT_THAT(MessageText(program, options), Not(HasSubstr("var w")));
   options.output_types = false;
-  EXPECT_THAT(ProgramText(program, options), HasSubstr("Out=[y] = mul("));
+  EXPECT_THAT(MessageText(program, options), HasSubstr("Out=[y] = mul("));
   options.attrs = PrintOptions::Attrs::kNone;
-  EXPECT_THAT(ProgramText(program, options), HasSubstr("vars=[w, w@GRAD]\n"));
+  EXPECT_THAT(MessageText(program, options), HasSubstr("vars=[w, w@GRAD]\n"));
 }
 
 TEST(ProgramTextTest, OpTextAndVarTextAreTheirLines) {
@@ -137,7 +139,7 @@ TEST(ProgramTextTest, SubBlocksSeeTheTypesOfTheirParents) {
   }
 }
 )";
-  EXPECT_EQ(ProgramText(ParseOrDie(kText)), kText);
+  EXPECT_EQ(MessageText(ParseOrDie(kText)), kText);
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(kText));
   EXPECT_EQ(ProgramText(program), kText);
 }
@@ -150,7 +152,7 @@ TEST(ProgramTextTest, ParentsInACycleDoNotHangThePrinter) {
     block->add_ops()->add_outputs()->add_arguments("nowhere");
     block->mutable_ops(0)->mutable_outputs(0)->set_parameter("Out");
   }
-  EXPECT_EQ(Bytes(ParseOrDie(ProgramText(program))), Bytes(program));
+  EXPECT_EQ(Bytes(ParseOrDie(MessageText(program))), Bytes(program));
 }
 
 TEST(ProgramTextTest, TypesBehindOutputsAreOnlyForTheReader) {
@@ -373,7 +375,7 @@ TEST(ProgramTextTest, MissingRequiredFieldsRoundTrip) {
 )";
   const pb::ProgramDesc program = ParseOrDie(kText);
   EXPECT_FALSE(program.IsInitialized());
-  EXPECT_EQ(ProgramText(program), kText);
+  EXPECT_EQ(MessageText(program), kText);
 }
 
 TEST(ProgramTextTest, UnknownFieldsOfEveryWireTypeRoundTrip) {
@@ -386,8 +388,8 @@ TEST(ProgramTextTest, UnknownFieldsOfEveryWireTypeRoundTrip) {
 TEST(ProgramTextTest, EmptyVersionTableDiffersFromNone) {
   const pb::ProgramDesc program = ParseOrDie("program {\nop_versions {}\n}");
   EXPECT_TRUE(program.has_op_version_map());
-  EXPECT_EQ(ProgramText(program), "program {\n  op_versions {}\n}\n");
-  EXPECT_EQ(ProgramText(pb::ProgramDesc()), "program {\n}\n");
+  EXPECT_EQ(MessageText(program), "program {\n  op_versions {}\n}\n");
+  EXPECT_EQ(MessageText(pb::ProgramDesc()), "program {\n}\n");
 }
 
 TEST(ProgramTextTest, SinkGetsTheTextInPieces) {

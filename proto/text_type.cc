@@ -1,6 +1,7 @@
 #include "proto/text_type.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -13,71 +14,47 @@ namespace {
 namespace pb = ::paddle::framework::proto;
 using Type = pb::VarType;
 
-// The number of the VarType field that describes a container type; 0 where it has none.
-int DescriptionField(Type::Type type) {
-  switch (type) {
-    case Type::LOD_TENSOR:
-      return Type::kLodTensorFieldNumber;
-    case Type::SELECTED_ROWS:
-      return Type::kSelectedRowsFieldNumber;
-    case Type::LOD_TENSOR_ARRAY:
-      return Type::kTensorArrayFieldNumber;
-    case Type::READER:
-      return Type::kReaderFieldNumber;
-    case Type::TUPLE:
-      return Type::kTupleFieldNumber;
-    case Type::STRING:
-      return Type::kStringFieldNumber;
-    case Type::STRINGS:
-      return Type::kStringsFieldNumber;
-    case Type::VOCAB:
-      return Type::kVocabFieldNumber;
-    case Type::SPARSE_COO:
-      return Type::kSparseCooFieldNumber;
-    case Type::SPARSE_CSR:
-      return Type::kSparseCsrFieldNumber;
-    default:
-      return 0;
-  }
+using ::google::protobuf::FieldDescriptor;
+
+// A type of variables that has a description, and the field of VarType that holds it: a TensorDesc,
+// but for the types with a case of their own below.
+struct Form {
+  Type::Type type;
+  int field;
+};
+constexpr Form kForms[] = {
+    {Type::LOD_TENSOR, Type::kLodTensorFieldNumber},
+    {Type::SELECTED_ROWS, Type::kSelectedRowsFieldNumber},
+    {Type::LOD_TENSOR_ARRAY, Type::kTensorArrayFieldNumber},
+    {Type::READER, Type::kReaderFieldNumber},
+    {Type::TUPLE, Type::kTupleFieldNumber},
+    {Type::STRING, Type::kStringFieldNumber},
+    {Type::STRINGS, Type::kStringsFieldNumber},
+    {Type::VOCAB, Type::kVocabFieldNumber},
+    {Type::SPARSE_COO, Type::kSparseCooFieldNumber},
+    {Type::SPARSE_CSR, Type::kSparseCsrFieldNumber},
+};
+
+// Null for a type without a description.
+const Form* FormOf(Type::Type type) {
+  const Form* form = std::find_if(std::begin(kForms), std::end(kForms),
+                                  [&](const Form& f) { return f.type == type; });
+  return form == std::end(kForms) ? nullptr : form;
 }
 
-// The description where it is a bare TensorDesc.
-const Type::TensorDesc* BareTensor(const Type& type) {
-  switch (type.type()) {
-    case Type::SELECTED_ROWS:
-      return &type.selected_rows();
-    case Type::STRING:
-      return &type.string();
-    case Type::STRINGS:
-      return &type.strings();
-    case Type::VOCAB:
-      return &type.vocab();
-    case Type::SPARSE_COO:
-      return &type.sparse_coo();
-    case Type::SPARSE_CSR:
-      return &type.sparse_csr();
-    default:
-      return nullptr;
-  }
+const FieldDescriptor* FieldOf(const Form& form) {
+  return Type::descriptor()->FindFieldByNumber(form.field);
+}
+
+// The description of a type that has a bare one.
+const Type::TensorDesc& BareTensor(const Type& type) {
+  const auto& message = type.GetReflection()->GetMessage(type, FieldOf(*FormOf(type.type())));
+  return static_cast<const Type::TensorDesc&>(message);
 }
 
 Type::TensorDesc* MutableBareTensor(Type* type) {
-  switch (type->type()) {
-    case Type::SELECTED_ROWS:
-      return type->mutable_selected_rows();
-    case Type::STRING:
-      return type->mutable_string();
-    case Type::STRINGS:
-      return type->mutable_strings();
-    case Type::VOCAB:
-      return type->mutable_vocab();
-    case Type::SPARSE_COO:
-      return type->mutable_sparse_coo();
-    case Type::SPARSE_CSR:
-      return type->mutable_sparse_csr();
-    default:
-      return nullptr;
-  }
+  auto* message = type->GetReflection()->MutableMessage(type, FieldOf(*FormOf(type->type())));
+  return static_cast<Type::TensorDesc*>(message);
 }
 
 // --- What has a short form ----------------------------------------------------------------------
@@ -107,14 +84,13 @@ bool IsUsualDescription(const Type& type) {
     case Type::TUPLE:
       return HasOnly(type.tuple(), {Type::Tuple::kElementTypeFieldNumber});
     default:
-      return IsUsual(*BareTensor(type));
+      return IsUsual(BareTensor(type));
   }
 }
 
 bool HasDescription(const Type& type) {
-  const int number = DescriptionField(type.type());
-  return number != 0 &&
-         type.GetReflection()->HasField(type, type.GetDescriptor()->FindFieldByNumber(number));
+  const Form* form = FormOf(type.type());
+  return form != nullptr && type.GetReflection()->HasField(type, FieldOf(*form));
 }
 
 // --- Writing ------------------------------------------------------------------------------------
@@ -152,7 +128,7 @@ void AppendDescription(const Type& type, TextDetail detail, std::string* out) {
                  [&](int element) { AppendTypeName(static_cast<Type::Type>(element), out); });
       break;
     default:
-      AppendTensor(*BareTensor(type), out);
+      AppendTensor(BareTensor(type), out);
   }
 }
 
@@ -222,7 +198,7 @@ bool ReadDescription(TextLexer* lexer, Type* type) {
 
 // Types that are followed by a description in angle brackets.
 bool TakesDescription(Type::Type type) {
-  return type != Type::LOD_TENSOR && DescriptionField(type) != 0;
+  return type != Type::LOD_TENSOR && FormOf(type) != nullptr;
 }
 
 }  // namespace
@@ -230,7 +206,7 @@ bool TakesDescription(Type::Type type) {
 bool HasShortForm(const Type& type) {
   if (!type.has_type()) return false;
   if (!HasDescription(type)) return HasOnly(type, {Type::kTypeFieldNumber});
-  return HasOnly(type, {Type::kTypeFieldNumber, DescriptionField(type.type())}) &&
+  return HasOnly(type, {Type::kTypeFieldNumber, FormOf(type.type())->field}) &&
          IsUsualDescription(type);
 }
 
