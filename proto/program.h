@@ -108,9 +108,9 @@ class Op {
   absl::optional<std::vector<std::string>> StringsAttr(absl::string_view name) const;
   // The attribute as it is, decoded.
   absl::optional<pb::OpDesc::Attr> FindAttr(absl::string_view name) const;
-  // Calls visit(i, bytes) for all attributes, in file order: `bytes` is the message of
-  // layout().attrs[i]. For reading many of them at once. O(bytes of the op).
-  void ForEachAttr(absl::FunctionRef<void(size_t, absl::string_view)> visit) const;
+  // Calls visit(i, bytes) for the attributes, in file order, until it returns false: `bytes` is the
+  // message of layout().attrs[i]. For reading many of them at once. O(bytes of the op).
+  void ForEachAttr(absl::FunctionRef<bool(size_t, absl::string_view)> visit) const;
   // True where op_role_var is there and not empty. O(1).
   bool has_role_vars() const;
   // The blocks named by attributes of type BLOCK and BLOCKS (sub_block of conditional_block,
@@ -155,6 +155,9 @@ class Var {
   // Element type and dimensions of a dense tensor or of SelectedRows, decoded; none for other
   // types and where the file does not say.
   absl::optional<pb::VarType::TensorDesc> Tensor() const;
+  // A key of the whole type, to find variables of one type without decoding them: equal keys mean
+  // equal types. Empty where the variable is written in an unusual way. O(bytes).
+  absl::string_view TypeKey() const;
 
   absl::string_view bytes() const;
   pb::VarDesc ToProto() const;

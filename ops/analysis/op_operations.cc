@@ -188,8 +188,10 @@ OperationId OpOperations::Of(const Op& op) {
   }
   places_.assign(layout.num_places, absl::string_view());
   op.ForEachAttr([&](size_t i, absl::string_view bytes) {
-    if (layout.attr_place[i] < 0 || bytes == layout.default_bytes[i]) return;
-    places_[layout.attr_place[i]] = bytes;
+    if (layout.attr_place[i] >= 0 && bytes != layout.default_bytes[i]) {
+      places_[layout.attr_place[i]] = bytes;
+    }
+    return true;
   });
   identity_ = layout.prefix;
   for (absl::string_view bytes : places_) {
