@@ -4,7 +4,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/utf8.h"
 #include "proto/text_words.h"
 
 namespace weft {
@@ -19,10 +18,10 @@ bool IsPunctuation(char c) {
 
 std::string Describe(const Token& token) {
   const absl::string_view head = token.text.substr(0, kMaxShown);
-  const std::string shown = absl::StrCat(
-      IsValidUtf8(head) && head.find('\0') == absl::string_view::npos ? std::string(head)
-                                                                      : absl::CHexEscape(head),
-      head.size() < token.text.size() ? "..." : "");
+  const std::string shown = absl::StrCat(IsUtf8(head) && head.find('\0') == absl::string_view::npos
+                                             ? std::string(head)
+                                             : absl::CHexEscape(head),
+                                         head.size() < token.text.size() ? "..." : "");
   switch (token.kind) {
     case Token::Kind::kWord:
     case Token::Kind::kPunctuation:

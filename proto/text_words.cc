@@ -8,7 +8,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "base/utf8.h"
+#include "google/protobuf/stubs/common.h"
 
 namespace weft {
 namespace {
@@ -97,8 +97,13 @@ bool IsWordChar(char c) {
   }
 }
 
+bool IsUtf8(absl::string_view bytes) {
+  return google::protobuf::internal::IsStructurallyValidUTF8(bytes.data(),
+                                                             static_cast<int>(bytes.size()));
+}
+
 void AppendQuoted(absl::string_view bytes, std::string* out) {
-  const bool utf8 = IsValidUtf8(bytes);
+  const bool utf8 = IsUtf8(bytes);
   out->push_back('"');
   for (const char c : bytes) {
     const auto byte = static_cast<unsigned char>(c);

@@ -12,6 +12,8 @@ namespace weft {
 // A word is a run of these: letters, digits and _ . @ / | + -
 bool IsWordChar(char c);
 
+bool IsUtf8(absl::string_view bytes);
+
 // In double quotes, with C escapes for quotes, backslashes, control characters, and, where the
 // bytes are not UTF-8, for all bytes outside of ASCII.
 void AppendQuoted(absl::string_view bytes, std::string* out);
