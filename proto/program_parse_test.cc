@@ -5,7 +5,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "proto/program.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

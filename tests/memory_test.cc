@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/wire_bytes.h"
+#include "proto/testing/wire_bytes.h"
 #include "tests/transpile_command.h"
 
 namespace weft {

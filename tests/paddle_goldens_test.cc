@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "proto/program_diff.h"
+#include "proto/diff/program_diff.h"
 #include "proto/testing/normalize.h"
 #include "tests/golden_options.h"
 #include "tests/models.h"

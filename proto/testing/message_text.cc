@@ -5,7 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "proto/text_op.h"
+#include "proto/text/text_op.h"
 
 namespace weft::testing {
 namespace {

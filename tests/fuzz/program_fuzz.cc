@@ -4,8 +4,8 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "proto/program.h"
-#include "proto/program_text.h"
 #include "proto/testing/message_text.h"
+#include "proto/text/program_text.h"
 #include "tests/fuzz/fuzz.h"
 #include "transpiler/verify/structure.h"
 

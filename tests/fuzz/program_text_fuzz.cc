@@ -3,8 +3,8 @@
 #include <string>
 
 #include "google/protobuf/stubs/logging.h"
-#include "proto/program_text.h"
 #include "proto/testing/message_text.h"
+#include "proto/text/program_text.h"
 #include "tests/fuzz/fuzz.h"
 
 using weft::testing::Require;
