@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

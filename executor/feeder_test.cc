@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

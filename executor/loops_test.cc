@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/kernel.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

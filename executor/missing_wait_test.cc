@@ -10,7 +10,7 @@
 #include "executor/thread_stream.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 #ifdef __SANITIZE_THREAD__
 namespace {

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
 #include "ops/schema/op_attrs.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

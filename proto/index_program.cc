@@ -95,6 +95,7 @@ class ProgramReader {
     for (uint32_t i = 0; i < program_.vars_.size(); ++i) {
       WEFT_RETURN_IF_ERROR(indexer.LinkVar(VarId(i)));
     }
+    indexer.Share();
     WEFT_RETURN_IF_ERROR(CheckParents(program_));
     return CheckSubBlocks(program_, indexer.ops_with_sub_blocks());
   }

@@ -15,7 +15,7 @@ std::vector<absl::string_view> RoleVars(const Op& op) {
   while (op.program().name(attrs[last].name) != kOpRoleVarAttr) --last;
   std::vector<absl::string_view> names;
   op.ForEachAttr([&](size_t i, absl::string_view bytes) {
-    if (i != last) return;
+    if (i != last) return true;
     constexpr uint32_t kStrings = wire::LengthDelimited(pb::OpDesc::Attr::kStringsFieldNumber);
     wire::MessageStream in(bytes);
     while (const uint32_t tag = wire::NextTag(&in)) {
@@ -26,6 +26,7 @@ std::vector<absl::string_view> RoleVars(const Op& op) {
         wire::SkipField(&in, tag);
       }
     }
+    return false;
   });
   return names;
 }

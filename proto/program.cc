@@ -27,6 +27,13 @@ M Decode(absl::string_view bytes) {
 void ForEachField(absl::string_view message, int field_number,
                   absl::FunctionRef<bool(absl::string_view)> visit) {
   const uint32_t wanted = wire::LengthDelimited(field_number);
+  wire::PrefetchBehind(message);
+  uint32_t first;
+  absl::string_view whole, value;
+  while (wire::TakeField(&message, &first, &whole, &value)) {
+    if (first == wanted && !visit(value)) return;
+  }
+  // What is left begins with a field of another kind.
   wire::MessageStream in(message);
   while (const uint32_t tag = wire::NextTag(&in)) {
     absl::string_view payload;
@@ -137,12 +144,10 @@ absl::optional<std::vector<std::string>> Op::StringsAttr(absl::string_view name)
   return std::vector<std::string>(attr->strings().begin(), attr->strings().end());
 }
 
-void Op::ForEachAttr(absl::FunctionRef<void(size_t, absl::string_view)> visit) const {
+void Op::ForEachAttr(absl::FunctionRef<bool(size_t, absl::string_view)> visit) const {
   size_t i = 0;
-  ForEachField(bytes(), pb::OpDesc::kAttrsFieldNumber, [&](absl::string_view payload) {
-    visit(i++, payload);
-    return true;
-  });
+  ForEachField(bytes(), pb::OpDesc::kAttrsFieldNumber,
+               [&](absl::string_view payload) { return visit(i++, payload); });
 }
 
 std::vector<int> Op::SubBlocks() const {
@@ -206,6 +211,23 @@ absl::optional<pb::VarType::TensorDesc> Var::Tensor() const {
       break;
   }
   return absl::nullopt;
+}
+
+// The bytes of the type, where name, type and flags are written as every writer does.
+absl::string_view Var::TypeKey() const {
+  constexpr uint32_t kName = wire::LengthDelimited(pb::VarDesc::kNameFieldNumber);
+  constexpr uint32_t kType = wire::LengthDelimited(pb::VarDesc::kTypeFieldNumber);
+  absl::string_view rest = bytes(), whole, key;
+  wire::PrefetchBehind(rest);
+  uint32_t tag;
+  if (!wire::TakeField(&rest, &tag, &whole, &key) || tag != kName) return {};
+  if (!wire::TakeField(&rest, &tag, &whole, &key) || tag != kType) return {};
+  // A second type would be merged into the first. Flags, of two bytes each, are passed over.
+  while (rest.size() >= 2 && (rest[0] & 7) == 0 && static_cast<uint8_t>(rest[0]) < 0x80 &&
+         static_cast<uint8_t>(rest[1]) < 0x80) {
+    rest.remove_prefix(2);
+  }
+  return rest.empty() ? key : absl::string_view();
 }
 
 absl::string_view Var::bytes() const { return program_->record(id_).field().payload(); }

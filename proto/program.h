@@ -36,6 +36,7 @@
 #include "base/strong_id.h"
 #include "proto/byte_arena.h"
 #include "proto/framework.pb.h"
+#include "proto/shared_vector.h"
 #include "proto/symbol_table.h"
 
 namespace weft {
@@ -111,9 +112,9 @@ class Op {
   absl::optional<std::vector<std::string>> StringsAttr(absl::string_view name) const;
   // The attribute as it is, decoded.
   absl::optional<pb::OpDesc::Attr> FindAttr(absl::string_view name) const;
-  // Calls visit(i, bytes) for all attributes, in file order: `bytes` is the message of
-  // layout().attrs[i]. For reading many of them at once. O(bytes of the op).
-  void ForEachAttr(absl::FunctionRef<void(size_t, absl::string_view)> visit) const;
+  // Calls visit(i, bytes) for the attributes, in file order, until it returns false: `bytes` is the
+  // message of layout().attrs[i]. For reading many of them at once. O(bytes of the op).
+  void ForEachAttr(absl::FunctionRef<bool(size_t, absl::string_view)> visit) const;
   // True where op_role_var is there and not empty. O(1).
   bool has_role_vars() const;
   // The blocks named by attributes of type BLOCK and BLOCKS (sub_block of conditional_block,
@@ -158,6 +159,9 @@ class Var {
   // Element type and dimensions of a dense tensor or of SelectedRows, decoded; none for other
   // types and where the file does not say.
   absl::optional<pb::VarType::TensorDesc> Tensor() const;
+  // A key of the whole type, to find variables of one type without decoding them: equal keys mean
+  // equal types. Empty where the variable is written in an unusual way. O(bytes).
+  absl::string_view TypeKey() const;
 
   absl::string_view bytes() const;
   pb::VarDesc ToProto() const;
@@ -232,7 +236,7 @@ class Program {
   // care for the stack. Programs written by hand stay below 10.
   static constexpr int kMaxBlockDepth = 256;
 
-  // A copy shares the bytes and has an index of its own.
+  // A copy shares the bytes, and of the index what no commit has changed.
   Program(const Program&) = default;
   Program& operator=(const Program&) = default;
   Program(Program&&) = default;
@@ -343,11 +347,11 @@ class Program {
   SymbolTable symbols_;
   std::vector<OpLayout> layouts_;
   absl::flat_hash_map<std::string, uint32_t> layout_of_key_;  // see ProgramIndexer
-  std::vector<OpRecord> ops_;                                 // by OpId
+  SharedVector<OpRecord> ops_;                                // by OpId
   std::vector<uint32_t> positions_;                           // by OpId, see Op::position
-  std::vector<VarRecord> vars_;                               // by VarId
-  std::vector<Symbol> args_;                                  // of all ops, by OpRecord::first_arg
-  std::vector<VarId> root_vars_;                              // of block 0, by Symbol
+  SharedVector<VarRecord> vars_;                              // by VarId
+  SharedVector<Symbol> args_;                                 // of all ops, by OpRecord::first_arg
+  SharedVector<VarId> root_vars_;                             // of block 0, by Symbol
   absl::flat_hash_map<std::pair<int32_t, Symbol>, VarId> inner_vars_;  // by block and name
   std::vector<BlockRecord> blocks_;
   // The program's own fields: blocks (by number) and others (as bytes), in file order.
@@ -372,7 +376,7 @@ inline bool Op::has_role_vars() const {
   return (program_->record(id_).flags & Program::kHasRoleVars) != 0;
 }
 inline absl::Span<const Symbol> Op::args() const {
-  return {program_->args_.data() + program_->record(id_).first_arg, layout().num_args};
+  return program_->args_.subspan(program_->record(id_).first_arg, layout().num_args);
 }
 inline absl::Span<const Symbol> Op::input_args() const {
   return args().first(layout().num_input_args);

@@ -5,7 +5,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/utf8.h"
+#include "google/protobuf/stubs/common.h"
 
 namespace weft {
 namespace {
@@ -95,7 +95,8 @@ absl::Status CheckSubBlocks(const Program& program, absl::Span<const OpId> ops_w
 }
 
 absl::Status CheckName(absl::string_view name) {
-  if (IsValidUtf8(name)) return absl::OkStatus();
+  using google::protobuf::internal::IsStructurallyValidUTF8;
+  if (IsStructurallyValidUTF8(name.data(), static_cast<int>(name.size()))) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("the name '", absl::CEscape(name), "' is not valid UTF-8"));
 }

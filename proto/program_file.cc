@@ -11,7 +11,7 @@
 #include "base/status_macros.h"
 #include "google/protobuf/io/tokenizer.h"
 #include "google/protobuf/text_format.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

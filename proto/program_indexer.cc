@@ -29,8 +29,8 @@ void PutName(uint32_t kind, uint32_t number, absl::string_view name, std::string
 
 void ProgramIndexer::Reserve(size_t num_ops, size_t num_vars, size_t num_symbols,
                              size_t num_bytes) {
-  // With room for what passes add: growing would move all records, and take twice the memory.
-  program_.ops_.reserve(num_ops + num_ops / 8);
+  program_.ops_.reserve(num_ops);
+  // With room for what passes add: growing would move all of them.
   program_.positions_.reserve(num_ops + num_ops / 8);
   program_.vars_.reserve(num_vars);
   // Slots and attributes take most of an op: programs have an argument for every 40 bytes or fewer.
@@ -90,7 +90,7 @@ absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_vie
     const uint32_t hash = SymbolTable::Hash(arg);
     program_.symbols_.Prefetch(hash);
     pending_args_.push_back({arg, hash, static_cast<uint32_t>(program_.args_.size())});
-    program_.args_.emplace_back();
+    program_.args_.push_back(Symbol());
   }
   if (pending_args_.size() >= kBatch) FlushArgs();
   program_.ops_.push_back(record);
@@ -206,7 +206,7 @@ void ProgramIndexer::PrefetchNames(const std::vector<PendingName>& pending) cons
 void ProgramIndexer::FlushArgs() {
   PrefetchNames(pending_args_);
   for (const PendingName& p : pending_args_) {
-    program_.args_[p.target] = program_.symbols_.Intern(p.name, p.hash);
+    program_.args_.Mutable(p.target) = program_.symbols_.Intern(p.name, p.hash);
   }
   pending_args_.clear();
 }
@@ -214,7 +214,7 @@ void ProgramIndexer::FlushArgs() {
 void ProgramIndexer::FlushVars() {
   PrefetchNames(pending_vars_);
   for (const PendingName& p : pending_vars_) {
-    program_.vars_[p.target].name = program_.symbols_.Intern(p.name, p.hash);
+    program_.vars_.Mutable(p.target).name = program_.symbols_.Intern(p.name, p.hash);
   }
   pending_vars_.clear();
 }
@@ -224,15 +224,19 @@ void ProgramIndexer::Append(const ProgramIndexer& part) {
   const std::vector<uint32_t> layouts = AppendLayouts(part.program_, symbols);
   const auto first_op = static_cast<uint32_t>(program_.ops_.size());
   const auto first_arg = static_cast<uint32_t>(program_.args_.size());
-  for (Symbol arg : part.program_.args_) program_.args_.push_back(symbols[arg.value()]);
-  for (Program::OpRecord op : part.program_.ops_) {
+  for (size_t i = 0; i < part.program_.args_.size(); ++i) {
+    program_.args_.push_back(symbols[part.program_.args_[i].value()]);
+  }
+  for (size_t i = 0; i < part.program_.ops_.size(); ++i) {
+    Program::OpRecord op = part.program_.ops_[i];
     op.layout = layouts[op.layout];
     op.first_arg += first_arg;
     program_.ops_.push_back(op);
   }
   program_.positions_.insert(program_.positions_.end(), part.program_.positions_.begin(),
                              part.program_.positions_.end());
-  for (Program::VarRecord var : part.program_.vars_) {
+  for (size_t i = 0; i < part.program_.vars_.size(); ++i) {
+    Program::VarRecord var = part.program_.vars_[i];
     var.name = symbols[var.name.value()];
     program_.vars_.push_back(var);
   }
@@ -314,7 +318,7 @@ absl::Status ProgramIndexer::LinkVar(VarId id) {
   if (program_.root_vars_.size() < program_.symbols_.size()) {
     program_.root_vars_.resize(program_.symbols_.size());
   }
-  VarId& place = var.block == 0 ? program_.root_vars_[var.name.value()]
+  VarId& place = var.block == 0 ? program_.root_vars_.Mutable(var.name.value())
                                 : program_.inner_vars_[{var.block, var.name}];
   if (place.valid()) {
     return absl::InvalidArgumentError(absl::StrCat("block ", var.block, ": variable '",
@@ -323,6 +327,14 @@ absl::Status ProgramIndexer::LinkVar(VarId id) {
   }
   place = id;
   return absl::OkStatus();
+}
+
+void ProgramIndexer::Share() {
+  program_.ops_.Share();
+  program_.vars_.Share();
+  program_.args_.Share();
+  program_.root_vars_.Share();
+  program_.symbols_.Share();
 }
 
 absl::Status ProgramIndexer::CheckNames() const {

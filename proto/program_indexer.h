@@ -40,6 +40,8 @@ class ProgramIndexer {
   void Append(const ProgramIndexer& part);
   // InvalidArgument for the first name of the program that is not UTF-8.
   absl::Status CheckNames() const;
+  // Has copies of the program share what is indexed so far.
+  void Share();
   const std::vector<OpId>& ops_with_sub_blocks() const { return ops_with_sub_blocks_; }
 
   // Append the record of one op, or variable: `field` is the whole field (`header_size` bytes of

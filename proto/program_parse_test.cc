@@ -5,7 +5,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "proto/program.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {
@@ -137,8 +137,20 @@ TEST(ProgramParseTest, NamesThatAreNotUtf8AreRefused) {
               refused);
 }
 
-TEST(ProgramParseTest, NamesInOtherScriptsAreFine) {
-  WEFT_EXPECT_OK(Program::FromProto(ProgramBuilder().Var("\xe6\x9d\x83\xe9\x87\x8d").desc()));
+TEST(ProgramParseTest, AsciiAndMultiByteNamesAreFine) {
+  for (const char* name : {"", "fc_0.w_0@GRAD", "gewicht_\xc3\xa4", "\xe6\x9d\x83\xe9\x87\x8d",
+                           "12345678\xe6\x9d\x83\xe9\x87\x8d", "\xf0\x9f\x98\x80"}) {
+    WEFT_EXPECT_OK(Program::FromProto(ProgramBuilder().Var(name).desc())) << name;
+  }
+}
+
+TEST(ProgramParseTest, NamesOfStrayOverlongOrTooLargeSequencesAreRefused) {
+  for (const char* name : {"\x80", "12345678\xff", "abc\xe6\x9d", "\xc3(", "\xc0\xaf",
+                           "\xe0\x80\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80"}) {
+    EXPECT_THAT(Program::FromProto(ProgramBuilder().Var(name).desc()),
+                StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not valid UTF-8")))
+        << name;
+  }
 }
 
 // Blocks 1 .. n, each in the one before.

@@ -9,8 +9,8 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
-#include "proto/program_builder.h"
 #include "proto/rewriter.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

@@ -278,7 +278,7 @@ void Rewriter::Rollback(const Staged& staged) {
   for (auto it = staged.new_vars.rbegin(); it != staged.new_vars.rend(); ++it) {
     const Program::VarRecord& var = program_.record(*it);
     if (var.block == 0) {
-      program_.root_vars_[var.name.value()] = VarId();
+      program_.root_vars_.Mutable(var.name.value()) = VarId();
     } else {
       program_.inner_vars_.erase({var.block, var.name});
     }
@@ -300,13 +300,13 @@ void Rewriter::Apply(const Staged& staged) {
     block_changed[block] = true;
   }
   for (const auto& [var, with] : staged.replaced_vars) {
-    Program::VarRecord& record = program_.vars_[var.value()];
+    Program::VarRecord& record = program_.vars_.Mutable(var.value());
     record = program_.record(with);
     block_changed[record.block] = true;
   }
   for (const auto& [op, with] : staged.replacements) {
-    program_.ops_[op.value()] = program_.record(with);
-    program_.ops_[with.value()].flags |= Program::kDead;
+    program_.ops_.Mutable(op.value()) = program_.record(with);
+    program_.ops_.Mutable(with.value()).flags |= Program::kDead;
     block_changed[program_.record(op).block] = true;
   }
   std::vector<bool> order_changed(program_.num_blocks(), false);
@@ -314,7 +314,7 @@ void Rewriter::Apply(const Staged& staged) {
   for (const Staged::Placed& placed : staged.placed) order_changed[placed.block] = true;
   ReorderBlocks(staged, order_changed);
   for (OpId id : staged.erased) {
-    program_.ops_[id.value()].flags |= Program::kDead;
+    program_.ops_.Mutable(id.value()).flags |= Program::kDead;
     program_.positions_[id.value()] = Op::kNoPosition;
   }
 

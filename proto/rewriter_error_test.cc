@@ -7,8 +7,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/program.h"
-#include "proto/program_builder.h"
 #include "proto/rewriter.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

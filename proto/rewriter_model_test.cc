@@ -9,8 +9,8 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "proto/program.h"
-#include "proto/program_builder.h"
 #include "proto/rewriter.h"
+#include "proto/testing/program_builder.h"
 #include "rapidcheck/gtest.h"
 
 namespace weft {

@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
 #include "proto/program.h"
-#include "proto/program_builder.h"
-#include "proto/wire_bytes.h"
+#include "proto/testing/program_builder.h"
+#include "proto/testing/wire_bytes.h"
 
 namespace weft {
 namespace {

@@ -4,10 +4,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "base/strong_id.h"
+#include "proto/shared_vector.h"
 
 namespace weft {
 
@@ -32,6 +34,9 @@ class SymbolTable {
     return absl::string_view(entry.data, entry.size);
   }
   size_t size() const { return entries_.size(); }
+
+  // Copies share the names that are there now; called once, before the first copy.
+  void Share();
 
   // The same in steps, for callers that intern many names: compute the hashes of some dozens of
   // them, then prefetch the places of all, the entries of all, the names of all, then intern. Four
@@ -58,16 +63,21 @@ class SymbolTable {
     uint32_t size;
     uint32_t hash;
   };
-  // A place of the open-addressing hash table: the hash beside the id spares most comparisons.
+  // A place of an open-addressing hash table: the hash beside the id spares most comparisons.
   struct Slot {
     uint32_t hash;
     uint32_t id_plus_one;  // 0: free
   };
+  using Slots = std::vector<Slot>;  // a power of two of them
 
+  // The slot of the name, or the free one where it would go.
+  const Slot& FindSlot(const Slots& slots, absl::string_view name, uint32_t hash) const;
   void Rehash(size_t slot_count);
 
-  std::vector<Entry> entries_;
-  std::vector<Slot> slots_;
+  SharedVector<Entry> entries_;
+  std::shared_ptr<const Slots> shared_slots_;  // of the shared entries; null: none
+  uint32_t num_shared_ = 0;
+  Slots slots_;  // of the others
   uint32_t mask_ = 0;
 };
 

@@ -9,8 +9,8 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "proto/program_builder.h"
-#include "proto/wire_bytes.h"
+#include "proto/testing/program_builder.h"
+#include "proto/testing/wire_bytes.h"
 #include "tests/transpile_command.h"
 
 namespace weft {

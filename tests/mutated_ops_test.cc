@@ -34,7 +34,7 @@
 #include "ops/schema/infer.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/program.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 #include "tests/mutated_op.h"
 
 // Sizes that a mutation invents do not fit memory, whatever the machine has.

@@ -11,8 +11,8 @@
 #include "ops/kernel.h"
 #include "proto/op_role.h"
 #include "proto/program_file.h"
-#include "proto/program_text.h"
 #include "proto/rewriter.h"
+#include "proto/text/program_text.h"
 #include "tests/training_programs.h"
 #include "transpiler/transpile.h"
 

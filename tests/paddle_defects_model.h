@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "proto/program.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 #include "transpiler/transpile.h"
 
 namespace weft::testing {

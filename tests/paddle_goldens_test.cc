@@ -15,7 +15,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "proto/program_diff.h"
+#include "proto/diff/program_diff.h"
+#include "proto/testing/normalize.h"
 #include "tests/golden_options.h"
 #include "tests/models.h"
 #include "transpiler/transpile.h"
@@ -37,11 +38,15 @@ using Files = std::map<std::string, std::string>;
 std::string Differences(const Program& found, const std::string& golden_bytes) {
   absl::StatusOr<Program> golden = Program::Parse(golden_bytes);
   if (!golden.ok()) return golden.status().ToString();
-  DiffOptions options = DiffOptions::IgnoringBookkeeping();
-  options.ignore_attr_order = true;
-  options.ignore_written_defaults = true;
-  options.ignore_op_versions = true;
-  return DifferencesText(DiffPrograms(*golden, found, options));
+  const auto normalized = [](const Program& program) {
+    pb::ProgramDesc desc = program.ToProto();
+    testing::RemoveBookkeeping(&desc);
+    testing::SortAttributes(&desc);
+    testing::ClearWrittenDefaults(&desc);
+    desc.clear_op_version_map();
+    return *Program::FromProto(desc);
+  };
+  return DifferencesText(DiffPrograms(normalized(*golden), normalized(found)));
 }
 
 // --- What came out -------------------------------------------------------------------------------

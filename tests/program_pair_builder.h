@@ -8,7 +8,7 @@
 
 #include "proto/op_role.h"
 #include "proto/program.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft::testing {
 

@@ -19,7 +19,7 @@
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
 #include "ops/schema/tensor_type.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "rapidcheck/gtest.h"
 #include "tests/random_program.h"
 #include "tests/training_programs.h"

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 

@@ -14,8 +14,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/analysis/streams.h"
-#include "proto/program_builder.h"
-#include "proto/program_text.h"
+#include "proto/testing/program_builder.h"
+#include "proto/text/program_text.h"
 #include "transpiler/testing/run_passes.h"
 
 namespace weft {

@@ -16,7 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/schema/communication_ops.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "tests/models.h"
 #include "tests/mutation_cases.h"
 #include "tests/mutations.h"

@@ -22,7 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/tensor.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 #include "tools/process.h"
 
 namespace weft {

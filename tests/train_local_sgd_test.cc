@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "ops/float16.h"
 #include "ops/kernel.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "tests/training_programs.h"
 #include "tests/training_spec.h"
 #include "transpiler/transpile.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/tensor.h"
 #include "proto/op_role.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 #include "tests/program_pair_builder.h"
 #include "tests/update_ops.h"
 

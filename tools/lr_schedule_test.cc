@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

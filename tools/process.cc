@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,9 +67,11 @@ ProcessResult RunProcess(const std::vector<std::string>& args, const std::string
   posix_spawn_file_actions_destroy(&actions);
   if (!started) return result;
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0) {
+  rusage usage;
+  while (wait4(pid, &status, 0, &usage) < 0) {
   }
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.peak_bytes = int64_t{usage.ru_maxrss} * 1024;
   result.out = out.Read();
   result.err = err.Read();
   return result;

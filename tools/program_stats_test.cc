@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
 #include "proto/program_file.h"
-#include "proto/program_text.h"
 #include "proto/testing/block_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

@@ -24,7 +24,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "proto/program_file.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "tools/command_line.h"
 #include "tools/explain_json.h"
 #include "transpiler/modes.h"

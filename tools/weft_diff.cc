@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
-#include "proto/program_diff.h"
+#include "proto/diff/program_diff.h"
 #include "tools/weft_commands.h"
 
 namespace weft {

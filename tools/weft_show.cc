@@ -4,7 +4,7 @@
 
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "tools/program_dot.h"
 #include "tools/program_json.h"
 #include "tools/weft_commands.h"

@@ -14,7 +14,7 @@
 #include "executor/runner.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "tools/findings_json.h"
 #include "tools/numeric/numeric_check.h"
 #include "tools/weft_commands.h"

@@ -10,8 +10,8 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_builder.h"
 #include "proto/rewriter.h"
+#include "proto/testing/program_builder.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/pipeline.h"
 

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
-#include "proto/text_attr.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {
@@ -65,16 +65,6 @@ bool ConsumePart(absl::string_view* identity, absl::string_view* part) {
   return true;
 }
 
-std::string ValueText(const pb::OpDesc::Attr& attr) {
-  std::string text;
-  if (HasShortForm(attr)) {
-    AppendAttrValue(attr, &text);
-  } else {
-    AppendAttr(attr, &text);
-  }
-  return text;
-}
-
 // Attributes that count, and the defaults of those that are left out.
 ExpressionTable::Details AttrsOf(absl::string_view identity) {
   ExpressionTable::Details attrs;
@@ -83,13 +73,13 @@ ExpressionTable::Details AttrsOf(absl::string_view identity) {
   const OpSchema* schema = FindOpSchema(part.substr(0, part.find('\n')));
   if (schema != nullptr) {
     for (const AttrSchema& attr : schema->attrs()) {
-      if (!attr.required) attrs[attr.name] = ValueText(MakeAttr(attr.name, attr.default_value));
+      if (!attr.required) attrs[attr.name] = AttrValueText(MakeAttr(attr.name, attr.default_value));
     }
   }
   while (ConsumePart(&identity, &part)) {
     pb::OpDesc::Attr attr;
     attr.ParsePartialFromArray(part.data(), static_cast<int>(part.size()));
-    attrs[attr.name()] = ValueText(attr);
+    attrs[attr.name()] = AttrValueText(attr);
   }
   return attrs;
 }
@@ -188,8 +178,10 @@ OperationId OpOperations::Of(const Op& op) {
   }
   places_.assign(layout.num_places, absl::string_view());
   op.ForEachAttr([&](size_t i, absl::string_view bytes) {
-    if (layout.attr_place[i] < 0 || bytes == layout.default_bytes[i]) return;
-    places_[layout.attr_place[i]] = bytes;
+    if (layout.attr_place[i] >= 0 && bytes != layout.default_bytes[i]) {
+      places_[layout.attr_place[i]] = bytes;
+    }
+    return true;
   });
   identity_ = layout.prefix;
   for (absl::string_view bytes : places_) {

@@ -1,8 +1,8 @@
 #include "ops/analysis/op_traits.h"
 
 #include "gtest/gtest.h"
-#include "proto/program_builder.h"
 #include "proto/rewriter.h"
+#include "proto/testing/program_builder.h"
 
 namespace weft {
 namespace {

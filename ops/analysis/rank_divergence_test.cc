@@ -4,8 +4,8 @@
 
 #include "absl/status/statusor.h"
 #include "gtest/gtest.h"
-#include "proto/program_text.h"
 #include "proto/testing/block_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

@@ -9,10 +9,10 @@
 
 namespace weft {
 
-void RankMemory::StartWalk(const std::vector<RankValue>& values, bool has_expressions) {
+void RankMemory::StartWalk(std::vector<RankValue> values, bool has_expressions) {
   has_expressions_ = has_expressions && table_ != nullptr;
   began_later_ = false;
-  values_ = values;
+  values_ = std::move(values);
   is_held_.assign(program_.var_id_limit(), false);
   std::fill(fused_.begin(), fused_.end(), -1);
   groups_.clear();

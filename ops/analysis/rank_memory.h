@@ -34,7 +34,7 @@ class RankMemory {
 
   // By VarId. Nothing is fused, nothing has been written since. Values get expressions where
   // `has_expressions`, or from BeginExpressions on.
-  void StartWalk(const std::vector<RankValue>& values, bool has_expressions);
+  void StartWalk(std::vector<RankValue> values, bool has_expressions);
   // What variables hold is called by their names, times the power of `nranks` that it has. It may
   // have been written before, or not.
   void BeginExpressions(double nranks);

@@ -16,43 +16,53 @@ bool IsDistributed(const Var& var, const RankValuesOptions& options) {
          options.distributed_params.count(std::string(var.name())) > 0;
 }
 
-}  // namespace
-
-std::vector<RankValue> ValuesAtFirstStep(const Program& program, const RankValuesOptions& options) {
-  std::vector<RankValue> start(program.var_id_limit());
-  const RankCount ranks(options);
-  for (size_t i = 0; i < program.var_id_limit(); ++i) {
-    const Var var = program.var(VarId(static_cast<uint32_t>(i)));
-    RankValue& value = start[i];
-    const bool has_expression = options.table != nullptr && options.first_expression == 0;
-    if (has_expression && (var.persistable() || var.need_check_feed())) {
-      value.expr = options.table->Initial(var.name());
-    }
-    if (ranks.IsOne()) continue;
-    const int type = var.type();
-    // What no op has written when it is read is data, marked as such or not.
-    const bool is_data = !var.persistable() && !options.is_startup;
-    if (is_data || var.need_check_feed() || type == pb::VarType::FEED_MINIBATCH ||
-        type == pb::VarType::READER || IsDistributed(var, options)) {
-      value.place = Place::kLocal;
-    } else if (options.start != nullptr && var.persistable()) {
-      const auto found = options.start->find(var.name());
-      if (found != options.start->end() && !found->second.IsSame()) {
-        value.place = found->second.place;
-      }
+RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
+                           const RankCount& ranks) {
+  RankValue value;
+  const bool has_expression = options.table != nullptr && options.first_expression == 0;
+  if (has_expression && (var.persistable() || var.need_check_feed())) {
+    value.expr = options.table->Initial(var.name());
+  }
+  if (ranks.IsOne()) return value;
+  const int type = var.type();
+  // What no op has written when it is read is data, marked as such or not.
+  const bool is_data = !var.persistable() && !options.is_startup;
+  if (is_data || var.need_check_feed() || type == pb::VarType::FEED_MINIBATCH ||
+      type == pb::VarType::READER || IsDistributed(var, options)) {
+    value.place = Place::kLocal;
+  } else if (options.start != nullptr && var.persistable()) {
+    const auto found = options.start->find(var.name());
+    if (found != options.start->end() && !found->second.IsSame()) {
+      value.place = found->second.place;
     }
   }
-  return start;
+  return value;
 }
 
-bool CarryOver(const Program& program, const RankMemory& end_of_step, bool widen,
-               std::vector<RankValue>* start_values) {
+}  // namespace
+
+void SetStartValues(const Program& program, const RankValuesOptions& options,
+                    const CarriedValues& carried, std::vector<RankValue>* values) {
+  const RankCount ranks(options);
+  values->resize(program.var_id_limit());
+  for (size_t i = 0; i < values->size(); ++i) {
+    const VarId id(static_cast<uint32_t>(i));
+    (*values)[i] = ValueAtFirstStep(program.var(id), options, ranks);
+  }
+  for (const auto& [var, value] : carried) (*values)[var.value()] = value;
+}
+
+bool CarryOver(const Program& program, const RankValuesOptions& options,
+               const RankMemory& end_of_step, bool widen, CarriedValues* carried) {
+  const RankCount ranks(options);
   bool changed = false;
-  for (size_t i = 0; i < start_values->size(); ++i) {
+  for (size_t i = 0; i < end_of_step.values().size(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
     const Var var = program.var(id);
     if (!end_of_step.IsWritten(id) || !var.persistable()) continue;
-    RankValue& start = (*start_values)[i];
+    const auto found = carried->find(id);
+    RankValue start =
+        found == carried->end() ? ValueAtFirstStep(var, options, ranks) : found->second;
     RankValue end = end_of_step.values()[i];
     if (widen && !(start.place == Place::kLocal && !start.is_gradient)) {
       end = RankValue();
@@ -80,9 +90,26 @@ bool CarryOver(const Program& program, const RankMemory& end_of_step, bool widen
       start.factor = end.own_factor;
     }
     start.own_factor = 0;
+    (*carried)[id] = start;
     changed = true;
   }
   return changed;
+}
+
+CarriedValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
+                            CarriedValues carried, RankValue* others) {
+  const RankCount ranks(options);
+  *others = RankValue();
+  if (!ranks.IsOne() && !options.is_startup) others->place = Place::kLocal;
+  for (size_t i = 0; i < program.var_id_limit(); ++i) {
+    const VarId id(static_cast<uint32_t>(i));
+    const Var var = program.var(id);
+    const RankValue value = ValueAtFirstStep(var, options, ranks);
+    if (var.persistable() || var.need_check_feed() || value.place != others->place) {
+      carried.try_emplace(id, value);
+    }
+  }
+  return carried;
 }
 
 }  // namespace weft

@@ -58,11 +58,13 @@ class RankInterpreter {
 
   RankValues Run() {
     RankValues result;
-    result.start_ = ValuesAtFirstStep(program_, options_);
+    CarriedValues carried;
     for (int walk = 0; walk < kMaxWalks; ++walk) {
       if (options_.observer != nullptr) options_.observer->Restart();
       const bool makes_expressions = options_.first_expression == 0;
-      memory_.StartWalk(result.start_, makes_expressions);
+      std::vector<RankValue> values = memory_.TakeValues();
+      SetStartValues(program_, options_, carried, &values);
+      memory_.StartWalk(std::move(values), makes_expressions);
       expressions_.StartWalk(makes_expressions);
       functions_->StartWalk();
       entered_.clear();
@@ -71,10 +73,11 @@ class RankInterpreter {
       WalkRoot();
       if (options_.is_startup || ranks_.IsOne()) break;
       const bool widen = walk >= kMaxWalks - 2;
-      if (!CarryOver(program_, memory_, widen, &result.start_)) break;
+      if (!CarryOver(program_, options_, memory_, widen, &carried)) break;
     }
     result.is_written_ = memory_.is_written();
     result.end_ = memory_.TakeValues();
+    result.start_ = ValuesAtStart(program_, options_, std::move(carried), &result.other_start_);
     return result;
   }
 

@@ -81,18 +81,23 @@ class RankValues {
   RankValues() = default;
 
   // By VarId.
-  const RankValue& AtStart(VarId var) const { return At(start_, var); }
-  const RankValue& AtEnd(VarId var) const { return At(end_, var); }
+  const RankValue& AtStart(VarId var) const {
+    const auto found = start_.find(var);
+    return found == start_.end() ? other_start_ : found->second;
+  }
+  const RankValue& AtEnd(VarId var) const { return end_.empty() ? Unwritten() : end_[var.value()]; }
   bool IsWritten(VarId var) const { return !is_written_.empty() && is_written_[var.value()]; }
 
  private:
   friend class RankInterpreter;
-  static const RankValue& At(const std::vector<RankValue>& values, VarId var) {
+  static const RankValue& Unwritten() {
     static const RankValue* const unwritten = new RankValue();
-    return values.empty() ? *unwritten : values[var.value()];
+    return *unwritten;
   }
 
-  std::vector<RankValue> start_, end_;
+  absl::flat_hash_map<VarId, RankValue> start_;
+  RankValue other_start_;       // of all others
+  std::vector<RankValue> end_;  // by VarId
   std::vector<bool> is_written_;
 };
 

@@ -126,13 +126,14 @@ class StreamSurvey::Visitor {
     if (layout.ring_attr < 0 && layout.compute_attr < 0) return ring;
     op.ForEachAttr([&](size_t i, absl::string_view bytes) {
       const int at = static_cast<int>(i);
-      if (at != layout.ring_attr && at != layout.compute_attr) return;
+      if (at != layout.ring_attr && at != layout.compute_attr) return true;
       attr_.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
       if (at == layout.compute_attr) {
         ring.on_compute = attr_.type() == pb::BOOLEAN && attr_.b();
       } else {
         ring.ring_id = static_cast<int>(attr_.type() == pb::LONG ? attr_.l() : attr_.i());
       }
+      return true;
     });
     return ring;
   }

@@ -2,7 +2,6 @@
 
 #include "ops/schema/infer.h"
 #include "proto/op_role.h"
-#include "proto/wire_format.h"
 
 namespace weft {
 namespace {
@@ -62,8 +61,6 @@ const InferCache::LayoutInfo& InferCache::InfoOf(const Op& op) {
   return info;
 }
 
-// The fields of attributes are taken with their lengths, so different ones cannot run together to
-// equal keys.
 void InferCache::MakeKey(const Op& op, const LayoutInfo& info, absl::Span<const TypeId> inputs) {
   key_.clear();
   AppendRaw(op.layout_id(), &key_);
@@ -72,28 +69,14 @@ void InferCache::MakeKey(const Op& op, const LayoutInfo& info, absl::Span<const 
     AppendRaw(args[i] == empty_ ? kUnknownType : inputs[i], &key_);
   }
   if (info.in_key.empty()) return;
-  const size_t attrs_at = key_.size();
-  constexpr uint32_t kAttrs = wire::LengthDelimited(pb::OpDesc::kAttrsFieldNumber);
-  absl::string_view rest = op.bytes();
-  wire::PrefetchBehind(rest);
-  for (size_t i = 0; i < info.in_key.size();) {
-    uint32_t tag = 0;
-    absl::string_view field, payload;
-    if (!wire::TakeField(&rest, &tag, &field, &payload)) {
-      // A field of another kind stands before attributes: the long way, with keys of their own.
-      key_.resize(attrs_at);
-      key_.push_back('\0');
-      op.ForEachAttr([&](size_t n, absl::string_view bytes) {
-        if (n >= info.in_key.size() || !info.in_key[n]) return;
-        AppendRaw(bytes.size(), &key_);
-        key_.append(bytes.data(), bytes.size());
-      });
-      return;
+  op.ForEachAttr([&](size_t i, absl::string_view bytes) {
+    if (info.in_key[i]) {
+      // With its length, so that different attributes cannot run together to equal keys.
+      AppendRaw(bytes.size(), &key_);
+      key_.append(bytes.data(), bytes.size());
     }
-    if (tag != kAttrs) continue;
-    if (info.in_key[i]) key_.append(field.data(), field.size());
-    ++i;
-  }
+    return i + 1 < info.in_key.size();
+  });
 }
 
 absl::optional<absl::Span<const TypeId>> InferCache::Infer(const Op& op,
@@ -107,7 +90,7 @@ absl::optional<absl::Span<const TypeId>> InferCache::Infer(const Op& op,
   MakeKey(op, info, inputs);
   auto it = results_.find(key_);
   if (it == results_.end()) {
-    it = results_.emplace(keys_.Copy(key_), InferNow(op, inputs)).first;
+    it = results_.emplace(key_, InferNow(op, inputs)).first;
   }
   if (!it->second.fits) return absl::nullopt;
   return absl::MakeConstSpan(outputs_).subspan(it->second.first_output, num_outputs);

@@ -15,7 +15,6 @@
 #include "absl/types/span.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/type_table.h"
-#include "proto/byte_arena.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -37,7 +36,6 @@ class InferCache {
   absl::optional<absl::Span<const TypeId>> Infer(const Op& op, absl::Span<const TypeId> inputs);
 
   // What InferOutputs returns, which names the op and its variables; not remembered.
-  // O(ops before it in its block).
   absl::Status Error(const Op& op, absl::Span<const TypeId> inputs) const;
 
   // Combinations so far.
@@ -63,8 +61,7 @@ class InferCache {
   TypeTable* const types_;
   const Symbol empty_;  // kEmptyVarName
   std::vector<LayoutInfo> layouts_;
-  absl::flat_hash_map<absl::string_view, Result> results_;
-  ByteArena keys_;
+  absl::flat_hash_map<std::string, Result> results_;
   std::vector<TypeId> outputs_;
   std::vector<TypeId> unknown_;  // as many as the widest op without schema has outputs
   std::string key_;              // of the op that is being looked up

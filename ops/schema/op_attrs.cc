@@ -170,9 +170,9 @@ absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
   absl::Status status;
   pb::OpDesc::Attr attr;
   op.ForEachAttr([&](size_t i, absl::string_view bytes) {
-    if (!status.ok() || schema_of[i] == nullptr) return;
+    if (schema_of[i] == nullptr) return true;
     const size_t index = schema_of[i] - schema.attrs().data();
-    if (position[index] != i) return;
+    if (position[index] != i) return true;
     // Partial: the number of a type that this version does not know counts as a missing field.
     attr.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
     absl::optional<AttrValue> value;
@@ -182,6 +182,7 @@ absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
     } else {
       status = WrongType(op, *schema_of[i], attr);
     }
+    return status.ok();
   });
   if (!status.ok()) return status;
 

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "proto/program.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 

@@ -1,4 +1,4 @@
-// Writes a large training program: generate_program NUM_OPS NUM_GRADIENTS OUT.pb
+// Writes a large training program: generate_program NUM_OPS NUM_GRADIENTS OUT.pb [few_attributes]
 #include <cstdint>
 #include <iostream>
 #include <string>
@@ -9,11 +9,13 @@
 
 int main(int argc, char** argv) {
   weft::GeneratedProgramOptions options;
-  if (argc != 4 || !absl::SimpleAtoi(argv[1], &options.num_ops) ||
+  const bool few = argc == 5 && std::string(argv[4]) == "few_attributes";
+  if ((argc != 4 && !few) || !absl::SimpleAtoi(argv[1], &options.num_ops) ||
       !absl::SimpleAtoi(argv[2], &options.num_gradients)) {
-    std::cerr << "usage: generate_program NUM_OPS NUM_GRADIENTS OUT.pb\n";
+    std::cerr << "usage: generate_program NUM_OPS NUM_GRADIENTS OUT.pb [few_attributes]\n";
     return 2;
   }
+  if (few) options.attributes = weft::GeneratedProgramOptions::Attributes::kFew;
   const absl::Status status = weft::WriteFile(argv[3], weft::GenerateProgram(options));
   if (!status.ok()) std::cerr << "generate_program: error: " << argv[3] << ": " << status << "\n";
   return status.ok() ? 0 : 1;

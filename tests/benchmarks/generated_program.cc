@@ -20,6 +20,10 @@ using Slots = std::initializer_list<std::pair<absl::string_view, std::vector<std
 // Collects the fields of a block.
 class BlockWriter {
  public:
+  using Attributes = GeneratedProgramOptions::Attributes;
+
+  explicit BlockWriter(Attributes attributes) : attributes_(attributes) {}
+
   void AddVar(const std::string& name, std::initializer_list<int64_t> dims, bool parameter,
               bool persistable, bool data = false) {
     if (parameter) var_.set_is_parameter(true);
@@ -36,19 +40,24 @@ class BlockWriter {
     var_.Clear();
   }
 
-  // The attributes that every op has in a program of Paddle 2.6, around those set before.
+  // The attributes that every op has, after those set before.
   void AddOp(absl::string_view type, Slots inputs, Slots outputs, int role,
              std::initializer_list<std::string> role_vars = {}) {
     op_.set_type(std::string(type));
     for (const auto& [slot, args] : inputs) Fill(slot, args, op_.add_inputs());
     for (const auto& [slot, args] : outputs) Fill(slot, args, op_.add_outputs());
-    Bool("use_mkldnn", false);
-    String("op_device", "");
-    String("op_namescope", "/");
+    const bool all = attributes_ == Attributes::kAll;
+    if (all) {
+      Bool("use_mkldnn", false);
+      String("op_device", "");
+      String("op_namescope", "/");
+    }
     Int("op_role", role);
-    auto* vars = Attr("op_role_var", pb::STRINGS);
-    for (const std::string& name : role_vars) vars->add_strings(name);
-    Bool("with_quant_attr", false);
+    if (all || role_vars.size() > 0) {
+      auto* vars = Attr("op_role_var", pb::STRINGS);
+      for (const std::string& name : role_vars) vars->add_strings(name);
+    }
+    if (all) Bool("with_quant_attr", false);
     Append(op_, pb::BlockDesc::kOpsFieldNumber, &ops_);
     op_.Clear();
   }
@@ -112,6 +121,7 @@ class BlockWriter {
     message.AppendToString(out);
   }
 
+  const Attributes attributes_;
   pb::VarDesc var_;
   pb::OpDesc op_;
   std::string vars_, ops_;
@@ -223,7 +233,7 @@ void AddUpdate(const Layer& layer, BlockWriter* block) {
 }  // namespace
 
 std::string GenerateProgram(const GeneratedProgramOptions& options) {
-  BlockWriter block;
+  BlockWriter block(options.attributes);
   const int64_t layers = options.num_gradients;
   // Loss, its gradient's fill and the mean's gradient; the rest is split over the layers.
   const int64_t pairs = (options.num_ops - 3 - layers) / 2;

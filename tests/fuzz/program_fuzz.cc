@@ -4,7 +4,8 @@
 
 #include "google/protobuf/stubs/logging.h"
 #include "proto/program.h"
-#include "proto/program_text.h"
+#include "proto/testing/message_text.h"
+#include "proto/text/program_text.h"
 #include "tests/fuzz/fuzz.h"
 #include "transpiler/verify/structure.h"
 
@@ -41,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   // The text tells all that protobuf keeps.
   const absl::StatusOr<weft::pb::ProgramDesc> read =
-      weft::ParseProgramDescText(weft::ProgramText(desc));
+      weft::ParseProgramDescText(weft::testing::MessageText(desc));
   RequireOk(read.status(), "its text");
   Require(read->SerializePartialAsString() == desc.SerializePartialAsString(),
           "its text reads back as another program");

@@ -3,7 +3,8 @@
 #include <string>
 
 #include "google/protobuf/stubs/logging.h"
-#include "proto/program_text.h"
+#include "proto/testing/message_text.h"
+#include "proto/text/program_text.h"
 #include "tests/fuzz/fuzz.h"
 
 using weft::testing::Require;
@@ -18,12 +19,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     RequireCleanError(desc.status());
     return 0;
   }
-  const std::string printed = weft::ProgramText(*desc);
+  const std::string printed = weft::testing::MessageText(*desc);
   const absl::StatusOr<weft::pb::ProgramDesc> again = weft::ParseProgramDescText(printed);
   RequireOk(again.status(), "the printed text");
   Require(again->SerializePartialAsString() == desc->SerializePartialAsString(),
           "the printed text reads back as another program");
-  Require(weft::ProgramText(*again) == printed, "printed otherwise the second time");
+  Require(weft::testing::MessageText(*again) == printed, "printed otherwise the second time");
 
   const absl::StatusOr<weft::Program> program = weft::ParseProgramText(text);
   if (!program.ok()) RequireCleanError(program.status());

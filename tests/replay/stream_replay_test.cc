@@ -8,7 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"
 

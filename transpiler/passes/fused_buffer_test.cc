@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

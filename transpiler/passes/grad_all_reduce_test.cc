@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/schema/tensor_type.h"
-#include "proto/program_builder.h"
+#include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"
 #include "transpiler/verify/testing/matchers.h"

@@ -17,7 +17,7 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "transpiler/verify/testing/rule_text.h"
 
 namespace weft {

@@ -8,9 +8,9 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_builder.h"
-#include "proto/program_text.h"
 #include "proto/testing/block_text.h"
+#include "proto/testing/program_builder.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/program_builder.h"
-#include "proto/program_text.h"
 #include "proto/testing/block_text.h"
+#include "proto/testing/program_builder.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

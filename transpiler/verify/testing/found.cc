@@ -5,7 +5,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "transpiler/verify/testing/training_steps.h"
 
 namespace weft {

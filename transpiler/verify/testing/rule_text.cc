@@ -17,7 +17,7 @@
 #include "base/status_macros.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
-#include "proto/program_text.h"
+#include "proto/text/program_text.h"
 #include "transpiler/verify/verify.h"
 
 namespace weft::testing {

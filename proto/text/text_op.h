@@ -1,0 +1,33 @@
+// The lines of program text: what is printed on each, and how each is read.
+#ifndef WEFT_PROTO_TEXT_TEXT_OP_H_
+#define WEFT_PROTO_TEXT_TEXT_OP_H_
+
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "proto/program.h"
+#include "proto/text/print_options.h"
+
+namespace weft {
+
+// The brief type of a variable; empty where it is unknown.
+using TypeOfVar = absl::FunctionRef<absl::string_view(absl::string_view name)>;
+
+// The type that stands behind an output: nothing where it has no short form.
+void AppendTypeNote(const pb::VarType& type, std::string* out);
+
+// "program version=2006002 {", "block 0 parent=-1 {", "op_versions {equal=1}", "var ...", an op.
+void AppendProgramHead(const pb::ProgramDesc& program, std::string* out);
+void AppendBlockHead(const pb::BlockDesc& block, const PrintOptions& options, std::string* out);
+void AppendOpVersions(const pb::OpVersionMap& versions, std::string* out);
+void AppendVar(const pb::VarDesc& var, const PrintOptions& options, std::string* out);
+void AppendOp(const pb::OpDesc& op, const PrintOptions& options, TypeOfVar type_of,
+              std::string* out);
+
+// X=[a, b], with types where `type_of` knows them.
+void AppendSlot(const pb::OpDesc::Var& slot, TypeOfVar type_of, std::string* out);
+
+}  // namespace weft
+
+#endif  // WEFT_PROTO_TEXT_TEXT_OP_H_
