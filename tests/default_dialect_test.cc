@@ -357,7 +357,7 @@ TEST_F(DefaultDialect, RewritingAgainIsRefused) {
     Model copy = model;
     WEFT_ASSERT_OK(Rewrite({}, &copy));
     EXPECT_THAT(Rewrite({}, &copy), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                             HasSubstr("gradients-reduced holds already")));
+                                             HasSubstr("gradients-reduced already holds")));
   });
 }
 

@@ -230,13 +230,13 @@ TEST_F(TranspileTest, TranspiledProgramIsRefused) {
   ASSERT_EQ(GradAllReduce("in.pb", {"--nranks", "2"}).status, 0);
   MakeFile("once.pb", Read("out.pb"));
   ExpectRefuses("once.pb",
-                "once.pb: pass dense-gradients cannot run: gradients-reduced holds already: op 12 "
+                "once.pb: pass dense-gradients cannot run: gradients-reduced already holds: op 12 "
                 "(c_allreduce_sum) takes fc_0.b_0@GRAD");
   ASSERT_EQ(GradAllReduce("in.pb", {"--dialect", "paddle", "--endpoints", kTwo}).status, 0);
   MakeFile("once.pb", Read("out.pb"));
-  ExpectRefuses("once.pb", "gradients-reduced holds already",
+  ExpectRefuses("once.pb", "gradients-reduced already holds",
                 {"--dialect", "paddle", "--endpoints", kTwo});
-  ExpectRefuses("once.pb", "gradients-reduced holds already");
+  ExpectRefuses("once.pb", "gradients-reduced already holds");
 }
 
 // Backward starts without a loss gradient that could be divided.
@@ -275,7 +275,7 @@ TEST_F(TranspileTest, WrongUsageIsStatus2) {
   ExpectFails(2, {Path("in.pb"), Path("out.pb")}, "--mode");
   ExpectFails(2, {"--mode", "grad_allreduce", Path("in.pb")}, "expected an input and an output");
   ExpectFails(2, {"--mode", "nonsense", Path("in.pb"), Path("out.pb")},
-              "unknown mode nonsense; there are: none, grad_allreduce");
+              "unknown mode nonsense; expected one of: none, grad_allreduce");
   ExpectFails(2, To("out.pb", {"--nonsense"}), "--nonsense");
   ExpectFails(2, To("out.pb", {"--nranks", "two"}), "--nranks");
   ExpectFails(2, To("out.pb", {"--nranks"}), "--nranks");

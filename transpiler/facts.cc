@@ -45,8 +45,8 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
         if (!is_marked[symbol.value()]) continue;
         if (schema == nullptr) {
           if (!MayCommunicate(op, symbol)) continue;
-          return absl::StrCat(op.DebugName(), ", an op that Weft does not know, takes ",
-                              program.name(symbol), " and may reduce it");
+          return absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
+                              " and may reduce it");
         }
         if (Combines(*schema)) return absl::StrCat(op.DebugName(), " takes ", program.name(symbol));
         for (Symbol alias : op.output_args()) is_marked[alias.value()] = true;

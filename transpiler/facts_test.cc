@@ -58,9 +58,10 @@ TEST(DetectFacts, CollectiveOfABufferThatHoldsAGradientIsEvidenceToo) {
 TEST(DetectFacts, UnknownOpOfBackwardThatTakesAFinishedGradientMayHaveReducedIt) {
   ProgramBuilder p = OneGradient();
   p.Op("all_reduce", {{"x", {"w@GRAD"}}}, {{"out", {"reduced"}}}, kRoleBackward);
-  EXPECT_THAT(Detect(p), IsOkAndHolds(ElementsAre(Pair(
-                             kGradientsReduced, HasSubstr("op 1 (all_reduce), an op that Weft does "
-                                                          "not know, takes w@GRAD")))));
+  EXPECT_THAT(
+      Detect(p),
+      IsOkAndHolds(ElementsAre(Pair(
+          kGradientsReduced, HasSubstr("op 1 (all_reduce), an unregistered op, takes w@GRAD")))));
 }
 
 TEST(DetectFacts, UnknownOpWithARingMayHaveReducedIt) {

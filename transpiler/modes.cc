@@ -34,7 +34,7 @@ const std::vector<Mode>& Modes() {
          "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{$nrings=2}"}}},
 
       {"local_sgd",
-       "ranks train on their own; every k steps, parameters are averaged over the ranks",
+       "ranks train separately; every k steps, parameters are averaged over the ranks",
        {{kWeft,
          {},
          "comm-init{$nrings},broadcast-params{$nrings},"
@@ -45,7 +45,8 @@ const std::vector<Mode>& Modes() {
          "paddle-local-sgd{$nrings=2}"}}},
 
       {"single_process_multi_thread",
-       "data parallel, several devices a trainer: gradients are summed, as a rule all at once",
+       "data parallel, several devices per trainer: gradients are normally summed in one fused "
+       "all-reduce",
        {{kWeft,
          {{"fuse", "1"}, {"loss_scale", "true"}},
          "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},scale-loss-grad,"
@@ -80,7 +81,7 @@ const std::vector<Mode>& Modes() {
        Mode::Trainers::kOneOrMoreWithDevices},
 
       {"multi_thread",
-       "data parallel, several devices a trainer: gradients are summed in buckets, or gathered",
+       "data parallel, several devices per trainer: gradients are summed in buckets, or gathered",
        {{kWeft,
          {{"trans_mode", "fuse_all_reduce"}},
          "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
@@ -240,7 +241,7 @@ absl::StatusOr<const Mode*> FindMode(absl::string_view name) {
   const auto found = absl::c_find_if(Modes(), [&](const Mode& mode) { return mode.name == name; });
   if (found != Modes().end()) return &*found;
   return absl::InvalidArgumentError(absl::StrCat(
-      "unknown mode ", name, "; there are: ",
+      "unknown mode ", name, "; expected one of: ",
       absl::StrJoin(Modes(), ", ", [](std::string* out, const Mode& m) { out->append(m.name); })));
 }
 

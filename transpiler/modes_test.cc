@@ -91,7 +91,7 @@ TEST(Modes, PaddleDialectHasTwoRingsUnlessTold) {
 
 TEST(Modes, UnknownModeIsAnErrorThatListsAll) {
   EXPECT_THAT(ExpandMode("grad_all_reduce", Dialect::kWeft, {}),
-              StatusIs(kInvalid, HasSubstr("unknown mode grad_all_reduce; there are: none, "
+              StatusIs(kInvalid, HasSubstr("unknown mode grad_all_reduce; expected one of: none, "
                                            "grad_allreduce, ")));
 }
 

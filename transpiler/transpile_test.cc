@@ -143,7 +143,7 @@ TEST_F(TranspileTest, ObserverSeesEveryState) {
 TEST_F(TranspileTest, SecondRunIsRefused) {
   WEFT_ASSERT_OK(Run(GradAllReduce(2)).status());
   EXPECT_THAT(Run(GradAllReduce(2)), StatusIs(absl::StatusCode::kFailedPrecondition,
-                                              HasSubstr("gradients-reduced holds already")));
+                                              HasSubstr("gradients-reduced already holds")));
 }
 
 TEST_F(TranspileTest, ModeAndPassesTogetherOrNeitherAreRefused) {

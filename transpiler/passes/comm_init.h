@@ -27,7 +27,7 @@ class CommInit : public Pass {
  public:
   static constexpr absl::string_view kName = "comm-init";
   static constexpr absl::string_view kDescription =
-      "startup program: sets the communication rings up";
+      "startup program: sets up the communication rings";
   struct Options {
     int nrings = 1;  // communication rings
     void Bind(OptionBinder& bind);

@@ -135,7 +135,7 @@ TEST(CommInit, TwiceInOnePipelineIsRefusedByContract) {
   Program main = Empty();
   EXPECT_THAT(RunPasses("comm-init,comm-init", ContextWithRanks(2), &main),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("rings-set-up holds already: pass comm-init provides it")));
+                       HasSubstr("rings-set-up already holds: pass comm-init provides it")));
 }
 
 TEST(CommInit, NumbersOfRingsOutOfRangeAreRefused) {

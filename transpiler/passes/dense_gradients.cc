@@ -106,8 +106,7 @@ class Finder {
       const int i = gradient_of_[in.value()];
       if (i == kNone || !found_[i].why_rows.empty()) continue;
       if (!traits_.IsRegistered(op)) {
-        found_[i].why_rows =
-            absl::StrCat(op.DebugName(), " uses it, an op that Weft does not know");
+        found_[i].why_rows = absl::StrCat(op.DebugName(), " uses it, an unregistered op");
       } else if (op.BoolAttr("lazy_mode").value_or(false)) {
         found_[i].why_rows =
             absl::StrCat(op.DebugName(), " updates only the rows that have a gradient (lazy_mode)");
@@ -177,7 +176,7 @@ absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& prog
   Rewriter rewriter(programs.main);
   for (const SparseGradient& gradient : gradients) {
     const std::string name(program.name(gradient.pair.grad));
-    Choice choice{true, "as asked for"};
+    Choice choice{true, "as requested"};
     if (options_.sparse == Sparse::kAuto) {
       choice = Choose(program, gradient, context.participants.nranks().value_or(2));
       if (!gradient.why_rows.empty()) choice = {false, gradient.why_rows};

@@ -123,7 +123,7 @@ TEST(DenseGradients, LazyOptimizersNeedRows) {
 TEST(DenseGradients, OpsThatAreNotKnownNeedRows) {
   ProgramBuilder p = Embedding(50);
   p.Op("my_metric", {{"X", {"w@GRAD"}}}, {{"Out", {"m"}}});
-  EXPECT_THAT(Told(p), HasSubstr("op 4 (my_metric) uses it, an op that Weft does not know"));
+  EXPECT_THAT(Told(p), HasSubstr("op 4 (my_metric) uses it, an unregistered op"));
 }
 
 TEST(DenseGradients, ProgramWithoutSparseGradientsIsLeftAlone) {

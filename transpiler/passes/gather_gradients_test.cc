@@ -270,7 +270,7 @@ TEST(GatherGradients, GatheredGradientsAreNotGatheredOrReducedAgain) {
   WEFT_ASSERT_OK(RunPasses("gather-gradients", ContextWithRanks(2), &program));
   for (const char* pass : {"gather-gradients", "grad-all-reduce", "local-sgd"}) {
     EXPECT_THAT(RunPasses(pass, ContextWithRanks(2), &program),
-                StatusIs(kRefused, HasSubstr("gradients-reduced holds already: op 2 (c_allgather) "
+                StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 2 (c_allgather) "
                                              "takes w@GRAD")));
   }
 }

@@ -684,7 +684,7 @@ TEST(GradAllReduce, ReducedGradientsAreRefused) {
   Program program = TwoGradients().Build();
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
   EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
-              StatusIs(kRefused, HasSubstr("gradients-reduced holds already: op 2 "
+              StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 2 "
                                            "(c_allreduce_avg) takes b@GRAD")));
 }
 

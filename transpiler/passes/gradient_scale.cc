@@ -60,7 +60,7 @@ absl::Status RefuseDivision(const Program& program, const LossGradients& losses)
   return absl::FailedPreconditionError(
       absl::StrCat(program.op(division.op).DebugName(), " rewrites the loss gradient ",
                    program.name(division.grad),
-                   " in place: it is divided already; use scale none if that was your own doing"));
+                   " in place: it is already divided; use scale none if that is intended"));
 }
 
 }  // namespace

@@ -23,7 +23,7 @@ inline absl::Status ExplainLocalGradients(absl::string_view pass, const Program&
     notes->push_back({std::string(pass),
                       std::string(program.name(pair.grad)),
                       "not reduced",
-                      "ranks update by gradients of their own, and average parameters",
+                      "ranks update by local gradients, and average parameters",
                       {{"parameter", std::string(program.name(pair.param))}}});
   }
   return absl::OkStatus();

@@ -31,7 +31,7 @@ namespace weft {
 //
 // FailedPrecondition: no op updates a parameter; compressed gradients; a counter or a reset
 // without a startup program; a state to reset that is not made by one op without inputs there. By
-// contract, a program whose gradients are reduced or whose parameters are averaged already.
+// contract, a program whose gradients are reduced or whose parameters are already averaged.
 // O(arguments).
 class LocalSgd : public Pass {
  public:

@@ -348,11 +348,11 @@ TEST(LocalSgd, AveragedParametersAndReducedGradientsExcludeEachOther) {
   WEFT_ASSERT_OK(RunPasses("local-sgd", ContextWithRanks(0), &program));
   for (const char* pass : {"local-sgd", "grad-all-reduce"}) {
     EXPECT_THAT(RunPasses(pass, ContextWithRanks(0), &program),
-                StatusIs(kRefused, HasSubstr("parameters-averaged holds already: op 4 "
+                StatusIs(kRefused, HasSubstr("parameters-averaged already holds: op 4 "
                                              "(c_allreduce_avg) takes local_sgd_buffer_0")));
   }
   EXPECT_THAT(RunPasses("grad-all-reduce,local-sgd", ContextWithRanks(0), &program),
-              StatusIs(kRefused, HasSubstr("parameters-averaged holds already")));
+              StatusIs(kRefused, HasSubstr("parameters-averaged already holds")));
 }
 
 TEST(LocalSgd, NotesSayWhatIsAveragedAndWhen) {

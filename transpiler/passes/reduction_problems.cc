@@ -43,8 +43,8 @@ absl::Status CheckAllReducible(const Program& program, const GradientAnalysis& a
   for (const SkippedGradient& unclear : analysis.unclear) {
     return absl::FailedPreconditionError(absl::StrCat(
         "gradient ", program.name(unclear.grad), " of parameter ", program.name(unclear.param),
-        " is persistable: accumulated over several steps (gradient merge), so that a reduction in "
-        "every step would add up what is summed already; ",
+        " is persistable: accumulated over several steps (gradient merge), so a reduction in every "
+        "step would add values that are already summed; ",
         unclear.why));
   }
   return absl::OkStatus();
@@ -66,11 +66,11 @@ absl::Status CheckUpdates(const Program& program, const GradientAnalysis& analys
         if (reduced[param.value()]) continue;
         const std::string name(program.name(param));
         if (distributed_params.count(name) > 0) continue;
-        return absl::FailedPreconditionError(absl::StrCat(
-            op.DebugName(), " input Param: ", name, " is updated, but ",
-            WhyNotReduced(program, analysis, param),
-            ", so each rank would update it by its own gradient; if that is meant, name it a "
-            "distributed parameter"));
+        return absl::FailedPreconditionError(
+            absl::StrCat(op.DebugName(), " input Param: ", name, " is updated, but ",
+                         WhyNotReduced(program, analysis, param),
+                         ", so each rank would update it by its own gradient; if that is intended, "
+                         "name it a distributed parameter"));
       }
     }
   }
@@ -91,7 +91,7 @@ absl::Status CheckStorage(const Program& program, const GradientAnalysis& analys
         return absl::FailedPreconditionError(
             absl::StrCat("gradient ", program.name(symbol), ": ", op.DebugName(),
                          " makes it share its storage with other variables; expected gradients "
-                         "with storage of their own"));
+                         "with separate storage"));
       }
     }
   }

@@ -256,7 +256,7 @@ TEST(ScaleLossGrad, AfterTheReductionItIsRefusedByContract) {
   Program program = OneLoss();
   EXPECT_THAT(RunPasses("grad-all-reduce,scale-loss-grad", ContextWithRanks(2), &program),
               StatusIs(kRefused, HasSubstr("pass scale-loss-grad cannot run: gradients-reduced "
-                                           "holds already: pass grad-all-reduce provides it")));
+                                           "already holds: pass grad-all-reduce provides it")));
 }
 
 TEST(ScaleLossGrad, NotesSayByHowMuchAndWhy) {

@@ -95,7 +95,7 @@ absl::Status Pipeline::CheckContracts(const Facts& initial_facts) const {
       const auto it = holds.find(fact);
       if (it == holds.end()) continue;
       return absl::FailedPreconditionError(absl::StrCat(
-          "pass ", pass->name(), " cannot run: ", fact, " holds already: ", it->second));
+          "pass ", pass->name(), " cannot run: ", fact, " already holds: ", it->second));
     }
     for (const std::string& fact : contract.provides) {
       holds.emplace(fact, absl::StrCat("pass ", pass->name(), " provides it"));

@@ -170,7 +170,7 @@ TEST_F(PipelineTest, SecondPassThatProvidesTheSameIsRefusedIfItConflicts) {
   Add(&pipeline_, "makes", DoNothing, Contract().Provides("cake").ConflictsWith("cake"));
   Add(&pipeline_, "makes-again", DoNothing, Contract().Provides("cake").ConflictsWith("cake"));
   EXPECT_THAT(Run(), StatusIs(kRefused,
-                              "pass makes-again cannot run: cake holds already: pass "
+                              "pass makes-again cannot run: cake already holds: pass "
                               "makes provides it"));
 }
 
@@ -181,7 +181,7 @@ TEST_F(PipelineTest, FactsThatHoldAlreadyMeetNeedsAndConflict) {
   Pipeline makes;
   Add(&makes, "makes", DoNothing, Contract().Provides("cake").ConflictsWith("cake"));
   EXPECT_THAT(makes.CheckContracts({{"cake", "op 1 (bake)"}}),
-              StatusIs(kRefused, "pass makes cannot run: cake holds already: op 1 (bake)"));
+              StatusIs(kRefused, "pass makes cannot run: cake already holds: op 1 (bake)"));
 }
 
 TEST_F(PipelineTest, InitialFactsAreWhereContractsStartFrom) {
@@ -189,7 +189,7 @@ TEST_F(PipelineTest, InitialFactsAreWhereContractsStartFrom) {
   EXPECT_THAT(Run(), StatusIs(kRefused, HasSubstr("needs cake")));
   PipelineOptions options;
   options.initial_facts = {{"cake", "op 1 (bake)"}, {"diet", "op 2 (weigh)"}};
-  EXPECT_THAT(Run(options), StatusIs(kRefused, HasSubstr("diet holds already: op 2 (weigh)")));
+  EXPECT_THAT(Run(options), StatusIs(kRefused, HasSubstr("diet already holds: op 2 (weigh)")));
   options.initial_facts.erase("diet");
   WEFT_EXPECT_OK(Run(options).status());
 }

@@ -20,10 +20,9 @@ absl::StatusOr<std::unique_ptr<Pass>> PassRegistry::Create(const Spec& spec) con
   const auto it = entries_.find(spec.name);
   if (it == entries_.end()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "unknown pass ", spec.name,
-        "; there are: ", absl::StrJoin(entries_, ", ", [](std::string* out, const auto& entry) {
-          out->append(entry.first);
-        })));
+        "unknown pass ", spec.name, "; expected one of: ",
+        absl::StrJoin(entries_, ", ",
+                      [](std::string* out, const auto& entry) { out->append(entry.first); })));
   }
   absl::StatusOr<std::unique_ptr<Pass>> pass = it->second.create(spec);
   WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("pass ", spec.name), pass.status()));

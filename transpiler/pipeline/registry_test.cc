@@ -77,7 +77,7 @@ TEST(PassRegistry, TextThatIsNoPipelineIsAnErrorWithItsPosition) {
 
 TEST(PassRegistry, UnknownPassIsAnErrorThatListsAll) {
   EXPECT_THAT(Pipeline::FromText("knead,brake", Kitchen()),
-              StatusIs(kInvalid, "unknown pass brake; there are: bake, knead"));
+              StatusIs(kInvalid, "unknown pass brake; expected one of: bake, knead"));
 }
 
 TEST(PassRegistry, UnknownOptionIsAnErrorThatNamesThePassAndListsAll) {

@@ -50,7 +50,7 @@ class Gathered {
     if (!dims_.emplace(gradient.param, dims).second) {
       return absl::InvalidArgumentError(
           absl::StrCat(program_.op(gradient.op).DebugName(), ": parameter ", gradient.param,
-                       " has another gradient already; only one of each can be gathered"));
+                       " already has another gradient; only one of each can be gathered"));
     }
     rewriter_.AddVar(0, Fp32Var(NameOf(gradient.param), dims));
     return absl::OkStatus();

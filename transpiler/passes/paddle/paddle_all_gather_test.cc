@@ -252,7 +252,7 @@ TEST(PaddleAllGather, GatheredGradientsAreRefused) {
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses(kPass, Paddle(), &program));
   EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
-              StatusIs(kRefused, HasSubstr("gradients-reduced holds already")));
+              StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
 }
 
 TEST(PaddleAllGather, NotesNameRingAndPlace) {

@@ -81,10 +81,10 @@ NewOp JoinRing(const PaddleCommInit::Options& options, const Participants& who,
 
 void PaddleCommInit::Options::Bind(OptionBinder& bind) {
   BindRings(bind, &nrings);
-  bind.Choice("over", &over, "what a ring joins",
+  bind.Choice("over", &over, "what a ring connects",
               {{"ranks", Over::kRanks}, {"trainers", Over::kTrainers}, {"hosts", Over::kHosts}});
   bind.Choice(
-      "device_kind", &device_kind, "whose communication library it is",
+      "device_kind", &device_kind, "communication library",
       {{"cuda", DeviceKind::kCuda}, {"xpu", DeviceKind::kXpu}, {"custom", DeviceKind::kCustom}});
   bind.Bool("list_devices", &list_devices, "a trainer alone names its devices");
 }

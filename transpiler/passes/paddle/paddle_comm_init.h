@@ -29,7 +29,7 @@ class PaddleCommInit : public Pass {
  public:
   static constexpr absl::string_view kName = "paddle-comm-init";
   static constexpr absl::string_view kDescription =
-      "startup program: sets the communication rings up exactly as Paddle does";
+      "startup program: sets up the communication rings exactly as Paddle does";
   // What a ring joins, and so when there is only one of them.
   enum class Over {
     kRanks,     // trainers with one device each: GradAllReduce, LocalSGD

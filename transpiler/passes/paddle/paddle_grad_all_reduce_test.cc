@@ -229,7 +229,7 @@ TEST(PaddleGradAllReduce, ReducedGradientsAreRefused) {
   Program program = ThreeBackwardOps().Build();
   WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce", Paddle(), &program));
   EXPECT_THAT(RunPasses("paddle-grad-all-reduce", Paddle(), &program),
-              StatusIs(kRefused, HasSubstr("gradients-reduced holds already: op 2 "
+              StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 2 "
                                            "(c_allreduce_sum) takes w3@GRAD")));
 }
 

@@ -55,7 +55,7 @@ absl::Status DeclareSnapshot(const Program& program, const std::string& param,
   const std::string name = SnapshotOf(param);
   if (program.block(0).FindVar(name).valid()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("variable ", name, " already exists: parameters are averaged already"));
+        absl::StrCat("variable ", name, " already exists: parameters are already averaged"));
   }
   pb::VarDesc snapshot = PaddleTensorVar(name, tensor);
   snapshot.set_persistable(true);

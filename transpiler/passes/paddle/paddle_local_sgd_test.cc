@@ -191,7 +191,7 @@ TEST(PaddleLocalSgd, SecondRunIsRefused) {
   Program main = Main();
   WEFT_ASSERT_OK(RunPasses(kPasses, Paddle(), &main));
   EXPECT_THAT(RunPasses(kPasses, Paddle(), &main),
-              StatusIs(kRefused, HasSubstr("parameters-averaged holds already: op 3 "
+              StatusIs(kRefused, HasSubstr("parameters-averaged already holds: op 3 "
                                            "(c_allreduce_sum) takes w")));
 }
 
@@ -222,7 +222,7 @@ TEST(PaddleLocalSgd, ReducedGradientsAreRefused) {
   Program main = p.Build();
   WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce", Paddle(), &main));
   EXPECT_THAT(RunPasses(kPasses, Paddle(), &main),
-              StatusIs(kRefused, HasSubstr("gradients-reduced holds already")));
+              StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
 }
 
 TEST(PaddleLocalSgd, SnapshotsFollowTheBroadcastByContract) {

@@ -190,7 +190,7 @@ TEST(PaddleMultiThreadFuse, ReducedGradientsAreRefused) {
   Program program = p.Build();
   WEFT_ASSERT_OK(RunPasses(kPass, Paddle(), &program));
   EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
-              StatusIs(kRefused, HasSubstr("gradients-reduced holds already")));
+              StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
 }
 
 TEST(PaddleMultiThreadFuse, NotesNameTheBuffer) {

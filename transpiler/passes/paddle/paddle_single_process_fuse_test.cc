@@ -128,7 +128,7 @@ TEST(PaddleSingleProcessFuse, ReducedGradientsAreRefused) {
     const std::string pass = std::string(kPass) + "{fuse=" + fuse + "}";
     WEFT_ASSERT_OK(RunPasses(pass, Paddle(), &program));
     EXPECT_THAT(RunPasses(pass, Paddle(), &program),
-                StatusIs(kRefused, HasSubstr("gradients-reduced holds already")));
+                StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
   }
 }
 

@@ -121,7 +121,7 @@ TEST(PaddleSingleProcessScale, ReducedGradientsAreRefused) {
   WEFT_ASSERT_OK(RunPasses("paddle-single-process-fuse", context, &program));
   EXPECT_THAT(RunPasses(kPass, context, &program),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("gradients-reduced holds already")));
+                       HasSubstr("gradients-reduced already holds")));
 }
 
 TEST(PaddleSingleProcessScale, NotesSayByWhat) {
