@@ -155,10 +155,10 @@ absl::StatusOr<Joined> Join(const std::vector<Value>& elements, int64_t axis, bo
   joined.dims = first.dims();
   if (stack) {
     joined.dims.push_back(1);
-    WEFT_ASSIGN_OR_RETURN(joined.axis, AxisOf(axis, joined.dims));
+    WEFT_ASSIGN_OR_RETURN(joined.axis, CheckedAxis(axis, joined.dims));
     joined.dims = first.dims();
   } else {
-    WEFT_ASSIGN_OR_RETURN(joined.axis, AxisOf(axis, joined.dims));
+    WEFT_ASSIGN_OR_RETURN(joined.axis, CheckedAxis(axis, joined.dims));
   }
   for (int d = 0; d < joined.axis; ++d) joined.outer *= joined.dims[d];
   int64_t length = 0;
@@ -355,31 +355,31 @@ ControlKernel ClearElements() {
   };
 }
 
-ControlKernel BeginRound() {
+ControlKernel BeginIteration() {
   return [](const ControlContext& ctx) {
-    std::vector<Value>& round = ctx.outputs[0]->elements.emplace_back().elements;
-    for (const Value* value : ctx.inputs) round.push_back(*value);
+    std::vector<Value>& iteration = ctx.outputs[0]->elements.emplace_back().elements;
+    for (const Value* value : ctx.inputs) iteration.push_back(*value);
     return absl::OkStatus();
   };
 }
 
-ControlKernel EndRound() {
+ControlKernel EndIteration() {
   return [](const ControlContext& ctx) {
-    std::vector<Value>& round = ctx.outputs[0]->elements.back().elements;
+    std::vector<Value>& iteration = ctx.outputs[0]->elements.back().elements;
     for (Value* value : ctx.outputs.subspan(1)) {
       Value empty{Tensor(value->tensor.memory()), {}};
-      round.push_back(std::exchange(*value, std::move(empty)));
+      iteration.push_back(std::exchange(*value, std::move(empty)));
     }
     return absl::OkStatus();
   };
 }
 
-ControlKernel TakeRound() {
+ControlKernel PopIteration() {
   return [](const ControlContext& ctx) {
-    std::vector<Value>& rounds = ctx.outputs[0]->elements;
-    std::vector<Value> round = std::move(rounds.back().elements);
-    rounds.pop_back();
-    for (size_t i = 0; i < round.size(); ++i) *ctx.outputs[i + 1] = std::move(round[i]);
+    std::vector<Value>& iterations = ctx.outputs[0]->elements;
+    std::vector<Value> iteration = std::move(iterations.back().elements);
+    iterations.pop_back();
+    for (size_t i = 0; i < iteration.size(); ++i) *ctx.outputs[i + 1] = std::move(iteration[i]);
     return absl::OkStatus();
   };
 }

@@ -55,12 +55,12 @@ ControlKernel AddTo();
 // Clears all outputs.
 ControlKernel ClearElements();
 // Appends an iteration to the iterations in output 0: the values of the inputs, shared.
-ControlKernel BeginRound();
+ControlKernel BeginIteration();
 // Moves the values of the other outputs into that iteration.
-ControlKernel EndRound();
+ControlKernel EndIteration();
 // Removes the last iteration from the iterations in output 0, and moves its values to the other
 // outputs.
-ControlKernel TakeRound();
+ControlKernel PopIteration();
 
 }  // namespace weft
 

@@ -17,7 +17,7 @@ namespace {
 using ::weft::testing::IsOk;
 using ::weft::testing::StatusIs;
 
-TEST(CudaDeviceTest, DeviceThatIsNotThereIsUnavailable) {
+TEST(CudaDeviceTest, MissingDeviceIsUnavailable) {
   EXPECT_EQ(NewCudaDevice(1 << 20).status().code(), absl::StatusCode::kUnavailable);
 }
 
@@ -94,7 +94,7 @@ TEST_F(CudaStreamTest, WorkAfterAWaitSeesWorkBeforeTheRecord) {
   }
 }
 
-TEST_F(CudaStreamTest, WaitForAnEventNeverRecordedIsNoWait) {
+TEST_F(CudaStreamTest, WaitForAnUnrecordedEventReturnsAtOnce) {
   a_->Wait(event_.get());
   WEFT_EXPECT_OK(a_->Synchronize());
 }

@@ -75,8 +75,7 @@ absl::StatusOr<TensorType> TypeOfHostValue(const Program& main, const std::strin
                                                    main.op(writer).DebugName(), " does"));
   }
   const absl::optional<TensorType> type = DeclaredType(var);
-  if (!type.has_value() || type->layout != TensorType::Layout::kDense ||
-      NumElements(type->dims) < 0) {
+  if (!type.has_value() || type->kind != TensorType::Kind::kDense || NumElements(type->dims) < 0) {
     return absl::InvalidArgumentError("expected a tensor of fixed dimensions");
   }
   return *type;
@@ -120,8 +119,8 @@ absl::StatusOr<FeedSource> WithHostValues(FeedSource source, const Program& main
   all.variables = source.variables;
   std::vector<TensorType> value_types;
   for (const HostValue& value : values) {
-    const bool is_there = std::count(all.variables.begin(), all.variables.end(), value.name) > 0;
-    absl::StatusOr<TensorType> type = is_there
+    const bool exists = std::count(all.variables.begin(), all.variables.end(), value.name) > 0;
+    absl::StatusOr<TensorType> type = exists
                                           ? absl::InvalidArgumentError("it is already fed or set")
                                           : TypeOfHostValue(main, value.name);
     if (!type.ok()) return Annotate(absl::StrCat("set ", value.name), type.status());

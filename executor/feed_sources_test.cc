@@ -77,7 +77,7 @@ TEST(FeedsFromTest, GivesTheArraysInTheOrderOfTheVariables) {
   EXPECT_THAT(tensors[1].dims(), ElementsAre(20, 1));
 }
 
-TEST(FeedsFromTest, TellsTheTypesOfItsStepsBesidesThoseOfHostValues) {
+TEST(FeedsFromTest, KnowsTheTypesOfItsStepsAndOfHostValues) {
   WEFT_ASSERT_OK_AND_ASSIGN(FeedFile file, FeedFile::Open("tests/data/fit_a_line/feeds.npz"));
   WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource source,
                             WithHostValues(FeedsFrom(std::make_shared<FeedFile>(std::move(file))),
@@ -112,7 +112,7 @@ TEST(WithHostValuesTest, ValueFollowsTheStep) {
   EXPECT_THAT(source.read(3), StatusIs(kInvalid, "set counter: int32 cannot hold 1.5"));
 }
 
-TEST(WithHostValuesTest, ComesAfterWhatTheSourceGives) {
+TEST(WithHostValuesTest, FollowsTheSource) {
   FeedSource data;
   data.variables = {"data"};
   data.read = [](int64_t) { return std::vector<Tensor>(1); };
@@ -142,7 +142,7 @@ TEST(WithHostValuesTest, VariableNamedTwiceIsRefused) {
               StatusIs(kInvalid, HasSubstr("set lr: it is already fed or set")));
 }
 
-TEST(WithHostValuesTest, ValueThatTheElementTypeCannotHoldIsRefused) {
+TEST(WithHostValuesTest, UnrepresentableValueIsRefused) {
   for (double value : {0.5, 2147483648.0, -2147483649.0}) {
     EXPECT_THAT(WithHostValues({}, MakeProgram(), {SameAtAllSteps("counter", value)}),
                 StatusIs(kInvalid, HasSubstr("int32 cannot hold")))

@@ -145,7 +145,7 @@ absl::Status Feeder::CheckStep(int64_t step, absl::Span<const TensorType> types)
 
 absl::Status Feeder::Check(const Plan::Variable& variable, const TensorType& whole) const {
   const TensorType& declared = *variable.declared;
-  if (whole.dtype != declared.dtype || whole.layout != declared.layout ||
+  if (whole.dtype != declared.dtype || whole.kind != declared.kind ||
       whole.dims.size() != declared.dims.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected ", ToString(declared), ", found ", ToString(whole)));
@@ -164,7 +164,7 @@ absl::Status Feeder::Check(const Plan::Variable& variable, const TensorType& who
                                           " cannot be split equally over ", nranks_, " ranks"));
   }
   const TensorType part = {whole.dtype, PartDims(variable, whole.dims, nranks_),
-                           TensorType::Layout::kDense};
+                           TensorType::Kind::kDense};
   if (FitsDeclared(part.dims, declared.dims)) return absl::OkStatus();
   std::string message = absl::StrCat("expected ", ToString(declared), ", found ", ToString(part));
   if (is_split) {

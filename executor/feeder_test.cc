@@ -87,7 +87,7 @@ TEST(FeederRowsTest, SelectedRowsCannotBeFed) {
                        HasSubstr("expected rows fp32[4, 2], found fp32[4, 2]")));
 }
 
-TEST_F(FeederTest, WhatIsFedIsACopy) {
+TEST_F(FeederTest, FeedsAreCopies) {
   const Tensor whole = Floats({1, 2}, {1, 2});
   WEFT_ASSERT_OK(Feed(Source({"x"}, {whole})));
   EXPECT_FALSE(Fed("x").SharesBufferWith(whole));

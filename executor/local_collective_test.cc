@@ -116,7 +116,7 @@ TEST(LocalCollectiveTest, IntegerSumWrapsAround) {
   EXPECT_THAT(out[0], ElementsAre(std::numeric_limits<int32_t>::min()));
 }
 
-TEST(LocalCollectiveTest, ReduceGivesTheRootTheSumAndOthersTheirOwn) {
+TEST(LocalCollectiveTest, ReduceGivesTheRootTheSumAndOthersTheirInput) {
   const auto out = RunAll<float>(Desc(CollectiveKind::kReduce, Reduction::kSum, 1),
                                  {{1, 2}, {10, 20}, {100, 200}}, 2, 2);
   EXPECT_THAT(out[0], ElementsAre(1, 2));
@@ -158,7 +158,7 @@ TEST(LocalCollectiveTest, WorksInPlace) {
   EXPECT_THAT(b, ElementsAre(11, 22));
 }
 
-TEST(LocalCollectiveTest, RefusesWhatCannotBeDone) {
+TEST(LocalCollectiveTest, RefusesImpossibleCollectives) {
   EXPECT_THAT(CheckLocalCollective(Desc(CollectiveKind::kBroadcast, Reduction::kSum, 2), 2),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("root 2 is none of the 2")));
 

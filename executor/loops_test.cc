@@ -97,7 +97,7 @@ constexpr char kPower[] = R"(
   }
 )";
 
-TEST_F(LoopsTest, GradientGoesBackThroughTheRounds) {
+TEST_F(LoopsTest, GradientGoesBackwardThroughTheIterations) {
   for (const char* left : {"copy", "h"}) {
     WEFT_ASSERT_OK(Make(absl::StrReplaceAll(kPower, {{"LEFT", left}})));
     for (int n : {3, 0, 1}) {
@@ -115,7 +115,7 @@ TEST_F(LoopsTest, GradientGoesBackThroughTheRounds) {
   }
 }
 
-TEST_F(LoopsTest, ErrorInALoopNamesTheRound) {
+TEST_F(LoopsTest, ErrorInALoopNamesTheIteration) {
   // In the third iteration the array has no element to read.
   WEFT_ASSERT_OK(Make(R"(
   block 0 parent=-1 {
@@ -260,7 +260,7 @@ TEST_F(LoopsTest, OpWithoutAKernelForArraysIsAnError) {
                        "no kernel"));
 }
 
-TEST_F(LoopsTest, ArrayThatIsNotNamedIsAnError) {
+TEST_F(LoopsTest, MissingArrayIsAnError) {
   EXPECT_THAT(Make(R"(
   block 0 parent=-1 {
     var i : int64[1]

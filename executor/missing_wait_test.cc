@@ -98,7 +98,7 @@ class MissingWaitTest : public ::testing::Test {
   }
 };
 
-TEST_F(MissingWaitTest, AllWaitsAreThereAndNothingIsReported) {
+TEST_F(MissingWaitTest, CompleteWaitsReportNothing) {
   EXPECT_EQ(CountRaces(MakeProgram(kForCompute | kForComm, kForCompute | kForComm)), 0);
 }
 

@@ -90,7 +90,7 @@ struct PendingCall {
   cudaEvent_t begin = nullptr, end = nullptr;
   int64_t number = 0;
   std::string text;
-  bool has_begun = false, was_told = false;
+  bool has_begun = false, was_reported = false;
   Clock::time_point start;  // when that was observed
 };
 
@@ -156,14 +156,14 @@ class NcclGroup : public CommunicatorGroup {
 
   absl::StatusOr<Communicator*> Get(RingKey ring, int rank) override {
     Lock lock(mutex_);
-    WEFT_RETURN_IF_ERROR(given_up_);
+    WEFT_RETURN_IF_ERROR(abort_status_);
     std::unique_ptr<NcclCommunicator>& communicator = communicators_[{ring, rank}];
     if (communicator != nullptr) return communicator.get();
     WEFT_RETURN_IF_ERROR(StartWatcher());
     communicator = std::make_unique<NcclCommunicator>(this, rank, options_.nranks, ring);
     const absl::Status status = SetUp(&lock, communicator.get());
     if (!status.ok()) {
-      GiveUp(status);  // a ring that lacks a rank cannot be used
+      AbortAll(status);  // a ring that lacks a rank cannot be used
       return status;
     }
     return communicator.get();
@@ -171,7 +171,7 @@ class NcclGroup : public CommunicatorGroup {
 
   void Abort(int rank, const absl::Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
-    GiveUp(absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message())));
+    AbortAll(absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message())));
   }
 
  private:
@@ -195,19 +195,19 @@ class NcclGroup : public CommunicatorGroup {
   absl::Status Finish(Lock* lock, const NcclCommunicator& communicator, absl::string_view what) {
     const Clock::time_point start = Clock::now();
     std::chrono::microseconds pause(10);
-    bool was_told = false;
+    bool was_reported = false;
     for (;;) {
-      WEFT_RETURN_IF_ERROR(given_up_);
+      WEFT_RETURN_IF_ERROR(abort_status_);
       ncclResult_t state = ncclSuccess;
       WEFT_RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(communicator.comm_, &state), what));
       if (state != ncclInProgress) return NcclStatus(state, what);
       const double seconds = SecondsSince(start);
       if (seconds > options_.timeout_s) {
-        GiveUp(absl::DeadlineExceededError(LateText(what, options_.timeout_s)));
-        return given_up_;
+        AbortAll(absl::DeadlineExceededError(LateText(what, options_.timeout_s)));
+        return abort_status_;
       }
-      if (!was_told && seconds > options_.warn_after_s) {
-        was_told = true;
+      if (!was_reported && seconds > options_.warn_after_s) {
+        was_reported = true;
         Warn(lock, LateText(what, options_.warn_after_s));
         continue;
       }
@@ -217,9 +217,9 @@ class NcclGroup : public CommunicatorGroup {
   }
 
   // The first call counts.
-  void GiveUp(const absl::Status& status) {
-    if (!given_up_.ok()) return;
-    given_up_ = status;
+  void AbortAll(const absl::Status& status) {
+    if (!abort_status_.ok()) return;
+    abort_status_ = status;
     for (auto& [key, communicator] : communicators_) {
       if (communicator == nullptr) continue;
       communicator->ForgetFinished();
@@ -273,7 +273,7 @@ class NcclGroup : public CommunicatorGroup {
       } else {
         changed_.wait(lock);
       }
-      if (!given_up_.ok()) continue;
+      if (!abort_status_.ok()) continue;
       has_pending_ = false;
       std::string warning;
       for (auto& [key, communicator] : communicators_) {
@@ -289,12 +289,12 @@ class NcclGroup : public CommunicatorGroup {
         }
         const double seconds = SecondsSince(call.start);
         if (seconds > options_.timeout_s) {
-          GiveUp(absl::DeadlineExceededError(absl::StrCat(LateText(call.text, options_.timeout_s),
-                                                          Missing(key.first, call.number))));
+          AbortAll(absl::DeadlineExceededError(absl::StrCat(LateText(call.text, options_.timeout_s),
+                                                            Missing(key.first, call.number))));
           break;
         }
-        if (!call.was_told && seconds > options_.warn_after_s) {
-          call.was_told = true;
+        if (!call.was_reported && seconds > options_.warn_after_s) {
+          call.was_reported = true;
           warning = absl::StrCat(LateText(call.text, options_.warn_after_s),
                                  Missing(key.first, call.number));
           break;
@@ -309,7 +309,7 @@ class NcclGroup : public CommunicatorGroup {
   std::condition_variable changed_;
   std::map<RingKey, ncclUniqueId> ids_;
   std::map<std::pair<RingKey, int>, std::unique_ptr<NcclCommunicator>> communicators_;
-  absl::Status given_up_;
+  absl::Status abort_status_;
   bool has_pending_ = false;
   bool is_over_ = false;
   std::thread watcher_;
@@ -329,14 +329,14 @@ absl::Status NcclCommunicator::Run(const CollectiveCall& call, const void* in, v
 
 absl::Status NcclCommunicator::Check() {
   std::lock_guard<std::mutex> lock(group_->mutex_);
-  return was_cut_off_ ? group_->given_up_ : absl::OkStatus();
+  return was_cut_off_ ? group_->abort_status_ : absl::OkStatus();
 }
 
 absl::Status NcclCommunicator::TryRun(Lock* lock, const CollectiveCall& call, const void* in,
                                       void* out) {
-  const absl::Status& given_up = group_->given_up_;
-  if (!given_up.ok()) {
-    return absl::Status(given_up.code(), absl::StrCat("aborted: ", given_up.message()));
+  const absl::Status& abort_status = group_->abort_status_;
+  if (!abort_status.ok()) {
+    return absl::Status(abort_status.code(), absl::StrCat("aborted: ", abort_status.message()));
   }
   WEFT_ASSIGN_OR_RETURN(PendingCall pending, NewCall());
   pending.number = number_;
@@ -369,7 +369,7 @@ absl::StatusOr<PendingCall> NcclCommunicator::NewCall() {
   }
   PendingCall call = std::move(unused_.front());
   unused_.pop_front();
-  call.has_begun = call.was_told = false;
+  call.has_begun = call.was_reported = false;
   return call;
 }
 

@@ -28,7 +28,7 @@ std::string Header(absl::string_view dict, int version = 1) {
   return absl::StrCat(header, dict, "\n");
 }
 
-TEST(NpyHeaderTest, WhatIsWrittenIsReadBack) {
+TEST(NpyHeaderTest, RoundTrip) {
   WEFT_ASSERT_OK_AND_ASSIGN(std::string bytes, NpyHeaderFor(DType::kInt64, {20, 13}));
   WEFT_ASSERT_OK_AND_ASSIGN(NpyHeader header, ParseNpyHeader(bytes));
   EXPECT_EQ(header.dtype, DType::kInt64);

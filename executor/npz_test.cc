@@ -64,7 +64,7 @@ std::string NpyBytes(const Dims& dims, const std::vector<float>& values) {
       absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * 4));
 }
 
-TEST(NpzTest, WhatIsWrittenIsReadBack) {
+TEST(NpzTest, RoundTrip) {
   const std::string path = TestPath("round_trip.npz");
   std::map<std::string, Tensor> tensors;
   tensors["w"] = MakeTensor<float>({2, 3}, {1, 2, 3, 4, 5, 6});
@@ -254,7 +254,7 @@ TEST(NpzTest, DirectoryThatPromisesMoreThanDeflateCanGiveIsRefused) {
   EXPECT_THAT(ReadNpz(path), StatusIs(kInvalid, HasSubstr("bomb.npz: array 'x': ")));
 }
 
-TEST(NpzTest, EntryThatIsNoArrayIsRefused) {
+TEST(NpzTest, EntryThatIsNotAnArrayIsRefused) {
   EXPECT_THAT(
       NpzFile::Open(MakeZip("other.npz", "readme.txt", "hello")),
       StatusIs(kInvalid, HasSubstr("entry 'readme.txt': expected a name that ends in .npy")));

@@ -108,7 +108,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
     plan_op.reads_inputs = false;
     plan_op.kernel_spec.attrs = std::move(attrs);
     WEFT_RETURN_IF_ERROR(FillArguments(op, &plan_op));
-    WEFT_RETURN_IF_ERROR(CheckSlotsAreThere(*schema, plan_op));
+    WEFT_RETURN_IF_ERROR(CheckRequiredSlots(*schema, plan_op));
     plan_op.control = (*control)(plan_op.kernel_spec);
     SetAdd(&plan_op);
   } else if (schema->Has(Trait::kCollective)) {
@@ -121,8 +121,8 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
 }
 
 absl::Status PlanBuilder::CheckSlotsAreKnown(const Op& op, const OpSchema& schema) {
-  if (slots_are_known_[op.layout_id()]) return absl::OkStatus();
-  slots_are_known_[op.layout_id()] = true;
+  if (slots_are_known_[op.signature_id()]) return absl::OkStatus();
+  slots_are_known_[op.signature_id()] = true;
   return CheckNoUnknownSlots(op, schema);
 }
 
@@ -142,11 +142,11 @@ absl::StatusOr<const ControlKernelFactory*> PlanBuilder::ControlKernelOf(
   return nullptr;
 }
 
-absl::Status PlanBuilder::CheckSlotsAreThere(const OpSchema& schema, const Plan::PlanOp& plan_op) {
+absl::Status PlanBuilder::CheckRequiredSlots(const OpSchema& schema, const Plan::PlanOp& plan_op) {
   for (const SlotSchema& slot : schema.inputs()) {
     const auto it = plan_op.kernel_spec.inputs.find(slot.name);
-    const bool is_there = it != plan_op.kernel_spec.inputs.end() && it->second.count > 0;
-    if (is_there || slot.optional) continue;
+    const bool exists = it != plan_op.kernel_spec.inputs.end() && it->second.count > 0;
+    if (exists || slot.optional) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(plan_op.name, " input ", slot.name, ": expected a variable, found none"));
   }
@@ -217,20 +217,20 @@ absl::Status PlanBuilder::ResolveAll(absl::Span<const Symbol> symbols, const std
   return absl::OkStatus();
 }
 
-int PlanBuilder::CountOfSlot(const Op& op, const OpLayout::Slot& slot) const {
+int PlanBuilder::CountOfSlot(const Op& op, const OpSignature::Slot& slot) const {
   if (slot.count == 1 && program_.name(op.args(slot)[0]) == kEmptyVarName) return 0;
   return static_cast<int>(slot.count);
 }
 
 absl::Status PlanBuilder::FillArguments(const Op& op, Plan::PlanOp* plan_op) const {
   KernelSpec& spec = plan_op->kernel_spec;
-  const OpLayout& layout = op.layout();
-  const int num_inputs = static_cast<int>(layout.num_input_args);
-  for (const OpLayout::Slot& slot : layout.inputs) {
+  const OpSignature& signature = op.signature();
+  const int num_inputs = static_cast<int>(signature.num_input_args);
+  for (const OpSignature::Slot& slot : signature.inputs) {
     spec.inputs[std::string(program_.name(slot.name))] = {static_cast<int>(slot.first),
                                                           CountOfSlot(op, slot)};
   }
-  for (const OpLayout::Slot& slot : layout.outputs) {
+  for (const OpSignature::Slot& slot : signature.outputs) {
     spec.outputs[std::string(program_.name(slot.name))] = {
         static_cast<int>(slot.first) - num_inputs, CountOfSlot(op, slot)};
   }

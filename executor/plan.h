@@ -102,9 +102,9 @@ class Plan {
   // condition holds.
   struct Branch {
     enum class Test : uint8_t {
-      kTrue,       // the one condition is true
-      kNoneEmpty,  // every condition is a tensor with elements
-      kRounds,     // the one condition has iterations left
+      kTrue,            // the one condition is true
+      kNoneEmpty,       // every condition is a tensor with elements
+      kIterationsLeft,  // the one condition has iterations left
     };
     std::string name;             // name of its op
     std::vector<int> conditions;  // into variables()

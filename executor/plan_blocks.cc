@@ -111,8 +111,9 @@ absl::Status PlanBuilder::FindLoopGradients() {
       if (schema == nullptr || !schema->Has(Trait::kLoop) || !schema->Has(Trait::kBlockGrad)) {
         continue;
       }
-      WEFT_ASSIGN_OR_RETURN(const int rounds, StepScopes(op, op.Input("StepScopes"), OpPlace(op)));
-      absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[rounds];
+      WEFT_ASSIGN_OR_RETURN(const int iterations,
+                            StepScopes(op, op.Input("StepScopes"), OpPlace(op)));
+      absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[iterations];
       for (int block : op.SubBlocks()) {
         VisitOps(block, /*skips_loops=*/false, [&](const Op& inner) {
           reads.insert(inner.input_args().begin(), inner.input_args().end());
@@ -144,26 +145,25 @@ absl::Status PlanBuilder::AddLoop(const Op& op, const OpAttrs& attrs, const std:
   WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(op, names, name));
   const auto reads = reads_of_gradient_.find(step_scopes);
   if (reads == reads_of_gradient_.end()) return AddBranchTo(block, op, branch);
-  WEFT_ASSIGN_OR_RETURN(const Rounds rounds, RoundsOf(op, block, reads->second, name));
-  if (!rounds_.emplace(step_scopes, rounds).second) {
+  WEFT_ASSIGN_OR_RETURN(const Iterations iterations, IterationsOf(op, block, reads->second, name));
+  if (!iterations_.emplace(step_scopes, iterations).second) {
     return absl::UnimplementedError(
         absl::StrCat(name, ": another op also keeps its iterations in ", program_.name(names[0])));
   }
   AddClear(name, {step_scopes});
   BlockEnds ends;
-  ends.begin = [&] { AddOwnOp(name, BeginRound(), rounds.found, {step_scopes}); };
+  ends.begin = [&] { AddOwnOp(name, BeginIteration(), iterations.found, {step_scopes}); };
   ends.end = [&] {
     std::vector<int> outputs = {step_scopes};
-    outputs.insert(outputs.end(), rounds.made.begin(), rounds.made.end());
-    AddOwnOp(name, EndRound(), {}, std::move(outputs));
+    outputs.insert(outputs.end(), iterations.made.begin(), iterations.made.end());
+    AddOwnOp(name, EndIteration(), {}, std::move(outputs));
   };
   return AddBranchTo(block, op, branch, ends);
 }
 
-absl::StatusOr<PlanBuilder::Rounds> PlanBuilder::RoundsOf(const Op& loop, int block,
-                                                          const absl::flat_hash_set<Symbol>& reads,
-                                                          const std::string& name) {
-  Rounds rounds;
+absl::StatusOr<PlanBuilder::Iterations> PlanBuilder::IterationsOf(
+    const Op& loop, int block, const absl::flat_hash_set<Symbol>& reads, const std::string& name) {
+  Iterations iterations;
   // Keeps no variable that is changed in place: the gradient reverts that change.
   absl::flat_hash_set<Symbol> in_place, written;
   for (OpId id : program_.block(block).ops()) {
@@ -183,9 +183,9 @@ absl::StatusOr<PlanBuilder::Rounds> PlanBuilder::RoundsOf(const Op& loop, int bl
     if (variable == Plan::kNoVariable) continue;
     const Plan::Variable& found = plan_.variables_[variable];
     if (found.is_array || found.persistable) continue;
-    rounds.found.push_back(variable);
-    rounds.found_then.push_back(AddLocal(symbol, found));
-    rounds.found_names.push_back(symbol);
+    iterations.found.push_back(variable);
+    iterations.found_then.push_back(AddLocal(symbol, found));
+    iterations.found_names.push_back(symbol);
   }
   // Blocks in this one that loops run have separate iterations.
   absl::flat_hash_set<int> blocks;
@@ -194,25 +194,25 @@ absl::StatusOr<PlanBuilder::Rounds> PlanBuilder::RoundsOf(const Op& loop, int bl
     for (VarId id : program_.block(op.block()).vars()) {
       const Var var = program_.var(id);
       if (reads.contains(var.name_symbol()) && !var.persistable()) {
-        rounds.made.push_back(PlanVariable(id));
+        iterations.made.push_back(PlanVariable(id));
       }
     }
   });
-  return rounds;
+  return iterations;
 }
 
 absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const std::string& name) {
   const int block = attrs.Block("sub_block");
   WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(op, op.Input("StepScopes"), name));
-  const auto it = rounds_.find(step_scopes);
-  if (it == rounds_.end()) {
+  const auto it = iterations_.find(step_scopes);
+  if (it == iterations_.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " input StepScopes: ", plan_.variables_[step_scopes].name,
                      " does not belong to an earlier loop"));
   }
-  const Rounds& rounds = it->second;
-  for (size_t i = 0; i < rounds.found.size(); ++i) {
-    locals_[{block, rounds.found_names[i]}] = rounds.found_then[i];
+  const Iterations& iterations = it->second;
+  for (size_t i = 0; i < iterations.found.size(); ++i) {
+    locals_[{block, iterations.found_names[i]}] = iterations.found_then[i];
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients, GradientsOf(op, "X", block, name));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Link> given,
@@ -231,15 +231,15 @@ absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const 
   Plan::Branch branch;
   branch.name = name;
   branch.slot = "StepScopes";
-  branch.test = Plan::Branch::Test::kRounds;
+  branch.test = Plan::Branch::Test::kIterationsLeft;
   branch.is_loop = true;
   BlockEnds ends;
   ends.begin = [&] {
     AddClear(name, arrays);
     std::vector<int> outputs = {step_scopes};
-    outputs.insert(outputs.end(), rounds.found_then.begin(), rounds.found_then.end());
-    outputs.insert(outputs.end(), rounds.made.begin(), rounds.made.end());
-    AddOwnOp(name, TakeRound(), {}, std::move(outputs));
+    outputs.insert(outputs.end(), iterations.found_then.begin(), iterations.found_then.end());
+    outputs.insert(outputs.end(), iterations.made.begin(), iterations.made.end());
+    AddOwnOp(name, PopIteration(), {}, std::move(outputs));
     for (const auto& [outside, inside] : given) {
       AddOwnOp(name, CopyValue(), {outside}, {inside});
     }

@@ -30,7 +30,7 @@ class PlanBuilder {
       : program_(program),
         options_(options),
         types_(program),
-        slots_are_known_(program.num_layouts(), false) {}
+        slots_are_known_(program.num_signatures(), false) {}
 
   absl::StatusOr<Plan> Build();
 
@@ -62,7 +62,7 @@ class PlanBuilder {
   absl::StatusOr<const ControlKernelFactory*> ControlKernelOf(const Op& op,
                                                               const std::string& name) const;
 
-  static absl::Status CheckSlotsAreThere(const OpSchema& schema, const Plan::PlanOp& plan_op);
+  static absl::Status CheckRequiredSlots(const OpSchema& schema, const Plan::PlanOp& plan_op);
 
   // For kernels that add: the sum of two tensors.
   void SetAdd(Plan::PlanOp* plan_op) const;
@@ -100,7 +100,7 @@ class PlanBuilder {
 
   // What a loop keeps of each iteration for its gradient: the values of `found` when the iteration
   // begins, which the gradient sees as `found_then`, and of `made` when it ends.
-  struct Rounds {
+  struct Iterations {
     std::vector<int> found, found_then, made;
     std::vector<Symbol> found_names;
   };
@@ -135,9 +135,9 @@ class PlanBuilder {
   // The op's X and Out are also named by the ops of its block.
   absl::Status AddLoop(const Op& op, const OpAttrs& attrs, const std::string& name);
 
-  absl::StatusOr<Rounds> RoundsOf(const Op& loop, int block,
-                                  const absl::flat_hash_set<Symbol>& reads,
-                                  const std::string& name);
+  absl::StatusOr<Iterations> IterationsOf(const Op& loop, int block,
+                                          const absl::flat_hash_set<Symbol>& reads,
+                                          const std::string& name);
 
   // Goes backward through the iterations of the loop. Gradients of the loop's X are summed over the
   // iterations. Gradients of variables that are also in Out pass from iteration to iteration
@@ -186,7 +186,7 @@ class PlanBuilder {
                           std::vector<int>* variables) const;
 
   // A slot whose only argument is no variable counts as empty.
-  int CountOfSlot(const Op& op, const OpLayout::Slot& slot) const;
+  int CountOfSlot(const Op& op, const OpSignature::Slot& slot) const;
 
   // Slots and variables of an op that has a kernel.
   absl::Status FillArguments(const Op& op, Plan::PlanOp* plan_op) const;
@@ -235,7 +235,7 @@ class PlanBuilder {
   // Variables of blocks that the program does not declare.
   absl::flat_hash_map<std::pair<int, Symbol>, int> locals_;
   absl::flat_hash_map<int, absl::flat_hash_set<Symbol>> reads_of_gradient_;  // by StepScopes
-  absl::flat_hash_map<int, Rounds> rounds_;                                  // the same
+  absl::flat_hash_map<int, Iterations> iterations_;                          // the same
   // By block: the first branch to it, which its instructions follow.
   absl::flat_hash_map<int, int> branch_to_block_;
   std::vector<Step> steps_;

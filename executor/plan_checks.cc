@@ -35,7 +35,7 @@ bool CanRun(absl::string_view type, bool has_rows, const KernelTable& kernels) {
 }
 
 bool IsRows(const absl::optional<TensorType>& type) {
-  return type.has_value() && type->layout == TensorType::Layout::kSelectedRows;
+  return type.has_value() && type->kind == TensorType::Kind::kSelectedRows;
 }
 
 }  // namespace

@@ -107,7 +107,7 @@ absl::Status PlanExecutor::LaunchAll() {
   const std::vector<Plan::Instruction>& instructions = options_.plan->instructions();
   const std::vector<Plan::Branch>& branches = options_.plan->branches();
   frames_.clear();
-  NoteRound();
+  TrackIteration();
   for (int next = 0;;) {
     while (!frames_.empty() && next == branches[frames_.back().branch].end) {
       WEFT_ASSIGN_OR_RETURN(next, EndBlock());
@@ -148,32 +148,32 @@ absl::StatusOr<int> PlanExecutor::Enter(int index) {
   if (!holds) return branch.next;
   // Nested blocks, each run by several ops, may take as long as a loop.
   WEFT_RETURN_IF_ERROR(CheckProgress());
-  frames_.push_back({index, /*rounds=*/1, std::chrono::steady_clock::now()});
-  if (branch.is_loop) NoteRound();
+  frames_.push_back({index, /*iterations=*/1, std::chrono::steady_clock::now()});
+  if (branch.is_loop) TrackIteration();
   return branch.begin;
 }
 
 // The next instruction at the end of the innermost running block.
 absl::StatusOr<int> PlanExecutor::EndBlock() {
-  Frame& frame = frames_.back();
+  RunningBlock& frame = frames_.back();
   const Plan::Branch& branch = options_.plan->branches()[frame.branch];
   if (branch.is_loop) {
     WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
     if (holds) {
-      ++frame.rounds;
-      NoteRound();
+      ++frame.iterations;
+      TrackIteration();
       WEFT_RETURN_IF_ERROR(CheckProgress());
       return branch.begin;
     }
   }
   frames_.pop_back();
-  if (branch.is_loop) NoteRound();
+  if (branch.is_loop) TrackIteration();
   return branch.next;
 }
 
-void PlanExecutor::NoteRound() {
+void PlanExecutor::TrackIteration() {
   loop_ = {-1, 0, {}};
-  for (const Frame& frame : frames_) {
+  for (const RunningBlock& frame : frames_) {
     if (options_.plan->branches()[frame.branch].is_loop) loop_ = frame;
   }
 }
@@ -181,15 +181,15 @@ void PlanExecutor::NoteRound() {
 // For the outermost running block.
 absl::Status PlanExecutor::CheckProgress() const {
   if (frames_.empty()) return absl::OkStatus();
-  if (options_.is_given_up && options_.is_given_up()) {
+  if (options_.is_aborted && options_.is_aborted()) {
     return absl::AbortedError("the run was aborted");
   }
-  const Frame& outermost = frames_.front();
+  const RunningBlock& outermost = frames_.front();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - outermost.start;
   if (seconds.count() <= options_.timeout_s) return absl::OkStatus();
   const Plan::Branch& branch = options_.plan->branches()[outermost.branch];
   std::string message = absl::StrCat("its block has run for more than ", options_.timeout_s, " s");
-  if (branch.is_loop) absl::StrAppend(&message, ", in iteration ", outermost.rounds);
+  if (branch.is_loop) absl::StrAppend(&message, ", in iteration ", outermost.iterations);
   if (branch.is_loop && branch.test == Plan::Branch::Test::kTrue) {
     absl::StrAppend(&message, "; condition ", options_.plan->variables()[branch.conditions[0]].name,
                     " still holds");
@@ -206,7 +206,7 @@ absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) {
 
 absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) const {
   using Test = Plan::Branch::Test;
-  if (branch.test == Test::kRounds) return !values_[branch.conditions[0]]->elements.empty();
+  if (branch.test == Test::kIterationsLeft) return !values_[branch.conditions[0]]->elements.empty();
   for (int variable : branch.conditions) {
     const Tensor& condition = *tensors_[variable];
     const std::string& name = options_.plan->variables()[variable].name;
@@ -240,7 +240,7 @@ absl::Status PlanExecutor::RunOp(int index) {
   const absl::Status status = TryOp(bound);
   if (status.ok()) return status;
   if (bound.stream != 0 || loop_.branch < 0) return Failed(bound.op->name, status);
-  return Failed(absl::StrCat(bound.op->name, ", iteration ", loop_.rounds, " of ",
+  return Failed(absl::StrCat(bound.op->name, ", iteration ", loop_.iterations, " of ",
                              options_.plan->branches()[loop_.branch].name),
                 status);
 }

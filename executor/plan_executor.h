@@ -38,7 +38,7 @@ struct PlanExecutorOptions {
   // A block that runs longer than this fails: an endless loop.
   double timeout_s = 600;
   // Checked before a block runs again: true if the run was aborted. May be empty.
-  std::function<bool()> is_given_up;
+  std::function<bool()> is_aborted;
   // Checks every floating-point output of every op, and fails at the first NaN or infinity.
   bool check_nan = false;
   // Record when each op of the last step ran.
@@ -102,9 +102,9 @@ class PlanExecutor {
   };
 
   // A branch whose block is running.
-  struct Frame {
+  struct RunningBlock {
     int branch;  // of the plan
-    int64_t rounds;
+    int64_t iterations;
     std::chrono::steady_clock::time_point start;
   };
 
@@ -115,7 +115,7 @@ class PlanExecutor {
   absl::StatusOr<int> EndBlock();
   absl::StatusOr<bool> Holds(const Plan::Branch& branch);
   absl::StatusOr<bool> ReadCondition(const Plan::Branch& branch) const;
-  void NoteRound();
+  void TrackIteration();
   absl::Status Failed(absl::string_view op, const absl::Status& status) const;
   absl::Status CheckProgress() const;
   absl::Status RunOp(int index);
@@ -132,10 +132,10 @@ class PlanExecutor {
   std::vector<Tensor*> tensors_;              // of them
   std::vector<Communicator*> communicators_;  // by ring of the plan
   std::vector<BoundOp> ops_;                  // by op of the plan
-  std::vector<Frame> frames_;                 // in this step, outermost first
+  std::vector<RunningBlock> frames_;          // in this step, outermost first
   // The innermost of them that is a loop, for its ops to read. Changes only while the compute
   // stream is idle. No branch: none.
-  Frame loop_ = {-1, 0, {}};
+  RunningBlock loop_ = {-1, 0, {}};
   std::vector<std::vector<OpSpan>> spans_;  // each is written by its own stream
   std::vector<std::unique_ptr<Event>> events_;
   std::vector<std::unique_ptr<Stream>> streams_;  // destroyed before everything that its tasks use

@@ -55,7 +55,7 @@ class Rank {
     options.random = &random_;
     options.check_nan = check_nan;
     options.timeout_s = timeout_s;
-    options.is_given_up = [this] { return given_up_; };
+    options.is_aborted = [this] { return aborted_; };
     options.on_error = [this](const absl::Status& status) { errors_.push_back(status); };
     executor_ = *PlanExecutor::Create(options);
   }
@@ -64,7 +64,7 @@ class Rank {
   absl::Status RunStep() { return executor_->RunStep(); }
   Scope& scope() { return scope_; }
   const std::vector<absl::Status>& errors() const { return errors_; }
-  void GiveUp() { given_up_ = true; }
+  void SetAborted() { aborted_ = true; }
 
  private:
   std::unique_ptr<Plan> plan_;
@@ -72,7 +72,7 @@ class Rank {
   std::unique_ptr<Device> device_;
   RandomState random_;
   std::vector<absl::Status> errors_;
-  bool given_up_ = false;
+  bool aborted_ = false;
   std::unique_ptr<PlanExecutor> executor_;
 };
 
@@ -423,7 +423,7 @@ TEST(PlanExecutorTest, BlockWithoutAScalarConditionRunsWhereTheConditionIsNotEmp
   EXPECT_THAT(Values<float>(rank["w"]), ElementsAre(2));
 }
 
-TEST(PlanExecutorTest, ConditionThatHoldsNothingIsAnError) {
+TEST(PlanExecutorTest, UnwrittenConditionIsAnError) {
   Rank rank(Conditional(/*is_scalar=*/true));
   rank["w"] = Floats({1}, {1});
   EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -540,7 +540,7 @@ ProgramBuilder Doubling() {
   return builder;
 }
 
-TEST(PlanExecutorTest, LoopGoesRoundWhileItsConditionHolds) {
+TEST(PlanExecutorTest, LoopRunsWhileItsConditionHolds) {
   Rank rank(Doubling());
   rank["limit"] = Floats({1}, {100});
   for (const auto& [from, to] : {std::pair(3, 192), std::pair(100, 100), std::pair(99, 198)}) {
@@ -605,11 +605,11 @@ TEST(PlanExecutorTest, LoopThatDoesNotEndIsStopped) {
   EXPECT_THAT(rank.errors(), ElementsAre(status));
 }
 
-TEST(PlanExecutorTest, LoopEndsWhereTheRunWasGivenUp) {
+TEST(PlanExecutorTest, LoopEndsWhenTheRunIsAborted) {
   Rank rank(Doubling());
   rank["limit"] = Floats({1}, {100});
   rank["x"] = Floats({1}, {0});
-  rank.GiveUp();
+  rank.SetAborted();
   EXPECT_THAT(rank.RunStep(), StatusIs(absl::StatusCode::kAborted, "the run was aborted"));
 }
 

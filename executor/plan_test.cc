@@ -137,7 +137,7 @@ TEST(PlanTest, KernelThatRefusesAttributesIsNamedWithItsReason) {
                        "op 1 (scale): attribute scale: only 1"));
 }
 
-TEST(PlanTest, SlotWhoseOnlyArgumentStandsForNoVariableIsEmptyToTheKernel) {
+TEST(PlanTest, SlotOfOneEmptyArgumentIsEmptyToTheKernel) {
   int scale_tensor = 0, x = -1, out = 0;
   KernelTable kernels;
   kernels.Add("scale", [&](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
@@ -240,7 +240,7 @@ TEST(PlanTest, RingSetUpDoesNoWorkAndItsRankIsNotLookedAt) {
   EXPECT_THAT(plan.instructions(), IsEmpty());
 }
 
-TEST(PlanTest, RingStreamsWaitForWhatWasComputedBeforeRingSetUp) {
+TEST(PlanTest, RingStreamsWaitForComputationBeforeRingSetUp) {
   ProgramBuilder builder = CommInit(2, 0);
   AllReduce(builder, "a", 0);
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
@@ -336,7 +336,7 @@ TEST(PlanTest, EmptyArgumentIsNoVariable) {
   EXPECT_THAT(plan.ops()[0].outputs, ElementsAre(Plan::kNoVariable, plan.FindVariable("yg")));
 }
 
-TEST(PlanTest, FeedAndFetchOpsAreNoInstructions) {
+TEST(PlanTest, FeedAndFetchOpsGiveNoInstructions) {
   ProgramBuilder builder;
   builder.Op("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}});
   Scale(builder, "x", "y");
@@ -355,7 +355,7 @@ TEST(PlanTest, LossesAreTheOutputsOfLossOpsInOrder) {
   EXPECT_THAT(plan.losses(), ElementsAre(plan.FindVariable("loss_b"), plan.FindVariable("loss_a")));
 }
 
-TEST(PlanTest, OfALossOpWithSeveralOutputsTheOneWithAFilledGradientIsTheLoss) {
+TEST(PlanTest, LossIsTheOutputWithAFilledGradient) {
   ProgramBuilder builder;
   builder.Var("label", {2, 1}, pb::VarType::INT64);
   builder.Var("loss", {2, 1});
@@ -493,7 +493,7 @@ TEST(PlanTest, GradientsOfABranchNeedTheirInputs) {
 }
 
 // Each of many blocks is entered twice from the outer one: 2^20 ways to the innermost.
-TEST(PlanTest, BlockThatSeveralOpsRunIsThereOnce) {
+TEST(PlanTest, BlockOfSeveralOpsAppearsOnce) {
   ProgramBuilder builder;
   builder.Var("cond", {1}, pb::VarType::BOOL);
   for (int block = 0; block < 20; ++block) {

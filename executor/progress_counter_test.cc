@@ -18,17 +18,17 @@ TEST(ProgressCounterTest, WaitingForWhatWasReachedReturnsAtOnce) {
 }
 
 TEST(ProgressCounterTest, WaiterSeesWhatWasWrittenBeforeTheAdvance) {
-  constexpr uint32_t kRounds = 2000;
+  constexpr uint32_t kIterationsLeft = 2000;
   ProgressCounter ping, pong;
   uint32_t value = 0;  // no atomic: the counters alone order the accesses
   std::thread other([&] {
-    for (uint32_t i = 1; i <= kRounds; ++i) {
+    for (uint32_t i = 1; i <= kIterationsLeft; ++i) {
       ping.WaitFor(i);
       value += 1;
       pong.AdvanceTo(i);
     }
   });
-  for (uint32_t i = 1; i <= kRounds; ++i) {
+  for (uint32_t i = 1; i <= kIterationsLeft; ++i) {
     value += 1;
     ping.AdvanceTo(i);
     pong.WaitFor(i);

@@ -98,7 +98,7 @@ TEST(RowsAllReduceTest, RanksMayHaveNoRows) {
   EXPECT_EQ(all[1].TallDims(), (Dims{9, 1}));
 }
 
-TEST(RowsAllReduceTest, OneRankMergesItsOwn) {
+TEST(RowsAllReduceTest, OneRankMergesItsRows) {
   Ranks ranks({Rows({9, 1}, {5, 2, 5}, {1, 2, 3})});
   ASSERT_THAT(ranks.Reduce(), Each(IsOk()));
   EXPECT_THAT(ranks[0].rows(), ElementsAre(2, 5));

@@ -75,7 +75,7 @@ absl::Status CheckParam(const Program& main, absl::string_view name, const Tenso
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name, ": the program does not declare it as a tensor"));
   }
-  if (type.dtype == declared->dtype && type.layout == declared->layout &&
+  if (type.dtype == declared->dtype && type.kind == declared->kind &&
       FitsDeclared(type.dims, declared->dims)) {
     return absl::OkStatus();
   }

@@ -158,7 +158,7 @@ class RankRunner {
     options.check_nan = job_.options.check_nan;
     options.trace = job_.inputs.on_trace != nullptr;
     options.timeout_s = job_.options.timeout_s;
-    options.is_given_up = [this] { return job_.failures->any(); };
+    options.is_aborted = [this] { return job_.failures->any(); };
     options.on_error = [this](const absl::Status& status) {
       job_.failures->Report(step_, rank_, WithPlace(step_, rank_, status));
     };

@@ -131,7 +131,7 @@ class RunnerTest : public ::testing::Test {
   const ProgramBuilder startup_ = Startup();
 };
 
-TEST_F(RunnerTest, KernelsAreToldOfPaddlesQuirks) {
+TEST_F(RunnerTest, KernelsGetTheQuirksFlag) {
   std::set<bool> seen;
   const KernelTable kernels = CpuKernelsBut("scale", [&seen](const KernelSpec& spec) {
     seen.insert(spec.paddle_cpu_quirks);
@@ -155,7 +155,7 @@ ProgramBuilder Noisy() {
   return builder;
 }
 
-TEST_F(RunnerTest, RunGoesOnWhereAnotherHasEnded) {
+TEST_F(RunnerTest, RunResumesWhereAnotherHasEnded) {
   std::map<std::string, Tensor> params;
   params["w"] = Floats({1, 1}, {1});
   options_.seed = 3;
@@ -201,7 +201,7 @@ TEST_F(RunnerTest, LossesAreFetchedInOrderOfStepsAndRanks) {
                                     "step 1 rank 1: 11", "step 2 rank 0: 20", "step 2 rank 1: 21"));
 }
 
-TEST_F(RunnerTest, FetchesWhatIsAskedFor) {
+TEST_F(RunnerTest, FetchesRequestedVariables) {
   options_.steps = 1;
   options_.fetch = {"w", "x"};
   WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunMain(Main(), Row(5), &startup_));
@@ -336,7 +336,7 @@ TEST_F(RunnerTest, LossThatIsNaNEndsTheRunWithStepAndRank) {
   EXPECT_EQ(results_.size(), 6u);
 }
 
-TEST_F(RunnerTest, LossThatIsNotFetchedIsLookedAtToo) {
+TEST_F(RunnerTest, UnfetchedLossIsCheckedToo) {
   options_.fetch = {"x"};
   const float infinity = std::numeric_limits<float>::infinity();
   EXPECT_THAT(RunMain(Main(), Row(infinity), &startup_).status(),

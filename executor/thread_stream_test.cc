@@ -117,7 +117,7 @@ TEST_F(ThreadStreamTest, WorkAfterAWaitSeesWorkBeforeTheRecord) {
   }
 }
 
-TEST_F(ThreadStreamTest, WaitForAnEventNeverRecordedIsNoWait) {
+TEST_F(ThreadStreamTest, WaitForAnUnrecordedEventReturnsAtOnce) {
   a_->Wait(event_.get());
   WEFT_EXPECT_OK(a_->Synchronize());
 }
@@ -159,7 +159,7 @@ TEST_F(ThreadStreamTest, EventOfAPoisonedStreamPoisonsTheWaiter) {
   EXPECT_THAT(log, ElementsAre(1));
 }
 
-TEST_F(ThreadStreamTest, OtherStreamsGoOnAfterAnError) {
+TEST_F(ThreadStreamTest, OtherStreamsContinueAfterAnError) {
   std::vector<int> log;
   a_->Launch([] { return absl::InternalError("broken"); });
   b_->Launch(Log(&log, 1));

@@ -51,7 +51,7 @@ absl::Status CheckDims(absl::string_view slot, const Tensor& tensor, const Dims&
                                                  DimsToString(tensor.dims())));
 }
 
-absl::StatusOr<int> AxisOf(int64_t axis, const Dims& dims) {
+absl::StatusOr<int> CheckedAxis(int64_t axis, const Dims& dims) {
   const int64_t rank = dims.size();
   if (axis < -rank || axis >= rank) {
     return absl::InvalidArgumentError(absl::StrCat(

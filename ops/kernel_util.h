@@ -36,7 +36,7 @@ absl::Status CheckDims(absl::string_view slot, const Tensor& tensor, const Dims&
 
 // Attribute `axis` of a tensor of these dims, counted from the left; negative ones count from the
 // right. InvalidArgument where there is no such axis.
-absl::StatusOr<int> AxisOf(int64_t axis, const Dims& dims);
+absl::StatusOr<int> CheckedAxis(int64_t axis, const Dims& dims);
 
 template <typename T>
 struct TypeTag {

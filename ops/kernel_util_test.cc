@@ -36,12 +36,12 @@ TEST(ScalarValueTest, IsOneFloatingPointElementOfADenseTensor) {
 }
 
 TEST(AxisOfTest, NegativeAxesCountFromTheRight) {
-  EXPECT_THAT(AxisOf(1, {2, 3}), IsOkAndHolds(1));
-  EXPECT_THAT(AxisOf(-2, {2, 3}), IsOkAndHolds(0));
-  EXPECT_THAT(AxisOf(-3, {2, 3}),
+  EXPECT_THAT(CheckedAxis(1, {2, 3}), IsOkAndHolds(1));
+  EXPECT_THAT(CheckedAxis(-2, {2, 3}), IsOkAndHolds(0));
+  EXPECT_THAT(CheckedAxis(-3, {2, 3}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        "attribute axis: -3 is not a dimension of shape [2, 3]"));
-  EXPECT_FALSE(AxisOf(0, {}).ok());
+  EXPECT_FALSE(CheckedAxis(0, {}).ok());
 }
 
 }  // namespace

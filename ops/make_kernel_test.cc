@@ -99,8 +99,8 @@ TEST(MakeKernelTest, SeveralAttributesTakeANumberEach) {
 TEST(MakeKernelTest, OtherValuesInTheNextStep) {
   Tensor x = Floats({4}, {1, 2, 3, 4}), start = Int32s({1}), end = Int32s({3}), out;
   WEFT_ASSERT_OK_AND_ASSIGN(
-      BoundOp op,
-      BoundOp::Make(
+      OpRunner op,
+      OpRunner::Make(
           "slice", {{"Input", {&x}}, {"StartsTensorList", {&start}}, {"EndsTensorList", {&end}}},
           {{"axes", Ints{0}}, {"starts", Ints{-1}}, {"ends", Ints{-1}}}, {{"Out", {&out}}}));
   WEFT_ASSERT_OK(op.Run());

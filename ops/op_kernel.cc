@@ -41,9 +41,9 @@ bool IsKnown(const TensorType& type) {
 
 // What surrounds a step: inference when types change, outputs made ready, inputs copied that would
 // be overwritten, and half precision.
-class OpKernel::Frame {
+class OpKernel::StepFrame {
  public:
-  explicit Frame(const KernelSpec& spec) : schema_(*spec.schema), attrs_(spec.attrs) {
+  explicit StepFrame(const KernelSpec& spec) : schema_(*spec.schema), attrs_(spec.attrs) {
     for (const SlotSchema& slot : schema_.inputs()) AddSlot(slot.name, spec.inputs, &input_slots_);
     for (const SlotSchema& slot : schema_.outputs()) {
       AddSlot(slot.name, spec.outputs, &output_slots_);
@@ -297,7 +297,8 @@ WrongElementSize::WrongElementSize(const Tensor* tensor, size_t expected)
                                     DTypeName(tensor->dtype()))),
       tensor_(tensor) {}
 
-OpKernel::OpKernel(const KernelSpec& spec) : spec_(spec), frame_(std::make_shared<Frame>(spec)) {}
+OpKernel::OpKernel(const KernelSpec& spec)
+    : spec_(spec), frame_(std::make_shared<StepFrame>(spec)) {}
 OpKernel::~OpKernel() = default;
 
 In OpKernel::in(absl::string_view slot) {
@@ -333,7 +334,7 @@ OpKernel& OpKernel::Ignore(std::initializer_list<absl::string_view> slots) {
   return *this;
 }
 
-OpKernel& OpKernel::MayMiss(In in) {
+OpKernel& OpKernel::AllowEmptyArguments(In in) {
   if (in) frame_->set_may_miss(in.index());
   return *this;
 }
@@ -350,9 +351,9 @@ OpKernel& OpKernel::InPlace(Out out, In in) {
   return *this;
 }
 
-OpKernel& OpKernel::KeepHalves() {
+OpKernel& OpKernel::WithoutHalfConversion() {
   frame_->set_keeps_halves();
-  TellElementTypes();
+  RecordElementTypes();
   return *this;
 }
 
@@ -382,7 +383,7 @@ absl::Status OpKernel::CheckSlots() const {
   return absl::OkStatus();
 }
 
-void OpKernel::TellElementTypes() const {
+void OpKernel::RecordElementTypes() const {
   if (spec_.element_types == nullptr) return;
   *spec_.element_types = element_types_;
   const auto takes = [&](DType type) {

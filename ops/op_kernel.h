@@ -16,12 +16,13 @@
 //
 // What such a function can rely on:
 //   - Slots that the schema calls for are there, with a variable for every argument (but see
-//     MayMiss). The inputs passed the schema's inference: their shapes and element types fit.
-//     Values (ids, labels, divisors) it checks itself.
+//     AllowEmptyArguments). The inputs passed the schema's inference: their shapes and element
+//     types fit. Values (ids, labels, divisors) it checks itself.
 //   - Outputs have the inferred element type and shape, unless inference cannot know them before
 //     the step: then the function calls Resize.
 //   - No output is an input, unless the kernel says that it works in place (InPlace()).
-//   - Where inputs are fp16 or bf16, it sees fp32 copies, and its results are rounded back; Moves
+//   - Where inputs are fp16 or bf16, it sees fp32 copies, and its results are rounded back;
+//   RawElements
 //     see the elements as they are.
 #ifndef WEFT_OPS_OP_KERNEL_H_
 #define WEFT_OPS_OP_KERNEL_H_
@@ -89,7 +90,7 @@ class In {
     const Tensor* tensor = get(ctx, i);
     return tensor == nullptr ? nullptr : tensor->data<T>();
   }
-  // The elements as numbers of their size, for Moves.
+  // The elements as numbers of their size, for RawElements.
   template <typename T>
   const T* elements(const KernelContext& ctx, int i = 0) const {
     CheckElementSize((*this)(ctx, i), sizeof(T));
@@ -139,22 +140,22 @@ struct ElementTypesOf {
   In in;
 };
 inline ElementTypesOf<float, double> Floats(In in) { return {in}; }
-inline ElementTypesOf<float, double, int32_t, int64_t> Numbers(In in) { return {in}; }
-inline ElementTypesOf<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool> AnyNumbers(
-    In in) {
+inline ElementTypesOf<float, double, int32_t, int64_t> FloatsAndInts(In in) { return {in}; }
+inline ElementTypesOf<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool>
+AllTypesButHalf(In in) {
   return {in};
 }
 inline ElementTypesOf<int32_t, int64_t> Indices(In in) { return {in}; }
 
 inline ElementTypesOf<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
                       BFloat16>
-AnyElements(In in) {
+AllTypes(In in) {
   return {in};
 }
 
 // Numbers of an element's size stand for elements of any type: what a kernel takes that only moves
 // them.
-struct Moves {
+struct RawElements {
   In in;
 };
 
@@ -198,20 +199,20 @@ class OpKernel {
   // Inputs whose values make no difference (those of a gradient that needs their shapes only).
   OpKernel& Ignore(std::initializer_list<absl::string_view> slots);
   // Some arguments of the slot may stand for no variable; elsewhere that is an error in the step.
-  OpKernel& MayMiss(In in);
+  OpKernel& AllowEmptyArguments(In in);
 
   // The kernel works in place: where an output is an input of the same type, it reads elements
   // before it writes them. Other kernels get a copy of such an input.
   OpKernel& InPlace();                // any output and any input
   OpKernel& InPlace(Out out, In in);  // these two
   // The kernel sees fp16 and bf16 as they are.
-  OpKernel& KeepHalves();
+  OpKernel& WithoutHalfConversion();
   // Tells the element types for the table of ops, where Make does not, or attributes that are not
   // given keep it from being called.
   template <typename... Ts>
-  OpKernel& Takes(ElementTypesOf<Ts...>) {
+  OpKernel& Supports(ElementTypesOf<Ts...>) {
     element_types_ = {DTypeOf<Ts>::value...};
-    TellElementTypes();
+    RecordElementTypes();
     return *this;
   }
 
@@ -220,7 +221,7 @@ class OpKernel {
   template <typename... Ts, typename Step>
   absl::StatusOr<Kernel> Make(ElementTypesOf<Ts...> types, Step step) {
     const In in = types.in;
-    Takes(types);
+    Supports(types);
     OneFloatType();
     return Finish([=, slot = SlotName(in)](const KernelContext& ctx) mutable {
       return ForElementType<Ts...>(slot, in(ctx), [&](auto tag) {
@@ -229,10 +230,10 @@ class OpKernel {
     });
   }
   template <typename Step>
-  absl::StatusOr<Kernel> Make(Moves moves, Step step) {
-    KeepHalves();
-    Takes(AnyElements(moves.in));
-    return Finish([=, in = moves.in](const KernelContext& ctx) mutable {
+  absl::StatusOr<Kernel> Make(RawElements elements, Step step) {
+    WithoutHalfConversion();
+    Supports(AllTypes(elements.in));
+    return Finish([=, in = elements.in](const KernelContext& ctx) mutable {
       return ForElementSize(in(ctx).dtype(),
                             [&](auto zero) { return CallForStatus(step, ctx, zero); });
     });
@@ -250,18 +251,18 @@ class OpKernel {
   }
 
  private:
-  class Frame;
+  class StepFrame;
   // Checks that all floating-point inputs have one type (half precision counting as fp32).
   void OneFloatType();
 
-  void TellElementTypes() const;
+  void RecordElementTypes() const;
   std::string SlotName(In in) const;
   // InvalidArgument where a slot is missing, Unimplemented where one would be overlooked.
   absl::Status CheckSlots() const;
   absl::StatusOr<Kernel> Finish(Kernel step);
 
   const KernelSpec& spec_;
-  std::shared_ptr<Frame> frame_;
+  std::shared_ptr<StepFrame> frame_;
   std::vector<std::string> known_inputs_;
   std::vector<DType> element_types_;
   bool has_output_ = false;

@@ -46,7 +46,7 @@ TEST(OpKernelTest, AValueThatDoesNotFillTheSliceIsAnError) {
   }
 }
 
-TEST(OpKernelTest, AResultThatIsTooLargeIsNoCrash) {
+TEST(OpKernelTest, OversizedResultIsAnError) {
   const int32_t most = 2147483647;
   EXPECT_THROW((void)RunOp("expand_v2", {{"X", {Floats({1}, {1})}}},
                            {{"shape", std::vector<int32_t>{most, most, most}}}, {{"Out", 1}}),

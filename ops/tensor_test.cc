@@ -19,7 +19,7 @@ Tensor Filled(const Dims& dims, float value) {
   return tensor;
 }
 
-TEST(TensorTest, DefaultHoldsNothing) {
+TEST(TensorTest, DefaultIsUnallocated) {
   Tensor tensor;
   EXPECT_FALSE(tensor.allocated());
   EXPECT_FALSE(tensor.SharesBufferWith(Tensor()));

@@ -101,18 +101,18 @@ bool ReadVarField(wire::Stream* in, uint32_t tag, VarReader::Message* message, b
 }
 
 // "block 1, op 17 (mul)", as far as it is known.
-std::string Describe(const MessagePlace& place, absl::string_view kind, bool has_name,
+std::string Describe(const MessagePosition& place, absl::string_view kind, bool has_name,
                      absl::string_view name) {
   return absl::StrCat(place.block == 0 ? "" : absl::StrCat("block ", place.block, ", "),
-                      place.position == MessagePlace::kNew
+                      place.position == MessagePosition::kNew
                           ? absl::StrCat("new ", kind)
                           : absl::StrCat(kind, " ", place.position),
                       has_name ? absl::StrCat(" (", absl::CEscape(name), ")") : "");
 }
 
-absl::Status MalformedIn(absl::string_view what, const MessagePlace& place, size_t byte) {
-  return place.position == MessagePlace::kNew ? Malformed(what)
-                                              : MalformedAt(what, place.byte + byte);
+absl::Status MalformedIn(absl::string_view what, const MessagePosition& place, size_t byte) {
+  return place.position == MessagePosition::kNew ? Malformed(what)
+                                                 : MalformedAt(what, place.byte + byte);
 }
 
 absl::Status WrongAttrType(const OpReader::Attr& attr, pb::AttrType expected) {
@@ -139,7 +139,7 @@ absl::Status MalformedAt(absl::string_view what, size_t byte) {
 // --- Ops ----------------------------------------------------------------------------------------
 
 absl::StatusOr<const OpReader::Message*> OpReader::Read(absl::string_view message,
-                                                        const MessagePlace& place) {
+                                                        const MessagePosition& place) {
   const Fields fields = ReadFields(message);
   const auto where = [&] { return Describe(place, "op", fields.has_type, message_.type); };
   if (!fields.ok) return MalformedIn(where(), place, fields.byte);
@@ -323,7 +323,7 @@ uint32_t OpReader::NumberOfAttrList() {
 // --- Variables ----------------------------------------------------------------------------------
 
 absl::StatusOr<VarReader::Message> VarReader::Read(absl::string_view bytes,
-                                                   const MessagePlace& place) {
+                                                   const MessagePosition& place) {
   Message message;
   const Fields fields = ReadFields(bytes, &message);
   const auto where = [&] { return Describe(place, "variable", fields.has_name, message.name); };

@@ -24,7 +24,7 @@ struct BytesHash {
 };
 
 // Where a message stands, for what is said about it.
-struct MessagePlace {
+struct MessagePosition {
   static constexpr size_t kNew = SIZE_MAX;
   int block = 0;
   size_t position = kNew;  // among the ops, or variables, of the block; kNew: it is not in the file
@@ -65,7 +65,7 @@ class OpReader {
 
   // The result is valid until the next call; it points into `message`, which must outlive the
   // reader.
-  absl::StatusOr<const Message*> Read(absl::string_view message, const MessagePlace& place);
+  absl::StatusOr<const Message*> Read(absl::string_view message, const MessagePosition& place);
 
   // Lists are numbered from 0 in the order in which they are met.
   const std::vector<Attr>& attr_list(uint32_t number) const { return attr_lists_[number]; }
@@ -120,7 +120,7 @@ class VarReader {
   };
 
   // The result points into `message`, which must outlive the reader.
-  absl::StatusOr<Message> Read(absl::string_view message, const MessagePlace& place);
+  absl::StatusOr<Message> Read(absl::string_view message, const MessagePosition& place);
 
  private:
   // Where ReadFields stopped.

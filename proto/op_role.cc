@@ -10,7 +10,7 @@ namespace {
 // The strings of op_role_var where they stand in the op: decoding the attribute would take most of
 // the time of finding the gradients of a large program.
 std::vector<absl::string_view> RoleVars(const Op& op) {
-  const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
+  const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
   size_t last = attrs.size() - 1;
   while (op.program().name(attrs[last].name) != kOpRoleVarAttr) --last;
   std::vector<absl::string_view> names;

@@ -1,4 +1,5 @@
-// Several threads read a program exactly as one does: numbers of symbols and layouts, errors too.
+// Several threads read a program exactly as one does: numbers of symbols and signatures, errors
+// too.
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ absl::StatusOr<Program> ParseWith(int threads, const std::string& bytes) {
   return Program::Parse(nullptr, bytes, options);
 }
 
-void ExpectSameSlots(const std::vector<OpLayout::Slot>& a, const std::vector<OpLayout::Slot>& b) {
+void ExpectSameSlots(const std::vector<OpSignature::Slot>& a,
+                     const std::vector<OpSignature::Slot>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
     EXPECT_EQ(a[i].name, b[i].name);
@@ -40,24 +42,24 @@ void ExpectSameTables(const Program& a, const Program& b) {
     ASSERT_EQ(a.name(Symbol(i)), b.name(Symbol(i)));
     ASSERT_EQ(b.FindSymbol(a.name(Symbol(i))), Symbol(i));
   }
-  ASSERT_EQ(a.num_layouts(), b.num_layouts());
+  ASSERT_EQ(a.num_signatures(), b.num_signatures());
 }
 
 void ExpectSameOp(const Op& a, const Op& b) {
   EXPECT_EQ(a.bytes(), b.bytes());
-  EXPECT_EQ(a.layout_id(), b.layout_id());
+  EXPECT_EQ(a.signature_id(), b.signature_id());
   EXPECT_EQ(a.args(), b.args());
   EXPECT_EQ(a.position(), b.position());
   EXPECT_EQ(a.role(), b.role());
   EXPECT_EQ(a.has_role_vars(), b.has_role_vars());
   EXPECT_EQ(a.SubBlocks(), b.SubBlocks());
-  EXPECT_EQ(a.layout().type, b.layout().type);
-  ExpectSameSlots(a.layout().inputs, b.layout().inputs);
-  ExpectSameSlots(a.layout().outputs, b.layout().outputs);
-  ASSERT_EQ(a.layout().attrs.size(), b.layout().attrs.size());
-  for (size_t i = 0; i < a.layout().attrs.size(); ++i) {
-    EXPECT_EQ(a.layout().attrs[i].name, b.layout().attrs[i].name);
-    EXPECT_EQ(a.layout().attrs[i].type, b.layout().attrs[i].type);
+  EXPECT_EQ(a.signature().type, b.signature().type);
+  ExpectSameSlots(a.signature().inputs, b.signature().inputs);
+  ExpectSameSlots(a.signature().outputs, b.signature().outputs);
+  ASSERT_EQ(a.signature().attrs.size(), b.signature().attrs.size());
+  for (size_t i = 0; i < a.signature().attrs.size(); ++i) {
+    EXPECT_EQ(a.signature().attrs[i].name, b.signature().attrs[i].name);
+    EXPECT_EQ(a.signature().attrs[i].type, b.signature().attrs[i].type);
   }
 }
 
@@ -81,7 +83,7 @@ void ExpectSame(const Program& a, const Program& b) {
   }
 }
 
-// Ops of several layouts, some of them first met late, and sub-blocks.
+// Ops of several signatures, some of them first met late, and sub-blocks.
 std::string SomeProgram(int layers) {
   ProgramBuilder builder;
   for (int i = 0; i < layers; ++i) {

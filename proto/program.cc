@@ -67,31 +67,31 @@ void AddPiece(absl::string_view piece, SerializedProgram* out) {
 // --- Op -----------------------------------------------------------------------------------------
 
 absl::Span<const Symbol> Op::Input(absl::string_view slot) const {
-  for (const OpLayout::Slot& s : layout().inputs) {
+  for (const OpSignature::Slot& s : signature().inputs) {
     if (program_->name(s.name) == slot) return args(s);
   }
   return {};
 }
 
 absl::Span<const Symbol> Op::Output(absl::string_view slot) const {
-  for (const OpLayout::Slot& s : layout().outputs) {
+  for (const OpSignature::Slot& s : signature().outputs) {
     if (program_->name(s.name) == slot) return args(s);
   }
   return {};
 }
 
 bool Op::HasInputSlot(absl::string_view slot) const {
-  return std::any_of(layout().inputs.begin(), layout().inputs.end(),
-                     [&](const OpLayout::Slot& s) { return program_->name(s.name) == slot; });
+  return std::any_of(signature().inputs.begin(), signature().inputs.end(),
+                     [&](const OpSignature::Slot& s) { return program_->name(s.name) == slot; });
 }
 
 bool Op::HasAttr(absl::string_view name) const {
-  return std::any_of(layout().attrs.begin(), layout().attrs.end(),
-                     [&](const OpLayout::Attr& a) { return program_->name(a.name) == name; });
+  return std::any_of(signature().attrs.begin(), signature().attrs.end(),
+                     [&](const OpSignature::Attr& a) { return program_->name(a.name) == name; });
 }
 
 absl::optional<pb::OpDesc::Attr> Op::FindAttr(absl::string_view name) const {
-  const std::vector<OpLayout::Attr>& attrs = layout().attrs;
+  const std::vector<OpSignature::Attr>& attrs = signature().attrs;
   for (size_t i = attrs.size(); i-- > 0;) {
     if (program_->name(attrs[i].name) == name) {
       return Decode<pb::OpDesc::Attr>(NthField(bytes(), pb::OpDesc::kAttrsFieldNumber, i));
@@ -153,7 +153,7 @@ void Op::ForEachAttr(absl::FunctionRef<bool(size_t, absl::string_view)> visit) c
 std::vector<int> Op::SubBlocks() const {
   std::vector<int> blocks;
   if ((program_->record(id_).flags & Program::kHasSubBlocks) == 0) return blocks;
-  const std::vector<OpLayout::Attr>& attrs = layout().attrs;
+  const std::vector<OpSignature::Attr>& attrs = signature().attrs;
   size_t i = 0;
   ForEachField(bytes(), pb::OpDesc::kAttrsFieldNumber, [&](absl::string_view payload) {
     const int type = attrs[i++].type;

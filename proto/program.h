@@ -53,9 +53,9 @@ using VarId = StrongId<struct VarTag>;
 class Program;
 
 // What an op looks like but for its values: its type, the names and sizes of its slots, the names
-// and types of its attributes. A program has many ops and few layouts, so layouts are stored once
-// and compared as pointers.
-struct OpLayout {
+// and types of its attributes. A program has many ops and few signatures, so signatures are stored
+// once and compared as pointers.
+struct OpSignature {
   struct Slot {
     Symbol name;
     uint32_t first = 0;  // into the op's arguments
@@ -79,10 +79,10 @@ class Op {
   OpId id() const { return id_; }
   const Program& program() const { return *program_; }
   absl::string_view type() const;
-  Symbol type_symbol() const { return layout().type; }
-  const OpLayout& layout() const;
-  // Counted from 0, below Program::num_layouts(): for vectors of what is known per layout.
-  uint32_t layout_id() const;
+  Symbol type_symbol() const { return signature().type; }
+  const OpSignature& signature() const;
+  // Counted from 0, below Program::num_signatures(): for vectors of what is known per signature.
+  uint32_t signature_id() const;
 
   // The op_role attribute, kRoleNotSpecified (proto/op_role.h) where the op has none. O(1).
   int role() const;
@@ -93,7 +93,7 @@ class Op {
   absl::Span<const Symbol> args() const;
   absl::Span<const Symbol> input_args() const;
   absl::Span<const Symbol> output_args() const;
-  absl::Span<const Symbol> args(const OpLayout::Slot& slot) const;
+  absl::Span<const Symbol> args(const OpSignature::Slot& slot) const;
   absl::Span<const Symbol> Input(absl::string_view slot) const;
   absl::Span<const Symbol> Output(absl::string_view slot) const;
   bool HasInputSlot(absl::string_view slot) const;
@@ -113,7 +113,7 @@ class Op {
   // The attribute as it is, decoded.
   absl::optional<pb::OpDesc::Attr> FindAttr(absl::string_view name) const;
   // Calls visit(i, bytes) for the attributes, in file order, until it returns false: `bytes` is the
-  // message of layout().attrs[i]. For reading many of them at once. O(bytes of the op).
+  // message of signature().attrs[i]. For reading many of them at once. O(bytes of the op).
   void ForEachAttr(absl::FunctionRef<bool(size_t, absl::string_view)> visit) const;
   // True where op_role_var is there and not empty. O(1).
   bool has_role_vars() const;
@@ -254,7 +254,7 @@ class Program {
   size_t num_ops() const;
   size_t num_vars() const;
 
-  size_t num_layouts() const { return layouts_.size(); }
+  size_t num_signatures() const { return signatures_.size(); }
 
   const SymbolTable& symbols() const { return symbols_; }
   absl::string_view name(Symbol symbol) const { return symbols_.name(symbol); }
@@ -298,7 +298,7 @@ class Program {
     uint32_t payload_size;
     uint8_t header_size;
     uint8_t flags;
-    uint32_t layout;
+    uint32_t signature;
     uint32_t first_arg;
     int32_t role;
     int32_t block;
@@ -345,13 +345,13 @@ class Program {
   int revision_ = 0;
 
   SymbolTable symbols_;
-  std::vector<OpLayout> layouts_;
-  absl::flat_hash_map<std::string, uint32_t> layout_of_key_;  // see ProgramIndexer
-  SharedVector<OpRecord> ops_;                                // by OpId
-  std::vector<uint32_t> positions_;                           // by OpId, see Op::position
-  SharedVector<VarRecord> vars_;                              // by VarId
-  SharedVector<Symbol> args_;                                 // of all ops, by OpRecord::first_arg
-  SharedVector<VarId> root_vars_;                             // of block 0, by Symbol
+  std::vector<OpSignature> signatures_;
+  absl::flat_hash_map<std::string, uint32_t> signature_of_key_;  // see ProgramIndexer
+  SharedVector<OpRecord> ops_;                                   // by OpId
+  std::vector<uint32_t> positions_;                              // by OpId, see Op::position
+  SharedVector<VarRecord> vars_;                                 // by VarId
+  SharedVector<Symbol> args_;      // of all ops, by OpRecord::first_arg
+  SharedVector<VarId> root_vars_;  // of block 0, by Symbol
   absl::flat_hash_map<std::pair<int32_t, Symbol>, VarId> inner_vars_;  // by block and name
   std::vector<BlockRecord> blocks_;
   // The program's own fields: blocks (by number) and others (as bytes), in file order.
@@ -364,11 +364,11 @@ class Program {
 
 // --- What analyses ask every op -----------------------------------------------------------------
 
-inline const OpLayout& Op::layout() const {
-  return program_->layouts_[program_->record(id_).layout];
+inline const OpSignature& Op::signature() const {
+  return program_->signatures_[program_->record(id_).signature];
 }
-inline uint32_t Op::layout_id() const { return program_->record(id_).layout; }
-inline absl::string_view Op::type() const { return program_->name(layout().type); }
+inline uint32_t Op::signature_id() const { return program_->record(id_).signature; }
+inline absl::string_view Op::type() const { return program_->name(signature().type); }
 inline int Op::role() const { return program_->record(id_).role; }
 inline int Op::block() const { return program_->record(id_).block; }
 inline uint32_t Op::position() const { return program_->positions_[id_.value()]; }
@@ -376,15 +376,15 @@ inline bool Op::has_role_vars() const {
   return (program_->record(id_).flags & Program::kHasRoleVars) != 0;
 }
 inline absl::Span<const Symbol> Op::args() const {
-  return program_->args_.subspan(program_->record(id_).first_arg, layout().num_args);
+  return program_->args_.subspan(program_->record(id_).first_arg, signature().num_args);
 }
 inline absl::Span<const Symbol> Op::input_args() const {
-  return args().first(layout().num_input_args);
+  return args().first(signature().num_input_args);
 }
 inline absl::Span<const Symbol> Op::output_args() const {
-  return args().subspan(layout().num_input_args);
+  return args().subspan(signature().num_input_args);
 }
-inline absl::Span<const Symbol> Op::args(const OpLayout::Slot& slot) const {
+inline absl::Span<const Symbol> Op::args(const OpSignature::Slot& slot) const {
   return args().subspan(slot.first, slot.count);
 }
 

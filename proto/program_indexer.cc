@@ -39,8 +39,8 @@ void ProgramIndexer::Reserve(size_t num_ops, size_t num_vars, size_t num_symbols
 }
 
 absl::Status ProgramIndexer::AddSlice(const Slice& slice) {
-  MessagePlace op_place{slice.block, slice.first_op, 0};
-  MessagePlace var_place{slice.block, slice.first_var, 0};
+  MessagePosition op_place{slice.block, slice.first_op, 0};
+  MessagePosition var_place{slice.block, slice.first_var, 0};
   wire::MessageStream in(slice.fields);
   const char* field = slice.fields.data();
   while (const uint32_t tag = wire::NextTag(&in)) {
@@ -69,7 +69,7 @@ absl::Status ProgramIndexer::AddSlice(const Slice& slice) {
 
 absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_view message,
                                                                 uint8_t header_size,
-                                                                const MessagePlace& place) {
+                                                                const MessagePosition& place) {
   WEFT_ASSIGN_OR_RETURN(const OpReader::Message* op, op_reader_.Read(message, place));
   Program::OpRecord record;
   record.begin = message.data() - header_size;
@@ -83,7 +83,7 @@ absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_vie
     record.flags |= Program::kHasSubBlocks;
     ops_with_sub_blocks_.push_back(OpId(static_cast<uint32_t>(program_.ops_.size())));
   }
-  record.layout = LayoutOf(*op);
+  record.signature = SignatureOf(*op);
   FlushVars();
   record.first_arg = static_cast<uint32_t>(program_.args_.size());
   for (absl::string_view arg : op->args) {
@@ -94,30 +94,31 @@ absl::StatusOr<const OpReader::Message*> ProgramIndexer::ReadOp(absl::string_vie
   }
   if (pending_args_.size() >= kBatch) FlushArgs();
   program_.ops_.push_back(record);
-  program_.positions_.push_back(place.position == MessagePlace::kNew
+  program_.positions_.push_back(place.position == MessagePosition::kNew
                                     ? Op::kNoPosition
                                     : static_cast<uint32_t>(place.position));
   return op;
 }
 
-uint32_t ProgramIndexer::LayoutOf(const OpReader::Message& op) {
+uint32_t ProgramIndexer::SignatureOf(const OpReader::Message& op) {
   constexpr uint32_t kNone = 0xffffffffu;
-  if (op.attrs.list >= last_layout_.size()) last_layout_.resize(op.attrs.list + 1, kNone);
-  uint32_t& last = last_layout_[op.attrs.list];
-  if (last == kNone || !HasLayout(op, program_.layouts_[last])) last = FindLayout(op);
+  if (op.attrs.list >= last_signature_.size()) last_signature_.resize(op.attrs.list + 1, kNone);
+  uint32_t& last = last_signature_[op.attrs.list];
+  if (last == kNone || !HasSignature(op, program_.signatures_[last])) last = FindSignature(op);
   return last;
 }
 
-// Whether the op, whose attribute list is that of the layout, has the layout.
-bool ProgramIndexer::HasLayout(const OpReader::Message& op, const OpLayout& layout) const {
-  const size_t num_inputs = layout.inputs.size();
-  if (op.slots.size() != num_inputs + layout.outputs.size() || op.args.size() != layout.num_args ||
-      op.type != program_.name(layout.type)) {
+// Whether the op, whose attribute list is that of the signature, has the signature.
+bool ProgramIndexer::HasSignature(const OpReader::Message& op, const OpSignature& signature) const {
+  const size_t num_inputs = signature.inputs.size();
+  if (op.slots.size() != num_inputs + signature.outputs.size() ||
+      op.args.size() != signature.num_args || op.type != program_.name(signature.type)) {
     return false;
   }
   for (size_t i = 0; i < op.slots.size(); ++i) {
     const bool output = i >= num_inputs;
-    const OpLayout::Slot& slot = output ? layout.outputs[i - num_inputs] : layout.inputs[i];
+    const OpSignature::Slot& slot =
+        output ? signature.outputs[i - num_inputs] : signature.inputs[i];
     const OpReader::Slot& found = op.slots[i];
     if (found.output != output || found.count != slot.count ||
         found.name != program_.name(slot.name)) {
@@ -127,21 +128,21 @@ bool ProgramIndexer::HasLayout(const OpReader::Message& op, const OpLayout& layo
   return true;
 }
 
-uint32_t ProgramIndexer::FindLayout(const OpReader::Message& op) {
+uint32_t ProgramIndexer::FindSignature(const OpReader::Message& op) {
   key_.clear();
   PutName(0, op.attrs.list, op.type, &key_);
   for (const OpReader::Slot& slot : op.slots) {
     PutName(slot.output ? 2 : 1, slot.count, slot.name, &key_);
   }
-  const auto known = layout_of_key_.find(key_);
-  if (known != layout_of_key_.end()) return known->second;
-  const uint32_t layout = AddLayout(op);
-  layout_of_key_.emplace(key_, layout);
-  return layout;
+  const auto known = signature_of_key_.find(key_);
+  if (known != signature_of_key_.end()) return known->second;
+  const uint32_t signature = AddSignature(op);
+  signature_of_key_.emplace(key_, signature);
+  return signature;
 }
 
-// Finds the layout among those of the program, whose keys outlive this indexer, or adds it.
-uint32_t ProgramIndexer::AddLayout(const OpReader::Message& op) {
+// Finds the signature among those of the program, whose keys outlive this indexer, or adds it.
+uint32_t ProgramIndexer::AddSignature(const OpReader::Message& op) {
   std::string key = key_;
   const std::vector<OpReader::Attr>& attrs = op_reader_.attr_list(op.attrs.list);
   for (const OpReader::Attr& attr : attrs) {
@@ -149,29 +150,29 @@ uint32_t ProgramIndexer::AddLayout(const OpReader::Message& op) {
   }
   // The number of the list means something to this indexer only.
   std::memset(&key[sizeof(uint32_t)], 0, sizeof(uint32_t));
-  const auto [it, is_new] = program_.layout_of_key_.try_emplace(
-      std::move(key), static_cast<uint32_t>(program_.layouts_.size()));
+  const auto [it, is_new] = program_.signature_of_key_.try_emplace(
+      std::move(key), static_cast<uint32_t>(program_.signatures_.size()));
   if (!is_new) return it->second;
 
   // Symbols count in the order of the file, also where that is read in parts.
   Flush();
-  OpLayout layout;
-  layout.type = program_.symbols_.Intern(op.type);
+  OpSignature signature;
+  signature.type = program_.symbols_.Intern(op.type);
   for (const OpReader::Slot& slot : op.slots) {
-    (slot.output ? layout.outputs : layout.inputs)
+    (slot.output ? signature.outputs : signature.inputs)
         .push_back({program_.symbols_.Intern(slot.name), slot.first, slot.count});
-    if (!slot.output) layout.num_input_args += slot.count;
+    if (!slot.output) signature.num_input_args += slot.count;
   }
-  layout.num_args = static_cast<uint32_t>(op.args.size());
+  signature.num_args = static_cast<uint32_t>(op.args.size());
   for (const OpReader::Attr& attr : attrs) {
-    layout.attrs.push_back({program_.symbols_.Intern(attr.name), attr.type});
+    signature.attrs.push_back({program_.symbols_.Intern(attr.name), attr.type});
   }
-  program_.layouts_.push_back(std::move(layout));
+  program_.signatures_.push_back(std::move(signature));
   return it->second;
 }
 
 absl::Status ProgramIndexer::ReadVar(absl::string_view message, uint8_t header_size,
-                                     const MessagePlace& place) {
+                                     const MessagePosition& place) {
   WEFT_ASSIGN_OR_RETURN(const VarReader::Message var, var_reader_.Read(message, place));
   Program::VarRecord record;
   record.begin = message.data() - header_size;
@@ -221,7 +222,7 @@ void ProgramIndexer::FlushVars() {
 
 void ProgramIndexer::Append(const ProgramIndexer& part) {
   const std::vector<Symbol> symbols = AppendSymbols(part.program_.symbols_);
-  const std::vector<uint32_t> layouts = AppendLayouts(part.program_, symbols);
+  const std::vector<uint32_t> signatures = AppendSignatures(part.program_, symbols);
   const auto first_op = static_cast<uint32_t>(program_.ops_.size());
   const auto first_arg = static_cast<uint32_t>(program_.args_.size());
   for (size_t i = 0; i < part.program_.args_.size(); ++i) {
@@ -229,7 +230,7 @@ void ProgramIndexer::Append(const ProgramIndexer& part) {
   }
   for (size_t i = 0; i < part.program_.ops_.size(); ++i) {
     Program::OpRecord op = part.program_.ops_[i];
-    op.layout = layouts[op.layout];
+    op.signature = signatures[op.signature];
     op.first_arg += first_arg;
     program_.ops_.push_back(op);
   }
@@ -262,32 +263,32 @@ std::vector<Symbol> ProgramIndexer::AppendSymbols(const SymbolTable& table) {
   return symbols;
 }
 
-// What the layouts of another program are in this one; `symbols` are that program's.
-std::vector<uint32_t> ProgramIndexer::AppendLayouts(const Program& part,
-                                                    const std::vector<Symbol>& symbols) {
-  std::vector<const std::string*> keys(part.layouts_.size());
-  for (const auto& [key, layout] : part.layout_of_key_) keys[layout] = &key;
-  std::vector<uint32_t> layouts;
+// What the signatures of another program are in this one; `symbols` are that program's.
+std::vector<uint32_t> ProgramIndexer::AppendSignatures(const Program& part,
+                                                       const std::vector<Symbol>& symbols) {
+  std::vector<const std::string*> keys(part.signatures_.size());
+  for (const auto& [key, signature] : part.signature_of_key_) keys[signature] = &key;
+  std::vector<uint32_t> signatures;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const auto [it, is_new] = program_.layout_of_key_.try_emplace(
-        *keys[i], static_cast<uint32_t>(program_.layouts_.size()));
-    layouts.push_back(it->second);
+    const auto [it, is_new] = program_.signature_of_key_.try_emplace(
+        *keys[i], static_cast<uint32_t>(program_.signatures_.size()));
+    signatures.push_back(it->second);
     if (!is_new) continue;
-    OpLayout layout = part.layouts_[i];
-    layout.type = symbols[layout.type.value()];
-    for (auto* slots : {&layout.inputs, &layout.outputs}) {
-      for (OpLayout::Slot& slot : *slots) slot.name = symbols[slot.name.value()];
+    OpSignature signature = part.signatures_[i];
+    signature.type = symbols[signature.type.value()];
+    for (auto* slots : {&signature.inputs, &signature.outputs}) {
+      for (OpSignature::Slot& slot : *slots) slot.name = symbols[slot.name.value()];
     }
-    for (OpLayout::Attr& attr : layout.attrs) attr.name = symbols[attr.name.value()];
-    program_.layouts_.push_back(std::move(layout));
+    for (OpSignature::Attr& attr : signature.attrs) attr.name = symbols[attr.name.value()];
+    program_.signatures_.push_back(std::move(signature));
   }
-  return layouts;
+  return signatures;
 }
 
 absl::StatusOr<OpId> ProgramIndexer::AddOp(absl::string_view field, uint8_t header_size,
                                            int block) {
   const OpId id(static_cast<uint32_t>(program_.ops_.size()));
-  MessagePlace place;
+  MessagePosition place;
   place.block = block;
   WEFT_ASSIGN_OR_RETURN(const OpReader::Message* op,
                         ReadOp(field.substr(header_size), header_size, place));
@@ -304,7 +305,7 @@ absl::StatusOr<OpId> ProgramIndexer::AddOp(absl::string_view field, uint8_t head
 absl::StatusOr<VarId> ProgramIndexer::AddVar(absl::string_view field, uint8_t header_size,
                                              int block) {
   const VarId id(static_cast<uint32_t>(program_.vars_.size()));
-  MessagePlace place;
+  MessagePosition place;
   place.block = block;
   WEFT_RETURN_IF_ERROR(ReadVar(field.substr(header_size), header_size, place));
   Flush();

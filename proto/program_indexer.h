@@ -36,7 +36,7 @@ class ProgramIndexer {
   // checked.
   absl::Status AddSlice(const Slice& slice);
   // Appends the records of another program, indexed from the bytes that follow. The result is that
-  // of indexing these bytes here, down to the numbers of symbols and layouts.
+  // of indexing these bytes here, down to the numbers of symbols and signatures.
   void Append(const ProgramIndexer& part);
   // InvalidArgument for the first name of the program that is not UTF-8.
   absl::Status CheckNames() const;
@@ -62,14 +62,15 @@ class ProgramIndexer {
   };
 
   absl::StatusOr<const OpReader::Message*> ReadOp(absl::string_view message, uint8_t header_size,
-                                                  const MessagePlace& place);
-  absl::Status ReadVar(absl::string_view message, uint8_t header_size, const MessagePlace& place);
-  uint32_t LayoutOf(const OpReader::Message& op);
-  uint32_t FindLayout(const OpReader::Message& op);
-  bool HasLayout(const OpReader::Message& op, const OpLayout& layout) const;
-  uint32_t AddLayout(const OpReader::Message& op);
+                                                  const MessagePosition& place);
+  absl::Status ReadVar(absl::string_view message, uint8_t header_size,
+                       const MessagePosition& place);
+  uint32_t SignatureOf(const OpReader::Message& op);
+  uint32_t FindSignature(const OpReader::Message& op);
+  bool HasSignature(const OpReader::Message& op, const OpSignature& signature) const;
+  uint32_t AddSignature(const OpReader::Message& op);
   std::vector<Symbol> AppendSymbols(const SymbolTable& table);
-  std::vector<uint32_t> AppendLayouts(const Program& part, const std::vector<Symbol>& symbols);
+  std::vector<uint32_t> AppendSignatures(const Program& part, const std::vector<Symbol>& symbols);
   // Where a part of the file begins.
   size_t FileOffset(absl::string_view part) const;
 
@@ -83,9 +84,9 @@ class ProgramIndexer {
   VarReader var_reader_;
   std::string key_;
   std::vector<PendingName> pending_args_, pending_vars_;
-  absl::flat_hash_map<std::string, uint32_t, BytesHash> layout_of_key_;
-  // The last layout found for an attribute list: mostly the next one too.
-  std::vector<uint32_t> last_layout_;
+  absl::flat_hash_map<std::string, uint32_t, BytesHash> signature_of_key_;
+  // The last signature found for an attribute list: mostly the next one too.
+  std::vector<uint32_t> last_signature_;
   std::vector<OpId> ops_with_sub_blocks_;
 };
 

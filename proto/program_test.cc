@@ -39,7 +39,7 @@ pb::ProgramDesc FromText(const std::string& text) {
 
 // --- Ops ----------------------------------------------------------------------------------------
 
-TEST(OpTest, SlotsAndArgumentsStandInFileOrder) {
+TEST(OpTest, SlotsAndArgumentsKeepFileOrder) {
   const Program program =
       ProgramBuilder().Op("sum", {{"X", {"a", "b"}}, {"Y", {"c"}}}, {{"Out", {"d", "e"}}}).Build();
   const Op op = FirstOp(program);
@@ -78,24 +78,24 @@ TEST(OpTest, EmptyVariableNameIsAmongTheArguments) {
   EXPECT_THAT(Names(program, FirstOp(program).output_args()), ElementsAre("@EMPTY@", "g"));
 }
 
-TEST(OpTest, LayoutsAreSharedByOpsThatLookAlike) {
+TEST(OpTest, SimilarOpsShareASignature) {
   ProgramBuilder builder;
   builder.Op("relu", {{"X", {"a"}}}, {{"Out", {"b"}}}).Op("relu", {{"X", {"c"}}}, {{"Out", {"d"}}});
   builder.Op("relu", {{"X", {"a", "b"}}}, {{"Out", {"b"}}});
   builder.Op("tanh", {{"X", {"a"}}}, {{"Out", {"b"}}});
   const Program program = builder.Build();
   const auto ops = program.block(0).ops();
-  EXPECT_EQ(program.op(ops[0]).layout_id(), program.op(ops[1]).layout_id());
-  EXPECT_EQ(&program.op(ops[0]).layout(), &program.op(ops[1]).layout());
-  EXPECT_NE(program.op(ops[0]).layout_id(), program.op(ops[2]).layout_id());
-  EXPECT_NE(program.op(ops[0]).layout_id(), program.op(ops[3]).layout_id());
-  EXPECT_EQ(program.num_layouts(), 3);
+  EXPECT_EQ(program.op(ops[0]).signature_id(), program.op(ops[1]).signature_id());
+  EXPECT_EQ(&program.op(ops[0]).signature(), &program.op(ops[1]).signature());
+  EXPECT_NE(program.op(ops[0]).signature_id(), program.op(ops[2]).signature_id());
+  EXPECT_NE(program.op(ops[0]).signature_id(), program.op(ops[3]).signature_id());
+  EXPECT_EQ(program.num_signatures(), 3);
 }
 
-TEST(OpTest, NamesThatConcatenateAlikeAreDifferentLayouts) {
+TEST(OpTest, NamesThatConcatenateAlikeAreDifferentSignatures) {
   ProgramBuilder builder;
   builder.Op("ab", {{"c", {"x"}}}, {}).Op("a", {{"bc", {"x"}}}, {}).Op("a", {}, {{"bc", {"x"}}});
-  EXPECT_EQ(builder.Build().num_layouts(), 3);
+  EXPECT_EQ(builder.Build().num_signatures(), 3);
 }
 
 TEST(OpTest, AttributesAreFoundByName) {
@@ -141,7 +141,7 @@ TEST(OpTest, RoleWithoutValueIsForward) {
   EXPECT_EQ(FirstOp(program).role(), kRoleForward);
 }
 
-TEST(OpTest, RoleVarsAreThereOnlyIfTheyNameSomething) {
+TEST(OpTest, RoleVarsExistOnlyIfTheyNameSomething) {
   ProgramBuilder builder;
   builder.Op("a", {}, {}).Pairs({"w", "g"}).Op("b", {}, {}).Pairs({});
   const Program program = builder.Build();
@@ -333,7 +333,7 @@ TEST(BlockTest, NoNameRefersToADeclaredEmptyVariable) {
   EXPECT_EQ(program.ToProto().blocks(1).vars(0).name(), kEmptyVarName);
 }
 
-TEST(BlockTest, NumbersOfTheFileAreThere) {
+TEST(BlockTest, NumbersComeFromTheFile) {
   const Program program =
       *Program::FromProto(FromText("blocks { idx: 0 parent_idx: -1 }"
                                    "blocks { idx: 1 parent_idx: 0 forward_block_idx: 0 }"));

@@ -143,7 +143,7 @@ TEST(ProgramWireTest, UnknownEnumNumbersAreKept) {
                   NamedVar("type", WireNumber(1, 79)));
   ExpectKept(bytes);
   const Program program = *Program::Parse(bytes);
-  EXPECT_EQ(program.op(program.block(0).ops()[0]).layout().attrs[0].type, 77);
+  EXPECT_EQ(program.op(program.block(0).ops()[0]).signature().attrs[0].type, 77);
   EXPECT_FALSE(program.var(program.block(0).vars()[0]).Tensor().has_value());
   EXPECT_EQ(program.var(program.block(0).vars()[1]).type(), 79);
   EXPECT_FALSE(program.var(program.block(0).vars()[1]).Tensor().has_value());
@@ -163,7 +163,7 @@ TEST(ProgramWireTest, PackedListsAreReadAndKept) {
   EXPECT_THAT(WithOneMoreOp(bytes).Serialize(), HasSubstr(longs));
 }
 
-TEST(ProgramWireTest, OutputsMayStandBeforeInputs) {
+TEST(ProgramWireTest, OutputsMayPrecedeInputs) {
   const std::string bytes = WireProgram(NamedOp(
       "mul", WireBytes(kOpOutputs, WireBytes(1, "Out") + WireBytes(2, "c")) +
                  WireBytes(kOpInputs, WireBytes(2, "a") + WireBytes(1, "X") + WireBytes(2, "b")) +
@@ -177,7 +177,7 @@ TEST(ProgramWireTest, OutputsMayStandBeforeInputs) {
   EXPECT_EQ(program.name(op.Output("Mask")[0]), "d");
 }
 
-TEST(ProgramWireTest, TypeMayStandAnywhereAndTheLastCounts) {
+TEST(ProgramWireTest, TypeMayBeAnywhereAndTheLastCounts) {
   const std::string op =
       WireOp(WireBytes(kOpType, "old") + IntList(pb::INT, WireNumber(kAttrI, 1)) +
              WireBytes(kOpType, "new"));

@@ -21,7 +21,7 @@ struct Rewriter::Staged {
   size_t num_ops = 0, num_vars = 0, num_args = 0, num_blocks = 0;
 
   struct Placed {
-    Place place;
+    Position position;
     OpId anchor;
     int block;
     OpId id;  // a staged op, or the op that moves here
@@ -36,19 +36,19 @@ struct Rewriter::Staged {
 };
 
 void Rewriter::InsertBefore(OpId anchor, const pb::OpDesc& op) {
-  insertions_.push_back({Place::kBefore, anchor, -1, OpId(), SerializeOp(op)});
+  insertions_.push_back({Position::kBefore, anchor, -1, OpId(), SerializeOp(op)});
 }
 void Rewriter::InsertAfter(OpId anchor, const pb::OpDesc& op) {
-  insertions_.push_back({Place::kAfter, anchor, -1, OpId(), SerializeOp(op)});
+  insertions_.push_back({Position::kAfter, anchor, -1, OpId(), SerializeOp(op)});
 }
 void Rewriter::Prepend(int block, const pb::OpDesc& op) {
-  insertions_.push_back({Place::kBlockBegin, OpId(), block, OpId(), SerializeOp(op)});
+  insertions_.push_back({Position::kBlockBegin, OpId(), block, OpId(), SerializeOp(op)});
 }
 void Rewriter::Append(int block, const pb::OpDesc& op) {
-  insertions_.push_back({Place::kBlockEnd, OpId(), block, OpId(), SerializeOp(op)});
+  insertions_.push_back({Position::kBlockEnd, OpId(), block, OpId(), SerializeOp(op)});
 }
 void Rewriter::MoveBefore(OpId op, OpId anchor) {
-  insertions_.push_back({Place::kBefore, anchor, -1, op, {}});  // no bytes: op moves
+  insertions_.push_back({Position::kBefore, anchor, -1, op, {}});  // no bytes: op moves
 }
 void Rewriter::Replace(OpId op, const pb::OpDesc& with) {
   edits_.push_back({op, SerializeOp(with)});
@@ -194,8 +194,8 @@ absl::Status Rewriter::StageEdits(Staged* staged) {
 absl::Status Rewriter::StageInsertions(Staged* staged) {
   ProgramIndexer indexer(&program_);
   for (const Insertion& insertion : insertions_) {
-    Staged::Placed placed{insertion.place, insertion.anchor, insertion.block, insertion.moves};
-    if (insertion.place == Place::kBefore || insertion.place == Place::kAfter) {
+    Staged::Placed placed{insertion.position, insertion.anchor, insertion.block, insertion.moves};
+    if (insertion.position == Position::kBefore || insertion.position == Position::kAfter) {
       WEFT_RETURN_IF_ERROR(CheckLive(insertion.anchor, *staged, "to insert beside"));
       placed.block = program_.record(insertion.anchor).block;
     } else {
@@ -356,11 +356,12 @@ void Rewriter::ReorderBlocks(const Staged& staged, const std::vector<bool>& orde
   // Backwards, so that each chain's head is its first call.
   for (size_t i = placed.size(); i-- > 0;) {
     const Staged::Placed& p = placed[i];
-    const bool beside_op = p.place == Place::kBefore || p.place == Place::kAfter;
+    const bool beside_op = p.position == Position::kBefore || p.position == Position::kAfter;
     Chains& chains = beside_op ? at_op[p.anchor] : at_block[p.block];
     if (beside_op) is_anchor[p.anchor.value()] = true;
-    uint32_t& head =
-        p.place == Place::kBefore || p.place == Place::kBlockBegin ? chains.before : chains.after;
+    uint32_t& head = p.position == Position::kBefore || p.position == Position::kBlockBegin
+                         ? chains.before
+                         : chains.after;
     next[i] = head;
     head = static_cast<uint32_t>(i);
   }

@@ -70,7 +70,7 @@ class Rewriter {
   absl::Status Commit();
 
  private:
-  enum class Place : uint8_t { kBefore, kAfter, kBlockBegin, kBlockEnd };
+  enum class Position : uint8_t { kBefore, kAfter, kBlockBegin, kBlockEnd };
   // A serialized field (tag, length, message), as it will stand in its block: new messages are kept
   // as bytes, which take a tenth of the memory of generated classes.
   struct Bytes {
@@ -78,7 +78,7 @@ class Rewriter {
     uint8_t header_size = 0;
   };
   struct Insertion {
-    Place place;
+    Position position;
     OpId anchor;  // kBefore, kAfter
     int block;    // kBlockBegin, kBlockEnd
     OpId moves;   // an op that is there already, where `op` is empty

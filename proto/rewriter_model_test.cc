@@ -187,7 +187,7 @@ RC_GTEST_PROP(RewriterModelTest, CommitsDoWhatAPlainListDoes, ()) {
   for (const Edits& edits : commits) rewrites.Commit(edits);
 }
 
-TEST(RewriterModelTest, HundredThousandEditsBesideOneOpStandInOrder) {
+TEST(RewriterModelTest, HundredThousandEditsAtOneOpKeepTheirOrder) {
   Program program = ProgramBuilder().Op("anchor", {}, {}).Build();
   const OpId anchor = program.block(0).ops()[0];
   Rewriter rewriter(&program);

@@ -58,7 +58,7 @@ OpId At(const Program& program, size_t position, int block = 0) {
 
 // --- Where ops go -------------------------------------------------------------------------------
 
-TEST(RewriterTest, InsertionsBesideOneOpStandInTheOrderOfTheCalls) {
+TEST(RewriterTest, InsertionsAtOneOpKeepTheOrderOfTheCalls) {
   Program program = Abc();
   const OpId b = At(program, 1);
   Rewriter rewriter(&program);
@@ -70,7 +70,7 @@ TEST(RewriterTest, InsertionsBesideOneOpStandInTheOrderOfTheCalls) {
   EXPECT_THAT(Types(program), ElementsAre("a", "before1", "before2", "b", "after1", "after2", "c"));
 }
 
-TEST(RewriterTest, AfterOneOpStandsBeforeWhatIsInsertedBeforeTheNext) {
+TEST(RewriterTest, InsertAfterPrecedesInsertBeforeTheNextOp) {
   Program program = Abc();
   Rewriter rewriter(&program);
   rewriter.InsertBefore(At(program, 1), NewOp("before_b"));
@@ -79,7 +79,7 @@ TEST(RewriterTest, AfterOneOpStandsBeforeWhatIsInsertedBeforeTheNext) {
   EXPECT_THAT(Types(program), ElementsAre("a", "after_a", "before_b", "b", "c"));
 }
 
-TEST(RewriterTest, PrependAndAppendStandOutsideOfInsertions) {
+TEST(RewriterTest, PrependAndAppendSurroundInsertions) {
   Program program = Abc();
   Rewriter rewriter(&program);
   rewriter.InsertBefore(At(program, 0), NewOp("before_a"));
@@ -123,7 +123,7 @@ TEST(RewriterTest, ReplacedOpKeepsIdAndPlace) {
   EXPECT_EQ(program.op(b).role(), kRoleOptimize);
 }
 
-TEST(RewriterTest, WhatStandsBesideAnErasedOpStays) {
+TEST(RewriterTest, InsertionsAtAnErasedOpStay) {
   Program program = Abc();
   const OpId b = At(program, 1);
   Rewriter rewriter(&program);
@@ -143,7 +143,7 @@ TEST(RewriterTest, AllOpsMayBeErased) {
   EXPECT_EQ(program.ToProto().blocks(0).ops_size(), 0);
 }
 
-TEST(RewriterTest, MovedOpLeavesItsNeighboursBehind) {
+TEST(RewriterTest, MovedOpLeavesItsNeighbours) {
   Program program = Abc();
   const OpId a = At(program, 0), c = At(program, 2);
   Rewriter rewriter(&program);
@@ -185,7 +185,7 @@ TEST(RewriterTest, OpMayMoveBeforeOneThatIsErased) {
 
 // --- Variables ----------------------------------------------------------------------------------
 
-TEST(RewriterTest, NewVariablesFollowThoseThatAreThere) {
+TEST(RewriterTest, NewVariablesFollowExistingOnes) {
   Program program = Abc();
   Rewriter rewriter(&program);
   rewriter.AddVar(0, NewVar("n1"));
@@ -263,7 +263,7 @@ TEST(RewriterTest, UntouchedBlocksKeepTheirBytes) {
   EXPECT_EQ(program.Serialize(), WireProgram(WireOp(NewOp("new").SerializeAsString())) + block);
 }
 
-TEST(RewriterTest, LengthOfTheBlockGrowsOverItsOwnSize) {
+TEST(RewriterTest, LengthFieldOfTheBlockGrows) {
   Program program = ProgramBuilder().Op("a", {}, {}).Build();
   Rewriter rewriter(&program);
   for (int i = 0; i < 3000; ++i) rewriter.Append(0, NewOp("b"));
@@ -286,7 +286,7 @@ TEST(RewriterTest, WrittenProgramReadsBackAsItIs) {
   EXPECT_EQ(again.Serialize(), program.Serialize());
 }
 
-TEST(RewriterTest, SecondCommitGoesOnFromTheFirst) {
+TEST(RewriterTest, SecondCommitContinuesFromTheFirst) {
   Program program = Abc();
   const OpId b = At(program, 1);
   Rewriter rewriter(&program);

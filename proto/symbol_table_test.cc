@@ -43,7 +43,7 @@ TEST(SymbolTable, ManyNamesSurviveGrowth) {
   EXPECT_FALSE(table.Find("tmp_100000").valid());
 }
 
-TEST(SymbolTable, ReserveKeepsWhatIsThere) {
+TEST(SymbolTable, ReserveKeepsExistingSymbols) {
   SymbolTable table;
   table.Intern("w");
   table.Reserve(100000);

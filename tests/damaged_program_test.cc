@@ -44,7 +44,7 @@ class DamagedProgramTest : public ::testing::Test {
   void Transpile(Program program, Verification verification) {
     TranspileOptions options;
     options.mode = "grad_allreduce";
-    options.participants.nranks = 2;
+    options.cluster.nranks = 2;
     options.verification = verification;
     ProgramPair programs{&program, nullptr};
     const auto result = weft::Transpile(options, programs);

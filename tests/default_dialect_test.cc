@@ -39,7 +39,7 @@ absl::Status Rewrite(const Case& test, Model* model) {
   TranspileOptions options;
   options.mode = "grad_allreduce";
   options.mode_flags["nrings"] = absl::StrCat(test.nrings);
-  options.participants.nranks = test.nranks;
+  options.cluster.nranks = test.nranks;
   options.distributed_params = test.distributed_params;
   ProgramPair programs{&model->main, &model->startup};
   return Transpile(options, programs).status();

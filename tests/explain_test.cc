@@ -98,7 +98,7 @@ class Explain : public ::testing::TestWithParam<Case> {
 
 std::map<std::string, Model>* Explain::models_ = nullptr;
 
-TEST_P(Explain, EveryGradientHasANoteThatSaysWhatHappenedAndWhy) {
+TEST_P(Explain, EveryGradientHasARemarkThatSaysWhatHappenedAndWhy) {
   const Case& test = GetParam();
   Model model = models_->at(test.model);
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<GradientPair> pairs, FindGradientPairs(model.main));
@@ -111,10 +111,10 @@ TEST_P(Explain, EveryGradientHasANoteThatSaysWhatHappenedAndWhy) {
   options.mode_flags = test.flags;
   options.dialect = test.dialect;
   options.explain = true;
-  options.participants.endpoints = {"a:1", "b:1"};
+  options.cluster.endpoints = {"a:1", "b:1"};
   WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode(test.mode));
   if (mode->trainers == Mode::Trainers::kOneOrMoreWithDevices) {
-    options.participants.devices = {{0, 1}};
+    options.cluster.devices = {{0, 1}};
   }
   if (test.distributed) {
     options.distributed_params = {std::string(model.main.name(pairs[0].param))};
@@ -129,10 +129,10 @@ TEST_P(Explain, EveryGradientHasANoteThatSaysWhatHappenedAndWhy) {
   }
   WEFT_ASSERT_OK(result.status());
 
-  std::map<std::string, const Note*> explained;
-  for (const Note& note : result->notes) {
+  std::map<std::string, const Remark*> explained;
+  for (const Remark& remark : result->remarks) {
     for (const char* what : {"reduced", "not reduced", "gathered", "not gathered"}) {
-      if (note.what == what) explained[note.subject] = &note;
+      if (remark.what == what) explained[remark.subject] = &remark;
     }
   }
   for (const std::string& grad : grads) {

@@ -52,7 +52,7 @@ TranspileOptions GoldenOptions(const Json& config) {
   for (const auto& [name, value] : config["env"].items()) {
     const std::string text = value.get<std::string>();
     if (name == "FLAGS_selected_gpus") {
-      options.participants.devices = Devices(text);
+      options.cluster.devices = Devices(text);
     } else if (name == "PADDLE_FUSE_ALLREDUCE") {
       options.mode_flags["fuse"] = text;
     } else if (name == "PADDLE_LOSS_SCALE") {
@@ -62,9 +62,9 @@ TranspileOptions GoldenOptions(const Json& config) {
     }
   }
   const Json& call = config["transpile"];
-  options.participants.rank = call["rank"].get<int>();
-  options.participants.endpoints = call["endpoints"].get<std::vector<std::string>>();
-  options.participants.current_endpoint = call["current_endpoint"].get<std::string>();
+  options.cluster.rank = call["rank"].get<int>();
+  options.cluster.endpoints = call["endpoints"].get<std::vector<std::string>>();
+  options.cluster.current_endpoint = call["current_endpoint"].get<std::string>();
   for (const Json& param : config["distributed_params"]) {
     options.distributed_params.insert(param.get<std::string>());
   }

@@ -76,11 +76,11 @@ TEST(ProgramsTest, EverySlotIsInTheSchema) {
   ForEachOp([&](const Op& op, const std::string&) {
     const OpSchema* schema = FindOpSchema(op.type());
     if (schema == nullptr) return;
-    for (const OpLayout::Slot& slot : op.layout().inputs) {
+    for (const OpSignature::Slot& slot : op.signature().inputs) {
       const absl::string_view name = op.program().name(slot.name);
       if (schema->FindInput(name) == nullptr) unknown.insert(absl::StrCat(op.type(), " in ", name));
     }
-    for (const OpLayout::Slot& slot : op.layout().outputs) {
+    for (const OpSignature::Slot& slot : op.signature().outputs) {
       const absl::string_view name = op.program().name(slot.name);
       if (schema->FindOutput(name) == nullptr) {
         unknown.insert(absl::StrCat(op.type(), " out ", name));
@@ -96,7 +96,7 @@ TEST(ProgramsTest, EveryAttributeHasTheTypeOfTheSchema) {
   ForEachOp([&](const Op& op, const std::string&) {
     const OpSchema* schema = FindOpSchema(op.type());
     if (schema == nullptr) return;
-    for (const OpLayout::Attr& attr : op.layout().attrs) {
+    for (const OpSignature::Attr& attr : op.signature().attrs) {
       const AttrSchema* expected = schema->FindAttr(op.program().name(attr.name));
       if (expected == nullptr || attr.type == AttrTypeOf(expected->default_value)) continue;
       wrong.insert(absl::StrCat(op.type(), ".", expected->name, " is ",
@@ -121,7 +121,7 @@ TEST(ProgramsTest, EveryAttributeOfTheSchemaIsWritten) {
 }
 
 // The order of slots and attributes in a schema is that of the files.
-TEST(ProgramsTest, SlotsAndAttributesStandInTheOrderOfTheSchema) {
+TEST(ProgramsTest, SlotsAndAttributesHaveTheOrderOfTheSchema) {
   std::set<std::string> wrong;
   ForEachOp([&](const Op& op, const std::string&) {
     const OpSchema* schema = FindOpSchema(op.type());
@@ -136,10 +136,10 @@ TEST(ProgramsTest, SlotsAndAttributesStandInTheOrderOfTheSchema) {
       }
       return true;
     };
-    const OpLayout& layout = op.layout();
-    if (!in_order(layout.inputs, [&](auto name) { return schema->FindInput(name); }) ||
-        !in_order(layout.outputs, [&](auto name) { return schema->FindOutput(name); }) ||
-        !in_order(layout.attrs, [&](auto name) { return schema->FindAttr(name); })) {
+    const OpSignature& signature = op.signature();
+    if (!in_order(signature.inputs, [&](auto name) { return schema->FindInput(name); }) ||
+        !in_order(signature.outputs, [&](auto name) { return schema->FindOutput(name); }) ||
+        !in_order(signature.attrs, [&](auto name) { return schema->FindAttr(name); })) {
       wrong.insert(std::string(op.type()));
     }
   });
@@ -195,9 +195,9 @@ std::vector<std::string> Differences(const Op& op) {
   const auto types = InferOutputs(op, [&](Symbol name) { return DeclaredTypeOf(op, name); });
   if (!types.ok()) return {std::string(types.status().message())};
   std::vector<std::string> differences;
-  for (const OpLayout::Slot& slot : op.layout().outputs) {
+  for (const OpSignature::Slot& slot : op.signature().outputs) {
     for (size_t i = 0; i < slot.count; ++i) {
-      const size_t arg = slot.first - op.layout().num_input_args + i;
+      const size_t arg = slot.first - op.signature().num_input_args + i;
       const Symbol name = op.output_args()[arg];
       if (op.program().name(name) == kEmptyVarName) continue;
       const absl::optional<TensorType> declared = DeclaredTypeOf(op, name);

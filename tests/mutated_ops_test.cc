@@ -249,7 +249,7 @@ enum class Declared {
 TensorType TypeOf(const Tensor& tensor) {
   if (!tensor.allocated()) return {DType::kFloat32, {1}};
   if (tensor.is_rows()) {
-    return {tensor.dtype(), tensor.TallDims(), TensorType::Layout::kSelectedRows};
+    return {tensor.dtype(), tensor.TallDims(), TensorType::Kind::kSelectedRows};
   }
   return {tensor.dtype(), tensor.dims()};
 }
@@ -259,7 +259,7 @@ void Declare(const std::string& name, const TensorType& type, bool dims_are_know
   std::vector<int64_t> dims(type.dims.begin(), type.dims.end());
   if (!dims_are_known) dims.assign(dims.size(), -1);
   const auto dtype = static_cast<pb::VarType::Type>(type.dtype);
-  if (type.layout == TensorType::Layout::kSelectedRows) {
+  if (type.kind == TensorType::Kind::kSelectedRows) {
     builder->Rows(name, dims);
     builder->last_var().mutable_type()->mutable_selected_rows()->set_data_type(dtype);
   } else {

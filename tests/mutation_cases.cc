@@ -28,12 +28,12 @@ absl::StatusOr<Rewritten> Rewrite(const Model& model, const Configuration& confi
   options.dialect = configuration.dialect;
   if (configuration.has_endpoints) {
     for (int rank = 0; rank < configuration.nranks; ++rank) {
-      options.participants.endpoints.push_back(absl::StrCat("127.0.0.1:", 6170 + rank));
+      options.cluster.endpoints.push_back(absl::StrCat("127.0.0.1:", 6170 + rank));
     }
-    options.participants.rank = 0;
-    options.participants.current_endpoint = options.participants.endpoints[0];
+    options.cluster.rank = 0;
+    options.cluster.current_endpoint = options.cluster.endpoints[0];
   } else {
-    options.participants.nranks = configuration.nranks;
+    options.cluster.nranks = configuration.nranks;
   }
   ProgramPair programs{&copy.main, &copy.startup};
   const auto result = Transpile(options, programs);

@@ -59,7 +59,7 @@ Pair Rewritten(const Pair& original, int nranks, const std::string& mode = "grad
   TranspileOptions options;
   options.mode = mode;
   options.mode_flags = flags;
-  options.participants.nranks = nranks;
+  options.cluster.nranks = nranks;
   ProgramPair programs{&result.main, &result.startup};
   EXPECT_THAT(Transpile(options, programs), testing::IsOk());
   return result;
@@ -209,7 +209,7 @@ Pair RoundingDivided(const std::string& lr) {
   return {*main, *startup};
 }
 
-TEST(NumericCheck, WhatAnOptimizerMakesOfRoundingIsMeasuredOnTheOriginal) {
+TEST(NumericCheck, AmplifiedRoundingIsMeasuredOnTheOriginal) {
   const Pair original = RoundingDivided("0.0001");
   const Pair rewritten = Rewritten(original, 2);
   WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, rewritten));
@@ -233,7 +233,7 @@ TEST(NumericCheck, WhatAnOptimizerMakesOfRoundingIsMeasuredOnTheOriginal) {
 }
 
 // Nor does rounding excuse ranks that diverge, however little.
-TEST(NumericCheck, RanksThatHaveOtherBitsAreFoundWhateverRoundingExplains) {
+TEST(NumericCheck, RanksOfDifferentBitsAreFoundDespiteRounding) {
   for (const char* lr : {"0.0001", "0.1"}) {
     SCOPED_TRACE(lr);
     const Pair original = RoundingDivided(lr);
@@ -247,7 +247,7 @@ TEST(NumericCheck, RanksThatHaveOtherBitsAreFoundWhateverRoundingExplains) {
   }
 }
 
-TEST(NumericCheck, WhatRoundingAloneMakesLargeIsNotCalledEqual) {
+TEST(NumericCheck, LargeRoundingIsNotCalledEqual) {
   const Pair original = RoundingDivided("0.1");
   WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, Rewritten(original, 2)));
   EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
@@ -334,7 +334,7 @@ TEST(NumericCheck, ProgramThatWasNotRewrittenIsFound) {
   EXPECT_THAT(report.differences, SizeIs(2));
 }
 
-TEST(NumericCheck, StatesOfWhichEachRankHasItsOwnAreNotCompared) {
+TEST(NumericCheck, RankLocalStatesAreNotCompared) {
   TrainingSpec spec;
   spec.layers = {LayerSpec()};
   spec.merged_steps = 2;

@@ -30,7 +30,7 @@
 namespace weft {
 namespace {
 
-using testing::BoundOp;
+using testing::OpRunner;
 using ::testing::Values;
 using Tensors = std::map<std::string, Tensor>;
 
@@ -128,7 +128,7 @@ class OpTracesTest : public ::testing::TestWithParam<const char*> {
         variable.ResizeRows(value->second.dtype(), value->second.dims(), 0);
       }
     }
-    WEFT_ASSIGN_OR_RETURN(BoundOp bound, BoundOp::Make(op, &variables));
+    WEFT_ASSIGN_OR_RETURN(OpRunner bound, OpRunner::Make(op, &variables));
     WEFT_RETURN_IF_ERROR(bound.Run());
     return variables;
   }

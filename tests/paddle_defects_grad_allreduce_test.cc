@@ -163,7 +163,7 @@ TEST(PaddleDefects, AccumulatedGradientIsNeverReducedThroughBuffers) {
 }
 
 // No. 27. The op leaves zeros in the gradient; what it took out would have to be exchanged.
-TEST(PaddleDefects, WhatGradientCompressionLeavesIsReduced) {
+TEST(PaddleDefects, ResidualOfGradientCompressionIsReduced) {
   ProgramBuilder p = Data();
   AddLoss(&p, "w", "w@GRAD");
   p.Op("dgc",

@@ -116,7 +116,7 @@ Program StartupOfTwo() {
 TranspileOptions Weft(const std::string& mode) {
   TranspileOptions options;
   options.mode = mode;
-  options.participants.nranks = 2;
+  options.cluster.nranks = 2;
   return options;
 }
 
@@ -125,7 +125,7 @@ TranspileOptions Paddle(const std::string& mode) {
   options.mode = mode;
   if (mode != "single_process_multi_thread") options.mode_flags["nrings"] = "1";
   options.dialect = Dialect::kPaddle;
-  options.participants.endpoints = {"a:1", "b:1"};
+  options.cluster.endpoints = {"a:1", "b:1"};
   return options;
 }
 

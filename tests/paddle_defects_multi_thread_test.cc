@@ -21,7 +21,7 @@ using ::testing::StartsWith;
 TranspileOptions AllGather(Dialect dialect) {
   TranspileOptions options = Paddle("multi_thread");
   options.mode_flags["trans_mode"] = "all_gather";
-  options.participants.devices = {{0}};
+  options.cluster.devices = {{0}};
   options.dialect = dialect;
   return options;
 }
@@ -36,8 +36,8 @@ TEST(PaddleDefects, GradientIsDividedByTrainersButSummedOverDevices) {
   ProgramBuilder p = PairedModel();
   AddSgd(&p, "w", "w@GRAD");
   TranspileOptions options = Paddle("multi_thread");
-  options.participants.endpoints = {"a:1"};
-  options.participants.devices = {{0, 1}};
+  options.cluster.endpoints = {"a:1"};
+  options.cluster.devices = {{0, 1}};
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, options));
   EXPECT_THAT(paddle.w, ElementsAre(-3, -3));
   options.dialect = Dialect::kWeft;
@@ -50,7 +50,7 @@ TEST(PaddleDefects, TrainersHaveNineDevicesUnlessTheyAreGiven) {
   ProgramBuilder p = PairedModel();
   AddAdam(&p);
   TranspileOptions options = AllGather(Dialect::kPaddle);
-  options.participants.devices.reset();
+  options.cluster.devices.reset();
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(p.Build(), options));
   EXPECT_EQ(IntOf(FirstOp(paddle.main, "c_allgather"), "nranks"), 18);
   options.dialect = Dialect::kWeft;
@@ -136,7 +136,7 @@ TEST(PaddleDefects, GatheredGradientsAreNotClipped) {
 }
 
 // No. 14.
-TEST(PaddleDefects, GatheredGradientsAreFp32WhateverTheyWere) {
+TEST(PaddleDefects, GatheredGradientsAreAlwaysFp32) {
   const Program program = TwoGradients(pb::VarType::FP64).Build();
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(program, AllGather(Dialect::kPaddle)));
   EXPECT_EQ(ElementTypeOf(paddle.main, "w_allgather"), pb::VarType::FP32);
@@ -146,7 +146,7 @@ TEST(PaddleDefects, GatheredGradientsAreFp32WhateverTheyWere) {
 }
 
 // No. 15.
-TEST(PaddleDefects, DistributedParameterIsUpdatedFromWhatNothingWrites) {
+TEST(PaddleDefects, DistributedParameterIsUpdatedFromAnUnwrittenVariable) {
   ProgramBuilder p = PairedModel();
   AddAdam(&p);
   AddLoss(&p, "v", "v@GRAD");

@@ -46,18 +46,18 @@ TEST(PaddleDefects, IdsOfAllRingsAreExchangedUnderOne) {
 // No. 5. Here both dialects refuse it; Paddle divides by zero, or writes programs that do not fit
 // together.
 TEST(PaddleDefects, ContradictionsAreAccepted) {
-  const auto rewrite = [](Dialect dialect, const ParticipantsSpec& who,
-                          const std::string& trans_mode, const std::string& nrings) {
+  const auto rewrite = [](Dialect dialect, const ClusterSpec& who, const std::string& trans_mode,
+                          const std::string& nrings) {
     TranspileOptions options;
     options.dialect = dialect;
     options.mode = "multi_thread";
     options.mode_flags = {{"trans_mode", trans_mode}, {"nrings", nrings}};
-    options.participants = who;
+    options.cluster = who;
     return Rewrite(TwoGradients().Build(), StartupOfTwo(), options).status();
   };
-  ParticipantsSpec two;
+  ClusterSpec two;
   two.endpoints = {"a:1", "b:1"};
-  ParticipantsSpec beyond = two, others = two, twice = two;
+  ClusterSpec beyond = two, others = two, twice = two;
   beyond.rank = 7;
   others.rank = 1;
   others.current_endpoint = "a:1";
@@ -77,8 +77,8 @@ TEST(PaddleDefects, ContradictionsAreAccepted) {
 TEST(PaddleDefects, TrainerAloneSetsUpRingZeroOnly) {
   TranspileOptions options = Paddle("multi_thread");
   options.mode_flags = {{"nrings", "2"}, {"trans_mode", "all_reduce"}};
-  options.participants.endpoints = {"a:1"};
-  options.participants.devices = {{0, 1}};
+  options.cluster.endpoints = {"a:1"};
+  options.cluster.devices = {{0, 1}};
   const Program main = TwoGradients().Build();
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(main, StartupOfTwo(), options));
   EXPECT_THAT(OpTexts(paddle.main), Contains(StartsWith("c_allreduce_sum@1")));
@@ -94,9 +94,9 @@ TEST(PaddleDefects, TrainerAloneSetsUpRingZeroOnly) {
 // No. 30. Paddle's text has %s where the names belong.
 TEST(PaddleDefects, ErrorOfTheEndpointHasNoNames) {
   for (TranspileOptions options : {Paddle("grad_allreduce"), Weft("grad_allreduce")}) {
-    options.participants = {};
-    options.participants.endpoints = {"a:1", "b:1"};
-    options.participants.current_endpoint = "c:1";
+    options.cluster = {};
+    options.cluster.endpoints = {"a:1", "b:1"};
+    options.cluster.current_endpoint = "c:1";
     EXPECT_THAT(Rewrite(TwoGradients().Build(), options),
                 StatusIs(kInvalid, AllOf(HasSubstr("c:1"), HasSubstr("a:1"), HasSubstr("b:1"))));
   }

@@ -56,7 +56,7 @@ TEST(PaddleDefects, GradientsTravelOnlyWhenTheLastIsComplete) {
 }
 
 // No. 16.
-TEST(PaddleDefects, HostsBeginWithParametersOfTheirOwn) {
+TEST(PaddleDefects, HostsBeginWithDifferentParameters) {
   const Program main = TwoGradients().Build();
   WEFT_ASSERT_OK_AND_ASSIGN(const Rewritten paddle, Rewrite(main, StartupOfTwo(), Paddle(kMode)));
   EXPECT_THAT(OpTexts(paddle.startup), Each(Not(StartsWith("c_broadcast"))));
@@ -81,8 +81,8 @@ TEST(PaddleDefects, TrainersOnOneHostCountAsOne) {
   ProgramBuilder p = PairedModel();
   AddSgd(&p, "w", "w@GRAD");
   TranspileOptions options = Paddle(kMode);
-  options.participants.endpoints = {"a:1", "a:2"};
-  options.participants.devices = {{0}};
+  options.cluster.endpoints = {"a:1", "a:2"};
+  options.cluster.devices = {{0}};
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, options));
   EXPECT_THAT(paddle.w, ElementsAre(-3, -3));  // not divided
   options.dialect = Dialect::kWeft;
@@ -98,7 +98,7 @@ TEST(PaddleDefects, GradientOfAFirstLossIsSummedAfterItsUse) {
   p.Pairs({"v", "v@GRAD"});
   AddSgd(&p, "v", "v@GRAD");
   TranspileOptions options = Paddle(kMode);
-  options.participants.devices = {{0}};
+  options.cluster.devices = {{0}};
   WEFT_ASSERT_OK_AND_ASSIGN(const Outcome paddle, Train(p, options));
   EXPECT_THAT(paddle.w, ElementsAre(-0.5, -1));  // each rank by itself
   EXPECT_EQ(paddle.state.at("v"), -1.5);

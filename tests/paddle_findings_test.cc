@@ -20,7 +20,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/golden_options.h"
 #include "tests/models.h"
-#include "transpiler/pipeline/participants.h"
+#include "transpiler/pipeline/cluster.h"
 #include "transpiler/verify/verify.h"
 
 namespace weft {
@@ -38,9 +38,9 @@ std::string Found(const Program& main, const Program& startup, const Json& confi
                   const Model& model) {
   const TranspileOptions transpile = GoldenOptions(config);
   VerifyOptions options;
-  const auto participants = Participants::Create(transpile.participants, 1);
+  const auto cluster = Cluster::Create(transpile.cluster, 1);
   // Unless devices are given, Paddle has defaults for them: what it wrote says for how many.
-  if (transpile.participants.devices.has_value()) options.nranks = participants->nranks();
+  if (transpile.cluster.devices.has_value()) options.nranks = cluster->nranks();
   options.distributed_params = transpile.distributed_params;
   options.original = {&model.main, &model.startup};
   std::set<std::string> rules;

@@ -58,14 +58,14 @@ TranspileOptions OptionsFor(const Config& config, int nranks, int rank = 0) {
   if (config.dialect == Dialect::kWeft) options.verification = Verification::kAfterEachPass;
   if (config.dialect == Dialect::kPaddle) {
     for (int i = 0; i < nranks; ++i) {
-      options.participants.endpoints.push_back(absl::StrCat("host", i, ":6170"));
+      options.cluster.endpoints.push_back(absl::StrCat("host", i, ":6170"));
     }
-    options.participants.rank = rank;
+    options.cluster.rank = rank;
     if (options.mode != "grad_allreduce" && options.mode != "local_sgd") {
-      options.participants.devices = {{0}};
+      options.cluster.devices = {{0}};
     }
   } else if (config.knows_ranks) {
-    options.participants.nranks = nranks;
+    options.cluster.nranks = nranks;
   }
   return options;
 }
@@ -337,11 +337,11 @@ TEST_P(ProgramProperties, RanksAgreeOnTheSequenceOfCollectives) {
     for (int rank = 1; rank < nranks; ++rank) {
       TranspileOptions options = OptionsFor(config, nranks, rank);
       if (config.dialect == Dialect::kWeft && config.knows_ranks) {
-        options.participants.endpoints.clear();
+        options.cluster.endpoints.clear();
         for (int i = 0; i < nranks; ++i) {
-          options.participants.endpoints.push_back(absl::StrCat("host", i, ":6170"));
+          options.cluster.endpoints.push_back(absl::StrCat("host", i, ":6170"));
         }
-        options.participants.rank = rank;
+        options.cluster.rank = rank;
       }
       const absl::StatusOr<Rewritten> other = Rewrite(programs, options);
       RC_ASSERT(other.ok());

@@ -140,7 +140,7 @@ std::vector<std::string> ForEachRewritten(const Check& check) {
       TranspileOptions options;
       options.mode = configuration.mode;
       options.mode_flags = configuration.flags;
-      options.participants.nranks = configuration.nranks;
+      options.cluster.nranks = configuration.nranks;
       // All layers of the verifier, equivalence with the model too.
       options.verification = Verification::kAfterEachPass;
       ProgramPair programs{&copy.main, &copy.startup};
@@ -169,7 +169,7 @@ TEST(RaceCheck, EveryWaitIsNeededAndMissedWhereItIsDropped) {
   ForEachRewritten([&](const Program& program) {
     if (program.num_ops() > kSmall) return;
     StreamOptions options;
-    options.find_needless_syncs = true;
+    options.find_redundant_syncs = true;
     for (const SyncUse& sync : AnalyzeStreams(program, options).syncs) {
       SCOPED_TRACE(program.op(sync.op).DebugName());
       Program without = program;

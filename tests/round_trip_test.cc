@@ -109,11 +109,11 @@ TEST(RoundTripTest, EveryTranspiledProgramKeepsItsBytes) {
   EXPECT_GT(ForEachProgram("tests/data/goldens.tar.xz", ExpectSameBytes), 200);
 }
 
-TEST(RoundTripTest, RewriteOfEveryProgramLeavesTheRestAsItIs) {
+TEST(RoundTripTest, RewriteOfEveryProgramPreservesTheRest) {
   EXPECT_EQ(ForEachProgram("tests/data/programs.tar.xz", ExpectOnlyTheRewriteShows), 54);
 }
 
-TEST(RoundTripTest, RewriteOfEveryTranspiledProgramLeavesTheRestAsItIs) {
+TEST(RoundTripTest, RewriteOfEveryTranspiledProgramPreservesTheRest) {
   EXPECT_GT(ForEachProgram("tests/data/goldens.tar.xz", ExpectOnlyTheRewriteShows), 200);
 }
 

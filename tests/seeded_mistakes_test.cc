@@ -435,7 +435,7 @@ TEST_F(SeededMistakes, LocalSgdDoesNotAverage) {
   EXPECT_EQ(refreshed, 6);
 }
 
-TEST_F(SeededMistakes, TheSnapshotOfLocalSgdIsOwnToEachRank) {
+TEST_F(SeededMistakes, SnapshotOfLocalSgdIsRankLocal) {
   Use("mlp_sgd", {"local_sgd", {}, true, Dialect::kPaddle});
   // The snapshot is taken of what the ranks have drawn, before the broadcast.
   auto* ops = program_.startup.mutable_blocks(0)->mutable_ops();
@@ -503,7 +503,7 @@ TEST_F(SeededMistakes, AGradientIsReducedInLessPrecision) {
 }
 
 // Each rank would scale its loss by what it has seen itself, and skip other steps.
-TEST_F(SeededMistakes, TheOverflowFlagIsOwnToEachRank) {
+TEST_F(SeededMistakes, OverflowFlagIsRankLocal) {
   Use("mlp_amp", {"grad_allreduce"});
   CommunicateBeforeUpdates();
   EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("W31")));

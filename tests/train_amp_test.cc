@@ -77,7 +77,7 @@ class TrainAmpTest : public ::testing::Test {
     WEFT_ASSIGN_OR_RETURN(Program startup, Program::Parse(files_.at(model + "/startup.pb")));
     if (options_.ranks > 1) {
       TranspileOptions options = transpile_options_;
-      options.participants.nranks = options_.ranks;
+      options.cluster.nranks = options_.ranks;
       options.verification = Verification::kAfterEachPass;
       ProgramPair programs{&main, &startup};
       WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
@@ -135,7 +135,7 @@ TEST_F(TrainAmpTest, LossFallsInBothHalfPrecisions) {
 }
 
 // What is reported is what the user has defined, and not its product with the scale.
-TEST_F(TrainAmpTest, ReportsTheLossThatIsNotScaled) {
+TEST_F(TrainAmpTest, ReportsTheUnscaledLoss) {
   for (const char* model : {"mlp_amp", "mlp_amp_bf16"}) {
     WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, Train(model));
     EXPECT_THAT(result.fetch, ElementsAre("mean_0.tmp_0")) << model;
@@ -255,9 +255,9 @@ TEST_F(TrainAmpTest, ConvolutionalNetOfHalfParametersIsTranspiledInEveryMode) {
       TranspileOptions options = InMode(mode.name);
       options.dialect = dialect;
       options.verification = Verification::kAfterEachPass;
-      if (!mode.pipelines.empty()) options.participants.endpoints = {"a:6170", "b:6170"};
+      if (!mode.pipelines.empty()) options.cluster.endpoints = {"a:6170", "b:6170"};
       if (mode.trainers == Mode::Trainers::kOneOrMoreWithDevices) {
-        options.participants.devices = std::vector<int>{0};
+        options.cluster.devices = std::vector<int>{0};
       }
       WEFT_EXPECT_OK(Transpile(options, programs).status());
     }

@@ -330,7 +330,7 @@ TEST(BadFileTest, FeedThatIsMissingIsNamedWithItsReader) {
               "feed x: missing, but op 0 (mul) reads it");
 }
 
-TEST(BadFileTest, BatchThatDoesNotDivideIsToldWithItsNumbers) {
+TEST(BadFileTest, BatchThatDoesNotDivideIsReportedWithItsNumbers) {
   ExpectFails(
       {kMain, "--startup", kStartup, "--feeds", kFeeds, "--ranks", "3", "--allow_unsynchronized"},
       absl::StrCat(kFeeds, ": "), "step 0: feed x: 20 rows cannot be split equally over 3 ranks");

@@ -65,7 +65,7 @@ class TrainBatchesTest : public ::testing::TestWithParam<std::tuple<const char*,
     if (ranks_ > 1) {
       TranspileOptions options;
       options.mode = "grad_allreduce";
-      options.participants.nranks = ranks_;
+      options.cluster.nranks = ranks_;
       ProgramPair programs{&main, /*startup=*/nullptr};
       WEFT_ASSERT_OK(Transpile(options, programs).status());
     }
@@ -95,7 +95,7 @@ class TrainBatchesTest : public ::testing::TestWithParam<std::tuple<const char*,
   FeedSource feeds_;
 };
 
-TEST_P(TrainBatchesTest, StepsOfAnySizeAreWhatTheyAreAlone) {
+TEST_P(TrainBatchesTest, StepsDoNotDependOnEarlierBatchSizes) {
   constexpr auto kSteps = static_cast<int64_t>(std::size(kPart));
   WEFT_ASSERT_OK_AND_ASSIGN(const Tensors through, Run(0, kSteps, state_));
   Tensors state = std::move(state_);

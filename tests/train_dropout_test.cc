@@ -131,7 +131,7 @@ class TrainDropoutTest : public ::testing::Test {
     WEFT_ASSIGN_OR_RETURN(Program main, Program::FromProto(MainDesc()));
     TranspileOptions options;
     options.mode = options_.ranks == 1 ? "none" : "grad_allreduce";
-    if (options_.ranks > 1) options.participants.nranks = options_.ranks;
+    if (options_.ranks > 1) options.cluster.nranks = options_.ranks;
     ProgramPair programs{&main, /*startup=*/nullptr};
     WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
     return Run(main, feeds_, state);

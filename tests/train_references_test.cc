@@ -138,14 +138,14 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     TranspileOptions options;
     options.mode = TheCase().mode;
     options.mode_flags = TheCase().flags;
-    if (TheCase().known == Ranks::kKnown) options.participants.nranks = TheCase().ranks;
+    if (TheCase().known == Ranks::kKnown) options.cluster.nranks = TheCase().ranks;
     if (TheCase().known == Ranks::kPaddle) {
       options.dialect = Dialect::kPaddle;
       for (int rank = 0; rank < TheCase().ranks; ++rank) {
-        options.participants.endpoints.push_back(absl::StrCat("host", rank, ":6170"));
+        options.cluster.endpoints.push_back(absl::StrCat("host", rank, ":6170"));
       }
       if (options.mode != "grad_allreduce" && options.mode != "local_sgd") {
-        options.participants.devices = {{0}};
+        options.cluster.devices = {{0}};
       }
     }
     return Transpile(options, programs).status();

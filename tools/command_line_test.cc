@@ -181,7 +181,7 @@ class CheckOutputsTest : public ::testing::Test {
   const std::string input_;
 };
 
-TEST_F(CheckOutputsTest, NewFileInAnExistingDirectoryIsFineAndIsNotLeftBehind) {
+TEST_F(CheckOutputsTest, NewFileInAnExistingDirectoryIsAcceptedAndRemoved) {
   WEFT_EXPECT_OK(CheckOutputs({input_}, {TestPath("new.pb"), ""}));
   EXPECT_FALSE(ReadFile(TestPath("new.pb")).ok());
 }

@@ -13,15 +13,17 @@ std::string ExplainJson(const TranspileResult& result) {
                       {"main_ops", report.main_ops},
                       {"startup_ops", report.startup_ops}});
   }
-  Json notes = Json::array();
-  for (const Note& note : result.notes) {
-    Json json = {
-        {"pass", note.pass}, {"subject", note.subject}, {"what", note.what}, {"why", note.why}};
-    for (const auto& [key, value] : note.details) json[key] = value;
-    notes.push_back(std::move(json));
+  Json remarks = Json::array();
+  for (const Remark& remark : result.remarks) {
+    Json json = {{"pass", remark.pass},
+                 {"subject", remark.subject},
+                 {"what", remark.what},
+                 {"why", remark.why}};
+    for (const auto& [key, value] : remark.details) json[key] = value;
+    remarks.push_back(std::move(json));
   }
   // Names are UTF-8; attribute strings do not occur here.
-  return Json{{"passes", std::move(passes)}, {"notes", std::move(notes)}}.dump(2) + "\n";
+  return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
 }
 
 }  // namespace weft

@@ -45,7 +45,7 @@ Json NumericJson(const NumericReport& report) {
           {"steps", report.steps},
           {"batch", report.batch},
           {"compared", report.compared},
-          {"own_to_ranks", report.own_to_ranks},
+          {"own_to_ranks", report.rank_local},
           {"rough", report.rough},
           {"unchanged", report.unchanged},
           {"largest_rounding", is_rounded ? DifferenceJson(*report.largest_rounding) : Json()},

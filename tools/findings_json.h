@@ -19,7 +19,7 @@ namespace weft {
 //              objects with block, index and type, or null
 //   omitted    the number of findings that were dropped, by rule
 //   numeric    if programs were run: verdict ("equal bit by bit", "equal within rounding",
-//              "different"), nranks, steps, batch; compared, own_to_ranks, rough and unchanged:
+//              "different"), nranks, steps, batch; compared, rank_local, rough and unchanged:
 //              lists of names; largest_rounding (or null) and the list
 //              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
 //              relative, of_original

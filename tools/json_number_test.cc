@@ -19,7 +19,7 @@ TEST(NumberToJsonTest, FloatsReadBackAsTheSameFloat) {
   }
 }
 
-TEST(NumberToJsonTest, WhatJsonHasNoNumberForIsAString) {
+TEST(NumberToJsonTest, NonFiniteNumbersAreStrings) {
   EXPECT_EQ(NumberToJson(std::numeric_limits<float>::quiet_NaN()).dump(), "\"nan\"");
   EXPECT_EQ(NumberToJson(std::numeric_limits<double>::infinity()).dump(), "\"inf\"");
   EXPECT_EQ(NumberToJson(-std::numeric_limits<float>::infinity()).dump(), "\"-inf\"");

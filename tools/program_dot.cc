@@ -50,7 +50,7 @@ std::string Quoted(absl::string_view text) {
 
 std::string OpNode(OpId op) { return absl::StrCat("op", op.value()); }
 std::string VarNode(int block, Symbol var) { return absl::StrCat("var", block, "_", var.value()); }
-std::string Cluster(int block) { return absl::StrCat("cluster_block", block); }
+std::string ClusterName(int block) { return absl::StrCat("cluster_block", block); }
 
 bool StandsForNothing(const Program& program, Symbol var) {
   return program.name(var).empty() || program.name(var) == kEmptyVarName;
@@ -66,7 +66,7 @@ void DrawOp(const Op& op, std::string* out) {
 // Draws the boxes and ellipses of a block inside its cluster, and adds its edges to `edges`.
 void DrawBlock(const Program& program, int idx, std::string* out, std::string* edges) {
   const Block block = program.block(idx);
-  absl::StrAppend(out, "  subgraph ", Cluster(idx), " {\n    label=\"block ", idx, "\";\n");
+  absl::StrAppend(out, "  subgraph ", ClusterName(idx), " {\n    label=\"block ", idx, "\";\n");
   // Keeps an empty cluster on the page, and gives dashed edges a target.
   absl::StrAppend(out, "    block", idx, " [shape=point, style=invis];\n");
   absl::flat_hash_map<Symbol, OpId> last_writer;
@@ -92,7 +92,7 @@ void DrawBlock(const Program& program, int idx, std::string* out, std::string* e
     for (Symbol var : op.output_args()) last_writer[var] = id;
     for (int sub_block : op.SubBlocks()) {
       absl::StrAppend(edges, "  ", OpNode(id), " -> block", sub_block,
-                      " [style=dashed, lhead=", Cluster(sub_block), "];\n");
+                      " [style=dashed, lhead=", ClusterName(sub_block), "];\n");
     }
   }
   absl::StrAppend(out, "  }\n");

@@ -39,7 +39,7 @@ TEST(ProgramToDotTest, EdgeLeadsFromTheLastWriter) {
   EXPECT_THAT(dot, Not(HasSubstr("op0 -> op2")));
 }
 
-TEST(ProgramToDotTest, WhatNoOpWroteIsOneEllipse) {
+TEST(ProgramToDotTest, UnwrittenVariableIsOneEllipse) {
   const std::string dot = Draw(
       "    Out=[y] = relu(X=[x]) role=forward {}\n"
       "    Out=[z] = relu(X=[x]) role=forward {}\n");

@@ -13,7 +13,7 @@ namespace {
 namespace pb = ::paddle::framework::proto;
 using Json = nlohmann::json;
 
-TEST(MessageToJsonTest, FieldsThatAreSetAreThereUnderTheirNames) {
+TEST(MessageToJsonTest, SetFieldsAppearUnderTheirNames) {
   pb::OpDesc op;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
       R"pb(type: "scale"

@@ -116,7 +116,7 @@ class Counter {
   static void AddType(const absl::optional<TensorType>& type, TensorTotals* totals) {
     ++totals->count;
     // Rows of a tensor: their number is known only at run time.
-    const bool dense = type.has_value() && type->layout == TensorType::Layout::kDense;
+    const bool dense = type.has_value() && type->kind == TensorType::Kind::kDense;
     const int64_t elements = dense ? NumElements(type->dims) : -1;
     if (elements < 0) {
       ++totals->unknown;

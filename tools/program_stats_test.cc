@@ -76,7 +76,7 @@ TEST(ProgramStatsTest, FusedTensorHasTheDeclaredSizeWhereItsOpLeavesPaddingToThe
   EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).bytes, 4096);
 }
 
-TEST(ProgramStatsTest, ConditionalCommunicationIsToldApart) {
+TEST(ProgramStatsTest, ConditionalCommunicationIsSeparate) {
   const absl::StatusOr<Program> program = ParseProgramText(R"(program {
   block 0 parent=-1 {
     var a : fp32[10]
@@ -129,7 +129,7 @@ TEST(ProgramStatsTest, FusedTensorIsAsLargeAsItsMembersWhereItsPaddingIsNotKnown
   EXPECT_EQ(stats.collectives.at({0, "c_allreduce_sum"}).bytes, 120);
 }
 
-TEST(ProgramStatsTest, UnknownSizesAreToldApart) {
+TEST(ProgramStatsTest, UnknownSizesAreCountedSeparately) {
   const ProgramStats stats = StatsOf(
       "    var a : fp32[-1, 10]\n"
       "    Out=[a] = c_allreduce_sum(X=[a]) role=backward {ring_id=0}\n");
@@ -138,7 +138,7 @@ TEST(ProgramStatsTest, UnknownSizesAreToldApart) {
   EXPECT_THAT(ProgramStatsText(stats), HasSubstr("1 of unknown size"));
 }
 
-TEST(ProgramStatsTest, WithoutMarksParametersAreWhatIsTrained) {
+TEST(ProgramStatsTest, WithoutMarksTrainedVariablesAreParameters) {
   const ProgramStats stats = StatsOf(
       "    var w : fp32[10] persistable\n"
       "    var lr : fp32[1] persistable\n"

@@ -44,7 +44,7 @@ TEST(ProgressLineTest, AFileGetsNothing) {
   std::fclose(file);
 }
 
-TEST(FormatProgressTest, TellsWhatIsDone) {
+TEST(FormatProgressTest, ShowsProgress) {
   EXPECT_EQ(FormatProgress(25, 100, "loss 0.5", 4567),
             "[=====>              ]  25% step 25/100  loss 0.5  4567 samples/s");
   EXPECT_EQ(FormatProgress(3, 3, "loss 0.5", 0), "[====================] 100% step 3/3  loss 0.5");

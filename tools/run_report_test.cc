@@ -74,7 +74,7 @@ TEST(StepLinesTest, TotalsTellTheCourse) {
             "loss: 4 at step 0, 1 at step 1\n2 steps on 1 rank in 0.500 s, 250.000 ms a step\n");
 }
 
-TEST(StepLinesTest, NoStepsAreNoCourse) {
+TEST(StepLinesTest, NoStepsGiveNoSummary) {
   EXPECT_THAT(StepLines(1).Totals(0, 0), StartsWith("0 steps on 1 rank"));
 }
 
@@ -124,7 +124,7 @@ class LineFileTest : public ::testing::Test {
   const std::string path_ = ::testing::TempDir() + "/lines.jsonl";
 };
 
-TEST_F(LineFileTest, EveryLineIsThereAtOnceAndTheFirstReplacesTheOldFile) {
+TEST_F(LineFileTest, EveryLineIsWrittenAtOnceAndTheFirstReplacesTheOldFile) {
   LineFile file(path_);
   EXPECT_EQ(Contents(), "old");
   WEFT_ASSERT_OK(file.Write("one\n"));

@@ -168,10 +168,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
                                      "where the rewritten startup program goes");
   startup_in->needs(startup_out);
   startup_out->needs(startup_in);
-  app.add_option("--nranks", options.participants.nranks,
+  app.add_option("--nranks", options.cluster.nranks,
                  "how many ranks take part; unknown: the result is valid for any number");
   app.add_option("--endpoints", flags.endpoints, "host:port of each rank, joined by commas");
-  app.add_option("--rank", options.participants.rank,
+  app.add_option("--rank", options.cluster.rank,
                  "the rank that the startup program is written for (0)");
   app.add_option("--current_endpoint", flags.current_endpoint, "the endpoint of that rank");
   app.add_option("--devices", flags.devices,
@@ -229,10 +229,10 @@ void CheckFlags(Flags& flags) {
   options.verification = flags.verify ? Verification::kAtEnd : Verification::kNever;
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
   if (flags.endpoints.has_value()) {
-    options.participants.endpoints = absl::StrSplit(*flags.endpoints, ',');
+    options.cluster.endpoints = absl::StrSplit(*flags.endpoints, ',');
   }
-  options.participants.current_endpoint = flags.current_endpoint.value_or("");
-  if (flags.devices.has_value()) options.participants.devices = ParseDevices(*flags.devices);
+  options.cluster.current_endpoint = flags.current_endpoint.value_or("");
+  if (flags.devices.has_value()) options.cluster.devices = ParseDevices(*flags.devices);
   for (absl::string_view name : absl::StrSplit(flags.distributed_params, ',', absl::SkipEmpty())) {
     options.distributed_params.emplace(name);
   }

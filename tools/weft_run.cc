@@ -97,8 +97,8 @@ absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Prog
 }
 
 // Warns if the file has only some of the parameters: the others keep their initial values.
-void TellOfOtherParams(const Flags& flags, const Program& main,
-                       const std::map<std::string, Tensor>& params) {
+void WarnAboutMissingParams(const Flags& flags, const Program& main,
+                            const std::map<std::string, Tensor>& params) {
   int parameters = 0, found = 0;
   for (VarId id : main.block(0).vars()) {
     const Var var = main.var(id);
@@ -124,7 +124,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
     };
     WEFT_ASSIGN_OR_RETURN(inputs.params, LoadParams(flags.params, flags.params_names, check));
     // Without a startup program, missing parameters are an error.
-    if (inputs.startup.has_value()) TellOfOtherParams(flags, *inputs.main, *inputs.params);
+    if (inputs.startup.has_value()) WarnAboutMissingParams(flags, *inputs.main, *inputs.params);
   }
   if (!flags.feeds.empty()) {
     WEFT_ASSIGN_OR_RETURN(FeedFile file, FeedFile::Open(flags.feeds));

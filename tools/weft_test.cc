@@ -239,7 +239,7 @@ TEST(WeftRunTest, StartupProgramGivesTheParameters) {
   EXPECT_EQ(run.status, 0) << run.err;
 }
 
-TEST(WeftRunTest, ParametersThatTheFileDoesNotHoldAreToldOf) {
+TEST(WeftRunTest, MissingParametersAreReported) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto params, LoadParams(kInit, kNames));
   const std::string all = TestPath("all.npz"), some = TestPath("some.npz");
   WEFT_ASSERT_OK(SaveParams(all, params));
@@ -398,7 +398,7 @@ TEST_F(WeftRunFeedsTest, BatchWithoutRowsIsRefused) {
   EXPECT_THAT(TrainOnThese(), FailsWith(1, start_ + "step 1: feed x: ", "no elements"));
 }
 
-TEST_F(WeftRunFeedsTest, NanLossIsReportedWithItsStepWhateverIsFetched) {
+TEST_F(WeftRunFeedsTest, NanLossIsReportedWithItsStepEvenIfUnfetched) {
   SpoilStep1();
   EXPECT_THAT(TrainOnThese({"--fetch", "fc_0.w_0"}),
               FailsWith(1, absl::StrCat("weft run: error: ", kMain, ": step 1, rank 0: "),
@@ -433,7 +433,7 @@ TEST(WeftRunTest, BackendMustGoWithTheDevice) {
               FailsWith(1, "weft run: error: --backend local: ", "--device gpu expected nccl"));
 }
 
-TEST(WeftRunTest, WhatThisBuildLacksIsSaid) {
+TEST(WeftRunTest, MissingFeaturesOfThisBuildAreNamed) {
   EXPECT_THAT(Train({"--backend", "mpi"}),
               FailsWith(1, "weft run: error: --backend mpi: ", "not in this build"));
   EXPECT_THAT(Train({"--device", "gpu"}), FailsWith(1, "weft run: error: --device gpu: ", ""));
@@ -458,7 +458,7 @@ TEST(WeftRunTest, OutputsAreCheckedBeforeTheRun) {
   EXPECT_EQ(Contents(params), before);
 }
 
-TEST(WeftRunTest, DevicesAndDirectoriesAreNoInput) {
+TEST(WeftRunTest, DevicesAndDirectoriesAreRefusedAsInput) {
   for (const std::string target : {"/dev/zero", "/dev"}) {
     const std::string error = target == "/dev" ? "is a directory" : "is a device";
     // Programs are recognized by their extension.
@@ -495,7 +495,7 @@ TEST(WeftShowTest, TextReadsBackAsTheSameProgram) {
   EXPECT_EQ(Weft({"diff", kMain, prog}).status, 0);
 }
 
-TEST(WeftShowTest, ShortLeavesOutWhatIsForTheBooks) {
+TEST(WeftShowTest, ShortOmitsBookkeeping) {
   EXPECT_THAT(Weft({"show", kMain}).out, HasSubstr("with_quant_attr"));
   const ProcessResult text = Weft({"show", kMain, "--short"});
   EXPECT_EQ(text.status, 0);

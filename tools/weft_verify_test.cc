@@ -101,7 +101,7 @@ TEST(WeftVerifyTest, ProgramThatIsRightIsVerified) {
   EXPECT_THAT(Verify({kMain, "--startup", kStartup}), Ends(0, EndsWith("verified\n")));
 }
 
-TEST(WeftVerifyTest, WhatTranspileWritesIsVerified) {
+TEST(WeftVerifyTest, OutputOfTranspileIsVerified) {
   const std::string out = TestPath("out.pb"), startup = TestPath("out_startup.pb");
   ASSERT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kStartup,
                         "--startup_out", startup, kMain, out})

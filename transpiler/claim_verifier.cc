@@ -97,8 +97,8 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
   VerifyOptions options;
   // Paddle has its own defaults for the devices of some modes: what it wrote says for how many.
   const bool is_told_by_program =
-      context.dialect == Dialect::kPaddle && !context.participants.devices().has_value();
-  if (!is_told_by_program) options.nranks = context.participants.nranks();
+      context.dialect == Dialect::kPaddle && !context.cluster.devices().has_value();
+  if (!is_told_by_program) options.nranks = context.cluster.nranks();
   options.distributed_params = context.distributed_params;
   options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
   options.averaging = claims.averaging;

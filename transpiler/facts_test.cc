@@ -32,7 +32,7 @@ ProgramBuilder OneGradient() {
   return p;
 }
 
-TEST(DetectFacts, NothingHoldsInAProgramAsItComes) {
+TEST(DetectFacts, NothingHoldsInAnOriginalProgram) {
   EXPECT_THAT(Detect(OneGradient()), IsOkAndHolds(IsEmpty()));
   EXPECT_THAT(Detect(ProgramBuilder()), IsOkAndHolds(IsEmpty()));
 }

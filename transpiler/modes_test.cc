@@ -80,7 +80,7 @@ TEST(Modes, EmptyValueReachesThePassToo) {
             "paddle-comm-init{nrings=},broadcast-params{nrings=},paddle-local-sgd{nrings=}");
 }
 
-TEST(Modes, PaddleDialectHasTwoRingsUnlessTold) {
+TEST(Modes, PaddleDialectDefaultsToTwoRings) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kPaddle),
             "paddle-comm-init{nrings=2},broadcast-params{nrings=2},"
             "scale-loss-grad{scale=loss_grad},paddle-grad-all-reduce{nrings=2}");
@@ -167,7 +167,7 @@ TEST(Modes, ChoiceThatADialectDoesNotHaveIsAnError) {
                        "paddle dialect only"));
 }
 
-TEST(Modes, ValueThatIsNoChoiceIsAnErrorThatListsAll) {
+TEST(Modes, InvalidChoiceIsAnErrorThatListsAll) {
   EXPECT_THAT(ExpandMode("multi_thread", Dialect::kPaddle, Flags("trans_mode=nonsense")),
               StatusIs(kInvalid,
                        "mode multi_thread: --trans_mode must be one of fuse_all_reduce, "

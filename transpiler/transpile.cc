@@ -17,7 +17,7 @@ namespace {
 
 // Names of flags that passes read in their context, as far as they are given.
 std::vector<std::string> ContextGiven(const TranspileOptions& options) {
-  std::vector<std::string> given = NamesOfGiven(options.participants);
+  std::vector<std::string> given = NamesOfGiven(options.cluster);
   if (!options.distributed_params.empty()) given.emplace_back("distributed_params");
   return given;
 }
@@ -36,21 +36,21 @@ absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassR
 }
 
 // A single trainer is enough where it may drive several devices.
-absl::StatusOr<Participants> ParticipantsOf(const TranspileOptions& options) {
-  bool one_is_enough = options.participants.devices.has_value();
+absl::StatusOr<Cluster> ResolveCluster(const TranspileOptions& options) {
+  bool one_is_enough = options.cluster.devices.has_value();
   if (!options.mode.empty()) {
     WEFT_ASSIGN_OR_RETURN(const Mode* const mode, FindMode(options.mode));
     one_is_enough = mode->trainers == Mode::Trainers::kOneOrMoreWithDevices;
   }
-  return Participants::Create(options.participants, one_is_enough ? 1 : 2);
+  return Cluster::Create(options.cluster, one_is_enough ? 1 : 2);
 }
 
 absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, TranspileResult* result) {
   PassContext context;
   context.dialect = options.dialect;
-  WEFT_ASSIGN_OR_RETURN(context.participants, ParticipantsOf(options));
+  WEFT_ASSIGN_OR_RETURN(context.cluster, ResolveCluster(options));
   context.distributed_params = options.distributed_params;
-  if (options.explain) context.notes = &result->notes;
+  if (options.explain) context.remarks = &result->remarks;
   context.warnings = &result->warnings;
   return context;
 }

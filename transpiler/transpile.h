@@ -3,7 +3,7 @@
 //   ProgramPair programs{&main, &startup};
 //   TranspileOptions options;
 //   options.mode = "grad_allreduce";
-//   options.participants.nranks = 4;
+//   options.cluster.nranks = 4;
 //   WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, programs));
 //
 // For a pipeline of passes that no registry has, use Pipeline (transpiler/pipeline/pipeline.h)
@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "transpiler/pipeline/claims.h"
-#include "transpiler/pipeline/participants.h"
+#include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/pipeline.h"
 #include "transpiler/pipeline/registry.h"
@@ -33,7 +33,7 @@ struct TranspileOptions {
   std::string passes;
 
   Dialect dialect = Dialect::kWeft;
-  ParticipantsSpec participants;
+  ClusterSpec cluster;
   // Parameters that are not replicated: no file says it.
   std::set<std::string> distributed_params;
 
@@ -41,7 +41,7 @@ struct TranspileOptions {
   // what the passes claim (transpiler/claim_verifier.h). In the paddle dialect, which reproduces
   // Paddle's known defects, findings in the result are warnings.
   Verification verification = Verification::kAtEnd;
-  // Whether to collect TranspileResult::notes.
+  // Whether to collect TranspileResult::remarks.
   bool explain = false;
   // Sees the programs before, between and after the passes.
   PipelineObserver observer;
@@ -51,7 +51,7 @@ struct TranspileResult {
   std::vector<PassReport> passes;
   // What the passes claim of the result.
   Claims claims;
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   // What is known to be wrong with what the paddle dialect wrote, as Paddle does.
   std::vector<std::string> warnings;
 };

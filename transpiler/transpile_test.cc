@@ -54,7 +54,7 @@ Program Startup() {
 TranspileOptions GradAllReduce(int nranks) {
   TranspileOptions options;
   options.mode = "grad_allreduce";
-  if (nranks > 0) options.participants.nranks = nranks;
+  if (nranks > 0) options.cluster.nranks = nranks;
   return options;
 }
 
@@ -81,7 +81,7 @@ TEST_F(TranspileTest, ModeRewritesBothPrograms) {
                                              "c_wait_compute@0(w -> w)", "c_broadcast@0(w -> w)",
                                              "c_wait_comm@0(w -> w)"));
   EXPECT_EQ(result.passes.size(), 6);
-  EXPECT_THAT(result.notes, IsEmpty());
+  EXPECT_THAT(result.remarks, IsEmpty());
 }
 
 TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
@@ -95,7 +95,7 @@ TEST_F(TranspileTest, PassesByNameRunInsteadOfAMode) {
 }
 
 // What is found needs no reading of programs: an all-reduce on a ring that nobody sets up.
-TEST_F(TranspileTest, WhatTheVerifierFindsIsAnErrorWithItsRule) {
+TEST_F(TranspileTest, FindingIsAnErrorWithItsRule) {
   TranspileOptions options;
   options.passes = "grad-all-reduce{scale=avg}";
   EXPECT_THAT(Run(options), StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -116,11 +116,11 @@ TEST_F(TranspileTest, ExplainCollectsTheNotesOfAllPasses) {
   TranspileOptions options = GradAllReduce(2);
   options.explain = true;
   WEFT_ASSERT_OK_AND_ASSIGN(const TranspileResult result, Run(options));
-  std::vector<std::string> notes;
-  for (const Note& note : result.notes) {
-    notes.push_back(absl::StrCat(note.pass, ": ", note.subject, " ", note.what));
+  std::vector<std::string> remarks;
+  for (const Remark& remark : result.remarks) {
+    remarks.push_back(absl::StrCat(remark.pass, ": ", remark.subject, " ", remark.what));
   }
-  EXPECT_THAT(notes,
+  EXPECT_THAT(remarks,
               ElementsAre("comm-init: ring 0 set up", "broadcast-params: w broadcast",
                           "scale-loss-grad: loss@GRAD scaled", "grad-all-reduce: w@GRAD reduced"));
 }
@@ -153,11 +153,11 @@ TEST_F(TranspileTest, ModeAndPassesTogetherOrNeitherAreRefused) {
   EXPECT_THAT(Run(both), StatusIs(kInvalid, "expected a mode or passes, and not both"));
 }
 
-TEST_F(TranspileTest, ParticipantsThatContradictThemselvesAreRefused) {
+TEST_F(TranspileTest, ContradictoryClusterIsRefused) {
   EXPECT_THAT(Run(GradAllReduce(1)), StatusIs(kInvalid, HasSubstr("at least 2")));
   TranspileOptions options = GradAllReduce(0);
-  options.participants.endpoints = {"a:1", "b:1"};
-  options.participants.rank = 7;
+  options.cluster.endpoints = {"a:1", "b:1"};
+  options.cluster.rank = 7;
   EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("rank 7 is beyond the last")));
 }
 
@@ -304,7 +304,7 @@ TEST_F(TranspileTest, LocalSgdThatAveragesAtOtherStepsThanAskedForIsFound) {
   PassRegistry registry = BuiltinPasses();
   registry.Add<CountTwice>();
   TranspileOptions options;
-  options.participants.nranks = 2;
+  options.cluster.nranks = 2;
   const std::string local = "comm-init,broadcast-params,local-sgd{k_steps=4}";
   options.passes = absl::StrCat(local, ",count-twice");
   EXPECT_THAT(Transpile(options, programs_, registry),
@@ -315,11 +315,11 @@ TEST_F(TranspileTest, LocalSgdThatAveragesAtOtherStepsThanAskedForIsFound) {
   WEFT_EXPECT_OK(Transpile(options, programs_, registry).status());
 }
 
-TEST_F(TranspileTest, WhatIsComputedStaysTheSameUnlessAPassSaysOtherwise) {
+TEST_F(TranspileTest, ComputationIsUnchangedUnlessAPassClaimsOtherwise) {
   PassRegistry registry = BuiltinPasses();
   registry.Add<HalveRate>();
   TranspileOptions options;
-  options.participants.nranks = 2;
+  options.cluster.nranks = 2;
   const std::string reduce = "comm-init,broadcast-params,grad-all-reduce";
   options.passes = absl::StrCat(reduce, ",halve-rate");
   EXPECT_THAT(Transpile(options, programs_, registry),
@@ -331,7 +331,7 @@ TEST_F(TranspileTest, WhatIsComputedStaysTheSameUnlessAPassSaysOtherwise) {
   WEFT_EXPECT_OK(Transpile(options, programs_, registry).status());
 }
 
-TEST_F(TranspileTest, WhatAPassBreaksIsFoundAndNamesTheLastPassOrTheGuiltyOne) {
+TEST_F(TranspileTest, FindingNamesTheLastPassOrTheOneThatCausedIt) {
   PassRegistry registry = BuiltinPasses();
   registry.Add<BreakLastOp>();
   TranspileOptions options;
@@ -350,7 +350,7 @@ TEST_F(TranspileTest, WhatAPassBreaksIsFoundAndNamesTheLastPassOrTheGuiltyOne) {
 }
 
 // Facts are not looked for where nobody asks.
-TEST_F(TranspileTest, WhatIsWrongWithPairsDoesNotMatterToPassesThatDoNotAsk) {
+TEST_F(TranspileTest, BadPairsDoNotAffectPassesThatIgnoreThem) {
   ProgramBuilder p = MainBuilder();
   p.Op("assign", {{"X", {"x"}}}, {{"Out", {"y"}}}, kRoleBackward).Pairs({"w"});
   main_ = p.Build();
@@ -426,7 +426,7 @@ TEST_P(ClaimsOfOnesOwn, AreVerifiedAsThoseOfWeftsPassesAre) {
   PassRegistry registry = BuiltinPasses();
   registry.Add<Exchange>();
   TranspileOptions options;
-  options.participants.nranks = 2;
+  options.cluster.nranks = 2;
   options.passes = absl::StrCat("comm-init,broadcast-params,exchange{passes=\"", GetParam().does,
                                 "\"", GetParam().claims, "}");
   const absl::Status status = Transpile(options, programs_, registry).status();

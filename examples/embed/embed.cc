@@ -48,7 +48,7 @@ absl::Status Run(const std::string& main_path, const std::string& startup_path) 
   registry.Add<DropAttr>();
   weft::TranspileOptions options;
   options.passes = kPipeline;
-  options.participants.nranks = 4;
+  options.cluster.nranks = 4;
   options.verification = weft::Verification::kAfterEachPass;
   options.explain = true;
   weft::ProgramPair programs{&main, &startup};
@@ -59,8 +59,8 @@ absl::Status Run(const std::string& main_path, const std::string& startup_path) 
     std::printf("%-18s %s, %zu ops in the main program\n", report.pass.c_str(),
                 report.changed ? "changed" : "no change", report.main_ops);
   }
-  for (const weft::Note& note : result.notes) {
-    std::printf("%-18s %s: %s\n", note.pass.c_str(), note.subject.c_str(), note.what.c_str());
+  for (const weft::Remark& remark : result.remarks) {
+    std::printf("%-18s %s: %s\n", remark.pass.c_str(), remark.subject.c_str(), remark.what.c_str());
   }
 
   WEFT_RETURN_IF_ERROR(Expect(!AnyOpHas(main, "op_namescope"), "no op_namescope after the pass"));

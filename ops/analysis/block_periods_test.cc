@@ -58,7 +58,7 @@ TEST(BlockPeriods, OtherConditionsAreNotSeen) {
   EXPECT_THAT(BlockPeriods(RunIf("due", &by_zero).Build()), ElementsAre(1, 0));
 }
 
-TEST(BlockPeriods, ConditionIsWhatWasWrittenLastBeforeIt) {
+TEST(BlockPeriods, ConditionIsTheLastWriteBeforeIt) {
   ProgramBuilder p = DueEvery(4);
   p.Op("logical_not", {{"X", {"due"}}}, {{"Out", {"due"}}});
   EXPECT_THAT(BlockPeriods(RunIf("due", &p).Build()), ElementsAre(1, 0));

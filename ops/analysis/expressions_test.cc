@@ -71,7 +71,7 @@ TEST_F(ExpressionTableTest, FactorsAreEqualUpToRounding) {
   EXPECT_EQ(Sum({{a_, 1.0 / 3}, {b_, static_cast<double>(1.0f / 3)}}), sum);
 }
 
-TEST_F(ExpressionTableTest, WhatCancelsIsGone) {
+TEST_F(ExpressionTableTest, CancelledTermsVanish) {
   // b - (b - a), as LocalSGD with a snapshot has it.
   const ExprId inner = Sum({{b_, 1}, {a_, -1}});
   EXPECT_EQ(Sum({{b_, 1}, {inner, -factor_}}), a_);
@@ -116,7 +116,7 @@ ExpressionTable::Details DetailsOf(absl::string_view identity) {
   return details;
 }
 
-TEST_F(ExpressionTableTest, OperationsOfOneLabelAreToldApartByTheirDetails) {
+TEST_F(ExpressionTableTest, DetailsDistinguishOperationsOfOneLabel) {
   const ExprId a = table_.Call(table_.Operation("axis=0 mode=up", "round", &DetailsOf), {a_});
   const ExprId b =
       table_.Call(table_.Operation("axis=0 digits=3 mode=down", "round", &DetailsOf), {a_});
@@ -136,7 +136,7 @@ TEST_F(ExpressionTableTest, LongDetailsAreShownWhereTheyDiffer) {
   EXPECT_EQ(difference.b, "constant{values=...11111111111111113}");
 }
 
-TEST_F(ExpressionTableTest, OperationsOfOneLabelWithoutDetailsAreStillToldApart) {
+TEST_F(ExpressionTableTest, OperationsOfOneLabelWithoutDetailsDiffer) {
   const ExprId one = table_.Call(table_.Operation("loop 1", "loop"), {a_});
   const ExprId other = table_.Call(table_.Operation("loop 2", "loop"), {a_});
   EXPECT_EQ(table_.FindDifference(one, other).a, "loop(a)");
@@ -144,7 +144,7 @@ TEST_F(ExpressionTableTest, OperationsOfOneLabelWithoutDetailsAreStillToldApart)
 }
 
 // Nobody has shown that what is not computed differs.
-TEST_F(ExpressionTableTest, WhatIsOpaqueMayBeEqual) {
+TEST_F(ExpressionTableTest, OpaqueExpressionsMayBeEqual) {
   const OperationId loop = table_.Operation("loop over block 1", "loop");
   table_.SetOpaque(loop);
   const ExprId looped = table_.Call(loop, {a_});

@@ -188,7 +188,7 @@ class Analyzer {
     result_.gradients.erase(kept, result_.gradients.end());
   }
 
-  // Moves gradients that are accumulated over several steps to the block that uses them up.
+  // RawElements gradients that are accumulated over several steps to the block that uses them up.
   void PlaceAccumulated() {
     std::vector<Gradient> placed;
     std::set<int> blocks;

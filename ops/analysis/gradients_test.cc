@@ -153,7 +153,7 @@ TEST(AnalyzeGradients, FetchIsAUse) {
   EXPECT_THAT(Analyze(p.Build()), ElementsAre("w@GRAD of w: op 0 (mul_grad) .. op 1 (fetch)"));
 }
 
-TEST(AnalyzeGradients, WhatNobodyUsesReachesToTheEnd) {
+TEST(AnalyzeGradients, UnusedGradientReachesTheEnd) {
   ProgramBuilder p;
   AddBackward(&p, "w");
   EXPECT_THAT(Analyze(p.Build()), ElementsAre("w@GRAD of w: op 0 (mul_grad) .. end"));
@@ -209,7 +209,7 @@ TEST(AnalyzeGradients, DistributedParametersAreSkipped) {
                           "skipped v@GRAD: its parameter is distributed"));
 }
 
-TEST(AnalyzeGradients, DistributedParameterThatIsNotThereIsAnError) {
+TEST(AnalyzeGradients, MissingDistributedParameterIsAnError) {
   ProgramBuilder p;
   AddBackward(&p, "w");
   EXPECT_THAT(AnalyzeGradients(p.Build(), {"fc.w"}),

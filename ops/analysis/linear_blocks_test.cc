@@ -30,7 +30,7 @@ TEST(LinearBlocksTest, GradientsOfOpsAndSumsAreLinear) {
                "    Out=[h@GRAD] = sum(X=[a@GRAD, c])\n"));
 }
 
-TEST(LinearBlocksTest, WhateverIsMadeOfAGradientCounts) {
+TEST(LinearBlocksTest, FunctionsOfAGradientCount) {
   EXPECT_FALSE(
       IsLinear("    Out=[a] = scale(X=[h@GRAD]) {scale=2.0}\n    Out=[b] = clip(X=[a])\n"));
   EXPECT_FALSE(IsLinear("    Out=[a] = scale(X=[h@GRAD]) {scale=2.0, bias=1.0}\n"));
@@ -40,7 +40,7 @@ TEST(LinearBlocksTest, WhateverIsMadeOfAGradientCounts) {
 }
 
 // The clip stands before the op whose result it takes in the next round.
-TEST(LinearBlocksTest, WhatOneRoundLeavesToTheNextCounts) {
+TEST(LinearBlocksTest, ValuesCarriedBetweenIterationsCount) {
   EXPECT_FALSE(IsLinear("    Out=[b] = clip(X=[a])\n    Out=[a] = assign(X=[h@GRAD])\n"));
 }
 

@@ -48,7 +48,7 @@ TEST(PeakMemoryTest, UnknownFirstDimensionIsTheBatchAndOthersAreNotCounted) {
   EXPECT_EQ(EstimatePeakMemory(program, 32).num_unknown, 1);
 }
 
-TEST(PeakMemoryTest, FusedBufferIsItsMembersWhichLiveTogether) {
+TEST(PeakMemoryTest, MembersOfAFusedBufferLiveTogether) {
   ProgramBuilder builder;
   builder.Var("a", {10}).Var("b", {20}).Var("fused", {1}).Var("big", {15});
   Relu(builder, "big", "a");  // fills a; b is to follow

@@ -26,7 +26,7 @@ ProgramBuilder& Unscale(ProgramBuilder& builder, const std::string& scale) {
                     {{"Out", {"g"}}, {"FoundInfinite", {"found"}}}, kRoleOptimize);
 }
 
-TEST(FindLosses, WhatIsMultipliedByTheScaleOfTheGradients) {
+TEST(FindLosses, FactorOfTheGradientScale) {
   for (const bool scale_first : {false, true}) {
     const std::string x = scale_first ? "scale" : "loss", y = scale_first ? "loss" : "scale";
     ProgramBuilder builder;
@@ -45,7 +45,7 @@ TEST(FindLosses, ScaleOfUpdateLossScalingCountsToo) {
   EXPECT_THAT(Losses(builder), ElementsAre("loss"));
 }
 
-TEST(FindLosses, CastsAndReshapesMayStandBetween) {
+TEST(FindLosses, CastsAndReshapesMayComeBetween) {
   ProgramBuilder builder;
   builder.Op("cast", {{"X", {"scale"}}}, {{"Out", {"half_scale"}}});
   builder.Op("elementwise_mul", {{"X", {"loss"}}, {"Y", {"half_scale"}}}, {{"Out", {"scaled"}}});
@@ -73,7 +73,7 @@ TEST(FindLosses, OtherProductsAreLossesThemselves) {
 }
 
 // The variable is overwritten after it was a loss.
-TEST(FindLosses, WhatIsOverwrittenIsNoScaledLoss) {
+TEST(FindLosses, OverwrittenVariableIsNotAScaledLoss) {
   ProgramBuilder builder;
   builder.Op("elementwise_mul", {{"X", {"a"}}, {"Y", {"scale"}}}, {{"Out", {"t"}}});
   builder.Op("relu", {{"X", {"b"}}}, {{"Out", {"t"}}});

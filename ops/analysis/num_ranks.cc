@@ -18,11 +18,11 @@ absl::optional<int> Positive(int64_t number) {
 
 // What attribute nranks says, of the first op that has it.
 absl::optional<int> NumRanksOfAttrs(const Program& program) {
-  std::vector<char> has_attr(program.num_layouts(), -1);
+  std::vector<char> has_attr(program.num_signatures(), -1);
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
-      char& has = has_attr[op.layout_id()];
+      char& has = has_attr[op.signature_id()];
       if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
       if (has == 0) continue;
       const absl::optional<int> nranks = Positive(op.IntAttr(kNumRanksAttr).value_or(0));

@@ -29,14 +29,14 @@ bool Contains(const Names& names, absl::string_view name) {
 }
 
 // Slots by name, those that hold something.
-std::vector<OpLayout::Slot> Sorted(const Program& program,
-                                   const std::vector<OpLayout::Slot>& slots) {
-  std::vector<OpLayout::Slot> sorted;
-  for (const OpLayout::Slot& slot : slots) {
+std::vector<OpSignature::Slot> Sorted(const Program& program,
+                                      const std::vector<OpSignature::Slot>& slots) {
+  std::vector<OpSignature::Slot> sorted;
+  for (const OpSignature::Slot& slot : slots) {
     if (slot.count > 0) sorted.push_back(slot);
   }
   std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](const OpLayout::Slot& a, const OpLayout::Slot& b) {
+                   [&](const OpSignature::Slot& a, const OpSignature::Slot& b) {
                      return program.name(a.name) < program.name(b.name);
                    });
   return sorted;
@@ -93,29 +93,29 @@ ExpressionTable::Details AttrsOfDraw(absl::string_view identity) {
 }  // namespace
 
 OpOperations::OpOperations(const Program& program, ExpressionTable* table)
-    : program_(program), table_(*table), layouts_(program.num_layouts()) {}
+    : program_(program), table_(*table), signatures_(program.num_signatures()) {}
 
-OpOperations::Layout& OpOperations::Entry(const Op& op) {
-  Layout& layout = layouts_[op.layout_id()];
-  if (!layout.is_made) {
-    Make(op, &layout);
-    layout.is_made = true;
+OpOperations::SignatureInfo& OpOperations::Entry(const Op& op) {
+  SignatureInfo& signature = signatures_[op.signature_id()];
+  if (!signature.is_made) {
+    Make(op, &signature);
+    signature.is_made = true;
   }
-  return layout;
+  return signature;
 }
 
-void OpOperations::Make(const Op& op, Layout* layout) const {
+void OpOperations::Make(const Op& op, SignatureInfo* signature) const {
   const OpSchema* schema = FindOpSchema(op.type());
   std::string prefix(op.type());
-  for (const OpLayout::Slot& slot : Sorted(program_, op.layout().inputs)) {
+  for (const OpSignature::Slot& slot : Sorted(program_, op.signature().inputs)) {
     absl::StrAppend(&prefix, "\n", program_.name(slot.name), " ", slot.count);
-    for (uint32_t i = 0; i < slot.count; ++i) layout->operand_order.push_back(slot.first + i);
+    for (uint32_t i = 0; i < slot.count; ++i) signature->operand_order.push_back(slot.first + i);
   }
 
   // Every output slot of the schema has its place, whether the op has it or not.
   std::map<std::string, uint32_t> place_of_slot;
   const auto count_of = [&](const std::string& name) -> uint32_t {
-    for (const OpLayout::Slot& slot : op.layout().outputs) {
+    for (const OpSignature::Slot& slot : op.signature().outputs) {
       if (program_.name(slot.name) == name) return std::max(slot.count, 1u);
     }
     return 1;
@@ -127,9 +127,9 @@ void OpOperations::Make(const Op& op, Layout* layout) const {
       next += count_of(slot.name);
     }
   }
-  const uint32_t num_inputs = op.layout().num_input_args;
-  layout->output_index.resize(op.layout().num_args - num_inputs);
-  for (const OpLayout::Slot& slot : Sorted(program_, op.layout().outputs)) {
+  const uint32_t num_inputs = op.signature().num_input_args;
+  signature->output_index.resize(op.signature().num_args - num_inputs);
+  for (const OpSignature::Slot& slot : Sorted(program_, op.signature().outputs)) {
     const std::string name(program_.name(slot.name));
     const auto [it, is_new] = place_of_slot.emplace(name, next);
     if (is_new) {
@@ -137,69 +137,70 @@ void OpOperations::Make(const Op& op, Layout* layout) const {
       next += slot.count;
     }
     for (uint32_t i = 0; i < slot.count; ++i) {
-      layout->output_index[slot.first - num_inputs + i] = it->second + i;
+      signature->output_index[slot.first - num_inputs + i] = it->second + i;
     }
   }
-  layout->num_outputs = std::max(next, 1u);
-  AppendPart(prefix, &layout->prefix);
-  MakeAttrs(op, schema, layout);
+  signature->num_outputs = std::max(next, 1u);
+  AppendPart(prefix, &signature->prefix);
+  MakeAttrs(op, schema, signature);
 }
 
-void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, Layout* layout) const {
-  const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
-  layout->attr_place.assign(attrs.size(), -1);
-  layout->default_bytes.resize(attrs.size());
+void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo* signature) const {
+  const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
+  signature->attr_place.assign(attrs.size(), -1);
+  signature->default_bytes.resize(attrs.size());
   // The last one counts where a name is repeated.
   std::map<std::string, size_t> by_name;
   for (size_t i = 0; i < attrs.size(); ++i) {
     const std::string name(program_.name(attrs[i].name));
     if (attrs[i].type == pb::BLOCK || attrs[i].type == pb::BLOCKS) {
-      layout->has_blocks = true;
+      signature->has_blocks = true;
       continue;
     }
     if (Contains(kBookkeeping, name) || Contains(kRepresentation, name)) continue;
     const AttrSchema* attr = schema == nullptr ? nullptr : schema->FindAttr(name);
     if (attr == nullptr && (schema != nullptr || name == kNumRanksAttr)) continue;
     if (attr != nullptr && !attr->required) {
-      layout->default_bytes[i] = MakeAttr(name, attr->default_value).SerializeAsString();
+      signature->default_bytes[i] = MakeAttr(name, attr->default_value).SerializeAsString();
     }
     by_name[name] = i;
   }
   for (const auto& [name, i] : by_name) {
-    layout->attr_place[i] = static_cast<int>(layout->num_places++);
+    signature->attr_place[i] = static_cast<int>(signature->num_places++);
   }
 }
 
 OperationId OpOperations::Of(const Op& op) {
-  Layout& layout = Entry(op);
-  if (layout.num_places == 0 && !layout.has_blocks) {
-    if (!layout.last.valid()) layout.last = table_.Operation(layout.prefix, op.type(), &AttrsOf);
-    return layout.last;
+  SignatureInfo& signature = Entry(op);
+  if (signature.num_places == 0 && !signature.has_blocks) {
+    if (!signature.last.valid())
+      signature.last = table_.Operation(signature.prefix, op.type(), &AttrsOf);
+    return signature.last;
   }
-  places_.assign(layout.num_places, absl::string_view());
+  places_.assign(signature.num_places, absl::string_view());
   op.ForEachAttr([&](size_t i, absl::string_view bytes) {
-    if (layout.attr_place[i] >= 0 && bytes != layout.default_bytes[i]) {
-      places_[layout.attr_place[i]] = bytes;
+    if (signature.attr_place[i] >= 0 && bytes != signature.default_bytes[i]) {
+      places_[signature.attr_place[i]] = bytes;
     }
     return true;
   });
-  identity_ = layout.prefix;
+  identity_ = signature.prefix;
   for (absl::string_view bytes : places_) {
     if (bytes.empty()) continue;
     AppendPart(bytes, &identity_);
   }
-  if (layout.has_blocks) {
+  if (signature.has_blocks) {
     // Ops inside have identities of their own, which are made in the same place.
     std::string identity = identity_;
     AppendLength(kNoPart, &identity);
     for (int block : op.SubBlocks()) absl::StrAppend(&identity, "\n{", BlockText(block), "}");
     identity_ = std::move(identity);
   }
-  if (!layout.last.valid() || identity_ != layout.last_identity) {
-    layout.last = table_.Operation(identity_, op.type(), &AttrsOf);
-    layout.last_identity = identity_;
+  if (!signature.last.valid() || identity_ != signature.last_identity) {
+    signature.last = table_.Operation(identity_, op.type(), &AttrsOf);
+    signature.last_identity = identity_;
   }
-  return layout.last;
+  return signature.last;
 }
 
 OperationId OpOperations::Draw(const Op& op, int run) {

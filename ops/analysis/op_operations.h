@@ -27,7 +27,7 @@ class OpOperations {
  public:
   OpOperations(const Program& program, ExpressionTable* table);
 
-  // O(bytes of the op), less where it repeats the op of its layout before it.
+  // O(bytes of the op), less where it repeats the op of its signature before it.
   OperationId Of(const Op& op);
   // Run number `run` of an op whose every run has another result.
   OperationId Draw(const Op& op, int run);
@@ -38,7 +38,7 @@ class OpOperations {
   uint32_t OutputIndex(const Op& op, size_t i) { return Entry(op).output_index[i]; }
 
  private:
-  struct Layout {
+  struct SignatureInfo {
     bool is_made = false;
     std::string prefix;  // of the identity: type and slots
     std::vector<uint32_t> operand_order;
@@ -55,14 +55,14 @@ class OpOperations {
     OperationId last;
   };
 
-  Layout& Entry(const Op& op);
-  void Make(const Op& op, Layout* layout) const;
-  void MakeAttrs(const Op& op, const OpSchema* schema, Layout* layout) const;
+  SignatureInfo& Entry(const Op& op);
+  void Make(const Op& op, SignatureInfo* signature) const;
+  void MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo* signature) const;
   const std::string& BlockText(int block);
 
   const Program& program_;
   ExpressionTable& table_;
-  std::vector<Layout> layouts_;             // by Op::layout_id
+  std::vector<SignatureInfo> signatures_;   // by Op::signature_id
   std::map<int, std::string> block_texts_;  // references stay valid
   std::vector<absl::string_view> places_;
   std::string identity_;

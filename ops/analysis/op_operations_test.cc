@@ -103,7 +103,7 @@ TEST_F(OpOperationsTest, DifferenceShowsTheAttributesThatDifferAndDefaults) {
   EXPECT_EQ(difference.b, "scale{bias=1.0, scale=3.0}(a)");
 }
 
-TEST_F(OpOperationsTest, DifferenceOfUnknownOpsShowsWhatOneOfThemHas) {
+TEST_F(OpOperationsTest, DifferenceOfUnregisteredOpsShowsTheirAttributes) {
   const auto ops =
       Of("    Out=[b] = my_op(X=[a]) {level=2}\n"
          "    Out=[b] = my_op(X=[a])\n");

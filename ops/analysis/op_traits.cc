@@ -3,9 +3,9 @@
 namespace weft {
 
 const OpSchema* OpTraits::SchemaOf(const Op& op) {
-  const uint32_t layout = op.layout_id();
-  if (layout >= by_layout_.size()) by_layout_.resize(layout + 1);
-  Entry& entry = by_layout_[layout];
+  const uint32_t signature = op.signature_id();
+  if (signature >= by_signature_.size()) by_signature_.resize(signature + 1);
+  Entry& entry = by_signature_[signature];
   if (!entry.looked_up) entry = {true, FindOpSchema(op.type())};
   return entry.schema;
 }

@@ -9,11 +9,11 @@
 
 namespace weft {
 
-// Schemas by layout. A program with a million ops has a hundred layouts. Ops that are new since
-// construction are looked up too. Not thread-safe.
+// Schemas by signature. A program with a million ops has a hundred signatures. Ops that are new
+// since construction are looked up too. Not thread-safe.
 class OpTraits {
  public:
-  explicit OpTraits(const Program& program) : by_layout_(program.num_layouts()) {}
+  explicit OpTraits(const Program& program) : by_signature_(program.num_signatures()) {}
 
   // The schema of an op's type; nullptr for an unregistered op.
   const OpSchema* SchemaOf(const Op& op);
@@ -30,7 +30,7 @@ class OpTraits {
     bool looked_up = false;
     const OpSchema* schema = nullptr;
   };
-  std::vector<Entry> by_layout_;  // by Op::layout_id
+  std::vector<Entry> by_signature_;  // by Op::signature_id
 };
 
 // Whether some op of any block has the trait. O(ops).

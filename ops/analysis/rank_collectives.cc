@@ -6,7 +6,7 @@
 
 namespace weft {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 
 RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
                                  const RankValue& in) {
@@ -19,42 +19,42 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
       if (collective.reduction == Reduction::kAvg) {
         out = Mean(op, in);
         if (CountsAsMean(in)) {
-          out.ChangePower(-1);
+          out.ChangeUnscaledSums(-1);
           out.factor /= ranks_.AsFactor();
         }
         return out;
       }
-      if (in.is_gradient) out.bent_by = op.id();
-      out.place = Place::kReplicated;
+      if (in.is_gradient) out.first_nonlinear_op = op.id();
+      out.placement = Placement::kReplicated;
       out.is_gradient = out.is_summed = false;
       return expressions_.Call(
           out, absl::StrCat("all-reduce ", ReductionName(collective.reduction)), {in});
     case CollectiveKind::kReduce:
-      out.place = Place::kLocal;
+      out.placement = Placement::kLocal;
       out.is_gradient = out.is_summed = false;
       return expressions_.Opaque(out, "reduce", {in});
     case CollectiveKind::kReduceScatter:
-      if (in.place != Place::kLocal && in.place != Place::kReplicated) {
-        out.place = Place::kLocal;
+      if (in.placement != Placement::kLocal && in.placement != Placement::kReplicated) {
+        out.placement = Placement::kLocal;
         out.is_gradient = out.is_summed = false;
         return expressions_.Opaque(out, "reduce-scatter", {in});
       }
       out = Sum(op, in);
-      out.place = Place::kShard;
+      out.placement = Placement::kShard;
       return out;
     case CollectiveKind::kAllGather:
-      if (in.place == Place::kShard) {
-        out.place = Place::kReplicated;
-      } else if (in.place == Place::kLocal) {
-        out.place = Place::kGathered;
+      if (in.placement == Placement::kShard) {
+        out.placement = Placement::kReplicated;
+      } else if (in.placement == Placement::kLocal) {
+        out.placement = Placement::kGathered;
       } else {
         return expressions_.Opaque(out, "all-gather", {in});
       }
       return out;
     case CollectiveKind::kBroadcast:
-      if (in.place == Place::kShard) return expressions_.Opaque(out, "broadcast", {in});
-      if (in.place != Place::kLocal) return in;
-      out.place = Place::kOfRanks;
+      if (in.placement == Placement::kShard) return expressions_.Opaque(out, "broadcast", {in});
+      if (in.placement != Placement::kLocal) return in;
+      out.placement = Placement::kFromSomeRanks;
       out.rank = static_cast<int32_t>(op.IntAttr(collective.root_attr).value_or(0));
       return out;
   }
@@ -64,7 +64,7 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
 RankValue RankCollectives::Sum(const Op& op, const RankValue& in) {
   RankValue out = Mean(op, in);
   if (CountsAsMean(in)) return out;
-  out.ChangePower(1);
+  out.ChangeUnscaledSums(1);
   out.factor *= ranks_.AsFactor();
   return out;
 }
@@ -72,13 +72,15 @@ RankValue RankCollectives::Sum(const Op& op, const RankValue& in) {
 RankValue RankCollectives::Mean(const Op& op, const RankValue& in) {
   RankValue out = in;
   if (out.reductions < 255) ++out.reductions;
-  if (in.place == Place::kShard) return expressions_.Opaque(out, "all-reduce of parts", {in});
-  if (in.place != Place::kLocal) return out;
-  out.place = Place::kReplicated;
+  if (in.placement == Placement::kShard)
+    return expressions_.Opaque(out, "all-reduce of parts", {in});
+  if (in.placement != Placement::kLocal) return out;
+  out.placement = Placement::kReplicated;
   out.is_gradient = out.is_summed = false;
-  out.has_met = true;
+  out.averaged_across_ranks = true;
   // The ranks' rows are those of different samples.
-  if (in.is_gradient && !in.is_summed && !out.bent_by.valid()) out.bent_by = op.id();
+  if (in.is_gradient && !in.is_summed && !out.first_nonlinear_op.valid())
+    out.first_nonlinear_op = op.id();
   expressions_.SetMean(in, &out);
   return out;
 }

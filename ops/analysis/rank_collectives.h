@@ -24,7 +24,7 @@ class RankCollectives {
   RankValue Mean(const Op& op, const RankValue& in);
   // Whether its sum does. What is the same on all ranks is no gradient that somebody wants summed.
   bool CountsAsMean(const RankValue& in) const {
-    return sums_are_wanted_ && in.reductions == 0 && in.place == RankValue::Place::kLocal;
+    return sums_are_wanted_ && in.reductions == 0 && in.placement == RankValue::Placement::kLocal;
   }
 
   const RankCount ranks_;

@@ -26,7 +26,7 @@ Symbol RankDivergence::FindOwn(const Op& op, absl::Span<const Symbol> names,
   for (Symbol name : names) {
     const VarId var = Resolve(op, name);
     if (!var.valid() || std::find(except.begin(), except.end(), var) != except.end()) continue;
-    if (!values_.AtEnd(var).IsSame()) return name;
+    if (!values_.AtEnd(var).IsEqualOnRanks()) return name;
   }
   return Symbol();
 }

@@ -33,7 +33,7 @@ class RankDivergenceTest : public ::testing::Test {
     options.nranks = 2;
     const RankValues values = RankValues::Of(*program, options);
     const VarId w = program->block(0).FindVar("w");
-    EXPECT_FALSE(values.AtEnd(w).IsSame());
+    EXPECT_FALSE(values.AtEnd(w).IsEqualOnRanks());
     const RankDivergence::Cause cause = RankDivergence(*program, values).Of(w);
     if (!cause.op.valid()) return "none";
     std::string text = program->op(cause.op).DebugName() + ":";
@@ -43,13 +43,13 @@ class RankDivergenceTest : public ::testing::Test {
   }
 };
 
-TEST_F(RankDivergenceTest, LearningRateThatIsOwnToEachRank) {
+TEST_F(RankDivergenceTest, RankLocalLearningRate) {
   EXPECT_EQ(CauseOf("    Out=[lr] = scale(X=[s]) {scale=0.1}\n"
                     "    ParamOut=[w] = sgd(Param=[w], Grad=[g], LearningRate=[lr])\n"),
             "op 2 (sgd): lr");
 }
 
-TEST_F(RankDivergenceTest, ConditionThatIsOwnToEachRank) {
+TEST_F(RankDivergenceTest, RankLocalCondition) {
   EXPECT_EQ(CauseOf("    Out=[due] = greater_than(X=[x], Y=[s])\n"
                     "    Out=[w], Scope=[scope] = conditional_block(Cond=[due], Input=[w]) "
                     "{sub_block=block(1), is_scalar_condition=true}\n",

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 using Term = ExpressionTable::Term;
 
 // A value that is the sum of more has no memory of them.
@@ -41,15 +41,15 @@ ExprId RankExpressions::Cast(ExprId expr, int dtype) {
 }
 
 ExprId RankExpressions::Placed(const RankValue& value) {
-  switch (value.place) {
-    case Place::kReplicated:
-    case Place::kLocal:
+  switch (value.placement) {
+    case Placement::kReplicated:
+    case Placement::kLocal:
       return value.expr;
-    case Place::kShard:
+    case Placement::kShard:
       return table_->Call(shard_, {value.expr});
-    case Place::kGathered:
+    case Placement::kGathered:
       return table_->Call(gathered_, {value.expr});
-    case Place::kOfRanks:
+    case Placement::kFromSomeRanks:
       if (value.rank < 0) return value.expr;
       const std::string text = absl::StrCat("rank_", value.rank, "_of");
       return Named(text, text, {value.expr});
@@ -72,14 +72,14 @@ RankValue RankExpressions::Call(RankValue out, absl::string_view operation,
   out.expr =
       table_->Call(table_->Operation(operation, label.empty() ? operation : label), operands);
   out.factor = 1;
-  out.own_factor = 0;
+  out.local_factor = 0;
   out.terms = 0;
   return out;
 }
 
 void RankExpressions::SetMean(const RankValue& in, RankValue* out) {
   out->terms = 0;
-  out->own_factor = 0;
+  out->local_factor = 0;
   if (table_ == nullptr || (in.is_gradient && in.is_summed)) return;
   if (in.terms == 0) {
     out->expr = table_->MeanOverRanks(in.expr);
@@ -99,21 +99,22 @@ void RankExpressions::SetMean(const RankValue& in, RankValue* out) {
 void RankExpressions::SetSum(absl::Span<const RankValue> ins, absl::Span<const double> factors,
                              bool keeps_terms, RankValue* out) {
   std::vector<Term> terms;
-  bool has_own_terms = false;
+  bool has_local_terms = false;
   for (size_t i = 0; i < ins.size(); ++i) {
     if (ins[i].is_zero) continue;
     // A single operand keeps its place, and so do several parts; else they are made the same kind
     // of thing.
-    const bool keeps_place = ins.size() == 1 || out->place == Place::kShard;
-    terms.push_back({keeps_place ? ins[i].expr : Placed(ins[i]), ins[i].factor * factors[i]});
-    has_own_terms = has_own_terms || ins[i].terms != 0 ||
-                    (ins[i].place == Place::kLocal && !ins[i].is_gradient);
+    const bool keeps_placement = ins.size() == 1 || out->placement == Placement::kShard;
+    terms.push_back({keeps_placement ? ins[i].expr : Placed(ins[i]), ins[i].factor * factors[i]});
+    has_local_terms = has_local_terms || ins[i].terms != 0 ||
+                      (ins[i].placement == Placement::kLocal && !ins[i].is_gradient);
   }
-  if (keeps_terms && has_own_terms && out->place == Place::kLocal) KeepTerms(ins, factors, out);
-  for (size_t i = 0; i < ins.size() && out->own_factor == 0; ++i) {
+  if (keeps_terms && has_local_terms && out->placement == Placement::kLocal)
+    KeepTerms(ins, factors, out);
+  for (size_t i = 0; i < ins.size() && out->local_factor == 0; ++i) {
     // A difference is one on one device, too: its sign is no factor of what is own to a rank.
     const double own = ins.size() > 1 ? std::abs(factors[i]) : factors[i];
-    if (!ins[i].is_zero && !ins[i].IsSame()) out->own_factor = ins[i].factor * own;
+    if (!ins[i].is_zero && !ins[i].IsEqualOnRanks()) out->local_factor = ins[i].factor * own;
   }
   double common = 1;
   out->expr = table_->Sum(&terms, &common);
@@ -132,7 +133,7 @@ void RankExpressions::KeepTerms(absl::Span<const RankValue> ins, absl::Span<cons
     const RankValue& in = ins[i];
     if (in.is_zero) continue;
     if (in.terms == 0) {
-      placed.push_back({in.expr, in.factor * factors[i], in.IsSame(), in.is_summed});
+      placed.push_back({in.expr, in.factor * factors[i], in.IsEqualOnRanks(), in.is_summed});
       continue;
     }
     for (const PlacedTerm& term : terms_[in.terms]) {
@@ -158,7 +159,7 @@ void RankExpressions::SetSelect(const RankValue& condition, const RankValue& yes
     b = Scaled(no);
   }
   out->factor = out->is_zero ? 0 : factor;
-  out->own_factor = yes.own_factor != 0 ? yes.own_factor : no.own_factor;
+  out->local_factor = yes.local_factor != 0 ? yes.local_factor : no.local_factor;
   out->expr = table_->Select(Scaled(condition), a, b);
 }
 

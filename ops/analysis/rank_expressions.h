@@ -1,4 +1,4 @@
-// The expressions of values on ranks: what RankValue::expr, factor, own_factor and terms become
+// The expressions of values on ranks: what RankValue::expr, factor, local_factor and terms become
 // when values are combined. Without a table none are made: then AreMade() is false, Call, Opaque
 // and SetMean leave expressions alone, and nothing else may be called.
 #ifndef WEFT_OPS_ANALYSIS_RANK_EXPRESSIONS_H_

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 
 constexpr int kNoAxis = INT32_MIN;
 constexpr int64_t kNotLookedUp = -2;
@@ -108,17 +108,17 @@ bool RankFunctions::MovesOneElement(const Op& op) const {
 RankValue RankFunctions::AddOrSubtract(const Op& op, const RankRecipe& recipe) {
   double factors[2] = {1, 1};
   if (recipe.algebra == Algebra::kSubtract) factors[recipe.y] = -1;
-  if (!expressions_.AreMade() || AxisOf(op) == -1) return sums_.Sum(op, ins_, factors);
+  if (!expressions_.AreMade() || BroadcastAxis(op) == -1) return sums_.Sum(op, ins_, factors);
   std::vector<RankValue> ins(ins_.begin(), ins_.end());
   RankValue& y = ins[recipe.y];
-  y.expr = expressions_.Named(absl::StrCat("broadcast ", AxisOf(op)),
-                              absl::StrCat("broadcast[", AxisOf(op), "]"), {y.expr});
+  y.expr = expressions_.Named(absl::StrCat("broadcast ", BroadcastAxis(op)),
+                              absl::StrCat("broadcast[", BroadcastAxis(op), "]"), {y.expr});
   return sums_.Sum(op, ins, factors);
 }
 
 void RankFunctions::SetAll(const RankValue& value) { std::fill(outs_.begin(), outs_.end(), value); }
 
-int RankFunctions::AxisOf(const Op& op) {
+int RankFunctions::BroadcastAxis(const Op& op) {
   const OperationId operation = operations_->Of(op);
   if (operation.value() >= axes_.size()) axes_.resize(operation.value() + 1, kNoAxis);
   int& axis = axes_[operation.value()];
@@ -136,13 +136,13 @@ RankValue RankFunctions::Cast(const Op& op) {
 
 // Part i of what was gathered is the value of rank i.
 bool RankFunctions::SplitGathered(const Op& op) {
-  if (ins_.empty() || ins_[0].place != Place::kGathered) return false;
+  if (ins_.empty() || ins_[0].placement != Placement::kGathered) return false;
   const bool by_rank = op.IntAttr("axis").value_or(0) == 0 && ins_.size() == 1 &&
                        ranks_.Is(op.IntAttr("num").value_or(0)) && ranks_.Is(outs_.size());
   if (!by_rank) return false;
   for (size_t i = 0; i < outs_.size(); ++i) {
     outs_[i] = ins_[0];
-    outs_[i].place = Place::kOfRanks;
+    outs_[i].placement = Placement::kFromSomeRanks;
     outs_[i].rank = static_cast<int32_t>(i);
     outs_[i].gathered_by = op.id();
   }
@@ -161,9 +161,9 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
                     recipe.algebra == Algebra::kMove) &&
                    has_operand;
   if (recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
-    for (const RankValue& in : ins_) num_varying += in.place == Place::kReplicated ? 0 : 1;
+    for (const RankValue& in : ins_) num_varying += in.placement == Placement::kReplicated ? 0 : 1;
     is_linear = num_varying <= 1 && (recipe.algebra == Algebra::kMultiply ||
-                                     ins_[recipe.y].place == Place::kReplicated);
+                                     ins_[recipe.y].placement == Placement::kReplicated);
   }
   bool all_gradient = is_linear, all_summed = is_linear, has_gradient = false, has_power = false,
        takes_power = false, first_operand = true;
@@ -171,70 +171,72 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   bool same_factor = true;
   for (size_t i = 0; i < ins_.size(); ++i) {
     const RankValue& in = ins_[i];
-    out.place = i == 0 ? in.place : JoinPlaces(out.place, in.place);
-    has_shard = has_shard || in.place == Place::kShard;
-    only_shards = only_shards && (in.place == Place::kShard || in.place == Place::kReplicated);
+    out.placement = i == 0 ? in.placement : JoinPlacements(out.placement, in.placement);
+    has_shard = has_shard || in.placement == Placement::kShard;
+    only_shards = only_shards &&
+                  (in.placement == Placement::kShard || in.placement == Placement::kReplicated);
     out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;
-    if (!out.bent_by.valid()) out.bent_by = in.bent_by;
+    if (!out.first_nonlinear_op.valid()) out.first_nonlinear_op = in.first_nonlinear_op;
     if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
     out.is_mixed = out.is_mixed || in.is_mixed;
-    out.is_distorted = out.is_distorted || in.is_distorted;
+    out.has_unknown_scale = out.has_unknown_scale || in.has_unknown_scale;
     has_gradient = has_gradient || in.is_gradient;
     out.reductions = std::max(out.reductions, in.reductions);
-    if (in.power != 0 && !in.is_zero) {
+    if (in.unscaled_sums != 0 && !in.is_zero) {
       has_power = true;
       // It is linear in operands only.
       if (!recipe.is_operand[i]) takes_power = true;
     }
     if (!recipe.is_operand[i] || in.is_zero) continue;
-    if (in.place != Place::kReplicated && !in.is_gradient) all_gradient = false;
-    if (in.place != Place::kReplicated && !in.is_summed) all_summed = false;
+    if (in.placement != Placement::kReplicated && !in.is_gradient) all_gradient = false;
+    if (in.placement != Placement::kReplicated && !in.is_summed) all_summed = false;
     if (first_operand) {
-      out.power = in.power;
+      out.unscaled_sums = in.unscaled_sums;
       common = in.factor;
     } else {
-      if (in.power != out.power && is_linear && num_varying == 0) {
-        out.is_mixed = out.is_distorted = true;
+      if (in.unscaled_sums != out.unscaled_sums && is_linear && num_varying == 0) {
+        out.is_mixed = out.has_unknown_scale = true;
       }
       same_factor = same_factor && SameFactor(in.factor, common);
     }
     first_operand = false;
   }
-  if (out.place == Place::kGathered) out.place = Place::kOfRanks;
+  if (out.placement == Placement::kGathered) out.placement = Placement::kFromSomeRanks;
   const bool is_product =
       recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide;
   if (is_product) {
-    out.power = 0;
-    out.ChangePower(ProductPower(recipe));
+    out.unscaled_sums = 0;
+    out.ChangeUnscaledSums(ProductPower(recipe));
   }
   out.is_zero = is_linear && !is_product && has_operand && first_operand;
-  out.is_gradient = out.place != Place::kReplicated && all_gradient;
+  out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
   out.is_summed = out.is_gradient && all_summed;
-  if (out.place != Place::kReplicated && has_gradient && !all_gradient && !out.bent_by.valid()) {
-    out.bent_by = op.id();
+  if (out.placement != Placement::kReplicated && has_gradient && !all_gradient &&
+      !out.first_nonlinear_op.valid()) {
+    out.first_nonlinear_op = op.id();
   }
   if (is_linear ? takes_power : has_power) {
-    if (!is_linear) out.power = FirstPower();
-    out.is_distorted = true;
+    if (!is_linear) out.unscaled_sums = FirstUnscaledSums();
+    out.has_unknown_scale = true;
     if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
   }
   if (recipe.algebra == Algebra::kRandom && !ranks_.IsOne() &&
       op.IntAttr("seed").value_or(0) == 0) {
-    out.place = Place::kLocal;
+    out.placement = Placement::kLocal;
     out.is_gradient = out.is_summed = false;
   }
   const bool is_unknown_source =
       recipe.schema == nullptr && ins_.empty() && recipe.algebra == Algebra::kNone;
-  if (is_unknown_source && !ranks_.IsOne()) out.place = Place::kLocal;
+  if (is_unknown_source && !ranks_.IsOne()) out.placement = Placement::kLocal;
   const bool shard_by_shard = has_shard && only_shards && recipe.is_elementwise;
-  if (has_shard) out.place = shard_by_shard ? Place::kShard : Place::kLocal;
+  if (has_shard) out.placement = shard_by_shard ? Placement::kShard : Placement::kLocal;
   const bool is_update = recipe.param.count > 0 && recipe.grad.count == recipe.param.count;
   if (is_update) {
     Update(op, recipe);
-    out.power = 0;
+    out.unscaled_sums = 0;
     out.reductions = 0;
     out.is_mixed = false;
-    out.bent_by = OpId();
+    out.first_nonlinear_op = OpId();
     out.unscaled_in = OpId();
     out.is_gradient = out.is_summed = false;
   }
@@ -244,7 +246,7 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     // The powers of beta, for one, stay whole.
     for (size_t i = 0; i < outs_.size(); ++i) {
       const int of = recipe.in_place_of[i];
-      if (of >= 0) outs_[i].place = ins_[of].place;
+      if (of >= 0) outs_[i].placement = ins_[of].placement;
     }
   }
   const bool may_be_zero = recipe.algebra == Algebra::kConstant && recipe.schema != nullptr &&
@@ -268,11 +270,12 @@ void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
     if (forward.valid()) {
       // A parameter: not what the step itself has computed from samples.
       outs_[i].is_summed = (program_.var(forward).persistable() && !memory_.IsHeld(forward)) ||
-                           memory_.values()[forward.value()].IsSame();
+                           memory_.values()[forward.value()].IsEqualOnRanks();
       continue;
     }
-    outs_[i].is_summed = std::all_of(
-        ins_.begin(), ins_.end(), [](const RankValue& in) { return in.IsSame() || in.is_summed; });
+    outs_[i].is_summed = std::all_of(ins_.begin(), ins_.end(), [](const RankValue& in) {
+      return in.IsEqualOnRanks() || in.is_summed;
+    });
   }
 }
 
@@ -291,20 +294,20 @@ VarId RankFunctions::ForwardOf(Symbol gradient) {
   return found == kNone ? VarId() : VarId(static_cast<uint32_t>(found));
 }
 
-int8_t RankFunctions::FirstPower() const {
+int8_t RankFunctions::FirstUnscaledSums() const {
   for (const RankValue& in : ins_) {
-    if (in.power != 0 && !in.is_zero) return in.power;
+    if (in.unscaled_sums != 0 && !in.is_zero) return in.unscaled_sums;
   }
   return 0;
 }
 
 int RankFunctions::ProductPower(const RankRecipe& recipe) const {
-  int power = 0;
+  int unscaled_sums = 0;
   for (size_t i = 0; i < ins_.size(); ++i) {
     const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
-    power += is_divisor ? -ins_[i].power : ins_[i].power;
+    unscaled_sums += is_divisor ? -ins_[i].unscaled_sums : ins_[i].unscaled_sums;
   }
-  return power;
+  return unscaled_sums;
 }
 
 void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {
@@ -347,7 +350,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
 
 // A parameter that has a master weight is that, in less precision.
 void RankFunctions::CastMaster(const Op& op, const RankRecipe& recipe) {
-  const uint32_t num_inputs = op.layout().num_input_args;
+  const uint32_t num_inputs = op.signature().num_input_args;
   for (uint32_t i = 0; i < std::min(recipe.master_out.count, recipe.param_out.count); ++i) {
     const VarId param = memory_.Resolve(op.args(recipe.param_out)[i]);
     const VarId master = memory_.Resolve(op.args(recipe.master_out)[i]);

@@ -52,13 +52,13 @@ class RankFunctions {
   bool SplitGathered(const Op& op);
   void Apply(const Op& op, const RankRecipe& recipe);
   void FindSummed(const Op& op, const RankRecipe& recipe);
-  int8_t FirstPower() const;
+  int8_t FirstUnscaledSums() const;
   int ProductPower(const RankRecipe& recipe) const;
   void Update(const Op& op, const RankRecipe& recipe);
   void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_linear, bool same_factor,
                         double common, bool shard_by_shard);
   void CastMaster(const Op& op, const RankRecipe& recipe);
-  int AxisOf(const Op& op);
+  int BroadcastAxis(const Op& op);
   VarId ForwardOf(Symbol gradient);
   void SetAll(const RankValue& value);
   ExpressionTable& table() { return *expressions_.table(); }

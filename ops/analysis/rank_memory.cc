@@ -31,11 +31,11 @@ void RankMemory::BeginExpressions(double nranks) {
   has_expressions_ = began_later_ = true;
   for (size_t i = 0; i < values_.size(); ++i) {
     RankValue& value = values_[i];
-    const double factor = value.power == 0 ? 1 : std::pow(nranks, value.power);
+    const double factor = value.unscaled_sums == 0 ? 1 : std::pow(nranks, value.unscaled_sums);
     // Most are as they have to be: not to be written again.
     if (value.factor != factor) value.factor = factor;
     if (value.is_zero) value.is_zero = false;
-    if (!value.is_distorted) continue;
+    if (!value.has_unknown_scale) continue;
     const absl::string_view name = program_.var(VarId(static_cast<uint32_t>(i))).name();
     value.expr =
         table_->Call(table_->Operation(absl::StrCat("distorted ", name), "out_of_proportion"), {});

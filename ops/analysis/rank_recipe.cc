@@ -12,12 +12,12 @@
 namespace weft {
 namespace {
 
-OpLayout::Slot FindSlot(const Program& program, const std::vector<OpLayout::Slot>& slots,
-                        absl::string_view name) {
-  for (const OpLayout::Slot& slot : slots) {
+OpSignature::Slot FindSlot(const Program& program, const std::vector<OpSignature::Slot>& slots,
+                           absl::string_view name) {
+  for (const OpSignature::Slot& slot : slots) {
     if (program.name(slot.name) == name) return slot;
   }
-  return OpLayout::Slot();
+  return OpSignature::Slot();
 }
 
 // Whether an input slot of a backward op is one that its outputs are linear in.
@@ -41,7 +41,7 @@ std::string GradientOf(const Op& op, absl::string_view slot) {
 
 RankRecipe MakeRankRecipe(const Op& op) {
   const Program& program = op.program();
-  const OpLayout& layout = op.layout();
+  const OpSignature& signature = op.signature();
   RankRecipe recipe;
   recipe.is_made = true;
   const OpSchema* schema = FindOpSchema(op.type());
@@ -52,11 +52,11 @@ RankRecipe MakeRankRecipe(const Op& op) {
   recipe.is_linear = has(Trait::kLinear);
   if (recipe.algebra == Algebra::kAdd || recipe.algebra == Algebra::kSubtract ||
       recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide) {
-    const OpLayout::Slot x = FindSlot(program, layout.inputs, "X");
-    const OpLayout::Slot y = FindSlot(program, layout.inputs, "Y");
+    const OpSignature::Slot x = FindSlot(program, signature.inputs, "X");
+    const OpSignature::Slot y = FindSlot(program, signature.inputs, "Y");
     recipe.x = x.first;
     recipe.y = y.first;
-    if (x.count != 1 || y.count != 1 || layout.num_input_args != 2) {
+    if (x.count != 1 || y.count != 1 || signature.num_input_args != 2) {
       recipe.algebra = Algebra::kNone;
       recipe.is_linear = false;
     }
@@ -74,20 +74,21 @@ RankRecipe MakeRankRecipe(const Op& op) {
     recipe.kind = RankRecipe::Kind::kBranch;
   } else if (has(Trait::kBlockGrad)) {
     recipe.kind = RankRecipe::Kind::kBlockGrad;
-  } else if (std::any_of(layout.attrs.begin(), layout.attrs.end(), [](const OpLayout::Attr& attr) {
-               return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
-             })) {
+  } else if (std::any_of(signature.attrs.begin(), signature.attrs.end(),
+                         [](const OpSignature::Attr& attr) {
+                           return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
+                         })) {
     recipe.kind = RankRecipe::Kind::kOpaqueBlock;
   }
-  recipe.param_out = FindSlot(program, layout.outputs, "ParamOut");
+  recipe.param_out = FindSlot(program, signature.outputs, "ParamOut");
   if (recipe.param_out.count > 0) {
-    recipe.param = FindSlot(program, layout.inputs, "Param");
-    recipe.grad = FindSlot(program, layout.inputs, "Grad");
-    recipe.master_out = FindSlot(program, layout.outputs, "MasterParamOut");
+    recipe.param = FindSlot(program, signature.inputs, "Param");
+    recipe.grad = FindSlot(program, signature.inputs, "Grad");
+    recipe.master_out = FindSlot(program, signature.outputs, "MasterParamOut");
   }
-  recipe.is_operand.resize(layout.num_input_args, true);
+  recipe.is_operand.resize(signature.num_input_args, true);
   if (recipe.algebra == Algebra::kBackward || recipe.algebra == Algebra::kMove) {
-    for (const OpLayout::Slot& slot : layout.inputs) {
+    for (const OpSignature::Slot& slot : signature.inputs) {
       const bool is_operand = recipe.algebra == Algebra::kMove
                                   ? program.name(slot.name) == "X"
                                   : IsGradient(op, program.name(slot.name));
@@ -95,30 +96,31 @@ RankRecipe MakeRankRecipe(const Op& op) {
     }
   }
   recipe.keeps_outputs = has(Trait::kKeepsOutputs);
-  if (recipe.keeps_outputs) recipe.is_operand.resize(layout.num_args, true);
-  recipe.forward_input.resize(layout.num_args - layout.num_input_args, -1);
-  for (const OpLayout::Slot& slot : layout.outputs) {
+  if (recipe.keeps_outputs) recipe.is_operand.resize(signature.num_args, true);
+  recipe.forward_input.resize(signature.num_args - signature.num_input_args, -1);
+  for (const OpSignature::Slot& slot : signature.outputs) {
     const std::string name = GradientOf(op, program.name(slot.name));
     if (name.empty()) continue;
-    const OpLayout::Slot forward = FindSlot(program, layout.inputs, name);
+    const OpSignature::Slot forward = FindSlot(program, signature.inputs, name);
     for (uint32_t i = 0; i < std::min(slot.count, forward.count); ++i) {
-      recipe.forward_input[slot.first - layout.num_input_args + i] =
+      recipe.forward_input[slot.first - signature.num_input_args + i] =
           static_cast<int>(forward.first + i);
     }
   }
-  recipe.is_left.resize(layout.num_args - layout.num_input_args, false);
-  recipe.in_place_of.resize(layout.num_args - layout.num_input_args, -1);
+  recipe.is_left.resize(signature.num_args - signature.num_input_args, false);
+  recipe.in_place_of.resize(signature.num_args - signature.num_input_args, -1);
   if (schema != nullptr) {
-    for (const OpLayout::Slot& slot : layout.outputs) {
+    for (const OpSignature::Slot& slot : signature.outputs) {
       const SlotSchema* out = schema->FindOutput(program.name(slot.name));
       if (out == nullptr) continue;
       for (uint32_t i = 0; i < slot.count; ++i) {
-        recipe.is_left[slot.first - layout.num_input_args + i] = out->unwritten;
+        recipe.is_left[slot.first - signature.num_input_args + i] = out->unwritten;
       }
       if (out->in_place_of.empty()) continue;
-      const OpLayout::Slot in = FindSlot(program, layout.inputs, out->in_place_of);
+      const OpSignature::Slot in = FindSlot(program, signature.inputs, out->in_place_of);
       for (uint32_t i = 0; i < std::min(slot.count, in.count); ++i) {
-        recipe.in_place_of[slot.first - layout.num_input_args + i] = static_cast<int>(in.first + i);
+        recipe.in_place_of[slot.first - signature.num_input_args + i] =
+            static_cast<int>(in.first + i);
       }
     }
   }

@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// The same for all ops of a layout.
+// The same for all ops of a signature.
 struct RankRecipe {
   enum class Kind : uint8_t {
     kIgnored,
@@ -37,7 +37,7 @@ struct RankRecipe {
   std::vector<bool> is_operand;
   bool keeps_outputs = false;
   // Slots Param, Grad, ParamOut, MasterParamOut: of an optimizer. As arguments; count 0: none.
-  OpLayout::Slot param, grad, param_out, master_out;
+  OpSignature::Slot param, grad, param_out, master_out;
   // By output: whether the op names it, but leaves it as it is.
   std::vector<bool> is_left;
   // By output: the input that it is in place of; -1: none.

@@ -37,7 +37,7 @@ TEST(RankRecipeTest, KindSaysHowAnOpIsFollowed) {
   EXPECT_EQ(KindOf("coalesce_tensor", {{"Input", {"x"}}}, {{"Output", {"x"}}}), Kind::kFuse);
 }
 
-TEST(RankRecipeTest, WhatChangesNoValueIsIgnored) {
+TEST(RankRecipeTest, OpsWithoutEffectOnValuesAreIgnored) {
   EXPECT_EQ(KindOf("fetch"), Kind::kIgnored);
   EXPECT_EQ(KindOf("c_wait_comm"), Kind::kIgnored);
   EXPECT_EQ(KindOf("c_comm_init", {}, {}), Kind::kIgnored);
@@ -81,7 +81,7 @@ TEST(RankRecipeTest, BackwardOpIsLinearInGradientsAndKnowsWhoseItMakes) {
   EXPECT_THAT(recipe.forward_input, ElementsAre(1, 0));
 }
 
-TEST(RankRecipeTest, GradientOfAnInputThatIsNotGivenIsOfNoInput) {
+TEST(RankRecipeTest, GradientOfAMissingInputHasNoInput) {
   const RankRecipe recipe =
       RecipeOf("elementwise_add_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"X@GRAD", {"x@GRAD"}}});
   EXPECT_THAT(recipe.forward_input, ElementsAre(-1));
@@ -121,7 +121,7 @@ TEST(RankRecipeTest, ParametersThatAnOpNamesAmongItsOutputsAreLeft) {
               ElementsAre(false, false, true));
 }
 
-TEST(RankRecipeTest, ForwardOpHasNoParametersWhateverItsInputsAreCalled) {
+TEST(RankRecipeTest, ForwardOpHasNoParameters) {
   EXPECT_EQ(RecipeOf("relu", {{"Param", {"w"}}}, {{"Out", {"y"}}}).param.count, 0u);
 }
 

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 
 bool IsDistributed(const Var& var, const RankValuesOptions& options) {
   return !options.distributed_params.empty() &&
@@ -29,11 +29,11 @@ RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
   const bool is_data = !var.persistable() && !options.is_startup;
   if (is_data || var.need_check_feed() || type == pb::VarType::FEED_MINIBATCH ||
       type == pb::VarType::READER || IsDistributed(var, options)) {
-    value.place = Place::kLocal;
+    value.placement = Placement::kLocal;
   } else if (options.start != nullptr && var.persistable()) {
     const auto found = options.start->find(var.name());
-    if (found != options.start->end() && !found->second.IsSame()) {
-      value.place = found->second.place;
+    if (found != options.start->end() && !found->second.IsEqualOnRanks()) {
+      value.placement = found->second.placement;
     }
   }
   return value;
@@ -64,15 +64,15 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
     RankValue start =
         found == carried->end() ? ValueAtFirstStep(var, options, ranks) : found->second;
     RankValue end = end_of_step.values()[i];
-    if (widen && !(start.place == Place::kLocal && !start.is_gradient)) {
+    if (widen && !(start.placement == Placement::kLocal && !start.is_gradient)) {
       end = RankValue();
-      end.place = Place::kLocal;
-    } else if (end.IsSame()) {
+      end.placement = Placement::kLocal;
+    } else if (end.IsEqualOnRanks()) {
       continue;
     }
     // What is added to a parameter is no gradient that is accumulated.
     if (var.is_parameter()) end.is_gradient = end.is_summed = false;
-    const bool was_own = start.place == end.place;
+    const bool was_own = start.placement == end.placement;
     if (was_own && start.is_gradient <= end.is_gradient && start.is_summed <= end.is_summed) {
       continue;
     }
@@ -80,16 +80,16 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
     start = end;
     start.is_gradient = end.is_gradient && (!was_own || before.is_gradient);
     start.is_summed = end.is_summed && (!was_own || before.is_summed);
-    start.is_mixed = start.has_met = false;
+    start.is_mixed = start.averaged_across_ranks = false;
     start.terms = 0;
     start.expr = before.expr;
     if (!start.is_gradient) {
       start.factor = 1;
-      start.power = 0;
-    } else if (end.own_factor != 0) {
-      start.factor = end.own_factor;
+      start.unscaled_sums = 0;
+    } else if (end.local_factor != 0) {
+      start.factor = end.local_factor;
     }
-    start.own_factor = 0;
+    start.local_factor = 0;
     (*carried)[id] = start;
     changed = true;
   }
@@ -100,12 +100,12 @@ CarriedValues ValuesAtStart(const Program& program, const RankValuesOptions& opt
                             CarriedValues carried, RankValue* others) {
   const RankCount ranks(options);
   *others = RankValue();
-  if (!ranks.IsOne() && !options.is_startup) others->place = Place::kLocal;
+  if (!ranks.IsOne() && !options.is_startup) others->placement = Placement::kLocal;
   for (size_t i = 0; i < program.var_id_limit(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
     const Var var = program.var(id);
     const RankValue value = ValueAtFirstStep(var, options, ranks);
-    if (var.persistable() || var.need_check_feed() || value.place != others->place) {
+    if (var.persistable() || var.need_check_feed() || value.placement != others->placement) {
       carried.try_emplace(id, value);
     }
   }

@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 
 bool IsForward(const Op& op) {
   return (op.role() & (kRoleBackward | kRoleOptimize | kRoleDist | kRoleNotSpecified)) == 0;
@@ -23,9 +23,10 @@ bool RankSums::AreAllRanks(absl::Span<const RankValue> ins) const {
   if (!ranks_.Is(ins.size())) return false;
   std::vector<bool> seen(ins.size(), false);
   for (const RankValue& in : ins) {
-    if (in.place != Place::kOfRanks || in.rank < 0 || in.rank >= static_cast<int>(seen.size()) ||
-        seen[in.rank] || in.expr != ins[0].expr || !SameFactor(in.factor, ins[0].factor) ||
-        in.power != ins[0].power || in.gathered_by != ins[0].gathered_by) {
+    if (in.placement != Placement::kFromSomeRanks || in.rank < 0 ||
+        in.rank >= static_cast<int>(seen.size()) || seen[in.rank] || in.expr != ins[0].expr ||
+        !SameFactor(in.factor, ins[0].factor) || in.unscaled_sums != ins[0].unscaled_sums ||
+        in.gathered_by != ins[0].gathered_by) {
       return false;
     }
     seen[in.rank] = true;
@@ -38,7 +39,7 @@ RankValue RankSums::Sum(const Op& op, absl::Span<const RankValue> ins,
   const bool all_one = std::all_of(factors.begin(), factors.end(), [](double f) { return f == 1; });
   if (ins.size() > 1 && all_one && AreAllRanks(ins)) {
     RankValue own = ins[0];
-    own.place = Place::kLocal;
+    own.placement = Placement::kLocal;
     RankValue sum = collectives_.Sum(op, own);
     sum.reductions = ins[0].reductions;
     sum.rank = -1;
@@ -49,28 +50,28 @@ RankValue RankSums::Sum(const Op& op, absl::Span<const RankValue> ins,
   const RankValue* local = nullptr;
   for (const RankValue& in : ins) {
     if (in.is_zero) continue;
-    const bool is_own = !in.IsSame();
+    const bool is_own = !in.IsEqualOnRanks();
     if (is_first) {
-      out.place = in.place;
+      out.placement = in.placement;
       out.rank = in.rank;
       out.gathered_by = in.gathered_by;
-      out.power = in.power;
+      out.unscaled_sums = in.unscaled_sums;
     } else {
-      out.place = JoinPlaces(out.place, in.place);
-      if (out.rank != in.rank || in.place == Place::kOfRanks) out.rank = -1;
-      if (out.power != in.power) out.is_mixed = out.is_distorted = true;
+      out.placement = JoinPlacements(out.placement, in.placement);
+      if (out.rank != in.rank || in.placement == Placement::kFromSomeRanks) out.rank = -1;
+      if (out.unscaled_sums != in.unscaled_sums) out.is_mixed = out.has_unknown_scale = true;
     }
     if (is_own && local == nullptr) local = &in;
     is_first = false;
-    if (in.place != Place::kReplicated) {
+    if (in.placement != Placement::kReplicated) {
       all_gradient = all_gradient && in.is_gradient;
       all_summed = all_summed && in.is_summed;
     }
-    out.has_met = out.has_met || in.has_met;
-    if (!out.bent_by.valid()) out.bent_by = in.bent_by;
+    out.averaged_across_ranks = out.averaged_across_ranks || in.averaged_across_ranks;
+    if (!out.first_nonlinear_op.valid()) out.first_nonlinear_op = in.first_nonlinear_op;
     if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
     out.is_mixed = out.is_mixed || in.is_mixed;
-    out.is_distorted = out.is_distorted || in.is_distorted;
+    out.has_unknown_scale = out.has_unknown_scale || in.has_unknown_scale;
     out.reductions = std::max(out.reductions, in.reductions);
   }
   if (is_first) {
@@ -79,10 +80,10 @@ RankValue RankSums::Sum(const Op& op, absl::Span<const RankValue> ins,
     if (expressions_.AreMade()) out.expr = expressions_.table()->Zero();
     return out;
   }
-  out.is_gradient = out.place != Place::kReplicated && all_gradient;
+  out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
   out.is_summed = out.is_gradient && all_summed;
-  out.has_met = out.has_met && out.IsSame();
-  if (local != nullptr) out.power = local->power;
+  out.averaged_across_ranks = out.averaged_across_ranks && out.IsEqualOnRanks();
+  if (local != nullptr) out.unscaled_sums = local->unscaled_sums;
   if (expressions_.AreMade()) {
     expressions_.SetSum(ins, factors, /*keeps_terms=*/!IsForward(op), &out);
   }
@@ -96,10 +97,11 @@ RankValue RankSums::Multiple(const Op& op, const RankValue& in, double factor) {
   const bool is_original = original_ops_ != nullptr && (*original_ops_)[op.id().value()];
   const bool divides = !is_original && ranks_.IsKnown() && !ranks_.IsOne() &&
                        SameFactor(factor * ranks_.AsFactor(), 1);
-  const bool is_loss_grad = IsBackward(op) && out.place == Place::kReplicated &&
+  const bool is_loss_grad = IsBackward(op) && out.placement == Placement::kReplicated &&
                             out.reductions == 0 && op.input_args()[0] == op.output_args()[0];
-  const bool counts = divides && (op.HasAttr(kNumRanksAttr) || out.power > 0 || is_loss_grad);
-  if (counts) out.ChangePower(-1);
+  const bool counts =
+      divides && (op.HasAttr(kNumRanksAttr) || out.unscaled_sums > 0 || is_loss_grad);
+  if (counts) out.ChangeUnscaledSums(-1);
   if (observer_ != nullptr) observer_->OnScale(op, counts);
   return out;
 }

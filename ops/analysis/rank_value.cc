@@ -4,36 +4,36 @@
 
 namespace weft {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 
-std::string ToString(Place place) {
-  switch (place) {
-    case Place::kReplicated:
+std::string ToString(Placement placement) {
+  switch (placement) {
+    case Placement::kReplicated:
       return "equal on all ranks";
-    case Place::kLocal:
+    case Placement::kLocal:
       return "rank-local";
-    case Place::kShard:
+    case Placement::kShard:
       return "sharded";
-    case Place::kGathered:
+    case Placement::kGathered:
       return "the values of all ranks, one after the other";
-    case Place::kOfRanks:
+    case Placement::kFromSomeRanks:
       return "the value of some of the ranks only";
   }
   return "unknown";
 }
 
-Place JoinPlaces(Place a, Place b) {
+Placement JoinPlacements(Placement a, Placement b) {
   if (a == b) return a;
-  for (Place place : {Place::kLocal, Place::kShard}) {
-    if (a == place || b == place) return Place::kLocal;
+  for (Placement placement : {Placement::kLocal, Placement::kShard}) {
+    if (a == placement || b == placement) return Placement::kLocal;
   }
-  return Place::kOfRanks;
+  return Placement::kFromSomeRanks;
 }
 
-void RankValue::ChangePower(int by) {
-  const int changed = power + by;
-  power = static_cast<int8_t>(std::max(-100, std::min(100, changed)));
-  if (power != changed) is_distorted = true;
+void RankValue::ChangeUnscaledSums(int by) {
+  const int changed = unscaled_sums + by;
+  unscaled_sums = static_cast<int8_t>(std::max(-100, std::min(100, changed)));
+  if (unscaled_sums != changed) has_unknown_scale = true;
 }
 
 }  // namespace weft

@@ -28,7 +28,7 @@
 namespace weft {
 namespace {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 
 // What one step leaves to the next gets less and less equal; this is more than the steps down.
 constexpr int kMaxWalks = 8;
@@ -50,7 +50,7 @@ class RankInterpreter {
         expressions_(options.table),
         collectives_(ranks_, options.sums_are_wanted, &expressions_),
         sums_(options, &collectives_, &expressions_),
-        recipes_(program.num_layouts()) {
+        recipes_(program.num_signatures()) {
     if (options.table != nullptr) operations_.emplace(program, options.table);
     functions_.emplace(program, ranks_, memory_, &sums_, &expressions_,
                        operations_.has_value() ? &*operations_ : nullptr, options.observer);
@@ -87,7 +87,7 @@ class RankInterpreter {
   // --- Walking -----------------------------------------------------------------------------------
 
   const RankRecipe& RecipeOf(const Op& op) {
-    RankRecipe& recipe = recipes_[op.layout_id()];
+    RankRecipe& recipe = recipes_[op.signature_id()];
     if (!recipe.is_made) recipe = MakeRankRecipe(op);
     return recipe;
   }
@@ -150,8 +150,8 @@ class RankInterpreter {
 
   void WriteUnknown(const Op& op, VarId var) {
     RankValue unknown;
-    if (!ranks_.IsOne()) unknown.place = Place::kLocal;
-    unknown.is_distorted = true;
+    if (!ranks_.IsOne()) unknown.placement = Placement::kLocal;
+    unknown.has_unknown_scale = true;
     memory_.Write(var, expressions_.Opaque(unknown, absl::StrCat("unknown ", op.id().value()), {},
                                            "unknown"));
   }
@@ -161,7 +161,7 @@ class RankInterpreter {
       const VarId var = memory_.Resolve(name);
       if (!var.valid()) continue;
       RankValue value;
-      value.place = ranks_.IsOne() ? Place::kReplicated : Place::kLocal;
+      value.placement = ranks_.IsOne() ? Placement::kReplicated : Placement::kLocal;
       if (expressions_.AreMade()) {
         const std::string column = absl::StrCat("feed ", op.IntAttr("col").value_or(0));
         value.expr = expressions_.Named(column, column,
@@ -226,7 +226,7 @@ class RankInterpreter {
       }
       // From one buffer into another: not followed.
       RankValue whole;
-      whole.place = Place::kLocal;
+      whole.placement = Placement::kLocal;
       whole = expressions_.Opaque(whole, absl::StrCat("fused collective ", op.id().value()), {});
       for (VarId member : memory_.MembersOf(out[i])) memory_.Write(member, whole);
     }
@@ -268,13 +268,13 @@ class RankInterpreter {
     for (Symbol name : op.Input("Cond")) {
       all.push_back(memory_.Read(name));
       if (options_.observer != nullptr) options_.observer->OnBranch(op, name, all.back());
-      joined.place = JoinPlaces(joined.place, all.back().place);
-      joined.is_distorted = joined.is_distorted || all.back().is_distorted;
+      joined.placement = JoinPlacements(joined.placement, all.back().placement);
+      joined.has_unknown_scale = joined.has_unknown_scale || all.back().has_unknown_scale;
     }
     if (all.size() != 1 || !op.BoolAttr("is_scalar_condition").value_or(false)) {
       return expressions_.Call(joined, "none is empty", all);
     }
-    all[0].place = joined.place;
+    all[0].placement = joined.placement;
     return all[0];
   }
 
@@ -333,7 +333,7 @@ class RankInterpreter {
                    absl::Span<const Symbol> writes) {
     RankValue out;
     for (const RankValue& in : inputs) {
-      if (!in.IsSame()) out.place = Place::kLocal;
+      if (!in.IsEqualOnRanks()) out.placement = Placement::kLocal;
     }
     std::string identity;
     if (expressions_.AreMade()) identity = absl::StrCat("loop ", operations_->Of(op).value());
@@ -447,7 +447,7 @@ class RankInterpreter {
   // Too much work: what comes out is taken to be own to each rank, and nothing that is known.
   void VisitUnfollowed(const Op& op) {
     RankValue out;
-    if (!ranks_.IsOne()) out.place = Place::kLocal;
+    if (!ranks_.IsOne()) out.placement = Placement::kLocal;
     for (Symbol name : op.output_args()) {
       out = expressions_.Opaque(out, absl::StrCat("unfollowed ", op.id().value()), {});
       for (VarId member : memory_.MembersOf(name)) memory_.Write(member, out);
@@ -479,11 +479,11 @@ class RankInterpreter {
       std::vector<RankValue> members;
       for (VarId member : *group) {
         members.push_back(memory_.Read(member));
-        whole.place = JoinPlaces(whole.place, members.back().place);
+        whole.placement = JoinPlacements(whole.placement, members.back().placement);
         whole.reductions = std::max(whole.reductions, members.back().reductions);
-        if (members.back().power != 0) whole.power = members.back().power;
+        if (members.back().unscaled_sums != 0) whole.unscaled_sums = members.back().unscaled_sums;
         whole.is_mixed = whole.is_mixed || members.back().is_mixed;
-        whole.is_distorted = whole.is_distorted || members.back().is_distorted;
+        whole.has_unknown_scale = whole.has_unknown_scale || members.back().has_unknown_scale;
       }
       ins_.push_back(expressions_.Opaque(whole, "fused", members));
     }
@@ -512,7 +512,7 @@ class RankInterpreter {
   absl::optional<OpOperations> operations_;
   absl::optional<RankFunctions> functions_;
 
-  std::vector<RankRecipe> recipes_;                                // by layout
+  std::vector<RankRecipe> recipes_;                                // by signature
   std::vector<int> entered_;                                       // blocks, in this walk
   absl::flat_hash_map<int, std::vector<VarId>> written_by_block_;  // of its surroundings
   std::vector<OpId> first_writers_;  // by VarId; empty: not looked for

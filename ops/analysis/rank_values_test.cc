@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 
 // One parameter, its gradient on each rank, and the given ops behind.
 class RankValuesTest : public ::testing::Test {
@@ -48,12 +48,12 @@ class RankValuesTest : public ::testing::Test {
   absl::optional<RankValues> values_;
 };
 
-TEST_F(RankValuesTest, DataAndWhatIsMadeOfItAreOwnToEachRank) {
+TEST_F(RankValuesTest, DataAndResultsOfDataAreRankLocal) {
   Run("");
-  EXPECT_EQ(End("x").place, Place::kLocal);
-  EXPECT_EQ(End("y").place, Place::kLocal);
+  EXPECT_EQ(End("x").placement, Placement::kLocal);
+  EXPECT_EQ(End("y").placement, Placement::kLocal);
   EXPECT_FALSE(End("y").is_gradient);
-  EXPECT_EQ(End("w").place, Place::kReplicated);
+  EXPECT_EQ(End("w").placement, Placement::kReplicated);
 }
 
 TEST_F(RankValuesTest, GradientsOfParametersAreSummedOverSamples) {
@@ -68,23 +68,23 @@ TEST_F(RankValuesTest, GradientsOfParametersAreSummedOverSamples) {
 TEST_F(RankValuesTest, SumsAndDivisionsAreCounted) {
   Run("    Out=[g] = c_allreduce_sum(X=[g]) {use_calc_stream=true}\n"
       "    Out=[out] = scale(X=[g]) {scale=0.5}\n");
-  EXPECT_EQ(End("g").place, Place::kReplicated);
-  EXPECT_EQ(End("g").power, 1);
+  EXPECT_EQ(End("g").placement, Placement::kReplicated);
+  EXPECT_EQ(End("g").unscaled_sums, 1);
   EXPECT_EQ(End("g").reductions, 1);
-  EXPECT_EQ(End("out").power, 0);
+  EXPECT_EQ(End("out").unscaled_sums, 0);
 }
 
-TEST_F(RankValuesTest, WhatIsNotLinearIsNoGradient) {
+TEST_F(RankValuesTest, NonlinearFunctionsAreNotGradients) {
   Run("    Out=[out] = clip_by_norm(X=[g]) {max_norm=1.0}\n");
   EXPECT_FALSE(End("out").is_gradient);
-  EXPECT_TRUE(End("out").bent_by.valid());
+  EXPECT_TRUE(End("out").first_nonlinear_op.valid());
 }
 
 TEST_F(RankValuesTest, ABufferIsItsMembers) {
   Run("    Output=[g, out], FusedOutput=[y] = coalesce_tensor(Input=[g, w]) "
       "{copy_data=true, dtype=5}\n"
       "    Out=[y] = c_allreduce_avg(X=[y]) {use_calc_stream=true}\n");
-  EXPECT_EQ(End("g").place, Place::kReplicated);
+  EXPECT_EQ(End("g").placement, Placement::kReplicated);
   EXPECT_EQ(End("g").reductions, 1);
   EXPECT_EQ(End("out").reductions, 1);
 }
@@ -94,30 +94,30 @@ TEST_F(RankValuesTest, PartsOfAllRanksAddUpToASum) {
       "    Out=[g, out] = split(X=[y]) {num=2, axis=0}\n"
       "    Out=[sum] = sum(X=[g, out])\n"
       "    Out=[old] = sum(X=[g, g])\n");
-  EXPECT_EQ(End("g").place, Place::kOfRanks);
+  EXPECT_EQ(End("g").placement, Placement::kFromSomeRanks);
   EXPECT_EQ(End("g").rank, 0);
-  EXPECT_EQ(End("sum").place, Place::kReplicated);
-  EXPECT_EQ(End("sum").power, 1);
-  EXPECT_EQ(End("old").place, Place::kOfRanks);
+  EXPECT_EQ(End("sum").placement, Placement::kReplicated);
+  EXPECT_EQ(End("sum").unscaled_sums, 1);
+  EXPECT_EQ(End("old").placement, Placement::kFromSomeRanks);
 }
 
 // A mean that is added to what is own to a rank does not make that the same on all.
-TEST_F(RankValuesTest, RanksHaveMetOnlyInWhatIsTheSameOnAll) {
+TEST_F(RankValuesTest, OnlyReplicatedValuesAreAveragedAcrossRanks) {
   Run("    Out=[out] = c_allreduce_avg(X=[g]) {use_calc_stream=true}\n"
       "    Out=[old] = sum(X=[w, out])\n"
       "    Out=[sum] = sum(X=[out, g])\n");
-  EXPECT_TRUE(End("old").has_met);
-  EXPECT_EQ(End("sum").place, Place::kLocal);
-  EXPECT_FALSE(End("sum").has_met);
+  EXPECT_TRUE(End("old").averaged_across_ranks);
+  EXPECT_EQ(End("sum").placement, Placement::kLocal);
+  EXPECT_FALSE(End("sum").averaged_across_ranks);
 }
 
 // What a step leaves to the next: a sum of gradients is the ranks' own from the second step on.
 TEST_F(RankValuesTest, AccumulatedGradientsAreCarriedOver) {
   Run("    Out=[sum] = sum(X=[sum, g])\n"
       "    Out=[old] = assign(X=[sum])\n");
-  EXPECT_EQ(Start("sum").place, Place::kLocal);
+  EXPECT_EQ(Start("sum").placement, Placement::kLocal);
   EXPECT_TRUE(Start("sum").is_gradient);
-  EXPECT_EQ(Start("w").place, Place::kReplicated);
+  EXPECT_EQ(Start("w").placement, Placement::kReplicated);
 }
 
 TEST_F(RankValuesTest, BranchesGiveBothValues) {
@@ -125,11 +125,11 @@ TEST_F(RankValuesTest, BranchesGiveBothValues) {
       "    Out=[out], Scope=[scope] = conditional_block(Cond=[due], Input=[g]) "
       "{sub_block=block(1), is_scalar_condition=true}\n";
   Run(branch, "  block 1 parent=0 {\n    Out=[out] = assign(X=[g])\n  }\n");
-  EXPECT_EQ(End("out").place, Place::kLocal);
+  EXPECT_EQ(End("out").placement, Placement::kLocal);
   Run(branch,
       "  block 1 parent=0 {\n"
       "    Out=[out] = c_allreduce_avg(X=[g]) {use_calc_stream=true}\n  }\n");
-  EXPECT_EQ(End("out").place, Place::kReplicated);
+  EXPECT_EQ(End("out").placement, Placement::kReplicated);
 }
 
 // A loop's gradient is linear in the gradients that it takes: a mean over the ranks may come behind
@@ -143,36 +143,36 @@ TEST_F(RankValuesTest, GradientOfALoopIsAGradient) {
       "  block 1 parent=0 {\n    var w@GRAD : fp32[1, 1]\n"
       "    Out=[i] = increment(X=[i]) {step=-1.0}\n"
       "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD])\n  }\n");
-  EXPECT_EQ(End("g").place, Place::kLocal);
+  EXPECT_EQ(End("g").placement, Placement::kLocal);
   EXPECT_TRUE(End("g").is_gradient);
   EXPECT_TRUE(End("g").is_summed);
-  EXPECT_EQ(End("g").power, -1);
-  EXPECT_FALSE(End("g").is_distorted);
-  EXPECT_EQ(End("i").place, Place::kLocal);
+  EXPECT_EQ(End("g").unscaled_sums, -1);
+  EXPECT_FALSE(End("g").has_unknown_scale);
+  EXPECT_EQ(End("i").placement, Placement::kLocal);
 }
 
 // One element of the array is own to each rank; the one that is written then is not.
-TEST_F(RankValuesTest, ArrayKeepsWhatIsNotWritten) {
+TEST_F(RankValuesTest, ArrayKeepsUnwrittenElements) {
   Run("    var array : lod_tensor_array<fp32[4, 1]>\n    var i : int64[1]\n"
       "    var same : lod_tensor_array<fp32[4, 1]>\n"
       "    Out=[i] = fill_constant() {shape=longs[1], dtype=3, value=0.0}\n"
       "    Out=[same] = write_to_array(X=[w], I=[i])\n"
       "    Out=[array] = write_to_array(X=[x], I=[i])\n"
       "    Out=[array] = write_to_array(X=[w], I=[i])\n");
-  EXPECT_EQ(End("array").place, Place::kLocal);
-  EXPECT_EQ(End("same").place, Place::kReplicated);
+  EXPECT_EQ(End("array").placement, Placement::kLocal);
+  EXPECT_EQ(End("same").placement, Placement::kReplicated);
 }
 
 // What a block writes that another op has run before is not known.
-TEST_F(RankValuesTest, BlockThatTwoOpsRunLeavesWhatIsOwnToEachRank) {
+TEST_F(RankValuesTest, BlockOfTwoOpsLeavesRankLocalValues) {
   const std::string branch =
       "    Out=[out], Scope=[scope] = conditional_block(Cond=[due], Input=[w]) "
       "{sub_block=block(1), is_scalar_condition=true}\n";
   const std::string block = "  block 1 parent=0 {\n    Out=[out] = assign(X=[w])\n  }\n";
   Run(branch, block);
-  EXPECT_EQ(End("out").place, Place::kReplicated);
+  EXPECT_EQ(End("out").placement, Placement::kReplicated);
   Run(branch + "    Out=[out] = scale(X=[w]) {scale=2.0}\n" + branch, block);
-  EXPECT_EQ(End("out").place, Place::kLocal);
+  EXPECT_EQ(End("out").placement, Placement::kLocal);
 }
 
 }  // namespace

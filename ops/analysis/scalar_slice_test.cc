@@ -51,7 +51,7 @@ absl::StatusOr<std::vector<double>> Due(const std::string& ops, int steps,
   return values;
 }
 
-TEST(ScalarSlice, CountsStepsFromWhatTheStartupProgramSays) {
+TEST(ScalarSlice, CountsStepsFromTheStartupProgram) {
   EXPECT_THAT(*Due(R"(
     Out=[step] = increment(X=[step]) {step=1.0}
     Out=[k] = fill_constant() {shape=longs[1], dtype=3, value=3.0}
@@ -99,7 +99,7 @@ TEST(ScalarSlice, IntegersAreCutOffAndFloatsAreSinglePrecision) {
               ElementsAre(0, 0, 0));
 }
 
-TEST(ScalarSlice, SaysWhatIsNoNumber) {
+TEST(ScalarSlice, NamesNonScalars) {
   const auto is_unknown = [](const std::string& why) {
     return StatusIs(absl::StatusCode::kUnimplemented, HasSubstr(why));
   };

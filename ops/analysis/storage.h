@@ -51,7 +51,7 @@ class Storage {
 
   // Makes the members slices of the buffer. Calls `twice` with members that are there already.
   template <typename Twice>
-  void LayOut(OpId op, VarId var, const std::vector<VarId>& members, const Twice& twice) {
+  void AddBuffer(OpId op, VarId var, const std::vector<VarId>& members, const Twice& twice) {
     if (const Buffer* before = FindBuffer(var); before != nullptr) {
       if (!before->moved_by.valid() && IsLaidOut(*before, members)) return;
     }

@@ -11,7 +11,7 @@ StreamClocks::StreamClocks(int num_streams, bool track_sources)
       track_sources_(track_sources),
       components_((num_streams_ + 1) * row_size_),
       seen_host_(num_streams_ + 1, 0),
-      by_the_way_(row_size_, 0),
+      incidental_(row_size_, 0),
       sources_({Source{kNoOp, 0, 0, true}}),
       saved_in_(num_streams_ + 1, 0) {}
 
@@ -28,10 +28,10 @@ bool StreamClocks::HostWait(int stream, uint32_t source) {
   return true;
 }
 
-void StreamClocks::HostWaitByTheWay(int stream) {
+void StreamClocks::IncidentalHostWait(int stream) {
   CatchUp(stream);
   for (size_t i = 0; i < row_size_; ++i) {
-    by_the_way_[i] = std::max(by_the_way_[i], Row(stream)[i].known);
+    incidental_[i] = std::max(incidental_[i], Row(stream)[i].known);
   }
 }
 
@@ -54,7 +54,7 @@ bool StreamClocks::Join(int to, int from, uint32_t source) {
 
 void StreamClocks::EnterBranch() {
   frames_.push_back({time_ + 1, saved_.size(), last_inside_.size()});
-  saved_by_the_way_.insert(saved_by_the_way_.end(), by_the_way_.begin(), by_the_way_.end());
+  saved_incidental_.insert(saved_incidental_.end(), incidental_.begin(), incidental_.end());
   for (size_t s = 0; s < num_streams_; ++s) {
     last_inside_.push_back(Row(static_cast<int>(s))[num_streams_ + s].known);
   }
@@ -68,7 +68,7 @@ void StreamClocks::Save(int row) {
 }
 
 void StreamClocks::LeaveBranch() {
-  const Frame frame = frames_.back();
+  const BranchFrame frame = frames_.back();
   frames_.pop_back();
   for (size_t i = frame.first_saved; i < saved_.size(); ++i) {
     Restore(saved_[i], &last_inside_[frame.first_last]);
@@ -77,14 +77,14 @@ void StreamClocks::LeaveBranch() {
     saved_components_.resize(saved_[frame.first_saved].components);
     saved_.resize(frame.first_saved);
   }
-  const size_t first_by_the_way = saved_by_the_way_.size() - row_size_;
-  const uint32_t* const by_the_way = &saved_by_the_way_[first_by_the_way];
-  std::copy(by_the_way, by_the_way + num_streams_, by_the_way_.begin());
+  const size_t first_incidental = saved_incidental_.size() - row_size_;
+  const uint32_t* const incidental = &saved_incidental_[first_incidental];
+  std::copy(incidental, incidental + num_streams_, incidental_.begin());
   for (size_t s = 0; s < num_streams_; ++s) {
-    const uint32_t before = by_the_way[num_streams_ + s];
-    if (before < last_inside_[frame.first_last + s]) by_the_way_[num_streams_ + s] = before;
+    const uint32_t before = incidental[num_streams_ + s];
+    if (before < last_inside_[frame.first_last + s]) incidental_[num_streams_ + s] = before;
   }
-  saved_by_the_way_.resize(first_by_the_way);
+  saved_incidental_.resize(first_incidental);
   last_inside_.resize(frame.first_last);
 }
 
@@ -126,7 +126,7 @@ void StreamClocks::Rely(const StreamAccess& access, int stream) {
   if (!track_sources_ || access.stream == stream) return;
   Component& component = Row(stream)[Index(access)];
   if (access.time <= component.kept || access.time > component.known) return;
-  if (access.time <= by_the_way_[Index(access)]) {
+  if (access.time <= incidental_[Index(access)]) {
     precautions_.push_back(component.source);
     return;
   }

@@ -54,7 +54,7 @@ class StreamClocks {
 
   // The same for something that makes the host wait by the way, and need not on every machine:
   // waits that order the same again still are told to order something.
-  void HostWaitByTheWay(int stream);
+  void IncidentalHostWait(int stream);
 
   void EnterBranch();
   void LeaveBranch();  // O(streams) for each stream that learnt something inside
@@ -65,7 +65,7 @@ class StreamClocks {
   // Whether the access comes before what `stream` was given last. O(1).
   bool IsBefore(const StreamAccess& access, int stream) const {
     return access.stream == stream || access.time <= Find(access, stream).known ||
-           access.time <= by_the_way_[Index(access)];
+           access.time <= incidental_[Index(access)];
   }
   // The caller relies on IsBefore: marks the waits that it is due to. O(1) amortized.
   void Rely(const StreamAccess& access, int stream);
@@ -93,7 +93,7 @@ class StreamClocks {
     uint32_t first, second;  // into sources_; 0: none
     bool marked;
   };
-  struct Frame {
+  struct BranchFrame {
     uint32_t start;      // first time inside
     size_t first_saved;  // into saved_
     size_t first_last;   // into last_inside_
@@ -130,16 +130,16 @@ class StreamClocks {
   uint32_t host_version_ = 0;
   uint32_t last_host_version_ = 0;
   // By component: the times that everything issued from now on comes after, by the way.
-  std::vector<uint32_t> by_the_way_;
+  std::vector<uint32_t> incidental_;
   std::vector<Source> sources_;
   std::vector<uint32_t> to_mark_;
   std::vector<uint32_t> precautions_;  // sources
 
-  std::vector<Frame> frames_;
+  std::vector<BranchFrame> frames_;
   std::vector<size_t> saved_in_;  // by row: how many frames there were when it was last saved
   std::vector<SavedRow> saved_;
   std::vector<Component> saved_components_;
-  std::vector<uint32_t> saved_by_the_way_;  // of each frame, as it was entered
+  std::vector<uint32_t> saved_incidental_;  // of each frame, as it was entered
   std::vector<uint32_t>
       last_inside_;  // of each frame, by stream: the last op in a branch before it
 };

@@ -45,7 +45,7 @@ TEST_F(StreamClocksTest, WaitHandsOverWhatTheOtherSideKnows) {
   EXPECT_TRUE(clocks_.IsBefore(write, kOtherRing));
 }
 
-TEST_F(StreamClocksTest, WaitForWhatIsKnownOrForNothingOrdersNothing) {
+TEST_F(StreamClocksTest, WaitForKnownOrNoWorkOrdersNothing) {
   EXPECT_FALSE(clocks_.Wait(kCompute, kRing, 0));
   Write(kRing);
   EXPECT_TRUE(clocks_.Wait(kCompute, kRing, 1));
@@ -54,7 +54,7 @@ TEST_F(StreamClocksTest, WaitForWhatIsKnownOrForNothingOrdersNothing) {
   EXPECT_FALSE(clocks_.HostWait(kRing, 4));
 }
 
-TEST_F(StreamClocksTest, WaitOfTheHostOrdersWhateverIsIssuedAfterItOnAnyStream) {
+TEST_F(StreamClocksTest, WaitOfTheHostOrdersAllLaterOps) {
   const StreamAccess write = Write(kRing);
   clocks_.HostWait(kRing, 0);
   Write(kCompute);
@@ -63,9 +63,9 @@ TEST_F(StreamClocksTest, WaitOfTheHostOrdersWhateverIsIssuedAfterItOnAnyStream) 
   EXPECT_TRUE(clocks_.IsBefore(write, kOtherRing));
 }
 
-TEST_F(StreamClocksTest, WaitByTheWayOrdersAndMakesNoOtherWaitNeedless) {
+TEST_F(StreamClocksTest, IncidentalWaitOrdersAndMakesNoOtherWaitRedundant) {
   const StreamAccess write = Write(kCompute);
-  clocks_.HostWaitByTheWay(kCompute);
+  clocks_.IncidentalHostWait(kCompute);
   EXPECT_TRUE(clocks_.IsBefore(write, kRing));
   clocks_.Rely(write, kRing);
   EXPECT_TRUE(clocks_.Wait(kRing, kCompute, 0));
@@ -86,7 +86,7 @@ TEST_F(StreamClocksTest, WaitInABranchOrdersOpsOutsideInsideOfItOnly) {
   EXPECT_FALSE(clocks_.IsBefore(write, kCompute));
 }
 
-TEST_F(StreamClocksTest, WaitOfTheHostInABranchOrdersNothingBehindIt) {
+TEST_F(StreamClocksTest, WaitOfTheHostInABranchOrdersNothingAfterIt) {
   const StreamAccess write = Write(kRing);
   clocks_.EnterBranch();
   clocks_.HostWait(kRing, 0);
@@ -106,7 +106,7 @@ TEST_F(StreamClocksTest, WaitOfTheHostBeforeABranchIsNotLostByStreamsThatNoticeI
   EXPECT_TRUE(clocks_.IsBefore(write, kCompute));
 }
 
-TEST_F(StreamClocksTest, WhatABranchDoesAndWaitsForIsKnownBehindIt) {
+TEST_F(StreamClocksTest, WorkAndWaitsOfABranchAreKnownAfterIt) {
   clocks_.EnterBranch();
   const StreamAccess write = Write(kRing);
   clocks_.Wait(kCompute, kRing, 0);
@@ -145,11 +145,11 @@ TEST_F(StreamClocksTest, WaitInAnInnerBranchDoesNotOrderOpsOfTheOuterOne) {
   EXPECT_TRUE(clocks_.IsBefore(inner, kCompute));
 }
 
-TEST_F(StreamClocksTest, WaitByTheWayInABranchOrdersNothingBehindIt) {
+TEST_F(StreamClocksTest, IncidentalWaitInABranchOrdersNothingAfterIt) {
   const StreamAccess write = Write(kCompute);
   clocks_.EnterBranch();
   const StreamAccess inside = Write(kCompute);
-  clocks_.HostWaitByTheWay(kCompute);
+  clocks_.IncidentalHostWait(kCompute);
   EXPECT_TRUE(clocks_.IsBefore(write, kRing));
   clocks_.LeaveBranch();
   EXPECT_FALSE(clocks_.IsBefore(write, kRing));
@@ -168,7 +168,7 @@ TEST_F(StreamClocksTest, EveryWaitOnTheWayIsMarked) {
   EXPECT_THAT(clocks_.MarkedSources(3), ElementsAre(true, false, true));
 }
 
-TEST_F(StreamClocksTest, WhatMarkedWaitsAccountForMarksNoOther) {
+TEST_F(StreamClocksTest, OrderFromMarkedWaitsMarksNoOther) {
   const StreamAccess first = Write(kRing);
   clocks_.Wait(kCompute, kRing, 0);
   const StreamAccess second = Write(kRing);
@@ -180,7 +180,7 @@ TEST_F(StreamClocksTest, WhatMarkedWaitsAccountForMarksNoOther) {
   EXPECT_THAT(clocks_.MarkedSources(3), ElementsAre(false, true, false));
 }
 
-TEST_F(StreamClocksTest, WhatIsKnownOnTwoPathsMarksTheWaitsOfBoth) {
+TEST_F(StreamClocksTest, KnowledgeFromTwoPathsMarksTheWaitsOfBoth) {
   clocks_.EnterBranch();
   Write(kRing);
   clocks_.LeaveBranch();

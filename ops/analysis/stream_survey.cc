@@ -13,7 +13,10 @@ namespace weft {
 class StreamSurvey::Visitor {
  public:
   Visitor(const Program& program, StreamSurvey* survey)
-      : program_(program), survey_(*survey), traits_(program), layouts_(program.num_layouts()) {}
+      : program_(program),
+        survey_(*survey),
+        traits_(program),
+        signatures_(program.num_signatures()) {}
 
   void VisitAll() {
     for (int b = 0; b < program_.num_blocks(); ++b) {
@@ -36,13 +39,13 @@ class StreamSurvey::Visitor {
     kSync,
     kRingSetup,
     kBranch,
-    kLayOut,
+    kFuse,
     kHoldsBlocks,
   };
-  struct Layout {
+  struct SignatureInfo {
     Class cls = Class::kUnseen;
     StreamSync sync = StreamSync::kAllWaitForCompute;
-    int ring_attr = -1;     // into OpLayout::attrs; -1: none
+    int ring_attr = -1;     // into OpSignature::attrs; -1: none
     int compute_attr = -1;  // use_calc_stream
   };
   struct RingAttrs {
@@ -51,84 +54,84 @@ class StreamSurvey::Visitor {
   };
 
   void Visit(const Op& op) {
-    Layout& layout = layouts_[op.layout_id()];
-    if (layout.cls == Class::kUnseen) layout = Classify(op);
+    SignatureInfo& signature = signatures_[op.signature_id()];
+    if (signature.cls == Class::kUnseen) signature = Classify(op);
     using Kind = SpecialOp::Kind;
     const auto add = [&](Kind kind, int index = 0) {
       survey_.special_[op.block()].push_back({kind, op.position(), index});
     };
-    switch (layout.cls) {
+    switch (signature.cls) {
       case Class::kUnseen:
       case Class::kPlain:
         return;
       case Class::kCollective: {
-        const RingAttrs ring = Decode(op, layout);
+        const RingAttrs ring = Decode(op, signature);
         if (ring.on_compute) return;
         rings_.insert(ring.ring_id);
         Watch(op);
         return add(Kind::kRingOp, ring.ring_id);  // its stream when all rings are known
       }
       case Class::kUnknownWithRing:
-        if (survey_.unknown_communication_.valid() || Decode(op, layout).on_compute) return;
+        if (survey_.unknown_communication_.valid() || Decode(op, signature).on_compute) return;
         survey_.unknown_communication_ = op.id();
         return;
       case Class::kSync:
         add(Kind::kSync, static_cast<int>(survey_.syncs_.size()));
-        survey_.syncs_.push_back({op.id(), layout.sync, Decode(op, layout).ring_id});
+        survey_.syncs_.push_back({op.id(), signature.sync, Decode(op, signature).ring_id});
         return;
       case Class::kRingSetup:
         return add(Kind::kRingSetup);
       case Class::kBranch:
         return add(Kind::kBranch);
-      case Class::kLayOut:
+      case Class::kFuse:
         Watch(op);
-        return add(Kind::kLayOut);
+        return add(Kind::kFuse);
       case Class::kHoldsBlocks:
         return add(Kind::kHoldsBlocks);
     }
   }
 
-  Layout Classify(const Op& op) {
-    Layout layout;
+  SignatureInfo Classify(const Op& op) {
+    SignatureInfo signature;
     bool holds_blocks = false;
-    const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
+    const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
     for (size_t i = 0; i < attrs.size(); ++i) {
       const absl::string_view name = program_.name(attrs[i].name);
-      if (name == "ring_id") layout.ring_attr = static_cast<int>(i);
-      if (name == "use_calc_stream") layout.compute_attr = static_cast<int>(i);
+      if (name == "ring_id") signature.ring_attr = static_cast<int>(i);
+      if (name == "use_calc_stream") signature.compute_attr = static_cast<int>(i);
       if (attrs[i].type == pb::BLOCK || attrs[i].type == pb::BLOCKS) holds_blocks = true;
     }
     const OpSchema* schema = traits_.SchemaOf(op);
     const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
     const absl::optional<StreamSync> sync = FindStreamSyncOp(op.type());
-    layout.cls = Class::kPlain;
+    signature.cls = Class::kPlain;
     if (has(Trait::kStreamSync) && sync.has_value()) {
-      layout.cls = Class::kSync;
-      layout.sync = *sync;
+      signature.cls = Class::kSync;
+      signature.sync = *sync;
     } else if (has(Trait::kRingSetup)) {
-      layout.cls = Class::kRingSetup;
+      signature.cls = Class::kRingSetup;
     } else if (has(Trait::kBranch)) {
-      layout.cls = Class::kBranch;
+      signature.cls = Class::kBranch;
     } else if (holds_blocks) {
-      layout.cls = Class::kHoldsBlocks;
+      signature.cls = Class::kHoldsBlocks;
     } else if (has(Trait::kCollective)) {
-      layout.cls = Class::kCollective;
-    } else if (schema == nullptr && layout.ring_attr >= 0) {
-      layout.cls = Class::kUnknownWithRing;
+      signature.cls = Class::kCollective;
+    } else if (schema == nullptr && signature.ring_attr >= 0) {
+      signature.cls = Class::kUnknownWithRing;
     } else if (has(Trait::kAlias)) {
-      layout.cls = Class::kLayOut;
+      signature.cls = Class::kFuse;
     }
-    return layout;
+    return signature;
   }
 
-  RingAttrs Decode(const Op& op, const Layout& layout) {
+  RingAttrs Decode(const Op& op, const SignatureInfo& signature) {
     RingAttrs ring;
-    if (layout.ring_attr < 0 && layout.compute_attr < 0) return ring;
+    if (signature.ring_attr < 0 && signature.compute_attr < 0) return ring;
     op.ForEachAttr([&](size_t i, absl::string_view bytes) {
       const int at = static_cast<int>(i);
-      if (at != layout.ring_attr && at != layout.compute_attr) return true;
+      if (at != signature.ring_attr && at != signature.compute_attr) return true;
       attr_.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
-      if (at == layout.compute_attr) {
+      if (at == signature.compute_attr) {
         ring.on_compute = attr_.type() == pb::BOOLEAN && attr_.b();
       } else {
         ring.ring_id = static_cast<int>(attr_.type() == pb::LONG ? attr_.l() : attr_.i());
@@ -147,9 +150,9 @@ class StreamSurvey::Visitor {
   const Program& program_;
   StreamSurvey& survey_;
   OpTraits traits_;
-  std::vector<Layout> layouts_;  // by Op::layout_id
-  std::set<int> rings_;          // with a stream
-  pb::OpDesc::Attr attr_;        // of the last Decode: its memory is used again
+  std::vector<SignatureInfo> signatures_;  // by Op::signature_id
+  std::set<int> rings_;                    // with a stream
+  pb::OpDesc::Attr attr_;                  // of the last Decode: its memory is used again
 };
 
 StreamSurvey::StreamSurvey(const Program& program)

@@ -22,7 +22,7 @@ class StreamSurvey {
       kSync,         // `index` is into syncs()
       kRingSetup,    // trait kRingSetup
       kBranch,       // trait kBranch
-      kLayOut,       // trait kAlias
+      kFuse,         // trait kAlias
       kHoldsBlocks,  // any other op with sub-blocks
     };
     Kind kind;

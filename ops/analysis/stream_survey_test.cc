@@ -99,13 +99,13 @@ TEST(StreamSurveyTest, LoopsRingSetUpAndSharedStorageAreSpecial) {
   const Program program = builder.Build();
   const StreamSurvey survey(program);
   EXPECT_THAT(survey.special(0),
-              ElementsAre(Special(Kind::kRingSetup, 0, 0), Special(Kind::kLayOut, 1, 0),
+              ElementsAre(Special(Kind::kRingSetup, 0, 0), Special(Kind::kFuse, 1, 0),
                           Special(Kind::kHoldsBlocks, 2, 0)));
   EXPECT_TRUE(survey.IsWatched(program.FindSymbol("all")));
   EXPECT_FALSE(survey.IsWatched(program.FindSymbol("b")));
 }
 
-TEST(StreamSurveyTest, UnknownOpThatNamesARingIsToldOf) {
+TEST(StreamSurveyTest, UnregisteredOpThatNamesARingIsReported) {
   ProgramBuilder builder;
   Sum(builder, "a", "b");
   builder.Op("my_exchange", {{"X", {"a"}}}, {{"Out", {"a"}}})

@@ -84,11 +84,11 @@ class Walk {
       case Special::Kind::kSync:
         return Synchronize(report_.syncs[special.index], special.index);
       case Special::Kind::kRingSetup:
-        return clocks_.HostWaitByTheWay(kComputeStream);
+        return clocks_.IncidentalHostWait(kComputeStream);
       case Special::Kind::kBranch:
         return RunBranch(block, op, again);
-      case Special::Kind::kLayOut:
-        return LayOut(block, op);
+      case Special::Kind::kFuse:
+        return FuseTensors(block, op);
       case Special::Kind::kHoldsBlocks:
         return RunLoop(block, op, again);
     }
@@ -150,7 +150,7 @@ class Walk {
     for (Symbol name : op.Input("Cond")) {
       if (survey_.IsWatched(name)) Touch(block.Resolve(name), /*writes=*/false);
     }
-    clocks_.HostWaitByTheWay(kComputeStream);
+    clocks_.IncidentalHostWait(kComputeStream);
     clocks_.EnterBranch();
     for (int inner : DistinctBlocks(op)) {
       if (MayRun(op, inner)) RunBlock(inner, again);
@@ -173,7 +173,7 @@ class Walk {
     clocks_.LeaveBranch();
   }
 
-  void LayOut(const Block& block, const Op& op) {
+  void FuseTensors(const Block& block, const Op& op) {
     const absl::Span<const Symbol> fused = op.Output("FusedOutput");
     if (fused.size() != 1 || op.Output("Output").empty()) {
       return RunPlain(block, op, kComputeStream);
@@ -190,7 +190,7 @@ class Walk {
     }
     const VarId buffer = block.Resolve(fused[0]);
     if (!buffer.valid()) return;
-    storage_.LayOut(op.id(), buffer, members, [&](VarId member) {
+    storage_.AddBuffer(op.id(), buffer, members, [&](VarId member) {
       report_.shared_slices.push_back({op.id(), op.id(), buffer, member});
     });
     if (copies || op.BoolAttr("set_constant").value_or(false)) Touch(buffer, /*writes=*/true);
@@ -300,7 +300,7 @@ StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options
     report.too_many_streams = true;
     return report;
   }
-  const bool track = options.find_needless_syncs && num_streams <= kMaxStreamsToTrack;
+  const bool track = options.find_redundant_syncs && num_streams <= kMaxStreamsToTrack;
   Walk(program, survey, track, &report).Run(track);
   return report;
 }

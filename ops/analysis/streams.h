@@ -74,7 +74,7 @@ struct StreamOptions {
   // Whether to tell kNotNeeded and kPrecaution, which takes memory for every wait; otherwise
   // they are kNeeded. All syncs that are kNotNeeded, kOrdersNothing or kNoStream may be left out
   // together. More than kMaxStreamsToTrack streams: not told.
-  bool find_needless_syncs = false;
+  bool find_redundant_syncs = false;
 };
 
 struct StreamReport {

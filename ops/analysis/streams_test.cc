@@ -34,8 +34,8 @@ class Writer {
   Writer& ComputeWaits(int ring = 0) { return Sync("c_wait_comm", ring); }
   Writer& HostWaitsForCompute() { return Sync("c_sync_calc_stream", 0); }
   Writer& HostWaitsForRing(int ring = 0) { return Sync("c_sync_comm_stream", ring); }
-  Writer& LayOut(const std::vector<std::string>& members, const std::string& buffer,
-                 const std::string& attr = "") {
+  Writer& FuseTensors(const std::vector<std::string>& members, const std::string& buffer,
+                      const std::string& attr = "") {
     builder_.Op("coalesce_tensor", {{"Input", members}},
                 {{"Output", members}, {"FusedOutput", {buffer}}});
     if (!attr.empty()) builder_.BoolAttr(attr, true);
@@ -93,7 +93,7 @@ std::vector<std::string> Races(const Writer& writer) {
 
 std::vector<SyncEffect> Effects(const Writer& writer) {
   StreamOptions options;
-  options.find_needless_syncs = true;
+  options.find_redundant_syncs = true;
   std::vector<SyncEffect> effects;
   for (const SyncUse& sync : AnalyzeStreams(writer.Build(), options).syncs) {
     effects.push_back(sync.effect);
@@ -141,7 +141,7 @@ TEST(Streams, ReadsOnTwoStreamsNeedNoOrder) {
       IsEmpty());
 }
 
-TEST(Streams, WaitBehindTheUseComesTooLate) {
+TEST(Streams, WaitAfterTheUseIsTooLate) {
   EXPECT_THAT(Races(Writer()
                         .Compute({}, {"g"})
                         .Ring(0, "g", "g")
@@ -224,13 +224,13 @@ TEST(Streams, SettingARingUpWaitsForTheComputeStream) {
               IsEmpty());
 }
 
-TEST(Streams, OpThatIsNotKnownComputes) {
+TEST(Streams, UnregisteredOpComputes) {
   EXPECT_THAT(Races(Writer().Op("mystery", {}, {{"Out", {"g"}}}).Ring(0, "g", "g")), SizeIs(1));
   EXPECT_THAT(Races(Writer().Op("mystery", {}, {{"Out", {"g"}}}).RingWaits().Ring(0, "g", "g")),
               IsEmpty());
 }
 
-TEST(Streams, NamesThatStandForNoVariableAreNoStorage) {
+TEST(Streams, EmptyArgumentsHaveNoStorage) {
   Writer writer;
   writer.builder().Var("@EMPTY@");
   writer.Compute({}, {"@EMPTY@"}).Op("c_allreduce_sum", {{"X", {"@EMPTY@"}}}, {});
@@ -242,7 +242,7 @@ TEST(Streams, NamesThatStandForNoVariableAreNoStorage) {
 TEST(Streams, CollectiveOnABufferAccessesItsSlices) {
   const auto program = [](bool waits) {
     Writer writer;
-    writer.LayOut({"g", "h"}, "buffer").Compute({}, {"g"}).Compute({}, {"h"}).RingWaits();
+    writer.FuseTensors({"g", "h"}, "buffer").Compute({}, {"g"}).Compute({}, {"h"}).RingWaits();
     writer.Ring(0, "buffer", "buffer");
     if (waits) writer.ComputeWaits();
     return writer.Compute({"h"}, {});
@@ -253,7 +253,7 @@ TEST(Streams, CollectiveOnABufferAccessesItsSlices) {
 
 TEST(Streams, SlicesAreApart) {
   EXPECT_THAT(Races(Writer()
-                        .LayOut({"g", "h"}, "buffer")
+                        .FuseTensors({"g", "h"}, "buffer")
                         .Compute({}, {"g"})
                         .RingWaits()
                         .Ring(0, "g", "g")
@@ -267,7 +267,7 @@ TEST(Streams, LayingOutAccessesStorageOnlyWithCopyOrConstant) {
         .Compute({}, {"g"})
         .RingWaits()
         .Ring(0, "g", "g")
-        .LayOut({"g", "h"}, "buffer", attr)
+        .FuseTensors({"g", "h"}, "buffer", attr)
         .ComputeWaits()
         .Compute({"g"}, {});
   };
@@ -282,7 +282,7 @@ TEST(Streams, BufferThatHasLostASliceMustNotBeUsed) {
     return AnalyzeStreams(writer.Build()).shared_slices;
   };
   Writer writer;
-  writer.LayOut({"g", "h"}, "one").Compute({}, {"one"}).LayOut({"h", "i"}, "two");
+  writer.FuseTensors({"g", "h"}, "one").Compute({}, {"one"}).FuseTensors({"h", "i"}, "two");
   EXPECT_THAT(shared(writer.Compute({"two"}, {})), IsEmpty());
   const std::vector<SharedSlice> found = shared(writer.Compute({"one"}, {}).Compute({"one"}, {}));
   ASSERT_THAT(found, SizeIs(1));
@@ -292,8 +292,8 @@ TEST(Streams, BufferThatHasLostASliceMustNotBeUsed) {
 
 TEST(Streams, LayingOutTheSameAgainMovesNothing) {
   EXPECT_THAT(AnalyzeStreams(Writer()
-                                 .LayOut({"g", "h"}, "buffer")
-                                 .LayOut({"g", "h"}, "buffer")
+                                 .FuseTensors({"g", "h"}, "buffer")
+                                 .FuseTensors({"g", "h"}, "buffer")
                                  .Compute({"buffer"}, {})
                                  .Build())
                   .shared_slices,
@@ -301,9 +301,9 @@ TEST(Streams, LayingOutTheSameAgainMovesNothing) {
 }
 
 TEST(Streams, VariableTakesOnePlaceInABuffer) {
-  EXPECT_THAT(AnalyzeStreams(Writer().LayOut({"g", "g"}, "buffer").Build()).shared_slices,
+  EXPECT_THAT(AnalyzeStreams(Writer().FuseTensors({"g", "g"}, "buffer").Build()).shared_slices,
               SizeIs(1));
-  EXPECT_THAT(AnalyzeStreams(Writer().LayOut({"g", "buffer"}, "buffer").Build()).shared_slices,
+  EXPECT_THAT(AnalyzeStreams(Writer().FuseTensors({"g", "buffer"}, "buffer").Build()).shared_slices,
               SizeIs(1));
 }
 
@@ -322,7 +322,7 @@ TEST(Streams, CollectiveAndItsWaitsInABranch) {
               IsEmpty());
 }
 
-TEST(Streams, WaitInABranchDoesNotOrderWhatFollowsIt) {
+TEST(Streams, WaitInABranchDoesNotOrderLaterOps) {
   const auto program = [](bool in_branch) {
     Writer writer;
     writer.Vars({"g", "due"}).Compute({}, {"g", "due"}).RingWaits().Ring(0, "g", "g");
@@ -421,18 +421,18 @@ TEST(Streams, LoopsInLoopsAreFollowedInReasonableTime) {
   EXPECT_THAT(Races(writer), SizeIs(1));
 }
 
-TEST(Streams, TooManyAccessesToSlicesAreTold) {
+TEST(Streams, TooManyAccessesToSlicesAreReported) {
   std::vector<std::string> members;
   for (int i = 0; i < 2000; ++i) members.push_back(absl::StrCat("g", i));
   Writer writer;
-  writer.LayOut(members, "buffer").Ring(0, "buffer", "buffer");
+  writer.FuseTensors(members, "buffer").Ring(0, "buffer", "buffer");
   for (int i = 0; i < 2000; ++i) writer.Compute({}, {"buffer"});
   const StreamReport report = AnalyzeStreams(writer.Build());
   EXPECT_TRUE(report.gave_up_at.valid());
   EXPECT_THAT(report.races, SizeIs(2000));
 }
 
-TEST(Streams, TooManyRingsAreTold) {
+TEST(Streams, TooManyRingsAreReported) {
   Writer writer;
   for (int ring = 0; ring < kMaxStreams; ++ring) writer.Ring(ring, "g", "g");
   EXPECT_TRUE(AnalyzeStreams(writer.Build()).too_many_streams);
@@ -450,7 +450,7 @@ TEST(Streams, WaitsThatAnAccessReliesOnAreNeeded) {
               ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeeded));
 }
 
-TEST(Streams, WaitForWhatWasWaitedForOrdersNothing) {
+TEST(Streams, RepeatedWaitOrdersNothing) {
   EXPECT_THAT(
       Effects(Writer().RingWaits().Compute({}, {"g"}).RingWaits().RingWaits().Ring(0, "g", "g")),
       ElementsAre(SyncEffect::kOrdersNothing, SyncEffect::kNeeded, SyncEffect::kOrdersNothing));
@@ -473,24 +473,24 @@ TEST(Streams, WaitOnTheWayBetweenTwoRingsIsNeeded) {
               ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeeded));
 }
 
-TEST(Streams, LastWaitIsForWhatFollowsTheProgram) {
+TEST(Streams, LastWaitIsAPrecaution) {
   EXPECT_THAT(Effects(Writer().Compute({}, {"w"}).RingWaits().Ring(0, "w", "w").ComputeWaits()),
               ElementsAre(SyncEffect::kNeeded, SyncEffect::kPrecaution));
 }
 
-TEST(Streams, WaitBehindTheSetUpOfARingIsAPrecaution) {
+TEST(Streams, WaitAfterTheSetUpOfARingIsAPrecaution) {
   EXPECT_THAT(
       Effects(
           Writer().Compute({}, {"w"}).Op("c_comm_init_all", {}, {}).RingWaits().Ring(0, "w", "w")),
       ElementsAre(SyncEffect::kPrecaution));
 }
 
-TEST(Streams, RingWithoutAStreamIsToldApart) {
+TEST(Streams, RingWithoutAStreamIsReportedSeparately) {
   EXPECT_THAT(Effects(Writer().Ring(0, "g", "g", /*on_compute_stream=*/true).ComputeWaits(0)),
               ElementsAre(SyncEffect::kNoStream));
 }
 
-TEST(Streams, NothingIsNeedlessBesideAnUnknownOpThatNamesARing) {
+TEST(Streams, NothingIsRedundantWithAnUnregisteredOpThatNamesARing) {
   Writer writer;
   writer.Op("mystery", {{"X", {"g"}}}, {{"Out", {"g"}}});
   writer.builder().IntAttr("ring_id", 0);

@@ -44,7 +44,7 @@ TEST(TypeFlow, InferredTypesReplaceDeclaredOnes) {
   EXPECT_THAT(Steps(p.Build()), ElementsAre("relu fp32[3] -> fp32[3]", "relu fp32[3] -> fp32[3]"));
 }
 
-TEST(TypeFlow, DeclaredTypeStandsWhereNothingIsInferred) {
+TEST(TypeFlow, DeclaredTypeHoldsIfNothingIsInferred) {
   ProgramBuilder p;
   p.Var("x", {3}).Var("y", {4});
   p.Op("my_op", {{"X", {"x"}}}, {{"Out", {"y"}}});
@@ -53,7 +53,7 @@ TEST(TypeFlow, DeclaredTypeStandsWhereNothingIsInferred) {
               ElementsAre("my_op fp32[3] -> fp32[4]", "mul fp32[3] fp32[3] fp32[3] ! fp32[4]"));
 }
 
-TEST(TypeFlow, DeclaredOneElementStandsForAScalar) {
+TEST(TypeFlow, DeclaredOneElementMeansScalar) {
   ProgramBuilder p;
   p.Var("x", {3}).Var("old", {1}).Var("other", {2});
   p.Op("mean", {{"X", {"x"}}}, {{"Out", {"old"}}});

@@ -31,7 +31,7 @@ TEST(ActivationTest, ReluGradPassesWhereOutIsPositive) {
   EXPECT_THAT(Values<float>(dout), ElementsAre(0, 8, 9));
 }
 
-TEST(ActivationTest, SignAndSlopeOfWhatIsNotANumberAreNone) {
+TEST(ActivationTest, SignAndSlopeOfNanAreNan) {
   const Tensor x = Floats({4}, {-3, 0, 2, NAN});
   WEFT_ASSERT_OK_AND_ASSIGN(auto sign, RunOp("sign", {{"X", {x}}}, {}, {{"Out", 1}}));
   WEFT_ASSERT_OK_AND_ASSIGN(
@@ -55,7 +55,7 @@ TEST(ActivationTest, SquareGradIsTwiceXTimesOutGrad) {
   EXPECT_THAT(Values<float>(out["X@GRAD"][0]), ElementsAre(6, -4));
 }
 
-TEST(ActivationTest, GradientThatNobodyWantsIsSkipped) {
+TEST(ActivationTest, UnreadGradientIsSkipped) {
   Tensor x = Floats({1}, {3});
   WEFT_EXPECT_OK(
       RunOpOn("square_grad", {{"X", {&x}}, {"Out@GRAD", {&x}}}, {}, {{"X@GRAD", {nullptr}}}));

@@ -43,7 +43,7 @@ absl::StatusOr<Kernel> CheckFiniteAndUnscale(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), scale = op.in("Scale");
   const Out out = op.out("Out"), found = op.out("FoundInfinite");
-  return op.InPlace(out, x).Takes(Floats(x)).Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.InPlace(out, x).Supports(Floats(x)).Make([=](const KernelContext& ctx) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const double divisor, ScalarValue("Scale", scale(ctx)));
     bool found_infinite = false;
     WEFT_RETURN_IF_ERROR(ForEachTensor(ctx, x, out, [&](const Tensor& in, auto* to, auto zero) {
@@ -75,7 +75,7 @@ absl::StatusOr<Kernel> UpdateLossScaling(const KernelSpec& spec) {
   const auto decrease = static_cast<float>(spec.attrs.Float("decr_ratio"));
   const bool never = spec.attrs.Bool("stop_update");
   op.InPlace(out, x);
-  return op.Takes(Floats(x)).Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Supports(Floats(x)).Make([=](const KernelContext& ctx) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const bool found_infinite, BoolValue("FoundInfinite", found(ctx)));
     bool stops = never;
     if (const Tensor* flag = stop.get(ctx)) {

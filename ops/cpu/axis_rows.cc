@@ -7,7 +7,7 @@ namespace weft {
 
 absl::StatusOr<AxisRows> AxisRows::Along(int64_t axis, const Dims& dims) {
   AxisRows rows;
-  WEFT_ASSIGN_OR_RETURN(rows.axis, AxisOf(axis, dims));
+  WEFT_ASSIGN_OR_RETURN(rows.axis, CheckedAxis(axis, dims));
   const auto all = absl::MakeConstSpan(dims);
   rows.outer = NumElements(all.first(rows.axis));
   rows.length = dims[rows.axis];

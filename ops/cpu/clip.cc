@@ -21,7 +21,7 @@ absl::StatusOr<Kernel> Clip(const KernelSpec& spec) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected min of at most max, found min ", min, " and max ", max));
   }
-  return op.InPlace().Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T low = Saturated<T>(min), high = Saturated<T>(max);
     const T* from = x.data<T>(ctx);
@@ -37,7 +37,7 @@ absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const double max_norm = spec.attrs.Float("max_norm");
-  op.Takes(Floats(x));
+  op.Supports(Floats(x));
   if (!(max_norm > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("attribute max_norm: expected more than 0, found ", max_norm));

@@ -54,7 +54,7 @@ absl::StatusOr<Tensor> ClipByNorm(const Tensor& x, float max_norm) {
   return (*out)["Out"][0];
 }
 
-TEST(ClipByNormTest, ScalesWhatHasALargerNorm) {
+TEST(ClipByNormTest, ScalesDownLargerNorms) {
   WEFT_ASSERT_OK_AND_ASSIGN(Tensor out, ClipByNorm(Floats({2}, {3, 4}), 1));
   EXPECT_THAT(Values<float>(out), ElementsAre(FloatEq(0.6f), FloatEq(0.8f)));
   WEFT_ASSERT_OK_AND_ASSIGN(out, ClipByNorm(Floats({2}, {3, 4}), 5));

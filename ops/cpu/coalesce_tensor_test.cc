@@ -14,11 +14,11 @@ using ::testing::HasSubstr;
 constexpr int kFp32 = 5;
 
 // Two tensors in one buffer, with slices aligned to 16 bytes: 4 elements.
-absl::StatusOr<BoundOp> Make(Tensor* a, Tensor* b, Tensor* buffer, AttrValues more = {}) {
+absl::StatusOr<OpRunner> Make(Tensor* a, Tensor* b, Tensor* buffer, AttrValues more = {}) {
   AttrValues attrs = {{"dtype", kFp32}, {"align_size", 16}};
   attrs.insert(attrs.end(), more.begin(), more.end());
-  return BoundOp::Make("coalesce_tensor", {{"Input", {a, b}}}, attrs,
-                       {{"Output", {a, b}}, {"FusedOutput", {buffer}}});
+  return OpRunner::Make("coalesce_tensor", {{"Input", {a, b}}}, attrs,
+                        {{"Output", {a, b}}, {"FusedOutput", {buffer}}});
 }
 
 const AttrValues kShapes = {{"concated_shapes", std::vector<int64_t>{3, 2, 1}},
@@ -35,9 +35,9 @@ TEST(CoalesceTensor, EveryArgumentIsAVariable) {
   EXPECT_THAT(run(&b, nullptr), StatusIs(absl::StatusCode::kInvalidArgument, error));
 }
 
-TEST(CoalesceTensor, TensorsThatHoldNothingYetBecomeViewsOfOneBuffer) {
+TEST(CoalesceTensor, UnwrittenTensorsBecomeViewsOfOneBuffer) {
   Tensor a, b, buffer;
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, kShapes));
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op, Make(&a, &b, &buffer, kShapes));
   WEFT_ASSERT_OK(op.Run());
   EXPECT_EQ(buffer.dims(), (Dims{8}));
   EXPECT_THAT(Values<float>(buffer), Each(0));
@@ -53,7 +53,7 @@ TEST(CoalesceTensor, TensorsThatHoldNothingYetBecomeViewsOfOneBuffer) {
 
 TEST(CoalesceTensor, LaidOutTensorsStayWhereTheyAre) {
   Tensor a, b, buffer;
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, kShapes));
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op, Make(&a, &b, &buffer, kShapes));
   WEFT_ASSERT_OK(op.Run());
   const void* place = buffer.raw();
   a.data<float>()[0] = 1;
@@ -64,7 +64,7 @@ TEST(CoalesceTensor, LaidOutTensorsStayWhereTheyAre) {
 
 TEST(CoalesceTensor, CopyDataKeepsTheValues) {
   Tensor a = Floats({3}, {1, 2, 3}), b = Floats({2, 1}, {4, 5}), buffer;
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, {{"copy_data", true}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op, Make(&a, &b, &buffer, {{"copy_data", true}}));
   WEFT_ASSERT_OK(op.Run());
   EXPECT_THAT(Values<float>(buffer), ElementsAre(1, 2, 3, 0, 4, 5, 0, 0));
   a.data<float>()[0] = 9;
@@ -75,9 +75,9 @@ TEST(CoalesceTensor, CopyDataKeepsTheValues) {
 TEST(CoalesceTensor, CopyDataFromOtherVariables) {
   Tensor in = Floats({3}, {1, 2, 3}), out, buffer;
   WEFT_ASSERT_OK_AND_ASSIGN(
-      BoundOp op, BoundOp::Make("coalesce_tensor", {{"Input", {&in}}},
-                                {{"dtype", kFp32}, {"use_align", false}, {"copy_data", true}},
-                                {{"Output", {&out}}, {"FusedOutput", {&buffer}}}));
+      OpRunner op, OpRunner::Make("coalesce_tensor", {{"Input", {&in}}},
+                                  {{"dtype", kFp32}, {"use_align", false}, {"copy_data", true}},
+                                  {{"Output", {&out}}, {"FusedOutput", {&buffer}}}));
   WEFT_ASSERT_OK(op.Run());
   in.data<float>()[0] = 9;
   EXPECT_THAT(Values<float>(out), ElementsAre(1, 2, 3));
@@ -87,7 +87,7 @@ TEST(CoalesceTensor, CopyDataFromOtherVariables) {
 
 TEST(CoalesceTensor, ConstantFillsThePaddingToo) {
   Tensor a = Floats({3}, {1, 2, 3}), b = Floats({2, 1}, {4, 5}), buffer;
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op,
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op,
                             Make(&a, &b, &buffer, {{"set_constant", true}, {"constant", 2.0f}}));
   WEFT_ASSERT_OK(op.Run());
   EXPECT_THAT(Values<float>(buffer), Each(2));
@@ -96,14 +96,14 @@ TEST(CoalesceTensor, ConstantFillsThePaddingToo) {
 
 TEST(CoalesceTensor, InputOfUnknownShapeIsAnError) {
   Tensor a, b, buffer;
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer));
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op, Make(&a, &b, &buffer));
   EXPECT_THAT(op.Run(), StatusIs(absl::StatusCode::kFailedPrecondition,
                                  HasSubstr("input Input[0] holds nothing")));
 }
 
 TEST(CoalesceTensor, InputOfAnotherElementTypeIsAnError) {
   Tensor a = Floats({1}, {1}), b = MakeTensor<int32_t>({1}, {1}), buffer;
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, {{"copy_data", true}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op, Make(&a, &b, &buffer, {{"copy_data", true}}));
   EXPECT_THAT(op.Run(), StatusIs(absl::StatusCode::kInvalidArgument,
                                  "input Input[1]: expected fp32 as attribute dtype, found int32"));
 }
@@ -124,13 +124,13 @@ TEST(CoalesceTensor, InputThatDoesNotFitItsGivenShapeIsNotCopied) {
   Tensor a = Floats({4}, {1, 2, 3, 4}), b = Floats({2, 1}, {4, 5}), buffer;
   AttrValues attrs = kShapes;
   attrs.push_back({"copy_data", true});
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp op, Make(&a, &b, &buffer, attrs));
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner op, Make(&a, &b, &buffer, attrs));
   EXPECT_THAT(op.Run(), StatusIs(absl::StatusCode::kInvalidArgument,
                                  "input Input[0]: expected shape [3] as attribute concated_shapes, "
                                  "found [4]"));
 }
 
-TEST(CoalesceTensor, SizesThatNothingCouldHoldAreErrors) {
+TEST(CoalesceTensor, ImpossibleSizesAreErrors) {
   Tensor a, b, buffer;
   for (const std::vector<int64_t>& shapes : std::vector<std::vector<int64_t>>{
            {INT64_MAX, 1}, {int64_t{1} << 62, 1}, {int64_t{1} << 50, 1}}) {
@@ -139,9 +139,9 @@ TEST(CoalesceTensor, SizesThatNothingCouldHoldAreErrors) {
                     .status(),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("concated_shapes")));
   }
-  EXPECT_THAT(BoundOp::Make("coalesce_tensor", {{"Input", {&a}}},
-                            {{"dtype", kFp32}, {"align_size", INT32_MAX}},
-                            {{"Output", {&a}}, {"FusedOutput", {&buffer}}})
+  EXPECT_THAT(OpRunner::Make("coalesce_tensor", {{"Input", {&a}}},
+                             {{"dtype", kFp32}, {"align_size", INT32_MAX}},
+                             {{"Output", {&a}}, {"FusedOutput", {&buffer}}})
                   .status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("attribute align_size: expected at most 1048576 bytes")));
@@ -149,14 +149,14 @@ TEST(CoalesceTensor, SizesThatNothingCouldHoldAreErrors) {
 
 TEST(CoalesceTensor, OutputsThatAreOneVariableAreAnError) {
   Tensor a = Floats({1}, {1}), buffer;
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp twice, Make(&a, &a, &buffer, {{"copy_data", true}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner twice, Make(&a, &a, &buffer, {{"copy_data", true}}));
   EXPECT_THAT(twice.Run(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Output[1]")));
   Tensor b = Floats({1}, {1});
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp itself, Make(&a, &b, &a, {{"copy_data", true}}));
+  WEFT_ASSERT_OK_AND_ASSIGN(OpRunner itself, Make(&a, &b, &a, {{"copy_data", true}}));
   EXPECT_THAT(itself.Run(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("Output[0]")));
 }
 
-TEST(CoalesceTensor, WhatIsCopiedIsNotOverwrittenBefore) {
+TEST(CoalesceTensor, CopiedInputsAreNotOverwrittenFirst) {
   Tensor a = Floats({1}, {1}), b = Floats({1}, {2}), c, d;
   const auto run = [&](Tensor* output, Tensor* fused) {
     return RunOpOn("coalesce_tensor", {{"Input", {&a, &b}}},

@@ -28,12 +28,14 @@ absl::StatusOr<Kernel> Binary(const KernelSpec& spec) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
   const int64_t axis = spec.attrs.Has("axis") ? spec.attrs.Int("axis") : -1;
-  return op.InPlace().Make(AnyNumbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
-    MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<bool>(ctx), F());
-    return absl::OkStatus();
-  });
+  return op.InPlace().Make(
+      AllTypesButHalf(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
+                              AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
+        MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<bool>(ctx), F());
+        return absl::OkStatus();
+      });
 }
 
 // Out = not X.
@@ -41,7 +43,7 @@ absl::StatusOr<Kernel> LogicalNot(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.InPlace().Make(AnyNumbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace().Make(AllTypesButHalf(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* from = x.data<T>(ctx);
     std::transform(from, from + x(ctx).size(), out.data<bool>(ctx),
@@ -77,7 +79,7 @@ absl::StatusOr<Kernel> IsClose(const KernelSpec& spec) {
   const In x = op.in("Input"), y = op.in("Other");
   const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const Closeness close, Closeness::Read(spec.attrs));
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
     std::transform(xs, xs + x(ctx).size(), y.data<T>(ctx), out.data<bool>(ctx), close);
@@ -89,7 +91,7 @@ absl::StatusOr<Kernel> AllClose(const KernelSpec& spec) {
   const In x = op.in("Input"), y = op.in("Other");
   const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const Closeness close, Closeness::Read(spec.attrs));
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
     *out.data<bool>(ctx) = std::equal(xs, xs + x(ctx).size(), y.data<T>(ctx), close);
@@ -102,7 +104,7 @@ absl::StatusOr<Kernel> Ask(const KernelSpec& spec, Question question) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     const auto* from = x.data<decltype(zero)>(ctx);
     bool* to = out.data<bool>(ctx);
     for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = question(static_cast<double>(from[i]));
@@ -116,7 +118,7 @@ absl::StatusOr<Kernel> AskOnce(const KernelSpec& spec, Quantifier quantifier, Qu
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     const auto* from = x.data<decltype(zero)>(ctx);
     const auto* end = from + x(ctx).size();
     const auto holds = [&](auto value) { return question(static_cast<double>(value)); };

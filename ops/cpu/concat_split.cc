@@ -26,7 +26,7 @@ absl::StatusOr<Kernel> Concat(const KernelSpec& spec) {
   OpKernel op(spec);
   const In parts = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(Moves{parts},
+  return op.Make(RawElements{parts},
                  [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    int64_t begin = 0;
@@ -57,7 +57,7 @@ absl::StatusOr<Kernel> ConcatGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  return op.Make(Moves{dout},
+  return op.Make(RawElements{dout},
                  [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
                    std::vector<int64_t> sizes;
                    for (int i = 0; i < x.count(); ++i)
@@ -73,17 +73,18 @@ absl::StatusOr<Kernel> Split(const KernelSpec& spec) {
   const Out parts = op.out("Out");
   const std::vector<int64_t> sections =
       spec.attrs.Int("num") > 0 ? std::vector<int64_t>() : spec.attrs.Ints("sections");
-  return op.Make(Moves{x}, [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
-    const int64_t size = x(ctx).dims()[NormalizedAxis(axis, x(ctx).rank())];
-    std::vector<int64_t> sizes = sections;
-    if (sizes.empty()) sizes.assign(parts.count(), size / parts.count());
-    const auto rest = std::find(sizes.begin(), sizes.end(), -1);
-    if (rest != sizes.end()) {
-      *rest = 0;
-      *rest = size - std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-    }
-    Cut<decltype(zero)>(x(ctx), axis, sizes, parts, ctx);
-  });
+  return op.Make(RawElements{x},
+                 [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
+                   const int64_t size = x(ctx).dims()[NormalizedAxis(axis, x(ctx).rank())];
+                   std::vector<int64_t> sizes = sections;
+                   if (sizes.empty()) sizes.assign(parts.count(), size / parts.count());
+                   const auto rest = std::find(sizes.begin(), sizes.end(), -1);
+                   if (rest != sizes.end()) {
+                     *rest = 0;
+                     *rest = size - std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+                   }
+                   Cut<decltype(zero)>(x(ctx), axis, sizes, parts, ctx);
+                 });
 }
 
 // The variables in turn, stacked along a new dimension.
@@ -91,8 +92,8 @@ absl::StatusOr<Kernel> Stack(const KernelSpec& spec, const char* parts_slot, con
   OpKernel op(spec);
   const In parts = op.in(parts_slot);
   const Out out = op.out(to);
-  return op.Make(Moves{parts}, [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx,
-                                                                  auto zero) {
+  return op.Make(RawElements{parts}, [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx,
+                                                                        auto zero) {
     using T = decltype(zero);
     for (int i = 0; i < parts.count(); ++i) {
       WriteView(Part(out(ctx).dims(), axis, i, 1), parts.elements<T>(ctx, i), out.elements<T>(ctx));
@@ -105,9 +106,10 @@ absl::StatusOr<Kernel> Unstack(const KernelSpec& spec, const char* from, const c
   op.Ignore({"X"});
   const In x = op.in(from);
   const Out parts = op.out(parts_slot);
-  return op.Make(Moves{x}, [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
-    Cut<decltype(zero)>(x(ctx), axis, std::vector<int64_t>(parts.count(), 1), parts, ctx);
-  });
+  return op.Make(
+      RawElements{x}, [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
+        Cut<decltype(zero)>(x(ctx), axis, std::vector<int64_t>(parts.count(), 1), parts, ctx);
+      });
 }
 
 }  // namespace

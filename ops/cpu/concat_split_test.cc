@@ -79,7 +79,7 @@ TEST(ConcatTest, EveryPartIsAVariable) {
                        "input X: expected 2 variables, found none for 0"));
 }
 
-TEST(ConcatTest, GradientsThatNobodyWantsAreSkipped) {
+TEST(ConcatTest, UnreadGradientsAreSkipped) {
   Tensor x = Floats({1}, {0}), y = Floats({1}, {0}), dout = Floats({2}, {1, 2}), dy;
   const SlotPointers inputs = {{"X", {&x, &y}}, {"Out@GRAD", {&dout}}};
   WEFT_ASSERT_OK(RunOpOn("concat_grad", inputs, {}, {{"X@GRAD", {nullptr, &dy}}}));
@@ -133,7 +133,7 @@ TEST(SplitTest, OutMayTakeThePlaceOfX) {
   EXPECT_THAT(Values<float>(y), ElementsAre(2));
 }
 
-TEST(SplitTest, PartsThatNobodyReadsAreSkipped) {
+TEST(SplitTest, UnreadPartsAreSkipped) {
   Tensor x = Floats({3}, {1, 2, 3}), y;
   WEFT_ASSERT_OK(
       RunOpOn("split", {{"X", {&x}}}, {{"sections", Ints{2, -1}}}, {{"Out", {nullptr, &y}}}));

@@ -130,8 +130,8 @@ TEST(ConvTest, AnEmptyBatchGivesAFilterGradientOfZeros) {
 TEST(ConvTest, ShapesMayChangeFromStepToStep) {
   Tensor input, filter = Noise<float>({1, 1, 2, 2}, 0), output;
   WEFT_ASSERT_OK_AND_ASSIGN(
-      BoundOp conv, BoundOp::Make("conv2d", {{"Input", {&input}}, {"Filter", {&filter}}}, {},
-                                  {{"Output", {&output}}}));
+      OpRunner conv, OpRunner::Make("conv2d", {{"Input", {&input}}, {"Filter", {&filter}}}, {},
+                                    {{"Output", {&output}}}));
   for (int64_t size : {3, 5, 3}) {
     input = Noise<float>({1, 1, size, size}, 0);
     WEFT_ASSERT_OK(conv.Run());

@@ -17,7 +17,7 @@ absl::StatusOr<Kernel> Assign(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   if (!x) return absl::InvalidArgumentError("input X: missing");
-  return op.InPlace().Make(Moves{x}, [=](const KernelContext& ctx, auto) {
+  return op.InPlace().Make(RawElements{x}, [=](const KernelContext& ctx, auto) {
     if (out(ctx).raw() != x(ctx).raw() && x(ctx).bytes() > 0) {
       std::memcpy(out(ctx).raw(), x(ctx).raw(), x(ctx).bytes());
     }
@@ -64,7 +64,7 @@ absl::StatusOr<Kernel> MakeCast(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.KeepHalves().Takes(AnyElements(x)).Make([=](const KernelContext& ctx) {
+  return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
     return ForAnyType("input X", x(ctx), [&](auto from_tag) {
       return ForAnyType("output Out", out(ctx), [&](auto to_tag) {
         using From = typename decltype(from_tag)::type;

@@ -104,7 +104,7 @@ absl::StatusOr<Kernel> FillConstant(const KernelSpec& spec) {
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
   WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(spec.attrs));
   WEFT_ASSIGN_OR_RETURN(const Element element, EncodeElement(constant, type.dtype));
-  return op.Takes(AnyElements(In()))
+  return op.Supports(AllTypes(In()))
       .Make([=, width = SizeOf(type.dtype)](const KernelContext& ctx) {
         char* to = static_cast<char*>(out(ctx).raw());
         for (size_t i = 0; i < out(ctx).bytes(); i += width)
@@ -129,7 +129,7 @@ absl::StatusOr<Kernel> AssignValue(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
-  return op.Takes(ElementTypesOf<bool, int32_t, int64_t, float, double>())
+  return op.Supports(ElementTypesOf<bool, int32_t, int64_t, float, double>())
       .Make([=, attrs = spec.attrs](const KernelContext& ctx) -> absl::Status {
         switch (type.dtype) {
           case DType::kBool:
@@ -153,7 +153,7 @@ absl::StatusOr<Kernel> AssignValue(const KernelSpec& spec) {
 absl::StatusOr<Kernel> Eye(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
-  return op.Takes(AnyNumbers(In())).Make([=](const KernelContext& ctx) {
+  return op.Supports(AllTypesButHalf(In())).Make([=](const KernelContext& ctx) {
     return ForArithmeticType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       const int64_t rows = out(ctx).dim(0), columns = out(ctx).dim(1);
@@ -183,7 +183,7 @@ absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
   // Inference refuses numbers without an element type.
   const DType dtype =
       DTypeFromProto(static_cast<int>(spec.attrs.Int("dtype"))).value_or(DType::kFloat32);
-  return op.Takes(Numbers(In())).Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Supports(FloatsAndInts(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const double first, OneNumber("Start", start(ctx)));
     WEFT_ASSIGN_OR_RETURN(const double last, OneNumber("Stop", stop(ctx)));
     WEFT_ASSIGN_OR_RETURN(const double number, OneNumber("Num", num(ctx)));
@@ -212,7 +212,7 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec, const char* like, double val
   OpKernel op(spec);
   op.Ignore({like});
   const Out out = op.out("Out");
-  return op.KeepHalves().Takes(AnyElements(In())).Make([=](const KernelContext& ctx) {
+  return op.WithoutHalfConversion().Supports(AllTypes(In())).Make([=](const KernelContext& ctx) {
     return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
                           BFloat16>("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
@@ -227,7 +227,7 @@ absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
   OpKernel op(spec);
   const In start = op.in("Start"), end = op.in("End"), step = op.in("Step");
   const Out out = op.out("Out");
-  return op.Make(Numbers(start), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(FloatsAndInts(start), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     for (const In& one : {start, end, step}) {
       WEFT_RETURN_IF_ERROR(CheckSize("Start, End, Step", one(ctx), 1));
@@ -286,7 +286,7 @@ absl::StatusOr<Kernel> Shape(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input");
   const Out out = op.out("Out");
-  return op.KeepHalves().Takes(AnyElements(x)).Make([=](const KernelContext& ctx) {
+  return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
     std::copy(x(ctx).dims().begin(), x(ctx).dims().end(), out.data<int32_t>(ctx));
   });
 }
@@ -296,7 +296,7 @@ absl::StatusOr<Kernel> Size(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input");
   const Out out = op.out("Out");
-  return op.KeepHalves().Takes(AnyElements(x)).Make([=](const KernelContext& ctx) {
+  return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
     *out.data<int64_t>(ctx) = x(ctx).size();
   });
 }

@@ -114,7 +114,7 @@ TEST(FillConstantTest, ValueThatDoesNotFitIsAnError) {
               StatusIs(absl::StatusCode::kInvalidArgument, ::testing::_));
 }
 
-TEST(FillConstantTest, TextThatIsNoNumberIsAnError) {
+TEST(FillConstantTest, NonNumericTextIsAnError) {
   EXPECT_THAT(Fill(DType::kFloat32, {1}, 0, "one"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'one' is no number")));
 }
@@ -146,7 +146,7 @@ TEST(AssignValueTest, ThereIsAValueForEveryElement) {
                                     HasSubstr("one of 1 elements, found [2]")));
 }
 
-TEST(LinspaceTest, EndsWhereItIsToldTo) {
+TEST(LinspaceTest, EndsAtStop) {
   const auto line = [](float start, float stop, int32_t num) {
     return RunOp("linspace",
                  {{"Num", {MakeTensor<int32_t>({1}, {num})}},

@@ -47,7 +47,7 @@ absl::StatusOr<Kernel> Cumsum(const KernelSpec& spec, const char* from, const ch
   const In x = op.in(from);
   const Out out = op.out(to);
   const CumulativeAttrs attrs(spec.attrs);
-  return op.InPlace(out, x).Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace(out, x).Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     CumulativeSum(attrs.RowsOf(out(ctx).dims()), attrs.exclusive, attrs.reverse != is_gradient,
                   x.data<T>(ctx), out.data<T>(ctx));
@@ -115,7 +115,7 @@ absl::StatusOr<Kernel> Cumprod(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const int64_t dim = spec.attrs.Int("dim");
-  return op.InPlace(out, x).Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace(out, x).Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const AxisRows rows = RowsAlong(x(ctx).dims(), dim);
     for (int64_t r = 0; r < rows.count(); ++r) {

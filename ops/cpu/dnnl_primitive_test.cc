@@ -32,7 +32,7 @@ TEST(DnnlPrimitiveTest, RunsOnTheCallersMemory) {
   EXPECT_THAT(to, ElementsAre(1, 4, 2, 5, 3, 6));
 }
 
-TEST(DnnlPrimitiveTest, CopiesWhatThePrimitiveTakesInAnotherLayout) {
+TEST(DnnlPrimitiveTest, ReordersArgumentsOfAnotherLayout) {
   const memory::desc rows({2, 3}, memory::data_type::f32, memory::format_tag::ab);
   const memory::desc columns({2, 3}, memory::data_type::f32, memory::format_tag::ba);
   // Needs columns, and gets rows from the caller; returns rows.
@@ -46,7 +46,7 @@ TEST(DnnlPrimitiveTest, CopiesWhatThePrimitiveTakesInAnotherLayout) {
   EXPECT_EQ(to, from);
 }
 
-TEST(DnnlPrimitiveTest, WhatIsNotWantedStaysInTheThreadsMemory) {
+TEST(DnnlPrimitiveTest, UnwantedOutputStaysInTheThreadsMemory) {
   const memory::desc desc({1, 2}, memory::data_type::f32, memory::format_tag::ab);
   const memory::desc row({1}, memory::data_type::f32, memory::format_tag::a);
   const dnnl::layer_normalization_forward::primitive_desc forward(

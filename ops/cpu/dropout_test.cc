@@ -43,7 +43,7 @@ TEST(DropoutTest, AFixedSeedGivesPaddlesMaskInEveryStep) {
   }
 }
 
-TEST(DropoutTest, RanksDrawFromStreamsOfTheirOwn) {
+TEST(DropoutTest, RanksDrawFromSeparateGenerators) {
   RandomState rank0 = RandomState::Seeded(3, 0), again = RandomState::Seeded(3, 0);
   RandomState rank1 = RandomState::Seeded(3, 1);
   const std::vector<uint8_t> first = Mask(kUpscale, &rank0);

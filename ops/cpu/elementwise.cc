@@ -20,7 +20,7 @@ namespace {
 // An op that is defined for all integers. Others report an invalid Y.
 struct Total {
   template <typename T>
-  static const char* Objection(T) {
+  static const char* WhyInvalid(T) {
     return nullptr;
   }
 };
@@ -61,7 +61,7 @@ struct Mul : Total {
 struct Div {
   static constexpr bool kGradReadsOut = true;
   template <typename T>
-  static const char* Objection(T y) {
+  static const char* WhyInvalid(T y) {
     return y == 0 ? "division by zero" : nullptr;
   }
   template <typename T>
@@ -84,7 +84,7 @@ struct Div {
 // The remainder of floor division: it has the sign of Y.
 struct Mod {
   template <typename T>
-  static const char* Objection(T y) {
+  static const char* WhyInvalid(T y) {
     return y == 0 ? "division by zero" : nullptr;
   }
   template <typename T>
@@ -185,7 +185,7 @@ struct Pow {
     return dout * std::log(x) * std::pow(x, y);
   }
   template <typename T>
-  static const char* Objection(T y) {
+  static const char* WhyInvalid(T y) {
     return y < 0 ? "negative power of an integer" : nullptr;
   }
   template <typename T>
@@ -206,8 +206,8 @@ struct Pow {
 // Rounds down.
 struct FloorDiv {
   template <typename T>
-  static const char* Objection(T y) {
-    return Div::Objection(y);
+  static const char* WhyInvalid(T y) {
+    return Div::WhyInvalid(y);
   }
   template <typename T>
   T operator()(T x, T y) const {
@@ -226,17 +226,17 @@ template <typename Op, typename T>
 absl::Status CheckIntegers(const Tensor& y) {
   if constexpr (std::is_integral_v<T>) {
     for (int64_t i = 0; i < y.size(); ++i) {
-      const char* objection = Op::Objection(y.data<T>()[i]);
-      if (objection != nullptr) {
+      const char* reason = Op::WhyInvalid(y.data<T>()[i]);
+      if (reason != nullptr) {
         return absl::InvalidArgumentError(
-            absl::StrCat("input Y: ", y.data<T>()[i], " at position ", i, ": ", objection));
+            absl::StrCat("input Y: ", y.data<T>()[i], " at position ", i, ": ", reason));
       }
     }
   }
   return absl::OkStatus();
 }
 
-int64_t AxisOf(const OpAttrs& attrs) { return attrs.Has("axis") ? attrs.Int("axis") : -1; }
+int64_t BroadcastAxis(const OpAttrs& attrs) { return attrs.Has("axis") ? attrs.Int("axis") : -1; }
 
 // Out = X op Y.
 template <typename Op>
@@ -244,14 +244,16 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const int64_t axis = AxisOf(spec.attrs);
-  return op.InPlace().Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_RETURN_IF_ERROR((CheckIntegers<Op, T>(y(ctx))));
-    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
-    MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx), Op());
-    return absl::OkStatus();
-  });
+  const int64_t axis = BroadcastAxis(spec.attrs);
+  return op.InPlace().Make(
+      FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_RETURN_IF_ERROR((CheckIntegers<Op, T>(y(ctx))));
+        WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
+                              AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
+        MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx), Op());
+        return absl::OkStatus();
+      });
 }
 
 // --- Backward ------------------------------------------------------------------------------------
@@ -262,7 +264,7 @@ absl::StatusOr<Kernel> LinearBackward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const int64_t axis = AxisOf(spec.attrs);
+  const int64_t axis = BroadcastAxis(spec.attrs);
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
@@ -285,7 +287,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
   // Out@GRAD substitutes for Out if that is not read.
   const In out = Op::kGradReadsOut ? op.in("Out") : dout;
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const int64_t axis = AxisOf(spec.attrs);
+  const int64_t axis = BroadcastAxis(spec.attrs);
   return op.Make(
       Floats(dout),
       [=, scratch = Tensor()](const KernelContext& ctx, auto zero) mutable -> absl::Status {

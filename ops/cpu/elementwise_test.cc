@@ -73,7 +73,7 @@ TEST(ElementwiseTest, GradientOfARepeatedOperandIsSummed) {
   EXPECT_THAT(Values<float>(out["Y@GRAD"][0]), ElementsAre(-4, -6));
 }
 
-TEST(ElementwiseTest, GradientsThatNobodyWantsAreSkipped) {
+TEST(ElementwiseTest, UnreadGradientsAreSkipped) {
   Tensor x = Floats({2}, {0, 0}), dout = Floats({2}, {1, 2}), dy;
   const SlotPointers inputs = {{"X", {&x}}, {"Y", {&x}}, {"Out@GRAD", {&dout}}};
   WEFT_ASSERT_OK(RunOpOn("elementwise_sub_grad", inputs, {}, {{"Y@GRAD", {&dy}}}));
@@ -177,7 +177,7 @@ TEST(ElementwiseTest, OperandsOfTwoElementTypesAreAnError) {
                "input Y: expected fp32 as the other inputs, found fp64[1]"));
 }
 
-TEST(ElementwiseTest, MulGradIsSummedOverWhatWasRepeated) {
+TEST(ElementwiseTest, MulGradIsSummedOverBroadcastDimensions) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("elementwise_mul_grad",
                                             {{"X", {Floats({2, 2}, {1, 2, 3, 4})}},
                                              {"Y", {Floats({2}, {5, 6})}},

@@ -37,7 +37,7 @@ absl::StatusOr<Kernel> Pick(const KernelSpec& spec, const char* axis_attr) {
   const In x = op.in("X"), index = op.in("Index");
   const Out out = op.out("Out");
   const int64_t axis = spec.attrs.Int(axis_attr);
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
     const size_t a = NormalizedAxis(axis, dims.size());
@@ -123,7 +123,7 @@ absl::StatusOr<Kernel> Scatter(const KernelSpec& spec) {
   const In x = op.in("X"), ids = op.in("Ids"), updates = op.in("Updates");
   const Out out = op.out("Out");
   const bool overwrite = spec.attrs.Bool("overwrite");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
     WEFT_ASSIGN_OR_RETURN(const auto rows, ReadIndices("Ids", ids(ctx), dims[0]));
@@ -202,7 +202,7 @@ absl::StatusOr<Kernel> GatherNd(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), index = op.in("Index");
   const Out out = op.out("Out");
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const auto places, ReadPlaces(index(ctx), x(ctx).dims()));
     const int64_t n = PartSize(index(ctx), x(ctx).dims());
@@ -239,7 +239,7 @@ absl::StatusOr<Kernel> ScatterNdAdd(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), index = op.in("Index"), updates = op.in("Updates");
   const Out out = op.out("Out");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     std::copy_n(x.data<T>(ctx), x(ctx).size(), out.data<T>(ctx));
     return AddParts(index(ctx), x(ctx).dims(), updates.data<T>(ctx), out.data<T>(ctx));
@@ -318,7 +318,7 @@ absl::StatusOr<Kernel> IndexPut(const KernelSpec& spec) {
   const In x = op.in("x"), indices = op.in("indices"), value = op.in("value");
   const Out out = op.out("out");
   const bool adds = spec.attrs.Bool("accumulate");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
     WEFT_ASSIGN_OR_RETURN(const Parts parts, ReadParts(indices, ctx, dims));
@@ -413,7 +413,7 @@ absl::StatusOr<Kernel> TakeAlong(const KernelSpec& spec, AlongSlots slots) {
   const In x = op.in(slots.x), index = op.in("Index");
   const Out out = op.out(slots.out);
   const int64_t axis = slots.axis_attr == nullptr ? 1 : spec.attrs.Int(slots.axis_attr);
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
     return ForEachAlong(
@@ -446,7 +446,7 @@ absl::StatusOr<Kernel> PutAlong(const KernelSpec& spec) {
   const Out result = op.out("Result");
   WEFT_ASSIGN_OR_RETURN(const bool adds, Adds(spec));
   const int64_t axis = spec.attrs.Int("Axis");
-  return op.Make(Numbers(input), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(input), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Dims dims = input(ctx).dims();
     const T* values = value.data<T>(ctx);

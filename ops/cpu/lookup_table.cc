@@ -38,7 +38,7 @@ absl::StatusOr<Kernel> LookupTable(const KernelSpec& spec) {
   const In table = op.in("W"), ids = op.in("Ids");
   const Out out = op.out("Out");
   const int64_t padding = spec.attrs.Int("padding_idx");
-  return op.Make(Moves{table}, [=](const KernelContext& ctx, auto zero) {
+  return op.Make(RawElements{table}, [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t width = table(ctx).dim(1);
     const T* from = table.elements<T>(ctx);

@@ -57,7 +57,7 @@ TEST(LookupTableTest, IdsThatAreNotInTheTableAreAnError) {
   }
 }
 
-TEST(LookupTableTest, GradientSumsWhatIsLookedUpAgain) {
+TEST(LookupTableTest, GradientSumsRepeatedLookups) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("lookup_table_v2_grad",
                                             {{"W", {Table()}},
                                              {"Ids", {MakeTensor<int32_t>({3}, {2, 0, 2})}},

@@ -224,7 +224,7 @@ absl::StatusOr<Kernel> Dot(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t width = x(ctx).dims().back();
     const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);

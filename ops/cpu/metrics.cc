@@ -16,7 +16,7 @@ absl::StatusOr<Kernel> Accuracy(const KernelSpec& spec) {
   op.Ignore({"Out"});
   const In indices = op.in("Indices"), label = op.in("Label");
   const Out accuracy = op.out("Accuracy"), correct = op.out("Correct"), total = op.out("Total");
-  return op.Takes(ElementTypesOf<int64_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Supports(ElementTypesOf<int64_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
     WEFT_RETURN_IF_ERROR(CheckDType("Indices", indices(ctx), DType::kInt64));
     WEFT_RETURN_IF_ERROR(CheckDType("Label", label(ctx), DType::kInt64));
     const int64_t samples = indices(ctx).dim(0);

@@ -29,7 +29,7 @@ TEST(MulTest, FlattensToTheColumnsThatAttributesName) {
 TEST(MulTest, TheSameKernelTakesASmallerBatch) {
   Tensor x = Floats({2, 1}, {1, 2}), y = Floats({1, 1}, {3}), out;
   WEFT_ASSERT_OK_AND_ASSIGN(
-      BoundOp op, BoundOp::Make("mul", {{"X", {&x}}, {"Y", {&y}}}, {}, {{"Out", {&out}}}));
+      OpRunner op, OpRunner::Make("mul", {{"X", {&x}}, {"Y", {&y}}}, {}, {{"Out", {&out}}}));
   WEFT_ASSERT_OK(op.Run());
   x = Floats({1, 1}, {5});
   WEFT_ASSERT_OK(op.Run());

@@ -274,7 +274,7 @@ class DnnlRowNorm {
  public:
   explicit DnnlRowNorm(double epsilon) : epsilon_(static_cast<float>(epsilon)) {}
 
-  static bool Takes(const Grouping& g) {
+  static bool Supports(const Grouping& g) {
     return g.HasRowsForSetsAndColumnsForChannels() && g.num_elements() > 0;
   }
 
@@ -400,7 +400,7 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const Kept& kept) {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
     if constexpr (std::is_same_v<T, float>) {
-      if (!kept.is_inverse_deviation && DnnlRowNorm::Takes(g)) {
+      if (!kept.is_inverse_deviation && DnnlRowNorm::Supports(g)) {
         return row_norm.Forward(g, x.data<T>(ctx), scale.data_or_null<T>(ctx),
                                 bias.data_or_null<T>(ctx), y.data<T>(ctx),
                                 mean.data_or_null<T>(ctx), variance.data_or_null<T>(ctx));
@@ -428,7 +428,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const Kept& kept) {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
     if constexpr (std::is_same_v<T, float>) {
-      if (!kept.is_inverse_deviation && DnnlRowNorm::Takes(g)) {
+      if (!kept.is_inverse_deviation && DnnlRowNorm::Supports(g)) {
         return row_norm.Backward(g, x.data<T>(ctx), dy.data<T>(ctx), mean.data<T>(ctx),
                                  variance.data<T>(ctx), scale.data_or_null<T>(ctx),
                                  dx.data_or_null<T>(ctx), dscale.data_or_null<T>(ctx),

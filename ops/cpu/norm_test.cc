@@ -131,7 +131,7 @@ TEST(LayerNormTest, RowsWithoutElementsHaveMomentsOfZero) {
 }
 
 // Single precision, by oneDNN, against double precision in plain loops.
-TEST(LayerNormTest, GradientsThatNobodyWantsMakeNoDifferenceToOthers) {
+TEST(LayerNormTest, UnreadGradientsDoNotAffectOthers) {
   const std::vector<double> x = {100, 101, 103, -7, 2, 8}, dy = {1, -2, 4, 0.5, 3, -1};
   const auto gradients = [&](auto tensor, const std::vector<std::string>& wanted) {
     const auto norm = RunOp("layer_norm",

@@ -144,8 +144,8 @@ void RunCase(const Json& c, const std::vector<Place>& in_place,
       }
     }
   }
-  auto bound = BoundOp::Make(op, input_pointers, AttrsFromJson(op, c["attrs"]), output_pointers,
-                             expected_slots == "paddle_cpu_quirks" || IsPaddlesOnly(c["id"]));
+  auto bound = OpRunner::Make(op, input_pointers, AttrsFromJson(op, c["attrs"]), output_pointers,
+                              expected_slots == "paddle_cpu_quirks" || IsPaddlesOnly(c["id"]));
   ASSERT_THAT(bound, IsOk());
   WEFT_ASSERT_OK(bound->Run());
   ExpectCloseSlots(output_pointers, expected.Pointers());
@@ -217,8 +217,9 @@ void RunOptimizerCase(const Json& c, bool paddle_cpu_quirks) {
   }
   for (auto& input : constants) inputs.push_back({input.first, {&input.second}});
   const std::string op = c["op"];
-  WEFT_ASSERT_OK_AND_ASSIGN(BoundOp bound, BoundOp::Make(op, inputs, AttrsFromJson(op, c["attrs"]),
-                                                         outputs, paddle_cpu_quirks));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      OpRunner bound,
+      OpRunner::Make(op, inputs, AttrsFromJson(op, c["attrs"]), outputs, paddle_cpu_quirks));
   for (size_t i = 0; i < c["steps"].size(); ++i) {
     const Json& step = c["steps"][i];
     grad = TensorFromJson(step["Grad"]);

@@ -21,7 +21,7 @@ absl::StatusOr<Kernel> ArgExtreme(const KernelSpec& spec, bool largest) {
   const Out out = op.out("Out");
   const int64_t axis = spec.attrs.Int("axis");
   const bool flatten = spec.attrs.Bool("flatten");
-  return op.Make(AnyNumbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(AllTypesButHalf(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
     const AxisRows rows = flatten ? OneRow(x(ctx).dims()) : RowsAlong(x(ctx).dims(), axis);
@@ -50,8 +50,8 @@ absl::StatusOr<Kernel> Sorted(const KernelSpec& spec, const char* axis_attr,
   const Out out = op.out("Out"), indices = op.out("Indices");
   const int64_t axis = axis_attr == nullptr ? -1 : spec.attrs.Int(axis_attr);
   const bool descending = descending_attr == nullptr || spec.attrs.Bool(descending_attr);
-  return op.Make(Numbers(x), [=, order = std::vector<int64_t>()](const KernelContext& ctx,
-                                                                 auto zero) mutable {
+  return op.Make(FloatsAndInts(x), [=, order = std::vector<int64_t>()](const KernelContext& ctx,
+                                                                       auto zero) mutable {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
     const AxisRows rows = RowsAlong(x(ctx).dims(), axis), kept = RowsAlong(out(ctx).dims(), axis);
@@ -117,7 +117,7 @@ absl::StatusOr<Kernel> CumulativeExtreme(const KernelSpec& spec, bool largest) {
   const In x = op.in("x");
   const Out out = op.out("out"), indices = op.out("indices");
   const int64_t axis = spec.attrs.Int("axis");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
     const AxisRows rows = RowsAlong(x(ctx).dims(), axis);
@@ -147,7 +147,7 @@ absl::StatusOr<Kernel> ChosenInOrder(const KernelSpec& spec, Choose choose) {
   const In x = op.in("X");
   const Out out = op.out("Out"), indices = op.out("Indices");
   const int64_t axis = spec.attrs.Int("axis");
-  return op.Make(Numbers(x),
+  return op.Make(FloatsAndInts(x),
                  [=, order = std::vector<int64_t>()](const KernelContext& ctx,
                                                      auto zero) mutable -> absl::Status {
                    using T = decltype(zero);

@@ -260,7 +260,7 @@ absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const Out mask = spec.schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
-  op.Takes(Floats(x));
+  op.Supports(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
   return op.Make(Floats(x),
                  [=, of_shape = OfShape(MakeForward)](const KernelContext& ctx, auto zero) mutable {
@@ -299,7 +299,7 @@ absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
   OpKernel op(spec);
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  op.Takes(Floats(x));
+  op.Supports(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
   return op.Make(Floats(x), [=, of_shape = OfShape(MakeBackward)](const KernelContext& ctx,
                                                                   auto zero) mutable {
@@ -332,7 +332,7 @@ absl::StatusOr<Kernel> IndexedPoolGrad(const KernelSpec& spec, size_t space) {
   OpKernel op(spec);
   const In x = op.in("X"), mask = op.in("Mask"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  op.Takes(Floats(x));
+  op.Supports(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);

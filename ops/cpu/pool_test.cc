@@ -24,14 +24,14 @@ absl::StatusOr<Pooled> Pool(AttrValues attrs, bool quirks = false) {
   for (const auto& attr : attrs) {
     if (attr.first == "data_format") x = Floats({1, 2, 3, 1}, {1, 5, 2, 5, 3, 7});
   }
-  auto forward = BoundOp::Make("pool2d", {{"X", {&x}}}, attrs, {{"Out", {&out}}}, quirks);
+  auto forward = OpRunner::Make("pool2d", {{"X", {&x}}}, attrs, {{"Out", {&out}}}, quirks);
   if (!forward.ok()) return forward.status();
   absl::Status status = forward->Run();
   if (!status.ok()) return status;
   dout = Floats(out.dims(), std::vector<float>(out.size(), 1));
   auto backward =
-      BoundOp::Make("pool2d_grad", {{"X", {&x}}, {"Out", {&out}}, {"Out@GRAD", {&dout}}}, attrs,
-                    {{"X@GRAD", {&dx}}}, quirks);
+      OpRunner::Make("pool2d_grad", {{"X", {&x}}, {"Out", {&out}}, {"Out@GRAD", {&dout}}}, attrs,
+                     {{"X@GRAD", {&dx}}}, quirks);
   if (!backward.ok()) return backward.status();
   status = backward->Run();
   if (!status.ok()) return status;

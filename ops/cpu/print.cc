@@ -67,8 +67,8 @@ absl::StatusOr<Kernel> Print(const KernelSpec& spec) {
              has_shape = attrs.Bool("print_tensor_shape");
   const std::string head = absl::StrCat("print", attrs.Bool("is_forward") ? "" : " (gradient)",
                                         ": ", absl::Utf8SafeCEscape(attrs.String("message")));
-  return op.InPlace().Make(Moves{in}, [=, steps = std::make_shared<int64_t>(0)](
-                                          const KernelContext& ctx, auto zero) {
+  return op.InPlace().Make(RawElements{in}, [=, steps = std::make_shared<int64_t>(0)](
+                                                const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Tensor& tensor = in(ctx);
     if (prints && (first_n <= 0 || ++*steps <= first_n)) {

@@ -13,7 +13,7 @@ namespace {
 std::string Printed(Tensor in, const AttrValues& attrs, int steps = 1) {
   Tensor out;
   const SlotPointers inputs = {{"In", {&in}}};
-  auto op = BoundOp::Make("print", inputs, attrs, {{"Out", {&out}}});
+  auto op = OpRunner::Make("print", inputs, attrs, {{"Out", {&out}}});
   EXPECT_THAT(op, IsOk());
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < steps; ++i) WEFT_EXPECT_OK(op->Run());
@@ -27,19 +27,19 @@ TEST(PrintTest, PrintsOneLine) {
             "print: x is fp32[2, 2] [1, 0.5, -2, 0.1]\n");
 }
 
-TEST(PrintTest, PrintsAsManyElementsAsItShould) {
+TEST(PrintTest, PrintsTheRequestedNumberOfElements) {
   const Tensor x = Floats({3}, {1, 2, 3});
   EXPECT_EQ(Printed(x, {{"summarize", 2}}), "print:  fp32[3] [1, 2, ...]\n");
   EXPECT_EQ(Printed(x, {{"summarize", -1}}), "print:  fp32[3] [1, 2, 3]\n");
 }
 
-TEST(PrintTest, IsOneLineWhateverItIsToldToSay) {
+TEST(PrintTest, IsAlwaysOneLine) {
   EXPECT_EQ(Printed(Floats({1}, {1}), {{"message", std::string("a\nb\033[0m")}}),
             "print: a\\nb\\033[0m fp32[1] [1]\n");
   EXPECT_EQ(Printed(Floats({1}, {1}), {{"summarize", 0}}), "print:  fp32[1] [...]\n");
 }
 
-TEST(PrintTest, LeavesOutWhatItIsTold) {
+TEST(PrintTest, OmitsAsRequested) {
   EXPECT_EQ(
       Printed(Floats({1}, {1}), {{"message", std::string("x")}, {"print_tensor_shape", false}}),
       "print: x fp32 [1]\n");

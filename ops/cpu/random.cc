@@ -112,19 +112,21 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
     return absl::UnimplementedError(
         absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
   }
-  return op.KeepHalves().Takes(Floats(In())).Make([=](const KernelContext& ctx) -> absl::Status {
-    std::mt19937_64 own;
-    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(seed, &RandomState::initializers, ctx.random, &own));
-    return ForFloatType("output Out", out(ctx), [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      auto sample = family.template Sampler<T>();
-      T* to = out.data<T>(ctx);
-      for (int64_t i = 0; i < out(ctx).size(); ++i) to[i] = sample(*engine);
-      family.Finish(to);
-      return absl::OkStatus();
-    });
-  });
+  return op.WithoutHalfConversion()
+      .Supports(Floats(In()))
+      .Make([=](const KernelContext& ctx) -> absl::Status {
+        std::mt19937_64 own;
+        WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                              EngineOf(seed, &RandomState::initializers, ctx.random, &own));
+        return ForFloatType("output Out", out(ctx), [&](auto tag) {
+          using T = typename decltype(tag)::type;
+          auto sample = family.template Sampler<T>();
+          T* to = out.data<T>(ctx);
+          for (int64_t i = 0; i < out(ctx).size(); ++i) to[i] = sample(*engine);
+          family.Finish(to);
+          return absl::OkStatus();
+        });
+      });
 }
 
 // --- Whole numbers -------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
   WEFT_RETURN_IF_ERROR(TypeFromAttrs(spec).status());
   const int64_t low = spec.attrs.Int("low"), high = spec.attrs.Int("high");
   const int64_t seed = spec.attrs.Int("seed");
-  return op.Takes(Indices(In())).Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Supports(Indices(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     if (low >= high) {
       return absl::InvalidArgumentError(
           absl::StrCat("attributes low and high: ", low, " is not below ", high));
@@ -158,7 +160,7 @@ absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
 absl::StatusOr<Kernel> RandPerm(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
-  return op.Takes(Numbers(In())).Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Supports(FloatsAndInts(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
                           EngineOf(/*seed=*/0, &RandomState::initializers, ctx.random, &own));

@@ -56,7 +56,7 @@ TEST_P(RandomOpTest, ASeedGivesTheSameNumbersEveryTime) {
   EXPECT_NE(first, other);
 }
 
-TEST_P(RandomOpTest, SeedZeroGoesOnWithTheRanksGenerator) {
+TEST_P(RandomOpTest, SeedZeroUsesTheRanksGenerator) {
   RandomState random = RandomState::Seeded(1, 0), same = RandomState::Seeded(1, 0);
   WEFT_ASSERT_OK_AND_ASSIGN(auto first, Draw(GetParam(), {}, 0, &random));
   WEFT_ASSERT_OK_AND_ASSIGN(auto second, Draw(GetParam(), {}, 0, &random));
@@ -135,14 +135,14 @@ absl::StatusOr<Tensor> Draw(absl::string_view op, const Tensor& x, const AttrVal
   return (*out)["Out"][0];
 }
 
-TEST(DrawTest, EveryRankDrawsItsOwn) {
+TEST(DrawTest, EveryRankDrawsSeparately) {
   const Tensor half = Floats({40}, std::vector<float>(40, 0.5));
   WEFT_ASSERT_OK_AND_ASSIGN(Tensor a, Draw("bernoulli", half, {}, /*rank=*/0));
   WEFT_ASSERT_OK_AND_ASSIGN(Tensor b, Draw("bernoulli", half, {}, /*rank=*/1));
   EXPECT_NE(Values<float>(a), Values<float>(b));
 }
 
-TEST(DrawTest, NumbersThatAreNoProbabilitiesAreErrors) {
+TEST(DrawTest, InvalidProbabilitiesAreErrors) {
   for (float p : {-0.5f, 1.5f, NAN}) {
     EXPECT_THAT(Draw("bernoulli", Floats({1}, {p}), {}),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not in [0, 1]")));

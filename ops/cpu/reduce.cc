@@ -173,7 +173,7 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(AnyNumbers(x),
+  return op.Make(AllTypesButHalf(x),
                  [=, attrs = spec.attrs, scratch = std::vector<char>()](
                      const KernelContext& ctx, auto zero) mutable -> absl::Status {
                    using T = decltype(zero);

@@ -57,7 +57,7 @@ TEST(ReduceMeanTest, OfNothingIsNotANumber) {
   EXPECT_TRUE(std::isnan(Values<float>(mean)[0]));
 }
 
-TEST(ReduceMeanTest, DimensionThatIsNotThereIsNamed) {
+TEST(ReduceMeanTest, MissingDimensionIsNamed) {
   EXPECT_THAT(Mean(Floats({2}, {1, 2}), {{"dim", Ints{1}}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("attribute dim: expected an axis of 1 dimensions, found 1")));
@@ -98,8 +98,8 @@ std::vector<float> ProdGrad(const Dims& dims, const std::vector<float>& x,
                             bool paddle_cpu_quirks = false) {
   Tensor xs = Floats(dims, x), outs = Floats({dims[0]}, out), douts = Floats({dims[0]}, dout), dx;
   auto bound =
-      BoundOp::Make("reduce_prod_grad", {{"Out", {&outs}}, {"Out@GRAD", {&douts}}, {"X", {&xs}}},
-                    {{"dim", Ints{1}}}, {{"X@GRAD", {&dx}}}, paddle_cpu_quirks);
+      OpRunner::Make("reduce_prod_grad", {{"Out", {&outs}}, {"Out@GRAD", {&douts}}, {"X", {&xs}}},
+                     {{"dim", Ints{1}}}, {{"X@GRAD", {&dx}}}, paddle_cpu_quirks);
   EXPECT_THAT(bound, IsOk());
   WEFT_EXPECT_OK(bound->Run());
   return Values<float>(dx);
@@ -133,7 +133,7 @@ TEST(ReduceMinGradTest, TheResultThatIsReadHasItsDimensions) {
                        "input Out: expected dimensions [2] of X reduced, found fp32[1]"));
 }
 
-TEST(SquaredL2NormTest, HasOneElementWhateverTheShape) {
+TEST(SquaredL2NormTest, AlwaysHasOneElement) {
   for (const Dims& dims : {Dims{2, 1}, Dims{2}}) {
     WEFT_ASSERT_OK_AND_ASSIGN(
         auto out, RunOp("squared_l2_norm", {{"X", {Floats(dims, {3, -4})}}}, {}, {{"Out", 1}}));

@@ -13,7 +13,7 @@ absl::StatusOr<Kernel> Reshaped(const KernelSpec& spec, const char* from, const 
   op.Ignore({"X", "Out", "XShape"});
   const In x = op.in(from);
   const Out out = op.out(to);
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto) {
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto) {
     if (x(ctx).bytes() > 0) std::memcpy(out(ctx).raw(), x(ctx).raw(), x(ctx).bytes());
   });
 }

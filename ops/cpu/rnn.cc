@@ -259,7 +259,7 @@ absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
   const Out out = op.out("Out"), last = op.out("State"), reserve = op.out("Reserve");
   const Out dropout_state = op.out("DropoutState");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
-  op.Takes(Floats(x));
+  op.Supports(Floats(x));
   WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(
@@ -403,12 +403,12 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
   const In length = op.in("SequenceLength"), reserve = op.in("Reserve");
   const In dout = op.in("Out@GRAD"), dlast = op.in("State@GRAD");
   const In dropout_state = op.in("DropoutState");
-  op.Ignore({"Out"}).MayMiss(dlast);
+  op.Ignore({"Out"}).AllowEmptyArguments(dlast);
   const Out dx = op.out("Input@GRAD"), dstates = op.out("PreState@GRAD");
   const Out dweights = op.out("WeightList@GRAD");
   WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
   if (!reserve) return absl::InvalidArgumentError("input Reserve: missing");
-  op.Takes(Floats(x));
+  op.Supports(Floats(x));
   WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {

@@ -13,7 +13,7 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
   const Out out = op.out("Out");
   const double factor = spec.attrs.Float("scale"), offset = spec.attrs.Float("bias");
   const bool bias_after_scale = spec.attrs.Bool("bias_after_scale");
-  return op.InPlace().Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const auto scale = Wrapping(Saturated<T>(factor)), bias = Wrapping(Saturated<T>(offset));
     const T* from = x.data<T>(ctx);
@@ -33,12 +33,14 @@ absl::StatusOr<Kernel> Increment(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const double step = spec.attrs.Float("step");
-  return op.InPlace().Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_RETURN_IF_ERROR(CheckSize("X", x(ctx), 1));
-    *out.data<T>(ctx) = static_cast<T>(Wrapping(*x.data<T>(ctx)) + Wrapping(Saturated<T>(step)));
-    return absl::OkStatus();
-  });
+  return op.InPlace().Make(
+      FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_RETURN_IF_ERROR(CheckSize("X", x(ctx), 1));
+        *out.data<T>(ctx) =
+            static_cast<T>(Wrapping(*x.data<T>(ctx)) + Wrapping(Saturated<T>(step)));
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ absl::StatusOr<Kernel> Seed(const KernelSpec& spec) {
   OpKernel op(spec);
   const Out out = op.out("Out");
   const int64_t seed = spec.attrs.Int("seed");
-  return op.Takes(ElementTypesOf<int32_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Supports(ElementTypesOf<int32_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
                           EngineOf(seed, &RandomState::dropout, ctx.random, &own));

@@ -18,7 +18,8 @@ absl::StatusOr<Kernel> SetValue(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input"), value = op.in("ValueTensor");
   const Out out = op.out("Out");
-  return op.Make(Moves{x}, [=, slice = SliceView(spec.attrs)](const KernelContext& ctx, auto zero) {
+  return op.Make(RawElements{x}, [=, slice = SliceView(spec.attrs)](const KernelContext& ctx,
+                                                                    auto zero) {
     using T = decltype(zero);
     const View view = slice(x(ctx).dims(), {});
     std::vector<T> values(view.size());

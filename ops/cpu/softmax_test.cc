@@ -45,7 +45,7 @@ TEST(SoftmaxTest, GradientSumsToZeroInPlaceOfOutGrad) {
   EXPECT_THAT(Values<float>(dout), ElementsAre(0.75f, -0.75f));
 }
 
-TEST(SoftmaxTest, AxisThatIsNotThereIsNamed) {
+TEST(SoftmaxTest, MissingAxisIsNamed) {
   EXPECT_THAT(RunOp("softmax", {{"X", {Floats({2}, {0, 0})}}}, {{"axis", 1}}, {{"Out", 1}}),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("attribute axis: expected an axis of 1 dimensions, found 1")));

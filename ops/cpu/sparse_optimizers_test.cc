@@ -53,8 +53,8 @@ class Update {
     SlotPointers inputs = inputs_;
     inputs.push_back({"Grad", {&grad_copy}});
     inputs.push_back({"LearningRate", {&learning_rate}});
-    WEFT_ASSIGN_OR_RETURN(BoundOp op,
-                          BoundOp::Make(op_, inputs, attrs_, outputs_, paddle_cpu_quirks_));
+    WEFT_ASSIGN_OR_RETURN(OpRunner op,
+                          OpRunner::Make(op_, inputs, attrs_, outputs_, paddle_cpu_quirks_));
     return op.Run();
   }
   std::vector<float> Out(const std::string& name) const {
@@ -108,7 +108,7 @@ TEST(SparseOptimizersTest, EqualRowsCountAsOneGradientToAdagrad) {
   EXPECT_THAT(adagrad.Out("Moment"), ElementsAre(0, 9, 0));
 }
 
-TEST(SparseOptimizersTest, MomentumGoesOnInRowsWithoutAGradient) {
+TEST(SparseOptimizersTest, MomentumContinuesInRowsWithoutAGradient) {
   Update momentum("momentum", {{"mu", 0.5f}});
   momentum.State("Velocity");
   WEFT_ASSERT_OK(momentum.Run(Rows({3, 1}, {1}, {1})));
@@ -170,10 +170,10 @@ TEST(SparseOptimizersTest, RowsOfATensorOfAnotherShapeAreRefused) {
 TEST(SparseOptimizersTest, DenseGradientIsRefused) {
   Tensor param = Floats({3, 1}, {1, 2, 3}), grad = kNoRows, learning_rate = Floats({}, {1});
   WEFT_ASSERT_OK_AND_ASSIGN(
-      BoundOp sgd,
-      BoundOp::Make("sgd",
-                    {{"Param", {&param}}, {"Grad", {&grad}}, {"LearningRate", {&learning_rate}}},
-                    {}, {{"ParamOut", {&param}}}));
+      OpRunner sgd,
+      OpRunner::Make("sgd",
+                     {{"Param", {&param}}, {"Grad", {&grad}}, {"LearningRate", {&learning_rate}}},
+                     {}, {{"ParamOut", {&param}}}));
   grad = Floats({3, 1}, {1, 1, 1});
   EXPECT_THAT(sgd.Run(), StatusIs(absl::StatusCode::kInvalidArgument,
                                   "input Grad: expected SelectedRows, found a dense tensor"));

@@ -33,8 +33,8 @@ absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.InPlace()
-      .MayMiss(x)
-      .Takes(Numbers(x))
+      .AllowEmptyArguments(x)
+      .Supports(FloatsAndInts(x))
       .Make([=, terms = std::vector<const Tensor*>()](
                 const KernelContext& ctx) mutable -> absl::Status {
         const Tensor* like = nullptr;  // the first that counts; an empty one if there is none

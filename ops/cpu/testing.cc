@@ -37,22 +37,22 @@ bool HaveRows(const SlotPointers& slots) {
 
 }  // namespace
 
-absl::StatusOr<BoundOp> BoundOp::Make(absl::string_view type, const SlotPointers& inputs,
-                                      const AttrValues& attrs, const SlotPointers& outputs,
-                                      bool paddle_cpu_quirks) {
+absl::StatusOr<OpRunner> OpRunner::Make(absl::string_view type, const SlotPointers& inputs,
+                                        const AttrValues& attrs, const SlotPointers& outputs,
+                                        bool paddle_cpu_quirks) {
   const OpSchema* schema = FindOpSchema(type);
   if (schema == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no schema"));
   return Make(schema, OpAttrs::Make(*schema, attrs), inputs, outputs, paddle_cpu_quirks);
 }
 
-absl::StatusOr<BoundOp> BoundOp::Make(const Op& op, std::map<std::string, Tensor>* variables,
-                                      bool paddle_cpu_quirks) {
+absl::StatusOr<OpRunner> OpRunner::Make(const Op& op, std::map<std::string, Tensor>* variables,
+                                        bool paddle_cpu_quirks) {
   const OpSchema* schema = FindOpSchema(op.type());
   if (schema == nullptr) return absl::NotFoundError(absl::StrCat(op.type(), ": no schema"));
   const auto look_up =
-      [&](const std::vector<OpLayout::Slot>& slots) -> absl::StatusOr<SlotPointers> {
+      [&](const std::vector<OpSignature::Slot>& slots) -> absl::StatusOr<SlotPointers> {
     SlotPointers found;
-    for (const OpLayout::Slot& slot : slots) {
+    for (const OpSignature::Slot& slot : slots) {
       found.push_back({std::string(op.program().name(slot.name)), {}});
       for (Symbol symbol : op.args(slot)) {
         const std::string name(op.program().name(symbol));
@@ -65,15 +65,15 @@ absl::StatusOr<BoundOp> BoundOp::Make(const Op& op, std::map<std::string, Tensor
     }
     return found;
   };
-  WEFT_ASSIGN_OR_RETURN(const SlotPointers inputs, look_up(op.layout().inputs));
-  WEFT_ASSIGN_OR_RETURN(const SlotPointers outputs, look_up(op.layout().outputs));
+  WEFT_ASSIGN_OR_RETURN(const SlotPointers inputs, look_up(op.signature().inputs));
+  WEFT_ASSIGN_OR_RETURN(const SlotPointers outputs, look_up(op.signature().outputs));
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
   return Make(schema, std::move(attrs), inputs, outputs, paddle_cpu_quirks);
 }
 
-absl::StatusOr<BoundOp> BoundOp::Make(const OpSchema* schema, OpAttrs attrs,
-                                      const SlotPointers& inputs, const SlotPointers& outputs,
-                                      bool paddle_cpu_quirks) {
+absl::StatusOr<OpRunner> OpRunner::Make(const OpSchema* schema, OpAttrs attrs,
+                                        const SlotPointers& inputs, const SlotPointers& outputs,
+                                        bool paddle_cpu_quirks) {
   KernelSpec spec;
   spec.paddle_cpu_quirks = paddle_cpu_quirks;
   spec.schema = schema;
@@ -83,14 +83,14 @@ absl::StatusOr<BoundOp> BoundOp::Make(const OpSchema* schema, OpAttrs attrs,
   const KernelFactory* factory =
       has_rows ? CpuKernels().FindForRows(type) : CpuKernels().Find(type);
   if (factory == nullptr) return absl::NotFoundError(absl::StrCat(type, ": no CPU kernel"));
-  BoundOp op;
+  OpRunner op;
   spec.inputs = Flatten(inputs, &op.inputs_);
   spec.outputs = Flatten(outputs, &op.outputs_);
   WEFT_ASSIGN_OR_RETURN(op.kernel_, MakeKernel(*factory, std::move(spec)));
   return op;
 }
 
-absl::Status BoundOp::Run(RandomState* random) {
+absl::Status OpRunner::Run(RandomState* random) {
   KernelContext ctx;
   ctx.inputs = inputs_;
   ctx.outputs = absl::MakeConstSpan(outputs_);
@@ -100,7 +100,7 @@ absl::Status BoundOp::Run(RandomState* random) {
 
 absl::Status RunOpOn(absl::string_view type, const SlotPointers& inputs, const AttrValues& attrs,
                      const SlotPointers& outputs, RandomState* random) {
-  WEFT_ASSIGN_OR_RETURN(BoundOp op, BoundOp::Make(type, inputs, attrs, outputs));
+  WEFT_ASSIGN_OR_RETURN(OpRunner op, OpRunner::Make(type, inputs, attrs, outputs));
   return op.Run(random);
 }
 

@@ -58,22 +58,22 @@ using SlotCounts = std::vector<std::pair<std::string, int>>;
 using AttrValues = std::vector<std::pair<std::string, AttrValue>>;
 
 // An op with its kernel, bound to tensors of the caller, which may be both input and output.
-class BoundOp {
+class OpRunner {
  public:
   // NotFound if the op has no schema or no CPU kernel; otherwise the error of the kernel's factory.
   // Uses the kernel for rows if one of the tensors, or an output, is_rows() now.
-  static absl::StatusOr<BoundOp> Make(absl::string_view type, const SlotPointers& inputs,
-                                      const AttrValues& attrs, const SlotPointers& outputs,
-                                      bool paddle_cpu_quirks = false);
+  static absl::StatusOr<OpRunner> Make(absl::string_view type, const SlotPointers& inputs,
+                                       const AttrValues& attrs, const SlotPointers& outputs,
+                                       bool paddle_cpu_quirks = false);
   // An op of a program, bound to its variables by name. Also NotFound if a variable is missing.
-  static absl::StatusOr<BoundOp> Make(const Op& op, std::map<std::string, Tensor>* variables,
-                                      bool paddle_cpu_quirks = false);
+  static absl::StatusOr<OpRunner> Make(const Op& op, std::map<std::string, Tensor>* variables,
+                                       bool paddle_cpu_quirks = false);
   absl::Status Run(RandomState* random = nullptr);
 
  private:
-  static absl::StatusOr<BoundOp> Make(const OpSchema* schema, OpAttrs attrs,
-                                      const SlotPointers& inputs, const SlotPointers& outputs,
-                                      bool paddle_cpu_quirks);
+  static absl::StatusOr<OpRunner> Make(const OpSchema* schema, OpAttrs attrs,
+                                       const SlotPointers& inputs, const SlotPointers& outputs,
+                                       bool paddle_cpu_quirks);
 
   Kernel kernel_;
   std::vector<const Tensor*> inputs_;

@@ -180,11 +180,11 @@ absl::StatusOr<Kernel> MakeUpdate(const KernelSpec& spec, GradKind kind, const U
                                   Step step) {
   OpKernel op(spec);
   WEFT_ASSIGN_OR_RETURN(UpdateFrame frame, UpdateFrame::Make(op, spec, kind, slots));
-  if (frame.has_master()) op.KeepHalves();
+  if (frame.has_master()) op.WithoutHalfConversion();
   const auto run = [frame = std::move(frame), step](const KernelContext& ctx) mutable {
     return frame.Run(ctx, step);
   };
-  op.Takes(ElementTypesOf<Float16, BFloat16, float, double>());
+  op.Supports(ElementTypesOf<Float16, BFloat16, float, double>());
   return kind == GradKind::kDense ? op.Make(run) : op.MakeForRows(run);
 }
 

@@ -87,7 +87,7 @@ struct MergedMomentumTest : public ::testing::Test {
   SlotPointers outputs = {{"ParamOut", {&p0, &p1}}, {"VelocityOut", {&v0, &v1}}};
 };
 
-TEST_F(MergedMomentumTest, UpdatesEachParameterByItsOwn) {
+TEST_F(MergedMomentumTest, UpdatesEachParameterSeparately) {
   WEFT_ASSERT_OK(RunOpOn("merged_momentum", inputs,
                          {{"mu", 0.5f},
                           {"regularization_method", std::vector<std::string>{"", "l2_decay"}},
@@ -104,12 +104,12 @@ TEST_F(MergedMomentumTest, PaddlesKernelIgnoresRescaleGrad) {
   WEFT_ASSERT_OK(RunOpOn("merged_momentum", inputs, attrs, outputs));
   EXPECT_THAT(Values<float>(p0), ElementsAre(7.5));
   WEFT_ASSERT_OK_AND_ASSIGN(
-      BoundOp paddles, BoundOp::Make("merged_momentum", inputs, attrs, outputs, /*quirks=*/true));
+      OpRunner paddles, OpRunner::Make("merged_momentum", inputs, attrs, outputs, /*quirks=*/true));
   WEFT_ASSERT_OK(paddles.Run());
   EXPECT_THAT(Values<float>(p0), ElementsAre(6.5));
 }
 
-TEST_F(MergedMomentumTest, SlotsMustHaveAsManyVariables) {
+TEST_F(MergedMomentumTest, SlotsMustHaveEqualSizes) {
   inputs[1].second.pop_back();
   EXPECT_THAT(RunOpOn("merged_momentum", inputs, {{"mu", 0.5f}}, outputs),
               StatusIs(absl::StatusCode::kInvalidArgument,
@@ -148,7 +148,7 @@ TEST(MergedAdamTest, IsAdamForEachParameter) {
 std::vector<float> LarsStep(float decay, bool quirks) {
   Tensor p = Floats({2}, {3, 4}), g = Floats({2}, {6, 8}), v = Floats({2}, {0, 0});
   Tensor lr = Floats({1}, {0.1f});
-  auto bound = BoundOp::Make(
+  auto bound = OpRunner::Make(
       "lars_momentum",
       {{"Param", {&p}}, {"Grad", {&g}}, {"Velocity", {&v}}, {"LearningRate", {&lr}}},
       {{"mu", 0.9f}, {"lars_coeff", 4.0f}, {"lars_weight_decay", std::vector<float>{decay}}},

@@ -33,10 +33,11 @@ absl::StatusOr<Kernel> ViewKernel(const KernelSpec& spec, const char* x_slot, Ma
   op.Ignore({"Y"});  // of expand_as_v2
   const In x = op.in(x_slot);
   const Out out = op.out("Out");
-  return op.Make(Moves{x}, [=, view = make_view(spec.attrs)](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    ReadView(view(x(ctx).dims(), out(ctx).dims()), x.elements<T>(ctx), out.elements<T>(ctx));
-  });
+  return op.Make(
+      RawElements{x}, [=, view = make_view(spec.attrs)](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        ReadView(view(x(ctx).dims(), out(ctx).dims()), x.elements<T>(ctx), out.elements<T>(ctx));
+      });
 }
 
 void AddView(const char* type, MakeView make_view, KernelTable* table, const char* x_slot) {

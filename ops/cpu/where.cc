@@ -15,7 +15,7 @@ absl::StatusOr<Kernel> Where(const KernelSpec& spec) {
   const In condition = op.in("Condition"), x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
   return op.InPlace(out, x).InPlace(out, y).Make(
-      Moves{x}, [=](const KernelContext& ctx, auto zero) {
+      RawElements{x}, [=](const KernelContext& ctx, auto zero) {
         using T = decltype(zero);
         const bool* is_x = condition.data<bool>(ctx);
         const T *xs = x.elements<T>(ctx), *ys = y.elements<T>(ctx);
@@ -46,7 +46,7 @@ absl::StatusOr<Kernel> WhereIndex(const KernelSpec& spec) {
   OpKernel op(spec);
   const In condition = op.in("Condition");
   const Out out = op.out("Out");
-  return op.Make(AnyNumbers(condition), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(AllTypesButHalf(condition), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Tensor& tensor = condition(ctx);
     const T* values = condition.data<T>(ctx);
@@ -68,7 +68,7 @@ absl::StatusOr<Kernel> MaskedSelect(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), mask = op.in("Mask");
   const Out y = op.out("Y");
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const bool* kept = mask.data<bool>(ctx);
     const int64_t size = x(ctx).size();
@@ -103,7 +103,7 @@ absl::StatusOr<Kernel> TrilTriu(const KernelSpec& spec, const char* from, const 
   const Out out = op.out(to_slot);
   const int64_t diagonal = spec.attrs.Int("diagonal");
   const bool lower = spec.attrs.Bool("lower");
-  return op.InPlace(out, x).Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace(out, x).Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t columns = x(ctx).dims().back(), rows = x(ctx).dim(x(ctx).rank() - 2);
     for (int64_t i = 0; i < x(ctx).size(); ++i) {

@@ -44,7 +44,7 @@ struct Case {
 };
 
 // Numbers without a pattern, in [-1, 1).
-Tensor Numbers(const Dims& dims, int seed) {
+Tensor FloatsAndInts(const Dims& dims, int seed) {
   std::vector<float> values(NumElements(dims));
   uint32_t state = 12345 + seed;
   for (float& value : values) {
@@ -55,31 +55,32 @@ Tensor Numbers(const Dims& dims, int seed) {
 }
 
 std::vector<Case> Cases() {
-  const Tensor x = Numbers({5, 37}, 1), y = Numbers({37, 11}, 2), bias = Numbers({37}, 3);
-  const Tensor loss_grad = Numbers({5, 1}, 4), rate = Floats({1}, {0.25F});
+  const Tensor x = FloatsAndInts({5, 37}, 1), y = FloatsAndInts({37, 11}, 2),
+               bias = FloatsAndInts({37}, 3);
+  const Tensor loss_grad = FloatsAndInts({5, 1}, 4), rate = Floats({1}, {0.25F});
   const Tensor labels = MakeTensor<int64_t>({5, 1}, {3, 36, 0, -100, 17});
   const Tensor softmax = (*RunOp("softmax", {{"X", {x}}}, {}, {{"Out", 1}}))["Out"][0];
   return {
       {"elementwise_add", {{"X", {x}}, {"Y", {bias}}}, {{"axis", int64_t{1}}}, {"Out"}},
       {"elementwise_add_grad",
-       {{"X", {x}}, {"Y", {bias}}, {"Out@GRAD", {Numbers({5, 37}, 5)}}},
+       {{"X", {x}}, {"Y", {bias}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 5)}}},
        {{"axis", int64_t{1}}},
        {"X@GRAD", "Y@GRAD"}},
       {"elementwise_add_grad",  // nothing is repeated
-       {{"X", {x}}, {"Y", {Numbers({5, 37}, 9)}}, {"Out@GRAD", {Numbers({5, 37}, 5)}}},
+       {{"X", {x}}, {"Y", {FloatsAndInts({5, 37}, 9)}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 5)}}},
        {},
        {"X@GRAD", "Y@GRAD"}},
       {"relu", {{"X", {x}}}, {}, {"Out"}},
-      {"relu_grad", {{"Out", {x}}, {"Out@GRAD", {Numbers({5, 37}, 6)}}}, {}, {"X@GRAD"}},
+      {"relu_grad", {{"Out", {x}}, {"Out@GRAD", {FloatsAndInts({5, 37}, 6)}}}, {}, {"X@GRAD"}},
       {"scale", {{"X", {x}}}, {{"scale", 0.5F}, {"bias", 3.0F}}, {"Out"}},
       {"mul", {{"X", {x}}, {"Y", {y}}}, {}, {"Out"}},
       {"mul_grad",
-       {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {Numbers({5, 11}, 7)}}},
+       {{"X", {x}}, {"Y", {y}}, {"Out@GRAD", {FloatsAndInts({5, 11}, 7)}}},
        {},
        {"X@GRAD", "Y@GRAD"}},
       {"reduce_mean", {{"X", {x}}}, {{"reduce_all", true}}, {"Out"}},
       {"reduce_mean",  // in parts
-       {{"X", {Numbers({7, 20011}, 10)}}},
+       {{"X", {FloatsAndInts({7, 20011}, 10)}}},
        {{"reduce_all", true}},
        {"Out"}},
       {"reduce_mean_grad",
@@ -95,7 +96,7 @@ std::vector<Case> Cases() {
        {},
        {"Logits@GRAD"}},
       {"sgd",
-       {{"Param", {x}}, {"Grad", {Numbers({5, 37}, 8)}}, {"LearningRate", {rate}}},
+       {{"Param", {x}}, {"Grad", {FloatsAndInts({5, 37}, 8)}}, {"LearningRate", {rate}}},
        {},
        {"ParamOut"}},
       {"uniform_random",
@@ -156,7 +157,7 @@ class GpuKernelsTest : public ::testing::Test {
   cudaStream_t stream_ = nullptr;
 };
 
-TEST_F(GpuKernelsTest, GiveWhatCpuKernelsGive) {
+TEST_F(GpuKernelsTest, MatchCpuKernels) {
   for (const Case& c : Cases()) {
     SCOPED_TRACE(c.type);
     SlotCounts counts;

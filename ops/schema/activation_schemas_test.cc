@@ -18,7 +18,7 @@ TEST(ActivationTest, ResultIsLikeTheInput) {
               IsOkAndHolds(ElementsAre(Pair("Out", "fp16[-1, 3]"))));
 }
 
-TEST(ActivationTest, GradientIsLikeWhatItIsComputedFrom) {
+TEST(ActivationTest, GradientHasTheTypeOfItsInput) {
   EXPECT_THAT(InferenceCase("relu_grad")
                   .In("Out", {"fp32[-1, 3]"})
                   .In("Out@GRAD", {"fp32[-1, 3]"})

@@ -25,13 +25,13 @@ TEST(AlgebraTest, SumSchemaIsTheSum) {
   EXPECT_EQ(AlgebraOf(SumSchema().type(), &SumSchema()), Algebra::kSum);
 }
 
-TEST(AlgebraTest, KnowsWhatDoesNotDependOnItsInputsValues) {
+TEST(AlgebraTest, KnowsResultsIndependentOfInputValues) {
   EXPECT_EQ(Of("fill_constant"), Algebra::kConstant);
   EXPECT_EQ(Of("fill_zeros_like"), Algebra::kZeros);
   EXPECT_EQ(Of("fill_any_like"), Algebra::kFill);
 }
 
-TEST(AlgebraTest, BackwardIsToldByTheName) {
+TEST(AlgebraTest, NameIdentifiesBackward) {
   EXPECT_EQ(Of("mul_grad"), Algebra::kBackward);
   EXPECT_EQ(Of("an_op_of_a_fork_grad"), Algebra::kBackward);
 }

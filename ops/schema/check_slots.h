@@ -24,7 +24,7 @@ std::string ToString(const SlotViolation& violation);
 
 // Inputs that the schema asks for and that are missing, and slots for one variable that hold
 // several, in the order of the schema. Outputs may always be missing: an output that nobody wants
-// is left out. Slots that the schema does not name are not looked at. Depends on the op's layout
+// is left out. Slots that the schema does not name are not looked at. Depends on the op's signature
 // only. O(slots).
 std::vector<SlotViolation> SlotViolations(const Op& op, const OpSchema& schema);
 

@@ -87,7 +87,7 @@ TEST(CoalesceTensorTest, MembersArePaddedToTheAlignment) {
                                        Pair("Output", "fp32[3] | fp32[8, 16] | fp32[65]"))));
 }
 
-TEST(CoalesceTensorTest, WithoutAlignmentMembersStandSideBySide) {
+TEST(CoalesceTensorTest, WithoutAlignmentMembersAreAdjacent) {
   EXPECT_THAT(InferenceCase("coalesce_tensor")
                   .In("Input", {"fp16[3]", "fp16[5]"})
                   .Out("FusedOutput")

@@ -112,7 +112,7 @@ TEST(SplitTest, PartsMustBeWhole) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("found [-1, -1]")));
 }
 
-TEST(SplitTest, PartsMustBeAsManyAsOutputs) {
+TEST(SplitTest, NumberOfPartsMustMatchOutputs) {
   EXPECT_THAT(
       InferenceCase("split").In("X", {"fp32[6]"}).Out("Out", 2).Attr("num", 3).Infer(),
       StatusIs(

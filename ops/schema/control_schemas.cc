@@ -15,7 +15,7 @@ absl::Status InferSelectInput(InferContext& ctx) {
   TensorType out = *first;
   for (size_t i = 1; i < ctx.NumInputs("X"); ++i) {
     const TensorType* x = ctx.Input("X", i);
-    if (x == nullptr || x->dtype != out.dtype || x->layout != out.layout ||
+    if (x == nullptr || x->dtype != out.dtype || x->kind != out.kind ||
         x->dims.size() != out.dims.size()) {
       return absl::OkStatus();
     }

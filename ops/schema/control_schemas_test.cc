@@ -12,7 +12,7 @@ using ::testing::Pair;
 using ::weft::testing::InferenceCase;
 using ::weft::testing::IsOkAndHolds;
 
-TEST(ControlTest, SelectedVariableHasWhatAllHaveInCommon) {
+TEST(ControlTest, SelectedVariableHasTheCommonType) {
   const auto infer = [](const std::vector<std::string>& xs) {
     return InferenceCase("select_input").In("X", xs).In("Mask", {"int32[1]"}).Out("Out").Infer();
   };
@@ -30,7 +30,7 @@ TEST(ControlTest, SelectedVariableHasWhatAllHaveInCommon) {
 }
 
 // An array has no type.
-TEST(ControlTest, ElementOfAnArrayIsLikeWhatWasWritten) {
+TEST(ControlTest, ElementOfAnArrayHasTheWrittenType) {
   EXPECT_THAT(InferenceCase("read_from_array")
                   .In("X", {""})
                   .In("I", {"int64[1]"})

@@ -15,7 +15,7 @@ absl::Status InferCast(InferContext& context) {
   if (!dtype.has_value()) {
     return context.AttrError("out_dtype", "the number of an element type", absl::StrCat(number));
   }
-  context.SetOutput("Out", {*dtype, x->dims, x->layout});
+  context.SetOutput("Out", {*dtype, x->dims, x->kind});
   return absl::OkStatus();
 }
 

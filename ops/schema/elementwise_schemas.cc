@@ -163,7 +163,7 @@ absl::Status InferLerp(InferContext& context) {
 absl::Status InferLogicalNot(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
-  context.SetOutput("Out", {DType::kBool, x->dims, x->layout});
+  context.SetOutput("Out", {DType::kBool, x->dims, x->kind});
   return absl::OkStatus();
 }
 

@@ -47,13 +47,13 @@ absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& o
 }
 
 absl::Status CheckNoUnknownSlots(const Op& op, const OpSchema& schema) {
-  for (const OpLayout::Slot& slot : op.layout().inputs) {
+  for (const OpSignature::Slot& slot : op.signature().inputs) {
     const absl::string_view name = op.program().name(slot.name);
     if (slot.count == 0 || schema.FindInput(name) != nullptr) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(op.DebugName(), " input ", name, ": unknown slot"));
   }
-  for (const OpLayout::Slot& slot : op.layout().outputs) {
+  for (const OpSignature::Slot& slot : op.signature().outputs) {
     const absl::string_view name = op.program().name(slot.name);
     if (slot.count == 0 || schema.FindOutput(name) != nullptr) continue;
     return absl::InvalidArgumentError(

@@ -39,17 +39,17 @@ InferCache::InferCache(const Program& program, TypeTable* types)
     : program_(program),
       types_(types),
       empty_(program.FindSymbol(kEmptyVarName)),
-      layouts_(program.num_layouts()) {}
+      signatures_(program.num_signatures()) {}
 
-const InferCache::LayoutInfo& InferCache::InfoOf(const Op& op) {
-  if (op.layout_id() >= layouts_.size()) layouts_.resize(program_.num_layouts());
-  LayoutInfo& info = layouts_[op.layout_id()];
+const InferCache::SignatureInfo& InferCache::InfoOf(const Op& op) {
+  if (op.signature_id() >= signatures_.size()) signatures_.resize(program_.num_signatures());
+  SignatureInfo& info = signatures_[op.signature_id()];
   if (info.is_set) return info;
   info.is_set = true;
   const OpSchema* schema = FindOpSchema(op.type());
   info.has_schema = schema != nullptr;
   if (!info.has_schema) return info;
-  const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
+  const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
   for (size_t i = 0; i < attrs.size(); ++i) {
     // Types do not depend on which block an op runs.
     if (attrs[i].type == pb::BLOCK || schema->FindAttr(program_.name(attrs[i].name)) == nullptr) {
@@ -61,9 +61,9 @@ const InferCache::LayoutInfo& InferCache::InfoOf(const Op& op) {
   return info;
 }
 
-void InferCache::MakeKey(const Op& op, const LayoutInfo& info, absl::Span<const TypeId> inputs) {
+void InferCache::MakeKey(const Op& op, const SignatureInfo& info, absl::Span<const TypeId> inputs) {
   key_.clear();
-  AppendRaw(op.layout_id(), &key_);
+  AppendRaw(op.signature_id(), &key_);
   const absl::Span<const Symbol> args = op.input_args();
   for (size_t i = 0; i < args.size(); ++i) {
     AppendRaw(args[i] == empty_ ? kUnknownType : inputs[i], &key_);
@@ -81,7 +81,7 @@ void InferCache::MakeKey(const Op& op, const LayoutInfo& info, absl::Span<const 
 
 absl::optional<absl::Span<const TypeId>> InferCache::Infer(const Op& op,
                                                            absl::Span<const TypeId> inputs) {
-  const LayoutInfo& info = InfoOf(op);
+  const SignatureInfo& info = InfoOf(op);
   const size_t num_outputs = op.output_args().size();
   if (!info.has_schema) {
     if (unknown_.size() < num_outputs) unknown_.resize(num_outputs, kUnknownType);

@@ -19,7 +19,7 @@
 
 namespace weft {
 
-// InferOutputs, remembered under all that it depends on: the layout of the op, the types of its
+// InferOutputs, remembered under all that it depends on: the signature of the op, the types of its
 // inputs, and the bytes of the attributes that its schema names. Attributes that the schema does
 // not name (op_role_var, op_callstack, ...) differ between ops that are equal otherwise. Keys are
 // compared, not just hashed. A program of a million ops has a few hundred combinations; a lookup
@@ -42,8 +42,8 @@ class InferCache {
   size_t size() const { return results_.size(); }
 
  private:
-  // What is the same for all ops of a layout.
-  struct LayoutInfo {
+  // What is the same for all ops of a signature.
+  struct SignatureInfo {
     bool is_set = false;
     bool has_schema = false;
     std::vector<bool> in_key;  // attributes up to the last one that is part of the key
@@ -53,14 +53,14 @@ class InferCache {
     size_t first_output = 0;  // into outputs_
   };
 
-  const LayoutInfo& InfoOf(const Op& op);
-  void MakeKey(const Op& op, const LayoutInfo& info, absl::Span<const TypeId> inputs);
+  const SignatureInfo& InfoOf(const Op& op);
+  void MakeKey(const Op& op, const SignatureInfo& info, absl::Span<const TypeId> inputs);
   Result InferNow(const Op& op, absl::Span<const TypeId> inputs);
 
   const Program& program_;
   TypeTable* const types_;
   const Symbol empty_;  // kEmptyVarName
-  std::vector<LayoutInfo> layouts_;
+  std::vector<SignatureInfo> signatures_;
   absl::flat_hash_map<std::string, Result> results_;
   std::vector<TypeId> outputs_;
   std::vector<TypeId> unknown_;  // as many as the widest op without schema has outputs

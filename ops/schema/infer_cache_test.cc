@@ -107,7 +107,7 @@ std::string Field(int number, const std::string& payload) {
 }
 
 // No writer puts is_target, a number, before the attributes, but it may stand there.
-TEST(InferCache, AttributesAreFoundBehindFieldsOfOtherKinds) {
+TEST(InferCache, AttributesAreFoundAfterFieldsOfOtherKinds) {
   ProgramBuilder p;
   p.Var("x", {3, 4});
   for (const int axis : {0, 1}) {
@@ -149,7 +149,7 @@ TEST(InferCache, ErrorIsRememberedAndTellsOfTheOpAtHand) {
                                        HasSubstr("op 1 (mul) input Y (z): expected 4 rows")));
 }
 
-TEST(InferCache, OpOfUnknownTypeGivesNothingAndTakesNoRoom) {
+TEST(InferCache, UnregisteredOpGivesNothingAndTakesNoMemory) {
   ProgramBuilder p;
   p.Op("my_op", {{"X", {"a"}}}, {{"Out", {"c", "d"}}});
   Cache cache(p.Build());

@@ -9,9 +9,10 @@
 namespace weft {
 namespace {
 
-InferContext::Slots SlotsOf(const Op& op, const std::vector<OpLayout::Slot>& slots, size_t first) {
+InferContext::Slots SlotsOf(const Op& op, const std::vector<OpSignature::Slot>& slots,
+                            size_t first) {
   InferContext::Slots result;
-  for (const OpLayout::Slot& slot : slots) {
+  for (const OpSignature::Slot& slot : slots) {
     result.push_back({op.program().name(slot.name), slot.first - first, slot.count});
   }
   return result;
@@ -39,8 +40,8 @@ InferContext::InferContext(const Op& op, const OpSchema& schema, const OpAttrs& 
     : op_(&op),
       schema_(schema),
       attrs_(attrs),
-      input_slots_(SlotsOf(op, op.layout().inputs, 0)),
-      output_slots_(SlotsOf(op, op.layout().outputs, op.layout().num_input_args)),
+      input_slots_(SlotsOf(op, op.signature().inputs, 0)),
+      output_slots_(SlotsOf(op, op.signature().outputs, op.signature().num_input_args)),
       outputs_(op.output_args().size()) {
   inputs_.reserve(op.input_args().size());
   for (Symbol arg : op.input_args()) {

@@ -46,7 +46,7 @@ TEST(InferOutputsTest, GradientsOfKnownInputsAreKnown) {
               IsOkAndHolds(ElementsAre(Pair("Y@GRAD", "fp32[3, 4]"))));
 }
 
-TEST(InferOutputsTest, OutputsThatTheOpLeavesOutAreNotGiven) {
+TEST(InferOutputsTest, OmittedOutputsAreNotInferred) {
   EXPECT_THAT(InferenceCase("mul_grad")
                   .In("Out@GRAD", {"fp32[2, 4]"})
                   .In("X", {"fp32[2, 3]"})

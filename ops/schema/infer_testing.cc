@@ -94,10 +94,10 @@ absl::StatusOr<std::map<std::string, std::string>> InferenceCase::Infer() const 
                           return DeclaredType(program.var(block.FindVar(name)));
                         }));
   std::map<std::string, std::string> by_slot;
-  for (const OpLayout::Slot& slot : op.layout().outputs) {
+  for (const OpSignature::Slot& slot : op.signature().outputs) {
     std::vector<std::string> texts;
     for (size_t i = 0; i < slot.count; ++i) {
-      const auto& type = types[slot.first - op.layout().num_input_args + i];
+      const auto& type = types[slot.first - op.signature().num_input_args + i];
       if (type.has_value()) texts.push_back(ToString(*type));
     }
     if (texts.empty()) continue;

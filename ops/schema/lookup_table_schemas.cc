@@ -58,9 +58,9 @@ absl::Status InferLookupGrad(InferContext& context) {
   const TensorType* w = context.Input("W");
   if (w == nullptr) return absl::OkStatus();
   const bool is_sparse = context.attrs().Has("is_sparse") && context.attrs().Bool("is_sparse");
-  context.SetOutput("W@GRAD",
-                    {w->dtype, w->dims,
-                     is_sparse ? TensorType::Layout::kSelectedRows : TensorType::Layout::kDense});
+  context.SetOutput(
+      "W@GRAD",
+      {w->dtype, w->dims, is_sparse ? TensorType::Kind::kSelectedRows : TensorType::Kind::kDense});
   return absl::OkStatus();
 }
 

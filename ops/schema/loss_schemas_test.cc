@@ -24,7 +24,7 @@ TEST(SoftmaxWithCrossEntropyTest, LossHasOneElementForEachExample) {
                                        Pair("Softmax", "fp32[-1, 16, 500]"))));
 }
 
-TEST(SoftmaxWithCrossEntropyTest, ClassesCanStandAlongAnotherAxis) {
+TEST(SoftmaxWithCrossEntropyTest, ClassesMayBeAlongAnotherAxis) {
   EXPECT_THAT(
       InferenceCase("softmax_with_cross_entropy")
           .In("Label", {"int64[8, 1, 5]"})

@@ -155,7 +155,7 @@ struct AttrWriter {
 absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
   // Where each attribute of the schema stands among the op's; the last one counts where one is
   // repeated.
-  const std::vector<OpLayout::Attr>& written = op.layout().attrs;
+  const std::vector<OpSignature::Attr>& written = op.signature().attrs;
   constexpr size_t kMissing = ~size_t{0};
   absl::InlinedVector<size_t, 16> position(schema.attrs().size(), kMissing);
   absl::InlinedVector<const AttrSchema*, 32> schema_of(written.size());

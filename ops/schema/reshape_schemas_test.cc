@@ -27,7 +27,7 @@ TEST(ReshapeTest, ZeroCopiesADimension) {
                                        Pair("XShape", "fp32[0, -1, 128, 768]"))));
 }
 
-TEST(ReshapeTest, MinusOneTakesWhatIsLeft) {
+TEST(ReshapeTest, MinusOneIsTheRemainder) {
   EXPECT_THAT(
       InferenceCase("reshape2")
           .In("X", {"fp32[2, 3, 4]"})

@@ -48,7 +48,7 @@ TEST(RnnTest, UnknownModeIsAnError) {
                        HasSubstr("attribute mode: expected LSTM, GRU, RNN_TANH or RNN_RELU")));
 }
 
-TEST(RnnTest, NoMoreStatesThanThereAreComeOut) {
+TEST(RnnTest, MissingStatesAreNotReturned) {
   EXPECT_THAT(Lstm(/*states_out=*/3).Attr("mode", std::string("LSTM")).Infer(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("output State: expected 2 variables, found")));

@@ -26,7 +26,7 @@ TEST(TransposeTest, PermutesDimensions) {
                                        Pair("XShape", "fp32[0, -1, 128, 12, 64]"))));
 }
 
-TEST(TransposeTest, WhatIsNoPermutationIsAnError) {
+TEST(TransposeTest, InvalidPermutationIsAnError) {
   EXPECT_THAT(InferenceCase("transpose2")
                   .In("X", {"fp32[2, 3]"})
                   .Out("Out")

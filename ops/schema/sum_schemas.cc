@@ -21,7 +21,7 @@ absl::Status InferSum(InferContext& context) {
       return context.InputError("X", i, absl::StrCat(ToString(out), " as the others"));
     }
     for (size_t d = 0; d < out.dims.size(); ++d) out.dims[d] = std::max(out.dims[d], x->dims[d]);
-    if (x->layout == TensorType::Layout::kDense) out.layout = TensorType::Layout::kDense;
+    if (x->kind == TensorType::Kind::kDense) out.kind = TensorType::Kind::kDense;
   }
   context.SetOutput("Out", out);
   return absl::OkStatus();

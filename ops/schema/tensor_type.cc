@@ -91,7 +91,7 @@ std::string DimsToString(absl::Span<const int64_t> dims) {
 }
 
 std::string ToString(const TensorType& type) {
-  return absl::StrCat(type.layout == TensorType::Layout::kSelectedRows ? "rows " : "",
+  return absl::StrCat(type.kind == TensorType::Kind::kSelectedRows ? "rows " : "",
                       DTypeName(type.dtype), DimsToString(type.dims));
 }
 
@@ -104,7 +104,7 @@ absl::optional<TensorType> DeclaredType(const Var& var) {
   type.dtype = *dtype;
   type.dims.assign(tensor->dims().begin(), tensor->dims().end());
   if (!ArePossible(type.dims)) return absl::nullopt;
-  if (var.type() == pb::VarType::SELECTED_ROWS) type.layout = TensorType::Layout::kSelectedRows;
+  if (var.type() == pb::VarType::SELECTED_ROWS) type.kind = TensorType::Kind::kSelectedRows;
   return type;
 }
 

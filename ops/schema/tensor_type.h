@@ -55,14 +55,14 @@ std::string DimsToString(absl::Span<const int64_t> dims);  // "[-1, 784]"
 // What a program says of a variable that holds a tensor: dense, or rows of one (SelectedRows,
 // whose dims are those of the dense tensor that the rows are taken from).
 struct TensorType {
-  enum class Layout : uint8_t { kDense, kSelectedRows };
+  enum class Kind : uint8_t { kDense, kSelectedRows };
 
   DType dtype = DType::kFloat32;
   Dims dims;
-  Layout layout = Layout::kDense;
+  Kind kind = Kind::kDense;
 
   friend bool operator==(const TensorType& a, const TensorType& b) {
-    return a.dtype == b.dtype && a.dims == b.dims && a.layout == b.layout;
+    return a.dtype == b.dtype && a.dims == b.dims && a.kind == b.kind;
   }
   friend bool operator!=(const TensorType& a, const TensorType& b) { return !(a == b); }
 };

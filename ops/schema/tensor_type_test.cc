@@ -45,7 +45,7 @@ TEST(DTypeTest, EveryElementTypeOfTheFormatIsKnownByNumberAndName) {
   }
 }
 
-TEST(DTypeTest, UnknownNameIsNoDType) { EXPECT_EQ(ParseDType("float"), absl::nullopt); }
+TEST(DTypeTest, UnknownNameHasNoDType) { EXPECT_EQ(ParseDType("float"), absl::nullopt); }
 
 TEST(DTypeTest, SizesAreBytesOfAnElement) {
   EXPECT_EQ(SizeOf(DType::kBool), 1u);
@@ -75,10 +75,10 @@ TEST(NumElementsTest, DoesNotOverflow) {
   EXPECT_EQ(NumElements({huge, huge, 0}), 0);
 }
 
-TEST(TensorTypeTest, TextShowsLayoutTypeAndDimensions) {
+TEST(TensorTypeTest, TextShowsKindTypeAndDimensions) {
   EXPECT_EQ(ToString(TensorType{DType::kFloat32, {-1, 784}}), "fp32[-1, 784]");
   EXPECT_EQ(ToString(TensorType{DType::kInt64, {}}), "int64[]");
-  EXPECT_EQ(ToString(TensorType{DType::kBFloat16, {100, 8}, TensorType::Layout::kSelectedRows}),
+  EXPECT_EQ(ToString(TensorType{DType::kBFloat16, {100, 8}, TensorType::Kind::kSelectedRows}),
             "rows bf16[100, 8]");
 }
 
@@ -94,10 +94,10 @@ TEST(DeclaredTypeTest, OfSelectedRowsIsTheTensorTheyAreTakenFrom) {
   type.mutable_selected_rows()->add_dims(100);
   type.mutable_selected_rows()->add_dims(8);
   EXPECT_EQ(DeclaredTypeOf(type),
-            (TensorType{DType::kFloat32, {100, 8}, TensorType::Layout::kSelectedRows}));
+            (TensorType{DType::kFloat32, {100, 8}, TensorType::Kind::kSelectedRows}));
 }
 
-TEST(DeclaredTypeTest, OfWhatIsNoTensorIsNone) {
+TEST(DeclaredTypeTest, IsNoneForNonTensors) {
   pb::VarType type;
   type.set_type(pb::VarType::RAW);
   EXPECT_EQ(DeclaredTypeOf(type), absl::nullopt);

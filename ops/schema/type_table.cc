@@ -5,7 +5,7 @@
 
 namespace weft {
 size_t TypeTable::Hash::operator()(const TensorType& type) const {
-  return absl::HashOf(type.dtype, type.layout, type.dims);
+  return absl::HashOf(type.dtype, type.kind, type.dims);
 }
 
 TypeId TypeTable::Intern(const absl::optional<TensorType>& type) {

@@ -17,7 +17,7 @@ TEST(TypeTable, EqualTypesHaveOneNumber) {
   TypeTable types;
   const TensorType a = {DType::kFloat32, {2, -1}};
   TensorType rows = a;
-  rows.layout = TensorType::Layout::kSelectedRows;
+  rows.kind = TensorType::Kind::kSelectedRows;
   const TypeId id = types.Intern(a);
   EXPECT_NE(id, kUnknownType);
   EXPECT_EQ(types.Intern(TensorType{DType::kFloat32, {2, -1}}), id);

@@ -308,7 +308,7 @@ TEST(Conv3dTest, WindowsSlideInThreeDimensions) {
                HasSubstr("expected five dimensions (batch, channels, depth, height, width)")));
 }
 
-TEST(Conv2dTransposeTest, OutputIsWhatAConvolutionWouldShrinkToTheInput) {
+TEST(Conv2dTransposeTest, OutputShrinksToTheInputByConvolution) {
   EXPECT_THAT(InferenceCase("conv2d_transpose")
                   .In("Filter", {"fp32[8, 3, 4, 4]"})
                   .In("Input", {"fp32[-1, 8, 5, 6]"})

@@ -68,7 +68,7 @@ TEST(ProgramDiffTest, EqualProgramsHaveNoDifferences) {
   EXPECT_EQ(DifferencesText({}), "");
 }
 
-TEST(ProgramDiffTest, OtherBytesOfEqualMessagesAreNoDifference) {
+TEST(ProgramDiffTest, EqualMessagesOfOtherBytesDoNotDiffer) {
   // The version before the block instead of after it, and idx written twice.
   const pb::ProgramDesc desc = ParseOrDie(kProgram).ToProto();
   pb::ProgramDesc version, rest = desc;
@@ -92,7 +92,7 @@ TEST(ProgramDiffTest, DeclaredEmptyVariablesAreCompared) {
 
 // --- Ops ----------------------------------------------------------------------------------------
 
-TEST(ProgramDiffTest, ChangedAttributesAreTold) {
+TEST(ProgramDiffTest, ChangedAttributesAreReported) {
   EXPECT_EQ(DiffAfter("a=1, b=2.0", "a=7, b=float64(2.0), d=\"new\""),
             "block 0\n"
             "~ op 0 (mul): attr a: 1 -> 7; attr b: 2.0 -> float64(2.0); attr d: (none) -> "
@@ -125,7 +125,7 @@ TEST(ProgramDiffTest, RepeatedAttributesAreComparedOneByOne) {
             "block 0\n~ op 0 (mul): attr a: (none) -> 1\n");
 }
 
-TEST(ProgramDiffTest, ChangedSlotsAndArgumentsAreTold) {
+TEST(ProgramDiffTest, ChangedSlotsAndArgumentsAreReported) {
   EXPECT_EQ(DiffAfter("Cond=[], X=[z]", "Cond=[], X=[z, y]"),
             "block 0\n~ op 3 (c_allreduce_sum): input X: [z] -> [z, y]\n");
   EXPECT_EQ(DiffAfter("Cond=[], X", "X"),

@@ -83,7 +83,7 @@ TEST(ProgramTextTest, ProgramAndMessagePrintAlike) {
   EXPECT_EQ(Bytes(program.ToProto()), Bytes(ParseOrDie(kLinearRegression)));
 }
 
-TEST(ProgramTextTest, ShortTextLeavesOutWhatDoesNotMatter) {
+TEST(ProgramTextTest, ShortTextOmitsIrrelevantParts) {
   EXPECT_EQ(MessageText(ParseOrDie(kLinearRegression), PrintOptions::Short()),
             R"(program version=2006002 {
   block 0 parent=-1 {
@@ -155,7 +155,7 @@ TEST(ProgramTextTest, ParentsInACycleDoNotHangThePrinter) {
   EXPECT_EQ(Bytes(ParseOrDie(MessageText(program))), Bytes(program));
 }
 
-TEST(ProgramTextTest, TypesBehindOutputsAreOnlyForTheReader) {
+TEST(ProgramTextTest, TypesAfterOutputsAreOnlyForTheReader) {
   EXPECT_EQ(Bytes(ParseOp("Out=[y : int8[7]] = relu(X=[x : raw])")),
             Bytes(ParseOp("Out=[y] = relu(X=[x])")));
 }
@@ -183,7 +183,7 @@ TEST(ProgramTextTest, RoleAttributesKeepTheirPlaces) {
   EXPECT_EQ(Bytes(ParseOp(LineOf(op))), Bytes(op));
 }
 
-TEST(ProgramTextTest, RoleAttributesWithoutPlaceStandLast) {
+TEST(ProgramTextTest, RoleAttributesWithoutPositionComeLast) {
   EXPECT_THAT(AttrNames(ParseOp("sgd() role=optimize vars=[w, g] {a=1}")),
               ElementsAre("a", "op_role", "op_role_var"));
 }
@@ -200,7 +200,7 @@ TEST(ProgramTextTest, RolesOfManyBitsAndUnknownBitsRoundTrip) {
   }
 }
 
-TEST(ProgramTextTest, UnusualRoleAttributesStandInTheBraces) {
+TEST(ProgramTextTest, UnusualRoleAttributesAreInTheBraces) {
   for (const char* line : {
            "a() {op_role=long(1)}",
            "a() {op_role=int()}",

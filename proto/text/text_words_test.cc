@@ -47,7 +47,7 @@ float FromBits(uint32_t bits) {
   return value;
 }
 
-TEST(TextWordsTest, NamesOfPaddleStandWithoutQuotes) {
+TEST(TextWordsTest, NamesOfPaddleNeedNoQuotes) {
   for (const char* name : {"fc_0.w_0@GRAD", "@EMPTY@", "x@GRAD@RENAME@block0@0", "a/b", "gpt-2"}) {
     EXPECT_EQ(Name(name), name);
   }
@@ -125,7 +125,7 @@ TEST(TextWordsTest, DoublesOfAnyBitsReadBack) {
   }
 }
 
-TEST(TextWordsTest, WhatIsNoNumberIsRefused) {
+TEST(TextWordsTest, NonNumbersAreRefused) {
   float f;
   for (const char* word : {"", "abc", "1.0x", "infinity", "nan(1)", "nan_1", "nan_7f800000",
                            "nan_xyz", "1e99", "+1", "0x10"}) {

@@ -21,7 +21,7 @@ namespace {
 
 using dnnl::memory;
 using testing::AttrValues;
-using testing::BoundOp;
+using testing::OpRunner;
 using testing::SlotPointers;
 
 // The least of several times, each of as many runs as take some milliseconds, in microseconds.
@@ -67,7 +67,7 @@ void Print(const std::string& name, const std::function<void()>& ours,
 
 std::function<void()> Bound(const char* type, const SlotPointers& inputs, const AttrValues& attrs,
                             const SlotPointers& outputs) {
-  auto op = BoundOp::Make(type, inputs, attrs, outputs);
+  auto op = OpRunner::Make(type, inputs, attrs, outputs);
   if (!op.ok()) {
     std::fprintf(stderr, "%s: %s\n", type, op.status().ToString().c_str());
     std::exit(1);

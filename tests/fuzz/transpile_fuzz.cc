@@ -30,12 +30,12 @@ void Rewrite(const Config& config, Dialect dialect, bool with_startup, const Pro
   options.dialect = dialect;
   options.explain = with_startup;
   if (dialect == Dialect::kPaddle) {
-    options.participants.endpoints = {"a:1", "b:1"};
+    options.cluster.endpoints = {"a:1", "b:1"};
     if (options.mode != "grad_allreduce" && options.mode != "local_sgd") {
-      options.participants.devices = {{0}};
+      options.cluster.devices = {{0}};
     }
   } else {
-    options.participants.nranks = 2;
+    options.cluster.nranks = 2;
   }
   Program main = program, startup = program;
   ProgramPair programs{&main, with_startup ? &startup : nullptr};

@@ -17,7 +17,7 @@ constexpr int kComputeStream = 0;
 
 const ReplayOp* RankRun::RunToCollective() {
   while (!frames_.empty() && unsupported_.empty()) {
-    Frame& frame = frames_.back();
+    RunningBlock& frame = frames_.back();
     if (frame.next == program_.blocks[frame.block].size()) {
       frames_.pop_back();
       continue;

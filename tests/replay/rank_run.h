@@ -48,7 +48,7 @@ class RankRun {
   std::string FindRace() const { return graph_.FindRace(); }
 
  private:
-  struct Frame {
+  struct RunningBlock {
     int block;
     size_t next;
   };
@@ -67,7 +67,7 @@ class RankRun {
   RankStorage storage_;
   OpValues values_;
   RunGraph graph_;
-  std::vector<Frame> frames_;
+  std::vector<RunningBlock> frames_;
   std::string unsupported_, failure_;
   int num_guesses_ = 0;
 };

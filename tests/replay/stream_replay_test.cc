@@ -122,7 +122,7 @@ TEST_F(StreamReplayTest, AMissingWaitIsARace) {
   EXPECT_EQ(Difference(Programs({{"c_wait_compute", "c_sync_calc_stream"}})), "");
 }
 
-TEST_F(StreamReplayTest, RanksMeetInTheSameCalls) {
+TEST_F(StreamReplayTest, RanksMakeTheSameCalls) {
   EXPECT_THAT(DifferenceOfOne(Programs({{kReduceH, ""}})), StartsWith("deadlock: "));
   EXPECT_THAT(DifferenceOfOne(Programs({{"var g : fp32[4]", "var g : fp32[5]"}})),
               StartsWith("mismatch: all-reduce sum on ring 0 of FP32[4]"));
@@ -147,7 +147,7 @@ TEST_F(StreamReplayTest, WhoseDrawAllRanksGetDoesNotMatter) {
       HasSubstr("w after step 0"));
 }
 
-TEST_F(StreamReplayTest, AVariableOfAnotherTypeHoldsSomethingElse) {
+TEST_F(StreamReplayTest, VariableOfAnotherTypeDiffers) {
   EXPECT_EQ(Difference(Programs({{"var g : fp32[4]", "var g : fp16[4]"}})),
             "w after step 0 on rank 0");
 }

@@ -50,7 +50,7 @@ int64_t RowAt(NumericData::Order order, int64_t row, int64_t rows) {
 bool IsTensorOfRoot(const Plan& plan, size_t v) {
   const Plan::Variable& variable = plan.variables()[v];
   return plan.FindVariable(variable.name) == static_cast<int>(v) && variable.declared.has_value() &&
-         variable.declared->layout == TensorType::Layout::kDense;
+         variable.declared->kind == TensorType::Kind::kDense;
 }
 
 absl::StatusOr<NumericData> NumericData::Of(const Program& program, const Plan& plan, int nranks,

@@ -47,8 +47,8 @@ class NumericChecker {
     WEFT_RETURN_IF_ERROR(Annotate(kOriginal, MeasureRounding()));
     WEFT_RETURN_IF_ERROR(Annotate(kRewritten, RunRewritten()));
     for (const std::string& name : fetch_) {
-      if (own_to_ranks_.count(name) > 0) {
-        report_.own_to_ranks.push_back(name);
+      if (rank_local_.count(name) > 0) {
+        report_.rank_local.push_back(name);
       } else if (rough_.count(name) > 0) {
         report_.rough.push_back(name);
       } else {
@@ -184,10 +184,10 @@ class NumericChecker {
 
   void CompareStep(int64_t step) {
     for (size_t i = 0; i < fetch_.size(); ++i) {
-      if (own_to_ranks_.count(fetch_[i]) > 0) continue;
+      if (rank_local_.count(fetch_[i]) > 0) continue;
       const absl::optional<NumericReport::Difference> among_ranks = CompareRanks(step, i);
       if (among_ranks.has_value() && !IsReplicated(fetch_[i])) {
-        own_to_ranks_.insert(fetch_[i]);
+        rank_local_.insert(fetch_[i]);
         continue;
       }
       bool is_told = rough_.count(fetch_[i]) > 0;
@@ -260,7 +260,7 @@ class NumericChecker {
   std::vector<std::vector<Tensor>> expected_;  // by step
   std::vector<std::vector<double>> rounding_;  // of the original itself, by step
   std::vector<std::vector<Tensor>> found_;     // by rank, in the current step
-  std::set<std::string> own_to_ranks_, rough_;
+  std::set<std::string> rank_local_, rough_;
   NumericReport report_;
 };
 

@@ -51,7 +51,7 @@ std::string NumericReportText(const NumericReport& report) {
   const auto list = [&](absl::string_view what, const std::vector<std::string>& names) {
     if (!names.empty()) absl::StrAppend(&text, "  ", what, absl::StrJoin(names, ", "), "\n");
   };
-  list("not compared, because rank-local: ", report.own_to_ranks);
+  list("not compared, because rank-local: ", report.rank_local);
   list("not shown, because rounding changes them as much in the original: ", report.rough);
   list("not shown, because they do not change: ", report.unchanged);
   return text;

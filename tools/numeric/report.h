@@ -39,7 +39,7 @@ struct NumericReport {
   // Each persistable variable that the original writes is in one of these lists, sorted:
   std::vector<std::string> compared;
   // Rank-local states that belong to no optimizer, such as gradients accumulated over steps.
-  std::vector<std::string> own_to_ranks;
+  std::vector<std::string> rank_local;
   // Too rough to compare: they differ by more than kMaxNumericTolerance, but so does the original.
   std::vector<std::string> rough;
   // Parameters that the original updates without changing their value: nothing was learned about

@@ -87,16 +87,16 @@ std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNam
   const std::string step = WriteCounter(names, main, startup);
   Writer writer(names, main);
   const std::string period = writer.Constant("local_sgd_k", schedule.period);
-  const std::string remainder = writer.Compute("local_sgd_rest", DType::kInt64, "elementwise_mod",
-                                               step, period, {{"axis", -1}});
-  const std::string zero = writer.Constant("local_sgd_none", 0);
+  const std::string remainder = writer.Compute("local_sgd_remainder", DType::kInt64,
+                                               "elementwise_mod", step, period, {{"axis", -1}});
+  const std::string zero = writer.Constant("local_sgd_zero", 0);
   const std::string is_due =
-      writer.Compute("local_sgd_due", DType::kBool, "equal", remainder, zero);
+      writer.Compute("local_sgd_is_due", DType::kBool, "equal", remainder, zero);
   if (schedule.first_step <= schedule.period) return is_due;
 
   const std::string first = writer.Constant("local_sgd_begin", schedule.first_step);
   const std::string has_begun =
-      writer.Compute("local_sgd_begun", DType::kBool, "greater_equal", step, first);
+      writer.Compute("local_sgd_started", DType::kBool, "greater_equal", step, first);
   return writer.Compute("local_sgd_condition", DType::kBool, "logical_and", is_due, has_begun);
 }
 

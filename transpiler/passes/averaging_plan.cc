@@ -115,7 +115,7 @@ class Planner {
     const VarId var = main_.block(0).FindVar(symbol);
     const absl::optional<TensorType> type =
         var.valid() ? DeclaredType(main_.var(var)) : absl::nullopt;
-    if (type.has_value() && type->layout == TensorType::Layout::kDense && IsFloating(type->dtype) &&
+    if (type.has_value() && type->kind == TensorType::Kind::kDense && IsFloating(type->dtype) &&
         NumElements(type->dims) >= 0) {
       return *type;
     }

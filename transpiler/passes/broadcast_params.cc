@@ -100,12 +100,12 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
             {{"Out", {params[i]}}},
             {{"ring_id", rings[i]}, {"root", 0}, {"use_calc_stream", false}},
             kRoleForward});
-    if (context.notes != nullptr) {
-      context.notes->push_back({std::string(kName),
-                                params[i],
-                                "broadcast",
-                                "all ranks start from the values of rank 0",
-                                {{"ring", absl::StrCat(rings[i])}}});
+    if (context.remarks != nullptr) {
+      context.remarks->push_back({std::string(kName),
+                                  params[i],
+                                  "broadcast",
+                                  "all ranks start from the values of rank 0",
+                                  {{"ring", absl::StrCat(rings[i])}}});
     }
   }
   for (int ring = 0; ring < options_.nrings; ++ring) {

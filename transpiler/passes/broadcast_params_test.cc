@@ -157,7 +157,7 @@ TEST(BroadcastParams, PaddleDialectClosesEachRingWithTheLastParameter) {
                 OnEndpoints(2, Dialect::kPaddle));
 }
 
-TEST(BroadcastParams, DistributedParametersKeepTheirOwnValues) {
+TEST(BroadcastParams, DistributedParametersStayRankLocal) {
   RewriteOptions options = OnRanks(2);
   options.distributed_params = {"b"};
   ExpectRewrite("comm-init{nrings=2},broadcast-params{nrings=2}", {kMain, kStartup}, {"", R"(

@@ -40,7 +40,7 @@ TEST(BucketPolicy, FirstBucketIsSmallAndAGradientThatCrossesTheLimitEndsIt) {
               ElementsAre(0, 0, 0, 1, 1, 2, 3));
 }
 
-TEST(BucketPolicy, ElementTypesFillBucketsOfTheirOwnSideBySide) {
+TEST(BucketPolicy, ElementTypesFillSeparateBuckets) {
   EXPECT_THAT(Buckets("bytes{first_bytes=8,max_bytes=8}",
                       {{kF, 4}, {kH, 2}, {kF, 4}, {kF, 4}, {kH, 6}, {kH, 2}}),
               ElementsAre(0, 1, 0, 2, 1, 3));
@@ -56,7 +56,7 @@ TEST(BucketPolicy, PaddleCountsFromTheLastGradientOn) {
               ElementsAre(0, 1, 1, 2, 3));
 }
 
-TEST(BucketPolicy, WhatStartsAnewJoinsNoBucketFromBefore) {
+TEST(BucketPolicy, LaterGradientJoinsNoEarlierBucket) {
   const std::vector<BucketCandidate> gradients = {
       {kF, 4}, {kH, 2}, {kF, 4, /*starts_anew=*/true}, {kH, 2}, {kF, 4}};
   EXPECT_THAT(AssignBuckets(*BucketPolicy::Parse("bytes"), gradients), ElementsAre(0, 1, 2, 3, 2));

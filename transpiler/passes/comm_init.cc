@@ -17,7 +17,7 @@ namespace {
 
 void AddRingOverEndpoints(const PassContext& context, int ring, const std::string& id,
                           Rewriter* rewriter) {
-  const Participants& who = context.participants;
+  const Cluster& who = context.cluster;
   rewriter->AddVar(0, RingIdVar(id));
   const NewOp gen{"c_gen_nccl_id",
                   {},
@@ -44,7 +44,7 @@ void AddRingOverEndpoints(const PassContext& context, int ring, const std::strin
 
 // All ranks of the run, or all devices of the only trainer.
 void AddRingOverAll(const PassContext& context, int ring, Rewriter* rewriter) {
-  const Participants& who = context.participants;
+  const Cluster& who = context.cluster;
   NewOp op{"c_comm_init_all", {}, {}, {{"ring_id", ring}}, kRoleForward, who.nranks()};
   if (who.devices().has_value()) op.attrs.push_back({"devices", *who.devices()});
   rewriter->Append(0, BuildOp(op, context.dialect));
@@ -59,8 +59,7 @@ Contract CommInit::contract() const {
 }
 
 absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) const {
-  const bool over_endpoints =
-      context.participants.has_endpoints() && context.participants.trainers() != 1;
+  const bool over_endpoints = context.cluster.has_endpoints() && context.cluster.trainers() != 1;
   if (programs.startup == nullptr) return false;
   WEFT_RETURN_IF_ERROR(RefuseRingsInUse(*programs.startup, options_.nrings));
   Rewriter rewriter(programs.startup);
@@ -71,12 +70,13 @@ absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) 
     } else {
       AddRingOverAll(context, ring, &rewriter);
     }
-    if (context.notes != nullptr) {
-      context.notes->push_back({std::string(kName),
-                                absl::StrCat("ring ", ring),
-                                "set up",
-                                over_endpoints ? "over the endpoints" : "over all ranks of the run",
-                                {}});
+    if (context.remarks != nullptr) {
+      context.remarks->push_back(
+          {std::string(kName),
+           absl::StrCat("ring ", ring),
+           "set up",
+           over_endpoints ? "over the endpoints" : "over all ranks of the run",
+           {}});
     }
   }
   WEFT_RETURN_IF_ERROR(rewriter.Commit());

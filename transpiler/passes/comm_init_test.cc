@@ -78,7 +78,7 @@ TEST(CommInit, UnknownNumberOfRanksIsNotWritten) {
 
 TEST(CommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
   RewriteOptions options = OnEndpoints(2);
-  options.participants.devices = {{0, 1, 2}};
+  options.cluster.devices = {{0, 1, 2}};
   ExpectRewrite("comm-init", {"", ""}, {"", R"(
     var nccl_id_0 : raw persistable stop_gradient
     Out=[nccl_id_0] = c_gen_nccl_id() {endpoint="127.0.0.1:6170", other_endpoints=strings["127.0.0.1:6171"]}
@@ -89,7 +89,7 @@ TEST(CommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
 
 TEST(CommInit, DevicesOfTheOnlyTrainerNeedNoId) {
   RewriteOptions options = OnEndpoints(1);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("comm-init", {"", ""}, {"", R"(
     c_comm_init_all() {devices=ints[0, 1], nranks=2}
   )"},
@@ -150,14 +150,14 @@ TEST(CommInit, NumbersOfRingsOutOfRangeAreRefused) {
 TEST(CommInit, NotesNameTheRings) {
   Program main = Empty();
   Program startup = Empty();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = ContextWithRanks(2);
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses("comm-init{nrings=2}", context, &main, &startup));
-  ASSERT_EQ(notes.size(), 2);
-  EXPECT_EQ(notes[1].pass, "comm-init");
-  EXPECT_EQ(notes[1].subject, "ring 1");
-  EXPECT_EQ(notes[1].what, "set up");
+  ASSERT_EQ(remarks.size(), 2);
+  EXPECT_EQ(remarks[1].pass, "comm-init");
+  EXPECT_EQ(remarks[1].subject, "ring 1");
+  EXPECT_EQ(remarks[1].what, "set up");
 }
 
 }  // namespace

@@ -178,19 +178,19 @@ absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& prog
     const std::string name(program.name(gradient.pair.grad));
     Choice choice{true, "as requested"};
     if (options_.sparse == Sparse::kAuto) {
-      choice = Choose(program, gradient, context.participants.nranks().value_or(2));
+      choice = Choose(program, gradient, context.cluster.nranks().value_or(2));
       if (!gradient.why_rows.empty()) choice = {false, gradient.why_rows};
     } else if (!gradient.why_rows.empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat("gradient ", name, " cannot be made dense: ", gradient.why_rows));
     }
     if (choice.dense) MakeDense(program, gradient, &rewriter);
-    if (context.notes != nullptr) {
-      context.notes->push_back({std::string(kName),
-                                name,
-                                choice.dense ? "made dense" : "left as rows",
-                                choice.why,
-                                {{"parameter", std::string(program.name(gradient.pair.param))}}});
+    if (context.remarks != nullptr) {
+      context.remarks->push_back({std::string(kName),
+                                  name,
+                                  choice.dense ? "made dense" : "left as rows",
+                                  choice.why,
+                                  {{"parameter", std::string(program.name(gradient.pair.param))}}});
     }
   }
   if (rewriter.empty()) return false;

@@ -83,11 +83,11 @@ ProgramBuilder Embedding(int ids) {
 // What happened to w's gradient, and why.
 std::string Told(ProgramBuilder p, const std::string& pass = "dense-gradients") {
   Program program = p.Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = ContextWithRanks(2);
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_EXPECT_OK(RunPasses(pass, context, &program));
-  return notes.empty() ? "" : notes[0].subject + " " + notes[0].what + ": " + notes[0].why;
+  return remarks.empty() ? "" : remarks[0].subject + " " + remarks[0].what + ": " + remarks[0].why;
 }
 
 TEST(DenseGradients, ManyIdsMakeTheDenseGradientSmaller) {

@@ -71,8 +71,8 @@ class AllGather : public GradientExchange {
 
   const pb::OpDesc& Launch(const std::string& grad, int ring) override {
     const Gathered& gathered = gathered_.at(grad);
-    if (gathered.kind == Kind::kRows) return Over({grad}, {grad}, &reduce_rows_[ring]);
-    return Over({grad}, {gathered.name}, &gather_[ring]);
+    if (gathered.kind == Kind::kRows) return WithVariables({grad}, {grad}, &reduce_rows_[ring]);
+    return WithVariables({grad}, {gathered.name}, &gather_[ring]);
   }
 
   std::string Result(const std::string& grad) override {
@@ -86,10 +86,10 @@ class AllGather : public GradientExchange {
     const std::vector<std::string>& parts = *gathered.parts;
     // The parts of a scalar are vectors of one element.
     const std::string& total = gathered.kind == Kind::kScalar ? parts[0] : grad;
-    insert(Over({gathered.name}, parts, &split_));
-    insert(Over(parts, {total}, &sum_));
-    if (gathered.kind == Kind::kScalar) insert(Over({total}, {grad}, &to_scalar_));
-    if (average_) insert(Over({grad}, {grad}, &divide_));
+    insert(WithVariables({gathered.name}, parts, &split_));
+    insert(WithVariables(parts, {total}, &sum_));
+    if (gathered.kind == Kind::kScalar) insert(WithVariables({total}, {grad}, &to_scalar_));
+    if (average_) insert(WithVariables({grad}, {grad}, &divide_));
   }
 
  private:
@@ -112,8 +112,8 @@ class AllGather : public GradientExchange {
                    Dialect::kWeft);
   }
 
-  static const pb::OpDesc& Over(absl::Span<const std::string> inputs,
-                                absl::Span<const std::string> outputs, OpTemplate* op) {
+  static const pb::OpDesc& WithVariables(absl::Span<const std::string> inputs,
+                                         absl::Span<const std::string> outputs, OpTemplate* op) {
     return op->In("X", inputs).Out("Out", outputs).op();
   }
 
@@ -158,28 +158,27 @@ Claims GatherGradients::claims(const PassContext& context) const {
 
 absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
-  if (!context.participants.nranks().has_value()) {
+  if (!context.cluster.nranks().has_value()) {
     return absl::InvalidArgumentError(
         "gathering gradients needs the number of ranks, which is how many parts there are; give "
         "the number of ranks or the endpoints");
   }
-  if (*context.participants.nranks() > kMaxRanks) {
+  if (*context.cluster.nranks() > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat(
         "gathering gradients makes an argument per gradient and rank: expected at most ", kMaxRanks,
-        " ranks, found ", *context.participants.nranks()));
+        " ranks, found ", *context.cluster.nranks()));
   }
   WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
                         AnalyzeReduction(program, context, options_.scale));
   const GradientAnalysis& analysis = reduction.analysis;
   Rewriter rewriter(programs.main);
-  AllGather all_gather(program, *context.participants.nranks(), options_.nrings,
-                       reduction.averages);
+  AllGather all_gather(program, *context.cluster.nranks(), options_.nrings, reduction.averages);
   for (const Gradient& gradient : analysis.gradients) all_gather.Declare(gradient, &rewriter);
   const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, BucketPolicy());
   GradientWriter writer(program, analysis, options_.nrings, &all_gather, &rewriter);
   writer.Write(buckets);
-  if (context.notes != nullptr) {
-    writer.Explain(kName, "gathered", "c_allgather", buckets, context.notes);
+  if (context.remarks != nullptr) {
+    writer.Explain(kName, "gathered", "c_allgather", buckets, context.remarks);
   }
   if (rewriter.empty()) return false;
   WEFT_RETURN_IF_ERROR(rewriter.Commit());

@@ -219,7 +219,7 @@ TEST(GatherGradients, AccumulatedGradientsAreGatheredWhereTheyAreUsed) {
 
 TEST(GatherGradients, OneRankGathersWhatItHas) {
   RewriteOptions options = OnEndpoints(1);
-  options.participants.devices = {{0}};
+  options.cluster.devices = {{0}};
   ExpectRewrite("gather-gradients", R"(
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]

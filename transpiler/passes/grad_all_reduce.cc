@@ -73,8 +73,8 @@ absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& progr
   AllReduce all_reduce(reduce_type, options_.nrings);
   GradientWriter writer(program, analysis, options_.nrings, &all_reduce, &rewriter);
   writer.Write(buckets);
-  if (context.notes != nullptr) {
-    writer.Explain(kName, "reduced", reduce_type, buckets, context.notes);
+  if (context.remarks != nullptr) {
+    writer.Explain(kName, "reduced", reduce_type, buckets, context.remarks);
   }
   if (rewriter.empty()) return false;
   WEFT_RETURN_IF_ERROR(rewriter.Commit());

@@ -43,7 +43,7 @@ namespace weft {
 // The all-reduce of SelectedRows (sparse embeddings) takes the rows of all ranks; pass
 // dense-gradients, before, makes dense tensors of them.
 //
-// FailedPrecondition: no gradients; what transpiler/passes/reduction_problems.h lists; gradients
+// FailedPrecondition: no gradients; what transpiler/passes/reduction_blockers.h lists; gradients
 // that are divided by the number of ranks twice or never. By contract, a program whose gradients
 // are reduced already. O(arguments + gradients).
 class GradAllReduce : public Pass {

@@ -233,7 +233,7 @@ TEST(GradAllReduce, PairOnAnEarlierOpThanTheLastWriteFollowsTheData) {
                 OnRanks(2));
 }
 
-TEST(GradAllReduce, SecondLossIsReducedAndWaitedForOnItsOwn) {
+TEST(GradAllReduce, SecondLossIsReducedAndWaitedForSeparately) {
   ExpectRewrite("grad-all-reduce", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) role=backward vars=[v, v@GRAD]
@@ -380,7 +380,7 @@ TEST(GradAllReduce, GradientThatIsAloneInItsBucketNeedsNoBuffer) {
 }
 
 // v is updated before w's gradient is made: they cannot travel together.
-TEST(GradAllReduce, BucketClosesBeforeTheFirstUseOfWhatItHolds) {
+TEST(GradAllReduce, BucketClosesBeforeTheFirstUseOfItsGradients) {
   ExpectRewrite("grad-all-reduce{buckets=count}", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[y@GRAD]) role=backward vars=[v, v@GRAD]
@@ -426,7 +426,7 @@ TEST(GradAllReduce, BufferBeginsBeforeThePartsThatAreWrittenFirst) {
 }
 
 // A buffer for the second gradient in w@GRAD would be laid out while the first is in flight.
-TEST(GradAllReduce, VariableThatHoldsSeveralGradientsInTurnIsNotLaidOut) {
+TEST(GradAllReduce, VariableOfSeveralGradientsInTurnIsNotFused) {
   ExpectRewrite("grad-all-reduce{buckets=count}", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
@@ -627,7 +627,7 @@ TEST(GradAllReduce, LossGradientDividedForOtherRanksIsRefused) {
                                            "4 ranks, expected 2")));
 }
 
-TEST(GradAllReduce, LossGradientOfWhichNobodyKnowsByWhatItIsDividedIsLeftToTheUser) {
+TEST(GradAllReduce, UnknownLossScaleIsLeftToTheUser) {
   Program program = OneLoss(kDoesNotSay).Build();
   EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
               StatusIs(kRefused, HasSubstr("op 1 (scale) rewrites the loss gradient loss@GRAD in "
@@ -661,15 +661,15 @@ TEST(GradAllReduce, GradientsThatCannotShareABufferTravelAloneAndSayWhy) {
   p.Op("sum", {{"X", {"w@GRAD", "x"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
   p.Pairs({"w", "w@GRAD"});
   Program program = p.Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = ContextWithRanks(2);
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses(kTogether, context, &program));
   EXPECT_THAT(OpTexts(program), Not(Contains(HasSubstr("coalesce_tensor"))));
-  ASSERT_EQ(notes.size(), 2);
-  EXPECT_EQ(notes[0].details.back(),
+  ASSERT_EQ(remarks.size(), 2);
+  EXPECT_EQ(remarks[0].details.back(),
             std::make_pair(std::string("alone"), std::string("its shape is not known: [-1]")));
-  EXPECT_EQ(notes[1].details.back().second, "its first write reads what was there before");
+  EXPECT_EQ(remarks[1].details.back().second, "its first write reads what was there before");
 }
 
 TEST(GradAllReduce, UnknownPolicyIsAnErrorThatListsAll) {
@@ -688,7 +688,7 @@ TEST(GradAllReduce, ReducedGradientsAreRefused) {
                                            "(c_allreduce_avg) takes b@GRAD")));
 }
 
-TEST(GradAllReduce, CollectivesOfActivationsAreNoReason) {
+TEST(GradAllReduce, CollectivesOfActivationsDoNotCount) {
   ProgramBuilder p = TwoGradients();
   p.Op("c_allreduce_sum", {{"X", {"hidden"}}}, {{"Out", {"hidden"}}}).IntAttr("ring_id", 3);
   Program program = p.Build();
@@ -740,7 +740,7 @@ TEST(GradAllReduce, CompressedGradientIsRefused) {
               StatusIs(kRefused, HasSubstr("op 1 (dgc) compresses gradient w@GRAD")));
 }
 
-TEST(GradAllReduce, UpdateByAGradientThatNobodyNamesIsRefused) {
+TEST(GradAllReduce, UpdateByAnUnnamedGradientIsRefused) {
   ProgramBuilder p = TwoGradients();
   p.Op("sgd", {{"Param", {"lost"}}, {"Grad", {"lost@GRAD"}}}, {{"ParamOut", {"lost"}}},
        kRoleOptimize);
@@ -749,7 +749,7 @@ TEST(GradAllReduce, UpdateByAGradientThatNobodyNamesIsRefused) {
               StatusIs(kRefused, HasSubstr("op 4 (sgd) input Param: lost is updated")));
 }
 
-TEST(GradAllReduce, UpdateByAnOptimizerThatIsNotKnownCountsToo) {
+TEST(GradAllReduce, UpdateByAnUnregisteredOptimizerCountsToo) {
   ProgramBuilder p = TwoGradients();
   p.Op("my_optimizer", {{"Param", {"lost"}}, {"Grad", {"lost@GRAD"}}}, {{"ParamOut", {"lost"}}},
        kRoleOptimize);
@@ -759,7 +759,7 @@ TEST(GradAllReduce, UpdateByAnOptimizerThatIsNotKnownCountsToo) {
 }
 
 // The sum is what the optimizer uses, but only the parts are named.
-TEST(GradAllReduce, UpdateByAGradientOfWhichOnlyPartsAreNamedIsRefused) {
+TEST(GradAllReduce, UpdateByAPartlyNamedGradientIsRefused) {
   ProgramBuilder p;
   p.Param("w");
   p.Op("mul_grad", {}, {{"Y@GRAD", {"part"}}}, kRoleBackward).Pairs({"w", "part"});
@@ -782,19 +782,19 @@ TEST(GradAllReduce, GradientInALargerBufferIsRefused) {
                                            "its storage")));
 }
 
-TEST(GradAllReduce, NotesSayWhatHappenedToEveryGradient) {
+TEST(GradAllReduce, RemarksSayWhatHappenedToEveryGradient) {
   Program program = TwoGradients().Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = ContextWithRanks(2);
   context.distributed_params = {"b"};
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses("grad-all-reduce", context, &program));
-  ASSERT_EQ(notes.size(), 2);
-  EXPECT_EQ(notes[0].subject, "w@GRAD");
-  EXPECT_EQ(notes[0].what, "reduced");
-  EXPECT_EQ(notes[1].subject, "b@GRAD");
-  EXPECT_EQ(notes[1].what, "not reduced");
-  EXPECT_EQ(notes[1].why, "its parameter is distributed");
+  ASSERT_EQ(remarks.size(), 2);
+  EXPECT_EQ(remarks[0].subject, "w@GRAD");
+  EXPECT_EQ(remarks[0].what, "reduced");
+  EXPECT_EQ(remarks[1].subject, "b@GRAD");
+  EXPECT_EQ(remarks[1].what, "not reduced");
+  EXPECT_EQ(remarks[1].why, "its parameter is distributed");
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ GradientWrites FindWrites(const Program& program, const std::vector<Gradient>& g
 // Why a gradient cannot share a buffer; empty: it can.
 std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begins_at,
                      bool holds_several) {
-  if (type.layout != TensorType::Layout::kDense) return "its rows differ from rank to rank";
+  if (type.kind != TensorType::Kind::kDense) return "its rows differ from rank to rank";
   const int64_t elements = NumElements(type.dims);
   if (elements < 0) return absl::StrCat("its shape is not known: ", DimsToString(type.dims));
   if (elements == 0) return "it has no elements";

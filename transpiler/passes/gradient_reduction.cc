@@ -1,7 +1,7 @@
 #include "transpiler/passes/gradient_reduction.h"
 
 #include "base/status_macros.h"
-#include "transpiler/passes/reduction_problems.h"
+#include "transpiler/passes/reduction_blockers.h"
 
 namespace weft {
 
@@ -12,11 +12,10 @@ absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
   WEFT_ASSIGN_OR_RETURN(reduction.analysis, AnalyzeGradients(program, context.distributed_params));
   WEFT_RETURN_IF_ERROR(RequireGradients(reduction.analysis));
   for (const absl::Status& problem :
-       ProblemsOfReduction(program, reduction.analysis, context.distributed_params)) {
+       ReductionBlockers(program, reduction.analysis, context.distributed_params)) {
     WEFT_RETURN_IF_ERROR(problem);
   }
-  WEFT_ASSIGN_OR_RETURN(reduction.averages,
-                        ReductionAverages(scale, program, context.participants));
+  WEFT_ASSIGN_OR_RETURN(reduction.averages, ReductionAverages(scale, program, context.cluster));
   return reduction;
 }
 

@@ -17,7 +17,7 @@ struct GradientReduction {
 };
 
 // The gradients of a main program that can be reduced, and whether their reduction averages.
-// FailedPrecondition: no gradients; the first of ProblemsOfReduction; the errors of
+// FailedPrecondition: no gradients; the first of ReductionBlockers; the errors of
 // ReductionAverages. InvalidArgument: those of AnalyzeGradients. O(arguments).
 absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
                                                    const PassContext& context, GradientScale scale);

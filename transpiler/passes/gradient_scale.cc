@@ -77,8 +77,8 @@ Claims::Gradients GradientsUnder(GradientScale scale) {
   return scale == GradientScale::kNone ? Claims::Gradients::kSummed : Claims::Gradients::kAveraged;
 }
 
-absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Participants& participants) {
-  const bool known = participants.nranks().has_value();
+absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Cluster& cluster) {
+  const bool known = cluster.nranks().has_value();
   if (scale == GradientScale::kAuto) {
     return known ? GradientScale::kLossGrad : GradientScale::kAvg;
   }
@@ -91,7 +91,7 @@ absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Participants& p
 }
 
 absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,
-                                       const Participants& participants) {
+                                       const Cluster& cluster) {
   if (scale == GradientScale::kNone) return false;
   const LossGradients losses = FindLossGradients(program);
   if (scale == GradientScale::kAvg || (scale == GradientScale::kAuto && losses.divisions.empty())) {
@@ -116,10 +116,10 @@ absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& progr
           " in place, but does not say for how many ranks (attribute nranks); use scale loss_grad "
           "if it divides by their number, avg or none if not"));
     }
-    if (participants.nranks().has_value() && *participants.nranks() != *division.nranks) {
+    if (cluster.nranks().has_value() && *cluster.nranks() != *division.nranks) {
       return absl::FailedPreconditionError(
           absl::StrCat(name, ": divides the loss gradient ", program.name(division.grad), " for ",
-                       *division.nranks, " ranks, expected ", *participants.nranks()));
+                       *division.nranks, " ranks, expected ", *cluster.nranks()));
     }
   }
   return false;

@@ -7,7 +7,7 @@
 #include "base/option_binder.h"
 #include "proto/program.h"
 #include "transpiler/pipeline/claims.h"
-#include "transpiler/pipeline/participants.h"
+#include "transpiler/pipeline/cluster.h"
 
 namespace weft {
 
@@ -26,14 +26,14 @@ Claims::Gradients GradientsUnder(GradientScale scale);
 
 // Who divides where the loss's gradient may still be divided: replaces kAuto. InvalidArgument for
 // kLossGrad without a number of ranks.
-absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Participants& participants);
+absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Cluster& cluster);
 
 // Whether a reduction of gradients has to average (else it sums), which follows from what the
 // program does already: kAuto averages unless the gradient of every loss has been divided by the
 // number of ranks. FailedPrecondition, naming the op, where dividing would be done twice, never, or
 // for another number of ranks. O(ops).
 absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,
-                                       const Participants& participants);
+                                       const Cluster& cluster);
 
 // FailedPrecondition, naming the op, where one of backward role rewrites the gradient of a loss in
 // place, as a division by the number of ranks does: dividing again would make all gradients too

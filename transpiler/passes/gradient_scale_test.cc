@@ -21,10 +21,10 @@ constexpr char kDivided[] =
     "Out=[g] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, value=1.0}\n"
     "Out=[g] = scale(X=[g]) role=backward {scale=0.5, nranks=2}\n";
 
-Participants Ranks(int nranks) {
-  ParticipantsSpec spec;
+Cluster Ranks(int nranks) {
+  ClusterSpec spec;
   if (nranks > 0) spec.nranks = nranks;
-  return *Participants::Create(spec);
+  return *Cluster::Create(spec);
 }
 
 absl::StatusOr<bool> Averages(GradientScale scale, const char* program, int nranks) {

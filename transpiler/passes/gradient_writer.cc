@@ -18,7 +18,7 @@ pb::OpDesc WaitOp(const std::string& type, int ring) {
                  Dialect::kWeft);
 }
 
-const pb::OpDesc& Over(const std::vector<std::string>& variables, OpTemplate* wait) {
+const pb::OpDesc& WithVariables(const std::vector<std::string>& variables, OpTemplate* wait) {
   return wait->In("X", variables).Out("Out", variables).op();
 }
 
@@ -55,7 +55,7 @@ void GradientWriter::Write(const std::vector<GradientBucket>& buckets) {
     if (buckets[b].block != 0) continue;  // complete when the block begins
     completes_[analysis_.gradients[members.back()].completed_by.value()] = static_cast<uint32_t>(b);
   }
-  for (const GradientBucket& bucket : buckets) LayOut(bucket);
+  for (const GradientBucket& bucket : buckets) AllocateBuffer(bucket);
   size_t end = 0;
   for (size_t begin = 0; begin < buckets.size(); begin = end) {
     while (end < buckets.size() && buckets[end].block == buckets[begin].block) ++end;
@@ -78,12 +78,12 @@ void GradientWriter::WriteBlock(const std::vector<GradientBucket>& buckets, size
     }
     Launch(buckets, first, last, {id, OpId()});
   }
-  for (Ring& ring : rings_) Arrive(&ring, OpId(), block);
+  for (Ring& ring : rings_) WaitForRing(&ring, OpId(), block);
 }
 
 // Gives several gradients a buffer, before the first of them is written. Sums that were accumulated
 // in other steps move into it when their block begins.
-void GradientWriter::LayOut(const GradientBucket& bucket) {
+void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
   buffers_.emplace_back();
   if (bucket.gradients.size() == 1) return;
   const FusedTensors tensors = TensorsOf(program_, analysis_, bucket);
@@ -96,7 +96,7 @@ void GradientWriter::LayOut(const GradientBucket& bucket) {
   rewriter_.InsertBefore(before, Coalesce(tensors, buffer, values, kRoleBackward));
 }
 
-void GradientWriter::Insert(const Place& place, const pb::OpDesc& op) {
+void GradientWriter::Insert(const InsertionPoint& place, const pb::OpDesc& op) {
   if (place.after.valid()) {
     rewriter_.InsertAfter(place.after, op);
   } else {
@@ -105,7 +105,7 @@ void GradientWriter::Insert(const Place& place, const pb::OpDesc& op) {
 }
 
 void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end,
-                            const Place& place) {
+                            const InsertionPoint& place) {
   const size_t nrings = rings_.size();
   // The rings in the order in which they are met.
   for (size_t turn = begin; turn < std::min(end, begin + nrings); ++turn) {
@@ -120,7 +120,7 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
       if (!buffers_[b].empty()) complete.push_back(buffers_[b]);
       sent.push_back(complete.back());
     }
-    Insert(place, Over(complete, &ring.wait_compute));
+    Insert(place, WithVariables(complete, &ring.wait_compute));
     for (const std::string& variable : sent) Insert(place, exchange_.Launch(variable, ring_id));
     ring.sent.insert(ring.sent.end(), sent.begin(), sent.end());
     ring.in_flight.insert(ring.in_flight.end(), complete.begin(), complete.end());
@@ -134,10 +134,10 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
 // Nothing to do where an earlier wait on the ring has let the bucket through.
 void GradientWriter::WaitFor(size_t bucket, OpId before) {
   Ring& ring = rings_[bucket % rings_.size()];
-  if (bucket >= ring.first_in_flight) Arrive(&ring, before, 0);
+  if (bucket >= ring.first_in_flight) WaitForRing(&ring, before, 0);
 }
 
-void GradientWriter::Arrive(Ring* ring, OpId before, int block) {
+void GradientWriter::WaitForRing(Ring* ring, OpId before, int block) {
   if (ring->in_flight.empty()) return;
   const auto insert = [&](const pb::OpDesc& op) {
     if (before.valid()) {
@@ -146,7 +146,7 @@ void GradientWriter::Arrive(Ring* ring, OpId before, int block) {
       rewriter_.Append(block, op);
     }
   };
-  insert(Over(ring->in_flight, &ring->wait_comm));
+  insert(WithVariables(ring->in_flight, &ring->wait_comm));
   for (const std::string& variable : ring->sent) exchange_.Finish(variable, insert);
   ring->sent.clear();
   ring->in_flight.clear();
@@ -154,32 +154,33 @@ void GradientWriter::Arrive(Ring* ring, OpId before, int block) {
 
 void GradientWriter::Explain(absl::string_view pass, const std::string& what,
                              const std::string& op_type, const std::vector<GradientBucket>& buckets,
-                             std::vector<Note>* notes) const {
+                             std::vector<Remark>* remarks) const {
   const auto op_name = [&](OpId id) { return program_.op(id).DebugName(); };
   for (size_t b = 0; b < buckets.size(); ++b) {
     for (int i : buckets[b].gradients) {
       const Gradient& gradient = analysis_.gradients[i];
-      Note note{std::string(pass),
-                std::string(program_.name(gradient.grad)),
-                what,
-                absl::StrCat("gradient of replicated parameter ", program_.name(gradient.param)),
-                {{"op", op_type},
-                 {"ring", absl::StrCat(b % rings_.size())},
-                 {"after", op_name(gradient.completed_by)},
-                 {"waited_for_by", gradient.first_use.valid() ? op_name(gradient.first_use)
-                                                              : "the end of the program"}}};
-      if (gradient.block != 0) note.details.push_back({"block", absl::StrCat(gradient.block)});
-      if (!buffers_[b].empty()) note.details.push_back({"buffer", buffers_[b]});
-      if (!buckets[b].why_alone.empty()) note.details.push_back({"alone", buckets[b].why_alone});
-      notes->push_back(std::move(note));
+      Remark remark{
+          std::string(pass),
+          std::string(program_.name(gradient.grad)),
+          what,
+          absl::StrCat("gradient of replicated parameter ", program_.name(gradient.param)),
+          {{"op", op_type},
+           {"ring", absl::StrCat(b % rings_.size())},
+           {"after", op_name(gradient.completed_by)},
+           {"waited_for_by",
+            gradient.first_use.valid() ? op_name(gradient.first_use) : "the end of the program"}}};
+      if (gradient.block != 0) remark.details.push_back({"block", absl::StrCat(gradient.block)});
+      if (!buffers_[b].empty()) remark.details.push_back({"buffer", buffers_[b]});
+      if (!buckets[b].why_alone.empty()) remark.details.push_back({"alone", buckets[b].why_alone});
+      remarks->push_back(std::move(remark));
     }
   }
   for (const SkippedGradient& skipped : analysis_.skipped) {
-    notes->push_back({std::string(pass),
-                      std::string(program_.name(skipped.grad)),
-                      absl::StrCat("not ", what),
-                      skipped.why,
-                      {{"parameter", std::string(program_.name(skipped.param))}}});
+    remarks->push_back({std::string(pass),
+                        std::string(program_.name(skipped.grad)),
+                        absl::StrCat("not ", what),
+                        skipped.why,
+                        {{"parameter", std::string(program_.name(skipped.param))}}});
   }
 }
 

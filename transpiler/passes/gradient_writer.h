@@ -46,7 +46,7 @@ class GradientWriter {
 
   // A note for every gradient, after Write: `what` happened ("reduced"), by which op.
   void Explain(absl::string_view pass, const std::string& what, const std::string& op_type,
-               const std::vector<GradientBucket>& buckets, std::vector<Note>* notes) const;
+               const std::vector<GradientBucket>& buckets, std::vector<Remark>* remarks) const;
 
  private:
   struct Ring {
@@ -57,18 +57,18 @@ class GradientWriter {
     size_t first_in_flight = 0;          // from this bucket on
   };
   // After one op, or before one.
-  struct Place {
+  struct InsertionPoint {
     OpId after, before;
   };
 
   void WriteBlock(const std::vector<GradientBucket>& buckets, size_t begin, size_t end);
-  void LayOut(const GradientBucket& bucket);
+  void AllocateBuffer(const GradientBucket& bucket);
   void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end,
-              const Place& place);
+              const InsertionPoint& place);
   void WaitFor(size_t bucket, OpId before);
   // All that is on its way on the ring: before an op, or, invalid, at the end of the block.
-  void Arrive(Ring* ring, OpId before, int block);
-  void Insert(const Place& place, const pb::OpDesc& op);
+  void WaitForRing(Ring* ring, OpId before, int block);
+  void Insert(const InsertionPoint& place, const pb::OpDesc& op);
 
   const Program& program_;
   const GradientAnalysis& analysis_;

@@ -41,7 +41,7 @@ class Relay : public GradientExchange {
 };
 
 std::string Written(const std::string& text, const std::string& policy, int nrings,
-                    std::vector<Note>* notes = nullptr) {
+                    std::vector<Remark>* remarks = nullptr) {
   Program program = CompactProgram(text);
   const auto analysis = AnalyzeGradients(program, std::set<std::string>());
   EXPECT_TRUE(analysis.ok()) << analysis.status();
@@ -50,7 +50,7 @@ std::string Written(const std::string& text, const std::string& policy, int nrin
   GradientWriter writer(program, *analysis, nrings, &relay, &rewriter);
   const auto buckets = FillBuckets(program, *analysis, *BucketPolicy::Parse(policy));
   writer.Write(buckets);
-  if (notes != nullptr) writer.Explain("test", "relayed", "c_allgather", buckets, notes);
+  if (remarks != nullptr) writer.Explain("test", "relayed", "c_allgather", buckets, remarks);
   WEFT_EXPECT_OK(rewriter.Commit());
   std::string canonical = CanonicalText(program.ToProto());
   // Without declarations.
@@ -92,13 +92,13 @@ TEST(GradientWriter, BucketTravelsAsItsBuffer) {
 }
 
 TEST(GradientWriter, NotesTellOpRingAndPositions) {
-  std::vector<Note> notes;
-  Written(kTwo, "none", 2, &notes);
-  ASSERT_EQ(notes.size(), 2);
-  EXPECT_EQ(notes[0].subject, "b@GRAD");
-  EXPECT_EQ(notes[0].what, "relayed");
-  EXPECT_EQ(notes[1].details[1], std::make_pair(std::string("ring"), std::string("1")));
-  EXPECT_EQ(notes[1].details[3],
+  std::vector<Remark> remarks;
+  Written(kTwo, "none", 2, &remarks);
+  ASSERT_EQ(remarks.size(), 2);
+  EXPECT_EQ(remarks[0].subject, "b@GRAD");
+  EXPECT_EQ(remarks[0].what, "relayed");
+  EXPECT_EQ(remarks[1].details[1], std::make_pair(std::string("ring"), std::string("1")));
+  EXPECT_EQ(remarks[1].details[3],
             std::make_pair(std::string("waited_for_by"), std::string("op 2 (sgd)")));
 }
 

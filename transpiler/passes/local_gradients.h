@@ -17,14 +17,14 @@ namespace weft {
 // A note, in the name of `pass`, for every gradient: it stays with its rank. The errors of
 // FindGradientPairs. O(arguments).
 inline absl::Status ExplainLocalGradients(absl::string_view pass, const Program& program,
-                                          std::vector<Note>* notes) {
+                                          std::vector<Remark>* remarks) {
   WEFT_ASSIGN_OR_RETURN(const std::vector<GradientPair> pairs, FindGradientPairs(program));
   for (const GradientPair& pair : pairs) {
-    notes->push_back({std::string(pass),
-                      std::string(program.name(pair.grad)),
-                      "not reduced",
-                      "ranks update by local gradients, and average parameters",
-                      {{"parameter", std::string(program.name(pair.param))}}});
+    remarks->push_back({std::string(pass),
+                        std::string(program.name(pair.grad)),
+                        "not reduced",
+                        "ranks update by local gradients, and average parameters",
+                        {{"parameter", std::string(program.name(pair.param))}}});
   }
   return absl::OkStatus();
 }

@@ -15,7 +15,7 @@
 #include "transpiler/passes/averaging_writer.h"
 #include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/reduction_problems.h"
+#include "transpiler/passes/reduction_blockers.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/unique_names.h"
 
@@ -40,26 +40,26 @@ pb::OpDesc Branch(const std::string& condition, const AveragingPlan& plan, int b
 }
 
 void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
-             std::vector<Note>* notes) {
+             std::vector<Remark>* remarks) {
   const std::string pass(LocalSgd::kName);
   const std::string every = options.schedule.period == 1
                                 ? "every step"
                                 : absl::StrCat("every ", options.schedule.period, " steps");
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
     for (const std::string& name : plan.averaged[i].names) {
-      notes->push_back({pass,
-                        name,
-                        "averaged",
-                        "ranks train by themselves in between",
-                        {{"when", every}, {"ring", absl::StrCat(i % options.nrings)}}});
+      remarks->push_back({pass,
+                          name,
+                          "averaged",
+                          "ranks train by themselves in between",
+                          {{"when", every}, {"ring", absl::StrCat(i % options.nrings)}}});
     }
   }
   for (const AveragingPlan::Cast& cast : plan.casts) {
-    notes->push_back(
+    remarks->push_back(
         {pass, cast.param, "cast", "its master weight is averaged", {{"from", cast.master}}});
   }
   for (const AveragingPlan::Reset& reset : plan.resets) {
-    notes->push_back({pass, reset.state, "reset", "as the startup program makes it", {}});
+    remarks->push_back({pass, reset.state, "reset", "as the startup program makes it", {}});
   }
 }
 
@@ -110,10 +110,10 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
     rewriter.AddVar(0, scope);
     rewriter.Append(0, Branch(condition, plan, block, scope.name()));
   }
-  WriteAveraging(plan, options_.nrings, context.participants.nranks(), block, &names, &rewriter);
-  if (context.notes != nullptr) {
-    Explain(plan, options_, context.notes);
-    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context.notes));
+  WriteAveraging(plan, options_.nrings, context.cluster.nranks(), block, &names, &rewriter);
+  if (context.remarks != nullptr) {
+    Explain(plan, options_, context.remarks);
+    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context.remarks));
   }
   WEFT_RETURN_IF_ERROR(rewriter.Commit());
   if (startup.has_value()) WEFT_RETURN_IF_ERROR(startup->Commit());

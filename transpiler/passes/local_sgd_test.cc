@@ -81,10 +81,10 @@ TEST(LocalSgd, KnownNumberOfRanksSumsAndDivides) {
 TEST(LocalSgd, EveryKStepsTheAverageIsInABlock) {
   ExpectRewrite("comm-init,local-sgd{k_steps=4}", {kTwoUpdates, kStartup},
                 {R"(
-    var local_sgd_due : bool[1] stop_gradient
+    var local_sgd_is_due : bool[1] stop_gradient
     var local_sgd_k : int64[1] stop_gradient
-    var local_sgd_none : int64[1] stop_gradient
-    var local_sgd_rest : int64[1] stop_gradient
+    var local_sgd_zero : int64[1] stop_gradient
+    var local_sgd_remainder : int64[1] stop_gradient
     var local_sgd_scope : step_scopes
     var local_sgd_step : int64[1] persistable stop_gradient
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
@@ -94,10 +94,10 @@ TEST(LocalSgd, EveryKStepsTheAverageIsInABlock) {
     ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
     Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
     Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="4", value=4.0}
-    Out=[local_sgd_rest] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
-    Out=[local_sgd_none] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
-    Out=[local_sgd_due] = equal(X=[local_sgd_rest], Y=[local_sgd_none]) role=optimize
-    Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_due], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
+    Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
+    Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
+    Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
+    Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_is_due], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
     block 1:
     var local_sgd_buffer_0 : fp32[128]
     FusedOutput=[local_sgd_buffer_0], Output=[b, w] = coalesce_tensor(Input=[b, w]) role=optimize {align_size=256, copy_data=true, dtype=5}
@@ -116,16 +116,16 @@ TEST(LocalSgd, EveryKStepsTheAverageIsInABlock) {
   )"});
 }
 
-TEST(LocalSgd, FirstStepLaterThanKIsAConditionOfItsOwn) {
+TEST(LocalSgd, FirstStepLaterThanKIsASeparateCondition) {
   ExpectRewrite("comm-init,local-sgd{k_steps=2,begin_step=9}", {kTwoUpdates, kStartup},
                 {R"(
     var local_sgd_begin : int64[1] stop_gradient
-    var local_sgd_begun : bool[1] stop_gradient
+    var local_sgd_started : bool[1] stop_gradient
     var local_sgd_condition : bool[1] stop_gradient
-    var local_sgd_due : bool[1] stop_gradient
+    var local_sgd_is_due : bool[1] stop_gradient
     var local_sgd_k : int64[1] stop_gradient
-    var local_sgd_none : int64[1] stop_gradient
-    var local_sgd_rest : int64[1] stop_gradient
+    var local_sgd_zero : int64[1] stop_gradient
+    var local_sgd_remainder : int64[1] stop_gradient
     var local_sgd_scope : step_scopes
     var local_sgd_step : int64[1] persistable stop_gradient
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
@@ -135,12 +135,12 @@ TEST(LocalSgd, FirstStepLaterThanKIsAConditionOfItsOwn) {
     ParamOut=[w], VelocityOut=[velocity] = momentum(Grad=[w@GRAD], LearningRate=[lr], Param=[w], Velocity=[velocity]) role=optimize {mu=0.9}
     Out=[local_sgd_step] = increment(X=[local_sgd_step]) role=optimize
     Out=[local_sgd_k] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="2", value=2.0}
-    Out=[local_sgd_rest] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
-    Out=[local_sgd_none] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
-    Out=[local_sgd_due] = equal(X=[local_sgd_rest], Y=[local_sgd_none]) role=optimize
+    Out=[local_sgd_remainder] = elementwise_mod(X=[local_sgd_step], Y=[local_sgd_k]) role=optimize
+    Out=[local_sgd_zero] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="0"}
+    Out=[local_sgd_is_due] = equal(X=[local_sgd_remainder], Y=[local_sgd_zero]) role=optimize
     Out=[local_sgd_begin] = fill_constant() role=optimize {dtype=3, shape=longs[1], str_value="9", value=9.0}
-    Out=[local_sgd_begun] = greater_equal(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
-    Out=[local_sgd_condition] = logical_and(X=[local_sgd_due], Y=[local_sgd_begun]) role=optimize
+    Out=[local_sgd_started] = greater_equal(X=[local_sgd_step], Y=[local_sgd_begin]) role=optimize
+    Out=[local_sgd_condition] = logical_and(X=[local_sgd_is_due], Y=[local_sgd_started]) role=optimize
     Out=[b, w], Scope=[local_sgd_scope] = conditional_block(Cond=[local_sgd_condition], Input=[b, w]) role=optimize {is_scalar_condition=true, sub_block=block(1)}
     block 1:
     var local_sgd_buffer_0 : fp32[128]
@@ -355,16 +355,16 @@ TEST(LocalSgd, AveragedParametersAndReducedGradientsExcludeEachOther) {
               StatusIs(kRefused, HasSubstr("parameters-averaged already holds")));
 }
 
-TEST(LocalSgd, NotesSayWhatIsAveragedAndWhen) {
+TEST(LocalSgd, RemarksSayWhatIsAveragedAndWhen) {
   Program program = TwoUpdates().Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = ContextWithRanks(0);
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses("local-sgd", context, &program));
-  ASSERT_EQ(notes.size(), 2);
-  EXPECT_EQ(notes[0].subject, "b");
-  EXPECT_EQ(notes[0].what, "averaged");
-  EXPECT_EQ(notes[0].details[0].second, "every step");
+  ASSERT_EQ(remarks.size(), 2);
+  EXPECT_EQ(remarks[0].subject, "b");
+  EXPECT_EQ(remarks[0].what, "averaged");
+  EXPECT_EQ(remarks[0].details[0].second, "every step");
 }
 
 }  // namespace

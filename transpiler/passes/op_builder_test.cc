@@ -43,7 +43,7 @@ const pb::OpDesc::Attr& Attr(const pb::OpDesc& op, const std::string& name) {
   return pb::OpDesc::Attr::default_instance();
 }
 
-TEST(BuildOp, WeftDialectWritesWhatIsGivenAndTheRole) {
+TEST(BuildOp, WeftDialectWritesGivenAttributesAndTheRole) {
   const pb::OpDesc op = BuildOp(AllReduce(), Dialect::kWeft);
   EXPECT_EQ(op.type(), "c_allreduce_sum");
   EXPECT_THAT(Slots(op.inputs()), ElementsAre("X=g"));
@@ -100,7 +100,7 @@ TEST(BuildOp, AttributesHaveTheTypesOfTheirValues) {
   EXPECT_THAT(Attr(op, "other_endpoints").strings(), ElementsAre("b:1", "c:1"));
 }
 
-TEST(BuildOpDeathTest, WhatTheSchemaDoesNotHaveIsAProgrammersError) {
+TEST(BuildOpDeathTest, UnknownNamesCheckFail) {
   NewOp op = AllReduce();
   op.attrs.push_back({"ring", 0});
   EXPECT_DEATH(BuildOp(op, Dialect::kWeft), "c_allreduce_sum has no attribute ring");

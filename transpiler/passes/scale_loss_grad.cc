@@ -101,7 +101,7 @@ Contract ScaleLossGrad::contract() const {
 }
 
 absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& programs) const {
-  WEFT_ASSIGN_OR_RETURN(const GradientScale scale, Resolve(options_.scale, context.participants));
+  WEFT_ASSIGN_OR_RETURN(const GradientScale scale, Resolve(options_.scale, context.cluster));
   if (scale != GradientScale::kLossGrad) return false;
   const Program& program = *programs.main;
   for (const absl::Status& problem :
@@ -110,7 +110,7 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
   }
   // Paddle divides by the number of trainers, whatever devices each drives.
   const bool paddle = context.dialect == Dialect::kPaddle;
-  const int nranks = paddle ? *context.participants.trainers() : *context.participants.nranks();
+  const int nranks = paddle ? *context.cluster.trainers() : *context.cluster.nranks();
   Rewriter rewriter(programs.main);
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
@@ -123,8 +123,8 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
                                       kRoleBackward,
                                       nranks},
                                      context.dialect));
-    if (context.notes != nullptr) {
-      context.notes->push_back(
+    if (context.remarks != nullptr) {
+      context.remarks->push_back(
           {std::string(kName),
            grad,
            "scaled",

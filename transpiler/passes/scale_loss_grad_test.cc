@@ -49,7 +49,7 @@ TEST(ScaleLossGrad, GradientOfTheLossIsDividedByTheNumberOfRanks) {
 // Paddle's defect: two trainers with two devices each sum four gradients.
 TEST(ScaleLossGrad, PaddleDialectDividesByTheNumberOfTrainersAndWritesNoAttributeOfItsOwn) {
   RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   options.second_run = RewriteOptions::SecondRun::kIsNotChecked;
   ExpectRewrite("scale-loss-grad", kOneLoss, R"(
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
@@ -205,7 +205,7 @@ TEST(ScaleLossGrad, EveryGradientOfAVariableIsLookedAt) {
               StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 1 (mul_grad)")));
 }
 
-TEST(ScaleLossGrad, LossGradientThatIsReplacedBehindTheScaleIsRefused) {
+TEST(ScaleLossGrad, LossGradientReplacedAfterTheScaleIsRefused) {
   ProgramBuilder p;
   p.Param("w").Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
   p.Op("assign", {{"X", {"given"}}}, {{"Out", {"loss@GRAD"}}}, kRoleBackward);
@@ -261,14 +261,14 @@ TEST(ScaleLossGrad, AfterTheReductionItIsRefusedByContract) {
 
 TEST(ScaleLossGrad, NotesSayByHowMuchAndWhy) {
   Program program = OneLoss();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = ContextWithRanks(4);
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses("scale-loss-grad", context, &program));
-  ASSERT_EQ(notes.size(), 1);
-  EXPECT_EQ(notes[0].subject, "loss@GRAD");
-  EXPECT_THAT(notes[0].details, ElementsAre(std::make_pair("by", "1/4"),
-                                            std::make_pair("after", "op 0 (fill_constant)")));
+  ASSERT_EQ(remarks.size(), 1);
+  EXPECT_EQ(remarks[0].subject, "loss@GRAD");
+  EXPECT_THAT(remarks[0].details, ElementsAre(std::make_pair("by", "1/4"),
+                                              std::make_pair("after", "op 0 (fill_constant)")));
 }
 
 }  // namespace

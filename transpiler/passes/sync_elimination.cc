@@ -12,7 +12,7 @@ namespace weft {
 namespace {
 
 // Why a wait can go; empty: it cannot.
-std::string WhyNeedless(SyncEffect effect) {
+std::string WhyRedundant(SyncEffect effect) {
   switch (effect) {
     case SyncEffect::kNeeded:
     case SyncEffect::kPrecaution:
@@ -27,30 +27,30 @@ std::string WhyNeedless(SyncEffect effect) {
   return "";
 }
 
-absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<Note>* notes) {
+absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<Remark>* remarks) {
   StreamOptions options;
-  options.find_needless_syncs = true;
+  options.find_redundant_syncs = true;
   const StreamReport report = AnalyzeStreams(*program, options);
   if (!report.races.empty()) return false;
   Rewriter rewriter(program);
   std::vector<SyncUse> removed;
   for (const SyncUse& sync : report.syncs) {
-    if (WhyNeedless(sync.effect).empty()) continue;
+    if (WhyRedundant(sync.effect).empty()) continue;
     rewriter.Erase(sync.op);
     removed.push_back(sync);
   }
   if (removed.empty()) return false;
-  if (notes != nullptr) {
+  if (remarks != nullptr) {
     for (const SyncUse& sync : removed) {
-      Note note{std::string(SyncElimination::kName),
-                program->op(sync.op).DebugName(),
-                "removed",
-                WhyNeedless(sync.effect),
-                {{"program", is_startup ? "startup" : "main"}}};
+      Remark remark{std::string(SyncElimination::kName),
+                    program->op(sync.op).DebugName(),
+                    "removed",
+                    WhyRedundant(sync.effect),
+                    {{"program", is_startup ? "startup" : "main"}}};
       if (sync.sync != StreamSync::kAllWaitForCompute) {
-        note.details.push_back({"ring", absl::StrCat(sync.ring_id)});
+        remark.details.push_back({"ring", absl::StrCat(sync.ring_id)});
       }
-      notes->push_back(std::move(note));
+      remarks->push_back(std::move(remark));
     }
   }
   WEFT_RETURN_IF_ERROR(rewriter.Commit());
@@ -63,10 +63,10 @@ void SyncElimination::Options::Bind(OptionBinder& bind) {}
 
 absl::StatusOr<bool> SyncElimination::Run(PassContext& context, ProgramPair& programs) const {
   WEFT_ASSIGN_OR_RETURN(bool changed,
-                        RemoveFrom(programs.main, /*is_startup=*/false, context.notes));
+                        RemoveFrom(programs.main, /*is_startup=*/false, context.remarks));
   if (programs.startup != nullptr) {
     WEFT_ASSIGN_OR_RETURN(const bool startup_changed,
-                          RemoveFrom(programs.startup, /*is_startup=*/true, context.notes));
+                          RemoveFrom(programs.startup, /*is_startup=*/true, context.remarks));
     changed = changed || startup_changed;
   }
   return changed;

@@ -43,7 +43,7 @@ TEST(SyncElimination, WaitsThatAreNeededStay) {
                 OnRanks(2));
 }
 
-TEST(SyncElimination, SecondWaitForTheSameGoes) {
+TEST(SyncElimination, RepeatedWaitIsRemoved) {
   ExpectRewrite("sync-elimination", R"(
     Out=[g] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
     Out=[h] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
@@ -174,10 +174,11 @@ void Use(ProgramBuilder* p, const std::string& variable) {
 }
 
 // The ops after the pass. What it leaves has no race, and a second run changes nothing.
-std::vector<std::string> After(const ProgramBuilder& builder, std::vector<Note>* notes = nullptr) {
+std::vector<std::string> After(const ProgramBuilder& builder,
+                               std::vector<Remark>* remarks = nullptr) {
   Program program = builder.Build();
   PassContext context = ContextWithRanks(2);
-  context.notes = notes;
+  context.remarks = remarks;
   WEFT_EXPECT_OK(RunPasses("sync-elimination", context, &program));
   EXPECT_THAT(AnalyzeStreams(program).races, IsEmpty());
   const int revision = program.revision();
@@ -197,10 +198,10 @@ TEST(SyncElimination, EveryRemovalIsNotedWithItsReason) {
   AllReduce(&p, "h");
   Wait(&p, "c_wait_comm", "h");
   Use(&p, "h");
-  std::vector<Note> notes;
-  After(p, &notes);
+  std::vector<Remark> remarks;
+  After(p, &remarks);
   std::vector<std::pair<std::string, std::string>> told;
-  for (const Note& note : notes) told.push_back({note.subject, note.why});
+  for (const Remark& remark : remarks) told.push_back({remark.subject, remark.why});
   EXPECT_THAT(
       told,
       ElementsAre(Pair("op 2 (c_wait_compute)", "what it waits for has been waited for before"),

@@ -15,7 +15,7 @@
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/pipeline/claims.h"
-#include "transpiler/pipeline/participants.h"
+#include "transpiler/pipeline/cluster.h"
 
 namespace weft {
 
@@ -25,7 +25,7 @@ enum class Dialect { kWeft, kPaddle };
 
 // What a pass did, or decided not to do, with one thing, and why. `transpile --explain` writes
 // them.
-struct Note {
+struct Remark {
   std::string pass;
   std::string subject;  // a variable, ring or op
   std::string what;     // "reduced", "not reduced", "scaled", "broadcast", ...
@@ -36,11 +36,11 @@ struct Note {
 // Shared by all passes of a pipeline.
 struct PassContext {
   Dialect dialect = Dialect::kWeft;
-  Participants participants;
+  Cluster cluster;
   // Parameters that each rank holds a part of: their gradients are not reduced.
   std::set<std::string> distributed_params;
   // Receives remarks; null disables them, and passes then spend no time on them.
-  std::vector<Note>* notes = nullptr;
+  std::vector<Remark>* remarks = nullptr;
   // Receives what the paddle dialect knows to be wrong with the result, which it writes anyway;
   // null disables this.
   std::vector<std::string>* warnings = nullptr;

@@ -290,7 +290,7 @@ TEST_F(PipelineTest, VerifierRunsAfterTheLastPassAndItsFindingNamesIt) {
   EXPECT_THAT(asked, ElementsAre(Stage::kAtEnd));
 }
 
-TEST_F(PipelineTest, VerifierAfterEachPassNamesTheGuiltyOne) {
+TEST_F(PipelineTest, VerifierAfterEachPassNamesTheCausingPass) {
   Add(&pipeline_, "first", Appending("a"));
   Add(&pipeline_, "second", Appending("b"));
   Add(&pipeline_, "third", DoNothing);

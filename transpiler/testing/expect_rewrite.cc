@@ -37,7 +37,7 @@ absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteO
   TranspileOptions transpile;
   transpile.passes = std::string(passes);
   transpile.dialect = options.dialect;
-  transpile.participants = options.participants;
+  transpile.cluster = options.cluster;
   transpile.distributed_params = options.distributed_params;
   transpile.explain = true;
   ProgramPair pair = programs->pair();
@@ -64,7 +64,7 @@ void ExpectNothingMoreToDo(absl::string_view passes, const RewriteOptions& optio
 
 RewriteOptions OnRanks(int nranks) {
   RewriteOptions options;
-  options.participants.nranks = nranks;
+  options.cluster.nranks = nranks;
   return options;
 }
 
@@ -72,7 +72,7 @@ RewriteOptions OnEndpoints(int nranks, Dialect dialect) {
   RewriteOptions options;
   options.dialect = dialect;
   for (int i = 0; i < nranks; ++i) {
-    options.participants.endpoints.push_back(absl::StrCat("127.0.0.1:", 6170 + i));
+    options.cluster.endpoints.push_back(absl::StrCat("127.0.0.1:", 6170 + i));
   }
   return options;
 }

@@ -19,7 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "transpiler/passes/builtin_passes.h"
-#include "transpiler/pipeline/participants.h"
+#include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/pass.h"
 #include "transpiler/pipeline/registry.h"
 #include "transpiler/transpile.h"
@@ -39,7 +39,7 @@ struct ProgramTexts {
 
 struct RewriteOptions {
   Dialect dialect = Dialect::kWeft;
-  ParticipantsSpec participants;  // the default: nobody knows how many
+  ClusterSpec cluster;  // the default: nobody knows how many
   std::set<std::string> distributed_params;
   PassRegistry registry = BuiltinPasses();  // add your own passes
   // Whether to run the passes again. A pass whose effect no fact of the programs shows cannot be

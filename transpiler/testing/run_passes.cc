@@ -14,18 +14,18 @@
 namespace weft::testing {
 namespace {
 
-PassContext Context(const ParticipantsSpec& spec, Dialect dialect, int min_trainers = 2) {
+PassContext Context(const ClusterSpec& spec, Dialect dialect, int min_trainers = 2) {
   PassContext context;
   context.dialect = dialect;
-  absl::StatusOr<Participants> participants = Participants::Create(spec, min_trainers);
-  if (!participants.ok()) std::abort();
-  context.participants = *std::move(participants);
+  absl::StatusOr<Cluster> cluster = Cluster::Create(spec, min_trainers);
+  if (!cluster.ok()) std::abort();
+  context.cluster = *std::move(cluster);
   return context;
 }
 
 Findings FindErrors(const ProgramPair& programs, const PassContext& context) {
   VerifyOptions options;
-  options.nranks = context.participants.nranks();
+  options.nranks = context.cluster.nranks();
   options.distributed_params = context.distributed_params;
   options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
   options.threads = 1;
@@ -35,20 +35,20 @@ Findings FindErrors(const ProgramPair& programs, const PassContext& context) {
 }  // namespace
 
 PassContext ContextWithEndpoints(int nranks, Dialect dialect) {
-  ParticipantsSpec spec;
+  ClusterSpec spec;
   for (int i = 0; i < nranks; ++i) spec.endpoints.push_back(absl::StrCat("127.0.0.1:", 6170 + i));
   return Context(spec, dialect);
 }
 
 PassContext ContextWithRanks(int nranks) {
-  ParticipantsSpec spec;
+  ClusterSpec spec;
   if (nranks > 0) spec.nranks = nranks;
   return Context(spec, Dialect::kWeft);
 }
 
 PassContext ContextWithDevices(const std::vector<std::string>& endpoints,
                                absl::optional<std::vector<int>> devices) {
-  ParticipantsSpec spec;
+  ClusterSpec spec;
   spec.endpoints = endpoints;
   spec.devices = std::move(devices);
   return Context(spec, Dialect::kPaddle, /*min_trainers=*/1);

@@ -32,7 +32,7 @@ TEST(AveragingConditions, AveragesOnAConditionThatChanges) {
   EXPECT_THAT(Errors({{&program}}, &original), IsEmpty());
 }
 
-TEST(AveragingConditions, MayNotCountOnACounterThatStandsStill) {
+TEST(AveragingConditions, MayNotRelyOnAConstantCounter) {
   const Program original = ProgramOf(kOneDevice);
   const Program program =
       ProgramOf(kEveryOtherStep, {{"    Out=[step] = increment(X=[step]) {step=1.0}\n", ""}});

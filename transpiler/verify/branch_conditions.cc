@@ -9,8 +9,8 @@ ConditionChecker::ConditionChecker(const Program& program, ProgramRef ref)
     : program_(program), ref_(ref), blocks_(program) {}
 
 void ConditionChecker::OnBranch(const Op& op, Symbol condition, const RankValue& value) {
-  if (value.IsSame() || !blocks_.RunBy(op)) return;
-  found_.push_back({op.id(), condition, value.place});
+  if (value.IsEqualOnRanks() || !blocks_.RunBy(op)) return;
+  found_.push_back({op.id(), condition, value.placement});
 }
 
 void ConditionChecker::OnOpaqueBlock(const Op& op) {
@@ -31,7 +31,7 @@ void ConditionChecker::Check(Findings* findings) const {
     const absl::string_view name = program_.name(found.condition);
     report.Add("W503", found.op, name,
                absl::StrCat(op, ": its block has collectives, but its condition ", name, " is ",
-                            ToString(found.place),
+                            ToString(found.placement),
                             ": ranks on which it holds wait forever for the others"));
   }
 }

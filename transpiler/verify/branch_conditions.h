@@ -29,7 +29,7 @@ class ConditionChecker : public RankObserver {
   struct Found {
     OpId op;
     Symbol condition;
-    RankValue::Place place;
+    RankValue::Placement placement;
   };
 
   const Program& program_;

@@ -24,7 +24,7 @@ class CollectiveChecker {
         traits_(program),
         nranks_(nranks),
         reporter_(ref, findings),
-        has_nranks_(program.num_layouts(), -1) {}
+        has_nranks_(program.num_signatures(), -1) {}
 
   // The main program may use the rings that the startup program sets up.
   void AddRings(const Program& startup) {
@@ -100,7 +100,7 @@ class CollectiveChecker {
 
   void CheckNumRanks(const Op& op) {
     if (!nranks_.has_value()) return;
-    char& has = has_nranks_[op.layout_id()];
+    char& has = has_nranks_[op.signature_id()];
     if (has < 0) has = op.HasAttr(kNumRanksAttr) ? 1 : 0;
     if (has == 0) return;
     const int64_t nranks = op.IntAttr(kNumRanksAttr).value_or(0);
@@ -146,7 +146,7 @@ class CollectiveChecker {
              absl::StrCat(" input X (", variable, "): expected numbers that can be reduced, found ",
                           DTypeName(type->dtype)));
     }
-    if (type->layout == TensorType::Layout::kSelectedRows && !TakesRows(collective)) {
+    if (type->kind == TensorType::Kind::kSelectedRows && !TakesRows(collective)) {
       Report("W306", op, variable,
              absl::StrCat(" input X (", variable,
                           "): expected a dense tensor, found SelectedRows, of which ranks have "
@@ -186,7 +186,7 @@ class CollectiveChecker {
   OpTraits traits_;
   const absl::optional<int> nranks_;
   Reporter reporter_;
-  std::vector<char> has_nranks_;  // by layout; -1: not computed yet
+  std::vector<char> has_nranks_;  // by signature; -1: not computed yet
   bool knows_rings_ = false;
   std::set<int64_t> rings_;
 };

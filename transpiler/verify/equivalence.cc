@@ -97,16 +97,17 @@ void EquivalenceChecker::Compare(Compared values) {
   }
   // A gradient that each rank accumulates may be kept divided, as long as it stays so and begins
   // with 0.
-  if (!found.IsSame() && !start.IsSame() && start.is_gradient && BeginsWithZero(name)) {
+  if (!found.IsEqualOnRanks() && !start.IsEqualOnRanks() && start.is_gradient &&
+      BeginsWithZero(name)) {
     found.factor /= start.factor;
   }
   const bool has_factor = SameFactor(found.factor, expected.factor);
   if (expected.expr == found.expr && (expected.is_zero || has_factor)) {
-    if (!variables_.IsParam(name) || found.IsSame()) return;
+    if (!variables_.IsParam(name) || found.IsEqualOnRanks()) return;
     // Equal updates of a parameter that differs from the start on: W317.
-    if (!start.IsSame() && !start.is_gradient && options_.start != nullptr) return;
+    if (!start.IsEqualOnRanks() && !start.is_gradient && options_.start != nullptr) return;
     return Report("W604", name,
-                  absl::StrCat("it is ", ToString(found.place),
+                  absl::StrCat("it is ", ToString(found.placement),
                                " after a step: each rank updates it by its own batch"));
   }
   expected = WithExpr(expected, name);
@@ -166,7 +167,7 @@ bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId
     const ExprId condition = operands[0], yes = operands[1], no = operands[2];
     if (no != expected) return false;
     // The mean of what is linear in gradients is what one device computes.
-    if (yes == expected) return value.has_met;
+    if (yes == expected) return value.averaged_across_ranks;
     // On one condition only: nothing checks a second one inside the block.
     if (table_.IsSelect(yes)) return false;
     return IsAveraged(value, yes, expected, name) || BeginsAnew(yes, condition, name);
@@ -179,7 +180,8 @@ bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId
   }
   // A sum of means and of what is replicated.
   double factor = 1;
-  return value.has_met && table_.WithoutMeans(found, &factor) == expected && SameFactor(factor, 1);
+  return value.averaged_across_ranks && table_.WithoutMeans(found, &factor) == expected &&
+         SameFactor(factor, 1);
 }
 
 // A state is as the startup program makes it where parameters are averaged: on `condition`, or,

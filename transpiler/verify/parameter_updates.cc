@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-using Place = RankValue::Place;
+using Placement = RankValue::Placement;
 
 constexpr char kDiffersAtStart[] =
     "but the parameter itself differs between ranks when training begins: the startup program does "
@@ -23,51 +23,53 @@ struct Problem {
 // Which ranks' samples the gradient is of.
 absl::optional<Problem> ProblemOfPlace(const Program& program, const RankValue& grad,
                                        const RankValue& param) {
-  if (grad.place == Place::kLocal) {
+  if (grad.placement == Placement::kLocal) {
     const std::string nonlinear =
-        grad.bent_by.valid()
-            ? absl::StrCat(", and ", program.op(grad.bent_by).DebugName(), " is not linear in it")
+        grad.first_nonlinear_op.valid()
+            ? absl::StrCat(", and ", program.op(grad.first_nonlinear_op).DebugName(),
+                           " is not linear in it")
             : "";
     return Problem{
         "W310", absl::StrCat("which differs between ranks because it is never reduced", nonlinear)};
   }
-  if (grad.place == Place::kShard && param.place != Place::kShard) {
+  if (grad.placement == Placement::kShard && param.placement != Placement::kShard) {
     return Problem{"W311", "which is sharded, although the parameter is whole"};
   }
-  if (grad.place == Place::kOfRanks || grad.place == Place::kGathered) {
+  if (grad.placement == Placement::kFromSomeRanks || grad.placement == Placement::kGathered) {
     return Problem{"W311", grad.rank >= 0
                                ? absl::StrCat("the gradient of rank ", grad.rank,
                                               " alone; expected the mean over all ranks")
                                : absl::StrCat("which is not the mean over all ranks, but ",
-                                              ToString(grad.place))};
+                                              ToString(grad.placement))};
   }
   return absl::nullopt;
 }
 
 // Whether a gradient that is equal on all ranks is their mean.
 absl::optional<Problem> ProblemOfMean(const Program& program, const RankValue& grad) {
-  if (grad.bent_by.valid()) {
-    return Problem{"W313",
-                   absl::StrCat("which is reduced after ", program.op(grad.bent_by).DebugName(),
-                                ", which is not linear in it; expected the mean over all "
-                                "ranks before that")};
+  if (grad.first_nonlinear_op.valid()) {
+    return Problem{"W313", absl::StrCat("which is reduced after ",
+                                        program.op(grad.first_nonlinear_op).DebugName(),
+                                        ", which is not linear in it; expected the mean over all "
+                                        "ranks before that")};
   }
   if (grad.is_zero) return absl::nullopt;
-  if (grad.power > 0 && grad.reductions > 1) {
+  if (grad.unscaled_sums > 0 && grad.reductions > 1) {
     return Problem{"W312",
-                   absl::StrCat("which is summed over ranks ", grad.power,
+                   absl::StrCat("which is summed over ranks ", grad.unscaled_sums,
                                 " times more often than it is divided by their number: it passes "
                                 "through ",
                                 grad.reductions, " collectives")};
   }
-  if (grad.power > 0) {
+  if (grad.unscaled_sums > 0) {
     return Problem{"W312",
                    "which is summed over ranks but never divided by their number: N ranks make the "
                    "update N times too large"};
   }
-  if (grad.power < 0) {
-    return Problem{"W314", absl::StrCat("which is divided by the number of ranks ", -grad.power,
-                                        " times more often than it is summed over them")};
+  if (grad.unscaled_sums < 0) {
+    return Problem{"W314",
+                   absl::StrCat("which is divided by the number of ranks ", -grad.unscaled_sums,
+                                " times more often than it is summed over them")};
   }
   if (grad.unscaled_in.valid()) {
     return Problem{"W313", absl::StrCat("which is divided by the number of ranks after ",
@@ -122,11 +124,12 @@ void UpdateChecker::Check(const RankValues& values, Findings* findings) const {
 void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
   const RankValue& grad = update.grad;
   const VarId var = VarOf(update);
-  const bool is_averaged = var.valid() && context->values.AtEnd(var).has_met;
-  if (grad.place == Place::kLocal && is_averaged) return CheckAveragedParameter(update, context);
+  const bool is_averaged = var.valid() && context->values.AtEnd(var).averaged_across_ranks;
+  if (grad.placement == Placement::kLocal && is_averaged)
+    return CheckAveragedParameter(update, context);
   const absl::optional<Problem> place = ProblemOfPlace(program_, grad, update.param);
   if (place.has_value()) return Report(place->rule, update, place->why, context);
-  if (!grad.IsSame()) return;
+  if (!grad.IsEqualOnRanks()) return;
   const absl::optional<Problem> mean = ProblemOfMean(program_, grad);
   if (mean.has_value()) return Report(mean->rule, update, mean->why, context);
   if (grad.is_zero) return;
@@ -135,8 +138,8 @@ void UpdateChecker::CheckUpdate(const Update& update, Context* context) const {
            absl::StrCat("which passes through ", grad.reductions, " collectives; one is enough"),
            context);
   }
-  if (grad.place == Place::kReplicated && var.valid() &&
-      context->values.AtStart(var).place == Place::kLocal && !is_averaged) {
+  if (grad.placement == Placement::kReplicated && var.valid() &&
+      context->values.AtStart(var).placement == Placement::kLocal && !is_averaged) {
     ReportRankLocalParameter(update, context);
   }
 }
@@ -146,7 +149,7 @@ void UpdateChecker::CheckAveragedParameter(const Update& update, Context* contex
   if (DiffersAtStart(program_.name(ParamOf(update)))) {
     Report("W317", update, kDiffersAtStart, context);
   }
-  if (update.grad.power != 0 && !update.grad.is_zero) {
+  if (update.grad.unscaled_sums != 0 && !update.grad.is_zero) {
     Report("W314", update,
            "which is divided by the number of ranks, although each rank updates by its own",
            context);
@@ -195,11 +198,12 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
     const Var var = program_.var(id);
     if (!var.is_parameter() || !context->values.IsWritten(id) || checked.count(id) > 0) continue;
     const RankValue& end = context->values.AtEnd(id);
-    if (end.IsSame() || end.has_met || distributed_params_.count(std::string(var.name())) > 0) {
+    if (end.IsEqualOnRanks() || end.averaged_across_ranks ||
+        distributed_params_.count(std::string(var.name())) > 0) {
       continue;
     }
-    context->reporter.Add("W310", end.bent_by, var.name(),
-                          absl::StrCat("parameter ", var.name(), " is ", ToString(end.place),
+    context->reporter.Add("W310", end.first_nonlinear_op, var.name(),
+                          absl::StrCat("parameter ", var.name(), " is ", ToString(end.placement),
                                        " after a step: what it is updated by is never reduced"));
   }
 }
@@ -210,13 +214,13 @@ void UpdateChecker::Report(const char* rule, const Update& update, absl::string_
   context->reporter.Add(rule, update.op, grad,
                         absl::StrCat(program_.op(update.op).DebugName(), " updates ",
                                      program_.name(ParamOf(update)), " by ", grad, ", ", why),
-                        update.grad.bent_by);
+                        update.grad.first_nonlinear_op);
 }
 
 bool UpdateChecker::DiffersAtStart(absl::string_view param) const {
   if (start_ == nullptr) return false;
   const auto start = start_->find(param);
-  return start != start_->end() && !start->second.IsSame();
+  return start != start_->end() && !start->second.IsEqualOnRanks();
 }
 
 }  // namespace weft

@@ -72,7 +72,7 @@ TEST(Races, W402AndW403SayWhatIsDone) {
                           "compute stream wait for ring 0 in between; insert c_wait_comm"));
 }
 
-TEST(Races, BufferIsToldFromItsSlices) {
+TEST(Races, BufferIsDistinguishedFromItsSlices) {
   const char* text = R"(program {
   block 0 parent=-1 {
     var g : fp32[4]

@@ -33,7 +33,7 @@ std::string Describe(const Program& program, const Op& op, const CollectiveOp& c
     const int64_t elements = NumElements(type->dims);
     absl::StrAppend(&text, " of ", elements < 0 ? "?" : absl::StrCat(elements), " ",
                     DTypeName(type->dtype));
-    if (type->layout == TensorType::Layout::kSelectedRows) text += " rows";
+    if (type->kind == TensorType::Kind::kSelectedRows) text += " rows";
   }
   return text;
 }

@@ -21,7 +21,7 @@ using ::weft::testing::OneDeviceStep;
 using ::weft::testing::ProgramOf;
 using ::weft::testing::TwoRankStep;
 
-TEST(StartupValues, WhatTheStartupProgramDoesNotMakeIsMissing) {
+TEST(StartupValues, UninitializedParameterIsMissing) {
   const std::string made = R"(program {
   block 0 parent=-1 {
     var w : fp32[1, 1] parameter persistable

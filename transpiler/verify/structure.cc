@@ -29,10 +29,10 @@ bool TypeFits(int found, int expected) {
 
 // The slot that holds the op's i-th argument: "input X".
 std::string SlotOfArg(const Op& op, size_t i) {
-  for (const auto* slots : {&op.layout().inputs, &op.layout().outputs}) {
-    for (const OpLayout::Slot& slot : *slots) {
+  for (const auto* slots : {&op.signature().inputs, &op.signature().outputs}) {
+    for (const OpSignature::Slot& slot : *slots) {
       if (i < slot.first || i >= slot.first + slot.count) continue;
-      return absl::StrCat(slots == &op.layout().inputs ? "input " : "output ",
+      return absl::StrCat(slots == &op.signature().inputs ? "input " : "output ",
                           absl::CEscape(op.program().name(slot.name)));
     }
   }
@@ -55,7 +55,7 @@ std::vector<Violation> SignatureViolations(const Op& op, const OpSchema& schema)
     violations.push_back(
         {"W104", absl::StrCat("attribute ", attr.name, ": expected a value, found none")});
   }
-  for (const OpLayout::Attr& attr : op.layout().attrs) {
+  for (const OpSignature::Attr& attr : op.signature().attrs) {
     const AttrSchema* expected = schema.FindAttr(op.program().name(attr.name));
     if (expected == nullptr) continue;
     const pb::AttrType type = AttrTypeOf(expected->default_value);
@@ -73,7 +73,7 @@ class StructureChecker {
   StructureChecker(const Program& program, ProgramRef ref, Findings* findings)
       : program_(program),
         report_(ref, findings),
-        layouts_(program.num_layouts()),
+        signatures_(program.num_signatures()),
         is_run_(program.num_blocks(), false),
         is_loop_body_(program.num_blocks(), false) {
     FillStates();
@@ -105,8 +105,8 @@ class StructureChecker {
     bool is_written = false;  // as a whole
   };
 
-  // What is the same for all ops of a layout.
-  struct LayoutInfo {
+  // What is the same for all ops of a signature.
+  struct SignatureInfo {
     enum class Kind : uint8_t { kPlain, kSync, kBuffer, kHoldsBlocks };
     bool is_set = false;
     bool is_sound = true;  // slots and attributes
@@ -134,22 +134,22 @@ class StructureChecker {
     if (empty_.valid()) root_[empty_.value()] = kDeclared | kHolds | kAlways;
   }
 
-  const LayoutInfo& InfoOf(const Op& op) {
-    LayoutInfo& info = layouts_[op.layout_id()];
+  const SignatureInfo& InfoOf(const Op& op) {
+    SignatureInfo& info = signatures_[op.signature_id()];
     if (info.is_set) return info;
     info.is_set = true;
-    const std::vector<OpLayout::Attr>& attrs = op.layout().attrs;
+    const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
     const bool has_blocks = std::any_of(attrs.begin(), attrs.end(), [](const auto& attr) {
       return attr.type == pb::BLOCK || attr.type == pb::BLOCKS;
     });
-    if (has_blocks) info.kind = LayoutInfo::Kind::kHoldsBlocks;
+    if (has_blocks) info.kind = SignatureInfo::Kind::kHoldsBlocks;
     info.schema = FindOpSchema(op.type());
     if (IsFeed(op.type())) data_is_marked_ = true;
     if (info.schema == nullptr) return info;
     info.is_branch = info.schema->Has(Trait::kBranch);
-    if (info.schema->Has(Trait::kStreamSync)) info.kind = LayoutInfo::Kind::kSync;
+    if (info.schema->Has(Trait::kStreamSync)) info.kind = SignatureInfo::Kind::kSync;
     if (info.schema->Has(Trait::kAlias) && info.schema->FindOutput("FusedOutput") != nullptr) {
-      info.kind = LayoutInfo::Kind::kBuffer;
+      info.kind = SignatureInfo::Kind::kBuffer;
     }
     info.is_sound = SignatureViolations(op, *info.schema).empty();
     return info;
@@ -180,8 +180,8 @@ class StructureChecker {
     is_run_[block] = true;
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
-      const LayoutInfo& info = InfoOf(op);
-      if (info.kind == LayoutInfo::Kind::kPlain && info.is_sound && block == 0 &&
+      const SignatureInfo& info = InfoOf(op);
+      if (info.kind == SignatureInfo::Kind::kPlain && info.is_sound && block == 0 &&
           CheckPlainRootOp(op)) {
         continue;
       }
@@ -189,16 +189,16 @@ class StructureChecker {
       if (!info.is_sound) ReportSignature(op, *info.schema);
       if (only_names_) continue;
       switch (info.kind) {
-        case LayoutInfo::Kind::kPlain:
+        case SignatureInfo::Kind::kPlain:
           for (size_t i = 0; i < op.input_args().size(); ++i) Read(op, i);
           for (Symbol name : op.output_args()) Write(op, name);
           break;
-        case LayoutInfo::Kind::kSync:
+        case SignatureInfo::Kind::kSync:
           break;
-        case LayoutInfo::Kind::kBuffer:
+        case SignatureInfo::Kind::kBuffer:
           MakeBuffer(op);
           break;
-        case LayoutInfo::Kind::kHoldsBlocks:
+        case SignatureInfo::Kind::kHoldsBlocks:
           RunBlocks(op, info);
           break;
       }
@@ -209,7 +209,7 @@ class StructureChecker {
   bool CheckPlainRootOp(const Op& op) {
     constexpr State kFine = kDeclared | kHolds;
     const absl::Span<const Symbol> args = op.args();
-    const size_t num_inputs = op.layout().num_input_args;
+    const size_t num_inputs = op.signature().num_input_args;
     for (size_t i = 0; i < num_inputs; ++i) {
       if ((root_[args[i].value()] & kFine) != kFine) return false;
     }
@@ -296,7 +296,7 @@ class StructureChecker {
     for (int block = 0; block < program_.num_blocks(); ++block) {
       for (OpId id : program_.block(block).ops()) {
         const Op op = program_.op(id);
-        if (InfoOf(op).kind == LayoutInfo::Kind::kSync) continue;
+        if (InfoOf(op).kind == SignatureInfo::Kind::kSync) continue;
         for (Symbol input : op.input_args()) read_by[input.value()] = id;
         for (Symbol output : op.output_args()) {
           if (read_by[output.value()] != id) is_made_[output.value()] = true;
@@ -353,7 +353,7 @@ class StructureChecker {
   }
 
   // The op lists what its blocks read and write; the blocks themselves say when.
-  void RunBlocks(const Op& op, const LayoutInfo& info) {
+  void RunBlocks(const Op& op, const SignatureInfo& info) {
     for (size_t i = 0; i < op.input_args().size(); ++i) {
       const std::string slot = SlotOfArg(op, i);
       if (slot == "input Cond" || slot == "input Condition") Read(op, i);
@@ -372,9 +372,9 @@ class StructureChecker {
     is_loop_body_[block] = true;
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
-      const LayoutInfo::Kind kind = InfoOf(op).kind;
-      if (kind == LayoutInfo::Kind::kSync) continue;
-      if (kind == LayoutInfo::Kind::kHoldsBlocks) {
+      const SignatureInfo::Kind kind = InfoOf(op).kind;
+      if (kind == SignatureInfo::Kind::kSync) continue;
+      if (kind == SignatureInfo::Kind::kHoldsBlocks) {
         for (int sub_block : op.SubBlocks()) WriteAll(sub_block);
       }
       for (Symbol name : op.output_args()) Write(op, name);
@@ -383,7 +383,7 @@ class StructureChecker {
 
   const Program& program_;
   Reporter report_;
-  std::vector<LayoutInfo> layouts_;
+  std::vector<SignatureInfo> signatures_;
   Symbol empty_;
   bool data_is_marked_ = false;
   bool only_names_ = false;

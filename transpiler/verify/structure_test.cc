@@ -205,7 +205,7 @@ TEST(CheckStructure, AllViolationsAreFound) {
                           "W102 op 1 (relu) input X: expected a variable, found none"));
 }
 
-TEST(CheckStructure, EveryOpOfAWrongLayoutIsReported) {
+TEST(CheckStructure, EveryOpOfAWrongSignatureIsReported) {
   ProgramBuilder p;
   for (int i = 0; i < 30; ++i) p.Op("relu", {{"X", {}}}, {{"Out", {"y"}}});
   Findings findings;
@@ -227,12 +227,12 @@ constexpr char kSgd[] =
 constexpr char kUpdate[] =
     "ParamOut=[w] = sgd(Grad=[g], LearningRate=[lr], Param=[w]) role=optimize\n";
 
-TEST(CheckStructure, WhatIsWrittenBeforeItIsReadIsFine) {
+TEST(CheckStructure, WriteBeforeReadIsAccepted) {
   EXPECT_THAT(CheckText(absl::StrCat(kSgd, "Out=[g] = relu(X=[x]) role=backward\n", kUpdate)),
               IsEmpty());
 }
 
-TEST(CheckStructure, WriterBehindTheReaderIsTooLate) {
+TEST(CheckStructure, WriterAfterTheReaderIsTooLate) {
   EXPECT_THAT(CheckText(absl::StrCat(kSgd, kUpdate, "Out=[g] = relu(X=[x]) role=backward\n")),
               ElementsAre("W106 op 0 (sgd) input Grad: variable g holds nothing: it is made only "
                           "later, and it is neither persistable nor data"));
@@ -250,7 +250,7 @@ TEST(CheckStructure, SynchronizationWritesNothing) {
               ElementsAre(HasSubstr("W106 op 1 (sgd) input Grad: variable g holds nothing")));
 }
 
-TEST(CheckStructure, WhatAFeedOpWritesIsThere) {
+TEST(CheckStructure, OutputsOfAFeedOpAreWritten) {
   EXPECT_THAT(CheckText("var feed : feed_minibatch persistable\n"
                         "var x : fp32[2]\n"
                         "var y : fp32[2]\n"
@@ -259,7 +259,7 @@ TEST(CheckStructure, WhatAFeedOpWritesIsThere) {
               IsEmpty());
 }
 
-TEST(CheckStructure, ArraysAndScopesAreThereFromTheStart) {
+TEST(CheckStructure, ArraysAndScopesExistFromTheStart) {
   EXPECT_THAT(CheckText("var a : lod_tensor_array<fp32[-1]>\n"
                         "var y : fp32[2]\n"
                         "Out=[y] = my_op(X=[a]) role=backward\n"),
@@ -267,7 +267,7 @@ TEST(CheckStructure, ArraysAndScopesAreThereFromTheStart) {
 }
 
 // Programs of Paddle 1.8 mark no data, or some.
-TEST(CheckStructure, UnmarkedDataIsNoErrorWhereItCanBeData) {
+TEST(CheckStructure, UnmarkedDataIsAcceptedIfItCanBeData) {
   const std::string relu =
       "var x : fp32[2]\nvar y : fp32[2]\n"
       "Out=[y] = relu(X=[x]) role=forward\n";
@@ -277,7 +277,7 @@ TEST(CheckStructure, UnmarkedDataIsNoErrorWhereItCanBeData) {
   EXPECT_THAT(CheckText("var x : fp32[2]\nOut=[x] = relu(X=[x]) role=forward\n"), IsEmpty());
 }
 
-TEST(CheckStructure, WhatTakesAGradientIsNoUnmarkedData) {
+TEST(CheckStructure, VariableWithAGradientIsNotUnmarkedData) {
   EXPECT_THAT(CheckText("var x : fp32[2]\nvar y : fp32[2]\nvar y@GRAD : fp32[2]\n"
                         "var x@GRAD : fp32[2]\n"
                         "Out=[y] = relu(X=[x]) role=forward\n"
@@ -286,7 +286,7 @@ TEST(CheckStructure, WhatTakesAGradientIsNoUnmarkedData) {
               ElementsAre(HasSubstr("W106 op 0 (relu) input X: variable x holds nothing")));
 }
 
-TEST(CheckStructure, OpOfUnknownTypeMayTakeWhatHoldsNothing) {
+TEST(CheckStructure, UnregisteredOpMayReadUnwrittenVariables) {
   EXPECT_THAT(CheckText("var g : fp32[2]\nvar y : fp32[2]\nOut=[y] = my_op(X=[g]) role=backward\n"),
               ElementsAre(HasSubstr("W107 op 0 (my_op) input X: variable g holds nothing")));
 }
@@ -301,17 +301,17 @@ constexpr char kMakeGrad[] = "Out=[g] = relu(X=[x]) role=backward\n";
 constexpr char kReduce[] =
     "Out=[fused] = c_allreduce_sum(X=[fused]) role=backward {ring_id=0, use_calc_stream=true}\n";
 
-TEST(CheckStructure, MembersNeedNotHoldAnythingBeforeTheyAreFused) {
+TEST(CheckStructure, MembersMayBeUnwrittenBeforeFusing) {
   EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""), kMakeGrad, kReduce, kUpdate)), IsEmpty());
 }
 
-TEST(CheckStructure, BufferHoldsSomethingOnlyOnceItsMembersDo) {
+TEST(CheckStructure, BufferIsWrittenOnceItsMembersAre) {
   EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""), kReduce, kMakeGrad, kUpdate)),
               ElementsAre("W106 op 1 (c_allreduce_sum) input X: variable fused holds nothing: "
                           "nothing has been written to its member g"));
 }
 
-TEST(CheckStructure, MembersLoseWhatIsNotCopied) {
+TEST(CheckStructure, MembersThatAreNotCopiedLoseTheirValues) {
   const std::string update = absl::StrCat(kSgd, kMakeGrad, Coalesce(""), kUpdate);
   EXPECT_THAT(CheckText(update),
               ElementsAre("W106 op 2 (sgd) input Grad: variable g holds nothing: op 1 "
@@ -323,7 +323,7 @@ TEST(CheckStructure, MembersLoseWhatIsNotCopied) {
   }
 }
 
-TEST(CheckStructure, CopiedMembersMustHoldSomething) {
+TEST(CheckStructure, CopiedMembersMustBeWritten) {
   EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(", copy_data=true"), kUpdate)),
               ElementsAre(HasSubstr("W106 op 0 (coalesce_tensor) input Input: variable g holds")));
 }
@@ -355,7 +355,7 @@ TEST(CheckStructure, WhatABranchWritesIsThereAfterIt) {
   EXPECT_THAT(Check(p.Build()), IsEmpty());
 }
 
-TEST(CheckStructure, WhatABranchOnlyListsIsNotWritten) {
+TEST(CheckStructure, ListedOutputsOfABranchAreNotWritten) {
   pb::ProgramDesc desc = WithBlock("conditional_block").desc();
   pb::OpDesc::Var* out = desc.mutable_blocks(0)->mutable_ops(0)->add_outputs();
   out->set_parameter("Out");

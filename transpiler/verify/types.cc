@@ -24,7 +24,7 @@ bool DimsDiffer(const Dims& a, const Dims& b) {
 // The rule that is broken where `inferred` is written to a variable that is stored as `declared`;
 // null: none.
 const char* BrokenRule(const TensorType& inferred, const TensorType& declared) {
-  if (inferred.layout != declared.layout) return "W204";
+  if (inferred.kind != declared.kind) return "W204";
   if (inferred.dtype != declared.dtype) return "W202";
   if (IsScalarAndOne(inferred, declared)) return "W205";
   return DimsDiffer(inferred.dims, declared.dims) ? "W203" : nullptr;
@@ -107,10 +107,10 @@ class TypesChecker {
 
   // The slot of an output.
   static Symbol SlotOf(const Op& op, size_t output) {
-    const std::vector<OpLayout::Slot>& slots = op.layout().outputs;
-    const size_t arg = op.layout().num_input_args + output;
+    const std::vector<OpSignature::Slot>& slots = op.signature().outputs;
+    const size_t arg = op.signature().num_input_args + output;
     return std::find_if(slots.begin(), slots.end(),
-                        [&](const OpLayout::Slot& slot) {
+                        [&](const OpSignature::Slot& slot) {
                           return arg >= slot.first && arg < slot.first + slot.count;
                         })
         ->name;

@@ -59,7 +59,7 @@ TEST(CheckTypes, OtherShapeElementTypeAndLayoutNameOpSlotAndVariable) {
   EXPECT_THAT(CheckText(x + "var y : fp32[4, 8]\n" + relu), IsEmpty());
 }
 
-TEST(CheckTypes, WhatIsNotKnownFitsEverything) {
+TEST(CheckTypes, UnknownTypesMatchEverything) {
   const std::string x = "var x : fp32[-1, 8] need_check_feed\n";
   EXPECT_THAT(CheckText(x + "var y : fp32[4, -1]\nOut=[y] = relu(X=[x])\n"), IsEmpty());
   EXPECT_THAT(CheckText(x + "var y : raw\nOut=[y] = relu(X=[x])\n"), IsEmpty());
@@ -185,7 +185,7 @@ TEST(CheckTypes, BlocksAreFollowedWhereTheyRun) {
               ElementsAre(HasSubstr("W203 block 1, op 0 (relu) output Out: variable y")));
 }
 
-TEST(CheckTypes, ProgramWithManyMisfitsIsGivenUp) {
+TEST(CheckTypes, CheckStopsAfterManyMisfits) {
   ProgramBuilder p;
   p.Param("x", {2, 3}).Var("y", {2, 3});
   for (int i = 0; i < kMaxMisfits + 100; ++i) {

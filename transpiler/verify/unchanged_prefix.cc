@@ -35,12 +35,12 @@ bool AreSame(const Block& a, const Program& in_a, const Block& b, const Program&
 }
 
 // What ops of one signature have to do with the prefix.
-class Layouts {
+class SignatureRecipes {
  public:
-  explicit Layouts(const Program& program) : recipes_(program.num_layouts()) {}
+  explicit SignatureRecipes(const Program& program) : recipes_(program.num_signatures()) {}
 
   const RankRecipe& Recipe(const Op& op) {
-    RankRecipe& recipe = recipes_[op.layout_id()];
+    RankRecipe& recipe = recipes_[op.signature_id()];
     if (!recipe.is_made) recipe = MakeRankRecipe(op);
     return recipe;
   }
@@ -108,7 +108,7 @@ bool MayBeInserted(const Op& op, const RankRecipe& recipe, const Program& origin
 
 UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program)
     : state_(program.op_id_limit(), State::kAfter), kept_(program.op_id_limit(), false) {
-  Layouts layouts(program);
+  SignatureRecipes signatures(program);
   // Blocks that ops of the prefix run have to be kept as a whole.
   for (int block = 1; block < original.num_blocks(); ++block) {
     if (block >= program.num_blocks() ||
@@ -116,7 +116,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
       return;
     }
     for (OpId id : program.block(block).ops()) {
-      if (!layouts.MayBeKept(program.op(id))) return;
+      if (!signatures.MayBeKept(program.op(id))) return;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
     }
@@ -128,7 +128,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
     const bool is_kept =
         original_ops_ < before.size() && AreSame(original.op(before[original_ops_]), op);
     if (is_kept) {
-      if (!layouts.MayBeKept(op)) return;
+      if (!signatures.MayBeKept(op)) return;
       for (OpId between : inserted) state_[between.value()] = State::kInserted;
       state_[id.value()] = State::kKept;
       kept_[id.value()] = true;
@@ -136,7 +136,7 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
       program_ops_ += inserted.size() + 1;
       inserted.clear();
     } else {
-      if (!MayBeInserted(op, layouts.Recipe(op), original)) return;
+      if (!MayBeInserted(op, signatures.Recipe(op), original)) return;
       // After all kept ops these may be the averages of LocalSGD, which the prefix ends before.
       inserted.push_back(id);
     }
@@ -145,8 +145,9 @@ UnchangedPrefix::UnchangedPrefix(const Program& original, const Program& program
 
 void UnchangedPrefix::OnCollective(const Op& op, Symbol variable, const RankValue& in) {
   if (state_[op.id().value()] == State::kAfter) return;
-  const bool is_gradient = in.place == RankValue::Place::kLocal && in.is_gradient && in.is_summed;
-  if (in.place != RankValue::Place::kReplicated && !is_gradient) is_valid_ = false;
+  const bool is_gradient =
+      in.placement == RankValue::Placement::kLocal && in.is_gradient && in.is_summed;
+  if (in.placement != RankValue::Placement::kReplicated && !is_gradient) is_valid_ = false;
 }
 
 void UnchangedPrefix::OnScale(const Op& op, bool divides) {

@@ -15,9 +15,9 @@ namespace weft {
 // byte. The ops between them change values in two ways only, in place: they sum over ranks what is
 // linear in the gradient of the loss, or equal on all ranks, and they divide by the number of
 // ranks. Within the prefix, every variable of the original holds its value in the original, times a
-// power of the number of ranks (RankValue::power), as long as it is not distorted: that needs no
-// expressions to be compared. The walk over the program shows what is reduced, and what divides;
-// this object observes it.
+// power of the number of ranks (RankValue::unscaled_sums), as long as it is not distorted: that
+// needs no expressions to be compared. The walk over the program shows what is reduced, and what
+// divides; this object observes it.
 //
 // Most rewrites leave most of a program alone: gradient all-reduce all of it, LocalSGD all in front
 // of its averages.

@@ -59,7 +59,7 @@ Ends PrefixOf(const std::string& rewritten) {
   return {prefix.original_ops(), prefix.program_ops()};
 }
 
-TEST(UnchangedPrefix, ReachesAsFarAsOpsAreKeptAndGradientsReduced) {
+TEST(UnchangedPrefix, CoversUnchangedOpsAndReducedGradients) {
   EXPECT_EQ(PrefixOf(kOriginal), (Ends{6, 6}));
   EXPECT_EQ(PrefixOf(With(absl::StrCat(kReduce, kDivide), kUpdate)), (Ends{6, 8}));
   // Another constant, another op, one less, one more behind.
@@ -107,7 +107,7 @@ TEST(UnchangedPrefix, HoldsWhereGradientsOfParametersAreReduced) {
 }
 
 // A factor of the original that is one over the number of ranks by chance is no division.
-TEST(UnchangedPrefix, AFactorOfTheOriginalIsNoDivision) {
+TEST(UnchangedPrefix, FactorOfTheOriginalIsNotADivision) {
   const std::string quarter = "    Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=0.25, bias=0.0}\n";
   const std::string original = With(quarter, kUpdate);
   const auto rules_for = [&](const std::string& rewritten) {
@@ -130,7 +130,7 @@ TEST(UnchangedPrefix, AFactorOfTheOriginalIsNoDivision) {
 
 // Not in proportion to the gradient any more: an op that is linear in gradients only takes a
 // parameter while it is divided.
-TEST(UnchangedPrefix, WhatIsDividedWhileItIsReadIsSeen) {
+TEST(UnchangedPrefix, DivisionDuringAReadIsSeen) {
   const std::string halved = absl::StrReplaceAll(
       With("    Out=[w] = scale(X=[w]) {nranks=4, scale=0.25, bias=0.0}\n", kMulGrad),
       {{kUpdate, absl::StrCat("    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0, "

@@ -25,7 +25,7 @@ absl::StatusOr<Kernel> RepeatAll(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     for (int i = 0; i < x.count(); ++i) {
       if (out.get(ctx, i) == nullptr) continue;

@@ -97,7 +97,7 @@ absl::StatusOr<Kernel> MakeClassGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const Grad grad(spec, &op);
   const auto step = [grad](const KernelContext& ctx) { return grad.Run(ctx, weight_grad); };
-  if (weight_grad == WeightGrad::kDense) return op.Takes(Floats(grad.input())).Make(step);
+  if (weight_grad == WeightGrad::kDense) return op.Supports(Floats(grad.input())).Make(step);
   return op.MakeForRows([step](const KernelContext& ctx) -> absl::Status {
     for (const Tensor* input : ctx.inputs) {
       if (input == nullptr) continue;

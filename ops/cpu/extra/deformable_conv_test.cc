@@ -20,7 +20,7 @@ TEST(DeformableConvTest, OffsetsMoveTheWindow) {
   EXPECT_THAT(Values<float>(output), ElementsAre(10, 30, 0));
 }
 
-TEST(DeformableConvTest, AnOffsetThatIsNoNumberShows) {
+TEST(DeformableConvTest, NanOffsetGivesNan) {
   Tensor input = Floats({1, 1, 1, 1}, {1}), filter = Floats({1, 1, 1, 1}, {10}), output;
   Tensor offset = Floats({1, 2, 1, 1}, {0, std::nanf("")});
   WEFT_ASSERT_OK(RunOpOn("deformable_conv_v1",

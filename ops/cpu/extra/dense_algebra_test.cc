@@ -34,7 +34,7 @@ TEST(DenseAlgebraTest, SingularMatricesAreErrorsThatNameThem) {
               is_singular);
 }
 
-TEST(DenseAlgebraTest, WhatIsNotPositiveDefiniteHasNoCholeskyFactor) {
+TEST(DenseAlgebraTest, IndefiniteMatrixHasNoCholeskyFactor) {
   EXPECT_THAT(
       RunOp("cholesky", {{"X", {OneSingular()}}}, {}, {{"Out", 1}}),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("matrix 1 is not positive definite")));

@@ -50,7 +50,7 @@ absl::StatusOr<Kernel> Trace(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("Input");
   const Out out = op.out("Out");
-  return op.Make(Numbers(x),
+  return op.Make(FloatsAndInts(x),
                  [=, diagonal = TracedDiagonal(spec)](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    const View view = diagonal(x(ctx).dims(), {});
@@ -92,7 +92,7 @@ absl::StatusOr<Kernel> Diag(const KernelSpec& spec) {
   const Out out = op.out("Out");
   const int64_t offset = spec.attrs.Int("offset");
   const double padding = spec.attrs.Float("padding_value");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     if (x(ctx).rank() == 2) {
       ReadView(Diagonal(x(ctx).dims(), 0, 1, offset), x.data<T>(ctx), out.data<T>(ctx));
@@ -127,11 +127,11 @@ absl::StatusOr<Kernel> DiagEmbed(const KernelSpec& spec) {
   const Out out = op.out("Out");
   const int64_t dim1 = spec.attrs.Int("dim1"), dim2 = spec.attrs.Int("dim2");
   const int64_t offset = spec.attrs.Int("offset");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const Dims dims = out(ctx).dims();
-    WEFT_ASSIGN_OR_RETURN(const int rows, AxisOf(dim1, dims));
-    WEFT_ASSIGN_OR_RETURN(const int columns, AxisOf(dim2, dims));
+    WEFT_ASSIGN_OR_RETURN(const int rows, CheckedAxis(dim1, dims));
+    WEFT_ASSIGN_OR_RETURN(const int columns, CheckedAxis(dim2, dims));
     std::fill_n(out.data<T>(ctx), out(ctx).size(), T(0));
     WriteView(Diagonal(dims, rows, columns, offset), x.data<T>(ctx), out.data<T>(ctx));
     return absl::OkStatus();

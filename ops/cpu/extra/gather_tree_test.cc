@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(GatherTreeTest, ParentThatIsNoBeamIsAnError) {
+TEST(GatherTreeTest, InvalidParentIsAnError) {
   EXPECT_THAT(RunOp("gather_tree",
                     {{"Ids", {MakeTensor<int64_t>({1, 1, 2}, {0, 1})}},
                      {"Parents", {MakeTensor<int64_t>({1, 1, 2}, {0, 2})}}},

@@ -29,7 +29,7 @@ absl::StatusOr<Kernel> Kron(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     MapBroadcast(Interleaved(x(ctx).dims(), y(ctx).dims()), x.data<T>(ctx), y.data<T>(ctx),
                  out.data<T>(ctx),

@@ -15,7 +15,7 @@ absl::StatusOr<Kernel> Multiplex(const KernelSpec& spec) {
   OpKernel op(spec);
   const In ids = op.in("Ids"), x = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const auto which, ReadIndices("Ids", ids(ctx), x.count()));
     const int64_t width = CountAfter(x(ctx).dims(), 0);

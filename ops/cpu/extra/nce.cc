@@ -98,7 +98,7 @@ absl::StatusOr<Kernel> Nce(const KernelSpec& spec) {
     }
     return CheckNumbers("Label, or a class drawn as noise", samples(ctx), classes);
   };
-  return op.Takes(Floats(input)).Make([=](const KernelContext& ctx) -> absl::Status {
+  return op.Supports(Floats(input)).Make([=](const KernelContext& ctx) -> absl::Status {
     WEFT_RETURN_IF_ERROR(choose(ctx));
     return ForFloatType("input Input", input(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;

@@ -105,14 +105,14 @@ TEST_F(NceTest, RowsOfTheWeightsGradientAreThoseOfTheDenseOne) {
   EXPECT_EQ(Values<float>(rows), expected);
 }
 
-TEST_F(NceTest, LabelsThatAreNoClassesAreErrors) {
+TEST_F(NceTest, InvalidLabelsAreErrors) {
   label = Numbers({2, 1}, {3, 4});
   EXPECT_THAT(
       Run({{"num_neg_samples", 1}}),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 at position 2 is not in [0, 4)")));
 }
 
-TEST_F(NceTest, SamplesThatAreNoClassesAreErrorsInTheGradient) {
+TEST_F(NceTest, InvalidSamplesAreErrorsInTheGradient) {
   WEFT_ASSERT_OK(Run({{"num_neg_samples", 1}}));
   samples.data<int64_t>()[1] = -1;
   Tensor dinput, dweight, dbias;

@@ -25,7 +25,7 @@ absl::StatusOr<Kernel> Pad(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const double value = spec.attrs.Float("pad_value");
-  return op.Make(AnyNumbers(x),
+  return op.Make(AllTypesButHalf(x),
                  [=, paddings = spec.attrs.Ints("paddings")](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    std::fill_n(out.data<T>(ctx), out(ctx).size(), static_cast<T>(value));
@@ -93,7 +93,7 @@ absl::StatusOr<Kernel> Pad3d(const KernelSpec& spec) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const double value = spec.attrs.Float("value");
-  return op.Make(Numbers(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  return op.Make(FloatsAndInts(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* from = x.data<T>(ctx);
     T* to = out.data<T>(ctx);

@@ -38,8 +38,9 @@ absl::StatusOr<Kernel> RollKernel(const KernelSpec& spec, const char* from, cons
   op.Ignore({"X"});
   const In x = op.in(from);
   const Out out = op.out(to);
-  return op.Make(Moves{x}, [=, axes = spec.attrs.Ints("axis"), shifts = spec.attrs.Ints("shifts")](
-                               const KernelContext& ctx, auto zero) {
+  return op.Make(RawElements{x}, [=, axes = spec.attrs.Ints("axis"),
+                                  shifts = spec.attrs.Ints("shifts")](const KernelContext& ctx,
+                                                                      auto zero) {
     using T = decltype(zero);
     const T* source = x.elements<T>(ctx);
     T* target = out.elements<T>(ctx);

@@ -45,7 +45,7 @@ double Variance(std::vector<float> values) {
   return Mean(values);
 }
 
-TEST(NoiseTest, TheSameStateDrawsTheSameAndEveryRankItsOwn) {
+TEST(NoiseTest, EqualStatesDrawEqualNumbersAndRanksDiffer) {
   const std::vector<std::pair<const char*, float>> ops = {
       {"rrelu", -1}, {"gumbel_softmax", 1}, {"poisson", 5}};
   for (const auto& [op, value] : ops) {
@@ -100,7 +100,7 @@ TEST(PoissonTest, MeanAndVarianceAreX) {
   EXPECT_THAT(Draw("poisson", Constant(2, 0), {}), IsOkAndHolds(ElementsAre(0, 0)));
 }
 
-TEST(PoissonTest, WhatIsNoMeanIsAnError) {
+TEST(PoissonTest, InvalidMeanIsAnError) {
   for (const float mean : {-1.0f, NAN, INFINITY}) {
     EXPECT_THAT(Draw("poisson", Constant(1, mean), {}),
                 StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("input X")));

@@ -17,7 +17,7 @@ absl::StatusOr<Kernel> SearchSorted(const KernelSpec& spec) {
   const In sequence = op.in("SortedSequence"), values = op.in("Values");
   const Out out = op.out("Out");
   const bool right = spec.attrs.Bool("right"), quirks = spec.paddle_cpu_quirks;
-  return op.Make(Numbers(values), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(FloatsAndInts(values), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T *row = sequence.data<T>(ctx), *vs = values.data<T>(ctx);
     const Dims& dims = sequence(ctx).dims();

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(SearchSortedTest, RowsOfBothMustBeAsMany) {
+TEST(SearchSortedTest, NumbersOfRowsMustMatch) {
   EXPECT_THAT(RunOp("searchsorted",
                     {{"SortedSequence", {Floats({2, 2}, {1, 2, 3, 4})}},
                      {"Values", {Floats({1, 2}, {1, 2})}}},

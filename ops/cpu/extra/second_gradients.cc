@@ -179,7 +179,7 @@ absl::StatusOr<Kernel> InView(const KernelSpec& spec, const SecondGradient& s) {
   op.Ignore({s.dout});
   const In ddx = op.in(s.ddx);
   const Out ddout = op.out(s.ddout);
-  return op.Make(Moves{ddx}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(RawElements{ddx}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_RETURN_IF_ERROR(CheckSize(s.ddx, ddx(ctx), ddout(ctx).size()));
     std::copy_n(ddx.elements<T>(ctx), ddx(ctx).size(), ddout.elements<T>(ctx));

@@ -156,7 +156,7 @@ TEST(ReshapeSecondGradientTest, HasTheElementsOfTheOneAndTheShapeOfTheOther) {
   EXPECT_EQ(Values<float>(out["DDOut"][0]), (std::vector<float>{1, 2, 3, 4, 5, 6}));
 }
 
-TEST(ProductSecondGradientTest, WhatIsMissingIsZero) {
+TEST(ProductSecondGradientTest, MissingGradientIsZero) {
   const Tensor x = Floats({1, 2}, {1, 2}), y = Floats({2, 1}, {3, 4}), dout = Floats({1, 1}, {5});
   WEFT_ASSERT_OK_AND_ASSIGN(
       auto out, RunOp("mul_grad_grad", {{"X", {x}}, {"Y", {y}}, {"DOut", {dout}}, {"DDX", {x}}}, {},
@@ -166,7 +166,7 @@ TEST(ProductSecondGradientTest, WhatIsMissingIsZero) {
   EXPECT_EQ(Values<float>(out["DDOut"][0]), (std::vector<float>{11}));
 }
 
-TEST(SumSecondGradientTest, WhatIsMissingIsZeroAndTheOtherIsRepeated) {
+TEST(SumSecondGradientTest, MissingGradientIsZeroAndTheOtherIsBroadcast) {
   const Tensor y = Floats({2}, {0, 0}), dout = Floats({2, 2}, {9, 9, 9, 9});
   const auto sum = [&](const char* type, const char* slot, const Tensor& given) {
     auto out = RunOp(type, {{"Y", {y}}, {"DOut", {dout}}, {slot, {given}}}, {}, {{"DDOut", 1}});

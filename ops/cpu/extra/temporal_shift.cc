@@ -16,7 +16,7 @@ absl::StatusOr<Kernel> TemporalShift(const KernelSpec& spec, const char* from, c
   const int64_t frames = spec.attrs.Int("seg_num");
   const double ratio = spec.attrs.Float("shift_ratio");
   const bool channels_last = spec.attrs.String("data_format") == "NHWC";
-  return op.Make(Moves{x}, [=](const KernelContext& ctx, auto zero) {
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Dims dims = x(ctx).dims();
     const int64_t channels = channels_last ? dims[3] : dims[1];

@@ -38,7 +38,7 @@ absl::StatusOr<Kernel> Unique(const KernelSpec& spec) {
   const Out out = op.out("Out"), first = op.out("Indices"), index = op.out("Index");
   const Out counts = op.out("Counts");
   const std::vector<int64_t> axes = spec.attrs.Ints("axis");
-  op.Takes(Numbers(x));
+  op.Supports(FloatsAndInts(x));
   if (!spec.attrs.Bool("is_sorted")) {
     return absl::UnimplementedError("attribute is_sorted: no kernel for elements in any order");
   }
@@ -46,7 +46,7 @@ absl::StatusOr<Kernel> Unique(const KernelSpec& spec) {
   const bool wants_index = spec.attrs.Bool("return_inverse");
   const bool wants_counts = spec.attrs.Bool("return_counts");
   const int64_t dtype = spec.attrs.Int("dtype");
-  return op.Make(Numbers(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
     Layers layers{1, x(ctx).size(), 1};
@@ -54,7 +54,7 @@ absl::StatusOr<Kernel> Unique(const KernelSpec& spec) {
     int axis = 0;
     if (!axes.empty()) {
       dims = x(ctx).dims();
-      WEFT_ASSIGN_OR_RETURN(axis, AxisOf(axes[0], dims));
+      WEFT_ASSIGN_OR_RETURN(axis, CheckedAxis(axes[0], dims));
       const auto all = absl::MakeConstSpan(dims);
       layers = {NumElements(all.first(axis)), dims[axis], NumElements(all.subspan(axis + 1))};
     }

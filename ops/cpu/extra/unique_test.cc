@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsNan;
 
-TEST(UniqueTest, WhatIsNoNumberCountsOnceAndComesLast) {
+TEST(UniqueTest, NanCountsOnceAndComesLast) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   WEFT_ASSERT_OK_AND_ASSIGN(
       auto out, RunOp("unique", {{"X", {Floats({4}, {nan, 2, nan, 1})}}},

@@ -247,7 +247,7 @@ absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
   const In dloss = op.in("Loss@GRAD");
   const Out dx = op.out("X@GRAD");
   const YoloAttrs attrs(spec);
-  op.Takes(Floats(x));
+  op.Supports(Floats(x));
   for (const char* slot : {"GTBox@GRAD", "GTLabel@GRAD", "GTScore@GRAD"}) {
     if (op.out(slot)) return absl::UnimplementedError(absl::StrCat("output ", slot, ": no kernel"));
   }

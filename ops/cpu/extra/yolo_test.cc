@@ -47,7 +47,7 @@ TEST_F(YoloTest, AnImageTurnedOverHasTheSameLoss) {
   EXPECT_THAT(Values<float>(loss), Pointwise(FloatNear(1e-6), expected));
 }
 
-TEST_F(YoloTest, BoxesBeyondTheImageAndLabelsThatAreNoClassesAreErrors) {
+TEST_F(YoloTest, BoxesBeyondTheImageAndInvalidLabelsAreErrors) {
   const Tensor x = Floats({1, 7, 1, 1}, std::vector<float>(7, 0));
   for (float center : {1.0f, -0.1f, std::nanf("")}) {
     box.data<float>()[0] = center;

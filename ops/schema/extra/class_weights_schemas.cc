@@ -39,7 +39,7 @@ OpSchema::InferFn WithSparseGrad(OpSchema::InferFn dense, const char* weights) {
                     const TensorType* w = context.Input(weights);
                     if (w == nullptr || !context.attrs().Bool("is_sparse")) return absl::OkStatus();
                     context.SetOutput(absl::StrCat(weights, "@GRAD"),
-                                      {w->dtype, w->dims, TensorType::Layout::kSelectedRows});
+                                      {w->dtype, w->dims, TensorType::Kind::kSelectedRows});
                     return absl::OkStatus();
                   }});
 }

@@ -20,7 +20,7 @@ TEST(EinsumTest, LabelsEachDimension) {
   EXPECT_THAT(e.OutDims(), ElementsAre(-1, 4));
 }
 
-TEST(EinsumTest, WithoutAnArrowTheResultHasWhatOccursOnce) {
+TEST(EinsumTest, WithoutAnArrowTheResultHasTheLabelsThatOccurOnce) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Einsum e, ParseEinsum("cb,ba", {{5, 3}, {3, 4}}));
   EXPECT_EQ(e.out, "ac");
 }

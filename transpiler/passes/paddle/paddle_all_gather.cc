@@ -228,7 +228,7 @@ absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& pro
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
-  WEFT_RETURN_IF_ERROR(WarnOfReduction(kName, program, PaddleExchange::kOneByOne, context));
+  WEFT_RETURN_IF_ERROR(WarnAboutReduction(kName, program, PaddleExchange::kOneByOne, context));
   Rewriter rewriter(programs.main);
   Gathered gathered(program, nranks, &rewriter);
   for (const PaddleGradient& gradient : gradients) {

@@ -35,7 +35,7 @@ constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 // Paddle's defect: one update per rank, without a role.
 TEST(PaddleAllGather, EveryRanksGradientUpdatesInTurn) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-all-gather", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
@@ -59,7 +59,7 @@ TEST(PaddleAllGather, EveryRanksGradientUpdatesInTurn) {
 
 TEST(PaddleAllGather, RingsAndPairsAreDealtOutWalkingBackwards) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-all-gather{nrings=2}", R"(
     Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD]
     Out=[w1@GRAD], Bias=[b1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD, b1, b1@GRAD]
@@ -82,7 +82,7 @@ TEST(PaddleAllGather, RingsAndPairsAreDealtOutWalkingBackwards) {
 // Paddle's defect: other optimizers than adam go on with the gradient of their own rank.
 TEST(PaddleAllGather, OtherOptimizersStay) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-all-gather", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
@@ -259,13 +259,13 @@ TEST(PaddleAllGather, NotesNameRingAndPlace) {
   ProgramBuilder p;
   AddGradient(&p, "w");
   Program program = p.Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = Paddle();
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses(kPass, context, &program));
-  ASSERT_EQ(notes.size(), 1);
-  EXPECT_EQ(notes[0].what, "gathered");
-  EXPECT_THAT(notes[0].details,
+  ASSERT_EQ(remarks.size(), 1);
+  EXPECT_EQ(remarks[0].what, "gathered");
+  EXPECT_THAT(remarks[0].details,
               ElementsAre(std::make_pair("ring", "0"), std::make_pair("after", "op 0 (mul_grad)")));
 }
 

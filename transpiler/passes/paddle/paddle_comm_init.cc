@@ -34,7 +34,7 @@ const char* Library(DeviceKind kind) {
   return "";
 }
 
-bool JoinsSeveral(Over over, const Participants& who) {
+bool JoinsSeveral(Over over, const Cluster& who) {
   switch (over) {
     case Over::kRanks:
       return true;
@@ -46,7 +46,7 @@ bool JoinsSeveral(Over over, const Participants& who) {
   return true;
 }
 
-NewOp GenId(DeviceKind kind, const Participants& who, const std::string& id) {
+NewOp GenId(DeviceKind kind, const Cluster& who, const std::string& id) {
   return {absl::StrCat("c_gen_", Library(kind), "_id"),
           {},
           {{"Out", {id}}},
@@ -56,8 +56,8 @@ NewOp GenId(DeviceKind kind, const Participants& who, const std::string& id) {
           kRoleForward};
 }
 
-NewOp JoinRing(const PaddleCommInit::Options& options, const Participants& who,
-               const std::string& id, int ring) {
+NewOp JoinRing(const PaddleCommInit::Options& options, const Cluster& who, const std::string& id,
+               int ring) {
   const int trainers = static_cast<int>(who.endpoints().size());
   if (options.device_kind == DeviceKind::kCuda && options.over != Over::kRanks) {
     return {"c_comm_init_multitrainer",
@@ -94,7 +94,7 @@ Contract PaddleCommInit::contract() const {
 }
 
 absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& programs) const {
-  const Participants& who = context.participants;
+  const Cluster& who = context.cluster;
   if (!who.has_endpoints()) {
     return absl::InvalidArgumentError("the paddle dialect needs the endpoints of all ranks");
   }
@@ -117,12 +117,13 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
       if (options_.list_devices) op.attrs.push_back({"devices", *who.devices()});
       append(op);
     }
-    if (context.notes != nullptr) {
-      context.notes->push_back({std::string(kName),
-                                absl::StrCat("ring ", ring),
-                                "set up",
-                                several ? "over the endpoints" : "over the devices of the trainer",
-                                {}});
+    if (context.remarks != nullptr) {
+      context.remarks->push_back(
+          {std::string(kName),
+           absl::StrCat("ring ", ring),
+           "set up",
+           several ? "over the endpoints" : "over the devices of the trainer",
+           {}});
     }
   }
   WEFT_RETURN_IF_ERROR(rewriter.Commit());

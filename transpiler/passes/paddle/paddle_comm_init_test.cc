@@ -49,7 +49,7 @@ TEST(PaddleCommInit, RanksExchangeAnIdForEachRing) {
 
 TEST(PaddleCommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
   RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-comm-init{over=trainers,nrings=2}", {"", ""}, {"", R"(
     var nccl_id_0 : raw persistable stop_gradient
     var nccl_id_1 : raw persistable stop_gradient
@@ -63,7 +63,7 @@ TEST(PaddleCommInit, TrainersWithSeveralDevicesJoinAsTrainers) {
 
 TEST(PaddleCommInit, TrainerAloneSetsUpItsDevicesOnRingZeroOnly) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-comm-init{over=trainers,nrings=2}", {"", ""}, {"", R"(
     c_comm_init_all()
   )"},
@@ -72,7 +72,7 @@ TEST(PaddleCommInit, TrainerAloneSetsUpItsDevicesOnRingZeroOnly) {
 
 TEST(PaddleCommInit, TrainerAloneMayListItsDevices) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-comm-init{over=trainers,list_devices=true}", {"", ""}, {"", R"(
     c_comm_init_all() {devices=ints[0, 1]}
   )"},
@@ -127,7 +127,7 @@ TEST(PaddleCommInit, OverHostsTrainersOnOneHostAreOne) {
       ElementsAre("c_gen_nccl_id@0( -> nccl_id_0)", "c_comm_init_multitrainer@0(nccl_id_0 -> )"));
 }
 
-TEST(PaddleCommInit, XpuAndCustomDevicesHaveLibrariesOfTheirOwnAndTakeAllEndpoints) {
+TEST(PaddleCommInit, XpuAndCustomDevicesUseTheirLibrariesAndAllEndpoints) {
   Program startup = Empty();
   WEFT_ASSERT_OK(SetRingsUp("device_kind=xpu", TwoRanks(), &startup));
   EXPECT_THAT(OpTexts(startup),
@@ -175,13 +175,13 @@ TEST(PaddleCommInit, RingThatIsSetUpAlreadyIsRefused) {
 TEST(PaddleCommInit, NotesNameTheRings) {
   Program main = Empty();
   Program startup = Empty();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = TwoRanks();
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses("paddle-comm-init{nrings=2}", context, &main, &startup));
-  ASSERT_EQ(notes.size(), 2);
-  EXPECT_EQ(notes[1].subject, "ring 1");
-  EXPECT_EQ(notes[1].why, "over the endpoints");
+  ASSERT_EQ(remarks.size(), 2);
+  EXPECT_EQ(remarks[1].subject, "ring 1");
+  EXPECT_EQ(remarks[1].why, "over the endpoints");
 }
 
 }  // namespace

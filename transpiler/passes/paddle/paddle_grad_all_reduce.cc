@@ -56,7 +56,7 @@ absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair&
     return false;
   }
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
-  WEFT_RETURN_IF_ERROR(WarnOfReduction(kName, program, PaddleExchange::kOneByOne, context));
+  WEFT_RETURN_IF_ERROR(WarnAboutReduction(kName, program, PaddleExchange::kOneByOne, context));
   Rewriter rewriter(programs.main);
   ExplainCollectives(kName, kReduced, program, gradients, options_.nrings, context);
   std::vector<OpTemplate> all_reduce;  // by ring

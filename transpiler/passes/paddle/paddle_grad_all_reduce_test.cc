@@ -233,7 +233,7 @@ TEST(PaddleGradAllReduce, ReducedGradientsAreRefused) {
                                            "(c_allreduce_sum) takes w3@GRAD")));
 }
 
-TEST(PaddleGradAllReduce, DistributedParameterThatIsNotThereIsRefused) {
+TEST(PaddleGradAllReduce, MissingDistributedParameterIsRefused) {
   Program program = ThreeBackwardOps().Build();
   PassContext context = Paddle();
   context.distributed_params = {"w9"};
@@ -253,25 +253,25 @@ TEST(PaddleGradAllReduce, OddNumberOfNamesIsRefused) {
 
 TEST(PaddleGradAllReduce, NotesNameRingAndPlace) {
   Program program = ThreeBackwardOps().Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = Paddle();
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce", context, &program));
-  ASSERT_EQ(notes.size(), 4);
-  EXPECT_EQ(notes[0].subject, "w1@GRAD");
-  EXPECT_THAT(notes[0].details,
+  ASSERT_EQ(remarks.size(), 4);
+  EXPECT_EQ(remarks[0].subject, "w1@GRAD");
+  EXPECT_THAT(remarks[0].details,
               ElementsAre(std::make_pair("ring", "0"), std::make_pair("after", "op 2 (g1)")));
 }
 
 TEST(PaddleGradAllReduce, NotesSayWhyNothingIsReduced) {
   Program program = ThreeBackwardOps().Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = ContextWithDevices({"a:1", "b:1"}, {{0}});
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce{skip=one_device}", context, &program));
-  ASSERT_EQ(notes.size(), 4);
-  EXPECT_EQ(notes[0].what, "not reduced");
-  EXPECT_THAT(notes[0].why, HasSubstr("each trainer drives one device"));
+  ASSERT_EQ(remarks.size(), 4);
+  EXPECT_EQ(remarks[0].what, "not reduced");
+  EXPECT_THAT(remarks[0].why, HasSubstr("each trainer drives one device"));
 }
 
 }  // namespace

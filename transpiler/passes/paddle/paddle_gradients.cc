@@ -13,8 +13,8 @@
 namespace weft {
 namespace {
 
-Note NotDone(absl::string_view pass, absl::string_view what, const PaddleGradient& gradient,
-             absl::string_view why) {
+Remark NotDone(absl::string_view pass, absl::string_view what, const PaddleGradient& gradient,
+               absl::string_view why) {
   return {std::string(pass),
           gradient.grad,
           absl::StrCat("not ", what),
@@ -88,34 +88,34 @@ void InsertCollectives(
 void ExplainCollectives(absl::string_view pass, absl::string_view what, const Program& program,
                         absl::Span<const PaddleGradient> gradients, int nrings,
                         PassContext& context) {
-  if (context.notes == nullptr) return;
+  if (context.remarks == nullptr) return;
   int next = 0;
   for (const PaddleGradient& gradient : gradients) {
     if (gradient.distributed) continue;
-    context.notes->push_back({std::string(pass),
-                              gradient.grad,
-                              std::string(what),
-                              absl::StrCat("gradient of replicated parameter ", gradient.param),
-                              {{"ring", absl::StrCat(next++ % nrings)},
-                               {"after", program.op(gradient.op).DebugName()}}});
+    context.remarks->push_back({std::string(pass),
+                                gradient.grad,
+                                std::string(what),
+                                absl::StrCat("gradient of replicated parameter ", gradient.param),
+                                {{"ring", absl::StrCat(next++ % nrings)},
+                                 {"after", program.op(gradient.op).DebugName()}}});
   }
   ExplainDistributed(pass, what, gradients, context);
 }
 
 void ExplainDistributed(absl::string_view pass, absl::string_view what,
                         absl::Span<const PaddleGradient> gradients, PassContext& context) {
-  if (context.notes == nullptr) return;
+  if (context.remarks == nullptr) return;
   for (const PaddleGradient& gradient : gradients) {
-    if (gradient.distributed) context.notes->push_back(NotDone(pass, what, gradient, ""));
+    if (gradient.distributed) context.remarks->push_back(NotDone(pass, what, gradient, ""));
   }
 }
 
 void ExplainNothing(absl::string_view pass, absl::string_view what,
                     absl::Span<const PaddleGradient> gradients, absl::string_view why,
                     PassContext& context) {
-  if (context.notes == nullptr) return;
+  if (context.remarks == nullptr) return;
   for (const PaddleGradient& gradient : gradients) {
-    context.notes->push_back(NotDone(pass, what, gradient, why));
+    context.remarks->push_back(NotDone(pass, what, gradient, why));
   }
 }
 

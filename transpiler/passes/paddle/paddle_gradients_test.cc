@@ -52,20 +52,21 @@ TEST(PaddleGradients, FirstOptimizeOpIsFoundByItsRole) {
 
 TEST(PaddleGradients, NotesTellWhatIsSentAndWhatIsLeftAlone) {
   const Program program = CompactProgram(kBackward);
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context;
   context.distributed_params = {"b"};
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<PaddleGradient> gradients,
                             WalkGradients(program, context));
   ExplainCollectives("test", "reduced", program, gradients, 2, context);
   std::vector<std::string> texts;
-  for (const Note& note : notes) texts.push_back(absl::StrCat(note.subject, " ", note.what));
+  for (const Remark& remark : remarks)
+    texts.push_back(absl::StrCat(remark.subject, " ", remark.what));
   EXPECT_THAT(texts, ElementsAre("a@GRAD reduced", "c@GRAD reduced", "b@GRAD not reduced"));
-  notes.clear();
+  remarks.clear();
   ExplainNothing("test", "reduced", gradients, "because", context);
-  ASSERT_EQ(notes.size(), 3);
-  EXPECT_EQ(notes[0].what, "not reduced");
+  ASSERT_EQ(remarks.size(), 3);
+  EXPECT_EQ(remarks[0].what, "not reduced");
 }
 
 }  // namespace

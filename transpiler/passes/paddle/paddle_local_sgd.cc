@@ -15,7 +15,7 @@
 #include "transpiler/passes/local_gradients.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/reduction_problems.h"
+#include "transpiler/passes/reduction_blockers.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"
 
@@ -133,8 +133,8 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
     rewriter.InsertAfter(op, ops.SubtractFromSnapshot(param));
     rewriter.InsertAfter(op, ops.SyncCalc(param));
     rewriter.InsertAfter(op, ParameterOps::InPlace(param, &all_reduce[ring]));
-    if (context.notes != nullptr) {
-      context.notes->push_back(
+    if (context.remarks != nullptr) {
+      context.remarks->push_back(
           {std::string(kName),
            param,
            "averaged",
@@ -142,8 +142,8 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
            {{"ring", absl::StrCat(ring)}, {"after", main->op(op).DebugName()}}});
     }
   }
-  if (context.notes != nullptr) {
-    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, *main, context.notes));
+  if (context.remarks != nullptr) {
+    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, *main, context.remarks));
   }
   for (int r = 0; r < options_.nrings; ++r) {
     rewriter.Append(0, PaddleSyncComm(updates.front().param, r, kRoleOptimize));

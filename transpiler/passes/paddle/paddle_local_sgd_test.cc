@@ -204,7 +204,7 @@ TEST(PaddleLocalSgd, SnapshotThatTheStartupProgramHasIsRefused) {
               StatusIs(kRefused, HasSubstr("startup program: variable w@SNAPSHOT already exists")));
 }
 
-TEST(PaddleLocalSgd, UpdateOfWhatIsNoTensorOfTheRootBlockIsRefused) {
+TEST(PaddleLocalSgd, UpdateOutsideTheRootBlocksTensorsIsRefused) {
   ProgramBuilder p;
   p.Var("w");
   AddSgd(&p, "@EMPTY@");
@@ -233,14 +233,14 @@ TEST(PaddleLocalSgd, SnapshotsFollowTheBroadcastByContract) {
 
 TEST(PaddleLocalSgd, NotesNameRingAndPlace) {
   Program main = Main();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = Paddle();
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses(kPasses, context, &main));
-  ASSERT_EQ(notes.size(), 2);
-  EXPECT_EQ(notes[0].subject, "v");
-  EXPECT_EQ(notes[0].what, "averaged");
-  EXPECT_THAT(notes[0].details,
+  ASSERT_EQ(remarks.size(), 2);
+  EXPECT_EQ(remarks[0].subject, "v");
+  EXPECT_EQ(remarks[0].what, "averaged");
+  EXPECT_THAT(remarks[0].details,
               ElementsAre(std::make_pair("ring", "0"), std::make_pair("after", "op 1 (sgd)")));
 }
 

@@ -64,7 +64,7 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
                         WalkGradients(program, context));
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
   WEFT_RETURN_IF_ERROR(
-      WarnOfReduction(kName, program, PaddleExchange::kBeforeFirstOptimize, context));
+      WarnAboutReduction(kName, program, PaddleExchange::kBeforeFirstOptimize, context));
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, CutIntoSegments(program, gradients));
   const OpId optimize = FirstOptimizeOp(program);
   if (segments.empty() || !optimize.valid()) {
@@ -87,13 +87,13 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
                         PaddleSyncComm(segments.front().buffer, /*ring=*/0, kRoleBackward));
   for (const Segment& segment : segments) {
     rewriter.AddVar(0, PaddleTensorVar(segment.buffer, TensorOf(segment.dtype, {})));
-    if (context.notes == nullptr) continue;
+    if (context.remarks == nullptr) continue;
     for (const std::string& grad : segment.grads) {
-      context.notes->push_back({std::string(kName),
-                                grad,
-                                kReduced,
-                                "gradient of a replicated parameter",
-                                {{"ring", "0"}, {"buffer", segment.buffer}}});
+      context.remarks->push_back({std::string(kName),
+                                  grad,
+                                  kReduced,
+                                  "gradient of a replicated parameter",
+                                  {{"ring", "0"}, {"buffer", segment.buffer}}});
     }
   }
   ExplainDistributed(kName, kReduced, gradients, context);

@@ -32,7 +32,7 @@ constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
 TEST(PaddleMultiThreadFuse, GradientsAreSummedBeforeTheFirstOptimizeOp) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-multi-thread-fuse", R"(
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[d@GRAD] = mul_grad(X=[x], Y=[d], Out@GRAD=[y@GRAD]) role=backward vars=[d, d@GRAD]
@@ -59,7 +59,7 @@ TEST(PaddleMultiThreadFuse, GradientsAreSummedBeforeTheFirstOptimizeOp) {
 
 TEST(PaddleMultiThreadFuse, SegmentsEndWhereTheElementTypeChangesAndFollowInReverseOrder) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-multi-thread-fuse", R"(
     var c : fp16[2, 2] parameter persistable
     var b : fp16[2, 2] parameter persistable
@@ -94,7 +94,7 @@ TEST(PaddleMultiThreadFuse, SegmentsEndWhereTheElementTypeChangesAndFollowInReve
 
 TEST(PaddleMultiThreadFuse, NamesOfBuffersThatAreTakenAreSkipped) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-multi-thread-fuse", R"(
     var FusedOutput_a@GRAD_0 : fp32[1]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
@@ -198,13 +198,13 @@ TEST(PaddleMultiThreadFuse, NotesNameTheBuffer) {
   AddGradient(&p, "a");
   AddClipAndSgd(&p);
   Program program = p.Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = Paddle();
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses(kPass, context, &program));
-  ASSERT_EQ(notes.size(), 1);
-  EXPECT_THAT(notes[0].details, ElementsAre(std::make_pair("ring", "0"),
-                                            std::make_pair("buffer", "FusedOutput_a@GRAD_0")));
+  ASSERT_EQ(remarks.size(), 1);
+  EXPECT_THAT(remarks[0].details, ElementsAre(std::make_pair("ring", "0"),
+                                              std::make_pair("buffer", "FusedOutput_a@GRAD_0")));
 }
 
 }  // namespace

@@ -67,18 +67,18 @@ absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Op& op, const std::str
 }
 
 absl::StatusOr<int> PaddleTrainers(const PassContext& context) {
-  const absl::optional<int> trainers = context.participants.trainers();
+  const absl::optional<int> trainers = context.cluster.trainers();
   if (trainers.has_value()) return *trainers;
   return absl::InvalidArgumentError("the number of trainers is unknown; give the endpoints of all");
 }
 
 int PaddleDevices(const PassContext& context, int if_not_given) {
-  const auto& devices = context.participants.devices();
+  const auto& devices = context.cluster.devices();
   return devices.has_value() ? static_cast<int>(devices->size()) : if_not_given;
 }
 
 absl::Status RequireDevices(const PassContext& context) {
-  if (context.participants.devices().has_value()) return absl::OkStatus();
+  if (context.cluster.devices().has_value()) return absl::OkStatus();
   return absl::InvalidArgumentError("the devices of each trainer are not given (0,1,...)");
 }
 

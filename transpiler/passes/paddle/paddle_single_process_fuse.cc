@@ -66,19 +66,19 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
     if (gradient.distributed) continue;
     if (!last.valid()) last = gradient.op;
     grads.push_back(gradient.grad);
-    if (context.notes != nullptr) {
-      context.notes->push_back({std::string(kName),
-                                gradient.grad,
-                                kReduced,
-                                absl::StrCat("gradient of replicated parameter ", gradient.param,
-                                             ", together with all others"),
-                                {{"ring", "0"}}});
+    if (context.remarks != nullptr) {
+      context.remarks->push_back({std::string(kName),
+                                  gradient.grad,
+                                  kReduced,
+                                  absl::StrCat("gradient of replicated parameter ", gradient.param,
+                                               ", together with all others"),
+                                  {{"ring", "0"}}});
     }
   }
   ExplainDistributed(kName, kReduced, gradients, context);
   if (grads.empty()) return false;
   WEFT_RETURN_IF_ERROR(
-      WarnOfReduction(kName, program, PaddleExchange::kBehindLastGradient, context));
+      WarnAboutReduction(kName, program, PaddleExchange::kBehindLastGradient, context));
   Rewriter rewriter(programs.main);
   if (options_.fuse == 2) {
     SumTogether(last, grads, &rewriter);

@@ -39,7 +39,7 @@ constexpr char kBackward[] = R"(
 // Paddle's defect: the coalesce_tensor has role forward.
 TEST(PaddleSingleProcessFuse, AllGradientsAreSummedAfterTheLastOne) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-single-process-fuse", kBackward, R"(
     var fused_output : fp32[1] stop_gradient
     Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
@@ -57,7 +57,7 @@ TEST(PaddleSingleProcessFuse, AllGradientsAreSummedAfterTheLastOne) {
 
 TEST(PaddleSingleProcessFuse, Fuse2SumsTheGradientsThemselves) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   ExpectRewrite("paddle-single-process-fuse{fuse=2}", kBackward, R"(
     Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
     Bias=[b2@GRAD], Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD, b2, b2@GRAD]
@@ -73,7 +73,7 @@ TEST(PaddleSingleProcessFuse, Fuse2SumsTheGradientsThemselves) {
 
 TEST(PaddleSingleProcessFuse, GradientsOfDistributedParametersAreLeftOut) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   options.distributed_params = {"w1", "w2"};
   ExpectRewrite("paddle-single-process-fuse", kBackward, R"(
     var fused_output : fp32[1] stop_gradient
@@ -113,7 +113,7 @@ TEST(PaddleSingleProcessFuse, WithoutReplicatedParametersNothingChanges) {
   EXPECT_EQ(OpTexts(program).size(), 5);
 }
 
-TEST(PaddleSingleProcessFuse, BufferThatIsThereAlreadyIsRefused) {
+TEST(PaddleSingleProcessFuse, ExistingBufferIsRefused) {
   ProgramBuilder p;
   p.Param("w").Var("fused_output");
   p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
@@ -134,13 +134,13 @@ TEST(PaddleSingleProcessFuse, ReducedGradientsAreRefused) {
 
 TEST(PaddleSingleProcessFuse, NotesNameTheGradients) {
   Program program = Backward();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = Paddle();
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses(kPass, context, &program));
-  ASSERT_EQ(notes.size(), 4);
-  EXPECT_EQ(notes[0].subject, "w1@GRAD");
-  EXPECT_EQ(notes[0].what, "reduced");
+  ASSERT_EQ(remarks.size(), 4);
+  EXPECT_EQ(remarks[0].subject, "w1@GRAD");
+  EXPECT_EQ(remarks[0].what, "reduced");
 }
 
 }  // namespace

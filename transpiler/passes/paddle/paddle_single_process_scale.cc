@@ -33,13 +33,13 @@ Contract PaddleSingleProcessScale::contract() const {
 absl::StatusOr<bool> PaddleSingleProcessScale::Run(PassContext& context,
                                                    ProgramPair& programs) const {
   if (!options_.loss_scale) return false;
-  if (!context.participants.has_endpoints()) {
+  if (!context.cluster.has_endpoints()) {
     return absl::InvalidArgumentError("the paddle dialect needs the endpoints of all trainers");
   }
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));
-  const int hosts = CountReplicated(gradients) > 0 ? context.participants.hosts() : 1;
+  const int hosts = CountReplicated(gradients) > 0 ? context.cluster.hosts() : 1;
   const int devices = PaddleDevices(context, kDevicesIfNotGiven);
   Rewriter rewriter(programs.main);
   for (OpId id : program.block(0).ops()) {
@@ -47,8 +47,8 @@ absl::StatusOr<bool> PaddleSingleProcessScale::Run(PassContext& context,
     if (!IsLossGrad(op) || op.output_args().empty()) continue;
     const std::string grad(program.name(op.output_args()[0]));
     rewriter.InsertAfter(id, PaddleScale(grad, 1.0 / hosts / devices, kRoleBackward));
-    if (context.notes != nullptr) {
-      context.notes->push_back(
+    if (context.remarks != nullptr) {
+      context.remarks->push_back(
           {std::string(kName),
            grad,
            "scaled",

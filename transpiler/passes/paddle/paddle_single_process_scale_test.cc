@@ -38,7 +38,7 @@ constexpr char kOneLoss[] = R"(
 
 TEST(PaddleSingleProcessScale, FollowsTheLossGradient) {
   RewriteOptions options = OnEndpoints(1, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   options.second_run = RewriteOptions::SecondRun::kIsNotChecked;
   ExpectRewrite("paddle-single-process-scale", kOneLoss, R"(
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
@@ -52,7 +52,7 @@ TEST(PaddleSingleProcessScale, FollowsTheLossGradient) {
 // Paddle's defect: two trainers with two devices each are four ranks.
 TEST(PaddleSingleProcessScale, TrainersOnOneHostAreOne) {
   RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
-  options.participants.devices = {{0, 1}};
+  options.cluster.devices = {{0, 1}};
   options.second_run = RewriteOptions::SecondRun::kIsNotChecked;
   ExpectRewrite("paddle-single-process-scale", kOneLoss, R"(
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
@@ -124,14 +124,14 @@ TEST(PaddleSingleProcessScale, ReducedGradientsAreRefused) {
                        HasSubstr("gradients-reduced already holds")));
 }
 
-TEST(PaddleSingleProcessScale, NotesSayByWhat) {
+TEST(PaddleSingleProcessScale, RemarksNameTheFactor) {
   Program program = Backward().Build();
-  std::vector<Note> notes;
+  std::vector<Remark> remarks;
   PassContext context = ContextWithDevices({"a:1", "b:1"}, {{0, 1}});
-  context.notes = &notes;
+  context.remarks = &remarks;
   WEFT_ASSERT_OK(RunPasses(kPass, context, &program));
-  ASSERT_EQ(notes.size(), 1);
-  EXPECT_EQ(notes[0].details[0], std::make_pair(std::string("by"), std::string("1/2/2")));
+  ASSERT_EQ(remarks.size(), 1);
+  EXPECT_EQ(remarks[0].details[0], std::make_pair(std::string("by"), std::string("1/2/2")));
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
-#include "transpiler/passes/reduction_problems.h"
+#include "transpiler/passes/reduction_blockers.h"
 
 namespace weft {
 namespace {
@@ -108,13 +108,13 @@ absl::Status CheckAccumulated(const Program& program, const GradientAnalysis& an
 
 }  // namespace
 
-absl::Status WarnOfReduction(absl::string_view pass, const Program& program,
-                             PaddleExchange exchange, PassContext& context) {
+absl::Status WarnAboutReduction(absl::string_view pass, const Program& program,
+                                PaddleExchange exchange, PassContext& context) {
   const absl::StatusOr<GradientAnalysis> analysis =
       AnalyzeGradients(program, context.distributed_params);
   if (!analysis.ok()) return context.RefuseOrWarn(pass, analysis.status());
   std::vector<absl::Status> problems =
-      ProblemsOfReduction(program, *analysis, context.distributed_params);
+      ReductionBlockers(program, *analysis, context.distributed_params);
   problems.push_back(CheckDense(program, *analysis));
   problems.push_back(CheckPairs(program));
   if (exchange == PaddleExchange::kBeforeFirstOptimize && !FirstOptimizeOp(program).valid()) {

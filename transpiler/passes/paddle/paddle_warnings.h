@@ -21,8 +21,8 @@ enum class PaddleExchange {
 // after its use, that is not waited for, that is accumulated over several steps and reduced in
 // each, or that is not reduced for want of an op of optimize role. One warning of each kind at
 // most. O(arguments).
-absl::Status WarnOfReduction(absl::string_view pass, const Program& program,
-                             PaddleExchange exchange, PassContext& context);
+absl::Status WarnAboutReduction(absl::string_view pass, const Program& program,
+                                PaddleExchange exchange, PassContext& context);
 
 }  // namespace weft
 

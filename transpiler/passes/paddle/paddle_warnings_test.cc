@@ -22,7 +22,7 @@ std::vector<std::string> Warnings(const std::string& text,
   PassContext context;
   context.dialect = Dialect::kPaddle;
   context.warnings = &warnings;
-  WEFT_EXPECT_OK(WarnOfReduction("test", CompactProgram(text), exchange, context));
+  WEFT_EXPECT_OK(WarnAboutReduction("test", CompactProgram(text), exchange, context));
   return warnings;
 }
 

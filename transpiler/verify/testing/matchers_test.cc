@@ -76,7 +76,7 @@ TEST(Matchers, RaceIsShownWithItsRule) {
   EXPECT_THAT(Racy(), IsEquivalentTo(Original()));
 }
 
-TEST(Matchers, RacesAreFoundInAProgramThatIsNotWhole) {
+TEST(Matchers, RacesAreFoundInAnIncompleteProgram) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, ParseProgramText(R"(program {
   block 0 parent=-1 {
     var g : fp32[4]
@@ -118,7 +118,7 @@ TEST(Matchers, StartupProgramHasToSetTheRingsUp) {
               HasSubstr("W301 error: op "));
 }
 
-TEST(Matchers, OpIsFoundByWhatIsSaidOfIt) {
+TEST(Matchers, OpIsFoundByItsDescription) {
   const Program program = Averaged();
   EXPECT_THAT(program, HasOp("c_allreduce_avg"));
   EXPECT_THAT(program, HasOp("c_allreduce_avg")
@@ -151,7 +151,7 @@ TEST(Matchers, OpThatDiffersInOneThingDoesNotMatch) {
   EXPECT_THAT(program, Not(op.Times(0)));
 }
 
-TEST(Matchers, OpsThatAreThereAreShown) {
+TEST(Matchers, ExistingOpsAreShown) {
   EXPECT_EQ(Explanation(HasOp("c_broadcast"), Averaged()), "which has no c_broadcast");
   EXPECT_THAT(Explanation(HasOp("c_allreduce_avg").WithRing(1), Averaged()),
               HasSubstr("which has 0 such, of these c_allreduce_avg:\n  op 6: Out=[w@GRAD"));

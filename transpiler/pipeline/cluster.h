@@ -1,6 +1,6 @@
 // The trainers of a job, and the ranks that they drive.
-#ifndef WEFT_TRANSPILER_PIPELINE_PARTICIPANTS_H_
-#define WEFT_TRANSPILER_PIPELINE_PARTICIPANTS_H_
+#ifndef WEFT_TRANSPILER_PIPELINE_CLUSTER_H_
+#define WEFT_TRANSPILER_PIPELINE_CLUSTER_H_
 
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ namespace weft {
 // As the user says it. Everything may be left out: the rewritten program is then valid for any
 // number of ranks. A trainer is a process with an endpoint; it drives one device or several, each
 // of which is a rank.
-struct ParticipantsSpec {
+struct ClusterSpec {
   absl::optional<int> nranks;
   // One host:port per trainer, in their order; gives the number of trainers.
   std::vector<std::string> endpoints;
@@ -26,19 +26,19 @@ struct ParticipantsSpec {
 };
 
 // The fields that are given, by name: {"nranks", "devices"}.
-std::vector<std::string> NamesOfGiven(const ParticipantsSpec& spec);
+std::vector<std::string> NamesOfGiven(const ClusterSpec& spec);
 
 // The same, checked: either nothing is known, or the number of ranks is, or the endpoints are too.
-class Participants {
+class Cluster {
  public:
   // Number of ranks unknown.
-  Participants() = default;
+  Cluster() = default;
 
   // InvalidArgument where the description contradicts itself: fewer than `min_trainers` trainers, a
   // negative rank or one beyond the last, a number of ranks that is not trainers x devices, an
   // empty or repeated endpoint, a current endpoint that is not among the endpoints or not at its
   // rank, a rank or current endpoint without endpoints, no device, a negative or repeated one.
-  static absl::StatusOr<Participants> Create(const ParticipantsSpec& spec, int min_trainers = 2);
+  static absl::StatusOr<Cluster> Create(const ClusterSpec& spec, int min_trainers = 2);
 
   // trainers x devices.
   absl::optional<int> nranks() const { return nranks_; }
@@ -64,4 +64,4 @@ class Participants {
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PIPELINE_PARTICIPANTS_H_
+#endif  // WEFT_TRANSPILER_PIPELINE_CLUSTER_H_

@@ -1,6 +1,6 @@
 // What makes an all-reduce of the gradients, in every step, wrong.
-#ifndef WEFT_TRANSPILER_PASSES_REDUCTION_PROBLEMS_H_
-#define WEFT_TRANSPILER_PASSES_REDUCTION_PROBLEMS_H_
+#ifndef WEFT_TRANSPILER_PASSES_REDUCTION_BLOCKERS_H_
+#define WEFT_TRANSPILER_PASSES_REDUCTION_BLOCKERS_H_
 
 #include <set>
 #include <string>
@@ -27,10 +27,10 @@ absl::Status RefuseCompressedGradients(const Program& program);
 //   - a gradient that is part of a larger buffer (coalesce_tensor)
 //   - an optimizer that updates a replicated parameter of which no gradient is reduced
 // O(arguments).
-std::vector<absl::Status> ProblemsOfReduction(const Program& program,
-                                              const GradientAnalysis& analysis,
-                                              const std::set<std::string>& distributed_params);
+std::vector<absl::Status> ReductionBlockers(const Program& program,
+                                            const GradientAnalysis& analysis,
+                                            const std::set<std::string>& distributed_params);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_PASSES_REDUCTION_PROBLEMS_H_
+#endif  // WEFT_TRANSPILER_PASSES_REDUCTION_BLOCKERS_H_

@@ -1,4 +1,4 @@
-#include "transpiler/pipeline/participants.h"
+#include "transpiler/pipeline/cluster.h"
 
 #include <algorithm>
 #include <utility>
@@ -59,7 +59,7 @@ absl::Status CheckDevices(const std::vector<int>& devices) {
 }
 
 // The number of trainers, as far as ranks or endpoints give it.
-absl::StatusOr<absl::optional<int>> CountTrainers(const ParticipantsSpec& spec) {
+absl::StatusOr<absl::optional<int>> CountTrainers(const ClusterSpec& spec) {
   const int devices = spec.devices.has_value() ? static_cast<int>(spec.devices->size()) : 1;
   const std::string of_devices =
       spec.devices.has_value() ? absl::StrCat(" of ", devices, " devices") : "";
@@ -82,7 +82,7 @@ absl::StatusOr<absl::optional<int>> CountTrainers(const ParticipantsSpec& spec) 
 
 }  // namespace
 
-std::vector<std::string> NamesOfGiven(const ParticipantsSpec& spec) {
+std::vector<std::string> NamesOfGiven(const ClusterSpec& spec) {
   std::vector<std::string> names;
   if (spec.nranks.has_value()) names.emplace_back("nranks");
   if (!spec.endpoints.empty()) names.emplace_back("endpoints");
@@ -92,8 +92,8 @@ std::vector<std::string> NamesOfGiven(const ParticipantsSpec& spec) {
   return names;
 }
 
-absl::StatusOr<Participants> Participants::Create(const ParticipantsSpec& spec, int min_trainers) {
-  Participants result;
+absl::StatusOr<Cluster> Cluster::Create(const ClusterSpec& spec, int min_trainers) {
+  Cluster result;
   const bool has_endpoints = !spec.endpoints.empty();
   if (!has_endpoints && (spec.rank.has_value() || !spec.current_endpoint.empty())) {
     return absl::InvalidArgumentError(
@@ -132,14 +132,14 @@ absl::StatusOr<Participants> Participants::Create(const ParticipantsSpec& spec, 
   return result;
 }
 
-int Participants::hosts() const {
+int Cluster::hosts() const {
   absl::flat_hash_set<absl::string_view> hosts;
   for (absl::string_view endpoint : endpoints_)
     hosts.insert(endpoint.substr(0, endpoint.find(':')));
   return static_cast<int>(hosts.size());
 }
 
-std::vector<std::string> Participants::other_endpoints() const {
+std::vector<std::string> Cluster::other_endpoints() const {
   std::vector<std::string> others = endpoints_;
   others.erase(others.begin() + rank_);
   return others;

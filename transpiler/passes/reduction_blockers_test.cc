@@ -1,4 +1,4 @@
-#include "transpiler/passes/reduction_problems.h"
+#include "transpiler/passes/reduction_blockers.h"
 
 #include <string>
 
@@ -30,7 +30,7 @@ std::vector<std::string> Problems(const std::string& text,
   const auto analysis = AnalyzeGradients(program, distributed);
   if (!analysis.ok()) return {analysis.status().ToString()};
   std::vector<std::string> problems;
-  for (const absl::Status& status : ProblemsOfReduction(program, *analysis, distributed)) {
+  for (const absl::Status& status : ReductionBlockers(program, *analysis, distributed)) {
     EXPECT_EQ(status.code(), kRefused);
     problems.emplace_back(status.message());
   }

@@ -1,4 +1,4 @@
-#include "transpiler/passes/reduction_problems.h"
+#include "transpiler/passes/reduction_blockers.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -125,9 +125,9 @@ absl::Status RefuseCompressedGradients(const Program& program) {
   return absl::OkStatus();
 }
 
-std::vector<absl::Status> ProblemsOfReduction(const Program& program,
-                                              const GradientAnalysis& analysis,
-                                              const std::set<std::string>& distributed_params) {
+std::vector<absl::Status> ReductionBlockers(const Program& program,
+                                            const GradientAnalysis& analysis,
+                                            const std::set<std::string>& distributed_params) {
   std::vector<absl::Status> problems;
   for (absl::Status status :
        {RefuseCompressedGradients(program), CheckAllReducible(program, analysis),
