@@ -1,6 +1,5 @@
 #include "base/spec_text.h"
 
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -1,7 +1,6 @@
 #include "absl/status/status.h"
 
 #include <memory>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "base/annotate.h"

@@ -3,7 +3,6 @@
 #define WEFT_EXECUTOR_COMMUNICATOR_H_
 
 #include <cstdint>
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"

@@ -1,7 +1,5 @@
 #include "executor/feed_checks.h"
 
-#include <functional>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "executor/feeder.h"
 
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>

@@ -2,8 +2,6 @@
 #ifndef WEFT_EXECUTOR_LOCAL_COLLECTIVE_H_
 #define WEFT_EXECUTOR_LOCAL_COLLECTIVE_H_
 
-#include <cstddef>
-
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "executor/communicator.h"

@@ -1,7 +1,6 @@
 #include "executor/local_communicator.h"
 
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <random>
 #include <string>

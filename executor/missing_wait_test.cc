@@ -2,7 +2,6 @@
 // program that has its waits is clean.
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/status_matchers.h"
 #include "executor/local_communicator.h"

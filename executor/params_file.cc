@@ -2,12 +2,10 @@
 
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"

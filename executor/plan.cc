@@ -13,7 +13,6 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/infer.h"
-#include "proto/op_role.h"
 
 namespace weft {
 

@@ -1,6 +1,5 @@
 #include "executor/plan_executor.h"
 
-#include <cstring>
 #include <exception>
 #include <new>
 #include <string>

@@ -1,8 +1,6 @@
 #include "executor/plan_executor.h"
 
 #include <algorithm>
-#include <functional>
-#include <limits>
 #include <memory>
 #include <string>
 #include <thread>

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"

@@ -1,8 +1,6 @@
 #include "executor/rows_all_reduce.h"
 
-#include <functional>
 #include <memory>
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -1,6 +1,5 @@
 #include "executor/thread_stream.h"
 
-#include <atomic>
 #include <memory>
 #include <thread>
 #include <vector>

@@ -2,7 +2,6 @@
 #ifndef WEFT_OPS_TENSOR_H_
 #define WEFT_OPS_TENSOR_H_
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,7 +1,5 @@
 #include "proto/fingerprint.h"
 
-#include <string>
-
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "base/file.h"
 #include "base/status_matchers.h"

@@ -3,7 +3,6 @@
 #include <climits>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"

@@ -8,7 +8,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "proto/op_role.h"
 #include "proto/program_checks.h"
 #include "proto/program_indexer.h"
 #include "proto/wire_format.h"

@@ -2,9 +2,7 @@
 #ifndef WEFT_PROTO_REWRITER_H_
 #define WEFT_PROTO_REWRITER_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"

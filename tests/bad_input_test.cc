@@ -3,7 +3,6 @@
 #include <functional>
 #include <random>
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"

@@ -1,7 +1,6 @@
 #include "tests/mutated_op.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>

@@ -3,7 +3,6 @@
 #include <deque>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/transpile.h"

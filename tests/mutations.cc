@@ -1,7 +1,6 @@
 #include "tests/mutations.h"
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <set>
 #include <utility>

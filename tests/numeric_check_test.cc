@@ -3,7 +3,6 @@
 #include <map>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

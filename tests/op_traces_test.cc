@@ -24,7 +24,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
-#include "proto/op_role.h"
 #include "proto/program_file.h"
 
 namespace weft {

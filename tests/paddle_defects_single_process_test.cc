@@ -1,6 +1,5 @@
 // Defects of Paddle's SingleProcessMultiThread, and that the weft dialect does not have them.
 // Numbers of defects as in docs/paddle_dialect.md.
-#include <string>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

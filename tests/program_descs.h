@@ -3,7 +3,6 @@
 #ifndef WEFT_TESTS_PROGRAM_DESCS_H_
 #define WEFT_TESTS_PROGRAM_DESCS_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -3,13 +3,11 @@
 // are known of it (docs/paddle_dialect.md), and no others.
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "base/status_matchers.h"
 #include "base/testing/archive.h"

@@ -1,8 +1,6 @@
 // Reading and writing real programs: bytes that nobody touches come out as they went in.
-#include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"

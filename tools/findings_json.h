@@ -8,7 +8,6 @@
 #include "proto/program_pair.h"
 #include "tools/numeric/report.h"
 #include "transpiler/verify/finding.h"
-#include "transpiler/verify/verify.h"
 
 namespace weft {
 

@@ -1,6 +1,5 @@
 #include "tools/lr_schedule.h"
 
-#include <cmath>
 #include <fstream>
 #include <string>
 

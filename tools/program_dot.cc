@@ -1,7 +1,6 @@
 #include "tools/program_dot.h"
 
 #include <set>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,5 @@
 #include "tools/program_json.h"
 
-#include <string>
-
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "tools/program_stats.h"

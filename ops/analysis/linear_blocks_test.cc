@@ -6,7 +6,6 @@
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
-#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

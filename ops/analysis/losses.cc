@@ -1,6 +1,5 @@
 #include "ops/analysis/losses.h"
 
-#include <algorithm>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"

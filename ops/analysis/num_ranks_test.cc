@@ -1,7 +1,5 @@
 #include "ops/analysis/num_ranks.h"
 
-#include <string>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/op_role.h"

@@ -7,7 +7,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/schema/algebra.h"
-#include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"

@@ -2,7 +2,6 @@
 #ifndef WEFT_OPS_ANALYSIS_RANK_FUNCTIONS_H_
 #define WEFT_OPS_ANALYSIS_RANK_FUNCTIONS_H_
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 

@@ -2,13 +2,11 @@
 #ifndef WEFT_OPS_ANALYSIS_RANK_MEMORY_H_
 #define WEFT_OPS_ANALYSIS_RANK_MEMORY_H_
 
-#include <cstddef>
 #include <utility>
 #include <vector>
 
 #include "ops/analysis/expressions.h"
 #include "ops/analysis/rank_value.h"
-#include "proto/op_role.h"
 #include "proto/program.h"
 
 namespace weft {

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/strings/string_view.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"

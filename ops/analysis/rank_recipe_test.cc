@@ -1,7 +1,6 @@
 #include "ops/analysis/rank_recipe.h"
 
 #include <string>
-#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -1,7 +1,6 @@
 #include "ops/analysis/rank_sums.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <vector>
 
 #include "ops/schema/op_attrs.h"

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "ops/analysis/linear_blocks.h"
 #include "ops/analysis/op_operations.h"
 #include "ops/analysis/rank_branches.h"
 #include "ops/analysis/rank_collectives.h"

@@ -10,14 +10,12 @@
 #ifndef WEFT_OPS_ANALYSIS_RANK_VALUES_H_
 #define WEFT_OPS_ANALYSIS_RANK_VALUES_H_
 
-#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
-#include "absl/types/span.h"
 #include "ops/analysis/expressions.h"
 #include "ops/analysis/rank_value.h"
 #include "proto/program.h"

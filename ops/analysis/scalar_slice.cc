@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
@@ -16,7 +15,6 @@
 #include "ops/schema/algebra.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
-#include "proto/op_role.h"
 
 namespace weft {
 namespace {

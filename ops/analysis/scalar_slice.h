@@ -2,7 +2,6 @@
 #ifndef WEFT_OPS_ANALYSIS_SCALAR_SLICE_H_
 #define WEFT_OPS_ANALYSIS_SCALAR_SLICE_H_
 
-#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -1,7 +1,5 @@
 #include "ops/analysis/stream_clocks.h"
 
-#include <vector>
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

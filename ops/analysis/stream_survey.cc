@@ -6,7 +6,6 @@
 #include "absl/types/optional.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
-#include "proto/op_role.h"
 
 namespace weft {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/status_macros.h"
 #include "ops/cpu/families.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"

@@ -1,7 +1,6 @@
 #include "ops/cpu/gemm.h"
 
 #include <cmath>
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"

@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"

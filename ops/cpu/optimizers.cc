@@ -1,5 +1,4 @@
 // Updates of a parameter p by its gradient g without bias correction.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/cpu/axis_rows.h"
 #include "ops/cpu/dnnl_primitive.h"

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/make_kernel.h"
-#include "proto/op_role.h"
 
 namespace weft::testing {
 namespace {

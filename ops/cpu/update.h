@@ -31,7 +31,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ops/cpu/optimizer_grad.h"
 #include "ops/kernel.h"

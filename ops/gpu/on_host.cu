@@ -1,7 +1,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/on_host.h"

@@ -1,6 +1,5 @@
 // Loss scaling of mixed-precision training.
 #include "ops/schema/families.h"
-#include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {

@@ -1,6 +1,5 @@
 // Questions to single elements.
 #include "ops/schema/families.h"
-#include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {

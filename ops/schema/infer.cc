@@ -1,8 +1,5 @@
 #include "ops/schema/infer.h"
 
-#include <string>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/check_slots.h"

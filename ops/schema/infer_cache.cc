@@ -1,7 +1,6 @@
 #include "ops/schema/infer_cache.h"
 
 #include "ops/schema/infer.h"
-#include "proto/op_role.h"
 
 namespace weft {
 namespace {

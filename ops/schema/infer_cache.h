@@ -4,13 +4,11 @@
 #define WEFT_OPS_SCHEMA_INFER_CACHE_H_
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/schema/op_schema.h"

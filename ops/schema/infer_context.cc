@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/op_role.h"
 
 namespace weft {
 namespace {

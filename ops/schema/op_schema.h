@@ -24,7 +24,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/span.h"
 #include "proto/framework.pb.h"
 
 namespace weft {

@@ -1,6 +1,5 @@
 // Recurrent networks.
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"

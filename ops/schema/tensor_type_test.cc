@@ -1,7 +1,6 @@
 #include "ops/schema/tensor_type.h"
 
 #include <limits>
-#include <string>
 #include <vector>
 
 #include "gtest/gtest.h"

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "proto/framework.pb.h"
-#include "proto/text/program_text.h"
 
 namespace weft::testing {
 

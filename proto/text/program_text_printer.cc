@@ -1,9 +1,4 @@
-#include <algorithm>
-#include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/strings/str_cat.h"
-#include "proto/op_role.h"
 #include "proto/text/program_text.h"
 #include "proto/text/text_attr.h"
 #include "proto/text/text_op.h"

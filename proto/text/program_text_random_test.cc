@@ -2,7 +2,6 @@
 #include <random>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/unknown_field_set.h"
 #include "gtest/gtest.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "proto/text/text_literal.h"

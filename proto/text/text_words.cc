@@ -4,7 +4,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"

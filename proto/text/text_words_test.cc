@@ -1,6 +1,5 @@
 #include "proto/text/text_words.h"
 
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>

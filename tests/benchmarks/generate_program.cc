@@ -1,5 +1,4 @@
 // Writes a large training program: generate_program NUM_OPS NUM_GRADIENTS OUT.pb [few_attributes]
-#include <cstdint>
 #include <iostream>
 #include <string>
 

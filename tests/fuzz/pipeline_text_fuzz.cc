@@ -1,6 +1,5 @@
 // Any text as the text of a pipeline: refused with a message, or read, and then printed as a text
 // that reads back as the same pipeline. Names and options may not exist.
-#include <string>
 
 #include "base/spec_text.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,7 +1,6 @@
 // Gives a fuzz target the files that are named, one after the other: its corpus as an ordinary
 // test.
 #include <cstdio>
-#include <string>
 
 #include "base/file.h"
 #include "tests/fuzz/fuzz.h"

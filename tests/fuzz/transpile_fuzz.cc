@@ -2,7 +2,6 @@
 // then a sound program.
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

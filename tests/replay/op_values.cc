@@ -1,6 +1,5 @@
 #include "tests/replay/op_values.h"
 
-#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>

@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "proto/op_role.h"
 
 namespace weft::testing {
 namespace {

@@ -5,13 +5,9 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "tests/program_descs.h"
 #include "tests/replay/values.h"

@@ -2,7 +2,6 @@
 #ifndef WEFT_TOOLS_NUMERIC_START_H_
 #define WEFT_TOOLS_NUMERIC_START_H_
 
-#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>

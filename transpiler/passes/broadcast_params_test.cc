@@ -10,7 +10,6 @@
 #include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"
-#include "transpiler/verify/testing/matchers.h"
 
 namespace weft {
 namespace {

@@ -3,7 +3,6 @@
 #define WEFT_TRANSPILER_PASSES_BUCKET_POLICY_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"

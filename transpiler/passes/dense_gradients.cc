@@ -1,7 +1,6 @@
 #include "transpiler/passes/dense_gradients.h"
 
 #include <cstdint>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +13,6 @@
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
-#include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
 

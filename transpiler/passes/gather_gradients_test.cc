@@ -1,7 +1,5 @@
 #include "transpiler/passes/gather_gradients.h"
 
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"

@@ -4,7 +4,6 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "ops/schema/tensor_type.h"
 #include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
 #include "transpiler/testing/run_passes.h"

@@ -5,7 +5,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/testing/compact_program.h"
-#include "transpiler/testing/expect_rewrite.h"
 
 namespace weft {
 namespace {

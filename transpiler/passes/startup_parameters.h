@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "transpiler/pipeline/pass.h"
 
 namespace weft {
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 
 namespace weft {

@@ -1,7 +1,6 @@
 #include "transpiler/pipeline/cluster.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"

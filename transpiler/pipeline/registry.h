@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
 #include "base/option_binder.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"

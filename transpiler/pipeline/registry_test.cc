@@ -1,7 +1,5 @@
 #include "transpiler/pipeline/registry.h"
 
-#include <string>
-
 #include "absl/status/status.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

@@ -11,7 +11,6 @@
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
-#include "transpiler/verify/local_schedule.h"
 
 namespace weft {
 

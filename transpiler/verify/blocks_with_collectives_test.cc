@@ -1,7 +1,5 @@
 #include "transpiler/verify/blocks_with_collectives.h"
 
-#include <string>
-
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -1,7 +1,5 @@
 #include "transpiler/verify/finding.h"
 
-#include <string>
-
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

@@ -8,7 +8,6 @@
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
-#include "proto/text/program_text.h"
 
 namespace weft {
 namespace {

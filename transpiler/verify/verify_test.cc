@@ -1,8 +1,5 @@
 #include "transpiler/verify/verify.h"
 
-#include <string>
-
-#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "transpiler/verify/testing/found.h"

@@ -1,7 +1,6 @@
 // Cases beyond Paddle's vectors (tests/data/op_vectors/programs.jsonl).
 #include <cmath>
 #include <cstdint>
-#include <vector>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <vector>
 
 #include "ops/cpu/extra/families.h"
 #include "ops/op_kernel.h"

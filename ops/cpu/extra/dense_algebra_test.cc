@@ -1,5 +1,4 @@
 #include <string>
-#include <vector>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"

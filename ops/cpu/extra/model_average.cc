@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 
-#include "base/status_macros.h"
 #include "ops/cpu/extra/families.h"
 #include "ops/op_kernel.h"
 

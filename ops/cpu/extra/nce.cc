@@ -2,7 +2,6 @@
 // (nce). With o = σ(Weight[c]·Input + Bias[c]), and b the expected number of draws of c,
 //   Cost = Σ over labels of -log(o / (o + b)) + Σ over drawn classes of -log(b / (o + b))
 // times SampleWeight. SampleLabels has the classes, labels first, SampleLogits their o.
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <random>

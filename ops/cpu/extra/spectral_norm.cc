@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/status_macros.h"
 #include "ops/cpu/extra/families.h"
 #include "ops/cpu/strided_view.h"
 #include "ops/op_kernel.h"

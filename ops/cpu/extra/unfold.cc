@@ -1,5 +1,4 @@
 // Windows of an image as columns of a matrix (im2col), and back (col2im).
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 

@@ -1,7 +1,6 @@
 #include "transpiler/passes/paddle/paddle_comm_init.h"
 
 #include <string>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,5 @@
 #include "transpiler/passes/paddle/paddle_grad_all_reduce.h"
 
-#include <string>
 #include <vector>
 
 #include "base/status_macros.h"

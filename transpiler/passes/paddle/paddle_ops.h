@@ -2,9 +2,7 @@
 #ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_OPS_H_
 #define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_OPS_H_
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
