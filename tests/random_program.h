@@ -10,6 +10,7 @@
 #include <iosfwd>
 
 #include "rapidcheck.h"
+#include "tests/training_programs.h"
 #include "tests/training_spec.h"
 
 namespace weft::testing {

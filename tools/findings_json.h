@@ -8,6 +8,7 @@
 #include "proto/program_pair.h"
 #include "tools/numeric/report.h"
 #include "transpiler/verify/finding.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft {
 

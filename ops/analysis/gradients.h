@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "proto/op_role.h"
 #include "proto/program.h"
 
 namespace weft {

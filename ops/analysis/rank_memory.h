@@ -7,6 +7,7 @@
 
 #include "ops/analysis/expressions.h"
 #include "ops/analysis/rank_value.h"
+#include "proto/op_role.h"
 #include "proto/program.h"
 
 namespace weft {

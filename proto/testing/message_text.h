@@ -5,6 +5,7 @@
 #include <string>
 
 #include "proto/framework.pb.h"
+#include "proto/text/program_text.h"
 
 namespace weft::testing {
 

@@ -11,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "ops/schema/communication_ops.h"
+#include "tests/program_descs.h"
 
 namespace weft::testing {
 

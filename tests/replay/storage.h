@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/program_descs.h"
 #include "tests/replay/program.h"
 #include "tests/replay/run_graph.h"
 #include "tests/replay/values.h"

@@ -5,6 +5,7 @@
 #include "absl/status/statusor.h"
 #include "ops/analysis/gradients.h"
 #include "proto/program.h"
+#include "transpiler/passes/gradient_scale.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "transpiler/pipeline/pass.h"
 
 namespace weft {
 

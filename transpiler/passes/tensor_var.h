@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/types/span.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/program.h"
 
 namespace weft {

@@ -11,6 +11,7 @@
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
+#include "transpiler/verify/local_schedule.h"
 
 namespace weft {
 

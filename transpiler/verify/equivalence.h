@@ -15,6 +15,7 @@
 #include "transpiler/verify/averaging_conditions.h"
 #include "transpiler/verify/compared_variables.h"
 #include "transpiler/verify/finding.h"
+#include "transpiler/verify/local_schedule.h"
 #include "transpiler/verify/startup_values.h"
 
 namespace weft {

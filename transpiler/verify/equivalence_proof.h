@@ -9,6 +9,7 @@
 #include "proto/program_pair.h"
 #include "transpiler/verify/equivalence.h"
 #include "transpiler/verify/finding.h"
+#include "transpiler/verify/local_schedule.h"
 #include "transpiler/verify/unchanged_prefix.h"
 
 namespace weft {

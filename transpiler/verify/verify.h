@@ -19,6 +19,7 @@
 #include "absl/types/span.h"
 #include "proto/program_pair.h"
 #include "transpiler/verify/finding.h"
+#include "transpiler/verify/local_schedule.h"
 #include "transpiler/verify/rule.h"
 
 namespace weft {
