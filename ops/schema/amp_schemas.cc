@@ -1,5 +1,6 @@
 // Loss scaling of mixed-precision training.
 #include "ops/schema/families.h"
+#include "ops/schema/infer_context.h"
 
 namespace weft {
 namespace {

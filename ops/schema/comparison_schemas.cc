@@ -1,5 +1,6 @@
 // Questions to single elements.
 #include "ops/schema/families.h"
+#include "ops/schema/infer_context.h"
 
 namespace weft {
 namespace {

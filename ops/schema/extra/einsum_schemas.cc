@@ -5,6 +5,7 @@
 #include "base/status_macros.h"
 #include "ops/schema/extra/einsum.h"
 #include "ops/schema/extra/families.h"
+#include "ops/schema/infer_functions.h"
 #include "ops/schema/out_dims.h"
 
 namespace weft {
