@@ -97,7 +97,7 @@ TEST(NumericCheck, ProductsAndMeansAreEqualBitByBit) {
     EXPECT_TRUE(report.IsEqual());
     EXPECT_FALSE(report.largest_rounding.has_value());
     EXPECT_THAT(report.compared, ElementsAre("fc_0.b_0", "fc_0.w_0"));
-    EXPECT_THAT(report.own_to_ranks, IsEmpty());
+    EXPECT_THAT(report.rank_local, IsEmpty());
     EXPECT_THAT(report.unchanged, IsEmpty());
     EXPECT_EQ(report.batch, 4 * nranks);
   }
@@ -242,7 +242,7 @@ TEST(NumericCheck, RanksOfDifferentBitsAreFoundDespiteRounding) {
                 Contains(::testing::Field(&NumericReport::Difference::variable, "w")));
     EXPECT_THAT(report.differences,
                 Contains(::testing::Field(&NumericReport::Difference::variable, "m1")));
-    EXPECT_THAT(report.own_to_ranks, IsEmpty());
+    EXPECT_THAT(report.rank_local, IsEmpty());
   }
 }
 
@@ -340,7 +340,7 @@ TEST(NumericCheck, RankLocalStatesAreNotCompared) {
   const Pair original = Programs(spec);
   WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, Rewritten(original, 2)));
   EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
-  EXPECT_THAT(report.own_to_ranks, Not(IsEmpty()));
+  EXPECT_THAT(report.rank_local, Not(IsEmpty()));
   EXPECT_THAT(NumericReportText(report), HasSubstr("  not compared, because rank-local: "));
 }
 

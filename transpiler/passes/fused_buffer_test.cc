@@ -2,6 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
+#include "proto/testing/message_text.h"
 #include "proto/text/program_text.h"
 
 namespace weft {
@@ -12,7 +13,7 @@ const FusedTensors kTensors = {DType::kFloat32, {"a", "b"}, {{3}, {65, 2}}};
 std::string Text(const pb::OpDesc& op) {
   pb::ProgramDesc program;
   *program.add_blocks()->add_ops() = op;
-  const std::string text = ProgramText(program, PrintOptions::Short());
+  const std::string text = testing::MessageText(program, PrintOptions::Short());
   return text.substr(text.find("FusedOutput"), text.rfind(')') - text.find("FusedOutput"));
 }
 

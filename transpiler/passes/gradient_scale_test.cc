@@ -48,7 +48,7 @@ TEST(GradientScale, ReductionAveragesUnlessTheLossGradientIsDivided) {
 
 TEST(GradientScale, DividingTwiceNeverOrForOtherRanksIsRefused) {
   EXPECT_THAT(Averages(GradientScale::kAvg, kDivided, 2).status(),
-              StatusIs(kRefused, HasSubstr("it is divided already")));
+              StatusIs(kRefused, HasSubstr("it is already divided")));
   EXPECT_THAT(Averages(GradientScale::kLossGrad, kUndivided, 2).status(),
               StatusIs(kRefused, HasSubstr("is not divided by the number of ranks")));
   EXPECT_THAT(Averages(GradientScale::kAuto, kDivided, 4).status(),

@@ -21,7 +21,7 @@ namespace weft {
 //
 // Changes nothing where the reduction averages (scale avg) or nobody divides (scale none).
 //
-// FailedPrecondition (a warning in the paddle dialect) where a loss gradient is divided already,
+// FailedPrecondition (a warning in the paddle dialect) where a loss gradient is already divided,
 // and where a gradient that will be reduced does not come from a scaled loss gradient, because the
 // op that starts backward has lost its role: it would be too large by the number of ranks,
 // silently, as Paddle's is. O(arguments).

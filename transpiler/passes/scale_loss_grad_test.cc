@@ -240,7 +240,7 @@ TEST(ScaleLossGrad, DividedLossGradientIsNotDividedAgain) {
   WEFT_ASSERT_OK(RunPasses("scale-loss-grad", ContextWithRanks(2), &program));
   EXPECT_THAT(RunPasses("scale-loss-grad", ContextWithRanks(2), &program),
               StatusIs(kRefused, HasSubstr("op 1 (scale) rewrites the loss gradient loss@GRAD in "
-                                           "place: it is divided already")));
+                                           "place: it is already divided")));
 }
 
 TEST(ScaleLossGrad, DividedLossGradientIsNotAveragedToo) {

@@ -17,6 +17,7 @@
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
+#include "proto/testing/message_text.h"
 #include "proto/text/program_text.h"
 
 namespace weft::testing {
@@ -230,7 +231,7 @@ std::string CanonicalText(const pb::ProgramDesc& program) {
   }
   PrintOptions options = PrintOptions::Short();
   options.output_types = false;
-  return ProgramText(canonical, options);
+  return MessageText(canonical, options);
 }
 
 }  // namespace weft::testing

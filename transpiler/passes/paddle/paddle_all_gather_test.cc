@@ -207,7 +207,7 @@ TEST(PaddleAllGather, ParameterWithTwoPairsIsRefused) {
   p.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
   Program program = p.Build();
   EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
-              StatusIs(kInvalid, HasSubstr("parameter w has another gradient already")));
+              StatusIs(kInvalid, HasSubstr("parameter w already has another gradient")));
 }
 
 TEST(PaddleAllGather, AdamWithoutAGatheredGradientIsRefused) {
