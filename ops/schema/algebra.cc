@@ -14,7 +14,7 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"assign", Algebra::kCopy},
       {"assign_value", Algebra::kConstant},
       {"cast", Algebra::kCast},
-      // Gradients of counts and summaries are those of the samples, whatever the loss is.
+      // The gradients of counts and summaries come from the samples, not from the loss.
       {"cvm_grad", Algebra::kNone},
       {"data_norm_grad", Algebra::kNone},
       {"dropout", Algebra::kRandom},
@@ -78,7 +78,7 @@ Algebra AlgebraOf(absl::string_view type, const OpSchema* schema) {
   const auto entry = Table().find(type);
   if (entry != Table().end()) return entry->second;
   if (absl::EndsWith(type, "_grad")) return Algebra::kBackward;
-  // An op that touches more than its inputs is taken for random: no two runs of it are alike.
+  // An op with other side effects counts as random: no two of its runs are alike.
   const bool is_plain = schema == nullptr || !schema->Has(Trait::kSideEffect) ||
                         schema->Has(Trait::kRingSetup) || schema->Has(Trait::kBranch) ||
                         schema->Has(Trait::kLoop);

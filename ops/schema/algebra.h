@@ -1,4 +1,4 @@
-// What proofs may know of an op's arithmetic, beyond its traits.
+// What proofs may assume of an op's arithmetic, beyond its traits.
 #ifndef WEFT_OPS_SCHEMA_ALGEBRA_H_
 #define WEFT_OPS_SCHEMA_ALGEBRA_H_
 
@@ -36,16 +36,16 @@ enum class Algebra : uint8_t {
   kCast,          // Out = X, as attribute out_dtype
   kReshape,       // Out: the elements of X in another shape
   kSplitEqual,    // Out[i]: part i of attribute num along attribute axis
-  kConstant,      // Out: what attributes say; inputs give no more than a shape
+  kConstant,      // Out: a function of the attributes; inputs give at most a shape
   kZeros,         // Out: zeros, in the shape of the input
   kFill,          // Out: attribute value, in the shape of the input
-  kMove,          // Out: elements, or all, of X, as the other inputs say which and where to
-  kBackward,      // every output is linear in all inputs of slots that end in @GRAD together
+  kMove,          // Out: elements of X, or all; other inputs say which, and where to
+  kBackward,      // outputs are linear in the inputs of slots that end in @GRAD together
   kRandom,        // Out: different in every run of the op, and on every rank
 };
 
-// The algebra of an op type with that schema. An unregistered type (no schema) is kNone, or, where
-// its name ends in _grad, kBackward. O(1).
+// The algebra of an op type with that schema. An unregistered type (no schema) is kBackward if its
+// name ends in _grad, otherwise kNone. O(1).
 Algebra AlgebraOf(absl::string_view type, const OpSchema* schema);
 
 // The op whose algebra is kSum.

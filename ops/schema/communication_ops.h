@@ -1,4 +1,4 @@
-// What communication ops do: collectives, and the ops that order streams.
+// The meaning of communication ops: collectives, and ops that order streams.
 #ifndef WEFT_OPS_SCHEMA_COMMUNICATION_OPS_H_
 #define WEFT_OPS_SCHEMA_COMMUNICATION_OPS_H_
 
@@ -11,7 +11,7 @@ namespace weft {
 
 enum class CollectiveKind : uint8_t {
   kAllReduce,      // out on every rank: the reduction over the ranks' in
-  kReduce,         // the same on rank `root`; other ranks get a copy of their own in
+  kReduce,         // the same on rank `root`; on other ranks a copy of in
   kReduceScatter,  // out on rank r: part r of n equal parts of the reduction
   kAllGather,      // out on every rank: the ranks' in, one after the other
   kBroadcast,      // out on every rank: in of rank `root`
@@ -31,12 +31,11 @@ struct CollectiveOp {
   bool takes_several = false;   // X and Out hold any number of variables
 };
 
-// nullptr for a type that is no collective.
+// nullptr if the type is not a collective.
 const CollectiveOp* FindCollectiveOp(absl::string_view type);
 
-// What an op of trait kStreamSync orders. The first two make one stream wait for one other. The
-// others, in Paddle, block the host until a stream is idle: whatever comes later in the program
-// waits for it.
+// The order that an op of trait kStreamSync establishes. The first two make one stream wait for
+// another. In Paddle, the others block the host until a stream is idle: all later ops wait for it.
 enum class StreamSync {
   kRingWaitsForCompute,
   kComputeWaitsForRing,
@@ -44,7 +43,7 @@ enum class StreamSync {
   kAllWaitForRing,
 };
 
-// None for a type that is no stream synchronization.
+// None if the type is not a stream synchronization.
 absl::optional<StreamSync> FindStreamSyncOp(absl::string_view type);
 // The op type of a stream synchronization.
 absl::string_view StreamSyncOpType(StreamSync sync);

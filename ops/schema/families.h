@@ -1,5 +1,5 @@
-// The op families that common models use, one function and one file (x_schemas.cc) each.
-// extra/families.h has the others.
+// The op families of common models, one function and one file (x_schemas.cc) each. extra/families.h
+// has the others.
 #ifndef WEFT_OPS_SCHEMA_FAMILIES_H_
 #define WEFT_OPS_SCHEMA_FAMILIES_H_
 

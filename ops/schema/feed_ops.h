@@ -1,4 +1,4 @@
-// The ops that Paddle's executor feeds and fetches by, between steps. They have no schema.
+// The ops by which Paddle's executor feeds and fetches between steps. They have no schema.
 #ifndef WEFT_OPS_SCHEMA_FEED_OPS_H_
 #define WEFT_OPS_SCHEMA_FEED_OPS_H_
 

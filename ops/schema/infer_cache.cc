@@ -10,7 +10,7 @@ void AppendRaw(const T& value, std::string* out) {
   out->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// The types of an op's inputs by name. Inference asks for them in the order of the arguments.
+// The types of an op's inputs by name. Inference looks them up in the order of the arguments.
 class Lookup {
  public:
   Lookup(const Op& op, absl::Span<const TypeId> inputs, const TypeTable& types)
@@ -70,7 +70,7 @@ void InferCache::MakeKey(const Op& op, const SignatureInfo& info, absl::Span<con
   if (info.in_key.empty()) return;
   op.ForEachAttr([&](size_t i, absl::string_view bytes) {
     if (info.in_key[i]) {
-      // With its length, so that different attributes cannot run together to equal keys.
+      // The length keeps keys of different attributes different.
       AppendRaw(bytes.size(), &key_);
       key_.append(bytes.data(), bytes.size());
     }

@@ -1,5 +1,4 @@
-// Inference of a program that repeats itself: each combination of op, attributes and input types is
-// inferred once.
+// Inference of a program that infers each combination of op, attributes and input types once.
 #ifndef WEFT_OPS_SCHEMA_INFER_CACHE_H_
 #define WEFT_OPS_SCHEMA_INFER_CACHE_H_
 
@@ -17,30 +16,30 @@
 
 namespace weft {
 
-// InferOutputs, remembered under all that it depends on: the signature of the op, the types of its
-// inputs, and the bytes of the attributes that its schema names. Attributes that the schema does
-// not name (op_role_var, op_callstack, ...) differ between ops that are equal otherwise. Keys are
-// compared, not just hashed. A program of a million ops has a few hundred combinations; a lookup
-// costs some 150 ns, inference some 3 us. Memory: as much as the program at most.
+// Caches InferOutputs by all that it depends on: the signature of the op, the types of its inputs,
+// and the bytes of the attributes that its schema names. Attributes that the schema does not name
+// (op_role_var, op_callstack, ...) differ between otherwise equal ops. Keys are compared, not just
+// hashed. A program of a million ops has a few hundred combinations. A lookup costs some 150 ns,
+// inference some 3 us. Memory: at most as much as the program.
 //
-// Of one program, which must outlive it; ops that a commit adds are taken too. Not thread-safe.
+// Serves one program, which must outlive it, also after commits that add ops. Not thread-safe.
 class InferCache {
  public:
   // `types` must outlive the cache.
   InferCache(const Program& program, TypeTable* types);
 
   // The types of the op's outputs, one per Op::output_args(), from those of its inputs, one per
-  // Op::input_args(). None where InferOutputs fails: Error tells why. Good until the next call.
+  // Op::input_args(). None if InferOutputs fails: Error says why. Valid until the next call.
   absl::optional<absl::Span<const TypeId>> Infer(const Op& op, absl::Span<const TypeId> inputs);
 
-  // What InferOutputs returns, which names the op and its variables; not remembered.
+  // The error of InferOutputs, which names the op and its variables. Not cached.
   absl::Status Error(const Op& op, absl::Span<const TypeId> inputs) const;
 
   // Combinations so far.
   size_t size() const { return results_.size(); }
 
  private:
-  // What is the same for all ops of a signature.
+  // Equal for all ops of a signature.
   struct SignatureInfo {
     bool is_set = false;
     bool has_schema = false;
@@ -61,8 +60,8 @@ class InferCache {
   std::vector<SignatureInfo> signatures_;
   absl::flat_hash_map<std::string, Result> results_;
   std::vector<TypeId> outputs_;
-  std::vector<TypeId> unknown_;  // as many as the widest op without schema has outputs
-  std::string key_;              // of the op that is being looked up
+  std::vector<TypeId> unknown_;  // for the outputs of unregistered ops
+  std::string key_;              // of the current op
 };
 
 }  // namespace weft

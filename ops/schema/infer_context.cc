@@ -24,7 +24,7 @@ const InferContext::Slot* FindSlot(const InferContext::Slots& slots, absl::strin
   return nullptr;
 }
 
-// The type of variable i of a slot; nullptr where there is none, or it is not known.
+// The type of variable i of a slot; nullptr if there is no such variable, or its type is unknown.
 template <typename AnyTypes>
 auto* TypeIn(const InferContext::Slots& slots, AnyTypes& types, absl::string_view name, size_t i) {
   const InferContext::Slot* slot = FindSlot(slots, name);

@@ -18,14 +18,14 @@
 
 namespace weft {
 
-// Looks a variable's type up: what is known of it at this op.
+// Looks up the type of a variable, as known at this op.
 using TypeLookup = std::function<absl::optional<TensorType>(Symbol)>;
 
 // The types of an op's inputs, and those of its outputs as they become known. Dimensions may be -1
 // (unknown) on both sides.
 class InferContext {
  public:
-  // Where the variables of a slot stand among those of all input, or output, slots.
+  // The positions of a slot's variables among those of all input, or output, slots.
   struct Slot {
     absl::string_view name;
     size_t first = 0;
@@ -34,11 +34,11 @@ class InferContext {
   using Slots = absl::InlinedVector<Slot, 8>;
   using Types = std::vector<absl::optional<TensorType>>;
 
-  // All references must outlive the context. Looks every input up once.
+  // All references must outlive the context. Looks up every input once.
   InferContext(const Op& op, const OpSchema& schema, const OpAttrs& attrs,
                const TypeLookup& lookup);
-  // Of an op that is no longer in a program: a kernel's. `inputs` has the types of the variables of
-  // `input_slots`; names of slots must outlive the context.
+  // For an op outside a program: that of a kernel. `inputs` has the types of the variables of
+  // `input_slots`. Names of slots must outlive the context.
   InferContext(const OpSchema& schema, const OpAttrs& attrs, Slots input_slots, Types inputs,
                Slots output_slots, size_t num_outputs);
 
@@ -50,18 +50,18 @@ class InferContext {
   bool HasInput(absl::string_view slot) const { return NumInputs(slot) > 0; }
   bool HasOutput(absl::string_view slot) const { return NumOutputs(slot) > 0; }
 
-  // The type of a variable of an input slot; nullptr where the slot is empty, shorter than that,
-  // or the type is not known: the function then leaves outputs unset that depend on it.
+  // The type of variable i of an input slot; nullptr if the slot has no such variable, or its type
+  // is unknown. The function then leaves outputs unset that depend on it.
   const TensorType* Input(absl::string_view slot, size_t i = 0) const;
 
-  // Ignored where the op does not have that output.
+  // Ignored if the op does not have that output.
   void SetOutput(absl::string_view slot, TensorType type) { SetOutput(slot, 0, std::move(type)); }
   void SetOutput(absl::string_view slot, size_t i, TensorType type);
 
-  // What was set; none where nothing was.
+  // The type that was set; nullptr if none was.
   const TensorType* Output(absl::string_view slot, size_t i = 0) const;
 
-  // Errors for the function to return; the caller of the function adds the op:
+  // Errors for the function to return. Its caller adds the op:
   // "input Y (fc_0.w_0): expected 784 rows, found fp32[700, 10]"
   absl::Status InputError(absl::string_view slot, absl::string_view expected) const {
     return InputError(slot, 0, expected);
@@ -71,11 +71,11 @@ class InferContext {
   absl::Status AttrError(absl::string_view name, absl::string_view expected,
                          absl::string_view found) const;
 
-  // What was set, one per Op::output_args().
+  // The types that were set, one per Op::output_args().
   Types TakeOutputs() { return std::move(outputs_); }
 
  private:
-  const Op* op_ = nullptr;  // null: in no program, variables have no names
+  const Op* op_ = nullptr;  // null: outside a program; variables have no names
   const OpSchema& schema_;
   const OpAttrs& attrs_;
   Slots input_slots_, output_slots_;

@@ -1,8 +1,9 @@
-// Ops that differentiate gradient ops, as penalties on gradients need them. Let an op compute
-// out = f(x, y), and its gradient op dx and dy from x, y and dout. Given the gradients ddx and ddy
-// of what comes of dx and dy, the second gradient op computes those of x, y and dout:
+// Second gradient ops differentiate gradient ops, as penalties on gradients require. Let an op
+// compute out = f(x, y), and its gradient op compute dx and dy from x, y and dout. Let a loss L
+// have the gradients ddx by dx and ddy by dy. The second gradient op computes its gradients by x, y
+// and dout:
 //   L = Σ(ddx dx) + Σ(ddy dy)    DX = ∂L/∂x    DY = ∂L/∂y    DDOut = ∂L/∂dout
-// Where ddx or ddy is missing, it is 0.
+// A missing ddx or ddy is 0.
 #ifndef WEFT_OPS_SCHEMA_SECOND_GRADIENTS_H_
 #define WEFT_OPS_SCHEMA_SECOND_GRADIENTS_H_
 
@@ -17,21 +18,21 @@ struct SecondGradient {
   enum class Kind {
     kProduct,   // f is linear in x and in y
     kSum,       // f(x, y) is linear; x and DX, DY are not slots
-    kQuotient,  // x / y, from out and dx in place of x and dout
+    kQuotient,  // x / y; reads out and dx instead of x and dout
     kView,      // the elements of x in other dimensions
-    // Of one tensor, elementwise. `x` is x or out, whichever the gradient op reads; `dx` is the
-    // gradient of that, none where the function is made of straight lines. `dout` may be dx.
+    // Elementwise, of one tensor. `x` is x or out, whichever the gradient op reads. `dx` is its
+    // gradient; none if the function is piecewise linear. `dout` may be dx.
     kFunction,
   };
   Kind kind;
-  std::string op, type;  // its type, "mul_grad_grad", of an op "mul"
+  std::string op, type;  // "mul" and "mul_grad_grad"
   // Slots; empty: none.
   std::string x, y, dout, ddx, ddy;  // inputs
   std::string dx, dy, ddout;         // outputs
 };
 
 const std::vector<SecondGradient>& SecondGradients();
-// That of an op type; nullptr: it is none.
+// nullptr if the type is not a second gradient op.
 const SecondGradient* FindSecondGradient(absl::string_view type);
 
 }  // namespace weft

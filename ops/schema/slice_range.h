@@ -1,4 +1,4 @@
-// Which elements a slice takes along a dimension.
+// The elements that a slice takes along a dimension.
 #ifndef WEFT_OPS_SCHEMA_SLICE_RANGE_H_
 #define WEFT_OPS_SCHEMA_SLICE_RANGE_H_
 
@@ -12,9 +12,9 @@ struct SliceRange {
   int64_t count = 0;
 };
 
-// From `start` on every `step`-th, until `end`, which is left out. Both count from the right where
-// they are negative (but for an end of -1 with a negative step: that is before the first element)
-// and are cut off at the ends of the dimension, of `size` elements. `step` is not 0.
+// Every `step`-th element from `start` to `end`, exclusive. Negative positions count from the
+// right, except an end of -1 with a negative step, which is before the first element. Both are cut
+// off at the ends of the dimension, which has `size` elements. `step` is not 0.
 inline SliceRange TakeSlice(int64_t start, int64_t end, int64_t step, int64_t size) {
   if (start < 0) start += size;
   if (end < 0 && !(end == -1 && step < 0)) end = std::max<int64_t>(end + size, 0);

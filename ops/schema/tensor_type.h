@@ -41,19 +41,19 @@ absl::optional<DType> ParseDType(absl::string_view name);
 size_t SizeOf(DType dtype);
 bool IsFloating(DType dtype);  // fp16, bf16, fp32, fp64, fp8
 
-// Dimensions; in a type, -1 is one that is unknown until run time. {} is a scalar of one element.
+// In a type, -1 is a dimension that is unknown until run time. {} is a scalar of one element.
 using Dims = absl::InlinedVector<int64_t, 4>;
 
-// What no dimension, and no number of elements, of a declared type exceeds: far more than fits into
-// memory, and small enough that sums and differences of a few sizes cannot overflow.
+// The limit of dimensions, and of numbers of elements, of declared types. It is far more than fits
+// into memory, and small enough that sums and differences of a few sizes cannot overflow.
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 
 // Product of the dimensions; 1 for {}, -1 if one is unknown. At most INT64_MAX.
 int64_t NumElements(absl::Span<const int64_t> dims);
 std::string DimsToString(absl::Span<const int64_t> dims);  // "[-1, 784]"
 
-// What a program says of a variable that holds a tensor: dense, or rows of one (SelectedRows,
-// whose dims are those of the dense tensor that the rows are taken from).
+// The type of a variable that holds a tensor: dense, or row-sparse (SelectedRows). The dims of a
+// row-sparse tensor are those of the dense tensor that its rows belong to.
 struct TensorType {
   enum class Kind : uint8_t { kDense, kSelectedRows };
 
@@ -69,8 +69,8 @@ struct TensorType {
 
 std::string ToString(const TensorType& type);  // "fp32[-1, 784]", "rows fp32[100, 8]"
 
-// The declared type of a variable; none where it is no tensor, its element type is unknown, or its
-// dimensions cannot be: below -1, or more than kMaxElements.
+// The declared type of a variable. None if it is not a tensor, if its element type is unknown, or
+// if its dimensions are impossible: below -1, or more than kMaxElements.
 absl::optional<TensorType> DeclaredType(const Var& var);
 
 }  // namespace weft

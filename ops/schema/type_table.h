@@ -1,4 +1,4 @@
-// Types as numbers: equal types have equal numbers, so they compare and hash in no time.
+// Types as numbers. Equal types have equal numbers: they compare and hash in O(1).
 #ifndef WEFT_OPS_SCHEMA_TYPE_TABLE_H_
 #define WEFT_OPS_SCHEMA_TYPE_TABLE_H_
 
@@ -15,7 +15,7 @@ namespace weft {
 
 // A type of one TypeTable. Dense, counted from 0.
 using TypeId = uint32_t;
-// No tensor, or nothing is known: absl::nullopt.
+// Not a tensor, or unknown: absl::nullopt.
 inline constexpr TypeId kUnknownType = 0;
 
 // A program has many variables and few types. Not thread-safe.
@@ -24,7 +24,7 @@ class TypeTable {
   TypeTable() : types_(1) {}
 
   TypeId Intern(const absl::optional<TensorType>& type);
-  // The reference is good until the next Intern.
+  // The reference is valid until the next Intern.
   const absl::optional<TensorType>& type(TypeId id) const { return types_[id]; }
   size_t size() const { return types_.size(); }
 
@@ -36,8 +36,8 @@ class TypeTable {
   absl::flat_hash_map<TensorType, TypeId, Hash> ids_;
 };
 
-// DeclaredType of every variable, by VarId. Equal type messages are decoded once.
-// O(bytes of the variables).
+// DeclaredType of every variable, by VarId. Decodes equal type messages once. O(bytes of the
+// variables).
 std::vector<TypeId> DeclaredTypes(const Program& program, TypeTable* types);
 
 }  // namespace weft

@@ -13,8 +13,8 @@
 
 namespace weft {
 
-// A label for each dimension: the letters of the equation, and digits for what "..." stands for,
-// where 0 is the last dimension.
+// A label for each dimension: the letters of the equation, and digits for the dimensions of "...",
+// where 0 is the last one.
 struct Einsum {
   std::vector<std::string> operands;
   std::string out;
@@ -23,9 +23,9 @@ struct Einsum {
   Dims OutDims() const;
 };
 
-// "ij,jk->ik" for operands of these dims, which may be unknown (-1). Without "->", the result has
-// the dimensions of "...", then the letters that occur once, in alphabetical order. Dimensions of
-// one label are equal, or 1. InvalidArgument, naming what is wrong, for all else.
+// Parses "ij,jk->ik" for operands of these dims, which may be unknown (-1). Without "->", the
+// result has the dimensions of "...", then the letters that occur once, in alphabetical order.
+// Dimensions of one label are equal, or 1. InvalidArgument, naming the fault, for other equations.
 absl::StatusOr<Einsum> ParseEinsum(absl::string_view equation, const std::vector<Dims>& operands);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// The op families that few models use, one function and one file (x_schemas.cc) each. Nothing
-// outside of this directory depends on them but the table of all schemas.
+// The op families that few models use, one function and one file (x_schemas.cc) each. Outside this
+// directory only the table of all schemas depends on them.
 #ifndef WEFT_OPS_SCHEMA_EXTRA_FAMILIES_H_
 #define WEFT_OPS_SCHEMA_EXTRA_FAMILIES_H_
 
