@@ -1,4 +1,4 @@
-// Ops that compute from the examples of all ranks, though they are no collectives.
+// Ops that are not collectives but compute from the examples of all ranks.
 #ifndef WEFT_OPS_SCHEMA_ACROSS_RANKS_H_
 #define WEFT_OPS_SCHEMA_ACROSS_RANKS_H_
 
@@ -7,9 +7,13 @@
 
 namespace weft {
 
-// Whether the op takes moments over the batches of all ranks: sync_batch_norm and its gradient, but
-// where they normalize by running moments. On one rank such an op is that of a single batch.
-bool ComputesAcrossRanks(absl::string_view type, const OpAttrs& attrs);
+// Whether the op takes moments over the batches of all ranks. sync_batch_norm and its gradient do,
+// unless they normalize by running moments. On one rank they equal batch_norm.
+inline bool ComputesAcrossRanks(absl::string_view type, const OpAttrs& attrs) {
+  if (type != "sync_batch_norm" && type != "sync_batch_norm_grad") return false;
+  const bool is_test = attrs.Bool("is_test") && !attrs.Bool("trainable_statistics");
+  return !is_test && !attrs.Bool("use_global_stats");
+}
 
 }  // namespace weft
 

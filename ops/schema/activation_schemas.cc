@@ -1,5 +1,6 @@
 // Functions of one tensor, element by element, and their gradients. A new one is a row of the
-// table; its formulas are a row in ops/cpu/activation.cc.
+// table. A row in ops/cpu/activation.cc has its formulas.
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -9,43 +10,29 @@
 namespace weft {
 namespace {
 
-// What a gradient is computed from, besides that of the output.
-enum class GradReads { kNothing, kX, kOut, kBoth };
-
 struct Row {
   const char* type;
-  GradReads grad_reads;
+  std::vector<std::string> grad_reads;  // besides the gradient of the output
   std::vector<std::pair<const char*, AttrValue>> attrs;
 };
 
-OpSchema WithAttrs(OpSchema schema, const Row& row) {
-  for (const auto& attr : row.attrs) {
-    std::move(schema).Attr(attr.first, attr.second);
-  }
-  return std::move(schema).With(Trait::kElementwise).With(Trait::kRowSplittable);
-}
-
 OpSchema Forward(const Row& row) {
-  return WithAttrs(OpSchema(row.type), row).In("X").Out("Out").Infer(OutputsLike("X"));
+  OpSchema schema(row.type, "X -> Out");
+  for (const auto& [name, value] : row.attrs) std::move(schema).Attr(name, value);
+  return std::move(schema).With(Trait::kElementwise, Trait::kRowSplittable).Infer(OutputsLike("X"));
 }
 
 OpSchema Grad(const Row& row) {
-  const bool reads_out = row.grad_reads == GradReads::kOut || row.grad_reads == GradReads::kBoth;
-  const bool reads_x = row.grad_reads == GradReads::kX || row.grad_reads == GradReads::kBoth;
-  OpSchema schema = WithAttrs(OpSchema(std::string(row.type) + "_grad"), row);
-  if (reads_out) std::move(schema).In("Out");
-  std::move(schema).In("Out@GRAD");
-  if (reads_x) std::move(schema).In("X");
-  std::vector<OpSchema::InferFn> checks;
-  if (reads_x) checks.push_back(SameType("X", "Out@GRAD"));
-  if (reads_out) checks.push_back(SameType("Out", "Out@GRAD"));
-  checks.push_back(OutputsLike(reads_x ? "X" : reads_out ? "Out" : "Out@GRAD"));
-  return std::move(schema).Out("X@GRAD").Infer(InOrder(std::move(checks)));
+  std::vector<OpSchema::InferFn> steps;
+  for (const std::string& slot : row.grad_reads) steps.push_back(SameType(slot, "Out@GRAD"));
+  steps.push_back(OutputsLike(row.grad_reads.empty() ? "Out@GRAD" : row.grad_reads.front()));
+  return GradSchema(Forward(row), std::string(row.type) + "_grad",
+                    {row.grad_reads, {"Out"}, {"X"}, /*optional=*/false}, InOrder(std::move(steps)))
+      .With(Trait::kElementwise, Trait::kRowSplittable);
 }
 
 std::vector<Row> Rows() {
-  constexpr GradReads kNothing = GradReads::kNothing, kX = GradReads::kX, kOut = GradReads::kOut;
-  constexpr GradReads kBoth = GradReads::kBoth;
+  const std::vector<std::string> kNothing, kX = {"X"}, kOut = {"Out"}, kBoth = {"X", "Out"};
   return {
       {"abs", kX, {}},
       {"acos", kX, {}},
@@ -113,7 +100,7 @@ void AddActivationSchemas(OpSchemaTable* schemas) {
     schemas->Add(Grad(row));
   }
   // Its gradient is a scale by 0.
-  schemas->Add(Forward({"sign", GradReads::kNothing, {}}));
+  schemas->Add(Forward({"sign", {}, {}}));
 }
 
 }  // namespace weft

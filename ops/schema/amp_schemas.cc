@@ -13,25 +13,17 @@ absl::Status InferCheckFiniteAndUnscale(InferContext& context) {
 }  // namespace
 
 void AddAmpSchemas(OpSchemaTable* schemas) {
-  // Looks for non-finite values in all of X together.
+  // Searches all of X together for non-finite values.
   schemas->Add(OpSchema("check_finite_and_unscale")
-                   .In("Scale", OpSchema::kLossScale)
-                   .In("X", OpSchema::kDuplicable)
-                   .Out("FoundInfinite")
-                   .OutInPlace("Out", "X", OpSchema::kDuplicable)
+                   .LossScaleIn("Scale")
+                   .In("X*")
+                   .Out("FoundInfinite, Out*=X")
                    .Infer(InferCheckFiniteAndUnscale));
-
-  schemas->Add(OpSchema("update_loss_scaling")
-                   .In("FoundInfinite")
-                   .In("InBadSteps")
-                   .In("InGoodSteps")
-                   .In("PrevLossScaling", OpSchema::kLossScale)
-                   .In("StopUpdate", OpSchema::kOptional)
-                   .In("X", OpSchema::kDuplicable)
-                   .OutInPlace("LossScaling", "PrevLossScaling")
-                   .OutInPlace("Out", "X", OpSchema::kDuplicable)
-                   .OutInPlace("OutBadSteps", "InBadSteps")
-                   .OutInPlace("OutGoodSteps", "InGoodSteps")
+  schemas->Add(OpSchema("update_loss_scaling", "FoundInfinite, InBadSteps, InGoodSteps")
+                   .LossScaleIn("PrevLossScaling")
+                   .In("StopUpdate?, X*")
+                   .Out("LossScaling=PrevLossScaling, Out*=X, OutBadSteps=InBadSteps, "
+                        "OutGoodSteps=InGoodSteps")
                    .RequiredAttr("decr_every_n_nan_or_inf", 1)
                    .RequiredAttr("decr_ratio", 0.0f)
                    .RequiredAttr("incr_every_n_steps", 1)

@@ -1,34 +1,19 @@
-// Elements, and norms, that are limited.
+// Limits elements and norms.
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 
 void AddClipSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("clip_grad")
-                   .AttrIn("Max", {"max"})
-                   .AttrIn("Min", {"min"})
-                   .In("Out@GRAD")
-                   .In("X")
-                   .Out("X@GRAD")
-                   .RequiredAttr("max", 0.0f)
-                   .RequiredAttr("min", 0.0f)
-                   .Infer(InOrder({SameType("X", "Out@GRAD"), OutputsLike("X")})));
-  schemas->Add(OpSchema("clip")
-                   .AttrIn("Max", {"max"})
-                   .AttrIn("Min", {"min"})
-                   .In("X")
-                   .Out("Out")
-                   .RequiredAttr("max", 0.0f)
-                   .RequiredAttr("min", 0.0f)
-                   .With(Trait::kElementwise)
-                   .With(Trait::kRowSplittable)
-                   .Infer(OutputsLike("X")));
-  schemas->Add(OpSchema("clip_by_norm")
-                   .In("X")
-                   .Out("Out")
-                   .RequiredAttr("max_norm", 0.0f)
-                   .Infer(OutputsLike("X")));
+  AddWithGrad(schemas,
+              OpSchema("clip", "Max{max}, Min{min}, X -> Out")
+                  .RequiredAttr("max", 0.0f)
+                  .RequiredAttr("min", 0.0f)
+                  .With(Trait::kElementwise, Trait::kRowSplittable)
+                  .Infer(OutputsLike("X")),
+              {{"X"}, {"Out"}, {"X"}, /*optional=*/false}, OutputsLike("X", {"Out@GRAD"}));
+  schemas->Add(
+      OpSchema("clip_by_norm", "X -> Out").RequiredAttr("max_norm", 0.0f).Infer(OutputsLike("X")));
 }
 
 }  // namespace weft

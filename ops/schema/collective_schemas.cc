@@ -1,4 +1,7 @@
 // Communication between ranks: rings, collectives, streams, and fused buffers.
+#include <string>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
@@ -9,10 +12,31 @@ namespace {
 
 // --- Collectives ---------------------------------------------------------------------------------
 
-OpSchema AllReduce(const char* type) {
-  return OpSchema(type)
-      .In("X")
-      .Out("Out")
+absl::Status CheckNumRanks(InferContext& context) { return CheckAtLeast(context, "nranks", 1); }
+
+// The rows of all ranks, one below the other; a scalar counts as one row.
+absl::Status InferAllGather(InferContext& context, const TensorType& x) {
+  TensorType out = x;
+  if (out.dims.empty()) out.dims.push_back(1);
+  out.dims[0] = MulDim(out.dims[0], context.attrs().Int("nranks"));
+  context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+// This rank's share of the rows.
+absl::Status InferReduceScatter(InferContext& context, const TensorType& x) {
+  const int64_t nranks = context.attrs().Int("nranks");
+  if (x.dims.empty() || (x.dims[0] != -1 && x.dims[0] % nranks != 0)) {
+    return context.InputError("X", absl::StrCat("rows in a multiple of ", nranks));
+  }
+  TensorType out = x;
+  if (out.dims[0] != -1) out.dims[0] /= nranks;
+  context.SetOutput("Out", out);
+  return absl::OkStatus();
+}
+
+OpSchema AllReduce(const char* type, absl::string_view slots = "X -> Out") {
+  return OpSchema(type, slots)
       .Attr("ring_id", 0)
       .Attr("use_calc_stream", false)
       .Attr("use_model_parallel", false)
@@ -20,132 +44,63 @@ OpSchema AllReduce(const char* type) {
       .Infer(OutputsLike("X"));
 }
 
-absl::StatusOr<int64_t> NumRanks(const InferContext& context) {
-  const int64_t nranks = context.attrs().Int("nranks");
-  if (nranks < 1) return context.AttrError("nranks", "1 or more", absl::StrCat(nranks));
-  return nranks;
-}
-
-// The rows of all ranks, one below the other; a scalar counts as one row.
-absl::Status InferAllGather(InferContext& context) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t nranks, NumRanks(context));
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  TensorType out = *x;
-  if (out.dims.empty()) out.dims.push_back(1);
-  out.dims[0] = MulDim(out.dims[0], nranks);
-  context.SetOutput("Out", out);
-  return absl::OkStatus();
-}
-
-// This rank's share of the rows.
-absl::Status InferReduceScatter(InferContext& context) {
-  WEFT_ASSIGN_OR_RETURN(const int64_t nranks, NumRanks(context));
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.empty() || (x->dims[0] != -1 && x->dims[0] % nranks != 0)) {
-    return context.InputError("X", absl::StrCat("rows in a multiple of ", nranks));
-  }
-  TensorType out = *x;
-  if (out.dims[0] != -1) out.dims[0] /= nranks;
-  context.SetOutput("Out", out);
-  return absl::OkStatus();
+OpSchema Collective(OpSchema schema, OpSchema::InferFn infer) {
+  return std::move(schema)
+      .Attr("use_calc_stream", false)
+      .With(Trait::kCollective, Trait::kLinear)
+      .Infer(std::move(infer));
 }
 
 void AddCollectives(OpSchemaTable* schemas) {
-  // With Cond (a boolean in host memory) false, nothing is done.
-  schemas->Add(OpSchema("c_allreduce_sum")
-                   .In("Cond", OpSchema::kOptional)
-                   .In("X")
-                   .Out("Out")
-                   .Attr("ring_id", 0)
-                   .Attr("use_calc_stream", false)
-                   .Attr("use_model_parallel", false)
-                   .With(Trait::kCollective)
-                   .With(Trait::kLinear)
-                   .Infer(OutputsLike("X")));
+  // If Cond, a boolean in host memory, is false, the op does nothing.
+  schemas->Add(AllReduce("c_allreduce_sum", "Cond?, X -> Out").With(Trait::kLinear));
   schemas->Add(AllReduce("c_allreduce_avg").With(Trait::kLinear));
-  schemas->Add(AllReduce("c_allreduce_max"));
-  schemas->Add(AllReduce("c_allreduce_min"));
-  schemas->Add(AllReduce("c_allreduce_prod"));
-  // Several variables at once. Of a fork of Paddle: 2.6.2 does not have it.
-  schemas->Add(OpSchema("c_allreduce_xsum")
-                   .In("X", OpSchema::kDuplicable)
-                   .OutInPlace("Out", "X", OpSchema::kDuplicable)
+  for (const char* type : {"c_allreduce_max", "c_allreduce_min", "c_allreduce_prod"}) {
+    schemas->Add(AllReduce(type));
+  }
+  // Several variables at once. A fork of Paddle has it; 2.6.2 does not.
+  schemas->Add(OpSchema("c_allreduce_xsum", "X* -> Out*=X")
                    .Attr("ring_id", 0)
-                   .With(Trait::kCollective)
-                   .With(Trait::kLinear)
+                   .With(Trait::kCollective, Trait::kLinear)
                    .Infer(OutputsLike("X")));
 
-  schemas->Add(OpSchema("c_allgather")
-                   .In("X")
-                   .Out("Out")
-                   .RequiredAttr("nranks", 1)
-                   .Attr("ring_id", 0)
-                   .Attr("use_calc_stream", false)
-                   .With(Trait::kCollective)
-                   .With(Trait::kLinear)
-                   .Infer(InferAllGather));
-  schemas->Add(OpSchema("c_broadcast")
-                   .In("X")
-                   .Out("Out")
-                   .Attr("ring_id", 0)
-                   .Attr("root", 0)
-                   .Attr("use_calc_stream", false)
-                   .With(Trait::kCollective)
-                   .With(Trait::kLinear)
-                   .Infer(OutputsLike("X")));
+  schemas->Add(
+      Collective(OpSchema("c_allgather", "X -> Out").RequiredAttr("nranks", 1).Attr("ring_id", 0),
+                 InOrder({CheckNumRanks, IfKnown("X", InferAllGather)})));
+  schemas->Add(Collective(OpSchema("c_broadcast", "X -> Out").Attr("ring_id", 0).Attr("root", 0),
+                          OutputsLike("X")));
   // Out is defined on rank root_id only.
-  schemas->Add(OpSchema("c_reduce_sum")
-                   .In("X")
-                   .Out("Out")
-                   .Attr("ring_id", 0)
-                   .Attr("root_id", 0)
-                   .Attr("use_calc_stream", false)
-                   .With(Trait::kCollective)
-                   .With(Trait::kLinear)
-                   .Infer(OutputsLike("X")));
-  schemas->Add(OpSchema("c_reducescatter")
-                   .In("X")
-                   .Out("Out")
-                   .Attr("nranks", 1)
-                   .Attr("ring_id", 0)
-                   .Attr("use_calc_stream", false)
-                   .With(Trait::kCollective)
-                   .With(Trait::kLinear)
-                   .Infer(InferReduceScatter));
+  schemas->Add(
+      Collective(OpSchema("c_reduce_sum", "X -> Out").Attr("ring_id", 0).Attr("root_id", 0),
+                 OutputsLike("X")));
+  schemas->Add(
+      Collective(OpSchema("c_reducescatter", "X -> Out").Attr("nranks", 1).Attr("ring_id", 0),
+                 InOrder({CheckNumRanks, IfKnown("X", InferReduceScatter)})));
 }
 
 // --- Rings ---------------------------------------------------------------------------------------
 
-OpSchema RingSetup(const char* type) {
-  return OpSchema(type).With(Trait::kRingSetup).With(Trait::kSideEffect);
-}
-
-// Rank 0 makes an id and sends it to the other endpoints.
-OpSchema IdExchange(const char* type) {
-  return RingSetup(type)
-      .Out("Out")
-      .RequiredAttr("endpoint", std::string())
-      .Attr("other_endpoints", Strings{})
-      .Attr("rank", 0)
-      .Attr("ring_id", 0);
+OpSchema RingSetup(const char* type, absl::string_view slots = "") {
+  return OpSchema(type, slots).With(Trait::kRingSetup, Trait::kSideEffect);
 }
 
 void AddRingSetup(OpSchemaTable* schemas) {
-  schemas->Add(IdExchange("c_gen_bkcl_id"));
-  schemas->Add(IdExchange("c_gen_nccl_id"));
-  schemas->Add(IdExchange("c_gen_xccl_id"));
-  schemas->Add(RingSetup("c_comm_init")
-                   .In("X")
+  // Rank 0 makes an id and sends it to the other endpoints.
+  for (const char* type : {"c_gen_bkcl_id", "c_gen_nccl_id", "c_gen_xccl_id"}) {
+    schemas->Add(RingSetup(type, "-> Out")
+                     .RequiredAttr("endpoint", std::string())
+                     .Attr("other_endpoints", Strings{})
+                     .Attr("rank", 0)
+                     .Attr("ring_id", 0));
+  }
+  schemas->Add(RingSetup("c_comm_init", "X")
                    .Attr("device_id", -1)
                    .Attr("endpoints", "")
                    .RequiredAttr("nranks", 1)
                    .RequiredAttr("rank", 0)
                    .Attr("ring_id", 0));
   schemas->Add(RingSetup("c_comm_init_all").Attr("devices", Ints{}).Attr("ring_id", 0));
-  schemas->Add(RingSetup("c_comm_init_multitrainer")
-                   .In("X")
+  schemas->Add(RingSetup("c_comm_init_multitrainer", "X")
                    .Attr("devices", Ints{})
                    .RequiredAttr("ntrainers", 1)
                    .Attr("ring_id", 0)
@@ -154,39 +109,31 @@ void AddRingSetup(OpSchemaTable* schemas) {
 
 // --- Streams -------------------------------------------------------------------------------------
 
-// X and Out name what is ordered.
-OpSchema StreamSync(const char* type, int flags) {
-  return OpSchema(type).In("X", flags).OutInPlace("Out", "X", flags).With(Trait::kStreamSync);
-}
-
+// X and Out name the variables whose work the op orders.
 void AddStreamSync(OpSchemaTable* schemas) {
-  schemas->Add(StreamSync("c_sync_calc_stream", 0));
-  schemas->Add(StreamSync("c_sync_comm_stream", OpSchema::kDuplicable).Attr("ring_id", 0));
-  // The ring's stream waits for the compute stream, and the other way round.
-  schemas->Add(StreamSync("c_wait_compute", OpSchema::kDuplicable).Attr("ring_id", 0));
-  schemas->Add(StreamSync("c_wait_comm", OpSchema::kDuplicable).Attr("ring_id", 0));
+  schemas->Add(OpSchema("c_sync_calc_stream", "X -> Out=X").With(Trait::kStreamSync));
+  // c_wait_compute: the ring's stream waits for the compute stream; c_wait_comm: the reverse.
+  for (const char* type : {"c_sync_comm_stream", "c_wait_compute", "c_wait_comm"}) {
+    schemas->Add(OpSchema(type, "X* -> Out*=X").Attr("ring_id", 0).With(Trait::kStreamSync));
+  }
 }
 
 // --- Fused buffers -------------------------------------------------------------------------------
 
-// Elements that a member takes in the fused buffer: its own, padded to the alignment.
+// The elements that a member occupies in the fused buffer, with its padding to the alignment.
 int64_t PaddedElements(int64_t elements, int64_t element_size, int64_t alignment) {
   if (elements == -1) return -1;
   const int64_t bytes = MulDim(elements, element_size);
   return (bytes + alignment - 1) / alignment * alignment / element_size;
 }
 
-// Output i is a view of Input i's shape into FusedOutput, which is the sum of their padded sizes.
-// The padding is the device's where align_size does not give it: then FusedOutput stays unset.
+// Output i is a view, of Input i's shape, into FusedOutput, whose size is the sum of their padded
+// sizes. Without align_size the device determines the padding, and FusedOutput stays unset.
 absl::Status InferCoalesceTensor(InferContext& context) {
   const OpAttrs& attrs = context.attrs();
-  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(attrs.Int("dtype")));
-  if (!dtype.has_value()) {
-    return context.AttrError("dtype", "the number of an element type",
-                             absl::StrCat(attrs.Int("dtype")));
-  }
+  WEFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromAttr(context, "dtype"));
   const int64_t given_size = attrs.Int("user_defined_size_of_dtype");
-  const int64_t element_size = given_size > 0 ? given_size : static_cast<int64_t>(SizeOf(*dtype));
+  const int64_t element_size = given_size > 0 ? given_size : static_cast<int64_t>(SizeOf(dtype));
   const int64_t alignment = attrs.Bool("use_align") ? attrs.Int("align_size") : element_size;
   const size_t count = context.NumInputs("Input");
   if (context.HasOutput("Output") && context.NumOutputs("Output") != count) {
@@ -200,28 +147,25 @@ absl::Status InferCoalesceTensor(InferContext& context) {
       total = absl::nullopt;
       continue;
     }
-    if (input->dtype != *dtype) {
-      return context.InputError("Input", i, absl::StrCat(DTypeName(*dtype), " as attribute dtype"));
+    if (input->dtype != dtype) {
+      return context.InputError("Input", i, absl::StrCat(DTypeName(dtype), " as attribute dtype"));
     }
     context.SetOutput("Output", i, *input);
     if (!total.has_value() || alignment <= 0) continue;
     total = AddDim(*total, PaddedElements(NumElements(input->dims), element_size, alignment));
   }
-  if (total.has_value() && alignment > 0) context.SetOutput("FusedOutput", {*dtype, {*total}});
+  if (total.has_value() && alignment > 0) context.SetOutput("FusedOutput", {dtype, {*total}});
   return absl::OkStatus();
 }
 
 void AddFusedBuffers(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("coalesce_tensor")
-                   .In("Input", OpSchema::kDuplicable)
-                   .Out("FusedOutput")
-                   .Out("Output", OpSchema::kDuplicable)
+  schemas->Add(OpSchema("coalesce_tensor", "Input* -> FusedOutput, Output*")
                    .Attr("align_size", -1)
                    .Attr("concated_ranks", Longs{})
                    .Attr("concated_shapes", Longs{})
                    .Attr("constant", 0.0f)
                    .Attr("copy_data", false)
-                   .RequiredAttr("dtype", static_cast<int>(DType::kFloat32))
+                   .RequiredAttr("dtype", kFp32)
                    .Attr("persist_output", false)
                    .Attr("set_constant", false)
                    .Attr("use_align", true)

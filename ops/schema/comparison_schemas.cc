@@ -1,18 +1,18 @@
-// Questions to single elements.
+// Tests of single elements.
 #include "ops/schema/families.h"
 #include "ops/schema/infer_context.h"
+#include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
 
-absl::Status InferQuestion(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x != nullptr) context.SetOutput("Out", {DType::kBool, x->dims});
+absl::Status InferEachAnswer(InferContext& context, const TensorType& x) {
+  context.SetOutput("Out", {DType::kBool, x.dims});
   return absl::OkStatus();
 }
 
 // One answer for all elements.
-absl::Status InferAnyQuestion(InferContext& context) {
+absl::Status InferOneAnswer(InferContext& context) {
   context.SetOutput("Out", {DType::kBool, {1}});
   return absl::OkStatus();
 }
@@ -21,10 +21,10 @@ absl::Status InferAnyQuestion(InferContext& context) {
 
 void AddComparisonSchemas(OpSchemaTable* schemas) {
   for (const char* type : {"isfinite_v2", "isinf_v2", "isnan_v2"}) {
-    schemas->Add(OpSchema(type).In("X").Out("Out").Infer(InferQuestion));
+    schemas->Add(OpSchema(type, "X -> Out").Infer(IfKnown("X", InferEachAnswer)));
   }
   for (const char* type : {"isfinite", "isinf", "isnan"}) {
-    schemas->Add(OpSchema(type).In("X").Out("Out").Infer(InferAnyQuestion));
+    schemas->Add(OpSchema(type, "X -> Out").Infer(InferOneAnswer));
   }
 }
 

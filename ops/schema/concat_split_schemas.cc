@@ -1,6 +1,5 @@
-// Tensors joined along a dimension, and cut up.
+// Joins tensors along a dimension, and splits them.
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -12,68 +11,65 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
-constexpr int kDuplicable = OpSchema::kDuplicable;
+// Adds a new dimension of size `count` at attribute axis.
+absl::StatusOr<TensorType> Stacked(const InferContext& context, TensorType layer, size_t count) {
+  WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", layer.dims.size() + 1));
+  layer.dims.insert(layer.dims.begin() + axis, static_cast<int64_t>(count));
+  return layer;
+}
+
+absl::Status CheckLayer(const InferContext& context, const char* slot, size_t i,
+                        const TensorType& first) {
+  const TensorType* x = context.Input(slot, i);
+  if (x == nullptr || (x->dtype == first.dtype && DimsFit(x->dims, first.dims))) {
+    return absl::OkStatus();
+  }
+  return context.InputError(slot, i, absl::StrCat(ToString(first), " as the others"));
+}
 
 // All of one shape, along a new dimension.
-absl::Status InferStack(InferContext& context) {
-  const TensorType* first = context.Input("X");
-  if (first == nullptr) return absl::OkStatus();
-  TensorType out = *first;
-  for (size_t i = 1; i < context.NumInputs("X"); ++i) {
-    const TensorType* x = context.Input("X", i);
-    if (x == nullptr) return absl::OkStatus();
-    if (x->dtype != out.dtype || !DimsFit(x->dims, out.dims)) {
-      return context.InputError("X", i, absl::StrCat(ToString(out), " as the others"));
-    }
+absl::Status InferStack(InferContext& context, const TensorType& first) {
+  const size_t count = context.NumInputs("X");
+  for (size_t i = 1; i < count; ++i) {
+    if (context.Input("X", i) == nullptr) return absl::OkStatus();
+    WEFT_RETURN_IF_ERROR(CheckLayer(context, "X", i, first));
   }
-  WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", context.attrs().Int("axis"),
-                                                    out.dims.size() + 1));
-  out.dims.insert(out.dims.begin() + axis, static_cast<int64_t>(context.NumInputs("X")));
+  WEFT_ASSIGN_OR_RETURN(const TensorType out, Stacked(context, first, count));
   context.SetOutput("Y", out);
   return absl::OkStatus();
 }
 
-// The layers along a dimension, one per variable.
-absl::Status InferUnstack(InferContext& context, const char* in, const char* out) {
-  const TensorType* x = context.Input(in);
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const int axis,
-                        ResolveAxis(context, "axis", context.attrs().Int("axis"), x->dims.size()));
-  const size_t count = context.NumOutputs(out);
-  if (count > 0 && !DimFits(x->dims[axis], static_cast<int64_t>(count))) {
-    return context.InputError(in, absl::StrCat(count, " layers along the axis"));
-  }
-  TensorType layer = *x;
-  layer.dims.erase(layer.dims.begin() + axis);
-  for (size_t i = 0; i < count; ++i) context.SetOutput(out, i, layer);
-  return absl::OkStatus();
-}
-
-absl::Status InferUnstackGrad(InferContext& context) {
-  const TensorType* first = context.Input("Y@GRAD");
-  if (first == nullptr) return absl::OkStatus();
-  TensorType out = *first;
-  for (size_t i = 1; i < context.NumInputs("Y@GRAD"); ++i) {
-    const TensorType* grad = context.Input("Y@GRAD", i);
-    if (grad != nullptr && (grad->dtype != out.dtype || !DimsFit(grad->dims, out.dims))) {
-      return context.InputError("Y@GRAD", i, absl::StrCat(ToString(out), " as the others"));
+// The layers of X along a dimension, one per variable of slot `out`.
+OpSchema::InferFn Unstacked(const char* out) {
+  return IfKnown("X", [out](InferContext& context, const TensorType& x) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", x.dims.size()));
+    const size_t count = context.NumOutputs(out);
+    if (count > 0 && !DimFits(x.dims[axis], static_cast<int64_t>(count))) {
+      return context.InputError("X", absl::StrCat(count, " layers along the axis"));
     }
+    TensorType layer = x;
+    layer.dims.erase(layer.dims.begin() + axis);
+    for (size_t i = 0; i < count; ++i) context.SetOutput(out, i, layer);
+    return absl::OkStatus();
+  });
+}
+
+absl::Status InferUnstackGrad(InferContext& context, const TensorType& first) {
+  const size_t count = context.NumInputs("Y@GRAD");
+  for (size_t i = 1; i < count; ++i) {
+    WEFT_RETURN_IF_ERROR(CheckLayer(context, "Y@GRAD", i, first));
   }
-  WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", context.attrs().Int("axis"),
-                                                    out.dims.size() + 1));
-  out.dims.insert(out.dims.begin() + axis, static_cast<int64_t>(context.NumInputs("Y@GRAD")));
-  context.SetOutput("X@GRAD", out);
+  WEFT_ASSIGN_OR_RETURN(const TensorType x, Stacked(context, first, count));
+  context.SetOutput("X@GRAD", x);
   return absl::OkStatus();
 }
 
-// All of one element type, and of one shape but along the axis.
+// The inputs have one element type, and one shape except along the axis.
 absl::StatusOr<absl::optional<TensorType>> Concatenated(const InferContext& context) {
   const TensorType* first = context.Input("X");
-  // An axis that is computed is not known here.
+  // An axis that an input gives is unknown.
   if (first == nullptr || HasAttrInput(context)) return absl::optional<TensorType>();
-  WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", context.attrs().Int("axis"),
-                                                    first->dims.size()));
+  WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", first->dims.size()));
   TensorType out = *first;
   for (size_t i = 1; i < context.NumInputs("X"); ++i) {
     const TensorType* x = context.Input("X", i);
@@ -110,7 +106,7 @@ absl::Status CheckConcatGrad(InferContext& context) {
 }
 
 // The sizes of the parts of `size` elements along the axis: `num` equal ones, or the given
-// sections, of which one may be -1 (the rest).
+// sections. One section may be -1: the rest.
 absl::StatusOr<std::vector<int64_t>> PartSizes(const InferContext& context, int64_t size) {
   const int64_t num = context.attrs().Int("num");
   if (num > 0) {
@@ -134,14 +130,10 @@ absl::StatusOr<std::vector<int64_t>> PartSizes(const InferContext& context, int6
   return sections;
 }
 
-absl::Status InferSplit(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  // An axis or sections that are computed are not known here.
-  if (x == nullptr || HasAttrInput(context)) {
-    return absl::OkStatus();
-  }
-  WEFT_ASSIGN_OR_RETURN(const int axis,
-                        ResolveAxis(context, "axis", context.attrs().Int("axis"), x->dims.size()));
+absl::Status InferSplit(InferContext& context, const TensorType& x) {
+  // An axis or sections that an input gives are unknown.
+  if (HasAttrInput(context)) return absl::OkStatus();
+  WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", x.dims.size()));
   const size_t count = context.NumOutputs("Out");
   const int64_t num = context.attrs().Int("num");
   const size_t parts = num > 0 ? num : context.attrs().Ints("sections").size();
@@ -150,9 +142,9 @@ absl::Status InferSplit(InferContext& context) {
                              absl::StrCat(count, " parts, as many as Out has variables"),
                              absl::StrCat(parts));
   }
-  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, PartSizes(context, x->dims[axis]));
+  WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, PartSizes(context, x.dims[axis]));
   for (size_t i = 0; i < count; ++i) {
-    TensorType part = *x;
+    TensorType part = x;
     part.dims[axis] = sizes[i];
     context.SetOutput("Out", i, part);
   }
@@ -163,55 +155,34 @@ absl::Status InferSplit(InferContext& context) {
 
 void AddConcatSplitSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("stack")
-                  .In("X", kDuplicable)
-                  .Out("Y")
+              OpSchema("stack", "X* -> Y")
                   .Attr("axis", 0)
                   .With(Trait::kLinear)
-                  .Infer(InferStack),
+                  .Infer(IfKnown("X", InferStack)),
               {{"X"}, {"Y"}, {"X"}});
-  OpSchema unstack =
-      OpSchema("unstack")
-          .In("X")
-          .Out("Y", kDuplicable)
-          .Attr("axis", 0)
-          .RequiredAttr("num", 0)
-          .With(Trait::kLinear)
-          .Infer([](InferContext& context) { return InferUnstack(context, "X", "Y"); });
-  schemas->Add(GradSchema(unstack, "unstack_grad", {{}, {"Y"}, {"X"}}, InferUnstackGrad));
-  schemas->Add(std::move(unstack));
-  schemas->Add(OpSchema("unbind")
-                   .In("X")
-                   .Out("Out", kDuplicable)
-                   .Attr("axis", 0)
-                   .With(Trait::kLinear)
-                   .Infer([](InferContext& context) { return InferUnstack(context, "X", "Out"); }));
-  schemas->Add(OpSchema("concat")
-                   .AttrIn("AxisTensor", {"axis"})
-                   .In("X", kDuplicable)
-                   .Out("Out")
-                   .Attr("axis", 0)
-                   .With(Trait::kLinear)
-                   .Infer(InferConcat));
-  schemas->Add(OpSchema("concat_grad")
-                   .AttrIn("AxisTensor", {"axis"})
-                   .In("Out@GRAD")
-                   .In("X", kDuplicable)
-                   .Out("X@GRAD", kDuplicable | kOptional)
-                   .Attr("axis", 0)
-                   .Infer(InOrder({CheckConcatGrad, GradsLikeInputs()})));
-  schemas->Add(OpSchema("split")
-                   .AttrIn("AxisTensor", {"axis"})
-                   .AttrIn("SectionsTensorList", {"sections"}, kDuplicable)
-                   .In("X")
-                   .Out("Out", kDuplicable)
+  AddWithGrad(schemas,
+              OpSchema("unstack", "X -> Y*")
+                  .Attr("axis", 0)
+                  .RequiredAttr("num", 0)
+                  .With(Trait::kLinear)
+                  .Infer(Unstacked("Y")),
+              {{}, {"Y"}, {"X"}}, IfKnown("Y@GRAD", InferUnstackGrad));
+  schemas->Add(
+      OpSchema("unbind", "X -> Out*").Attr("axis", 0).With(Trait::kLinear).Infer(Unstacked("Out")));
+  AddWithGrad(schemas,
+              OpSchema("concat", "AxisTensor{axis}, X* -> Out")
+                  .Attr("axis", 0)
+                  .With(Trait::kLinear)
+                  .Infer(InferConcat),
+              GradOfX(), InOrder({CheckConcatGrad, GradsLikeInputs()}));
+  schemas->Add(OpSchema("split", "AxisTensor{axis}, SectionsTensorList*{sections}, X -> Out*")
                    .Attr("axis", 0)
                    .Attr("mkldnn_data_type", "float32")
                    .Attr("num", 0)
                    .Attr("sections", Ints{})
                    .Attr("use_mkldnn", false)
                    .With(Trait::kLinear)
-                   .Infer(InferSplit));
+                   .Infer(IfKnown("X", InferSplit)));
 }
 
 }  // namespace weft

@@ -6,9 +6,7 @@ namespace weft {
 namespace {
 
 OpSchema Cumulative(const char* type) {
-  return OpSchema(type)
-      .In("X")
-      .Out("Out")
+  return OpSchema(type, "X -> Out")
       .Attr("axis", -1)
       .Attr("exclusive", false)
       .Attr("flatten", false)
@@ -21,10 +19,9 @@ OpSchema Cumulative(const char* type) {
 void AddCumulativeSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas, Cumulative("cumsum"), {{"X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas, Cumulative("logcumsumexp"), {{"Out", "X"}, {"Out"}, {"X"}});
-  AddWithGrad(
-      schemas,
-      OpSchema("cumprod").In("X").Out("Out").RequiredAttr("dim", 0).Infer(LikeXAlongAxis("dim")),
-      {{"Out", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas,
+              OpSchema("cumprod", "X -> Out").RequiredAttr("dim", 0).Infer(LikeXAlongAxis("dim")),
+              {{"Out", "X"}, {"Out"}, {"X"}});
 }
 
 }  // namespace weft

@@ -1,17 +1,14 @@
-// Elements and slices that a tensor of indices names: read, written, added to.
-#include <utility>
-
+// Reads, writes, and adds to, the elements and slices that a tensor of indices names.
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
 
-// Both known, Index of whole numbers.
+// Whether both types are known; an error if Index does not hold integers.
 absl::StatusOr<bool> BothKnown(const InferContext& context, const char* x, const char* index) {
   const TensorType* type = context.Input(index);
   if (type != nullptr && !IsIndex(type->dtype)) {
@@ -26,12 +23,9 @@ OpSchema::InferFn Picked(const char* axis_attr) {
     WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, "X", "Index"));
     if (!known || HasAttrInput(context)) return absl::OkStatus();
     const TensorType& x = *context.Input("X");
-    const TensorType& index = *context.Input("Index");
-    WEFT_ASSIGN_OR_RETURN(
-        const int axis,
-        ResolveAxis(context, axis_attr, context.attrs().Int(axis_attr), x.dims.size()));
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, axis_attr, x.dims.size()));
     // [n, 1] counts as [n].
-    Dims picked = index.dims;
+    Dims picked = context.Input("Index")->dims;
     if (picked.size() == 2 && picked[1] == 1) picked.pop_back();
     if (picked.size() > 1) return context.InputError("Index", "one dimension");
     TensorType out = {x.dtype, Dims(x.dims.begin(), x.dims.begin() + axis)};
@@ -42,49 +36,26 @@ OpSchema::InferFn Picked(const char* axis_attr) {
   };
 }
 
-// `updates` is X with as many layers along the axis as `index` has numbers.
-OpSchema::InferFn Updated(const char* index_slot, const char* updates_slot, bool has_axis) {
+// Out is like X. `updates` is X with as many layers along attribute axis, or 0 if there is none, as
+// `index` has numbers. In the gradient op, Out@GRAD and X@GRAD stand for X and Out.
+OpSchema::InferFn Updated(const char* x_slot, const char* index_slot, const char* updates_slot,
+                          const char* out_slot) {
   return [=](InferContext& context) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, "X", index_slot));
+    WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, x_slot, index_slot));
     if (!known) return absl::OkStatus();
-    const TensorType& x = *context.Input("X");
-    WEFT_ASSIGN_OR_RETURN(
-        const int axis,
-        ResolveAxis(context, "axis", has_axis ? context.attrs().Int("axis") : 0, x.dims.size()));
+    const TensorType& x = *context.Input(x_slot);
+    const int64_t value = context.attrs().Has("axis") ? context.attrs().Int("axis") : 0;
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", value, x.dims.size()));
     Dims expected = x.dims;
     expected[axis] = Product(context.Input(index_slot)->dims);
-    const TensorType* updates = context.Input(updates_slot);
-    if (updates != nullptr && !DimsFit(updates->dims, expected)) {
-      return context.InputError(updates_slot, absl::StrCat("dimensions ", DimsToString(expected)));
-    }
-    context.SetOutput("Out", x);
+    WEFT_RETURN_IF_ERROR(CheckDims(context, updates_slot, expected));
+    context.SetOutput(out_slot, x);
     return absl::OkStatus();
   };
 }
 
-// The gradients of an op that makes Out of X and some updates: X@GRAD is like Out@GRAD.
-OpSchema::InferFn UpdatedGrad(const char* index_slot, const char* updates_slot, bool has_axis) {
-  return [=](InferContext& context) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, "Out@GRAD", index_slot));
-    if (known) {
-      const TensorType& grad = *context.Input("Out@GRAD");
-      WEFT_ASSIGN_OR_RETURN(const int axis,
-                            ResolveAxis(context, "axis", has_axis ? context.attrs().Int("axis") : 0,
-                                        grad.dims.size()));
-      Dims expected = grad.dims;
-      expected[axis] = Product(context.Input(index_slot)->dims);
-      const TensorType* updates = context.Input(updates_slot);
-      if (updates != nullptr && !DimsFit(updates->dims, expected)) {
-        return context.InputError(updates_slot,
-                                  absl::StrCat("dimensions ", DimsToString(expected)));
-      }
-      context.SetOutput("X@GRAD", grad);
-    }
-    return GradsLikeInputs()(context);
-  };
-}
-
-// The dims that the last dimension of Index, numbers of the first dimensions of X, leaves.
+// The last dimension of Index holds indices along the first dimensions of X. The dims of what they
+// select.
 absl::StatusOr<absl::optional<Dims>> NamedParts(const InferContext& context, const char* x_slot) {
   WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, x_slot, "Index"));
   if (!known) return absl::optional<Dims>();
@@ -108,17 +79,14 @@ absl::Status InferGatherNd(InferContext& context) {
 OpSchema::InferFn ScatteredNd(const char* x_slot, const char* out_slot) {
   return [=](InferContext& context) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const absl::optional<Dims> dims, NamedParts(context, x_slot));
-    const TensorType* updates = context.Input("Updates");
-    if (dims.has_value() && updates != nullptr && !DimsFit(updates->dims, *dims)) {
-      return context.InputError("Updates", absl::StrCat("dimensions ", DimsToString(*dims)));
-    }
+    if (dims.has_value()) WEFT_RETURN_IF_ERROR(CheckDims(context, "Updates", *dims));
     if (const TensorType* x = context.Input(x_slot)) context.SetOutput(out_slot, *x);
     return GradsLikeInputs()(context);
   };
 }
 
-// `indices` has numbers of the first dimensions of x, broadcast with each other; value broadcasts
-// with the parts of x that they name.
+// `indices` hold indices along the first dimensions of x and broadcast with each other. value
+// broadcasts with the parts of x that they name.
 OpSchema::InferFn PutParts(const char* x_slot, const char* out_slot) {
   return [=](InferContext& context) -> absl::Status {
     const TensorType* x = context.Input(x_slot);
@@ -158,8 +126,8 @@ OpSchema::InferFn PutParts(const char* x_slot, const char* out_slot) {
   };
 }
 
-// One element of X per number (only a check where there is no `out_slot`); but along the axis Index
-// has no more than X.
+// One element of X per number of Index, whose dimensions, except the axis, are at most those of X.
+// Without `out_slot` it only checks.
 OpSchema::InferFn TakenAlong(const char* x_slot, const char* out_slot, const char* axis_attr) {
   return [=](InferContext& context) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, x_slot, "Index"));
@@ -183,7 +151,7 @@ OpSchema::InferFn TakenAlong(const char* x_slot, const char* out_slot, const cha
   };
 }
 
-// Result is like Input, with an element of Value for each number.
+// Result is like Input, with an element of Value for each number of Index.
 absl::Status InferPutAlong(InferContext& context) {
   const TensorType* value = context.Input("Value");
   const TensorType* index = context.Input("Index");
@@ -198,84 +166,45 @@ absl::Status InferPutAlong(InferContext& context) {
 }  // namespace
 
 void AddGatherScatterSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(schemas,
-              OpSchema("gather")
-                  .AttrIn("Axis", {"axis"})
-                  .In("Index")
-                  .In("X")
-                  .Out("Out")
-                  .Attr("axis", 0)
-                  .Infer(Picked("axis")),
-              {{"Index", "X"}, {"Out"}, {"X"}});
   AddWithGrad(
       schemas,
-      OpSchema("index_select").In("Index").In("X").Out("Out").Attr("dim", 0).Infer(Picked("dim")),
+      OpSchema("gather", "Axis{axis}, Index, X -> Out").Attr("axis", 0).Infer(Picked("axis")),
       {{"Index", "X"}, {"Out"}, {"X"}});
-  OpSchema scatter = OpSchema("scatter")
-                         .In("Ids")
-                         .In("Updates")
-                         .In("X")
-                         .Out("Out")
-                         .Attr("overwrite", true)
-                         .Infer(Updated("Ids", "Updates", /*has_axis=*/false));
-  schemas->Add(GradSchema(scatter, "scatter_grad", {{"Ids", "Updates"}, {"Out"}, {"Updates", "X"}},
-                          UpdatedGrad("Ids", "Updates", /*has_axis=*/false)));
-  schemas->Add(std::move(scatter));
-  OpSchema index_add = OpSchema("index_add")
-                           .In("AddValue")
-                           .In("Index")
-                           .In("X")
-                           .Out("Out")
-                           .Attr("axis", 0)
-                           .Infer(Updated("Index", "AddValue", /*has_axis=*/true));
-  schemas->Add(GradSchema(index_add, "index_add_grad",
-                          {{"AddValue", "Index"}, {"Out"}, {"AddValue", "X"}},
-                          UpdatedGrad("Index", "AddValue", /*has_axis=*/true)));
-  schemas->Add(std::move(index_add));
-  AddWithGrad(schemas, OpSchema("gather_nd").In("Index").In("X").Out("Out").Infer(InferGatherNd),
-              {{"Index", "X"}, {"Out"}, {"X"}});
-  OpSchema index_put = OpSchema("index_put")
-                           .In("indices", OpSchema::kDuplicable)
-                           .In("value")
-                           .In("x")
-                           .Out("out")
-                           .Attr("accumulate", false)
-                           .Infer(InOrder({SameDType("x", "value"), PutParts("x", "out")}));
-  schemas->Add(GradSchema(index_put, "index_put_grad",
-                          {{"indices", "value", "x"}, {"out"}, {"value", "x"}},
-                          PutParts("out@GRAD", "x@GRAD")));
-  schemas->Add(std::move(index_put));
-  OpSchema scatter_nd = OpSchema("scatter_nd_add")
-                            .In("Index")
-                            .In("Updates")
-                            .In("X")
-                            .Out("Out")
-                            .Infer(ScatteredNd("X", "Out"));
-  schemas->Add(GradSchema(scatter_nd, "scatter_nd_add_grad",
-                          {{"Index", "Updates"}, {"Out"}, {"Updates", "X"}},
-                          ScatteredNd("Out@GRAD", "X@GRAD")));
-  schemas->Add(std::move(scatter_nd));
   AddWithGrad(schemas,
-              OpSchema("index_sample")
-                  .In("Index")
-                  .In("X")
-                  .Out("Out")
-                  .Infer(TakenAlong("X", "Out", nullptr)),
+              OpSchema("index_select", "Index, X -> Out").Attr("dim", 0).Infer(Picked("dim")),
               {{"Index", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
-              OpSchema("take_along_axis")
-                  .In("Index")
-                  .In("Input")
-                  .Out("Result")
+              OpSchema("scatter", "Ids, Updates, X -> Out")
+                  .Attr("overwrite", true)
+                  .Infer(Updated("X", "Ids", "Updates", "Out")),
+              {{"Ids", "Updates"}, {"Out"}, {"Updates", "X"}},
+              InOrder({Updated("Out@GRAD", "Ids", "Updates", "X@GRAD"), GradsLikeInputs()}));
+  AddWithGrad(schemas,
+              OpSchema("index_add", "AddValue, Index, X -> Out")
+                  .Attr("axis", 0)
+                  .Infer(Updated("X", "Index", "AddValue", "Out")),
+              {{"AddValue", "Index"}, {"Out"}, {"AddValue", "X"}},
+              InOrder({Updated("Out@GRAD", "Index", "AddValue", "X@GRAD"), GradsLikeInputs()}));
+  AddWithGrad(schemas, OpSchema("gather_nd", "Index, X -> Out").Infer(InferGatherNd),
+              {{"Index", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas,
+              OpSchema("index_put", "indices*, value, x -> out")
+                  .Attr("accumulate", false)
+                  .Infer(InOrder({SameDType("x", "value"), PutParts("x", "out")})),
+              {{"indices", "value", "x"}, {"out"}, {"value", "x"}}, PutParts("out@GRAD", "x@GRAD"));
+  AddWithGrad(schemas,
+              OpSchema("scatter_nd_add", "Index, Updates, X -> Out").Infer(ScatteredNd("X", "Out")),
+              {{"Index", "Updates"}, {"Out"}, {"Updates", "X"}}, ScatteredNd("Out@GRAD", "X@GRAD"));
+  AddWithGrad(schemas,
+              OpSchema("index_sample", "Index, X -> Out").Infer(TakenAlong("X", "Out", nullptr)),
+              {{"Index", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas,
+              OpSchema("take_along_axis", "Index, Input -> Result")
                   .Attr("Axis", 0)
                   .Infer(TakenAlong("Input", "Result", "Axis")),
               {{"Index", "Input"}, {"Result"}, {"Input"}});
   AddWithGrad(schemas,
-              OpSchema("put_along_axis")
-                  .In("Index")
-                  .In("Input")
-                  .In("Value")
-                  .Out("Result")
+              OpSchema("put_along_axis", "Index, Input, Value -> Result")
                   .Attr("Axis", 0)
                   .Attr("Include_self", true)
                   .Attr("Reduce", "assign")

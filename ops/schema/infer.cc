@@ -2,13 +2,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ops/schema/check_slots.h"
 #include "ops/schema/op_attrs.h"
 
 namespace weft {
 namespace {
 
-// An output that is the same variable as an input has its type.
+// An output that is the variable of an input has its type.
 void SetInPlaceOutputs(InferContext& context) {
   for (const SlotSchema& slot : context.schema().outputs()) {
     if (slot.in_place_of.empty()) continue;
@@ -33,7 +32,10 @@ absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& o
   if (schema == nullptr) {
     return std::vector<absl::optional<TensorType>>(op.output_args().size());
   }
-  WEFT_RETURN_IF_ERROR(CheckSlots(op, *schema));
+  const std::vector<SlotViolation> violations = SlotViolations(op, *schema);
+  if (!violations.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(op.DebugName(), " ", ToString(violations[0])));
+  }
   WEFT_ASSIGN_OR_RETURN(const OpAttrs attrs, OpAttrs::Decode(op, *schema));
   InferContext context(op, *schema, attrs, lookup);
   const absl::Status status = RunInference(context);
@@ -43,18 +45,40 @@ absl::StatusOr<std::vector<absl::optional<TensorType>>> InferOutputs(const Op& o
   return context.TakeOutputs();
 }
 
+std::string ToString(const SlotViolation& violation) {
+  const std::string slot =
+      absl::StrCat(violation.is_output ? "output " : "input ", violation.slot->name);
+  return violation.count == 0
+             ? absl::StrCat(slot, ": expected a variable, found none")
+             : absl::StrCat(slot, ": expected one variable, found ", violation.count);
+}
+
+std::vector<SlotViolation> SlotViolations(const Op& op, const OpSchema& schema) {
+  std::vector<SlotViolation> violations;
+  for (const SlotSchema& slot : schema.inputs()) {
+    const size_t count = op.Input(slot.name).size();
+    const bool fits = count == 0 ? slot.optional : count == 1 || slot.duplicable;
+    if (!fits) violations.push_back({&slot, /*is_output=*/false, count});
+  }
+  for (const SlotSchema& slot : schema.outputs()) {
+    const size_t count = op.Output(slot.name).size();
+    if (count > 1 && !slot.duplicable) violations.push_back({&slot, /*is_output=*/true, count});
+  }
+  return violations;
+}
+
 absl::Status CheckNoUnknownSlots(const Op& op, const OpSchema& schema) {
+  const auto error = [&](absl::string_view kind, absl::string_view name) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op.DebugName(), " ", kind, " ", name, ": unknown slot"));
+  };
   for (const OpSignature::Slot& slot : op.signature().inputs) {
     const absl::string_view name = op.program().name(slot.name);
-    if (slot.count == 0 || schema.FindInput(name) != nullptr) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(op.DebugName(), " input ", name, ": unknown slot"));
+    if (slot.count > 0 && schema.FindInput(name) == nullptr) return error("input", name);
   }
   for (const OpSignature::Slot& slot : op.signature().outputs) {
     const absl::string_view name = op.program().name(slot.name);
-    if (slot.count == 0 || schema.FindOutput(name) != nullptr) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat(op.DebugName(), " output ", name, ": unknown slot"));
+    if (slot.count > 0 && schema.FindOutput(name) == nullptr) return error("output", name);
   }
   return absl::OkStatus();
 }

@@ -4,17 +4,40 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "ops/schema/slice_range.h"
 #include "proto/op_role.h"
 
 namespace weft {
 
 // --- Whole inference functions -------------------------------------------------------------------
 
-OpSchema::InferFn OutputsLike(std::string slot) {
-  return [slot = std::move(slot)](InferContext& context) {
+OpSchema::InferFn IfKnown(std::string x,
+                          std::function<absl::Status(InferContext&, const TensorType&)> infer) {
+  return [=](InferContext& context) {
+    const TensorType* type = context.Input(x);
+    return type == nullptr ? absl::OkStatus() : infer(context, *type);
+  };
+}
+
+OpSchema::InferFn IfKnown(
+    std::string x, std::string y,
+    std::function<absl::Status(InferContext&, const TensorType&, const TensorType&)> infer) {
+  return [=](InferContext& context) {
+    const TensorType* a = context.Input(x);
+    const TensorType* b = context.Input(y);
+    return a == nullptr || b == nullptr ? absl::OkStatus() : infer(context, *a, *b);
+  };
+}
+
+OpSchema::InferFn OutputsLike(std::string slot, const std::vector<std::string>& others) {
+  std::vector<OpSchema::InferFn> steps;
+  for (const std::string& other : others) steps.push_back(SameType(slot, other));
+  steps.push_back([slot = std::move(slot)](InferContext& context) {
     for (const SlotSchema& output : context.schema().outputs()) {
       for (size_t i = 0; i < context.NumOutputs(output.name); ++i) {
         const TensorType* type = context.Input(slot, i);
@@ -22,7 +45,16 @@ OpSchema::InferFn OutputsLike(std::string slot) {
       }
     }
     return absl::OkStatus();
-  };
+  });
+  return InOrder(std::move(steps));
+}
+
+OpSchema::InferFn Like(std::string slot, std::vector<std::string> outputs) {
+  return IfKnown(std::move(slot),
+                 [outputs = std::move(outputs)](InferContext& context, const TensorType& type) {
+                   for (const std::string& output : outputs) context.SetOutput(output, type);
+                   return absl::OkStatus();
+                 });
 }
 
 OpSchema::InferFn GradsLikeInputs() {
@@ -56,7 +88,7 @@ OpSchema::InferFn GradOf(OpSchema::InferFn forward) {
         types.push_back(type == nullptr ? absl::nullopt : absl::make_optional(*type));
       }
     }
-    // What may be an output that is read, too.
+    // The gradient op may read outputs, too.
     for (const InferContext::Slot& slot : inputs) outputs.push_back({slot.name, 0, slot.count});
     size_t num_outputs = 0;
     for (InferContext::Slot& slot : outputs) {
@@ -80,63 +112,6 @@ OpSchema::InferFn GradOf(OpSchema::InferFn forward) {
     }
     return GradsLikeInputs()(context);
   };
-}
-
-OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
-                    OpSchema::InferFn infer) {
-  OpSchema schema(std::move(type));
-  const auto flags = [](const SlotSchema& slot) {
-    return (slot.optional ? OpSchema::kOptional : 0) |
-           (slot.duplicable ? OpSchema::kDuplicable : 0);
-  };
-  // In alphabetical order, as Paddle writes them.
-  std::map<std::string, int> inputs;
-  std::map<std::string, std::vector<std::string>> attrs_of;
-  for (const SlotSchema& slot : op.inputs()) {
-    if (slot.attrs.empty()) continue;
-    inputs[slot.name] = flags(slot);
-    attrs_of[slot.name] = slot.attrs;
-  }
-  for (const std::string& name : grad.reads) {
-    const SlotSchema* input = op.FindInput(name);
-    inputs[name] = flags(input != nullptr ? *input : *op.FindOutput(name));
-  }
-  for (const std::string& name : grad.of_outputs) {
-    inputs[absl::StrCat(name, kGradSuffix)] = flags(*op.FindOutput(name));
-  }
-  for (const auto& [name, flag] : inputs) {
-    const auto it = attrs_of.find(name);
-    if (it == attrs_of.end()) {
-      std::move(schema).In(name, flag);
-    } else {
-      std::move(schema).AttrIn(name, it->second, flag);
-    }
-  }
-  for (const std::string& name : grad.of_inputs) {
-    std::move(schema).Out(absl::StrCat(name, kGradSuffix),
-                          flags(*op.FindInput(name)) | OpSchema::kOptional);
-  }
-  for (const AttrSchema& attr : op.attrs()) {
-    if (attr.required) {
-      std::move(schema).RequiredAttr(attr.name, attr.default_value);
-    } else {
-      std::move(schema).Attr(attr.name, attr.default_value);
-    }
-  }
-  std::move(schema).Infer(std::move(infer));
-  return schema;
-}
-
-void AddWithGrad(OpSchemaTable* schemas, OpSchema op, const GradSlots& grad) {
-  schemas->Add(GradSchema(op, absl::StrCat(op.type(), "_grad"), grad, GradOf(op.infer())));
-  schemas->Add(std::move(op));
-}
-
-bool HasAttrInput(const InferContext& context) {
-  const std::vector<SlotSchema>& slots = context.schema().inputs();
-  return std::any_of(slots.begin(), slots.end(), [&](const SlotSchema& slot) {
-    return !slot.attrs.empty() && context.HasInput(slot.name);
-  });
 }
 
 OpSchema::InferFn SameDType(std::string a, std::string b) {
@@ -168,6 +143,180 @@ OpSchema::InferFn InOrder(std::vector<OpSchema::InferFn> functions) {
     }
     return absl::OkStatus();
   };
+}
+
+OpSchema::InferFn LikeXAlongAxis(const char* attr) {
+  return IfKnown("X", [=](InferContext& context, const TensorType& x) -> absl::Status {
+    if (context.attrs().Has("flatten") && context.attrs().Bool("flatten")) {
+      context.SetOutput("Out", {x.dtype, {Product(x.dims)}});
+      return absl::OkStatus();
+    }
+    WEFT_RETURN_IF_ERROR(AxisFromAttr(context, attr, x.dims).status());
+    context.SetOutput("Out", x);
+    return absl::OkStatus();
+  });
+}
+
+OpSchema::InferFn OutDims(DimsFn dims_of, const char* x_slot) {
+  return IfKnown(x_slot, [=](InferContext& context, const TensorType& x) -> absl::Status {
+    context.SetOutput("XShape", ToXShape(x));
+    for (const SlotSchema& slot : context.schema().inputs()) {
+      if (slot.optional && context.HasInput(slot.name)) return absl::OkStatus();
+    }
+    WEFT_ASSIGN_OR_RETURN(const Dims dims, dims_of(context, x.dims));
+    context.SetOutput("Out", {x.dtype, dims});
+    return absl::OkStatus();
+  });
+}
+
+absl::Status InferFromShapeAttr(InferContext& context) {
+  WEFT_ASSIGN_OR_RETURN(const DType dtype, DTypeFromAttr(context, "dtype"));
+  if (HasAttrInput(context)) return absl::OkStatus();
+  const std::vector<int64_t> shape = context.attrs().Ints("shape");
+  const Dims dims(shape.begin(), shape.end());
+  WEFT_RETURN_IF_ERROR(CheckShapeAttr(context, dims));
+  context.SetOutput("Out", {dtype, dims});
+  return absl::OkStatus();
+}
+
+// --- Gradient ops --------------------------------------------------------------------------------
+
+GradSlots GradOfX() { return {{"X"}, {"Out"}, {"X"}}; }
+
+OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
+                    OpSchema::InferFn infer) {
+  const auto like = [](const SlotSchema& slot, std::string name) {
+    SlotSchema copy;
+    copy.name = std::move(name);
+    copy.optional = slot.optional;
+    copy.duplicable = slot.duplicable;
+    copy.attrs = slot.attrs;
+    return copy;
+  };
+  // In alphabetical order, as Paddle writes them.
+  std::map<std::string, SlotSchema> inputs;
+  const auto add_input = [&](const SlotSchema& slot, std::string name) {
+    inputs.try_emplace(name, like(slot, name));
+  };
+  for (const SlotSchema& slot : op.inputs()) {
+    if (!slot.attrs.empty()) add_input(slot, slot.name);
+  }
+  for (const std::string& name : grad.reads) {
+    const SlotSchema* input = op.FindInput(name);
+    add_input(input != nullptr ? *input : *op.FindOutput(name), name);
+  }
+  for (const std::string& name : grad.of_outputs) {
+    add_input(*op.FindOutput(name), absl::StrCat(name, kGradSuffix));
+  }
+  OpSchema schema(std::move(type));
+  for (auto& [name, slot] : inputs) std::move(schema).In(std::move(slot));
+  for (const std::string& name : grad.of_inputs) {
+    SlotSchema slot = like(*op.FindInput(name), absl::StrCat(name, kGradSuffix));
+    slot.optional = slot.optional || grad.optional;
+    std::move(schema).Out(std::move(slot));
+  }
+  for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr);
+  return std::move(schema).Infer(std::move(infer));
+}
+
+void AddWithGrad(OpSchemaTable* schemas, OpSchema op, const GradSlots& grad) {
+  OpSchema::InferFn infer_grad = GradOf(op.infer());
+  AddWithGrad(schemas, std::move(op), grad, std::move(infer_grad));
+}
+
+void AddWithGrad(OpSchemaTable* schemas, OpSchema op, const GradSlots& grad,
+                 OpSchema::InferFn infer_grad) {
+  schemas->Add(GradSchema(op, absl::StrCat(op.type(), "_grad"), grad, std::move(infer_grad)));
+  schemas->Add(std::move(op));
+}
+
+// --- Checks --------------------------------------------------------------------------------------
+
+bool IsIndex(DType dtype) { return dtype == DType::kInt64 || dtype == DType::kInt32; }
+
+bool HasAttrInput(const InferContext& context) {
+  const std::vector<SlotSchema>& slots = context.schema().inputs();
+  return std::any_of(slots.begin(), slots.end(), [&](const SlotSchema& slot) {
+    return !slot.attrs.empty() && context.HasInput(slot.name);
+  });
+}
+
+absl::Status CheckDims(const InferContext& context, absl::string_view slot, const Dims& dims,
+                       size_t i) {
+  const TensorType* type = context.Input(slot, i);
+  if (type == nullptr || DimsFit(type->dims, dims)) return absl::OkStatus();
+  return context.InputError(slot, i, absl::StrCat("dimensions ", DimsToString(dims)));
+}
+
+absl::Status CheckVectors(const InferContext& context, std::initializer_list<const char*> slots,
+                          int64_t size) {
+  for (const char* slot : slots) WEFT_RETURN_IF_ERROR(CheckDims(context, slot, {size}));
+  return absl::OkStatus();
+}
+
+absl::Status CheckElements(const InferContext& context, absl::string_view slot, int64_t elements,
+                           size_t i) {
+  const TensorType* type = context.Input(slot, i);
+  if (type == nullptr || DimFits(Product(type->dims), elements)) return absl::OkStatus();
+  return context.InputError(slot, i,
+                            elements == 1 ? "one element" : absl::StrCat(elements, " elements"));
+}
+
+absl::Status CheckImage(const InferContext& context, const char* slot) {
+  const TensorType* x = context.Input(slot);
+  if (x == nullptr || x->dims.size() == 4) return absl::OkStatus();
+  return context.InputError(slot, "four dimensions (batch, channels, height, width)");
+}
+
+absl::Status CheckPositive(const InferContext& context, std::initializer_list<const char*> attrs) {
+  for (const char* name : attrs) {
+    WEFT_RETURN_IF_ERROR(CheckAtLeast(context, name, 1, kMaxElements));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAtLeast(const InferContext& context, const char* attr, int64_t least,
+                          int64_t most) {
+  const int64_t value = context.attrs().Int(attr);
+  if (value >= least && value <= most) return absl::OkStatus();
+  return context.AttrError(attr, absl::StrCat(least, " or more"), absl::StrCat(value));
+}
+
+absl::Status CheckOneOf(const InferContext& context, const char* attr,
+                        std::initializer_list<absl::string_view> values) {
+  const std::string& value = context.attrs().String(attr);
+  if (absl::c_linear_search(values, value)) return absl::OkStatus();
+  const absl::Span<const absl::string_view> all(values);
+  return context.AttrError(
+      attr, absl::StrCat(absl::StrJoin(all.first(all.size() - 1), ", "), " or ", all.back()),
+      value);
+}
+
+absl::Status CheckSameLength(const InferContext& context, const char* attr, size_t length) {
+  const size_t found = context.attrs().Ints(attr).size();
+  if (found == length) return absl::OkStatus();
+  return context.AttrError(attr, absl::StrCat(length, " numbers, one per axis"),
+                           absl::StrCat(found));
+}
+
+absl::Status CheckShapeAttr(const InferContext& context, const Dims& dims) {
+  const auto is_dim = [](int64_t dim) { return dim >= -1 && dim <= kMaxElements; };
+  if (absl::c_all_of(dims, is_dim)) return absl::OkStatus();
+  return context.AttrError("shape", "dimensions", DimsToString(context.attrs().Ints("shape")));
+}
+
+absl::StatusOr<DType> DTypeFromAttr(const InferContext& context, const char* attr) {
+  const int64_t number = context.attrs().Int(attr);
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
+  if (dtype.has_value()) return *dtype;
+  return context.AttrError(attr, "the number of an element type", absl::StrCat(number));
+}
+
+absl::StatusOr<DType> IndexDTypeFromAttr(const InferContext& context, const char* attr) {
+  const int64_t number = context.attrs().Int(attr);
+  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
+  if (dtype.has_value() && IsIndex(*dtype)) return *dtype;
+  return context.AttrError(attr, "the number of int32 or int64", absl::StrCat(number));
 }
 
 // --- Dimensions ----------------------------------------------------------------------------------
@@ -227,6 +376,62 @@ absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view a
   return static_cast<int>(value < 0 ? value + r : value);
 }
 
+absl::StatusOr<int> ResolveAxis(const InferContext& context, absl::string_view attr, size_t rank) {
+  return ResolveAxis(context, attr, context.attrs().Int(attr), rank);
+}
+
+absl::StatusOr<int> AxisFromAttr(const InferContext& context, absl::string_view attr,
+                                 const Dims& dims) {
+  const int64_t value = context.attrs().Int(attr);
+  if (dims.empty() && (value == 0 || value == -1)) return 0;
+  return ResolveAxis(context, attr, dims.size());
+}
+
+bool Repeats(const Dims& from, const Dims& to) {
+  const absl::optional<Dims> dims = BroadcastDims(to, from);
+  return dims.has_value() && from.size() <= to.size() && DimsFit(*dims, to);
+}
+
+absl::StatusOr<Dims> SlicedDims(const InferContext& context, const Dims& x, const char* steps_attr,
+                                const char* decrease_attr, bool must_be_one) {
+  const OpAttrs& attrs = context.attrs();
+  const std::vector<int64_t> axes = attrs.Ints("axes");
+  const std::vector<int64_t> starts = attrs.Ints("starts"), ends = attrs.Ints("ends");
+  WEFT_RETURN_IF_ERROR(CheckSameLength(context, "starts", axes.size()));
+  WEFT_RETURN_IF_ERROR(CheckSameLength(context, "ends", axes.size()));
+  std::vector<int64_t> steps(axes.size(), 1);
+  if (steps_attr != nullptr) {
+    WEFT_RETURN_IF_ERROR(CheckSameLength(context, steps_attr, axes.size()));
+    steps = attrs.Ints(steps_attr);
+  }
+  Dims dims = x;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axes", axes[i], x.size()));
+    if (steps[i] == 0) return context.AttrError(steps_attr, "steps that are not 0", "0");
+    if (dims[axis] != -1) dims[axis] = TakeSlice(starts[i], ends[i], steps[i], x[axis]).count;
+  }
+  std::vector<int64_t> decrease = attrs.Ints(decrease_attr);
+  std::vector<bool> is_left_out(x.size(), false);
+  for (int64_t value : decrease) {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, decrease_attr, value, x.size()));
+    if (must_be_one && dims[axis] != -1 && dims[axis] != 1) {
+      return context.AttrError(decrease_attr, "axes of one element", DimsToString(dims));
+    }
+    is_left_out[axis] = true;
+  }
+  Dims out;
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (!is_left_out[d]) out.push_back(dims[d]);
+  }
+  return out;
+}
+
+TensorType ToXShape(const TensorType& type) {
+  TensorType xshape = type;
+  xshape.dims.insert(xshape.dims.begin(), 0);
+  return xshape;
+}
+
 absl::Status InferGradFromXShape(InferContext& context) {
   const TensorType* xshape = context.Input("XShape");
   const TensorType* grad = context.Input("Out@GRAD");
@@ -240,33 +445,6 @@ absl::Status InferGradFromXShape(InferContext& context) {
   }
   context.SetOutput("X@GRAD", {grad->dtype, dims});
   return absl::OkStatus();
-}
-
-TensorType ToXShape(const TensorType& type) {
-  TensorType xshape = type;
-  xshape.dims.insert(xshape.dims.begin(), 0);
-  return xshape;
-}
-
-absl::StatusOr<int> AxisFromAttr(const InferContext& context, absl::string_view attr,
-                                 const Dims& dims) {
-  const int64_t value = context.attrs().Int(attr);
-  if (dims.empty() && (value == 0 || value == -1)) return 0;
-  return ResolveAxis(context, attr, value, dims.size());
-}
-
-OpSchema::InferFn LikeXAlongAxis(const char* attr) {
-  return [=](InferContext& context) -> absl::Status {
-    const TensorType* x = context.Input("X");
-    if (x == nullptr) return absl::OkStatus();
-    if (context.attrs().Has("flatten") && context.attrs().Bool("flatten")) {
-      context.SetOutput("Out", {x->dtype, {Product(x->dims)}});
-      return absl::OkStatus();
-    }
-    WEFT_RETURN_IF_ERROR(AxisFromAttr(context, attr, x->dims).status());
-    context.SetOutput("Out", *x);
-    return absl::OkStatus();
-  };
 }
 
 }  // namespace weft

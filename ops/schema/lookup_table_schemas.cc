@@ -1,7 +1,4 @@
 // Embeddings.
-#include <string>
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -17,7 +14,7 @@ absl::Status CheckTable(const InferContext& context) {
     return context.InputError("W", "a table: rows and columns");
   }
   const TensorType* ids = context.Input("Ids");
-  if (ids != nullptr && ids->dtype != DType::kInt64 && ids->dtype != DType::kInt32) {
+  if (ids != nullptr && !IsIndex(ids->dtype)) {
     return context.InputError("Ids", "int64 or int32 row numbers");
   }
   return absl::OkStatus();
@@ -30,7 +27,7 @@ absl::StatusOr<absl::optional<TensorType>> LookedUpRows(const InferContext& cont
   const TensorType* ids = context.Input("Ids");
   if (w == nullptr || ids == nullptr) return absl::optional<TensorType>();
   TensorType rows = {w->dtype, ids->dims};
-  // lookup_table, unlike lookup_table_v2, has a last dimension of 1 in its place.
+  // Unlike lookup_table_v2, lookup_table has ids with a last dimension of 1.
   if (context.schema().type() == "lookup_table" || context.schema().type() == "lookup_table_grad") {
     if (rows.dims.empty() || !DimFits(rows.dims.back(), 1)) {
       return context.InputError("Ids", "a last dimension of 1");
@@ -47,7 +44,7 @@ absl::Status InferLookup(InferContext& context) {
   return absl::OkStatus();
 }
 
-// The gradient of the table: dense, or only the rows that were looked up.
+// The gradient of the table: dense, or row-sparse with the rows that were looked up.
 absl::Status InferLookupGrad(InferContext& context) {
   WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> rows, LookedUpRows(context));
   const TensorType* grad = context.Input("Out@GRAD");
@@ -64,41 +61,27 @@ absl::Status InferLookupGrad(InferContext& context) {
   return absl::OkStatus();
 }
 
-OpSchema WithLookupAttrs(OpSchema schema) {
-  return std::move(schema)
-      .Attr("is_distributed", false)
-      .Attr("is_sparse", false)
-      .Attr("padding_idx", int64_t{-1});
-}
-
 }  // namespace
 
 void AddLookupTableSchemas(OpSchemaTable* schemas) {
-  for (const std::string type : {"lookup_table", "lookup_table_v2"}) {
-    schemas->Add(WithLookupAttrs(OpSchema(type)
-                                     .In("Ids")
-                                     .In("W")
-                                     .Out("Out")
-                                     .With(Trait::kRowSplittable)
-                                     .Infer(InferLookup)));
-    schemas->Add(WithLookupAttrs(OpSchema(type + "_grad")
-                                     .In("Ids")
-                                     .In("Out@GRAD")
-                                     .In("W")
-                                     .Out("W@GRAD")
-                                     .Infer(InferLookupGrad)));
+  const GradSlots grad = {{"Ids", "W"}, {"Out"}, {"W"}, /*optional=*/false};
+  for (const char* type : {"lookup_table", "lookup_table_v2"}) {
+    AddWithGrad(schemas,
+                OpSchema(type, "Ids, W -> Out")
+                    .Attr("is_distributed", false)
+                    .Attr("is_sparse", false)
+                    .Attr("padding_idx", int64_t{-1})
+                    .With(Trait::kRowSplittable)
+                    .Infer(InferLookup),
+                grad, InferLookupGrad);
   }
   // A part of a table that is cut by rows: the ids from start_index on.
-  OpSchema part = OpSchema("c_embedding")
-                      .In("Ids")
-                      .In("W")
-                      .Out("Out")
-                      .Attr("start_index", int64_t{0})
-                      .Attr("vocab_size", int64_t{-1})
-                      .Infer(InferLookup);
-  schemas->Add(
-      GradSchema(part, "c_embedding_grad", {{"Ids", "W"}, {"Out"}, {"W"}}, InferLookupGrad));
-  schemas->Add(std::move(part));
+  AddWithGrad(schemas,
+              OpSchema("c_embedding", "Ids, W -> Out")
+                  .Attr("start_index", int64_t{0})
+                  .Attr("vocab_size", int64_t{-1})
+                  .Infer(InferLookup),
+              {{"Ids", "W"}, {"Out"}, {"W"}}, InferLookupGrad);
 }
 
 }  // namespace weft

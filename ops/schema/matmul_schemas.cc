@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// Where X and Y are split into rows and columns: dimensions before it are rows.
+// The first column dimension; those before it are rows.
 absl::StatusOr<size_t> ColumnsBegin(const InferContext& context, const char* attr,
                                     const TensorType& type) {
   const int64_t n = context.attrs().Int(attr);
@@ -21,20 +21,18 @@ absl::StatusOr<size_t> ColumnsBegin(const InferContext& context, const char* att
   return static_cast<size_t>(n);
 }
 
-// X as a matrix times Y as a matrix. The dimensions of the product; none where a type is not known.
-absl::StatusOr<absl::optional<Dims>> MulDims(const InferContext& context) {
-  const TensorType* x = context.Input("X");
-  const TensorType* y = context.Input("Y");
-  if (x == nullptr || y == nullptr) return absl::optional<Dims>();
-  WEFT_ASSIGN_OR_RETURN(const size_t x_columns, ColumnsBegin(context, "x_num_col_dims", *x));
-  WEFT_ASSIGN_OR_RETURN(const size_t y_columns, ColumnsBegin(context, "y_num_col_dims", *y));
-  const int64_t inner = Product(absl::MakeSpan(x->dims).subspan(x_columns));
-  if (!DimFits(inner, Product(absl::MakeSpan(y->dims).first(y_columns)))) {
+// X as a matrix times Y as a matrix.
+absl::StatusOr<Dims> MulDims(const InferContext& context, const TensorType& x,
+                             const TensorType& y) {
+  WEFT_ASSIGN_OR_RETURN(const size_t x_columns, ColumnsBegin(context, "x_num_col_dims", x));
+  WEFT_ASSIGN_OR_RETURN(const size_t y_columns, ColumnsBegin(context, "y_num_col_dims", y));
+  const int64_t inner = Product(absl::MakeSpan(x.dims).subspan(x_columns));
+  if (!DimFits(inner, Product(absl::MakeSpan(y.dims).first(y_columns)))) {
     return context.InputError("Y", absl::StrCat(inner, " rows, as many as X has columns"));
   }
-  Dims out(x->dims.begin(), x->dims.begin() + x_columns);
-  out.insert(out.end(), y->dims.begin() + y_columns, y->dims.end());
-  return absl::optional<Dims>(out);
+  Dims out(x.dims.begin(), x.dims.begin() + x_columns);
+  out.insert(out.end(), y.dims.begin() + y_columns, y.dims.end());
+  return out;
 }
 
 // The batch dimensions, rows and columns of an operand. A vector is one row on the left and one
@@ -60,17 +58,14 @@ Matrix AsMatrix(const Dims& dims, bool transposed, bool is_left) {
   return m;
 }
 
-// Matrix products over broadcast batch dimensions; the dimension that a vector stands in for is
-// left out of the result.
-absl::StatusOr<absl::optional<Dims>> MatMulDims(const InferContext& context, bool trans_x,
-                                                bool trans_y) {
-  const TensorType* x = context.Input("X");
-  const TensorType* y = context.Input("Y");
-  if (x == nullptr || y == nullptr) return absl::optional<Dims>();
-  if (x->dims.empty()) return context.InputError("X", "at least one dimension");
-  if (y->dims.empty()) return context.InputError("Y", "at least one dimension");
-  const Matrix a = AsMatrix(x->dims, trans_x, /*is_left=*/true);
-  const Matrix b = AsMatrix(y->dims, trans_y, /*is_left=*/false);
+// Matrix products over broadcast batch dimensions. The result lacks the dimension that a vector
+// lacks.
+absl::StatusOr<Dims> MatMulDims(const InferContext& context, const TensorType& x,
+                                const TensorType& y, bool trans_x, bool trans_y) {
+  if (x.dims.empty()) return context.InputError("X", "at least one dimension");
+  if (y.dims.empty()) return context.InputError("Y", "at least one dimension");
+  const Matrix a = AsMatrix(x.dims, trans_x, /*is_left=*/true);
+  const Matrix b = AsMatrix(y.dims, trans_y, /*is_left=*/false);
   if (!DimFits(a.columns, b.rows)) {
     return context.InputError("Y", absl::StrCat(a.columns, " rows, as many as X has columns"));
   }
@@ -82,86 +77,82 @@ absl::StatusOr<absl::optional<Dims>> MatMulDims(const InferContext& context, boo
   Dims out = *batch;
   if (!a.is_vector) out.push_back(a.rows);
   if (!b.is_vector) out.push_back(b.columns);
-  return absl::optional<Dims>(out);
+  return out;
 }
 
-absl::StatusOr<absl::optional<Dims>> MatMulV2Dims(const InferContext& context) {
-  return MatMulDims(context, context.attrs().Bool("trans_x"), context.attrs().Bool("trans_y"));
+absl::StatusOr<Dims> MatMulV2Dims(const InferContext& context, const TensorType& x,
+                                  const TensorType& y) {
+  const OpAttrs& attrs = context.attrs();
+  return MatMulDims(context, x, y, attrs.Bool("trans_x"), attrs.Bool("trans_y"));
 }
 
 // The product of two vectors has one dimension.
-absl::StatusOr<absl::optional<Dims>> MatMulV1Dims(const InferContext& context) {
-  WEFT_ASSIGN_OR_RETURN(absl::optional<Dims> dims,
-                        MatMulDims(context, context.attrs().Bool("transpose_X"),
-                                   context.attrs().Bool("transpose_Y")));
-  if (dims.has_value() && dims->empty()) dims->push_back(1);
+absl::StatusOr<Dims> MatMulV1Dims(const InferContext& context, const TensorType& x,
+                                  const TensorType& y) {
+  const OpAttrs& attrs = context.attrs();
+  WEFT_ASSIGN_OR_RETURN(
+      Dims dims, MatMulDims(context, x, y, attrs.Bool("transpose_X"), attrs.Bool("transpose_Y")));
+  if (dims.empty()) dims.push_back(1);
   return dims;
 }
 
-absl::StatusOr<absl::optional<Dims>> BmmDims(const InferContext& context) {
+absl::Status CheckBatches(InferContext& context) {
   for (const char* slot : {"X", "Y"}) {
     const TensorType* type = context.Input(slot);
     if (type != nullptr && type->dims.size() != 3) {
       return context.InputError(slot, "three dimensions (batch, rows, columns)");
     }
   }
-  const TensorType* x = context.Input("X");
-  const TensorType* y = context.Input("Y");
-  if (x != nullptr && y != nullptr && !DimFits(x->dims[0], y->dims[0])) {
-    return context.InputError("Y", absl::StrCat("a batch of ", x->dims[0], " as X has"));
-  }
-  return MatMulDims(context, false, false);
+  return absl::OkStatus();
 }
 
-using ProductDims = absl::StatusOr<absl::optional<Dims>>(const InferContext&);
+absl::StatusOr<Dims> BmmDims(const InferContext& context, const TensorType& x,
+                             const TensorType& y) {
+  if (!DimFits(x.dims[0], y.dims[0])) {
+    return context.InputError("Y", absl::StrCat("a batch of ", x.dims[0], " as X has"));
+  }
+  return MatMulDims(context, x, y, false, false);
+}
+
+using ProductDims = absl::StatusOr<Dims>(const InferContext&, const TensorType& x,
+                                         const TensorType& y);
 
 OpSchema::InferFn InferProduct(ProductDims* product_dims) {
-  return InOrder({SameDType("X", "Y"), [product_dims](InferContext& context) -> absl::Status {
-                    WEFT_ASSIGN_OR_RETURN(const absl::optional<Dims> dims, product_dims(context));
-                    if (dims.has_value()) {
-                      context.SetOutput("Out", {context.Input("X")->dtype, *dims});
-                    }
-                    return absl::OkStatus();
-                  }});
+  const auto infer = [product_dims](InferContext& context, const TensorType& x,
+                                    const TensorType& y) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const Dims dims, product_dims(context, x, y));
+    context.SetOutput("Out", {x.dtype, dims});
+    return absl::OkStatus();
+  };
+  return InOrder({SameDType("X", "Y"), IfKnown("X", "Y", infer)});
 }
 
-absl::Status InferMv(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  const TensorType* vec = context.Input("Vec");
-  if (x == nullptr || vec == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 2) return context.InputError("X", "two dimensions");
-  if (!DimsFit(vec->dims, {x->dims[1]})) {
-    return context.InputError("Vec", absl::StrCat("dimensions [", x->dims[1], "]"));
-  }
-  context.SetOutput("Out", {x->dtype, {x->dims[0]}});
+absl::Status InferMv(InferContext& context, const TensorType& x, const TensorType& vec) {
+  if (x.dims.size() != 2) return context.InputError("X", "two dimensions");
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "Vec", {x.dims[1]}));
+  context.SetOutput("Out", {x.dtype, {x.dims[0]}});
   return absl::OkStatus();
 }
 
-// The last dimension is summed over.
-absl::Status InferDot(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.empty()) return context.InputError("X", "at least one dimension");
-  context.SetOutput("Out", {x->dtype, Dims(x->dims.begin(), x->dims.end() - 1)});
-  return absl::OkStatus();
+// Sums over the last dimension.
+absl::StatusOr<Dims> DotDims(const InferContext& context, const Dims& x) {
+  if (x.empty()) return context.InputError("X", "at least one dimension");
+  return Dims(x.begin(), x.end() - 1);
 }
 
 // Input + X Y.
-absl::Status InferAddmm(InferContext& context) {
+absl::Status InferAddmm(InferContext& context, const TensorType& x, const TensorType& y) {
   const TensorType* input = context.Input("Input");
-  const TensorType* x = context.Input("X");
-  const TensorType* y = context.Input("Y");
-  if (input == nullptr || x == nullptr || y == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 2) return context.InputError("X", "two dimensions");
-  if (y->dims.size() != 2 || !DimFits(x->dims[1], y->dims[0])) {
-    return context.InputError("Y", absl::StrCat("a matrix of ", x->dims[1], " rows"));
+  if (input == nullptr) return absl::OkStatus();
+  if (x.dims.size() != 2) return context.InputError("X", "two dimensions");
+  if (y.dims.size() != 2 || !DimFits(x.dims[1], y.dims[0])) {
+    return context.InputError("Y", absl::StrCat("a matrix of ", x.dims[1], " rows"));
   }
-  const Dims out = {x->dims[0], y->dims[1]};
-  const absl::optional<Dims> sum = BroadcastDims(out, input->dims);
-  if (!sum.has_value() || input->dims.size() > 2 || !DimsFit(*sum, out)) {
+  const Dims out = {x.dims[0], y.dims[1]};
+  if (!Repeats(input->dims, out)) {
     return context.InputError("Input", absl::StrCat("a shape to repeat to ", DimsToString(out)));
   }
-  context.SetOutput("Out", {x->dtype, out});
+  context.SetOutput("Out", {x.dtype, out});
   return absl::OkStatus();
 }
 
@@ -170,51 +161,39 @@ absl::Status InferAddmm(InferContext& context) {
 void AddMatmulSchemas(OpSchemaTable* schemas) {
   const GradSlots xy_grad = {{"X", "Y"}, {"Out"}, {"X", "Y"}};
   AddWithGrad(schemas,
-              OpSchema("mul")
-                  .In("X")
-                  .In("Y")
-                  .Out("Out")
+              OpSchema("mul", "X, Y -> Out")
                   .Attr("x_num_col_dims", 1)
                   .Attr("y_num_col_dims", 1)
                   .With(Trait::kRowSplittable)
                   .Infer(InferProduct(MulDims)),
               xy_grad);
   AddWithGrad(schemas,
-              OpSchema("matmul")
-                  .In("X")
-                  .In("Y")
-                  .Out("Out")
+              OpSchema("matmul", "X, Y -> Out")
                   .Attr("alpha", 1.0f)
                   .Attr("transpose_X", false)
                   .Attr("transpose_Y", false)
                   .Infer(InferProduct(MatMulV1Dims)),
               xy_grad);
   AddWithGrad(schemas,
-              OpSchema("matmul_v2")
-                  .In("X")
-                  .In("Y")
-                  .Out("Out")
+              OpSchema("matmul_v2", "X, Y -> Out")
                   .Attr("trans_x", false)
                   .Attr("trans_y", false)
                   .Infer(InferProduct(MatMulV2Dims)),
               xy_grad);
-  AddWithGrad(schemas, OpSchema("bmm").In("X").In("Y").Out("Out").Infer(InferProduct(BmmDims)),
+  AddWithGrad(schemas,
+              OpSchema("bmm", "X, Y -> Out")
+                  .Infer(InOrder({SameDType("X", "Y"), CheckBatches, InferProduct(BmmDims)})),
               xy_grad);
-  AddWithGrad(
-      schemas,
-      OpSchema("dot").In("X").In("Y").Out("Out").Infer(InOrder({SameType("X", "Y"), InferDot})),
-      xy_grad);
-  AddWithGrad(schemas, OpSchema("mv").In("Vec").In("X").Out("Out").Infer(InferMv),
+  AddWithGrad(schemas,
+              OpSchema("dot", "X, Y -> Out").Infer(InOrder({SameType("X", "Y"), OutDims(DotDims)})),
+              xy_grad);
+  AddWithGrad(schemas, OpSchema("mv", "Vec, X -> Out").Infer(IfKnown("X", "Vec", InferMv)),
               {{"X", "Vec"}, {"Out"}, {"X", "Vec"}});
   AddWithGrad(schemas,
-              OpSchema("addmm")
-                  .In("Input")
-                  .In("X")
-                  .In("Y")
-                  .Out("Out")
+              OpSchema("addmm", "Input, X, Y -> Out")
                   .Attr("Alpha", 1.0f)
                   .Attr("Beta", 1.0f)
-                  .Infer(InferAddmm),
+                  .Infer(IfKnown("X", "Y", InferAddmm)),
               {{"Input", "X", "Y"}, {"Out"}, {"Input", "X", "Y"}});
 }
 

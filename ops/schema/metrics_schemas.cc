@@ -1,12 +1,11 @@
 // Accuracy and area under the curve.
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
-
-constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 absl::Status InferAccuracy(InferContext& context) {
   const TensorType* indices = context.Input("Indices");
@@ -19,16 +18,14 @@ absl::Status InferAccuracy(InferContext& context) {
   return absl::OkStatus();
 }
 
-// StatPos and StatNeg count samples by prediction: num_thresholds + 1 counters, and, where
-// slide_steps is not 0, such counters for each of the last steps before their sum, and the number
-// of steps after it.
+// StatPos and StatNeg count samples by prediction, in num_thresholds + 1 counters. If slide_steps
+// is not 0, such counters for each of the last steps stand before their sum, and the number of
+// steps after it.
 absl::Status InferAuc(InferContext& context) {
   const OpAttrs& attrs = context.attrs();
   const int64_t thresholds = attrs.Int("num_thresholds"), steps = attrs.Int("slide_steps");
-  if (thresholds < 1) {
-    return context.AttrError("num_thresholds", "1 or more", absl::StrCat(thresholds));
-  }
-  if (steps < 0) return context.AttrError("slide_steps", "0 or more", absl::StrCat(steps));
+  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_thresholds", 1));
+  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "slide_steps", 0));
   const int64_t counters =
       steps == 0 ? thresholds + 1 : AddDim(MulDim(steps + 1, thresholds + 1), 1);
   for (const char* slot : {"StatPos", "StatNeg"}) {
@@ -54,27 +51,15 @@ absl::Status InferAuc(InferContext& context) {
 }  // namespace
 
 void AddMetricsSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("accuracy")
-                   .In("Indices")
-                   .In("Label")
-                   .In("Out")
-                   .Out("Accuracy", kLooseType)
-                   .Out("Correct", kOptional | kLooseType)
-                   .Out("Total", kOptional | kLooseType)
+  schemas->Add(OpSchema("accuracy", "Indices, Label, Out -> Accuracy~, Correct?~, Total?~")
                    .Infer(InferAccuracy));
-  schemas->Add(OpSchema("auc")
-                   .In("InsTagWeight", kOptional)
-                   .In("Label")
-                   .In("Predict")
-                   .In("StatNeg")
-                   .In("StatPos")
-                   .Out("AUC", kLooseType)
-                   .Out("StatNegOut")
-                   .Out("StatPosOut")
-                   .Attr("curve", "ROC")
-                   .Attr("num_thresholds", 8191)
-                   .Attr("slide_steps", 1)
-                   .Infer(InferAuc));
+  schemas->Add(
+      OpSchema("auc",
+               "InsTagWeight?, Label, Predict, StatNeg, StatPos -> AUC~, StatNegOut, StatPosOut")
+          .Attr("curve", "ROC")
+          .Attr("num_thresholds", 8191)
+          .Attr("slide_steps", 1)
+          .Infer(InferAuc));
 }
 
 }  // namespace weft

@@ -23,8 +23,8 @@ bool Fits(From value) {
   return value >= std::numeric_limits<To>::lowest() && value <= std::numeric_limits<To>::max();
 }
 
-// Reads an attribute as the type of the alternative that it is called with. Empty where the
-// attribute has a type that does not convert, or a value that does not fit.
+// Reads an attribute as the type of the alternative that it is called with. Empty if the attribute
+// has a type that does not convert, or a value that does not fit.
 class Converter {
  public:
   explicit Converter(const pb::OpDesc::Attr& attr) : attr_(attr) {}
@@ -43,13 +43,9 @@ class Converter {
     if (attr_.type() == pb::FLOAT) return AttrValue(static_cast<double>(attr_.f()));
     return absl::nullopt;
   }
-  absl::optional<AttrValue> operator()(bool) const {
-    if (attr_.type() == pb::BOOLEAN) return AttrValue(attr_.b());
-    return absl::nullopt;
-  }
+  absl::optional<AttrValue> operator()(bool) const { return If(pb::BOOLEAN, attr_.b()); }
   absl::optional<AttrValue> operator()(const std::string&) const {
-    if (attr_.type() == pb::STRING) return AttrValue(attr_.s());
-    return absl::nullopt;
+    return If(pb::STRING, attr_.s());
   }
   absl::optional<AttrValue> operator()(const std::vector<int32_t>&) const {
     return Integers<int32_t>();
@@ -58,8 +54,7 @@ class Converter {
     return Integers<int64_t>();
   }
   absl::optional<AttrValue> operator()(const std::vector<float>&) const {
-    if (attr_.type() == pb::FLOATS) return Copy<float>(attr_.floats());
-    return absl::nullopt;
+    return If(pb::FLOATS, Copy<float>(attr_.floats()));
   }
   absl::optional<AttrValue> operator()(const std::vector<double>&) const {
     if (attr_.type() == pb::FLOAT64S) return Copy<double>(attr_.float64s());
@@ -67,19 +62,21 @@ class Converter {
     return absl::nullopt;
   }
   absl::optional<AttrValue> operator()(const std::vector<bool>&) const {
-    if (attr_.type() == pb::BOOLEANS) return Copy<bool>(attr_.bools());
-    return absl::nullopt;
+    return If(pb::BOOLEANS, Copy<bool>(attr_.bools()));
   }
   absl::optional<AttrValue> operator()(const std::vector<std::string>&) const {
-    if (attr_.type() == pb::STRINGS) return Copy<std::string>(attr_.strings());
-    return absl::nullopt;
+    return If(pb::STRINGS, Copy<std::string>(attr_.strings()));
   }
   absl::optional<AttrValue> operator()(BlockRef) const {
-    if (attr_.type() == pb::BLOCK) return AttrValue(BlockRef{attr_.block_idx()});
-    return absl::nullopt;
+    return If(pb::BLOCK, BlockRef{attr_.block_idx()});
   }
 
  private:
+  absl::optional<AttrValue> If(pb::AttrType type, AttrValue value) const {
+    if (attr_.type() != type) return absl::nullopt;
+    return value;
+  }
+
   template <typename T>
   absl::optional<AttrValue> Integer() const {
     if (attr_.type() != pb::INT && attr_.type() != pb::LONG) return absl::nullopt;
@@ -99,16 +96,16 @@ class Converter {
   }
 
   template <typename T, typename Repeated>
-  static absl::optional<AttrValue> Copy(const Repeated& values) {
+  static AttrValue Copy(const Repeated& values) {
     return AttrValue(std::vector<T>(values.begin(), values.end()));
   }
 
   const pb::OpDesc::Attr& attr_;
 };
 
-// The type, and the value where that may be what does not fit: "LONG 5000000000".
+// The type, with the value if the value may not fit: "LONG 5000000000".
 std::string Describe(const pb::OpDesc::Attr& attr) {
-  // The number of a type that this version does not know is not kept with the decoded attribute.
+  // The decoded attribute drops the number of a type that this version does not have.
   if (!attr.has_type()) return "an unknown type";
   const std::string type = TypeName(attr.type());
   if (attr.type() == pb::LONG) return absl::StrCat(type, " ", attr.l());
@@ -139,22 +136,21 @@ struct AttrWriter {
   }
   void operator()(const std::vector<bool>& values) const { Copy(values, attr->mutable_bools()); }
   void operator()(const std::vector<std::string>& values) const {
-    for (const std::string& value : values) attr->add_strings(value);
+    Copy(values, attr->mutable_strings());
   }
   void operator()(BlockRef value) const { attr->set_block_idx(value.idx); }
 
  private:
   template <typename Values, typename Repeated>
   static void Copy(const Values& values, Repeated* repeated) {
-    for (auto value : values) repeated->Add(value);
+    for (const auto& value : values) *repeated->Add() = value;
   }
 };
 
 }  // namespace
 
 absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
-  // Where each attribute of the schema stands among the op's; the last one counts where one is
-  // repeated.
+  // The position of each attribute of the schema among the op's. The last of repeated ones counts.
   const std::vector<OpSignature::Attr>& written = op.signature().attrs;
   constexpr size_t kMissing = ~size_t{0};
   absl::InlinedVector<size_t, 16> position(schema.attrs().size(), kMissing);
@@ -173,7 +169,7 @@ absl::StatusOr<OpAttrs> OpAttrs::Decode(const Op& op, const OpSchema& schema) {
     if (schema_of[i] == nullptr) return true;
     const size_t index = schema_of[i] - schema.attrs().data();
     if (position[index] != i) return true;
-    // Partial: the number of a type that this version does not know counts as a missing field.
+    // Partial: the number of a type that this version does not have counts as a missing field.
     attr.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
     absl::optional<AttrValue> value;
     if (attr.has_type()) value = std::visit(Converter(attr), schema_of[i]->default_value);

@@ -1,13 +1,20 @@
 #include "ops/schema/op_schema.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace weft {
 namespace {
 
 namespace pb = ::paddle::framework::proto;
 
-// Finds what has that name; schemas are small, so a scan is quicker than a map.
+// Schemas are small: a scan is quicker than a map.
 template <typename T>
 const T* FindByName(const std::vector<T>& items, absl::string_view name) {
   for (const T& item : items) {
@@ -16,58 +23,94 @@ const T* FindByName(const std::vector<T>& items, absl::string_view name) {
   return nullptr;
 }
 
-SlotSchema MakeSlot(std::string name, int flags) {
+[[noreturn]] void Die(const std::string& message) {
+  std::fprintf(stderr, "OpSchema: %s\n", message.c_str());
+  std::abort();
+}
+
+// The text of one slot, "Ids*?": see OpSchema::In.
+SlotSchema ParseSlot(absl::string_view text) {
   SlotSchema slot;
-  slot.name = std::move(name);
-  slot.optional = (flags & OpSchema::kOptional) != 0;
-  slot.duplicable = (flags & OpSchema::kDuplicable) != 0;
-  slot.loose_type = (flags & OpSchema::kLooseType) != 0;
-  slot.unwritten = (flags & OpSchema::kUnwritten) != 0;
-  slot.is_loss_scale = (flags & OpSchema::kLossScale) != 0;
+  size_t at = text.find_first_of("*?~!={");
+  slot.name = std::string(text.substr(0, at));
+  for (; at < text.size(); ++at) {
+    switch (text[at]) {
+      case '*':
+        slot.duplicable = true;
+        break;
+      case '?':
+        slot.optional = true;
+        break;
+      case '~':
+        slot.loose_type = true;
+        break;
+      case '!':
+        slot.unwritten = true;
+        break;
+      case '=':
+        slot.in_place_of = std::string(text.substr(at + 1));
+        return slot;
+      case '{':
+        slot.optional = true;
+        slot.attrs = absl::StrSplit(absl::StripSuffix(text.substr(at + 1), "}"), ' ');
+        return slot;
+      default:
+        Die(absl::StrCat("not a slot: ", text));
+    }
+  }
   return slot;
 }
 
-struct AttrTypeOfAlternative {
-  pb::AttrType operator()(int32_t) const { return pb::INT; }
-  pb::AttrType operator()(int64_t) const { return pb::LONG; }
-  pb::AttrType operator()(float) const { return pb::FLOAT; }
-  pb::AttrType operator()(double) const { return pb::FLOAT64; }
-  pb::AttrType operator()(bool) const { return pb::BOOLEAN; }
-  pb::AttrType operator()(const std::string&) const { return pb::STRING; }
-  pb::AttrType operator()(const std::vector<int32_t>&) const { return pb::INTS; }
-  pb::AttrType operator()(const std::vector<int64_t>&) const { return pb::LONGS; }
-  pb::AttrType operator()(const std::vector<float>&) const { return pb::FLOATS; }
-  pb::AttrType operator()(const std::vector<double>&) const { return pb::FLOAT64S; }
-  pb::AttrType operator()(const std::vector<bool>&) const { return pb::BOOLEANS; }
-  pb::AttrType operator()(const std::vector<std::string>&) const { return pb::STRINGS; }
-  pb::AttrType operator()(BlockRef) const { return pb::BLOCK; }
-};
+std::vector<absl::string_view> SplitList(absl::string_view slots) {
+  return absl::StrSplit(slots, ", ", absl::SkipEmpty());
+}
 
 }  // namespace
 
 pb::AttrType AttrTypeOf(const AttrValue& value) {
-  return std::visit(AttrTypeOfAlternative(), value);
+  static constexpr pb::AttrType kTypes[] = {
+      // in the order of the alternatives
+      pb::INT,   pb::LONG,   pb::FLOAT,    pb::FLOAT64,  pb::BOOLEAN, pb::STRING, pb::INTS,
+      pb::LONGS, pb::FLOATS, pb::FLOAT64S, pb::BOOLEANS, pb::STRINGS, pb::BLOCK};
+  static_assert(std::size(kTypes) == std::variant_size_v<AttrValue>);
+  return kTypes[value.index()];
 }
 
-OpSchema&& OpSchema::In(std::string slot, int flags) && {
-  inputs_.push_back(MakeSlot(std::move(slot), flags));
+OpSchema::OpSchema(std::string type, absl::string_view slots) : type_(std::move(type)) {
+  const std::vector<absl::string_view> sides = absl::StrSplit(slots, "-> ");
+  if (sides.size() > 2) Die(absl::StrCat("more than one arrow: ", slots));
+  std::move(*this).In(absl::StripSuffix(sides[0], " "));
+  if (sides.size() == 2) std::move(*this).Out(sides[1]);
+}
+
+OpSchema&& OpSchema::In(absl::string_view slots) && {
+  for (absl::string_view slot : SplitList(slots)) inputs_.push_back(ParseSlot(slot));
   return std::move(*this);
 }
 
-OpSchema&& OpSchema::AttrIn(std::string slot, std::vector<std::string> attrs, int flags) && {
-  inputs_.push_back(MakeSlot(std::move(slot), flags | kOptional));
-  inputs_.back().attrs = std::move(attrs);
+OpSchema&& OpSchema::Out(absl::string_view slots) && {
+  for (absl::string_view slot : SplitList(slots)) outputs_.push_back(ParseSlot(slot));
   return std::move(*this);
 }
 
-OpSchema&& OpSchema::Out(std::string slot, int flags) && {
-  outputs_.push_back(MakeSlot(std::move(slot), flags));
+OpSchema&& OpSchema::In(SlotSchema slot) && {
+  inputs_.push_back(std::move(slot));
   return std::move(*this);
 }
 
-OpSchema&& OpSchema::OutInPlace(std::string slot, std::string of, int flags) && {
-  outputs_.push_back(MakeSlot(std::move(slot), flags));
-  outputs_.back().in_place_of = std::move(of);
+OpSchema&& OpSchema::Out(SlotSchema slot) && {
+  outputs_.push_back(std::move(slot));
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::LossScaleIn(absl::string_view slot) && {
+  inputs_.push_back(ParseSlot(slot));
+  inputs_.back().is_loss_scale = true;
+  return std::move(*this);
+}
+
+OpSchema&& OpSchema::Attr(AttrSchema attr) && {
+  attrs_.push_back(std::move(attr));
   return std::move(*this);
 }
 
@@ -78,11 +121,6 @@ OpSchema&& OpSchema::Attr(std::string name, AttrValue default_value) && {
 
 OpSchema&& OpSchema::RequiredAttr(std::string name, AttrValue type_example) && {
   attrs_.push_back({std::move(name), std::move(type_example), /*required=*/true});
-  return std::move(*this);
-}
-
-OpSchema&& OpSchema::With(Trait trait) && {
-  traits_ |= static_cast<uint32_t>(trait);
   return std::move(*this);
 }
 
@@ -101,6 +139,25 @@ const SlotSchema* OpSchema::FindOutput(absl::string_view slot) const {
 
 const AttrSchema* OpSchema::FindAttr(absl::string_view name) const {
   return FindByName(attrs_, name);
+}
+
+void OpSchemaTable::Add(OpSchema schema) {
+  std::string type = schema.type();
+  if (!schemas_.try_emplace(type, std::move(schema)).second) Die("two schemas for op type " + type);
+}
+
+const OpSchema* OpSchemaTable::Find(absl::string_view type) const {
+  const auto it = schemas_.find(type);
+  return it == schemas_.end() ? nullptr : &it->second;
+}
+
+std::vector<const OpSchema*> OpSchemaTable::All() const {
+  std::vector<const OpSchema*> all;
+  all.reserve(schemas_.size());
+  for (const auto& [type, schema] : schemas_) all.push_back(&schema);
+  std::sort(all.begin(), all.end(),
+            [](const OpSchema* a, const OpSchema* b) { return a->type() < b->type(); });
+  return all;
 }
 
 }  // namespace weft

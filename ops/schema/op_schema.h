@@ -1,15 +1,10 @@
-// What an op is, as data: slots, attributes, traits, and how the types of its outputs follow from
-// those of its inputs.
+// What an op is, as data: slots, attributes, traits, and the inference of its outputs' types.
 //
-// A schema is written as one expression in the file of its family, and listed nowhere else:
+// A schema is one expression in the file of its family, and is listed nowhere else:
 //
-//   schemas->Add(OpSchema("softmax")
-//                    .In("X")
-//                    .Out("Out")
-//                    .Attr("axis", -1)
-//                    .Infer(OutputsLike("X")));
+//   schemas->Add(OpSchema("softmax", "X -> Out").Attr("axis", -1).Infer(OutputsLike("X")));
 //
-// Op types appear as strings here and in the pass that creates the op; everything else asks for
+// Op types appear as strings here and in the pass that creates the op. All other code asks for
 // traits and slots.
 #ifndef WEFT_OPS_SCHEMA_OP_SCHEMA_H_
 #define WEFT_OPS_SCHEMA_OP_SCHEMA_H_
@@ -22,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/container/node_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "proto/framework.pb.h"
@@ -30,45 +26,44 @@ namespace weft {
 
 class InferContext;
 
-// What passes and the verifier may assume of an op, whatever the values of its attributes. A set of
-// bits; an op that has a property only for some attribute values does not carry its trait.
+// What passes and the verifier may assume of an op, whatever the values of its attributes. An op
+// that has a property only for some attribute values does not carry its trait. The values are bits.
 enum class Trait : uint32_t {
-  // RawElements data between the ranks of the ring in attribute ring_id.
+  // Moves data between the ranks of the ring in attribute ring_id.
   kCollective = 1 << 0,
-  // Creates a ring or what is needed for it (an id).
+  // Creates a ring, or the id that creating it needs.
   kRingSetup = 1 << 1,
   // Orders streams; touches no data.
   kStreamSync = 1 << 2,
-  // Updates slot Param by slot Grad and LearningRate.
+  // Updates Param by Grad and LearningRate.
   kOptimizer = 1 << 3,
   // Outputs share the storage of inputs or of each other.
   kAlias = 1 << 4,
-  // Each output element depends on the input elements of its own (broadcast) position only. (An
-  // optimizer that has it may update a parameter in slices.)
+  // Each output element depends only on the input elements at its (broadcast) position. Such an
+  // optimizer may update a parameter in slices.
   kElementwise = 1 << 5,
-  // Linear in all of its inputs together: commutes with a sum over ranks. Products (mul, conv2d)
-  // are not, nor is scale, which may add a bias.
+  // Linear in all inputs together: commutes with a sum over ranks. Products (mul, conv2d) are not,
+  // nor is scale, which may add a bias.
   kLinear = 1 << 6,
-  // The result for part of the rows (dimension 0) needs that part of the inputs only, and all of
-  // the inputs that have no such dimension (weights, broadcast operands).
+  // Some rows (dimension 0) of the result need only these rows of the inputs, and the inputs that
+  // have no such dimension (weights, broadcast operands).
   kRowSplittable = 1 << 7,
-  // Does something besides writing outputs, or depends on more than its inputs: random draws,
-  // files, sub-blocks. Never moved, duplicated or dropped.
+  // Does more than write outputs, or depends on more than its inputs: random draws, files,
+  // sub-blocks. Never moved, duplicated or dropped.
   kSideEffect = 1 << 8,
-  // Runs the block of attribute sub_block, once or, as slot Cond says, not at all.
+  // Runs the block of attribute sub_block once, if slot Cond holds.
   kBranch = 1 << 9,
   // Runs the block of attribute sub_block any number of times.
   kLoop = 1 << 10,
-  // Runs the block of attribute sub_block to go back through that of an op with kBranch or kLoop:
-  // linear in its inputs in slots that end in @GRAD.
+  // Runs the block of attribute sub_block, which differentiates the block of an op with kBranch or
+  // kLoop. Linear in its inputs in slots that end in @GRAD.
   kBlockGrad = 1 << 11,
-  // Outputs keep what the op does not write of them: they are inputs too.
+  // Outputs keep the elements that the op does not write: they are inputs, too.
   kKeepsOutputs = 1 << 12,
 };
 
-// An attribute value; the alternative fixes the attribute's type in the format: INT, LONG, FLOAT,
-// FLOAT64, BOOLEAN, STRING, INTS, LONGS, FLOATS, FLOAT64S, BOOLEANS, STRINGS; BLOCK is an int in
-// BlockRef.
+// An attribute value. The alternative fixes the attribute's type in the format: INT, LONG, FLOAT,
+// FLOAT64, BOOLEAN, STRING, INTS, LONGS, FLOATS, FLOAT64S, BOOLEANS, STRINGS, BLOCK.
 struct BlockRef {
   int idx = -1;
   friend bool operator==(BlockRef a, BlockRef b) { return a.idx == b.idx; }
@@ -78,23 +73,24 @@ using AttrValue =
                  std::vector<int64_t>, std::vector<float>, std::vector<double>, std::vector<bool>,
                  std::vector<std::string>, BlockRef>;
 
-// The type in the format of the alternative that `value` holds.
+// The type in the format of the alternative that `value` holds. O(1).
 paddle::framework::proto::AttrType AttrTypeOf(const AttrValue& value);
 
 struct SlotSchema {
   std::string name;
   bool optional = false;    // may be missing or empty
   bool duplicable = false;  // may hold several variables
-  // For an output that Paddle's programs declare with types that its kernels do not produce, such
-  // as what only the gradient op reads: the declared type is not binding.
+  // Of an output whose declared type is not binding: Paddle's programs declare some outputs,
+  // mostly those that only the gradient op reads, with types that Paddle's kernels do not produce.
   bool loose_type = false;
-  // For an output that Paddle's programs name, but the op leaves as it is.
+  // Of an output that Paddle's programs name, but the op does not write.
   bool unwritten = false;
-  // For an input: the factor that mixed precision multiplies the loss by.
+  // Of an input: the factor by which mixed precision multiplies the loss.
   bool is_loss_scale = false;
-  // For an output that is always the same variable as an input: the name of that input slot.
+  // Of an output that is always the variable of an input: the slot of that input.
   std::string in_place_of;
-  // For an input that gives values of attributes where it is there: their names.
+  // Of an input that, if present, overrides attributes: their names. It overrides one that is a
+  // list, or several numbers in this order (ops/make_kernel.h).
   std::vector<std::string> attrs;
 };
 
@@ -102,40 +98,40 @@ struct AttrSchema {
   std::string name;
   AttrValue default_value;  // its alternative is the attribute's type
   bool required = false;    // has no default: `default_value` only gives the type
-  // Other types that writers are known to use for it (INTS for LONGS and the like) and that are
-  // converted on reading are accepted without being listed: see OpAttrs.
+  // OpAttrs lists the other types that it accepts and converts (INTS for LONGS and the like).
 };
 
 class OpSchema {
  public:
   using InferFn = std::function<absl::Status(InferContext&)>;
-  enum SlotFlags {  // as SlotSchema has them
-    kOptional = 1,
-    kDuplicable = 2,
-    kLooseType = 4,
-    kUnwritten = 8,
-    kLossScale = 16,
-  };
 
-  explicit OpSchema(std::string type) : type_(std::move(type)) {}
+  // `slots` is "inputs -> outputs", two lists as In and Out take them.
+  explicit OpSchema(std::string type, absl::string_view slots = "");
 
   // --- writing one -------------------------------------------------------------------------
-  // Slots, and attributes, in the order in which Paddle writes them: passes fill new ops from here.
-  OpSchema&& In(std::string slot, int flags = 0) &&;
-  // An optional input whose values, where it is there, take the place of those of attributes: of
-  // one that is a list, or of several numbers in order. (ops/make_kernel.h sees to it.)
-  OpSchema&& AttrIn(std::string slot, std::vector<std::string> attrs, int flags = 0) &&;
-  OpSchema&& Out(std::string slot, int flags = 0) &&;
-  // An output that is the same variable as input slot `of`, as ParamOut is of Param.
-  OpSchema&& OutInPlace(std::string slot, std::string of, int flags = 0) &&;
+  // Slots and attributes stand in the order in which Paddle writes them: passes fill new ops from
+  // here. "Ids, W, Bias?" is a list of slots, as in docs/ops.md. After the name of a slot stand
+  //   *      may hold several variables
+  //   ?      may be missing or empty
+  //   ~      the declared type is not binding (SlotSchema::loose_type)
+  //   !      the op does not write this output (SlotSchema::unwritten)
+  //   =X     this output is always the variable of input X, as ParamOut is that of Param
+  //   {a b}  if present, this input overrides attributes a and b (SlotSchema::attrs); implies ?
+  // Aborts on other text.
+  OpSchema&& In(absl::string_view slots) &&;
+  OpSchema&& Out(absl::string_view slots) &&;
+  OpSchema&& In(SlotSchema slot) &&;
+  OpSchema&& Out(SlotSchema slot) &&;
+  // One input, which holds the loss scale (SlotSchema::is_loss_scale).
+  OpSchema&& LossScaleIn(absl::string_view slot) &&;
+  OpSchema&& Attr(AttrSchema attr) &&;
   OpSchema&& Attr(std::string name, AttrValue default_value) &&;
-  // A string literal, which would convert to bool.
-  template <size_t n>
-  OpSchema&& Attr(std::string name, const char (&default_value)[n]) && {
-    return std::move(*this).Attr(std::move(name), std::string(default_value));
-  }
   OpSchema&& RequiredAttr(std::string name, AttrValue type_example) &&;
-  OpSchema&& With(Trait trait) &&;
+  template <typename... Traits>
+  OpSchema&& With(Traits... traits) && {
+    traits_ |= (static_cast<uint32_t>(traits) | ...);
+    return std::move(*this);
+  }
   OpSchema&& Infer(InferFn infer) &&;
 
   // --- reading one -------------------------------------------------------------------------
@@ -147,7 +143,7 @@ class OpSchema {
   const SlotSchema* FindInput(absl::string_view slot) const;  // nullptr: no such slot
   const SlotSchema* FindOutput(absl::string_view slot) const;
   const AttrSchema* FindAttr(absl::string_view name) const;
-  // Null for ops whose outputs are no tensors.
+  // Null for ops whose outputs are not tensors.
   const InferFn& infer() const { return infer_; }
 
  private:
@@ -158,19 +154,21 @@ class OpSchema {
   InferFn infer_;
 };
 
-// The schema of an op type; nullptr for an unregistered type. O(1). The table is built once,
-// on first use; thread-safe.
+// The schema of an op type; nullptr for an unregistered type. O(1). The first use builds the table
+// of all schemas. Thread-safe.
 const OpSchema* FindOpSchema(absl::string_view type);
-// All of them, sorted by type.
+// All schemas, sorted by type.
 std::vector<const OpSchema*> AllOpSchemas();
 
-// Where families put their schemas while the table is being built.
+// Schemas by op type. Pointers to them stay valid.
 class OpSchemaTable {
  public:
-  virtual ~OpSchemaTable() = default;
-  virtual void Add(OpSchema schema) = 0;  // dies if the type is there already
-  // nullptr: not added so far.
-  virtual const OpSchema* Find(absl::string_view type) const = 0;
+  void Add(OpSchema schema);                           // aborts if the type already exists
+  const OpSchema* Find(absl::string_view type) const;  // nullptr: not added; O(1)
+  std::vector<const OpSchema*> All() const;            // sorted by type
+
+ private:
+  absl::node_hash_map<std::string, OpSchema> schemas_;
 };
 
 }  // namespace weft

@@ -24,21 +24,21 @@ std::vector<std::string> TypesWith(Trait trait) {
 }
 
 TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
-  const OpSchema schema = OpSchema("fuse")
-                              .In("X", OpSchema::kDuplicable)
-                              .In("Scale", OpSchema::kOptional | OpSchema::kLossScale)
-                              .Out("Fused")
-                              .Out("Mask", OpSchema::kLooseType)
-                              .Out("Left", OpSchema::kUnwritten)
-                              .OutInPlace("Out", "X", OpSchema::kDuplicable)
+  const OpSchema schema = OpSchema("fuse", "X*, Axis{axis}, Sizes*{a b}")
+                              .LossScaleIn("Scale?")
+                              .Out("Fused, Mask~, Left!, Out*=X")
                               .Attr("axis", 0)
                               .RequiredAttr("size", int64_t{0})
-                              .With(Trait::kAlias)
-                              .With(Trait::kLinear);
+                              .With(Trait::kAlias, Trait::kLinear);
   EXPECT_EQ(schema.type(), "fuse");
   EXPECT_TRUE(schema.FindInput("X")->duplicable);
   EXPECT_FALSE(schema.FindInput("X")->optional);
   EXPECT_TRUE(schema.FindInput("Scale")->optional);
+  EXPECT_TRUE(schema.FindInput("Axis")->optional);
+  EXPECT_THAT(schema.FindInput("Axis")->attrs, ::testing::ElementsAre("axis"));
+  EXPECT_TRUE(schema.FindInput("Sizes")->duplicable);
+  EXPECT_THAT(schema.FindInput("Sizes")->attrs, ::testing::ElementsAre("a", "b"));
+  EXPECT_TRUE(schema.FindOutput("Out")->duplicable);
   EXPECT_EQ(schema.FindInput("Out"), nullptr);
   EXPECT_EQ(schema.FindOutput("Out")->in_place_of, "X");
   EXPECT_EQ(schema.FindOutput("Fused")->in_place_of, "");
@@ -53,6 +53,20 @@ TEST(OpSchemaTest, HoldsWhatItsExpressionSays) {
   EXPECT_TRUE(schema.Has(Trait::kLinear));
   EXPECT_FALSE(schema.Has(Trait::kCollective));
   EXPECT_EQ(schema.infer(), nullptr);
+}
+
+TEST(OpSchemaTest, TextOfSlotsMayLackInputsOrOutputs) {
+  EXPECT_TRUE(OpSchema("none").inputs().empty());
+  const OpSchema source = OpSchema("source", "-> Out?");
+  EXPECT_TRUE(source.inputs().empty());
+  EXPECT_TRUE(source.FindOutput("Out")->optional);
+  const OpSchema sink = OpSchema("sink", "X, Y");
+  EXPECT_NE(sink.FindInput("Y"), nullptr);
+  EXPECT_TRUE(sink.outputs().empty());
+}
+
+TEST(OpSchemaDeathTest, TextThatIsNoSlotAborts) {
+  EXPECT_DEATH(OpSchema("bad", "X?y -> Out"), "not a slot: X[?]y");
 }
 
 // What Paddle calls intermediate, and metrics.

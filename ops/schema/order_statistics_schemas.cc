@@ -1,8 +1,5 @@
-// The largest and smallest elements along a dimension, sorted ones, and where they stand.
-#include <utility>
-
+// The largest, smallest and sorted elements along a dimension, and their indices.
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
@@ -10,134 +7,104 @@
 namespace weft {
 namespace {
 
-absl::Status InferArgExtreme(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
+// X without the dimension of the axis, or with size 1 in it.
+Dims Without(Dims dims, int axis, bool keeps_dim) {
+  if (dims.empty()) return dims;
+  if (keeps_dim) {
+    dims[axis] = 1;
+  } else {
+    dims.erase(dims.begin() + axis);
+  }
+  return dims;
+}
+
+// Attribute k counts from 1 to `size`, which may be unknown.
+absl::Status CheckK(const InferContext& context, int64_t size) {
+  const int64_t k = context.attrs().Int("k");
+  if (k >= 1 && (size == -1 || k <= size)) return absl::OkStatus();
+  return context.AttrError("k", absl::StrCat("1 to ", size), absl::StrCat(k));
+}
+
+absl::Status InferArgExtreme(InferContext& context, const TensorType& x) {
   const OpAttrs& attrs = context.attrs();
-  const int64_t number = attrs.Int("dtype");
-  TensorType out = {DType::kInt64, x->dims};
-  if (number != -1) {
-    const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
-    if (dtype != DType::kInt64 && dtype != DType::kInt32) {
-      return context.AttrError("dtype", "the number of int32 or int64", absl::StrCat(number));
-    }
-    out.dtype = *dtype;
+  TensorType out = {DType::kInt64, x.dims};
+  if (attrs.Int("dtype") != -1) {
+    WEFT_ASSIGN_OR_RETURN(out.dtype, IndexDTypeFromAttr(context, "dtype"));
   }
   if (attrs.Bool("flatten")) {
-    out.dims = attrs.Bool("keepdims") ? Dims(x->dims.size(), 1) : Dims();
-  } else if (!x->dims.empty()) {
-    WEFT_ASSIGN_OR_RETURN(const int axis, AxisFromAttr(context, "axis", x->dims));
-    if (attrs.Bool("keepdims")) {
-      out.dims[axis] = 1;
-    } else {
-      out.dims.erase(out.dims.begin() + axis);
-    }
+    out.dims = attrs.Bool("keepdims") ? Dims(x.dims.size(), 1) : Dims();
+  } else if (!x.dims.empty()) {
+    WEFT_ASSIGN_OR_RETURN(const int axis, AxisFromAttr(context, "axis", x.dims));
+    out.dims = Without(x.dims, axis, attrs.Bool("keepdims"));
   }
   context.SetOutput("Out", out);
   return absl::OkStatus();
 }
 
-absl::Status InferArgsort(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_RETURN_IF_ERROR(AxisFromAttr(context, "axis", x->dims).status());
-  context.SetOutput("Out", *x);
-  context.SetOutput("Indices", {DType::kInt64, x->dims});
+absl::Status InferArgsort(InferContext& context, const TensorType& x) {
+  WEFT_RETURN_IF_ERROR(AxisFromAttr(context, "axis", x.dims).status());
+  context.SetOutput("Out", x);
+  context.SetOutput("Indices", {DType::kInt64, x.dims});
   return absl::OkStatus();
 }
 
-absl::Status InferTopK(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr || HasAttrInput(context)) return absl::OkStatus();
-  const OpAttrs& attrs = context.attrs();
-  TensorType out = *x;
-  if (!x->dims.empty()) {
-    int axis = static_cast<int>(x->dims.size()) - 1;
-    if (attrs.Has("axis")) {
-      WEFT_ASSIGN_OR_RETURN(axis, AxisFromAttr(context, "axis", x->dims));
+absl::Status InferTopK(InferContext& context, const TensorType& x) {
+  if (HasAttrInput(context)) return absl::OkStatus();
+  TensorType out = x;
+  if (!x.dims.empty()) {
+    int axis = static_cast<int>(x.dims.size()) - 1;
+    if (context.attrs().Has("axis")) {
+      WEFT_ASSIGN_OR_RETURN(axis, AxisFromAttr(context, "axis", x.dims));
     }
-    const int64_t k = attrs.Int("k");
-    if (k < 1 || (x->dims[axis] != -1 && k > x->dims[axis])) {
-      return context.AttrError("k", absl::StrCat("1 to ", x->dims[axis]), absl::StrCat(k));
-    }
-    out.dims[axis] = k;
+    WEFT_RETURN_IF_ERROR(CheckK(context, x.dims[axis]));
+    out.dims[axis] = context.attrs().Int("k");
   }
   context.SetOutput("Out", out);
   context.SetOutput("Indices", {DType::kInt64, out.dims});
   return absl::OkStatus();
 }
 
-// The gradient of top_k has no attributes: it takes the shape of Indices for that of Out.
-absl::Status InferTopKGrad(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  const TensorType* indices = context.Input("Indices");
-  if (x != nullptr && indices != nullptr) {
-    Dims expected = x->dims;
-    if (!expected.empty() && !indices->dims.empty()) expected.back() = indices->dims.back();
-    if (!DimsFit(indices->dims, expected)) {
-      return context.InputError("Indices", absl::StrCat("dimensions ", DimsToString(expected)));
-    }
-  }
-  return GradsLikeInputs()(context);
+// The gradient of top_k has no attributes: the shape of Indices is that of Out.
+absl::Status CheckTopKGrad(InferContext& context, const TensorType& x, const TensorType& indices) {
+  Dims expected = x.dims;
+  if (!expected.empty() && !indices.dims.empty()) expected.back() = indices.dims.back();
+  return CheckDims(context, "Indices", expected);
 }
 
-absl::Status InferCumulativeExtreme(InferContext& context) {
-  const TensorType* x = context.Input("x");
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_RETURN_IF_ERROR(AxisFromAttr(context, "axis", x->dims).status());
-  const int64_t number = context.attrs().Int("dtype");
-  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
-  if (dtype != DType::kInt64 && dtype != DType::kInt32) {
-    return context.AttrError("dtype", "the number of int32 or int64", absl::StrCat(number));
-  }
-  context.SetOutput("out", *x);
-  context.SetOutput("indices", {*dtype, x->dims});
+absl::Status InferCumulativeExtreme(InferContext& context, const TensorType& x) {
+  WEFT_RETURN_IF_ERROR(AxisFromAttr(context, "axis", x.dims).status());
+  WEFT_ASSIGN_OR_RETURN(const DType dtype, IndexDTypeFromAttr(context, "dtype"));
+  context.SetOutput("out", x);
+  context.SetOutput("indices", {dtype, x.dims});
   return absl::OkStatus();
 }
 
-// One element of each row, the k-th one where there is attribute k. Indices are int64, but Paddle
-// declares them to be of the type of X.
-absl::Status InferChosen(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
+// One element of each row: the k-th one if there is attribute k. Indices are int64, but Paddle
+// declares them to have the element type of X.
+absl::Status InferChosen(InferContext& context, const TensorType& x) {
   const OpAttrs& attrs = context.attrs();
-  WEFT_ASSIGN_OR_RETURN(const int axis, AxisFromAttr(context, "axis", x->dims));
-  const int64_t size = x->dims.empty() ? 1 : x->dims[axis];
-  if (attrs.Has("k")) {
-    const int64_t k = attrs.Int("k");
-    if (k < 1 || (size != -1 && k > size)) {
-      return context.AttrError("k", absl::StrCat("1 to ", size), absl::StrCat(k));
-    }
-  }
-  TensorType out = *x;
-  if (attrs.Bool("keepdim")) {
-    if (!out.dims.empty()) out.dims[axis] = 1;
-  } else if (!out.dims.empty()) {
-    out.dims.erase(out.dims.begin() + axis);
-  }
+  WEFT_ASSIGN_OR_RETURN(const int axis, AxisFromAttr(context, "axis", x.dims));
+  if (attrs.Has("k")) WEFT_RETURN_IF_ERROR(CheckK(context, x.dims.empty() ? 1 : x.dims[axis]));
+  TensorType out = x;
+  out.dims = Without(x.dims, axis, attrs.Bool("keepdim"));
   context.SetOutput("Out", out);
   return absl::OkStatus();
 }
 
 OpSchema CumulativeExtreme(const char* type) {
-  return OpSchema(type)
-      .In("x")
-      .Out("indices")
-      .Out("out")
+  return OpSchema(type, "x -> indices, out")
       .Attr("axis", -1)
-      .Attr("dtype", static_cast<int>(DType::kInt64))
-      .Infer(InferCumulativeExtreme);
+      .Attr("dtype", kInt64)
+      .Infer(IfKnown("x", InferCumulativeExtreme));
 }
 
 OpSchema ArgExtreme(const char* type) {
-  return OpSchema(type)
-      .In("X")
-      .Out("Out")
+  return OpSchema(type, "X -> Out")
       .RequiredAttr("axis", int64_t{0})
-      .Attr("dtype", static_cast<int>(DType::kInt64))
+      .Attr("dtype", kInt64)
       .Attr("flatten", false)
       .Attr("keepdims", false)
-      .Infer(InferArgExtreme);
+      .Infer(IfKnown("X", InferArgExtreme));
 }
 
 }  // namespace
@@ -147,57 +114,40 @@ void AddOrderStatisticsSchemas(OpSchemaTable* schemas) {
   schemas->Add(ArgExtreme("arg_min"));
   const GradSlots sorted_grad = {{"Indices", "X"}, {"Out"}, {"X"}};
   AddWithGrad(schemas,
-              OpSchema("argsort")
-                  .In("X")
-                  .Out("Indices")
-                  .Out("Out")
+              OpSchema("argsort", "X -> Indices, Out")
                   .Attr("axis", -1)
                   .Attr("descending", false)
-                  .Infer(InferArgsort),
+                  .Infer(IfKnown("X", InferArgsort)),
               sorted_grad);
-  OpSchema top_k = OpSchema("top_k")
-                       .AttrIn("K", {"k"})
-                       .In("X")
-                       .Out("Indices")
-                       .Out("Out")
-                       .Attr("k", 1)
-                       .Infer(InferTopK);
-  schemas->Add(GradSchema(top_k, "top_k_grad", sorted_grad,
-                          InOrder({SameDims("Indices", "Out@GRAD"), InferTopKGrad})));
-  schemas->Add(std::move(top_k));
+  AddWithGrad(
+      schemas,
+      OpSchema("top_k", "K{k}, X -> Indices, Out").Attr("k", 1).Infer(IfKnown("X", InferTopK)),
+      sorted_grad,
+      InOrder({SameDims("Indices", "Out@GRAD"), IfKnown("X", "Indices", CheckTopKGrad),
+               GradsLikeInputs()}));
   AddWithGrad(schemas,
-              OpSchema("top_k_v2")
-                  .AttrIn("K", {"k"})
-                  .In("X")
-                  .Out("Indices")
-                  .Out("Out")
+              OpSchema("top_k_v2", "K{k}, X -> Indices, Out")
                   .Attr("axis", -1)
                   .Attr("k", 1)
                   .Attr("largest", true)
                   .Attr("sorted", true)
-                  .Infer(InferTopK),
+                  .Infer(IfKnown("X", InferTopK)),
               sorted_grad);
   const GradSlots cumulative_grad = {{"indices", "x"}, {"out"}, {"x"}};
   AddWithGrad(schemas, CumulativeExtreme("cummax"), cumulative_grad);
   AddWithGrad(schemas, CumulativeExtreme("cummin"), cumulative_grad);
   AddWithGrad(schemas,
-              OpSchema("kthvalue")
-                  .In("X")
-                  .Out("Indices")
-                  .Out("Out")
+              OpSchema("kthvalue", "X -> Indices, Out")
                   .Attr("axis", -1)
                   .Attr("k", 1)
                   .Attr("keepdim", false)
-                  .Infer(InferChosen),
+                  .Infer(IfKnown("X", InferChosen)),
               sorted_grad);
   AddWithGrad(schemas,
-              OpSchema("mode")
-                  .In("X")
-                  .Out("Indices")
-                  .Out("Out")
+              OpSchema("mode", "X -> Indices, Out")
                   .Attr("axis", -1)
                   .Attr("keepdim", false)
-                  .Infer(InferChosen),
+                  .Infer(IfKnown("X", InferChosen)),
               sorted_grad);
 }
 

@@ -5,14 +5,9 @@
 namespace weft {
 
 void AddPrintSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("assert")
-                   .In("Cond")
-                   .In("Data", OpSchema::kOptional | OpSchema::kDuplicable)
-                   .Attr("summarize", int64_t{-1})
-                   .With(Trait::kSideEffect));
-  schemas->Add(OpSchema("print")
-                   .In("In")
-                   .Out("Out")
+  schemas->Add(
+      OpSchema("assert", "Cond, Data*?").Attr("summarize", int64_t{-1}).With(Trait::kSideEffect));
+  schemas->Add(OpSchema("print", "In -> Out")
                    .Attr("first_n", -1)
                    .Attr("is_forward", true)
                    .Attr("message", "")
@@ -23,8 +18,7 @@ void AddPrintSchemas(OpSchemaTable* schemas) {
                    .Attr("print_tensor_shape", true)
                    .Attr("print_tensor_type", true)
                    .Attr("summarize", 20)
-                   .With(Trait::kLinear)
-                   .With(Trait::kSideEffect)
+                   .With(Trait::kLinear, Trait::kSideEffect)
                    .Infer(OutputsLike("In")));
 }
 

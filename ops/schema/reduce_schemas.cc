@@ -1,9 +1,9 @@
 // Reductions.
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
@@ -11,8 +11,8 @@
 namespace weft {
 namespace {
 
-// The dimensions of x without (or with size 1 for) those that are reduced: the listed ones, or all
-// of them where none is listed.
+// The dimensions of x without those that are reduced, or with size 1 for them. The listed ones are
+// reduced, or all if none is listed.
 absl::StatusOr<Dims> ReducedDims(const InferContext& context, const Dims& x, const char* attr,
                                  const std::vector<int64_t>& axes, bool reduce_all, bool keep_dim) {
   std::vector<bool> reduced(x.size(), reduce_all || axes.empty());
@@ -36,47 +36,42 @@ absl::StatusOr<Dims> ReducedDims(const InferContext& context, const Dims& x) {
                      attrs.Bool("keep_dim"));
 }
 
-absl::Status InferLogSumExp(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
+absl::StatusOr<Dims> LogSumExpDims(const InferContext& context, const Dims& x) {
   const OpAttrs& attrs = context.attrs();
-  WEFT_ASSIGN_OR_RETURN(const Dims dims,
-                        ReducedDims(context, x->dims, "axis", attrs.Ints("axis"),
-                                    attrs.Bool("reduce_all"), attrs.Bool("keepdim")));
-  context.SetOutput("Out", {x->dtype, dims});
-  return absl::OkStatus();
+  return ReducedDims(context, x, "axis", attrs.Ints("axis"), attrs.Bool("reduce_all"),
+                     attrs.Bool("keepdim"));
 }
 
-absl::Status InferPNorm(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
+absl::StatusOr<Dims> PNormDims(const InferContext& context, const Dims& x) {
   const OpAttrs& attrs = context.attrs();
-  WEFT_ASSIGN_OR_RETURN(const Dims dims,
-                        ReducedDims(context, x->dims, "axis", {attrs.Int("axis")},
-                                    attrs.Bool("asvector"), attrs.Bool("keepdim")));
-  context.SetOutput("Out", {x->dtype, dims});
-  return absl::OkStatus();
+  return ReducedDims(context, x, "axis", {attrs.Int("axis")}, attrs.Bool("asvector"),
+                     attrs.Bool("keepdim"));
 }
 
 // `sums`: whole numbers are added up in int64.
-absl::Status InferReduction(InferContext& context, bool sums) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  TensorType out;
-  WEFT_ASSIGN_OR_RETURN(out.dims, ReducedDims(context, x->dims));
-  const absl::optional<DType> wanted =
-      DTypeFromProto(static_cast<int>(context.attrs().Int("out_dtype")));
-  const bool widens = sums && (x->dtype == DType::kBool || x->dtype == DType::kInt32);
-  out.dtype = wanted.value_or(widens ? DType::kInt64 : x->dtype);
-  context.SetOutput("Out", out);
-  return absl::OkStatus();
+OpSchema Reduction(const char* type, bool sums = false) {
+  const auto infer = [sums](InferContext& context, const TensorType& x) -> absl::Status {
+    TensorType out;
+    WEFT_ASSIGN_OR_RETURN(out.dims, ReducedDims(context, x.dims));
+    const absl::optional<DType> wanted =
+        DTypeFromProto(static_cast<int>(context.attrs().Int("out_dtype")));
+    const bool widens = sums && (x.dtype == DType::kBool || x.dtype == DType::kInt32);
+    out.dtype = wanted.value_or(widens ? DType::kInt64 : x.dtype);
+    context.SetOutput("Out", out);
+    return absl::OkStatus();
+  };
+  return OpSchema(type, "X -> Out")
+      .Attr("dim", Ints{0})
+      .Attr("in_dtype", -1)
+      .Attr("keep_dim", false)
+      .Attr("out_dtype", -1)
+      .Attr("reduce_all", false)
+      .Infer(IfKnown("X", infer));
 }
 
-// That of the result and the result itself, where it is read.
-absl::Status CheckReductionGrad(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const Dims reduced, ReducedDims(context, x->dims));
+// Out, if the gradient op reads it, and its gradient have the dimensions of the result.
+absl::Status CheckReductionGrad(InferContext& context, const TensorType& x) {
+  WEFT_ASSIGN_OR_RETURN(const Dims reduced, ReducedDims(context, x.dims));
   for (const char* slot : {"Out@GRAD", "Out"}) {
     const TensorType* type = context.Input(slot);
     if (type == nullptr || DimsFit(type->dims, reduced)) continue;
@@ -88,99 +83,56 @@ absl::Status CheckReductionGrad(InferContext& context) {
   return absl::OkStatus();
 }
 
-OpSchema NonlinearReduction(const char* type) {
-  return OpSchema(type)
-      .In("X")
-      .Out("Out")
-      .Attr("dim", Ints{0})
-      .Attr("in_dtype", -1)
-      .Attr("keep_dim", false)
-      .Attr("out_dtype", -1)
-      .Attr("reduce_all", false);
+void AddReduction(OpSchemaTable* schemas, OpSchema op, std::vector<std::string> grad_reads) {
+  AddWithGrad(schemas, std::move(op), {std::move(grad_reads), {"Out"}, {"X"}, /*optional=*/false},
+              InOrder({IfKnown("X", CheckReductionGrad), GradsLikeInputs()}));
 }
 
-OpSchema Reduction(const char* type) { return NonlinearReduction(type).With(Trait::kLinear); }
-
-enum class GradReads { kX, kXAndOut };
-
-OpSchema ReductionGrad(const char* type, GradReads reads = GradReads::kX) {
-  OpSchema schema(type);
-  if (reads == GradReads::kXAndOut) std::move(schema).In("Out");
-  return std::move(schema)
-      .In("Out@GRAD")
-      .In("X")
-      .Out("X@GRAD")
-      .Attr("dim", Ints{0})
-      .Attr("in_dtype", -1)
-      .Attr("keep_dim", false)
-      .Attr("out_dtype", -1)
-      .Attr("reduce_all", false)
-      .Infer(InOrder({CheckReductionGrad, GradsLikeInputs()}));
-}
-
-absl::Status InferMean(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x != nullptr) context.SetOutput("Out", {x->dtype, {}});
+absl::Status InferMean(InferContext& context, const TensorType& x) {
+  context.SetOutput("Out", {x.dtype, {}});
   return absl::OkStatus();
 }
 
-absl::Status InferSquaredNorm(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x != nullptr) context.SetOutput("Out", {x->dtype, {1}});
+absl::Status InferSquaredNorm(InferContext& context, const TensorType& x) {
+  context.SetOutput("Out", {x.dtype, {1}});
   return absl::OkStatus();
 }
 
 }  // namespace
 
 void AddReduceSchemas(OpSchemaTable* schemas) {
-  schemas->Add(Reduction("reduce_mean").Infer([](InferContext& context) {
-    return InferReduction(context, /*sums=*/false);
-  }));
-  schemas->Add(Reduction("reduce_sum").Infer([](InferContext& context) {
-    return InferReduction(context, /*sums=*/true);
-  }));
-  schemas->Add(ReductionGrad("reduce_mean_grad"));
-  schemas->Add(ReductionGrad("reduce_sum_grad"));
+  AddReduction(schemas, Reduction("reduce_mean").With(Trait::kLinear), {"X"});
+  AddReduction(schemas, Reduction("reduce_sum", /*sums=*/true).With(Trait::kLinear), {"X"});
   for (const char* type : {"reduce_amax", "reduce_amin", "reduce_max", "reduce_min", "reduce_prod",
                            "frobenius_norm"}) {
-    schemas->Add(NonlinearReduction(type).Infer(
-        [](InferContext& context) { return InferReduction(context, /*sums=*/false); }));
-    schemas->Add(ReductionGrad(absl::StrCat(type, "_grad").c_str(), GradReads::kXAndOut));
+    AddReduction(schemas, Reduction(type), {"Out", "X"});
   }
-  for (const char* type : {"reduce_any", "reduce_all"}) {
-    schemas->Add(NonlinearReduction(type).Infer(
-        [](InferContext& context) { return InferReduction(context, /*sums=*/false); }));
-  }
+  schemas->Add(Reduction("reduce_any"));
+  schemas->Add(Reduction("reduce_all"));
   AddWithGrad(schemas,
-              OpSchema("logsumexp")
-                  .In("X")
-                  .Out("Out")
+              OpSchema("logsumexp", "X -> Out")
                   .Attr("axis", Ints{0})
                   .Attr("keepdim", false)
                   .Attr("reduce_all", false)
-                  .Infer(InferLogSumExp),
+                  .Infer(OutDims(LogSumExpDims)),
               {{"Out", "X"}, {"Out"}, {"X"}});
   AddWithGrad(schemas,
-              OpSchema("p_norm")
-                  .In("X")
-                  .Out("Out")
+              OpSchema("p_norm", "X -> Out")
                   .Attr("asvector", false)
                   .Attr("axis", -1)
                   .Attr("epsilon", 1e-12f)
                   .Attr("keepdim", false)
                   .Attr("porder", 2.0f)
-                  .Infer(InferPNorm),
+                  .Infer(OutDims(PNormDims)),
               {{"Out", "X"}, {"Out"}, {"X"}});
-  AddWithGrad(schemas, OpSchema("l1_norm").In("X").Out("Out").Infer(InferMean),
-              {{"X"}, {"Out"}, {"X"}});
-  schemas->Add(OpSchema("squared_l2_norm_grad")
-                   .In("Out@GRAD")
-                   .In("X")
-                   .Out("X@GRAD")
-                   .Infer(GradOf(InferSquaredNorm)));
-  schemas->Add(OpSchema("mean").In("X").Out("Out").With(Trait::kLinear).Infer(InferMean));
-  schemas->Add(OpSchema("mean_grad").In("Out@GRAD").In("X").Out("X@GRAD").Infer(GradOf(InferMean)));
-  schemas->Add(OpSchema("squared_l2_norm").In("X").Out("Out").Infer(InferSquaredNorm));
+  AddWithGrad(schemas, OpSchema("l1_norm", "X -> Out").Infer(IfKnown("X", InferMean)), GradOfX());
+  const GradSlots required = {{"X"}, {"Out"}, {"X"}, /*optional=*/false};
+  AddWithGrad(schemas,
+              OpSchema("mean", "X -> Out").With(Trait::kLinear).Infer(IfKnown("X", InferMean)),
+              required);
+  AddWithGrad(schemas,
+              OpSchema("squared_l2_norm", "X -> Out").Infer(IfKnown("X", InferSquaredNorm)),
+              required);
 }
 
 }  // namespace weft

@@ -9,10 +9,7 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
-constexpr int kDuplicable = OpSchema::kDuplicable;
-
-// Rows of the weights for each hidden element; 0 for an unknown mode.
+// The rows of the weights for each hidden element; 0 for an unknown mode.
 int64_t NumGates(const std::string& mode) {
   if (mode == "LSTM") return 4;
   if (mode == "GRU") return 3;
@@ -35,18 +32,11 @@ absl::StatusOr<RnnSizes> ReadSizes(const InferContext& context) {
   sizes.hidden = attrs.Int("hidden_size");
   sizes.layers = attrs.Int("num_layers");
   for (const char* name : {"hidden_size", "num_layers"}) {
-    const int64_t value = attrs.Int(name);
-    if (value < 1) return context.AttrError(name, "1 or more", absl::StrCat(value));
+    WEFT_RETURN_IF_ERROR(CheckAtLeast(context, name, 1));
   }
   sizes.directions = attrs.Bool("is_bidirec") ? 2 : 1;
   sizes.states = mode == "LSTM" ? 2 : 1;
   return sizes;
-}
-
-absl::Status CheckDims(const InferContext& context, const char* slot, size_t i, const Dims& dims) {
-  const TensorType* type = context.Input(slot, i);
-  if (type == nullptr || DimsFit(type->dims, dims)) return absl::OkStatus();
-  return context.InputError(slot, i, absl::StrCat("dimensions ", DimsToString(dims)));
 }
 
 absl::Status CheckCount(const InferContext& context, const char* slot, size_t expected) {
@@ -55,23 +45,23 @@ absl::Status CheckCount(const InferContext& context, const char* slot, size_t ex
                                                  " variables, found ", context.NumInputs(slot)));
 }
 
-// WeightList: for each layer and direction a matrix for its input and one for its hidden state;
-// after all of these, for each layer and direction two biases.
+// WeightList has, for each layer and direction, a matrix for its input and one for its hidden
+// state. After all matrices it has, for each layer and direction, two biases.
 absl::Status CheckWeights(const InferContext& context, const RnnSizes& sizes, int64_t input_size) {
   const int64_t cells = sizes.layers * sizes.directions, rows = sizes.gates * sizes.hidden;
   WEFT_RETURN_IF_ERROR(CheckCount(context, "WeightList", 4 * cells));
   for (int64_t cell = 0; cell < cells; ++cell) {
     const int64_t width = cell < sizes.directions ? input_size : sizes.directions * sizes.hidden;
-    WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", 2 * cell, {rows, width}));
-    WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", 2 * cell + 1, {rows, sizes.hidden}));
+    WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", {rows, width}, 2 * cell));
+    WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", {rows, sizes.hidden}, 2 * cell + 1));
     for (int64_t bias : {2 * cells + 2 * cell, 2 * cells + 2 * cell + 1}) {
-      WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", bias, {rows}));
+      WEFT_RETURN_IF_ERROR(CheckDims(context, "WeightList", {rows}, bias));
     }
   }
   return absl::OkStatus();
 }
 
-// Reserve holds, in single precision at least, what the gradient op needs; DropoutState nothing.
+// Reserve holds what the gradient op needs, in fp32 or fp64. DropoutState holds nothing.
 absl::Status InferRnn(InferContext& context) {
   WEFT_ASSIGN_OR_RETURN(const RnnSizes sizes, ReadSizes(context));
   WEFT_RETURN_IF_ERROR(CheckCount(context, "PreState", sizes.states));
@@ -81,9 +71,9 @@ absl::Status InferRnn(InferContext& context) {
   const int64_t batch = input->dims[1];
   const Dims state = {sizes.layers * sizes.directions, batch, sizes.hidden};
   for (size_t i = 0; i < sizes.states; ++i) {
-    WEFT_RETURN_IF_ERROR(CheckDims(context, "PreState", i, state));
+    WEFT_RETURN_IF_ERROR(CheckDims(context, "PreState", state, i));
   }
-  WEFT_RETURN_IF_ERROR(CheckDims(context, "SequenceLength", 0, {batch}));
+  WEFT_RETURN_IF_ERROR(CheckDims(context, "SequenceLength", {batch}));
   WEFT_RETURN_IF_ERROR(CheckWeights(context, sizes, input->dims[2]));
   const Dims out = {input->dims[0], batch, sizes.directions * sizes.hidden};
   context.SetOutput("Out", {input->dtype, out});
@@ -106,15 +96,9 @@ absl::Status InferRnn(InferContext& context) {
 void AddRnnSchemas(OpSchemaTable* schemas) {
   AddWithGrad(
       schemas,
-      OpSchema("rnn")
-          .In("Input")
-          .In("PreState", kDuplicable)
-          .In("SequenceLength", kOptional)
-          .In("WeightList", kDuplicable)
-          .Out("DropoutState", kOptional | kLooseType)
-          .Out("Out")
-          .Out("Reserve", kOptional | kLooseType)
-          .Out("State", kDuplicable)
+      OpSchema("rnn",
+               "Input, PreState*, SequenceLength?, WeightList* -> DropoutState?~, Out, Reserve?~, "
+               "State*")
           .Attr("dropout_prob", 0.0f)
           .RequiredAttr("hidden_size", 1)
           .RequiredAttr("input_size", 1)

@@ -1,15 +1,14 @@
-// SelectedRows made unique, and taken as a tensor.
+// Row-sparse tensors made unique, and converted to dense ones.
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
 
-// Rows of X, as a dense tensor: how many is not known.
-absl::Status InferRowValues(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr || x->dims.empty()) return absl::OkStatus();
-  TensorType out = {x->dtype, x->dims};
+// The rows of X as a dense tensor; their number is unknown.
+absl::Status InferRowValues(InferContext& context, const TensorType& x) {
+  if (x.dims.empty()) return absl::OkStatus();
+  TensorType out = {x.dtype, x.dims};
   out.dims[0] = -1;
   context.SetOutput("Out", out);
   return absl::OkStatus();
@@ -18,8 +17,9 @@ absl::Status InferRowValues(InferContext& context) {
 }  // namespace
 
 void AddSelectedRowsSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("merge_selected_rows").In("X").Out("Out").Infer(OutputsLike("X")));
-  schemas->Add(OpSchema("get_tensor_from_selected_rows").In("X").Out("Out").Infer(InferRowValues));
+  schemas->Add(OpSchema("merge_selected_rows", "X -> Out").Infer(OutputsLike("X")));
+  schemas->Add(
+      OpSchema("get_tensor_from_selected_rows", "X -> Out").Infer(IfKnown("X", InferRowValues)));
 }
 
 }  // namespace weft

@@ -8,12 +8,9 @@
 namespace weft {
 namespace {
 
-// All of one shape. Rows of tensors (SelectedRows) may be among them; the sum of nothing else is
-// rows again.
-absl::Status InferSum(InferContext& context) {
-  const TensorType* first = context.Input("X");
-  if (first == nullptr) return absl::OkStatus();
-  TensorType out = *first;
+// All inputs have one shape. The sum is row-sparse if all inputs are.
+absl::Status InferSum(InferContext& context, const TensorType& first) {
+  TensorType out = first;
   for (size_t i = 1; i < context.NumInputs("X"); ++i) {
     const TensorType* x = context.Input("X", i);
     if (x == nullptr) return absl::OkStatus();
@@ -30,29 +27,19 @@ absl::Status InferSum(InferContext& context) {
 }  // namespace
 
 void AddSumSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("sum")
-                   .In("X", OpSchema::kDuplicable)
-                   .Out("Out")
-                   .With(Trait::kElementwise)
-                   .With(Trait::kLinear)
-                   .With(Trait::kRowSplittable)
-                   .Infer(InferSum));
-  // use_mkldnn is a back-end switch; it is here because Paddle writes it on every scale op that its
-  // transpilers insert.
-  schemas->Add(OpSchema("scale")
-                   .AttrIn("ScaleTensor", {"scale"})
-                   .In("X")
-                   .Out("Out")
+  schemas->Add(OpSchema("sum", "X* -> Out")
+                   .With(Trait::kElementwise, Trait::kLinear, Trait::kRowSplittable)
+                   .Infer(IfKnown("X", InferSum)));
+  // use_mkldnn is a back-end switch. Paddle's transpilers write it on every scale op that they
+  // insert.
+  schemas->Add(OpSchema("scale", "ScaleTensor{scale}, X -> Out")
                    .Attr("use_mkldnn", false)
                    .Attr("bias", 0.0f)
                    .Attr("bias_after_scale", true)
                    .Attr("scale", 1.0f)
-                   .With(Trait::kElementwise)
-                   .With(Trait::kRowSplittable)
+                   .With(Trait::kElementwise, Trait::kRowSplittable)
                    .Infer(OutputsLike("X")));
-  schemas->Add(OpSchema("increment")
-                   .In("X")
-                   .Out("Out")
+  schemas->Add(OpSchema("increment", "X -> Out")
                    .Attr("step", 1.0f)
                    .With(Trait::kElementwise)
                    .Infer(OutputsLike("X")));

@@ -1,77 +1,59 @@
 // Elements selected by a mask, or by a triangle of a matrix.
-#include <utility>
-
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "ops/schema/families.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
 
-absl::Status CheckMask(const InferContext& context, const char* mask, const char* x) {
-  const TensorType* type = context.Input(mask);
-  const TensorType* like = context.Input(x);
-  if (type == nullptr || like == nullptr) return absl::OkStatus();
-  if (type->dtype == DType::kBool && DimsFit(type->dims, like->dims)) return absl::OkStatus();
-  return context.InputError(mask, absl::StrCat("bool", DimsToString(like->dims)));
+// The mask has the dimensions of X.
+OpSchema::InferFn CheckMask(const char* mask) {
+  return IfKnown(
+      mask, "X",
+      [=](InferContext& context, const TensorType& type, const TensorType& x) -> absl::Status {
+        if (type.dtype == DType::kBool && DimsFit(type.dims, x.dims)) return absl::OkStatus();
+        return context.InputError(mask, absl::StrCat("bool", DimsToString(x.dims)));
+      });
 }
 
-absl::Status InferWhere(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckMask(context, "Condition", "X"));
-  if (const TensorType* x = context.Input("X")) context.SetOutput("Out", *x);
+absl::Status InferWhereIndex(InferContext& context, const TensorType& condition) {
+  context.SetOutput("Out", {DType::kInt64, {-1, static_cast<int64_t>(condition.dims.size())}});
   return absl::OkStatus();
 }
 
-absl::Status InferWhereIndex(InferContext& context) {
-  const TensorType* condition = context.Input("Condition");
-  if (condition == nullptr) return absl::OkStatus();
-  context.SetOutput("Out", {DType::kInt64, {-1, static_cast<int64_t>(condition->dims.size())}});
+absl::Status InferMaskedSelect(InferContext& context, const TensorType& x) {
+  context.SetOutput("Y", {x.dtype, {-1}});
   return absl::OkStatus();
 }
 
-absl::Status InferMaskedSelect(InferContext& context) {
-  WEFT_RETURN_IF_ERROR(CheckMask(context, "Mask", "X"));
-  if (const TensorType* x = context.Input("X")) context.SetOutput("Y", {x->dtype, {-1}});
-  return absl::OkStatus();
-}
-
-OpSchema::InferFn Triangle(const char* x_slot, const char* out_slot) {
-  return [=](InferContext& context) -> absl::Status {
-    const TensorType* x = context.Input(x_slot);
-    if (x == nullptr) return absl::OkStatus();
-    if (x->dims.size() < 2) return context.InputError(x_slot, "at least two dimensions");
-    context.SetOutput(out_slot, *x);
-    return absl::OkStatus();
+OpSchema::InferFn Triangle(const char* x_slot) {
+  const auto check = [=](InferContext& context, const TensorType& x) -> absl::Status {
+    if (x.dims.size() >= 2) return absl::OkStatus();
+    return context.InputError(x_slot, "at least two dimensions");
   };
+  return InOrder({IfKnown(x_slot, check), OutputsLike(x_slot)});
 }
 
 }  // namespace
 
 void AddWhereSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("where")
-                  .In("Condition")
-                  .In("X")
-                  .In("Y")
-                  .Out("Out")
-                  .With(Trait::kElementwise)
-                  .With(Trait::kRowSplittable)
-                  .Infer(InOrder({SameType("X", "Y"), InferWhere})),
+              OpSchema("where", "Condition, X, Y -> Out")
+                  .With(Trait::kElementwise, Trait::kRowSplittable)
+                  .Infer(InOrder({SameType("X", "Y"), CheckMask("Condition"), Like("X", {"Out"})})),
               {{"Condition", "X", "Y"}, {"Out"}, {"X", "Y"}});
-  schemas->Add(OpSchema("where_index").In("Condition").Out("Out").Infer(InferWhereIndex));
-  AddWithGrad(schemas,
-              OpSchema("masked_select").In("Mask").In("X").Out("Y").Infer(InferMaskedSelect),
-              {{"Mask", "X"}, {"Y"}, {"X"}});
-  OpSchema triangle = OpSchema("tril_triu")
-                          .In("X")
-                          .Out("Out")
-                          .Attr("diagonal", 0)
-                          .Attr("lower", true)
-                          .Infer(Triangle("X", "Out"));
   schemas->Add(
-      GradSchema(triangle, "tril_triu_grad", {{}, {"Out"}, {"X"}}, Triangle("Out@GRAD", "X@GRAD")));
-  schemas->Add(std::move(triangle));
+      OpSchema("where_index", "Condition -> Out").Infer(IfKnown("Condition", InferWhereIndex)));
+  AddWithGrad(schemas,
+              OpSchema("masked_select", "Mask, X -> Y")
+                  .Infer(InOrder({CheckMask("Mask"), IfKnown("X", InferMaskedSelect)})),
+              {{"Mask", "X"}, {"Y"}, {"X"}});
+  AddWithGrad(schemas,
+              OpSchema("tril_triu", "X -> Out")
+                  .Attr("diagonal", 0)
+                  .Attr("lower", true)
+                  .Infer(Triangle("X")),
+              {{}, {"Out"}, {"X"}}, Triangle("Out@GRAD"));
 }
 
 }  // namespace weft

@@ -30,12 +30,12 @@ absl::StatusOr<const TensorType*> Image(const InferContext& context, const char*
   return image;
 }
 
-// Sets the spatial dimensions of `out`, which holds those of the image, to the positions of the
-// windows.
-absl::Status SetPositions(const InferContext& context, const char* slot, bool channels_last,
+// Sets the spatial dimensions of `out`, which begin at `first`, from those of the image in `slot`
+// to the number of positions of the windows.
+absl::Status SetPositions(const InferContext& context, const char* slot, size_t first,
                           const std::vector<Window>& windows, Rounding rounding, Dims* out) {
   for (size_t i = 0; i < windows.size(); ++i) {
-    int64_t& dim = (*out)[FirstSpace(channels_last) + i];
+    int64_t& dim = (*out)[first + i];
     const absl::optional<int64_t> positions = NumPositions(dim, windows[i], rounding);
     if (!positions.has_value()) {
       const auto append_size = [](std::string* to, const Window& w) {
@@ -50,18 +50,14 @@ absl::Status SetPositions(const InferContext& context, const char* slot, bool ch
   return absl::OkStatus();
 }
 
-bool BoolOr(const OpAttrs& attrs, const char* name, bool otherwise) {
-  return attrs.Has(name) ? attrs.Bool(name) : otherwise;
-}
-
-// Of a convolution: its filter is [output channels, input channels / groups, height, width]. A
-// transposed one computes what the gradient of a convolution computes: there, input and output
-// change places.
+// The filter of a convolution is [output channels, input channels / groups, height, width]. A
+// transposed convolution computes the gradient of a convolution: input and output channels are
+// swapped.
 absl::Status CheckFilter(const InferContext& context, size_t space, bool transposed,
                          int64_t channels) {
   const TensorType* filter = context.Input("Filter");
   const int64_t groups = context.attrs().Int("groups");
-  if (groups < 1) return context.AttrError("groups", "1 or more", absl::StrCat(groups));
+  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "groups", 1));
   if (filter->dims.size() != space + 2) {
     return context.InputError("Filter", absl::StrCat(NumberWord(space + 2), " dimensions"));
   }
@@ -79,31 +75,8 @@ absl::Status CheckFilter(const InferContext& context, size_t space, bool transpo
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Window>> FilterWindows(const InferContext& context, size_t space) {
-  WEFT_ASSIGN_OR_RETURN(std::vector<Window> windows, ReadWindows(context.attrs(), space));
-  for (size_t i = 0; i < space; ++i) windows[i].size = context.Input("Filter")->dims[2 + i];
-  return windows;
-}
-
-// The type of the output; none where a type is not known.
-absl::StatusOr<absl::optional<TensorType>> ConvOutput(const InferContext& context, size_t space) {
-  WEFT_ASSIGN_OR_RETURN(const bool channels_last, ReadChannelsLast(context.attrs(), space));
-  WEFT_ASSIGN_OR_RETURN(const TensorType* input, Image(context, "Input", space));
-  const TensorType* filter = context.Input("Filter");
-  if (input == nullptr || filter == nullptr) return absl::optional<TensorType>();
-  const size_t channel_axis = ChannelAxis(channels_last, space);
-  WEFT_RETURN_IF_ERROR(
-      CheckFilter(context, space, /*transposed=*/false, input->dims[channel_axis]));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Window> windows, FilterWindows(context, space));
-  TensorType output = *input;
-  WEFT_RETURN_IF_ERROR(
-      SetPositions(context, "Input", channels_last, windows, Rounding::kDown, &output.dims));
-  output.dims[channel_axis] = filter->dims[0];
-  return absl::optional<TensorType>(output);
-}
-
 // The size along a dimension of the image that a convolution by this window would shrink to
-// `positions`: the smallest one, or what one of the attributes output_size and output_padding says.
+// `positions`: the smallest one, unless attribute output_size or output_padding gives another.
 absl::StatusOr<int64_t> TransposedSize(const InferContext& context, int64_t positions,
                                        const Window& window, size_t i, size_t space) {
   const std::vector<int64_t> sizes = context.attrs().Ints("output_size");
@@ -129,142 +102,122 @@ absl::StatusOr<int64_t> TransposedSize(const InferContext& context, int64_t posi
                              absl::StrCat(sizes.empty() ? paddings[i] : sizes[i]));
   }
   if (size < 1) {
-    return context.InputError("Input", "an image that is larger than its paddings, transposed");
+    return context.InputError("Input", "an image that, transposed, is larger than its paddings");
   }
   return size;
 }
 
-absl::StatusOr<absl::optional<TensorType>> TransposedConvOutput(const InferContext& context,
-                                                                size_t space) {
-  WEFT_ASSIGN_OR_RETURN(const bool channels_last, ReadChannelsLast(context.attrs(), space));
-  WEFT_ASSIGN_OR_RETURN(const TensorType* input, Image(context, "Input", space));
-  const TensorType* filter = context.Input("Filter");
-  if (input == nullptr || filter == nullptr) return absl::optional<TensorType>();
-  const size_t channel_axis = ChannelAxis(channels_last, space);
-  WEFT_RETURN_IF_ERROR(CheckFilter(context, space, /*transposed=*/true, input->dims[channel_axis]));
-  WEFT_ASSIGN_OR_RETURN(const std::vector<Window> windows, FilterWindows(context, space));
-  TensorType output = *input;
-  for (size_t i = 0; i < space; ++i) {
-    int64_t& dim = output.dims[FirstSpace(channels_last) + i];
-    WEFT_ASSIGN_OR_RETURN(dim, TransposedSize(context, dim, windows[i], i, space));
-  }
-  output.dims[channel_axis] = MulDim(filter->dims[1], context.attrs().Int("groups"));
-  return absl::optional<TensorType>(output);
-}
+enum class ConvKind { kForward, kTransposed };
 
-using OutputFn = absl::StatusOr<absl::optional<TensorType>> (*)(const InferContext&, size_t);
-
-OpSchema::InferFn InferConv(OutputFn output_of, size_t space) {
+// Also checks Output@GRAD, for the gradient op.
+OpSchema::InferFn InferConv(ConvKind kind, size_t space) {
   return [=](InferContext& context) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> output, output_of(context, space));
-    if (output.has_value()) context.SetOutput("Output", *output);
+    WEFT_ASSIGN_OR_RETURN(const bool channels_last, ReadChannelsLast(context.attrs(), space));
+    WEFT_ASSIGN_OR_RETURN(const TensorType* input, Image(context, "Input", space));
+    const TensorType* filter = context.Input("Filter");
+    if (input == nullptr || filter == nullptr) return absl::OkStatus();
+    const bool transposed = kind == ConvKind::kTransposed;
+    const size_t channel_axis = ChannelAxis(channels_last, space);
+    WEFT_RETURN_IF_ERROR(CheckFilter(context, space, transposed, input->dims[channel_axis]));
+    WEFT_ASSIGN_OR_RETURN(std::vector<Window> windows, ReadWindows(context.attrs(), space));
+    for (size_t i = 0; i < space; ++i) windows[i].size = filter->dims[2 + i];
+    TensorType output = *input;
+    if (transposed) {
+      for (size_t i = 0; i < space; ++i) {
+        int64_t& dim = output.dims[FirstSpace(channels_last) + i];
+        WEFT_ASSIGN_OR_RETURN(dim, TransposedSize(context, dim, windows[i], i, space));
+      }
+      output.dims[channel_axis] = MulDim(filter->dims[1], context.attrs().Int("groups"));
+    } else {
+      WEFT_RETURN_IF_ERROR(SetPositions(context, "Input", FirstSpace(channels_last), windows,
+                                        Rounding::kDown, &output.dims));
+      output.dims[channel_axis] = filter->dims[0];
+    }
+    const TensorType* grad = context.Input("Output@GRAD");
+    if (grad != nullptr && !DimsFit(grad->dims, output.dims)) {
+      return context.InputError("Output@GRAD", absl::StrCat(ToString(output), " as Output"));
+    }
+    context.SetOutput("Output", output);
     return absl::OkStatus();
   };
 }
 
-OpSchema::InferFn CheckConvGrad(OutputFn output_of, size_t space) {
-  return [=](InferContext& context) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> output, output_of(context, space));
-    const TensorType* grad = context.Input("Output@GRAD");
-    if (!output.has_value() || grad == nullptr || DimsFit(grad->dims, output->dims)) {
-      return absl::OkStatus();
-    }
-    return context.InputError("Output@GRAD", absl::StrCat(ToString(*output), " as Output"));
-  };
-}
+std::string DataFormat(size_t space) { return space == 2 ? "NCHW" : "NCDHW"; }
 
-enum class ConvKind { kForward, kTransposed };
-
-OpSchema WithConvAttrs(OpSchema schema, ConvKind kind, size_t space) {
-  std::move(schema)
-      .Attr("data_format", std::string(space == 2 ? "NCHW" : "NCDHW"))
-      .Attr("dilations", Ints(space, 1))
-      .Attr("groups", 1);
+void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t space) {
+  OpSchema op = OpSchema(type, "Bias?, Filter, Input -> Output")
+                    .Attr("data_format", DataFormat(space))
+                    .Attr("dilations", Ints(space, 1))
+                    .Attr("groups", 1);
   if (kind == ConvKind::kTransposed) {
-    std::move(schema).Attr("output_padding", Ints{}).Attr("output_size", Ints{});
+    std::move(op).Attr("output_padding", Ints{}).Attr("output_size", Ints{});
   }
-  return std::move(schema)
+  const OpSchema::InferFn infer = InOrder({SameDType("Input", "Filter"), InferConv(kind, space)});
+  std::move(op)
       .Attr("padding_algorithm", "EXPLICIT")
       .Attr("paddings", Ints(space, 0))
-      .Attr("strides", Ints(space, 1));
+      .Attr("strides", Ints(space, 1))
+      .With(Trait::kRowSplittable)
+      .Infer(infer);
+  const std::vector<std::string> inputs = {"Bias", "Filter", "Input"};
+  AddWithGrad(schemas, std::move(op), {inputs, {"Output"}, inputs},
+              InOrder({infer, GradsLikeInputs()}));
 }
 
-void AddConv(OpSchemaTable* schemas, const std::string& type, ConvKind kind, size_t space) {
-  const OutputFn output = kind == ConvKind::kForward ? ConvOutput : TransposedConvOutput;
-  schemas->Add(
-      WithConvAttrs(OpSchema(type)
-                        .In("Bias", OpSchema::kOptional)
-                        .In("Filter")
-                        .In("Input")
-                        .Out("Output")
-                        .With(Trait::kRowSplittable)
-                        .Infer(InOrder({SameDType("Input", "Filter"), InferConv(output, space)})),
-                    kind, space));
-  schemas->Add(WithConvAttrs(OpSchema(type + "_grad")
-                                 .In("Bias", OpSchema::kOptional)
-                                 .In("Filter")
-                                 .In("Input")
-                                 .In("Output@GRAD")
-                                 .Out("Bias@GRAD", OpSchema::kOptional)
-                                 .Out("Filter@GRAD", OpSchema::kOptional)
-                                 .Out("Input@GRAD", OpSchema::kOptional)
-                                 .Infer(InOrder({SameDType("Input", "Filter"),
-                                                 CheckConvGrad(output, space), GradsLikeInputs()})),
-                             kind, space));
-}
-
-// The type of the output; none where that of the input is not known.
-absl::StatusOr<absl::optional<TensorType>> PoolOutput(const InferContext& context, size_t space) {
+// The dims of an image, whose spatial dimensions begin at `first`, after pooling.
+absl::StatusOr<Dims> PooledDims(const InferContext& context, Dims dims, size_t first,
+                                size_t space) {
   const OpAttrs& attrs = context.attrs();
-  WEFT_ASSIGN_OR_RETURN(const bool channels_last, ReadChannelsLast(attrs, space));
-  WEFT_ASSIGN_OR_RETURN(const TensorType* x, Image(context, "X", space));
-  if (x == nullptr) return absl::optional<TensorType>();
-  TensorType out = *x;
-  const size_t first = FirstSpace(channels_last);
   if (attrs.Bool("global_pooling")) {
-    for (size_t i = 0; i < space; ++i) out.dims[first + i] = 1;
-    return absl::optional<TensorType>(out);
+    std::fill_n(dims.begin() + first, space, 1);
+    return dims;
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<int64_t> ksize, ReadPositive(attrs, "ksize", space));
   if (attrs.Bool("adaptive")) {
-    for (size_t i = 0; i < space; ++i) out.dims[first + i] = ksize[i];
-    return absl::optional<TensorType>(out);
+    std::copy(ksize.begin(), ksize.end(), dims.begin() + first);
+    return dims;
   }
   WEFT_ASSIGN_OR_RETURN(std::vector<Window> windows, ReadWindows(attrs, space));
   for (size_t i = 0; i < space; ++i) windows[i].size = ksize[i];
-  const Rounding rounding = BoolOr(attrs, "ceil_mode", false) ? Rounding::kUp : Rounding::kDown;
-  WEFT_RETURN_IF_ERROR(SetPositions(context, "X", channels_last, windows, rounding, &out.dims));
-  return absl::optional<TensorType>(out);
+  const bool rounds_up = attrs.Has("ceil_mode") && attrs.Bool("ceil_mode");
+  WEFT_RETURN_IF_ERROR(SetPositions(context, "X", first, windows,
+                                    rounds_up ? Rounding::kUp : Rounding::kDown, &dims));
+  return dims;
 }
 
+// Also checks the inputs of the gradient op.
 OpSchema::InferFn InferPool(size_t space) {
   return [=](InferContext& context) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> out, PoolOutput(context, space));
-    if (!out.has_value()) return absl::OkStatus();
-    context.SetOutput("Out", *out);
-    context.SetOutput("Mask", {DType::kInt32, out->dims});
-    return absl::OkStatus();
-  };
-}
-
-OpSchema::InferFn CheckPoolGrad(size_t space) {
-  return [=](InferContext& context) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const absl::optional<TensorType> out, PoolOutput(context, space));
-    if (!out.has_value()) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const bool channels_last, ReadChannelsLast(context.attrs(), space));
+    WEFT_ASSIGN_OR_RETURN(const TensorType* x, Image(context, "X", space));
+    if (x == nullptr) return absl::OkStatus();
+    TensorType out = *x;
+    WEFT_ASSIGN_OR_RETURN(out.dims, PooledDims(context, x->dims, FirstSpace(channels_last), space));
     for (const char* slot : {"Mask", "Out", "Out@GRAD"}) {
       const TensorType* type = context.Input(slot);
-      if (type == nullptr || DimsFit(type->dims, out->dims)) continue;
-      return context.InputError(slot, absl::StrCat(ToString(*out), " that X is pooled to"));
+      if (type == nullptr || DimsFit(type->dims, out.dims)) continue;
+      return context.InputError(slot, absl::StrCat(ToString(out), " that X is pooled to"));
     }
+    context.SetOutput("Out", out);
+    context.SetOutput("Mask", {DType::kInt32, out.dims});
     return absl::OkStatus();
   };
 }
 
-OpSchema WithPoolAttrs(OpSchema schema, size_t space) {
-  return std::move(schema)
+void AddPool(OpSchemaTable* schemas, OpSchema op, const char* grad_reads, size_t space) {
+  std::move(op).With(Trait::kRowSplittable).Infer(InferPool(space));
+  schemas->Add(GradSchema(op, op.type() + "_grad",
+                          {{grad_reads, "X"}, {"Out"}, {"X"}, /*optional=*/false},
+                          InOrder({op.infer(), GradsLikeInputs()}))
+                   .With(Trait::kRowSplittable));
+  schemas->Add(std::move(op));
+}
+
+OpSchema Pool(const char* type, size_t space) {
+  return OpSchema(type, "X -> Out")
       .Attr("adaptive", false)
       .Attr("ceil_mode", false)
-      .Attr("data_format", std::string(space == 2 ? "NCHW" : "NCDHW"))
+      .Attr("data_format", DataFormat(space))
       .Attr("exclusive", true)
       .Attr("global_pooling", false)
       .RequiredAttr("ksize", Ints{})
@@ -274,46 +227,14 @@ OpSchema WithPoolAttrs(OpSchema schema, size_t space) {
       .Attr("strides", Ints(space, 1));
 }
 
-void AddPool(OpSchemaTable* schemas, const std::string& type, size_t space) {
-  schemas->Add(WithPoolAttrs(
-      OpSchema(type).In("X").Out("Out").With(Trait::kRowSplittable).Infer(InferPool(space)),
-      space));
-  schemas->Add(WithPoolAttrs(OpSchema(type + "_grad")
-                                 .In("Out")
-                                 .In("Out@GRAD")
-                                 .In("X")
-                                 .Out("X@GRAD")
-                                 .With(Trait::kRowSplittable)
-                                 .Infer(InOrder({CheckPoolGrad(space), GradsLikeInputs()})),
-                             space));
-}
-
-OpSchema WithIndexedPoolAttrs(OpSchema schema, size_t space) {
-  return std::move(schema)
+// Max pooling. Mask is the index of each maximum in its image and channel, counted row by row.
+OpSchema IndexedPool(const char* type, size_t space) {
+  return OpSchema(type, "X -> Mask, Out")
       .Attr("adaptive", false)
       .Attr("global_pooling", false)
       .RequiredAttr("ksize", Ints{})
       .Attr("paddings", Ints(space, 0))
       .Attr("strides", Ints(space, 1));
-}
-
-// Max pooling. Mask: where in its image and channel each maximum stands, counted row by row.
-void AddIndexedPool(OpSchemaTable* schemas, const std::string& type, size_t space) {
-  schemas->Add(WithIndexedPoolAttrs(OpSchema(type)
-                                        .In("X")
-                                        .Out("Mask")
-                                        .Out("Out")
-                                        .With(Trait::kRowSplittable)
-                                        .Infer(InferPool(space)),
-                                    space));
-  schemas->Add(WithIndexedPoolAttrs(OpSchema(type + "_grad")
-                                        .In("Mask")
-                                        .In("Out@GRAD")
-                                        .In("X")
-                                        .Out("X@GRAD")
-                                        .With(Trait::kRowSplittable)
-                                        .Infer(InOrder({CheckPoolGrad(space), GradsLikeInputs()})),
-                                    space));
 }
 
 }  // namespace
@@ -325,10 +246,10 @@ void AddWindowSchemas(OpSchemaTable* schemas) {
   AddConv(schemas, "conv2d_transpose", ConvKind::kTransposed, 2);
   AddConv(schemas, "depthwise_conv2d_transpose", ConvKind::kTransposed, 2);
   AddConv(schemas, "conv3d_transpose", ConvKind::kTransposed, 3);
-  AddPool(schemas, "pool2d", 2);
-  AddPool(schemas, "pool3d", 3);
-  AddIndexedPool(schemas, "max_pool2d_with_index", 2);
-  AddIndexedPool(schemas, "max_pool3d_with_index", 3);
+  AddPool(schemas, Pool("pool2d", 2), "Out", 2);
+  AddPool(schemas, Pool("pool3d", 3), "Out", 3);
+  AddPool(schemas, IndexedPool("max_pool2d_with_index", 2), "Mask", 2);
+  AddPool(schemas, IndexedPool("max_pool3d_with_index", 3), "Mask", 3);
 }
 
 }  // namespace weft

@@ -8,8 +8,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "ops/schema/check_slots.h"
 #include "ops/schema/feed_ops.h"
+#include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
 #include "proto/op_role.h"
 

@@ -1,19 +1,13 @@
 // Histograms of integers.
-#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
-
 absl::Status InferBinCount(InferContext& context) {
-  const int64_t least = context.attrs().Int("minlength");
-  if (least < 0 || least > kMaxElements) {
-    return context.AttrError("minlength", "0 or more", absl::StrCat(least));
-  }
+  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "minlength", 0, kMaxElements));
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
   if (!IsIndex(x->dtype) || x->dims.size() != 1) {
@@ -23,9 +17,7 @@ absl::Status InferBinCount(InferContext& context) {
   if (context.HasInput("Weights")) {
     const TensorType* weights = context.Input("Weights");
     if (weights == nullptr) return absl::OkStatus();
-    if (!DimsFit(weights->dims, x->dims)) {
-      return context.InputError("Weights", absl::StrCat("dimensions ", DimsToString(x->dims)));
-    }
+    WEFT_RETURN_IF_ERROR(CheckDims(context, "Weights", x->dims));
     dtype = weights->dtype == DType::kFloat32 ? DType::kFloat32 : DType::kFloat64;
   }
   context.SetOutput("Out", {dtype, {-1}});
@@ -35,12 +27,8 @@ absl::Status InferBinCount(InferContext& context) {
 }  // namespace
 
 void AddBincountSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("bincount")
-                   .In("Weights", kOptional)
-                   .In("X")
-                   .Out("Out")
-                   .Attr("minlength", 0)
-                   .Infer(InferBinCount));
+  schemas->Add(
+      OpSchema("bincount", "Weights?, X -> Out").Attr("minlength", 0).Infer(InferBinCount));
 }
 
 }  // namespace weft

@@ -3,13 +3,9 @@
 #include "absl/types/optional.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
-#include "ops/schema/out_dims.h"
 
 namespace weft {
 namespace {
-
-constexpr int kOptional = OpSchema::kOptional;
-constexpr int kDuplicable = OpSchema::kDuplicable;
 
 // All repeated to one shape.
 absl::Status InferBroadcastTensors(InferContext& context) {
@@ -30,7 +26,7 @@ absl::Status InferBroadcastTensors(InferContext& context) {
   return absl::OkStatus();
 }
 
-// Vectors, each along a dimension of its own.
+// Each vector X[i] gives dimension i of all outputs.
 absl::Status InferMeshgrid(InferContext& context, const char* out) {
   Dims dims;
   for (size_t i = 0; i < context.NumInputs("X"); ++i) {
@@ -48,21 +44,13 @@ absl::Status InferMeshgrid(InferContext& context, const char* out) {
 }  // namespace
 
 void AddBroadcastTensorsSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(schemas,
-              OpSchema("broadcast_tensors")
-                  .In("X", kDuplicable)
-                  .Out("Out", kDuplicable)
-                  .Infer(InferBroadcastTensors),
+  AddWithGrad(schemas, OpSchema("broadcast_tensors", "X* -> Out*").Infer(InferBroadcastTensors),
               GradOfX());
-  schemas->Add(OpSchema("meshgrid")
-                   .In("X", kDuplicable)
-                   .Out("Out", kDuplicable)
-                   .Infer([](InferContext& context) { return InferMeshgrid(context, "Out"); }));
+  schemas->Add(OpSchema("meshgrid", "X* -> Out*").Infer([](InferContext& context) {
+    return InferMeshgrid(context, "Out");
+  }));
   schemas->Add(
-      OpSchema("meshgrid_grad")
-          .In("X", kDuplicable)
-          .In("outputs@GRAD", kDuplicable)
-          .Out("X@GRAD", kDuplicable)
+      OpSchema("meshgrid_grad", "X*, outputs@GRAD* -> X@GRAD*")
           .Infer(GradOf([](InferContext& context) { return InferMeshgrid(context, "outputs"); })));
 }
 

@@ -1,5 +1,5 @@
-// Losses over so many classes that not all of them are computed: against some drawn ones, or along
-// a path of a tree.
+// Losses over many classes that compute only some of them: drawn ones, or those along a path of a
+// tree.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,14 +9,6 @@
 
 namespace weft {
 namespace {
-
-constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
-
-absl::Status CheckElements(const InferContext& context, const char* slot, int64_t elements) {
-  const TensorType* type = context.Input(slot);
-  if (type == nullptr || DimFits(Product(type->dims), elements)) return absl::OkStatus();
-  return context.InputError(slot, absl::StrCat(elements, " elements"));
-}
 
 // `features`, [examples, features], and the weights, which have a row for each class or node.
 absl::Status CheckFeatures(const InferContext& context, const char* features, const char* weights) {
@@ -33,15 +25,15 @@ absl::Status CheckFeatures(const InferContext& context, const char* features, co
   return CheckElements(context, "Bias", w->dims[0]);
 }
 
-// Where attribute is_sparse says so, the gradient of the weights is the rows that were used.
+// If attribute is_sparse is set, the gradient of the weights is row-sparse.
 OpSchema::InferFn WithSparseGrad(OpSchema::InferFn dense, const char* weights) {
-  return InOrder({std::move(dense), [weights](InferContext& context) {
-                    const TensorType* w = context.Input(weights);
-                    if (w == nullptr || !context.attrs().Bool("is_sparse")) return absl::OkStatus();
-                    context.SetOutput(absl::StrCat(weights, "@GRAD"),
-                                      {w->dtype, w->dims, TensorType::Kind::kSelectedRows});
-                    return absl::OkStatus();
-                  }});
+  const auto set_sparse = [weights](InferContext& context, const TensorType& w) {
+    if (!context.attrs().Bool("is_sparse")) return absl::OkStatus();
+    context.SetOutput(absl::StrCat(weights, "@GRAD"),
+                      {w.dtype, w.dims, TensorType::Kind::kSelectedRows});
+    return absl::OkStatus();
+  };
+  return InOrder({std::move(dense), IfKnown(weights, set_sparse)});
 }
 
 // --- nce -----------------------------------------------------------------------------------------
@@ -55,12 +47,8 @@ absl::Status InferNce(InferContext& context) {
     return context.AttrError("sampler", "0 (uniform), 1 (log-uniform) or 2 (custom)",
                              absl::StrCat(sampler));
   }
-  const int64_t least = sampler == 1 ? 2 : 1;
-  if (classes < least) {
-    return context.AttrError("num_total_classes", absl::StrCat(least, " or more"),
-                             absl::StrCat(classes));
-  }
-  if (drawn < 0) return context.AttrError("num_neg_samples", "0 or more", absl::StrCat(drawn));
+  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_total_classes", sampler == 1 ? 2 : 1));
+  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_neg_samples", 0));
   const size_t given = attrs.Ints("custom_neg_classes").size();
   if (given > 0 && given != static_cast<size_t>(drawn)) {
     return context.AttrError("custom_neg_classes", absl::StrCat(drawn, " classes"),
@@ -96,45 +84,35 @@ absl::Status InferNce(InferContext& context) {
 void AddNce(OpSchemaTable* schemas) {
   OpSchema::InferFn infer = InOrder({SameDType("Input", "Weight"), SameDType("Input", "Bias"),
                                      SameDType("Input", "SampleWeight"), InferNce});
-  OpSchema nce = OpSchema("nce")
-                     .In("Bias", kOptional)
-                     .In("CustomDistAlias", kOptional)
-                     .In("CustomDistAliasProbs", kOptional)
-                     .In("CustomDistProbs", kOptional)
-                     .In("Input")
-                     .In("Label")
-                     .In("SampleWeight", kOptional)
-                     .In("Weight")
-                     .Out("Cost")
-                     .Out("SampleLabels", kLooseType)
-                     .Out("SampleLogits", kLooseType)
-                     .Attr("custom_neg_classes", Ints{})
-                     .Attr("is_sparse", false)
-                     .Attr("is_test", false)
-                     .Attr("num_neg_samples", 10)
-                     .RequiredAttr("num_total_classes", 1)
-                     .Attr("sampler", 0)
-                     .Attr("seed", 0)
-                     .With(Trait::kSideEffect)
-                     .Infer(infer);
-  schemas->Add(
-      GradSchema(nce, "nce_grad",
-                 {{"Bias", "CustomDistAlias", "CustomDistAliasProbs", "CustomDistProbs", "Input",
-                   "Label", "SampleLabels", "SampleLogits", "SampleWeight", "Weight"},
-                  {"Cost"},
-                  {"Bias", "Input", "Weight"}},
-                 WithSparseGrad(GradOf(infer), "Weight")));
-  schemas->Add(std::move(nce));
+  AddWithGrad(
+      schemas,
+      OpSchema("nce",
+               "Bias?, CustomDistAlias?, CustomDistAliasProbs?, CustomDistProbs?, Input, Label, "
+               "SampleWeight?, Weight -> Cost, SampleLabels~, SampleLogits~")
+          .Attr("custom_neg_classes", Ints{})
+          .Attr("is_sparse", false)
+          .Attr("is_test", false)
+          .Attr("num_neg_samples", 10)
+          .RequiredAttr("num_total_classes", 1)
+          .Attr("sampler", 0)
+          .Attr("seed", 0)
+          .With(Trait::kSideEffect)
+          .Infer(infer),
+      {{"Bias", "CustomDistAlias", "CustomDistAliasProbs", "CustomDistProbs", "Input", "Label",
+        "SampleLabels", "SampleLogits", "SampleWeight", "Weight"},
+       {"Cost"},
+       {"Bias", "Input", "Weight"}},
+      WithSparseGrad(GradOf(infer), "Weight"));
 }
 
 // --- hierarchical_sigmoid ------------------------------------------------------------------------
 
 // W has a row for each inner node: num_classes - 1 of the default tree, any number of a custom one.
-// Programs of Paddle declare PreOut without dims, so that nothing is said of it here.
+// PreOut stays unset: Paddle's programs declare it without dims.
 absl::Status InferHierarchicalSigmoid(InferContext& context) {
   WEFT_RETURN_IF_ERROR(CheckFeatures(context, "X", "W"));
   const int64_t classes = context.attrs().Int("num_classes");
-  if (classes < 2) return context.AttrError("num_classes", "2 or more", absl::StrCat(classes));
+  WEFT_RETURN_IF_ERROR(CheckAtLeast(context, "num_classes", 2));
   const bool is_custom = context.HasInput("PathTable");
   if (is_custom != context.HasInput("PathCode")) {
     return absl::InvalidArgumentError(
@@ -159,24 +137,15 @@ absl::Status InferHierarchicalSigmoid(InferContext& context) {
 void AddHierarchicalSigmoid(OpSchemaTable* schemas) {
   OpSchema::InferFn infer = InOrder({SameDType("X", "W"), SameDType("X", "Bias"),
                                      SameDims("PathTable", "PathCode"), InferHierarchicalSigmoid});
-  OpSchema op = OpSchema("hierarchical_sigmoid")
-                    .In("Bias", kOptional)
-                    .In("Label")
-                    .In("PathCode", kOptional)
-                    .In("PathTable", kOptional)
-                    .In("W")
-                    .In("X")
-                    .Out("Out")
-                    .Out("PreOut", kLooseType)
-                    .Out("W_Out", kOptional | OpSchema::kUnwritten)
-                    .Attr("is_sparse", false)
-                    .Attr("num_classes", 2)
-                    .Infer(infer);
-  schemas->Add(GradSchema(
-      op, "hierarchical_sigmoid_grad",
+  AddWithGrad(
+      schemas,
+      OpSchema("hierarchical_sigmoid",
+               "Bias?, Label, PathCode?, PathTable?, W, X -> Out, PreOut~, W_Out?!")
+          .Attr("is_sparse", false)
+          .Attr("num_classes", 2)
+          .Infer(infer),
       {{"Bias", "Label", "PathCode", "PathTable", "PreOut", "W", "X"}, {"Out"}, {"Bias", "W", "X"}},
-      WithSparseGrad(GradOf(infer), "W")));
-  schemas->Add(std::move(op));
+      WithSparseGrad(GradOf(infer), "W"));
 }
 
 }  // namespace

@@ -8,32 +8,31 @@
 namespace weft {
 namespace {
 
-// The axis has three elements; 9 stands for the first one that has.
-absl::Status InferCross(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
+// The axis has three elements. 9 stands for the first axis that has.
+absl::Status CheckCross(InferContext& context, const TensorType& x) {
   const int64_t dim = context.attrs().Int("dim");
   if (dim == 9) {
-    if (absl::c_none_of(x->dims, [](int64_t size) { return DimFits(size, 3); })) {
+    if (absl::c_none_of(x.dims, [](int64_t size) { return DimFits(size, 3); })) {
       return context.InputError("X", "a dimension of size 3");
     }
   } else {
-    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "dim", dim, x->dims.size()));
-    if (!DimFits(x->dims[axis], 3)) {
+    WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "dim", dim, x.dims.size()));
+    if (!DimFits(x.dims[axis], 3)) {
       return context.InputError("X", absl::StrCat("size 3 of dimension ", axis));
     }
   }
-  context.SetOutput("Out", *x);
   return absl::OkStatus();
 }
 
 }  // namespace
 
 void AddCrossSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(schemas,
-              OpSchema("cross").In("X").In("Y").Out("Out").Attr("dim", 9).Infer(
-                  InOrder({SameType("X", "Y"), InferCross})),
-              {{"X", "Y"}, {"Out"}, {"X", "Y"}});
+  AddWithGrad(
+      schemas,
+      OpSchema("cross", "X, Y -> Out")
+          .Attr("dim", 9)
+          .Infer(InOrder({SameType("X", "Y"), IfKnown("X", CheckCross), Like("X", {"Out"})})),
+      {{"X", "Y"}, {"Out"}, {"X", "Y"}});
 }
 
 }  // namespace weft

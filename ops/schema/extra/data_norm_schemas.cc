@@ -4,17 +4,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
-
-// Moments of columns come from summaries of the batches before: their size, sum and sum of squares.
-// Where slot_dim is positive, that many columns belong together, and the first one counts what they
-// were made of: if that is 0 they have no values.
+// The moments of the columns come from summaries of earlier batches: size, sum and sum of squares.
+// A positive slot_dim is the number of columns that belong together. The first of them counts their
+// samples: if it is 0, they have no values.
 absl::Status InferDataNorm(InferContext& context) {
   const TensorType* x = context.Input("X");
   if (context.attrs().Bool("sync_stats")) return context.AttrError("sync_stats", "false", "true");
@@ -39,11 +36,9 @@ absl::Status InferDataNorm(InferContext& context) {
 }
 
 // The gradients of the summaries are what the batch adds to them.
-absl::Status InferDataNormSummaries(InferContext& context) {
-  const TensorType* means = context.Input("Means");
-  if (means == nullptr) return absl::OkStatus();
+absl::Status InferDataNormSummaries(InferContext& context, const TensorType& means) {
   for (const char* slot : {"BatchSize@GRAD", "BatchSum@GRAD", "BatchSquareSum@GRAD"}) {
-    context.SetOutput(slot, *means);
+    context.SetOutput(slot, means);
   }
   return absl::OkStatus();
 }
@@ -61,35 +56,16 @@ OpSchema WithDataNormAttrs(OpSchema schema) {
 }  // namespace
 
 void AddDataNormSchemas(OpSchemaTable* schemas) {
-  schemas->Add(WithDataNormAttrs(OpSchema("data_norm")
-                                     .In("BatchSize")
-                                     .In("BatchSquareSum")
-                                     .In("BatchSum")
-                                     .In("X")
-                                     .In("bias", kOptional)
-                                     .In("scale_w", kOptional)
-                                     .Out("Means", kLooseType)
-                                     .Out("Scales", kLooseType)
-                                     .Out("Y")
-                                     .Infer(InferDataNorm)));
-  schemas->Add(
-      WithDataNormAttrs(OpSchema("data_norm_grad")
-                            .In("Means")
-                            .In("Scales")
-                            .In("X")
-                            .In("Y@GRAD")
-                            .In("bias", kOptional)
-                            .In("scale_w", kOptional)
-                            .Out("BatchSize", kOptional | OpSchema::kUnwritten)
-                            .Out("BatchSize@GRAD", kOptional)
-                            .Out("BatchSquareSum", kOptional | OpSchema::kUnwritten)
-                            .Out("BatchSquareSum@GRAD", kOptional)
-                            .Out("BatchSum", kOptional | OpSchema::kUnwritten)
-                            .Out("BatchSum@GRAD", kOptional)
-                            .Out("X@GRAD", kOptional)
-                            .Out("bias@GRAD", kOptional)
-                            .Out("scale_w@GRAD", kOptional)
-                            .Infer(InOrder({GradOf(InferDataNorm), InferDataNormSummaries}))));
+  schemas->Add(WithDataNormAttrs(
+      OpSchema("data_norm",
+               "BatchSize, BatchSquareSum, BatchSum, X, bias?, scale_w? -> Means~, Scales~, Y")
+          .Infer(InferDataNorm)));
+  schemas->Add(WithDataNormAttrs(
+      OpSchema("data_norm_grad",
+               "Means, Scales, X, Y@GRAD, bias?, scale_w? -> BatchSize?!, "
+               "BatchSize@GRAD?, BatchSquareSum?!, BatchSquareSum@GRAD?, "
+               "BatchSum?!, BatchSum@GRAD?, X@GRAD?, bias@GRAD?, scale_w@GRAD?")
+          .Infer(InOrder({GradOf(InferDataNorm), IfKnown("Means", InferDataNormSummaries)}))));
 }
 
 }  // namespace weft

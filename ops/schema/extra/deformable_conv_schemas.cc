@@ -6,15 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 #include "ops/schema/windows.h"
 
 namespace weft {
 namespace {
 
-// Offset has a movement down and across, and Mask a weight, for each element of the window in each
-// group of channels.
+// For each element of the window in each group of channels, Offset has a movement down and across,
+// and Mask a weight.
 absl::Status InferDeformableConv(InferContext& context) {
   WEFT_RETURN_IF_ERROR(CheckPositive(context, {"groups", "deformable_groups"}));
   WEFT_ASSIGN_OR_RETURN(std::vector<Window> windows, ReadWindows(context.attrs(), 2));
@@ -57,12 +56,9 @@ absl::Status InferDeformableConv(InferContext& context) {
 
 void AddDeformableConvSchemas(OpSchemaTable* schemas) {
   for (const bool has_mask : {true, false}) {
-    OpSchema op =
-        OpSchema(has_mask ? "deformable_conv" : "deformable_conv_v1").In("Filter").In("Input");
-    if (has_mask) std::move(op).In("Mask");
+    OpSchema op = has_mask ? OpSchema("deformable_conv", "Filter, Input, Mask, Offset -> Output")
+                           : OpSchema("deformable_conv_v1", "Filter, Input, Offset -> Output");
     std::move(op)
-        .In("Offset")
-        .Out("Output")
         .Attr("deformable_groups", 1)
         .Attr("dilations", Ints{1, 1})
         .Attr("groups", 1)

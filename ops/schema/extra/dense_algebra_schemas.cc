@@ -1,5 +1,5 @@
 // Inverses, determinants, factors and solutions of matrices in the last two dimensions.
-#include <utility>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
@@ -9,19 +9,15 @@
 namespace weft {
 namespace {
 
-absl::Status CheckSquare(const InferContext& context, const char* slot) {
-  const TensorType* type = context.Input(slot);
-  if (type == nullptr) return absl::OkStatus();
-  const size_t rank = type->dims.size();
-  if (rank >= 2 && DimFits(type->dims[rank - 2], type->dims[rank - 1])) return absl::OkStatus();
-  return context.InputError(slot, "square matrices");
+OpSchema::InferFn Square(std::string slot) {
+  return IfKnown(slot, [slot](InferContext& context, const TensorType& type) -> absl::Status {
+    const size_t rank = type.dims.size();
+    if (rank >= 2 && DimFits(type.dims[rank - 2], type.dims[rank - 1])) return absl::OkStatus();
+    return context.InputError(slot, "square matrices");
+  });
 }
 
-OpSchema::InferFn Square(const char* slot) {
-  return [=](InferContext& context) { return CheckSquare(context, slot); };
-}
-
-// Matrices, but for the first and the last one, which may be vectors.
+// The inputs are matrices. The first and the last one may be vectors.
 absl::Status InferMultiDot(InferContext& context) {
   const size_t count = context.NumInputs("X");
   if (count < 2) return context.InputError("X", "at least two matrices");
@@ -53,13 +49,12 @@ absl::Status InferMultiDot(InferContext& context) {
   return absl::OkStatus();
 }
 
-// The solutions are like the right sides; dimensions before the last two broadcast.
-OpSchema::InferFn Solutions(const char* matrix_slot, const char* right_slot, bool may_be_vectors) {
-  return [=](InferContext& context) -> absl::Status {
-    const TensorType* matrix = context.Input(matrix_slot);
-    const TensorType* right = context.Input(right_slot);
-    if (matrix == nullptr || right == nullptr) return absl::OkStatus();
-    const Dims &a = matrix->dims, &b = right->dims;
+// The solutions are like the right sides. Dimensions before the last two broadcast.
+OpSchema::InferFn SolutionOf(const char* matrix_slot, const char* right_slot,
+                             bool may_be_vectors = false) {
+  const auto infer = [=](InferContext& context, const TensorType& matrix,
+                         const TensorType& right) -> absl::Status {
+    const Dims &a = matrix.dims, &b = right.dims;
     const Dims rows(a.begin(), a.end() - 1);
     const bool vectors = may_be_vectors && (b.size() == 1 || DimsFit(b, rows));
     const size_t kept = vectors ? 1 : 2;
@@ -72,69 +67,52 @@ OpSchema::InferFn Solutions(const char* matrix_slot, const char* right_slot, boo
       return context.InputError(right_slot, absl::StrCat("dimensions that broadcast with those of ",
                                                          matrix_slot, " ", DimsToString(a)));
     }
-    TensorType out = {matrix->dtype, *batch};
+    TensorType out = {matrix.dtype, *batch};
     out.dims.insert(out.dims.end(), b.end() - kept, b.end());
     context.SetOutput("Out", out);
     return absl::OkStatus();
   };
-}
-
-OpSchema::InferFn SolutionOf(const char* matrix_slot, const char* right_slot,
-                             bool may_be_vectors = false) {
   return InOrder({SameDType(matrix_slot, right_slot), Square(matrix_slot),
-                  Solutions(matrix_slot, right_slot, may_be_vectors)});
+                  IfKnown(matrix_slot, right_slot, infer)});
 }
 
 }  // namespace
 
 void AddDenseAlgebraSchemas(OpSchemaTable* schemas) {
-  OpSchema inverse = OpSchema("inverse").In("Input").Out("Output").Infer(
-      InOrder({Square("Input"), OutputsLike("Input")}));
-  schemas->Add(GradSchema(
-      inverse, "inverse_grad", {{"Output"}, {"Output"}, {"Input"}},
-      InOrder({Square("Output"), SameType("Output", "Output@GRAD"), OutputsLike("Output")})));
-  schemas->Add(std::move(inverse));
-  OpSchema cholesky = OpSchema("cholesky")
-                          .In("X")
-                          .Out("Out")
-                          .Attr("upper", false)
-                          .Infer(InOrder({Square("X"), OutputsLike("X")}));
-  schemas->Add(
-      GradSchema(cholesky, "cholesky_grad", {{"Out"}, {"Out"}, {"X"}},
-                 InOrder({Square("Out"), SameType("Out", "Out@GRAD"), OutputsLike("Out")})));
-  schemas->Add(std::move(cholesky));
+  AddWithGrad(schemas,
+              OpSchema("inverse", "Input -> Output")
+                  .Infer(InOrder({Square("Input"), OutputsLike("Input")})),
+              {{"Output"}, {"Output"}, {"Input"}},
+              InOrder({Square("Output"), OutputsLike("Output", {"Output@GRAD"})}));
+  AddWithGrad(schemas,
+              OpSchema("cholesky", "X -> Out")
+                  .Attr("upper", false)
+                  .Infer(InOrder({Square("X"), OutputsLike("X")})),
+              {{"Out"}, {"Out"}, {"X"}},
+              InOrder({Square("Out"), OutputsLike("Out", {"Out@GRAD"})}));
   // Paddle declares Out to have the dimensions of Input.
   const GradSlots determinant_grad = {{"Input", "Out"}, {"Out"}, {"Input"}};
-  AddWithGrad(schemas, OpSchema("determinant").In("Input").Out("Out").Infer(Square("Input")),
+  AddWithGrad(schemas, OpSchema("determinant", "Input -> Out").Infer(Square("Input")),
               determinant_grad);
-  AddWithGrad(schemas, OpSchema("slogdeterminant").In("Input").Out("Out").Infer(Square("Input")),
+  AddWithGrad(schemas, OpSchema("slogdeterminant", "Input -> Out").Infer(Square("Input")),
               determinant_grad);
-  AddWithGrad(schemas,
-              OpSchema("multi_dot").In("X", OpSchema::kDuplicable).Out("Out").Infer(InferMultiDot),
+  AddWithGrad(schemas, OpSchema("multi_dot", "X* -> Out").Infer(InferMultiDot),
               {{"X"}, {"Out"}, {"X"}});
   const GradSlots solution_grad = {{"Out", "X", "Y"}, {"Out"}, {"X", "Y"}};
   AddWithGrad(schemas,
-              OpSchema("solve").In("X").In("Y").Out("Out").Infer(
-                  SolutionOf("X", "Y", /*may_be_vectors=*/true)),
+              OpSchema("solve", "X, Y -> Out").Infer(SolutionOf("X", "Y", /*may_be_vectors=*/true)),
               solution_grad);
   AddWithGrad(schemas,
-              OpSchema("triangular_solve")
-                  .In("X")
-                  .In("Y")
-                  .Out("Out")
+              OpSchema("triangular_solve", "X, Y -> Out")
                   .Attr("transpose", false)
                   .Attr("unitriangular", false)
                   .Attr("upper", true)
                   .Infer(SolutionOf("X", "Y")),
               solution_grad);
-  AddWithGrad(schemas,
-              OpSchema("cholesky_solve")
-                  .In("X")
-                  .In("Y")
-                  .Out("Out")
-                  .Attr("upper", false)
-                  .Infer(SolutionOf("Y", "X")),
-              solution_grad);
+  AddWithGrad(
+      schemas,
+      OpSchema("cholesky_solve", "X, Y -> Out").Attr("upper", false).Infer(SolutionOf("Y", "X")),
+      solution_grad);
 }
 
 }  // namespace weft

@@ -6,7 +6,6 @@
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
-#include "ops/schema/out_dims.h"
 
 namespace weft {
 namespace {
@@ -26,9 +25,8 @@ absl::StatusOr<Dims> DiagDims(const InferContext& context, const Dims& x) {
 }
 
 absl::StatusOr<Dims> TraceDims(const InferContext& context, const Dims& x) {
-  const OpAttrs& attrs = context.attrs();
-  WEFT_ASSIGN_OR_RETURN(const int a, ResolveAxis(context, "axis1", attrs.Int("axis1"), x.size()));
-  WEFT_ASSIGN_OR_RETURN(const int b, ResolveAxis(context, "axis2", attrs.Int("axis2"), x.size()));
+  WEFT_ASSIGN_OR_RETURN(const int a, ResolveAxis(context, "axis1", x.size()));
+  WEFT_ASSIGN_OR_RETURN(const int b, ResolveAxis(context, "axis2", x.size()));
   if (a == b) return context.AttrError("axis2", "another axis than axis1", absl::StrCat(b));
   Dims dims;
   for (size_t d = 0; d < x.size(); ++d) {
@@ -41,8 +39,8 @@ absl::StatusOr<Dims> TraceDims(const InferContext& context, const Dims& x) {
 absl::StatusOr<Dims> DiagonalDims(const InferContext& context, const Dims& x) {
   WEFT_ASSIGN_OR_RETURN(Dims dims, TraceDims(context, x));
   const OpAttrs& attrs = context.attrs();
-  WEFT_ASSIGN_OR_RETURN(const int a, ResolveAxis(context, "axis1", attrs.Int("axis1"), x.size()));
-  WEFT_ASSIGN_OR_RETURN(const int b, ResolveAxis(context, "axis2", attrs.Int("axis2"), x.size()));
+  WEFT_ASSIGN_OR_RETURN(const int a, ResolveAxis(context, "axis1", x.size()));
+  WEFT_ASSIGN_OR_RETURN(const int b, ResolveAxis(context, "axis2", x.size()));
   const int64_t offset = attrs.Int("offset");
   const int64_t rows = x[a] + std::min<int64_t>(offset, 0);
   const int64_t columns = x[b] - std::max<int64_t>(offset, 0);
@@ -56,8 +54,8 @@ absl::StatusOr<Dims> DiagEmbedDims(const InferContext& context, const Dims& x) {
   if (x.empty()) return context.InputError("Input", "at least one dimension");
   const OpAttrs& attrs = context.attrs();
   const size_t rank = x.size() + 1;
-  WEFT_ASSIGN_OR_RETURN(const int a, ResolveAxis(context, "dim1", attrs.Int("dim1"), rank));
-  WEFT_ASSIGN_OR_RETURN(const int b, ResolveAxis(context, "dim2", attrs.Int("dim2"), rank));
+  WEFT_ASSIGN_OR_RETURN(const int a, ResolveAxis(context, "dim1", rank));
+  WEFT_ASSIGN_OR_RETURN(const int b, ResolveAxis(context, "dim2", rank));
   if (a == b) return context.AttrError("dim2", "another dimension than dim1", absl::StrCat(b));
   const int64_t offset = attrs.Int("offset");
   if (offset < -kMaxElements || offset > kMaxElements) {
@@ -74,33 +72,25 @@ absl::StatusOr<Dims> DiagEmbedDims(const InferContext& context, const Dims& x) {
 
 void AddDiagonalSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("diag_v2")
-                  .In("X")
-                  .Out("Out")
+              OpSchema("diag_v2", "X -> Out")
                   .Attr("offset", 0)
                   .Attr("padding_value", 0.0f)
                   .Infer(OutDims(DiagDims)),
               GradOfX());
-  schemas->Add(OpSchema("diag_embed")
-                   .In("Input")
-                   .Out("Out")
+  schemas->Add(OpSchema("diag_embed", "Input -> Out")
                    .Attr("dim1", -2)
                    .Attr("dim2", -1)
                    .Attr("offset", 0)
                    .Infer(OutDims(DiagEmbedDims, "Input")));
   AddWithGrad(schemas,
-              OpSchema("diagonal")
-                  .In("Input")
-                  .Out("Out")
+              OpSchema("diagonal", "Input -> Out")
                   .Attr("axis1", 0)
                   .Attr("axis2", 1)
                   .Attr("offset", 0)
                   .Infer(OutDims(DiagonalDims, "Input")),
               {{"Input"}, {"Out"}, {"Input"}});
   AddWithGrad(schemas,
-              OpSchema("trace")
-                  .In("Input")
-                  .Out("Out")
+              OpSchema("trace", "Input -> Out")
                   .Attr("axis1", -2)
                   .Attr("axis2", -1)
                   .Attr("offset", 0)

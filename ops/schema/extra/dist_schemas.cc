@@ -6,15 +6,12 @@
 namespace weft {
 namespace {
 
-absl::Status InferDist(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  const TensorType* y = context.Input("Y");
-  if (x == nullptr || y == nullptr) return absl::OkStatus();
-  if (!BroadcastDims(x->dims, y->dims).has_value()) {
+absl::Status InferDist(InferContext& context, const TensorType& x, const TensorType& y) {
+  if (!BroadcastDims(x.dims, y.dims).has_value()) {
     return context.InputError(
-        "Y", absl::StrCat("dimensions that broadcast with ", DimsToString(x->dims)));
+        "Y", absl::StrCat("dimensions that broadcast with ", DimsToString(x.dims)));
   }
-  context.SetOutput("Out", {x->dtype, {}});
+  context.SetOutput("Out", {x.dtype, {}});
   return absl::OkStatus();
 }
 
@@ -22,8 +19,9 @@ absl::Status InferDist(InferContext& context) {
 
 void AddDistSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("dist").In("X").In("Y").Out("Out").Attr("p", 2.0f).Infer(
-                  InOrder({SameDType("X", "Y"), InferDist})),
+              OpSchema("dist", "X, Y -> Out")
+                  .Attr("p", 2.0f)
+                  .Infer(InOrder({SameDType("X", "Y"), IfKnown("X", "Y", InferDist)})),
               {{"Out", "X", "Y"}, {"Out"}, {"X", "Y"}});
 }
 

@@ -5,14 +5,13 @@
 #include "base/status_macros.h"
 #include "ops/schema/extra/einsum.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_functions.h"
-#include "ops/schema/out_dims.h"
+#include "ops/schema/infer_context.h"
 
 namespace weft {
 namespace {
 
-// InnerCache keeps the operands, as the gradient op gets nothing else of them. Programs of Paddle
-// declare it without their dims, so that nothing is said of it here; nor of XShape.
+// InnerCache keeps the operands: the gradient op reads nothing else of them. InnerCache and XShape
+// stay unset: Paddle's programs declare them without dims.
 absl::Status InferEinsum(InferContext& context) {
   std::vector<Dims> dims;
   for (size_t i = 0; i < context.NumInputs("Operands"); ++i) {
@@ -33,19 +32,10 @@ absl::Status InferEinsum(InferContext& context) {
 }  // namespace
 
 void AddEinsumSchemas(OpSchemaTable* schemas) {
-  schemas->Add(
-      OpSchema("einsum")
-          .In("Operands", OpSchema::kDuplicable)
-          .Out("InnerCache", OpSchema::kOptional | OpSchema::kDuplicable | OpSchema::kLooseType)
-          .Out("Out")
-          .Out("XShape", OpSchema::kOptional | OpSchema::kDuplicable | OpSchema::kLooseType)
-          .RequiredAttr("equation", std::string())
-          .Infer(InferEinsum));
-  schemas->Add(OpSchema("einsum_grad")
-                   .In("InnerCache", OpSchema::kDuplicable)
-                   .In("Out@GRAD")
-                   .In("x_shape", OpSchema::kOptional | OpSchema::kDuplicable)
-                   .Out("Operands@GRAD", OpSchema::kOptional | OpSchema::kDuplicable)
+  schemas->Add(OpSchema("einsum", "Operands* -> InnerCache*?~, Out, XShape*?~")
+                   .RequiredAttr("equation", std::string())
+                   .Infer(InferEinsum));
+  schemas->Add(OpSchema("einsum_grad", "InnerCache*, Out@GRAD, x_shape*? -> Operands@GRAD*?")
                    .RequiredAttr("equation", std::string())
                    .Infer([](InferContext&) { return absl::OkStatus(); }));
 }

@@ -6,15 +6,13 @@
 namespace weft {
 namespace {
 
-absl::Status InferNorm(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.empty()) return context.InputError("X", "at least one dimension");
-  WEFT_ASSIGN_OR_RETURN(const int axis, AxisFromAttr(context, "axis", x->dims));
-  TensorType norm = *x;
+absl::Status InferNorm(InferContext& context, const TensorType& x) {
+  if (x.dims.empty()) return context.InputError("X", "at least one dimension");
+  WEFT_ASSIGN_OR_RETURN(const int axis, AxisFromAttr(context, "axis", x.dims));
+  TensorType norm = x;
   norm.dims[axis] = 1;
   context.SetOutput("Norm", norm);
-  context.SetOutput("Out", *x);
+  context.SetOutput("Out", x);
   return absl::OkStatus();
 }
 
@@ -22,13 +20,10 @@ absl::Status InferNorm(InferContext& context) {
 
 void AddL2NormalizeSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("norm")
-                  .In("X")
-                  .Out("Norm", OpSchema::kLooseType)
-                  .Out("Out")
+              OpSchema("norm", "X -> Norm~, Out")
                   .RequiredAttr("axis", 0)
                   .Attr("epsilon", 1e-10f)
-                  .Infer(InferNorm),
+                  .Infer(IfKnown("X", InferNorm)),
               {{"Norm", "X"}, {"Out"}, {"X"}});
 }
 

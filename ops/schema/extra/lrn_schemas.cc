@@ -6,33 +6,27 @@
 namespace weft {
 namespace {
 
-// Normalizes by the squares of neighboring channels, which MidOut has.
-absl::Status InferLrn(InferContext& context) {
+// Normalizes by the squares of neighboring channels, which MidOut holds.
+absl::Status CheckLrn(InferContext& context) {
   const int64_t n = context.attrs().Int("n");
   if (n < 1 || n % 2 == 0) return context.AttrError("n", "an odd number", absl::StrCat(n));
   const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 4) return context.InputError("X", "four dimensions");
-  context.SetOutput("MidOut", *x);
-  context.SetOutput("Out", *x);
-  return absl::OkStatus();
+  if (x == nullptr || x->dims.size() == 4) return absl::OkStatus();
+  return context.InputError("X", "four dimensions");
 }
 
 }  // namespace
 
 void AddLrnSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("lrn")
-                  .In("X")
-                  .Out("MidOut")
-                  .Out("Out")
+              OpSchema("lrn", "X -> MidOut, Out")
                   .Attr("alpha", 1e-4f)
                   .Attr("beta", 0.75f)
                   .Attr("data_format", "NCHW")
                   .Attr("k", 2.0f)
                   .Attr("n", 5)
                   .With(Trait::kRowSplittable)
-                  .Infer(InferLrn),
+                  .Infer(InOrder({CheckLrn, Like("X", {"MidOut", "Out"})})),
               {{"MidOut", "Out", "X"}, {"Out"}, {"X"}});
 }
 

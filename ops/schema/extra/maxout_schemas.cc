@@ -7,18 +7,14 @@
 namespace weft {
 namespace {
 
-absl::Status InferMaxout(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  const OpAttrs& attrs = context.attrs();
-  WEFT_ASSIGN_OR_RETURN(const int axis,
-                        ResolveAxis(context, "axis", attrs.Int("axis"), x->dims.size()));
-  const int64_t groups = attrs.Int("groups");
-  if (groups < 1 || (x->dims[axis] != -1 && x->dims[axis] % groups != 0)) {
-    return context.AttrError("groups", absl::StrCat("a divisor of ", x->dims[axis]),
+absl::Status InferMaxout(InferContext& context, const TensorType& x) {
+  WEFT_ASSIGN_OR_RETURN(const int axis, ResolveAxis(context, "axis", x.dims.size()));
+  const int64_t groups = context.attrs().Int("groups");
+  if (groups < 1 || (x.dims[axis] != -1 && x.dims[axis] % groups != 0)) {
+    return context.AttrError("groups", absl::StrCat("a divisor of ", x.dims[axis]),
                              absl::StrCat(groups));
   }
-  TensorType out = *x;
+  TensorType out = x;
   if (out.dims[axis] != -1) out.dims[axis] /= groups;
   context.SetOutput("Out", out);
   return absl::OkStatus();
@@ -28,12 +24,10 @@ absl::Status InferMaxout(InferContext& context) {
 
 void AddMaxoutSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("maxout")
-                  .In("X")
-                  .Out("Out")
+              OpSchema("maxout", "X -> Out")
                   .Attr("axis", 1)
                   .RequiredAttr("groups", 1)
-                  .Infer(InferMaxout),
+                  .Infer(IfKnown("X", InferMaxout)),
               {{"Out", "X"}, {"Out"}, {"X"}});
 }
 

@@ -4,7 +4,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
@@ -21,7 +20,7 @@ absl::Status InferAverage(InferContext& context) {
     const TensorType* number = context.Input(slot);
     if (number == nullptr) continue;
     if (number->dtype != DType::kInt64) return context.InputError(slot, "int64");
-    WEFT_RETURN_IF_ERROR(CheckOneElement(context, slot.c_str(), 0));
+    WEFT_RETURN_IF_ERROR(CheckElements(context, slot, 1));
     context.SetOutput(absl::StrCat("out_", name), *number);
   }
   return absl::OkStatus();
@@ -31,24 +30,16 @@ absl::Status InferAverage(InferContext& context) {
 
 void AddModelAverageSchemas(OpSchemaTable* schemas) {
   // Sums of a parameter over steps; the parameter stays as it is.
-  schemas->Add(OpSchema("average_accumulates")
-                   .In("in_num_accumulates")
-                   .In("in_num_updates")
-                   .In("in_old_num_accumulates")
-                   .In("in_sum_1")
-                   .In("in_sum_2")
-                   .In("in_sum_3")
-                   .In("param")
-                   .OutInPlace("out_num_accumulates", "in_num_accumulates")
-                   .OutInPlace("out_num_updates", "in_num_updates")
-                   .OutInPlace("out_old_num_accumulates", "in_old_num_accumulates")
-                   .OutInPlace("out_sum_1", "in_sum_1")
-                   .OutInPlace("out_sum_2", "in_sum_2")
-                   .OutInPlace("out_sum_3", "in_sum_3")
-                   .Attr("average_window", 0.0f)
-                   .RequiredAttr("max_average_window", int64_t{0})
-                   .Attr("min_average_window", int64_t{10000})
-                   .Infer(InferAverage));
+  schemas->Add(
+      OpSchema("average_accumulates",
+               "in_num_accumulates, in_num_updates, in_old_num_accumulates, in_sum_1, in_sum_2, "
+               "in_sum_3, param -> out_num_accumulates=in_num_accumulates, "
+               "out_num_updates=in_num_updates, out_old_num_accumulates=in_old_num_accumulates, "
+               "out_sum_1=in_sum_1, out_sum_2=in_sum_2, out_sum_3=in_sum_3")
+          .Attr("average_window", 0.0f)
+          .RequiredAttr("max_average_window", int64_t{0})
+          .Attr("min_average_window", int64_t{10000})
+          .Infer(InferAverage));
 }
 
 }  // namespace weft

@@ -1,19 +1,16 @@
 // Padding.
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
-#include "ops/schema/out_dims.h"
 
 namespace weft {
 namespace {
 
-// Dimensions plus, or (sign -1) minus, what is added before and after.
+// The dimensions plus, or (sign -1) minus, the paddings before and after.
 absl::StatusOr<Dims> PaddedDims(const InferContext& context, const Dims& x, int sign) {
   const std::vector<int64_t> paddings = context.attrs().Ints("paddings");
   WEFT_RETURN_IF_ERROR(CheckSameLength(context, "paddings", 2 * x.size()));
@@ -28,34 +25,27 @@ absl::StatusOr<Dims> PaddedDims(const InferContext& context, const Dims& x, int 
   return dims;
 }
 
-absl::Status InferPadGrad(InferContext& context) {
-  const TensorType* grad = context.Input("Out@GRAD");
-  if (grad == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(const Dims dims, PaddedDims(context, grad->dims, -1));
-  context.SetOutput("X@GRAD", {grad->dtype, dims});
+absl::Status InferPadGrad(InferContext& context, const TensorType& grad) {
+  WEFT_ASSIGN_OR_RETURN(const Dims dims, PaddedDims(context, grad.dims, -1));
+  context.SetOutput("X@GRAD", {grad.dtype, dims});
   return absl::OkStatus();
 }
 
 // paddings: before and after, for the last dimension of space first.
-absl::Status InferPad3d(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr || HasAttrInput(context)) return absl::OkStatus();
-  if (x->dims.size() != 5) return context.InputError("X", "five dimensions");
+absl::Status InferPad3d(InferContext& context, const TensorType& x) {
+  if (HasAttrInput(context)) return absl::OkStatus();
+  if (x.dims.size() != 5) return context.InputError("X", "five dimensions");
   const OpAttrs& attrs = context.attrs();
   const std::vector<int64_t> paddings = attrs.Ints("paddings");
   if (paddings.size() != 6) {
     return context.AttrError("paddings", "six numbers", DimsToString(paddings));
   }
+  WEFT_RETURN_IF_ERROR(
+      CheckOneOf(context, "mode", {"constant", "reflect", "replicate", "circular"}));
+  WEFT_RETURN_IF_ERROR(CheckOneOf(context, "data_format", {"NCDHW", "NDHWC"}));
   const std::string& mode = attrs.String("mode");
-  if (mode != "constant" && mode != "reflect" && mode != "replicate" && mode != "circular") {
-    return context.AttrError("mode", "constant, reflect, replicate or circular", mode);
-  }
-  const std::string& format = attrs.String("data_format");
-  if (format != "NCDHW" && format != "NDHWC") {
-    return context.AttrError("data_format", "NCDHW or NDHWC", format);
-  }
-  const size_t first = format == "NDHWC" ? 1 : 2;
-  TensorType out = *x;
+  const size_t first = attrs.String("data_format") == "NDHWC" ? 1 : 2;
+  TensorType out = x;
   for (size_t s = 0; s < 3; ++s) {
     const int64_t before = paddings[4 - 2 * s], after = paddings[5 - 2 * s];
     int64_t& dim = out.dims[first + s];
@@ -64,7 +54,7 @@ absl::Status InferPad3d(InferContext& context) {
     const bool reflects = mode == "reflect" && (before >= dim || after >= dim);
     if (before > kMaxElements || after > kMaxElements || dim + before + after < 0 ||
         (repeats && dim == 0) || reflects) {
-      return context.AttrError("paddings", absl::StrCat("paddings of ", DimsToString(x->dims)),
+      return context.AttrError("paddings", absl::StrCat("paddings of ", DimsToString(x.dims)),
                                DimsToString(paddings));
     }
     dim += before + after;
@@ -76,26 +66,21 @@ absl::Status InferPad3d(InferContext& context) {
 }  // namespace
 
 void AddPadSchemas(OpSchemaTable* schemas) {
-  OpSchema pad = OpSchema("pad")
-                     .In("X")
-                     .Out("Out")
-                     .Attr("pad_value", 0.0f)
-                     .RequiredAttr("paddings", Ints{})
-                     .Infer(OutDims([](const InferContext& context, const Dims& x) {
-                       return PaddedDims(context, x, 1);
-                     }));
-  schemas->Add(GradSchema(pad, "pad_grad", {{}, {"Out"}, {"X"}}, InferPadGrad));
-  schemas->Add(std::move(pad));
   AddWithGrad(schemas,
-              OpSchema("pad3d")
-                  .AttrIn("Paddings", {"paddings"})
-                  .In("X")
-                  .Out("Out")
+              OpSchema("pad", "X -> Out")
+                  .Attr("pad_value", 0.0f)
+                  .RequiredAttr("paddings", Ints{})
+                  .Infer(OutDims([](const InferContext& context, const Dims& x) {
+                    return PaddedDims(context, x, 1);
+                  })),
+              {{}, {"Out"}, {"X"}}, IfKnown("Out@GRAD", InferPadGrad));
+  AddWithGrad(schemas,
+              OpSchema("pad3d", "Paddings{paddings}, X -> Out")
                   .Attr("data_format", "NCDHW")
                   .Attr("mode", "constant")
                   .Attr("paddings", Ints{})
                   .Attr("value", 0.0f)
-                  .Infer(InferPad3d),
+                  .Infer(IfKnown("X", InferPad3d)),
               {{"X"}, {"Out"}, {"X"}});
 }
 

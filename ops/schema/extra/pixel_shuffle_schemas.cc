@@ -1,44 +1,50 @@
 // Channels and pixels rearranged.
-#include <utility>
-
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
 
+struct Image {
+  int64_t factor;
+  size_t channels, rows, columns;  // dimensions
+};
+
+absl::StatusOr<Image> ReadImage(const InferContext& context, const char* slot, const TensorType& x,
+                                const char* factor) {
+  if (x.dims.size() != 4) return context.InputError(slot, "four dimensions");
+  const OpAttrs& attrs = context.attrs();
+  const bool last = attrs.Has("data_format") && attrs.String("data_format") == "NHWC";
+  return Image{attrs.Int(factor), last ? 3u : 1u, last ? 1u : 2u, last ? 2u : 3u};
+}
+
 // Channels become r x r neighbours.
 OpSchema::InferFn PixelShuffle(const char* factor, const char* x_slot, const char* out_slot) {
-  return [=](InferContext& context) -> absl::Status {
-    const TensorType* x = context.Input(x_slot);
-    if (x == nullptr) return absl::OkStatus();
-    if (x->dims.size() != 4) return context.InputError(x_slot, "four dimensions");
-    const int64_t r = context.attrs().Int(factor);
-    const bool last = context.attrs().String("data_format") == "NHWC";
-    TensorType out = *x;
-    int64_t& channels = out.dims[last ? 3 : 1];
+  return IfKnown(x_slot, [=](InferContext& context, const TensorType& x) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const Image image, ReadImage(context, x_slot, x, factor));
+    const int64_t r = image.factor;
+    TensorType out = x;
+    int64_t& channels = out.dims[image.channels];
     if (r < 1 || (channels != -1 && channels % MulDim(r, r) != 0)) {
       return context.InputError(x_slot, absl::StrCat("a multiple of ", r, " x ", r, " channels"));
     }
     if (channels != -1) channels /= r * r;
-    for (size_t d : {last ? 1 : 2, last ? 2 : 3}) out.dims[d] = MulDim(x->dims[d], r);
+    for (size_t d : {image.rows, image.columns}) out.dims[d] = MulDim(x.dims[d], r);
     context.SetOutput(out_slot, out);
     return absl::OkStatus();
-  };
+  });
 }
 
 // r x r neighbours become channels.
 OpSchema::InferFn PixelUnshuffle(const char* factor, const char* x_slot, const char* out_slot) {
-  return [=](InferContext& context) -> absl::Status {
-    const TensorType* x = context.Input(x_slot);
-    if (x == nullptr) return absl::OkStatus();
-    if (x->dims.size() != 4) return context.InputError(x_slot, "four dimensions");
-    const int64_t r = context.attrs().Int(factor);
-    const bool last = context.attrs().String("data_format") == "NHWC";
-    TensorType out = *x;
-    out.dims[last ? 3 : 1] = MulDim(out.dims[last ? 3 : 1], MulDim(r, r));
-    for (size_t d : {last ? 1 : 2, last ? 2 : 3}) {
+  return IfKnown(x_slot, [=](InferContext& context, const TensorType& x) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const Image image, ReadImage(context, x_slot, x, factor));
+    const int64_t r = image.factor;
+    TensorType out = x;
+    out.dims[image.channels] = MulDim(x.dims[image.channels], MulDim(r, r));
+    for (size_t d : {image.rows, image.columns}) {
       if (r < 1 || (out.dims[d] != -1 && out.dims[d] % r != 0)) {
         return context.InputError(x_slot, absl::StrCat("a multiple of ", r, " rows and columns"));
       }
@@ -46,64 +52,48 @@ OpSchema::InferFn PixelUnshuffle(const char* factor, const char* x_slot, const c
     }
     context.SetOutput(out_slot, out);
     return absl::OkStatus();
-  };
+  });
 }
 
-OpSchema::InferFn ChannelGroups(const char* attr, const char* x_slot, const char* out_slot) {
-  return [=](InferContext& context) -> absl::Status {
-    const TensorType* x = context.Input(x_slot);
-    if (x == nullptr) return absl::OkStatus();
-    if (x->dims.size() != 4) return context.InputError(x_slot, "four dimensions");
-    const int64_t group = context.attrs().Int(attr);
-    const bool last =
-        context.attrs().Has("data_format") && context.attrs().String("data_format") == "NHWC";
-    const int64_t channels = x->dims[last ? 3 : 1];
-    if (group < 1 || (channels != -1 && channels % group != 0)) {
-      return context.InputError(x_slot, absl::StrCat("a multiple of ", group, " channels"));
+// Only the order of the channels changes.
+OpSchema::InferFn ChannelGroups(const char* factor, const char* x_slot) {
+  const auto check = [=](InferContext& context, const TensorType& x) -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(const Image image, ReadImage(context, x_slot, x, factor));
+    const int64_t channels = x.dims[image.channels];
+    if (image.factor < 1 || (channels != -1 && channels % image.factor != 0)) {
+      return context.InputError(x_slot, absl::StrCat("a multiple of ", image.factor, " channels"));
     }
-    context.SetOutput(out_slot, *x);
     return absl::OkStatus();
   };
+  return InOrder({IfKnown(x_slot, check), OutputsLike(x_slot)});
 }
 
 }  // namespace
 
 void AddPixelShuffleSchemas(OpSchemaTable* schemas) {
-  OpSchema shuffle = OpSchema("pixel_shuffle")
-                         .In("X")
-                         .Out("Out")
-                         .Attr("data_format", "NCHW")
-                         .Attr("upscale_factor", 1)
-                         .Infer(PixelShuffle("upscale_factor", "X", "Out"));
-  schemas->Add(GradSchema(shuffle, "pixel_shuffle_grad", {{}, {"Out"}, {"X"}},
-                          PixelUnshuffle("upscale_factor", "Out@GRAD", "X@GRAD")));
-  schemas->Add(std::move(shuffle));
-  OpSchema channels = OpSchema("shuffle_channel")
-                          .In("X")
-                          .Out("Out")
-                          .Attr("group", 1)
-                          .Infer(ChannelGroups("group", "X", "Out"));
-  schemas->Add(GradSchema(channels, "shuffle_channel_grad", {{}, {"Out"}, {"X"}},
-                          ChannelGroups("group", "Out@GRAD", "X@GRAD")));
-  schemas->Add(std::move(channels));
-  OpSchema unshuffle = OpSchema("pixel_unshuffle")
-                           .In("X")
-                           .Out("Out")
-                           .Attr("data_format", "NCHW")
-                           .Attr("downscale_factor", 1)
-                           .Infer(PixelUnshuffle("downscale_factor", "X", "Out"));
-  schemas->Add(GradSchema(unshuffle, "pixel_unshuffle_grad", {{}, {"Out"}, {"X"}},
-                          PixelShuffle("downscale_factor", "Out@GRAD", "X@GRAD")));
-  schemas->Add(std::move(unshuffle));
-  OpSchema mixed = OpSchema("channel_shuffle")
-                       .In("X")
-                       .Out("Out")
-                       .Attr("data_format", "NCHW")
-                       .Attr("groups", 1)
-                       .Infer(ChannelGroups("groups", "X", "Out"));
-  schemas->Add(GradSchema(mixed, "channel_shuffle_grad", {{}, {"Out"}, {"X"}},
-                          ChannelGroups("groups", "Out@GRAD", "X@GRAD")));
-  schemas->Add(std::move(mixed));
+  const GradSlots grad = {{}, {"Out"}, {"X"}};
+  AddWithGrad(schemas,
+              OpSchema("pixel_shuffle", "X -> Out")
+                  .Attr("data_format", "NCHW")
+                  .Attr("upscale_factor", 1)
+                  .Infer(PixelShuffle("upscale_factor", "X", "Out")),
+              grad, PixelUnshuffle("upscale_factor", "Out@GRAD", "X@GRAD"));
+  AddWithGrad(schemas,
+              OpSchema("pixel_unshuffle", "X -> Out")
+                  .Attr("data_format", "NCHW")
+                  .Attr("downscale_factor", 1)
+                  .Infer(PixelUnshuffle("downscale_factor", "X", "Out")),
+              grad, PixelShuffle("downscale_factor", "Out@GRAD", "X@GRAD"));
+  AddWithGrad(
+      schemas,
+      OpSchema("shuffle_channel", "X -> Out").Attr("group", 1).Infer(ChannelGroups("group", "X")),
+      grad, ChannelGroups("group", "Out@GRAD"));
+  AddWithGrad(schemas,
+              OpSchema("channel_shuffle", "X -> Out")
+                  .Attr("data_format", "NCHW")
+                  .Attr("groups", 1)
+                  .Infer(ChannelGroups("groups", "X")),
+              grad, ChannelGroups("groups", "Out@GRAD"));
 }
 
 }  // namespace weft

@@ -1,10 +1,6 @@
 // Features of regions of images.
-#include <string>
-#include <utility>
-
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
@@ -26,12 +22,10 @@ absl::Status InferRegions(InferContext& context) {
   return absl::OkStatus();
 }
 
-// RoisNum stands for the LoD that ROIs has without it.
-OpSchema RegionsSchema(std::string type) {
-  return OpSchema(std::move(type))
-      .In("ROIs")
-      .In("RoisNum")
-      .In("X")
+// RoisNum replaces the LoD of ROIs.
+OpSchema Regions(const char* type, const char* outputs) {
+  return OpSchema(type, "ROIs, RoisNum, X")
+      .Out(outputs)
       .Attr("pooled_height", 1)
       .Attr("pooled_width", 1)
       .Attr("spatial_scale", 1.0f)
@@ -41,11 +35,10 @@ OpSchema RegionsSchema(std::string type) {
 }  // namespace
 
 void AddRoiPoolingSchemas(OpSchemaTable* schemas) {
-  AddWithGrad(
-      schemas,
-      RegionsSchema("roi_align").Out("Out").Attr("aligned", false).Attr("sampling_ratio", -1),
-      {{"ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
-  AddWithGrad(schemas, RegionsSchema("roi_pool").Out("Argmax", OpSchema::kLooseType).Out("Out"),
+  AddWithGrad(schemas,
+              Regions("roi_align", "Out").Attr("aligned", false).Attr("sampling_ratio", -1),
+              {{"ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
+  AddWithGrad(schemas, Regions("roi_pool", "Argmax~, Out"),
               {{"Argmax", "ROIs", "RoisNum", "X"}, {"Out"}, {"X"}});
 }
 

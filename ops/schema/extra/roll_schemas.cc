@@ -1,12 +1,10 @@
-// Elements moved around a dimension.
+// Elements rotated along a dimension.
 #include <algorithm>
 #include <vector>
 
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
-#include "ops/schema/out_dims.h"
 
 namespace weft {
 namespace {
@@ -25,10 +23,7 @@ absl::StatusOr<Dims> RolledDims(const InferContext& context, const Dims& x) {
 
 void AddRollSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("roll")
-                  .AttrIn("ShiftsTensor", {"shifts"})
-                  .In("X")
-                  .Out("Out")
+              OpSchema("roll", "ShiftsTensor{shifts}, X -> Out")
                   .Attr("axis", Longs{})
                   .Attr("shifts", Longs{})
                   .With(Trait::kLinear)

@@ -6,17 +6,13 @@
 namespace weft {
 namespace {
 
-// X is [batch, time, features]; Filter has a row for each step of time that is looked ahead, the
-// present one first.
-absl::Status InferRowConv(InferContext& context) {
-  const TensorType* x = context.Input("X");
+// X is [batch, time, features]. Filter has a row for the present time step and for each one ahead.
+absl::Status CheckRowConv(InferContext& context, const TensorType& x) {
   const TensorType* filter = context.Input("Filter");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 3) return context.InputError("X", "[batch, time, features]");
-  if (filter != nullptr && !DimsFit(filter->dims, {-1, x->dims[2]})) {
-    return context.InputError("Filter", absl::StrCat("rows of ", x->dims[2], " features"));
+  if (x.dims.size() != 3) return context.InputError("X", "[batch, time, features]");
+  if (filter != nullptr && !DimsFit(filter->dims, {-1, x.dims[2]})) {
+    return context.InputError("Filter", absl::StrCat("rows of ", x.dims[2], " features"));
   }
-  context.SetOutput("Out", *x);
   return absl::OkStatus();
 }
 
@@ -24,12 +20,10 @@ absl::Status InferRowConv(InferContext& context) {
 
 void AddRowConvSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("row_conv")
-                  .In("Filter")
-                  .In("X")
-                  .Out("Out")
+              OpSchema("row_conv", "Filter, X -> Out")
                   .With(Trait::kRowSplittable)
-                  .Infer(InOrder({SameDType("X", "Filter"), InferRowConv})),
+                  .Infer(InOrder(
+                      {SameDType("X", "Filter"), IfKnown("X", CheckRowConv), Like("X", {"Out"})})),
               {{"Filter", "X"}, {"Out"}, {"Filter", "X"}});
 }
 

@@ -5,22 +5,14 @@
 namespace weft {
 
 void AddRreluSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("rrelu")
-                   .In("X")
-                   .Out("Noise", OpSchema::kLooseType)
-                   .Out("Out")
+  schemas->Add(OpSchema("rrelu", "X -> Noise~, Out")
                    .Attr("is_test", false)
                    .Attr("lower", 0.125f)
                    .Attr("upper", 1.0f / 3)
                    .With(Trait::kSideEffect)
                    .Infer(OutputsLike("X")));
-  schemas->Add(
-      OpSchema("rrelu_grad")
-          .In("Noise")
-          .In("Out@GRAD")
-          .In("X")
-          .Out("X@GRAD")
-          .Infer(InOrder({SameType("X", "Noise"), SameType("X", "Out@GRAD"), GradsLikeInputs()})));
+  schemas->Add(OpSchema("rrelu_grad", "Noise, Out@GRAD, X -> X@GRAD")
+                   .Infer(OutputsLike("X", {"Noise", "Out@GRAD"})));
 }
 
 }  // namespace weft

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = SecondGradient::Kind;
 
-// Outputs have the types of the inputs that they are gradients of.
+// Outputs have the types of the inputs whose gradients they are.
 OpSchema::InferFn InferTypes(const SecondGradient& row) {
   return [row](InferContext& context) {
     const auto set_like = [&](const std::string& output, const std::string& input) {
@@ -18,7 +18,7 @@ OpSchema::InferFn InferTypes(const SecondGradient& row) {
     };
     set_like(row.dx, row.x);
     set_like(row.dy, row.y);
-    // Of x / y, what has the dimensions of the output is that, not the gradient of x.
+    // Of x / y, slot x holds out, which has the dimensions of dout; slot dout holds dx.
     set_like(row.ddout, row.kind == Kind::kQuotient ? row.x
                         : row.dout.empty()          ? row.ddx
                                                     : row.dout);
@@ -29,25 +29,24 @@ OpSchema::InferFn InferTypes(const SecondGradient& row) {
 OpSchema SchemaOf(const SecondGradient& row, const OpSchema& op) {
   OpSchema schema(row.type);
   const bool has_y = !row.ddy.empty();
-  const auto in = [&](const std::string& slot, int flags = 0) {
-    if (!slot.empty()) std::move(schema).In(slot, flags);
+  const auto in = [&](const std::string& slot, bool optional = false) {
+    if (!slot.empty()) std::move(schema).In(slot + (optional ? "?" : ""));
   };
   in(row.x);
   in(row.y);
   in(row.dout);
-  in(row.ddx, has_y ? OpSchema::kOptional : 0);
-  in(row.ddy, OpSchema::kOptional);
-  for (const std::string& slot : {row.dx, row.dy}) {
-    if (!slot.empty()) std::move(schema).Out(slot, OpSchema::kOptional);
+  in(row.ddx, has_y);
+  in(row.ddy, /*optional=*/true);
+  for (const std::string& slot : {row.dx, row.dy, row.ddout}) {
+    if (!slot.empty()) std::move(schema).Out(slot + "?");
   }
-  std::move(schema).Out(row.ddout, OpSchema::kOptional);
   for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr.name, attr.default_value);
   std::vector<OpSchema::InferFn> checks;
   if (!row.x.empty() && row.kind != Kind::kQuotient) checks.push_back(SameType(row.x, row.ddx));
   if (has_y) checks.push_back(SameType(row.y, row.ddy));
   if (row.kind == Kind::kFunction) {
     if (!row.dout.empty()) checks.push_back(SameType(row.x, row.dout));
-    std::move(schema).With(Trait::kElementwise).With(Trait::kRowSplittable);
+    std::move(schema).With(Trait::kElementwise, Trait::kRowSplittable);
   }
   checks.push_back(InferTypes(row));
   return std::move(schema).Infer(InOrder(std::move(checks)));

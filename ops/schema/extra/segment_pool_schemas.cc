@@ -1,14 +1,11 @@
 // Reductions of segments of rows.
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
-
-// A row for each number of a segment; SummedIds is of use for means only.
+// Out has a row for each segment number. Only means use SummedIds.
 absl::Status InferSegmentPool(InferContext& context) {
   const TensorType* ids = context.Input("SegmentIds");
   const TensorType* x = context.Input("X");
@@ -31,11 +28,7 @@ absl::Status InferSegmentPool(InferContext& context) {
 
 void AddSegmentPoolSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("segment_pool")
-                  .In("SegmentIds")
-                  .In("X")
-                  .Out("Out")
-                  .Out("SummedIds", kOptional | kLooseType)
+              OpSchema("segment_pool", "SegmentIds, X -> Out, SummedIds?~")
                   .Attr("pooltype", "SUM")
                   .Infer(InferSegmentPool),
               {{"Out", "SegmentIds", "SummedIds", "X"}, {"Out"}, {"X"}});

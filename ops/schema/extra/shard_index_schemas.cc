@@ -5,9 +5,7 @@
 namespace weft {
 
 void AddShardIndexSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("shard_index")
-                   .In("X")
-                   .Out("Out")
+  schemas->Add(OpSchema("shard_index", "X -> Out")
                    .Attr("ignore_value", -1)
                    .RequiredAttr("index_num", 1)
                    .RequiredAttr("nshards", 1)

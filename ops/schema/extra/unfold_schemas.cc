@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-// The dims of an image's columns: the elements under a window, for as many positions as it has.
-// `source` is what the image comes from, for errors.
+// The dims of an image's columns: the elements under a window, by its positions. Errors name
+// `source`, which gives the image.
 absl::StatusOr<Dims> UnfoldedDims(const InferContext& context, const char* source,
                                   const Dims& image) {
   const OpAttrs& attrs = context.attrs();
@@ -41,33 +41,29 @@ absl::StatusOr<Dims> UnfoldedDims(const InferContext& context, const char* sourc
   return Dims{image[0], elements, positions};
 }
 
-absl::Status InferUnfold(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 4) return context.InputError("X", "four dimensions");
-  WEFT_ASSIGN_OR_RETURN(const Dims columns, UnfoldedDims(context, "input X", x->dims));
-  context.SetOutput("Y", {x->dtype, columns});
+absl::Status InferUnfold(InferContext& context, const TensorType& x) {
+  if (x.dims.size() != 4) return context.InputError("X", "four dimensions");
+  WEFT_ASSIGN_OR_RETURN(const Dims columns, UnfoldedDims(context, "input X", x.dims));
+  context.SetOutput("Y", {x.dtype, columns});
   return absl::OkStatus();
 }
 
-// X, with as many elements under a window in a column as Unfold gives, is added up to an image.
-absl::Status InferFold(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 3) return context.InputError("X", "three dimensions");
+// Adds the columns of X, which have the form that unfold gives them, up to an image.
+absl::Status InferFold(InferContext& context, const TensorType& x) {
+  if (x.dims.size() != 3) return context.InputError("X", "three dimensions");
   const OpAttrs& attrs = context.attrs();
   WEFT_ASSIGN_OR_RETURN(const auto out, ReadPositive(attrs, "output_sizes", 2));
   WEFT_ASSIGN_OR_RETURN(const auto sizes, ReadPositive(attrs, "kernel_sizes", 2));
   const int64_t window = MulDim(sizes[0], sizes[1]);
-  if (x->dims[1] != -1 && x->dims[1] % window != 0) {
+  if (x.dims[1] != -1 && x.dims[1] % window != 0) {
     return context.InputError("X", absl::StrCat("columns of a multiple of ", window));
   }
-  const Dims image = {x->dims[0], x->dims[1] == -1 ? -1 : x->dims[1] / window, out[0], out[1]};
+  const Dims image = {x.dims[0], x.dims[1] == -1 ? -1 : x.dims[1] / window, out[0], out[1]};
   WEFT_ASSIGN_OR_RETURN(const Dims columns, UnfoldedDims(context, "output_sizes", image));
-  if (!DimFits(columns[2], x->dims[2])) {
+  if (!DimFits(columns[2], x.dims[2])) {
     return context.InputError("X", absl::StrCat(columns[2], " positions of the window"));
   }
-  context.SetOutput("Y", {x->dtype, image});
+  context.SetOutput("Y", {x.dtype, image});
   return absl::OkStatus();
 }
 
@@ -75,25 +71,21 @@ absl::Status InferFold(InferContext& context) {
 
 void AddUnfoldSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("unfold")
-                  .In("X")
-                  .Out("Y")
+              OpSchema("unfold", "X -> Y")
                   .RequiredAttr("dilations", Ints{})
                   .RequiredAttr("kernel_sizes", Ints{})
                   .RequiredAttr("paddings", Ints{})
                   .RequiredAttr("strides", Ints{})
-                  .Infer(InferUnfold),
+                  .Infer(IfKnown("X", InferUnfold)),
               {{"X"}, {"Y"}, {"X"}});
   AddWithGrad(schemas,
-              OpSchema("fold")
-                  .In("X")
-                  .Out("Y")
+              OpSchema("fold", "X -> Y")
                   .RequiredAttr("dilations", Ints{})
                   .RequiredAttr("kernel_sizes", Ints{})
                   .RequiredAttr("output_sizes", Ints{})
                   .RequiredAttr("paddings", Ints{})
                   .RequiredAttr("strides", Ints{})
-                  .Infer(InferFold),
+                  .Infer(IfKnown("X", InferFold)),
               {{"X"}, {"Y"}, {"X"}});
 }
 

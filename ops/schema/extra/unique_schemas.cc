@@ -1,8 +1,6 @@
 // Distinct elements.
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
 #include "ops/schema/infer_functions.h"
@@ -10,15 +8,9 @@
 namespace weft {
 namespace {
 
-constexpr int kOptional = OpSchema::kOptional;
-
 absl::Status InferUnique(InferContext& context) {
   const OpAttrs& attrs = context.attrs();
-  const int64_t number = attrs.Int("dtype");
-  const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(number));
-  if (dtype != DType::kInt64 && dtype != DType::kInt32) {
-    return context.AttrError("dtype", "the number of int32 or int64", absl::StrCat(number));
-  }
+  WEFT_ASSIGN_OR_RETURN(const DType dtype, IndexDTypeFromAttr(context, "dtype"));
   const TensorType* x = context.Input("X");
   if (x == nullptr) return absl::OkStatus();
   const std::vector<int64_t> axes = attrs.Ints("axis");
@@ -32,23 +24,18 @@ absl::Status InferUnique(InferContext& context) {
     out.dims[axis] = -1;
   }
   context.SetOutput("Out", out);
-  if (attrs.Bool("return_index")) context.SetOutput("Indices", {*dtype, {-1}});
-  if (attrs.Bool("return_inverse")) context.SetOutput("Index", {*dtype, {layers}});
-  if (attrs.Bool("return_counts")) context.SetOutput("Counts", {*dtype, {-1}});
+  if (attrs.Bool("return_index")) context.SetOutput("Indices", {dtype, {-1}});
+  if (attrs.Bool("return_inverse")) context.SetOutput("Index", {dtype, {layers}});
+  if (attrs.Bool("return_counts")) context.SetOutput("Counts", {dtype, {-1}});
   return absl::OkStatus();
 }
 
 }  // namespace
 
 void AddUniqueSchemas(OpSchemaTable* schemas) {
-  schemas->Add(OpSchema("unique")
-                   .In("X")
-                   .Out("Counts", kOptional)
-                   .Out("Index", kOptional)
-                   .Out("Indices", kOptional)
-                   .Out("Out")
+  schemas->Add(OpSchema("unique", "X -> Counts?, Index?, Indices?, Out")
                    .Attr("axis", Ints{})
-                   .Attr("dtype", static_cast<int>(DType::kInt64))
+                   .Attr("dtype", kInt64)
                    .Attr("is_sorted", false)
                    .Attr("return_counts", false)
                    .Attr("return_index", false)

@@ -9,15 +9,13 @@
 namespace weft {
 namespace {
 
-// Each element of X at the place in its channel that Indices names.
-absl::Status InferUnpool(InferContext& context) {
-  const TensorType* x = context.Input("X");
-  if (x == nullptr) return absl::OkStatus();
-  if (x->dims.size() != 4) return context.InputError("X", "four dimensions");
+// Each element of X at the index in its channel that Indices holds.
+absl::Status InferUnpool(InferContext& context, const TensorType& x) {
+  if (x.dims.size() != 4) return context.InputError("X", "four dimensions");
   const std::string& format = context.attrs().String("data_format");
   if (format != "NCHW") return context.AttrError("data_format", "NCHW", format);
   WEFT_ASSIGN_OR_RETURN(const auto size, ReadPositive(context.attrs(), "output_size", 2));
-  context.SetOutput("Out", {x->dtype, {x->dims[0], x->dims[1], size[0], size[1]}});
+  context.SetOutput("Out", {x.dtype, {x.dims[0], x.dims[1], size[0], size[1]}});
   return absl::OkStatus();
 }
 
@@ -25,17 +23,14 @@ absl::Status InferUnpool(InferContext& context) {
 
 void AddUnpoolSchemas(OpSchemaTable* schemas) {
   AddWithGrad(schemas,
-              OpSchema("unpool")
-                  .In("Indices")
-                  .In("X")
-                  .Out("Out")
+              OpSchema("unpool", "Indices, X -> Out")
                   .Attr("data_format", "NCHW")
                   .RequiredAttr("ksize", Ints{})
                   .Attr("output_size", Ints{})
                   .Attr("paddings", Ints{})
                   .Attr("strides", Ints{})
                   .Attr("unpooling_type", "max")
-                  .Infer(InOrder({SameDims("Indices", "X"), InferUnpool})),
+                  .Infer(InOrder({SameDims("Indices", "X"), IfKnown("X", InferUnpool)})),
               {{"Indices", "Out", "X"}, {"Out"}, {"X"}});
 }
 

@@ -4,13 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/schema/extra/families.h"
-#include "ops/schema/infer_checks.h"
 #include "ops/schema/infer_functions.h"
 
 namespace weft {
 namespace {
-
-constexpr int kOptional = OpSchema::kOptional, kLooseType = OpSchema::kLooseType;
 
 absl::Status CheckAnchors(const InferContext& context) {
   const std::vector<int64_t> anchors = context.attrs().Ints("anchors");
@@ -23,8 +20,7 @@ absl::Status CheckAnchors(const InferContext& context) {
   return CheckPositive(context, {"class_num", "downsample_ratio"});
 }
 
-// Programs of Paddle declare GTMatchMask with another element type than it has, so that nothing is
-// said of it here.
+// GTMatchMask stays unset: Paddle's programs declare it with another element type than it has.
 absl::Status InferYoloLoss(InferContext& context) {
   WEFT_RETURN_IF_ERROR(CheckAnchors(context));
   const OpAttrs& attrs = context.attrs();
@@ -74,14 +70,7 @@ absl::Status InferYoloBox(InferContext& context) {
 void AddYoloSchemas(OpSchemaTable* schemas) {
   AddWithGrad(
       schemas,
-      OpSchema("yolov3_loss")
-          .In("GTBox")
-          .In("GTLabel")
-          .In("GTScore", kOptional)
-          .In("X")
-          .Out("GTMatchMask", kLooseType)
-          .Out("Loss")
-          .Out("ObjectnessMask", kLooseType)
+      OpSchema("yolov3_loss", "GTBox, GTLabel, GTScore?, X -> GTMatchMask~, Loss, ObjectnessMask~")
           .RequiredAttr("anchor_mask", Ints{})
           .RequiredAttr("anchors", Ints{})
           .RequiredAttr("class_num", 1)
@@ -93,11 +82,7 @@ void AddYoloSchemas(OpSchemaTable* schemas) {
       {{"GTBox", "GTLabel", "GTMatchMask", "GTScore", "ObjectnessMask", "X"},
        {"Loss"},
        {"GTBox", "GTLabel", "GTScore", "X"}});
-  schemas->Add(OpSchema("yolo_box")
-                   .In("ImgSize")
-                   .In("X")
-                   .Out("Boxes")
-                   .Out("Scores")
+  schemas->Add(OpSchema("yolo_box", "ImgSize, X -> Boxes, Scores")
                    .RequiredAttr("anchors", Ints{})
                    .RequiredAttr("class_num", 1)
                    .Attr("clip_bbox", true)
