@@ -30,13 +30,19 @@ void KernelTable::Add(std::string op_type, KernelFactory factory) {
   AddTo(&dense_, std::move(op_type), std::move(factory));
 }
 
+void KernelTable::Add(const std::string& op_type, KernelFactory factory,
+                      KernelFactory grad_factory) {
+  Add(op_type, std::move(factory));
+  Add(op_type + "_grad", std::move(grad_factory));
+}
+
 void KernelTable::AddForRows(std::string op_type, KernelFactory factory) {
   AddTo(&for_rows_, std::move(op_type), std::move(factory));
 }
 
 void KernelTable::AddTo(Factories* factories, std::string op_type, KernelFactory factory) {
   if (!factories->emplace(op_type, std::move(factory)).second) {
-    std::fprintf(stderr, "KernelTable: %s is there already\n", op_type.c_str());
+    std::fprintf(stderr, "KernelTable: %s already exists\n", op_type.c_str());
     std::abort();
   }
 }

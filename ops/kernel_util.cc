@@ -1,5 +1,7 @@
 #include "ops/kernel_util.h"
 
+#include <algorithm>
+
 #include "base/status_macros.h"
 
 namespace weft {
@@ -14,21 +16,6 @@ absl::StatusOr<int> RequiredOutput(const KernelSpec& spec, absl::string_view slo
   const int index = spec.Output(slot);
   if (index < 0) return absl::InvalidArgumentError(absl::StrCat("output ", slot, ": missing"));
   return index;
-}
-
-absl::StatusOr<KernelSpec::Slot> RequiredInputs(const KernelSpec& spec, absl::string_view slot) {
-  WEFT_RETURN_IF_ERROR(RequiredInput(spec, slot).status());
-  return spec.inputs.at(slot);
-}
-
-absl::Status NoInputs(const KernelSpec& spec, std::initializer_list<absl::string_view> slots) {
-  for (absl::string_view slot : slots) {
-    if (spec.Input(slot) >= 0) {
-      return absl::UnimplementedError(
-          absl::StrCat("input ", slot, ": the CPU kernel does not take it"));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::Status CheckSize(absl::string_view slot, const Tensor& tensor, int64_t expected) {
@@ -51,6 +38,22 @@ absl::Status CheckDims(absl::string_view slot, const Tensor& tensor, const Dims&
                                                  DimsToString(tensor.dims())));
 }
 
+absl::Status CheckIsRows(absl::string_view slot, const Tensor& tensor) {
+  if (tensor.is_rows()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("input ", slot, ": expected SelectedRows, found a dense tensor"));
+}
+
+absl::Status CheckRowsOf(absl::string_view slot, const Tensor& tensor, DType dtype,
+                         const Dims& tall_dims) {
+  WEFT_RETURN_IF_ERROR(CheckIsRows(slot, tensor));
+  WEFT_RETURN_IF_ERROR(CheckDType(slot, tensor, dtype));
+  if (tensor.TallDims() == tall_dims) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("input ", slot, ": expected rows of a tensor of shape ", DimsToString(tall_dims),
+                   ", found rows of shape ", DimsToString(tensor.TallDims())));
+}
+
 absl::StatusOr<int> CheckedAxis(int64_t axis, const Dims& dims) {
   const int64_t rank = dims.size();
   if (axis < -rank || axis >= rank) {
@@ -66,11 +69,25 @@ absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor)
     return absl::InvalidArgumentError(
         absl::StrCat("input ", slot, ": expected a dense tensor, found SelectedRows"));
   }
-  // No string is put together where there is no error: this runs in every step.
+  // Without ForElementType, which would build a string: this runs in every step.
   if (tensor.dtype() == DType::kFloat32) return *tensor.data<float>();
   if (tensor.dtype() == DType::kFloat64) return *tensor.data<double>();
   return absl::InvalidArgumentError(
       absl::StrCat("input ", slot, ": expected fp32 or fp64, found ", DTypeName(tensor.dtype())));
+}
+
+absl::Status ConvertFloats(absl::string_view from_slot, const Tensor& from,
+                           absl::string_view to_slot, Tensor* to) {
+  return ForElementType<Float16, BFloat16, float, double>(to_slot, *to, [&](auto to_tag) {
+    using To = typename decltype(to_tag)::type;
+    return ForElementType<Float16, BFloat16, float, double>(from_slot, from, [&](auto from_tag) {
+      using From = typename decltype(from_tag)::type;
+      using Between = std::conditional_t<std::is_class_v<To> || std::is_class_v<From>, float, To>;
+      std::transform(from.data<From>(), from.data<From>() + from.size(), to->data<To>(),
+                     [](From value) { return static_cast<To>(static_cast<Between>(value)); });
+      return absl::OkStatus();
+    });
+  });
 }
 
 }  // namespace weft

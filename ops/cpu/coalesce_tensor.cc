@@ -139,8 +139,7 @@ struct Coalesce {
 
   // Including padding.
   absl::Status Fill(Tensor* buffer) const {
-    return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
-                          BFloat16>("output FusedOutput", *buffer, [&](auto tag) {
+    return ForAnyType("output FusedOutput", *buffer, [&](auto tag) {
       using T = typename decltype(tag)::type;
       T* data = buffer->data<T>();
       for (int64_t i = 0; i < buffer->size(); ++i) data[i] = static_cast<T>(constant);

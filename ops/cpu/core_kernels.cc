@@ -12,17 +12,12 @@ void AddCoreKernels(KernelTable* table) {
   AddOrderStatisticsKernels(table);
   AddPreluKernels(table);
   AddReduceKernels(table);
-  AddScaleKernels(table);
   AddSumKernels(table);
   AddWhereKernels(table);
   AddConcatSplitKernels(table);
   AddCreationKernels(table);
   AddGatherScatterKernels(table);
-  AddOneHotKernels(table);
   AddRandomKernels(table);
-  AddReshapeKernels(table);
-  AddSeedKernels(table);
-  AddSetValueKernels(table);
   AddStridedViewKernels(table);
   AddConvKernels(table);
   AddDropoutKernels(table);
@@ -31,7 +26,6 @@ void AddCoreKernels(KernelTable* table) {
   AddNormKernels(table);
   AddPoolKernels(table);
   AddRnnKernels(table);
-  AddLogSoftmaxKernels(table);
   AddLossKernels(table);
   AddMetricKernels(table);
   AddSigmoidCrossEntropyKernels(table);

@@ -98,11 +98,10 @@ absl::StatusOr<Element> EncodeElement(const Constant& constant, DType dtype) {
 }
 
 // Out, with attributes shape and dtype, is str_value everywhere, or value if that is empty.
-absl::StatusOr<Kernel> FillConstant(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> FillConstant(OpKernel op) {
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
-  WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
+  WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(op.attrs()));
   WEFT_ASSIGN_OR_RETURN(const Element element, EncodeElement(constant, type.dtype));
   return op.Supports(AllTypes(In()))
       .Make([=, width = SizeOf(type.dtype)](const KernelContext& ctx) {
@@ -125,12 +124,11 @@ absl::Status CopyValues(const std::vector<From>& values, Tensor& out) {
 }
 
 // Out = the values of the attribute for its element type.
-absl::StatusOr<Kernel> AssignValue(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AssignValue(OpKernel op) {
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
   return op.Supports(ElementTypesOf<bool, int32_t, int64_t, float, double>())
-      .Make([=, attrs = spec.attrs](const KernelContext& ctx) -> absl::Status {
+      .Make([=, attrs = op.attrs()](const KernelContext& ctx) -> absl::Status {
         switch (type.dtype) {
           case DType::kBool:
             return CopyValues<bool>(attrs.Ints("bool_values"), out(ctx));
@@ -150,8 +148,7 @@ absl::StatusOr<Kernel> AssignValue(const KernelSpec& spec) {
 }
 
 // Out = 1 on the diagonal, 0 elsewhere.
-absl::StatusOr<Kernel> Eye(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Eye(OpKernel op) {
   const Out out = op.out("Out");
   return op.Supports(AllTypesButHalf(In())).Make([=](const KernelContext& ctx) {
     return ForArithmeticType("output Out", out(ctx), [&](auto tag) {
@@ -176,13 +173,12 @@ absl::StatusOr<double> OneNumber(absl::string_view slot, const Tensor& tensor) {
 }
 
 // Out = Num evenly spaced numbers from Start to Stop, counted from the nearer end.
-absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Linspace(OpKernel op) {
   const In start = op.in("Start"), stop = op.in("Stop"), num = op.in("Num");
   const Out out = op.out("Out");
   // Inference refuses numbers without an element type.
   const DType dtype =
-      DTypeFromProto(static_cast<int>(spec.attrs.Int("dtype"))).value_or(DType::kFloat32);
+      DTypeFromProto(static_cast<int>(op.attrs().Int("dtype"))).value_or(DType::kFloat32);
   return op.Supports(FloatsAndInts(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const double first, OneNumber("Start", start(ctx)));
     WEFT_ASSIGN_OR_RETURN(const double last, OneNumber("Stop", stop(ctx)));
@@ -208,13 +204,11 @@ absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
 }
 
 // Out = the same number everywhere; its type and shape are inferred.
-absl::StatusOr<Kernel> Fill(const KernelSpec& spec, const char* like, double value) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Fill(OpKernel op, const char* like, double value) {
   op.Ignore({like});
   const Out out = op.out("Out");
   return op.WithoutHalfConversion().Supports(AllTypes(In())).Make([=](const KernelContext& ctx) {
-    return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
-                          BFloat16>("output Out", out(ctx), [&](auto tag) {
+    return ForAnyType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       std::fill_n(out.data<T>(ctx), out(ctx).size(), static_cast<T>(value));
       return absl::OkStatus();
@@ -223,8 +217,7 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec, const char* like, double val
 }
 
 // Out = Start, Start + Step, ... before End.
-absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Range(OpKernel op) {
   const In start = op.in("Start"), end = op.in("End"), step = op.in("Step");
   const Out out = op.out("Out");
   return op.Make(FloatsAndInts(start), [=](const KernelContext& ctx, auto zero) -> absl::Status {
@@ -248,14 +241,13 @@ absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
 }
 
 // Y[i..., k] = 1 if k < X[i...], else 0.
-absl::StatusOr<Kernel> SequenceMask(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SequenceMask(OpKernel op) {
   const In x = op.in("X");
   const Out y = op.out("Y");
-  const int64_t max_length = spec.attrs.Int("maxlen");
+  const int64_t max_length = op.attrs().Int("maxlen");
   // Inference refuses numbers without an element type.
   const DType dtype =
-      DTypeFromProto(static_cast<int>(spec.attrs.Int("out_dtype"))).value_or(DType::kFloat32);
+      DTypeFromProto(static_cast<int>(op.attrs().Int("out_dtype"))).value_or(DType::kFloat32);
   return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     const auto* lengths = x.data<decltype(zero)>(ctx);
     const int64_t count = x(ctx).size();
@@ -281,9 +273,34 @@ absl::StatusOr<Kernel> SequenceMask(const KernelSpec& spec) {
   });
 }
 
+// Out[i..., k] = 1 if X[i...] is k. With allow_out_of_range, indices outside of the classes give a
+// row of zeros.
+absl::StatusOr<Kernel> OneHot(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t depth = op.attrs().Int("depth");
+  const bool allows_others = op.attrs().Bool("allow_out_of_range");
+  return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) {
+    const auto* classes = x.data<decltype(zero)>(ctx);
+    return ForArithmeticType("output Out", out(ctx), [&](auto tag) -> absl::Status {
+      using T = typename decltype(tag)::type;
+      T* to = out.data<T>(ctx);
+      std::fill_n(to, out(ctx).size(), T(0));
+      for (int64_t i = 0; i < x(ctx).size(); ++i) {
+        if (classes[i] >= 0 && classes[i] < depth) {
+          to[i * depth + classes[i]] = T(1);
+        } else if (!allows_others) {
+          return absl::InvalidArgumentError(absl::StrCat("input X: ", classes[i], " at position ",
+                                                         i, " is not in [0, ", depth, ")"));
+        }
+      }
+      return absl::OkStatus();
+    });
+  });
+}
+
 // Out = the dims of Input.
-absl::StatusOr<Kernel> Shape(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Shape(OpKernel op) {
   const In x = op.in("Input");
   const Out out = op.out("Out");
   return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
@@ -292,8 +309,7 @@ absl::StatusOr<Kernel> Shape(const KernelSpec& spec) {
 }
 
 // Out = the number of elements of Input.
-absl::StatusOr<Kernel> Size(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Size(OpKernel op) {
   const In x = op.in("Input");
   const Out out = op.out("Out");
   return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
@@ -313,6 +329,7 @@ void AddCreationKernels(KernelTable* table) {
   table->Add("fill_zeros_like", [](const KernelSpec& spec) { return Fill(spec, "X", 0); });
   table->Add("fill_constant_batch_size_like",
              [](const KernelSpec& spec) { return Fill(spec, "Input", spec.attrs.Float("value")); });
+  table->Add("one_hot_v2", OneHot);
   table->Add("range", Range);
   table->Add("sequence_mask", SequenceMask);
   table->Add("shape", Shape);

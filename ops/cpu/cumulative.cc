@@ -40,13 +40,11 @@ void CumulativeSum(const AxisRows& rows, bool exclusive, bool reverse, const T* 
   }
 }
 
-absl::StatusOr<Kernel> Cumsum(const KernelSpec& spec, const char* from, const char* to,
-                              bool is_gradient) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Cumsum(OpKernel op, const char* from, const char* to, bool is_gradient) {
   op.Ignore({"X"});
   const In x = op.in(from);
   const Out out = op.out(to);
-  const CumulativeAttrs attrs(spec.attrs);
+  const CumulativeAttrs attrs(op.attrs());
   return op.InPlace(out, x).Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     CumulativeSum(attrs.RowsOf(out(ctx).dims()), attrs.exclusive, attrs.reverse != is_gradient,
@@ -62,11 +60,10 @@ double LogAddExp(double a, double b) {
 }
 
 // Out[i] = log Σ exp X[j].
-absl::StatusOr<Kernel> LogCumsumExp(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LogCumsumExp(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const CumulativeAttrs attrs(spec.attrs);
+  const CumulativeAttrs attrs(op.attrs());
   return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const AxisRows rows = attrs.RowsOf(x(ctx).dims());
@@ -85,11 +82,10 @@ absl::StatusOr<Kernel> LogCumsumExp(const KernelSpec& spec) {
 // X@GRAD[j] = Σ Out@GRAD[i] exp(X[j] - Out[i]) over i >= j, or i > j if exclusive. Computed from
 // the end: Sum[i] = Out@GRAD[i] + exp(Out[i] - Out[i + 1]) Sum[i + 1] has the terms divided by
 // exp(-Out[i]). Because Out is ascending, no power exceeds 1.
-absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LogCumsumExpGrad(OpKernel op) {
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const CumulativeAttrs attrs(spec.attrs);
+  const CumulativeAttrs attrs(op.attrs());
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
@@ -110,11 +106,10 @@ absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> Cumprod(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Cumprod(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t dim = spec.attrs.Int("dim");
+  const int64_t dim = op.attrs().Int("dim");
   return op.InPlace(out, x).Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const AxisRows rows = RowsAlong(x(ctx).dims(), dim);
@@ -131,13 +126,12 @@ absl::StatusOr<Kernel> Cumprod(const KernelSpec& spec) {
 
 // X@GRAD[j] = Σ over i >= j of Out@GRAD[i] times the product of all X up to i except X[j]: the
 // product of the elements before j, times Sum[j] = Out@GRAD[j] + X[j + 1] Sum[j + 1].
-absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> CumprodGrad(OpKernel op) {
   op.Ignore({"Out"});
   op.in("Out");
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const int64_t dim = spec.attrs.Int("dim");
+  const int64_t dim = op.attrs().Int("dim");
   return op.Make(Floats(x),
                  [=, before = std::vector<double>()](const KernelContext& ctx, auto zero) mutable {
                    using T = decltype(zero);
@@ -168,10 +162,8 @@ void AddCumulativeKernels(KernelTable* table) {
   table->Add("cumsum_grad", [](const KernelSpec& spec) {
     return Cumsum(spec, "Out@GRAD", "X@GRAD", /*is_gradient=*/true);
   });
-  table->Add("logcumsumexp", LogCumsumExp);
-  table->Add("logcumsumexp_grad", LogCumsumExpGrad);
-  table->Add("cumprod", Cumprod);
-  table->Add("cumprod_grad", CumprodGrad);
+  table->Add("logcumsumexp", LogCumsumExp, LogCumsumExpGrad);
+  table->Add("cumprod", Cumprod, CumprodGrad);
 }
 
 }  // namespace weft

@@ -92,8 +92,7 @@ struct ProductOp {
 };
 
 // Out = alpha X Y.
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const ProductOp& product) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y);
   const Out out = op.out("Out");
   const Product fixed = product.shape({1, 1}, {1, 1});  // for its transpositions
@@ -122,8 +121,7 @@ void WriteGradient(const Product& p, const Dims& operand_batch, int64_t matrix_s
 }
 
 // X@GRAD = alpha Out@GRAD op(Y)ᵀ, Y@GRAD = alpha op(X)ᵀ Out@GRAD; transposed if the operand is.
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const ProductOp& product) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y), dout = op.in("Out@GRAD");
   const Out dx = op.out(absl::StrCat(product.x, "@GRAD"));
   const Out dy = op.out(absl::StrCat(product.y, "@GRAD"));
@@ -220,8 +218,7 @@ void AddProduct(const char* type, KernelTable* table) {
 }
 
 // Out = the sums of X Y over the last dimension.
-absl::StatusOr<Kernel> Dot(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Dot(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
@@ -237,8 +234,7 @@ absl::StatusOr<Kernel> Dot(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> DotGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> DotGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
@@ -260,11 +256,10 @@ Dims AsMatrix(Dims dims) {
 }
 
 // Out = Alpha X Y + Beta Input.
-absl::StatusOr<Kernel> Addmm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Addmm(OpKernel op) {
   const In input = op.in("Input"), x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const double alpha = spec.attrs.Float("Alpha"), beta = spec.attrs.Float("Beta");
+  const double alpha = op.attrs().Float("Alpha"), beta = op.attrs().Float("Beta");
   return op.Make(Floats(x), [=, gemm = Gemm(Transpose::kNo, Transpose::kNo)](
                                 const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
@@ -277,11 +272,10 @@ absl::StatusOr<Kernel> Addmm(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> AddmmGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AddmmGrad(OpKernel op) {
   const In input = op.in("Input"), x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dinput = op.out("Input@GRAD"), dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const double alpha = spec.attrs.Float("Alpha"), beta = spec.attrs.Float("Beta");
+  const double alpha = op.attrs().Float("Alpha"), beta = op.attrs().Float("Beta");
   return op.Make(Floats(dout), [=, dx_gemm = Gemm(Transpose::kNo, Transpose::kYes),
                                 dy_gemm = Gemm(Transpose::kYes, Transpose::kNo)](
                                    const KernelContext& ctx, auto zero) mutable {
@@ -311,10 +305,8 @@ void AddMatMulKernels(KernelTable* table) {
   AddProduct<MatMulV2>("matmul_v2", table);
   AddProduct<Bmm>("bmm", table);
   AddProduct<Mv>("mv", table);
-  table->Add("dot", Dot);
-  table->Add("dot_grad", DotGrad);
-  table->Add("addmm", Addmm);
-  table->Add("addmm_grad", AddmmGrad);
+  table->Add("dot", Dot, DotGrad);
+  table->Add("addmm", Addmm, AddmmGrad);
 }
 
 }  // namespace weft

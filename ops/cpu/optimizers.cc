@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "ops/cpu/families.h"
@@ -10,10 +9,6 @@
 
 namespace weft {
 namespace {
-
-// In a step function: the type in which it computes.
-template <typename Update>
-using TypeOf = typename std::decay_t<Update>::Type;
 
 // p -= lr g.
 absl::StatusOr<Kernel> Sgd(const KernelSpec& spec, GradKind kind) {
@@ -219,29 +214,17 @@ absl::StatusOr<Kernel> Ftrl(const KernelSpec& spec, GradKind kind) {
   });
 }
 
-using UpdateFactory = absl::StatusOr<Kernel> (*)(const KernelSpec&, GradKind);
-
-void Add(KernelTable* table, const char* type, UpdateFactory factory) {
-  table->Add(type, [=](const KernelSpec& spec) { return factory(spec, GradKind::kDense); });
-}
-
-// Including its update by row-sparse gradients.
-void Add(KernelTable* table, const char* type, UpdateFactory factory, GradKind rows) {
-  Add(table, type, factory);
-  table->AddForRows(type, [=](const KernelSpec& spec) { return factory(spec, rows); });
-}
-
 }  // namespace
 
 void AddOptimizerKernels(KernelTable* table) {
-  Add(table, "adadelta", Adadelta);
-  Add(table, "adagrad", Adagrad, GradKind::kRows);
-  Add(table, "decayed_adagrad", DecayedAdagrad);
-  Add(table, "ftrl", Ftrl, GradKind::kRows);
-  Add(table, "lars_momentum", LarsMomentum);
-  Add(table, "momentum", Momentum, GradKind::kRowsAmongAll);
-  Add(table, "rmsprop", Rmsprop, GradKind::kRowsAmongAll);
-  Add(table, "sgd", Sgd, GradKind::kRows);
+  AddUpdate(table, "adadelta", Adadelta);
+  AddUpdate(table, "adagrad", Adagrad, GradKind::kRows);
+  AddUpdate(table, "decayed_adagrad", DecayedAdagrad);
+  AddUpdate(table, "ftrl", Ftrl, GradKind::kRows);
+  AddUpdate(table, "lars_momentum", LarsMomentum);
+  AddUpdate(table, "momentum", Momentum, GradKind::kRowsAmongAll);
+  AddUpdate(table, "rmsprop", Rmsprop, GradKind::kRowsAmongAll);
+  AddUpdate(table, "sgd", Sgd, GradKind::kRows);
   table->Add("merged_momentum", MergedMomentum);
 }
 

@@ -255,13 +255,12 @@ class OfShape {
 // --- Kernels -------------------------------------------------------------------------------------
 
 // Mask, if present: the index of each maximum, the first one of equal ones.
-absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Pool(OpKernel op, size_t space) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const Out mask = spec.schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
+  const Out mask = op.spec().schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
   op.Supports(Floats(x));
-  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
+  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
   return op.Make(Floats(x),
                  [=, of_shape = OfShape(MakeForward)](const KernelContext& ctx, auto zero) mutable {
                    using T = decltype(zero);
@@ -295,12 +294,11 @@ absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
 }
 
 // The gradient of a maximum goes to the first element that is equal to it.
-absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space) {
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   op.Supports(Floats(x));
-  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
+  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
   return op.Make(Floats(x), [=, of_shape = OfShape(MakeBackward)](const KernelContext& ctx,
                                                                   auto zero) mutable {
     using T = decltype(zero);
@@ -328,12 +326,11 @@ absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
   });
 }
 
-absl::StatusOr<Kernel> IndexedPoolGrad(const KernelSpec& spec, size_t space) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> IndexedPoolGrad(OpKernel op, size_t space) {
   const In x = op.in("X"), mask = op.in("Mask"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   op.Supports(Floats(x));
-  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
+  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Pooling pooling(attrs, x(ctx).dims(), dout(ctx).dims());

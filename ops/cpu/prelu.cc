@@ -28,12 +28,11 @@ struct Slopes {
 };
 
 // Out = X if X > 0, else Alpha X.
-absl::StatusOr<Kernel> Prelu(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Prelu(OpKernel op) {
   const In x = op.in("X"), alpha = op.in("Alpha");
   const Out out = op.out("Out");
   return op.InPlace(out, x).Make(Floats(x),
-                                 [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+                                 [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
                                    using T = decltype(zero);
                                    const Slopes slope(attrs, x(ctx).dims());
                                    const T *xs = x.data<T>(ctx), *alphas = alpha.data<T>(ctx);
@@ -45,11 +44,10 @@ absl::StatusOr<Kernel> Prelu(const KernelSpec& spec) {
 }
 
 // X@GRAD = Out@GRAD if X > 0, else Alpha Out@GRAD. Alpha@GRAD = Σ X Out@GRAD over X <= 0.
-absl::StatusOr<Kernel> PreluGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> PreluGrad(OpKernel op) {
   const In x = op.in("X"), alpha = op.in("Alpha"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dalpha = op.out("Alpha@GRAD");
-  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Slopes slope(attrs, x(ctx).dims());
     const T *xs = x.data<T>(ctx), *alphas = alpha.data<T>(ctx), *dys = dout.data<T>(ctx);
@@ -67,9 +65,6 @@ absl::StatusOr<Kernel> PreluGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddPreluKernels(KernelTable* table) {
-  table->Add("prelu", Prelu);
-  table->Add("prelu_grad", PreluGrad);
-}
+void AddPreluKernels(KernelTable* table) { table->Add("prelu", Prelu, PreluGrad); }
 
 }  // namespace weft

@@ -102,12 +102,11 @@ struct TruncatedGaussian {
 // The sampler fills Out, of attributes shape and dtype: from an engine with the op's seed, made
 // anew in every run, or with seed 0 from the rank's engine for initializers.
 template <typename Family>
-absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Fill(OpKernel op) {
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
-  WEFT_ASSIGN_OR_RETURN(const Family family, Family::Make(spec.attrs, type));
-  const int64_t seed = spec.attrs.Int("seed");
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
+  WEFT_ASSIGN_OR_RETURN(const Family family, Family::Make(op.attrs(), type));
+  const int64_t seed = op.attrs().Int("seed");
   if (type.dtype != DType::kFloat32 && type.dtype != DType::kFloat64) {
     return absl::UnimplementedError(
         absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
@@ -132,12 +131,11 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
 // --- Whole numbers -------------------------------------------------------------------------------
 
 // Out = numbers from low to high - 1.
-absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RandInt(OpKernel op) {
   const Out out = op.out("Out");
-  WEFT_RETURN_IF_ERROR(TypeFromAttrs(spec).status());
-  const int64_t low = spec.attrs.Int("low"), high = spec.attrs.Int("high");
-  const int64_t seed = spec.attrs.Int("seed");
+  WEFT_RETURN_IF_ERROR(TypeFromAttrs(op.spec()).status());
+  const int64_t low = op.attrs().Int("low"), high = op.attrs().Int("high");
+  const int64_t seed = op.attrs().Int("seed");
   return op.Supports(Indices(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     if (low >= high) {
       return absl::InvalidArgumentError(
@@ -157,8 +155,7 @@ absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
 }
 
 // Out = a random permutation of 0 to n - 1.
-absl::StatusOr<Kernel> RandPerm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RandPerm(OpKernel op) {
   const Out out = op.out("Out");
   return op.Supports(FloatsAndInts(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     std::mt19937_64 own;
@@ -177,8 +174,7 @@ absl::StatusOr<Kernel> RandPerm(const KernelSpec& spec) {
 // --- Draws for every row of an input, of every rank its own --------------------------------------
 
 // Out = 1 with probability X, else 0.
-absl::StatusOr<Kernel> Bernoulli(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Bernoulli(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
@@ -202,8 +198,7 @@ absl::StatusOr<Kernel> Bernoulli(const KernelSpec& spec) {
 }
 
 // Out = a draw from the Poisson distribution with mean X.
-absl::StatusOr<Kernel> Poisson(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Poisson(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
@@ -227,8 +222,7 @@ absl::StatusOr<Kernel> Poisson(const KernelSpec& spec) {
 }
 
 // Draws do not depend on X in any direction.
-absl::StatusOr<Kernel> PoissonGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> PoissonGrad(OpKernel op) {
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
@@ -265,12 +259,11 @@ absl::Status CumulateWeights(const T* weights, int64_t needed, std::vector<T>* s
 
 // Out = num_samples categories of each row of weights X; without replacement, distinct ones. O(log
 // categories) per sample with replacement, O(categories) without.
-absl::StatusOr<Kernel> Multinomial(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Multinomial(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t samples = spec.attrs.Int("num_samples");
-  const bool replaces = spec.attrs.Bool("replacement");
+  const int64_t samples = op.attrs().Int("num_samples");
+  const bool replaces = op.attrs().Bool("replacement");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     std::mt19937_64 own;
@@ -306,6 +299,21 @@ absl::StatusOr<Kernel> Multinomial(const KernelSpec& spec) {
   });
 }
 
+// Op seed: Out = the seed; if that is 0, a new number from the generator of the rank in every step.
+// Paddle's recomputation puts it before a dropout, so that recomputing drops the same elements.
+absl::StatusOr<Kernel> Seed(OpKernel op) {
+  const Out out = op.out("Out");
+  const int64_t seed = op.attrs().Int("seed");
+  return op.Supports(ElementTypesOf<int32_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+    std::uniform_int_distribution<int32_t> draw(1, std::numeric_limits<int32_t>::max());
+    *out.data<int32_t>(ctx) = seed != 0 ? static_cast<int32_t>(seed) : draw(*engine);
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 void AddRandomKernels(KernelTable* table) {
@@ -314,10 +322,10 @@ void AddRandomKernels(KernelTable* table) {
   table->Add(TruncatedGaussian::kType, Fill<TruncatedGaussian>);
   table->Add("randint", RandInt);
   table->Add("randperm", RandPerm);
+  table->Add("seed", Seed);
   table->Add("bernoulli", Bernoulli);
   table->Add("multinomial", Multinomial);
-  table->Add("poisson", Poisson);
-  table->Add("poisson_grad", PoissonGrad);
+  table->Add("poisson", Poisson, PoissonGrad);
 }
 
 }  // namespace weft

@@ -43,12 +43,11 @@ T SoftplusOfNegative(T x) {
 // p) with p = sigmoid(X). With weights W from pos_weight, w = 1 + (W - 1) Label weights the first
 // term. Out is 0 if Label is ignore_index. If the op normalizes, Out is divided by the number of
 // labels that count. Paddle's kernel leaves max(-X, 0) out of the weighted term.
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Forward(OpKernel op) {
   const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");
   const Out out = op.out("Out");
-  const Labels which(spec.attrs);
-  const bool as_paddle = spec.paddle_cpu_quirks;
+  const Labels which(op.attrs());
+  const bool as_paddle = op.spec().paddle_cpu_quirks;
   return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t n = x(ctx).size();
@@ -70,13 +69,12 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
 
 // X@GRAD = (1 - Label - w (1 - sigmoid(X))) Out@GRAD, or 0, divided as the losses are. Paddle's
 // kernel has w sigmoid(X) - Label.
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Backward(OpKernel op) {
   const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const Labels which(spec.attrs);
-  const bool as_paddle = spec.paddle_cpu_quirks;
+  const Labels which(op.attrs());
+  const bool as_paddle = op.spec().paddle_cpu_quirks;
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t n = x(ctx).size();
@@ -96,8 +94,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 }  // namespace
 
 void AddSigmoidCrossEntropyKernels(KernelTable* table) {
-  table->Add("sigmoid_cross_entropy_with_logits", Forward);
-  table->Add("sigmoid_cross_entropy_with_logits_grad", Backward);
+  table->Add("sigmoid_cross_entropy_with_logits", Forward, Backward);
 }
 
 }  // namespace weft

@@ -1,6 +1,8 @@
-// Softmax over one dimension of a tensor, the classes.
+// Softmax and its logarithm over one dimension of a tensor, the classes.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "base/status_macros.h"
@@ -62,11 +64,10 @@ void BoundBelow(const AxisRows& rows, int64_t size, float* p) {
 }
 
 // Out = softmax of X.
-absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Softmax(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.InPlace().Make(
       Floats(x),
       [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
@@ -89,11 +90,10 @@ absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
 }
 
 // X@GRAD = Out (Out@GRAD - sum over the row of Out Out@GRAD).
-absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SoftmaxGrad(OpKernel op) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.InPlace(dx, dout).Make(
       Floats(out),
       [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
@@ -119,11 +119,58 @@ absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
       });
 }
 
+// --- log_softmax ---------------------------------------------------------------------------------
+
+// Out = X - log Σ exp X.
+absl::StatusOr<Kernel> LogSoftmax(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t axis = op.attrs().Int("axis");
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const AxisRows rows = RowsAlong(x(ctx).dims(), axis);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      const T* from = x.data<T>(ctx) + rows.Start(r);
+      T* to = out.data<T>(ctx) + rows.Start(r);
+      T largest = -std::numeric_limits<T>::infinity();
+      for (int64_t k = 0; k < rows.length; ++k) largest = std::max(largest, from[k * rows.stride]);
+      double sum = 0;
+      for (int64_t k = 0; k < rows.length; ++k) sum += std::exp(from[k * rows.stride] - largest);
+      const T log_sum = static_cast<T>(std::log(sum));
+      for (int64_t k = 0; k < rows.length; ++k) {
+        to[k * rows.stride] = from[k * rows.stride] - largest - log_sum;
+      }
+    }
+  });
+}
+
+// X@GRAD = Out@GRAD - exp(Out) Σ Out@GRAD.
+absl::StatusOr<Kernel> LogSoftmaxGrad(OpKernel op) {
+  const In out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t axis = op.attrs().Int("axis");
+  return op.InPlace(dx, dout).InPlace(dx, out).Make(
+      Floats(out), [=](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const T *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+        T* to = dx.data<T>(ctx);
+        const AxisRows rows = RowsAlong(out(ctx).dims(), axis);
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          double sum = 0;
+          const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
+          for (int64_t i = start; i < end; i += rows.stride) sum += dys[i];
+          for (int64_t i = start; i < end; i += rows.stride) {
+            to[i] = dys[i] - std::exp(ys[i]) * static_cast<T>(sum);
+          }
+        }
+      });
+}
+
 }  // namespace
 
 void AddSoftmaxKernels(KernelTable* table) {
-  table->Add("softmax", Softmax);
-  table->Add("softmax_grad", SoftmaxGrad);
+  table->Add("softmax", Softmax, SoftmaxGrad);
+  table->Add("log_softmax", LogSoftmax, LogSoftmaxGrad);
 }
 
 }  // namespace weft

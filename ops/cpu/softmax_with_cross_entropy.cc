@@ -80,11 +80,10 @@ void SoftLoss(const AxisRows& rows, const T* p, const T* label, T* loss) {
 }
 
 // Softmax of Logits, which may already be probabilities, and the loss of every row.
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Forward(OpKernel op) {
   const In logits = op.in("Logits"), label = op.in("Label");
   const Out softmax = op.out("Softmax"), loss = op.out("Loss");
-  const Options options(spec.attrs);
+  const Options options(op.attrs());
   return op.InPlace(softmax, logits)
       .Make(Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
@@ -116,11 +115,10 @@ T LogitGradient(bool use_softmax, T p, T weight) {
 }
 
 // Logits@GRAD = that derivative times Loss@GRAD of the row; 0 in an ignored row.
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Backward(OpKernel op) {
   const In softmax = op.in("Softmax"), label = op.in("Label"), dloss = op.in("Loss@GRAD");
   const Out dlogits = op.out("Logits@GRAD");
-  const Options options(spec.attrs);
+  const Options options(op.attrs());
   return op.InPlace(dlogits, softmax)
       .Make(Floats(softmax), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
@@ -161,8 +159,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 }  // namespace
 
 void AddSoftmaxWithCrossEntropyKernels(KernelTable* table) {
-  table->Add("softmax_with_cross_entropy", Forward);
-  table->Add("softmax_with_cross_entropy_grad", Backward);
+  table->Add("softmax_with_cross_entropy", Forward, Backward);
 }
 
 }  // namespace weft

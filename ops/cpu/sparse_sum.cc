@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/rows.h"
 #include "ops/kernel_util.h"
 #include "ops/merge_rows.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -71,52 +71,53 @@ void AddUp(const SumType& type, absl::Span<const Tensor* const> terms, Tensor* o
 
 // The rows of all inputs, in their order, with repeated indices; dense if one of the inputs is.
 // Empty dense inputs do not count.
-absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const KernelSpec::Slot x_slot, RequiredInputs(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  return Kernel(
+absl::StatusOr<Kernel> Sum(OpKernel op) {
+  const In xs = op.in("X");
+  const Out out = op.out("Out");
+  return op.MakeForRows(
       [=, terms = std::vector<const Tensor*>()](const KernelContext& ctx) mutable -> absl::Status {
-        Tensor* out = ctx.out(out_index);
         Tensor old_out;  // if Out is also one of the terms
         terms.clear();
-        for (const Tensor* x : ctx.inputs.subspan(x_slot.first, x_slot.count)) {
+        for (int i = 0; i < xs.count(); ++i) {
+          const Tensor* x = xs.get(ctx, i);
           if (x == nullptr || (!x->is_rows() && x->size() == 0)) continue;
-          if (x == out && !old_out.allocated()) old_out = x->Clone();
-          terms.push_back(x == out ? &old_out : x);
+          if (x == &out(ctx) && !old_out.allocated()) old_out = x->Clone();
+          terms.push_back(x == &out(ctx) ? &old_out : x);
         }
         if (terms.empty()) return absl::InvalidArgumentError("input X: missing");
         WEFT_ASSIGN_OR_RETURN(const SumType type, SumType::Of(terms));
         if (!type.is_dense) {
-          Concatenate(type, terms, out);
+          Concatenate(type, terms, &out(ctx));
           return absl::OkStatus();
         }
         return ForFloatType("input X", *terms[0], [&](auto tag) {
-          AddUp<typename decltype(tag)::type>(type, terms, out);
+          AddUp<typename decltype(tag)::type>(type, terms, &out(ctx));
           return absl::OkStatus();
         });
       });
 }
 
+// Out = step(X, &Out), which may be one tensor. X is rows.
+template <typename Step>
+absl::StatusOr<Kernel> OfRows(OpKernel op, Step step) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.MakeForRows([=](const KernelContext& ctx) mutable -> absl::Status {
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x(ctx)));
+    return step(x(ctx), &out(ctx));
+  });
+}
+
 // Out = X with each row index once, in ascending order: rows of the same index are added.
 absl::StatusOr<Kernel> Merge(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  return Kernel([=, merger = RowMerger()](const KernelContext& ctx) mutable -> absl::Status {
-    const Tensor& x = *ctx.in(x_index);
-    Tensor* out = ctx.out(out_index);
-    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
+  return OfRows(spec, [merger = RowMerger()](const Tensor& x, Tensor* out) mutable {
     return out == &x ? merger.Merge(x.Clone(), out) : merger.Merge(x, out);
   });
 }
 
 // Out = the rows of X, in their order, as a dense tensor.
 absl::StatusOr<Kernel> RowValues(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& x = *ctx.in(x_index);
-    Tensor* out = ctx.out(out_index);
-    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
+  return OfRows(spec, [](const Tensor& x, Tensor* out) {
     if (out == &x) {
       return absl::UnimplementedError("output Out: no kernel that works in place of an input");
     }
@@ -127,75 +128,61 @@ absl::StatusOr<Kernel> RowValues(const KernelSpec& spec) {
 }
 
 // to = factor x, possibly in place.
-template <typename T>
-void Multiply(const Tensor& x, double factor, Tensor* to) {
-  to->ResizeRows(x.dtype(), x.TallDims(), x.dim(0));
-  if (to != &x) std::copy(x.rows().begin(), x.rows().end(), to->mutable_rows().begin());
-  const T* from = x.data<T>();
-  std::transform(from, from + x.size(), to->data<T>(),
-                 [f = static_cast<T>(factor)](T value) { return f * value; });
+absl::Status Multiply(const Tensor& x, double factor, Tensor* to) {
+  return ForFloatType("input X", x, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    to->ResizeRows(x.dtype(), x.TallDims(), x.dim(0));
+    if (to != &x) std::copy(x.rows().begin(), x.rows().end(), to->mutable_rows().begin());
+    const T* from = x.data<T>();
+    std::transform(from, from + x.size(), to->data<T>(),
+                   [f = static_cast<T>(factor)](T value) { return f * value; });
+    return absl::OkStatus();
+  });
 }
 
 // Out = X Y, possibly in place of X, for Y of one element.
-absl::StatusOr<Kernel> MultiplyByNumber(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int y_index, RequiredInput(spec, "Y"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor &x = *ctx.in(x_index), &y = *ctx.in(y_index);
-    Tensor* out = ctx.out(out_index);
-    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
-    WEFT_RETURN_IF_ERROR(CheckDType("Y", y, x.dtype()));
-    if (y.is_rows() || out == &y) {
+absl::StatusOr<Kernel> MultiplyByNumber(OpKernel op) {
+  const In x = op.in("X"), y = op.in("Y");
+  const Out out = op.out("Out");
+  return op.MakeForRows([=](const KernelContext& ctx) -> absl::Status {
+    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x(ctx)));
+    WEFT_RETURN_IF_ERROR(CheckDType("Y", y(ctx), x(ctx).dtype()));
+    if (y(ctx).is_rows() || &out(ctx) == &y(ctx)) {
       return absl::UnimplementedError("input Y: expected a dense tensor, and not the output");
     }
-    WEFT_ASSIGN_OR_RETURN(const double factor, ScalarValue("Y", y));
-    return ForFloatType("input X", x, [&](auto tag) {
-      Multiply<typename decltype(tag)::type>(x, factor, out);
-      return absl::OkStatus();
-    });
+    WEFT_ASSIGN_OR_RETURN(const double factor, ScalarValue("Y", y(ctx)));
+    return Multiply(x(ctx), factor, &out(ctx));
   });
 }
 
 // Out = X with each row index once, scaled down to the norm max_norm if its norm is larger.
 absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
   const double max_norm = spec.attrs.Float("max_norm");
   if (!(max_norm > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("attribute max_norm: expected more than 0, found ", max_norm));
   }
-  return Kernel([=, merger = RowMerger(),
-                 merged = Tensor()](const KernelContext& ctx) mutable -> absl::Status {
-    const Tensor& x = *ctx.in(x_index);
-    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
-    WEFT_RETURN_IF_ERROR(merger.Merge(x, &merged));
-    return ForFloatType("input X", merged, [&](auto tag) {
-      using T = typename decltype(tag)::type;
-      const double norm = std::sqrt(SumOfSquares(merged.data<T>(), merged.size()));
-      Multiply<T>(merged, norm <= max_norm ? 1 : max_norm / norm, ctx.out(out_index));
-      return absl::OkStatus();
-    });
-  });
+  return OfRows(spec,
+                [=, merger = RowMerger(), merged = Tensor()](const Tensor& x,
+                                                             Tensor* out) mutable -> absl::Status {
+                  WEFT_RETURN_IF_ERROR(merger.Merge(x, &merged));
+                  double norm = 0;
+                  WEFT_RETURN_IF_ERROR(ForFloatType("input X", merged, [&](auto tag) {
+                    norm = std::sqrt(
+                        SumOfSquares(merged.data<typename decltype(tag)::type>(), merged.size()));
+                    return absl::OkStatus();
+                  }));
+                  return Multiply(merged, norm <= max_norm ? 1 : max_norm / norm, out);
+                });
 }
 
 // Out = scale X, possibly in place. Rows without an index are zero, so there is no bias.
 absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
-  WEFT_ASSIGN_OR_RETURN(const int x_index, RequiredInput(spec, "X"));
-  WEFT_ASSIGN_OR_RETURN(const int out_index, RequiredOutput(spec, "Out"));
-  const double scale = spec.attrs.Float("scale");
   if (spec.attrs.Float("bias") != 0) {
     return absl::UnimplementedError("attribute bias: expected 0 for SelectedRows");
   }
-  return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& x = *ctx.in(x_index);
-    Tensor* out = ctx.out(out_index);
-    WEFT_RETURN_IF_ERROR(CheckIsRows("X", x));
-    return ForFloatType("input X", x, [&](auto tag) {
-      Multiply<typename decltype(tag)::type>(x, scale, out);
-      return absl::OkStatus();
-    });
+  return OfRows(spec, [scale = spec.attrs.Float("scale")](const Tensor& x, Tensor* out) {
+    return Multiply(x, scale, out);
   });
 }
 

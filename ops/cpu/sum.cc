@@ -28,8 +28,7 @@ void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
 }
 
 // Inputs that are empty, or no variable, do not count.
-absl::StatusOr<Kernel> Sum(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Sum(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.InPlace()

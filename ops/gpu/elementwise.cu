@@ -103,11 +103,10 @@ absl::Status Sum(const KernelContext& ctx, const T* from, const Dims& dims, cons
 }
 
 // Out = X + Y.
-absl::StatusOr<Kernel> Add(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Add(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
@@ -119,11 +118,10 @@ absl::StatusOr<Kernel> Add(const KernelSpec& spec) {
 }
 
 // X@GRAD and Y@GRAD = Out@GRAD, each summed over what it was repeated along.
-absl::StatusOr<Kernel> AddGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AddGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
@@ -148,12 +146,11 @@ struct Linear {
 };
 
 // Out = scale X + bias, or scale (X + bias).
-absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Scale(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const double scale = spec.attrs.Float("scale"), bias = spec.attrs.Float("bias");
-  const bool bias_first = !spec.attrs.Bool("bias_after_scale");
+  const double scale = op.attrs().Float("scale"), bias = op.attrs().Float("bias");
+  const bool bias_first = !op.attrs().Bool("bias_after_scale");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     return ForEach(ctx, x(ctx).size(),
@@ -165,8 +162,7 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
 }  // namespace
 
 void AddGpuElementwiseKernels(KernelTable* table) {
-  table->Add("elementwise_add", Add);
-  table->Add("elementwise_add_grad", AddGrad);
+  table->Add("elementwise_add", Add, AddGrad);
   table->Add("scale", Scale);
 }
 

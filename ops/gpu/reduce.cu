@@ -60,9 +60,8 @@ absl::Status CheckReducesAll(const KernelSpec& spec) {
 }
 
 // Out = mean of X.
-absl::StatusOr<Kernel> ReduceMean(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(CheckReducesAll(spec));
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ReduceMean(OpKernel op) {
+  WEFT_RETURN_IF_ERROR(CheckReducesAll(op.spec()));
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.Make(
@@ -83,9 +82,8 @@ absl::StatusOr<Kernel> ReduceMean(const KernelSpec& spec) {
 }
 
 // X@GRAD = Out@GRAD / elements of X, everywhere.
-absl::StatusOr<Kernel> ReduceMeanGrad(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(CheckReducesAll(spec));
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ReduceMeanGrad(OpKernel op) {
+  WEFT_RETURN_IF_ERROR(CheckReducesAll(op.spec()));
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
@@ -98,8 +96,7 @@ absl::StatusOr<Kernel> ReduceMeanGrad(const KernelSpec& spec) {
 }  // namespace
 
 void AddGpuReduceKernels(KernelTable* table) {
-  table->Add("reduce_mean", ReduceMean);
-  table->Add("reduce_mean_grad", ReduceMeanGrad);
+  table->Add("reduce_mean", ReduceMean, ReduceMeanGrad);
 }
 
 }  // namespace weft
