@@ -57,17 +57,12 @@ struct RandomState {
 // The arguments of a call. Tensors are in the order of the op's arguments, null for an argument
 // without a variable; an input and an output may be the same tensor (an op that works in place). A
 // kernel gives each output its type and memory (Tensor::Resize) before writing.
-class KernelContext {
- public:
+struct KernelContext {
   absl::Span<const Tensor* const> inputs;
   absl::Span<Tensor* const> outputs;
   RandomState* random = nullptr;
   // The native handle of the compute stream (executor/stream.h): a cudaStream_t. Null on the host.
   void* stream = nullptr;
-
-  // nullptr for index -1 (KernelSpec::Input of an empty slot).
-  const Tensor* in(int i) const { return i < 0 ? nullptr : inputs[i]; }
-  Tensor* out(int i) const { return i < 0 ? nullptr : outputs[i]; }
 };
 
 // Runs one step of the op. Keeps buffers and primitives from call to call: a kernel and its copies
@@ -83,7 +78,7 @@ using KernelFactory = std::function<absl::StatusOr<Kernel>(const KernelSpec&)>;
 // AddForRows run ops with a tensor that is_rows() among inputs and outputs, and check which.
 class KernelTable {
  public:
-  // All CHECK-fail for a type that the table already has.
+  // All abort if the table already has a kernel of the type.
   void Add(std::string op_type, KernelFactory factory);
   // Also the kernel of the gradient op, `op_type`_grad.
   void Add(const std::string& op_type, KernelFactory factory, KernelFactory grad_factory);
@@ -94,12 +89,7 @@ class KernelTable {
   std::vector<std::string> op_types() const;  // of Add, sorted
 
  private:
-  using Factories = absl::flat_hash_map<std::string, KernelFactory>;
-  static void AddTo(Factories* factories, std::string op_type, KernelFactory factory);
-  static const KernelFactory* FindIn(const Factories& factories, absl::string_view op_type);
-
-  Factories dense_;
-  Factories for_rows_;
+  absl::flat_hash_map<std::string, KernelFactory> dense_, for_rows_;
 };
 
 // Kernels for host memory (//ops/cpu:cpu_kernels), and for the memory of a CUDA device

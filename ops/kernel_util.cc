@@ -1,6 +1,7 @@
 #include "ops/kernel_util.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/status_macros.h"
 
@@ -9,12 +10,6 @@ namespace weft {
 absl::StatusOr<int> RequiredInput(const KernelSpec& spec, absl::string_view slot) {
   const int index = spec.Input(slot);
   if (index < 0) return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": missing"));
-  return index;
-}
-
-absl::StatusOr<int> RequiredOutput(const KernelSpec& spec, absl::string_view slot) {
-  const int index = spec.Output(slot);
-  if (index < 0) return absl::InvalidArgumentError(absl::StrCat("output ", slot, ": missing"));
   return index;
 }
 
@@ -61,6 +56,26 @@ absl::StatusOr<int> CheckedAxis(int64_t axis, const Dims& dims) {
         "attribute axis: ", axis, " is not a dimension of shape ", DimsToString(dims)));
   }
   return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+absl::StatusOr<TensorType> TypeFromAttrs(const KernelSpec& spec) {
+  const absl::optional<DType> dtype = DTypeFromProto(spec.attrs.Int("dtype"));
+  if (!dtype) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("attribute dtype: ", spec.attrs.Int("dtype"), " is no element type"));
+  }
+  TensorType type;
+  type.dtype = *dtype;
+  // The most elements whose bytes, rounded up, fit an int64.
+  int64_t room = std::numeric_limits<int64_t>::max() / 64;
+  for (int64_t dim : spec.attrs.Ints("shape")) {
+    if (dim < 0 || (dim > 0 && (room /= dim) == 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "attribute shape: no tensor can have dimension ", dim, " at ", type.dims.size()));
+    }
+    type.dims.push_back(dim);
+  }
+  return type;
 }
 
 absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor) {

@@ -16,9 +16,8 @@
 
 namespace weft {
 
-// The index of the variable of a required slot; InvalidArgument if the slot is empty.
+// The index of the variable of a required input; InvalidArgument if the slot is empty.
 absl::StatusOr<int> RequiredInput(const KernelSpec& spec, absl::string_view slot);
-absl::StatusOr<int> RequiredOutput(const KernelSpec& spec, absl::string_view slot);
 
 // InvalidArgument unless a tensor has the expected number of elements, element type or shape.
 absl::Status CheckSize(absl::string_view slot, const Tensor& tensor, int64_t expected);
@@ -33,6 +32,11 @@ absl::Status CheckRowsOf(absl::string_view slot, const Tensor& tensor, DType dty
 // Attribute `axis` of a tensor of these dims, counted from the left; negative axes count from the
 // right. InvalidArgument for an axis outside of the dims.
 absl::StatusOr<int> CheckedAxis(int64_t axis, const Dims& dims);
+
+// The type of the tensor that a creation op makes, from attributes `shape` and `dtype`.
+// InvalidArgument for an unknown element type, a negative dimension, or a size beyond the address
+// space.
+absl::StatusOr<TensorType> TypeFromAttrs(const KernelSpec& spec);
 
 template <typename T>
 struct TypeTag {

@@ -275,9 +275,8 @@ OpKernel::~OpKernel() = default;
 
 In OpKernel::in(absl::string_view slot) {
   known_inputs_.emplace_back(slot);
-  const auto it = spec_.inputs.find(slot);
-  if (it != spec_.inputs.end() && it->second.count > 0)
-    return In(it->second.first, it->second.count);
+  const int first = spec_.Input(slot);
+  if (first >= 0) return In(first, spec_.inputs.at(slot).count);
   const SlotSchema* schema = spec_.schema->FindInput(slot);
   if (status_.ok() && schema != nullptr && !schema->optional) {
     status_ = absl::InvalidArgumentError(absl::StrCat("input ", slot, ": missing"));
@@ -286,10 +285,10 @@ In OpKernel::in(absl::string_view slot) {
 }
 
 Out OpKernel::out(absl::string_view slot) {
-  const auto it = spec_.outputs.find(slot);
-  if (it != spec_.outputs.end() && it->second.count > 0) {
+  const int first = spec_.Output(slot);
+  if (first >= 0) {
     has_output_ = true;
-    return Out(it->second.first, it->second.count);
+    return Out(first, spec_.outputs.at(slot).count);
   }
   // Programs leave out gradients that nobody needs.
   const SlotSchema* schema = spec_.schema->FindOutput(slot);

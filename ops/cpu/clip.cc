@@ -64,9 +64,8 @@ absl::StatusOr<Kernel> ClipGrad(OpKernel op) {
 }  // namespace
 
 void AddClipKernels(KernelTable* table) {
-  table->Add("clip", Clip);
+  table->Add("clip", Clip, ClipGrad);
   table->Add("clip_by_norm", ClipByNorm);
-  table->Add("clip_grad", ClipGrad);
 }
 
 }  // namespace weft

@@ -282,8 +282,9 @@ absl::StatusOr<Kernel> ConvGrad(OpKernel op, ConvKind kind, size_t space) {
 }
 
 void AddConv(KernelTable* table, const std::string& type, ConvKind kind, size_t space) {
-  table->Add(type, [=](const KernelSpec& spec) { return Conv(spec, kind, space); });
-  table->Add(type + "_grad", [=](const KernelSpec& spec) { return ConvGrad(spec, kind, space); });
+  table->Add(
+      type, [=](const KernelSpec& spec) { return Conv(spec, kind, space); },
+      [=](const KernelSpec& spec) { return ConvGrad(spec, kind, space); });
 }
 
 }  // namespace

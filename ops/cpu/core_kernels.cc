@@ -10,7 +10,6 @@ void AddCoreKernels(KernelTable* table) {
   AddCumulativeKernels(table);
   AddElementwiseKernels(table);
   AddOrderStatisticsKernels(table);
-  AddPreluKernels(table);
   AddReduceKernels(table);
   AddSumKernels(table);
   AddWhereKernels(table);
@@ -28,14 +27,11 @@ void AddCoreKernels(KernelTable* table) {
   AddRnnKernels(table);
   AddLossKernels(table);
   AddMetricKernels(table);
-  AddSigmoidCrossEntropyKernels(table);
   AddSoftmaxKernels(table);
-  AddSoftmaxWithCrossEntropyKernels(table);
   AddAdamKernels(table);
   AddAmpKernels(table);
   AddCoalesceTensorKernels(table);
   AddOptimizerKernels(table);
-  AddSparseSumKernels(table);
   AddPrintKernels(table);
 }
 

@@ -1,32 +1,21 @@
 // Tensors made from attributes, or after the shape of another one.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/shape_attr.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
-
-// The bytes of one element; the first SizeOf(dtype) count.
-using Element = std::array<char, 16>;
-
-template <typename T>
-Element BytesOf(T value) {
-  Element element{};
-  std::memcpy(element.data(), &value, sizeof(value));
-  return element;
-}
 
 // A number from attributes: exact if it is an integer.
 struct Constant {
@@ -50,51 +39,40 @@ absl::StatusOr<Constant> ConstantFromAttrs(const OpAttrs& attrs) {
   return constant;
 }
 
-template <typename T>
-absl::StatusOr<Element> IntegerElement(const Constant& constant, DType dtype) {
-  // The upper limit of int64 is not exact as double: this is the first number beyond it.
-  const bool fits =
-      constant.integer
-          ? *constant.integer >= std::numeric_limits<T>::min() &&
-                *constant.integer <= std::numeric_limits<T>::max()
-          : std::trunc(constant.value) >= static_cast<double>(std::numeric_limits<T>::min()) &&
-                constant.value < std::ldexp(1.0, std::numeric_limits<T>::digits);
-  if (!fits) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attribute value: ", constant.value, " does not fit ", DTypeName(dtype)));
+// A tensor of one element: the constant.
+absl::StatusOr<Tensor> ElementOf(const Constant& constant, DType dtype) {
+  Tensor element;
+  element.Resize(dtype, {1});
+  if (dtype == DType::kComplex64 || dtype == DType::kComplex128) {
+    std::memset(element.raw(), 0, element.bytes());  // the imaginary part is 0
+    const DType real_dtype = dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+    WEFT_ASSIGN_OR_RETURN(const Tensor real, ElementOf(constant, real_dtype));
+    std::memcpy(element.raw(), real.raw(), real.bytes());
+    return element;
   }
-  return BytesOf(constant.integer ? static_cast<T>(*constant.integer)
-                                  : static_cast<T>(constant.value));
-}
-
-absl::StatusOr<Element> EncodeElement(const Constant& constant, DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return BytesOf(constant.value != 0);
-    case DType::kInt8:
-      return IntegerElement<int8_t>(constant, dtype);
-    case DType::kUint8:
-      return IntegerElement<uint8_t>(constant, dtype);
-    case DType::kInt16:
-      return IntegerElement<int16_t>(constant, dtype);
-    case DType::kInt32:
-      return IntegerElement<int32_t>(constant, dtype);
-    case DType::kInt64:
-      return IntegerElement<int64_t>(constant, dtype);
-    case DType::kFloat16:
-      return BytesOf(Float16(constant.value));
-    case DType::kBFloat16:
-      return BytesOf(BFloat16(static_cast<float>(constant.value)));
-    case DType::kFloat32:
-    case DType::kComplex64:  // the imaginary part is 0
-      return BytesOf(static_cast<float>(constant.value));
-    case DType::kFloat64:
-    case DType::kComplex128:
-      return BytesOf(constant.value);
-    default:
-      return absl::UnimplementedError(
-          absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(dtype)));
-  }
+  WEFT_RETURN_IF_ERROR(ForAnyType("attribute dtype", element, [&](auto tag) -> absl::Status {
+    using T = typename decltype(tag)::type;
+    T& to = *element.data<T>();
+    if constexpr (std::is_same_v<T, bool>) {
+      to = constant.value != 0;
+    } else if constexpr (std::is_integral_v<T>) {
+      constexpr T kLowest = std::numeric_limits<T>::min(), kLargest = std::numeric_limits<T>::max();
+      // The upper limit of int64 is not exact as double: ldexp is the first number beyond it.
+      const bool fits = constant.integer
+                            ? *constant.integer >= kLowest && *constant.integer <= kLargest
+                            : std::trunc(constant.value) >= static_cast<double>(kLowest) &&
+                                  constant.value < std::ldexp(1.0, std::numeric_limits<T>::digits);
+      if (!fits) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("attribute value: ", constant.value, " does not fit ", DTypeName(dtype)));
+      }
+      to = constant.integer ? static_cast<T>(*constant.integer) : static_cast<T>(constant.value);
+    } else {
+      to = static_cast<T>(constant.value);
+    }
+    return absl::OkStatus();
+  }));
+  return element;
 }
 
 // Out, with attributes shape and dtype, is str_value everywhere, or value if that is empty.
@@ -102,13 +80,12 @@ absl::StatusOr<Kernel> FillConstant(OpKernel op) {
   const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
   WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(op.attrs()));
-  WEFT_ASSIGN_OR_RETURN(const Element element, EncodeElement(constant, type.dtype));
-  return op.Supports(AllTypes(In()))
-      .Make([=, width = SizeOf(type.dtype)](const KernelContext& ctx) {
-        char* to = static_cast<char*>(out(ctx).raw());
-        for (size_t i = 0; i < out(ctx).bytes(); i += width)
-          std::memcpy(to + i, element.data(), width);
-      });
+  WEFT_ASSIGN_OR_RETURN(const Tensor element, ElementOf(constant, type.dtype));
+  return op.Supports(AllTypes(In())).Make([=](const KernelContext& ctx) {
+    char* to = static_cast<char*>(out(ctx).raw());
+    const size_t width = element.bytes();
+    for (size_t i = 0; i < out(ctx).bytes(); i += width) std::memcpy(to + i, element.raw(), width);
+  });
 }
 
 template <typename T, typename From>
@@ -128,22 +105,17 @@ absl::StatusOr<Kernel> AssignValue(OpKernel op) {
   const Out out = op.out("Out");
   WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
   return op.Supports(ElementTypesOf<bool, int32_t, int64_t, float, double>())
-      .Make([=, attrs = op.attrs()](const KernelContext& ctx) -> absl::Status {
-        switch (type.dtype) {
-          case DType::kBool:
-            return CopyValues<bool>(attrs.Ints("bool_values"), out(ctx));
-          case DType::kInt32:
-            return CopyValues<int32_t>(attrs.Ints("int32_values"), out(ctx));
-          case DType::kInt64:
-            return CopyValues<int64_t>(attrs.Ints("int64_values"), out(ctx));
-          case DType::kFloat32:
-            return CopyValues<float>(attrs.Floats("fp32_values"), out(ctx));
-          case DType::kFloat64:
-            return CopyValues<double>(attrs.Floats("fp64_values"), out(ctx));
-          default:
-            return absl::UnimplementedError(absl::StrCat(
-                "attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
-        }
+      .Make([=, attrs = op.attrs()](const KernelContext& ctx) {
+        const std::string name = absl::StrCat(DTypeName(type.dtype), "_values");
+        return ForElementType<bool, int32_t, int64_t, float, double>(
+            "attribute dtype", out(ctx), [&](auto tag) {
+              using T = typename decltype(tag)::type;
+              if constexpr (std::is_floating_point_v<T>) {
+                return CopyValues<T>(attrs.Floats(name), out(ctx));
+              } else {
+                return CopyValues<T>(attrs.Ints(name), out(ctx));
+              }
+            });
       });
 }
 

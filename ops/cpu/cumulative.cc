@@ -25,17 +25,18 @@ struct CumulativeAttrs {
   AxisRows RowsOf(const Dims& dims) const { return flatten ? OneRow(dims) : RowsAlong(dims, axis); }
 };
 
-// to[i] = Σ from[j] for j <= i, or for j >= i with `reverse`; without j = i if exclusive.
-template <typename T>
-void CumulativeSum(const AxisRows& rows, bool exclusive, bool reverse, const T* from, T* to) {
+// to[i] = combine of the elements of the row up to i, or from i on with `reverse`; without i if
+// exclusive.
+template <typename A, typename T, typename Combine>
+void Scan(const AxisRows& rows, bool exclusive, bool reverse, A start, const T* from, T* to,
+          Combine combine) {
   for (int64_t r = 0; r < rows.count(); ++r) {
-    std::conditional_t<std::is_integral_v<T>, uint64_t, double> sum = 0;
+    A value = start;
     for (int64_t k = 0; k < rows.length; ++k) {
       const int64_t at = rows.Start(r) + (reverse ? rows.length - 1 - k : k) * rows.stride;
-      const T value = from[at];
-      if (exclusive) to[at] = static_cast<T>(sum);
-      sum += static_cast<decltype(sum)>(value);
-      if (!exclusive) to[at] = static_cast<T>(sum);
+      const A before = value;
+      value = combine(value, from[at]);
+      to[at] = static_cast<T>(exclusive ? before : value);
     }
   }
 }
@@ -47,8 +48,10 @@ absl::StatusOr<Kernel> Cumsum(OpKernel op, const char* from, const char* to, boo
   const CumulativeAttrs attrs(op.attrs());
   return op.InPlace(out, x).Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    CumulativeSum(attrs.RowsOf(out(ctx).dims()), attrs.exclusive, attrs.reverse != is_gradient,
-                  x.data<T>(ctx), out.data<T>(ctx));
+    using A = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+    Scan(attrs.RowsOf(out(ctx).dims()), attrs.exclusive, attrs.reverse != is_gradient, A(0),
+         x.data<T>(ctx), out.data<T>(ctx),
+         [](A sum, T value) { return sum + static_cast<A>(value); });
   });
 }
 
@@ -66,16 +69,8 @@ absl::StatusOr<Kernel> LogCumsumExp(OpKernel op) {
   const CumulativeAttrs attrs(op.attrs());
   return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const AxisRows rows = attrs.RowsOf(x(ctx).dims());
-    for (int64_t r = 0; r < rows.count(); ++r) {
-      double result = -HUGE_VAL;
-      for (int64_t k = 0; k < rows.length; ++k) {
-        const int64_t at = rows.Start(r) + (attrs.reverse ? rows.length - 1 - k : k) * rows.stride;
-        const double before = result;
-        result = LogAddExp(result, x.data<T>(ctx)[at]);
-        out.data<T>(ctx)[at] = static_cast<T>(attrs.exclusive ? before : result);
-      }
-    }
+    Scan(attrs.RowsOf(x(ctx).dims()), attrs.exclusive, attrs.reverse, -HUGE_VAL, x.data<T>(ctx),
+         out.data<T>(ctx), LogAddExp);
   });
 }
 
@@ -112,15 +107,9 @@ absl::StatusOr<Kernel> Cumprod(OpKernel op) {
   const int64_t dim = op.attrs().Int("dim");
   return op.InPlace(out, x).Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const AxisRows rows = RowsAlong(x(ctx).dims(), dim);
-    for (int64_t r = 0; r < rows.count(); ++r) {
-      T product = 1;
-      for (int64_t k = 0; k < rows.length; ++k) {
-        const int64_t at = rows.Start(r) + k * rows.stride;
-        product = static_cast<T>(Wrapping(product) * Wrapping(x.data<T>(ctx)[at]));
-        out.data<T>(ctx)[at] = product;
-      }
-    }
+    Scan(RowsAlong(x(ctx).dims(), dim), /*exclusive=*/false, /*reverse=*/false, T(1),
+         x.data<T>(ctx), out.data<T>(ctx),
+         [](T product, T value) { return static_cast<T>(Wrapping(product) * Wrapping(value)); });
   });
 }
 
@@ -158,10 +147,11 @@ absl::StatusOr<Kernel> CumprodGrad(OpKernel op) {
 }  // namespace
 
 void AddCumulativeKernels(KernelTable* table) {
-  table->Add("cumsum", [](const KernelSpec& spec) { return Cumsum(spec, "X", "Out", false); });
-  table->Add("cumsum_grad", [](const KernelSpec& spec) {
-    return Cumsum(spec, "Out@GRAD", "X@GRAD", /*is_gradient=*/true);
-  });
+  table->Add(
+      "cumsum", [](const KernelSpec& spec) { return Cumsum(spec, "X", "Out", false); },
+      [](const KernelSpec& spec) {
+        return Cumsum(spec, "Out@GRAD", "X@GRAD", /*is_gradient=*/true);
+      });
   table->Add("logcumsumexp", LogCumsumExp, LogCumsumExpGrad);
   table->Add("cumprod", Cumprod, CumprodGrad);
 }

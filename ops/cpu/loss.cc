@@ -3,8 +3,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 #include "ops/cpu/families.h"
+#include "ops/cpu/indices.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -107,7 +109,95 @@ absl::StatusOr<Kernel> RankLossGrad(OpKernel op) {
                             gradients, label, left, right, dout);
 }
 
+// --- Cross entropy of independent binary predictions, given as logits ----------------------------
+
+// Which labels count, and the divisor of losses and gradients.
+class Labels {
+ public:
+  explicit Labels(const OpAttrs& attrs)
+      : ignore_index_(attrs.Int("ignore_index")), normalize_(attrs.Bool("normalize")) {}
+
+  template <typename T>
+  bool Count(T label) const {
+    return label != static_cast<T>(ignore_index_);
+  }
+
+  template <typename T>
+  T Divisor(const T* labels, int64_t size) const {
+    if (!normalize_) return 1;
+    const int64_t count =
+        std::count_if(labels, labels + size, [this](T label) { return Count(label); });
+    return static_cast<T>(std::max<int64_t>(count, 1));
+  }
+
+ private:
+  int64_t ignore_index_;
+  bool normalize_;
+};
+
+// log(1 + exp(-x))
+template <typename T>
+T SoftplusOfNegative(T x) {
+  return std::max(-x, T(0)) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+// Out = (1 - Label) X + w log(1 + exp(-X)), which for w = 1 is -Label log p - (1 - Label) log(1 -
+// p) with p = sigmoid(X). With weights W from pos_weight, w = 1 + (W - 1) Label weights the first
+// term. Out is 0 if Label is ignore_index. If the op normalizes, Out is divided by the number of
+// labels that count. Paddle's kernel leaves max(-X, 0) out of the weighted term.
+absl::StatusOr<Kernel> SigmoidCrossEntropy(OpKernel op) {
+  const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");
+  const Out out = op.out("Out");
+  const Labels which(op.attrs());
+  const bool as_paddle = op.spec().paddle_cpu_quirks;
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t n = x(ctx).size();
+    const T *xs = x.data<T>(ctx), *labels = label.data<T>(ctx);
+    const T* weights = pos_weight.data_or_null<T>(ctx);
+    const T divisor = which.Divisor(labels, n);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < n; ++i) {
+      T loss = std::max(xs[i], T(0)) - xs[i] * labels[i] + std::log1p(std::exp(-std::fabs(xs[i])));
+      if (weights != nullptr) {
+        const T weighted =
+            as_paddle ? std::log1p(std::exp(-std::fabs(xs[i]))) : SoftplusOfNegative(xs[i]);
+        loss += (weights[i] - 1) * weighted;
+      }
+      to[i] = which.Count(labels[i]) ? loss / divisor : T(0);
+    }
+  });
+}
+
+// X@GRAD = (1 - Label - w (1 - sigmoid(X))) Out@GRAD, or 0, divided as the losses are. Paddle's
+// kernel has w sigmoid(X) - Label.
+absl::StatusOr<Kernel> SigmoidCrossEntropyGrad(OpKernel op) {
+  const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");
+  const In dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const Labels which(op.attrs());
+  const bool as_paddle = op.spec().paddle_cpu_quirks;
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t n = x(ctx).size();
+    const T *xs = x.data<T>(ctx), *labels = label.data<T>(ctx), *douts = dout.data<T>(ctx);
+    const T* weights = pos_weight.data_or_null<T>(ctx);
+    const T divisor = which.Divisor(labels, n);
+    T* to = dx.data<T>(ctx);
+    for (int64_t i = 0; i < n; ++i) {
+      const T sigmoid = 1 / (1 + std::exp(-xs[i]));
+      T slope = sigmoid - labels[i];
+      if (weights != nullptr) slope += (weights[i] - 1) * (as_paddle ? sigmoid : sigmoid - 1);
+      to[i] = which.Count(labels[i]) ? slope * douts[i] / divisor : T(0);
+    }
+  });
+}
+
 // --- Divergence ----------------------------------------------------------------------------------
+
+int64_t Divisor(const std::string& reduction, const Tensor& x) {
+  return reduction == "mean" ? x.size() : reduction == "batchmean" ? x.dim(0) : 1;
+}
 
 // Target (log Target - X), 0 where Target is not positive; summed, or averaged, by `reduction`.
 absl::StatusOr<Kernel> KlDiv(OpKernel op) {
@@ -124,9 +214,7 @@ absl::StatusOr<Kernel> KlDiv(OpKernel op) {
       sum += value;
     }
     if (reduction == "none") return;
-    const int64_t n = reduction == "mean"        ? x(ctx).size()
-                      : reduction == "batchmean" ? x(ctx).dim(0)
-                                                 : 1;
+    const int64_t n = Divisor(reduction, x(ctx));
     *loss.data<T>(ctx) = static_cast<T>(sum / n);
   });
 }
@@ -137,9 +225,7 @@ absl::StatusOr<Kernel> KlDivGrad(OpKernel op) {
   return op.Make(Floats(x), [=, reduction = op.attrs().String("reduction")](
                                 const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const int64_t n = reduction == "mean"        ? x(ctx).size()
-                      : reduction == "batchmean" ? x(ctx).dim(0)
-                                                 : 1;
+    const int64_t n = Divisor(reduction, x(ctx));
     for (int64_t i = 0; i < x(ctx).size(); ++i) {
       const T t = target.data<T>(ctx)[i];
       const T d = dloss.data<T>(ctx)[reduction == "none" ? i : 0];
@@ -149,23 +235,6 @@ absl::StatusOr<Kernel> KlDivGrad(OpKernel op) {
 }
 
 // --- Classes -------------------------------------------------------------------------------------
-
-// Calls visit(row, class) for the labels, one per row; class -1 if it is ignored.
-template <typename Visit>
-absl::Status ForEachLabel(const Tensor& label, int64_t classes, int64_t ignored, Visit visit) {
-  return ForElementType<int64_t, int32_t>("input Label", label, [&](auto tag) -> absl::Status {
-    const auto* labels = label.data<typename decltype(tag)::type>();
-    for (int64_t row = 0; row < label.size(); ++row) {
-      const int64_t number = labels[row];
-      if (number != ignored && (number < 0 || number >= classes)) {
-        return absl::InvalidArgumentError(absl::StrCat("input Label: ", number, " at position ",
-                                                       row, " is not in [0, ", classes, ")"));
-      }
-      visit(row, number == ignored ? -1 : number);
-    }
-    return absl::OkStatus();
-  });
-}
 
 double MinusLog(double p) { return std::min(-std::log(p), kLargestLoss); }
 
@@ -320,6 +389,7 @@ void AddLossKernels(KernelTable* table) {
   AddPairLosses(table);
   table->Add("huber_loss", HuberLoss, HuberLossGrad);
   table->Add("rank_loss", RankLoss, RankLossGrad);
+  table->Add("sigmoid_cross_entropy_with_logits", SigmoidCrossEntropy, SigmoidCrossEntropyGrad);
   table->Add("kldiv_loss", KlDiv, KlDivGrad);
   table->Add("cross_entropy", CrossEntropy, CrossEntropyGrad);
   table->Add("cross_entropy2", CrossEntropy);

@@ -162,8 +162,7 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
   });
 }
 
-ProductOp MatMulV2(const KernelSpec& spec) {
-  const bool trans_x = spec.attrs.Bool("trans_x"), trans_y = spec.attrs.Bool("trans_y");
+ProductOp Transposing(bool trans_x, bool trans_y) {
   ProductOp product;
   product.shape = [=](const Dims& x, const Dims& y) {
     return MatMulProduct(x, y, trans_x, trans_y);
@@ -171,21 +170,17 @@ ProductOp MatMulV2(const KernelSpec& spec) {
   return product;
 }
 
+ProductOp MatMulV2(const KernelSpec& spec) {
+  return Transposing(spec.attrs.Bool("trans_x"), spec.attrs.Bool("trans_y"));
+}
+
 ProductOp MatMul(const KernelSpec& spec) {
-  const bool trans_x = spec.attrs.Bool("transpose_X"), trans_y = spec.attrs.Bool("transpose_Y");
-  ProductOp product;
-  product.shape = [=](const Dims& x, const Dims& y) {
-    return MatMulProduct(x, y, trans_x, trans_y);
-  };
+  ProductOp product = Transposing(spec.attrs.Bool("transpose_X"), spec.attrs.Bool("transpose_Y"));
   product.alpha = spec.attrs.Float("alpha");
   return product;
 }
 
-ProductOp Bmm(const KernelSpec&) {
-  ProductOp product;
-  product.shape = [](const Dims& x, const Dims& y) { return MatMulProduct(x, y, false, false); };
-  return product;
-}
+ProductOp Bmm(const KernelSpec&) { return Transposing(false, false); }
 
 ProductOp Mv(const KernelSpec& spec) {
   ProductOp product = Bmm(spec);
@@ -212,9 +207,9 @@ ProductOp Mul(const KernelSpec& spec) {
 
 template <ProductOp (*product)(const KernelSpec&)>
 void AddProduct(const char* type, KernelTable* table) {
-  table->Add(type, [](const KernelSpec& spec) { return Forward(spec, product(spec)); });
-  table->Add(absl::StrCat(type, "_grad"),
-             [](const KernelSpec& spec) { return Backward(spec, product(spec)); });
+  table->Add(
+      type, [](const KernelSpec& spec) { return Forward(spec, product(spec)); },
+      [](const KernelSpec& spec) { return Backward(spec, product(spec)); });
 }
 
 // Out = the sums of X Y over the last dimension.

@@ -373,6 +373,12 @@ GroupX GroupNormGroups(const KernelSpec& spec) {
   };
 }
 
+GroupX BatchNormGroups(const KernelSpec& spec) {
+  return [channels_last = ChannelsLast(spec)](const Dims& x) {
+    return ByChannel(Image(x, channels_last));
+  };
+}
+
 GroupX InstanceNormGroups(const KernelSpec&) {
   return [](const Dims& x) {
     const Image image(x, /*channels_last=*/false);
@@ -443,9 +449,9 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const Kept& kept) {
 
 template <GroupX (*groups)(const KernelSpec&)>
 void AddNorm(KernelTable* table, const std::string& type, const Kept& kept) {
-  table->Add(type, [&kept](const KernelSpec& spec) { return Forward<groups>(spec, kept); });
-  table->Add(type + "_grad",
-             [&kept](const KernelSpec& spec) { return Backward<groups>(spec, kept); });
+  table->Add(
+      type, [&kept](const KernelSpec& spec) { return Forward<groups>(spec, kept); },
+      [&kept](const KernelSpec& spec) { return Backward<groups>(spec, kept); });
 }
 
 // --- batch_norm ----------------------------------------------------------------------------------
@@ -465,11 +471,11 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
                             (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
   return op.Make(
       Floats(x),
-      [=, channels_last = ChannelsLast(op.spec()), epsilon = attrs.Float("epsilon"),
+      [=, group = BatchNormGroups(op.spec()), epsilon = attrs.Float("epsilon"),
        keep = attrs.Float("momentum")](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
         if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
-        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        const Grouping g = group(x(ctx).dims());
         const Moments running = Moments::Given<T>(mean(ctx), variance(ctx));
         Write<T>(running.mean, mean_out.get(ctx));
         Write<T>(running.variance, variance_out.get(ctx));
@@ -515,10 +521,10 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
         absl::StrCat("inputs ", kMean, " and ", kVariance, ": missing"));
   }
   return op.Make(
-      Floats(x), [=, channels_last = ChannelsLast(op.spec()),
-                  epsilon = op.attrs().Float("epsilon")](const KernelContext& ctx, auto zero) {
+      Floats(x), [=, group = BatchNormGroups(op.spec()), epsilon = op.attrs().Float("epsilon")](
+                     const KernelContext& ctx, auto zero) {
         using T = decltype(zero);
-        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        const Grouping g = group(x(ctx).dims());
         if (!uses_running && g.set_size() <= 1) {
           if (Tensor* to = dx.get(ctx)) std::copy_n(dy.data<T>(ctx), to->size(), to->data<T>());
           const std::vector<double> none(g.num_channels());
@@ -541,9 +547,9 @@ absl::StatusOr<Kernel> AffineChannel(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const Out out = op.out("Out");
   return op.Make(Floats(x),
-                 [=, channels_last = ChannelsLast(op.spec())](const KernelContext& ctx, auto zero) {
+                 [=, group = BatchNormGroups(op.spec())](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
-                   const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+                   const Grouping g = group(x(ctx).dims());
                    Normalize(g, x.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
                              std::vector<double>(g.num_sets(), 1), scale.data<T>(ctx),
                              bias.data<T>(ctx), out.data<T>(ctx));
@@ -554,9 +560,9 @@ absl::StatusOr<Kernel> AffineChannelGrad(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
   return op.Make(
-      Floats(x), [=, channels_last = ChannelsLast(op.spec())](const KernelContext& ctx, auto zero) {
+      Floats(x), [=, group = BatchNormGroups(op.spec())](const KernelContext& ctx, auto zero) {
         using T = decltype(zero);
-        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        const Grouping g = group(x(ctx).dims());
         NormalizeGrad(g, x.data<T>(ctx), dout.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
                       std::vector<double>(g.num_sets(), 1), MomentsOf::kOther, scale.data<T>(ctx),
                       dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
@@ -571,8 +577,7 @@ void AddNormKernels(KernelTable* table) {
   AddNorm<InstanceNormGroups>(table, "instance_norm", kInverseDeviation);
   // No kernel runs sync_batch_norm on several ranks.
   for (const std::string type : {"batch_norm", "sync_batch_norm"}) {
-    table->Add(type, BatchNorm);
-    table->Add(type + "_grad", BatchNormGrad);
+    table->Add(type, BatchNorm, BatchNormGrad);
   }
   table->Add("affine_channel", AffineChannel, AffineChannelGrad);
 }

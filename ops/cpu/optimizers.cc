@@ -59,12 +59,15 @@ absl::StatusOr<Kernel> Momentum(const KernelSpec& spec, GradKind kind) {
   return MakeMomentum(spec, kind, rescale_grad, {l2_decay});
 }
 
+size_t NumParams(const KernelSpec& spec) {
+  return spec.Input("Param") < 0 ? 0 : spec.inputs.at("Param").count;
+}
+
 // Paddle's CPU kernel also ignores rescale_grad.
 absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
   const std::vector<std::string>& methods = spec.attrs.Strings("regularization_method");
   const std::vector<double> coefficients = spec.attrs.Floats("regularization_coeff");
-  const auto param = spec.inputs.find("Param");
-  const size_t count = param == spec.inputs.end() ? 0 : param->second.count;
+  const size_t count = NumParams(spec);
   std::vector<double> l2_decays(count, 0);
   if (!methods.empty()) {
     if (methods.size() != count || coefficients.size() != count) {
@@ -89,8 +92,7 @@ absl::StatusOr<Kernel> LarsMomentum(const KernelSpec& spec, GradKind kind) {
   const double rescale_grad = spec.attrs.Float("rescale_grad");
   const bool needs_decay = spec.paddle_cpu_quirks;
   const std::vector<double> decays = spec.attrs.Floats("lars_weight_decay");
-  const auto param = spec.inputs.find("Param");
-  const size_t count = param == spec.inputs.end() ? 0 : param->second.count;
+  const size_t count = NumParams(spec);
   if (decays.size() != count) {
     return absl::InvalidArgumentError(
         absl::StrCat("attribute lars_weight_decay: expected one number for each of ", count,

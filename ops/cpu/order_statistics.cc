@@ -191,28 +191,29 @@ absl::StatusOr<Kernel> Mode(const KernelSpec& spec) {
 }  // namespace
 
 void AddOrderStatisticsKernels(KernelTable* table) {
+  const auto chosen_grad = [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); };
+  const auto cumulative_grad = [](const KernelSpec& spec) {
+    return ChosenGrad(spec, "axis", {"x", "indices", "out@GRAD", "x@GRAD"});
+  };
   table->Add("arg_max", [](const KernelSpec& spec) { return ArgExtreme(spec, true); });
   table->Add("arg_min", [](const KernelSpec& spec) { return ArgExtreme(spec, false); });
   table->Add(
       "argsort", [](const KernelSpec& spec) { return Sorted(spec, "axis", "descending"); },
-      [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
+      chosen_grad);
   table->Add(
       "top_k", [](const KernelSpec& spec) { return Sorted(spec, nullptr, nullptr); },
       [](const KernelSpec& spec) { return ChosenGrad(spec, nullptr); });
   table->Add(
       "top_k_v2", [](const KernelSpec& spec) { return Sorted(spec, "axis", "largest"); },
-      [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
-  const auto cumulative_grad = [](const KernelSpec& spec) {
-    return ChosenGrad(spec, "axis", {"x", "indices", "out@GRAD", "x@GRAD"});
-  };
-  table->Add("cummax", [](const KernelSpec& spec) { return CumulativeExtreme(spec, true); });
-  table->Add("cummax_grad", cumulative_grad);
-  table->Add("cummin", [](const KernelSpec& spec) { return CumulativeExtreme(spec, false); });
-  table->Add("cummin_grad", cumulative_grad);
-  table->Add("kthvalue", KthValue);
-  table->Add("kthvalue_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
-  table->Add("mode", Mode);
-  table->Add("mode_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
+      chosen_grad);
+  table->Add(
+      "cummax", [](const KernelSpec& spec) { return CumulativeExtreme(spec, true); },
+      cumulative_grad);
+  table->Add(
+      "cummin", [](const KernelSpec& spec) { return CumulativeExtreme(spec, false); },
+      cumulative_grad);
+  table->Add("kthvalue", KthValue, chosen_grad);
+  table->Add("mode", Mode, chosen_grad);
 }
 
 }  // namespace weft

@@ -84,7 +84,7 @@ absl::StatusOr<Kernel> Assert(const KernelSpec& spec) {
   if (spec.element_types != nullptr) *spec.element_types = {DType::kBool};
   WEFT_ASSIGN_OR_RETURN(const int cond, RequiredInput(spec, "Cond"));
   return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const bool condition, OneValue<bool>("Cond", *ctx.in(cond)));
+    WEFT_ASSIGN_OR_RETURN(const bool condition, OneValue<bool>("Cond", *ctx.inputs[cond]));
     if (condition) return absl::OkStatus();
     return absl::FailedPreconditionError("input Cond: the program asserts it, but it is false");
   });

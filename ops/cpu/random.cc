@@ -12,7 +12,6 @@
 #include "ops/cpu/erfinv.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/random_engine.h"
-#include "ops/cpu/shape_attr.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
@@ -173,62 +172,52 @@ absl::StatusOr<Kernel> RandPerm(OpKernel op) {
 
 // --- Draws for every row of an input, of every rank its own --------------------------------------
 
+// Out = draw(engine, X), for X in [0, largest].
+template <typename Draw>
+absl::StatusOr<Kernel> DrawEach(OpKernel op, double largest, Draw draw) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
+    const T* from = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      if (!(from[i] >= 0 && from[i] <= largest)) {
+        return absl::InvalidArgumentError(absl::StrCat("input X: ", from[i], " at position ", i,
+                                                       " is not in [0, ", largest, "]"));
+      }
+      to[i] = draw(*engine, from[i]);
+    }
+    return absl::OkStatus();
+  });
+}
+
 // Out = 1 with probability X, else 0.
-absl::StatusOr<Kernel> Bernoulli(OpKernel op) {
-  const In x = op.in("X");
-  const Out out = op.out("Out");
-  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    std::mt19937_64 own;
-    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
-    std::uniform_real_distribution<T> draw(0, 1);
-    const T* ps = x.data<T>(ctx);
-    T* to = out.data<T>(ctx);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) {
-      const T p = ps[i];
-      if (!(p >= 0 && p <= 1)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("input X: ", p, " at position ", i, " is not in [0, 1]"));
-      }
-      to[i] = draw(*engine) <= p && p > 0 ? T(1) : T(0);
-    }
-    return absl::OkStatus();
+absl::StatusOr<Kernel> Bernoulli(const KernelSpec& spec) {
+  return DrawEach(spec, /*largest=*/1, [](std::mt19937_64& engine, auto p) {
+    using T = decltype(p);
+    return std::uniform_real_distribution<T>(0, 1)(engine) <= p && p > 0 ? T(1) : T(0);
   });
 }
 
-// Out = a draw from the Poisson distribution with mean X.
-absl::StatusOr<Kernel> Poisson(OpKernel op) {
-  const In x = op.in("X");
-  const Out out = op.out("Out");
-  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    constexpr double kLargestMean = 1e15;  // draws are exact in double precision
-    std::mt19937_64 own;
-    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
-    const T* means = x.data<T>(ctx);
-    T* to = out.data<T>(ctx);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) {
-      const double mean = means[i];
-      if (!(mean >= 0 && mean <= kLargestMean)) {
-        return absl::InvalidArgumentError(absl::StrCat("input X: ", mean, " at position ", i,
-                                                       " is not in [0, ", kLargestMean, "]"));
-      }
-      to[i] = mean == 0 ? T(0) : static_cast<T>(std::poisson_distribution<int64_t>(mean)(*engine));
-    }
-    return absl::OkStatus();
+// Out = a draw from the Poisson distribution with mean X. Up to the limit, draws are exact in
+// double precision.
+absl::StatusOr<Kernel> Poisson(const KernelSpec& spec) {
+  return DrawEach(spec, /*largest=*/1e15, [](std::mt19937_64& engine, auto mean) {
+    using T = decltype(mean);
+    return mean == 0 ? T(0)
+                     : static_cast<T>(std::poisson_distribution<int64_t>(double{mean})(engine));
   });
 }
 
-// Draws do not depend on X in any direction.
+// Draws have derivative 0.
 absl::StatusOr<Kernel> PoissonGrad(OpKernel op) {
   const In dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
-  return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
-  });
+  return op.InPlace().MakeElementwise(
+      Floats(dout), op.out("X@GRAD"), [](auto) { return 0; }, dout);
 }
 
 // The cumulative sums of the weights, divided by the total. InvalidArgument if a weight is negative

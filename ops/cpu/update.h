@@ -113,10 +113,8 @@ class ParamUpdate {
  public:
   using Type = T;
 
-  ParamUpdate(const KernelContext& ctx, const OptimizerGrad& grad, Tensor& param, int index,
-              double lr)
-      : ctx_(ctx),
-        grad_(grad),
+  ParamUpdate(const OptimizerGrad& grad, Tensor& param, int index, double lr)
+      : grad_(grad),
         param_(param.data<T>()),
         size_(param.size()),
         index_(index),
@@ -127,7 +125,6 @@ class ParamUpdate {
   }
   void AddScalar(double in, Tensor* out) { scalars_.push_back({in, out}); }
 
-  const KernelContext& ctx() const { return ctx_; }
   T lr() const { return lr_; }
   int index() const { return index_; }  // among the parameters of the op
   int64_t size() const { return size_; }
@@ -168,7 +165,6 @@ class ParamUpdate {
     Tensor* out;
   };
 
-  const KernelContext& ctx_;
   const OptimizerGrad& grad_;
   T* const param_;
   const int64_t size_;
@@ -201,7 +197,7 @@ class UpdateFrame {
       WEFT_RETURN_IF_ERROR(grads_[i].Read(grad_(ctx, i), param));
       WEFT_ASSIGN_OR_RETURN(const double lr, LearningRate(ctx, i));
       WEFT_RETURN_IF_ERROR(ForFloatType("input Param", param, [&](auto tag) -> absl::Status {
-        ParamUpdate<typename decltype(tag)::type> update(ctx, grads_[i], param, i, lr);
+        ParamUpdate<typename decltype(tag)::type> update(grads_[i], param, i, lr);
         for (const State& state : states_) update.AddState(state.out.get(ctx, i));
         for (const State& scalar : scalars_) {
           WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(scalar.slot, scalar.in(ctx, i)));
