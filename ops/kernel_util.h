@@ -84,7 +84,7 @@ inline bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DT
 absl::Status ConvertFloats(absl::string_view from_slot, const Tensor& from,
                            absl::string_view to_slot, Tensor* to);
 
-// An operand for +, - and * whose result, cast back to T, wraps around on overflow where T is an
+// An operand for +, - and * whose result, cast back to T, wraps around on overflow if T is an
 // integer type: signed overflow is undefined.
 template <typename T>
 auto Wrapping(T x) {

@@ -1,5 +1,5 @@
-// The families of CPU kernels that common models use, one function and one file each: what it adds
-// to the table. extra/families.h has the others.
+// The families of CPU kernels that common models use: each file adds its kernels with one function.
+// extra/families.h declares the other families.
 #ifndef WEFT_OPS_CPU_FAMILIES_H_
 #define WEFT_OPS_CPU_FAMILIES_H_
 

@@ -16,8 +16,8 @@
 
 namespace weft {
 
-// The elements of an int32 or int64 tensor. InvalidArgument, which names the slot, unless each is
-// in [0, size). FromEnd: -1 stands for the last one, down to -size.
+// The elements of an int32 or int64 tensor. InvalidArgument, with the slot, unless each is in
+// [0, size). FromEnd: -1 to -size count from the end.
 absl::StatusOr<std::vector<int64_t>> ReadIndices(absl::string_view slot, const Tensor& tensor,
                                                  int64_t size);
 absl::StatusOr<std::vector<int64_t>> ReadIndicesFromEnd(absl::string_view slot,

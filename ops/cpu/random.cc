@@ -170,7 +170,7 @@ absl::StatusOr<Kernel> RandPerm(OpKernel op) {
   });
 }
 
-// --- Draws for every row of an input, of every rank its own --------------------------------------
+// --- Rank-local draws for every element or row of an input ---------------------------------------
 
 // Out = draw(engine, X), for X in [0, largest].
 template <typename Draw>

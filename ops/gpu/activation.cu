@@ -30,7 +30,7 @@ absl::StatusOr<Kernel> Relu(OpKernel op) {
   });
 }
 
-// X@GRAD = Out@GRAD where Out > 0, else 0.
+// X@GRAD = Out@GRAD if Out > 0, else 0.
 absl::StatusOr<Kernel> ReluGrad(OpKernel op) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMaxRank = 8;
 
-// Where two operands stand at a position of the result, as LoopNest says.
+// The offsets of two operands at a position of the result: a LoopNest on the device.
 struct Strides {
   int rank = 0;
   int64_t extents[kMaxRank], a[kMaxRank], b[kMaxRank];
@@ -55,7 +55,7 @@ struct AddForward {
   }
 };
 
-// Sums the elements that one element of the result was repeated to, a block for each.
+// Sums the elements to which one element was broadcast; one block for each result.
 template <typename T>
 struct SumRepeated {
   Strides kept, summed;  // a: in `from`, b: in `to`
@@ -76,7 +76,7 @@ struct SumRepeated {
   }
 };
 
-// Where an element of the result stands for one element.
+// Copies, if no element of the result is a sum.
 template <typename T>
 struct Move {
   Strides kept;  // a: in `from`, b: in `to`
@@ -89,7 +89,7 @@ struct Move {
   }
 };
 
-// to = from, summed over the dimensions along which an operand of `aligned` dims was repeated.
+// to = from, summed over the dimensions that broadcast an operand of `aligned` dims.
 template <typename T>
 absl::Status Sum(const KernelContext& ctx, const T* from, const Dims& dims, const Dims& aligned,
                  T* to) {
@@ -117,7 +117,7 @@ absl::StatusOr<Kernel> Add(OpKernel op) {
   });
 }
 
-// X@GRAD and Y@GRAD = Out@GRAD, each summed over what it was repeated along.
+// X@GRAD and Y@GRAD = Out@GRAD, each summed over broadcast dimensions.
 absl::StatusOr<Kernel> AddGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");

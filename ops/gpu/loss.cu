@@ -10,8 +10,8 @@
 namespace weft {
 namespace {
 
-// One block for each row. A label that is no class makes the loss of its row NaN, which the run
-// reports: the host does not see labels.
+// One block for each row. A label outside of the classes makes the loss of its row NaN, which the
+// run reports: the host does not see labels.
 template <typename T, typename Label>
 struct SoftmaxLoss {
   const T* logits;
@@ -54,7 +54,7 @@ struct SoftmaxLossGrad {
   }
 };
 
-// What the kernel does of the op's options.
+// The options that the kernel supports.
 absl::Status CheckOptions(const KernelSpec& spec) {
   if (spec.attrs.Bool("soft_label") || !spec.attrs.Bool("use_softmax")) {
     return absl::UnimplementedError("attribute soft_label, use_softmax: no such kernel");

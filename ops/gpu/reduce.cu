@@ -11,11 +11,11 @@
 namespace weft {
 namespace {
 
-// What one block sums. The mean of a larger tensor is that of the sums of its parts, whose number
-// follows from its size: the order of the sum does not change from run to run.
+// The elements that one block sums. The mean of a larger tensor comes from the sums of its parts.
+// The size determines their number, so that the order of the sum is the same in every run.
 constexpr int64_t kPart = 1 << 14, kMaxParts = 1024;
 
-// The sums of parts of equal size, but for one element, a block for each.
+// The sums of parts, whose sizes differ by at most one element; one block for each.
 template <typename T>
 struct SumParts {
   const T* x;
@@ -32,7 +32,7 @@ struct SumParts {
   }
 };
 
-// The sum of `count` numbers, divided by the number of elements that they stand for. One block.
+// The sum of `count` numbers, divided by the number of elements that went into them. One block.
 template <typename From, typename T>
 struct Mean {
   const From* x;
