@@ -1,5 +1,5 @@
-// Elementwise loops over operands of different shapes, and their counterpart, sums over the
-// dimensions along which an operand was repeated.
+// Elementwise loops over operands of different shapes, and their gradients: sums over broadcast
+// dimensions.
 #ifndef WEFT_OPS_BROADCAST_H_
 #define WEFT_OPS_BROADCAST_H_
 
@@ -18,14 +18,14 @@ struct Broadcast {
   Dims x, y, out;
 };
 
-// Paddle's rule: the dims of the operand of lower rank stand at `axis` of the other one's, -1
-// meaning at its end; dimensions of 1 that hang over the end count as absent. With equal ranks axis
-// is -1 or 0. InvalidArgument where the shapes do not fit.
+// Paddle's rule: the dims of the operand of lower rank align with those of the other one from
+// `axis` on, or at the end for -1; trailing dimensions of 1 beyond that end are dropped. With equal
+// ranks axis is -1 or 0. InvalidArgument if the shapes do not fit.
 absl::StatusOr<Broadcast> AlignShapes(const Dims& x, const Dims& y, int64_t axis);
 
-// A loop over the positions of a tensor, outermost dimension first, together with where two
-// operands stand there: strides in elements, 0 along a dimension that the operand repeats.
-// Dimensions that both operands treat alike are merged, those of 1 are dropped.
+// Nested loops over the positions of a tensor, outermost dimension first, with the strides of two
+// operands in elements; 0 along a dimension that broadcasts the operand. Neighbouring dimensions
+// are merged if the strides allow it; dimensions of 1 are dropped.
 struct LoopNest {
   Dims extents, a_strides, b_strides;
 };
@@ -33,8 +33,7 @@ struct LoopNest {
 // `a` and `b`, row-major, have the rank of `dims` and each of their dims is that of `dims` or 1.
 LoopNest MakeLoopNest(const Dims& dims, const Dims& a, const Dims& b);
 
-// The loops of a nest along which b moves, and those along which it stands still: where a is summed
-// into b.
+// Splits a nest into the loops along which b moves and those with stride 0, which sum a into b.
 void SplitLoops(const LoopNest& nest, LoopNest* kept, LoopNest* summed);
 
 // Calls body(offset in a, offset in b) for every position, in row-major order.
@@ -52,7 +51,7 @@ void Walk(const LoopNest& nest, Body&& body, size_t depth = 0, int64_t a = 0, in
   }
 }
 
-// out = f(x, y), elementwise. `out` may be x or y where that has the result's type and dims.
+// out = f(x, y), elementwise. `out` may be x or y if that has the result's type and dims.
 template <typename T, typename Out, typename F>
 void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f) {
   LoopNest nest = MakeLoopNest(shapes.out, shapes.x, shapes.y);
@@ -61,7 +60,7 @@ void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f
     n = nest.extents.back(), x_stride = nest.a_strides.back(), y_stride = nest.b_strides.back();
     nest.extents.pop_back();
   }
-  // The two common cases apart, so that the compiler vectorizes them.
+  // Separate loops for the two common cases, so that the compiler vectorizes them.
   Walk(nest, [&](int64_t xi, int64_t yi) {
     const T* xs = x + xi;
     const T* ys = y + yi;
@@ -78,14 +77,14 @@ void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f
 }
 
 // out = big summed over the dimensions in which `out_dims` has 1, then divided by `divisor`: the
-// gradient of repeating, and the mean. Sums in double precision, one element after the other.
-// `out` may be `big` where nothing is summed.
+// gradient of a broadcast, and the mean. Sums are sequential, in double precision. `out` may be
+// `big` if nothing is summed.
 template <typename T>
 void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, double divisor,
                   T* out) {
   LoopNest kept, summed;
   SplitLoops(MakeLoopNest(big_dims, big_dims, out_dims), &kept, &summed);
-  // Neighbours in memory are summed side by side.
+  // Sums contiguous elements in parallel, in blocks.
   int64_t width = 1;
   if (!kept.extents.empty() && kept.a_strides.back() == 1) {
     width = kept.extents.back();

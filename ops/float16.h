@@ -1,5 +1,5 @@
-// The 16-bit floating-point types: what tensors store. Arithmetic is done in single precision, to
-// and from which they convert by themselves.
+// The 16-bit floating-point types of tensors. They convert implicitly to and from single precision,
+// which does the arithmetic.
 #ifndef WEFT_OPS_FLOAT16_H_
 #define WEFT_OPS_FLOAT16_H_
 
@@ -10,13 +10,12 @@
 
 namespace weft {
 
-// IEEE half precision. Numbers are rounded to the nearest one, ties to even; beyond 65504 (and half
-// a unit) they are infinite.
+// IEEE half precision. Rounds to nearest, ties to even; numbers from 65520 on become infinite.
 class Float16 {
  public:
   Float16() = default;
   template <typename T, typename = std::enable_if_t<std::is_arithmetic_v<T>>>
-  Float16(T value) : bits_(Round(value)) {}  // NOLINT: converts by itself
+  Float16(T value) : bits_(Round(value)) {}  // NOLINT: implicit
 
   static Float16 FromBits(uint16_t bits) {
     Float16 result;
@@ -25,7 +24,7 @@ class Float16 {
   }
   uint16_t bits() const { return bits_; }
 
-  operator float() const {  // NOLINT: converts by itself
+  operator float() const {  // NOLINT: implicit
     const uint32_t sign = (bits_ & 0x8000u) << 16;
     const uint32_t exponent = bits_ >> 10 & 0x1f, digits = bits_ & 0x3ff;
     if (exponent == 0) {  // zero, and numbers below 2^-14 in units of 2^-24
@@ -52,7 +51,7 @@ class Float16 {
       std::memcpy(&magnitude, &bits, sizeof(magnitude));
       return sign | static_cast<uint16_t>(std::nearbyint(magnitude * 0x1p24f));
     }
-    // Digits that carry over go into the exponent by themselves.
+    // A carry out of the digits increments the exponent.
     bits += 0xfff + (bits >> 13 & 1);
     return sign | static_cast<uint16_t>((bits - 0x38000000) >> 13);
   }
@@ -80,7 +79,7 @@ class BFloat16 {
  public:
   BFloat16() = default;
   template <typename T, typename = std::enable_if_t<std::is_arithmetic_v<T>>>
-  BFloat16(T value) : bits_(Round(static_cast<float>(value))) {}  // NOLINT: converts by itself
+  BFloat16(T value) : bits_(Round(static_cast<float>(value))) {}  // NOLINT: implicit
 
   static BFloat16 FromBits(uint16_t bits) {
     BFloat16 result;
@@ -89,7 +88,7 @@ class BFloat16 {
   }
   uint16_t bits() const { return bits_; }
 
-  operator float() const {  // NOLINT: converts by itself
+  operator float() const {  // NOLINT: implicit
     const uint32_t bits = uint32_t{bits_} << 16;
     float result;
     std::memcpy(&result, &bits, sizeof(result));

@@ -14,6 +14,20 @@ int IndexOf(const absl::flat_hash_map<std::string, KernelSpec::Slot>& slots,
   return it == slots.end() || it->second.count == 0 ? -1 : it->second.first;
 }
 
+using Factories = absl::flat_hash_map<std::string, KernelFactory>;
+
+void AddTo(Factories* factories, std::string op_type, KernelFactory factory) {
+  if (!factories->emplace(op_type, std::move(factory)).second) {
+    std::fprintf(stderr, "KernelTable: %s already exists\n", op_type.c_str());
+    std::abort();
+  }
+}
+
+const KernelFactory* FindIn(const Factories& factories, absl::string_view op_type) {
+  const auto it = factories.find(op_type);
+  return it == factories.end() ? nullptr : &it->second;
+}
+
 }  // namespace
 
 int KernelSpec::Input(absl::string_view slot) const { return IndexOf(inputs, slot); }
@@ -30,15 +44,14 @@ void KernelTable::Add(std::string op_type, KernelFactory factory) {
   AddTo(&dense_, std::move(op_type), std::move(factory));
 }
 
-void KernelTable::AddForRows(std::string op_type, KernelFactory factory) {
-  AddTo(&for_rows_, std::move(op_type), std::move(factory));
+void KernelTable::Add(const std::string& op_type, KernelFactory factory,
+                      KernelFactory grad_factory) {
+  Add(op_type, std::move(factory));
+  Add(op_type + "_grad", std::move(grad_factory));
 }
 
-void KernelTable::AddTo(Factories* factories, std::string op_type, KernelFactory factory) {
-  if (!factories->emplace(op_type, std::move(factory)).second) {
-    std::fprintf(stderr, "KernelTable: %s is there already\n", op_type.c_str());
-    std::abort();
-  }
+void KernelTable::AddForRows(std::string op_type, KernelFactory factory) {
+  AddTo(&for_rows_, std::move(op_type), std::move(factory));
 }
 
 const KernelFactory* KernelTable::Find(absl::string_view op_type) const {
@@ -47,11 +60,6 @@ const KernelFactory* KernelTable::Find(absl::string_view op_type) const {
 
 const KernelFactory* KernelTable::FindForRows(absl::string_view op_type) const {
   return FindIn(for_rows_, op_type);
-}
-
-const KernelFactory* KernelTable::FindIn(const Factories& factories, absl::string_view op_type) {
-  const auto it = factories.find(op_type);
-  return it == factories.end() ? nullptr : &it->second;
 }
 
 std::vector<std::string> KernelTable::op_types() const {

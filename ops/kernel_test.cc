@@ -44,9 +44,9 @@ TEST(KernelTableTest, KernelsForRowsAreApart) {
 TEST(KernelTableDeathTest, TypeAddedTwiceDies) {
   KernelTable table;
   table.Add("relu", NoKernel);
-  EXPECT_DEATH(table.Add("relu", NoKernel), "relu is there already");
+  EXPECT_DEATH(table.Add("relu", NoKernel), "relu already exists");
   table.AddForRows("relu", NoKernel);
-  EXPECT_DEATH(table.AddForRows("relu", NoKernel), "relu is there already");
+  EXPECT_DEATH(table.AddForRows("relu", NoKernel), "relu already exists");
 }
 
 TEST(RandomStateTest, RanksShareInitializersAndNotDropout) {

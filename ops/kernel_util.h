@@ -1,10 +1,9 @@
-// What most kernels need: slots that must be there, scalars held by tensors, element types.
+// Helpers of most kernels: required slots, scalars held by tensors, dispatch on element types.
 #ifndef WEFT_OPS_KERNEL_UTIL_H_
 #define WEFT_OPS_KERNEL_UTIL_H_
 
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
 #include <type_traits>
 
@@ -17,33 +16,35 @@
 
 namespace weft {
 
-// The index of the variable of a slot that the kernel cannot do without; InvalidArgument where
-// there is none.
+// The index of the variable of a required input; InvalidArgument if the slot is empty.
 absl::StatusOr<int> RequiredInput(const KernelSpec& spec, absl::string_view slot);
-absl::StatusOr<int> RequiredOutput(const KernelSpec& spec, absl::string_view slot);
-// The same of a slot that may hold several variables.
-absl::StatusOr<KernelSpec::Slot> RequiredInputs(const KernelSpec& spec, absl::string_view slot);
 
-// Unimplemented where one of the slots names a variable: the kernel would not read it.
-absl::Status NoInputs(const KernelSpec& spec, std::initializer_list<absl::string_view> slots);
-
-// InvalidArgument where a tensor does not have as many elements, the element type or the shape that
-// is expected.
+// InvalidArgument unless a tensor has the expected number of elements, element type or shape.
 absl::Status CheckSize(absl::string_view slot, const Tensor& tensor, int64_t expected);
 absl::Status CheckDType(absl::string_view slot, const Tensor& tensor, DType expected);
 absl::Status CheckDims(absl::string_view slot, const Tensor& tensor, const Dims& expected);
 
-// Attribute `axis` of a tensor of these dims, counted from the left; negative ones count from the
-// right. InvalidArgument where there is no such axis.
+// InvalidArgument unless the tensor is_rows(); of a tensor of this type.
+absl::Status CheckIsRows(absl::string_view slot, const Tensor& tensor);
+absl::Status CheckRowsOf(absl::string_view slot, const Tensor& tensor, DType dtype,
+                         const Dims& tall_dims);
+
+// Attribute `axis` of a tensor of these dims, counted from the left; negative axes count from the
+// right. InvalidArgument for an axis outside of the dims.
 absl::StatusOr<int> CheckedAxis(int64_t axis, const Dims& dims);
+
+// The type of the tensor that a creation op makes, from attributes `shape` and `dtype`.
+// InvalidArgument for an unknown element type, a negative dimension, or a size beyond the address
+// space.
+absl::StatusOr<TensorType> TypeFromAttrs(const KernelSpec& spec);
 
 template <typename T>
 struct TypeTag {
   using type = T;
 };
 
-// Calls `run(TypeTag<T>())`, which returns absl::Status, with that T of Ts which is the element
-// type of `tensor`; Unimplemented, naming `slot`, where there is none.
+// Calls `run(TypeTag<T>())`, which returns absl::Status, with the T of Ts that is the element type
+// of `tensor`; Unimplemented, with `slot`, for other element types.
 template <typename... Ts, typename Run>
 absl::Status ForElementType(absl::string_view slot, const Tensor& tensor, Run run) {
   absl::Status status;
@@ -70,7 +71,20 @@ absl::Status ForArithmeticType(absl::string_view slot, const Tensor& tensor, Run
       slot, tensor, run);
 }
 
-// An operand for +, - and * whose result, cast back to T, wraps around on overflow where T is an
+template <typename Run>
+absl::Status ForAnyType(absl::string_view slot, const Tensor& tensor, Run run) {
+  return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
+                        BFloat16>(slot, tensor, run);
+}
+
+inline bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
+
+// Writes the elements of `from` to `to`, which has its floating-point type and size already.
+// Conversions of half precision go through fp32.
+absl::Status ConvertFloats(absl::string_view from_slot, const Tensor& from,
+                           absl::string_view to_slot, Tensor* to);
+
+// An operand for +, - and * whose result, cast back to T, wraps around on overflow if T is an
 // integer type: signed overflow is undefined.
 template <typename T>
 auto Wrapping(T x) {
@@ -81,8 +95,8 @@ auto Wrapping(T x) {
   }
 }
 
-// `value` as T; where T is an integer type without the fraction, and the nearest limit beyond one
-// (0 if it is not a number).
+// `value` as T. An integer T drops the fraction; it gets the nearest limit for a value beyond its
+// range, and 0 for NaN.
 template <typename T>
 T Saturated(double value) {
   if constexpr (std::is_integral_v<T>) {
@@ -98,7 +112,7 @@ T Saturated(double value) {
   return static_cast<T>(value);
 }
 
-// Added up in double precision, one after the other.
+// Sequential, in double precision.
 template <typename T>
 double SumOfSquares(const T* values, int64_t size) {
   double sum = 0;
@@ -108,6 +122,15 @@ double SumOfSquares(const T* values, int64_t size) {
 
 // The value of a floating-point tensor of one element: a learning rate, a power of beta.
 absl::StatusOr<double> ScalarValue(absl::string_view slot, const Tensor& tensor);
+
+// The value of a tensor of one element of type T.
+template <typename T>
+absl::StatusOr<T> OneValue(absl::string_view slot, const Tensor& tensor) {
+  absl::Status status = CheckDType(slot, tensor, DTypeOf<T>::value);
+  if (status.ok()) status = CheckSize(slot, tensor, 1);
+  if (!status.ok()) return status;
+  return *tensor.data<T>();
+}
 
 }  // namespace weft
 

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-// A number as an attribute can hold it: integers are exact as `integer`, others as `value`.
+// The value of an attribute: integers are exact as `integer`, others as `value`.
 struct Number {
   bool is_integer;
   int64_t integer;
@@ -51,8 +51,8 @@ std::string Text(const Number& number) {
   return number.is_integer ? absl::StrCat(number.integer) : absl::StrFormat("%.17g", number.value);
 }
 
-// `numbers` as an attribute of the kind that `like` is; floating-point ones in double precision.
-// None where they do not fit.
+// `numbers` as an attribute of the type of `like`; floating-point ones in double precision. None if
+// they do not fit.
 absl::optional<AttrValue> ValueLike(const AttrValue& like, const std::vector<Number>& numbers) {
   const auto is = [&](auto example) { return std::holds_alternative<decltype(example)>(like); };
   const bool is_list = is(std::vector<int32_t>()) || is(std::vector<int64_t>()) ||
@@ -75,7 +75,7 @@ absl::optional<AttrValue> ValueLike(const AttrValue& like, const std::vector<Num
   return absl::nullopt;
 }
 
-// One attribute-giving input of an op.
+// An input that replaces an attribute.
 struct AttrInput {
   const SlotSchema* schema;
   KernelSpec::Slot slot;
@@ -116,7 +116,7 @@ class Maker {
     const std::vector<std::string>& names = input.attrs;
     const bool one_each = names.size() > 1;
     if (one_each && numbers.size() > names.size()) return DoesNotFit(input, numbers);
-    // Fewer numbers than attributes are for the last ones: width; height and width.
+    // Fewer numbers than attributes set the last ones: width; height and width.
     const size_t skipped = one_each ? names.size() - numbers.size() : 0;
     for (size_t i = skipped; i < names.size(); ++i) {
       absl::optional<AttrValue> value =
@@ -139,21 +139,21 @@ class Maker {
   const KernelFactory factory_;
   KernelSpec spec_;
   const std::vector<AttrInput> inputs_;
-  std::vector<std::vector<Number>> numbers_;  // that kernel_ was made for
+  std::vector<std::vector<Number>> numbers_;  // values from which kernel_ was made
   Kernel kernel_;
 };
 
 }  // namespace
 
 absl::StatusOr<Kernel> MakeKernel(const KernelFactory& factory, KernelSpec spec) {
-  if (spec.schema == nullptr) return factory(spec);  // of the executor itself
+  if (spec.schema == nullptr) return factory(spec);  // a kernel of the executor
   std::vector<AttrInput> lists, inputs;
   for (const SlotSchema& schema : spec.schema->inputs()) {
     const auto it = spec.inputs.find(schema.name);
     if (schema.attrs.empty() || it == spec.inputs.end() || it->second.count == 0) continue;
     (schema.duplicable ? lists : inputs).push_back({&schema, it->second});
   }
-  inputs.insert(inputs.end(), lists.begin(), lists.end());  // what comes later counts
+  inputs.insert(inputs.end(), lists.begin(), lists.end());  // later ones override
   if (inputs.empty()) return factory(spec);
   auto maker = std::make_shared<Maker>(factory, std::move(spec), std::move(inputs));
   return Kernel([maker](const KernelContext& ctx) { return maker->Run(ctx); });

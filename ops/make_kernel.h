@@ -1,4 +1,5 @@
-// Attributes that inputs give instead: shapes, axes and limits that the program computes.
+// Kernels of ops with inputs that replace attributes: shapes, axes and limits that the program
+// computes.
 #ifndef WEFT_OPS_MAKE_KERNEL_H_
 #define WEFT_OPS_MAKE_KERNEL_H_
 
@@ -7,13 +8,12 @@
 
 namespace weft {
 
-// The kernel of an op. No kernel knows of inputs that give attributes (OpSchema::AttrIn): where the
-// op has such inputs, its kernel is made in the step, with their values for attributes and without
-// them as inputs, and made anew when the values are others than in the step before. Where there are
-// both one tensor with all values and a list of tensors with one each, the list counts.
+// The kernel of an op. Factories do not see inputs that replace attributes (OpSchema::AttrIn): an
+// op with such inputs makes its kernel in the step, from their values as attributes, and again if
+// the values change. A list of tensors with one value each overrides one tensor with all values.
 //
-// Errors of the factory; those of an op with such inputs come in the step, where also
-// InvalidArgument comes for values of a wrong type or number.
+// Errors are those of the factory. An op with such inputs reports them in the step, with
+// InvalidArgument for values of a wrong type or number.
 absl::StatusOr<Kernel> MakeKernel(const KernelFactory& factory, KernelSpec spec);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Where tensors keep their elements: on the host, or on a device.
+// Memory of tensors: the host's, or that of a device.
 #ifndef WEFT_OPS_MEMORY_H_
 #define WEFT_OPS_MEMORY_H_
 
@@ -19,9 +19,9 @@ class Memory {
   // 64-byte aligned, for at least one byte. Throws std::bad_alloc.
   virtual std::shared_ptr<void> Allocate(size_t bytes) = 0;
 
-  // Copies bytes to this memory from the host, to the host, and within this memory. The last one in
-  // order with other work on `stream`, the native handle of a stream of the device
-  // (executor/stream.h); null, and the others: at once, returning when it is done.
+  // Copies bytes from the host to this memory, to the host, and within this memory. The first two,
+  // and Copy without a stream, return when the copy is done. Copy enqueues on `stream`, the native
+  // handle of a stream of the device (executor/stream.h).
   virtual absl::Status CopyFromHost(const void* from, size_t bytes, void* to) = 0;
   virtual absl::Status CopyToHost(const void* from, size_t bytes, void* to) = 0;
   virtual absl::Status Copy(const void* from, size_t bytes, void* to, void* stream) = 0;

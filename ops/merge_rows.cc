@@ -17,7 +17,7 @@ void AddUp(const Order& order, const Tensor& values, Tensor* out) {
   const int64_t width = out->row_size();
   const T* from = values.data<T>();
   T* to = out->data<T>();
-  int64_t last = -1;  // row of `out` that is being added up
+  int64_t last = -1;  // the current row of `out`
   for (size_t i = 0; i < order.size(); ++i) {
     const auto [number, position] = order[i];
     const T* row = from + position * width;

@@ -1,4 +1,4 @@
-// Rows of equal number added up.
+// Sums of rows with equal indices.
 #ifndef WEFT_OPS_MERGE_ROWS_H_
 #define WEFT_OPS_MERGE_ROWS_H_
 
@@ -16,17 +16,17 @@ namespace weft {
 // Keeps its buffer from call to call; not thread-safe.
 class RowMerger {
  public:
-  // Gives `out` the rows of `values`, a dense tensor [rows.size(), ...] of fp32 or fp64, as rows of
-  // a tensor of `tall_dims`: each number in `rows` once, in ascending order, with the sum of its
-  // rows, added up in their order. Rows whose number is negative do not count. `out` is another
-  // tensor than `values`. Unimplemented for other element types. O(n log n + elements) for n rows.
+  // Writes the rows of `values`, a dense tensor [rows.size(), ...] of fp32 or fp64, to `out`, as
+  // rows of a tensor of `tall_dims`: each index in `rows` once, in ascending order, with the sum of
+  // its rows, in their order. Skips rows with a negative index. `out` is not `values`.
+  // Unimplemented for other element types. O(n log n + elements) for n rows.
   absl::Status Merge(absl::Span<const int64_t> rows, const Tensor& values, const Dims& tall_dims,
                      Tensor* out);
-  // The same of a tensor that is_rows().
+  // The same for a tensor that is_rows().
   absl::Status Merge(const Tensor& rows, Tensor* out);
 
  private:
-  std::vector<std::pair<int64_t, int64_t>> order_;  // row number, position in `values`
+  std::vector<std::pair<int64_t, int64_t>> order_;  // row index, position in `values`
 };
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -10,37 +11,19 @@
 namespace weft {
 namespace {
 
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
-template <typename From, typename To>
-void Convert(const Tensor& from, Tensor* to) {
-  const From* source = from.data<From>();
-  std::copy(source, source + from.size(), to->data<To>());
-}
-
-// `to` has another type than `from`; one is fp32, the other half precision.
-void ConvertHalves(const Tensor& from, Tensor* to) {
-  if (from.dtype() == DType::kFloat16) return Convert<Float16, float>(from, to);
-  if (from.dtype() == DType::kBFloat16) return Convert<BFloat16, float>(from, to);
-  if (to->dtype() == DType::kFloat16) return Convert<float, Float16>(from, to);
-  Convert<float, BFloat16>(from, to);
-}
-
-// In order with what the kernel enqueues on `stream`.
+// Ordered with the work that the kernel enqueues on `stream`.
 absl::Status CopyTo(const Tensor& from, Tensor* to, void* stream) {
   if (to->memory() != from.memory()) *to = Tensor(from.memory());
   to->Resize(from.dtype(), from.dims());
   return to->memory()->Copy(from.raw(), from.bytes(), to->raw(), stream);
 }
 
-bool IsKnown(const TensorType& type) {
-  return std::find(type.dims.begin(), type.dims.end(), -1) == type.dims.end();
-}
+bool IsKnown(const TensorType& type) { return !absl::c_linear_search(type.dims, -1); }
 
 }  // namespace
 
-// What surrounds a step: inference when types change, outputs made ready, inputs copied that would
-// be overwritten, and half precision.
+// The code around a step: inference if types change, preparation of outputs, copies of inputs that
+// the step would overwrite, conversion of half precision.
 class OpKernel::StepFrame {
  public:
   explicit StepFrame(const KernelSpec& spec) : schema_(*spec.schema), attrs_(spec.attrs) {
@@ -50,16 +33,19 @@ class OpKernel::StepFrame {
     }
   }
 
-  void set_in_place() { in_place_ = true; }
-  void set_in_place(int output, int input) { in_place_pairs_.emplace_back(output, input); }
-  void set_keeps_halves() { keeps_halves_ = true; }
-  bool keeps_halves() const { return keeps_halves_; }
-  void set_one_float_type() { one_float_type_ = true; }
-  void set_may_miss(int first_input) { may_miss_.push_back(first_input); }
+  // What the kernel declares.
+  struct Options {
+    bool in_place = false;                            // any output and any input
+    std::vector<std::pair<int, int>> in_place_pairs;  // output, input
+    bool keeps_halves = false;
+    bool one_float_type = false;
+    std::vector<int> may_miss;  // first inputs of slots with arguments without a variable
+  };
+  Options options;
 
   absl::Status Run(const Kernel& step, const KernelContext& ctx) {
     WEFT_RETURN_IF_ERROR(UpdateTypes(ctx));
-    if (has_halves_ && !keeps_halves_) return RunOnHalves(step, ctx);
+    if (has_halves_ && !options.keeps_halves) return RunOnHalves(step, ctx);
     WEFT_RETURN_IF_ERROR(SaveInputs(ctx));
     PrepareOutputs(ctx.outputs);
     if (!inputs_saved_) return TryStep(step, ctx);
@@ -69,28 +55,24 @@ class OpKernel::StepFrame {
   }
 
  private:
-  // Names the slot of a tensor that is not of the type that the step takes it for.
+  // Turns WrongElementType into an error that names the slot.
   absl::Status TryStep(const Kernel& step, const KernelContext& ctx) const {
-    const auto wrong = [&](const auto& error) {
+    try {
+      return step(ctx);
+    } catch (const WrongElementType& error) {
       std::string slot = "a tensor";
       const auto look_in = [&](const char* direction, const InferContext::Slots& slots,
                                const auto& tensors) {
         for (const InferContext::Slot& candidate : slots) {
-          const auto its = tensors.subspan(candidate.first, candidate.count);
-          if (std::find(its.begin(), its.end(), error.tensor()) == its.end()) continue;
-          slot = absl::StrCat(direction, candidate.name);
+          if (absl::c_linear_search(tensors.subspan(candidate.first, candidate.count),
+                                    error.tensor())) {
+            slot = absl::StrCat(direction, candidate.name);
+          }
         }
       };
       look_in("output ", output_slots_, ctx.outputs);
       look_in("input ", input_slots_, ctx.inputs);
       return absl::InvalidArgumentError(absl::StrCat(slot, ": ", error.what()));
-    };
-    try {
-      return step(ctx);
-    } catch (const WrongElementType& error) {
-      return wrong(error);
-    } catch (const WrongElementSize& error) {
-      return wrong(error);
     }
   }
 
@@ -134,7 +116,7 @@ class OpKernel::StepFrame {
     }
     InferContext context(schema_, attrs_, input_slots_, input_types_, output_slots_,
                          ctx.outputs.size());
-    if (one_float_type_) WEFT_RETURN_IF_ERROR(CheckOneFloatType(context));
+    if (options.one_float_type) WEFT_RETURN_IF_ERROR(CheckOneFloatType(context));
     WEFT_RETURN_IF_ERROR(RunInference(context));
     WEFT_RETURN_IF_ERROR(CheckArguments(ctx));
     output_types_ = context.TakeOutputs();
@@ -143,17 +125,16 @@ class OpKernel::StepFrame {
   }
 
   bool WorksInPlace(int output, int input) const {
-    return in_place_ || std::find(in_place_pairs_.begin(), in_place_pairs_.end(),
-                                  std::make_pair(output, input)) != in_place_pairs_.end();
+    return options.in_place ||
+           absl::c_linear_search(options.in_place_pairs, std::make_pair(output, input));
   }
 
-  // That every argument of an input stands for a variable; that a gradient has as many arguments as
-  // what it is the gradient of; and that an output that is the same variable as an input has as
-  // many variables.
+  // Checks that every argument of an input has a variable, that a gradient slot has as many
+  // arguments as its forward slot, and that an in-place output has as many variables as its input.
   absl::Status CheckArguments(const KernelContext& ctx) const {
     for (const InferContext::Slot& slot : input_slots_) {
       const int first = static_cast<int>(slot.first);
-      if (std::find(may_miss_.begin(), may_miss_.end(), first) != may_miss_.end()) continue;
+      if (absl::c_linear_search(options.may_miss, first)) continue;
       for (size_t i = 0; i < slot.count; ++i) {
         if (input_types_[slot.first + i].has_value()) continue;
         return absl::InvalidArgumentError(absl::StrCat(
@@ -195,7 +176,7 @@ class OpKernel::StepFrame {
     return absl::OkStatus();
   }
 
-  // Copies the inputs that outputs are going to overwrite.
+  // Copies the inputs that the step would overwrite.
   absl::Status SaveInputs(const KernelContext& ctx) {
     inputs_saved_ = false;
     for (size_t o = 0; o < ctx.outputs.size(); ++o) {
@@ -209,7 +190,7 @@ class OpKernel::StepFrame {
         if (!inputs_saved_) inputs_.assign(ctx.inputs.begin(), ctx.inputs.end());
         inputs_saved_ = true;
         copies_.resize(ctx.inputs.size());
-        if (inputs_[i] == &copies_[i]) continue;  // of an output before
+        if (inputs_[i] == &copies_[i]) continue;  // for an earlier output
         WEFT_RETURN_IF_ERROR(CopyTo(*ctx.inputs[i], &copies_[i], ctx.stream));
         inputs_[i] = &copies_[i];
       }
@@ -236,9 +217,9 @@ class OpKernel::StepFrame {
       if (input == nullptr) continue;
       if (IsHalf(input->dtype())) {
         copies_[i].Resize(DType::kFloat32, input->dims());
-        ConvertHalves(*input, &copies_[i]);
+        WEFT_RETURN_IF_ERROR(ConvertFloats("input", *input, "input", &copies_[i]));
         inputs_[i] = &copies_[i];
-      } else if (std::find(ctx.outputs.begin(), ctx.outputs.end(), input) != ctx.outputs.end()) {
+      } else if (absl::c_linear_search(ctx.outputs, input)) {
         WEFT_RETURN_IF_ERROR(CopyTo(*input, &copies_[i], ctx.stream));
         inputs_[i] = &copies_[i];
       }
@@ -246,8 +227,8 @@ class OpKernel::StepFrame {
     for (size_t o = 0; o < outputs.size(); ++o) {
       if (ctx.outputs[o] == nullptr) continue;
       outputs[o] = &results_[o];
-      // What is updated in place may be left as it is in part.
-      const auto same = std::find(ctx.inputs.begin(), ctx.inputs.end(), ctx.outputs[o]);
+      // An update in place may leave some elements unchanged.
+      const auto same = absl::c_find(ctx.inputs, ctx.outputs[o]);
       if (same != ctx.inputs.end()) {
         const Tensor& input = *inputs_[same - ctx.inputs.begin()];
         WEFT_RETURN_IF_ERROR(CopyTo(input, &results_[o], ctx.stream));
@@ -266,7 +247,7 @@ class OpKernel::StepFrame {
       const DType type = output_types_[o].has_value() ? output_types_[o]->dtype : half_;
       if (result.dtype() == DType::kFloat32 && IsHalf(type)) {
         ctx.outputs[o]->Resize(type, result.dims());
-        ConvertHalves(result, ctx.outputs[o]);
+        WEFT_RETURN_IF_ERROR(ConvertFloats("output", result, "output", ctx.outputs[o]));
       } else {
         WEFT_RETURN_IF_ERROR(CopyTo(result, ctx.outputs[o], ctx.stream));
       }
@@ -277,10 +258,6 @@ class OpKernel::StepFrame {
   const OpSchema& schema_;
   const OpAttrs attrs_;
   InferContext::Slots input_slots_, output_slots_;
-  bool in_place_ = false, keeps_halves_ = false;
-  bool one_float_type_ = false;
-  std::vector<std::pair<int, int>> in_place_pairs_;  // output, input
-  std::vector<int> may_miss_;                        // first inputs of slots
 
   // Of the last step.
   bool is_ready_ = false;
@@ -292,20 +269,14 @@ class OpKernel::StepFrame {
   std::vector<Tensor> copies_, results_;
 };
 
-WrongElementSize::WrongElementSize(const Tensor* tensor, size_t expected)
-    : std::logic_error(absl::StrCat("expected elements of ", expected, " bytes, found ",
-                                    DTypeName(tensor->dtype()))),
-      tensor_(tensor) {}
-
 OpKernel::OpKernel(const KernelSpec& spec)
     : spec_(spec), frame_(std::make_shared<StepFrame>(spec)) {}
 OpKernel::~OpKernel() = default;
 
 In OpKernel::in(absl::string_view slot) {
   known_inputs_.emplace_back(slot);
-  const auto it = spec_.inputs.find(slot);
-  if (it != spec_.inputs.end() && it->second.count > 0)
-    return In(it->second.first, it->second.count);
+  const int first = spec_.Input(slot);
+  if (first >= 0) return In(first, spec_.inputs.at(slot).count);
   const SlotSchema* schema = spec_.schema->FindInput(slot);
   if (status_.ok() && schema != nullptr && !schema->optional) {
     status_ = absl::InvalidArgumentError(absl::StrCat("input ", slot, ": missing"));
@@ -314,12 +285,12 @@ In OpKernel::in(absl::string_view slot) {
 }
 
 Out OpKernel::out(absl::string_view slot) {
-  const auto it = spec_.outputs.find(slot);
-  if (it != spec_.outputs.end() && it->second.count > 0) {
+  const int first = spec_.Output(slot);
+  if (first >= 0) {
     has_output_ = true;
-    return Out(it->second.first, it->second.count);
+    return Out(first, spec_.outputs.at(slot).count);
   }
-  // Gradients that nobody needs are left out.
+  // Programs leave out gradients that nobody needs.
   const SlotSchema* schema = spec_.schema->FindOutput(slot);
   const bool may_be_missing =
       schema == nullptr || schema->optional || absl::EndsWith(slot, "@GRAD");
@@ -335,29 +306,29 @@ OpKernel& OpKernel::Ignore(std::initializer_list<absl::string_view> slots) {
 }
 
 OpKernel& OpKernel::AllowEmptyArguments(In in) {
-  if (in) frame_->set_may_miss(in.index());
+  if (in) frame_->options.may_miss.push_back(in.index());
   return *this;
 }
 
 OpKernel& OpKernel::InPlace() {
-  frame_->set_in_place();
+  frame_->options.in_place = true;
   return *this;
 }
 
 OpKernel& OpKernel::InPlace(Out out, In in) {
   for (int i = 0; i < std::min(out.count(), in.count()); ++i) {
-    frame_->set_in_place(out.index(i), in.index(i));
+    frame_->options.in_place_pairs.emplace_back(out.index(i), in.index(i));
   }
   return *this;
 }
 
 OpKernel& OpKernel::WithoutHalfConversion() {
-  frame_->set_keeps_halves();
+  frame_->options.keeps_halves = true;
   RecordElementTypes();
   return *this;
 }
 
-void OpKernel::OneFloatType() { frame_->set_one_float_type(); }
+void OpKernel::RequireOneFloatType() { frame_->options.one_float_type = true; }
 
 std::string OpKernel::SlotName(In in) const {
   for (const auto& slot : spec_.inputs) {
@@ -371,14 +342,13 @@ std::string OpKernel::SlotName(In in) const {
 absl::Status OpKernel::CheckSlots() const {
   WEFT_RETURN_IF_ERROR(status_);
   for (const SlotSchema& slot : spec_.schema->inputs()) {
-    // Those that the kernel does not read, too: inference does.
+    // Inference reads all required inputs.
     if (!slot.optional) {
       WEFT_RETURN_IF_ERROR(RequiredInput(spec_, slot.name).status());
-      continue;
+    } else if (spec_.Input(slot.name) >= 0 && !absl::c_linear_search(known_inputs_, slot.name)) {
+      return absl::UnimplementedError(
+          absl::StrCat("input ", slot.name, ": the CPU kernel does not support it"));
     }
-    const bool is_known =
-        std::find(known_inputs_.begin(), known_inputs_.end(), slot.name) != known_inputs_.end();
-    if (!is_known) WEFT_RETURN_IF_ERROR(NoInputs(spec_, {slot.name}));
   }
   return absl::OkStatus();
 }
@@ -386,10 +356,8 @@ absl::Status OpKernel::CheckSlots() const {
 void OpKernel::RecordElementTypes() const {
   if (spec_.element_types == nullptr) return;
   *spec_.element_types = element_types_;
-  const auto takes = [&](DType type) {
-    return std::find(element_types_.begin(), element_types_.end(), type) != element_types_.end();
-  };
-  if (takes(DType::kFloat32) && !takes(DType::kFloat16) && !frame_->keeps_halves()) {
+  const auto supports = [&](DType type) { return absl::c_linear_search(element_types_, type); };
+  if (supports(DType::kFloat32) && !supports(DType::kFloat16) && !frame_->options.keeps_halves) {
     spec_.element_types->push_back(DType::kFloat16);
     spec_.element_types->push_back(DType::kBFloat16);
   }

@@ -1,11 +1,10 @@
-// How a kernel is written: it names its slots, and a function for one step.
+// How to write a kernel: name its slots, and provide a function for one step.
 //
 //   // Out = X where X > threshold, else 0.
-//   absl::StatusOr<Kernel> ThresholdedRelu(const KernelSpec& spec) {
-//     OpKernel op(spec);
+//   absl::StatusOr<Kernel> ThresholdedRelu(OpKernel op) {
 //     const In x = op.in("X");
 //     const Out out = op.out("Out");
-//     const double threshold = spec.attrs.Float("threshold");
+//     const double threshold = op.attrs().Float("threshold");
 //     return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
 //       using T = decltype(zero);
 //       const T* from = x.data<T>(ctx);
@@ -14,24 +13,23 @@
 //     });
 //   }
 //
-// What such a function can rely on:
-//   - Slots that the schema calls for are there, with a variable for every argument (but see
-//     AllowEmptyArguments). The inputs passed the schema's inference: their shapes and element
-//     types fit. Values (ids, labels, divisors) it checks itself.
-//   - Outputs have the inferred element type and shape, unless inference cannot know them before
-//     the step: then the function calls Resize.
-//   - No output is an input, unless the kernel says that it works in place (InPlace()).
-//   - Where inputs are fp16 or bf16, it sees fp32 copies, and its results are rounded back;
-//   RawElements
-//     see the elements as they are.
+// Guarantees for such a function:
+//   - Required slots of the schema exist, with a variable for every argument (but see
+//     AllowEmptyArguments). Inference has checked shapes and element types of the inputs. The
+//     function checks values (ids, labels, divisors).
+//   - Outputs have the inferred element type and shape. If inference cannot know them before the
+//     step, the function calls Resize.
+//   - No output is an input, unless the kernel works in place (InPlace()).
+//   - Inputs in half precision are fp32 copies, and results are rounded back; RawElements see the
+//     elements unconverted.
 #ifndef WEFT_OPS_OP_KERNEL_H_
 #define WEFT_OPS_OP_KERNEL_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -39,6 +37,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ops/kernel.h"
@@ -47,93 +46,62 @@
 
 namespace weft {
 
-// Elements were asked for as numbers of another size: as WrongElementType.
-class WrongElementSize : public std::logic_error {
- public:
-  WrongElementSize(const Tensor* tensor, size_t expected);
-
-  const Tensor* tensor() const { return tensor_; }
-
- private:
-  const Tensor* tensor_;
-};
-
-// Throws WrongElementSize where an element of the tensor does not have `size` bytes.
+// Throws WrongElementType unless an element of the tensor has `size` bytes.
 inline void CheckElementSize(const Tensor& tensor, size_t size) {
-  if (SizeOf(tensor.dtype()) != size) throw WrongElementSize(&tensor, size);
+  if (SizeOf(tensor.dtype()) == size) return;
+  throw WrongElementType(&tensor, absl::StrCat("elements of ", size, " bytes"));
 }
 
-// The variables of an input slot.
-class In {
+// The variables of a slot. TensorType: const Tensor for inputs, Tensor for outputs.
+template <typename TensorType>
+class SlotVariables {
  public:
-  In() = default;
-  In(int first, int count) : first_(first), count_(count) {}
+  SlotVariables() = default;
+  SlotVariables(int first, int count) : first_(first), count_(count) {}
 
   int count() const { return count_; }
-  explicit operator bool() const { return count_ > 0; }  // is there at all
+  explicit operator bool() const { return count_ > 0; }  // false: the slot is empty
   int index(int i = 0) const { return first_ + i; }
-  const Tensor& operator()(const KernelContext& ctx, int i = 0) const {
-    return *ctx.inputs[first_ + i];
-  }
-  // nullptr where an optional slot is empty, or an argument stands for no variable.
-  const Tensor* get(const KernelContext& ctx, int i = 0) const {
-    return i < count_ ? ctx.inputs[first_ + i] : nullptr;
+  TensorType& operator()(const KernelContext& ctx, int i = 0) const { return *Variable(ctx, i); }
+  // nullptr for an empty slot, an argument without a variable, or an output that nobody reads.
+  TensorType* get(const KernelContext& ctx, int i = 0) const {
+    return i < count_ ? Variable(ctx, i) : nullptr;
   }
   template <typename T>
-  const T* data(const KernelContext& ctx, int i = 0) const {
+  auto* data(const KernelContext& ctx, int i = 0) const {
     return (*this)(ctx, i).template data<T>();
   }
-  // nullptr as get().
+  // nullptr if get() is.
   template <typename T>
-  const T* data_or_null(const KernelContext& ctx, int i = 0) const {
-    const Tensor* tensor = get(ctx, i);
-    return tensor == nullptr ? nullptr : tensor->data<T>();
+  auto* data_or_null(const KernelContext& ctx, int i = 0) const {
+    TensorType* tensor = get(ctx, i);
+    return tensor == nullptr ? nullptr : tensor->template data<T>();
   }
   // The elements as numbers of their size, for RawElements.
   template <typename T>
-  const T* elements(const KernelContext& ctx, int i = 0) const {
-    CheckElementSize((*this)(ctx, i), sizeof(T));
-    return static_cast<const T*>((*this)(ctx, i).raw());
+  auto* elements(const KernelContext& ctx, int i = 0) const {
+    TensorType& tensor = (*this)(ctx, i);
+    CheckElementSize(tensor, sizeof(T));
+    return static_cast<std::conditional_t<kIsInput, const T, T>*>(tensor.raw());
   }
 
  private:
+  static constexpr bool kIsInput = std::is_const_v<TensorType>;
+
+  TensorType* Variable(const KernelContext& ctx, int i) const {
+    if constexpr (kIsInput) {
+      return ctx.inputs[first_ + i];
+    } else {
+      return ctx.outputs[first_ + i];
+    }
+  }
+
   int first_ = 0, count_ = 0;
 };
+using In = SlotVariables<const Tensor>;
+using Out = SlotVariables<Tensor>;
 
-// The variables of an output slot.
-class Out {
- public:
-  Out() = default;
-  Out(int first, int count) : first_(first), count_(count) {}
-
-  int count() const { return count_; }
-  explicit operator bool() const { return count_ > 0; }
-  int index(int i = 0) const { return first_ + i; }
-  Tensor& operator()(const KernelContext& ctx, int i = 0) const { return *ctx.outputs[first_ + i]; }
-  // nullptr where nobody reads the output.
-  Tensor* get(const KernelContext& ctx, int i = 0) const {
-    return i < count_ ? ctx.outputs[first_ + i] : nullptr;
-  }
-  template <typename T>
-  T* data(const KernelContext& ctx, int i = 0) const {
-    return (*this)(ctx, i).template data<T>();
-  }
-  template <typename T>
-  T* data_or_null(const KernelContext& ctx, int i = 0) const {
-    Tensor* tensor = get(ctx, i);
-    return tensor == nullptr ? nullptr : tensor->data<T>();
-  }
-  template <typename T>
-  T* elements(const KernelContext& ctx, int i = 0) const {
-    CheckElementSize((*this)(ctx, i), sizeof(T));
-    return static_cast<T*>((*this)(ctx, i).raw());
-  }
-
- private:
-  int first_ = 0, count_ = 0;
-};
-
-// Element types that a kernel takes, as its input tells.
+// The element types that a kernel supports for an input, which selects among them.
 template <typename... Ts>
 struct ElementTypesOf {
   In in;
@@ -152,8 +120,7 @@ AllTypes(In in) {
   return {in};
 }
 
-// Numbers of an element's size stand for elements of any type: what a kernel takes that only moves
-// them.
+// Elements of any type, as unsigned integers of their size: for kernels that only move elements.
 struct RawElements {
   In in;
 };
@@ -168,7 +135,7 @@ absl::Status CallForStatus(F& f, Args&&... args) {
   }
 }
 
-// Calls run(T()) with the unsigned integer T of that size.
+// Calls run(T()) with the unsigned integer T of the size of an element.
 template <typename Run>
 absl::Status ForElementSize(DType dtype, Run run) {
   switch (SizeOf(dtype)) {
@@ -188,26 +155,30 @@ absl::Status ForElementSize(DType dtype, Run run) {
 
 class OpKernel {
  public:
-  explicit OpKernel(const KernelSpec& spec);
+  // Implicit, so that a function of an OpKernel is a KernelFactory.
+  OpKernel(const KernelSpec& spec);  // NOLINT: see above
   ~OpKernel();
 
-  // An optional input that is there, and that the kernel names neither here nor in Ignore, makes
-  // the kernel Unimplemented: it must not be overlooked.
+  const KernelSpec& spec() const { return spec_; }
+  const OpAttrs& attrs() const { return spec_.attrs; }
+
+  // A present optional input that the kernel names neither here nor in Ignore makes the kernel
+  // Unimplemented, so that no kernel overlooks an input.
   In in(absl::string_view slot);
   Out out(absl::string_view slot);
-  // Inputs whose values make no difference (those of a gradient that needs their shapes only).
+  // Inputs whose values do not matter, such as those of a gradient that needs their shapes alone.
   OpKernel& Ignore(std::initializer_list<absl::string_view> slots);
-  // Some arguments of the slot may stand for no variable; elsewhere that is an error in the step.
+  // Allows arguments of the slot without a variable; otherwise they are an error in the step.
   OpKernel& AllowEmptyArguments(In in);
 
-  // The kernel works in place: where an output is an input of the same type, it reads elements
-  // before it writes them. Other kernels get a copy of such an input.
+  // The kernel works in place: if an output is an input of the same type, it reads elements before
+  // it writes them. Other kernels get a copy of such an input.
   OpKernel& InPlace();                // any output and any input
   OpKernel& InPlace(Out out, In in);  // these two
-  // The kernel sees fp16 and bf16 as they are.
+  // The kernel gets fp16 and bf16 unconverted.
   OpKernel& WithoutHalfConversion();
-  // Tells the element types for the table of ops, where Make does not, or attributes that are not
-  // given keep it from being called.
+  // Records the element types for the table of ops, if Make does not, or if missing attributes
+  // prevent its call.
   template <typename... Ts>
   OpKernel& Supports(ElementTypesOf<Ts...>) {
     element_types_ = {DTypeOf<Ts>::value...};
@@ -215,13 +186,14 @@ class OpKernel {
     return *this;
   }
 
-  // step(ctx, T()) with that T of the listed types which `types.in` has; Unimplemented, at the
-  // step, for other types. Like all steps it returns absl::Status or nothing.
+  // Runs step(ctx, T()), T being the listed type that `types.in` has; Unimplemented, in the step,
+  // for other types. All floating-point inputs must have one type (half precision counts as fp32).
+  // Like all steps it returns absl::Status or nothing.
   template <typename... Ts, typename Step>
   absl::StatusOr<Kernel> Make(ElementTypesOf<Ts...> types, Step step) {
     const In in = types.in;
     Supports(types);
-    OneFloatType();
+    RequireOneFloatType();
     return Finish([=, slot = SlotName(in)](const KernelContext& ctx) mutable {
       return ForElementType<Ts...>(slot, in(ctx), [&](auto tag) {
         return CallForStatus(step, ctx, typename decltype(tag)::type());
@@ -237,12 +209,50 @@ class OpKernel {
                             [&](auto zero) { return CallForStatus(step, ctx, zero); });
     });
   }
-  // step(ctx), for a kernel that looks at the types itself.
+  // Runs step(ctx), which dispatches on element types.
   template <typename Step>
   absl::StatusOr<Kernel> Make(Step step) {
     return Finish([=](const KernelContext& ctx) mutable { return CallForStatus(step, ctx); });
   }
-  // step(ctx) without what surrounds a step: for rows, of which inference knows nothing.
+  // Out[i] = f(ins[i]...) for every element i of `types.in`. Results are cast to the element type
+  // of `types.in`; a function that returns bool writes booleans.
+  template <typename... Ts, typename F, typename... Ins>
+  absl::StatusOr<Kernel> MakeElementwise(ElementTypesOf<Ts...> types, Out out, F f, Ins... ins) {
+    return Make(types, [=](const KernelContext& ctx, auto zero) {
+      using T = decltype(zero);
+      const auto loop = [&](const auto*... from) {
+        using Result = decltype(f(*from...));
+        using To = std::conditional_t<std::is_same_v<Result, bool>, bool, T>;
+        To* to = out.template data<To>(ctx);
+        const int64_t size = types.in(ctx).size();
+        const F local = f;  // not aliased by `to`
+        for (int64_t i = 0; i < size; ++i) to[i] = static_cast<To>(local(from[i]...));
+      };
+      loop(ins.template data<T>(ctx)...);
+    });
+  }
+  // outs[k][i] = f(ins[i]...)[k], for the outputs that the op has. f returns a std::array.
+  template <typename... Ts, size_t n, typename F, typename... Ins>
+  absl::StatusOr<Kernel> MakeElementwise(ElementTypesOf<Ts...> types, std::array<Out, n> outs, F f,
+                                         Ins... ins) {
+    return Make(types, [=](const KernelContext& ctx, auto zero) {
+      using T = decltype(zero);
+      std::array<T*, n> to;
+      for (size_t k = 0; k < n; ++k) to[k] = outs[k].template data_or_null<T>(ctx);
+      const auto loop = [&](const auto*... from) {
+        const int64_t size = types.in(ctx).size();
+        for (int64_t i = 0; i < size; ++i) {
+          const auto results = f(from[i]...);
+          for (size_t k = 0; k < n; ++k) {
+            if (to[k] != nullptr) to[k][i] = static_cast<T>(results[k]);
+          }
+        }
+      };
+      loop(ins.template data<T>(ctx)...);
+    });
+  }
+  // Runs step(ctx) without inference, preparation of outputs and conversion of half precision: for
+  // rows, which inference does not cover.
   template <typename Step>
   absl::StatusOr<Kernel> MakeForRows(Step step) {
     WEFT_RETURN_IF_ERROR(CheckSlots());
@@ -251,12 +261,11 @@ class OpKernel {
 
  private:
   class StepFrame;
-  // Checks that all floating-point inputs have one type (half precision counting as fp32).
-  void OneFloatType();
 
+  void RequireOneFloatType();
   void RecordElementTypes() const;
   std::string SlotName(In in) const;
-  // InvalidArgument where a slot is missing, Unimplemented where one would be overlooked.
+  // InvalidArgument for a missing slot, Unimplemented for an overlooked one.
   absl::Status CheckSlots() const;
   absl::StatusOr<Kernel> Finish(Kernel step);
 

@@ -10,11 +10,6 @@
 #include "base/status_macros.h"
 
 namespace weft {
-namespace {
-
-constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max() / 2;
-
-}  // namespace
 
 void Tensor::Resize(DType dtype, const Dims& dims) {
   ResizeValues(dtype, dims);
@@ -31,13 +26,14 @@ void Tensor::ResizeRows(DType dtype, const Dims& tall_dims, int64_t num_rows) {
   height_ = tall_dims[0];
 }
 
-WrongElementType::WrongElementType(const Tensor* tensor, DType expected)
+WrongElementType::WrongElementType(const Tensor* tensor, absl::string_view expected)
     : std::logic_error(absl::StrCat(
-          "expected ", DTypeName(expected), ", found ",
+          "expected ", expected, ", found ",
           tensor->allocated() ? DTypeName(tensor->dtype()) : "a variable that holds nothing")),
       tensor_(tensor) {}
 
 void Tensor::ResizeValues(DType dtype, const Dims& dims) {
+  constexpr int64_t kMaxBytes = std::numeric_limits<int64_t>::max() / 2;
   const int64_t size = NumElements(dims);
   assert(size >= 0);
   int64_t signed_bytes;
@@ -49,7 +45,7 @@ void Tensor::ResizeValues(DType dtype, const Dims& dims) {
   const bool may_write_here = wrapped_ || owner_.use_count() == 1;
   if (data_ == nullptr || bytes > capacity_ || !may_write_here) {
     const bool keeps_values = data_ != nullptr && dtype == dtype_ && dims == dims_;
-    // An empty tensor has an address too: it is allocated.
+    // An empty tensor has an address too, because it counts as allocated.
     const size_t capacity = std::max<size_t>(bytes, 1);
     std::shared_ptr<void> memory = memory_->Allocate(capacity);
     if (keeps_values) (void)memory_->Copy(data_, bytes, memory.get(), /*stream=*/nullptr);

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/float16.h"
 #include "ops/memory.h"
@@ -21,60 +23,39 @@ namespace weft {
 template <typename T>
 struct DTypeOf;
 template <>
-struct DTypeOf<bool> {
-  static constexpr DType value = DType::kBool;
-};
+struct DTypeOf<bool> : std::integral_constant<DType, DType::kBool> {};
 template <>
-struct DTypeOf<int8_t> {
-  static constexpr DType value = DType::kInt8;
-};
+struct DTypeOf<int8_t> : std::integral_constant<DType, DType::kInt8> {};
 template <>
-struct DTypeOf<uint8_t> {
-  static constexpr DType value = DType::kUint8;
-};
+struct DTypeOf<uint8_t> : std::integral_constant<DType, DType::kUint8> {};
 template <>
-struct DTypeOf<int16_t> {
-  static constexpr DType value = DType::kInt16;
-};
+struct DTypeOf<int16_t> : std::integral_constant<DType, DType::kInt16> {};
 template <>
-struct DTypeOf<int32_t> {
-  static constexpr DType value = DType::kInt32;
-};
+struct DTypeOf<int32_t> : std::integral_constant<DType, DType::kInt32> {};
 template <>
-struct DTypeOf<int64_t> {
-  static constexpr DType value = DType::kInt64;
-};
+struct DTypeOf<int64_t> : std::integral_constant<DType, DType::kInt64> {};
 template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::kFloat32;
-};
+struct DTypeOf<float> : std::integral_constant<DType, DType::kFloat32> {};
 template <>
-struct DTypeOf<double> {
-  static constexpr DType value = DType::kFloat64;
-};
+struct DTypeOf<double> : std::integral_constant<DType, DType::kFloat64> {};
 template <>
-struct DTypeOf<Float16> {
-  static constexpr DType value = DType::kFloat16;
-};
+struct DTypeOf<Float16> : std::integral_constant<DType, DType::kFloat16> {};
 template <>
-struct DTypeOf<BFloat16> {
-  static constexpr DType value = DType::kBFloat16;
-};
+struct DTypeOf<BFloat16> : std::integral_constant<DType, DType::kBFloat16> {};
 
-// A tensor, row-major, in host or device memory: a shape over a buffer that it shares with its
-// copies. A default-constructed tensor holds nothing (allocated() is false), and is one of host
-// memory.
+// A row-major tensor in host or device memory: a shape over a buffer that it shares with its
+// copies. A default-constructed tensor is in host memory and has no buffer (allocated() is false).
 //
 // A tensor may hold some rows of a taller one (SelectedRows): then dims() is [number of rows, ...],
-// the elements are those of the rows, rows() has their numbers in the taller tensor, and height()
-// is its number of rows. A number may occur several times: such rows add up to one. Rows without a
-// number are zero.
+// the elements are those of the rows, rows() has their indices in the taller tensor, and height()
+// is its number of rows. An index may occur several times: such rows add up to one. Rows without an
+// index are zero.
 //
-// Copies are for one thread: a tensor that another thread is to write is a Clone.
+// Copies belong to one thread; another thread needs a Clone.
 class Tensor {
  public:
   Tensor() = default;
-  // One that is going to hold something in that memory, which must outlive it and its copies.
+  // Allocates from `memory`, which must outlive the tensor and its copies.
   explicit Tensor(Memory* memory) : memory_(memory) {}
 
   Memory* memory() const { return memory_; }
@@ -87,30 +68,28 @@ class Tensor {
   bool allocated() const { return data_ != nullptr; }
 
   bool is_rows() const { return height_ != kDense; }
-  // Of a tensor that is_rows(). Row numbers are in [0, height), which who writes them sees to.
+  // Only if is_rows(). Row indices are in [0, height); the writer ensures it.
   absl::Span<const int64_t> rows() const { return rows_; }
   absl::Span<int64_t> mutable_rows() { return absl::MakeSpan(rows_); }
   int64_t height() const { return height_; }
   // The elements of one row.
   int64_t row_size() const { return NumElements(absl::MakeConstSpan(dims_).subspan(1)); }
 
-  // Makes the tensor ready to be written: gives it this type and these (known) dims, and memory
-  // of its own, 64-byte aligned. Keeps its buffer where that is large enough and not shared
-  // with another tensor; keeps the place that Wrap gave it where that is large enough, shared or
-  // not. The elements keep their values where type and dims stay as they are, which is what lets an
-  // op work in place; otherwise they are uninitialized. Throws std::bad_alloc, also where a size
-  // does not fit memory addresses. Makes it dense.
+  // Prepares the tensor for writing: sets its type and its (known) dims, makes it dense and gives
+  // it a private, 64-byte aligned buffer. Keeps the present buffer if that is large enough and
+  // either unshared or from Wrap. Elements keep their values if type and dims stay, so that ops can
+  // work in place; otherwise they are uninitialized. Throws std::bad_alloc, also for sizes beyond
+  // the address space.
   void Resize(DType dtype, const Dims& dims);
-  // The same for some rows of a tensor of these dims, whose first is the height. Row numbers keep
-  // their values where there are as many; otherwise they are unspecified.
+  // The same for rows of a tensor of `tall_dims`, whose first dimension is the height. Row indices
+  // keep their values if their number stays; otherwise they are unspecified.
   void ResizeRows(DType dtype, const Dims& tall_dims, int64_t num_rows);
-  // A tensor over memory that somebody else keeps alive through `owner`: a part of a fused buffer,
-  // device memory. Writes go there (see Resize), those of its copies too.
+  // A tensor over memory that `owner` keeps alive: a slice of a fused buffer, device memory. It and
+  // its copies write there (see Resize).
   static Tensor Wrap(DType dtype, const Dims& dims, std::shared_ptr<void> owner, void* data,
                      Memory* memory = HostMemory());
 
-  // The elements. Throws WrongElementType where T is not the element type, or the tensor holds
-  // nothing.
+  // The elements. Throws WrongElementType if T is not the element type, or nothing is allocated.
   template <typename T>
   T* data() {
     CheckDType(DTypeOf<T>::value);
@@ -129,14 +108,14 @@ class Tensor {
   void Reshape(const Dims& dims);
   // The elements of a tensor that is_rows(), as a dense tensor that shares its buffer.
   Tensor RowValues() const;
-  // The dims of the tensor that the rows are taken from.
+  // The dims of the taller tensor.
   Dims TallDims() const;
-  // A deep copy, in host memory. Host memory only.
+  // A deep copy; both in host memory.
   Tensor Clone() const;
-  // Makes this tensor a deep copy of another one, which may be in other memory; one of them is the
-  // host's, or both are in the same. Returns when it is done. Errors are those of a device.
+  // Makes this tensor a deep copy of `other`; at least one is in host memory, or both are in the
+  // same memory. Returns when the copy is done. Errors are those of a device.
   absl::Status CopyFrom(const Tensor& other);
-  // A tensor in host memory: itself, or a copy.
+  // Itself if in host memory, else a copy there.
   absl::StatusOr<Tensor> ToHost() const;
 
  private:
@@ -152,16 +131,16 @@ class Tensor {
   std::shared_ptr<void> owner_;
   void* data_ = nullptr;
   size_t capacity_ = 0;   // bytes at data_ that this tensor may use
-  bool wrapped_ = false;  // data_ is a place that Wrap gave
+  bool wrapped_ = false;  // data_ is from Wrap
   std::vector<int64_t> rows_;
   int64_t height_ = kDense;
 };
 
-// The elements of a tensor were asked for as those of another type. What inference lets through
-// must neither be misread nor end the process: kernels are called where exceptions become errors.
+// A kernel reads the elements of a tensor as those of another type. Inference does not check all
+// element types; callers of kernels turn this exception into an error.
 class WrongElementType : public std::logic_error {
  public:
-  WrongElementType(const Tensor* tensor, DType expected);
+  WrongElementType(const Tensor* tensor, absl::string_view expected);
 
   const Tensor* tensor() const { return tensor_; }
 
@@ -170,7 +149,7 @@ class WrongElementType : public std::logic_error {
 };
 
 inline void Tensor::CheckDType(DType expected) const {
-  if (dtype_ != expected || data_ == nullptr) throw WrongElementType(this, expected);
+  if (dtype_ != expected || data_ == nullptr) throw WrongElementType(this, DTypeName(expected));
 }
 
 }  // namespace weft

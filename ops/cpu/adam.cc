@@ -1,7 +1,7 @@
 // Adam and its variants: updates by bias-corrected means of gradients and their squares.
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 
 #include "ops/cpu/families.h"
 #include "ops/cpu/update.h"
@@ -9,9 +9,6 @@
 
 namespace weft {
 namespace {
-
-template <typename Update>
-using TypeOf = typename std::decay_t<Update>::Type;
 
 struct AdamAttrs {
   explicit AdamAttrs(const OpAttrs& attrs)
@@ -71,6 +68,8 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const Ada
   // Paddle's CPU kernel for rows uses the powers of the next step, does nothing if there are no
   // rows, and does not correct the epsilon of rows without a gradient.
   const bool as_paddle = spec.paddle_cpu_quirks && kind != GradKind::kDense;
+  // With lazy_mode, rows without a gradient keep their values, including moments.
+  if (kind == GradKind::kRows && !spec.attrs.Bool("lazy_mode")) kind = GradKind::kRowsAmongAll;
   return MakeUpdate(spec, kind, AdamSlots(), [=, attrs = AdamAttrs(spec.attrs)](auto& u) {
     using T = TypeOf<decltype(u)>;
     if (as_paddle && u.grad().is_empty()) return;
@@ -95,39 +94,22 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const Ada
   });
 }
 
-// With lazy_mode, rows without a gradient keep their values, including moments.
-GradKind RowsKind(const KernelSpec& spec) {
-  return spec.attrs.Bool("lazy_mode") ? GradKind::kRows : GradKind::kRowsAmongAll;
-}
-
-absl::StatusOr<Kernel> Adam(const KernelSpec& spec) {
-  return MakeAdam(spec, GradKind::kDense, AdamOptions());
-}
-
-absl::StatusOr<Kernel> AdamForRows(const KernelSpec& spec) {
-  return MakeAdam(spec, RowsKind(spec), AdamOptions());
+absl::StatusOr<Kernel> Adam(const KernelSpec& spec, GradKind kind) {
+  return MakeAdam(spec, kind, AdamOptions());
 }
 
 // Paddle's CPU kernel uses lr_ratio to scale the parameter, and then ignores it.
-AdamOptions AdamWOptions(const KernelSpec& spec) {
+absl::StatusOr<Kernel> AdamW(const KernelSpec& spec, GradKind kind) {
   AdamOptions options;
   options.lr_ratio = spec.attrs.Float("lr_ratio");
   options.coeff = spec.attrs.Bool("with_decay") ? spec.attrs.Float("coeff") : 0;
   options.update_lr_ratio = spec.paddle_cpu_quirks ? 1 : options.lr_ratio;
-  return options;
-}
-
-absl::StatusOr<Kernel> AdamW(const KernelSpec& spec) {
-  return MakeAdam(spec, GradKind::kDense, AdamWOptions(spec));
-}
-
-absl::StatusOr<Kernel> AdamWForRows(const KernelSpec& spec) {
-  return MakeAdam(spec, RowsKind(spec), AdamWOptions(spec));
+  return MakeAdam(spec, kind, options);
 }
 
 // r = m1 / (1 - b1) / (√(m2 / (1 - b2)) + epsilon) + weight_decay p; p -= lr ‖p‖ / ‖r‖ r. The ratio
 // is 1 if one of the norms is 0, or if the update does not adapt.
-absl::StatusOr<Kernel> MakeLamb(const KernelSpec& spec, GradKind kind) {
+absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
   const double weight_decay = spec.attrs.Float("weight_decay");
   const bool adapts = weight_decay > 0 || spec.attrs.Bool("always_adapt");
   return MakeUpdate(spec, kind, AdamSlots(), [=, attrs = AdamAttrs(spec.attrs)](auto& u) {
@@ -156,17 +138,12 @@ absl::StatusOr<Kernel> MakeLamb(const KernelSpec& spec, GradKind kind) {
   });
 }
 
-absl::StatusOr<Kernel> Lamb(const KernelSpec& spec) { return MakeLamb(spec, GradKind::kDense); }
-absl::StatusOr<Kernel> LambForRows(const KernelSpec& spec) {
-  return MakeLamb(spec, GradKind::kRowsAmongAll);
-}
-
 // m = beta1 m + (1 - beta1) g; n = max(|g|, beta2 n + epsilon); p -= lr / (1 - b1) m / n. A
 // separate op advances the power b1 of beta1.
-absl::StatusOr<Kernel> Adamax(const KernelSpec& spec) {
+absl::StatusOr<Kernel> Adamax(const KernelSpec& spec, GradKind kind) {
   const double beta1_attr = spec.attrs.Float("beta1"), beta2_attr = spec.attrs.Float("beta2");
   const double epsilon_attr = spec.attrs.Float("epsilon");
-  return MakeUpdate(spec, GradKind::kDense, {{"Moment", "InfNorm"}, {"Beta1Pow"}}, [=](auto& u) {
+  return MakeUpdate(spec, kind, {{"Moment", "InfNorm"}, {"Beta1Pow"}}, [=](auto& u) {
     using T = TypeOf<decltype(u)>;
     const T beta1 = static_cast<T>(beta1_attr), beta2 = static_cast<T>(beta2_attr);
     const T epsilon = static_cast<T>(epsilon_attr);
@@ -183,14 +160,11 @@ absl::StatusOr<Kernel> Adamax(const KernelSpec& spec) {
 }  // namespace
 
 void AddAdamKernels(KernelTable* table) {
-  table->Add("adam", Adam);
-  table->AddForRows("adam", AdamForRows);
-  table->Add("adamax", Adamax);
-  table->Add("adamw", AdamW);
-  table->AddForRows("adamw", AdamWForRows);
-  table->Add("lamb", Lamb);
-  table->AddForRows("lamb", LambForRows);
-  table->Add("merged_adam", Adam);
+  AddUpdate(table, "adam", Adam, GradKind::kRows);
+  AddUpdate(table, "adamax", Adamax);
+  AddUpdate(table, "adamw", AdamW, GradKind::kRows);
+  AddUpdate(table, "lamb", Lamb, GradKind::kRowsAmongAll);
+  AddUpdate(table, "merged_adam", Adam);
 }
 
 }  // namespace weft

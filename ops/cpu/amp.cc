@@ -11,18 +11,6 @@
 namespace weft {
 namespace {
 
-absl::StatusOr<bool> BoolValue(absl::string_view slot, const Tensor& tensor) {
-  WEFT_RETURN_IF_ERROR(CheckDType(slot, tensor, DType::kBool));
-  WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, 1));
-  return *tensor.data<bool>();
-}
-
-absl::StatusOr<int32_t> IntValue(absl::string_view slot, const Tensor& tensor) {
-  WEFT_RETURN_IF_ERROR(CheckDType(slot, tensor, DType::kInt32));
-  WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, 1));
-  return *tensor.data<int32_t>();
-}
-
 // Calls run(x, out, T()) for every pair of X and Out, T being their element type.
 template <typename Run>
 absl::Status ForEachTensor(const KernelContext& ctx, In x, Out out, Run run) {
@@ -38,8 +26,7 @@ absl::Status ForEachTensor(const KernelContext& ctx, In x, Out out, Run run) {
 
 // Out = X / Scale. FoundInfinite: whether an element of any X is not finite. As in Paddle's CPU
 // kernel, Out is 0 X from the first such tensor on.
-absl::StatusOr<Kernel> CheckFiniteAndUnscale(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> CheckFiniteAndUnscale(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale");
   const Out out = op.out("Out"), found = op.out("FoundInfinite");
   return op.InPlace(out, x).Supports(Floats(x)).Make([=](const KernelContext& ctx) -> absl::Status {
@@ -62,29 +49,26 @@ absl::StatusOr<Kernel> CheckFiniteAndUnscale(const KernelSpec& spec) {
 // After a step with gradients that are not finite, Out = 0, so that they have no effect. After
 // several such steps in a row the scale decreases, but not below 1. After several good steps in a
 // row it increases, if it stays finite.
-absl::StatusOr<Kernel> UpdateLossScaling(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> UpdateLossScaling(OpKernel op) {
   const In x = op.in("X"), found = op.in("FoundInfinite"), scale = op.in("PrevLossScaling");
   const In good = op.in("InGoodSteps"), bad = op.in("InBadSteps"), stop = op.in("StopUpdate");
   const Out out = op.out("Out"), new_scale = op.out("LossScaling");
   const Out new_good = op.out("OutGoodSteps"), new_bad = op.out("OutBadSteps");
-  const int64_t good_steps = spec.attrs.Int("incr_every_n_steps");
-  const int64_t bad_steps = spec.attrs.Int("decr_every_n_nan_or_inf");
-  const auto increase = static_cast<float>(spec.attrs.Float("incr_ratio"));
-  const auto decrease = static_cast<float>(spec.attrs.Float("decr_ratio"));
-  const bool never = spec.attrs.Bool("stop_update");
+  const int64_t good_steps = op.attrs().Int("incr_every_n_steps");
+  const int64_t bad_steps = op.attrs().Int("decr_every_n_nan_or_inf");
+  const auto increase = static_cast<float>(op.attrs().Float("incr_ratio"));
+  const auto decrease = static_cast<float>(op.attrs().Float("decr_ratio"));
+  const bool never = op.attrs().Bool("stop_update");
   op.InPlace(out, x);
   return op.Supports(Floats(x)).Make([=](const KernelContext& ctx) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(const bool found_infinite, BoolValue("FoundInfinite", found(ctx)));
+    WEFT_ASSIGN_OR_RETURN(const bool found_infinite, OneValue<bool>("FoundInfinite", found(ctx)));
     bool stops = never;
     if (const Tensor* flag = stop.get(ctx)) {
-      WEFT_ASSIGN_OR_RETURN(stops, BoolValue("StopUpdate", *flag));
+      WEFT_ASSIGN_OR_RETURN(stops, OneValue<bool>("StopUpdate", *flag));
     }
-    WEFT_ASSIGN_OR_RETURN(int32_t num_good, IntValue("InGoodSteps", good(ctx)));
-    WEFT_ASSIGN_OR_RETURN(int32_t num_bad, IntValue("InBadSteps", bad(ctx)));
-    WEFT_RETURN_IF_ERROR(CheckDType("PrevLossScaling", scale(ctx), DType::kFloat32));
-    WEFT_RETURN_IF_ERROR(CheckSize("PrevLossScaling", scale(ctx), 1));
-    float value = *scale.data<float>(ctx);
+    WEFT_ASSIGN_OR_RETURN(int32_t num_good, OneValue<int32_t>("InGoodSteps", good(ctx)));
+    WEFT_ASSIGN_OR_RETURN(int32_t num_bad, OneValue<int32_t>("InBadSteps", bad(ctx)));
+    WEFT_ASSIGN_OR_RETURN(float value, OneValue<float>("PrevLossScaling", scale(ctx)));
     WEFT_RETURN_IF_ERROR(ForEachTensor(ctx, x, out, [&](const Tensor& in, auto* to, auto zero) {
       using T = decltype(zero);
       const T* from = in.data<T>();

@@ -11,11 +11,10 @@ namespace weft {
 namespace {
 
 // Out = X, limited to [min, max]. NaN in, NaN out.
-absl::StatusOr<Kernel> Clip(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Clip(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const double min = spec.attrs.Float("min"), max = spec.attrs.Float("max");
+  const double min = op.attrs().Float("min"), max = op.attrs().Float("max");
   if (!(min <= max)) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected min of at most max, found min ", min, " and max ", max));
@@ -31,11 +30,10 @@ absl::StatusOr<Kernel> Clip(const KernelSpec& spec) {
 }
 
 // Out = X, scaled down to the norm max_norm if its norm is larger.
-absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ClipByNorm(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const double max_norm = spec.attrs.Float("max_norm");
+  const double max_norm = op.attrs().Float("max_norm");
   op.Supports(Floats(x));
   if (!(max_norm > 0)) {
     return absl::InvalidArgumentError(
@@ -51,30 +49,23 @@ absl::StatusOr<Kernel> ClipByNorm(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = Out@GRAD where X is strictly between min and max, 0 elsewhere.
-absl::StatusOr<Kernel> ClipGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+// X@GRAD = Out@GRAD if X is strictly between min and max, else 0.
+absl::StatusOr<Kernel> ClipGrad(OpKernel op) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const double min = spec.attrs.Float("min"), max = spec.attrs.Float("max");
-  return op.InPlace(dx, dout).InPlace(dx, x).Make(
-      Floats(x), [=](const KernelContext& ctx, auto zero) {
-        using T = decltype(zero);
-        const T low = static_cast<T>(min), high = static_cast<T>(max);
-        const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
-        T* to = dx.data<T>(ctx);
-        for (int64_t i = 0; i < x(ctx).size(); ++i) {
-          to[i] = xs[i] > low && xs[i] < high ? dys[i] : T(0);
-        }
-      });
+  const double min = op.attrs().Float("min"), max = op.attrs().Float("max");
+  const auto gradient = [=](auto value, auto dy) {
+    using T = decltype(value);
+    return value > static_cast<T>(min) && value < static_cast<T>(max) ? dy : T(0);
+  };
+  return op.InPlace(dx, dout).InPlace(dx, x).MakeElementwise(Floats(x), dx, gradient, x, dout);
 }
 
 }  // namespace
 
 void AddClipKernels(KernelTable* table) {
-  table->Add("clip", Clip);
+  table->Add("clip", Clip, ClipGrad);
   table->Add("clip_by_norm", ClipByNorm);
-  table->Add("clip_grad", ClipGrad);
 }
 
 }  // namespace weft

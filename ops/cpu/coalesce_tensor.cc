@@ -9,7 +9,7 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/kernel_util.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
@@ -27,8 +27,8 @@ struct Layout {
 };
 
 struct Coalesce {
-  KernelSpec::Slot inputs, outputs;
-  int fused;
+  In inputs;
+  Out outputs, fused;
   DType dtype;
   int64_t alignment;  // elements
   bool copy_data, set_constant, persist_output;
@@ -37,12 +37,12 @@ struct Coalesce {
 
   absl::StatusOr<Layout> FindLayout(const KernelContext& ctx) const {
     Layout layout;
-    for (int i = 0; i < inputs.count; ++i) {
-      if (ctx.in(inputs.first + i) == nullptr || ctx.out(outputs.first + i) == nullptr) {
+    for (int i = 0; i < inputs.count(); ++i) {
+      if (inputs.get(ctx, i) == nullptr || outputs.get(ctx, i) == nullptr) {
         return absl::InvalidArgumentError(
             absl::StrCat("Input[", i, "] and Output[", i, "]: expected variables"));
       }
-      const Tensor& input = *ctx.in(inputs.first + i);
+      const Tensor& input = inputs(ctx, i);
       if (input.allocated() && input.dtype() != dtype) {
         return absl::InvalidArgumentError(
             absl::StrCat("input Input[", i, "]: expected ", DTypeName(dtype),
@@ -77,11 +77,11 @@ struct Coalesce {
   }
 
   bool IsLaidOut(const KernelContext& ctx, const Layout& layout) const {
-    const Tensor& buffer = *ctx.out(fused);
+    const Tensor& buffer = fused(ctx);
     if (!buffer.allocated() || buffer.dtype() != dtype || buffer.size() != layout.size)
       return false;
-    for (int i = 0; i < outputs.count; ++i) {
-      const Tensor& output = *ctx.out(outputs.first + i);
+    for (int i = 0; i < outputs.count(); ++i) {
+      const Tensor& output = outputs(ctx, i);
       if (output.raw() != Slice(buffer, layout, i) || output.dims() != layout.dims[i]) return false;
     }
     return true;
@@ -89,15 +89,15 @@ struct Coalesce {
 
   // Each output must be a distinct tensor, and must not be another output's input.
   absl::Status CheckDistinct(const KernelContext& ctx) const {
-    std::set<const Tensor*> seen = {ctx.out(fused)};
-    for (int i = 0; i < outputs.count; ++i) {
-      if (seen.insert(ctx.out(outputs.first + i)).second) continue;
+    std::set<const Tensor*> seen = {&fused(ctx)};
+    for (int i = 0; i < outputs.count(); ++i) {
+      if (seen.insert(outputs.get(ctx, i)).second) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           "output Output[", i, "]: is FusedOutput or another Output too; expected distinct ones"));
     }
-    for (int i = 0; copy_data && i < inputs.count; ++i) {
-      const Tensor* input = ctx.in(inputs.first + i);
-      if (input == ctx.out(outputs.first + i) || seen.count(input) == 0) continue;
+    for (int i = 0; copy_data && i < inputs.count(); ++i) {
+      const Tensor* input = inputs.get(ctx, i);
+      if (input == outputs.get(ctx, i) || seen.count(input) == 0) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("input Input[", i, "]: is FusedOutput or another one's Output"));
     }
@@ -109,24 +109,23 @@ struct Coalesce {
     auto memory = std::make_shared<Tensor>();
     memory->Resize(dtype, {layout.size});
     std::memset(memory->raw(), 0, memory->bytes());
-    for (int i = 0; i < outputs.count; ++i) {
-      Tensor* output = ctx.out(outputs.first + i);
+    for (int i = 0; i < outputs.count(); ++i) {
+      Tensor* output = outputs.get(ctx, i);
       Tensor slice = Tensor::Wrap(dtype, layout.dims[i], memory, Slice(*memory, layout, i));
       // An input that is also the output would be overwritten before it is copied.
-      const bool keep =
-          copy_data ? ctx.in(inputs.first + i) == output : persist_output && !set_constant;
+      const bool keep = copy_data ? inputs.get(ctx, i) == output : persist_output && !set_constant;
       if (keep && output->allocated() && output->bytes() == slice.bytes()) {
         std::memcpy(slice.raw(), output->raw(), slice.bytes());
       }
       *output = std::move(slice);
     }
-    *ctx.out(fused) = Tensor::Wrap(dtype, {layout.size}, memory, memory->raw());
+    fused(ctx) = Tensor::Wrap(dtype, {layout.size}, memory, memory->raw());
   }
 
   absl::Status CopyInputs(const KernelContext& ctx) const {
-    for (int i = 0; i < inputs.count; ++i) {
-      const Tensor& input = *ctx.in(inputs.first + i);
-      Tensor* output = ctx.out(outputs.first + i);
+    for (int i = 0; i < inputs.count(); ++i) {
+      const Tensor& input = inputs(ctx, i);
+      Tensor* output = outputs.get(ctx, i);
       if (&input == output) continue;
       if (!input.allocated()) {
         return absl::FailedPreconditionError(
@@ -139,11 +138,9 @@ struct Coalesce {
 
   // Including padding.
   absl::Status Fill(Tensor* buffer) const {
-    return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
-                          BFloat16>("output FusedOutput", *buffer, [&](auto tag) {
+    return ForAnyType("output FusedOutput", *buffer, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      T* data = buffer->data<T>();
-      for (int64_t i = 0; i < buffer->size(); ++i) data[i] = static_cast<T>(constant);
+      std::fill_n(buffer->data<T>(), buffer->size(), static_cast<T>(constant));
       return absl::OkStatus();
     });
   }
@@ -155,7 +152,7 @@ struct Coalesce {
       LayOut(ctx, layout);
     }
     if (copy_data) return CopyInputs(ctx);
-    return set_constant ? Fill(ctx.out(fused)) : absl::OkStatus();
+    return set_constant ? Fill(&fused(ctx)) : absl::OkStatus();
   }
 };
 
@@ -187,25 +184,19 @@ absl::StatusOr<std::vector<Dims>> GivenDims(const OpAttrs& attrs, int count) {
 // values come from Input (copy_data), a constant (set_constant), or the buffer's contents of the
 // step before. The positions never change after the first step.
 absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec) {
-  if (spec.element_types != nullptr) {
-    *spec.element_types = {DType::kBool,    DType::kUint8,  DType::kInt8,    DType::kInt16,
-                           DType::kInt32,   DType::kInt64,  DType::kFloat16, DType::kBFloat16,
-                           DType::kFloat32, DType::kFloat64};
-  }
+  OpKernel op(spec);
+  op.WithoutHalfConversion().Supports(AllTypes(In()));
   Coalesce kernel;
-  const auto slot = [](const auto& slots, const char* name) {
-    const auto it = slots.find(name);
-    return it == slots.end() ? KernelSpec::Slot() : it->second;
-  };
-  kernel.inputs = slot(spec.inputs, "Input");
-  kernel.outputs = slot(spec.outputs, "Output");
-  if (kernel.inputs.count == 0 || kernel.inputs.count != kernel.outputs.count) {
+  kernel.inputs = op.in("Input");
+  kernel.outputs = op.out("Output");
+  kernel.fused = op.out("FusedOutput");
+  if (kernel.inputs.count() == 0 || kernel.inputs.count() != kernel.outputs.count()) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected as many variables in output Output as in input Input, one or more; "
                      "found ",
-                     kernel.outputs.count, " and ", kernel.inputs.count));
+                     kernel.outputs.count(), " and ", kernel.inputs.count()));
   }
-  WEFT_ASSIGN_OR_RETURN(kernel.fused, RequiredOutput(spec, "FusedOutput"));
+  if (!kernel.fused) return absl::InvalidArgumentError("output FusedOutput: missing");
   const absl::optional<DType> dtype = DTypeFromProto(static_cast<int>(spec.attrs.Int("dtype")));
   if (!dtype.has_value()) {
     return absl::InvalidArgumentError(
@@ -224,7 +215,7 @@ absl::StatusOr<Kernel> CoalesceTensor(const KernelSpec& spec) {
   kernel.set_constant = spec.attrs.Bool("set_constant");
   kernel.persist_output = spec.attrs.Bool("persist_output");
   kernel.constant = spec.attrs.Float("constant");
-  WEFT_ASSIGN_OR_RETURN(kernel.given_dims, GivenDims(spec.attrs, kernel.inputs.count));
+  WEFT_ASSIGN_OR_RETURN(kernel.given_dims, GivenDims(spec.attrs, kernel.inputs.count()));
   return Kernel(kernel);
 }
 

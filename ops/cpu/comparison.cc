@@ -1,8 +1,9 @@
-// Comparisons and logic: elementwise ops with boolean results.
+// Comparisons, and logic of booleans and bits, elementwise.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -14,41 +15,49 @@
 namespace weft {
 namespace {
 
+template <typename T>
 struct LogicalXor {
-  template <typename T>
-  bool operator()(T x, T y) const {
-    return (x != 0) != (y != 0);
-  }
+  bool operator()(T x, T y) const { return (x != 0) != (y != 0); }
 };
 
-// Out = f(X, Y), for operands of any element type.
-template <typename F>
-absl::StatusOr<Kernel> Binary(const KernelSpec& spec) {
-  OpKernel op(spec);
+ElementTypesOf<int32_t, int64_t, int8_t, uint8_t, int16_t, bool> Bits(In in) { return {in}; }
+
+// Out = F(X, Y), for operands of the element types.
+template <template <typename> class F, auto element_types = AllTypesButHalf>
+absl::StatusOr<Kernel> Binary(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const int64_t axis = spec.attrs.Has("axis") ? spec.attrs.Int("axis") : -1;
+  const int64_t axis = op.attrs().Has("axis") ? op.attrs().Int("axis") : -1;
   return op.InPlace().Make(
-      AllTypesButHalf(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+      element_types(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
+        using Result = decltype(F<T>()(zero, zero));
         WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
                               AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
-        MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<bool>(ctx), F());
+        MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<Result>(ctx), F<T>());
         return absl::OkStatus();
       });
 }
 
 // Out = not X.
-absl::StatusOr<Kernel> LogicalNot(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LogicalNot(OpKernel op) {
   const In x = op.in("X");
-  const Out out = op.out("Out");
-  return op.InPlace().Make(AllTypesButHalf(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T* from = x.data<T>(ctx);
-    std::transform(from, from + x(ctx).size(), out.data<bool>(ctx),
-                   [](T value) { return value == T(0); });
-  });
+  return op.InPlace().MakeElementwise(
+      AllTypesButHalf(x), op.out("Out"), [](auto value) { return value == decltype(value)(0); }, x);
+}
+
+// Out = X with all bits flipped; of booleans their negation.
+absl::StatusOr<Kernel> BitwiseNot(OpKernel op) {
+  const In x = op.in("X");
+  const auto flip = [](auto value) {
+    using T = decltype(value);
+    if constexpr (std::is_same_v<T, bool>) {
+      return !value;
+    } else {
+      return static_cast<T>(~value);
+    }
+  };
+  return op.InPlace().MakeElementwise(Bits(x), op.out("Out"), flip, x);
 }
 
 // |Input - Other| <= atol + rtol |Other|. Equal infinities are close, and everything is if the
@@ -74,23 +83,16 @@ struct Closeness {
   }
 };
 
-absl::StatusOr<Kernel> IsClose(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> IsClose(OpKernel op) {
   const In x = op.in("Input"), y = op.in("Other");
-  const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const Closeness close, Closeness::Read(spec.attrs));
-  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T* xs = x.data<T>(ctx);
-    std::transform(xs, xs + x(ctx).size(), y.data<T>(ctx), out.data<bool>(ctx), close);
-  });
+  WEFT_ASSIGN_OR_RETURN(const Closeness close, Closeness::Read(op.attrs()));
+  return op.MakeElementwise(FloatsAndInts(x), op.out("Out"), close, x, y);
 }
 
-absl::StatusOr<Kernel> AllClose(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AllClose(OpKernel op) {
   const In x = op.in("Input"), y = op.in("Other");
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const Closeness close, Closeness::Read(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const Closeness close, Closeness::Read(op.attrs()));
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
@@ -99,29 +101,25 @@ absl::StatusOr<Kernel> AllClose(const KernelSpec& spec) {
 }
 
 // Out = whether the predicate holds for an element.
-template <typename Question>
-absl::StatusOr<Kernel> Ask(const KernelSpec& spec, Question question) {
-  OpKernel op(spec);
+using Predicate = bool (*)(double);
+template <Predicate predicate>
+absl::StatusOr<Kernel> Ask(OpKernel op) {
   const In x = op.in("X");
-  const Out out = op.out("Out");
-  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
-    const auto* from = x.data<decltype(zero)>(ctx);
-    bool* to = out.data<bool>(ctx);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = question(static_cast<double>(from[i]));
-  });
+  return op.MakeElementwise(
+      FloatsAndInts(x), op.out("Out"),
+      [](auto value) { return predicate(static_cast<double>(value)); }, x);
 }
 
 // Out = whether the predicate holds for any element, or for all.
 enum class Quantifier { kAny, kAll };
-template <typename Question>
-absl::StatusOr<Kernel> AskOnce(const KernelSpec& spec, Quantifier quantifier, Question question) {
-  OpKernel op(spec);
+template <Quantifier quantifier, Predicate predicate>
+absl::StatusOr<Kernel> AskOnce(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     const auto* from = x.data<decltype(zero)>(ctx);
     const auto* end = from + x(ctx).size();
-    const auto holds = [&](auto value) { return question(static_cast<double>(value)); };
+    const auto holds = [](auto value) { return predicate(static_cast<double>(value)); };
     *out.data<bool>(ctx) = quantifier == Quantifier::kAny ? std::any_of(from, end, holds)
                                                           : std::all_of(from, end, holds);
   });
@@ -130,36 +128,28 @@ absl::StatusOr<Kernel> AskOnce(const KernelSpec& spec, Quantifier quantifier, Qu
 }  // namespace
 
 void AddComparisonKernels(KernelTable* table) {
-  table->Add("equal", Binary<std::equal_to<>>);
-  table->Add("not_equal", Binary<std::not_equal_to<>>);
-  table->Add("less_than", Binary<std::less<>>);
-  table->Add("less_equal", Binary<std::less_equal<>>);
-  table->Add("greater_than", Binary<std::greater<>>);
-  table->Add("greater_equal", Binary<std::greater_equal<>>);
-  table->Add("logical_and", Binary<std::logical_and<>>);
-  table->Add("logical_or", Binary<std::logical_or<>>);
+  table->Add("equal", Binary<std::equal_to>);
+  table->Add("not_equal", Binary<std::not_equal_to>);
+  table->Add("less_than", Binary<std::less>);
+  table->Add("less_equal", Binary<std::less_equal>);
+  table->Add("greater_than", Binary<std::greater>);
+  table->Add("greater_equal", Binary<std::greater_equal>);
+  table->Add("logical_and", Binary<std::logical_and>);
+  table->Add("logical_or", Binary<std::logical_or>);
   table->Add("logical_xor", Binary<LogicalXor>);
   table->Add("logical_not", LogicalNot);
+  table->Add("bitwise_and", Binary<std::bit_and, Bits>);
+  table->Add("bitwise_or", Binary<std::bit_or, Bits>);
+  table->Add("bitwise_xor", Binary<std::bit_xor, Bits>);
+  table->Add("bitwise_not", BitwiseNot);
   table->Add("allclose", AllClose);
   table->Add("isclose", IsClose);
-  table->Add("isfinite_v2", [](const KernelSpec& spec) {
-    return Ask(spec, [](double x) { return std::isfinite(x); });
-  });
-  table->Add("isinf_v2", [](const KernelSpec& spec) {
-    return Ask(spec, [](double x) { return std::isinf(x); });
-  });
-  table->Add("isnan_v2", [](const KernelSpec& spec) {
-    return Ask(spec, [](double x) { return std::isnan(x); });
-  });
-  table->Add("isfinite", [](const KernelSpec& spec) {
-    return AskOnce(spec, Quantifier::kAll, [](double x) { return std::isfinite(x); });
-  });
-  table->Add("isinf", [](const KernelSpec& spec) {
-    return AskOnce(spec, Quantifier::kAny, [](double x) { return std::isinf(x); });
-  });
-  table->Add("isnan", [](const KernelSpec& spec) {
-    return AskOnce(spec, Quantifier::kAny, [](double x) { return std::isnan(x); });
-  });
+  table->Add("isfinite_v2", Ask<std::isfinite>);
+  table->Add("isinf_v2", Ask<std::isinf>);
+  table->Add("isnan_v2", Ask<std::isnan>);
+  table->Add("isfinite", AskOnce<Quantifier::kAll, std::isfinite>);
+  table->Add("isinf", AskOnce<Quantifier::kAny, std::isinf>);
+  table->Add("isnan", AskOnce<Quantifier::kAny, std::isnan>);
 }
 
 }  // namespace weft

@@ -22,12 +22,11 @@ View Part(const Dims& whole, int64_t axis, int64_t begin, int64_t size) {
 }
 
 // Out = the parts, concatenated along the axis.
-absl::StatusOr<Kernel> Concat(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Concat(OpKernel op) {
   const In parts = op.in("X");
   const Out out = op.out("Out");
   return op.Make(RawElements{parts},
-                 [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
+                 [=, axis = op.attrs().Int("axis")](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    int64_t begin = 0;
                    for (int i = 0; i < parts.count(); ++i) {
@@ -53,12 +52,11 @@ void Cut(const Tensor& x, int64_t axis, const std::vector<int64_t>& sizes, const
 }
 
 // X@GRAD = the parts of Out@GRAD into which the X were concatenated.
-absl::StatusOr<Kernel> ConcatGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ConcatGrad(OpKernel op) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   return op.Make(RawElements{dout},
-                 [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
+                 [=, axis = op.attrs().Int("axis")](const KernelContext& ctx, auto zero) {
                    std::vector<int64_t> sizes;
                    for (int i = 0; i < x.count(); ++i)
                      sizes.push_back(x(ctx, i).dims()[NormalizedAxis(axis, x(ctx, i).rank())]);
@@ -67,14 +65,13 @@ absl::StatusOr<Kernel> ConcatGrad(const KernelSpec& spec) {
 }
 
 // Out = parts of X: equal ones, or of the sizes `sections`, of which one may be -1, the rest.
-absl::StatusOr<Kernel> Split(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Split(OpKernel op) {
   const In x = op.in("X");
   const Out parts = op.out("Out");
   const std::vector<int64_t> sections =
-      spec.attrs.Int("num") > 0 ? std::vector<int64_t>() : spec.attrs.Ints("sections");
+      op.attrs().Int("num") > 0 ? std::vector<int64_t>() : op.attrs().Ints("sections");
   return op.Make(RawElements{x},
-                 [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
+                 [=, axis = op.attrs().Int("axis")](const KernelContext& ctx, auto zero) {
                    const int64_t size = x(ctx).dims()[NormalizedAxis(axis, x(ctx).rank())];
                    std::vector<int64_t> sizes = sections;
                    if (sizes.empty()) sizes.assign(parts.count(), size / parts.count());
@@ -88,11 +85,10 @@ absl::StatusOr<Kernel> Split(const KernelSpec& spec) {
 }
 
 // The variables in turn, stacked along a new dimension.
-absl::StatusOr<Kernel> Stack(const KernelSpec& spec, const char* parts_slot, const char* to) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Stack(OpKernel op, const char* parts_slot, const char* to) {
   const In parts = op.in(parts_slot);
   const Out out = op.out(to);
-  return op.Make(RawElements{parts}, [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx,
+  return op.Make(RawElements{parts}, [=, axis = op.attrs().Int("axis")](const KernelContext& ctx,
                                                                         auto zero) {
     using T = decltype(zero);
     for (int i = 0; i < parts.count(); ++i) {
@@ -101,13 +97,12 @@ absl::StatusOr<Kernel> Stack(const KernelSpec& spec, const char* parts_slot, con
   });
 }
 
-absl::StatusOr<Kernel> Unstack(const KernelSpec& spec, const char* from, const char* parts_slot) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Unstack(OpKernel op, const char* from, const char* parts_slot) {
   op.Ignore({"X"});
   const In x = op.in(from);
   const Out parts = op.out(parts_slot);
   return op.Make(
-      RawElements{x}, [=, axis = spec.attrs.Int("axis")](const KernelContext& ctx, auto zero) {
+      RawElements{x}, [=, axis = op.attrs().Int("axis")](const KernelContext& ctx, auto zero) {
         Cut<decltype(zero)>(x(ctx), axis, std::vector<int64_t>(parts.count(), 1), parts, ctx);
       });
 }
@@ -115,15 +110,14 @@ absl::StatusOr<Kernel> Unstack(const KernelSpec& spec, const char* from, const c
 }  // namespace
 
 void AddConcatSplitKernels(KernelTable* table) {
-  table->Add("concat", Concat);
-  table->Add("concat_grad", ConcatGrad);
+  table->Add("concat", Concat, ConcatGrad);
   table->Add("split", Split);
-  table->Add("stack", [](const KernelSpec& spec) { return Stack(spec, "X", "Y"); });
-  table->Add("stack_grad",
-             [](const KernelSpec& spec) { return Unstack(spec, "Y@GRAD", "X@GRAD"); });
-  table->Add("unstack", [](const KernelSpec& spec) { return Unstack(spec, "X", "Y"); });
-  table->Add("unstack_grad",
-             [](const KernelSpec& spec) { return Stack(spec, "Y@GRAD", "X@GRAD"); });
+  table->Add(
+      "stack", [](const KernelSpec& spec) { return Stack(spec, "X", "Y"); },
+      [](const KernelSpec& spec) { return Unstack(spec, "Y@GRAD", "X@GRAD"); });
+  table->Add(
+      "unstack", [](const KernelSpec& spec) { return Unstack(spec, "X", "Y"); },
+      [](const KernelSpec& spec) { return Stack(spec, "Y@GRAD", "X@GRAD"); });
   table->Add("unbind", [](const KernelSpec& spec) { return Unstack(spec, "X", "Out"); });
 }
 

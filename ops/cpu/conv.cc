@@ -245,11 +245,10 @@ struct ConvAttrs {
   }
 };
 
-absl::StatusOr<Kernel> Conv(const KernelSpec& spec, ConvKind kind, size_t space) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Conv(OpKernel op, ConvKind kind, size_t space) {
   const In input = op.in("Input"), filter = op.in("Filter");
   const Out output = op.out("Output");
-  WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(spec.attrs, kind, space));
+  WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
   const bool transposed = kind == ConvKind::kTransposed;
   Convolution convolution(transposed ? Result::kSource : Result::kDestination);
   return op.Make(Floats(input), [=](const KernelContext& ctx, auto zero) mutable {
@@ -261,11 +260,10 @@ absl::StatusOr<Kernel> Conv(const KernelSpec& spec, ConvKind kind, size_t space)
   });
 }
 
-absl::StatusOr<Kernel> ConvGrad(const KernelSpec& spec, ConvKind kind, size_t space) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ConvGrad(OpKernel op, ConvKind kind, size_t space) {
   const In input = op.in("Input"), filter = op.in("Filter"), doutput = op.in("Output@GRAD");
   const Out dinput = op.out("Input@GRAD"), dfilter = op.out("Filter@GRAD");
-  WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(spec.attrs, kind, space));
+  WEFT_ASSIGN_OR_RETURN(const ConvAttrs attrs, ConvAttrs::Read(op.attrs(), kind, space));
   const bool transposed = kind == ConvKind::kTransposed;
   Convolution of_input(transposed ? Result::kDestination : Result::kSource);
   Convolution of_filter(Result::kFilter);
@@ -284,8 +282,9 @@ absl::StatusOr<Kernel> ConvGrad(const KernelSpec& spec, ConvKind kind, size_t sp
 }
 
 void AddConv(KernelTable* table, const std::string& type, ConvKind kind, size_t space) {
-  table->Add(type, [=](const KernelSpec& spec) { return Conv(spec, kind, space); });
-  table->Add(type + "_grad", [=](const KernelSpec& spec) { return ConvGrad(spec, kind, space); });
+  table->Add(
+      type, [=](const KernelSpec& spec) { return Conv(spec, kind, space); },
+      [=](const KernelSpec& spec) { return ConvGrad(spec, kind, space); });
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Copies of a tensor, with the same or another element type.
+// Copies of a tensor, with the same or another element type, or under other dims.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -10,18 +10,18 @@
 namespace weft {
 namespace {
 
-// Out = X, of any element type: assign, memcpy (to another device, of which the CPU has one) and
+void CopyBytes(const Tensor& from, Tensor* to) {
+  if (from.bytes() > 0 && to->raw() != from.raw()) std::memcpy(to->raw(), from.raw(), from.bytes());
+}
+
+// Out = X, of any element type: assign, memcpy (which copies to another device elsewhere) and
 // share_data.
-absl::StatusOr<Kernel> Assign(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Assign(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   if (!x) return absl::InvalidArgumentError("input X: missing");
-  return op.InPlace().Make(RawElements{x}, [=](const KernelContext& ctx, auto) {
-    if (out(ctx).raw() != x(ctx).raw() && x(ctx).bytes() > 0) {
-      std::memcpy(out(ctx).raw(), x(ctx).raw(), x(ctx).bytes());
-    }
-  });
+  return op.InPlace().Make(RawElements{x},
+                           [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
 }
 
 // Like static_cast.
@@ -52,16 +52,9 @@ struct LikePaddle {
   }
 };
 
-template <typename Run>
-absl::Status ForAnyType(absl::string_view slot, const Tensor& tensor, Run run) {
-  return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
-                        BFloat16>(slot, tensor, run);
-}
-
 // Out = X, converted element by element.
 template <typename How>
-absl::StatusOr<Kernel> MakeCast(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> MakeCast(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
@@ -83,6 +76,15 @@ absl::StatusOr<Kernel> Cast(const KernelSpec& spec) {
   return spec.paddle_cpu_quirks ? MakeCast<LikePaddle>(spec) : MakeCast<Exactly>(spec);
 }
 
+// Out = X; inference determines its dims.
+absl::StatusOr<Kernel> Reshaped(OpKernel op, const char* from, const char* to) {
+  op.Ignore({"X", "Out", "XShape"});
+  const In x = op.in(from);
+  const Out out = op.out(to);
+  return op.Make(RawElements{x},
+                 [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
+}
+
 }  // namespace
 
 void AddCopyKernels(KernelTable* table) {
@@ -90,6 +92,12 @@ void AddCopyKernels(KernelTable* table) {
   table->Add("cast", Cast);
   table->Add("memcpy", Assign);
   table->Add("share_data", Assign);
+  for (const char* type : {"flatten", "flatten2", "flatten_contiguous_range", "reshape", "reshape2",
+                           "squeeze", "squeeze2", "unsqueeze", "unsqueeze2"}) {
+    table->Add(
+        type, [](const KernelSpec& spec) { return Reshaped(spec, "X", "Out"); },
+        [](const KernelSpec& spec) { return Reshaped(spec, "Out@GRAD", "X@GRAD"); });
+  }
 }
 
 }  // namespace weft

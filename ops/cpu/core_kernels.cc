@@ -10,19 +10,13 @@ void AddCoreKernels(KernelTable* table) {
   AddCumulativeKernels(table);
   AddElementwiseKernels(table);
   AddOrderStatisticsKernels(table);
-  AddPreluKernels(table);
   AddReduceKernels(table);
-  AddScaleKernels(table);
   AddSumKernels(table);
   AddWhereKernels(table);
   AddConcatSplitKernels(table);
   AddCreationKernels(table);
   AddGatherScatterKernels(table);
-  AddOneHotKernels(table);
   AddRandomKernels(table);
-  AddReshapeKernels(table);
-  AddSeedKernels(table);
-  AddSetValueKernels(table);
   AddStridedViewKernels(table);
   AddConvKernels(table);
   AddDropoutKernels(table);
@@ -31,17 +25,13 @@ void AddCoreKernels(KernelTable* table) {
   AddNormKernels(table);
   AddPoolKernels(table);
   AddRnnKernels(table);
-  AddLogSoftmaxKernels(table);
   AddLossKernels(table);
   AddMetricKernels(table);
-  AddSigmoidCrossEntropyKernels(table);
   AddSoftmaxKernels(table);
-  AddSoftmaxWithCrossEntropyKernels(table);
   AddAdamKernels(table);
   AddAmpKernels(table);
   AddCoalesceTensorKernels(table);
   AddOptimizerKernels(table);
-  AddSparseSumKernels(table);
   AddPrintKernels(table);
 }
 

@@ -1,32 +1,21 @@
 // Tensors made from attributes, or after the shape of another one.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "base/status_macros.h"
 #include "ops/cpu/families.h"
-#include "ops/cpu/shape_attr.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
-
-// The bytes of one element; the first SizeOf(dtype) count.
-using Element = std::array<char, 16>;
-
-template <typename T>
-Element BytesOf(T value) {
-  Element element{};
-  std::memcpy(element.data(), &value, sizeof(value));
-  return element;
-}
 
 // A number from attributes: exact if it is an integer.
 struct Constant {
@@ -50,66 +39,53 @@ absl::StatusOr<Constant> ConstantFromAttrs(const OpAttrs& attrs) {
   return constant;
 }
 
-template <typename T>
-absl::StatusOr<Element> IntegerElement(const Constant& constant, DType dtype) {
-  // The upper limit of int64 is not exact as double: this is the first number beyond it.
-  const bool fits =
-      constant.integer
-          ? *constant.integer >= std::numeric_limits<T>::min() &&
-                *constant.integer <= std::numeric_limits<T>::max()
-          : std::trunc(constant.value) >= static_cast<double>(std::numeric_limits<T>::min()) &&
-                constant.value < std::ldexp(1.0, std::numeric_limits<T>::digits);
-  if (!fits) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("attribute value: ", constant.value, " does not fit ", DTypeName(dtype)));
+// A tensor of one element: the constant.
+absl::StatusOr<Tensor> ElementOf(const Constant& constant, DType dtype) {
+  Tensor element;
+  element.Resize(dtype, {1});
+  if (dtype == DType::kComplex64 || dtype == DType::kComplex128) {
+    std::memset(element.raw(), 0, element.bytes());  // the imaginary part is 0
+    const DType real_dtype = dtype == DType::kComplex64 ? DType::kFloat32 : DType::kFloat64;
+    WEFT_ASSIGN_OR_RETURN(const Tensor real, ElementOf(constant, real_dtype));
+    std::memcpy(element.raw(), real.raw(), real.bytes());
+    return element;
   }
-  return BytesOf(constant.integer ? static_cast<T>(*constant.integer)
-                                  : static_cast<T>(constant.value));
-}
-
-absl::StatusOr<Element> EncodeElement(const Constant& constant, DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return BytesOf(constant.value != 0);
-    case DType::kInt8:
-      return IntegerElement<int8_t>(constant, dtype);
-    case DType::kUint8:
-      return IntegerElement<uint8_t>(constant, dtype);
-    case DType::kInt16:
-      return IntegerElement<int16_t>(constant, dtype);
-    case DType::kInt32:
-      return IntegerElement<int32_t>(constant, dtype);
-    case DType::kInt64:
-      return IntegerElement<int64_t>(constant, dtype);
-    case DType::kFloat16:
-      return BytesOf(Float16(constant.value));
-    case DType::kBFloat16:
-      return BytesOf(BFloat16(static_cast<float>(constant.value)));
-    case DType::kFloat32:
-    case DType::kComplex64:  // the imaginary part is 0
-      return BytesOf(static_cast<float>(constant.value));
-    case DType::kFloat64:
-    case DType::kComplex128:
-      return BytesOf(constant.value);
-    default:
-      return absl::UnimplementedError(
-          absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(dtype)));
-  }
+  WEFT_RETURN_IF_ERROR(ForAnyType("attribute dtype", element, [&](auto tag) -> absl::Status {
+    using T = typename decltype(tag)::type;
+    T& to = *element.data<T>();
+    if constexpr (std::is_same_v<T, bool>) {
+      to = constant.value != 0;
+    } else if constexpr (std::is_integral_v<T>) {
+      constexpr T kLowest = std::numeric_limits<T>::min(), kLargest = std::numeric_limits<T>::max();
+      // The upper limit of int64 is not exact as double: ldexp is the first number beyond it.
+      const bool fits = constant.integer
+                            ? *constant.integer >= kLowest && *constant.integer <= kLargest
+                            : std::trunc(constant.value) >= static_cast<double>(kLowest) &&
+                                  constant.value < std::ldexp(1.0, std::numeric_limits<T>::digits);
+      if (!fits) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("attribute value: ", constant.value, " does not fit ", DTypeName(dtype)));
+      }
+      to = constant.integer ? static_cast<T>(*constant.integer) : static_cast<T>(constant.value);
+    } else {
+      to = static_cast<T>(constant.value);
+    }
+    return absl::OkStatus();
+  }));
+  return element;
 }
 
 // Out, with attributes shape and dtype, is str_value everywhere, or value if that is empty.
-absl::StatusOr<Kernel> FillConstant(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> FillConstant(OpKernel op) {
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
-  WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(spec.attrs));
-  WEFT_ASSIGN_OR_RETURN(const Element element, EncodeElement(constant, type.dtype));
-  return op.Supports(AllTypes(In()))
-      .Make([=, width = SizeOf(type.dtype)](const KernelContext& ctx) {
-        char* to = static_cast<char*>(out(ctx).raw());
-        for (size_t i = 0; i < out(ctx).bytes(); i += width)
-          std::memcpy(to + i, element.data(), width);
-      });
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
+  WEFT_ASSIGN_OR_RETURN(const Constant constant, ConstantFromAttrs(op.attrs()));
+  WEFT_ASSIGN_OR_RETURN(const Tensor element, ElementOf(constant, type.dtype));
+  return op.Supports(AllTypes(In())).Make([=](const KernelContext& ctx) {
+    char* to = static_cast<char*>(out(ctx).raw());
+    const size_t width = element.bytes();
+    for (size_t i = 0; i < out(ctx).bytes(); i += width) std::memcpy(to + i, element.raw(), width);
+  });
 }
 
 template <typename T, typename From>
@@ -125,33 +101,26 @@ absl::Status CopyValues(const std::vector<From>& values, Tensor& out) {
 }
 
 // Out = the values of the attribute for its element type.
-absl::StatusOr<Kernel> AssignValue(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AssignValue(OpKernel op) {
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
   return op.Supports(ElementTypesOf<bool, int32_t, int64_t, float, double>())
-      .Make([=, attrs = spec.attrs](const KernelContext& ctx) -> absl::Status {
-        switch (type.dtype) {
-          case DType::kBool:
-            return CopyValues<bool>(attrs.Ints("bool_values"), out(ctx));
-          case DType::kInt32:
-            return CopyValues<int32_t>(attrs.Ints("int32_values"), out(ctx));
-          case DType::kInt64:
-            return CopyValues<int64_t>(attrs.Ints("int64_values"), out(ctx));
-          case DType::kFloat32:
-            return CopyValues<float>(attrs.Floats("fp32_values"), out(ctx));
-          case DType::kFloat64:
-            return CopyValues<double>(attrs.Floats("fp64_values"), out(ctx));
-          default:
-            return absl::UnimplementedError(absl::StrCat(
-                "attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
-        }
+      .Make([=, attrs = op.attrs()](const KernelContext& ctx) {
+        const std::string name = absl::StrCat(DTypeName(type.dtype), "_values");
+        return ForElementType<bool, int32_t, int64_t, float, double>(
+            "attribute dtype", out(ctx), [&](auto tag) {
+              using T = typename decltype(tag)::type;
+              if constexpr (std::is_floating_point_v<T>) {
+                return CopyValues<T>(attrs.Floats(name), out(ctx));
+              } else {
+                return CopyValues<T>(attrs.Ints(name), out(ctx));
+              }
+            });
       });
 }
 
 // Out = 1 on the diagonal, 0 elsewhere.
-absl::StatusOr<Kernel> Eye(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Eye(OpKernel op) {
   const Out out = op.out("Out");
   return op.Supports(AllTypesButHalf(In())).Make([=](const KernelContext& ctx) {
     return ForArithmeticType("output Out", out(ctx), [&](auto tag) {
@@ -176,13 +145,12 @@ absl::StatusOr<double> OneNumber(absl::string_view slot, const Tensor& tensor) {
 }
 
 // Out = Num evenly spaced numbers from Start to Stop, counted from the nearer end.
-absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Linspace(OpKernel op) {
   const In start = op.in("Start"), stop = op.in("Stop"), num = op.in("Num");
   const Out out = op.out("Out");
   // Inference refuses numbers without an element type.
   const DType dtype =
-      DTypeFromProto(static_cast<int>(spec.attrs.Int("dtype"))).value_or(DType::kFloat32);
+      DTypeFromProto(static_cast<int>(op.attrs().Int("dtype"))).value_or(DType::kFloat32);
   return op.Supports(FloatsAndInts(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const double first, OneNumber("Start", start(ctx)));
     WEFT_ASSIGN_OR_RETURN(const double last, OneNumber("Stop", stop(ctx)));
@@ -208,13 +176,11 @@ absl::StatusOr<Kernel> Linspace(const KernelSpec& spec) {
 }
 
 // Out = the same number everywhere; its type and shape are inferred.
-absl::StatusOr<Kernel> Fill(const KernelSpec& spec, const char* like, double value) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Fill(OpKernel op, const char* like, double value) {
   op.Ignore({like});
   const Out out = op.out("Out");
   return op.WithoutHalfConversion().Supports(AllTypes(In())).Make([=](const KernelContext& ctx) {
-    return ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
-                          BFloat16>("output Out", out(ctx), [&](auto tag) {
+    return ForAnyType("output Out", out(ctx), [&](auto tag) {
       using T = typename decltype(tag)::type;
       std::fill_n(out.data<T>(ctx), out(ctx).size(), static_cast<T>(value));
       return absl::OkStatus();
@@ -223,8 +189,7 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec, const char* like, double val
 }
 
 // Out = Start, Start + Step, ... before End.
-absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Range(OpKernel op) {
   const In start = op.in("Start"), end = op.in("End"), step = op.in("Step");
   const Out out = op.out("Out");
   return op.Make(FloatsAndInts(start), [=](const KernelContext& ctx, auto zero) -> absl::Status {
@@ -248,14 +213,13 @@ absl::StatusOr<Kernel> Range(const KernelSpec& spec) {
 }
 
 // Y[i..., k] = 1 if k < X[i...], else 0.
-absl::StatusOr<Kernel> SequenceMask(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SequenceMask(OpKernel op) {
   const In x = op.in("X");
   const Out y = op.out("Y");
-  const int64_t max_length = spec.attrs.Int("maxlen");
+  const int64_t max_length = op.attrs().Int("maxlen");
   // Inference refuses numbers without an element type.
   const DType dtype =
-      DTypeFromProto(static_cast<int>(spec.attrs.Int("out_dtype"))).value_or(DType::kFloat32);
+      DTypeFromProto(static_cast<int>(op.attrs().Int("out_dtype"))).value_or(DType::kFloat32);
   return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     const auto* lengths = x.data<decltype(zero)>(ctx);
     const int64_t count = x(ctx).size();
@@ -281,9 +245,34 @@ absl::StatusOr<Kernel> SequenceMask(const KernelSpec& spec) {
   });
 }
 
+// Out[i..., k] = 1 if X[i...] is k. With allow_out_of_range, indices outside of the classes give a
+// row of zeros.
+absl::StatusOr<Kernel> OneHot(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t depth = op.attrs().Int("depth");
+  const bool allows_others = op.attrs().Bool("allow_out_of_range");
+  return op.Make(Indices(x), [=](const KernelContext& ctx, auto zero) {
+    const auto* classes = x.data<decltype(zero)>(ctx);
+    return ForArithmeticType("output Out", out(ctx), [&](auto tag) -> absl::Status {
+      using T = typename decltype(tag)::type;
+      T* to = out.data<T>(ctx);
+      std::fill_n(to, out(ctx).size(), T(0));
+      for (int64_t i = 0; i < x(ctx).size(); ++i) {
+        if (classes[i] >= 0 && classes[i] < depth) {
+          to[i * depth + classes[i]] = T(1);
+        } else if (!allows_others) {
+          return absl::InvalidArgumentError(absl::StrCat("input X: ", classes[i], " at position ",
+                                                         i, " is not in [0, ", depth, ")"));
+        }
+      }
+      return absl::OkStatus();
+    });
+  });
+}
+
 // Out = the dims of Input.
-absl::StatusOr<Kernel> Shape(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Shape(OpKernel op) {
   const In x = op.in("Input");
   const Out out = op.out("Out");
   return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
@@ -292,8 +281,7 @@ absl::StatusOr<Kernel> Shape(const KernelSpec& spec) {
 }
 
 // Out = the number of elements of Input.
-absl::StatusOr<Kernel> Size(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Size(OpKernel op) {
   const In x = op.in("Input");
   const Out out = op.out("Out");
   return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
@@ -313,6 +301,7 @@ void AddCreationKernels(KernelTable* table) {
   table->Add("fill_zeros_like", [](const KernelSpec& spec) { return Fill(spec, "X", 0); });
   table->Add("fill_constant_batch_size_like",
              [](const KernelSpec& spec) { return Fill(spec, "Input", spec.attrs.Float("value")); });
+  table->Add("one_hot_v2", OneHot);
   table->Add("range", Range);
   table->Add("sequence_mask", SequenceMask);
   table->Add("shape", Shape);

@@ -25,32 +25,33 @@ struct CumulativeAttrs {
   AxisRows RowsOf(const Dims& dims) const { return flatten ? OneRow(dims) : RowsAlong(dims, axis); }
 };
 
-// to[i] = Σ from[j] for j <= i, or for j >= i with `reverse`; without j = i if exclusive.
-template <typename T>
-void CumulativeSum(const AxisRows& rows, bool exclusive, bool reverse, const T* from, T* to) {
+// to[i] = combine of the elements of the row up to i, or from i on with `reverse`; without i if
+// exclusive.
+template <typename A, typename T, typename Combine>
+void Scan(const AxisRows& rows, bool exclusive, bool reverse, A start, const T* from, T* to,
+          Combine combine) {
   for (int64_t r = 0; r < rows.count(); ++r) {
-    std::conditional_t<std::is_integral_v<T>, uint64_t, double> sum = 0;
+    A value = start;
     for (int64_t k = 0; k < rows.length; ++k) {
       const int64_t at = rows.Start(r) + (reverse ? rows.length - 1 - k : k) * rows.stride;
-      const T value = from[at];
-      if (exclusive) to[at] = static_cast<T>(sum);
-      sum += static_cast<decltype(sum)>(value);
-      if (!exclusive) to[at] = static_cast<T>(sum);
+      const A before = value;
+      value = combine(value, from[at]);
+      to[at] = static_cast<T>(exclusive ? before : value);
     }
   }
 }
 
-absl::StatusOr<Kernel> Cumsum(const KernelSpec& spec, const char* from, const char* to,
-                              bool is_gradient) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Cumsum(OpKernel op, const char* from, const char* to, bool is_gradient) {
   op.Ignore({"X"});
   const In x = op.in(from);
   const Out out = op.out(to);
-  const CumulativeAttrs attrs(spec.attrs);
+  const CumulativeAttrs attrs(op.attrs());
   return op.InPlace(out, x).Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    CumulativeSum(attrs.RowsOf(out(ctx).dims()), attrs.exclusive, attrs.reverse != is_gradient,
-                  x.data<T>(ctx), out.data<T>(ctx));
+    using A = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+    Scan(attrs.RowsOf(out(ctx).dims()), attrs.exclusive, attrs.reverse != is_gradient, A(0),
+         x.data<T>(ctx), out.data<T>(ctx),
+         [](A sum, T value) { return sum + static_cast<A>(value); });
   });
 }
 
@@ -62,34 +63,24 @@ double LogAddExp(double a, double b) {
 }
 
 // Out[i] = log Σ exp X[j].
-absl::StatusOr<Kernel> LogCumsumExp(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LogCumsumExp(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const CumulativeAttrs attrs(spec.attrs);
+  const CumulativeAttrs attrs(op.attrs());
   return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const AxisRows rows = attrs.RowsOf(x(ctx).dims());
-    for (int64_t r = 0; r < rows.count(); ++r) {
-      double result = -HUGE_VAL;
-      for (int64_t k = 0; k < rows.length; ++k) {
-        const int64_t at = rows.Start(r) + (attrs.reverse ? rows.length - 1 - k : k) * rows.stride;
-        const double before = result;
-        result = LogAddExp(result, x.data<T>(ctx)[at]);
-        out.data<T>(ctx)[at] = static_cast<T>(attrs.exclusive ? before : result);
-      }
-    }
+    Scan(attrs.RowsOf(x(ctx).dims()), attrs.exclusive, attrs.reverse, -HUGE_VAL, x.data<T>(ctx),
+         out.data<T>(ctx), LogAddExp);
   });
 }
 
 // X@GRAD[j] = Σ Out@GRAD[i] exp(X[j] - Out[i]) over i >= j, or i > j if exclusive. Computed from
 // the end: Sum[i] = Out@GRAD[i] + exp(Out[i] - Out[i + 1]) Sum[i + 1] has the terms divided by
 // exp(-Out[i]). Because Out is ascending, no power exceeds 1.
-absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LogCumsumExpGrad(OpKernel op) {
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const CumulativeAttrs attrs(spec.attrs);
+  const CumulativeAttrs attrs(op.attrs());
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
@@ -110,34 +101,26 @@ absl::StatusOr<Kernel> LogCumsumExpGrad(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> Cumprod(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Cumprod(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t dim = spec.attrs.Int("dim");
+  const int64_t dim = op.attrs().Int("dim");
   return op.InPlace(out, x).Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const AxisRows rows = RowsAlong(x(ctx).dims(), dim);
-    for (int64_t r = 0; r < rows.count(); ++r) {
-      T product = 1;
-      for (int64_t k = 0; k < rows.length; ++k) {
-        const int64_t at = rows.Start(r) + k * rows.stride;
-        product = static_cast<T>(Wrapping(product) * Wrapping(x.data<T>(ctx)[at]));
-        out.data<T>(ctx)[at] = product;
-      }
-    }
+    Scan(RowsAlong(x(ctx).dims(), dim), /*exclusive=*/false, /*reverse=*/false, T(1),
+         x.data<T>(ctx), out.data<T>(ctx),
+         [](T product, T value) { return static_cast<T>(Wrapping(product) * Wrapping(value)); });
   });
 }
 
 // X@GRAD[j] = Σ over i >= j of Out@GRAD[i] times the product of all X up to i except X[j]: the
 // product of the elements before j, times Sum[j] = Out@GRAD[j] + X[j + 1] Sum[j + 1].
-absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> CumprodGrad(OpKernel op) {
   op.Ignore({"Out"});
   op.in("Out");
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const int64_t dim = spec.attrs.Int("dim");
+  const int64_t dim = op.attrs().Int("dim");
   return op.Make(Floats(x),
                  [=, before = std::vector<double>()](const KernelContext& ctx, auto zero) mutable {
                    using T = decltype(zero);
@@ -164,14 +147,13 @@ absl::StatusOr<Kernel> CumprodGrad(const KernelSpec& spec) {
 }  // namespace
 
 void AddCumulativeKernels(KernelTable* table) {
-  table->Add("cumsum", [](const KernelSpec& spec) { return Cumsum(spec, "X", "Out", false); });
-  table->Add("cumsum_grad", [](const KernelSpec& spec) {
-    return Cumsum(spec, "Out@GRAD", "X@GRAD", /*is_gradient=*/true);
-  });
-  table->Add("logcumsumexp", LogCumsumExp);
-  table->Add("logcumsumexp_grad", LogCumsumExpGrad);
-  table->Add("cumprod", Cumprod);
-  table->Add("cumprod_grad", CumprodGrad);
+  table->Add(
+      "cumsum", [](const KernelSpec& spec) { return Cumsum(spec, "X", "Out", false); },
+      [](const KernelSpec& spec) {
+        return Cumsum(spec, "Out@GRAD", "X@GRAD", /*is_gradient=*/true);
+      });
+  table->Add("logcumsumexp", LogCumsumExp, LogCumsumExpGrad);
+  table->Add("cumprod", Cumprod, CumprodGrad);
 }
 
 }  // namespace weft

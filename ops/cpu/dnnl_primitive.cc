@@ -59,14 +59,8 @@ DnnlPrimitive::DnnlPrimitive(dnnl::primitive primitive, const memory::desc& scra
                              const std::vector<Argument>& outputs)
     : stream_(DnnlCpuEngine()) {
   std::unordered_map<int, memory> arguments;
-  for (const Argument& input : inputs) {
-    operands_.push_back(MakeOperand(input, /*is_input=*/true));
-    arguments[input.name] = operands_.back().own;
-  }
-  for (const Argument& output : outputs) {
-    operands_.push_back(MakeOperand(output, /*is_input=*/false));
-    arguments[output.name] = operands_.back().own;
-  }
+  for (const Argument& input : inputs) AddOperand(input, /*is_input=*/true, &arguments);
+  for (const Argument& output : outputs) AddOperand(output, /*is_input=*/false, &arguments);
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
   for (size_t i = 0; i < outputs.size(); ++i) {
     const Operand& operand = operands_[inputs.size() + i];
@@ -78,19 +72,14 @@ DnnlPrimitive::DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
                              const memory::desc& scratchpad, const std::vector<Argument>& inputs,
                              const Argument& output)
     : stream_(DnnlCpuEngine()) {
-  operands_.push_back(MakeOperand({DNNL_ARG_SRC, before.source, before.source}, /*is_input=*/true));
   const memory destination = Keep(before.destination), workspace = Keep(before.workspace);
-  steps_.push_back(MakeStep(std::move(before.primitive), before.scratchpad,
-                            {{DNNL_ARG_SRC, operands_.back().own},
-                             {DNNL_ARG_DST, destination},
-                             {DNNL_ARG_WORKSPACE, workspace}}));
-  std::unordered_map<int, memory> arguments = {{DNNL_ARG_WORKSPACE, workspace}};
-  for (const Argument& input : inputs) {
-    operands_.push_back(MakeOperand(input, /*is_input=*/true));
-    arguments[input.name] = operands_.back().own;
-  }
-  operands_.push_back(MakeOperand(output, /*is_input=*/false));
-  arguments[output.name] = operands_.back().own;
+  std::unordered_map<int, memory> arguments = {{DNNL_ARG_DST, destination},
+                                               {DNNL_ARG_WORKSPACE, workspace}};
+  AddOperand({DNNL_ARG_SRC, before.source, before.source}, /*is_input=*/true, &arguments);
+  steps_.push_back(MakeStep(std::move(before.primitive), before.scratchpad, std::move(arguments)));
+  arguments = {{DNNL_ARG_WORKSPACE, workspace}};
+  for (const Argument& input : inputs) AddOperand(input, /*is_input=*/true, &arguments);
+  AddOperand(output, /*is_input=*/false, &arguments);
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
 }
 
@@ -108,16 +97,19 @@ size_t DnnlPrimitive::Reserve(size_t bytes) {
   return offset;
 }
 
-DnnlPrimitive::Operand DnnlPrimitive::MakeOperand(const Argument& argument, bool is_input) {
+void DnnlPrimitive::AddOperand(const Argument& argument, bool is_input,
+                               std::unordered_map<int, memory>* arguments) {
   Operand operand;
   operand.caller = memory(argument.caller, DnnlCpuEngine(), nullptr);
   operand.own = operand.caller;
   operand.is_kept = argument.own != argument.caller || !argument.is_wanted;
-  if (!operand.is_kept) return operand;
-  operand.own = memory(argument.own, DnnlCpuEngine(), nullptr);
-  operand.offset = Reserve(argument.own.get_size());
-  if (is_input) AddCopy(operand.caller, operand.own);
-  return operand;
+  if (operand.is_kept) {
+    operand.own = memory(argument.own, DnnlCpuEngine(), nullptr);
+    operand.offset = Reserve(argument.own.get_size());
+    if (is_input) AddCopy(operand.caller, operand.own);
+  }
+  (*arguments)[argument.name] = operand.own;
+  operands_.push_back(std::move(operand));
 }
 
 void DnnlPrimitive::AddCopy(const memory& from, const memory& to) {

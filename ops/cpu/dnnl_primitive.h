@@ -75,7 +75,8 @@ class DnnlPrimitive {
 
   // In the thread's memory, from one step to the next.
   const dnnl::memory& Keep(const dnnl::memory::desc& desc);
-  Operand MakeOperand(const Argument& argument, bool is_input);
+  void AddOperand(const Argument& argument, bool is_input,
+                  std::unordered_map<int, dnnl::memory>* arguments);
   Step MakeStep(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
                 std::unordered_map<int, dnnl::memory> arguments);
   void AddCopy(const dnnl::memory& from, const dnnl::memory& to);

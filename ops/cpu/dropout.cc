@@ -41,12 +41,11 @@ struct DropoutAttrs {
 
 // A nonzero seed of the program gives the same draws in every step, and those of Paddle's CPU
 // kernel. Without one, draws come from the generator of the rank. Mask: 1 if an element is kept.
-absl::StatusOr<Kernel> Dropout(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Dropout(OpKernel op) {
   const In x = op.in("X"), seed_tensor = op.in("Seed");
   const Out out = op.out("Out"), mask = op.out("Mask");
-  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(spec.attrs));
-  const int64_t seed_attr = spec.attrs.Bool("fix_seed") ? spec.attrs.Int("seed") : 0;
+  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(op.attrs()));
+  const int64_t seed_attr = op.attrs().Bool("fix_seed") ? op.attrs().Int("seed") : 0;
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const int64_t size = x(ctx).size();
@@ -61,9 +60,7 @@ absl::StatusOr<Kernel> Dropout(const KernelSpec& spec) {
     }
     int64_t seed = seed_attr;
     if (const Tensor* tensor = seed_tensor.get(ctx)) {
-      WEFT_RETURN_IF_ERROR(CheckDType("Seed", *tensor, DType::kInt32));
-      WEFT_RETURN_IF_ERROR(CheckSize("Seed", *tensor, 1));
-      seed = *tensor->data<int32_t>();
+      WEFT_ASSIGN_OR_RETURN(seed, OneValue<int32_t>("Seed", *tensor));
     }
     std::mt19937_64 own;
     WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
@@ -80,11 +77,10 @@ absl::StatusOr<Kernel> Dropout(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> DropoutGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> DropoutGrad(OpKernel op) {
   const In dout = op.in("Out@GRAD"), mask = op.in("Mask");
   const Out dx = op.out("X@GRAD");
-  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const DropoutAttrs attrs, DropoutAttrs::Read(op.attrs()));
   if (!attrs.is_test && !mask) return absl::InvalidArgumentError("input Mask: missing");
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
@@ -104,9 +100,6 @@ absl::StatusOr<Kernel> DropoutGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddDropoutKernels(KernelTable* table) {
-  table->Add("dropout", Dropout);
-  table->Add("dropout_grad", DropoutGrad);
-}
+void AddDropoutKernels(KernelTable* table) { table->Add("dropout", Dropout, DropoutGrad); }
 
 }  // namespace weft

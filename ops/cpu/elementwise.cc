@@ -1,5 +1,6 @@
-// Arithmetic on two operands, elementwise, and its gradients. A new op is a struct and a line in
-// AddElementwiseKernels.
+// Arithmetic on two operands, elementwise, and its gradients; on a tensor and numbers. A new op is
+// a struct and a line in AddElementwiseKernels.
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -18,76 +19,50 @@ namespace {
 // --- The ops -------------------------------------------------------------------------------------
 
 // An op that is defined for all integers. Others report an invalid Y.
+template <typename T>
 struct Total {
-  template <typename T>
-  static const char* WhyInvalid(T) {
-    return nullptr;
-  }
+  static const char* WhyInvalid(T) { return nullptr; }
 };
 
-struct Add : Total {
+template <typename T>
+struct Add : Total<T> {
   static constexpr double kYGradient = 1;  // d Out / d Y; d Out / d X is 1
-  template <typename T>
-  T operator()(T x, T y) const {
-    return static_cast<T>(Wrapping(x) + Wrapping(y));
-  }
+  T operator()(T x, T y) const { return static_cast<T>(Wrapping(x) + Wrapping(y)); }
 };
 
-struct Sub : Total {
+template <typename T>
+struct Sub : Total<T> {
   static constexpr double kYGradient = -1;
-  template <typename T>
-  T operator()(T x, T y) const {
-    return static_cast<T>(Wrapping(x) - Wrapping(y));
-  }
+  T operator()(T x, T y) const { return static_cast<T>(Wrapping(x) - Wrapping(y)); }
 };
 
-struct Mul : Total {
+template <typename T>
+struct Mul : Total<T> {
   static constexpr bool kGradReadsOut = false;
-  template <typename T>
-  T operator()(T x, T y) const {
-    return static_cast<T>(Wrapping(x) * Wrapping(y));
-  }
-  template <typename T>
-  static T Dx(T, T y, T, T dout) {
-    return dout * y;
-  }
-  template <typename T>
-  static T Dy(T x, T, T, T dout) {
-    return dout * x;
-  }
+  T operator()(T x, T y) const { return static_cast<T>(Wrapping(x) * Wrapping(y)); }
+  static T Dx(T, T y, T, T dout) { return dout * y; }
+  static T Dy(T x, T, T, T dout) { return dout * x; }
 };
 
 // Integer division truncates towards zero.
+template <typename T>
 struct Div {
   static constexpr bool kGradReadsOut = true;
-  template <typename T>
-  static const char* WhyInvalid(T y) {
-    return y == 0 ? "division by zero" : nullptr;
-  }
-  template <typename T>
+  static const char* WhyInvalid(T y) { return y == 0 ? "division by zero" : nullptr; }
   T operator()(T x, T y) const {
     if constexpr (std::is_integral_v<T>) {
       if (y == -1) return static_cast<T>(0 - Wrapping(x));  // the lowest number has no negation
     }
     return x / y;
   }
-  template <typename T>
-  static T Dx(T, T y, T, T dout) {
-    return dout / y;
-  }
-  template <typename T>
-  static T Dy(T, T y, T out, T dout) {
-    return -dout * out / y;
-  }
+  static T Dx(T, T y, T, T dout) { return dout / y; }
+  static T Dy(T, T y, T out, T dout) { return -dout * out / y; }
 };
 
 // The remainder of floor division: it has the sign of Y.
+template <typename T>
 struct Mod {
-  template <typename T>
-  static const char* WhyInvalid(T y) {
-    return y == 0 ? "division by zero" : nullptr;
-  }
-  template <typename T>
+  static const char* WhyInvalid(T y) { return Div<T>::WhyInvalid(y); }
   T operator()(T x, T y) const {
     T remainder;
     if constexpr (std::is_integral_v<T>) {
@@ -100,95 +75,38 @@ struct Mod {
   }
 };
 
-// If both are equal, the gradient goes to Y.
-struct Max : Total {
+// X if IsX, else Y; the gradient goes to the chosen one.
+template <typename T, typename IsX>
+struct Choice : Total<T> {
   static constexpr bool kGradReadsOut = false;
+  T operator()(T x, T y) const { return IsX()(x, y) ? x : y; }
+  static T Dx(T x, T y, T, T dout) { return IsX()(x, y) ? dout : T(0); }
+  static T Dy(T x, T y, T, T dout) { return IsX()(x, y) ? T(0) : dout; }
+};
+template <typename T>
+using Max = Choice<T, std::greater<T>>;
+template <typename T>
+using Min = Choice<T, std::less<T>>;
+
+// Prefers X if Y is NaN.
+template <typename Compare>
+struct OrYIsNan {
   template <typename T>
-  T operator()(T x, T y) const {
-    return x > y ? x : y;
-  }
-  template <typename T>
-  static T Dx(T x, T y, T, T dout) {
-    return x > y ? dout : T(0);
-  }
-  template <typename T>
-  static T Dy(T x, T y, T, T dout) {
-    return x > y ? T(0) : dout;
+  bool operator()(T x, T y) const {
+    return Compare()(x, y) || y != y;
   }
 };
+template <typename T>
+using FMax = Choice<T, OrYIsNan<std::greater_equal<T>>>;
+template <typename T>
+using FMin = Choice<T, OrYIsNan<std::less_equal<T>>>;
 
-struct Min : Total {
-  static constexpr bool kGradReadsOut = false;
-  template <typename T>
-  T operator()(T x, T y) const {
-    return x < y ? x : y;
-  }
-  template <typename T>
-  static T Dx(T x, T y, T, T dout) {
-    return x < y ? dout : T(0);
-  }
-  template <typename T>
-  static T Dy(T x, T y, T, T dout) {
-    return x < y ? T(0) : dout;
-  }
-};
-
-// If one of the two is NaN, the other. If both are equal, the gradient goes to X.
-struct FMax : Total {
-  static constexpr bool kGradReadsOut = false;
-  template <typename T>
-  static bool IsX(T x, T y) {
-    return x >= y || y != y;
-  }
-  template <typename T>
-  T operator()(T x, T y) const {
-    return IsX(x, y) ? x : y;
-  }
-  template <typename T>
-  static T Dx(T x, T y, T, T dout) {
-    return IsX(x, y) ? dout : T(0);
-  }
-  template <typename T>
-  static T Dy(T x, T y, T, T dout) {
-    return IsX(x, y) ? T(0) : dout;
-  }
-};
-
-struct FMin : Total {
-  static constexpr bool kGradReadsOut = false;
-  template <typename T>
-  static bool IsX(T x, T y) {
-    return x <= y || y != y;
-  }
-  template <typename T>
-  T operator()(T x, T y) const {
-    return IsX(x, y) ? x : y;
-  }
-  template <typename T>
-  static T Dx(T x, T y, T, T dout) {
-    return IsX(x, y) ? dout : T(0);
-  }
-  template <typename T>
-  static T Dy(T x, T y, T, T dout) {
-    return IsX(x, y) ? T(0) : dout;
-  }
-};
-
+template <typename T>
 struct Pow {
   static constexpr bool kGradReadsOut = false;
-  template <typename T>
-  static T Dx(T x, T y, T, T dout) {
-    return dout * y * std::pow(x, y - 1);
-  }
-  template <typename T>
-  static T Dy(T x, T y, T, T dout) {
-    return dout * std::log(x) * std::pow(x, y);
-  }
-  template <typename T>
-  static const char* WhyInvalid(T y) {
-    return y < 0 ? "negative power of an integer" : nullptr;
-  }
-  template <typename T>
+  static T Dx(T x, T y, T, T dout) { return dout * y * std::pow(x, y - 1); }
+  static T Dy(T x, T y, T, T dout) { return dout * std::log(x) * std::pow(x, y); }
+  static const char* WhyInvalid(T y) { return y < 0 ? "negative power of an integer" : nullptr; }
   T operator()(T x, T y) const {
     if constexpr (std::is_integral_v<T>) {
       auto power = Wrapping(T(1)), square = Wrapping(x);
@@ -204,15 +122,12 @@ struct Pow {
 };
 
 // Rounds down.
+template <typename T>
 struct FloorDiv {
-  template <typename T>
-  static const char* WhyInvalid(T y) {
-    return Div::WhyInvalid(y);
-  }
-  template <typename T>
+  static const char* WhyInvalid(T y) { return Div<T>::WhyInvalid(y); }
   T operator()(T x, T y) const {
     if constexpr (std::is_integral_v<T>) {
-      const T quotient = Div()(x, y);
+      const T quotient = Div<T>()(x, y);
       return y != -1 && x % y != 0 && (x < 0) != (y < 0) ? quotient - 1 : quotient;
     } else {
       return std::floor(x / y);
@@ -239,19 +154,18 @@ absl::Status CheckIntegers(const Tensor& y) {
 int64_t BroadcastAxis(const OpAttrs& attrs) { return attrs.Has("axis") ? attrs.Int("axis") : -1; }
 
 // Out = X op Y.
-template <typename Op>
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
-  OpKernel op(spec);
+template <template <typename> class Op>
+absl::StatusOr<Kernel> Forward(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const int64_t axis = BroadcastAxis(spec.attrs);
+  const int64_t axis = BroadcastAxis(op.attrs());
   return op.InPlace().Make(
       FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
-        WEFT_RETURN_IF_ERROR((CheckIntegers<Op, T>(y(ctx))));
+        WEFT_RETURN_IF_ERROR((CheckIntegers<Op<T>, T>(y(ctx))));
         WEFT_ASSIGN_OR_RETURN(const Broadcast shapes,
                               AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
-        MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx), Op());
+        MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx), Op<T>());
         return absl::OkStatus();
       });
 }
@@ -259,12 +173,11 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
 // --- Backward ------------------------------------------------------------------------------------
 
 // X@GRAD = Out@GRAD and Y@GRAD = Out@GRAD or its negation, each summed over broadcast dimensions.
-template <typename Op>
-absl::StatusOr<Kernel> LinearBackward(const KernelSpec& spec) {
-  OpKernel op(spec);
+template <template <typename> class Op>
+absl::StatusOr<Kernel> LinearBackward(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const int64_t axis = BroadcastAxis(spec.attrs);
+  const int64_t axis = BroadcastAxis(op.attrs());
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
@@ -273,21 +186,20 @@ absl::StatusOr<Kernel> LinearBackward(const KernelSpec& spec) {
     // written in place of them.
     if (T* to = dx.data_or_null<T>(ctx)) SumBroadcast(from, shapes.out, shapes.x, 1, to);
     if (T* to = dy.data_or_null<T>(ctx)) {
-      SumBroadcast(from, shapes.out, shapes.y, Op::kYGradient, to);
+      SumBroadcast(from, shapes.out, shapes.y, Op<T>::kYGradient, to);
     }
     return absl::OkStatus();
   });
 }
 
 // X@GRAD and Y@GRAD = Dx and Dy at every position of the result, each summed as above.
-template <typename Op>
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
-  OpKernel op(spec);
+template <template <typename> class Op>
+absl::StatusOr<Kernel> Backward(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   // Out@GRAD substitutes for Out if that is not read.
-  const In out = Op::kGradReadsOut ? op.in("Out") : dout;
+  const In out = Op<float>::kGradReadsOut ? op.in("Out") : dout;
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const int64_t axis = BroadcastAxis(spec.attrs);
+  const int64_t axis = BroadcastAxis(op.attrs());
   return op.Make(
       Floats(dout),
       [=, scratch = Tensor()](const KernelContext& ctx, auto zero) mutable -> absl::Status {
@@ -308,8 +220,8 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
           });
           if (is_repeated) SumBroadcast(full, shapes.out, aligned, 1, gradient->data<T>());
         };
-        write(Op::template Dx<T>, shapes.x, dx.get(ctx));
-        write(Op::template Dy<T>, shapes.y, dy.get(ctx));
+        write(Op<T>::Dx, shapes.x, dx.get(ctx));
+        write(Op<T>::Dy, shapes.y, dy.get(ctx));
         return absl::OkStatus();
       });
 }
@@ -337,8 +249,7 @@ const T* Repeated(const Tensor& tensor, const Dims& dims, std::vector<T>* scratc
 }
 
 // Out = X + Weight (Y - X).
-absl::StatusOr<Kernel> Lerp(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Lerp(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight");
   const Out out = op.out("Out");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
@@ -355,8 +266,7 @@ absl::StatusOr<Kernel> Lerp(const KernelSpec& spec) {
 }
 
 // X@GRAD = (1 - Weight) Out@GRAD and Y@GRAD = Weight Out@GRAD, summed as above; Weight has none.
-absl::StatusOr<Kernel> LerpGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LerpGrad(OpKernel op) {
   op.Ignore({"X", "Y", "Out"});
   const In weight = op.in("Weight"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
@@ -382,107 +292,80 @@ absl::StatusOr<Kernel> LerpGrad(const KernelSpec& spec) {
 // --- Angles --------------------------------------------------------------------------------------
 
 // Out = the angle of (X2, X1) to the first axis.
-absl::StatusOr<Kernel> Atan2(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Atan2(OpKernel op) {
   const In x1 = op.in("X1"), x2 = op.in("X2");
-  const Out out = op.out("Out");
-  return op.InPlace().Make(Floats(x1), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T *as = x1.data<T>(ctx), *bs = x2.data<T>(ctx);
-    T* to = out.data<T>(ctx);
-    for (int64_t i = 0; i < x1(ctx).size(); ++i) to[i] = std::atan2(as[i], bs[i]);
-  });
+  return op.InPlace().MakeElementwise(
+      Floats(x1), op.out("Out"), [](auto a, auto b) { return std::atan2(a, b); }, x1, x2);
 }
 
 // X1@GRAD = Out@GRAD X2 / (X1² + X2²), X2@GRAD = -Out@GRAD X1 / (X1² + X2²).
-absl::StatusOr<Kernel> Atan2Grad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Atan2Grad(OpKernel op) {
   const In x1 = op.in("X1"), x2 = op.in("X2"), dout = op.in("Out@GRAD");
-  const Out dx1 = op.out("X1@GRAD"), dx2 = op.out("X2@GRAD");
-  return op.InPlace().Make(Floats(x1), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    T *to1 = dx1.data_or_null<T>(ctx), *to2 = dx2.data_or_null<T>(ctx);
-    for (int64_t i = 0; i < x1(ctx).size(); ++i) {
-      const double a = x1.data<T>(ctx)[i], b = x2.data<T>(ctx)[i];
-      const double scale = dout.data<T>(ctx)[i] / (a * a + b * b);
-      if (to1 != nullptr) to1[i] = static_cast<T>(scale * b);
-      if (to2 != nullptr) to2[i] = static_cast<T>(-scale * a);
-    }
-  });
+  const auto gradients = [](double a, double b, double dy) {
+    const double scale = dy / (a * a + b * b);
+    return std::array{scale * b, -scale * a};
+  };
+  return op.InPlace().MakeElementwise(Floats(x1), std::array{op.out("X1@GRAD"), op.out("X2@GRAD")},
+                                      gradients, x1, x2, dout);
 }
 
-// --- Bits ----------------------------------------------------------------------------------------
+// --- Numbers -------------------------------------------------------------------------------------
 
-ElementTypesOf<int32_t, int64_t, int8_t, uint8_t, int16_t, bool> Bits(In in) { return {in}; }
-
-// Out = f(X, Y), bitwise.
-template <typename F>
-absl::StatusOr<Kernel> Bitwise(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), y = op.in("Y");
-  const Out out = op.out("Out");
-  return op.InPlace().Make(Bits(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), -1));
-    MapBroadcast(shapes, x.data<T>(ctx), y.data<T>(ctx), out.data<T>(ctx),
-                 [](T a, T b) { return static_cast<T>(F()(a, b)); });
-    return absl::OkStatus();
-  });
-}
-
-absl::StatusOr<Kernel> BitwiseNot(const KernelSpec& spec) {
-  OpKernel op(spec);
+// Out = scale X + bias, or scale (X + bias) without bias_after_scale. Integers wrap around.
+absl::StatusOr<Kernel> Scale(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.InPlace().Make(Bits(x), [=](const KernelContext& ctx, auto zero) {
+  const double factor = op.attrs().Float("scale"), offset = op.attrs().Float("bias");
+  const bool bias_after_scale = op.attrs().Bool("bias_after_scale");
+  return op.InPlace().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
+    const auto scale = Wrapping(Saturated<T>(factor)), bias = Wrapping(Saturated<T>(offset));
     const T* from = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) {
-      if constexpr (std::is_same_v<T, bool>) {
-        to[i] = !from[i];
-      } else {
-        to[i] = static_cast<T>(~from[i]);
-      }
+    const int64_t n = x(ctx).size();
+    if (bias_after_scale) {
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(scale * Wrapping(from[i]) + bias);
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(scale * (Wrapping(from[i]) + bias));
     }
   });
+}
+
+// Out = X + step, for one element: step counters. Integers wrap around.
+absl::StatusOr<Kernel> Increment(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const double step = op.attrs().Float("step");
+  return op.InPlace().Make(
+      FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_RETURN_IF_ERROR(CheckSize("X", x(ctx), 1));
+        *out.data<T>(ctx) =
+            static_cast<T>(Wrapping(*x.data<T>(ctx)) + Wrapping(Saturated<T>(step)));
+        return absl::OkStatus();
+      });
 }
 
 }  // namespace
 
 void AddElementwiseKernels(KernelTable* table) {
-  table->Add("elementwise_add", Forward<Add>);
-  table->Add("elementwise_sub", Forward<Sub>);
-  table->Add("elementwise_mul", Forward<Mul>);
-  table->Add("elementwise_div", Forward<Div>);
+  table->Add("elementwise_add", Forward<Add>, LinearBackward<Add>);
+  table->Add("elementwise_sub", Forward<Sub>, LinearBackward<Sub>);
+  table->Add("elementwise_mul", Forward<Mul>, Backward<Mul>);
+  table->Add("elementwise_div", Forward<Div>, Backward<Div>);
+  table->Add("elementwise_pow", Forward<Pow>, Backward<Pow>);
+  table->Add("elementwise_max", Forward<Max>, Backward<Max>);
+  table->Add("elementwise_min", Forward<Min>, Backward<Min>);
+  table->Add("elementwise_fmax", Forward<FMax>, Backward<FMax>);
+  table->Add("elementwise_fmin", Forward<FMin>, Backward<FMin>);
   table->Add("elementwise_mod", Forward<Mod>);
-  table->Add("elementwise_max", Forward<Max>);
-  table->Add("elementwise_min", Forward<Min>);
-  table->Add("elementwise_pow", Forward<Pow>);
-  table->Add("elementwise_fmax", Forward<FMax>);
-  table->Add("elementwise_fmin", Forward<FMin>);
-  table->Add("lerp", Lerp);
-
-  table->Add("elementwise_add_grad", LinearBackward<Add>);
-  table->Add("elementwise_sub_grad", LinearBackward<Sub>);
-  table->Add("elementwise_mul_grad", Backward<Mul>);
-  table->Add("elementwise_div_grad", Backward<Div>);
   table->Add("elementwise_floordiv", Forward<FloorDiv>);
   table->Add("grad_add", Forward<Add>);
   table->Add("minus", Forward<Sub>);
-  table->Add("elementwise_pow_grad", Backward<Pow>);
-  table->Add("elementwise_max_grad", Backward<Max>);
-  table->Add("elementwise_min_grad", Backward<Min>);
-  table->Add("elementwise_fmax_grad", Backward<FMax>);
-  table->Add("elementwise_fmin_grad", Backward<FMin>);
-  table->Add("lerp_grad", LerpGrad);
-
-  table->Add("atan2", Atan2);
-  table->Add("atan2_grad", Atan2Grad);
-  table->Add("bitwise_and", Bitwise<std::bit_and<>>);
-  table->Add("bitwise_or", Bitwise<std::bit_or<>>);
-  table->Add("bitwise_xor", Bitwise<std::bit_xor<>>);
-  table->Add("bitwise_not", BitwiseNot);
+  table->Add("lerp", Lerp, LerpGrad);
+  table->Add("atan2", Atan2, Atan2Grad);
+  table->Add("increment", Increment);
+  table->Add("scale", Scale);
 }
 
 }  // namespace weft

@@ -37,8 +37,8 @@ inline std::array<int64_t, 5> ImageSteps(const Dims& dims, bool channels_last) {
 // The place of an element that an image does not have.
 inline constexpr int64_t kOutside = -1;
 
-// The gradient of copying: image[element] += from[place] for all that for_each(visit) tells by
-// visit(place, element or kOutside).
+// The gradient of copying: image[element] += from[place] for all pairs for which for_each(visit)
+// calls visit(place, element or kOutside).
 template <typename T, typename ForEach>
 void AddToImage(const Tensor& from, Tensor* image, ForEach for_each) {
   const T* values = from.data<T>();

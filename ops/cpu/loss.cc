@@ -1,9 +1,12 @@
 // Losses with dedicated ops.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 #include "ops/cpu/families.h"
+#include "ops/cpu/indices.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -13,153 +16,194 @@ constexpr double kLargestLoss = 1e20;  // the value of -log 0
 
 // --- One number per element ----------------------------------------------------------------------
 
-// Out = f(a, b), elementwise, with the attribute `c`; its gradients are da and db times dOut.
-// Unread inputs are 0.
+// The slots of Out = f(a, b, c), and the attribute c; null: no attribute.
 struct PairLoss {
   const char *a, *b, *out, *attr;
-  double (*f)(double a, double b, double c);
-  double (*da)(double a, double b, double c);
+
+  double ReadAttr(const OpAttrs& attrs) const { return attr == nullptr ? 0 : attrs.Float(attr); }
 };
 
-absl::StatusOr<Kernel> PairForward(const KernelSpec& spec, const PairLoss& loss) {
-  OpKernel op(spec);
-  const In a = op.in(loss.a), b = op.in(loss.b);
-  const Out out = op.out(loss.out);
-  const double c = loss.attr == nullptr ? 0 : spec.attrs.Float(loss.attr);
-  return op.InPlace(out, a).InPlace(out, b).Make(
-      Floats(a), [=](const KernelContext& ctx, auto zero) {
-        using T = decltype(zero);
-        const T *as = a.data<T>(ctx), *bs = b.data<T>(ctx);
-        T* to = out.data<T>(ctx);
-        for (int64_t i = 0; i < a(ctx).size(); ++i) to[i] = static_cast<T>(loss.f(as[i], bs[i], c));
+// Adds `type`, Out = f(a, b, c), and `type`_grad, a@GRAD = Out@GRAD da(a, b, c); all in double
+// precision. An unread c is 0.
+template <typename F, typename Derivative>
+void Add(KernelTable* table, const char* type, const PairLoss& loss, F f, Derivative da) {
+  table->Add(
+      type,
+      [=](OpKernel op) {
+        const In a = op.in(loss.a), b = op.in(loss.b);
+        const Out out = op.out(loss.out);
+        return op.InPlace(out, a).InPlace(out, b).MakeElementwise(
+            Floats(a), out,
+            [f, c = loss.ReadAttr(op.attrs())](double a, double b) { return f(a, b, c); }, a, b);
+      },
+      [=](OpKernel op) {
+        const In a = op.in(loss.a), b = op.in(loss.b);
+        const In dout = op.in(absl::StrCat(loss.out, "@GRAD"));
+        return op.MakeElementwise(
+            Floats(a), op.out(absl::StrCat(loss.a, "@GRAD")),
+            [da, c = loss.ReadAttr(op.attrs())](double a, double b, double d) {
+              return d * da(a, b, c);
+            },
+            a, b, dout);
       });
 }
 
-absl::StatusOr<Kernel> PairBackward(const KernelSpec& spec, const PairLoss& loss) {
-  OpKernel op(spec);
-  const In a = op.in(loss.a), b = op.in(loss.b), dout = op.in(absl::StrCat(loss.out, "@GRAD"));
-  const Out da = op.out(absl::StrCat(loss.a, "@GRAD"));
-  const double c = loss.attr == nullptr ? 0 : spec.attrs.Float(loss.attr);
-  return op.Make(Floats(a), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T *as = a.data<T>(ctx), *bs = b.data<T>(ctx), *douts = dout.data<T>(ctx);
-    T* to = da.data<T>(ctx);
-    for (int64_t i = 0; i < a(ctx).size(); ++i) {
-      to[i] = static_cast<T>(douts[i] * loss.da(as[i], bs[i], c));
-    }
-  });
-}
-
-double LogAtLeast(double x, double least) { return std::max(std::log(x), least); }
-
-const PairLoss kLogLoss = {
-    "Predicted",
-    "Labels",
-    "Loss",
-    "epsilon",
-    [](double p, double y, double e) {
-      return -y * std::log(p + e) - (1 - y) * std::log(1 - p + e);
-    },
-    [](double p, double y, double e) { return -y / (p + e) + (1 - y) / (1 - p + e); }};
-// Logarithms are limited to -100.
-const PairLoss kBceLoss = {
-    "X",
-    "Label",
-    "Out",
-    nullptr,
-    [](double p, double y, double) {
-      return -y * LogAtLeast(p, -100) - (1 - y) * LogAtLeast(1 - p, -100);
-    },
-    [](double p, double y, double) { return (p - y) / std::max((1 - p) * p, 1e-12); }};
-const PairLoss kHingeLoss = {
-    "Logits",
-    "Labels",
-    "Loss",
-    nullptr,
-    [](double x, double y, double) { return std::max(0.0, 1 - x * (2 * y - 1)); },
-    [](double x, double y, double) { return x * (2 * y - 1) < 1 ? 1 - 2 * y : 0; }};
-
-void AddPairLoss(const char* type, const PairLoss& loss, KernelTable* table) {
-  table->Add(type, [&loss](const KernelSpec& spec) { return PairForward(spec, loss); });
-  table->Add(absl::StrCat(type, "_grad"),
-             [&loss](const KernelSpec& spec) { return PairBackward(spec, loss); });
+void AddPairLosses(KernelTable* table) {
+  Add(
+      table, "log_loss", {"Predicted", "Labels", "Loss", "epsilon"},
+      [](double p, double y, double e) {
+        return -y * std::log(p + e) - (1 - y) * std::log(1 - p + e);
+      },
+      [](double p, double y, double e) { return -y / (p + e) + (1 - y) / (1 - p + e); });
+  const auto log = [](double x) { return std::max(std::log(x), -100.0); };
+  Add(
+      table, "bce_loss", {"X", "Label", "Out", nullptr},
+      [=](double p, double y, double) { return -y * log(p) - (1 - y) * log(1 - p); },
+      [](double p, double y, double) { return (p - y) / std::max((1 - p) * p, 1e-12); });
+  Add(
+      table, "hinge_loss", {"Logits", "Labels", "Loss", nullptr},
+      [](double x, double y, double) { return std::max(0.0, 1 - x * (2 * y - 1)); },
+      [](double x, double y, double) { return x * (2 * y - 1) < 1 ? 1 - 2 * y : 0; });
 }
 
 // Residual = Y - X; Out = r²/2, or delta (|r| - delta/2) beyond delta.
-absl::StatusOr<Kernel> HuberLoss(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> HuberLoss(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
-  const Out out = op.out("Out"), residual = op.out("Residual");
-  const double delta = spec.attrs.Float("delta");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T d = static_cast<T>(delta);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) {
-      const T r = y.data<T>(ctx)[i] - x.data<T>(ctx)[i], a = std::fabs(r);
-      residual.data<T>(ctx)[i] = r;
-      out.data<T>(ctx)[i] = a <= d ? r * r / 2 : d * (a - d / 2);
-    }
-  });
+  const auto loss = [delta = op.attrs().Float("delta")](auto x, auto y) {
+    using T = decltype(x);
+    const T d = static_cast<T>(delta), r = y - x, a = std::fabs(r);
+    return std::array{r, a <= d ? r * r / 2 : d * (a - d / 2)};
+  };
+  return op.MakeElementwise(Floats(x), std::array{op.out("Residual"), op.out("Out")}, loss, x, y);
 }
 
-absl::StatusOr<Kernel> HuberLossGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> HuberLossGrad(OpKernel op) {
   const In residual = op.in("Residual"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const double delta = spec.attrs.Float("delta");
-  return op.Make(Floats(residual), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const T d = static_cast<T>(delta);
-    T *dxs = dx.data_or_null<T>(ctx), *dys = dy.data_or_null<T>(ctx);
-    for (int64_t i = 0; i < dout(ctx).size(); ++i) {
-      const T r = residual.data<T>(ctx)[i];
-      const T slope = (r > d ? d : r < -d ? -d : r) * dout.data<T>(ctx)[i];
-      if (dxs != nullptr) dxs[i] = -slope;
-      if (dys != nullptr) dys[i] = slope;
-    }
-  });
+  const auto gradients = [delta = op.attrs().Float("delta")](auto r, auto dy) {
+    const auto d = static_cast<decltype(r)>(delta);
+    const auto slope = (r > d ? d : r < -d ? -d : r) * dy;
+    return std::array{-slope, slope};
+  };
+  return op.MakeElementwise(Floats(residual), std::array{op.out("X@GRAD"), op.out("Y@GRAD")},
+                            gradients, residual, dout);
 }
 
 // Out = log(1 + exp(Left - Right)) - Label (Left - Right).
-absl::StatusOr<Kernel> RankLoss(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RankLoss(OpKernel op) {
   const In label = op.in("Label"), left = op.in("Left"), right = op.in("Right");
+  const auto loss = [](auto y, auto l, auto r) {
+    const auto d = l - r;
+    return std::max(d, decltype(d)(0)) + std::log1p(std::exp(-std::fabs(d))) - y * d;
+  };
+  return op.MakeElementwise(Floats(label), op.out("Out"), loss, label, left, right);
+}
+
+absl::StatusOr<Kernel> RankLossGrad(OpKernel op) {
+  const In label = op.in("Label"), left = op.in("Left"), right = op.in("Right");
+  const In dout = op.in("Out@GRAD");
+  const auto gradients = [](auto y, auto l, auto r, auto dy) {
+    const auto slope = dy * (1 / (1 + std::exp(-(l - r))) - y);
+    return std::array{slope, -slope};
+  };
+  return op.MakeElementwise(Floats(label), std::array{op.out("Left@GRAD"), op.out("Right@GRAD")},
+                            gradients, label, left, right, dout);
+}
+
+// --- Cross entropy of independent binary predictions, given as logits ----------------------------
+
+// Which labels count, and the divisor of losses and gradients.
+class Labels {
+ public:
+  explicit Labels(const OpAttrs& attrs)
+      : ignore_index_(attrs.Int("ignore_index")), normalize_(attrs.Bool("normalize")) {}
+
+  template <typename T>
+  bool Count(T label) const {
+    return label != static_cast<T>(ignore_index_);
+  }
+
+  template <typename T>
+  T Divisor(const T* labels, int64_t size) const {
+    if (!normalize_) return 1;
+    const int64_t count =
+        std::count_if(labels, labels + size, [this](T label) { return Count(label); });
+    return static_cast<T>(std::max<int64_t>(count, 1));
+  }
+
+ private:
+  int64_t ignore_index_;
+  bool normalize_;
+};
+
+// log(1 + exp(-x))
+template <typename T>
+T SoftplusOfNegative(T x) {
+  return std::max(-x, T(0)) + std::log1p(std::exp(-std::fabs(x)));
+}
+
+// Out = (1 - Label) X + w log(1 + exp(-X)), which for w = 1 is -Label log p - (1 - Label) log(1 -
+// p) with p = sigmoid(X). With weights W from pos_weight, w = 1 + (W - 1) Label weights the first
+// term. Out is 0 if Label is ignore_index. If the op normalizes, Out is divided by the number of
+// labels that count. Paddle's kernel leaves max(-X, 0) out of the weighted term.
+absl::StatusOr<Kernel> SigmoidCrossEntropy(OpKernel op) {
+  const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");
   const Out out = op.out("Out");
-  return op.Make(Floats(label), [=](const KernelContext& ctx, auto zero) {
+  const Labels which(op.attrs());
+  const bool as_paddle = op.spec().paddle_cpu_quirks;
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    for (int64_t i = 0; i < label(ctx).size(); ++i) {
-      const T d = left.data<T>(ctx)[i] - right.data<T>(ctx)[i];
-      out.data<T>(ctx)[i] =
-          std::max(d, T(0)) + std::log1p(std::exp(-std::fabs(d))) - label.data<T>(ctx)[i] * d;
+    const int64_t n = x(ctx).size();
+    const T *xs = x.data<T>(ctx), *labels = label.data<T>(ctx);
+    const T* weights = pos_weight.data_or_null<T>(ctx);
+    const T divisor = which.Divisor(labels, n);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < n; ++i) {
+      T loss = std::max(xs[i], T(0)) - xs[i] * labels[i] + std::log1p(std::exp(-std::fabs(xs[i])));
+      if (weights != nullptr) {
+        const T weighted =
+            as_paddle ? std::log1p(std::exp(-std::fabs(xs[i]))) : SoftplusOfNegative(xs[i]);
+        loss += (weights[i] - 1) * weighted;
+      }
+      to[i] = which.Count(labels[i]) ? loss / divisor : T(0);
     }
   });
 }
 
-absl::StatusOr<Kernel> RankLossGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In label = op.in("Label"), left = op.in("Left"), right = op.in("Right");
+// X@GRAD = (1 - Label - w (1 - sigmoid(X))) Out@GRAD, or 0, divided as the losses are. Paddle's
+// kernel has w sigmoid(X) - Label.
+absl::StatusOr<Kernel> SigmoidCrossEntropyGrad(OpKernel op) {
+  const In x = op.in("X"), label = op.in("Label"), pos_weight = op.in("pos_weight");
   const In dout = op.in("Out@GRAD");
-  const Out dleft = op.out("Left@GRAD"), dright = op.out("Right@GRAD");
-  return op.Make(Floats(label), [=](const KernelContext& ctx, auto zero) {
+  const Out dx = op.out("X@GRAD");
+  const Labels which(op.attrs());
+  const bool as_paddle = op.spec().paddle_cpu_quirks;
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    T *dl = dleft.data_or_null<T>(ctx), *dr = dright.data_or_null<T>(ctx);
-    for (int64_t i = 0; i < label(ctx).size(); ++i) {
-      const T d = left.data<T>(ctx)[i] - right.data<T>(ctx)[i];
-      const T slope = dout.data<T>(ctx)[i] * (1 / (1 + std::exp(-d)) - label.data<T>(ctx)[i]);
-      if (dl != nullptr) dl[i] = slope;
-      if (dr != nullptr) dr[i] = -slope;
+    const int64_t n = x(ctx).size();
+    const T *xs = x.data<T>(ctx), *labels = label.data<T>(ctx), *douts = dout.data<T>(ctx);
+    const T* weights = pos_weight.data_or_null<T>(ctx);
+    const T divisor = which.Divisor(labels, n);
+    T* to = dx.data<T>(ctx);
+    for (int64_t i = 0; i < n; ++i) {
+      const T sigmoid = 1 / (1 + std::exp(-xs[i]));
+      T slope = sigmoid - labels[i];
+      if (weights != nullptr) slope += (weights[i] - 1) * (as_paddle ? sigmoid : sigmoid - 1);
+      to[i] = which.Count(labels[i]) ? slope * douts[i] / divisor : T(0);
     }
   });
 }
 
 // --- Divergence ----------------------------------------------------------------------------------
 
+int64_t Divisor(const std::string& reduction, const Tensor& x) {
+  return reduction == "mean" ? x.size() : reduction == "batchmean" ? x.dim(0) : 1;
+}
+
 // Target (log Target - X), 0 where Target is not positive; summed, or averaged, by `reduction`.
-absl::StatusOr<Kernel> KlDiv(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> KlDiv(OpKernel op) {
   const In x = op.in("X"), target = op.in("Target");
   const Out loss = op.out("Loss");
-  return op.Make(Floats(x), [=, reduction = spec.attrs.String("reduction")](
+  return op.Make(Floats(x), [=, reduction = op.attrs().String("reduction")](
                                 const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     double sum = 0;
@@ -170,23 +214,18 @@ absl::StatusOr<Kernel> KlDiv(const KernelSpec& spec) {
       sum += value;
     }
     if (reduction == "none") return;
-    const int64_t n = reduction == "mean"        ? x(ctx).size()
-                      : reduction == "batchmean" ? x(ctx).dim(0)
-                                                 : 1;
+    const int64_t n = Divisor(reduction, x(ctx));
     *loss.data<T>(ctx) = static_cast<T>(sum / n);
   });
 }
 
-absl::StatusOr<Kernel> KlDivGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> KlDivGrad(OpKernel op) {
   const In x = op.in("X"), target = op.in("Target"), dloss = op.in("Loss@GRAD");
   const Out dx = op.out("X@GRAD");
-  return op.Make(Floats(x), [=, reduction = spec.attrs.String("reduction")](
+  return op.Make(Floats(x), [=, reduction = op.attrs().String("reduction")](
                                 const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const int64_t n = reduction == "mean"        ? x(ctx).size()
-                      : reduction == "batchmean" ? x(ctx).dim(0)
-                                                 : 1;
+    const int64_t n = Divisor(reduction, x(ctx));
     for (int64_t i = 0; i < x(ctx).size(); ++i) {
       const T t = target.data<T>(ctx)[i];
       const T d = dloss.data<T>(ctx)[reduction == "none" ? i : 0];
@@ -197,33 +236,15 @@ absl::StatusOr<Kernel> KlDivGrad(const KernelSpec& spec) {
 
 // --- Classes -------------------------------------------------------------------------------------
 
-// Calls visit(row, class) for the labels, one per row; class -1 if it is ignored.
-template <typename Visit>
-absl::Status ForEachLabel(const Tensor& label, int64_t classes, int64_t ignored, Visit visit) {
-  return ForElementType<int64_t, int32_t>("input Label", label, [&](auto tag) -> absl::Status {
-    const auto* labels = label.data<typename decltype(tag)::type>();
-    for (int64_t row = 0; row < label.size(); ++row) {
-      const int64_t number = labels[row];
-      if (number != ignored && (number < 0 || number >= classes)) {
-        return absl::InvalidArgumentError(absl::StrCat("input Label: ", number, " at position ",
-                                                       row, " is not in [0, ", classes, ")"));
-      }
-      visit(row, number == ignored ? -1 : number);
-    }
-    return absl::OkStatus();
-  });
-}
-
 double MinusLog(double p) { return std::min(-std::log(p), kLargestLoss); }
 
 // Y = -log X[label], for rows of probabilities; with soft_label -Σ Label log X. MatchX = X[label].
-absl::StatusOr<Kernel> CrossEntropy(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> CrossEntropy(OpKernel op) {
   const In x = op.in("X"), label = op.in("Label");
   const Out y = op.out("Y");
-  const Out match = spec.schema->FindOutput("MatchX") != nullptr ? op.out("MatchX") : Out();
-  const bool is_soft = spec.attrs.Has("soft_label") && spec.attrs.Bool("soft_label");
-  const int64_t ignored = spec.attrs.Int("ignore_index");
+  const Out match = op.spec().schema->FindOutput("MatchX") != nullptr ? op.out("MatchX") : Out();
+  const bool is_soft = op.attrs().Has("soft_label") && op.attrs().Bool("soft_label");
+  const int64_t ignored = op.attrs().Int("ignore_index");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const int64_t classes = x(ctx).dims().back();
@@ -249,15 +270,14 @@ absl::StatusOr<Kernel> CrossEntropy(const KernelSpec& spec) {
 }
 
 // X@GRAD = -Y@GRAD / X at the label, -Y@GRAD Label / X for soft labels.
-absl::StatusOr<Kernel> CrossEntropyGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> CrossEntropyGrad(OpKernel op) {
   const In label = op.in("Label"), dy = op.in("Y@GRAD");
-  const bool has_match = spec.schema->FindInput("MatchX") != nullptr;
+  const bool has_match = op.spec().schema->FindInput("MatchX") != nullptr;
   const In x = op.in(has_match ? "MatchX" : "X");  // one element per row, or the whole row
   op.Ignore({"XShape"});
   const Out dx = op.out("X@GRAD");
-  const bool is_soft = spec.attrs.Has("soft_label") && spec.attrs.Bool("soft_label");
-  const int64_t ignored = spec.attrs.Int("ignore_index");
+  const bool is_soft = op.attrs().Has("soft_label") && op.attrs().Bool("soft_label");
+  const int64_t ignored = op.attrs().Int("ignore_index");
   return op.Make(Floats(dy), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const int64_t classes = dx(ctx).dims().back();
@@ -279,14 +299,13 @@ absl::StatusOr<Kernel> CrossEntropyGrad(const KernelSpec& spec) {
 
 // Out = -Weight[label] X[label] per row, their sum, or their weighted mean; Total_weight is the sum
 // of the weights. X is [rows, classes] or [rows, classes, ...].
-absl::StatusOr<Kernel> NllLoss(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> NllLoss(OpKernel op) {
   const In x = op.in("X"), label = op.in("Label"), weight = op.in("Weight");
   const Out out = op.out("Out"), total = op.out("Total_weight");
-  const int64_t ignored = spec.attrs.Int("ignore_index");
+  const int64_t ignored = op.attrs().Int("ignore_index");
   return op.Make(
       Floats(x),
-      [=, reduction = spec.attrs.String("reduction")](const KernelContext& ctx,
+      [=, reduction = op.attrs().String("reduction")](const KernelContext& ctx,
                                                       auto zero) -> absl::Status {
         using T = decltype(zero);
         const int64_t classes = x(ctx).dim(1),
@@ -313,15 +332,14 @@ absl::StatusOr<Kernel> NllLoss(const KernelSpec& spec) {
       });
 }
 
-absl::StatusOr<Kernel> NllLossGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> NllLossGrad(OpKernel op) {
   const In x = op.in("X"), label = op.in("Label"), weight = op.in("Weight");
   const In total = op.in("Total_weight"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const int64_t ignored = spec.attrs.Int("ignore_index");
+  const int64_t ignored = op.attrs().Int("ignore_index");
   return op.Make(
       Floats(x),
-      [=, reduction = spec.attrs.String("reduction")](const KernelContext& ctx,
+      [=, reduction = op.attrs().String("reduction")](const KernelContext& ctx,
                                                       auto zero) -> absl::Status {
         using T = decltype(zero);
         const int64_t classes = x(ctx).dim(1),
@@ -339,11 +357,10 @@ absl::StatusOr<Kernel> NllLossGrad(const KernelSpec& spec) {
 }
 
 // Out = (1 - epsilon) X + epsilon PriorDist, or epsilon / classes.
-absl::StatusOr<Kernel> LabelSmooth(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LabelSmooth(OpKernel op) {
   const In x = op.in("X"), prior = op.in("PriorDist");
   const Out out = op.out("Out");
-  const double epsilon = spec.attrs.Float("epsilon");
+  const double epsilon = op.attrs().Float("epsilon");
   return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t classes = x(ctx).dims().back();
@@ -355,39 +372,30 @@ absl::StatusOr<Kernel> LabelSmooth(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> LabelSmoothGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LabelSmoothGrad(OpKernel op) {
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const double epsilon = spec.attrs.Float("epsilon");
-  return op.InPlace(dx, dout).Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    for (int64_t i = 0; i < dout(ctx).size(); ++i) {
-      dx.data<T>(ctx)[i] = static_cast<T>(1 - epsilon) * dout.data<T>(ctx)[i];
-    }
-  });
+  return op.InPlace(dx, dout).MakeElementwise(
+      Floats(dout), dx,
+      [epsilon = op.attrs().Float("epsilon")](auto dy) {
+        return static_cast<decltype(dy)>(1 - epsilon) * dy;
+      },
+      dout);
 }
 
 }  // namespace
 
 void AddLossKernels(KernelTable* table) {
-  AddPairLoss("bce_loss", kBceLoss, table);
-  AddPairLoss("hinge_loss", kHingeLoss, table);
-  AddPairLoss("log_loss", kLogLoss, table);
-  table->Add("huber_loss", HuberLoss);
-  table->Add("huber_loss_grad", HuberLossGrad);
-  table->Add("rank_loss", RankLoss);
-  table->Add("rank_loss_grad", RankLossGrad);
-  table->Add("kldiv_loss", KlDiv);
-  table->Add("kldiv_loss_grad", KlDivGrad);
-  table->Add("cross_entropy", CrossEntropy);
-  table->Add("cross_entropy_grad", CrossEntropyGrad);
+  AddPairLosses(table);
+  table->Add("huber_loss", HuberLoss, HuberLossGrad);
+  table->Add("rank_loss", RankLoss, RankLossGrad);
+  table->Add("sigmoid_cross_entropy_with_logits", SigmoidCrossEntropy, SigmoidCrossEntropyGrad);
+  table->Add("kldiv_loss", KlDiv, KlDivGrad);
+  table->Add("cross_entropy", CrossEntropy, CrossEntropyGrad);
   table->Add("cross_entropy2", CrossEntropy);
   table->Add("cross_entropy_grad2", CrossEntropyGrad);
-  table->Add("nll_loss", NllLoss);
-  table->Add("nll_loss_grad", NllLossGrad);
-  table->Add("label_smooth", LabelSmooth);
-  table->Add("label_smooth_grad", LabelSmoothGrad);
+  table->Add("nll_loss", NllLoss, NllLossGrad);
+  table->Add("label_smooth", LabelSmooth, LabelSmoothGrad);
 }
 
 }  // namespace weft

@@ -92,8 +92,7 @@ struct ProductOp {
 };
 
 // Out = alpha X Y.
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const ProductOp& product) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y);
   const Out out = op.out("Out");
   const Product fixed = product.shape({1, 1}, {1, 1});  // for its transpositions
@@ -122,8 +121,7 @@ void WriteGradient(const Product& p, const Dims& operand_batch, int64_t matrix_s
 }
 
 // X@GRAD = alpha Out@GRAD op(Y)ᵀ, Y@GRAD = alpha op(X)ᵀ Out@GRAD; transposed if the operand is.
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const ProductOp& product) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y), dout = op.in("Out@GRAD");
   const Out dx = op.out(absl::StrCat(product.x, "@GRAD"));
   const Out dy = op.out(absl::StrCat(product.y, "@GRAD"));
@@ -164,8 +162,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const ProductOp& product
   });
 }
 
-ProductOp MatMulV2(const KernelSpec& spec) {
-  const bool trans_x = spec.attrs.Bool("trans_x"), trans_y = spec.attrs.Bool("trans_y");
+ProductOp Transposing(bool trans_x, bool trans_y) {
   ProductOp product;
   product.shape = [=](const Dims& x, const Dims& y) {
     return MatMulProduct(x, y, trans_x, trans_y);
@@ -173,21 +170,17 @@ ProductOp MatMulV2(const KernelSpec& spec) {
   return product;
 }
 
+ProductOp MatMulV2(const KernelSpec& spec) {
+  return Transposing(spec.attrs.Bool("trans_x"), spec.attrs.Bool("trans_y"));
+}
+
 ProductOp MatMul(const KernelSpec& spec) {
-  const bool trans_x = spec.attrs.Bool("transpose_X"), trans_y = spec.attrs.Bool("transpose_Y");
-  ProductOp product;
-  product.shape = [=](const Dims& x, const Dims& y) {
-    return MatMulProduct(x, y, trans_x, trans_y);
-  };
+  ProductOp product = Transposing(spec.attrs.Bool("transpose_X"), spec.attrs.Bool("transpose_Y"));
   product.alpha = spec.attrs.Float("alpha");
   return product;
 }
 
-ProductOp Bmm(const KernelSpec&) {
-  ProductOp product;
-  product.shape = [](const Dims& x, const Dims& y) { return MatMulProduct(x, y, false, false); };
-  return product;
-}
+ProductOp Bmm(const KernelSpec&) { return Transposing(false, false); }
 
 ProductOp Mv(const KernelSpec& spec) {
   ProductOp product = Bmm(spec);
@@ -214,14 +207,13 @@ ProductOp Mul(const KernelSpec& spec) {
 
 template <ProductOp (*product)(const KernelSpec&)>
 void AddProduct(const char* type, KernelTable* table) {
-  table->Add(type, [](const KernelSpec& spec) { return Forward(spec, product(spec)); });
-  table->Add(absl::StrCat(type, "_grad"),
-             [](const KernelSpec& spec) { return Backward(spec, product(spec)); });
+  table->Add(
+      type, [](const KernelSpec& spec) { return Forward(spec, product(spec)); },
+      [](const KernelSpec& spec) { return Backward(spec, product(spec)); });
 }
 
 // Out = the sums of X Y over the last dimension.
-absl::StatusOr<Kernel> Dot(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Dot(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
@@ -237,8 +229,7 @@ absl::StatusOr<Kernel> Dot(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> DotGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> DotGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
@@ -260,11 +251,10 @@ Dims AsMatrix(Dims dims) {
 }
 
 // Out = Alpha X Y + Beta Input.
-absl::StatusOr<Kernel> Addmm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Addmm(OpKernel op) {
   const In input = op.in("Input"), x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const double alpha = spec.attrs.Float("Alpha"), beta = spec.attrs.Float("Beta");
+  const double alpha = op.attrs().Float("Alpha"), beta = op.attrs().Float("Beta");
   return op.Make(Floats(x), [=, gemm = Gemm(Transpose::kNo, Transpose::kNo)](
                                 const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
@@ -277,11 +267,10 @@ absl::StatusOr<Kernel> Addmm(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> AddmmGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AddmmGrad(OpKernel op) {
   const In input = op.in("Input"), x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dinput = op.out("Input@GRAD"), dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const double alpha = spec.attrs.Float("Alpha"), beta = spec.attrs.Float("Beta");
+  const double alpha = op.attrs().Float("Alpha"), beta = op.attrs().Float("Beta");
   return op.Make(Floats(dout), [=, dx_gemm = Gemm(Transpose::kNo, Transpose::kYes),
                                 dy_gemm = Gemm(Transpose::kYes, Transpose::kNo)](
                                    const KernelContext& ctx, auto zero) mutable {
@@ -311,10 +300,8 @@ void AddMatMulKernels(KernelTable* table) {
   AddProduct<MatMulV2>("matmul_v2", table);
   AddProduct<Bmm>("bmm", table);
   AddProduct<Mv>("mv", table);
-  table->Add("dot", Dot);
-  table->Add("dot_grad", DotGrad);
-  table->Add("addmm", Addmm);
-  table->Add("addmm_grad", AddmmGrad);
+  table->Add("dot", Dot, DotGrad);
+  table->Add("addmm", Addmm, AddmmGrad);
 }
 
 }  // namespace weft

@@ -11,8 +11,7 @@ namespace weft {
 namespace {
 
 // The share of samples whose label is among the k values of Indices.
-absl::StatusOr<Kernel> Accuracy(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Accuracy(OpKernel op) {
   op.Ignore({"Out"});
   const In indices = op.in("Indices"), label = op.in("Label");
   const Out accuracy = op.out("Accuracy"), correct = op.out("Correct"), total = op.out("Total");
@@ -50,17 +49,16 @@ double AreaUnderCurve(const int64_t* positives, const int64_t* negatives, int64_
 
 // StatPosOut and StatNegOut = StatPos and StatNeg plus the samples counted by the last column of
 // Predict; AUC of all samples, or of those of the last slide_steps steps.
-absl::StatusOr<Kernel> Auc(const KernelSpec& spec) {
-  if (spec.attrs.String("curve") != "ROC") {
+absl::StatusOr<Kernel> Auc(OpKernel op) {
+  if (op.attrs().String("curve") != "ROC") {
     return absl::UnimplementedError(
-        absl::StrCat("attribute curve: no kernel for ", spec.attrs.String("curve")));
+        absl::StrCat("attribute curve: no kernel for ", op.attrs().String("curve")));
   }
-  OpKernel op(spec);
   const In predict = op.in("Predict"), label = op.in("Label");
   const In stat_pos = op.in("StatPos"), stat_neg = op.in("StatNeg");
   const Out auc = op.out("AUC"), pos_out = op.out("StatPosOut"), neg_out = op.out("StatNegOut");
-  const int64_t thresholds = spec.attrs.Int("num_thresholds");
-  const int64_t steps = spec.attrs.Int("slide_steps"), buckets = thresholds + 1;
+  const int64_t thresholds = op.attrs().Int("num_thresholds");
+  const int64_t steps = op.attrs().Int("slide_steps"), buckets = thresholds + 1;
   op.InPlace(pos_out, stat_pos).InPlace(neg_out, stat_neg);
   return op.Make(Floats(predict), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);

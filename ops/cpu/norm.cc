@@ -373,6 +373,12 @@ GroupX GroupNormGroups(const KernelSpec& spec) {
   };
 }
 
+GroupX BatchNormGroups(const KernelSpec& spec) {
+  return [channels_last = ChannelsLast(spec)](const Dims& x) {
+    return ByChannel(Image(x, channels_last));
+  };
+}
+
 GroupX InstanceNormGroups(const KernelSpec&) {
   return [](const Dims& x) {
     const Image image(x, /*channels_last=*/false);
@@ -390,12 +396,11 @@ constexpr Kept kVariance = {"Mean", "Variance", false};
 constexpr Kept kInverseDeviation = {"SavedMean", "SavedVariance", true};
 
 template <GroupX (*groups)(const KernelSpec&)>
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const Kept& kept) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Forward(OpKernel op, const Kept& kept) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const Out y = op.out("Y"), mean = op.out(kept.mean), variance = op.out(kept.variance);
-  const double epsilon = spec.attrs.Float("epsilon");
-  return op.Make(Floats(x), [=, group = groups(spec), row_norm = DnnlRowNorm(epsilon)](
+  const double epsilon = op.attrs().Float("epsilon");
+  return op.Make(Floats(x), [=, group = groups(op.spec()), row_norm = DnnlRowNorm(epsilon)](
                                 const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
@@ -416,14 +421,13 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec, const Kept& kept) {
 }
 
 template <GroupX (*groups)(const KernelSpec&)>
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const Kept& kept) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Backward(OpKernel op, const Kept& kept) {
   const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale");
   const In mean = op.in(kept.mean), variance = op.in(kept.variance);
   op.Ignore({"Bias", "Y"});
   const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
-  const double epsilon = spec.attrs.Float("epsilon");
-  return op.Make(Floats(x), [=, group = groups(spec), row_norm = DnnlRowNorm(epsilon)](
+  const double epsilon = op.attrs().Float("epsilon");
+  return op.Make(Floats(x), [=, group = groups(op.spec()), row_norm = DnnlRowNorm(epsilon)](
                                 const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
@@ -445,9 +449,9 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const Kept& kept) {
 
 template <GroupX (*groups)(const KernelSpec&)>
 void AddNorm(KernelTable* table, const std::string& type, const Kept& kept) {
-  table->Add(type, [&kept](const KernelSpec& spec) { return Forward<groups>(spec, kept); });
-  table->Add(type + "_grad",
-             [&kept](const KernelSpec& spec) { return Backward<groups>(spec, kept); });
+  table->Add(
+      type, [&kept](const KernelSpec& spec) { return Forward<groups>(spec, kept); },
+      [&kept](const KernelSpec& spec) { return Backward<groups>(spec, kept); });
 }
 
 // --- batch_norm ----------------------------------------------------------------------------------
@@ -456,23 +460,22 @@ void AddNorm(KernelTable* table, const std::string& type, const Kept& kept) {
 //   MeanOut = momentum Mean + (1 - momentum) mean(X), VarianceOut likewise,
 // or by the running moments, which then stay unchanged. As in Paddle, a batch of one element per
 // channel is not normalized: Y = X.
-absl::StatusOr<Kernel> BatchNorm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const In mean = op.in("Mean"), variance = op.in("Variance");
   const Out y = op.out("Y"), mean_out = op.out("MeanOut"), variance_out = op.out("VarianceOut");
   const Out saved_mean = op.out("SavedMean"), saved_inverse = op.out("SavedVariance");
   const Out reserve_space = op.out("ReserveSpace");
-  const OpAttrs& attrs = spec.attrs;
+  const OpAttrs& attrs = op.attrs();
   const bool uses_running = attrs.Bool("use_global_stats") ||
                             (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
   return op.Make(
       Floats(x),
-      [=, channels_last = ChannelsLast(spec), epsilon = attrs.Float("epsilon"),
+      [=, group = BatchNormGroups(op.spec()), epsilon = attrs.Float("epsilon"),
        keep = attrs.Float("momentum")](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
         if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
-        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        const Grouping g = group(x(ctx).dims());
         const Moments running = Moments::Given<T>(mean(ctx), variance(ctx));
         Write<T>(running.mean, mean_out.get(ctx));
         Write<T>(running.variance, variance_out.get(ctx));
@@ -500,15 +503,14 @@ absl::StatusOr<Kernel> BatchNorm(const KernelSpec& spec) {
       });
 }
 
-absl::StatusOr<Kernel> BatchNormGrad(const KernelSpec& spec) {
-  const bool uses_running = spec.attrs.Bool("use_global_stats") || spec.attrs.Bool("is_test");
+absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
+  const bool uses_running = op.attrs().Bool("use_global_stats") || op.attrs().Bool("is_test");
   // Running moments that were used are unchanged: MeanOut is Mean.
-  const bool has_inputs = spec.Input("Mean") >= 0 && spec.Input("Variance") >= 0;
+  const bool has_inputs = op.spec().Input("Mean") >= 0 && op.spec().Input("Variance") >= 0;
   const char* const kMean = !uses_running ? "SavedMean" : has_inputs ? "Mean" : "MeanOut";
   const char* const kVariance = !uses_running ? "SavedVariance"
                                 : has_inputs  ? "Variance"
                                               : "VarianceOut";
-  OpKernel op(spec);
   const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale");
   const In mean = op.in(kMean), variance = op.in(kVariance);
   op.Ignore({"Bias", "Mean", "MeanOut", "ReserveSpace", "SavedMean", "SavedVariance", "Variance",
@@ -519,10 +521,10 @@ absl::StatusOr<Kernel> BatchNormGrad(const KernelSpec& spec) {
         absl::StrCat("inputs ", kMean, " and ", kVariance, ": missing"));
   }
   return op.Make(
-      Floats(x), [=, channels_last = ChannelsLast(spec), epsilon = spec.attrs.Float("epsilon")](
+      Floats(x), [=, group = BatchNormGroups(op.spec()), epsilon = op.attrs().Float("epsilon")](
                      const KernelContext& ctx, auto zero) {
         using T = decltype(zero);
-        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        const Grouping g = group(x(ctx).dims());
         if (!uses_running && g.set_size() <= 1) {
           if (Tensor* to = dx.get(ctx)) std::copy_n(dy.data<T>(ctx), to->size(), to->data<T>());
           const std::vector<double> none(g.num_channels());
@@ -541,28 +543,26 @@ absl::StatusOr<Kernel> BatchNormGrad(const KernelSpec& spec) {
 // --- affine_channel ------------------------------------------------------------------------------
 
 // Out = Scale X + Bias, by channel: with mean 0 and deviation 1.
-absl::StatusOr<Kernel> AffineChannel(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AffineChannel(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const Out out = op.out("Out");
   return op.Make(Floats(x),
-                 [=, channels_last = ChannelsLast(spec)](const KernelContext& ctx, auto zero) {
+                 [=, group = BatchNormGroups(op.spec())](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
-                   const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+                   const Grouping g = group(x(ctx).dims());
                    Normalize(g, x.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
                              std::vector<double>(g.num_sets(), 1), scale.data<T>(ctx),
                              bias.data<T>(ctx), out.data<T>(ctx));
                  });
 }
 
-absl::StatusOr<Kernel> AffineChannelGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> AffineChannelGrad(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
   return op.Make(
-      Floats(x), [=, channels_last = ChannelsLast(spec)](const KernelContext& ctx, auto zero) {
+      Floats(x), [=, group = BatchNormGroups(op.spec())](const KernelContext& ctx, auto zero) {
         using T = decltype(zero);
-        const Grouping g = ByChannel(Image(x(ctx).dims(), channels_last));
+        const Grouping g = group(x(ctx).dims());
         NormalizeGrad(g, x.data<T>(ctx), dout.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
                       std::vector<double>(g.num_sets(), 1), MomentsOf::kOther, scale.data<T>(ctx),
                       dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
@@ -577,11 +577,9 @@ void AddNormKernels(KernelTable* table) {
   AddNorm<InstanceNormGroups>(table, "instance_norm", kInverseDeviation);
   // No kernel runs sync_batch_norm on several ranks.
   for (const std::string type : {"batch_norm", "sync_batch_norm"}) {
-    table->Add(type, BatchNorm);
-    table->Add(type + "_grad", BatchNormGrad);
+    table->Add(type, BatchNorm, BatchNormGrad);
   }
-  table->Add("affine_channel", AffineChannel);
-  table->Add("affine_channel_grad", AffineChannelGrad);
+  table->Add("affine_channel", AffineChannel, AffineChannelGrad);
 }
 
 }  // namespace weft

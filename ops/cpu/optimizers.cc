@@ -2,7 +2,6 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "ops/cpu/families.h"
@@ -10,10 +9,6 @@
 
 namespace weft {
 namespace {
-
-// In a step function: the type in which it computes.
-template <typename Update>
-using TypeOf = typename std::decay_t<Update>::Type;
 
 // p -= lr g.
 absl::StatusOr<Kernel> Sgd(const KernelSpec& spec, GradKind kind) {
@@ -64,12 +59,15 @@ absl::StatusOr<Kernel> Momentum(const KernelSpec& spec, GradKind kind) {
   return MakeMomentum(spec, kind, rescale_grad, {l2_decay});
 }
 
+size_t NumParams(const KernelSpec& spec) {
+  return spec.Input("Param") < 0 ? 0 : spec.inputs.at("Param").count;
+}
+
 // Paddle's CPU kernel also ignores rescale_grad.
 absl::StatusOr<Kernel> MergedMomentum(const KernelSpec& spec) {
   const std::vector<std::string>& methods = spec.attrs.Strings("regularization_method");
   const std::vector<double> coefficients = spec.attrs.Floats("regularization_coeff");
-  const auto param = spec.inputs.find("Param");
-  const size_t count = param == spec.inputs.end() ? 0 : param->second.count;
+  const size_t count = NumParams(spec);
   std::vector<double> l2_decays(count, 0);
   if (!methods.empty()) {
     if (methods.size() != count || coefficients.size() != count) {
@@ -94,8 +92,7 @@ absl::StatusOr<Kernel> LarsMomentum(const KernelSpec& spec, GradKind kind) {
   const double rescale_grad = spec.attrs.Float("rescale_grad");
   const bool needs_decay = spec.paddle_cpu_quirks;
   const std::vector<double> decays = spec.attrs.Floats("lars_weight_decay");
-  const auto param = spec.inputs.find("Param");
-  const size_t count = param == spec.inputs.end() ? 0 : param->second.count;
+  const size_t count = NumParams(spec);
   if (decays.size() != count) {
     return absl::InvalidArgumentError(
         absl::StrCat("attribute lars_weight_decay: expected one number for each of ", count,
@@ -219,29 +216,17 @@ absl::StatusOr<Kernel> Ftrl(const KernelSpec& spec, GradKind kind) {
   });
 }
 
-using UpdateFactory = absl::StatusOr<Kernel> (*)(const KernelSpec&, GradKind);
-
-void Add(KernelTable* table, const char* type, UpdateFactory factory) {
-  table->Add(type, [=](const KernelSpec& spec) { return factory(spec, GradKind::kDense); });
-}
-
-// Including its update by row-sparse gradients.
-void Add(KernelTable* table, const char* type, UpdateFactory factory, GradKind rows) {
-  Add(table, type, factory);
-  table->AddForRows(type, [=](const KernelSpec& spec) { return factory(spec, rows); });
-}
-
 }  // namespace
 
 void AddOptimizerKernels(KernelTable* table) {
-  Add(table, "adadelta", Adadelta);
-  Add(table, "adagrad", Adagrad, GradKind::kRows);
-  Add(table, "decayed_adagrad", DecayedAdagrad);
-  Add(table, "ftrl", Ftrl, GradKind::kRows);
-  Add(table, "lars_momentum", LarsMomentum);
-  Add(table, "momentum", Momentum, GradKind::kRowsAmongAll);
-  Add(table, "rmsprop", Rmsprop, GradKind::kRowsAmongAll);
-  Add(table, "sgd", Sgd, GradKind::kRows);
+  AddUpdate(table, "adadelta", Adadelta);
+  AddUpdate(table, "adagrad", Adagrad, GradKind::kRows);
+  AddUpdate(table, "decayed_adagrad", DecayedAdagrad);
+  AddUpdate(table, "ftrl", Ftrl, GradKind::kRows);
+  AddUpdate(table, "lars_momentum", LarsMomentum);
+  AddUpdate(table, "momentum", Momentum, GradKind::kRowsAmongAll);
+  AddUpdate(table, "rmsprop", Rmsprop, GradKind::kRowsAmongAll);
+  AddUpdate(table, "sgd", Sgd, GradKind::kRows);
   table->Add("merged_momentum", MergedMomentum);
 }
 

@@ -15,12 +15,11 @@ namespace weft {
 namespace {
 
 // Out = the index of the largest, or smallest, element; of the first if several are equal.
-absl::StatusOr<Kernel> ArgExtreme(const KernelSpec& spec, bool largest) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ArgExtreme(OpKernel op, bool largest) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t axis = spec.attrs.Int("axis");
-  const bool flatten = spec.attrs.Bool("flatten");
+  const int64_t axis = op.attrs().Int("axis");
+  const bool flatten = op.attrs().Bool("flatten");
   return op.Make(AllTypesButHalf(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
@@ -43,13 +42,11 @@ absl::StatusOr<Kernel> ArgExtreme(const KernelSpec& spec, bool largest) {
 }
 
 // The first `count` elements of each row in sorted order, with their indices: Out and Indices.
-absl::StatusOr<Kernel> Sorted(const KernelSpec& spec, const char* axis_attr,
-                              const char* descending_attr) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Sorted(OpKernel op, const char* axis_attr, const char* descending_attr) {
   const In x = op.in("X");
   const Out out = op.out("Out"), indices = op.out("Indices");
-  const int64_t axis = axis_attr == nullptr ? -1 : spec.attrs.Int(axis_attr);
-  const bool descending = descending_attr == nullptr || spec.attrs.Bool(descending_attr);
+  const int64_t axis = axis_attr == nullptr ? -1 : op.attrs().Int(axis_attr);
+  const bool descending = descending_attr == nullptr || op.attrs().Bool(descending_attr);
   return op.Make(FloatsAndInts(x), [=, order = std::vector<int64_t>()](const KernelContext& ctx,
                                                                        auto zero) mutable {
     using T = decltype(zero);
@@ -112,11 +109,10 @@ absl::StatusOr<Kernel> ChosenGrad(const KernelSpec& spec, const char* axis_attr,
 
 // The running maximum, or minimum, of each row, and its last index: out and indices. NaN
 // propagates.
-absl::StatusOr<Kernel> CumulativeExtreme(const KernelSpec& spec, bool largest) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> CumulativeExtreme(OpKernel op, bool largest) {
   const In x = op.in("x");
   const Out out = op.out("out"), indices = op.out("indices");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T* xs = x.data<T>(ctx);
@@ -142,11 +138,10 @@ absl::StatusOr<Kernel> CumulativeExtreme(const KernelSpec& spec, bool largest) {
 // ascending order of their elements (stable), and returns one of them; equal(i, j) says whether two
 // have equal elements.
 template <typename Choose>
-absl::StatusOr<Kernel> ChosenInOrder(const KernelSpec& spec, Choose choose) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ChosenInOrder(OpKernel op, Choose choose) {
   const In x = op.in("X");
   const Out out = op.out("Out"), indices = op.out("Indices");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.Make(FloatsAndInts(x),
                  [=, order = std::vector<int64_t>()](const KernelContext& ctx,
                                                      auto zero) mutable -> absl::Status {
@@ -196,25 +191,29 @@ absl::StatusOr<Kernel> Mode(const KernelSpec& spec) {
 }  // namespace
 
 void AddOrderStatisticsKernels(KernelTable* table) {
-  table->Add("arg_max", [](const KernelSpec& spec) { return ArgExtreme(spec, true); });
-  table->Add("arg_min", [](const KernelSpec& spec) { return ArgExtreme(spec, false); });
-  table->Add("argsort", [](const KernelSpec& spec) { return Sorted(spec, "axis", "descending"); });
-  table->Add("argsort_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
-  table->Add("top_k", [](const KernelSpec& spec) { return Sorted(spec, nullptr, nullptr); });
-  table->Add("top_k_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, nullptr); });
-  table->Add("top_k_v2", [](const KernelSpec& spec) { return Sorted(spec, "axis", "largest"); });
-  table->Add("top_k_v2_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
+  const auto chosen_grad = [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); };
   const auto cumulative_grad = [](const KernelSpec& spec) {
     return ChosenGrad(spec, "axis", {"x", "indices", "out@GRAD", "x@GRAD"});
   };
-  table->Add("cummax", [](const KernelSpec& spec) { return CumulativeExtreme(spec, true); });
-  table->Add("cummax_grad", cumulative_grad);
-  table->Add("cummin", [](const KernelSpec& spec) { return CumulativeExtreme(spec, false); });
-  table->Add("cummin_grad", cumulative_grad);
-  table->Add("kthvalue", KthValue);
-  table->Add("kthvalue_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
-  table->Add("mode", Mode);
-  table->Add("mode_grad", [](const KernelSpec& spec) { return ChosenGrad(spec, "axis"); });
+  table->Add("arg_max", [](const KernelSpec& spec) { return ArgExtreme(spec, true); });
+  table->Add("arg_min", [](const KernelSpec& spec) { return ArgExtreme(spec, false); });
+  table->Add(
+      "argsort", [](const KernelSpec& spec) { return Sorted(spec, "axis", "descending"); },
+      chosen_grad);
+  table->Add(
+      "top_k", [](const KernelSpec& spec) { return Sorted(spec, nullptr, nullptr); },
+      [](const KernelSpec& spec) { return ChosenGrad(spec, nullptr); });
+  table->Add(
+      "top_k_v2", [](const KernelSpec& spec) { return Sorted(spec, "axis", "largest"); },
+      chosen_grad);
+  table->Add(
+      "cummax", [](const KernelSpec& spec) { return CumulativeExtreme(spec, true); },
+      cumulative_grad);
+  table->Add(
+      "cummin", [](const KernelSpec& spec) { return CumulativeExtreme(spec, false); },
+      cumulative_grad);
+  table->Add("kthvalue", KthValue, chosen_grad);
+  table->Add("mode", Mode, chosen_grad);
 }
 
 }  // namespace weft

@@ -255,13 +255,12 @@ class OfShape {
 // --- Kernels -------------------------------------------------------------------------------------
 
 // Mask, if present: the index of each maximum, the first one of equal ones.
-absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Pool(OpKernel op, size_t space) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const Out mask = spec.schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
+  const Out mask = op.spec().schema->FindOutput("Mask") != nullptr ? op.out("Mask") : Out();
   op.Supports(Floats(x));
-  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
+  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
   return op.Make(Floats(x),
                  [=, of_shape = OfShape(MakeForward)](const KernelContext& ctx, auto zero) mutable {
                    using T = decltype(zero);
@@ -294,58 +293,50 @@ absl::StatusOr<Kernel> Pool(const KernelSpec& spec, size_t space) {
                  });
 }
 
-// The gradient of a maximum goes to the first element that is equal to it.
-absl::StatusOr<Kernel> PoolGrad(const KernelSpec& spec, size_t space) {
-  OpKernel op(spec);
-  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
+// The gradient of a maximum goes to the element at its index in Mask or, without Mask, to the first
+// element that is equal to it.
+absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space) {
+  const bool is_indexed = op.spec().schema->FindInput("Mask") != nullptr;
+  const In x = op.in("X"), dout = op.in("Out@GRAD");
+  const In out = is_indexed ? In() : op.in("Out"), mask = is_indexed ? op.in("Mask") : In();
   const Out dx = op.out("X@GRAD");
   op.Supports(Floats(x));
-  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
+  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
   return op.Make(Floats(x), [=, of_shape = OfShape(MakeBackward)](const KernelContext& ctx,
                                                                   auto zero) mutable {
     using T = decltype(zero);
-    const T *xs = x.data<T>(ctx), *maxima = out.data<T>(ctx), *douts = dout.data<T>(ctx);
+    const T *xs = x.data<T>(ctx), *douts = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     if constexpr (std::is_same_v<T, float>) {
-      DnnlPrimitive* const primitive = of_shape(attrs, x(ctx).dims(), out(ctx).dims());
+      DnnlPrimitive* const primitive =
+          is_indexed ? nullptr : of_shape(attrs, x(ctx).dims(), dout(ctx).dims());
       if (primitive != nullptr && attrs.is_max) return primitive->Run({xs, douts}, {to});
       if (primitive != nullptr) return primitive->Run({douts}, {to});
     }
-    const Pooling pooling(attrs, x(ctx).dims(), out(ctx).dims());
+    const Pooling pooling(attrs, x(ctx).dims(), dout(ctx).dims());
     std::fill_n(to, dx(ctx).size(), T(0));
-    pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
-      if (attrs.is_max) {
+    // is_chosen(k, i, index): whether element i of X, with that index, is the maximum k.
+    const auto add_to_maxima = [&](auto is_chosen) {
+      pooling.ForEachWindow([&](int64_t k, auto window, int64_t) {
         int64_t first = -1;
-        window([&](int64_t i, int64_t) {
-          if (first < 0 && xs[i] == maxima[k]) first = i;
+        window([&](int64_t i, int64_t index) {
+          if (first < 0 && is_chosen(k, i, index)) first = i;
         });
         if (first >= 0) to[first] += douts[k];
-      } else {
+      });
+    };
+    if (is_indexed) {
+      const int32_t* indices = mask.data<int32_t>(ctx);
+      add_to_maxima([=](int64_t k, int64_t, int64_t index) { return index == indices[k]; });
+    } else if (attrs.is_max) {
+      const T* maxima = out.data<T>(ctx);
+      add_to_maxima([=](int64_t k, int64_t i, int64_t) { return xs[i] == maxima[k]; });
+    } else {
+      pooling.ForEachWindow([&](int64_t k, auto window, int64_t divisor) {
         const T part = douts[k] / divisor;
         window([&](int64_t i, int64_t) { to[i] += part; });
-      }
-    });
-  });
-}
-
-absl::StatusOr<Kernel> IndexedPoolGrad(const KernelSpec& spec, size_t space) {
-  OpKernel op(spec);
-  const In x = op.in("X"), mask = op.in("Mask"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
-  op.Supports(Floats(x));
-  WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(spec, space));
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const Pooling pooling(attrs, x(ctx).dims(), dout(ctx).dims());
-    const T* douts = dout.data<T>(ctx);
-    const int32_t* places = mask.data<int32_t>(ctx);
-    T* to = dx.data<T>(ctx);
-    std::fill_n(to, dx(ctx).size(), T(0));
-    pooling.ForEachWindow([&](int64_t k, auto window, int64_t) {
-      window([&](int64_t i, int64_t place) {
-        if (place == places[k]) to[i] += douts[k];
       });
-    });
+    }
   });
 }
 
@@ -358,10 +349,8 @@ void AddPoolKernels(KernelTable* table) {
     };
     const std::string plain = absl::StrCat("pool", space, "d");
     const std::string indexed = absl::StrCat("max_pool", space, "d_with_index");
-    table->Add(plain, bind(Pool));
-    table->Add(plain + "_grad", bind(PoolGrad));
-    table->Add(indexed, bind(Pool));
-    table->Add(indexed + "_grad", bind(IndexedPoolGrad));
+    table->Add(plain, bind(Pool), bind(PoolGrad));
+    table->Add(indexed, bind(Pool), bind(PoolGrad));
   }
 }
 

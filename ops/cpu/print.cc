@@ -43,19 +43,16 @@ std::string ElementsText(const Tensor& tensor, int64_t summarize) {
     }
     return absl::OkStatus();
   };
-  const absl::Status status =
-      ForElementType<float, double, int32_t, int64_t, int8_t, uint8_t, int16_t, bool, Float16,
-                     BFloat16>("input In", tensor, append);
+  const absl::Status status = ForAnyType("input In", tensor, append);
   if (!status.ok()) return std::string(status.message());
   return absl::StrCat(text, count < tensor.size() ? ", ...]" : "]");
 }
 
 // One line to stderr, in the first first_n steps, or in all if that is not positive.
-absl::StatusOr<Kernel> Print(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Print(OpKernel op) {
   const In in = op.in("In");
   const Out out = op.out("Out");
-  const OpAttrs& attrs = spec.attrs;
+  const OpAttrs& attrs = op.attrs();
   const std::string& phase = attrs.String("print_phase");
   if (phase != "FORWARD" && phase != "BACKWARD" && phase != "BOTH") {
     return absl::InvalidArgumentError(
@@ -87,10 +84,8 @@ absl::StatusOr<Kernel> Assert(const KernelSpec& spec) {
   if (spec.element_types != nullptr) *spec.element_types = {DType::kBool};
   WEFT_ASSIGN_OR_RETURN(const int cond, RequiredInput(spec, "Cond"));
   return Kernel([=](const KernelContext& ctx) -> absl::Status {
-    const Tensor& condition = *ctx.in(cond);
-    WEFT_RETURN_IF_ERROR(CheckDType("Cond", condition, DType::kBool));
-    WEFT_RETURN_IF_ERROR(CheckSize("Cond", condition, 1));
-    if (*condition.data<bool>()) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const bool condition, OneValue<bool>("Cond", *ctx.inputs[cond]));
+    if (condition) return absl::OkStatus();
     return absl::FailedPreconditionError("input Cond: the program asserts it, but it is false");
   });
 }

@@ -12,7 +12,6 @@
 #include "ops/cpu/erfinv.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/random_engine.h"
-#include "ops/cpu/shape_attr.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
 
@@ -102,12 +101,11 @@ struct TruncatedGaussian {
 // The sampler fills Out, of attributes shape and dtype: from an engine with the op's seed, made
 // anew in every run, or with seed 0 from the rank's engine for initializers.
 template <typename Family>
-absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Fill(OpKernel op) {
   const Out out = op.out("Out");
-  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(spec));
-  WEFT_ASSIGN_OR_RETURN(const Family family, Family::Make(spec.attrs, type));
-  const int64_t seed = spec.attrs.Int("seed");
+  WEFT_ASSIGN_OR_RETURN(const TensorType type, TypeFromAttrs(op.spec()));
+  WEFT_ASSIGN_OR_RETURN(const Family family, Family::Make(op.attrs(), type));
+  const int64_t seed = op.attrs().Int("seed");
   if (type.dtype != DType::kFloat32 && type.dtype != DType::kFloat64) {
     return absl::UnimplementedError(
         absl::StrCat("attribute dtype: no kernel for element type ", DTypeName(type.dtype)));
@@ -132,12 +130,11 @@ absl::StatusOr<Kernel> Fill(const KernelSpec& spec) {
 // --- Whole numbers -------------------------------------------------------------------------------
 
 // Out = numbers from low to high - 1.
-absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RandInt(OpKernel op) {
   const Out out = op.out("Out");
-  WEFT_RETURN_IF_ERROR(TypeFromAttrs(spec).status());
-  const int64_t low = spec.attrs.Int("low"), high = spec.attrs.Int("high");
-  const int64_t seed = spec.attrs.Int("seed");
+  WEFT_RETURN_IF_ERROR(TypeFromAttrs(op.spec()).status());
+  const int64_t low = op.attrs().Int("low"), high = op.attrs().Int("high");
+  const int64_t seed = op.attrs().Int("seed");
   return op.Supports(Indices(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     if (low >= high) {
       return absl::InvalidArgumentError(
@@ -157,8 +154,7 @@ absl::StatusOr<Kernel> RandInt(const KernelSpec& spec) {
 }
 
 // Out = a random permutation of 0 to n - 1.
-absl::StatusOr<Kernel> RandPerm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RandPerm(OpKernel op) {
   const Out out = op.out("Out");
   return op.Supports(FloatsAndInts(In())).Make([=](const KernelContext& ctx) -> absl::Status {
     std::mt19937_64 own;
@@ -174,67 +170,54 @@ absl::StatusOr<Kernel> RandPerm(const KernelSpec& spec) {
   });
 }
 
-// --- Draws for every row of an input, of every rank its own --------------------------------------
+// --- Rank-local draws for every element or row of an input ---------------------------------------
+
+// Out = draw(engine, X), for X in [0, largest].
+template <typename Draw>
+absl::StatusOr<Kernel> DrawEach(OpKernel op, double largest, Draw draw) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
+    const T* from = x.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t i = 0; i < x(ctx).size(); ++i) {
+      if (!(from[i] >= 0 && from[i] <= largest)) {
+        return absl::InvalidArgumentError(absl::StrCat("input X: ", from[i], " at position ", i,
+                                                       " is not in [0, ", largest, "]"));
+      }
+      to[i] = draw(*engine, from[i]);
+    }
+    return absl::OkStatus();
+  });
+}
 
 // Out = 1 with probability X, else 0.
 absl::StatusOr<Kernel> Bernoulli(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X");
-  const Out out = op.out("Out");
-  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    std::mt19937_64 own;
-    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
-    std::uniform_real_distribution<T> draw(0, 1);
-    const T* ps = x.data<T>(ctx);
-    T* to = out.data<T>(ctx);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) {
-      const T p = ps[i];
-      if (!(p >= 0 && p <= 1)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("input X: ", p, " at position ", i, " is not in [0, 1]"));
-      }
-      to[i] = draw(*engine) <= p && p > 0 ? T(1) : T(0);
-    }
-    return absl::OkStatus();
+  return DrawEach(spec, /*largest=*/1, [](std::mt19937_64& engine, auto p) {
+    using T = decltype(p);
+    return std::uniform_real_distribution<T>(0, 1)(engine) <= p && p > 0 ? T(1) : T(0);
   });
 }
 
-// Out = a draw from the Poisson distribution with mean X.
+// Out = a draw from the Poisson distribution with mean X. Up to the limit, draws are exact in
+// double precision.
 absl::StatusOr<Kernel> Poisson(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X");
-  const Out out = op.out("Out");
-  return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-    using T = decltype(zero);
-    constexpr double kLargestMean = 1e15;  // draws are exact in double precision
-    std::mt19937_64 own;
-    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
-                          EngineOf(/*seed=*/0, &RandomState::dropout, ctx.random, &own));
-    const T* means = x.data<T>(ctx);
-    T* to = out.data<T>(ctx);
-    for (int64_t i = 0; i < x(ctx).size(); ++i) {
-      const double mean = means[i];
-      if (!(mean >= 0 && mean <= kLargestMean)) {
-        return absl::InvalidArgumentError(absl::StrCat("input X: ", mean, " at position ", i,
-                                                       " is not in [0, ", kLargestMean, "]"));
-      }
-      to[i] = mean == 0 ? T(0) : static_cast<T>(std::poisson_distribution<int64_t>(mean)(*engine));
-    }
-    return absl::OkStatus();
+  return DrawEach(spec, /*largest=*/1e15, [](std::mt19937_64& engine, auto mean) {
+    using T = decltype(mean);
+    return mean == 0 ? T(0)
+                     : static_cast<T>(std::poisson_distribution<int64_t>(double{mean})(engine));
   });
 }
 
-// Draws do not depend on X in any direction.
-absl::StatusOr<Kernel> PoissonGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+// Draws have derivative 0.
+absl::StatusOr<Kernel> PoissonGrad(OpKernel op) {
   const In dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
-  return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
-  });
+  return op.InPlace().MakeElementwise(
+      Floats(dout), op.out("X@GRAD"), [](auto) { return 0; }, dout);
 }
 
 // The cumulative sums of the weights, divided by the total. InvalidArgument if a weight is negative
@@ -265,12 +248,11 @@ absl::Status CumulateWeights(const T* weights, int64_t needed, std::vector<T>* s
 
 // Out = num_samples categories of each row of weights X; without replacement, distinct ones. O(log
 // categories) per sample with replacement, O(categories) without.
-absl::StatusOr<Kernel> Multinomial(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Multinomial(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t samples = spec.attrs.Int("num_samples");
-  const bool replaces = spec.attrs.Bool("replacement");
+  const int64_t samples = op.attrs().Int("num_samples");
+  const bool replaces = op.attrs().Bool("replacement");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     std::mt19937_64 own;
@@ -306,6 +288,21 @@ absl::StatusOr<Kernel> Multinomial(const KernelSpec& spec) {
   });
 }
 
+// Op seed: Out = the seed; if that is 0, a new number from the generator of the rank in every step.
+// Paddle's recomputation puts it before a dropout, so that recomputing drops the same elements.
+absl::StatusOr<Kernel> Seed(OpKernel op) {
+  const Out out = op.out("Out");
+  const int64_t seed = op.attrs().Int("seed");
+  return op.Supports(ElementTypesOf<int32_t>()).Make([=](const KernelContext& ctx) -> absl::Status {
+    std::mt19937_64 own;
+    WEFT_ASSIGN_OR_RETURN(std::mt19937_64 * engine,
+                          EngineOf(seed, &RandomState::dropout, ctx.random, &own));
+    std::uniform_int_distribution<int32_t> draw(1, std::numeric_limits<int32_t>::max());
+    *out.data<int32_t>(ctx) = seed != 0 ? static_cast<int32_t>(seed) : draw(*engine);
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 void AddRandomKernels(KernelTable* table) {
@@ -314,10 +311,10 @@ void AddRandomKernels(KernelTable* table) {
   table->Add(TruncatedGaussian::kType, Fill<TruncatedGaussian>);
   table->Add("randint", RandInt);
   table->Add("randperm", RandPerm);
+  table->Add("seed", Seed);
   table->Add("bernoulli", Bernoulli);
   table->Add("multinomial", Multinomial);
-  table->Add("poisson", Poisson);
-  table->Add("poisson_grad", PoissonGrad);
+  table->Add("poisson", Poisson, PoissonGrad);
 }
 
 }  // namespace weft

@@ -36,153 +36,118 @@ Dims KeptDims(const OpAttrs& attrs, const Dims& x) {
   return kept;
 }
 
-// --- The reductions ------------------------------------------------------------------------------
-// Start, then Step for every element, then End, all in double precision or, of integers, 64 bits;
-// Gradient is d result / d x times dy, given the number n of elements that make one result.
+// The loops over X, with the position of each element's result.
+LoopNest Loops(const OpAttrs& attrs, const Dims& x) {
+  return MakeLoopNest(x, x, KeptDims(attrs, x));
+}
 
+// --- The reductions ------------------------------------------------------------------------------
+// Start, then Step for every element, then End, in A: double or, for integers, int64_t. Gradient is
+// d result / d x times dy, given the number n of elements that make one result.
+
+template <typename A>
 struct Sum {
-  template <typename A>
-  static A Step(A sum, A x) {
-    return static_cast<A>(Wrapping(sum) + Wrapping(x));
-  }
-  template <typename A>
-  static A Start() {
-    return 0;
-  }
-  template <typename A>
-  static A End(A sum, double) {
-    return sum;
-  }
+  static A Step(A sum, A x) { return static_cast<A>(Wrapping(sum) + Wrapping(x)); }
+  static A Start() { return 0; }
+  static A End(A sum, double) { return sum; }
   static double Gradient(double, double, double dy, double) { return dy; }
 };
 
-struct Mean : Sum {
-  template <typename A>
-  static A End(A sum, double n) {
-    return Saturated<A>(sum / n);  // of no integers at all 0
-  }
+template <typename A>
+struct Mean : Sum<A> {
+  static A End(A sum, double n) { return Saturated<A>(sum / n); }  // 0 for no integers
   static double Gradient(double, double, double dy, double n) { return dy / n; }
 };
 
-struct Max {
-  template <typename A>
+template <typename A>
+struct Max : Sum<A> {
   static A Start() {
     return std::is_integral_v<A> ? std::numeric_limits<A>::min()
                                  : -std::numeric_limits<A>::infinity();
   }
-  template <typename A>
-  static A Step(A largest, A x) {
-    return x > largest || x != x ? x : largest;
-  }
-  template <typename A>
-  static A End(A largest, double) {
-    return largest;
-  }
+  static A Step(A largest, A x) { return x > largest || x != x ? x : largest; }
   static double Gradient(double x, double y, double dy, double) { return x == y ? dy : 0; }
 };
 
-struct Min : Max {
-  template <typename A>
+template <typename A>
+struct Min : Max<A> {
   static A Start() {
     return std::is_integral_v<A> ? std::numeric_limits<A>::max()
                                  : std::numeric_limits<A>::infinity();
   }
-  template <typename A>
-  static A Step(A smallest, A x) {
-    return x < smallest || x != x ? x : smallest;
-  }
+  static A Step(A smallest, A x) { return x < smallest || x != x ? x : smallest; }
 };
 
-struct Prod : Sum {
-  template <typename A>
-  static A Start() {
-    return 1;
-  }
-  template <typename A>
-  static A Step(A product, A x) {
-    return static_cast<A>(Wrapping(product) * Wrapping(x));
-  }
+template <typename A>
+struct Prod : Sum<A> {
+  static A Start() { return 1; }
+  static A Step(A product, A x) { return static_cast<A>(Wrapping(product) * Wrapping(x)); }
   // The value that Paddle returns.
   static double Gradient(double x, double y, double dy, double) { return dy * y / x; }
 };
 
-struct Any : Sum {
-  template <typename A>
-  static A Step(A any, A x) {
-    return any != 0 || x != 0;
-  }
+template <typename A>
+struct Any : Sum<A> {
+  static A Step(A any, A x) { return any != 0 || x != 0; }
 };
 
-struct All : Sum {
-  template <typename A>
-  static A Start() {
-    return 1;
-  }
-  template <typename A>
-  static A Step(A all, A x) {
-    return all != 0 && x != 0;
-  }
+template <typename A>
+struct All : Sum<A> {
+  static A Start() { return 1; }
+  static A Step(A all, A x) { return all != 0 && x != 0; }
 };
 
-struct SumOfAbsolutes : Sum {
-  template <typename A>
-  static A Step(A sum, A x) {
-    return sum + std::abs(x);
-  }
+template <typename A>
+struct SumOfAbsolutes : Sum<A> {
+  static A Step(A sum, A x) { return sum + std::abs(x); }
   static double Gradient(double x, double, double dy, double) {
     return x > 0 ? dy : x < 0 ? -dy : 0;
   }
 };
 
-struct SumOfSquaresOf : Sum {
-  template <typename A>
-  static A Step(A sum, A x) {
-    return sum + x * x;
-  }
+template <typename A>
+struct SumOfSquaresOf : Sum<A> {
+  static A Step(A sum, A x) { return sum + x * x; }
   static double Gradient(double x, double, double dy, double) { return 2 * x * dy; }
 };
 
-struct Norm : SumOfSquaresOf {
-  template <typename A>
-  static A End(A sum, double) {
-    return std::sqrt(sum);
-  }
+template <typename A>
+struct Norm : SumOfSquaresOf<A> {
+  static A End(A sum, double) { return std::sqrt(sum); }
   static double Gradient(double x, double y, double dy, double) { return y == 0 ? 0 : dy * x / y; }
 };
 
 // --- The engine ----------------------------------------------------------------------------------
 
-template <typename Op, typename T, typename To>
-void Reduce(const Tensor& x, const Dims& kept, std::vector<char>* scratch, Tensor* out) {
+template <template <typename> class Op, typename T, typename To>
+void Reduce(const OpAttrs& attrs, const Tensor& x, std::vector<char>* scratch, Tensor* out) {
   using A = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
   const int64_t results = out->size();
   scratch->resize(results * sizeof(A));
   A* sums = reinterpret_cast<A*>(scratch->data());
-  std::fill_n(sums, results, Op::template Start<A>());
+  std::fill_n(sums, results, Op<A>::Start());
   const T* from = x.data<T>();
-  Walk(MakeLoopNest(x.dims(), x.dims(), kept),
-       [&](int64_t i, int64_t j) { sums[j] = Op::template Step<A>(sums[j], from[i]); });
+  Walk(Loops(attrs, x.dims()),
+       [&](int64_t i, int64_t j) { sums[j] = Op<A>::Step(sums[j], from[i]); });
   const double n = results == 0 ? 0 : static_cast<double>(x.size()) / results;
   To* to = out->data<To>();
-  for (int64_t j = 0; j < results; ++j) to[j] = static_cast<To>(Op::template End<A>(sums[j], n));
+  for (int64_t j = 0; j < results; ++j) to[j] = static_cast<To>(Op<A>::End(sums[j], n));
 }
 
 // The result has the type of X, or int64 for sums of smaller integers.
-template <typename Op>
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
-  OpKernel op(spec);
+template <template <typename> class Op>
+absl::StatusOr<Kernel> Forward(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.Make(AllTypesButHalf(x),
-                 [=, attrs = spec.attrs, scratch = std::vector<char>()](
+                 [=, attrs = op.attrs(), scratch = std::vector<char>()](
                      const KernelContext& ctx, auto zero) mutable -> absl::Status {
                    using T = decltype(zero);
-                   const Dims kept = KeptDims(attrs, x(ctx).dims());
                    const DType to = out(ctx).dtype();
                    if (to == x(ctx).dtype()) {
-                     Reduce<Op, T, T>(x(ctx), kept, &scratch, &out(ctx));
+                     Reduce<Op, T, T>(attrs, x(ctx), &scratch, &out(ctx));
                    } else if (to == DType::kInt64) {
-                     Reduce<Op, T, int64_t>(x(ctx), kept, &scratch, &out(ctx));
+                     Reduce<Op, T, int64_t>(attrs, x(ctx), &scratch, &out(ctx));
                    } else {
                      return absl::UnimplementedError(
                          absl::StrCat("attribute out_dtype: no kernel that gives ", DTypeName(to),
@@ -192,37 +157,41 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
                  });
 }
 
-template <typename Op>
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
-  OpKernel op(spec);
+// X@GRAD = gradient(X, Out, Out@GRAD, n), n being the number of elements that make one result.
+template <typename Gradient>
+absl::StatusOr<Kernel> MakeBackward(OpKernel op, Gradient gradient) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
-  const In out = spec.Input("Out") >= 0 ? op.in("Out") : dout;  // which is then not read
+  // Out@GRAD substitutes for Out if that is not read.
+  const In out = op.spec().Input("Out") >= 0 ? op.in("Out") : dout;
   const Out dx = op.out("X@GRAD");
-  return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(dout), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
     const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     const double n =
         dout(ctx).size() == 0 ? 0 : static_cast<double>(x(ctx).size()) / dout(ctx).size();
-    Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) {
-      to[i] = static_cast<T>(Op::Gradient(xs[i], ys[j], dys[j], n));
-    });
+    Walk(Loops(attrs, x(ctx).dims()),
+         [&](int64_t i, int64_t j) { to[i] = static_cast<T>(gradient(xs[i], ys[j], dys[j], n)); });
+  });
+}
+
+template <template <typename> class Op>
+absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
+  return MakeBackward(spec, [](double x, double y, double dy, double n) {
+    return Op<double>::Gradient(x, y, dy, n);
   });
 }
 
 // X@GRAD = Out@GRAD times the product of the other elements. Paddle's kernel divides Out by X,
 // which gives NaN where X is 0.
-absl::StatusOr<Kernel> ProdGrad(const KernelSpec& spec) {
-  if (spec.paddle_cpu_quirks) return Backward<Prod>(spec);
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ProdGrad(OpKernel op) {
+  if (op.spec().paddle_cpu_quirks) return Backward<Prod>(op.spec());
   op.Ignore({"Out"});
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(dout), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
-    const LoopNest nest = MakeLoopNest(dims, dims, kept);
+    const LoopNest nest = Loops(attrs, x(ctx).dims());
     const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     struct Factors {
@@ -247,14 +216,12 @@ absl::StatusOr<Kernel> ProdGrad(const KernelSpec& spec) {
 }
 
 // The gradient of the largest, or smallest, element in equal shares to all elements that equal it.
-absl::StatusOr<Kernel> SharedGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SharedGrad(OpKernel op) {
   const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  return op.Make(Floats(dout), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(dout), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
-    const LoopNest nest = MakeLoopNest(dims, dims, kept);
+    const LoopNest nest = Loops(attrs, x(ctx).dims());
     const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     std::vector<int64_t> equal(dout(ctx).size(), 0);
@@ -265,28 +232,25 @@ absl::StatusOr<Kernel> SharedGrad(const KernelSpec& spec) {
   });
 }
 
-template <typename Op>
+template <template <typename> class Op>
 void AddReduction(const char* type, KernelTable* table) {
-  table->Add(type, Forward<Op>);
-  table->Add(absl::StrCat(type, "_grad"), Backward<Op>);
+  table->Add(type, Forward<Op>, Backward<Op>);
 }
 
 // --- Two passes ----------------------------------------------------------------------------------
 
 // Out = log Σ exp X, with the largest X factored out.
-absl::StatusOr<Kernel> LogSumExp(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> LogSumExp(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.Make(Floats(x), [=, attrs = spec.attrs, scratch = std::vector<char>()](
+  return op.Make(Floats(x), [=, attrs = op.attrs(), scratch = std::vector<char>()](
                                 const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
-    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
-    Reduce<Max, T, T>(x(ctx), kept, &scratch, &out(ctx));
+    Reduce<Max, T, T>(attrs, x(ctx), &scratch, &out(ctx));
     const T* xs = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
     std::vector<double> sums(out(ctx).size(), 0);
-    Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) {
+    Walk(Loops(attrs, x(ctx).dims()), [&](int64_t i, int64_t j) {
       sums[j] += xs[i] == to[j] ? 1 : std::exp(double{xs[i]} - to[j]);
     });
     for (size_t j = 0; j < sums.size(); ++j) to[j] += static_cast<T>(std::log(sums[j]));
@@ -294,33 +258,21 @@ absl::StatusOr<Kernel> LogSumExp(const KernelSpec& spec) {
 }
 
 absl::StatusOr<Kernel> LogSumExpGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
-  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
-    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
-    T* to = dx.data<T>(ctx);
-    Walk(MakeLoopNest(dims, dims, kept),
-         [&](int64_t i, int64_t j) { to[i] = dys[j] * std::exp(xs[i] - ys[j]); });
-  });
+  return MakeBackward(spec, [](auto x, auto y, auto dy, double) { return dy * std::exp(x - y); });
 }
 
 // Out = (Σ |X|^p)^(1/p); the largest, smallest |X| for p = ±∞; the number of nonzero elements for p
 // = 0.
-absl::StatusOr<Kernel> PNorm(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> PNorm(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const double p = spec.attrs.Float("porder");
-  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
+  const double p = op.attrs().Float("porder");
+  return op.Make(Floats(x), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
     const T* xs = x.data<T>(ctx);
     const double start = p == -HUGE_VAL ? HUGE_VAL : 0;
     std::vector<double> sums(out(ctx).size(), start);
-    Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) {
+    Walk(Loops(attrs, x(ctx).dims()), [&](int64_t i, int64_t j) {
       const double a = std::fabs(double{xs[i]});
       if (p == HUGE_VAL) {
         sums[j] = std::max(sums[j], a);
@@ -338,26 +290,17 @@ absl::StatusOr<Kernel> PNorm(const KernelSpec& spec) {
 }
 
 absl::StatusOr<Kernel> PNormGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const In x = op.in("X"), out = op.in("Out"), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
-  const double p = spec.attrs.Float("porder");
-  return op.Make(Floats(x), [=, attrs = spec.attrs](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const Dims dims = x(ctx).dims(), kept = KeptDims(attrs, dims);
-    const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
-    T* to = dx.data<T>(ctx);
-    Walk(MakeLoopNest(dims, dims, kept), [&](int64_t i, int64_t j) {
-      const double a = std::fabs(double{xs[i]}), sign = xs[i] > 0 ? 1 : xs[i] < 0 ? -1 : 0;
-      double slope = 0;
-      if (std::isinf(p)) {
-        slope = a == ys[j] ? 1 : 0;
-      } else if (p != 0 && ys[j] != 0 && a != 0) {
-        slope = std::pow(a / ys[j], p - 1);
-      }
-      to[i] = static_cast<T>(dys[j] * sign * slope);
-    });
-  });
+  return MakeBackward(spec,
+                      [p = spec.attrs.Float("porder")](double x, double y, double dy, double) {
+                        const double a = std::fabs(x), sign = x > 0 ? 1 : x < 0 ? -1 : 0;
+                        double slope = 0;
+                        if (std::isinf(p)) {
+                          slope = a == y ? 1 : 0;
+                        } else if (p != 0 && y != 0 && a != 0) {
+                          slope = std::pow(a / y, p - 1);
+                        }
+                        return dy * sign * slope;
+                      });
 }
 
 }  // namespace
@@ -368,21 +311,16 @@ void AddReduceKernels(KernelTable* table) {
   AddReduction<Sum>("reduce_sum", table);
   AddReduction<Max>("reduce_max", table);
   AddReduction<Min>("reduce_min", table);
-  table->Add("reduce_prod", Forward<Prod>);
-  table->Add("reduce_prod_grad", ProdGrad);
-  table->Add("reduce_amax", Forward<Max>);
-  table->Add("reduce_amax_grad", SharedGrad);
-  table->Add("reduce_amin", Forward<Min>);
-  table->Add("reduce_amin_grad", SharedGrad);
-  table->Add("reduce_any", Forward<Any>);
-  table->Add("reduce_all", Forward<All>);
   AddReduction<Norm>("frobenius_norm", table);
   AddReduction<SumOfAbsolutes>("l1_norm", table);
   AddReduction<SumOfSquaresOf>("squared_l2_norm", table);
-  table->Add("logsumexp", LogSumExp);
-  table->Add("logsumexp_grad", LogSumExpGrad);
-  table->Add("p_norm", PNorm);
-  table->Add("p_norm_grad", PNormGrad);
+  table->Add("reduce_prod", Forward<Prod>, ProdGrad);
+  table->Add("reduce_amax", Forward<Max>, SharedGrad);
+  table->Add("reduce_amin", Forward<Min>, SharedGrad);
+  table->Add("reduce_any", Forward<Any>);
+  table->Add("reduce_all", Forward<All>);
+  table->Add("logsumexp", LogSumExp, LogSumExpGrad);
+  table->Add("p_norm", PNorm, PNormGrad);
 }
 
 }  // namespace weft

@@ -252,13 +252,12 @@ absl::Status CheckWeightCount(const Network& network, const In& weights) {
                                                  " variables, found ", weights.count()));
 }
 
-absl::StatusOr<Kernel> Rnn(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Rnn(OpKernel op) {
   const In x = op.in("Input"), states = op.in("PreState"), weights = op.in("WeightList");
   const In length = op.in("SequenceLength");
   const Out out = op.out("Out"), last = op.out("State"), reserve = op.out("Reserve");
   const Out dropout_state = op.out("DropoutState");
-  WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(op.attrs()));
   op.Supports(Floats(x));
   WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
   auto gemms = std::make_shared<std::vector<CellGemms>>(network.cells());
@@ -397,8 +396,7 @@ void RunCellBack(const Network& n, int64_t cell, const std::vector<int64_t>& len
   for (size_t i = 0; i < dx.size(); ++i) back.dx[i] += dx[i];
 }
 
-absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> RnnGrad(OpKernel op) {
   const In x = op.in("Input"), states = op.in("PreState"), weights = op.in("WeightList");
   const In length = op.in("SequenceLength"), reserve = op.in("Reserve");
   const In dout = op.in("Out@GRAD"), dlast = op.in("State@GRAD");
@@ -406,7 +404,7 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
   op.Ignore({"Out"}).AllowEmptyArguments(dlast);
   const Out dx = op.out("Input@GRAD"), dstates = op.out("PreState@GRAD");
   const Out dweights = op.out("WeightList@GRAD");
-  WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(spec.attrs));
+  WEFT_ASSIGN_OR_RETURN(const Network network, Network::Read(op.attrs()));
   if (!reserve) return absl::InvalidArgumentError("input Reserve: missing");
   op.Supports(Floats(x));
   WEFT_RETURN_IF_ERROR(CheckWeightCount(network, weights));
@@ -473,9 +471,6 @@ absl::StatusOr<Kernel> RnnGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddRnnKernels(KernelTable* table) {
-  table->Add("rnn", Rnn);
-  table->Add("rnn_grad", RnnGrad);
-}
+void AddRnnKernels(KernelTable* table) { table->Add("rnn", Rnn, RnnGrad); }
 
 }  // namespace weft

@@ -1,12 +1,16 @@
-// Softmax over one dimension of a tensor, the classes.
+// Softmax over one dimension of a tensor (the classes), its logarithm, and the cross entropy of its
+// result against labels.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <type_traits>
 
 #include "base/status_macros.h"
 #include "ops/cpu/axis_rows.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
+#include "ops/cpu/indices.h"
 #include "ops/cpu/softmax_row.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
@@ -62,11 +66,10 @@ void BoundBelow(const AxisRows& rows, int64_t size, float* p) {
 }
 
 // Out = softmax of X.
-absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Softmax(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.InPlace().Make(
       Floats(x),
       [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
@@ -89,11 +92,10 @@ absl::StatusOr<Kernel> Softmax(const KernelSpec& spec) {
 }
 
 // X@GRAD = Out (Out@GRAD - sum over the row of Out Out@GRAD).
-absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> SoftmaxGrad(OpKernel op) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.InPlace(dx, dout).Make(
       Floats(out),
       [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
@@ -119,11 +121,170 @@ absl::StatusOr<Kernel> SoftmaxGrad(const KernelSpec& spec) {
       });
 }
 
+// --- log_softmax ---------------------------------------------------------------------------------
+
+// Out = X - log Σ exp X.
+absl::StatusOr<Kernel> LogSoftmax(OpKernel op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t axis = op.attrs().Int("axis");
+  return op.InPlace(out, x).Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const AxisRows rows = RowsAlong(x(ctx).dims(), axis);
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      const T* from = x.data<T>(ctx) + rows.Start(r);
+      T* to = out.data<T>(ctx) + rows.Start(r);
+      T largest = -std::numeric_limits<T>::infinity();
+      for (int64_t k = 0; k < rows.length; ++k) largest = std::max(largest, from[k * rows.stride]);
+      double sum = 0;
+      for (int64_t k = 0; k < rows.length; ++k) sum += std::exp(from[k * rows.stride] - largest);
+      const T log_sum = static_cast<T>(std::log(sum));
+      for (int64_t k = 0; k < rows.length; ++k) {
+        to[k * rows.stride] = from[k * rows.stride] - largest - log_sum;
+      }
+    }
+  });
+}
+
+// X@GRAD = Out@GRAD - exp(Out) Σ Out@GRAD.
+absl::StatusOr<Kernel> LogSoftmaxGrad(OpKernel op) {
+  const In out = op.in("Out"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t axis = op.attrs().Int("axis");
+  return op.InPlace(dx, dout).InPlace(dx, out).Make(
+      Floats(out), [=](const KernelContext& ctx, auto zero) {
+        using T = decltype(zero);
+        const T *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
+        T* to = dx.data<T>(ctx);
+        const AxisRows rows = RowsAlong(out(ctx).dims(), axis);
+        for (int64_t r = 0; r < rows.count(); ++r) {
+          double sum = 0;
+          const int64_t start = rows.Start(r), end = start + rows.length * rows.stride;
+          for (int64_t i = start; i < end; i += rows.stride) sum += dys[i];
+          for (int64_t i = start; i < end; i += rows.stride) {
+            to[i] = dys[i] - std::exp(ys[i]) * static_cast<T>(sum);
+          }
+        }
+      });
+}
+
+// --- softmax_with_cross_entropy ------------------------------------------------------------------
+
+// The attributes that both directions read.
+struct Options {
+  int64_t axis, ignore_index;
+  bool soft_label, use_softmax;
+
+  explicit Options(const OpAttrs& attrs)
+      : axis(attrs.Int("axis")),
+        ignore_index(attrs.Int("ignore_index")),
+        soft_label(attrs.Bool("soft_label")),
+        use_softmax(attrs.Bool("use_softmax")) {}
+};
+
+// -log p; an infinite result counts as 1e20.
+template <typename T>
+T NegativeLog(T p) {
+  return std::min(-std::log(p), T(1e20));
+}
+
+// Loss of every row: the sum over classes of -label log p.
+template <typename T>
+void SoftLoss(const AxisRows& rows, const T* p, const T* label, T* loss) {
+  for (int64_t r = 0; r < rows.count(); ++r) {
+    double sum = 0;
+    for (int64_t i = 0; i < rows.length; ++i) {
+      const int64_t at = rows.Start(r) + i * rows.stride;
+      sum += label[at] * NegativeLog(p[at]);
+    }
+    loss[r] = static_cast<T>(sum);
+  }
+}
+
+// Softmax of Logits, which may already be probabilities, and the loss of every row.
+absl::StatusOr<Kernel> SoftmaxWithCrossEntropy(OpKernel op) {
+  const In logits = op.in("Logits"), label = op.in("Label");
+  const Out softmax = op.out("Softmax"), loss = op.out("Loss");
+  const Options options(op.attrs());
+  return op.InPlace(softmax, logits)
+      .Make(Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
+                              AxisRows::Along(options.axis, logits(ctx).dims()));
+        const T* x = logits.data<T>(ctx);
+        T* p = softmax.data<T>(ctx);
+        if (options.use_softmax) {
+          for (int64_t r = 0; r < rows.count(); ++r) {
+            SoftmaxRow(x + rows.Start(r), rows.length, rows.stride, p + rows.Start(r));
+          }
+        } else if (p != x) {
+          std::copy_n(x, logits(ctx).size(), p);
+        }
+        if (!options.soft_label) {
+          T* to = loss.data<T>(ctx);
+          return ForEachLabel(
+              label(ctx), rows.length, options.ignore_index, [=](int64_t r, int64_t c) {
+                to[r] = c < 0 ? T(0) : NegativeLog(p[rows.Start(r) + c * rows.stride]);
+              });
+        }
+        SoftLoss(rows, p, label.data<T>(ctx), loss.data<T>(ctx));
+        return absl::OkStatus();
+      });
+}
+
+// The derivative of a row's loss by one logit, given the label's weight for its class; if the
+// logits are probabilities, the derivative of -weight log p.
+template <typename T>
+T LogitGradient(bool use_softmax, T p, T weight) {
+  if (use_softmax) return p - weight;
+  return weight == 0 ? T(0) : -weight / p;
+}
+
+// Logits@GRAD = that derivative times Loss@GRAD of the row; 0 in an ignored row.
+absl::StatusOr<Kernel> SoftmaxWithCrossEntropyGrad(OpKernel op) {
+  const In softmax = op.in("Softmax"), label = op.in("Label"), dloss = op.in("Loss@GRAD");
+  const Out dlogits = op.out("Logits@GRAD");
+  const Options options(op.attrs());
+  return op.InPlace(dlogits, softmax)
+      .Make(Floats(softmax), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
+                              AxisRows::Along(options.axis, softmax(ctx).dims()));
+        const T *p = softmax.data<T>(ctx), *dl = dloss.data<T>(ctx);
+        T* dx = dlogits.data<T>(ctx);
+        // weight(position, class) is the label's weight for that class.
+        const auto write_row = [&](int64_t r, auto weight) {
+          for (int64_t i = 0; i < rows.length; ++i) {
+            const int64_t at = rows.Start(r) + i * rows.stride;
+            dx[at] = LogitGradient(options.use_softmax, p[at], weight(at, i)) * dl[r];
+          }
+        };
+        if (options.soft_label) {
+          const T* weights = label.data<T>(ctx);
+          for (int64_t r = 0; r < rows.count(); ++r) {
+            write_row(r, [&](int64_t at, int64_t) { return weights[at]; });
+          }
+          return absl::OkStatus();
+        }
+        return ForEachLabel(label(ctx), rows.length, options.ignore_index,
+                            [&](int64_t r, int64_t c) {
+                              if (c < 0) {
+                                for (int64_t i = 0; i < rows.length; ++i) {
+                                  dx[rows.Start(r) + i * rows.stride] = 0;
+                                }
+                              } else {
+                                write_row(r, [=](int64_t, int64_t i) { return T(i == c ? 1 : 0); });
+                              }
+                            });
+      });
+}
+
 }  // namespace
 
 void AddSoftmaxKernels(KernelTable* table) {
-  table->Add("softmax", Softmax);
-  table->Add("softmax_grad", SoftmaxGrad);
+  table->Add("softmax", Softmax, SoftmaxGrad);
+  table->Add("log_softmax", LogSoftmax, LogSoftmaxGrad);
+  table->Add("softmax_with_cross_entropy", SoftmaxWithCrossEntropy, SoftmaxWithCrossEntropyGrad);
 }
 
 }  // namespace weft

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ops/kernel_util.h"
@@ -16,6 +16,32 @@ void CopyIfElsewhere(const Tensor& from, Tensor* to) {
   if (from.bytes() > 0) std::memcpy(to->raw(), from.raw(), from.bytes());
 }
 
+// Whether a binary search for rows[i], as if rows were sorted, finds it.
+bool SearchFinds(absl::Span<const int64_t> rows, size_t i) {
+  size_t begin = 0, end = rows.size();
+  while (begin < end) {
+    const size_t middle = (begin + end - 1) / 2;
+    if (rows[middle] == rows[i]) return true;
+    if (rows[middle] < rows[i]) {
+      begin = middle + 1;
+    } else {
+      end = middle;
+    }
+  }
+  return false;
+}
+
+// The rows, with -1, which does not count, in place of those that a search misses.
+std::vector<int64_t> FoundRows(absl::Span<const int64_t> rows) {
+  std::vector<int64_t> result(rows.begin(), rows.end()), sorted = result;
+  std::sort(sorted.begin(), sorted.end());
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end()) return result;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!SearchFinds(rows, i)) result[i] = -1;
+  }
+  return result;
+}
+
 // The output that is the same variable as the input; nullptr: the op only reads it.
 const char* OutputOf(const OpSchema& schema, absl::string_view input) {
   for (const SlotSchema& output : schema.outputs()) {
@@ -25,6 +51,25 @@ const char* OutputOf(const OpSchema& schema, absl::string_view input) {
 }
 
 }  // namespace
+
+absl::Status OptimizerGrad::Read(const Tensor& grad, const Tensor& param) {
+  const Tensor* values = &grad;
+  if (param.dtype() == DType::kFloat32 && IsHalf(grad.dtype())) {
+    converted_.Resize(DType::kFloat32, grad.dims());
+    WEFT_RETURN_IF_ERROR(ConvertFloats("input Grad", grad, "input Grad", &converted_));
+    values = &converted_;
+  }
+  WEFT_RETURN_IF_ERROR(CheckDType("Grad", *values, param.dtype()));
+  if (kind_ == Kind::kDense) {
+    dense_ = values;
+    return CheckSize("Grad", grad, param.size());
+  }
+  WEFT_RETURN_IF_ERROR(CheckRowsOf("Grad", grad, grad.dtype(), param.dims()));
+  if (kind_ == Kind::kSearchedRows) {
+    return merger_.Merge(FoundRows(grad.rows()), *values, grad.TallDims(), &merged_);
+  }
+  return merger_.Merge(grad.rows(), *values, grad.TallDims(), &merged_);
+}
 
 UpdateFrame::State UpdateFrame::MakeState(OpKernel& op, const KernelSpec& spec, const char* slot) {
   State state;
@@ -80,7 +125,7 @@ absl::StatusOr<bool> UpdateFrame::CopyToOutputs(const KernelContext& ctx) const 
     for (int i = 0; i < state.out.count(); ++i) {
       if (state.out.get(ctx, i) == nullptr || state.in.get(ctx, i) == nullptr) {
         return absl::InvalidArgumentError(
-            absl::StrCat("input ", state.slot, ": is not there, or not written"));
+            absl::StrCat("input ", state.slot, ": expected a variable that the op also writes"));
       }
       CopyIfElsewhere(state.in(ctx, i), &state.out(ctx, i));
     }
@@ -92,9 +137,7 @@ absl::StatusOr<bool> UpdateFrame::CopyToOutputs(const KernelContext& ctx) const 
   for (const State& scalar : scalars_) WEFT_RETURN_IF_ERROR(copy(scalar));
   const Tensor* skip = skip_.get(ctx);
   if (skip == nullptr) return false;
-  WEFT_RETURN_IF_ERROR(CheckDType("SkipUpdate", *skip, DType::kBool));
-  WEFT_RETURN_IF_ERROR(CheckSize("SkipUpdate", *skip, 1));
-  return *skip->data<bool>();
+  return OneValue<bool>("SkipUpdate", *skip);
 }
 
 absl::Status UpdateFrame::Check(const KernelContext& ctx, int i, const Tensor& param) const {
@@ -123,21 +166,10 @@ absl::StatusOr<double> UpdateFrame::LearningRate(const KernelContext& ctx, int i
   return ScalarValue("LearningRate", *rate);
 }
 
-absl::Status UpdateFrame::Round(const Tensor& from, Tensor* to) {
-  return ForElementType<Float16, BFloat16, float, double>("input Param", *to, [&](auto tag) {
-    using To = typename decltype(tag)::type;
-    return ForFloatType("input MasterParam", from, [&](auto from_tag) {
-      using From = typename decltype(from_tag)::type;
-      const From* values = from.data<From>();
-      if constexpr (std::is_floating_point_v<To>) {
-        std::copy_n(values, from.size(), to->data<To>());
-      } else {
-        std::transform(values, values + from.size(), to->data<To>(),
-                       [](From value) { return To(static_cast<float>(value)); });
-      }
-      return absl::OkStatus();
-    });
-  });
+void AddUpdate(KernelTable* table, const char* type, UpdateFactory factory, GradKind rows) {
+  table->Add(type, [=](const KernelSpec& spec) { return factory(spec, GradKind::kDense); });
+  if (rows == GradKind::kDense) return;
+  table->AddForRows(type, [=](const KernelSpec& spec) { return factory(spec, rows); });
 }
 
 }  // namespace weft

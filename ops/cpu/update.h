@@ -5,7 +5,7 @@
 //   absl::StatusOr<Kernel> Adagrad(const KernelSpec& spec, GradKind kind) {
 //     return MakeUpdate(spec, kind, {{"Moment"}},
 //                       [epsilon = spec.attrs.Float("epsilon")](auto& u) {
-//                         using T = typename std::decay_t<decltype(u)>::Type;
+//                         using T = TypeOf<decltype(u)>;
 //                         T* m = u.state(0);
 //                         u.ForEach([&](T& p, T g, int64_t i) {
 //                           m[i] += g * g;
@@ -26,18 +26,78 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
-#include "ops/cpu/optimizer_grad.h"
 #include "ops/kernel.h"
+#include "ops/merge_rows.h"
 #include "ops/op_kernel.h"
 #include "ops/tensor.h"
 
 namespace weft {
+
+// The gradient that an update reads: of every element of the parameter, or of some rows.
+// Keeps its buffers from step to step.
+class OptimizerGrad {
+ public:
+  enum class Kind {
+    kDense,
+    // SelectedRows, with rows of the same index added. The update visits these rows alone,
+    kRows,
+    // or all rows of the parameter, with zeros as the gradient of the others.
+    kRowsAmongAll,
+    // The same, but if no row occurs twice, some rows are lost: those that a binary search through
+    // the unsorted rows misses.
+    kSearchedRows,
+  };
+
+  explicit OptimizerGrad(Kind kind) : kind_(kind) {}
+
+  // Whether the gradient is row-sparse and has no rows.
+  bool is_empty() const { return kind_ != Kind::kDense && merged_.rows().empty(); }
+
+  // Sets the gradient of a step, which must exist until the update is done. InvalidArgument unless
+  // it has the element type of the parameter, or half precision if that is fp32, and the dimensions
+  // of the parameter (for a dense one: the size).
+  absl::Status Read(const Tensor& grad, const Tensor& param);
+
+  // Calls update(begin, count, g, has_grad) for runs of elements: the gradient of the parameter's
+  // element begin + k is g[k], for k < count; zeros if there is none. In ascending order; no
+  // element occurs twice.
+  template <typename T, typename Update>
+  void ForEachRun(const Update& update) const {
+    if (kind_ == Kind::kDense) return update(int64_t{0}, dense_->size(), dense_->data<T>(), true);
+    const int64_t width = merged_.row_size();
+    const T* g = merged_.data<T>();
+    if (kind_ == Kind::kRows) {
+      for (int64_t row : merged_.rows()) {
+        update(row * width, width, g, true);
+        g += width;
+      }
+      return;
+    }
+    const std::vector<T> zeros(width);
+    auto next = merged_.rows().begin();
+    for (int64_t row = 0; row < merged_.height(); ++row) {
+      const bool has_grad = next != merged_.rows().end() && *next == row;
+      update(row * width, width, has_grad ? g : zeros.data(), has_grad);
+      if (!has_grad) continue;
+      g += width;
+      ++next;
+    }
+  }
+
+ private:
+  Kind kind_;
+  const Tensor* dense_ = nullptr;
+  Tensor converted_;  // from half precision
+  RowMerger merger_;
+  Tensor merged_;
+};
 
 using GradKind = OptimizerGrad::Kind;
 
@@ -53,10 +113,8 @@ class ParamUpdate {
  public:
   using Type = T;
 
-  ParamUpdate(const KernelContext& ctx, const OptimizerGrad& grad, Tensor& param, int index,
-              double lr)
-      : ctx_(ctx),
-        grad_(grad),
+  ParamUpdate(const OptimizerGrad& grad, Tensor& param, int index, double lr)
+      : grad_(grad),
         param_(param.data<T>()),
         size_(param.size()),
         index_(index),
@@ -67,7 +125,6 @@ class ParamUpdate {
   }
   void AddScalar(double in, Tensor* out) { scalars_.push_back({in, out}); }
 
-  const KernelContext& ctx() const { return ctx_; }
   T lr() const { return lr_; }
   int index() const { return index_; }  // among the parameters of the op
   int64_t size() const { return size_; }
@@ -108,7 +165,6 @@ class ParamUpdate {
     Tensor* out;
   };
 
-  const KernelContext& ctx_;
   const OptimizerGrad& grad_;
   T* const param_;
   const int64_t size_;
@@ -117,6 +173,10 @@ class ParamUpdate {
   std::vector<T*> states_;
   std::vector<Scalar> scalars_;
 };
+
+// In an update function: the type in which it computes.
+template <typename Update>
+using TypeOf = typename std::decay_t<Update>::Type;
 
 // The code around the function: slots, checks, copies of variables that are not updated in place,
 // half precision.
@@ -137,7 +197,7 @@ class UpdateFrame {
       WEFT_RETURN_IF_ERROR(grads_[i].Read(grad_(ctx, i), param));
       WEFT_ASSIGN_OR_RETURN(const double lr, LearningRate(ctx, i));
       WEFT_RETURN_IF_ERROR(ForFloatType("input Param", param, [&](auto tag) -> absl::Status {
-        ParamUpdate<typename decltype(tag)::type> update(ctx, grads_[i], param, i, lr);
+        ParamUpdate<typename decltype(tag)::type> update(grads_[i], param, i, lr);
         for (const State& state : states_) update.AddState(state.out.get(ctx, i));
         for (const State& scalar : scalars_) {
           WEFT_ASSIGN_OR_RETURN(const double value, ScalarValue(scalar.slot, scalar.in(ctx, i)));
@@ -145,7 +205,9 @@ class UpdateFrame {
         }
         return CallForStatus(step, update);
       }));
-      if (has_master()) WEFT_RETURN_IF_ERROR(Round(param, &param_.out(ctx, i)));
+      if (!has_master()) continue;
+      WEFT_RETURN_IF_ERROR(
+          ConvertFloats("input MasterParam", param, "input Param", &param_.out(ctx, i)));
     }
     return absl::OkStatus();
   }
@@ -163,8 +225,6 @@ class UpdateFrame {
   absl::StatusOr<bool> CopyToOutputs(const KernelContext& ctx) const;
   absl::Status Check(const KernelContext& ctx, int i, const Tensor& param) const;
   absl::StatusOr<double> LearningRate(const KernelContext& ctx, int i) const;
-  // Writes fp32 elements to a parameter of any floating-point type.
-  static absl::Status Round(const Tensor& from, Tensor* to);
 
   State param_, master_;
   In grad_, learning_rate_, skip_;
@@ -186,6 +246,12 @@ absl::StatusOr<Kernel> MakeUpdate(const KernelSpec& spec, GradKind kind, const U
   op.Supports(ElementTypesOf<Float16, BFloat16, float, double>());
   return kind == GradKind::kDense ? op.Make(run) : op.MakeForRows(run);
 }
+
+using UpdateFactory = absl::StatusOr<Kernel> (*)(const KernelSpec&, GradKind);
+
+// Adds the update by dense gradients and, unless `rows` is kDense, by row-sparse ones of that kind.
+void AddUpdate(KernelTable* table, const char* type, UpdateFactory factory,
+               GradKind rows = GradKind::kDense);
 
 }  // namespace weft
 

@@ -12,13 +12,12 @@ namespace weft {
 namespace {
 
 // X@GRAD: each element of Out@GRAD is added to the element that was read.
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec, const char* x_slot, MakeView make_view) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Backward(OpKernel op, const char* x_slot, MakeView make_view) {
   op.Ignore({x_slot, "Out", "XShape"});
   const In dout = op.in("Out@GRAD");
   const Out dx = op.out(absl::StrCat(x_slot, "@GRAD"));
   return op.Make(Floats(dout),
-                 [=, view = make_view(spec.attrs)](const KernelContext& ctx, auto zero) {
+                 [=, view = make_view(op.attrs())](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    T* to = dx.data<T>(ctx);
                    std::fill_n(to, dx(ctx).size(), T(0));
@@ -34,7 +33,7 @@ absl::StatusOr<Kernel> ViewKernel(const KernelSpec& spec, const char* x_slot, Ma
   const In x = op.in(x_slot);
   const Out out = op.out("Out");
   return op.Make(
-      RawElements{x}, [=, view = make_view(spec.attrs)](const KernelContext& ctx, auto zero) {
+      RawElements{x}, [=, view = make_view(op.attrs())](const KernelContext& ctx, auto zero) {
         using T = decltype(zero);
         ReadView(view(x(ctx).dims(), out(ctx).dims()), x.elements<T>(ctx), out.elements<T>(ctx));
       });

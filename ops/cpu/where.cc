@@ -10,8 +10,7 @@ namespace weft {
 namespace {
 
 // Out = X where Condition holds, Y elsewhere.
-absl::StatusOr<Kernel> Where(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Where(OpKernel op) {
   const In condition = op.in("Condition"), x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
   return op.InPlace(out, x).InPlace(out, y).Make(
@@ -24,8 +23,7 @@ absl::StatusOr<Kernel> Where(const KernelSpec& spec) {
       });
 }
 
-absl::StatusOr<Kernel> WhereGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> WhereGrad(OpKernel op) {
   op.Ignore({"X", "Y"});
   const In condition = op.in("Condition"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
@@ -42,8 +40,7 @@ absl::StatusOr<Kernel> WhereGrad(const KernelSpec& spec) {
 }
 
 // Out = the indices of nonzero elements, one per row.
-absl::StatusOr<Kernel> WhereIndex(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> WhereIndex(OpKernel op) {
   const In condition = op.in("Condition");
   const Out out = op.out("Out");
   return op.Make(AllTypesButHalf(condition), [=](const KernelContext& ctx, auto zero) {
@@ -64,8 +61,7 @@ absl::StatusOr<Kernel> WhereIndex(const KernelSpec& spec) {
 }
 
 // Y = the elements of X where Mask is true, flattened.
-absl::StatusOr<Kernel> MaskedSelect(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> MaskedSelect(OpKernel op) {
   const In x = op.in("X"), mask = op.in("Mask");
   const Out y = op.out("Y");
   return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
@@ -80,8 +76,7 @@ absl::StatusOr<Kernel> MaskedSelect(const KernelSpec& spec) {
   });
 }
 
-absl::StatusOr<Kernel> MaskedSelectGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> MaskedSelectGrad(OpKernel op) {
   op.Ignore({"X"});
   const In mask = op.in("Mask"), dy = op.in("Y@GRAD");
   const Out dx = op.out("X@GRAD");
@@ -97,12 +92,11 @@ absl::StatusOr<Kernel> MaskedSelectGrad(const KernelSpec& spec) {
 }
 
 // The lower, or upper, triangle of the last two dimensions; 0 elsewhere.
-absl::StatusOr<Kernel> TrilTriu(const KernelSpec& spec, const char* from, const char* to_slot) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> TrilTriu(OpKernel op, const char* from, const char* to_slot) {
   const In x = op.in(from);
   const Out out = op.out(to_slot);
-  const int64_t diagonal = spec.attrs.Int("diagonal");
-  const bool lower = spec.attrs.Bool("lower");
+  const int64_t diagonal = op.attrs().Int("diagonal");
+  const bool lower = op.attrs().Bool("lower");
   return op.InPlace(out, x).Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t columns = x(ctx).dims().back(), rows = x(ctx).dim(x(ctx).rank() - 2);
@@ -117,14 +111,12 @@ absl::StatusOr<Kernel> TrilTriu(const KernelSpec& spec, const char* from, const 
 }  // namespace
 
 void AddWhereKernels(KernelTable* table) {
-  table->Add("where", Where);
-  table->Add("where_grad", WhereGrad);
+  table->Add("where", Where, WhereGrad);
   table->Add("where_index", WhereIndex);
-  table->Add("masked_select", MaskedSelect);
-  table->Add("masked_select_grad", MaskedSelectGrad);
-  table->Add("tril_triu", [](const KernelSpec& spec) { return TrilTriu(spec, "X", "Out"); });
-  table->Add("tril_triu_grad",
-             [](const KernelSpec& spec) { return TrilTriu(spec, "Out@GRAD", "X@GRAD"); });
+  table->Add("masked_select", MaskedSelect, MaskedSelectGrad);
+  table->Add(
+      "tril_triu", [](const KernelSpec& spec) { return TrilTriu(spec, "X", "Out"); },
+      [](const KernelSpec& spec) { return TrilTriu(spec, "Out@GRAD", "X@GRAD"); });
 }
 
 }  // namespace weft

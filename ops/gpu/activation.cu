@@ -21,8 +21,7 @@ struct ReluBackward {
 };
 
 // Out = max(X, 0).
-absl::StatusOr<Kernel> Relu(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Relu(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
@@ -31,9 +30,8 @@ absl::StatusOr<Kernel> Relu(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD = Out@GRAD where Out > 0, else 0.
-absl::StatusOr<Kernel> ReluGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+// X@GRAD = Out@GRAD if Out > 0, else 0.
+absl::StatusOr<Kernel> ReluGrad(OpKernel op) {
   const In out = op.in("Out"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   return op.Ignore({"X"}).InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
@@ -45,9 +43,6 @@ absl::StatusOr<Kernel> ReluGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddGpuActivationKernels(KernelTable* table) {
-  table->Add("relu", Relu);
-  table->Add("relu_grad", ReluGrad);
-}
+void AddGpuActivationKernels(KernelTable* table) { table->Add("relu", Relu, ReluGrad); }
 
 }  // namespace weft

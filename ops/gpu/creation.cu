@@ -1,5 +1,5 @@
-// Tensors made from attributes: initializers, mostly, computed by the host so that training begins
-// with the same bits on every device.
+// Tensors made from attributes, mostly initializers. The host computes them, so that training
+// starts with the same bits on every device.
 #include "ops/gpu/families.h"
 #include "ops/gpu/on_host.h"
 

@@ -16,10 +16,10 @@ class CudaMemory : public Memory {
   std::shared_ptr<void> Allocate(size_t bytes) override {
     void* memory = nullptr;
     if (cudaSetDevice(ordinal_) != cudaSuccess || cudaMalloc(&memory, bytes) != cudaSuccess) {
-      (void)cudaGetLastError();  // is told of here, and not by the next kernel
+      (void)cudaGetLastError();  // so that the next kernel does not report it
       throw std::bad_alloc();
     }
-    // cudaFree waits for the work that may still use it.
+    // cudaFree waits for work that may still use the memory.
     return std::shared_ptr<void>(memory, [](void* p) { (void)cudaFree(p); });
   }
 
@@ -38,8 +38,8 @@ class CudaMemory : public Memory {
   }
 
  private:
-  // Streams of the executor do not wait for the default stream, nor it for them: the copy has to be
-  // over when this returns.
+  // The streams of the executor and the default stream do not wait for each other: the copy must be
+  // done on return.
   absl::Status CopyNow(const void* from, size_t bytes, void* to, cudaMemcpyKind kind) {
     if (bytes == 0) return absl::OkStatus();
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(ordinal_), "cudaSetDevice"));

@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// That of device `ordinal`. It must outlive what is allocated from it. Unavailable where there is
-// no such device or no driver.
+// The memory of device `ordinal`. It must outlive its allocations. Unavailable without that device
+// or a driver.
 absl::StatusOr<std::unique_ptr<Memory>> NewCudaMemory(int ordinal);
 
 }  // namespace weft

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMaxRank = 8;
 
-// Where two operands stand at a position of the result, as LoopNest says.
+// The offsets of two operands at a position of the result: a LoopNest on the device.
 struct Strides {
   int rank = 0;
   int64_t extents[kMaxRank], a[kMaxRank], b[kMaxRank];
@@ -55,7 +55,7 @@ struct AddForward {
   }
 };
 
-// Sums the elements that one element of the result was repeated to, a block for each.
+// Sums the elements to which one element was broadcast; one block for each result.
 template <typename T>
 struct SumRepeated {
   Strides kept, summed;  // a: in `from`, b: in `to`
@@ -76,7 +76,7 @@ struct SumRepeated {
   }
 };
 
-// Where an element of the result stands for one element.
+// Copies, if no element of the result is a sum.
 template <typename T>
 struct Move {
   Strides kept;  // a: in `from`, b: in `to`
@@ -89,7 +89,7 @@ struct Move {
   }
 };
 
-// to = from, summed over the dimensions along which an operand of `aligned` dims was repeated.
+// to = from, summed over the dimensions that broadcast an operand of `aligned` dims.
 template <typename T>
 absl::Status Sum(const KernelContext& ctx, const T* from, const Dims& dims, const Dims& aligned,
                  T* to) {
@@ -103,11 +103,10 @@ absl::Status Sum(const KernelContext& ctx, const T* from, const Dims& dims, cons
 }
 
 // Out = X + Y.
-absl::StatusOr<Kernel> Add(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Add(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
@@ -118,12 +117,11 @@ absl::StatusOr<Kernel> Add(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD and Y@GRAD = Out@GRAD, each summed over what it was repeated along.
-absl::StatusOr<Kernel> AddGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+// X@GRAD and Y@GRAD = Out@GRAD, each summed over broadcast dimensions.
+absl::StatusOr<Kernel> AddGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const int64_t axis = spec.attrs.Int("axis");
+  const int64_t axis = op.attrs().Int("axis");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
@@ -148,12 +146,11 @@ struct Linear {
 };
 
 // Out = scale X + bias, or scale (X + bias).
-absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Scale(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  const double scale = spec.attrs.Float("scale"), bias = spec.attrs.Float("bias");
-  const bool bias_first = !spec.attrs.Bool("bias_after_scale");
+  const double scale = op.attrs().Float("scale"), bias = op.attrs().Float("bias");
+  const bool bias_first = !op.attrs().Bool("bias_after_scale");
   return op.InPlace().Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     return ForEach(ctx, x(ctx).size(),
@@ -165,8 +162,7 @@ absl::StatusOr<Kernel> Scale(const KernelSpec& spec) {
 }  // namespace
 
 void AddGpuElementwiseKernels(KernelTable* table) {
-  table->Add("elementwise_add", Add);
-  table->Add("elementwise_add_grad", AddGrad);
+  table->Add("elementwise_add", Add, AddGrad);
   table->Add("scale", Scale);
 }
 

@@ -1,4 +1,4 @@
-// The families of GPU kernels: what each adds to the table.
+// The families of GPU kernels: each adds its kernels to the table.
 #ifndef WEFT_OPS_GPU_FAMILIES_H_
 #define WEFT_OPS_GPU_FAMILIES_H_
 

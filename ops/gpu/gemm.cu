@@ -17,14 +17,14 @@
 namespace weft {
 namespace {
 
-constexpr size_t kWorkspaceBytes = 32 << 20;  // what Hopper's algorithms ask for
+constexpr size_t kWorkspaceBytes = 32 << 20;  // for Hopper's algorithms
 
 absl::Status CublasStatus(cublasStatus_t error, absl::string_view call) {
   if (error == CUBLAS_STATUS_SUCCESS) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(call, ": ", cublasLtGetStatusString(error)));
 }
 
-// What the products on a stream share: they run one after the other.
+// Shared by the products on a stream, which run one after the other.
 struct Library {
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
@@ -37,8 +37,8 @@ struct Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  // That of the current device and the stream, made on first use; lives as long as a product that
-  // has asked for it. Thread-safe.
+  // The library of the current device and the stream, made on first use; lives as long as a product
+  // that holds it. Thread-safe.
   static absl::StatusOr<std::shared_ptr<Library>> Of(cudaStream_t stream) {
     static auto* const mutex = new std::mutex();
     static auto* const libraries =
@@ -58,7 +58,7 @@ struct Library {
   }
 };
 
-// In bytes, as far as cuBLASLt cares.
+// In bytes, up to the largest alignment that cuBLASLt distinguishes.
 uint32_t AlignmentOf(const void* pointer) {
   constexpr uintptr_t kLargest = 256;
   const uintptr_t bits = reinterpret_cast<uintptr_t>(pointer) | kLargest;
@@ -112,7 +112,7 @@ class GpuGemm::Impl {
     // The first operand of cuBLAS is B, the second A.
     WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSA, transpose_b_));
     WEFT_RETURN_IF_ERROR(SetTranspose(CUBLASLT_MATMUL_DESC_TRANSB, transpose_a_));
-    // As they lie in memory, column-major.
+    // The matrices in memory, column-major.
     const auto layout = [&](cublasLtMatrixLayout_t* to, int64_t rows, int64_t columns) {
       return CublasStatus(cublasLtMatrixLayoutCreate(to, type, rows, columns, rows),
                           "cublasLtMatrixLayoutCreate");
@@ -133,8 +133,8 @@ class GpuGemm::Impl {
         "cublasLtMatmulDescSetAttribute");
   }
 
-  // The first algorithm that cuBLASLt recommends: the same for the same sizes, alignments
-  // and device. It takes pointers for aligned to 256 bytes where it is not told otherwise.
+  // The first algorithm that cuBLASLt recommends, which sizes, alignments and the device determine.
+  // Without hints it assumes pointers aligned to 256 bytes.
   absl::Status Choose(const Alignments& alignments) {
     cublasLtMatmulPreference_t preference = nullptr;
     WEFT_RETURN_IF_ERROR(CublasStatus(cublasLtMatmulPreferenceCreate(&preference),
@@ -181,7 +181,7 @@ class GpuGemm::Impl {
   cublasLtMatmulDesc_t product_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, c_ = nullptr;
   cublasLtMatmulAlgo_t algorithm_;
-  // What is planned for.
+  // The arguments of the plan.
   cudaDataType_t type_ = CUDA_R_32F;
   int64_t m_ = -1, n_ = -1, k_ = -1;
   Alignments alignments_ = {};

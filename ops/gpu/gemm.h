@@ -10,10 +10,9 @@
 
 namespace weft {
 
-// C = op(A) op(B), row-major: op(A) is m x k, op(B) is k x n, where `transpose` says that the
-// operand lies in memory the other way round. fp32 with fp32 arithmetic (no TF32), fp64. Plans,
-// chosen for sizes and alignment, are kept from call to call; a workspace of 32 MiB belongs to all
-// products on a stream.
+// C = op(A) op(B), row-major: op(A) is m x k, op(B) is k x n; a transposed operand is stored as its
+// transpose. fp32 with fp32 arithmetic (no TF32), or fp64. Keeps the plan for the last sizes and
+// alignments; all products on a stream share a workspace of 32 MiB.
 class GpuGemm {
  public:
   GpuGemm(bool transpose_a, bool transpose_b);

@@ -1,4 +1,4 @@
-// How kernels are launched: for .cu files only.
+// Launches of kernels: for .cu files only.
 #ifndef WEFT_OPS_GPU_LAUNCH_H_
 #define WEFT_OPS_GPU_LAUNCH_H_
 
@@ -18,7 +18,7 @@ inline cudaStream_t StreamOf(const KernelContext& ctx) {
 namespace gpu {
 
 constexpr int kThreads = 256;
-// Blocks loop over what is left: enough of them to fill any device.
+// Fills any device; blocks loop over the remaining elements.
 constexpr int64_t kMaxBlocks = 4096;
 
 template <typename F>
@@ -33,8 +33,7 @@ __global__ void ForEachRowKernel(int64_t rows, F f) {
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) f(row);
 }
 
-// The sum of `value` over the threads of a block, in an order that does not change, for all of
-// them. kThreads threads.
+// The sum of `value` over the kThreads threads of a block, in a fixed order, for all of them.
 template <typename T>
 __device__ T BlockSum(T value) {
   __shared__ T parts[kThreads];

@@ -10,8 +10,8 @@
 namespace weft {
 namespace {
 
-// One block for each row. A label that is no class makes the loss of its row NaN, which the run
-// reports: the host does not see labels.
+// One block for each row. A label outside of the classes makes the loss of its row NaN, which the
+// run reports: the host does not see labels.
 template <typename T, typename Label>
 struct SoftmaxLoss {
   const T* logits;
@@ -54,7 +54,7 @@ struct SoftmaxLossGrad {
   }
 };
 
-// What the kernel does of the op's options.
+// The options that the kernel supports.
 absl::Status CheckOptions(const KernelSpec& spec) {
   if (spec.attrs.Bool("soft_label") || !spec.attrs.Bool("use_softmax")) {
     return absl::UnimplementedError("attribute soft_label, use_softmax: no such kernel");
@@ -68,12 +68,11 @@ absl::Status CheckAxis(int64_t axis, const Tensor& logits) {
 }
 
 // Softmax = softmax(Logits), Loss = -log of that of the label.
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(CheckOptions(spec));
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Forward(OpKernel op) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(op.spec()));
   const In logits = op.in("Logits"), label = op.in("Label");
   const Out softmax = op.out("Softmax"), loss = op.out("Loss");
-  const int64_t axis = spec.attrs.Int("axis"), ignore_index = spec.attrs.Int("ignore_index");
+  const int64_t axis = op.attrs().Int("axis"), ignore_index = op.attrs().Int("ignore_index");
   return op.InPlace().Make(
       Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
@@ -91,12 +90,11 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
 }
 
 // Logits@GRAD = Loss@GRAD (Softmax - 1 at the label).
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(CheckOptions(spec));
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Backward(OpKernel op) {
+  WEFT_RETURN_IF_ERROR(CheckOptions(op.spec()));
   const In softmax = op.in("Softmax"), label = op.in("Label"), dloss = op.in("Loss@GRAD");
   const Out dlogits = op.out("Logits@GRAD");
-  const int64_t axis = spec.attrs.Int("axis"), ignore_index = spec.attrs.Int("ignore_index");
+  const int64_t axis = op.attrs().Int("axis"), ignore_index = op.attrs().Int("ignore_index");
   return op.InPlace().Make(
       Floats(softmax), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
@@ -116,8 +114,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 }  // namespace
 
 void AddGpuLossKernels(KernelTable* table) {
-  table->Add("softmax_with_cross_entropy", Forward);
-  table->Add("softmax_with_cross_entropy_grad", Backward);
+  table->Add("softmax_with_cross_entropy", Forward, Backward);
 }
 
 }  // namespace weft

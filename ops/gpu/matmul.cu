@@ -21,12 +21,11 @@ struct Matrix {
 };
 
 // Out = X Y.
-absl::StatusOr<Kernel> Mul(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Mul(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
-  const int64_t x_dims = spec.attrs.Int("x_num_col_dims"),
-                y_dims = spec.attrs.Int("y_num_col_dims");
+  const int64_t x_dims = op.attrs().Int("x_num_col_dims"),
+                y_dims = op.attrs().Int("y_num_col_dims");
   return op.Make(Floats(x), [=, gemm = std::make_shared<GpuGemm>(false, false)](
                                 const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
@@ -37,12 +36,11 @@ absl::StatusOr<Kernel> Mul(const KernelSpec& spec) {
 }
 
 // X@GRAD = Out@GRAD Y', Y@GRAD = X' Out@GRAD.
-absl::StatusOr<Kernel> MulGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> MulGrad(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
-  const int64_t x_dims = spec.attrs.Int("x_num_col_dims"),
-                y_dims = spec.attrs.Int("y_num_col_dims");
+  const int64_t x_dims = op.attrs().Int("x_num_col_dims"),
+                y_dims = op.attrs().Int("y_num_col_dims");
   return op.Make(
       Floats(dout),
       [=, to_x = std::make_shared<GpuGemm>(false, true),
@@ -62,9 +60,6 @@ absl::StatusOr<Kernel> MulGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddGpuMatMulKernels(KernelTable* table) {
-  table->Add("mul", Mul);
-  table->Add("mul_grad", MulGrad);
-}
+void AddGpuMatMulKernels(KernelTable* table) { table->Add("mul", Mul, MulGrad); }
 
 }  // namespace weft

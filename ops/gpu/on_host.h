@@ -1,4 +1,4 @@
-// Kernels of the host for a device.
+// CPU kernels that run ops of a device.
 #ifndef WEFT_OPS_GPU_ON_HOST_H_
 #define WEFT_OPS_GPU_ON_HOST_H_
 
@@ -7,9 +7,9 @@
 
 namespace weft {
 
-// Runs the CPU kernel of that type on copies: the stream is waited for, and nothing overlaps. For
-// ops of startup programs, whose results are to be the same bits as on the host. Dense tensors
-// only.
+// Runs the CPU kernel of that type on copies in host memory, after a synchronization of the stream:
+// nothing overlaps. For ops of startup programs, whose results must have the same bits as on the
+// host. Dense tensors only.
 KernelFactory OnHost(absl::string_view op_type);
 
 }  // namespace weft

@@ -14,8 +14,7 @@ struct SgdUpdate {
 };
 
 // p -= lr g.
-absl::StatusOr<Kernel> Sgd(const KernelSpec& spec) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> Sgd(OpKernel op) {
   const In param = op.in("Param"), grad = op.in("Grad"), rate = op.in("LearningRate");
   const Out out = op.out("ParamOut");
   return op.InPlace().Make(Floats(param), [=](const KernelContext& ctx, auto zero) {

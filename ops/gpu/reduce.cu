@@ -11,11 +11,11 @@
 namespace weft {
 namespace {
 
-// What one block sums. The mean of a larger tensor is that of the sums of its parts, whose number
-// follows from its size: the order of the sum does not change from run to run.
+// The elements that one block sums. The mean of a larger tensor comes from the sums of its parts.
+// The size determines their number, so that the order of the sum is the same in every run.
 constexpr int64_t kPart = 1 << 14, kMaxParts = 1024;
 
-// The sums of parts of equal size, but for one element, a block for each.
+// The sums of parts, whose sizes differ by at most one element; one block for each.
 template <typename T>
 struct SumParts {
   const T* x;
@@ -32,7 +32,7 @@ struct SumParts {
   }
 };
 
-// The sum of `count` numbers, divided by the number of elements that they stand for. One block.
+// The sum of `count` numbers, divided by the number of elements that went into them. One block.
 template <typename From, typename T>
 struct Mean {
   const From* x;
@@ -60,9 +60,8 @@ absl::Status CheckReducesAll(const KernelSpec& spec) {
 }
 
 // Out = mean of X.
-absl::StatusOr<Kernel> ReduceMean(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(CheckReducesAll(spec));
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ReduceMean(OpKernel op) {
+  WEFT_RETURN_IF_ERROR(CheckReducesAll(op.spec()));
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.Make(
@@ -83,9 +82,8 @@ absl::StatusOr<Kernel> ReduceMean(const KernelSpec& spec) {
 }
 
 // X@GRAD = Out@GRAD / elements of X, everywhere.
-absl::StatusOr<Kernel> ReduceMeanGrad(const KernelSpec& spec) {
-  WEFT_RETURN_IF_ERROR(CheckReducesAll(spec));
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ReduceMeanGrad(OpKernel op) {
+  WEFT_RETURN_IF_ERROR(CheckReducesAll(op.spec()));
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
@@ -98,8 +96,7 @@ absl::StatusOr<Kernel> ReduceMeanGrad(const KernelSpec& spec) {
 }  // namespace
 
 void AddGpuReduceKernels(KernelTable* table) {
-  table->Add("reduce_mean", ReduceMean);
-  table->Add("reduce_mean_grad", ReduceMeanGrad);
+  table->Add("reduce_mean", ReduceMean, ReduceMeanGrad);
 }
 
 }  // namespace weft
