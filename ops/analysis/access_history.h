@@ -1,22 +1,20 @@
-// The accesses to a piece of storage that a later one may clash with.
+// The earlier accesses to a piece of storage that a later one may conflict with.
 #ifndef WEFT_OPS_ANALYSIS_ACCESS_HISTORY_H_
 #define WEFT_OPS_ANALYSIS_ACCESS_HISTORY_H_
 
 #include <algorithm>
-#include <array>
-#include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "ops/analysis/stream_clocks.h"
 
 namespace weft {
 
-// The last write, and what was read since then: of each stream the last, outside of branches and
-// inside. A write outside of any branch covers everything before it: whoever comes after it comes
-// after that, too, or clashed already. A write in a branch covers what is in the same branch only.
-// Memory O(1), except where more than three streams are involved at a time.
+// The last write, and the reads since then: the last of each stream, outside of branches and
+// inside. A write outside of branches covers everything before it: what comes after the write comes
+// after that, too, or conflicted already. A write in a branch covers only accesses in the same
+// branch. Memory is O(1) unless more than three streams are involved at a time.
 class AccessHistory {
  public:
   struct Entry {
@@ -24,53 +22,28 @@ class AccessHistory {
     bool clashed = false;  // reported already
   };
 
-  absl::Span<Entry> entries() {
-    return more_.empty() ? absl::MakeSpan(few_.data(), size_) : absl::MakeSpan(more_);
-  }
+  absl::Span<Entry> entries() { return absl::MakeSpan(entries_); }
 
-  // `branch_start`: the first time in the branch that the write is in.
-  void AddWrite(const StreamAccess& access, uint32_t branch_start) {
-    if (!access.in_branch) {
-      more_.clear();
-      size_ = 0;
-    } else {
-      const absl::Span<Entry> all = entries();
-      const auto end = std::remove_if(all.begin(), all.end(), [&](const Entry& entry) {
-        return entry.access.in_branch && entry.access.time >= branch_start;
-      });
-      const size_t size = end - all.begin();
-      if (more_.empty()) {
-        size_ = static_cast<uint32_t>(size);
-      } else {
-        more_.resize(size);
+  // `branch_start`: the first time in the branch of the access.
+  void Add(const StreamAccess& access, uint32_t branch_start) {
+    const auto is_covered = [&](const Entry& entry) {
+      return !access.in_branch || (entry.access.in_branch && entry.access.time >= branch_start);
+    };
+    if (access.writes) {
+      entries_.erase(std::remove_if(entries_.begin(), entries_.end(), is_covered), entries_.end());
+    }
+    for (Entry& entry : entries_) {
+      if (entry.access.stream == access.stream && entry.access.in_branch == access.in_branch &&
+          entry.access.writes == access.writes) {
+        entry = {access};
+        return;
       }
     }
-    Add(access);
+    entries_.push_back({access});
   }
-  void AddRead(const StreamAccess& access) { Add(access); }
 
  private:
-  void Add(const StreamAccess& access) {
-    for (Entry& entry : entries()) {
-      if (entry.access.stream != access.stream || entry.access.in_branch != access.in_branch ||
-          entry.access.writes != access.writes) {
-        continue;
-      }
-      entry = {access};
-      return;
-    }
-    if (more_.empty() && size_ < few_.size()) {
-      few_[size_++] = {access};
-      return;
-    }
-    if (more_.empty()) more_.assign(few_.begin(), few_.end());
-    size_ = 0;
-    more_.push_back({access});
-  }
-
-  std::array<Entry, 3> few_;
-  uint32_t size_ = 0;        // of few_
-  std::vector<Entry> more_;  // all of them, where they are more
+  absl::InlinedVector<Entry, 3> entries_;
 };
 
 }  // namespace weft

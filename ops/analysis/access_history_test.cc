@@ -27,31 +27,31 @@ std::vector<uint32_t> Times(AccessHistory& history) {
 
 TEST(AccessHistory, KeepsTheLastWriteAndTheLastReadOfEachStreamSince) {
   AccessHistory history;
-  history.AddRead(Access(1, 0, false));
-  history.AddWrite(Access(2, 0, true), 1);
-  history.AddRead(Access(3, 1, false));
-  history.AddRead(Access(4, 1, false));
-  history.AddRead(Access(5, 0, false));
+  history.Add(Access(1, 0, false), 1);
+  history.Add(Access(2, 0, true), 1);
+  history.Add(Access(3, 1, false), 1);
+  history.Add(Access(4, 1, false), 1);
+  history.Add(Access(5, 0, false), 1);
   EXPECT_THAT(Times(history), ElementsAre(2, 4, 5));
 }
 
 TEST(AccessHistory, HoldsAnyNumberOfStreams) {
   AccessHistory history;
-  history.AddWrite(Access(1, 0, true), 1);
-  for (int stream = 0; stream < 6; ++stream) history.AddRead(Access(2 + stream, stream, false));
+  history.Add(Access(1, 0, true), 1);
+  for (int stream = 0; stream < 6; ++stream) history.Add(Access(2 + stream, stream, false), 1);
   EXPECT_THAT(Times(history), ElementsAre(1, 2, 3, 4, 5, 6, 7));
-  history.AddRead(Access(9, 3, false));
+  history.Add(Access(9, 3, false), 1);
   EXPECT_THAT(Times(history), ElementsAre(1, 2, 3, 4, 9, 6, 7));
-  history.AddWrite(Access(10, 2, true), 1);
+  history.Add(Access(10, 2, true), 1);
   EXPECT_THAT(Times(history), ElementsAre(10));
 }
 
 TEST(AccessHistory, WriteInABranchCoversThatBranchOnly) {
   AccessHistory history;
-  history.AddWrite(Access(1, 0, true), 1);
-  history.AddRead(Access(2, 1, false, true));
-  history.AddRead(Access(5, 2, false, true));
-  history.AddWrite(Access(6, 0, true, true), /*branch_start=*/4);
+  history.Add(Access(1, 0, true), 1);
+  history.Add(Access(2, 1, false, true), 1);
+  history.Add(Access(5, 2, false, true), 1);
+  history.Add(Access(6, 0, true, true), /*branch_start=*/4);
   EXPECT_THAT(Times(history), ElementsAre(1, 2, 6));
 }
 

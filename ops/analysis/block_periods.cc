@@ -11,19 +11,18 @@
 namespace weft {
 namespace {
 
-// Conditions of the root block, as far as the ops before a place compute them.
+// Conditions of the root block as the ops passed so far compute them.
 class Conditions {
  public:
   explicit Conditions(const Program& program)
       : program_(program), writer_(program.symbols().size()) {}
 
-  // `op` comes next.
   void Pass(const Op& op) {
     for (Symbol out : op.output_args()) writer_[out.value()] = op.id();
   }
 
-  // In every how many steps the condition holds; 0: not seen. Conditions are joined once at most:
-  // no recursion without end.
+  // The condition holds in every k-th step: k; 0: unknown. Follows one logical_and at most, so that
+  // the recursion ends.
   int64_t PeriodOf(Symbol condition, bool may_be_joined = true) const {
     const absl::optional<Op> op = WriterOf(condition);
     if (!op.has_value()) return 0;
@@ -50,7 +49,7 @@ class Conditions {
     return program_.op(id);
   }
 
-  // k of step % k; 0 where it is something else.
+  // k if the value is step % k; else 0.
   int64_t ModulusOf(Symbol rest) const {
     const absl::optional<Op> op = WriterOf(rest);
     if (!op.has_value() || Of(*op) != Algebra::kModulo) return 0;
@@ -102,10 +101,9 @@ std::vector<int64_t> BlockPeriods(const Program& program) {
     for (OpId id : program.block(b).ops()) {
       const Op op = program.op(id);
       for (int sub_block : op.SubBlocks()) {
-        const OpSchema* schema = traits.SchemaOf(op);
         const absl::Span<const Symbol> condition = op.Input("Cond");
         const bool is_seen = b == 0 && !is_run[sub_block] && condition.size() == 1 &&
-                             schema != nullptr && schema->Has(Trait::kBranch);
+                             traits.Has(op, Trait::kBranch);
         periods[sub_block] = is_seen ? conditions.PeriodOf(condition[0]) : 0;
         is_run[sub_block] = true;
       }

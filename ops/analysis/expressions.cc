@@ -13,17 +13,17 @@ namespace weft {
 namespace {
 
 constexpr double kTolerance = 1e-6;
-// What is left of 1 where 1/n in single precision, n times, is taken away.
+// The rounding error of 1 minus n times 1/n in single precision.
 constexpr double kCancelled = 2e-7;
-// A sum of more terms is a term of its own in other sums: adding to it again and again would
-// otherwise cost the square of the terms.
+// Other sums do not expand a sum of more terms: repeated addition would cost the square of their
+// number.
 constexpr size_t kMaxExpanded = 64;
 const std::vector<double>* const kNoFactors = new std::vector<double>();
 
 // Rounded so that factors which differ by rounding have the same text.
 std::string FactorText(double factor) { return absl::StrCat("", static_cast<float>(factor)); }
 
-// Long texts are shown around the first place where they differ.
+// Messages show an excerpt of long texts around the first difference.
 constexpr size_t kMaxText = 64;
 
 size_t StartOfDifference(absl::string_view a, absl::string_view b) {
@@ -131,7 +131,7 @@ void ExpressionTable::Expand(const Term& term, std::vector<Term>* out) const {
 ExprId ExpressionTable::Sum(std::vector<Term>* terms, double* factor) {
   const auto is_number = [](const Term& term) { return std::isfinite(term.factor); };
   if (!std::all_of(terms->begin(), terms->end(), is_number)) {
-    // Nothing can be said of it; the same terms give the same.
+    // Equal only to a sum of the same terms.
     std::string identity = "sum with factors that are no numbers";
     std::vector<ExprId> operands;
     for (const Term& term : *terms) {
@@ -229,7 +229,7 @@ bool ExpressionTable::IsOpaque(ExprId expr) const {
 }
 
 ExpressionTable::Difference ExpressionTable::FindDifference(ExprId a, ExprId b) const {
-  // Down to the first operand that differs, as long as everything else is alike.
+  // Descends to the first operand that differs.
   while (true) {
     const CallRecord& call_a = calls_[CallOf(a)];
     const CallRecord& call_b = calls_[CallOf(b)];
@@ -247,7 +247,7 @@ ExpressionTable::Difference ExpressionTable::FindDifference(ExprId a, ExprId b) 
       if (num_different++ == 0) first = i;
     }
     if (num_different == 0) break;
-    // The operands of sums are in no order that means anything.
+    // The order of a sum's operands has no meaning.
     if (num_different > 1 && LabelOf(call_a) == "sum") break;
     a = operands_a[first];
     b = operands_b[first];

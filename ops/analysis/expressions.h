@@ -1,8 +1,7 @@
-// Values as expressions over what a step is given, the same for all programs that share a table.
+// Hash-consed expressions over the inputs of a step. Programs can share a table.
 //
-// Two values of two programs are equal, whatever they were called and wherever they were computed,
-// if they are the same expression. Sums are kept in a normal form, so that equality is up to
-// re-association, commutation and common factors of sums.
+// Values of two programs are equal if they are one expression, whatever their names. Sums have a
+// normal form, so that equality is up to re-association, commutation and common factors of sums.
 #ifndef WEFT_OPS_ANALYSIS_EXPRESSIONS_H_
 #define WEFT_OPS_ANALYSIS_EXPRESSIONS_H_
 
@@ -24,12 +23,10 @@ namespace weft {
 
 // One output of an operation on expressions.
 using ExprId = StrongId<struct ExprTag>;
-// What an operation does, but for its operands: an op type with its attributes, or a word such as
-// "sum". Equal numbers mean equal operations.
+// An operation without its operands: an op type with its attributes, or a word such as "sum".
 using OperationId = StrongId<struct OperationTag>;
 
-// Whether two factors are the same number but for rounding: of 1/n in single precision, and what is
-// made of it.
+// Whether two factors are equal up to the rounding of 1/n in single precision and its products.
 inline bool SameFactor(double a, double b) { return std::abs(a - b) <= 1e-5 * std::abs(b); }
 
 class ExpressionTable {
@@ -39,63 +36,59 @@ class ExpressionTable {
     double factor = 1;
   };
 
-  // What operations of one label are told apart by in messages, such as attributes: text by name.
+  // What distinguishes operations of one label in messages, such as attributes: text by name.
   using Details = std::map<std::string, std::string>;
   using DetailsOf = Details (*)(absl::string_view identity);
 
   ExpressionTable();
 
-  // The operation that `identity` (any bytes) describes; `label` is what it is called in messages.
-  // `details` is called for messages only; null: there are none. O(length).
+  // The operation that `identity` (any bytes) describes. `label` and, if not null, `details` are
+  // for messages. O(length).
   OperationId Operation(absl::string_view identity, absl::string_view label,
                         DetailsOf details = nullptr);
   absl::string_view IdentityOf(OperationId operation) const {
     return *operations_[operation.value()].identity;
   }
 
-  // Output 0 of an operation on operands; its other outputs follow. `num_outputs` is the same in
-  // all calls for an operation. O(operands).
+  // Output 0 of an operation on operands; its other outputs follow. All calls for an operation have
+  // one `num_outputs`. O(operands).
   ExprId Call(OperationId operation, absl::Span<const ExprId> operands, uint32_t num_outputs = 1);
   static ExprId Output(ExprId first, uint32_t i) { return ExprId(first.value() + i); }
 
-  // The value that a variable has when a step begins.
+  // The value of a variable at the start of a step.
   ExprId Initial(absl::string_view variable);
-  // `expr`, not equal to 1 times itself for any other factor. `expr` where the factor is 1.
+  // `factor` times `expr`; `expr` itself if the factor is 1.
   ExprId Scaled(ExprId expr, double factor);
-  // Sorts and merges the terms, and expands those that are sums themselves; the common factor goes
-  // to *factor, which is 0 where nothing is left of the sum, and the result Zero(). Factors count
-  // as equal that differ by less than 1e-6 of their size. O(terms log terms).
+  // Sorts and merges the terms, and expands those that are sums; sets *factor to their common
+  // factor. Returns Zero(), with *factor 0, if all terms cancel. Factors that differ by less than
+  // 1e-6 of their size count as equal. O(terms log terms).
   ExprId Sum(std::vector<Term>* terms, double* factor);
   ExprId Zero() const { return zero_; }
-  // The mean of a value over the ranks, where it is not what one device computes.
+  // The mean of a value over the ranks, if one device does not compute it.
   ExprId MeanOverRanks(ExprId expr) { return Call(mean_, {expr}); }
   bool IsMeanOverRanks(ExprId expr) const { return OperationOf(expr) == mean_; }
-  // `expr` with what it is the mean of, or, for a sum, with what each of its terms is the mean of;
-  // the common factor goes to *factor.
+  // `expr` with the operand of a mean in place of the mean, also in each term of a sum. Sets
+  // *factor to the common factor.
   ExprId WithoutMeans(ExprId expr, double* factor);
-  // `yes` where `condition` holds, else `no`.
+  // `yes` if `condition` holds, else `no`.
   ExprId Select(ExprId condition, ExprId yes, ExprId no) {
     return Call(select_, {condition, yes, no});
   }
   bool IsSelect(ExprId expr) const { return OperationOf(expr) == select_; }
 
-  size_t size() const { return call_of_.size(); }
-
-  // The operation stands for more than one could compute: what differs in it may be the same.
+  // The operation stands for several that could be equal: different calls may have equal values.
   void SetOpaque(OperationId operation) { operations_[operation.value()].is_opaque = true; }
 
-  // The smallest part in which two expressions differ, as text: what `a` has, what `b` has. Of
-  // operations with one label, with the details that differ: "fill_constant{value=2.0}".
+  // The smallest parts in which two expressions differ, as text. Operations with one label show the
+  // details that differ: "fill_constant{value=2.0}".
   struct Difference {
     std::string a, b;
-    // That part is opaque, or a sum of so many terms that it is not expanded: nobody has shown that
-    // the values differ.
+    // The part is opaque, or a sum with too many terms to expand: the values may be equal.
     bool may_be_equal = false;
   };
   Difference FindDifference(ExprId a, ExprId b) const;
-  // "sgd.0(w, mul_grad.1(...), lr)", as deep as `depth`.
+  // "sgd.0(w, mul_grad.1(...), lr)", down to `depth`.
   std::string ToString(ExprId expr, int depth = 3) const { return ToString(expr, "", depth); }
-  // The operands of the operation that makes it, and what it is called.
   absl::Span<const ExprId> Operands(ExprId expr) const;
   absl::string_view Label(ExprId expr) const;
   OperationId OperationOf(ExprId expr) const { return calls_[CallOf(expr)].operation; }
@@ -120,12 +113,12 @@ class ExpressionTable {
   absl::string_view LabelOf(const CallRecord& call) const {
     return operations_[call.operation.value()].label;
   }
-  // With `details` behind the outermost label.
+  // With `details` after the outermost label.
   std::string ToString(ExprId expr, absl::string_view details, int depth) const;
-  // The details in which two operations differ: "{name=value}", or "" where none are known.
+  // The details in which two operations differ: "{name=value}", or "" if none are known.
   Difference FindDetails(OperationId a, OperationId b) const;
   void Grow();
-  // The factors of a sum, one per operand; empty where all are 1.
+  // The factors of a sum, one per operand; empty if all are 1.
   const std::vector<double>& FactorsOf(OperationId operation) const;
   void Expand(const Term& term, std::vector<Term>* out) const;
   bool IsOpaque(ExprId expr) const;
@@ -143,7 +136,7 @@ class ExpressionTable {
   ExprId zero_;
 };
 
-// Visits expressions and all that they are made of, each once:
+// Visits expressions and their operands, transitively, each once:
 //
 //   ExpressionWalk walk(table);
 //   walk.Add(expr);
@@ -153,7 +146,7 @@ class ExpressionWalk {
   // `table` must outlive the walk.
   explicit ExpressionWalk(const ExpressionTable& table) : table_(table) {}
 
-  // Visits `expr`, too, unless the walk has met it. Allowed at any time.
+  // Also visits `expr`, unless the walk has visited it. Allowed at any time.
   void Add(ExprId expr) {
     if (seen_.insert(expr).second) todo_.push_back(expr);
   }

@@ -13,7 +13,6 @@
 namespace weft {
 namespace {
 
-// Looks up one of the two names of a pair.
 absl::StatusOr<Symbol> Declared(const Program& program, const Op& op, absl::string_view role,
                                 const std::string& name) {
   const VarId var = program.block(op.block()).Resolve(name);
@@ -29,18 +28,8 @@ void Prefetch(absl::string_view bytes) {
   for (size_t i = 0; i < bytes.size(); i += kCacheLine) __builtin_prefetch(bytes.data() + i);
 }
 
-// Numbers of tracked gradients by symbol; -1 for other variables.
-class SymbolIndex {
- public:
-  explicit SymbolIndex(const Program& program) : of_symbol_(program.symbols().size(), -1) {}
-  int& operator[](Symbol symbol) { return of_symbol_[symbol.value()]; }
-
- private:
-  std::vector<int> of_symbol_;
-};
-
-// The variables of the root block that an op of it reads and writes: its own arguments, and those
-// of the ops in its sub-blocks.
+// The variables of the root block that an op reads and writes: its arguments, and those of the ops
+// in its sub-blocks.
 class Touched {
  public:
   explicit Touched(const Program& program) : program_(program) {}
@@ -72,7 +61,7 @@ class Touched {
       for (int sub : op.SubBlocks()) Collect(sub);
     }
   }
-  // A block may declare a variable of its own by the same name.
+  // A block may declare another variable of this name.
   void Collect(int block, absl::Span<const Symbol> args, std::vector<Symbol>* symbols) {
     for (Symbol symbol : args) {
       const VarId var = program_.block(block).Resolve(symbol);
@@ -86,24 +75,24 @@ class Touched {
   std::set<int> seen_;  // blocks that were collected for this op
 };
 
-// Where the value of one gradient variable stands while the block is walked.
+// The state of a gradient variable during the walk over the block.
 struct State {
-  bool pending = false;  // written, not used yet
+  bool pending = false;  // written and not yet used
   bool ever_written = false;
   bool read_in_backward = false;  // since the last write
   OpId last_backward;
-  OpId last_user;  // no part of backward
+  OpId last_user;  // not part of backward
   int num_users = 0;
 };
 
 class Analyzer {
  public:
   Analyzer(const Program& program, std::vector<GradientPair> pairs)
-      : program_(program), index_(program) {
+      : program_(program), index_(program.symbols().size(), -1) {
     result_.pairs = std::move(pairs);
     states_.resize(result_.pairs.size());
     for (size_t i = 0; i < result_.pairs.size(); ++i) {
-      index_[result_.pairs[i].grad] = static_cast<int>(i);
+      index_[result_.pairs[i].grad.value()] = static_cast<int>(i);
     }
   }
 
@@ -129,13 +118,13 @@ class Analyzer {
  private:
   void VisitBackward(OpId id, const Touched& touched) {
     for (Symbol symbol : touched.reads()) {
-      const int i = index_[symbol];
+      const int i = index_[symbol.value()];
       if (i < 0 || !states_[i].pending) continue;
       states_[i].read_in_backward = true;
       states_[i].last_backward = id;
     }
     for (Symbol symbol : touched.writes()) {
-      const int i = index_[symbol];
+      const int i = index_[symbol.value()];
       if (i < 0) continue;
       State& state = states_[i];
       state.pending = state.ever_written = true;
@@ -145,7 +134,7 @@ class Analyzer {
   }
 
   void Use(Symbol symbol, OpId by) {
-    const int i = index_[symbol];
+    const int i = index_[symbol.value()];
     if (i < 0) return;
     if (states_[i].last_user != by) ++states_[i].num_users;
     states_[i].last_user = by;
@@ -159,7 +148,7 @@ class Analyzer {
     result_.gradients.push_back({pair.param, pair.grad, states_[i].last_backward, first_use, 0});
   }
 
-  // What nobody outside of backward has used: a result of its own, or a part of one.
+  // Gradients that no op outside of backward uses: complete ones, or parts of others.
   void Finish() {
     for (size_t i = 0; i < states_.size(); ++i) {
       const GradientPair& pair = result_.pairs[i];
@@ -188,14 +177,14 @@ class Analyzer {
     result_.gradients.erase(kept, result_.gradients.end());
   }
 
-  // RawElements gradients that are accumulated over several steps to the block that uses them up.
+  // Moves gradients that are accumulated over several steps to the block that uses them up.
   void PlaceAccumulated() {
     std::vector<Gradient> placed;
     std::set<int> blocks;
     OpTraits traits(program_);
     for (Gradient& gradient : result_.gradients) {
       if (!program_.var(program_.block(0).Resolve(gradient.grad)).persistable()) continue;
-      const State& state = states_[index_[gradient.grad]];
+      const State& state = states_[index_[gradient.grad.value()]];
       const bool has_user = gradient.first_use.valid() && state.num_users == 1;
       if (!has_user || !traits.Has(program_.op(gradient.first_use), Trait::kBranch)) {
         CallUnclear(gradient, "expected one conditional op that uses it");
@@ -203,7 +192,7 @@ class Analyzer {
       }
       const std::vector<int> sub_blocks = program_.op(gradient.first_use).SubBlocks();
       if (sub_blocks.size() != 1) {
-        CallUnclear(gradient, "the op that uses it has no block of its own");
+        CallUnclear(gradient, "the op that uses it does not have one sub-block");
         continue;
       }
       gradient.block = sub_blocks[0];
@@ -264,12 +253,12 @@ class Analyzer {
                        if (a.block != b.block) return a.block < b.block;
                        const uint32_t pa = program_.op(a.completed_by).position();
                        const uint32_t pb = program_.op(b.completed_by).position();
-                       return pa != pb ? pa < pb : index_[a.grad] < index_[b.grad];
+                       return pa != pb ? pa < pb : index_[a.grad.value()] < index_[b.grad.value()];
                      });
   }
 
   const Program& program_;
-  SymbolIndex index_;
+  std::vector<int> index_;      // by symbol: into the pairs; -1: not tracked
   std::vector<State> states_;   // by pair
   std::set<uint32_t> unclear_;  // symbols
   GradientAnalysis result_;
@@ -298,9 +287,9 @@ absl::StatusOr<std::vector<GradientPair>> FindGradientPairs(const Program& progr
     if (op.has_role_vars() && IsBackward(op)) ops.push_back(id);
   }
   std::vector<GradientPair> pairs;
-  SymbolIndex index(program);
+  std::vector<int> index(program.symbols().size(), -1);  // by symbol: into pairs
   for (size_t i = 0; i < ops.size(); ++i) {
-    // Waiting for the bytes of these ops, spread over a large file, would take a third of the time.
+    // Cache misses on these ops, spread over a large file, would take a third of the time.
     constexpr size_t kAhead = 8;
     if (i + kAhead < ops.size()) Prefetch(program.op(ops[i + kAhead]).bytes());
     const OpId id = ops[i];
@@ -310,14 +299,15 @@ absl::StatusOr<std::vector<GradientPair>> FindGradientPairs(const Program& progr
       if (name.grad == kEmptyVarName) continue;
       WEFT_ASSIGN_OR_RETURN(const Symbol param, Declared(program, op, "parameter", name.param));
       WEFT_ASSIGN_OR_RETURN(const Symbol grad, Declared(program, op, "gradient", name.grad));
-      if (index[grad] < 0) {
-        index[grad] = static_cast<int>(pairs.size());
+      int& pair = index[grad.value()];
+      if (pair < 0) {
+        pair = static_cast<int>(pairs.size());
         pairs.push_back({param, grad, id});
-      } else if (pairs[index[grad]].param != param) {
+      } else if (pairs[pair].param != param) {
         return absl::InvalidArgumentError(
             absl::StrCat(op.DebugName(), ": attribute op_role_var: gradient ", name.grad,
                          " is paired with parameter ", name.param, ", before with ",
-                         program.name(pairs[index[grad]].param)));
+                         program.name(pairs[pair].param)));
       }
     }
   }

@@ -20,7 +20,7 @@ class LinearBlocks {
 
   bool Check(const Op& op) {
     Enter(op);
-    // A second time for what one round of a loop gives on to the next.
+    // A second time for values that one iteration of a loop passes to the next.
     return WalkBlocks(op) && WalkBlocks(op);
   }
 
@@ -29,7 +29,7 @@ class LinearBlocks {
     return made_.contains(name) && program_.name(name) != kEmptyVarName;
   }
 
-  // The gradients that the block is given are inputs of the op, or have the names in an attribute.
+  // The gradients that the block gets are inputs of the op, or named in an attribute.
   void Enter(const Op& op) {
     for (Symbol name : op.input_args()) {
       if (absl::StrContains(program_.name(name), kGradSuffix)) made_.insert(name);

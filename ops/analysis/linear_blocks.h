@@ -1,4 +1,4 @@
-// Whether a block of gradients is what it should be: linear in the gradients that it is given.
+// Whether a gradient block is linear in the gradients that it gets.
 #ifndef WEFT_OPS_ANALYSIS_LINEAR_BLOCKS_H_
 #define WEFT_OPS_ANALYSIS_LINEAR_BLOCKS_H_
 
@@ -6,9 +6,9 @@
 
 namespace weft {
 
-// Of an op with Trait::kBlockGrad: whether every op of its block, and of the blocks within, that
-// takes a gradient, or what was made of one, is linear in all such inputs together. Follows names,
-// whichever block they are declared in. O(ops of the blocks).
+// For an op with Trait::kBlockGrad: whether every op of its block, and of nested blocks, that reads
+// gradients, or values made of them, is linear in all of these together. Follows names, whichever
+// block declares them. O(ops of the blocks).
 bool IsLinearInGradients(const Op& op);
 
 }  // namespace weft

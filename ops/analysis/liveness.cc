@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/numeric/int128.h"
@@ -13,59 +14,53 @@
 namespace weft {
 namespace {
 
-// Sums of sizes, of which each fits into 64 bits.
+// Sums of 64-bit sizes.
 using Bytes = absl::int128;
 
 int64_t Clamp(Bytes bytes) {
   return static_cast<int64_t>(std::min<Bytes>(bytes, std::numeric_limits<int64_t>::max()));
 }
 
-// From the op of the root block at `first` to that at `last`; empty where nothing was added.
+// From position `first` to `last` of the root block; empty at first.
 struct Interval {
   int first = std::numeric_limits<int>::max();
   int last = -1;
 
   bool empty() const { return last < 0; }
-  void Add(const Interval& other) {
+  // Whether this interval grows.
+  bool Add(const Interval& other) {
+    const Interval before = *this;
     first = std::min(first, other.first);
     last = std::max(last, other.last);
+    return first != before.first || last != before.last;
   }
 };
 
-// Where the blocks of a program run, in positions of root ops: block b from the first op that holds
-// it, at whatever depth, to the last.
+// By block, the positions of the first and the last op of the root block that runs it, at any
+// depth.
 std::vector<Interval> BlockIntervals(const Program& program) {
-  const int num_blocks = program.num_blocks();
-  std::vector<std::vector<int>> inner(num_blocks);  // a block once for each op that holds it
-  std::vector<Interval> intervals(num_blocks);
-  std::vector<int> num_holders(num_blocks, 0);
-  for (int block = 0; block < num_blocks; ++block) {
+  std::vector<Interval> intervals(program.num_blocks());
+  std::vector<std::pair<int, int>> inner;  // a block, not the root, and a block that it runs
+  for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const int position = static_cast<int>(program.op(id).position());
       for (int sub_block : program.op(id).SubBlocks()) {
-        inner[block].push_back(sub_block);
-        ++num_holders[sub_block];
         if (block == 0) intervals[sub_block].Add({position, position});
+        if (block != 0) inner.push_back({block, sub_block});
       }
     }
   }
-  // Holders before what they hold.
-  std::vector<int> ready;
-  for (int block = 0; block < num_blocks; ++block) {
-    if (num_holders[block] == 0) ready.push_back(block);
-  }
-  while (!ready.empty()) {
-    const int block = ready.back();
-    ready.pop_back();
-    for (int sub_block : inner[block]) {
-      if (block != 0) intervals[sub_block].Add(intervals[block]);
-      if (--num_holders[sub_block] == 0) ready.push_back(sub_block);
+  // Blocks do not run each other: the number of rounds is at most their depth.
+  for (bool grows = true; grows;) {
+    grows = false;
+    for (const auto& [block, sub_block] : inner) {
+      grows = intervals[sub_block].Add(intervals[block]) || grows;
     }
   }
   return intervals;
 }
 
-// None where the program does not say.
+// None if the program does not declare it.
 absl::optional<int64_t> SizeOfVar(const Var& var, int64_t batch) {
   absl::optional<TensorType> type = DeclaredType(var);
   if (!type.has_value()) return absl::nullopt;

@@ -63,14 +63,14 @@ class ScaledLosses {
       unscaled_.erase(written);
       const bool holds_value = out.has_value() && written == *out;
       if (holds_value && is_scale) scales_.insert(written);
-      // A loss that was scaled in place is lost.
+      // The value of a loss that was scaled in place is lost.
       if (holds_value && unscaled.has_value() && written != *unscaled) {
         unscaled_[written] = *unscaled;
       }
     }
   }
 
-  // The loss of which the variable holds a multiple, or the variable itself.
+  // The loss that the variable holds a multiple of, or the variable itself.
   Symbol Unscaled(Symbol variable) const {
     const auto found = unscaled_.find(variable);
     return found == unscaled_.end() ? variable : found->second;

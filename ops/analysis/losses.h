@@ -9,11 +9,10 @@
 namespace weft {
 
 // The outputs, in op order, of the ops of the root block whose role has the loss bit but not the
-// backward bit. Where an op has several outputs, those whose gradient an op with both bits fills,
-// if there are any.
+// backward bit. Of several outputs, those whose gradient an op with both bits fills, if any.
 //
-// Mixed precision multiplies the loss by a scale (an input slot with is_loss_scale holds it) and
-// differentiates the product. The loss is then the other factor. O(ops).
+// Mixed precision multiplies the loss by a scale (the argument of an input slot with is_loss_scale)
+// and differentiates the product. The loss is then the other factor. O(ops).
 std::vector<Symbol> FindLosses(const Program& program);
 
 }  // namespace weft

@@ -16,7 +16,7 @@ absl::optional<int> Positive(int64_t number) {
   return static_cast<int>(number);
 }
 
-// What attribute nranks says, of the first op that has it.
+// Attribute nranks of the first op that has it.
 absl::optional<int> NumRanksOfAttrs(const Program& program) {
   std::vector<char> has_attr(program.num_signatures(), -1);
   for (int block = 0; block < program.num_blocks(); ++block) {
@@ -32,7 +32,7 @@ absl::optional<int> NumRanksOfAttrs(const Program& program) {
   return absl::nullopt;
 }
 
-// By how much the gradient of a loss is divided in place.
+// The divisor of a loss's gradient that is divided in place.
 absl::optional<int> NumRanksOfDivision(const Program& program) {
   std::vector<bool> is_loss_grad(program.symbols().size(), false);
   for (OpId id : program.block(0).ops()) {
@@ -47,7 +47,7 @@ absl::optional<int> NumRanksOfDivision(const Program& program) {
     }
     if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kScale) continue;
     const double scale = op.FloatAttr("scale").value_or(1);
-    // A division by 1 is none: Paddle writes it for one trainer with any number of devices.
+    // Paddle writes a division by 1 for one trainer with any number of devices.
     if (scale > 0 && scale < 1 && std::abs(std::round(1 / scale) * scale - 1) < 1e-5) {
       return Positive(std::llround(1 / scale));
     }
@@ -61,7 +61,7 @@ absl::optional<int> RingSize(const Op& op) {
   if (op.HasAttr(kNumRanksAttr)) return Positive(op.IntAttr(kNumRanksAttr).value_or(0));
   const auto devices = op.IntsAttr("devices");
   const int64_t num_devices = devices.has_value() ? devices->size() : 0;
-  // Without a list, each trainer drives the devices that it finds.
+  // Without a list, each trainer uses the devices that it finds.
   if (op.HasAttr("ntrainers")) {
     const absl::optional<int> trainers = Positive(op.IntAttr("ntrainers").value_or(0));
     return trainers.has_value() ? Positive(*trainers * num_devices) : absl::nullopt;

@@ -1,4 +1,4 @@
-// For how many ranks a program was written.
+// The number of ranks that a program was written for.
 #ifndef WEFT_OPS_ANALYSIS_NUM_RANKS_H_
 #define WEFT_OPS_ANALYSIS_NUM_RANKS_H_
 
@@ -7,13 +7,12 @@
 
 namespace weft {
 
-// The number of ranks that a program, or its startup program, which may be null, was written for:
-// what ring set-up says, or attribute nranks, or the division of a loss's gradient; none where
-// nothing says it. O(ops).
+// From ring set-up in the startup program (may be null) or main program, else from attribute
+// nranks, else from the division of a loss's gradient; none if nothing says it. O(ops).
 absl::optional<int> FindNumRanks(const Program& main, const Program* startup);
 
-// Of the ring that an op of trait kRingSetup sets up: ranks, trainers times devices, or devices;
-// none where it does not say it.
+// The size of the ring that an op of trait kRingSetup sets up: ranks, trainers times devices, or
+// devices; none if the op does not say it.
 absl::optional<int> RingSize(const Op& op);
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
@@ -13,7 +14,7 @@
 namespace weft {
 namespace {
 
-// What every op may have, for whoever runs or shows it.
+// Attributes that any op may have, for executors and tools.
 constexpr absl::string_view kBookkeeping[] = {
     "op_callstack", "op_device", "op_namescope", kOpRoleAttr, kOpRoleVarAttr, "with_quant_attr",
 };
@@ -23,12 +24,7 @@ constexpr absl::string_view kRepresentation[] = {
     "is_sparse",  "is_distributed",   "remote_prefetch", "use_cudnn",
     "use_mkldnn", "mkldnn_data_type", "use_quantizer",   "skip_eager_deletion_vars"};
 
-template <typename Names>
-bool Contains(const Names& names, absl::string_view name) {
-  return std::find(std::begin(names), std::end(names), name) != std::end(names);
-}
-
-// Slots by name, those that hold something.
+// The slots with arguments, by name.
 std::vector<OpSignature::Slot> Sorted(const Program& program,
                                       const std::vector<OpSignature::Slot>& slots) {
   std::vector<OpSignature::Slot> sorted;
@@ -42,8 +38,9 @@ std::vector<OpSignature::Slot> Sorted(const Program& program,
   return sorted;
 }
 
-// Parts of an identity: their length, then their bytes, so that it can be taken apart again. The
-// first is type and slots, the others are attributes; text of blocks follows a length of kNoPart.
+// An identity is a sequence of parts, each its length and its bytes, so that AttrsOf can parse it.
+// The first part is type and slots, the others are attributes; text of blocks follows a length of
+// kNoPart.
 constexpr uint32_t kNoPart = UINT32_MAX;
 
 void AppendLength(uint32_t length, std::string* identity) {
@@ -97,10 +94,7 @@ OpOperations::OpOperations(const Program& program, ExpressionTable* table)
 
 OpOperations::SignatureInfo& OpOperations::Entry(const Op& op) {
   SignatureInfo& signature = signatures_[op.signature_id()];
-  if (!signature.is_made) {
-    Make(op, &signature);
-    signature.is_made = true;
-  }
+  if (signature.num_outputs == 0) Make(op, &signature);
   return signature;
 }
 
@@ -112,7 +106,7 @@ void OpOperations::Make(const Op& op, SignatureInfo* signature) const {
     for (uint32_t i = 0; i < slot.count; ++i) signature->operand_order.push_back(slot.first + i);
   }
 
-  // Every output slot of the schema has its place, whether the op has it or not.
+  // Every output slot of the schema has a place, also if the op lacks it.
   std::map<std::string, uint32_t> place_of_slot;
   const auto count_of = [&](const std::string& name) -> uint32_t {
     for (const OpSignature::Slot& slot : op.signature().outputs) {
@@ -149,7 +143,7 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
   const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
   signature->attr_place.assign(attrs.size(), -1);
   signature->default_bytes.resize(attrs.size());
-  // The last one counts where a name is repeated.
+  // The last one counts if a name is repeated.
   std::map<std::string, size_t> by_name;
   for (size_t i = 0; i < attrs.size(); ++i) {
     const std::string name(program_.name(attrs[i].name));
@@ -157,7 +151,9 @@ void OpOperations::MakeAttrs(const Op& op, const OpSchema* schema, SignatureInfo
       signature->has_blocks = true;
       continue;
     }
-    if (Contains(kBookkeeping, name) || Contains(kRepresentation, name)) continue;
+    if (absl::c_linear_search(kBookkeeping, name) || absl::c_linear_search(kRepresentation, name)) {
+      continue;
+    }
     const AttrSchema* attr = schema == nullptr ? nullptr : schema->FindAttr(name);
     if (attr == nullptr && (schema != nullptr || name == kNumRanksAttr)) continue;
     if (attr != nullptr && !attr->required) {
@@ -190,7 +186,7 @@ OperationId OpOperations::Of(const Op& op) {
     AppendPart(bytes, &identity_);
   }
   if (signature.has_blocks) {
-    // Ops inside have identities of their own, which are made in the same place.
+    // BlockText overwrites identity_.
     std::string identity = identity_;
     AppendLength(kNoPart, &identity);
     for (int block : op.SubBlocks()) absl::StrAppend(&identity, "\n{", BlockText(block), "}");
@@ -209,7 +205,7 @@ OperationId OpOperations::Draw(const Op& op, int run) {
                           absl::StrCat(op.type(), "[", run, "]"), &AttrsOfDraw);
 }
 
-// By the names of its variables: passes do not rename what is there.
+// Names variables by their names, which passes do not change.
 const std::string& OpOperations::BlockText(int block) {
   const auto found = block_texts_.find(block);
   if (found != block_texts_.end()) return found->second;

@@ -14,24 +14,24 @@
 
 namespace weft {
 
-// Says which ops of one program, or of several that share a table, compute the same from the same
-// inputs. Two ops do if they have the same type, the same slots with as many arguments, and the
-// same attributes, where
-// - attributes that a schema does not name (op_role, op_callstack, nranks, ...) do not count, nor
-//   do those that choose a representation or an engine (is_sparse, use_mkldnn, ...);
-// - an attribute that is left out equals its default;
-// - the order of slots and attributes, and which optional outputs are asked for, does not matter.
-// Of an op type without schema all attributes count but those that every op has for bookkeeping.
-// Blocks count by what their ops do, by name.
+// Maps ops to operations: ops of programs that share a table compute equal results from equal
+// inputs if they have one operation. They need equal types, slots, numbers of arguments and
+// attributes.
+// - Attributes that the schema does not name (op_role, op_callstack, nranks, ...) do not count, nor
+//   those that choose a representation or an engine (is_sparse, use_mkldnn, ...).
+// - A missing attribute equals its default.
+// - The order of slots and attributes, and the choice of optional outputs, do not matter.
+// For an unregistered op all attributes count except those for bookkeeping. Blocks count by their
+// ops and the names of their variables.
 class OpOperations {
  public:
   OpOperations(const Program& program, ExpressionTable* table);
 
-  // O(bytes of the op), less where it repeats the op of its signature before it.
+  // O(bytes of the op).
   OperationId Of(const Op& op);
-  // Run number `run` of an op whose every run has another result.
+  // Run `run` of an op whose runs have different results.
   OperationId Draw(const Op& op, int run);
-  // How the op's arguments become operands: the arguments op.input_args()[order[i]].
+  // Operand i of the call is op.input_args()[order[i]].
   const std::vector<uint32_t>& OperandOrder(const Op& op) { return Entry(op).operand_order; }
   // The number of outputs of the call, and which of them is op.output_args()[i].
   uint32_t NumOutputs(const Op& op) { return Entry(op).num_outputs; }
@@ -39,18 +39,17 @@ class OpOperations {
 
  private:
   struct SignatureInfo {
-    bool is_made = false;
     std::string prefix;  // of the identity: type and slots
     std::vector<uint32_t> operand_order;
     std::vector<uint32_t> output_index;
-    uint32_t num_outputs = 0;
-    // By attribute: its place in the identity, -1 where it does not count; the bytes of its
+    uint32_t num_outputs = 0;  // 0: not made yet
+    // By attribute: its place in the identity, or -1 if it does not count; the bytes of its
     // default.
     std::vector<int> attr_place;
     std::vector<std::string> default_bytes;
     uint32_t num_places = 0;
     bool has_blocks = false;
-    // The last identity that was asked for.
+    // The result of the last call of Of.
     std::string last_identity;
     OperationId last;
   };

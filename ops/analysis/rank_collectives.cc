@@ -1,26 +1,26 @@
-#include "ops/analysis/rank_collectives.h"
-
+// The values of collectives' outputs on ranks.
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/rank_functions.h"
 
 namespace weft {
 
 using Placement = RankValue::Placement;
 
-RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
-                                 const RankValue& in) {
+RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& collective,
+                                         const RankValue& in) {
   RankValue out = in;
   if (out.reductions < 255) ++out.reductions;
-  if (ranks_.IsOne()) return out;  // whatever it does, a single rank keeps its value
+  if (options_.IsOneRank()) return out;  // a single rank keeps its value
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
-      if (collective.reduction == Reduction::kSum) return Sum(op, in);
+      if (collective.reduction == Reduction::kSum) return SumOverRanks(op, in);
       if (collective.reduction == Reduction::kAvg) {
-        out = Mean(op, in);
+        out = MeanOverRanks(op, in);
         if (CountsAsMean(in)) {
           out.ChangeUnscaledSums(-1);
-          out.factor /= ranks_.AsFactor();
+          out.factor /= options_.RankFactor();
         }
         return out;
       }
@@ -39,7 +39,7 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
         out.is_gradient = out.is_summed = false;
         return expressions_.Opaque(out, "reduce-scatter", {in});
       }
-      out = Sum(op, in);
+      out = SumOverRanks(op, in);
       out.placement = Placement::kShard;
       return out;
     case CollectiveKind::kAllGather:
@@ -61,15 +61,15 @@ RankValue RankCollectives::After(const Op& op, const CollectiveOp& collective,
   return out;
 }
 
-RankValue RankCollectives::Sum(const Op& op, const RankValue& in) {
-  RankValue out = Mean(op, in);
+RankValue RankFunctions::SumOverRanks(const Op& op, const RankValue& in) {
+  RankValue out = MeanOverRanks(op, in);
   if (CountsAsMean(in)) return out;
   out.ChangeUnscaledSums(1);
-  out.factor *= ranks_.AsFactor();
+  out.factor *= options_.RankFactor();
   return out;
 }
 
-RankValue RankCollectives::Mean(const Op& op, const RankValue& in) {
+RankValue RankFunctions::MeanOverRanks(const Op& op, const RankValue& in) {
   RankValue out = in;
   if (out.reductions < 255) ++out.reductions;
   if (in.placement == Placement::kShard)
@@ -78,9 +78,10 @@ RankValue RankCollectives::Mean(const Op& op, const RankValue& in) {
   out.placement = Placement::kReplicated;
   out.is_gradient = out.is_summed = false;
   out.averaged_across_ranks = true;
-  // The ranks' rows are those of different samples.
-  if (in.is_gradient && !in.is_summed && !out.first_nonlinear_op.valid())
+  // Ranks have rows of different samples.
+  if (in.is_gradient && !in.is_summed && !out.first_nonlinear_op.valid()) {
     out.first_nonlinear_op = op.id();
+  }
   expressions_.SetMean(in, &out);
   return out;
 }

@@ -10,7 +10,7 @@ RankDivergence::RankDivergence(const Program& program, const RankValues& values)
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
       for (int inner : op.SubBlocks()) {
-        // A block that holds itself is nobody's.
+        // A block that holds itself has no holder.
         if (inner != block && !holder_[inner].valid()) holder_[inner] = id;
       }
       for (Symbol name : op.output_args()) {
@@ -32,7 +32,7 @@ Symbol RankDivergence::FindOwn(const Op& op, absl::Span<const Symbol> names,
 }
 
 RankDivergence::Cause RankDivergence::FindCondition(Op op) const {
-  // Blocks that hold each other end the search, too.
+  // The limit ends the search if blocks hold each other.
   for (int depth = 0; depth <= program_.num_blocks(); ++depth) {
     const Symbol condition = FindOwn(op, op.Input("Cond"), {});
     if (condition.valid() && !op.SubBlocks().empty()) return {op.id(), condition, true};
@@ -45,8 +45,8 @@ RankDivergence::Cause RankDivergence::FindCondition(Op op) const {
 RankDivergence::Cause RankDivergence::Of(VarId var) const {
   const auto writers = writers_.find(var);
   if (writers == writers_.end()) return {};
-  // What an op itself writes, such as the state of an optimizer, may be a consequence; what an op
-  // with a block is given is the reason of the ops inside.
+  // At first passes over two kinds of inputs: what the op also writes, such as optimizer state, may
+  // be a consequence; inputs of an op with a block are causes of the ops inside.
   for (bool is_last_resort : {false, true}) {
     for (OpId id : writers->second) {
       const Op op = program_.op(id);

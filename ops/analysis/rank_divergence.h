@@ -1,4 +1,4 @@
-// Why ranks that begin with the same value of a variable do not end a step with the same.
+// Why a variable that is equal on all ranks at the start of a step differs at its end.
 #ifndef WEFT_OPS_ANALYSIS_RANK_DIVERGENCE_H_
 #define WEFT_OPS_ANALYSIS_RANK_DIVERGENCE_H_
 
@@ -15,8 +15,8 @@ class RankDivergence {
   struct Cause {
     // Writes the variable, or runs the block of an op that does; invalid: no op does.
     OpId op;
-    // What that op is given that is not the same on all ranks; invalid: nothing, it draws the value
-    // or takes it from a rank's own value of the variable.
+    // An input of that op that differs between ranks; invalid: none, the op draws the value or
+    // reads the variable itself.
     Symbol variable;
     // `variable` decides whether the op runs its block.
     bool is_condition = false;
@@ -25,18 +25,18 @@ class RankDivergence {
   // Both must outlive this object. O(arguments).
   RankDivergence(const Program& program, const RankValues& values);
 
-  // Of a persistable variable of block 0: the first op in the program that is a reason. Inputs are
-  // judged by what they hold at the end of the step. O(arguments of the ops that write it).
+  // For a persistable variable of block 0: the first op that is a cause. Judges inputs by their
+  // values at the end of the step. O(arguments of the ops that write it).
   Cause Of(VarId var) const;
 
  private:
   VarId Resolve(const Op& op, Symbol name) const {
     return program_.block(op.block()).Resolve(name);
   }
-  // The first of the names that is not the same on all ranks and none of `except`.
+  // The first of the names that differs between ranks and is not in `except`.
   Symbol FindOwn(const Op& op, absl::Span<const Symbol> names,
                  const std::vector<VarId>& except) const;
-  // Of the op itself, or an op whose block it stands in.
+  // Of the op, or of an op that runs its block.
   Cause FindCondition(Op op) const;
 
   const Program& program_;

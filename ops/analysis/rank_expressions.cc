@@ -15,7 +15,7 @@ namespace {
 using Placement = RankValue::Placement;
 using Term = ExpressionTable::Term;
 
-// A value that is the sum of more has no memory of them.
+// A sum of more terms does not keep them.
 constexpr size_t kMaxTerms = 64;
 
 }  // namespace
@@ -24,6 +24,14 @@ RankExpressions::RankExpressions(ExpressionTable* table) : all_(table), table_(t
   if (table_ == nullptr) return;
   gathered_ = table_->Operation("gathered", "gathered");
   shard_ = table_->Operation("shard", "shard");
+}
+
+RankValue RankExpressions::ZeroValue() const {
+  RankValue zero;
+  zero.is_zero = true;
+  zero.factor = 0;
+  if (AreMade()) zero.expr = table_->Zero();
+  return zero;
 }
 
 ExprId RankExpressions::Named(const std::string& identity, const std::string& label,
@@ -102,8 +110,7 @@ void RankExpressions::SetSum(absl::Span<const RankValue> ins, absl::Span<const d
   bool has_local_terms = false;
   for (size_t i = 0; i < ins.size(); ++i) {
     if (ins[i].is_zero) continue;
-    // A single operand keeps its place, and so do several parts; else they are made the same kind
-    // of thing.
+    // A single operand and several shards keep their placement.
     const bool keeps_placement = ins.size() == 1 || out->placement == Placement::kShard;
     terms.push_back({keeps_placement ? ins[i].expr : Placed(ins[i]), ins[i].factor * factors[i]});
     has_local_terms = has_local_terms || ins[i].terms != 0 ||
@@ -112,7 +119,7 @@ void RankExpressions::SetSum(absl::Span<const RankValue> ins, absl::Span<const d
   if (keeps_terms && has_local_terms && out->placement == Placement::kLocal)
     KeepTerms(ins, factors, out);
   for (size_t i = 0; i < ins.size() && out->local_factor == 0; ++i) {
-    // A difference is one on one device, too: its sign is no factor of what is own to a rank.
+    // One device subtracts, too: the sign is no factor of the rank-local term.
     const double own = ins.size() > 1 ? std::abs(factors[i]) : factors[i];
     if (!ins[i].is_zero && !ins[i].IsEqualOnRanks()) out->local_factor = ins[i].factor * own;
   }
@@ -120,7 +127,7 @@ void RankExpressions::SetSum(absl::Span<const RankValue> ins, absl::Span<const d
   out->expr = table_->Sum(&terms, &common);
   out->factor = common;
   out->is_zero = common == 0;
-  // Factors of terms that are kept are those of the whole value, so it must be 1 times them.
+  // The factors of kept terms are relative to the factor of the whole value.
   if (out->terms != 0) {
     for (PlacedTerm& term : terms_[out->terms]) term.factor /= common == 0 ? 1 : common;
   }

@@ -1,6 +1,6 @@
-// The expressions of values on ranks: what RankValue::expr, factor, local_factor and terms become
-// when values are combined. Without a table none are made: then AreMade() is false, Call, Opaque
-// and SetMean leave expressions alone, and nothing else may be called.
+// Expressions of values on ranks: computes RankValue::expr, factor, local_factor and terms of
+// combined values. Without a table, AreMade() is false, Call, Opaque and SetMean do not change
+// expressions, and no other function may be called.
 #ifndef WEFT_OPS_ANALYSIS_RANK_EXPRESSIONS_H_
 #define WEFT_OPS_ANALYSIS_RANK_EXPRESSIONS_H_
 
@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/analysis/expressions.h"
-#include "ops/analysis/rank_value.h"
+#include "ops/analysis/rank_values.h"
 
 namespace weft {
 
@@ -18,7 +18,7 @@ class RankExpressions {
  public:
   explicit RankExpressions(ExpressionTable* table);  // null: none are made
 
-  // Values of the walk before are forgotten. Expressions may be made later, from Begin on.
+  // Discards the terms of earlier walks. Unless `makes_them`, Begin starts making expressions.
   void StartWalk(bool makes_them) {
     terms_.assign(1, {});
     table_ = makes_them ? all_ : nullptr;
@@ -27,33 +27,35 @@ class RankExpressions {
   bool AreMade() const { return table_ != nullptr; }
   ExpressionTable* table() { return table_; }
 
-  // What an operation without operands makes, or that operation on operands.
+  // Zero on all ranks.
+  RankValue ZeroValue() const;
+  // The operation on operands.
   ExprId Named(const std::string& identity, const std::string& label,
                absl::Span<const ExprId> operands = {});
   ExprId Cast(ExprId expr, int dtype);
-  // The expression of what all ranks hold, or each of them.
+  // The expression of the value that all ranks hold, or that each of them holds.
   ExprId Placed(const RankValue& value);
   ExprId Scaled(const RankValue& value) { return table_->Scaled(Placed(value), value.factor); }
 
-  // `out` with an expression of its own: that operation on the values, called `label` (empty: as
-  // the operation). Opaque: what is known of the values ends there.
+  // `out` with that operation on the values as expression; an empty `label` stands for `operation`.
+  // Opaque: an expression that may equal others.
   RankValue Call(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs,
                  absl::string_view label = "");
   RankValue Opaque(RankValue out, absl::string_view operation, absl::Span<const RankValue> inputs,
                    absl::string_view label = "");
-  // The mean over ranks of `in`, which is own to each: it has a name of its own but for what has
-  // the same mean on one device, term by term of a sum.
+  // The mean over ranks of the rank-local `in`: an expression MeanOverRanks, except for values, or
+  // terms of a sum, that one device computes alike.
   void SetMean(const RankValue& in, RankValue* out);
-  // The sum of `factors` times `ins`. With `keeps_terms`, a sum of what is the same on all ranks
-  // and what is not remembers its terms.
+  // The sum of `factors` times `ins`. With `keeps_terms`, a sum of replicated and rank-local values
+  // keeps its terms.
   void SetSum(absl::Span<const RankValue> ins, absl::Span<const double> factors, bool keeps_terms,
               RankValue* out);
-  // `yes` where `condition` holds, else `no`.
+  // `yes` if `condition` holds, else `no`.
   void SetSelect(const RankValue& condition, const RankValue& yes, const RankValue& no,
                  RankValue* out);
 
  private:
-  // A summand of a value that adds what is the same on all ranks to what is not.
+  // A summand of a value that adds replicated to rank-local values.
   struct PlacedTerm {
     ExprId expr;
     double factor;
@@ -64,7 +66,7 @@ class RankExpressions {
   void KeepTerms(absl::Span<const RankValue> ins, absl::Span<const double> factors, RankValue* out);
 
   ExpressionTable* const all_;
-  ExpressionTable* table_;  // null where none are made
+  ExpressionTable* table_;  // null: none are made
   OperationId gathered_, shard_;
   std::vector<std::vector<PlacedTerm>> terms_;  // by RankValue::terms; 0: none
 };

@@ -16,10 +16,6 @@ namespace {
 
 using Placement = RankValue::Placement;
 
-constexpr int kNoAxis = INT32_MIN;
-constexpr int64_t kNotLookedUp = -2;
-constexpr int64_t kNone = -1;
-
 // Integers have no means.
 bool IsFloatCast(const Op& op) {
   const auto is_floating = [&](absl::string_view attr) {
@@ -30,7 +26,7 @@ bool IsFloatCast(const Op& op) {
   return is_floating("in_dtype") && is_floating("out_dtype");
 }
 
-// A value that is given as text may be something else than attribute value says.
+// A value as text may differ from attribute value.
 bool IsZeroText(const Op& op) {
   const std::string text = op.StringAttr("str_value").value_or("");
   return text.empty() || text == "0" || text == "0.0";
@@ -50,13 +46,13 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
   switch (recipe.algebra) {
     case Algebra::kSum:
     case Algebra::kCopy:
-      return SetAll(sums_.Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
+      return SetAll(Sum(op, ins_, std::vector<double>(ins_.size(), 1)));
     case Algebra::kAdd:
     case Algebra::kSubtract:
       return SetAll(AddOrSubtract(op, recipe));
     case Algebra::kScale:
       if (ins_.size() != 1 || op.FloatAttr("bias").value_or(0) != 0 || HoldsIntegers(op)) break;
-      return SetAll(sums_.Multiple(op, ins_[0], op.FloatAttr("scale").value_or(1)));
+      return SetAll(Multiple(op, ins_[0], op.FloatAttr("scale").value_or(1)));
     case Algebra::kCast:
       if (ins_.size() != 1 || !IsFloatCast(op)) break;
       return SetAll(Cast(op));
@@ -70,20 +66,15 @@ void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {
     case Algebra::kFill:
       if (op.FloatAttr("value").value_or(0) != 0) break;
       [[fallthrough]];
-    case Algebra::kZeros: {
-      RankValue zero;
-      zero.is_zero = true;
-      zero.factor = 0;
-      if (expressions_.AreMade()) zero.expr = table().Zero();
-      return SetAll(zero);
-    }
+    case Algebra::kZeros:
+      return SetAll(expressions_.ZeroValue());
     default:
       break;
   }
   Apply(op, recipe);
 }
 
-// A multiple of integers is cut off.
+// Kernels truncate multiples of integers.
 bool RankFunctions::HoldsIntegers(const Op& op) const {
   const VarId var = memory_.Resolve(op.input_args()[0]);
   const auto tensor = var.valid() ? program_.var(var).Tensor() : absl::nullopt;
@@ -92,7 +83,7 @@ bool RankFunctions::HoldsIntegers(const Op& op) const {
   return dtype.has_value() && !IsFloating(*dtype);
 }
 
-// A single element, in whatever shape, stays the same value.
+// A single element keeps its value in any shape.
 bool RankFunctions::MovesOneElement(const Op& op) const {
   const auto is_one = [&](Symbol name) {
     const VarId var = memory_.Resolve(name);
@@ -107,23 +98,16 @@ bool RankFunctions::MovesOneElement(const Op& op) const {
 RankValue RankFunctions::AddOrSubtract(const Op& op, const RankRecipe& recipe) {
   double factors[2] = {1, 1};
   if (recipe.algebra == Algebra::kSubtract) factors[recipe.y] = -1;
-  if (!expressions_.AreMade() || BroadcastAxis(op) == -1) return sums_.Sum(op, ins_, factors);
+  const int64_t axis = expressions_.AreMade() ? op.IntAttr("axis").value_or(-1) : -1;
+  if (axis == -1) return Sum(op, ins_, factors);
   std::vector<RankValue> ins(ins_.begin(), ins_.end());
   RankValue& y = ins[recipe.y];
-  y.expr = expressions_.Named(absl::StrCat("broadcast ", BroadcastAxis(op)),
-                              absl::StrCat("broadcast[", BroadcastAxis(op), "]"), {y.expr});
-  return sums_.Sum(op, ins, factors);
+  y.expr = expressions_.Named(absl::StrCat("broadcast ", axis),
+                              absl::StrCat("broadcast[", axis, "]"), {y.expr});
+  return Sum(op, ins, factors);
 }
 
 void RankFunctions::SetAll(const RankValue& value) { std::fill(outs_.begin(), outs_.end(), value); }
-
-int RankFunctions::BroadcastAxis(const Op& op) {
-  const OperationId operation = operations_->Of(op);
-  if (operation.value() >= axes_.size()) axes_.resize(operation.value() + 1, kNoAxis);
-  int& axis = axes_[operation.value()];
-  if (axis == kNoAxis) axis = static_cast<int>(op.IntAttr("axis").value_or(-1));
-  return axis;
-}
 
 RankValue RankFunctions::Cast(const Op& op) {
   RankValue out = ins_[0];
@@ -133,11 +117,12 @@ RankValue RankFunctions::Cast(const Op& op) {
   return out;
 }
 
-// Part i of what was gathered is the value of rank i.
+// Part i of a gathered value is the value of rank i.
 bool RankFunctions::SplitGathered(const Op& op) {
   if (ins_.empty() || ins_[0].placement != Placement::kGathered) return false;
   const bool by_rank = op.IntAttr("axis").value_or(0) == 0 && ins_.size() == 1 &&
-                       ranks_.Is(op.IntAttr("num").value_or(0)) && ranks_.Is(outs_.size());
+                       options_.HasRanks(op.IntAttr("num").value_or(0)) &&
+                       options_.HasRanks(outs_.size());
   if (!by_rank) return false;
   for (size_t i = 0; i < outs_.size(); ++i) {
     outs_[i] = ins_[0];
@@ -152,7 +137,7 @@ bool RankFunctions::SplitGathered(const Op& op) {
 void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   RankValue out;
   bool has_shard = false, only_shards = true;
-  // What the op is linear in: all of its inputs, those of some slots, one factor of a product.
+  // The op may be linear in all inputs, in those of some slots, or in one factor of a product.
   int num_varying = 0;
   const bool has_operand = std::find(recipe.is_operand.begin(), recipe.is_operand.end(), true) !=
                            recipe.is_operand.end();
@@ -166,6 +151,7 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   }
   bool all_gradient = is_linear, all_summed = is_linear, has_gradient = false, has_power = false,
        takes_power = false, first_operand = true;
+  int8_t first_unscaled_sums = 0;
   double common = 1;
   bool same_factor = true;
   for (size_t i = 0; i < ins_.size(); ++i) {
@@ -175,15 +161,12 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     only_shards = only_shards &&
                   (in.placement == Placement::kShard || in.placement == Placement::kReplicated);
     out.rank = i == 0 || in.rank == out.rank ? in.rank : -1;
-    if (!out.first_nonlinear_op.valid()) out.first_nonlinear_op = in.first_nonlinear_op;
-    if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
-    out.is_mixed = out.is_mixed || in.is_mixed;
-    out.has_unknown_scale = out.has_unknown_scale || in.has_unknown_scale;
+    out.Inherit(in);
     has_gradient = has_gradient || in.is_gradient;
-    out.reductions = std::max(out.reductions, in.reductions);
     if (in.unscaled_sums != 0 && !in.is_zero) {
+      if (!has_power) first_unscaled_sums = in.unscaled_sums;
       has_power = true;
-      // It is linear in operands only.
+      // The op is linear in operands only.
       if (!recipe.is_operand[i]) takes_power = true;
     }
     if (!recipe.is_operand[i] || in.is_zero) continue;
@@ -204,8 +187,13 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   const bool is_product =
       recipe.algebra == Algebra::kMultiply || recipe.algebra == Algebra::kDivide;
   if (is_product) {
+    int unscaled_sums = 0;
+    for (size_t i = 0; i < ins_.size(); ++i) {
+      const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
+      unscaled_sums += is_divisor ? -ins_[i].unscaled_sums : ins_[i].unscaled_sums;
+    }
     out.unscaled_sums = 0;
-    out.ChangeUnscaledSums(ProductPower(recipe));
+    out.ChangeUnscaledSums(unscaled_sums);
   }
   out.is_zero = is_linear && !is_product && has_operand && first_operand;
   out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
@@ -215,18 +203,18 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     out.first_nonlinear_op = op.id();
   }
   if (is_linear ? takes_power : has_power) {
-    if (!is_linear) out.unscaled_sums = FirstUnscaledSums();
+    if (!is_linear) out.unscaled_sums = first_unscaled_sums;
     out.has_unknown_scale = true;
     if (!out.unscaled_in.valid()) out.unscaled_in = op.id();
   }
-  if (recipe.algebra == Algebra::kRandom && !ranks_.IsOne() &&
+  if (recipe.algebra == Algebra::kRandom && !options_.IsOneRank() &&
       op.IntAttr("seed").value_or(0) == 0) {
     out.placement = Placement::kLocal;
     out.is_gradient = out.is_summed = false;
   }
   const bool is_unknown_source =
       recipe.schema == nullptr && ins_.empty() && recipe.algebra == Algebra::kNone;
-  if (is_unknown_source && !ranks_.IsOne()) out.placement = Placement::kLocal;
+  if (is_unknown_source && !options_.IsOneRank()) out.placement = Placement::kLocal;
   const bool shard_by_shard = has_shard && only_shards && recipe.is_elementwise;
   if (has_shard) out.placement = shard_by_shard ? Placement::kShard : Placement::kLocal;
   const bool is_update = recipe.param.count > 0 && recipe.grad.count == recipe.param.count;
@@ -242,7 +230,7 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   SetAll(out);
   if (out.is_gradient && recipe.algebra == Algebra::kBackward) FindSummed(op, recipe);
   if (shard_by_shard) {
-    // The powers of beta, for one, stay whole.
+    // The powers of beta, for example, stay whole.
     for (size_t i = 0; i < outs_.size(); ++i) {
       const int of = recipe.in_place_of[i];
       if (of >= 0) outs_[i].placement = ins_[of].placement;
@@ -258,16 +246,16 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
   }
 }
 
-// Which gradients are summed over the samples: those of parameters, and of whatever else does not
-// depend on the samples.
+// Gradients of parameters, and of other values that do not depend on samples, are sums over
+// samples.
 void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
   const absl::Span<const Symbol> out = op.output_args();
   for (size_t i = 0; i < outs_.size(); ++i) {
     const int input = recipe.forward_input[i];
-    // Where the op does not need the value itself, the name of the gradient tells whose it is.
+    // If the op does not read the value, the name of the gradient tells which one it is.
     const VarId forward = input >= 0 ? memory_.Resolve(op.input_args()[input]) : ForwardOf(out[i]);
     if (forward.valid()) {
-      // A parameter: not what the step itself has computed from samples.
+      // A parameter, which the step did not compute from samples.
       outs_[i].is_summed = (program_.var(forward).persistable() && !memory_.IsHeld(forward)) ||
                            memory_.values()[forward.value()].IsEqualOnRanks();
       continue;
@@ -278,41 +266,19 @@ void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
   }
 }
 
-// Of "w@GRAD", or "w@GRAD@RENAME@block0@1": w. Invalid where there is none.
-VarId RankFunctions::ForwardOf(Symbol gradient) {
-  if (forward_of_.empty()) forward_of_.assign(program_.symbols().size(), kNotLookedUp);
-  int64_t& found = forward_of_[gradient.value()];
-  if (found == kNotLookedUp) {
-    const absl::string_view name = program_.name(gradient);
-    const size_t suffix = name.find(kGradSuffix);
-    const Symbol forward =
-        suffix == absl::string_view::npos ? Symbol() : program_.FindSymbol(name.substr(0, suffix));
-    const VarId var = forward.valid() ? memory_.Resolve(forward) : VarId();
-    found = var.valid() ? static_cast<int64_t>(var.value()) : kNone;
-  }
-  return found == kNone ? VarId() : VarId(static_cast<uint32_t>(found));
-}
-
-int8_t RankFunctions::FirstUnscaledSums() const {
-  for (const RankValue& in : ins_) {
-    if (in.unscaled_sums != 0 && !in.is_zero) return in.unscaled_sums;
-  }
-  return 0;
-}
-
-int RankFunctions::ProductPower(const RankRecipe& recipe) const {
-  int unscaled_sums = 0;
-  for (size_t i = 0; i < ins_.size(); ++i) {
-    const bool is_divisor = recipe.algebra == Algebra::kDivide && i == recipe.y;
-    unscaled_sums += is_divisor ? -ins_[i].unscaled_sums : ins_[i].unscaled_sums;
-  }
-  return unscaled_sums;
+// w for "w@GRAD" or "w@GRAD@RENAME@block0@1"; invalid if there is none.
+VarId RankFunctions::ForwardOf(Symbol gradient) const {
+  const absl::string_view name = program_.name(gradient);
+  const size_t suffix = name.find(kGradSuffix);
+  if (suffix == absl::string_view::npos) return VarId();
+  const Symbol forward = program_.FindSymbol(name.substr(0, suffix));
+  return forward.valid() ? memory_.Resolve(forward) : VarId();
 }
 
 void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {
-  if (observer_ == nullptr) return;
+  if (options_.observer == nullptr) return;
   for (uint32_t i = 0; i < recipe.param.count; ++i) {
-    observer_->OnUpdate(op, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]);
+    options_.observer->OnUpdate(op, ins_[recipe.param.first + i], ins_[recipe.grad.first + i]);
   }
 }
 
@@ -320,7 +286,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
                                      bool same_factor, double common, bool shard_by_shard) {
   OperationId operation = operations_->Of(op);
   if (recipe.algebra == Algebra::kRandom) {
-    // Every draw is another value; the same draw of both programs is the same.
+    // Draws differ, but equal draws of two programs are equal.
     operation = operations_->Draw(op, runs_[operation]++);
   }
   operands_.clear();
@@ -330,7 +296,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
     if (ins_[i].is_zero && recipe.is_operand[i]) {
       operands_.push_back(table().Zero());
     } else {
-      // Part by part, an op on parts is the part of the op.
+      // An elementwise op on shards computes the shard of its result.
       const ExprId expr = shard_by_shard ? ins_[i].expr : expressions_.Placed(ins_[i]);
       operands_.push_back(is_pulled ? expr : table().Scaled(expr, ins_[i].factor));
     }
@@ -347,7 +313,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
   CastMaster(op, recipe);
 }
 
-// A parameter that has a master weight is that, in less precision.
+// A parameter with a master weight is the master weight in lower precision.
 void RankFunctions::CastMaster(const Op& op, const RankRecipe& recipe) {
   const uint32_t num_inputs = op.signature().num_input_args;
   for (uint32_t i = 0; i < std::min(recipe.master_out.count, recipe.param_out.count); ++i) {

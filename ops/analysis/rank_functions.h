@@ -1,4 +1,4 @@
-// What ops that every rank computes for itself make of values on ranks.
+// The values of ops' outputs on ranks from those of their inputs.
 #ifndef WEFT_OPS_ANALYSIS_RANK_FUNCTIONS_H_
 #define WEFT_OPS_ANALYSIS_RANK_FUNCTIONS_H_
 
@@ -9,37 +9,36 @@
 #include "absl/types/span.h"
 #include "ops/analysis/expressions.h"
 #include "ops/analysis/op_operations.h"
-#include "ops/analysis/rank_count.h"
 #include "ops/analysis/rank_expressions.h"
 #include "ops/analysis/rank_memory.h"
 #include "ops/analysis/rank_recipe.h"
-#include "ops/analysis/rank_sums.h"
-#include "ops/analysis/rank_value.h"
 #include "ops/analysis/rank_values.h"
+#include "ops/schema/communication_ops.h"
 #include "proto/program.h"
 
 namespace weft {
 
 class RankFunctions {
  public:
-  // `memory` tells whose gradients are whose; `operations` may be null where no expressions are
-  // made, `observer` always.
-  RankFunctions(const Program& program, RankCount ranks, const RankMemory& memory, RankSums* sums,
-                RankExpressions* expressions, OpOperations* operations, RankObserver* observer)
+  // `memory` tells which variable a gradient belongs to. `operations` may be null if no expressions
+  // are made.
+  RankFunctions(const Program& program, const RankValuesOptions& options, const RankMemory& memory,
+                RankExpressions* expressions, OpOperations* operations)
       : program_(program),
-        ranks_(ranks),
+        options_(options),
         memory_(memory),
-        sums_(*sums),
         expressions_(*expressions),
-        operations_(operations),
-        observer_(observer) {}
+        operations_(operations) {}
 
   void StartWalk() { runs_.clear(); }
 
-  // One value for each output of an op, in their order, from one for each input and, of an op that
-  // keeps outputs, each output. Valid until the next call. O(arguments).
+  // One value for each output, in order, of an op that every rank computes for itself; from one for
+  // each input and, if the op keeps outputs, each output. Valid until the next call. O(arguments).
   absl::Span<const RankValue> Of(const Op& op, const RankRecipe& recipe,
                                  absl::Span<const RankValue> ins);
+  RankValue AfterCollective(const Op& op, const CollectiveOp& collective, const RankValue& in);
+  // `yes` if `condition` holds, else `no`.
+  RankValue Select(const RankValue& condition, const RankValue& yes, const RankValue& no);
 
  private:
   // From ins_ to outs_.
@@ -51,31 +50,38 @@ class RankFunctions {
   bool SplitGathered(const Op& op);
   void Apply(const Op& op, const RankRecipe& recipe);
   void FindSummed(const Op& op, const RankRecipe& recipe);
-  int8_t FirstUnscaledSums() const;
-  int ProductPower(const RankRecipe& recipe) const;
   void Update(const Op& op, const RankRecipe& recipe);
   void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_linear, bool same_factor,
                         double common, bool shard_by_shard);
   void CastMaster(const Op& op, const RankRecipe& recipe);
-  int BroadcastAxis(const Op& op);
-  VarId ForwardOf(Symbol gradient);
+  VarId ForwardOf(Symbol gradient) const;
   void SetAll(const RankValue& value);
   ExpressionTable& table() { return *expressions_.table(); }
 
+  // The sum of ins[i] times factors[i]; a multiple. In rank_sums.cc.
+  RankValue Sum(const Op& op, absl::Span<const RankValue> ins, absl::Span<const double> factors);
+  RankValue Multiple(const Op& op, const RankValue& in, double factor);
+  bool AreAllRanks(absl::Span<const RankValue> ins) const;
+
+  // In rank_collectives.cc.
+  RankValue SumOverRanks(const Op& op, const RankValue& in);
+  RankValue MeanOverRanks(const Op& op, const RankValue& in);
+  // Whether the sum over ranks does. A replicated value is no gradient to be summed.
+  bool CountsAsMean(const RankValue& in) const {
+    return options_.sums_are_wanted && in.reductions == 0 &&
+           in.placement == RankValue::Placement::kLocal;
+  }
+
   const Program& program_;
-  const RankCount ranks_;
+  const RankValuesOptions& options_;
   const RankMemory& memory_;
-  RankSums& sums_;
   RankExpressions& expressions_;
   OpOperations* const operations_;
-  RankObserver* const observer_;
 
   absl::Span<const RankValue> ins_;
   std::vector<RankValue> outs_;
   std::vector<ExprId> operands_;
-  std::vector<int> axes_;                       // by operation
   absl::flat_hash_map<OperationId, int> runs_;  // of random ops
-  std::vector<int64_t> forward_of_;             // by Symbol: see ForwardOf
 };
 
 }  // namespace weft

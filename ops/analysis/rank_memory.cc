@@ -32,7 +32,7 @@ void RankMemory::BeginExpressions(double nranks) {
   for (size_t i = 0; i < values_.size(); ++i) {
     RankValue& value = values_[i];
     const double factor = value.unscaled_sums == 0 ? 1 : std::pow(nranks, value.unscaled_sums);
-    // Most are as they have to be: not to be written again.
+    // Most have the right value; skipping the write saves memory bandwidth.
     if (value.factor != factor) value.factor = factor;
     if (value.is_zero) value.is_zero = false;
     if (!value.has_unknown_scale) continue;

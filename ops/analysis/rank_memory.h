@@ -1,4 +1,4 @@
-// What the variables of a program hold on ranks while it is walked, op by op.
+// The values of variables on ranks during a walk over a program.
 #ifndef WEFT_OPS_ANALYSIS_RANK_MEMORY_H_
 #define WEFT_OPS_ANALYSIS_RANK_MEMORY_H_
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ops/analysis/expressions.h"
-#include "ops/analysis/rank_value.h"
+#include "ops/analysis/rank_values.h"
 #include "proto/op_role.h"
 #include "proto/program.h"
 
@@ -14,16 +14,16 @@ namespace weft {
 
 class RankMemory {
  public:
-  // The variables that one buffer holds, one after the other.
+  // The members of a fused buffer, in order.
   using Group = std::vector<VarId>;
-  // What a variable held before a write.
+  // The value of a variable before a write.
   struct LogEntry {
     VarId var;
     RankValue held;
-    bool is_held;  // by a write before
+    bool is_held;  // from an earlier write
   };
 
-  // `table` may be null: then values have no expressions.
+  // Without a table (null), values have no expressions.
   RankMemory(const Program& program, ExpressionTable* table)
       : program_(program),
         table_(table),
@@ -31,11 +31,11 @@ class RankMemory {
         fused_(program.var_id_limit(), -1),
         is_written_(program.var_id_limit(), false) {}
 
-  // By VarId. Nothing is fused, nothing has been written since. Values get expressions where
+  // Starts with `values`, by VarId, no buffers and no writes. Values get expressions if
   // `has_expressions`, or from BeginExpressions on.
   void StartWalk(std::vector<RankValue> values, bool has_expressions);
-  // What variables hold is called by their names, times the power of `nranks` that it has. It may
-  // have been written before, or not.
+  // From now on the value of a variable is Initial(name) times its power of `nranks`, whether or
+  // not it was written before.
   void BeginExpressions(double nranks);
   bool BeganLater() const { return began_later_; }
 
@@ -43,12 +43,12 @@ class RankMemory {
   int block() const { return block_; }
   void set_block(int block) { block_ = block; }
 
-  // Invalid for an argument that stands for no variable.
+  // Invalid for an empty argument.
   VarId Resolve(Symbol name) const {
     if (name == empty_) return VarId();
     return block_ == 0 ? program_.block(0).FindVar(name) : program_.block(block_).Resolve(name);
   }
-  // What an argument holds; a variable that nobody has written is taken as it was declared.
+  // The value of an argument.
   RankValue Read(Symbol name) const;
   RankValue Read(VarId var) const { return WithExpr(values_[var.value()], var); }
   // Does nothing for an invalid variable.
@@ -62,25 +62,25 @@ class RankMemory {
   bool IsWritten(VarId var) const { return is_written_[var.value()]; }
   const std::vector<bool>& is_written() const { return is_written_; }  // by VarId
 
-  // From now on `buffer` is those variables.
+  // From now on `buffer` consists of those variables.
   void Fuse(VarId buffer, Group members);
-  // Of a fused buffer; null for others. Valid until the next Fuse.
+  // The members of a fused buffer; null for other variables. Valid until the next Fuse.
   const Group* GroupOf(Symbol name) const {
     const VarId var = Resolve(name);
     if (!var.valid() || fused_[var.value()] < 0) return nullptr;
     return &groups_[fused_[var.value()]];
   }
-  // Those of a fused buffer, or the variable itself.
+  // The members of a fused buffer, or the variable itself.
   Group MembersOf(Symbol name) const {
     const Group* group = GroupOf(name);
     return group == nullptr ? Group{Resolve(name)} : *group;
   }
 
-  // What variables held when the log began: those that have been written since, in the order of
-  // their first writes. Logs nest; what is written after the end of one belongs to the one around.
+  // EndLog returns the values at BeginLog of all variables that were written since, in the order of
+  // their first writes. Logs nest; writes after the end of one belong to the one around it.
   void BeginLog() { logs_.emplace_back(); }
   std::vector<LogEntry> EndLog();
-  // Gives the variable its value before the write again; the one it had until now.
+  // Restores the value before the write; returns the present one.
   RankValue TakeBack(const LogEntry& entry);
   RankValue HeldBefore(const LogEntry& entry) const { return WithExpr(entry.held, entry.var); }
 
@@ -102,7 +102,7 @@ class RankMemory {
   std::vector<int> fused_;         // by VarId: into groups_; -1: no buffer
   std::vector<Group> groups_;
   std::vector<bool> is_written_;  // by VarId
-  // Of the blocks that are being walked.
+  // Of the blocks that enclose the current op.
   std::vector<std::vector<LogEntry>> logs_;
 };
 

@@ -20,14 +20,14 @@ OpSignature::Slot FindSlot(const Program& program, const std::vector<OpSignature
   return OpSignature::Slot();
 }
 
-// Whether an input slot of a backward op is one that its outputs are linear in.
+// Whether the outputs of a backward op are linear in an input slot.
 bool IsGradient(const Op& op, absl::string_view slot) {
   const SecondGradient* second = FindSecondGradient(op.type());
   if (second == nullptr) return absl::EndsWith(slot, kGradSuffix);
   return slot == second->ddx || slot == second->ddy;
 }
 
-// The input slot that an output slot has the gradients of. Empty: none.
+// The input slot whose gradients an output slot has; empty: none.
 std::string GradientOf(const Op& op, absl::string_view slot) {
   if (const SecondGradient* second = FindSecondGradient(op.type())) {
     if (slot == second->dx) return second->x;
@@ -97,32 +97,25 @@ RankRecipe MakeRankRecipe(const Op& op) {
   }
   recipe.keeps_outputs = has(Trait::kKeepsOutputs);
   if (recipe.keeps_outputs) recipe.is_operand.resize(signature.num_args, true);
-  recipe.forward_input.resize(signature.num_args - signature.num_input_args, -1);
+  const uint32_t num_outputs = signature.num_args - signature.num_input_args;
+  recipe.forward_input.resize(num_outputs, -1);
+  recipe.is_left.resize(num_outputs, false);
+  recipe.in_place_of.resize(num_outputs, -1);
   for (const OpSignature::Slot& slot : signature.outputs) {
-    const std::string name = GradientOf(op, program.name(slot.name));
-    if (name.empty()) continue;
-    const OpSignature::Slot forward = FindSlot(program, signature.inputs, name);
-    for (uint32_t i = 0; i < std::min(slot.count, forward.count); ++i) {
-      recipe.forward_input[slot.first - signature.num_input_args + i] =
-          static_cast<int>(forward.first + i);
-    }
-  }
-  recipe.is_left.resize(signature.num_args - signature.num_input_args, false);
-  recipe.in_place_of.resize(signature.num_args - signature.num_input_args, -1);
-  if (schema != nullptr) {
-    for (const OpSignature::Slot& slot : signature.outputs) {
-      const SlotSchema* out = schema->FindOutput(program.name(slot.name));
-      if (out == nullptr) continue;
-      for (uint32_t i = 0; i < slot.count; ++i) {
-        recipe.is_left[slot.first - signature.num_input_args + i] = out->unwritten;
-      }
-      if (out->in_place_of.empty()) continue;
-      const OpSignature::Slot in = FindSlot(program, signature.inputs, out->in_place_of);
+    const uint32_t first = slot.first - signature.num_input_args;
+    const auto link = [&](absl::string_view input_slot, std::vector<int>* inputs) {
+      if (input_slot.empty()) return;
+      const OpSignature::Slot in = FindSlot(program, signature.inputs, input_slot);
       for (uint32_t i = 0; i < std::min(slot.count, in.count); ++i) {
-        recipe.in_place_of[slot.first - signature.num_input_args + i] =
-            static_cast<int>(in.first + i);
+        (*inputs)[first + i] = static_cast<int>(in.first + i);
       }
-    }
+    };
+    link(GradientOf(op, program.name(slot.name)), &recipe.forward_input);
+    const SlotSchema* out =
+        schema == nullptr ? nullptr : schema->FindOutput(program.name(slot.name));
+    if (out == nullptr) continue;
+    for (uint32_t i = 0; i < slot.count; ++i) recipe.is_left[first + i] = out->unwritten;
+    link(out->in_place_of, &recipe.in_place_of);
   }
   return recipe;
 }

@@ -1,4 +1,4 @@
-// What abstract interpretation (ops/analysis/rank_values.h) needs of an op, but for its arguments.
+// What abstract interpretation (ops/analysis/rank_values.h) needs of a signature.
 #ifndef WEFT_OPS_ANALYSIS_RANK_RECIPE_H_
 #define WEFT_OPS_ANALYSIS_RANK_RECIPE_H_
 
@@ -12,7 +12,6 @@
 
 namespace weft {
 
-// The same for all ops of a signature.
 struct RankRecipe {
   enum class Kind : uint8_t {
     kIgnored,
@@ -31,19 +30,19 @@ struct RankRecipe {
   bool is_linear = false;  // in all inputs together
   const OpSchema* schema = nullptr;
   const CollectiveOp* collective = nullptr;
-  // By input: kBackward, whether its slot ends in @GRAD; kMove, whether it is in slot X. Then, by
-  // output, those that it keeps_outputs of.
+  // By input: for kBackward, whether its slot ends in @GRAD; for kMove, whether it is in slot X.
+  // With keeps_outputs, true for each output follows.
   std::vector<bool> is_operand;
   bool keeps_outputs = false;
-  // Slots Param, Grad, ParamOut, MasterParamOut: of an optimizer. As arguments; count 0: none.
+  // Slots Param, Grad, ParamOut, MasterParamOut of an optimizer; count 0: none.
   OpSignature::Slot param, grad, param_out, master_out;
-  // By output: whether the op names it, but leaves it as it is.
+  // By output: whether the op names it without writing it.
   std::vector<bool> is_left;
-  // By output: the input that it is in place of; -1: none.
+  // By output: the input whose place it takes; -1: none.
   std::vector<int> in_place_of;
-  // Of sums and products: the arguments of slots X and Y.
+  // The arguments of slots X and Y of sums and products.
   uint32_t x = 0, y = 1;
-  // kBackward, by output of a slot S@GRAD: the input of slot S; -1: none.
+  // For kBackward, by output of a slot S@GRAD: the input of slot S; -1: none.
   std::vector<int> forward_input;
 };
 

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <string>
 
-#include "ops/analysis/rank_count.h"
-
 namespace weft {
 namespace {
 
@@ -16,16 +14,15 @@ bool IsDistributed(const Var& var, const RankValuesOptions& options) {
          options.distributed_params.count(std::string(var.name())) > 0;
 }
 
-RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
-                           const RankCount& ranks) {
+RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options) {
   RankValue value;
   const bool has_expression = options.table != nullptr && options.first_expression == 0;
   if (has_expression && (var.persistable() || var.need_check_feed())) {
     value.expr = options.table->Initial(var.name());
   }
-  if (ranks.IsOne()) return value;
+  if (options.IsOneRank()) return value;
   const int type = var.type();
-  // What no op has written when it is read is data, marked as such or not.
+  // A variable that is read before any op writes it is data, marked as such or not.
   const bool is_data = !var.persistable() && !options.is_startup;
   if (is_data || var.need_check_feed() || type == pb::VarType::FEED_MINIBATCH ||
       type == pb::VarType::READER || IsDistributed(var, options)) {
@@ -43,26 +40,23 @@ RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
 
 void SetStartValues(const Program& program, const RankValuesOptions& options,
                     const CarriedValues& carried, std::vector<RankValue>* values) {
-  const RankCount ranks(options);
   values->resize(program.var_id_limit());
   for (size_t i = 0; i < values->size(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
-    (*values)[i] = ValueAtFirstStep(program.var(id), options, ranks);
+    (*values)[i] = ValueAtFirstStep(program.var(id), options);
   }
   for (const auto& [var, value] : carried) (*values)[var.value()] = value;
 }
 
 bool CarryOver(const Program& program, const RankValuesOptions& options,
                const RankMemory& end_of_step, bool widen, CarriedValues* carried) {
-  const RankCount ranks(options);
   bool changed = false;
   for (size_t i = 0; i < end_of_step.values().size(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
     const Var var = program.var(id);
     if (!end_of_step.IsWritten(id) || !var.persistable()) continue;
     const auto found = carried->find(id);
-    RankValue start =
-        found == carried->end() ? ValueAtFirstStep(var, options, ranks) : found->second;
+    RankValue start = found == carried->end() ? ValueAtFirstStep(var, options) : found->second;
     RankValue end = end_of_step.values()[i];
     if (widen && !(start.placement == Placement::kLocal && !start.is_gradient)) {
       end = RankValue();
@@ -70,7 +64,7 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
     } else if (end.IsEqualOnRanks()) {
       continue;
     }
-    // What is added to a parameter is no gradient that is accumulated.
+    // A change of a parameter is not an accumulated gradient.
     if (var.is_parameter()) end.is_gradient = end.is_summed = false;
     const bool was_own = start.placement == end.placement;
     if (was_own && start.is_gradient <= end.is_gradient && start.is_summed <= end.is_summed) {
@@ -98,13 +92,12 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
 
 CarriedValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
                             CarriedValues carried, RankValue* others) {
-  const RankCount ranks(options);
   *others = RankValue();
-  if (!ranks.IsOne() && !options.is_startup) others->placement = Placement::kLocal;
+  if (!options.IsOneRank() && !options.is_startup) others->placement = Placement::kLocal;
   for (size_t i = 0; i < program.var_id_limit(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
     const Var var = program.var(id);
-    const RankValue value = ValueAtFirstStep(var, options, ranks);
+    const RankValue value = ValueAtFirstStep(var, options);
     if (var.persistable() || var.need_check_feed() || value.placement != others->placement) {
       carried.try_emplace(id, value);
     }

@@ -1,8 +1,8 @@
-#include "ops/analysis/rank_sums.h"
-
+// The values of sums, differences, multiples and branches on ranks.
 #include <algorithm>
 #include <vector>
 
+#include "ops/analysis/rank_functions.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 
@@ -17,9 +17,9 @@ bool IsForward(const Op& op) {
 
 }  // namespace
 
-// The parts of all ranks: n of them, each once.
-bool RankSums::AreAllRanks(absl::Span<const RankValue> ins) const {
-  if (!ranks_.Is(ins.size())) return false;
+// Whether `ins` are the values of all ranks, each once.
+bool RankFunctions::AreAllRanks(absl::Span<const RankValue> ins) const {
+  if (!options_.HasRanks(ins.size())) return false;
   std::vector<bool> seen(ins.size(), false);
   for (const RankValue& in : ins) {
     if (in.placement != Placement::kFromSomeRanks || in.rank < 0 ||
@@ -33,13 +33,13 @@ bool RankSums::AreAllRanks(absl::Span<const RankValue> ins) const {
   return true;
 }
 
-RankValue RankSums::Sum(const Op& op, absl::Span<const RankValue> ins,
-                        absl::Span<const double> factors) {
+RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
+                             absl::Span<const double> factors) {
   const bool all_one = std::all_of(factors.begin(), factors.end(), [](double f) { return f == 1; });
   if (ins.size() > 1 && all_one && AreAllRanks(ins)) {
     RankValue own = ins[0];
     own.placement = Placement::kLocal;
-    RankValue sum = collectives_.Sum(op, own);
+    RankValue sum = SumOverRanks(op, own);
     sum.reductions = ins[0].reductions;
     sum.rank = -1;
     return sum;
@@ -67,18 +67,9 @@ RankValue RankSums::Sum(const Op& op, absl::Span<const RankValue> ins,
       all_summed = all_summed && in.is_summed;
     }
     out.averaged_across_ranks = out.averaged_across_ranks || in.averaged_across_ranks;
-    if (!out.first_nonlinear_op.valid()) out.first_nonlinear_op = in.first_nonlinear_op;
-    if (!out.unscaled_in.valid()) out.unscaled_in = in.unscaled_in;
-    out.is_mixed = out.is_mixed || in.is_mixed;
-    out.has_unknown_scale = out.has_unknown_scale || in.has_unknown_scale;
-    out.reductions = std::max(out.reductions, in.reductions);
+    out.Inherit(in);
   }
-  if (is_first) {
-    out.is_zero = true;
-    out.factor = 0;
-    if (expressions_.AreMade()) out.expr = expressions_.table()->Zero();
-    return out;
-  }
+  if (is_first) return expressions_.ZeroValue();
   out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
   out.is_summed = out.is_gradient && all_summed;
   out.averaged_across_ranks = out.averaged_across_ranks && out.IsEqualOnRanks();
@@ -89,19 +80,52 @@ RankValue RankSums::Sum(const Op& op, absl::Span<const RankValue> ins,
   return out;
 }
 
-RankValue RankSums::Multiple(const Op& op, const RankValue& in, double factor) {
+RankValue RankFunctions::Multiple(const Op& op, const RankValue& in, double factor) {
   RankValue out = Sum(op, {in}, {factor});
-  // A division by the number of ranks: where the op says so, where a sum over them goes before, or
-  // where the gradient of a loss is divided before the backward pass.
-  const bool is_original = original_ops_ != nullptr && (*original_ops_)[op.id().value()];
-  const bool divides = !is_original && ranks_.IsKnown() && !ranks_.IsOne() &&
-                       SameFactor(factor * ranks_.AsFactor(), 1);
+  // A division by the number of ranks, if the op says so, after a sum over ranks, or of the
+  // gradient of a loss before the backward pass.
+  const bool is_original =
+      options_.original_ops != nullptr && (*options_.original_ops)[op.id().value()];
+  const bool divides = !is_original && options_.nranks.has_value() && !options_.IsOneRank() &&
+                       SameFactor(factor * options_.RankFactor(), 1);
   const bool is_loss_grad = IsBackward(op) && out.placement == Placement::kReplicated &&
                             out.reductions == 0 && op.input_args()[0] == op.output_args()[0];
   const bool counts =
       divides && (op.HasAttr(kNumRanksAttr) || out.unscaled_sums > 0 || is_loss_grad);
   if (counts) out.ChangeUnscaledSums(-1);
-  if (observer_ != nullptr) observer_->OnScale(op, counts);
+  if (options_.observer != nullptr) options_.observer->OnScale(op, counts);
+  return out;
+}
+
+RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes,
+                                const RankValue& no) {
+  RankValue out = yes;
+  out.placement = JoinPlacements(condition.placement, JoinPlacements(yes.placement, no.placement));
+  out.rank = -1;
+  out.terms = 0;
+  const auto is_gradient = [](const RankValue& value) {
+    return value.is_zero || value.is_gradient || value.placement == Placement::kReplicated;
+  };
+  out.is_gradient = out.placement != Placement::kReplicated && condition.IsEqualOnRanks() &&
+                    is_gradient(yes) && is_gradient(no);
+  const auto is_summed = [](const RankValue& value) {
+    return value.is_zero || value.is_summed || value.placement == Placement::kReplicated;
+  };
+  out.is_summed = out.is_gradient && is_summed(yes) && is_summed(no);
+  out.averaged_across_ranks = yes.averaged_across_ranks || no.averaged_across_ranks;
+  out.is_zero = yes.is_zero && no.is_zero;
+  out.Inherit(no);
+  out.has_unknown_scale = out.has_unknown_scale || condition.has_unknown_scale;
+  if (yes.is_zero) {
+    out.unscaled_sums = no.unscaled_sums;
+  } else if (!no.is_zero && yes.unscaled_sums != no.unscaled_sums) {
+    out.is_mixed = out.has_unknown_scale = true;
+  }
+  if (!expressions_.AreMade()) return out;
+  const bool same = yes.expr == no.expr && SameFactor(yes.factor, no.factor) &&
+                    yes.placement == no.placement && yes.rank == no.rank;
+  if (same) return yes;
+  expressions_.SetSelect(condition, yes, no, &out);
   return out;
 }
 

@@ -1,6 +1,6 @@
-#include "ops/analysis/rank_value.h"
-
 #include <algorithm>
+
+#include "ops/analysis/rank_values.h"
 
 namespace weft {
 
@@ -30,9 +30,17 @@ Placement JoinPlacements(Placement a, Placement b) {
   return Placement::kFromSomeRanks;
 }
 
+void RankValue::Inherit(const RankValue& in) {
+  if (!first_nonlinear_op.valid()) first_nonlinear_op = in.first_nonlinear_op;
+  if (!unscaled_in.valid()) unscaled_in = in.unscaled_in;
+  is_mixed = is_mixed || in.is_mixed;
+  has_unknown_scale = has_unknown_scale || in.has_unknown_scale;
+  reductions = std::max(reductions, in.reductions);
+}
+
 void RankValue::ChangeUnscaledSums(int by) {
   const int changed = unscaled_sums + by;
-  unscaled_sums = static_cast<int8_t>(std::max(-100, std::min(100, changed)));
+  unscaled_sums = static_cast<int8_t>(std::clamp(changed, -100, 100));
   if (unscaled_sums != changed) has_unknown_scale = true;
 }
 

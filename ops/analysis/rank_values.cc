@@ -12,15 +12,11 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/op_operations.h"
-#include "ops/analysis/rank_branches.h"
-#include "ops/analysis/rank_collectives.h"
-#include "ops/analysis/rank_count.h"
 #include "ops/analysis/rank_expressions.h"
 #include "ops/analysis/rank_functions.h"
 #include "ops/analysis/rank_memory.h"
 #include "ops/analysis/rank_recipe.h"
 #include "ops/analysis/rank_steps.h"
-#include "ops/analysis/rank_sums.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/program.h"
 
@@ -29,30 +25,26 @@ namespace {
 
 using Placement = RankValue::Placement;
 
-// What one step leaves to the next gets less and less equal; this is more than the steps down.
+// Placements and flags only decrease from walk to walk; this exceeds the height of that order.
 constexpr int kMaxWalks = 8;
-// Ops on buffers visit their members; beyond so many visits in a walk they are not followed.
+// Ops on buffers visit their members; beyond this many visits in a walk they are not followed.
 constexpr int64_t kMaxMemberVisits = 1 << 22;
 
 }  // namespace
 
-// The walk, op by op. What ops make of values is found in rank_functions.h (with rank_sums.h),
-// rank_collectives.h and rank_branches.h; rank_expressions.h has the expressions of all of them;
-// rank_memory.h is what variables hold.
+// The walk, op by op. RankFunctions computes the values of outputs, RankExpressions their
+// expressions; RankMemory has the values of variables.
 class RankInterpreter {
  public:
   RankInterpreter(const Program& program, const RankValuesOptions& options)
       : program_(program),
         options_(options),
-        ranks_(options),
         memory_(program, options.table),
         expressions_(options.table),
-        collectives_(ranks_, options.sums_are_wanted, &expressions_),
-        sums_(options, &collectives_, &expressions_),
         recipes_(program.num_signatures()) {
     if (options.table != nullptr) operations_.emplace(program, options.table);
-    functions_.emplace(program, ranks_, memory_, &sums_, &expressions_,
-                       operations_.has_value() ? &*operations_ : nullptr, options.observer);
+    functions_.emplace(program, options, memory_, &expressions_,
+                       operations_.has_value() ? &*operations_ : nullptr);
   }
 
   RankValues Run() {
@@ -70,7 +62,7 @@ class RankInterpreter {
       written_by_block_.clear();
       member_visits_ = 0;
       WalkRoot();
-      if (options_.is_startup || ranks_.IsOne()) break;
+      if (options_.is_startup || options_.IsOneRank()) break;
       const bool widen = walk >= kMaxWalks - 2;
       if (!CarryOver(program_, options_, memory_, widen, &carried)) break;
     }
@@ -98,7 +90,7 @@ class RankInterpreter {
     if (!options_.is_one_device) {
       for (OpId id : ops.first(first)) Visit(program_.op(id));
     }
-    memory_.BeginExpressions(ranks_.AsFactor());
+    memory_.BeginExpressions(options_.RankFactor());
     expressions_.Begin();
     for (OpId id : ops.subspan(first)) Visit(program_.op(id));
   }
@@ -136,7 +128,7 @@ class RankInterpreter {
     VisitFunction(op, recipe);
   }
 
-  // What it writes, but for what it passes on, nobody computes.
+  // Outputs that are no inputs have unknown values.
   void VisitIgnored(const Op& op) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) {
@@ -149,7 +141,7 @@ class RankInterpreter {
 
   void WriteUnknown(const Op& op, VarId var) {
     RankValue unknown;
-    if (!ranks_.IsOne()) unknown.placement = Placement::kLocal;
+    if (!options_.IsOneRank()) unknown.placement = Placement::kLocal;
     unknown.has_unknown_scale = true;
     memory_.Write(var, expressions_.Opaque(unknown, absl::StrCat("unknown ", op.id().value()), {},
                                            "unknown"));
@@ -160,7 +152,7 @@ class RankInterpreter {
       const VarId var = memory_.Resolve(name);
       if (!var.valid()) continue;
       RankValue value;
-      value.placement = ranks_.IsOne() ? Placement::kReplicated : Placement::kLocal;
+      value.placement = options_.IsOneRank() ? Placement::kReplicated : Placement::kLocal;
       if (expressions_.AreMade()) {
         const std::string column = absl::StrCat("feed ", op.IntAttr("col").value_or(0));
         value.expr = expressions_.Named(column, column,
@@ -195,7 +187,7 @@ class RankInterpreter {
         }
         memory_.Write(var, value);
       } else if (memory_.IsHeld(var) || program_.var(var).persistable()) {
-        // It moves to the buffer, and leaves behind what it held.
+        // The variable moves to the buffer, without its value.
         WriteUnknown(op, var);
       }
     }
@@ -235,7 +227,7 @@ class RankInterpreter {
     if (!in.valid()) return;
     const RankValue value = memory_.Read(in);
     if (options_.observer != nullptr) options_.observer->OnCollective(op, name, value);
-    memory_.Write(out, collectives_.After(op, collective, value));
+    memory_.Write(out, functions_->AfterCollective(op, collective, value));
   }
 
   // --- Blocks ------------------------------------------------------------------------------------
@@ -260,7 +252,7 @@ class RankInterpreter {
     }
   }
 
-  // One bool, or that none of some tensors is empty.
+  // One bool, or whether all of several tensors are non-empty.
   RankValue ConditionOf(const Op& op) {
     std::vector<RankValue> all;
     RankValue joined;
@@ -277,33 +269,39 @@ class RankInterpreter {
     return all[0];
   }
 
-  // Variables hold what they held before, or what the block gave them.
+  // Variables keep their values, or have those from the block.
   void LeaveBranch(int block, const RankValue& condition,
                    const std::vector<RankMemory::LogEntry>& log) {
     for (const RankMemory::LogEntry& entry : log) {
       const Var var = program_.var(entry.var);
       if (var.block() == block) continue;
       const RankValue inside = memory_.TakeBack(entry);
-      // What is given a value here only is used here only, or when the block has run.
+      // A variable without an earlier value is read only inside, or if the block has run.
       const bool was_held =
           entry.is_held || memory_.BeganLater() || var.persistable() || var.need_check_feed();
-      memory_.Write(entry.var, was_held ? SelectOnRanks(condition, inside,
-                                                        memory_.HeldBefore(entry), &expressions_)
-                                        : inside);
+      memory_.Write(
+          entry.var,
+          was_held ? functions_->Select(condition, inside, memory_.HeldBefore(entry)) : inside);
     }
   }
 
-  // A loop is a function of all that its block reads, by the op or by name.
+  // A loop is a function of all that the op or its block reads.
   void VisitOpaqueBlock(const Op& op) {
     std::vector<Symbol> reads(op.input_args().begin(), op.input_args().end());
     std::vector<Symbol> writes(op.output_args().begin(), op.output_args().end());
     for (int block : op.SubBlocks()) CollectOuter(block, &reads, &writes);
-    WriteOpaque(op, reads, writes);
+    WriteOpaque(op, ReadAll(reads), writes);
   }
 
-  // Gradients that are linear in those that the op takes, and a function of what else it lists.
-  // Whatever else its block writes (the counter of a loop, which it counts back) is as of a loop;
-  // and so is all where the block is not linear, or reads what the op does not list.
+  std::vector<RankValue> ReadAll(absl::Span<const Symbol> names) const {
+    std::vector<RankValue> values;
+    for (Symbol name : names) values.push_back(memory_.Read(name));
+    return values;
+  }
+
+  // The outputs are gradients, linear in the gradients among the inputs. Other variables that the
+  // block writes (such as the counter of a loop) are as of a loop, and so are all if the block
+  // reads variables that the op does not list.
   void VisitBlockGrad(const Op& op, const RankRecipe& recipe) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
     std::vector<Symbol> reads(in.begin(), in.end()), writes;
@@ -316,16 +314,9 @@ class RankInterpreter {
                  writes.end());
     if (!is_followed) writes.insert(writes.end(), out.begin(), out.end());
     if (is_followed && writes.empty()) return VisitFunction(op, recipe);
-    std::vector<RankValue> values;
-    for (Symbol name : reads) values.push_back(memory_.Read(name));
+    const std::vector<RankValue> values = ReadAll(reads);
     if (is_followed) VisitFunction(op, recipe);
     WriteOpaque(op, values, writes);
-  }
-
-  void WriteOpaque(const Op& op, absl::Span<const Symbol> reads, absl::Span<const Symbol> writes) {
-    std::vector<RankValue> inputs;
-    for (Symbol name : reads) inputs.push_back(memory_.Read(name));
-    WriteOpaque(op, inputs, writes);
   }
 
   void WriteOpaque(const Op& op, const std::vector<RankValue>& inputs,
@@ -346,8 +337,7 @@ class RankInterpreter {
     }
   }
 
-  // Variables of the outside that the ops of a block read and write. A block that another loop has
-  // runs as part of that one already.
+  // Outer variables that the ops of a block read and write. Skips blocks that the walk has entered.
   void CollectOuter(int block, std::vector<Symbol>* reads, std::vector<Symbol>* writes) {
     if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) return;
     entered_.push_back(block);
@@ -409,7 +399,8 @@ class RankInterpreter {
     }
   }
 
-  // What an op finds in an output, or takes of a gradient: zero where no op before has written it.
+  // The value of an output before the op, or of a gradient: zero unless an earlier op has written
+  // it.
   RankValue WrittenBefore(const Op& op, Symbol name) {
     const VarId var = memory_.Resolve(name);
     const bool may_be_zero =
@@ -422,11 +413,7 @@ class RankInterpreter {
     if (!may_be_zero) return memory_.Read(name);
     const OpId writer = first_writers_[var.value()];
     if (writer.valid() && writer != op.id()) return memory_.Read(name);
-    RankValue nothing;
-    nothing.is_zero = true;
-    nothing.factor = 0;
-    if (expressions_.AreMade()) nothing.expr = options_.table->Zero();
-    return nothing;
+    return expressions_.ZeroValue();
   }
 
   void FindFirstWriters(int block, std::vector<bool>* is_seen) {
@@ -443,17 +430,17 @@ class RankInterpreter {
     }
   }
 
-  // Too much work: what comes out is taken to be own to each rank, and nothing that is known.
+  // Following it would cost too much: the outputs count as rank-local and opaque.
   void VisitUnfollowed(const Op& op) {
     RankValue out;
-    if (!ranks_.IsOne()) out.placement = Placement::kLocal;
+    if (!options_.IsOneRank()) out.placement = Placement::kLocal;
     for (Symbol name : op.output_args()) {
       out = expressions_.Opaque(out, absl::StrCat("unfollowed ", op.id().value()), {});
       for (VarId member : memory_.MembersOf(name)) memory_.Write(member, out);
     }
   }
 
-  // The op on member m of every buffer that it is given.
+  // The op on member m of every buffer.
   void VisitMember(const Op& op, const RankRecipe& recipe, size_t m) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
@@ -465,7 +452,7 @@ class RankInterpreter {
     for (size_t i = 0; i < out.size(); ++i) memory_.Write((*memory_.GroupOf(out[i]))[m], outs[i]);
   }
 
-  // The op on buffers as a whole: what comes out is not followed member by member.
+  // The op on whole buffers: its outputs are opaque.
   void VisitWhole(const Op& op, const RankRecipe& recipe) {
     ins_.clear();
     for (Symbol name : op.input_args()) {
@@ -503,18 +490,15 @@ class RankInterpreter {
 
   const Program& program_;
   const RankValuesOptions& options_;
-  const RankCount ranks_;
   RankMemory memory_;
   RankExpressions expressions_;
-  RankCollectives collectives_;
-  RankSums sums_;
   absl::optional<OpOperations> operations_;
   absl::optional<RankFunctions> functions_;
 
   std::vector<RankRecipe> recipes_;                                // by signature
   std::vector<int> entered_;                                       // blocks, in this walk
-  absl::flat_hash_map<int, std::vector<VarId>> written_by_block_;  // of its surroundings
-  std::vector<OpId> first_writers_;  // by VarId; empty: not looked for
+  absl::flat_hash_map<int, std::vector<VarId>> written_by_block_;  // outer variables
+  std::vector<OpId> first_writers_;  // by VarId; empty: not computed yet
   int64_t member_visits_ = 0;
   std::vector<RankValue> ins_;
 };

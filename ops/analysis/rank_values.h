@@ -1,15 +1,16 @@
-// What the variables of a program hold when many ranks run it, compared with what one device would
+// The values of a program's variables when many ranks run it, compared with what one device would
 // compute.
 //
-// Abstract interpretation: the program is walked once, in order; every value is known by where it
-// is the same and by what it would be on one device that is given the batches of all ranks. Data
-// parallel training rests on one fact: a gradient is linear in the gradient of the loss, which is a
-// mean over samples, so that the mean over ranks of their gradients is the gradient of all samples.
-// Whatever is linear in a gradient has that property too; whatever is not (clipping, a norm, an
-// optimizer) has to come after the mean.
+// Abstract interpretation walks the program in order. It tracks the placement of every value, and
+// what the value would be on one device that gets the batches of all ranks. Data parallel training
+// rests on one fact: a gradient is linear in the gradient of the loss, which is a mean over
+// samples, so that the mean of the ranks' gradients is the gradient of all samples. Functions
+// linear in a gradient preserve that property; others (clipping, a norm, an optimizer) must follow
+// the mean.
 #ifndef WEFT_OPS_ANALYSIS_RANK_VALUES_H_
 #define WEFT_OPS_ANALYSIS_RANK_VALUES_H_
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,65 +18,126 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/expressions.h"
-#include "ops/analysis/rank_value.h"
 #include "proto/program.h"
 
 namespace weft {
 
-// Observes the walk over a program. Overrides what it wants to know.
+// The value of a variable.
+struct RankValue {
+  enum class Placement : uint8_t {
+    kReplicated,     // equal on all ranks
+    kLocal,          // no known relation between ranks
+    kShard,          // rank r has part r of n equal parts
+    kGathered,       // on all ranks: the values of all ranks, in rank order
+    kFromSomeRanks,  // on all ranks: the value of one rank, or a function of values of a few
+  };
+  Placement placement = Placement::kReplicated;
+  // Not replicated, and linear in the gradient of the loss.
+  bool is_gradient = false;
+  // A gradient that is summed over the samples, as those of parameters are: its mean over the ranks
+  // is what one device computes. Gradients of activations have a row for each sample.
+  bool is_summed = false;
+  // A mean over ranks of rank-local values, a sum with such a mean, or a selection of one:
+  // parameters under LocalSGD.
+  bool averaged_across_ranks = false;
+  // Zero everywhere.
+  bool is_zero = false;
+  // Adds values that are divided by the number of ranks, or reduced, to others that are not.
+  bool is_mixed = false;
+  // Depends on a value that is_mixed, on the op `unscaled_in`, or on an unknown value: no longer in
+  // proportion to its unscaled sums. Updates do not reset it.
+  bool has_unknown_scale = false;
+  // The number of collectives since the value was rank-local.
+  uint8_t reductions = 0;
+  // Sums over ranks minus divisions by their number.
+  int8_t unscaled_sums = 0;
+  int32_t rank = -1;  // of kFromSomeRanks; -1: several
+  OpId gathered_by;   // of kFromSomeRanks: the op that split the gathered values
+  // The op that made a nonlinear function of a gradient; invalid: none.
+  OpId first_nonlinear_op;
+  // The nonlinear op that read the value while its sums were unscaled.
+  OpId unscaled_in;
+  // The value is `factor` times `expr`, which is what one device computes. Only if expressions are
+  // made.
+  double factor = 1;
+  // For a sum of replicated and rank-local values: the factor of the latter, which is that of the
+  // whole once a step carries it to the next. 0: `factor`.
+  double local_factor = 0;
+  ExprId expr;
+  uint32_t terms = 0;  // of RankExpressions
+
+  // Counts one more sum over ranks, or a division by their number (-1).
+  void ChangeUnscaledSums(int by);
+  // Takes over the defects and reductions of `in`, an operand of this value.
+  void Inherit(const RankValue& in);
+
+  bool IsEqualOnRanks() const {
+    return placement != Placement::kLocal && placement != Placement::kShard;
+  }
+};
+
+// "rank-local", "equal on all ranks", ...
+std::string ToString(RankValue::Placement placement);
+// The placement of a value each part of which has one of two placements.
+RankValue::Placement JoinPlacements(RankValue::Placement a, RankValue::Placement b);
+
+// Observes the walk over a program.
 class RankObserver {
  public:
   virtual ~RankObserver() = default;
-  // Discards all events so far: the walk starts again, knowing more of what one step leaves to the
-  // next.
+  // Discards all events so far: the walk starts again with values that the last step left.
   virtual void Restart() {}
-  // An optimizer op, by any slots Param and Grad.
+  // An op with slots Param and Grad.
   virtual void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) {}
-  // For each variable that takes part; a fused buffer is its members.
+  // Called for each variable, and each member of a fused buffer.
   virtual void OnCollective(const Op& op, Symbol variable, const RankValue& in) {}
-  // An op that multiplies by a number; whether that counts as a division by the number of ranks.
+  // An op that multiplies by a constant; whether that divides by the number of ranks.
   virtual void OnScale(const Op& op, bool divides) {}
-  // An op that runs its block, or not.
+  // A branch.
   virtual void OnBranch(const Op& op, Symbol condition, const RankValue& value) {}
-  // An op that runs a block in a way that is not followed (a loop).
+  // An op whose block the walk does not follow (a loop).
   virtual void OnOpaqueBlock(const Op& op) {}
 };
 
 struct RankValuesOptions {
-  // Of ranks; none: unknown, so that nothing holds which does not for any number.
+  // The number of ranks; none: unknown, results hold for any number.
   absl::optional<int> nranks;
-  // The program is meant for one device: nothing is local, collectives are functions like others.
+  // The program is for one device: nothing is rank-local, collectives are ordinary functions.
   bool is_one_device = false;
-  // A startup program: nothing is there when it begins.
+  // A startup program: it starts without values.
   bool is_startup = false;
-  // What the startup program leaves, by name; null: persistable variables are the same on all
-  // ranks.
+  // Values after the startup program, by name; null: persistable variables are equal on all ranks.
   const absl::flat_hash_map<std::string, RankValue>* start = nullptr;
   std::set<std::string> distributed_params;
-  // Sums over ranks are wanted as they are: the first one that a value goes through counts as a
-  // mean.
+  // The user wants sums over ranks: the first one of a value counts as a mean.
   bool sums_are_wanted = false;
-  // Where expressions go; null: they are not made, which takes a fraction of the time.
+  // Where expressions go; null: none are made, which is much faster.
   ExpressionTable* table = nullptr;
-  // They are made from that op of the root block on, as counted there: whatever variables hold by
-  // then is Initial(name), with the factor that follows from its power, or, where none does, an
-  // expression of its own. With is_one_device the ops before are not walked at all.
+  // The position in the root block of the first op with expressions: the value of a variable before
+  // it is Initial(name), with the factor of its unscaled sums, or, if that is unknown, a separate
+  // expression. With is_one_device the walk skips earlier ops.
   size_t first_expression = 0;
-  // By OpId: ops that the program had before it was rewritten. What they multiply by is no division
-  // by the number of ranks, whatever it looks like. May be null.
+  // By OpId: ops of the program before the rewrite, which never divide by the number of ranks. May
+  // be null.
   const std::vector<bool>* original_ops = nullptr;
   RankObserver* observer = nullptr;  // may be null
+
+  // Nothing can differ between ranks.
+  bool IsOneRank() const { return is_one_device || nranks == 1; }
+  bool HasRanks(double n) const { return nranks.has_value() && *nranks == n; }
+  // The number of ranks to calculate with. If it is unknown, what holds for this one holds for any:
+  // no product of its powers with factors of a program is 1 by chance.
+  double RankFactor() const { return nranks.has_value() ? *nranks : 7.38905609893065; }
 };
 
-// The values that persistable variables have after a step, once what one step leaves to the next
-// does not change any more: mostly one walk over the program, or two. After some walks, whatever a
-// step writes is taken to be own to each rank.
+// The values of variables before and after a step, at the fixpoint over steps: mostly after one
+// walk over the program, or two. After some walks, all that a step writes counts as rank-local.
 class RankValues {
  public:
   // O(arguments) for each walk.
   static RankValues Of(const Program& program, const RankValuesOptions& options);
 
-  // Of a program of which nothing is walked: nothing is written, and everything as it was.
+  // Of a program without ops.
   RankValues() = default;
 
   // By VarId.

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_recipe.h"
@@ -21,7 +22,7 @@ namespace {
 
 bool IsInteger(DType dtype) { return dtype == DType::kInt32 || dtype == DType::kInt64; }
 
-// Types whose numbers a double follows, as long as they are not larger than Largest.
+// Types whose numbers up to Largest a double represents.
 bool IsFollowed(DType dtype) {
   return IsInteger(dtype) || dtype == DType::kBool || dtype == DType::kFloat32 ||
          dtype == DType::kFloat64;
@@ -33,43 +34,52 @@ double Largest(DType dtype) {
   return std::numeric_limits<double>::max();
 }
 
-// Rounded to what a variable of that type can hold. Kernels cut off fractions.
+// Rounded to a value of that type. Kernels truncate fractions.
 double Rounded(double number, DType dtype) {
   if (dtype == DType::kBool) return number != 0 ? 1 : 0;
   if (dtype == DType::kFloat32) return static_cast<float>(number);
   return IsInteger(dtype) ? std::trunc(number) : number;
 }
 
-// How many numbers the op takes, in X and Y; 0 where it is no arithmetic on numbers.
-int NumOperands(Algebra algebra) {
-  switch (algebra) {
-    case Algebra::kCopy:
-    case Algebra::kCast:
-    case Algebra::kScale:
-    case Algebra::kIncrement:
-    case Algebra::kNot:
-      return 1;
-    case Algebra::kAdd:
-    case Algebra::kSubtract:
-    case Algebra::kMultiply:
-    case Algebra::kDivide:
-    case Algebra::kFloorDivide:
-    case Algebra::kModulo:
-    case Algebra::kMaximum:
-    case Algebra::kMinimum:
-    case Algebra::kEqual:
-    case Algebra::kNotEqual:
-    case Algebra::kLess:
-    case Algebra::kLessEqual:
-    case Algebra::kGreater:
-    case Algebra::kGreaterEqual:
-    case Algebra::kAnd:
-    case Algebra::kOr:
-    case Algebra::kXor:
-      return 2;
-    default:
-      return 0;
-  }
+// A function of X and, if it has two operands, Y. Null: of attributes, too.
+struct Arithmetic {
+  int num_operands;
+  double (*compute)(double x, double y);
+};
+
+// nullptr for ops that are not arithmetic on numbers.
+const Arithmetic* FindArithmetic(Algebra algebra) {
+  static const auto* const table = new absl::flat_hash_map<Algebra, Arithmetic>{
+      {Algebra::kCopy, {1, [](double x, double) { return x; }}},
+      {Algebra::kCast, {1, [](double x, double) { return x; }}},
+      {Algebra::kScale, {1, nullptr}},
+      {Algebra::kIncrement, {1, nullptr}},
+      {Algebra::kNot, {1, [](double x, double) -> double { return x == 0; }}},
+      {Algebra::kAdd, {2, [](double x, double y) { return x + y; }}},
+      {Algebra::kSubtract, {2, [](double x, double y) { return x - y; }}},
+      {Algebra::kMultiply, {2, [](double x, double y) { return x * y; }}},
+      {Algebra::kDivide, {2, [](double x, double y) { return x / y; }}},
+      {Algebra::kFloorDivide, {2, [](double x, double y) { return std::floor(x / y); }}},
+      {Algebra::kModulo, {2, [](double x, double y) { return x - std::floor(x / y) * y; }}},
+      {Algebra::kMaximum, {2, [](double x, double y) { return std::max(x, y); }}},
+      {Algebra::kMinimum, {2, [](double x, double y) { return std::min(x, y); }}},
+      {Algebra::kEqual, {2, [](double x, double y) -> double { return x == y; }}},
+      {Algebra::kNotEqual, {2, [](double x, double y) -> double { return x != y; }}},
+      {Algebra::kLess, {2, [](double x, double y) -> double { return x < y; }}},
+      {Algebra::kLessEqual, {2, [](double x, double y) -> double { return x <= y; }}},
+      {Algebra::kGreater, {2, [](double x, double y) -> double { return x > y; }}},
+      {Algebra::kGreaterEqual, {2, [](double x, double y) -> double { return x >= y; }}},
+      {Algebra::kAnd, {2, [](double x, double y) -> double { return x != 0 && y != 0; }}},
+      {Algebra::kOr, {2, [](double x, double y) -> double { return x != 0 || y != 0; }}},
+      {Algebra::kXor, {2, [](double x, double y) -> double { return (x != 0) != (y != 0); }}},
+  };
+  const auto found = table->find(algebra);
+  return found == table->end() ? nullptr : &found->second;
+}
+
+bool IsDivision(Algebra algebra) {
+  return algebra == Algebra::kDivide || algebra == Algebra::kFloorDivide ||
+         algebra == Algebra::kModulo;
 }
 
 }  // namespace
@@ -90,23 +100,16 @@ class ScalarSlicer {
     }
   }
 
-  // The variables, by name, that have to be known when the step begins.
+  // The variables that must be known at the start of the step.
   absl::StatusOr<std::vector<Symbol>> Slice(absl::Span<const Symbol> at_the_end, Symbol at_before) {
     std::vector<Symbol> carried(at_the_end.begin(), at_the_end.end());
     is_in_slice_.assign(program_.op_id_limit(), false);
     size_t known = 0;
-    bool first = true;
-    // What has to be known at the beginning of a step is made by the step before.
-    while (first || known < carried.size()) {
+    // The step before computes what a step needs at its start.
+    do {
       std::vector<bool> needed(program_.var_id_limit(), false);
-      for (Symbol name : carried) {
-        const VarId var = program_.block(0).FindVar(name);
-        if (!var.valid()) return Unknown(name, "is not declared");
-        needed[var.value()] = true;
-        if (is_hidden_[var.value()]) return Unknown(name, "is written in a block, or in a buffer");
-      }
+      for (Symbol name : carried) WEFT_RETURN_IF_ERROR(Need(name, &needed));
       known = carried.size();
-      first = false;
       WEFT_RETURN_IF_ERROR(MarkBackward(at_before, &needed));
       for (size_t i = 0; i < needed.size(); ++i) {
         if (!needed[i]) continue;
@@ -115,7 +118,7 @@ class ScalarSlicer {
           carried.push_back(name);
         }
       }
-    }
+    } while (known < carried.size());
     return carried;
   }
 
@@ -153,6 +156,14 @@ class ScalarSlicer {
     return absl::UnimplementedError(absl::StrCat("variable ", program_.name(name), " ", why));
   }
 
+  absl::Status Need(Symbol name, std::vector<bool>* needed) const {
+    const VarId var = program_.block(0).FindVar(name);
+    if (!var.valid()) return Unknown(name, "is not declared");
+    if (is_hidden_[var.value()]) return Unknown(name, "is written in a block, or in a buffer");
+    (*needed)[var.value()] = true;
+    return absl::OkStatus();
+  }
+
   // From the end of the block to its beginning: which ops, and which variables before them.
   absl::Status MarkBackward(Symbol at_before, std::vector<bool>* needed) {
     const absl::Span<const OpId> ops = program_.block(0).ops();
@@ -175,17 +186,13 @@ class ScalarSlicer {
       is_in_slice_[it->value()] = true;
       (*needed)[program_.block(0).FindVar(op.output_args()[0]).value()] = false;
       for (Symbol in : op.input_args()) {
-        if (program_.name(in) == kEmptyVarName) continue;
-        const VarId var = program_.block(0).FindVar(in);
-        if (!var.valid()) return Unknown(in, "is not declared");
-        (*needed)[var.value()] = true;
-        if (is_hidden_[var.value()]) return Unknown(in, "is written in a block, or in a buffer");
+        if (program_.name(in) != kEmptyVarName) WEFT_RETURN_IF_ERROR(Need(in, needed));
       }
     }
     return absl::OkStatus();
   }
 
-  // What an op of an inner block writes, and what a buffer holds, changes where nobody looks.
+  // Variables that ops of inner blocks write, or that are in buffers: MarkBackward misses writes.
   void NoteHiddenWrites(const Op& op) {
     for (Symbol out : op.output_args()) {
       const VarId var = program_.block(op.block()).Resolve(out);
@@ -193,7 +200,7 @@ class ScalarSlicer {
     }
   }
 
-  // Orders streams, or gives all ranks what is the same on all of them.
+  // Orders streams, or broadcasts a replicated value.
   bool MovesNothing(const Op& op) const {
     const RankRecipe recipe = MakeRankRecipe(op);
     if (recipe.kind == RankRecipe::Kind::kIgnored) return true;
@@ -208,16 +215,17 @@ class ScalarSlicer {
     Instruction instruction;
     instruction.op = op.id();
     instruction.algebra = AlgebraOf(op.type(), schema);
-    const int num_operands = NumOperands(instruction.algebra);
+    const Arithmetic* const arithmetic = FindArithmetic(instruction.algebra);
     // Other constants have more than one element.
     const bool is_constant = schema != nullptr && instruction.algebra == Algebra::kConstant &&
                              schema->FindAttr("value") != nullptr;
-    if (num_operands == 0 && !is_constant) {
+    if (arithmetic == nullptr && !is_constant) {
       return Unknown(out, absl::StrCat("is written by ", op.DebugName()));
     }
     WEFT_ASSIGN_OR_RETURN(instruction.out, NumberOf(out));
     instruction.dtype = DeclaredType(program_.var(program_.block(0).FindVar(out)))->dtype;
     if (is_constant) return Constant(op, instruction);
+    const int num_operands = arithmetic->num_operands;
     if (op.Input("X").size() != 1 || static_cast<int>(op.input_args().size()) != num_operands ||
         (num_operands == 2 && op.Input("Y").size() != 1)) {
       return Unknown(out, absl::StrCat("is written by ", op.DebugName(), " with other slots"));
@@ -268,7 +276,7 @@ absl::StatusOr<ScalarSlice> ScalarSlice::Of(const Program& main, const Program& 
   ScalarSlice slice;
   WEFT_ASSIGN_OR_RETURN(slice.instructions_, slicer.Translate(variable));
 
-  // What they begin with, by a slice of the startup program.
+  // Their initial values, from a slice of the startup program.
   std::vector<Symbol> begin;
   for (Symbol name : carried) {
     const VarId there = startup.block(0).FindVar(main.name(name));
@@ -314,77 +322,29 @@ absl::StatusOr<double> ScalarSlice::RunStep() {
 
 absl::Status ScalarSlice::Run(double* result) {
   for (const Instruction& instruction : instructions_) {
+    const double x = instruction.x < 0 ? 0 : numbers_[instruction.x];
+    const double y = instruction.y < 0 ? 0 : numbers_[instruction.y];
     if (!instruction.op.valid()) {
-      *result = numbers_[instruction.x];
+      *result = x;
       continue;
     }
-    WEFT_ASSIGN_OR_RETURN(const double number, Compute(instruction, numbers_));
+    double number = instruction.number;  // of a constant
+    if (instruction.algebra == Algebra::kIncrement) {
+      number = x + instruction.bias;
+    } else if (instruction.algebra == Algebra::kScale) {
+      number = Rounded(x * number, instruction.dtype) + instruction.bias;
+    } else if (instruction.algebra != Algebra::kConstant) {
+      if (IsDivision(instruction.algebra) && y == 0 && !IsFloating(instruction.dtype)) {
+        return absl::InvalidArgumentError("an integer is divided by 0");
+      }
+      number = FindArithmetic(instruction.algebra)->compute(x, y);
+    }
     if (std::abs(number) > Largest(instruction.dtype)) {
       return absl::InvalidArgumentError("an integer overflows");
     }
     numbers_[instruction.out] = Rounded(number, instruction.dtype);
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<double> ScalarSlice::Compute(const Instruction& instruction,
-                                            absl::Span<const double> numbers) {
-  const double x = instruction.x < 0 ? 0 : numbers[instruction.x];
-  const double y = instruction.y < 0 ? 0 : numbers[instruction.y];
-  switch (instruction.algebra) {
-    case Algebra::kConstant:
-      return instruction.number;
-    case Algebra::kCopy:
-    case Algebra::kCast:
-      return x;
-    case Algebra::kIncrement:
-      return x + instruction.bias;
-    case Algebra::kScale:
-      return Rounded(x * instruction.number, instruction.dtype) + instruction.bias;
-    case Algebra::kAdd:
-      return x + y;
-    case Algebra::kSubtract:
-      return x - y;
-    case Algebra::kMultiply:
-      return x * y;
-    case Algebra::kDivide:
-    case Algebra::kFloorDivide:
-    case Algebra::kModulo: {
-      if (y == 0 && !IsFloating(instruction.dtype)) {
-        return absl::InvalidArgumentError("an integer is divided by 0");
-      }
-      if (instruction.algebra == Algebra::kDivide) return x / y;
-      const double quotient = std::floor(x / y);
-      return instruction.algebra == Algebra::kFloorDivide ? quotient : x - quotient * y;
-    }
-    case Algebra::kMaximum:
-      return std::max(x, y);
-    case Algebra::kMinimum:
-      return std::min(x, y);
-    case Algebra::kEqual:
-      return x == y;
-    case Algebra::kNotEqual:
-      return x != y;
-    case Algebra::kLess:
-      return x < y;
-    case Algebra::kLessEqual:
-      return x <= y;
-    case Algebra::kGreater:
-      return x > y;
-    case Algebra::kGreaterEqual:
-      return x >= y;
-    case Algebra::kAnd:
-      return x != 0 && y != 0;
-    case Algebra::kOr:
-      return x != 0 || y != 0;
-    case Algebra::kXor:
-      return (x != 0) != (y != 0);
-    case Algebra::kNot:
-      return x == 0;
-    default:
-      break;
-  }
-  return absl::InternalError("no such operation");
 }
 
 }  // namespace weft

@@ -99,8 +99,8 @@ void StreamClocks::Restore(const SavedRow& saved, const uint32_t* last_inside) {
       inside = before;
       continue;
     }
-    // The ops of this branch are known through what happened in it, those of earlier ones through
-    // what was known before.
+    // The stream knows the ops of this branch through waits in it, those of earlier branches
+    // through waits before it.
     if (track_sources_ && inside.known != before.known) {
       inside.source = NewSource(kNoOp, inside.source, before.source);
     }
@@ -138,7 +138,7 @@ void StreamClocks::MarkPrecautions() {
   for (uint32_t source : precautions_) Mark(source);
 }
 
-// A source that is marked has led to marks on all that it came through.
+// All sources that lead to a marked source are marked.
 void StreamClocks::Mark(uint32_t source) {
   to_mark_.push_back(source);
   while (!to_mark_.empty()) {

@@ -1,4 +1,4 @@
-// What streams know of each other: vector clocks, with blocks that may be skipped.
+// Vector clocks of streams, with blocks that may be skipped.
 #ifndef WEFT_OPS_ANALYSIS_STREAM_CLOCKS_H_
 #define WEFT_OPS_ANALYSIS_STREAM_CLOCKS_H_
 
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// An op at its time on its stream, and what it does with storage.
+// An access to storage: the time and the stream of its op, and its kind.
 struct StreamAccess {
   uint32_t time = 0;  // 1, 2, ...; 0: none
   uint16_t stream = 0;
@@ -17,43 +17,44 @@ struct StreamAccess {
 };
 
 // Follows a program in the order in which the host issues it. Stream t knows stream s up to time n
-// if every op that was given to s until n comes before whatever t is given next. A wait hands over
-// all that the other side knows: happens-before is transitive.
+// if every op of s until n comes before the next op of t. A wait passes on all that the other side
+// knows: happens-before is transitive.
 //
-// Branches. A block that may be skipped orders nothing on the path around it, while its own ops
-// exist on the other path only. So there are two components for each stream: of its ops outside of
-// any branch, and of those inside. Behind a branch
-//   - of ops outside, all know what they knew before it;
-//   - of ops inside, they know what they have learnt in it: where it was skipped, there are none.
-//     But a stream that did not know all of the earlier branches' ops before this one knows no more
-//     than it did: there is a path on which those ran, and this wait did not.
+// Branches. A block that may be skipped orders nothing on the path around it, while its ops exist
+// on the other path only. So there are two components for each stream: of its ops outside of
+// branches, and of those inside. After a branch, all streams know
+//   - of ops outside, what they knew before it;
+//   - of ops inside, what they learnt in it: if it was skipped, there are none. But a stream that
+//   did
+//     not know all ops of earlier branches before this one knows no more than it did: on one path
+//     those ran, and this wait did not.
 //
-// Sources. With `track_sources`, every component remembers which waits, one after the other, it
-// came through; Rely marks them. A component that waits marked before account for marks nothing, so
-// that the waits which are marked are, as a rule, as few as can be: of those that would do, the
-// last one before the first access that needs it.
+// Sources. With `track_sources`, every component remembers the sequence of waits that it came
+// through; Rely marks them. If waits marked before account for a component, Rely marks nothing, so
+// that few waits are marked: of several sufficient ones, the last before the first access that
+// needs it.
 class StreamClocks {
  public:
-  // Stands for a wait that no op of the program is.
+  // The source of a wait that is no op of the program.
   static constexpr uint32_t kNoOp = 0xffffffffu;
 
   StreamClocks(int num_streams, bool track_sources);
 
-  // Gives an op to the stream; the time that it gets. O(1), after a wait of the host O(streams).
+  // Issues an op to the stream; returns its time. O(1), after a wait of the host O(streams).
   uint32_t Issue(int stream) {
     CatchUp(stream);
     Row(stream)[stream + (in_branch() ? num_streams_ : 0)].known = ++time_;
     return time_;
   }
 
-  // What `waiting` is given from now on comes after what `stream` was given so far. False: it did
-  // already. `source` names the wait in NeededSources. O(streams).
+  // Ops issued to `waiting` from now on come after the ops of `stream` so far. Returns false if
+  // they did already. `source` is the index of the wait in MarkedSources. O(streams).
   bool Wait(int waiting, int stream, uint32_t source);
-  // The host waits for the stream; whatever is issued from now on, to any stream, comes after.
+  // The host waits for the stream: ops issued from now on, to any stream, come after.
   bool HostWait(int stream, uint32_t source);
 
-  // The same for something that makes the host wait by the way, and need not on every machine:
-  // waits that order the same again still are told to order something.
+  // The same for an op that makes the host wait on some machines only: later waits for the same ops
+  // still count as ordering something.
   void IncidentalHostWait(int stream);
 
   void EnterBranch();
@@ -62,19 +63,19 @@ class StreamClocks {
   // The first time in the innermost branch, or 1.
   uint32_t branch_start() const { return frames_.empty() ? 1 : frames_.back().start; }
 
-  // Whether the access comes before what `stream` was given last. O(1).
+  // Whether the access comes before the last op of `stream`. O(1).
   bool IsBefore(const StreamAccess& access, int stream) const {
     return access.stream == stream || access.time <= Find(access, stream).known ||
            access.time <= incidental_[Index(access)];
   }
-  // The caller relies on IsBefore: marks the waits that it is due to. O(1) amortized.
+  // The caller relies on IsBefore: marks the waits that ensure it. O(1) amortized.
   void Rely(const StreamAccess& access, int stream);
 
-  // By `source`, for those below `count`: whether it was marked.
+  // By source below `count`: whether it is marked.
   std::vector<bool> MarkedSources(uint32_t count) const;
-  // Marks also what would be relied on if nothing had waited by the way.
+  // Also marks the waits that would be relied on without IncidentalHostWait.
   void MarkPrecautions();
-  // Brings the stream up to date with what the host has waited for.
+  // Lets the stream know what the host has waited for.
   void CatchUp(int stream) {
     if (seen_host_[stream] == host_version_) return;
     Join(stream, host_, kNoOp);
@@ -84,10 +85,10 @@ class StreamClocks {
  private:
   struct Component {
     uint32_t known = 0;   // a time
-    uint32_t kept = 0;    // of that, what marked waits account for
-    uint32_t source = 0;  // into sources_; 0: the stream's own ops, or no wait that can be left out
+    uint32_t kept = 0;    // the part of `known` that marked waits account for
+    uint32_t source = 0;  // into sources_; 0: the stream's own ops, or a wait that must stay
   };
-  // A wait, and what its other side knew through; or (kNoOp) two ways on two paths.
+  // A wait and the sources of its other side; or (kNoOp) the sources on two paths.
   struct Source {
     uint32_t op;
     uint32_t first, second;  // into sources_; 0: none
@@ -98,7 +99,7 @@ class StreamClocks {
     size_t first_saved;  // into saved_
     size_t first_last;   // into last_inside_
   };
-  // A row as it was when the branch was entered, made when it first changes.
+  // A row as it was at EnterBranch, saved before its first change.
   struct SavedRow {
     int row;
     size_t outer_frame;  // frames in which it had been saved before
@@ -129,7 +130,7 @@ class StreamClocks {
   std::vector<uint32_t> seen_host_;  // by stream: the version of the host's row that it has joined
   uint32_t host_version_ = 0;
   uint32_t last_host_version_ = 0;
-  // By component: the times that everything issued from now on comes after, by the way.
+  // By component: the times before everything that is issued from now on, by IncidentalHostWait.
   std::vector<uint32_t> incidental_;
   std::vector<Source> sources_;
   std::vector<uint32_t> to_mark_;
@@ -139,7 +140,7 @@ class StreamClocks {
   std::vector<size_t> saved_in_;  // by row: how many frames there were when it was last saved
   std::vector<SavedRow> saved_;
   std::vector<Component> saved_components_;
-  std::vector<uint32_t> saved_incidental_;  // of each frame, as it was entered
+  std::vector<uint32_t> saved_incidental_;  // of each frame, at EnterBranch
   std::vector<uint32_t>
       last_inside_;  // of each frame, by stream: the last op in a branch before it
 };

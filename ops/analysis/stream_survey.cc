@@ -24,25 +24,18 @@ class StreamSurvey::Visitor {
     survey_.ring_ids_.assign(rings_.begin(), rings_.end());
     for (std::vector<SpecialOp>& ops : survey_.special_) {
       for (SpecialOp& op : ops) {
-        if (op.kind == SpecialOp::Kind::kRingOp) op.index = survey_.StreamOfRing(op.index);
+        if (op.kind == Kind::kRingOp) op.index = survey_.StreamOfRing(op.index);
       }
     }
   }
 
  private:
-  enum class Class : uint8_t {
-    kUnseen,
-    kPlain,
-    kCollective,
-    kUnknownWithRing,
-    kSync,
-    kRingSetup,
-    kBranch,
-    kFuse,
-    kHoldsBlocks,
-  };
+  using Kind = SpecialOp::Kind;
+
   struct SignatureInfo {
-    Class cls = Class::kUnseen;
+    bool is_classified = false;
+    absl::optional<Kind> kind;  // none: no SpecialOp
+    bool is_unregistered_with_ring = false;
     StreamSync sync = StreamSync::kAllWaitForCompute;
     int ring_attr = -1;     // into OpSignature::attrs; -1: none
     int compute_attr = -1;  // use_calc_stream
@@ -54,40 +47,24 @@ class StreamSurvey::Visitor {
 
   void Visit(const Op& op) {
     SignatureInfo& signature = signatures_[op.signature_id()];
-    if (signature.cls == Class::kUnseen) signature = Classify(op);
-    using Kind = SpecialOp::Kind;
-    const auto add = [&](Kind kind, int index = 0) {
-      survey_.special_[op.block()].push_back({kind, op.position(), index});
-    };
-    switch (signature.cls) {
-      case Class::kUnseen:
-      case Class::kPlain:
-        return;
-      case Class::kCollective: {
-        const RingAttrs ring = Decode(op, signature);
-        if (ring.on_compute) return;
-        rings_.insert(ring.ring_id);
-        Watch(op);
-        return add(Kind::kRingOp, ring.ring_id);  // its stream when all rings are known
-      }
-      case Class::kUnknownWithRing:
-        if (survey_.unknown_communication_.valid() || Decode(op, signature).on_compute) return;
-        survey_.unknown_communication_ = op.id();
-        return;
-      case Class::kSync:
-        add(Kind::kSync, static_cast<int>(survey_.syncs_.size()));
-        survey_.syncs_.push_back({op.id(), signature.sync, Decode(op, signature).ring_id});
-        return;
-      case Class::kRingSetup:
-        return add(Kind::kRingSetup);
-      case Class::kBranch:
-        return add(Kind::kBranch);
-      case Class::kFuse:
-        Watch(op);
-        return add(Kind::kFuse);
-      case Class::kHoldsBlocks:
-        return add(Kind::kHoldsBlocks);
+    if (!signature.is_classified) signature = Classify(op);
+    if (signature.is_unregistered_with_ring && !survey_.unknown_communication_.valid() &&
+        !Decode(op, signature).on_compute) {
+      survey_.unknown_communication_ = op.id();
     }
+    if (!signature.kind.has_value()) return;
+    int index = 0;
+    if (*signature.kind == Kind::kRingOp) {
+      const RingAttrs ring = Decode(op, signature);
+      if (ring.on_compute) return;
+      rings_.insert(ring.ring_id);
+      index = ring.ring_id;  // VisitAll replaces it by the stream
+    } else if (*signature.kind == Kind::kSync) {
+      index = static_cast<int>(survey_.syncs_.size());
+      survey_.syncs_.push_back({op.id(), signature.sync, Decode(op, signature).ring_id});
+    }
+    if (*signature.kind == Kind::kRingOp || *signature.kind == Kind::kFuse) Watch(op);
+    survey_.special_[op.block()].push_back({*signature.kind, op.position(), index});
   }
 
   SignatureInfo Classify(const Op& op) {
@@ -103,22 +80,22 @@ class StreamSurvey::Visitor {
     const OpSchema* schema = traits_.SchemaOf(op);
     const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
     const absl::optional<StreamSync> sync = FindStreamSyncOp(op.type());
-    signature.cls = Class::kPlain;
+    signature.is_classified = true;
     if (has(Trait::kStreamSync) && sync.has_value()) {
-      signature.cls = Class::kSync;
+      signature.kind = Kind::kSync;
       signature.sync = *sync;
     } else if (has(Trait::kRingSetup)) {
-      signature.cls = Class::kRingSetup;
+      signature.kind = Kind::kRingSetup;
     } else if (has(Trait::kBranch)) {
-      signature.cls = Class::kBranch;
+      signature.kind = Kind::kBranch;
     } else if (holds_blocks) {
-      signature.cls = Class::kHoldsBlocks;
+      signature.kind = Kind::kHoldsBlocks;
     } else if (has(Trait::kCollective)) {
-      signature.cls = Class::kCollective;
-    } else if (schema == nullptr && signature.ring_attr >= 0) {
-      signature.cls = Class::kUnknownWithRing;
+      signature.kind = Kind::kRingOp;
     } else if (has(Trait::kAlias)) {
-      signature.cls = Class::kFuse;
+      signature.kind = Kind::kFuse;
+    } else {
+      signature.is_unregistered_with_ring = schema == nullptr && signature.ring_attr >= 0;
     }
     return signature;
   }

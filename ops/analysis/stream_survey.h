@@ -1,4 +1,4 @@
-// Which streams a program uses, and which of its ops do more than compute.
+// The streams of a program, and its ops that do more than compute.
 #ifndef WEFT_OPS_ANALYSIS_STREAM_SURVEY_H_
 #define WEFT_OPS_ANALYSIS_STREAM_SURVEY_H_
 
@@ -11,8 +11,7 @@
 
 namespace weft {
 
-// Looks once at every op of every block, in O(ops); of attributes, only those of communication are
-// decoded.
+// Visits every op of every block once, in O(ops), and decodes only attributes of communication.
 class StreamSurvey {
  public:
   // An op that does more than access its arguments on the compute stream.
@@ -41,11 +40,11 @@ class StreamSurvey {
   absl::Span<const SpecialOp> special(int block) const { return special_[block]; }
   // Of all blocks, by block.
   const std::vector<Sync>& syncs() const { return syncs_; }
-  // Of the rings with a stream of their own: those of streams 1, 2, ...
+  // The rings of streams 1, 2, ...
   const std::vector<int>& ring_ids() const { return ring_ids_; }
   int StreamOfRing(int ring_id) const;  // -1: none
-  // Whether a stream other than the compute stream may access a variable of that name, or it may
-  // share its storage. All others cannot race.
+  // Whether streams other than the compute stream may access a variable of that name, or it may be
+  // in a fused buffer. Other variables cannot race.
   bool IsWatched(Symbol name) const { return is_watched_[name.value()] != 0; }
   // The first unregistered op that names a ring without use_calc_stream; invalid: none.
   OpId unknown_communication() const { return unknown_communication_; }

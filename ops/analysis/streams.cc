@@ -1,14 +1,15 @@
 #include "ops/analysis/streams.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "ops/analysis/access_history.h"
-#include "ops/analysis/storage.h"
 #include "ops/analysis/stream_clocks.h"
 #include "ops/analysis/stream_survey.h"
 
@@ -19,10 +20,99 @@ constexpr int kComputeStream = 0;
 
 using Special = StreamSurvey::SpecialOp;
 
-// How many accesses to slices, through their buffer, are followed: a program of n ops could make n
-// times n of them. A program that fuses its gradients makes two or three for each.
+// Limits the accesses to slices through their buffers: n ops could make n * n of them. Programs
+// that fuse gradients make two or three for each op.
 constexpr int64_t kSliceAccesses = 1 << 20;
 constexpr int64_t kSliceAccessesPerOp = 100;
+
+// Assigns variables to storage: every variable has a cell with the history of its accesses, and a
+// buffer consists of the cells of its members, which may move to other buffers.
+class Storage {
+ public:
+  explicit Storage(const Program& program) : cell_of_var_(program.var_id_limit(), kNone) {}
+
+  struct Cell {
+    VarId var;
+    int buffer = -1;  // that it is a slice of
+    AccessHistory history;
+  };
+  struct Buffer {
+    VarId var;
+    std::vector<int> cells;
+    OpId moved_by;  // moved the slice `moved` to another buffer
+    VarId moved;
+    bool reported = false;
+  };
+
+  // nullptr if the variable is not a buffer.
+  Buffer* FindBuffer(VarId var) {
+    const int index = cell_of_var_[var.value()];
+    return index < kNone ? &buffers_[kNone - 1 - index] : nullptr;
+  }
+  // Of a variable that is not a buffer.
+  int CellOf(VarId var) {
+    int& index = cell_of_var_[var.value()];
+    if (index == kNone) {
+      index = static_cast<int>(cells_.size());
+      cells_.emplace_back();
+      cells_.back().var = var;
+    }
+    return index;
+  }
+  Cell& cell(int index) { return cells_[index]; }
+  std::vector<Cell>& cells() { return cells_; }
+
+  // Makes the members slices of the buffer. Calls `twice` with repeated members.
+  template <typename Twice>
+  void AddBuffer(OpId op, VarId var, const std::vector<VarId>& members, const Twice& twice) {
+    const Buffer* const before = FindBuffer(var);
+    if (before != nullptr && !before->moved_by.valid() && HasMembers(*before, members)) return;
+    const int index = static_cast<int>(buffers_.size());
+    Buffer buffer;
+    buffer.var = var;
+    Leave(op, var);
+    cell_of_var_[var.value()] = kNone - 1 - index;
+    for (VarId member : members) {
+      if (member == var) {
+        twice(member);
+        continue;
+      }
+      if (FindBuffer(member) != nullptr) cell_of_var_[member.value()] = kNone;
+      Cell& slice = cell(CellOf(member));
+      if (slice.buffer == index) {
+        twice(member);
+        continue;
+      }
+      Leave(op, member);
+      slice.buffer = index;
+      buffer.cells.push_back(CellOf(member));
+    }
+    buffers_.push_back(std::move(buffer));
+  }
+
+ private:
+  static constexpr int kNone = -1;
+
+  bool HasMembers(const Buffer& buffer, const std::vector<VarId>& members) {
+    return std::equal(members.begin(), members.end(), buffer.cells.begin(), buffer.cells.end(),
+                      [&](VarId member, int cell) { return cells_[cell].var == member; });
+  }
+
+  // The variable leaves the buffer that it is a slice of, if any.
+  void Leave(OpId op, VarId var) {
+    const int index = cell_of_var_[var.value()];
+    if (index < 0 || cells_[index].buffer < 0) return;
+    Buffer& buffer = buffers_[cells_[index].buffer];
+    buffer.moved_by = op;
+    buffer.moved = var;
+    cells_[index].buffer = -1;
+  }
+
+  // By VarId: a cell; kNone; or kNone - 1 - i for buffer i.
+  std::vector<int> cell_of_var_;
+  std::vector<Cell> cells_;
+  std::vector<Buffer> buffers_;  // also those that have been replaced
+};
 
 // Issues the ops as the host does.
 class Walk {
@@ -65,7 +155,7 @@ class Walk {
   }
 
  private:
-  // `again`: not for the first time in a row, so that loops inside need not be repeated.
+  // `again`: in the second iteration of a loop, where inner loops need not be repeated.
   void RunBlock(int index, bool again) {
     const Block block = program_.block(index);
     const absl::Span<const OpId> ops = block.ops();
@@ -126,7 +216,7 @@ class Walk {
     if (orders) orders_[index] = true;
   }
 
-  // False: another op runs the block, too. The number of ways into a block may be exponential in
+  // False if another op runs the block, too: the number of ways into a block may be exponential in
   // the size of the program.
   bool MayRun(const Op& op, int block) {
     if (holder_[block].valid() && holder_[block] != op.id()) {
@@ -137,14 +227,12 @@ class Walk {
     return true;
   }
 
-  static std::vector<int> DistinctBlocks(const Op& op) {
-    std::vector<int> blocks = op.SubBlocks();
-    std::sort(blocks.begin(), blocks.end());
-    blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-    return blocks;
+  static std::set<int> DistinctBlocks(const Op& op) {
+    const std::vector<int> blocks = op.SubBlocks();
+    return {blocks.begin(), blocks.end()};
   }
 
-  // The op's Input and Out are also named by the ops of its block.
+  // The ops of the block access the op's Input and Out.
   void RunBranch(const Block& block, const Op& op, bool again) {
     Begin(op, kComputeStream);
     for (Symbol name : op.Input("Cond")) {
@@ -158,8 +246,8 @@ class Walk {
     clocks_.LeaveBranch();
   }
 
-  // The second time shows what clashes from one turn to the next. A loop in a loop is repeated in
-  // the first turn of the outer one only: whether its turns clash does not depend on the outer one.
+  // The second iteration shows conflicts between iterations. An inner loop is repeated only in the
+  // first iteration of the outer one: conflicts between its iterations do not depend on the outer.
   void RunLoop(const Block& block, const Op& op, bool again) {
     RunPlain(block, op, kComputeStream);
     clocks_.EnterBranch();
@@ -233,11 +321,7 @@ class Walk {
         Report(entry.access, cell.var);
       }
     }
-    if (now_.writes) {
-      cell.history.AddWrite(now_, clocks_.branch_start());
-    } else {
-      cell.history.AddRead(now_);
-    }
+    cell.history.Add(now_, clocks_.branch_start());
   }
 
   void Report(const StreamAccess& first, VarId var) {
@@ -257,7 +341,7 @@ class Walk {
     report_.races.push_back(race);
   }
 
-  // The compute stream goes on behind the program.
+  // The compute stream continues after the program.
   void RelyOnEverything() {
     clocks_.CatchUp(kComputeStream);
     for (Storage::Cell& cell : storage_.cells()) {
@@ -281,7 +365,7 @@ class Walk {
   int loops_ = 0;                           // around the op that is being issued
   std::vector<bool> is_followed_, orders_;  // by sync
   absl::flat_hash_set<OpId> not_followed_;
-  // Those in loops.
+  // Races in loops.
   absl::flat_hash_set<std::tuple<Race::Kind, OpId, OpId, VarId>> reported_;
 };
 

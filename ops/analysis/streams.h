@@ -1,5 +1,4 @@
-// What happens before what where a program uses several streams: accesses to the same storage that
-// nothing orders (data races), and synchronizations that order nothing.
+// Data races and redundant synchronizations of a program on several streams.
 #ifndef WEFT_OPS_ANALYSIS_STREAMS_H_
 #define WEFT_OPS_ANALYSIS_STREAMS_H_
 
@@ -12,26 +11,25 @@
 
 namespace weft {
 
-// The machine. The host issues ops in program order, each to a stream, which runs what it is given
-// in order. Stream 0 computes; every ring with a collective that does not set use_calc_stream has
-// one of its own, in the order of their numbers. Ops of trait kStreamSync order streams as
-// ops/schema/communication_ops.h says, and touch no data; with a ring that has no stream they order
-// nothing. Ring set-up makes the host wait for the compute stream. So does a conditional block, for
-// its condition; then it issues the ops of its block, or none. Other ops that hold blocks (loops)
-// issue them any number of times: the body is followed twice. Unregistered ops compute. This
-// is how the executor runs a program (executor/plan.h), which also drains all streams at the end of
-// a step: nothing is still under way when the next one begins.
+// The machine. The host issues ops in program order, each to a stream, which runs them in order.
+// Stream 0 computes; every ring with a collective that does not set use_calc_stream has a stream,
+// ordered by ring_id. Ops of trait kStreamSync order streams as ops/schema/communication_ops.h
+// says, and access no data; for a ring without a stream they order nothing. Ring set-up makes the
+// host wait for the compute stream. So does the condition of a conditional block; then the host
+// issues the ops of the block, or none. Other ops with blocks (loops) issue them any number of
+// times: the analysis follows two iterations. Unregistered ops compute. The executor runs programs
+// like this (executor/plan.h), and also drains all streams at the end of a step.
 //
 // Storage. Every variable has its own. After coalesce_tensor (Trait::kAlias), its Output variables
-// are slices of FusedOutput: who accesses the buffer accesses all of them, who accesses one of them
-// does not touch the others. The op reads Input with copy_data, writes Output with copy_data or
-// set_constant, and accesses nothing otherwise. Fetching counts as reading by the compute stream.
+// are slices of FusedOutput: an access to the buffer accesses all slices, an access to a slice no
+// other. The op reads Input with copy_data, writes Output with copy_data or set_constant, and
+// accesses nothing otherwise. Fetching reads on the compute stream.
 //
-// A block that may be skipped: its waits order nothing behind it, and its ops may be missing; see
+// A block that may be skipped: its waits order nothing after it, and its ops may be missing; see
 // ops/analysis/stream_clocks.h.
 
-// The second op, in program order, accesses what the first one accesses on another stream, one of
-// them writes, and nothing makes the second one's stream wait for the first op.
+// Two ops, in program order, access one variable on different streams, at least one of them writes,
+// and nothing orders them.
 struct Race {
   enum class Kind : uint8_t { kReadAfterWrite, kWriteAfterRead, kWriteAfterWrite };
   Kind kind;
@@ -40,24 +38,23 @@ struct Race {
   VarId variable;  // whose storage it is; of a buffer, the slice
 };
 
-// `op` uses a buffer although coalesce_tensor op `moved_by` has given the slice `member` a place in
-// another one; or, with both the same, puts one member into a buffer twice.
+// `op` uses a buffer after coalesce_tensor op `moved_by` has moved the slice `member` to another
+// one; or, if both are one op, it puts one member into a buffer twice.
 struct SharedSlice {
   OpId op, moved_by;
   VarId buffer, member;
 };
 
 enum class SyncEffect : uint8_t {
-  // An access is ordered only by it, as far as can be told; or it was not followed.
+  // Only it orders some access, as far as the analysis can tell; or it was not followed.
   kNeeded,
-  // Nothing in the program relies on it, by the machine above, but something may elsewhere: where
-  // streams are not drained at the end, what follows the program on the compute stream (the next
-  // one, a fetch); where setting rings up, or reading a condition that is computed elsewhere, does
-  // not wait for the compute stream, what follows that.
+  // Nothing relies on it on the machine above. On others something may: ops after the program, if
+  // streams are not drained at its end; ops after ring set-up or after reading a condition, if
+  // these do not wait for the compute stream.
   kPrecaution,
-  // Orders ops, but nothing relies on it.
+  // It orders ops, but nothing relies on it.
   kNotNeeded,
-  // What it waits for has been waited for already, or nothing was issued.
+  // An earlier wait orders the same, or nothing was issued.
   kOrdersNothing,
   // The ring has no stream.
   kNoStream,
@@ -71,36 +68,35 @@ struct SyncUse {
 };
 
 struct StreamOptions {
-  // Whether to tell kNotNeeded and kPrecaution, which takes memory for every wait; otherwise
-  // they are kNeeded. All syncs that are kNotNeeded, kOrdersNothing or kNoStream may be left out
-  // together. More than kMaxStreamsToTrack streams: not told.
+  // Distinguishes kNotNeeded and kPrecaution from kNeeded, which takes memory for every wait. All
+  // syncs that are kNotNeeded, kOrdersNothing or kNoStream may be removed together. Has no effect
+  // beyond kMaxStreamsToTrack streams.
   bool find_redundant_syncs = false;
 };
 
 struct StreamReport {
   std::vector<int> ring_ids;  // of the streams 1, 2, ...
-  // In the order of the second op; of a clashing access, the first access that clashes with it.
+  // In the order of the second op; for each first op, the first access that conflicts with it.
   std::vector<Race> races;
   std::vector<SharedSlice> shared_slices;
   std::vector<SyncUse> syncs;  // of all blocks, by block
-  // Ops that hold a block which another op holds too: their blocks are not followed.
+  // Ops with a block that another op has, too: their blocks are not followed.
   std::vector<OpId> not_followed;
-  // From this op on, accesses to buffers were too many to follow: all syncs are kNeeded then.
+  // From this op on, there were too many accesses to buffers to follow: all syncs are kNeeded.
   // Invalid: none.
   OpId gave_up_at;
-  // An unregistered op that names a ring, and may use its stream: all syncs are kNeeded then.
-  // Invalid: none.
+  // An unregistered op that names a ring and may use its stream: all syncs are kNeeded. Invalid:
+  // none.
   OpId unknown_communication;
-  // More streams than kMaxStreams: nothing else was looked at.
+  // More than kMaxStreams streams: nothing else is set.
   bool too_many_streams = false;
 };
 
 inline constexpr int kMaxStreams = 1025;
 inline constexpr int kMaxStreamsToTrack = 65;
 
-// Names that are not declared are passed over.
-// O(accesses + syncs * streams), times the depth of loops; memory O(ops + variables), and, to find
-// needless syncs, O(syncs * streams).
+// Skips undeclared names. O(accesses + syncs * streams), times the depth of loops; memory O(ops +
+// variables), and O(syncs * streams) to find redundant syncs.
 StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options = {});
 
 // "the compute stream", "ring 3".

@@ -3,10 +3,9 @@
 namespace weft {
 
 bool IsScalarAndOne(const TensorType& a, const TensorType& b) {
-  const auto is_scalar = [](const Dims& dims) { return dims.empty(); };
-  const auto is_one = [](const Dims& dims) { return dims.size() == 1 && dims[0] == 1; };
+  const Dims scalar, one = {1};
   return a.dtype == b.dtype && a.kind == b.kind &&
-         ((is_scalar(a.dims) && is_one(b.dims)) || (is_one(a.dims) && is_scalar(b.dims)));
+         ((a.dims == scalar && b.dims == one) || (a.dims == one && b.dims == scalar));
 }
 
 TypeFlow::TypeFlow(const Program& program)

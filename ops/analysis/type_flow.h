@@ -14,19 +14,18 @@
 
 namespace weft {
 
-// True where the types differ only as a scalar does from a tensor of dimensions [1]. Paddle before
-// 2.5 had no scalars: what a reduction gives is [1] in older programs, where inference says [].
+// Whether one type is a scalar and the other [1], of equal dtype and kind. Paddle before 2.5 had no
+// scalars: older programs declare reductions as [1], inference says [].
 bool IsScalarAndOne(const TensorType& a, const TensorType& b);
 
-// Follows the types of variables through a program in its order: declared ones at first, then what
-// is inferred of the ops that write them. (Where the two differ as IsScalarAndOne says, the
-// declared one stands, so that older programs agree with themselves.) Whoever checks types does it
-// over this: the verifier and the executor's plan. Of one program, which must outlive it and not
-// change.
+// Follows the types of variables through a program, in program order: declared ones at first, then
+// those inferred for the ops that write them. (If the two differ as IsScalarAndOne says, the
+// declared one stays, so that older programs are consistent.) The verifier and the executor's plan
+// check types with it. The program must outlive it and not change.
 class TypeFlow {
  public:
-  // What an op does to types; spans are good during the visit. kUnknownType, and invalid ids, stand
-  // for what is not known, and for arguments that are no variables or not declared.
+  // The types of an op; spans are valid during the visit. kUnknownType and invalid ids stand for
+  // unknown types, empty arguments and undeclared variables.
   struct Step {
     Op op;
     // False: the inputs do not fit the op, and the outputs keep their types. Error() says why.
@@ -40,14 +39,14 @@ class TypeFlow {
 
   explicit TypeFlow(const Program& program);
 
-  // Gives a variable another type than the declared one, from the beginning: call it before Run.
+  // Replaces the declared type of a variable. Call it before Run.
   void Assume(VarId var, const TensorType& type) { current_[var.value()] = types_.Intern(type); }
 
-  // Visits the ops of the block and of those that its ops run, each block once: a block before the
-  // op that runs it. Goes on where a Run before has ended. False: the visitor stopped it.
-  // O(arguments), and the depth of the block for each; inference as InferCache says.
+  // Visits the ops of the block and of its sub-blocks, each block once, before the op that runs it.
+  // Continues from earlier calls. Returns false if the visitor stopped it. O(arguments), and the
+  // depth of the block for each; inference as InferCache says.
   bool Run(int block, Visit visit);
-  // Whether a Run has come to the block.
+  // Whether Run has visited the block.
   bool HasRun(int block) const { return has_run_[block]; }
 
   // Why the op does not fit: InvalidArgument.
@@ -55,7 +54,7 @@ class TypeFlow {
 
   const TypeTable& types() const { return types_; }
   TypeId declared(VarId var) const { return declared_[var.value()]; }
-  // As it is behind the ops visited so far, during a visit those of that op.
+  // After the ops visited so far, including the current one.
   TypeId current(VarId var) const { return current_[var.value()]; }
 
  private:

@@ -1,8 +1,8 @@
 #include "ops/analysis/updates.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
@@ -14,10 +14,6 @@
 namespace weft {
 namespace {
 
-bool IsEmpty(const Program& program, Symbol symbol) {
-  return program.name(symbol) == kEmptyVarName;
-}
-
 // An update of several parameters at a time gives several.
 void AddUpdates(const Program& program, const Op& op, const OpSchema* schema,
                 std::vector<ParamUpdate>* updates) {
@@ -28,7 +24,7 @@ void AddUpdates(const Program& program, const Op& op, const OpSchema* schema,
     update.param = params[i];
     const auto take = [&](absl::string_view slot) {
       const absl::Span<const Symbol> args = op.Output(slot);
-      return i < args.size() && !IsEmpty(program, args[i]) ? args[i] : Symbol();
+      return i < args.size() && program.name(args[i]) != kEmptyVarName ? args[i] : Symbol();
     };
     update.master = take("MasterParamOut");
     if (schema != nullptr) {
@@ -43,17 +39,17 @@ void AddUpdates(const Program& program, const Op& op, const OpSchema* schema,
   }
 }
 
-// Ops in the order in which they stand, those of a sub-block where the op that runs it stands. That
-// op itself, which lists whatever its block touches, is passed over.
+// Visits ops in order, those of a sub-block in place of the op that runs it, which lists all that
+// its block accesses.
 template <typename Visit>
-void VisitBlock(const Program& program, int block, std::vector<bool>* seen, const Visit& visit) {
+void ForEachOp(const Program& program, int block, std::vector<bool>* seen, const Visit& visit) {
   (*seen)[block] = true;
   for (OpId id : program.block(block).ops()) {
     const Op op = program.op(id);
     const std::vector<int> sub_blocks = op.SubBlocks();
-    if (sub_blocks.empty()) visit(op, block);
+    if (sub_blocks.empty()) visit(op);
     for (int sub_block : sub_blocks) {
-      if (!(*seen)[sub_block]) VisitBlock(program, sub_block, seen, visit);
+      if (!(*seen)[sub_block]) ForEachOp(program, sub_block, seen, visit);
     }
   }
 }
@@ -61,14 +57,15 @@ void VisitBlock(const Program& program, int block, std::vector<bool>* seen, cons
 template <typename Visit>
 void ForEachOp(const Program& program, const Visit& visit) {
   std::vector<bool> seen(program.num_blocks(), false);
-  VisitBlock(program, 0, &seen, visit);
+  ForEachOp(program, 0, &seen, visit);
 }
 
 bool IsForward(const Op& op) { return (op.role() & ~kRoleLoss) == kRoleForward; }
 
-// Whether `name`, in `block`, is a persistable floating-point variable of the root block.
-bool IsPersistentFloat(const Program& program, int block, Symbol name) {
-  const VarId id = program.block(block).Resolve(name);
+// Whether argument `name` of the op is a persistable floating-point variable of the root block.
+bool IsPersistentFloat(const Op& op, Symbol name) {
+  const Program& program = op.program();
+  const VarId id = program.block(op.block()).Resolve(name);
   if (!id.valid() || program.var(id).block() != 0 || !program.var(id).persistable()) return false;
   const absl::optional<TensorType> type = DeclaredType(program.var(id));
   return type.has_value() && IsFloating(type->dtype);
@@ -85,17 +82,11 @@ std::vector<bool> UpdatedByOptimizers(const Program& program) {
   return is_updated;
 }
 
-bool Contains(absl::Span<const Symbol> symbols, Symbol symbol) {
-  return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
-}
-
 // Whether the schema of the op says that it rewrites `out`, one of its outputs, in place.
 bool IsInPlaceBySchema(const Op& op, const OpSchema* schema, Symbol out) {
-  return schema != nullptr && std::any_of(schema->outputs().begin(), schema->outputs().end(),
-                                          [&](const SlotSchema& slot) {
-                                            return !slot.in_place_of.empty() &&
-                                                   Contains(op.Output(slot.name), out);
-                                          });
+  return schema != nullptr && absl::c_any_of(schema->outputs(), [&](const SlotSchema& slot) {
+           return !slot.in_place_of.empty() && absl::c_linear_search(op.Output(slot.name), out);
+         });
 }
 
 // `symbols`, each once, without those that are excluded.
@@ -131,14 +122,14 @@ std::vector<Symbol> FindRunningStatistics(const Program& program) {
   std::vector<bool> is_excluded = UpdatedByOptimizers(program);
   std::vector<Symbol> found;
   OpTraits traits(program);
-  ForEachOp(program, [&](const Op& op, int block) {
+  ForEachOp(program, [&](const Op& op) {
     const bool is_forward = IsForward(op);
     const OpSchema* schema = traits.SchemaOf(op);
     for (Symbol out : op.output_args()) {
       if (!is_forward) {
         // A recomputed batch_norm has role backward.
         if (!IsInPlaceBySchema(op, schema, out)) is_excluded[out.value()] = true;
-      } else if (Contains(op.input_args(), out) && IsPersistentFloat(program, block, out)) {
+      } else if (absl::c_linear_search(op.input_args(), out) && IsPersistentFloat(op, out)) {
         const bool is_marked = program.var(program.block(0).FindVar(out)).is_parameter();
         if (is_marked && schema != nullptr && !IsInPlaceBySchema(op, schema, out)) continue;
         found.push_back(out);
@@ -162,7 +153,7 @@ std::vector<Symbol> FindTrainedByHand(const Program& program) {
   }
   if (candidates.empty()) return candidates;
   std::vector<bool> is_written_by_forward(program.symbols().size(), false);
-  ForEachOp(program, [&](const Op& op, int) {
+  ForEachOp(program, [&](const Op& op) {
     if (!IsForward(op)) return;
     for (Symbol out : op.output_args()) is_written_by_forward[out.value()] = true;
   });
@@ -180,11 +171,11 @@ std::vector<Symbol> FindManuallyUpdatedParams(const Program& program) {
   }
   std::vector<Symbol> found;
   OpTraits traits(program);
-  ForEachOp(program, [&](const Op& op, int block) {
+  ForEachOp(program, [&](const Op& op) {
     // These pass parameters on as they are.
     if (traits.Has(op, Trait::kAlias) || traits.Has(op, Trait::kStreamSync)) return;
     for (Symbol out : op.output_args()) {
-      if (is_param[out.value()] && IsPersistentFloat(program, block, out)) found.push_back(out);
+      if (is_param[out.value()] && IsPersistentFloat(op, out)) found.push_back(out);
     }
   });
   return FirstOfEach(found, std::move(is_excluded));

@@ -1,4 +1,4 @@
-// What a training program changes from step to step.
+// The variables that a training program updates.
 #ifndef WEFT_OPS_ANALYSIS_UPDATES_H_
 #define WEFT_OPS_ANALYSIS_UPDATES_H_
 
@@ -12,7 +12,7 @@ namespace weft {
 struct ParamUpdate {
   OpId op;
   Symbol param;
-  Symbol master;               // the parameter in higher precision; invalid: there is none
+  Symbol master;               // the parameter in higher precision; invalid: none
   std::vector<Symbol> states;  // moments, velocities, powers of beta: in the order of the slots
 };
 
@@ -20,15 +20,15 @@ struct ParamUpdate {
 // counts if it has slots Param and ParamOut; its other states are unknown. O(ops).
 std::vector<ParamUpdate> FindUpdates(const Program& program);
 
-// Running statistics: persistable floating-point tensors that forward ops of any block rewrite in
-// place, as batch normalization does its running mean and variance, and that no other op writes. A
-// marked parameter counts only where the schema of the op says that it is rewritten in place, or
-// the op has no schema. Each once, in op order. O(arguments).
+// Running statistics: persistable floating-point tensors that only forward ops write, in place,
+// such as the running mean and variance of batch normalization. A variable marked as a parameter
+// counts only if the schema of the op says that it is written in place, or the op is unregistered.
+// Each once, in op order. O(arguments).
 std::vector<Symbol> FindRunningStatistics(const Program& program);
 
 // Parameters that ops other than optimizers update, such as target networks and the averages of a
-// mean teacher: floating-point variables of the root block that are written in a step, are marked
-// as parameters or are trained by hand, and are no running statistic and no optimizer state. Each
+// mean teacher: floating-point variables of the root block that a step writes, that are marked as
+// parameters or trained by hand, and that are neither running statistics nor optimizer state. Each
 // once, in op order. O(arguments).
 std::vector<Symbol> FindManuallyUpdatedParams(const Program& program);
 

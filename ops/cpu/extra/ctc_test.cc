@@ -55,7 +55,7 @@ TEST(WarpCtcTest, LengthsAndClassesOutOfRangeAreErrors) {
   Ctc ctc;
   ctc.time = MakeTensor<int64_t>({1}, {3});
   EXPECT_THAT(ctc.Run(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                  "input LogitsLength: expected 0 to 2, found 3 of sequence 0"));
+                                  "input LogitsLength: 3 at position 0 is not in [0, 3)"));
   ctc = Ctc();
   ctc.label = MakeTensor<int32_t>({1, 2}, {2, 0});
   EXPECT_THAT(ctc.Run(), StatusIs(absl::StatusCode::kInvalidArgument,

@@ -44,35 +44,31 @@ struct Place {
   }
 };
 
-class DeformableConv {
- public:
-  DeformableConv(OpKernel* op, const OpAttrs& attrs, std::vector<Window> windows)
-      : windows_(std::move(windows)),
-        groups_(attrs.Int("groups")),
-        deformable_groups_(attrs.Int("deformable_groups")),
-        input_(op->in("Input")),
-        offset_(op->in("Offset")),
-        mask_(op->in("Mask")),
-        filter_(op->in("Filter")) {}
+struct DeformableConv {
+  std::vector<Window> windows;
+  int64_t groups, deformable_groups;
+  In input, offset, mask, filter;
 
   static absl::StatusOr<DeformableConv> Make(const KernelSpec& spec, OpKernel* op) {
     WEFT_ASSIGN_OR_RETURN(std::vector<Window> windows, ReadWindows(spec.attrs, 2));
-    return DeformableConv(op, spec.attrs, std::move(windows));
+    return DeformableConv{
+        std::move(windows), spec.attrs.Int("groups"), spec.attrs.Int("deformable_groups"),
+        op->in("Input"),    op->in("Offset"),         op->in("Mask"),
+        op->in("Filter")};
   }
 
-  In input() const { return input_; }
-  In offset() const { return offset_; }
-  In mask() const { return mask_; }
-  In filter() const { return filter_; }
-  int64_t groups() const { return groups_; }
-
-  int64_t Channels(const KernelContext& ctx) const { return input_(ctx).dim(1); }
+  int64_t Channels(const KernelContext& ctx) const { return input(ctx).dim(1); }
   // Rows of the columns: elements of the window, in all channels.
   int64_t Rows(const KernelContext& ctx) const {
-    return Channels(ctx) * filter_(ctx).dim(2) * filter_(ctx).dim(3);
+    return Channels(ctx) * filter(ctx).dim(2) * filter(ctx).dim(3);
   }
   int64_t Positions(const KernelContext& ctx) const {
-    return offset_(ctx).dim(2) * offset_(ctx).dim(3);
+    return offset(ctx).dim(2) * offset(ctx).dim(3);
+  }
+  // The coordinate of element k of the window along an axis, before the offset.
+  int64_t At(int axis, int64_t position, int64_t k) const {
+    const Window& w = windows[axis];
+    return position * w.stride - w.pad_begin + k * w.dilation;
   }
 
   // Calls visit(point, channel, index in the columns, in Offset, in Mask) for each element of the
@@ -80,15 +76,15 @@ class DeformableConv {
   // `positions` later.
   template <typename T, typename Visit>
   void ForEachElement(const KernelContext& ctx, int64_t image, Visit visit) const {
-    const int64_t height = input_(ctx).dim(2), width = input_(ctx).dim(3);
-    const int64_t rows = filter_(ctx).dim(2), columns = filter_(ctx).dim(3);
-    const int64_t out_width = offset_(ctx).dim(3), positions = Positions(ctx);
-    const int64_t channels = Channels(ctx), share = channels / deformable_groups_;
-    const T* offsets = offset_.data<T>(ctx);
+    const int64_t height = input(ctx).dim(2), width = input(ctx).dim(3);
+    const int64_t rows = filter(ctx).dim(2), columns = filter(ctx).dim(3);
+    const int64_t out_width = offset(ctx).dim(3), positions = Positions(ctx);
+    const int64_t channels = Channels(ctx), share = channels / deformable_groups;
+    const T* offsets = offset.data<T>(ctx);
     for (int64_t row = 0; row < channels * rows * columns; ++row) {
       const int64_t channel = row / columns / rows, k = row % (rows * columns);
       const int64_t of_mask =
-          ((image * deformable_groups_ + channel / share) * rows * columns + k) * positions;
+          ((image * deformable_groups + channel / share) * rows * columns + k) * positions;
       for (int64_t p = 0; p < positions; ++p) {
         const int64_t m = of_mask + p, o = 2 * of_mask + p;
         const Place<T> place = {
@@ -103,9 +99,9 @@ class DeformableConv {
   // One image's columns.
   template <typename T>
   void FillColumns(const KernelContext& ctx, int64_t image, T* columns) const {
-    const int64_t size = input_(ctx).dim(2) * input_(ctx).dim(3);
-    const T* from = input_.data<T>(ctx) + image * Channels(ctx) * size;
-    const T* masks = mask_.data_or_null<T>(ctx);
+    const int64_t size = input(ctx).dim(2) * input(ctx).dim(3);
+    const T* from = input.data<T>(ctx) + image * Channels(ctx) * size;
+    const T* masks = mask.data_or_null<T>(ctx);
     ForEachElement<T>(
         ctx, image, [&](const Place<T>& place, int64_t channel, int64_t i, int64_t, int64_t m) {
           T value = 0 * (place.y + place.x);  // NaN if an offset is NaN
@@ -117,46 +113,34 @@ class DeformableConv {
         });
   }
 
- private:
-  // The coordinate of element k of the window along an axis, before the offset.
-  int64_t At(int axis, int64_t position, int64_t k) const {
-    const Window& w = windows_[axis];
-    return position * w.stride - w.pad_begin + k * w.dilation;
+  // Calls run(part of the filter, of the columns, of the output) for every group of channels, with
+  // its position and size: output rows, filter columns, positions.
+  template <typename Run>
+  void ForEachGroup(const KernelContext& ctx, Run run) const {
+    const int64_t positions = Positions(ctx);
+    const int64_t m = filter(ctx).dim(0) / groups, k = Rows(ctx) / groups;
+    for (int64_t g = 0; g < groups; ++g) {
+      run(g * m * k, g * k * positions, g * m * positions, m, k, positions);
+    }
   }
-
-  std::vector<Window> windows_;
-  int64_t groups_, deformable_groups_;
-  In input_, offset_, mask_, filter_;
 };
-
-// Calls run(part of the filter, of the columns, of the output) for every group of channels, with
-// its position and size: output rows, filter columns, positions.
-template <typename Run>
-void ForEachGroup(const KernelContext& ctx, const DeformableConv& conv, Run run) {
-  const int64_t groups = conv.groups(), positions = conv.Positions(ctx);
-  const int64_t m = conv.filter()(ctx).dim(0) / groups, k = conv.Rows(ctx) / groups;
-  for (int64_t g = 0; g < groups; ++g) {
-    run(g * m * k, g * k * positions, g * m * positions, m, k, positions);
-  }
-}
 
 absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
   OpKernel op(spec);
   WEFT_ASSIGN_OR_RETURN(const DeformableConv conv, DeformableConv::Make(spec, &op));
   const Out output = op.out("Output");
-  return op.Make(Floats(conv.input()), [=, product = Gemm(Transpose::kNo, Transpose::kNo)](
-                                           const KernelContext& ctx, auto zero) mutable {
+  return op.Make(Floats(conv.input), [=, product = Gemm(Transpose::kNo, Transpose::kNo)](
+                                         const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     std::vector<T> columns(conv.Rows(ctx) * conv.Positions(ctx));
-    const T* filter = conv.filter().data<T>(ctx);
+    const T* filter = conv.filter.data<T>(ctx);
     const int64_t images = output(ctx).dim(0), size = output(ctx).size();
     for (int64_t n = 0; n < images; ++n) {
       conv.FillColumns(ctx, n, columns.data());
       T* to = output.data<T>(ctx) + n * (size / images);
-      ForEachGroup(ctx, conv,
-                   [&](int64_t f, int64_t c, int64_t o, int64_t m, int64_t k, int64_t p) {
-                     product.Run(m, p, k, filter + f, columns.data() + c, to + o);
-                   });
+      conv.ForEachGroup(ctx, [&](int64_t f, int64_t c, int64_t o, int64_t m, int64_t k, int64_t p) {
+        product.Run(m, p, k, filter + f, columns.data() + c, to + o);
+      });
     }
   });
 }
@@ -178,25 +162,24 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
     for (Tensor* to : {dinput.get(ctx), doffset.get(ctx), dmask.get(ctx), dfilter.get(ctx)}) {
       if (to != nullptr) std::fill_n(to->data<T>(), to->size(), T(0));
     }
-    const Tensor& input = conv.input()(ctx);
+    const Tensor& input = conv.input(ctx);
     const int64_t images = input.dim(0), size = input.dim(2) * input.dim(3);
     const int64_t positions = conv.Positions(ctx), channels = conv.Channels(ctx);
-    std::vector<T> columns(conv.Rows(ctx) * positions), products(conv.filter()(ctx).size());
-    const T *filter = conv.filter().data<T>(ctx), *masks = conv.mask().data_or_null<T>(ctx);
+    std::vector<T> columns(conv.Rows(ctx) * positions), products(conv.filter(ctx).size());
+    const T *filter = conv.filter.data<T>(ctx), *masks = conv.mask.data_or_null<T>(ctx);
     for (int64_t n = 0; n < images; ++n) {
       const T* from = doutput.data<T>(ctx) + n * (doutput(ctx).size() / images);
       if (dfilters != nullptr) {
         conv.FillColumns(ctx, n, columns.data());
-        ForEachGroup(
-            ctx, conv, [&](int64_t f, int64_t c, int64_t o, int64_t m, int64_t k, int64_t p) {
+        conv.ForEachGroup(
+            ctx, [&](int64_t f, int64_t c, int64_t o, int64_t m, int64_t k, int64_t p) {
               filter_product.Run(m, k, p, from + o, columns.data() + c, products.data() + f);
             });
         for (size_t i = 0; i < products.size(); ++i) dfilters[i] += products[i];
       }
-      ForEachGroup(ctx, conv,
-                   [&](int64_t f, int64_t c, int64_t o, int64_t m, int64_t k, int64_t p) {
-                     column_product.Run(k, p, m, filter + f, from + o, columns.data() + c);
-                   });
+      conv.ForEachGroup(ctx, [&](int64_t f, int64_t c, int64_t o, int64_t m, int64_t k, int64_t p) {
+        column_product.Run(k, p, m, filter + f, from + o, columns.data() + c);
+      });
       conv.ForEachElement<T>(
           ctx, n, [&](const Place<T>& place, int64_t channel, int64_t i, int64_t o, int64_t m) {
             if (!place.IsInside()) return;
@@ -213,7 +196,7 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
           });
     }
   };
-  return op.Make(Floats(conv.input()), step);
+  return op.Make(Floats(conv.input), step);
 }
 
 }  // namespace

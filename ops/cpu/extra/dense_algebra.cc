@@ -1,11 +1,12 @@
-// Inverses, determinants, factors and solutions of square matrices, [..., n, n], by Eigen, in
-// double precision. Gradients: M. B. Giles, "Collected matrix derivative results for forward and
-// reverse mode algorithmic differentiation" (2008), and I. Murray, "Differentiation of the Cholesky
-// decomposition" (2016).
+// Inverses, determinants, factors and solutions of square matrices, [..., n, n], and products of
+// matrices, by Eigen, in double precision. Gradients: M. B. Giles, "Collected matrix derivative
+// results for forward and reverse mode algorithmic differentiation" (2008), and I. Murray,
+// "Differentiation of the Cholesky decomposition" (2016).
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <eigen3/Eigen/Cholesky>
+#include <eigen3/Eigen/Core>
 #include <eigen3/Eigen/LU>
 #include <eigen3/Eigen/SVD>
 #include <functional>
@@ -15,19 +16,42 @@
 #include "base/status_macros.h"
 #include "ops/broadcast.h"
 #include "ops/cpu/extra/families.h"
-#include "ops/cpu/extra/matrix.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
 
+template <typename T>
+using MatrixOf = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using Matrix = MatrixOf<double>;
+
+// Matrix number `which` of the row-major matrices in `all`.
+template <typename T>
+Matrix ReadMatrix(const T* all, int64_t which, int64_t rows, int64_t columns) {
+  const T* from = all + which * rows * columns;
+  return Eigen::Map<const MatrixOf<T>>(from, rows, columns).template cast<double>();
+}
+
+// The tensor, of rank 2.
+template <typename T>
+Matrix ReadMatrix(const Tensor& tensor) {
+  return ReadMatrix(tensor.data<T>(), 0, tensor.dim(0), tensor.dim(1));
+}
+
+template <typename T>
+void WriteMatrix(const Matrix& matrix, int64_t which, T* all) {
+  Eigen::Map<MatrixOf<T>>(all + which * matrix.size(), matrix.rows(), matrix.cols()) =
+      matrix.cast<T>();
+}
+
 using Lu = Eigen::PartialPivLU<Matrix>;
 
-// Of matrices, not of Eigen's expressions: every combination of these would be compiled apart.
+// Take matrices, not Eigen's expressions, so that the compiler does not instantiate every
+// combination.
 Matrix Product(const Matrix& a, const Matrix& b) { return a * b; }
 Matrix Transposed(const Matrix& a) { return a.transpose(); }
 
-// False for a 0, and for what is not a number: then a triangular matrix has no inverse.
+// False if an element is 0 or NaN: then a triangular matrix has no inverse.
 template <typename Diagonal>
 bool IsRegular(const Diagonal& diagonal) {
   return (diagonal.array().abs() > 0).all();
@@ -45,19 +69,19 @@ Matrix Triangle(const Matrix& a, Eigen::UpLoType which) {
   return a.triangularView<Eigen::Upper>();
 }
 
-// The solution of T x = b for that triangle T of a.
+// The solution of T x = b for a triangle T of a.
 absl::optional<Matrix> SolveTriangular(const Matrix& a, Eigen::UpLoType which, const Matrix& b) {
   if (!IsRegular(a.diagonal())) return absl::nullopt;
   if (which == Eigen::Lower) return Matrix(a.triangularView<Eigen::Lower>().solve(b));
   return Matrix(a.triangularView<Eigen::Upper>().solve(b));
 }
 
-absl::Status Singular(const char* slot, int64_t which) {
+absl::Status Problem(const char* slot, int64_t which, const char* problem = "singular") {
   return absl::InvalidArgumentError(
-      absl::StrCat("input ", slot, ": matrix ", which, " is singular"));
+      absl::StrCat("input ", slot, ": matrix ", which, " is ", problem));
 }
 
-// Calls visit(place, matrix) for the square matrices of a tensor.
+// Calls visit(index, matrix) for the square matrices of a tensor.
 template <typename T, typename Visit>
 absl::Status ForEachMatrix(const Tensor& tensor, Visit visit) {
   const int64_t n = tensor.dims().back();
@@ -70,7 +94,7 @@ absl::Status ForEachMatrix(const Tensor& tensor, Visit visit) {
 
 // --- Inverse -------------------------------------------------------------------------------------
 
-// One matrix for each of the first input, from those of all inputs at its place; none is an error.
+// Maps the matrices at one position of all inputs to one of the output; none is an error.
 using MatrixFn = std::function<absl::optional<Matrix>(const std::vector<Matrix>&)>;
 
 absl::StatusOr<Kernel> MapMatrices(const KernelSpec& spec, const std::vector<const char*>& inputs,
@@ -87,10 +111,7 @@ absl::StatusOr<Kernel> MapMatrices(const KernelSpec& spec, const std::vector<con
         matrices.push_back(ReadMatrix(in[i].data<T>(ctx), which, first.rows(), first.rows()));
       }
       const absl::optional<Matrix> result = map(matrices);
-      if (!result.has_value()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("input ", slot, ": matrix ", which, " is ", problem));
-      }
+      if (!result.has_value()) return Problem(slot, which, problem);
       WriteMatrix(*result, which, out.data<T>(ctx));
       return absl::OkStatus();
     });
@@ -131,16 +152,16 @@ absl::StatusOr<Kernel> Determinant(const KernelSpec& spec) {
   });
 }
 
-// The derivative of the determinant: det(A) A⁻ᵀ or, where A is singular, the limit of that. With
-// A = U S Vᵀ it is det(U V) U C Vᵀ, where C has the products of all singular values but one (G. W.
-// Stewart, "On the adjugate matrix", 1998).
+// The derivative of the determinant: det(A) A⁻ᵀ or, if A is singular, its limit. With A = U S Vᵀ it
+// is det(U V) U C Vᵀ, where C has the products of all singular values but one (G. W. Stewart, "On
+// the adjugate matrix", 1998).
 Matrix DeterminantDerivative(const Matrix& a) {
   const Lu lu(a);
   if (IsRegular(lu.matrixLU().diagonal())) return lu.determinant() * lu.inverse().transpose();
   if (!a.allFinite()) return Matrix::Constant(a.rows(), a.cols(), NAN);
   const Eigen::JacobiSVD<Matrix, Eigen::NoQRPreconditioner> svd(
       a, Eigen::ComputeFullU | Eigen::ComputeFullV);
-  // What is below the rounding of the largest one is 0: the product of two of these is exact then.
+  // Values below the rounding error of the largest one become 0: then products of two are exact.
   const Eigen::VectorXd values =
       (svd.singularValues().array() > svd.threshold() * svd.singularValues()[0])
           .select(svd.singularValues(), 0.0);
@@ -214,7 +235,7 @@ absl::StatusOr<Kernel> SlogDeterminantGrad(const KernelSpec& spec) {
     const T* dlogs = dout.data<T>(ctx) + dout(ctx).size() / 2;
     return ForEachMatrix<T>(x(ctx), [&](int64_t which, const Matrix& a) -> absl::Status {
       const absl::optional<Matrix> inverse = Inverted(a);
-      if (!inverse.has_value()) return Singular("Input", which);
+      if (!inverse.has_value()) return Problem("Input", which);
       WriteMatrix(double{dlogs[which]} * inverse->transpose(), which, dx.data<T>(ctx));
       return absl::OkStatus();
     });
@@ -223,7 +244,7 @@ absl::StatusOr<Kernel> SlogDeterminantGrad(const KernelSpec& spec) {
 
 // --- Cholesky ------------------------------------------------------------------------------------
 
-// Out = L with L Lᵀ = X or, where `upper`, Lᵀ. Reads one triangle of X only.
+// Out = L with L Lᵀ = X or, if `upper`, Lᵀ. Reads only one triangle of X.
 absl::StatusOr<Kernel> Cholesky(const KernelSpec& spec) {
   const bool upper = spec.attrs.Bool("upper");
   return MapMatrices(spec, {"X"}, "Out", "not positive definite",
@@ -255,7 +276,7 @@ absl::StatusOr<Kernel> CholeskyGrad(const KernelSpec& spec) {
 
 // --- Products ------------------------------------------------------------------------------------
 
-// A vector is a row where it is the first factor, a column where it is the last one.
+// A vector is a row as first factor, a column as last one.
 template <typename T>
 std::vector<Matrix> ReadFactors(const In& x, const KernelContext& ctx) {
   std::vector<Matrix> factors;
@@ -282,7 +303,7 @@ absl::StatusOr<Kernel> MultiDot(const KernelSpec& spec) {
   });
 }
 
-// X@GRAD[i] = (the product of those before)ᵀ Out@GRAD (the product of those after)ᵀ.
+// X@GRAD[i] = (the product of earlier factors)ᵀ Out@GRAD (the product of later ones)ᵀ.
 absl::StatusOr<Kernel> MultiDotGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   const In x = op.in("X"), dout = op.in("Out@GRAD");
@@ -302,10 +323,62 @@ absl::StatusOr<Kernel> MultiDotGrad(const KernelSpec& spec) {
   });
 }
 
+// The slices Weight[k].
+template <typename T>
+Matrix Slice(const Tensor& weight, int64_t k) {
+  return ReadMatrix(weight.data<T>(), k, weight.dim(1), weight.dim(2));
+}
+
+// Out[b, k] = X[b] Weight[k] Y[b]ᵀ + Bias[k].
+absl::StatusOr<Kernel> Bilinear(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight"), bias = op.in("Bias");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Matrix xs = ReadMatrix<T>(x(ctx)), ys = ReadMatrix<T>(y(ctx));
+    Matrix sums(xs.rows(), weight(ctx).dim(0));
+    for (int64_t k = 0; k < sums.cols(); ++k) {
+      const double start = bias ? bias.data<T>(ctx)[k] : 0;
+      sums.col(k) =
+          (xs * Slice<T>(weight(ctx), k)).cwiseProduct(ys).rowwise().sum().array() + start;
+    }
+    WriteMatrix(sums, 0, out.data<T>(ctx));
+  });
+}
+
+// With D = diag(Out@GRAD[:, k]), summed over k: X@GRAD = D Y Weight[k]ᵀ, Y@GRAD = D X Weight[k].
+// Weight@GRAD[k] = Xᵀ D Y, Bias@GRAD[k] = Σ Out@GRAD[:, k].
+absl::StatusOr<Kernel> BilinearGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), y = op.in("Y"), weight = op.in("Weight"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD"), dweight = op.out("Weight@GRAD");
+  const Out dbias = op.out("Bias@GRAD");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Matrix xs = ReadMatrix<T>(x(ctx)), ys = ReadMatrix<T>(y(ctx));
+    const Matrix d = ReadMatrix<T>(dout(ctx));
+    Matrix dxs = Matrix::Zero(xs.rows(), xs.cols()), dys = Matrix::Zero(ys.rows(), ys.cols());
+    for (int64_t k = 0; k < d.cols(); ++k) {
+      const Matrix w = Slice<T>(weight(ctx), k);
+      const Matrix scaled_ys = d.col(k).asDiagonal() * ys, scaled_xs = d.col(k).asDiagonal() * xs;
+      dxs += scaled_ys * w.transpose();
+      dys += scaled_xs * w;
+      if (T* to = dweight.data_or_null<T>(ctx)) WriteMatrix(xs.transpose() * scaled_ys, k, to);
+    }
+    if (T* to = dx.data_or_null<T>(ctx)) WriteMatrix(dxs, 0, to);
+    if (T* to = dy.data_or_null<T>(ctx)) WriteMatrix(dys, 0, to);
+    if (Tensor* gradient = dbias.get(ctx)) {
+      gradient->Resize(x(ctx).dtype(), {1, d.cols()});
+      WriteMatrix(d.colwise().sum(), 0, gradient->data<T>());
+    }
+  });
+}
+
 // --- Systems of equations ------------------------------------------------------------------------
 
-// How a system, of matrix `a` and right sides b, is solved, and the system of the transposed
-// matrix. MatrixGrad makes the gradient of `a` of that of the matrix of the system.
+// Systems solve equations with matrix `a` and right sides b, and those with the transposed matrix.
+// MatrixGrad maps the gradient of the system's matrix to that of `a`.
 
 struct GeneralSystem {
   static constexpr const char *kMatrix = "X", *kRight = "Y";
@@ -333,7 +406,7 @@ struct TriangularSystem {
         unit(spec.attrs.Bool("unitriangular")),
         quirks(spec.paddle_cpu_quirks) {}
 
-  // op(a), without what it is not to read: the other triangle, and a diagonal of 1.
+  // op(a) of a triangle, with a diagonal of 1 if `unit`.
   Matrix Coefficients(const Matrix& a) const {
     Matrix triangle = Triangle(a, upper ? Eigen::Upper : Eigen::Lower);
     if (unit) triangle.diagonal().setOnes();
@@ -346,7 +419,7 @@ struct TriangularSystem {
     return SolveTriangular(Transposed(Coefficients(a)),
                            upper != transpose ? Eigen::Lower : Eigen::Upper, b);
   }
-  // Paddle's CPU kernel has those of the diagonal of 1 and of the one above, too, for lower ones.
+  // Paddle's CPU kernel keeps the gradients of a lower matrix's unit diagonal and of the one above.
   Matrix MatrixGrad(const Matrix&, const Matrix& grad) const {
     const Matrix full = transpose ? Transposed(grad) : grad;
     Matrix result = Triangle(full, upper ? Eigen::Upper : Eigen::Lower);
@@ -376,7 +449,7 @@ struct CholeskySystem {
   absl::optional<Matrix> SolveTransposed(const Matrix& a, const Matrix& b) const {
     return Solve(a, b);
   }
-  // Paddle's CPU kernel takes the other triangle of the factor here, too.
+  // Paddle's CPU kernel also reads the other triangle of the factor.
   Matrix MatrixGrad(const Matrix& a, const Matrix& grad) const {
     const Eigen::UpLoType which = upper ? Eigen::Upper : Eigen::Lower;
     const Matrix both = grad + grad.transpose(), triangle = quirks ? a : Triangle(a, which);
@@ -384,8 +457,8 @@ struct CholeskySystem {
   }
 };
 
-// Matrices [..., n, n] and right sides [..., n, columns], with dimensions before that broadcast; or
-// right sides [n], or [..., n] with all dimensions but the last one of the matrices.
+// Matrices [..., n, n] and right sides [..., n, columns], whose leading dimensions broadcast; or
+// right sides [n], or [..., n] with all dimensions of the matrices but the last.
 struct Systems {
   int64_t n, columns;
   Dims matrices, rights;
@@ -397,7 +470,7 @@ struct Systems {
     rights.assign(b.begin(), b.end() - (vectors ? 1 : 2));
   }
 
-  // Calls visit(place in the result, of the matrix, of the right sides) up to the first error.
+  // Calls visit(index in the result, of the matrix, of the right sides) up to the first error.
   template <typename Visit>
   absl::Status ForEach(Visit visit) const {
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(matrices, rights, -1));
@@ -424,7 +497,7 @@ absl::StatusOr<Kernel> Solve(const KernelSpec& spec) {
       const absl::optional<Matrix> x =
           system.Solve(ReadMatrix(matrix.data<T>(ctx), a, all.n, all.n),
                        ReadMatrix(right.data<T>(ctx), b, all.n, all.columns));
-      if (!x.has_value()) return Singular(System::kMatrix, a);
+      if (!x.has_value()) return Problem(System::kMatrix, a);
       WriteMatrix(*x, place, out.data<T>(ctx));
       return absl::OkStatus();
     });
@@ -432,7 +505,7 @@ absl::StatusOr<Kernel> Solve(const KernelSpec& spec) {
 }
 
 // The gradient of the right sides is the solution D of the transposed system for Out@GRAD, that of
-// the matrix -D Outᵀ; each summed over what the operand was repeated for.
+// the matrix -D Outᵀ; each summed over broadcast dimensions.
 template <typename System>
 absl::StatusOr<Kernel> SolveGrad(const KernelSpec& spec) {
   OpKernel op(spec);
@@ -454,7 +527,7 @@ absl::StatusOr<Kernel> SolveGrad(const KernelSpec& spec) {
       const Matrix x = ReadMatrix(out.data<T>(ctx), place, n, columns);
       const absl::optional<Matrix> d =
           system.SolveTransposed(coefficients, ReadMatrix(dout.data<T>(ctx), place, n, columns));
-      if (!d.has_value()) return Singular(System::kMatrix, a);
+      if (!d.has_value()) return Problem(System::kMatrix, a);
       add(*d, b, &right_sums);
       add(system.MatrixGrad(coefficients, -Product(*d, Transposed(x))), a, &matrix_sums);
       return absl::OkStatus();
@@ -476,6 +549,8 @@ void AddDenseAlgebraKernels(KernelTable* table) {
   table->Add("slogdeterminant_grad", SlogDeterminantGrad);
   table->Add("cholesky", Cholesky);
   table->Add("cholesky_grad", CholeskyGrad);
+  table->Add("bilinear_tensor_product", Bilinear);
+  table->Add("bilinear_tensor_product_grad", BilinearGrad);
   table->Add("multi_dot", MultiDot);
   table->Add("multi_dot_grad", MultiDotGrad);
   table->Add("solve", Solve<GeneralSystem>);

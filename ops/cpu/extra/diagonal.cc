@@ -85,39 +85,26 @@ absl::StatusOr<Kernel> TraceGrad(const KernelSpec& spec) {
                  });
 }
 
-// A vector becomes a diagonal, surrounded by padding_value; for a matrix the diagonal is extracted.
+// A vector becomes a diagonal, surrounded by padding_value, or 0 for a gradient; the diagonal of a
+// matrix becomes a vector.
+template <bool is_grad>
 absl::StatusOr<Kernel> Diag(const KernelSpec& spec) {
   OpKernel op(spec);
-  const In x = op.in("X");
-  const Out out = op.out("Out");
-  const int64_t offset = spec.attrs.Int("offset");
-  const double padding = spec.attrs.Float("padding_value");
-  return op.Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    if (x(ctx).rank() == 2) {
-      ReadView(Diagonal(x(ctx).dims(), 0, 1, offset), x.data<T>(ctx), out.data<T>(ctx));
-      return;
-    }
-    std::fill_n(out.data<T>(ctx), out(ctx).size(), static_cast<T>(padding));
-    WriteView(Diagonal(out(ctx).dims(), 0, 1, offset), x.data<T>(ctx), out.data<T>(ctx));
-  });
-}
-
-absl::StatusOr<Kernel> DiagGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
   op.Ignore({"X"});
-  const In dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
+  const In from = op.in(is_grad ? "Out@GRAD" : "X");
+  const Out to = op.out(is_grad ? "X@GRAD" : "Out");
   const int64_t offset = spec.attrs.Int("offset");
-  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
+  const double padding = is_grad ? 0 : spec.attrs.Float("padding_value");
+  const auto step = [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    if (dx(ctx).rank() == 1) {
-      ReadView(Diagonal(dout(ctx).dims(), 0, 1, offset), dout.data<T>(ctx), dx.data<T>(ctx));
+    if (from(ctx).rank() == 2) {
+      ReadView(Diagonal(from(ctx).dims(), 0, 1, offset), from.data<T>(ctx), to.data<T>(ctx));
       return;
     }
-    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
-    WriteView(Diagonal(dx(ctx).dims(), 0, 1, offset), dout.data<T>(ctx), dx.data<T>(ctx));
-  });
+    std::fill_n(to.data<T>(ctx), to(ctx).size(), static_cast<T>(padding));
+    WriteView(Diagonal(to(ctx).dims(), 0, 1, offset), from.data<T>(ctx), to.data<T>(ctx));
+  };
+  return is_grad ? op.Make(Floats(from), step) : op.Make(FloatsAndInts(from), step);
 }
 
 // Out = matrices with the rows of Input on a diagonal, 0 elsewhere.
@@ -144,8 +131,8 @@ void AddDiagonalKernels(KernelTable* table) {
   AddView("diagonal", DiagonalView, table, "Input");
   table->Add("trace", Trace);
   table->Add("trace_grad", TraceGrad);
-  table->Add("diag_v2", Diag);
-  table->Add("diag_v2_grad", DiagGrad);
+  table->Add("diag_v2", Diag</*is_grad=*/false>);
+  table->Add("diag_v2_grad", Diag</*is_grad=*/true>);
   table->Add("diag_embed", DiagEmbed);
 }
 

@@ -6,9 +6,11 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "ops/cpu/extra/families.h"
+#include "ops/cpu/indices.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
@@ -19,49 +21,42 @@ namespace {
 constexpr double kMostSamples = 4096;
 constexpr int64_t kMostSamplingRatio = 64;
 
-struct Pooling {
-  int64_t height, width;
+// The slots and attributes of all ops.
+struct Regions {
+  In x, rois, rois_num;
+  int64_t height, width;  // in bins
   float scale;
 
-  explicit Pooling(const OpAttrs& attrs)
-      : height(attrs.Int("pooled_height")),
+  Regions(const OpAttrs& attrs, OpKernel* op)
+      : x(op->in("X")),
+        rois(op->in("ROIs")),
+        rois_num(op->in("RoisNum")),
+        height(attrs.Int("pooled_height")),
         width(attrs.Int("pooled_width")),
         scale(static_cast<float>(attrs.Float("spatial_scale"))) {}
-};
 
-// The image of each region.
-absl::StatusOr<std::vector<int64_t>> ImagesOf(const Tensor& x, const Tensor& rois,
-                                              const Tensor& rois_num) {
-  std::vector<int64_t> images;
-  int64_t total = 0;
-  WEFT_RETURN_IF_ERROR(CheckSize("RoisNum", rois_num, x.dim(0)));
-  const auto count = [&](auto tag) -> absl::Status {
-    const auto* counts = rois_num.data<typename decltype(tag)::type>();
-    for (int64_t n = 0; n < rois_num.size(); ++n) {
-      const int64_t rest = rois.dim(0) - total;
-      if (counts[n] < 0 || counts[n] > rest) {
-        return absl::InvalidArgumentError(absl::StrCat("input RoisNum: ", counts[n],
-                                                       " regions of image ", n, ", where ROIs has ",
-                                                       rest, " more"));
-      }
-      total += counts[n];
-      images.insert(images.end(), counts[n], n);
+  int64_t bins() const { return height * width; }
+
+  // The image of each region.
+  absl::StatusOr<std::vector<int64_t>> Images(const KernelContext& ctx) const {
+    const int64_t count = rois(ctx).dim(0);
+    WEFT_RETURN_IF_ERROR(CheckSize("RoisNum", rois_num(ctx), x(ctx).dim(0)));
+    WEFT_ASSIGN_OR_RETURN(const auto counts, ReadIndices("RoisNum", rois_num(ctx), count + 1));
+    const int64_t total = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+    if (total != count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input RoisNum: ", total, " regions, but ROIs has ", count));
     }
-    return absl::OkStatus();
-  };
-  const absl::Status counted = ForElementType<int32_t, int64_t>("input RoisNum", rois_num, count);
-  WEFT_RETURN_IF_ERROR(counted);
-  if (total == rois.dim(0)) return images;
-  return absl::InvalidArgumentError(
-      absl::StrCat("input RoisNum: ", total, " regions, but ROIs has ", rois.dim(0)));
-}
+    std::vector<int64_t> images;
+    for (size_t n = 0; n < counts.size(); ++n) images.insert(images.end(), counts[n], n);
+    return images;
+  }
+};
 
 absl::Status BoxError(int64_t region) {
   return absl::InvalidArgumentError(
       absl::StrCat("input ROIs: region ", region, " is not finite, or too large"));
 }
-
-// --- roi_align -----------------------------------------------------------------------------------
 
 // A point between four elements of an image, and their weights: 0 if the point is more than one
 // element outside.
@@ -92,55 +87,51 @@ struct Sample {
   }
 };
 
-// A bin is the mean of samples inside it, sampling_ratio or as many as it has elements along each
-// side, each interpolated from four elements of X. With `aligned`, pixel centers are at a half.
-class RoiAlign {
- public:
+// A bin is the mean of samples inside it, each interpolated from four elements of X. A side has
+// sampling_ratio samples, or one for each element. With `aligned`, pixel centers are at a half.
+struct RoiAlign : Regions {
+  int64_t ratio;
+  bool aligned;
+  bool widens;  // regions that are narrower than an element. (Paddle's gradient always does.)
+
   RoiAlign(const KernelSpec& spec, OpKernel* op, bool is_grad)
-      : pooling_(spec.attrs),
-        ratio_(spec.attrs.Int("sampling_ratio")),
-        aligned_(spec.attrs.Bool("aligned")),
-        widens_(!aligned_ || (spec.paddle_cpu_quirks && is_grad)),
-        x_(op->in("X")),
-        rois_(op->in("ROIs")),
-        rois_num_(op->in("RoisNum")) {}
+      : Regions(spec.attrs, op),
+        ratio(spec.attrs.Int("sampling_ratio")),
+        aligned(spec.attrs.Bool("aligned")),
+        widens(!aligned || (spec.paddle_cpu_quirks && is_grad)) {}
 
-  In x() const { return x_; }
-
-  // Calls begin(image, bin, samples) for every bin, which is a position in a channel of Out, of
-  // every region, and then visit(image, bin, sample) for its samples.
+  // Calls begin(region, bin, samples) for every bin, which is a position in a channel of Out, of
+  // every region, and then visit(image, sample) for its samples.
   template <typename T, typename Begin, typename Visit>
   absl::Status ForEachSample(const KernelContext& ctx, Begin begin, Visit visit) const {
-    const Tensor &x = x_(ctx), &rois = rois_(ctx);
-    if (ratio_ > kMostSamplingRatio) {
+    if (ratio > kMostSamplingRatio) {
       return absl::InvalidArgumentError(absl::StrCat("attribute sampling_ratio: expected up to ",
-                                                     kMostSamplingRatio, ", found ", ratio_));
+                                                     kMostSamplingRatio, ", found ", ratio));
     }
-    WEFT_ASSIGN_OR_RETURN(const auto images, ImagesOf(x, rois, rois_num_(ctx)));
-    const T shift = aligned_ ? T(0.5) : T(0);
-    for (int64_t r = 0; r < rois.dim(0); ++r) {
-      const T* box = rois.data<T>() + r * 4;
-      const T left = box[0] * pooling_.scale - shift, top = box[1] * pooling_.scale - shift;
-      T width = box[2] * pooling_.scale - shift - left;
-      T height = box[3] * pooling_.scale - shift - top;
-      if (widens_) {
-        width = std::max(width, T(1));
-        height = std::max(height, T(1));
+    WEFT_ASSIGN_OR_RETURN(const auto images, Images(ctx));
+    const int64_t image_height = x(ctx).dim(2), image_width = x(ctx).dim(3);
+    const T shift = aligned ? T(0.5) : T(0);
+    for (int64_t r = 0; r < rois(ctx).dim(0); ++r) {
+      const T* box = rois.data<T>(ctx) + r * 4;
+      const T left = box[0] * scale - shift, top = box[1] * scale - shift;
+      T region_width = box[2] * scale - shift - left, region_height = box[3] * scale - shift - top;
+      if (widens) {
+        region_width = std::max(region_width, T(1));
+        region_height = std::max(region_height, T(1));
       }
-      const T bin_height = height / pooling_.height, bin_width = width / pooling_.width;
+      const T bin_height = region_height / height, bin_width = region_width / width;
       if (!std::isfinite(left + top) || !(std::fabs(bin_height) <= kMostSamples) ||
           !(std::fabs(bin_width) <= kMostSamples)) {
         return BoxError(r);
       }
-      const int64_t rows = ratio_ > 0 ? ratio_ : std::max<int64_t>(std::ceil(bin_height), 0);
-      const int64_t columns = ratio_ > 0 ? ratio_ : std::max<int64_t>(std::ceil(bin_width), 0);
-      for (int64_t bin = 0; bin < pooling_.height * pooling_.width; ++bin) {
+      const int64_t rows = ratio > 0 ? ratio : std::max<int64_t>(std::ceil(bin_height), 0);
+      const int64_t columns = ratio > 0 ? ratio : std::max<int64_t>(std::ceil(bin_width), 0);
+      for (int64_t bin = 0; bin < bins(); ++bin) {
         begin(r, bin, rows * columns);
-        const int64_t i = bin / pooling_.width, j = bin % pooling_.width;
-        const auto ys = Inside(top + bin_height * i, bin_height, rows, x.dim(2));
-        const auto xs = Inside(left + bin_width * j, bin_width, columns, x.dim(3));
+        const auto ys = Inside(top + bin_height * (bin / width), bin_height, rows, image_height);
+        const auto xs = Inside(left + bin_width * (bin % width), bin_width, columns, image_width);
         for (T y : ys) {
-          for (T at : xs) visit(images[r], Sample<T>(y, at, x.dim(2), x.dim(3)));
+          for (T at : xs) visit(images[r], Sample<T>(y, at, image_height, image_width));
         }
       }
     }
@@ -157,79 +148,53 @@ class RoiAlign {
     }
     return positions;
   }
-
-  int64_t bins() const { return pooling_.height * pooling_.width; }
-
- private:
-  Pooling pooling_;
-  int64_t ratio_;
-  bool aligned_;
-  bool widens_;  // regions that are narrower than an element. (Paddle's gradient always does.)
-  In x_, rois_, rois_num_;
 };
 
-// For a region without extent, which has no samples, Out is 0. (Paddle's is NaN.)
-absl::StatusOr<Kernel> RoiAlignForward(const KernelSpec& spec) {
+// Out is the mean of samples, 0 for a region without extent, which has none. (Paddle's is NaN.) The
+// gradient adds Out@GRAD to the elements of each sample.
+template <bool is_grad>
+absl::StatusOr<Kernel> RoiAlignKernel(const KernelSpec& spec) {
   OpKernel op(spec);
-  const RoiAlign align(spec, &op, /*is_grad=*/false);
-  const In x = align.x();
-  const Out out = op.out("Out");
+  const RoiAlign align(spec, &op, is_grad);
+  const In x = align.x, dout = is_grad ? op.in("Out@GRAD") : In();
+  const Out out = op.out(is_grad ? "X@GRAD" : "Out");
   const bool is_paddles = spec.paddle_cpu_quirks;
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const int64_t channels = x(ctx).dim(1), size = x(ctx).dim(2) * x(ctx).dim(3);
     const int64_t bins = align.bins();
-    T* to = nullptr;
+    const T *xs = x.data<T>(ctx), *douts = dout.data_or_null<T>(ctx);
+    T* const outs = out.data<T>(ctx);
+    std::fill_n(outs, out(ctx).size(), T(0));
+    int64_t first = 0;  // of the bin, in the first channel
     T part = 0;
-    std::fill_n(out.data<T>(ctx), out(ctx).size(), T(0));
     return align.ForEachSample<T>(
         ctx,
         [&](int64_t region, int64_t bin, int64_t samples) {
-          to = out.data<T>(ctx) + region * channels * bins + bin;
+          first = region * channels * bins + bin;
           part = T(1) / static_cast<T>(std::max<int64_t>(samples, 1));
-          if (samples > 0 || !is_paddles) return;
-          for (int64_t c = 0; c < channels; ++c) to[c * bins] = std::numeric_limits<T>::quiet_NaN();
+          if (is_grad || samples > 0 || !is_paddles) return;
+          for (int64_t c = 0; c < channels; ++c) {
+            outs[first + c * bins] = std::numeric_limits<T>::quiet_NaN();
+          }
         },
         [&](int64_t image, const Sample<T>& sample) {
-          const T* from = x.data<T>(ctx) + image * channels * size;
-          for (int64_t c = 0; c < channels; ++c, from += size) {
+          for (int64_t c = 0; c < channels; ++c) {
+            const int64_t channel = (image * channels + c) * size;
             T value = 0;
-            for (int k = 0; k < 4; ++k) value += sample.weight[k] * from[sample.at[k]];
-            to[c * bins] += value * part;
+            for (int k = 0; k < 4; ++k) {
+              const int64_t i = channel + sample.at[k];
+              if constexpr (is_grad) {
+                outs[i] += sample.weight[k] * douts[first + c * bins] * part;
+              } else {
+                value += sample.weight[k] * xs[i];
+              }
+            }
+            if constexpr (!is_grad) outs[first + c * bins] += value * part;
           }
         });
   });
 }
-
-absl::StatusOr<Kernel> RoiAlignGrad(const KernelSpec& spec) {
-  OpKernel op(spec);
-  const RoiAlign align(spec, &op, /*is_grad=*/true);
-  const In x = align.x(), dout = op.in("Out@GRAD");
-  const Out dx = op.out("X@GRAD");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
-    using T = decltype(zero);
-    const int64_t channels = x(ctx).dim(1), size = x(ctx).dim(2) * x(ctx).dim(3);
-    const int64_t bins = align.bins();
-    const T* from = nullptr;
-    T part = 0;
-    std::fill_n(dx.data<T>(ctx), dx(ctx).size(), T(0));
-    return align.ForEachSample<T>(
-        ctx,
-        [&](int64_t region, int64_t bin, int64_t samples) {
-          from = dout.data<T>(ctx) + region * channels * bins + bin;
-          part = T(1) / static_cast<T>(std::max<int64_t>(samples, 1));
-        },
-        [&](int64_t image, const Sample<T>& sample) {
-          T* to = dx.data<T>(ctx) + image * channels * size;
-          for (int64_t c = 0; c < channels; ++c, to += size) {
-            for (int k = 0; k < 4; ++k)
-              to[sample.at[k]] += sample.weight[k] * from[c * bins] * part;
-          }
-        });
-  });
-}
-
-// --- roi_pool ------------------------------------------------------------------------------------
 
 // The elements of X in bin i of `bins`, for a region that begins at `first`.
 struct Range {
@@ -249,19 +214,19 @@ struct Range {
 // are rounded to elements, and have at least one.
 absl::StatusOr<Kernel> RoiPool(const KernelSpec& spec) {
   OpKernel op(spec);
-  const In x = op.in("X"), rois = op.in("ROIs"), rois_num = op.in("RoisNum");
+  const Regions regions(spec.attrs, &op);
+  const In x = regions.x;
   const Out out = op.out("Out"), argmax = op.out("Argmax");
-  const Pooling pooling(spec.attrs);
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const auto images, ImagesOf(x(ctx), rois(ctx), rois_num(ctx)));
+    WEFT_ASSIGN_OR_RETURN(const auto images, regions.Images(ctx));
     const int64_t channels = x(ctx).dim(1), height = x(ctx).dim(2), width = x(ctx).dim(3);
     T* to = out.data<T>(ctx);
     int64_t* arg = argmax.data<int64_t>(ctx);
-    for (int64_t r = 0; r < rois(ctx).dim(0); ++r) {
+    for (int64_t r = 0; r < regions.rois(ctx).dim(0); ++r) {
       std::array<int64_t, 4> box{};
       for (int k = 0; k < 4; ++k) {
-        const T position = std::round(rois.data<T>(ctx)[r * 4 + k] * pooling.scale);
+        const T position = std::round(regions.rois.data<T>(ctx)[r * 4 + k] * regions.scale);
         if (!(std::fabs(position) <= kMostSamples * kMostSamples)) return BoxError(r);
         box[k] = static_cast<int64_t>(position);
       }
@@ -269,9 +234,9 @@ absl::StatusOr<Kernel> RoiPool(const KernelSpec& spec) {
       const int64_t rows = std::max<int64_t>(box[3] - box[1] + 1, 1);
       for (int64_t c = 0; c < channels; ++c) {
         const T* from = x.data<T>(ctx) + (images[r] * channels + c) * height * width;
-        for (int64_t bin = 0; bin < pooling.height * pooling.width; ++bin, ++to, ++arg) {
-          const Range ys(bin / pooling.width, pooling.height, box[1], rows, height);
-          const Range xs(bin % pooling.width, pooling.width, box[0], columns, width);
+        for (int64_t bin = 0; bin < regions.bins(); ++bin, ++to, ++arg) {
+          const Range ys(bin / regions.width, regions.height, box[1], rows, height);
+          const Range xs(bin % regions.width, regions.width, box[0], columns, width);
           *to = 0;
           *arg = -1;
           for (int64_t y = ys.begin; y < ys.end; ++y) {
@@ -290,12 +255,13 @@ absl::StatusOr<Kernel> RoiPool(const KernelSpec& spec) {
 
 absl::StatusOr<Kernel> RoiPoolGrad(const KernelSpec& spec) {
   OpKernel op(spec);
-  const In x = op.in("X"), rois = op.in("ROIs"), rois_num = op.in("RoisNum");
+  const Regions regions(spec.attrs, &op);
+  const In x = regions.x;
   const In argmax = op.in("Argmax"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const auto images, ImagesOf(x(ctx), rois(ctx), rois_num(ctx)));
+    WEFT_ASSIGN_OR_RETURN(const auto images, regions.Images(ctx));
     const int64_t channels = x(ctx).dim(1), size = x(ctx).dim(2) * x(ctx).dim(3);
     const int64_t bins = dout(ctx).dim(2) * dout(ctx).dim(3);
     const int64_t* arg = argmax.data<int64_t>(ctx);
@@ -317,8 +283,8 @@ absl::StatusOr<Kernel> RoiPoolGrad(const KernelSpec& spec) {
 }  // namespace
 
 void AddRoiPoolingKernels(KernelTable* table) {
-  table->Add("roi_align", RoiAlignForward);
-  table->Add("roi_align_grad", RoiAlignGrad);
+  table->Add("roi_align", RoiAlignKernel</*is_grad=*/false>);
+  table->Add("roi_align_grad", RoiAlignKernel</*is_grad=*/true>);
   table->Add("roi_pool", RoiPool);
   table->Add("roi_pool_grad", RoiPoolGrad);
 }

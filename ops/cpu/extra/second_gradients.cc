@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -59,16 +58,16 @@ class Part {
 };
 
 template <typename T>
-void Fill(Tensor* tensor, T value) {
-  std::fill_n(tensor->data<T>(), tensor->size(), value);
+void SetZero(Tensor* tensor) {
+  std::fill_n(tensor->data<T>(), tensor->size(), T(0));
 }
 
-// `found`, or as many zeros as `like` has elements.
+// `found`, or zeros like `like`.
 template <typename T>
 const Tensor& OrZeros(const Tensor* found, const Tensor& like, Tensor* zeros) {
   if (found != nullptr) return *found;
   zeros->Resize(like.dtype(), like.dims());
-  Fill<T>(zeros, 0);
+  SetZero<T>(zeros);
   return *zeros;
 }
 
@@ -82,34 +81,34 @@ absl::StatusOr<Kernel> Product(const KernelSpec& spec, const SecondGradient& s) 
   WEFT_ASSIGN_OR_RETURN(Part f, Part::Make(spec, s.op, {s.x, s.y}, out_slot));
   WEFT_ASSIGN_OR_RETURN(Part fx, Part::Make(spec, s.op + "_grad", grad_inputs, s.x + "@GRAD"));
   WEFT_ASSIGN_OR_RETURN(Part fy, Part::Make(spec, s.op + "_grad", grad_inputs, s.y + "@GRAD"));
-  return op.Make(Floats(x),
-                 [=, term = Tensor()](const KernelContext& ctx, auto zero) mutable -> absl::Status {
-                   using T = decltype(zero);
-                   const Tensor *by_x = ddx.get(ctx), *by_y = ddy.get(ctx);
-                   if (Tensor* to = dx.get(ctx)) {
-                     Fill<T>(to, 0);
-                     if (by_y != nullptr)
-                       WEFT_RETURN_IF_ERROR(fx.Run(ctx, {&x(ctx), by_y, &dout(ctx)}, to));
-                   }
-                   if (Tensor* to = dy.get(ctx)) {
-                     Fill<T>(to, 0);
-                     if (by_x != nullptr)
-                       WEFT_RETURN_IF_ERROR(fy.Run(ctx, {by_x, &y(ctx), &dout(ctx)}, to));
-                   }
-                   if (Tensor* to = ddout.get(ctx)) {
-                     Fill<T>(to, 0);
-                     const auto add = [&](const Tensors& factors) -> absl::Status {
-                       WEFT_RETURN_IF_ERROR(f.Run(ctx, factors, &term));
-                       WEFT_RETURN_IF_ERROR(CheckSize(s.dout, dout(ctx), term.size()));
-                       for (int64_t i = 0; i < term.size(); ++i)
-                         to->data<T>()[i] += term.data<T>()[i];
-                       return absl::OkStatus();
-                     };
-                     if (by_x != nullptr) WEFT_RETURN_IF_ERROR(add({by_x, &y(ctx)}));
-                     if (by_y != nullptr) WEFT_RETURN_IF_ERROR(add({&x(ctx), by_y}));
-                   }
-                   return absl::OkStatus();
-                 });
+  const auto step = [=, term = Tensor()](const KernelContext& ctx,
+                                         auto zero) mutable -> absl::Status {
+    using T = decltype(zero);
+    const Tensor *by_x = ddx.get(ctx), *by_y = ddy.get(ctx);
+    if (Tensor* to = dx.get(ctx)) {
+      SetZero<T>(to);
+      if (by_y != nullptr) WEFT_RETURN_IF_ERROR(fx.Run(ctx, {&x(ctx), by_y, &dout(ctx)}, to));
+    }
+    if (Tensor* to = dy.get(ctx)) {
+      SetZero<T>(to);
+      if (by_x != nullptr) WEFT_RETURN_IF_ERROR(fy.Run(ctx, {by_x, &y(ctx), &dout(ctx)}, to));
+    }
+    if (Tensor* to = ddout.get(ctx)) {
+      SetZero<T>(to);
+      const auto add = [&](const Tensors& factors) -> absl::Status {
+        WEFT_RETURN_IF_ERROR(f.Run(ctx, factors, &term));
+        WEFT_RETURN_IF_ERROR(CheckSize(s.dout, dout(ctx), term.size()));
+        for (int64_t i = 0; i < term.size(); ++i) {
+          to->data<T>()[i] += term.data<T>()[i];
+        }
+        return absl::OkStatus();
+      };
+      if (by_x != nullptr) WEFT_RETURN_IF_ERROR(add({by_x, &y(ctx)}));
+      if (by_y != nullptr) WEFT_RETURN_IF_ERROR(add({&x(ctx), by_y}));
+    }
+    return absl::OkStatus();
+  };
+  return op.Make(Floats(x), step);
 }
 
 // DDOut = f(ddx, ddy).
@@ -143,35 +142,34 @@ absl::StatusOr<Kernel> Quotient(const KernelSpec& spec, const SecondGradient& s)
   struct Memory {
     Tensor zeros, more_zeros, product, difference, quotient;
   };
-  return op.Make(
-      Floats(out),
-      [=, m = std::make_shared<Memory>()](const KernelContext& ctx,
-                                          auto zero) mutable -> absl::Status {
-        using T = decltype(zero);
-        if (dx(ctx).dims() != out(ctx).dims()) {
-          return absl::UnimplementedError("no kernel for an X that is repeated along a dimension");
-        }
-        const auto negate = [](Tensor* tensor) {
-          for (int64_t i = 0; i < tensor->size(); ++i) tensor->data<T>()[i] *= -1;
-        };
-        const Tensor& by_x = OrZeros<T>(ddx.get(ctx), out(ctx), &m->zeros);
-        const Tensor& by_y = OrZeros<T>(ddy.get(ctx), y(ctx), &m->more_zeros);
-        WEFT_RETURN_IF_ERROR(multiply.Run(ctx, {&out(ctx), &by_y}, &m->product));
-        WEFT_RETURN_IF_ERROR(subtract.Run(ctx, {&by_x, &m->product}, &m->difference));
-        WEFT_RETURN_IF_ERROR(divide.Run(ctx, {&m->difference, &y(ctx)}, &m->quotient));
-        if (Tensor* to = ddout.get(ctx)) {
-          std::copy_n(m->quotient.data<T>(), to->size(), to->data<T>());
-        }
-        if (Tensor* to = dy.get(ctx)) {
-          WEFT_RETURN_IF_ERROR(sum_of_products.Run(ctx, {&dx(ctx), &y(ctx), &m->quotient}, to));
-          negate(to);
-        }
-        if (Tensor* to = dout.get(ctx)) {
-          WEFT_RETURN_IF_ERROR(multiply.Run(ctx, {&dx(ctx), &by_y}, to));
-          negate(to);
-        }
-        return absl::OkStatus();
-      });
+  const auto step = [=, m = std::make_shared<Memory>()](const KernelContext& ctx,
+                                                        auto zero) mutable -> absl::Status {
+    using T = decltype(zero);
+    if (dx(ctx).dims() != out(ctx).dims()) {
+      return absl::UnimplementedError("no kernel for an X that is repeated along a dimension");
+    }
+    const auto negate = [](Tensor* tensor) {
+      for (int64_t i = 0; i < tensor->size(); ++i) tensor->data<T>()[i] *= -1;
+    };
+    const Tensor& by_x = OrZeros<T>(ddx.get(ctx), out(ctx), &m->zeros);
+    const Tensor& by_y = OrZeros<T>(ddy.get(ctx), y(ctx), &m->more_zeros);
+    WEFT_RETURN_IF_ERROR(multiply.Run(ctx, {&out(ctx), &by_y}, &m->product));
+    WEFT_RETURN_IF_ERROR(subtract.Run(ctx, {&by_x, &m->product}, &m->difference));
+    WEFT_RETURN_IF_ERROR(divide.Run(ctx, {&m->difference, &y(ctx)}, &m->quotient));
+    if (Tensor* to = ddout.get(ctx)) {
+      std::copy_n(m->quotient.data<T>(), to->size(), to->data<T>());
+    }
+    if (Tensor* to = dy.get(ctx)) {
+      WEFT_RETURN_IF_ERROR(sum_of_products.Run(ctx, {&dx(ctx), &y(ctx), &m->quotient}, to));
+      negate(to);
+    }
+    if (Tensor* to = dout.get(ctx)) {
+      WEFT_RETURN_IF_ERROR(multiply.Run(ctx, {&dx(ctx), &by_y}, to));
+      negate(to);
+    }
+    return absl::OkStatus();
+  };
+  return op.Make(Floats(out), step);
 }
 
 absl::StatusOr<Kernel> InView(const KernelSpec& spec, const SecondGradient& s) {
@@ -187,53 +185,50 @@ absl::StatusOr<Kernel> InView(const KernelSpec& spec, const SecondGradient& s) {
   });
 }
 
-// The gradient of v, the input of the gradient op, which is x or out. d is the gradient of out, or
-// dx for sqrt and rsqrt, ddx that of dx, and a are attributes.
-using Attrs = std::vector<double>;
-using Formula = std::function<double(double v, double d, double ddx, const Attrs& a)>;
+// The operands of a formula for the gradient of x, the input of the gradient op, which is x or out
+// of the op: d is the gradient of out, or dx for sqrt and rsqrt, ddx that of dx, and a are
+// attributes.
+struct Terms {
+  double x, d, ddx;
+  const std::vector<double>& a;
+};
+using Formula = double (*)(const Terms& t);
 
 struct FormulaRow {
   std::vector<const char*> attrs;
   Formula formula;
 };
 
+double SoftplusFormula(const Terms& t) {
+  const double beta = t.a[0], s = 1 / (1 + std::exp(-beta * t.x));
+  return beta * t.x > t.a[1] ? 0 : t.ddx * t.d * beta * s * (1 - s);
+}
+
 // clang-format off: one formula per line
 const std::map<std::string, FormulaRow>& Formulas() {
   static const auto* const rows = new std::map<std::string, FormulaRow>{
       {"celu",
        {{"alpha"},
-        [](double x, double d, double ddx, const Attrs& a) {
-          return x > 0 ? 0 : ddx * d * std::exp(x / a[0]) / a[0];
+        [](const Terms& t) {
+          return t.x > 0 ? 0 : t.ddx * t.d * std::exp(t.x / t.a[0]) / t.a[0];
         }}},
-      {"cos",
-       {{}, [](double x, double d, double ddx, const Attrs&) { return -ddx * d * std::cos(x); }}},
+      {"cos", {{}, [](const Terms& t) { return -t.ddx * t.d * std::cos(t.x); }}},
       {"elu",
        {{"alpha"},
-        [](double x, double d, double ddx, const Attrs& a) {
-          return x > 0 ? 0 : ddx * d * a[0] * std::exp(x);
-        }}},
-      {"log",
-       {{}, [](double x, double d, double ddx, const Attrs&) { return -ddx * d / (x * x); }}},
+        [](const Terms& t) { return t.x > 0 ? 0 : t.ddx * t.d * t.a[0] * std::exp(t.x); }}},
+      {"log", {{}, [](const Terms& t) { return -t.ddx * t.d / (t.x * t.x); }}},
       {"pow",
        {{"factor"},
-        [](double x, double d, double ddx, const Attrs& a) {
-          return ddx * d * a[0] * (a[0] - 1) * std::pow(x, a[0] - 2);
+        [](const Terms& t) {
+          return t.ddx * t.d * t.a[0] * (t.a[0] - 1) * std::pow(t.x, t.a[0] - 2);
         }}},
-      {"rsqrt",
-       {{}, [](double y, double dx, double ddx, const Attrs&) { return 3 * ddx * dx / y; }}},
-      {"sigmoid",
-       {{}, [](double y, double d, double ddx, const Attrs&) { return ddx * d * (1 - 2 * y); }}},
-      {"sin",
-       {{}, [](double x, double d, double ddx, const Attrs&) { return -ddx * d * std::sin(x); }}},
-      {"softplus",
-       {{"beta", "threshold"},
-        [](double x, double d, double ddx, const Attrs& a) {
-          const double s = 1 / (1 + std::exp(-a[0] * x));
-          return a[0] * x > a[1] ? 0 : ddx * d * a[0] * s * (1 - s);
-        }}},
-      {"sqrt", {{}, [](double y, double dx, double ddx, const Attrs&) { return -ddx * dx / y; }}},
-      {"square", {{}, [](double, double d, double ddx, const Attrs&) { return 2 * ddx * d; }}},
-      {"tanh", {{}, [](double y, double d, double ddx, const Attrs&) { return -2 * ddx * d * y; }}},
+      {"rsqrt", {{}, [](const Terms& t) { return 3 * t.ddx * t.d / t.x; }}},
+      {"sigmoid", {{}, [](const Terms& t) { return t.ddx * t.d * (1 - 2 * t.x); }}},
+      {"sin", {{}, [](const Terms& t) { return -t.ddx * t.d * std::sin(t.x); }}},
+      {"softplus", {{"beta", "threshold"}, SoftplusFormula}},
+      {"sqrt", {{}, [](const Terms& t) { return -t.ddx * t.d / t.x; }}},
+      {"square", {{}, [](const Terms& t) { return 2 * t.ddx * t.d; }}},
+      {"tanh", {{}, [](const Terms& t) { return -2 * t.ddx * t.d * t.x; }}},
   };
   return *rows;
 }
@@ -244,55 +239,46 @@ absl::StatusOr<Kernel> Function(const KernelSpec& spec, const SecondGradient& s)
   const In x = op.in(s.x), ddx = op.in(s.ddx);
   const In dout = s.dout.empty() ? ddx : op.in(s.dout);
   const Out dx = s.dx.empty() ? Out() : op.out(s.dx), ddout = op.out(s.ddout);
-  // The gradient op gets v as x and as out: it reads one of them.
+  // The gradient op gets x as input and as output of the op: it reads one of them.
   std::vector<std::string> slots;
   for (const SlotSchema& slot : FindOpSchema(s.op + "_grad")->inputs()) slots.push_back(slot.name);
   WEFT_ASSIGN_OR_RETURN(Part gradient, Part::Make(spec, s.op + "_grad", slots, "X@GRAD"));
   FormulaRow row;
   if (dx) row = Formulas().at(s.op);
-  Attrs a;
+  std::vector<double> a;
   for (const char* name : row.attrs) a.push_back(spec.attrs.Float(name));
-  return op.Make(
-      Floats(x),
-      [=, formula = row.formula](const KernelContext& ctx, auto zero) mutable -> absl::Status {
-        using T = decltype(zero);
-        if (Tensor* to = dx.get(ctx)) {
-          const T *v = x.data<T>(ctx), *d = dout.data<T>(ctx), *dd = ddx.data<T>(ctx);
-          for (int64_t i = 0; i < to->size(); ++i) {
-            to->data<T>()[i] = static_cast<T>(formula(v[i], d[i], dd[i], a));
-          }
-        }
-        Tensor* to = ddout.get(ctx);
-        if (to == nullptr) return absl::OkStatus();
-        Tensors inputs;
-        for (const std::string& slot : slots) {
-          inputs.push_back(slot == "Out@GRAD" ? &ddx(ctx) : &x(ctx));
-        }
-        return gradient.Run(ctx, inputs, to);
-      });
-}
-
-absl::StatusOr<Kernel> Make(const KernelSpec& spec, const SecondGradient& s) {
-  switch (s.kind) {
-    case SecondGradient::Kind::kProduct:
-      return Product(spec, s);
-    case SecondGradient::Kind::kSum:
-      return Sum(spec, s);
-    case SecondGradient::Kind::kQuotient:
-      return Quotient(spec, s);
-    case SecondGradient::Kind::kView:
-      return InView(spec, s);
-    case SecondGradient::Kind::kFunction:
-      break;
-  }
-  return Function(spec, s);
+  const auto step = [=, formula = row.formula](const KernelContext& ctx,
+                                               auto zero) mutable -> absl::Status {
+    using T = decltype(zero);
+    if (Tensor* to = dx.get(ctx)) {
+      const T *xs = x.data<T>(ctx), *d = dout.data<T>(ctx), *dd = ddx.data<T>(ctx);
+      for (int64_t i = 0; i < to->size(); ++i) {
+        to->data<T>()[i] = static_cast<T>(formula({xs[i], d[i], dd[i], a}));
+      }
+    }
+    Tensor* to = ddout.get(ctx);
+    if (to == nullptr) return absl::OkStatus();
+    Tensors inputs;
+    for (const std::string& slot : slots) {
+      inputs.push_back(slot == "Out@GRAD" ? &ddx(ctx) : &x(ctx));
+    }
+    return gradient.Run(ctx, inputs, to);
+  };
+  return op.Make(Floats(x), step);
 }
 
 }  // namespace
 
 void AddSecondGradientKernels(KernelTable* table) {
+  using Kind = SecondGradient::Kind;
+  static const auto* const makers =
+      new std::map<Kind, absl::StatusOr<Kernel> (*)(const KernelSpec&, const SecondGradient&)>{
+          {Kind::kProduct, Product}, {Kind::kSum, Sum},           {Kind::kQuotient, Quotient},
+          {Kind::kView, InView},     {Kind::kFunction, Function},
+      };
   for (const SecondGradient& s : SecondGradients()) {
-    table->Add(s.type, [&s](const KernelSpec& spec) { return Make(spec, s); });
+    table->Add(s.type,
+               [&s, make = makers->at(s.kind)](const KernelSpec& spec) { return make(spec, s); });
   }
 }
 

@@ -48,9 +48,9 @@ T IntersectionOverUnion(const Box<T>& a, const Box<T>& b) {
   return both / (a.w * a.h + b.w * b.h - both);
 }
 
-// --- yolov3_loss ---------------------------------------------------------------------------------
-
-struct YoloAttrs {
+// The attributes, and the boxes, classes and scores (1 without GTScore) to be found.
+struct Yolo {
+  In x, boxes, labels, scores;
   std::vector<int64_t> anchors;  // width, height, width, ...
   std::vector<int64_t> mask;     // those for which X has predictions
   int64_t classes, downsample;
@@ -58,8 +58,12 @@ struct YoloAttrs {
   double positive = 1, negative = 0;  // labels of classes
   bool is_paddles;
 
-  explicit YoloAttrs(const KernelSpec& spec)
-      : anchors(spec.attrs.Ints("anchors")),
+  Yolo(const KernelSpec& spec, OpKernel* op)
+      : x(op->in("X")),
+        boxes(op->in("GTBox")),
+        labels(op->in("GTLabel")),
+        scores(op->in("GTScore")),
+        anchors(spec.attrs.Ints("anchors")),
         mask(spec.attrs.Ints("anchor_mask")),
         classes(spec.attrs.Int("class_num")),
         downsample(spec.attrs.Int("downsample_ratio")),
@@ -70,31 +74,56 @@ struct YoloAttrs {
     negative = std::min(1.0 / static_cast<double>(classes), 1.0 / 40);
     positive = 1 - negative;
   }
+
+  int64_t Label(const KernelContext& ctx, int64_t i) const { return labels.data<int32_t>(ctx)[i]; }
+  template <typename T>
+  T Score(const KernelContext& ctx, int64_t i) const {
+    return scores ? scores.data<T>(ctx)[i] : T(1);
+  }
+
+  // The boxes of all images. InvalidArgument unless their centers are in the image, and their
+  // labels are classes.
+  template <typename T>
+  absl::StatusOr<std::vector<Box<T>>> ReadBoxes(const KernelContext& ctx) const {
+    std::vector<Box<T>> result;
+    for (int64_t i = 0; i < boxes(ctx).size() / 4; ++i) {
+      const T* box = boxes.data<T>(ctx) + 4 * i;
+      const Box<T>& b = result.emplace_back(Box<T>{box[0], box[1], box[2], box[3]});
+      if (!b.IsThere()) continue;
+      if (!(b.x >= 0 && b.x < 1 && b.y >= 0 && b.y < 1)) {
+        return absl::InvalidArgumentError(absl::StrCat("input GTBox: the center of box ", i, ", (",
+                                                       b.x, ", ", b.y, "), is not in [0, 1)"));
+      }
+      if (Label(ctx, i) >= 0 && Label(ctx, i) < classes) continue;
+      return absl::InvalidArgumentError(absl::StrCat("input GTLabel: ", Label(ctx, i), " of box ",
+                                                     i, " is not in [0, ", classes, ")"));
+    }
+    return result;
+  }
 };
 
 // An image's predictions.
 template <typename T>
 class Grid {
  public:
-  Grid(const YoloAttrs& attrs, const Tensor& x)
-      : attrs_(attrs), height_(x.dim(2)), width_(x.dim(3)) {}
+  Grid(const Yolo& yolo, const Tensor& x) : yolo_(yolo), height_(x.dim(2)), width_(x.dim(3)) {}
 
   int64_t cells() const { return height_ * width_; }
   // The index in X of channel `entry` of an anchor (an index into the mask).
   int64_t At(int64_t image, int64_t anchor, int64_t cell, int64_t entry) const {
-    const int64_t masks = attrs_.mask.size();
-    return ((image * masks + anchor) * (5 + attrs_.classes) + entry) * cells() + cell;
+    const int64_t masks = yolo_.mask.size();
+    return ((image * masks + anchor) * (5 + yolo_.classes) + entry) * cells() + cell;
   }
 
   // A box at the origin, of the size of an anchor.
   Box<T> Anchor(int64_t anchor) const {
-    return {0, 0, static_cast<T>(attrs_.anchors[2 * anchor]) / ImageSize(width_),
-            static_cast<T>(attrs_.anchors[2 * anchor + 1]) / ImageSize(height_)};
+    return {0, 0, static_cast<T>(yolo_.anchors[2 * anchor]) / ImageSize(width_),
+            static_cast<T>(yolo_.anchors[2 * anchor + 1]) / ImageSize(height_)};
   }
 
   Box<T> Predicted(const T* x, int64_t image, int64_t anchor, int64_t cell) const {
-    const T scale = static_cast<T>(attrs_.scale), bias = (1 - scale) / 2;
-    const Box<T> size = Anchor(attrs_.mask[anchor]);
+    const T scale = static_cast<T>(yolo_.scale), bias = (1 - scale) / 2;
+    const Box<T> size = Anchor(yolo_.mask[anchor]);
     const auto entry = [&](int64_t i) { return x[At(image, anchor, cell, i)]; };
     return {(cell % width_ + Sigmoid(entry(0)) * scale + bias) / width_,
             (cell / width_ + Sigmoid(entry(1)) * scale + bias) / height_,
@@ -107,7 +136,7 @@ class Grid {
 
   // The targets of x, y, w and h of the cell: σ of the first two.
   Box<T> Target(const Box<T>& box, int64_t cell, int64_t anchor) const {
-    const Box<T> size = Anchor(attrs_.mask[anchor]);
+    const Box<T> size = Anchor(yolo_.mask[anchor]);
     return {box.x * width_ - cell % width_, box.y * height_ - cell / width_,
             std::log(box.w / size.w), std::log(box.h / size.h)};
   }
@@ -117,61 +146,21 @@ class Grid {
   int64_t BestAnchor(const Box<T>& box) const {
     int64_t best = 0;
     T best_overlap = 0;
-    for (size_t a = 0; a < attrs_.anchors.size() / 2; ++a) {
+    for (size_t a = 0; a < yolo_.anchors.size() / 2; ++a) {
       const T overlap = IntersectionOverUnion(Anchor(a), Box<T>{0, 0, box.w, box.h});
       if (!(overlap > best_overlap)) continue;
       best = a;
       best_overlap = overlap;
     }
-    const auto it = std::find(attrs_.mask.begin(), attrs_.mask.end(), best);
-    return it == attrs_.mask.end() ? -1 : it - attrs_.mask.begin();
+    const auto it = std::find(yolo_.mask.begin(), yolo_.mask.end(), best);
+    return it == yolo_.mask.end() ? -1 : it - yolo_.mask.begin();
   }
 
  private:
-  T ImageSize(int64_t grid) const { return static_cast<T>(grid * attrs_.downsample); }
+  T ImageSize(int64_t grid) const { return static_cast<T>(grid * yolo_.downsample); }
 
-  const YoloAttrs& attrs_;
+  const Yolo& yolo_;
   int64_t height_, width_;
-};
-
-// The boxes, classes and scores (1 without GTScore) to be found.
-template <typename T>
-class Truth {
- public:
-  Truth(const Tensor& boxes, const Tensor& labels, const Tensor* scores)
-      : boxes_(boxes.data<T>()),
-        labels_(labels.data<int32_t>()),
-        scores_(scores == nullptr ? nullptr : scores->data<T>()),
-        count_(boxes.dim(1)) {}
-
-  int64_t count() const { return count_; }  // of an image
-  int32_t label(int64_t i) const { return labels_[i]; }
-  T score(int64_t i) const { return scores_ == nullptr ? T(1) : scores_[i]; }
-  Box<T> box(int64_t i) const {
-    return {boxes_[4 * i], boxes_[4 * i + 1], boxes_[4 * i + 2], boxes_[4 * i + 3]};
-  }
-
-  // InvalidArgument unless the centers of boxes are in the image, and their labels are classes.
-  absl::Status Check(int64_t size, int64_t classes) const {
-    for (int64_t i = 0; i < size; ++i) {
-      const Box<T> b = box(i);
-      if (!b.IsThere()) continue;
-      if (!(b.x >= 0 && b.x < 1 && b.y >= 0 && b.y < 1)) {
-        return absl::InvalidArgumentError(absl::StrCat("input GTBox: the center of box ", i, ", (",
-                                                       b.x, ", ", b.y, "), is not in [0, 1)"));
-      }
-      if (label(i) >= 0 && label(i) < classes) continue;
-      return absl::InvalidArgumentError(absl::StrCat("input GTLabel: ", label(i), " of box ", i,
-                                                     " is not in [0, ", classes, ")"));
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const T* boxes_;
-  const int32_t* labels_;
-  const T* scores_;
-  int64_t count_;
 };
 
 // The loss of an image: over the boxes, each in its cell and by the anchor that is most like it,
@@ -182,46 +171,45 @@ class Truth {
 // more than ignore_thresh. GTMatchMask has the anchors of the boxes, -1 for none.
 absl::StatusOr<Kernel> YoloLoss(const KernelSpec& spec) {
   OpKernel op(spec);
-  const In x = op.in("X"), boxes = op.in("GTBox"), labels = op.in("GTLabel");
-  const In scores = op.in("GTScore");
+  const Yolo yolo(spec, &op);
+  const In x = yolo.x;
   const Out loss = op.out("Loss"), objects = op.out("ObjectnessMask"),
             match = op.out("GTMatchMask");
-  const YoloAttrs attrs(spec);
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
-    const Grid<T> grid(attrs, x(ctx));
-    const Truth<T> truth(boxes(ctx), labels(ctx), scores.get(ctx));
-    const int64_t images = x(ctx).dim(0), anchors = attrs.mask.size(), cells = grid.cells();
-    WEFT_RETURN_IF_ERROR(truth.Check(images * truth.count(), attrs.classes));
-    match(ctx).Resize(DType::kInt32, {images, truth.count()});
+    WEFT_ASSIGN_OR_RETURN(const auto boxes, yolo.ReadBoxes<T>(ctx));
+    const Grid<T> grid(yolo, x(ctx));
+    const int64_t images = x(ctx).dim(0), anchors = yolo.mask.size(), cells = grid.cells();
+    const int64_t boxes_per_image = yolo.boxes(ctx).dim(1);
+    match(ctx).Resize(DType::kInt32, {images, boxes_per_image});
     const T* xs = x.data<T>(ctx);
     T* marks = objects.data<T>(ctx);
     for (int64_t n = 0; n < images; ++n) {
-      const int64_t first = n * truth.count(), end = first + truth.count();
+      const int64_t first = n * boxes_per_image, end = first + boxes_per_image;
       for (int64_t i = 0; i < anchors * cells; ++i) {
         const Box<T> predicted = grid.Predicted(xs, n, i / cells, i % cells);
         T best = 0;
         for (int64_t t = first; t < end; ++t) {
-          if (!truth.box(t).IsThere()) continue;
-          best = std::max(best, IntersectionOverUnion(predicted, truth.box(t)));
+          if (!boxes[t].IsThere()) continue;
+          best = std::max(best, IntersectionOverUnion(predicted, boxes[t]));
         }
-        marks[n * anchors * cells + i] = static_cast<T>(best > attrs.ignore_thresh ? kIgnored : 0);
+        marks[n * anchors * cells + i] = static_cast<T>(best > yolo.ignore_thresh ? kIgnored : 0);
       }
       double sum = 0;
       for (int64_t t = first; t < end; ++t) {
-        const Box<T> box = truth.box(t);
+        const Box<T>& box = boxes[t];
         const int64_t anchor = box.IsThere() ? grid.BestAnchor(box) : -1;
         match.data<int32_t>(ctx)[t] = static_cast<int32_t>(anchor);
         if (anchor < 0) continue;
         const int64_t cell = grid.CellOf(box);
         const Box<T> target = grid.Target(box, cell, anchor);
         const auto entry = [&](int64_t i) { return xs[grid.At(n, anchor, cell, i)]; };
-        const T score = truth.score(t);
+        const T score = yolo.Score<T>(ctx, t);
         sum += (2 - box.w * box.h) * score *
                (SigmoidCrossEntropy(entry(0), target.x) + SigmoidCrossEntropy(entry(1), target.y) +
                 std::fabs(entry(2) - target.w) + std::fabs(entry(3) - target.h));
-        for (int64_t c = 0; c < attrs.classes; ++c) {
-          const double label = c == truth.label(t) ? attrs.positive : attrs.negative;
+        for (int64_t c = 0; c < yolo.classes; ++c) {
+          const double label = c == yolo.Label(ctx, t) ? yolo.positive : yolo.negative;
           sum += score * SigmoidCrossEntropy(entry(5 + c), static_cast<T>(label));
         }
         marks[(n * anchors + anchor) * cells + cell] = score;
@@ -241,45 +229,43 @@ absl::StatusOr<Kernel> YoloLoss(const KernelSpec& spec) {
 // If several boxes share a cell and anchor, Paddle's gradient is that of the last of them.
 absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
   OpKernel op(spec);
-  const In x = op.in("X"), boxes = op.in("GTBox"), labels = op.in("GTLabel");
-  const In scores = op.in("GTScore"), objects = op.in("ObjectnessMask"),
-           match = op.in("GTMatchMask");
+  const Yolo yolo(spec, &op);
+  const In x = yolo.x, objects = op.in("ObjectnessMask"), match = op.in("GTMatchMask");
   const In dloss = op.in("Loss@GRAD");
   const Out dx = op.out("X@GRAD");
-  const YoloAttrs attrs(spec);
   op.Supports(Floats(x));
   for (const char* slot : {"GTBox@GRAD", "GTLabel@GRAD", "GTScore@GRAD"}) {
     if (op.out(slot)) return absl::UnimplementedError(absl::StrCat("output ", slot, ": no kernel"));
   }
   return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
-    const Grid<T> grid(attrs, x(ctx));
-    const Truth<T> truth(boxes(ctx), labels(ctx), scores.get(ctx));
-    const int64_t images = x(ctx).dim(0), anchors = attrs.mask.size(), cells = grid.cells();
-    WEFT_RETURN_IF_ERROR(truth.Check(images * truth.count(), attrs.classes));
-    WEFT_RETURN_IF_ERROR(CheckSize("GTMatchMask", match(ctx), images * truth.count()));
+    WEFT_ASSIGN_OR_RETURN(const auto boxes, yolo.ReadBoxes<T>(ctx));
+    const Grid<T> grid(yolo, x(ctx));
+    const int64_t images = x(ctx).dim(0), anchors = yolo.mask.size(), cells = grid.cells();
+    const int64_t boxes_per_image = yolo.boxes(ctx).dim(1);
+    WEFT_RETURN_IF_ERROR(CheckSize("GTMatchMask", match(ctx), boxes.size()));
     const T* xs = x.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     std::fill_n(to, dx(ctx).size(), T(0));
-    const auto add = [&](int64_t i, T d) { to[i] = attrs.is_paddles ? d : to[i] + d; };
-    for (int64_t t = 0; t < images * truth.count(); ++t) {
-      const int64_t anchor = match.data<int32_t>(ctx)[t], n = t / truth.count();
-      if (anchor < 0 || !truth.box(t).IsThere()) continue;
+    const auto add = [&](int64_t i, T d) { to[i] = yolo.is_paddles ? d : to[i] + d; };
+    for (int64_t t = 0; t < match(ctx).size(); ++t) {
+      const int64_t anchor = match.data<int32_t>(ctx)[t], n = t / boxes_per_image;
+      if (anchor < 0 || !boxes[t].IsThere()) continue;
       if (anchor >= anchors) {
         return absl::InvalidArgumentError(
             absl::StrCat("input GTMatchMask: ", anchor, " is not in [-1, ", anchors, ")"));
       }
-      const Box<T> box = truth.box(t);
+      const Box<T>& box = boxes[t];
       const int64_t cell = grid.CellOf(box);
       const Box<T> target = grid.Target(box, cell, anchor);
-      const T d = dloss.data<T>(ctx)[n] * truth.score(t), location = d * (2 - box.w * box.h);
+      const T d = dloss.data<T>(ctx)[n] * yolo.Score<T>(ctx, t), location = d * (2 - box.w * box.h);
       const auto at = [&](int64_t i) { return grid.At(n, anchor, cell, i); };
       add(at(0), location * (Sigmoid(xs[at(0)]) - target.x));
       add(at(1), location * (Sigmoid(xs[at(1)]) - target.y));
       add(at(2), xs[at(2)] > target.w ? location : -location);
       add(at(3), xs[at(3)] > target.h ? location : -location);
-      for (int64_t c = 0; c < attrs.classes; ++c) {
-        const double label = c == truth.label(t) ? attrs.positive : attrs.negative;
+      for (int64_t c = 0; c < yolo.classes; ++c) {
+        const double label = c == yolo.Label(ctx, t) ? yolo.positive : yolo.negative;
         add(at(5 + c), d * (Sigmoid(xs[at(5 + c)]) - static_cast<T>(label)));
       }
     }
@@ -292,8 +278,6 @@ absl::StatusOr<Kernel> YoloLossGrad(const KernelSpec& spec) {
     return absl::OkStatus();
   });
 }
-
-// --- yolo_box ------------------------------------------------------------------------------------
 
 // Boxes, (left, top, right, bottom) in pixels of an image of ImgSize (height, width), and the
 // Scores of their classes: confidence times σ. Both are 0 if the confidence, σ of object, is below

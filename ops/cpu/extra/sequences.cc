@@ -1,6 +1,4 @@
-// Connectionist temporal classification (op warpctc): the probability that a sequence of classes,
-// one per time step, becomes a label after removing repetitions and blanks. From A. Graves et al.,
-// "Connectionist Temporal Classification" (2006).
+// Losses and convolutions of sequences over time.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -9,10 +7,15 @@
 
 #include "base/status_macros.h"
 #include "ops/cpu/extra/families.h"
+#include "ops/cpu/indices.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
+
+// Connectionist temporal classification (op warpctc): the probability that a sequence of classes,
+// one per time step, becomes a label after removing repetitions and blanks. From A. Graves et al.,
+// "Connectionist Temporal Classification" (2006).
 
 constexpr double kLogZero = -std::numeric_limits<double>::infinity();
 
@@ -21,24 +24,11 @@ double LogAdd(double a, double b) {
   return b == kLogZero ? a : a + std::log1p(std::exp(b - a));
 }
 
-// Lengths, one per sequence, between 0 and `most`.
+// One length per sequence, up to `longest`.
 absl::StatusOr<std::vector<int64_t>> ReadLengths(absl::string_view slot, const Tensor& tensor,
-                                                 int64_t count, int64_t most) {
+                                                 int64_t count, int64_t longest) {
   WEFT_RETURN_IF_ERROR(CheckSize(slot, tensor, count));
-  std::vector<int64_t> lengths;
-  const absl::Status status = ForElementType<int64_t, int32_t>(
-      absl::StrCat("input ", slot), tensor, [&](auto tag) -> absl::Status {
-        const auto* from = tensor.data<typename decltype(tag)::type>();
-        lengths.assign(from, from + count);
-        return absl::OkStatus();
-      });
-  WEFT_RETURN_IF_ERROR(status);
-  for (int64_t b = 0; b < count; ++b) {
-    if (lengths[b] >= 0 && lengths[b] <= most) continue;
-    return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": expected 0 to ", most,
-                                                   ", found ", lengths[b], " of sequence ", b));
-  }
-  return lengths;
+  return ReadIndices(slot, tensor, longest + 1);
 }
 
 // One sequence: log probabilities of the classes at each time step, and the label with blanks
@@ -200,11 +190,69 @@ absl::StatusOr<Kernel> WarpCtcGrad(const KernelSpec& spec) {
   });
 }
 
+// Lookahead convolution over time, separate for each feature: for X, [batch, time, features],
+// Out[n, t] = Σ_w Filter[w] X[n, t + w], within the time steps
+
+// Calls visit(out, in, filter) with the matching positions of rows of Out, X and Filter.
+template <typename Visit>
+void ForEachProduct(const Dims& x, int64_t ahead, Visit visit) {
+  const int64_t time = x[1], width = x[2];
+  for (int64_t n = 0; n < x[0]; ++n) {
+    for (int64_t t = 0; t < time; ++t) {
+      for (int64_t w = 0; w < std::min(ahead, time - t); ++w) {
+        visit((n * time + t) * width, (n * time + t + w) * width, w * width);
+      }
+    }
+  }
+}
+
+// to += a b
+template <typename T>
+void AddProduct(int64_t width, const T* a, const T* b, T* to) {
+  for (int64_t k = 0; k < width; ++k) to[k] += a[k] * b[k];
+}
+
+absl::StatusOr<Kernel> RowConv(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), filter = op.in("Filter");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims& dims = x(ctx).dims();
+    const T *from = x.data<T>(ctx), *weights = filter.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    std::fill_n(to, out(ctx).size(), T(0));
+    ForEachProduct(dims, filter(ctx).dim(0), [&](int64_t o, int64_t i, int64_t w) {
+      AddProduct(dims[2], from + i, weights + w, to + o);
+    });
+  });
+}
+
+absl::StatusOr<Kernel> RowConvGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X"), filter = op.in("Filter"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dfilter = op.out("Filter@GRAD");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const Dims& dims = x(ctx).dims();
+    const T *from = x.data<T>(ctx), *weights = filter.data<T>(ctx), *douts = dout.data<T>(ctx);
+    T *dxs = dx.data_or_null<T>(ctx), *dweights = dfilter.data_or_null<T>(ctx);
+    if (dxs != nullptr) std::fill_n(dxs, dx(ctx).size(), T(0));
+    if (dweights != nullptr) std::fill_n(dweights, dfilter(ctx).size(), T(0));
+    ForEachProduct(dims, filter(ctx).dim(0), [&](int64_t o, int64_t i, int64_t w) {
+      if (dxs != nullptr) AddProduct(dims[2], douts + o, weights + w, dxs + i);
+      if (dweights != nullptr) AddProduct(dims[2], douts + o, from + i, dweights + w);
+    });
+  });
+}
+
 }  // namespace
 
-void AddCtcKernels(KernelTable* table) {
+void AddSequenceKernels(KernelTable* table) {
   table->Add("warpctc", WarpCtc);
   table->Add("warpctc_grad", WarpCtcGrad);
+  table->Add("row_conv", RowConv);
+  table->Add("row_conv_grad", RowConvGrad);
 }
 
 }  // namespace weft

@@ -1,12 +1,4 @@
-// Normalization of columns by summaries of earlier batches (data_norm): with Means = BatchSum /
-// BatchSize, Scales = √(BatchSize / BatchSquareSum)
-//   Y = (X - Means) Scales, or (X - Means) Scales scale_w + bias
-// The gradients of the summaries are not derivatives, but the contributions of the batch:
-//   BatchSize@GRAD = n, BatchSum@GRAD = Σ X, BatchSquareSum@GRAD = Σ (X - Means)² + n epsilon
-//
-// If slot_dim is positive, columns form slots of that size. A slot whose first element is 0 is
-// empty: its Y and X@GRAD are 0, and the sums skip it. The summaries are then means, and n is 1 in
-// columns with a non-empty slot.
+// Features of click-through models.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -16,6 +8,49 @@
 
 namespace weft {
 namespace {
+
+constexpr int64_t kCounts = 2;
+
+// With use_cvm, Y = X with log(shows + 1) and log(clicks + 1) - log(shows + 1) in place of the
+// counts. Otherwise Y omits their columns.
+absl::StatusOr<Kernel> Cvm(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"CVM"});
+  const In x = op.in("X");
+  const Out y = op.out("Y");
+  const bool keeps_counts = spec.attrs.Bool("use_cvm");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t width = x(ctx).dim(1), left_out = keeps_counts ? 0 : kCounts;
+    const T* from = x.data<T>(ctx);
+    T* to = y.data<T>(ctx);
+    for (int64_t i = 0; i < x(ctx).dim(0); ++i, from += width, to += width - left_out) {
+      std::copy(from + left_out, from + width, to);
+      if (!keeps_counts) continue;
+      to[0] = std::log(from[0] + 1);
+      to[1] = std::log(from[1] + 1) - to[0];
+    }
+  });
+}
+
+// By definition of the op, the gradients of the counts are the counts of this step: CVM.
+absl::StatusOr<Kernel> CvmGrad(const KernelSpec& spec) {
+  OpKernel op(spec);
+  op.Ignore({"X"});
+  const In counts = op.in("CVM"), dy = op.in("Y@GRAD");
+  const Out dx = op.out("X@GRAD");
+  const int64_t left_out = spec.attrs.Bool("use_cvm") ? 0 : kCounts;
+  return op.Make(Floats(dy), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t width = dx(ctx).dim(1);
+    const T *from = dy.data<T>(ctx), *count = counts.data<T>(ctx);
+    T* to = dx.data<T>(ctx);
+    for (int64_t i = 0; i < dx(ctx).dim(0); ++i, from += width - left_out, to += width) {
+      std::copy(from, from + width - left_out, to + left_out);
+      std::copy_n(count + i * kCounts, kCounts, to);
+    }
+  });
+}
 
 constexpr double kEmpty = 1e-7;  // the first element of an empty slot is closer to 0 than this
 
@@ -133,7 +168,9 @@ absl::StatusOr<Kernel> DataNormGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddDataNormKernels(KernelTable* table) {
+void AddClickThroughKernels(KernelTable* table) {
+  table->Add("cvm", Cvm);
+  table->Add("cvm_grad", CvmGrad);
   table->Add("data_norm", DataNorm);
   table->Add("data_norm_grad", DataNormGrad);
 }

@@ -1,14 +1,85 @@
-// Sums, means, maxima and minima of consecutive rows with the same segment id.
+// Elements chosen by indices, indices of a sharded table, and segments.
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "ops/cpu/extra/families.h"
+#include "ops/cpu/indices.h"
 #include "ops/op_kernel.h"
 
 namespace weft {
 namespace {
+
+// Out[t, b, k] = the id at step t of the path that ends in beam k of the last step: Parents has the
+// beam of the step before.
+absl::StatusOr<Kernel> GatherTree(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In ids = op.in("Ids"), parents = op.in("Parents");
+  const Out out = op.out("Out");
+  return op.Make(Indices(ids), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    const int64_t steps = ids(ctx).dim(0), batch = ids(ctx).dim(1), beams = ids(ctx).dim(2);
+    WEFT_ASSIGN_OR_RETURN(const auto from, ReadIndices("Parents", parents(ctx), beams));
+    const T* numbers = ids.data<T>(ctx);
+    T* to = out.data<T>(ctx);
+    for (int64_t b = 0; b < batch; ++b) {
+      for (int64_t k = 0; k < beams; ++k) {
+        int64_t beam = k;
+        for (int64_t t = steps; t-- > 0;) {
+          const int64_t row = (t * batch + b) * beams;
+          to[row + k] = numbers[row + beam];
+          beam = from[row + beam];
+        }
+      }
+    }
+    return absl::OkStatus();
+  });
+}
+
+// Row i of Out = row i of X[Ids[i]].
+absl::StatusOr<Kernel> Multiplex(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In ids = op.in("Ids"), x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(RawElements{x}, [=](const KernelContext& ctx, auto zero) -> absl::Status {
+    using T = decltype(zero);
+    WEFT_ASSIGN_OR_RETURN(const auto which, ReadIndices("Ids", ids(ctx), x.count()));
+    const int64_t width = CountAfter(x(ctx).dims(), 0);
+    T* to = out.elements<T>(ctx);
+    for (size_t row = 0; row < which.size(); ++row) {
+      const T* from = x.elements<T>(ctx, static_cast<int>(which[row]));
+      to = std::copy_n(from + row * width, width, to);
+    }
+    return absl::OkStatus();
+  });
+}
+
+// The rows of one shard, of a table of index_num rows over nshards: their local indices from 0, and
+// ignore_value for rows of other shards.
+absl::StatusOr<Kernel> ShardIndex(const KernelSpec& spec) {
+  OpKernel op(spec);
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  const int64_t size = spec.attrs.Int("index_num"), shards = spec.attrs.Int("nshards");
+  const int64_t shard = spec.attrs.Int("shard_id"), ignored = spec.attrs.Int("ignore_value");
+  if (size < 1 || shards < 1 || shard < 0 || shard >= shards) {
+    return absl::InvalidArgumentError(absl::StrCat("attribute shard_id: ", shard, " of nshards ",
+                                                   shards, ", of index_num ", size));
+  }
+  const int64_t width = (size + shards - 1) / shards;
+  return op.InPlace(out, x).Make(
+      Indices(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
+        using T = decltype(zero);
+        WEFT_ASSIGN_OR_RETURN(const auto indices, ReadIndices("X", x(ctx), size));
+        for (size_t i = 0; i < indices.size(); ++i) {
+          out.data<T>(ctx)[i] =
+              static_cast<T>(indices[i] / width == shard ? indices[i] % width : ignored);
+        }
+        return absl::OkStatus();
+      });
+}
 
 enum class Pooling { kSum, kMean, kMax, kMin };
 
@@ -131,7 +202,10 @@ absl::StatusOr<Kernel> SegmentPoolGrad(const KernelSpec& spec) {
 
 }  // namespace
 
-void AddSegmentPoolKernels(KernelTable* table) {
+void AddIndexingKernels(KernelTable* table) {
+  table->Add("gather_tree", GatherTree);
+  table->Add("multiplex", Multiplex);
+  table->Add("shard_index", ShardIndex);
   table->Add("segment_pool", SegmentPool);
   table->Add("segment_pool_grad", SegmentPoolGrad);
 }
