@@ -219,7 +219,7 @@ std::string HoldNothing(OpOnValues* op, Draws* draws) {
   Tensor* tensor = AnyInput(op, draws, &name);
   if (tensor == nullptr) return "";
   *tensor = Tensor();
-  return absl::StrCat(name, " holds nothing");
+  return absl::StrCat(name, " has no value");
 }
 
 std::string ChangeSlot(OpOnValues* op, Draws* draws) {

@@ -56,7 +56,7 @@ std::string ExpectedError(const std::string& of_paddle) {
   static const auto* const errors = new std::vector<std::pair<std::string, std::string>>{
       {"The value of nranks should be >=2", "gathered from 2 ranks or more, found 1"},
       {"'NoneType' object has no attribute 'split'", "the devices of each trainer are not given"},
-      {"Attribute lazy_mode is not found", "(lamb): updates by lamb cannot take gathered"},
+      {"Attribute lazy_mode is not found", "(lamb): lamb cannot update with gathered"},
       {"cannot access local variable 'param'", "no op of the root block updates a parameter"},
       {"Operator \"c_allreduce_xsum\" has not been registered", ""}};
   for (const auto& [paddle, weft] : *errors) {

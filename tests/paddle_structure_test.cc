@@ -89,7 +89,7 @@ struct Defect {
 constexpr Defect kDefects[] = {
     {"two_losses/goldens/multi_thread/fuse_all_reduce", "W106", "(coalesce_tensor) input Input",
      "the gradients of the second loss are fused before backward makes them"},
-    {"_distributed/", "W107", "_allgather holds nothing",
+    {"_distributed/", "W107", "_allgather has no value",
      "a distributed parameter is updated by a tensor that is never gathered"},
     {"_distributed/", "W201", "input Grad", "the same"},
     {"mlp_amp", "W202", "(c_allgather) output Out",

@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "the rank must not be negative, found -1"},
         BadRanks{"RankBeyondTheLast",
                  {"--endpoints", kTwo, "--rank", "2"},
-                 "rank 2 is beyond the last of 2 ranks"},
+                 "rank 2 is out of range: expected at most 1"},
         BadRanks{"RankWithoutEndpoints",
                  {"--nranks", "2", "--rank", "1"},
                  "without the endpoints of all ranks"},
@@ -265,7 +265,7 @@ TEST_F(TranspileTest, TranspiledStartupProgramIsRefused) {
   ASSERT_EQ(GradAllReduce("in.pb", first).status, 0);
   std::vector<std::string> second = flags;
   second.insert(second.end(), {Path("once.pb"), "--startup_out", Path("twice.pb")});
-  ExpectRefuses("in.pb", "startup program: op 3 (c_comm_init_all): sets ring 0 up already", second);
+  ExpectRefuses("in.pb", "startup program: op 3 (c_comm_init_all) already sets up ring 0", second);
 }
 
 // --- Usage --------------------------------------------------------------------------------------

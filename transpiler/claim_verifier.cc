@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,24 +16,17 @@
 namespace weft {
 namespace {
 
-// The first finding of each rule, and how many more there are.
+// Adds the first finding of each rule and the number of the others.
 void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
-  std::map<std::string, std::pair<const Finding*, int64_t>> by_rule;
+  std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& finding : findings.all()) {
-    if (finding.severity == Severity::kNote) continue;
-    const auto it = by_rule.emplace(finding.rule, std::make_pair(&finding, 0)).first;
-    ++it->second.second;
+    if (finding.severity != Severity::kNote) by_rule[finding.rule].push_back(&finding);
   }
   for (const auto& [rule, found] : by_rule) {
-    const int64_t more = found.second - 1 + findings.NumOmitted(rule);
-    warnings->push_back(absl::StrCat(rule, ": ", found.first->message,
+    const int64_t more = static_cast<int64_t>(found.size()) - 1 + findings.NumOmitted(rule);
+    warnings->push_back(absl::StrCat(rule, ": ", found.front()->message,
                                      more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
   }
-}
-
-int Revision(const ProgramPair& programs) {
-  return programs.main->revision() +
-         (programs.startup != nullptr ? programs.startup->revision() : 0);
 }
 
 class Verifier {
@@ -45,7 +37,7 @@ class Verifier {
         context_(context),
         communicate_(claims.Communicate() || facts.count(kGradientsReduced) > 0 ||
                      facts.count(kParametersAveraged) > 0),
-        revision_before_(Revision(before)) {
+        revision_before_(RevisionOf(before)) {
     const bool compares = claims.Communicate() &&
                           claims.computation == Claims::Computation::kPreserved &&
                           !AnyHas(*before.main, Trait::kCollective);
@@ -75,7 +67,7 @@ class Verifier {
 
  private:
   absl::Status CheckNothingIsUnclaimed(const ProgramPair& programs) const {
-    if (communicate_ || Revision(programs) == revision_before_) return absl::OkStatus();
+    if (communicate_ || RevisionOf(programs) == revision_before_) return absl::OkStatus();
     WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
     if (facts.empty()) return absl::OkStatus();
     const auto& [fact, evidence] = *facts.begin();
@@ -95,10 +87,11 @@ class Verifier {
 VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
                              const ConstProgramPair& original) {
   VerifyOptions options;
-  // Paddle has its own defaults for the devices of some modes: what it wrote says for how many.
-  const bool is_told_by_program =
-      context.dialect == Dialect::kPaddle && !context.cluster.devices().has_value();
-  if (!is_told_by_program) options.nranks = context.cluster.nranks();
+  // Some of Paddle's modes have a default number of devices; the verifier reads it from the
+  // program.
+  if (context.dialect == Dialect::kWeft || context.cluster.devices().has_value()) {
+    options.nranks = context.cluster.nranks();
+  }
   options.distributed_params = context.distributed_params;
   options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
   options.averaging = claims.averaging;
@@ -108,7 +101,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
 
 PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
                                const ProgramPair& before) {
-  // A std::function is copied; the programs are not.
+  // Shared, so that copies of the std::function do not copy the programs.
   const auto verifier = std::make_shared<const Verifier>(claims, context, facts, before);
   return [verifier](Stage stage, const ProgramPair& programs) {
     return verifier->Check(stage, programs);

@@ -1,4 +1,4 @@
-// Verifies that rewritten programs are what the passes claim.
+// Verifies rewritten programs against the claims of the passes.
 #ifndef WEFT_TRANSPILER_CLAIM_VERIFIER_H_
 #define WEFT_TRANSPILER_CLAIM_VERIFIER_H_
 
@@ -9,24 +9,23 @@
 
 namespace weft {
 
-// What the verifier has to expect of programs that are what `claims` say, for the ranks and
-// distributed parameters of `context`. `original`: the programs before the rewrite, which they are
-// compared with where the computation is preserved; null where there is nothing to compare.
+// The options that make the verifier check `claims` for the ranks and distributed parameters of
+// `context`. If the computation is preserved, the result is compared with `original`, the programs
+// before the rewrite; null disables the comparison.
 VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
                              const ConstProgramPair& original);
 
-// A verifier for a pipeline whose passes claim `claims` (Pipeline::ClaimsOf) and that starts from
-// the programs `before`, where `facts` hold.
+// A verifier for a pipeline that starts from the programs `before`, in which `facts` hold, and
+// whose passes claim `claims` (Pipeline::ClaimsOf).
 //
-// Between passes it checks layers kStructure, kTypes and kRaces; at the end all layers where the
-// passes claim to communicate or the programs did so before. The result is compared with `before`
-// where these did not communicate yet. Passes that communicate without a claim are an error, too.
+// Between passes it checks layers kStructure, kTypes and kRaces. At the end it checks all layers if
+// the passes claim to communicate or `before` communicates. It compares the result with `before` if
+// that does not communicate. Passes that communicate without a claim are an error.
 //
-// What it finds is a FailedPrecondition. In the paddle dialect, which reproduces Paddle's known
-// defects, findings go to PassContext::warnings.
+// Findings are FailedPrecondition errors. In the paddle dialect, which reproduces Paddle's known
+// defects, they go to PassContext::warnings.
 //
-// Keeps a copy of `before` where it compares (copies share bytes), and `context`, which must
-// outlive the verifier.
+// Copies `before` if it compares; copies share bytes. `context` must outlive the verifier.
 PipelineVerifier ClaimVerifier(const Claims& claims, const PassContext& context, const Facts& facts,
                                const ProgramPair& before);
 

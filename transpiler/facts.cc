@@ -1,9 +1,9 @@
 #include "transpiler/facts.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
@@ -15,25 +15,23 @@
 namespace weft {
 namespace {
 
-// Whether an op of a type that has no schema may communicate what it takes: anything of backward
-// that reads a finished gradient or gives it back changed, and whatever names a ring. Clipping and
-// updates that are not known stand behind the reduction and take what it gives.
+// Whether an unregistered op may communicate a variable: it names a ring, or it rewrites the
+// variable, or it is a backward op that reads it. Unregistered clipping and updates (role optimize)
+// come after the reduction.
 bool MayCommunicate(const Op& op, Symbol symbol) {
   if (op.HasAttr("ring_id")) return true;
   if (IsOptimize(op)) return false;
-  const auto names = [symbol](absl::Span<const Symbol> args) {
-    return std::find(args.begin(), args.end(), symbol) != args.end();
-  };
-  return names(op.input_args()) && (IsBackward(op) || names(op.output_args()));
+  return absl::c_linear_search(op.input_args(), symbol) &&
+         (IsBackward(op) || absl::c_linear_search(op.output_args(), symbol));
 }
 
-// Combines what the ranks have. A broadcast, which has a root, replaces it.
+// Combines the values of the ranks, unlike a collective with a root.
 bool Combines(const OpSchema& schema) {
   return schema.Has(Trait::kCollective) && schema.FindAttr("root") == nullptr;
 }
 
-// The first collective that takes one of the variables marked in `is_marked`, or a buffer that
-// shares its storage. An op that is not known is no proof of innocence.
+// Names the first op that combines a marked variable, or a buffer that shares its storage, over
+// ranks. An unregistered op that may do so counts.
 std::string Evidence(const Program& program, std::vector<bool> is_marked) {
   OpTraits traits(program);
   for (int block = 0; block < program.num_blocks(); ++block) {

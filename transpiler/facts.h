@@ -1,4 +1,4 @@
-// The facts in the contracts of Weft's own passes, and which of them hold in a program.
+// The facts in the contracts of Weft's passes, and their detection.
 #ifndef WEFT_TRANSPILER_FACTS_H_
 #define WEFT_TRANSPILER_FACTS_H_
 
@@ -7,19 +7,19 @@
 
 namespace weft {
 
-// Gradients that are paired with replicated parameters are summed or averaged over the ranks.
+// The gradients of replicated parameters are summed or averaged over the ranks.
 inline constexpr char kGradientsReduced[] = "gradients-reduced";
-// Parameters are averaged over the ranks, every step or every few steps (LocalSGD).
+// Parameters are averaged over the ranks, in every step or periodically (LocalSGD).
 inline constexpr char kParametersAveraged[] = "parameters-averaged";
 // The gradient of every loss is divided by the number of ranks.
 inline constexpr char kLossGradientScaled[] = "loss-gradient-scaled";
-// The startup program sets communication rings up for the gradients.
+// The startup program sets up communication rings for the gradients.
 inline constexpr char kRingsSetUp[] = "rings-set-up";
 // After the startup program, parameters are equal on all ranks.
 inline constexpr char kParametersEqual[] = "parameters-equal";
-// What holds in programs as they come. Only what can be seen: kGradientsReduced and
-// kParametersAveraged, for one variable or more. Collectives of tensor-parallel layers, which work
-// on activations, do not count. O(arguments).
+
+// Detects kGradientsReduced and kParametersAveraged, each for one variable or more; the other facts
+// leave no trace. Collectives on activations (tensor-parallel layers) do not count. O(arguments).
 absl::StatusOr<Facts> DetectFacts(const ProgramPair& programs);
 
 }  // namespace weft

@@ -14,11 +14,18 @@
 #include "base/status_macros.h"
 
 namespace weft {
+namespace {
 
-const std::vector<Mode>& Modes() {
+std::vector<Mode> MakeModes() {
   constexpr Dialect kWeft = Dialect::kWeft;
   constexpr Dialect kPaddle = Dialect::kPaddle;
-  static const auto* modes = new std::vector<Mode>{
+  // How pipelines of modes with several choices begin.
+  const std::string weft = "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},";
+  const std::string hosts =
+      "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},";
+  const std::string trainers =
+      "paddle-comm-init{over=trainers,$nrings,$device_kind},scale-loss-grad{scale=loss_grad},";
+  return {
       {"none", "reads, verifies and writes: a copy, or a change of format", {}},
 
       {"grad_allreduce",
@@ -49,32 +56,19 @@ const std::vector<Mode>& Modes() {
        "all-reduce",
        {{kWeft,
          {{"fuse", "1"}, {"loss_scale", "true"}},
-         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},scale-loss-grad,"
-         "grad-all-reduce{$nrings,$buckets=bytes},sync-elimination"},
+         weft + "scale-loss-grad,grad-all-reduce{$nrings,$buckets=bytes},sync-elimination"},
         {kWeft,
          {{"fuse", "0"}, {"loss_scale", "true"}},
-         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},scale-loss-grad,"
-         "grad-all-reduce{$nrings},sync-elimination"},
+         weft + "scale-loss-grad,grad-all-reduce{$nrings},sync-elimination"},
         {kWeft,
          {{"fuse", "1"}, {"loss_scale", "false"}},
-         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
-         "grad-all-reduce{scale=none,$nrings,$buckets=bytes},sync-elimination"},
+         weft + "grad-all-reduce{scale=none,$nrings,$buckets=bytes},sync-elimination"},
         {kWeft,
          {{"fuse", "0"}, {"loss_scale", "false"}},
-         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
-         "grad-all-reduce{scale=none,$nrings},sync-elimination"},
-        {kPaddle,
-         {{"fuse", "1"}},
-         "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},"
-         "paddle-single-process-fuse{fuse=1}"},
-        {kPaddle,
-         {{"fuse", "0"}},
-         "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},"
-         "paddle-grad-all-reduce{nrings=1,skip=no_gradient}"},
-        {kPaddle,
-         {{"fuse", "2"}},
-         "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},"
-         "paddle-single-process-fuse{fuse=2}"}},
+         weft + "grad-all-reduce{scale=none,$nrings},sync-elimination"},
+        {kPaddle, {{"fuse", "1"}}, hosts + "paddle-single-process-fuse{fuse=1}"},
+        {kPaddle, {{"fuse", "0"}}, hosts + "paddle-grad-all-reduce{nrings=1,skip=no_gradient}"},
+        {kPaddle, {{"fuse", "2"}}, hosts + "paddle-single-process-fuse{fuse=2}"}},
        {{"fuse",
          "how gradients are summed: 0 one by one, 1 in fused buffers, 2 by "
          "c_allreduce_xsum (paddle dialect)"}},
@@ -84,33 +78,20 @@ const std::vector<Mode>& Modes() {
        "data parallel, several devices per trainer: gradients are summed in buckets, or gathered",
        {{kWeft,
          {{"trans_mode", "fuse_all_reduce"}},
-         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
-         "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
-         "sync-elimination"},
+         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale,$buckets=bytes},"
+                "sync-elimination"},
         {kWeft,
          {{"trans_mode", "all_gather"}},
-         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
-         "scale-loss-grad{$scale},gather-gradients{$nrings,$scale},sync-elimination"},
+         weft + "scale-loss-grad{$scale},gather-gradients{$nrings,$scale},sync-elimination"},
         {kWeft,
          {{"trans_mode", "all_reduce"}},
-         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
-         "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale},sync-elimination"},
+         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale},sync-elimination"},
         {kWeft,
          {{"trans_mode", "all_reduce_xpu"}},
-         "comm-init{$nrings},broadcast-params{$nrings},dense-gradients{$sparse},"
-         "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale},sync-elimination"},
-        {kPaddle,
-         {{"trans_mode", "fuse_all_reduce"}},
-         "paddle-comm-init{over=trainers,$nrings,$device_kind},scale-loss-grad{scale=loss_grad},"
-         "paddle-multi-thread-fuse"},
-        {kPaddle,
-         {{"trans_mode", "all_gather"}},
-         "paddle-comm-init{over=trainers,$nrings,$device_kind},scale-loss-grad{scale=loss_grad},"
-         "paddle-all-gather{$nrings}"},
-        {kPaddle,
-         {{"trans_mode", "all_reduce"}},
-         "paddle-comm-init{over=trainers,$nrings,$device_kind},scale-loss-grad{scale=loss_grad},"
-         "paddle-grad-all-reduce{$nrings=1}"},
+         weft + "scale-loss-grad{$scale},grad-all-reduce{$nrings,$scale},sync-elimination"},
+        {kPaddle, {{"trans_mode", "fuse_all_reduce"}}, trainers + "paddle-multi-thread-fuse"},
+        {kPaddle, {{"trans_mode", "all_gather"}}, trainers + "paddle-all-gather{$nrings}"},
+        {kPaddle, {{"trans_mode", "all_reduce"}}, trainers + "paddle-grad-all-reduce{$nrings=1}"},
         {kPaddle,
          {{"trans_mode", "all_reduce_xpu"}},
          "paddle-comm-init{over=trainers,list_devices=true,$nrings,$device_kind},"
@@ -118,13 +99,9 @@ const std::vector<Mode>& Modes() {
        {{"trans_mode", "how gradients travel: in buckets, gathered, or one by one"}},
        Mode::Trainers::kOneOrMoreWithDevices},
   };
-  return *modes;
 }
 
-namespace {
-
-// True where the text that a user gives for a flag means `value` of the table: as a boolean where
-// that is one.
+// Whether the user's text for a flag equals `value` of the table; booleans have several spellings.
 bool Means(const std::string& given, const std::string& value) {
   bool flag = false;
   if (value != "true" && value != "false") return given == value;
@@ -139,7 +116,7 @@ void AddOnce(const std::string& value, std::vector<std::string>* values) {
   if (!absl::c_linear_search(*values, value)) values->push_back(value);
 }
 
-// The choices in a dialect, or, without, in both.
+// The choices in a dialect; none: in both.
 FlagChoices ChoicesIn(absl::optional<Dialect> dialect, const Mode& mode) {
   FlagChoices choices;
   for (const ModePipeline& pipeline : mode.pipelines) {
@@ -154,7 +131,7 @@ FlagChoices ChoicesIn(absl::optional<Dialect> dialect, const Mode& mode) {
   return choices;
 }
 
-// InvalidArgument for a value that no pipeline is selected by, in this dialect or at all.
+// InvalidArgument for a value that selects no pipeline, in this dialect or in both.
 absl::Status CheckChoices(const Mode& mode, Dialect dialect,
                           const std::map<std::string, std::string>& flags) {
   for (const auto& [flag, values] : ChoicesOf(mode)) {
@@ -174,7 +151,7 @@ absl::Status CheckChoices(const Mode& mode, Dialect dialect,
   return absl::OkStatus();
 }
 
-// The pipeline that the flags, or their defaults, select; null: the mode has no passes.
+// The pipeline that the flags and their defaults select; null if the mode has no passes.
 const ModePipeline* Select(const Mode& mode, Dialect dialect,
                            const std::map<std::string, std::string>& flags) {
   std::map<std::string, std::string> chosen = flags;
@@ -189,13 +166,12 @@ const ModePipeline* Select(const Mode& mode, Dialect dialect,
   return nullptr;
 }
 
-// The passes with placeholders: programmers write them, and a test reads all.
+// The passes with placeholders. They parse: modes_test reads all.
 std::vector<Spec> Template(const ModePipeline& pipeline) { return *ParseSpecs(pipeline.passes); }
 
-// A flag that an option of a pass takes.
 struct Placeholder {
   std::string pass, flag;
-  std::string preset;  // what the option is without the flag; empty: the pass's default
+  std::string preset;  // the option's value without the flag; empty: the default of the pass
 };
 
 std::vector<Placeholder> PlaceholdersOf(const ModePipeline& pipeline) {
@@ -210,7 +186,7 @@ std::vector<Placeholder> PlaceholdersOf(const ModePipeline& pipeline) {
   return placeholders;
 }
 
-// Replaces placeholders by the flags' values, or their presets, or nothing.
+// Replaces each placeholder by the value of its flag, else by its preset, else by nothing.
 std::vector<Spec> Fill(std::vector<Spec> passes, const std::map<std::string, std::string>& flags) {
   for (Spec& pass : passes) {
     std::vector<FlagValue> options;
@@ -236,6 +212,11 @@ absl::Status DoesNotRead(const Mode& mode, Dialect dialect, const std::string& f
 }
 
 }  // namespace
+
+const std::vector<Mode>& Modes() {
+  static const auto* modes = new std::vector<Mode>(MakeModes());
+  return *modes;
+}
 
 absl::StatusOr<const Mode*> FindMode(absl::string_view name) {
   const auto found = absl::c_find_if(Modes(), [&](const Mode& mode) { return mode.name == name; });
@@ -276,7 +257,7 @@ absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view name, Dialect dia
 
 namespace {
 
-// The flag of that name, in the order in which flags are first asked for.
+// Finds the flag of that name, or appends it, and adds the mode to it.
 ModeFlag& FlagOf(const std::string& name, const Mode& mode, std::vector<ModeFlag>* flags) {
   auto found = absl::c_find_if(*flags, [&](const ModeFlag& flag) { return flag.name == name; });
   if (found == flags->end()) {
@@ -287,7 +268,7 @@ ModeFlag& FlagOf(const std::string& name, const Mode& mode, std::vector<ModeFlag
   return *found;
 }
 
-// The option of a pass; null: there is no such pass or option.
+// Null if there is no such pass or option.
 const OptionBinder::Option* FindOption(const PassRegistry& registry, const std::string& pass,
                                        const std::string& name) {
   const auto entry = registry.entries().find(pass);

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-// Names of flags that passes read in their context, as far as they are given.
+// The names of the given flags that passes read from their context.
 std::vector<std::string> ContextGiven(const TranspileOptions& options) {
   std::vector<std::string> given = NamesOfGiven(options.cluster);
   if (!options.distributed_params.empty()) given.emplace_back("distributed_params");
@@ -35,7 +35,7 @@ absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassR
   return Pipeline::FromSpecs(passes, registry);
 }
 
-// A single trainer is enough where it may drive several devices.
+// One trainer suffices if it can drive several devices.
 absl::StatusOr<Cluster> ResolveCluster(const TranspileOptions& options) {
   bool one_is_enough = options.cluster.devices.has_value();
   if (!options.mode.empty()) {

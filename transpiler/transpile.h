@@ -1,4 +1,4 @@
-// The transpiler as a library: what `transpile` does between reading and writing.
+// The transpiler as a library: the rewrite of command `transpile`, without its files.
 //
 //   ProgramPair programs{&main, &startup};
 //   TranspileOptions options;
@@ -6,8 +6,8 @@
 //   options.cluster.nranks = 4;
 //   WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, programs));
 //
-// For a pipeline of passes that no registry has, use Pipeline (transpiler/pipeline/pipeline.h)
-// directly: docs/writing_a_pass.md.
+// For passes outside a registry, use Pipeline (transpiler/pipeline/pipeline.h):
+// docs/writing_a_pass.md.
 #ifndef WEFT_TRANSPILER_TRANSPILE_H_
 #define WEFT_TRANSPILER_TRANSPILE_H_
 
@@ -26,7 +26,7 @@
 namespace weft {
 
 struct TranspileOptions {
-  // One of the two: a mode (transpiler/modes.h) with its flags ("nrings": "2"), or passes as text
+  // Either a mode (transpiler/modes.h) with its flags ("nrings": "2"), or passes as text
   // ("comm-init{nrings=2},broadcast-params{nrings=2}").
   std::string mode;
   std::map<std::string, std::string> mode_flags;
@@ -34,42 +34,41 @@ struct TranspileOptions {
 
   Dialect dialect = Dialect::kWeft;
   ClusterSpec cluster;
-  // Parameters that are not replicated: no file says it.
+  // Parameters that are not replicated. Program files do not mark them.
   std::set<std::string> distributed_params;
 
-  // Refuses programs that are wrong: an input whose structure is wrong, and a result that is not
-  // what the passes claim (transpiler/claim_verifier.h). In the paddle dialect, which reproduces
-  // Paddle's known defects, findings in the result are warnings.
+  // Refuses an input with a wrong structure, and a result that differs from the claims of the
+  // passes (transpiler/claim_verifier.h). In the paddle dialect, which reproduces Paddle's known
+  // defects, findings in the result are warnings.
   Verification verification = Verification::kAtEnd;
   // Whether to collect TranspileResult::remarks.
   bool explain = false;
-  // Sees the programs before, between and after the passes.
+  // Called with the programs before, between and after the passes.
   PipelineObserver observer;
 };
 
 struct TranspileResult {
   std::vector<PassReport> passes;
-  // What the passes claim of the result.
   Claims claims;
   std::vector<Remark> remarks;
-  // What is known to be wrong with what the paddle dialect wrote, as Paddle does.
+  // Known defects of Paddle in what the paddle dialect wrote.
   std::vector<std::string> warnings;
 };
 
-// Rewrites the programs in place. On an error they may not be used further. Passes by name come
-// from `registry`, so your own can be among them.
+// Rewrites the programs in place with passes of `registry`. After an error, the programs must not
+// be used.
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs,
                                           const PassRegistry& registry);
 
 // With the built-in passes.
 absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, ProgramPair& programs);
 
-// Finds what is wrong with the options before any program is read: an unknown mode, pass or option,
-// contradictory participants, passes whose claims contradict each other.
+// Checks the options without a program: an unknown mode, pass or option, a contradictory cluster,
+// passes with contradictory claims.
 absl::Status CheckOptions(const TranspileOptions& options, const PassRegistry& registry);
 
-// The same for the mode alone: an unknown one, or flags, participants or parameters that it does
-// not read.
+// Checks the mode alone: an unknown mode, or flags, cluster fields or distributed parameters that
+// it does not read.
 absl::Status CheckMode(const TranspileOptions& options);
 
 }  // namespace weft

@@ -158,7 +158,7 @@ TEST_F(TranspileTest, ContradictoryClusterIsRefused) {
   TranspileOptions options = GradAllReduce(0);
   options.cluster.endpoints = {"a:1", "b:1"};
   options.cluster.rank = 7;
-  EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("rank 7 is beyond the last")));
+  EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("rank 7 is out of range")));
 }
 
 TEST_F(TranspileTest, PaddleDialectWithoutEndpointsIsRefusedUnchanged) {

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -16,29 +17,27 @@
 namespace weft {
 namespace {
 
-// The op of the startup program that makes a state, to make it again in the main program.
+// The startup op that initializes a state, for use in the main program.
 absl::StatusOr<pb::OpDesc> InitializerOf(const Program* startup, const std::string& state) {
   if (startup == nullptr) {
     return absl::FailedPreconditionError(
-        "state reset makes states again as the startup program does; give it");
+        "state reset needs the startup program, which initializes the states");
   }
   const Symbol symbol = startup->FindSymbol(state);
   const auto refuse = [&](absl::string_view found) {
     return absl::FailedPreconditionError(absl::StrCat(
         "state ", state,
-        ": expected one op of the startup program that makes it from nothing, found ", found));
+        ": expected one startup op without inputs that initializes it alone, found ", found));
   };
   if (!symbol.valid()) return refuse("none");
-  OpId maker;
+  OpId initializer;
   for (OpId id : startup->block(0).ops()) {
-    for (Symbol out : startup->op(id).output_args()) {
-      if (out != symbol) continue;
-      if (maker.valid() && maker != id) return refuse("several");
-      maker = id;
-    }
+    if (!absl::c_linear_search(startup->op(id).output_args(), symbol)) continue;
+    if (initializer.valid()) return refuse("several");
+    initializer = id;
   }
-  if (!maker.valid()) return refuse("none");
-  const Op op = startup->op(maker);
+  if (!initializer.valid()) return refuse("none");
+  const Op op = startup->op(initializer);
   if (!op.input_args().empty() || op.output_args().size() != 1) return refuse(op.DebugName());
   pb::OpDesc desc = op.ToProto();
   for (pb::OpDesc::Attr& attr : *desc.mutable_attrs()) {

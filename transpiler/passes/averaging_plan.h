@@ -1,4 +1,4 @@
-// What LocalSGD averages over the ranks, and what follows from it.
+// What LocalSGD averages over the ranks.
 #ifndef WEFT_TRANSPILER_PASSES_AVERAGING_PLAN_H_
 #define WEFT_TRANSPILER_PASSES_AVERAGING_PLAN_H_
 
@@ -13,22 +13,22 @@
 
 namespace weft {
 
-// What happens to the state of optimizers (moments, powers of beta) where parameters are averaged.
+// What happens to optimizer states when parameters are averaged.
 enum class OptimizerState {
-  kLocal,    // each rank keeps its own
-  kAverage,  // averaged too
-  kReset,    // made again, as the startup program makes it
+  kLocal,    // they stay local
+  kAverage,  // they are averaged too
+  kReset,    // they are initialized again, as in the startup program
 };
 
 struct AveragingPlan {
-  // A parameter that becomes the cast of its averaged master weight.
+  // A parameter that is cast from its averaged master weights.
   struct Cast {
     std::string master, param;
     DType master_type, param_type;
   };
   struct Reset {
     std::string state;
-    pb::OpDesc op;  // that makes it
+    pb::OpDesc op;  // initializes it
   };
   std::vector<FusedTensors> averaged;  // by element type; each variable once
   std::vector<Cast> casts;
@@ -40,11 +40,11 @@ struct AveragingChoices {
   bool statistics = false;  // average running statistics too
 };
 
-// Plans for every replicated parameter that the main program updates: its master weight, where it
-// has one, else the parameter itself. FailedPrecondition: no op updates a replicated parameter; a
-// variable to average that is no dense floating-point tensor of a known shape; a state to reset
-// that is not made by one op without inputs of the startup program. InvalidArgument: a distributed
-// parameter that is not declared. O(arguments).
+// Plans for every replicated parameter that the main program updates: its master weights if there
+// are any, else the parameter itself. FailedPrecondition: no op updates a replicated parameter; a
+// variable to average is no dense floating-point tensor of a known shape; a state to reset is not
+// the only output of one startup op without inputs. InvalidArgument: an undeclared distributed
+// parameter. O(arguments).
 absl::StatusOr<AveragingPlan> PlanAveraging(const ProgramPair& programs, const PassContext& context,
                                             const AveragingChoices& choices);
 

@@ -1,22 +1,50 @@
 #include "transpiler/passes/averaging_writer.h"
 
-#include <string>
+#include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "ops/schema/tensor_type.h"
 #include "proto/op_role.h"
 #include "transpiler/passes/op_builder.h"
 
 namespace weft {
 namespace {
 
-using Attrs = std::vector<std::pair<std::string, AttrValue>>;
+pb::VarDesc ScalarVar(const std::string& name, DType dtype) {
+  pb::VarDesc var = TensorVar(name, dtype, {1});
+  var.set_stop_gradient(true);
+  return var;
+}
 
-// On `names`, in place.
-pb::OpDesc InPlace(const std::string& type, const std::vector<std::string>& names, Attrs attrs,
-                   absl::optional<int> nranks = absl::nullopt) {
-  return BuildOp({type, {{"X", names}}, {{"Out", names}}, std::move(attrs), kRoleOptimize, nranks},
+pb::OpDesc Fill(const std::string& name, int value, int role) {
+  return BuildOp({"fill_constant",
+                  {},
+                  {{"Out", {name}}},
+                  {{"dtype", static_cast<int>(DType::kInt64)},
+                   {"shape", std::vector<int64_t>{1}},
+                   {"value", static_cast<float>(value)},
+                   {"str_value", absl::StrCat(value)}},
+                  role},
                  Dialect::kWeft);
+}
+
+pb::OpDesc InPlace(const std::string& type, const std::vector<std::string>& names, NewAttrs attrs,
+                   absl::optional<int> nranks = absl::nullopt) {
+  return BuildOp(InPlaceOp(type, names, std::move(attrs), kRoleOptimize, nranks), Dialect::kWeft);
+}
+
+// Declares the counter in both programs. Returns its name.
+std::string WriteCounter(UniqueNames* names, Rewriter* main, Rewriter* startup) {
+  std::string name = names->Of("local_sgd_step");
+  pb::VarDesc counter = ScalarVar(name, DType::kInt64);
+  counter.set_persistable(true);
+  startup->AddVar(0, counter);
+  startup->Append(0, Fill(name, 0, kRoleForward));
+  main->AddVar(0, counter);
+  main->Append(0, InPlace("increment", {name}, {{"step", 1.0f}}));
+  return name;
 }
 
 pb::OpDesc CastOp(const AveragingPlan::Cast& cast) {
@@ -29,8 +57,8 @@ pb::OpDesc CastOp(const AveragingPlan::Cast& cast) {
                  Dialect::kWeft);
 }
 
-// Starts the reduction of one element type. Returns what a wait for it has to name; the last is the
-// variable that is reduced.
+// Starts the reduction of one element type. Returns the variables that a wait for it names; the
+// last one is reduced.
 std::vector<std::string> Launch(const FusedTensors& tensors, int ring, bool sums, int block,
                                 UniqueNames* names, Rewriter* rewriter) {
   std::vector<std::string> variables = tensors.names;
@@ -47,6 +75,40 @@ std::vector<std::string> Launch(const FusedTensors& tensors, int ring, bool sums
 }
 
 }  // namespace
+
+std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
+                                    Rewriter* main, Rewriter* startup) {
+  const auto declare = [&](const char* wanted, DType dtype) {
+    std::string name = names->Of(wanted);
+    main->AddVar(0, ScalarVar(name, dtype));
+    return name;
+  };
+  const auto constant = [&](const char* wanted, int value) {
+    std::string name = declare(wanted, DType::kInt64);
+    main->Append(0, Fill(name, value, kRoleOptimize));
+    return name;
+  };
+  const auto compute = [&](const char* wanted, DType dtype, const char* type, const std::string& x,
+                           const std::string& y, NewAttrs attrs = {}) {
+    std::string name = declare(wanted, dtype);
+    const NewOp op = {
+        type, {{"X", {x}}, {"Y", {y}}}, {{"Out", {name}}}, std::move(attrs), kRoleOptimize};
+    main->Append(0, BuildOp(op, Dialect::kWeft));
+    return name;
+  };
+  const std::string step = WriteCounter(names, main, startup);
+  const std::string period = constant("local_sgd_k", schedule.period);
+  const std::string remainder = compute("local_sgd_remainder", DType::kInt64, "elementwise_mod",
+                                        step, period, {{"axis", -1}});
+  const std::string zero = constant("local_sgd_zero", 0);
+  const std::string is_due = compute("local_sgd_is_due", DType::kBool, "equal", remainder, zero);
+  if (schedule.first_step <= schedule.period) return is_due;
+
+  const std::string first = constant("local_sgd_begin", schedule.first_step);
+  const std::string has_begun =
+      compute("local_sgd_started", DType::kBool, "greater_equal", step, first);
+  return compute("local_sgd_condition", DType::kBool, "logical_and", is_due, has_begun);
+}
 
 void WriteAveraging(const AveragingPlan& plan, int nrings, absl::optional<int> nranks, int block,
                     UniqueNames* names, Rewriter* rewriter) {

@@ -1,18 +1,29 @@
-// The ops that average over the ranks, as LocalSGD needs them.
+// The ops of LocalSGD.
 #ifndef WEFT_TRANSPILER_PASSES_AVERAGING_WRITER_H_
 #define WEFT_TRANSPILER_PASSES_AVERAGING_WRITER_H_
+
+#include <string>
 
 #include "absl/types/optional.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/averaging_plan.h"
-#include "transpiler/passes/unique_names.h"
+#include "transpiler/passes/new_variables.h"
+#include "transpiler/pipeline/claims.h"
 
 namespace weft {
 
-// Appends to `block` the ops that carry the plan out. The tensors of one element type are averaged
-// by one collective, through a buffer where they are several; element types take rings
-// 0 .. nrings-1 in turn and are in flight together. With a known number of ranks the collective
-// sums, and the sum is divided; else it averages. O(tensors).
+// Appends to the main program a counter that every step increments, and the condition
+//
+//   counter % period == 0 and counter >= first_step
+//
+// whose name it returns. Appends to the startup program an op that sets the counter to 0.
+std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNames* names,
+                                    Rewriter* main, Rewriter* startup);
+
+// Appends the ops of the plan to `block`. One collective averages all tensors of an element type,
+// through a fused buffer if there are several. Element types take rings 0 .. nrings-1 in turn and
+// are in flight together. If the number of ranks is known, the collective sums and a scale op
+// divides. O(tensors).
 void WriteAveraging(const AveragingPlan& plan, int nrings, absl::optional<int> nranks, int block,
                     UniqueNames* names, Rewriter* rewriter);
 

@@ -9,21 +9,21 @@
 namespace weft {
 
 // Appends to the startup program a broadcast of every replicated parameter from rank 0, so that all
-// ranks start equal. Parameters take rings 0 .. nrings-1 in turn; those that share memory (weights
-// of `rnn`, laid into one buffer by coalesce_tensor) take one ring, whose stream orders their
-// broadcasts. Changes nothing where there is no startup program or no parameter.
+// ranks start with equal parameters:
 //
-//   Out=[w] = c_broadcast(X=[w]) {ring_id, root=0}     for each parameter
-// between, per ring,
-//   Out=[w, ...] = c_wait_compute(X=[w, ...]) {ring_id}   before: the initializers are done
-//   Out=[w, ...] = c_wait_comm(X=[w, ...]) {ring_id}      after: later ops see the values
-// The paddle dialect writes no wait before, and one c_sync_comm_stream per ring after, which names
-// the last parameter only, even a distributed one; it ignores shared memory.
+//   Out=[w, ...] = c_wait_compute(X=[w, ...]) {ring_id}   per ring: after the initializers
+//   Out=[w] = c_broadcast(X=[w]) {ring_id, root=0}        per parameter
+//   Out=[w, ...] = c_wait_comm(X=[w, ...]) {ring_id}      per ring: before later ops
 //
-// Parameters, and their order, are those of startup_parameters.h.
+// Takes the parameters in the order of startup_parameters.h; they take rings 0 .. nrings-1 in turn.
+// Parameters that share memory (weights of `rnn` in a fused buffer) take the same ring, whose
+// stream orders their broadcasts. Changes nothing without a startup program or parameters.
 //
-// InvalidArgument where the main program has a parameter that the startup program does not declare:
-// the two do not belong together. O(ops).
+// The paddle dialect writes no c_wait_compute. Instead of c_wait_comm, it writes one
+// c_sync_comm_stream per ring, which names only the last parameter, even a distributed one. It
+// ignores shared memory.
+//
+// InvalidArgument if the startup program does not declare a parameter of the main program. O(ops).
 class BroadcastParams : public Pass {
  public:
   static constexpr absl::string_view kName = "broadcast-params";

@@ -38,7 +38,6 @@ absl::StatusOr<BucketPolicy> BucketPolicy::Parse(absl::string_view text) {
 
 namespace {
 
-// Fills buckets, one gradient after the other.
 class BucketFiller {
  public:
   explicit BucketFiller(const BucketPolicy& policy) : policy_(policy) {}
@@ -49,9 +48,7 @@ class BucketFiller {
     last_dtype_ = gradient.dtype;
     Open& open = open_[gradient.dtype];
     if (open.bucket < 0) {
-      open.bucket = num_buckets_++;
-      open.count = 0;
-      open.bytes = 0;
+      open = {num_buckets_++, 0, 0, open.is_first};
     }
     ++open.count;
     open.bytes += gradient.bytes;
@@ -102,7 +99,7 @@ std::vector<int> AssignBuckets(const BucketPolicy& policy,
     for (size_t i = 0; i < candidates.size(); ++i) buckets[i] = filler.Add(candidates[i]);
     return buckets;
   }
-  // From behind: what starts anew separates itself from those before it.
+  // Backwards, a candidate that starts anew separates the gradients before it from those after it.
   int last = -1;
   for (size_t i = candidates.size(); i-- > 0;) {
     BucketCandidate candidate = candidates[i];

@@ -2,15 +2,14 @@
 
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
-#include "transpiler/passes/unique_names.h"
 
 namespace weft {
 namespace {
@@ -54,9 +53,7 @@ void AddRingOverAll(const PassContext& context, int ring, Rewriter* rewriter) {
 
 void CommInit::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
-Contract CommInit::contract() const {
-  return Contract().Provides(kRingsSetUp).ConflictsWith(kRingsSetUp);
-}
+Contract CommInit::contract() const { return Contract().ProvidesOnce(kRingsSetUp); }
 
 absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) const {
   const bool over_endpoints = context.cluster.has_endpoints() && context.cluster.trainers() != 1;
@@ -70,17 +67,10 @@ absl::StatusOr<bool> CommInit::Run(PassContext& context, ProgramPair& programs) 
     } else {
       AddRingOverAll(context, ring, &rewriter);
     }
-    if (context.remarks != nullptr) {
-      context.remarks->push_back(
-          {std::string(kName),
-           absl::StrCat("ring ", ring),
-           "set up",
-           over_endpoints ? "over the endpoints" : "over all ranks of the run",
-           {}});
-    }
+    context.Explain(kName, absl::StrCat("ring ", ring), "set up",
+                    over_endpoints ? "over the endpoints" : "over all ranks of the run");
   }
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

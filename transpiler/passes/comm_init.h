@@ -9,20 +9,20 @@
 namespace weft {
 
 // Appends the set-up of communication rings 0 .. nrings-1 to the startup program. Changes nothing
-// where there is no startup program.
+// without one.
 //
 // With endpoints, per ring:
 //   Out=[nccl_id_0] = c_gen_nccl_id() {rank, endpoint, other_endpoints, ring_id}
 //   c_comm_init(X=[nccl_id_0]) {nranks, rank, ring_id}
-// Without endpoints, per ring: c_comm_init_all() {nranks, ring_id}, which takes all ranks of the
-// run; nranks only where it is known.
-// Where each trainer drives several devices: c_comm_init_multitrainer {devices, nranks, ntrainers,
-// ring_id, trainer_id} in place of c_comm_init; a single trainer needs no endpoints:
-// c_comm_init_all {devices, nranks, ring_id}.
+// Without endpoints, per ring, for all ranks of the run (nranks only if it is known):
+//   c_comm_init_all() {nranks, ring_id}
+// If trainers drive several devices, c_comm_init_multitrainer {devices, nranks, ntrainers, ring_id,
+// trainer_id} replaces c_comm_init. A single trainer needs no endpoints:
+//   c_comm_init_all() {devices, nranks, ring_id}
 //
-// Pass paddle-comm-init writes what Paddle writes.
+// paddle-comm-init is the pass of the paddle dialect.
 //
-// FailedPrecondition where the startup program sets one of these rings up already. O(startup ops).
+// FailedPrecondition if the startup program already sets up one of these rings. O(startup ops).
 class CommInit : public Pass {
  public:
   static constexpr absl::string_view kName = "comm-init";

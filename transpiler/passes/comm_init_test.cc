@@ -125,7 +125,7 @@ TEST(CommInit, RingThatIsSetUpAlreadyIsRefused) {
   WEFT_ASSERT_OK(RunPasses("comm-init", ContextWithRanks(2), &main, &startup));
   EXPECT_THAT(RunPasses("comm-init", ContextWithRanks(2), &main, &startup),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 1 (c_comm_init_all): sets ring 0 up already")));
+                       HasSubstr("op 1 (c_comm_init_all) already sets up ring 0")));
 }
 
 TEST(CommInit, TwiceInOnePipelineIsRefusedByContract) {

@@ -21,13 +21,12 @@ namespace {
 
 constexpr char kIsSparse[] = "is_sparse";
 
-// A sparse gradient, with all that it is made of.
 struct SparseGradient {
   GradientPair pair;
-  std::vector<VarId> vars;          // itself, and its summands
-  std::vector<OpId> makers;         // ops with is_sparse
-  absl::optional<int64_t> ids = 0;  // that they look up in a step; none: not known
-  std::string why_rows;             // not empty: it must stay as it is
+  std::vector<VarId> vars;          // itself and its summands
+  std::vector<OpId> producers;      // ops with is_sparse
+  absl::optional<int64_t> ids = 0;  // that they look up in a step; none: unknown
+  std::string why_rows;             // why it must stay row-sparse; empty if it need not
 };
 
 class Finder {
@@ -46,7 +45,7 @@ class Finder {
       found_.push_back(std::move(gradient));
     }
     if (found_.empty()) return std::move(found_);
-    // What makes a gradient stands before it.
+    // Backwards: summands are computed before their sum.
     const absl::Span<const OpId> ops = program_.block(0).ops();
     for (size_t i = ops.size(); i-- > 0;) VisitWriter(program_.op(ops[i]));
     for (int block = 0; block < program_.num_blocks(); ++block) {
@@ -69,7 +68,7 @@ class Finder {
       if (i == kNone) continue;
       SparseGradient& gradient = found_[i];
       if (op.BoolAttr(kIsSparse).value_or(false)) {
-        gradient.makers.push_back(op.id());
+        gradient.producers.push_back(op.id());
         AddIds(op, &gradient);
       } else if (traits_.Has(op, Trait::kLinear) && traits_.Has(op, Trait::kElementwise)) {
         for (Symbol in : op.input_args()) {
@@ -78,9 +77,8 @@ class Finder {
           gradient.vars.push_back(program_.block(0).FindVar(in));
         }
       } else {
-        gradient.why_rows = absl::StrCat(op.DebugName(),
-                                         " makes rows, and is not known to make a "
-                                         "dense tensor instead");
+        gradient.why_rows =
+            absl::StrCat(op.DebugName(), " writes rows, and cannot write a dense tensor instead");
       }
     }
   }
@@ -114,7 +112,7 @@ class Finder {
 
   const Program& program_;
   OpTraits traits_;
-  std::vector<int> gradient_of_;  // by symbol; kNone: no part of a sparse gradient
+  std::vector<int> gradient_of_;  // by symbol; kNone: neither a sparse gradient nor a summand
   std::vector<SparseGradient> found_;
 };
 
@@ -123,12 +121,12 @@ struct Choice {
   std::string why;
 };
 
-// Bytes as the header has them.
+// See the header for the formulas.
 Choice Choose(const Program& program, const SparseGradient& gradient, int nranks) {
-  if (!gradient.ids.has_value()) return {false, "the number of ids in a step is not known"};
+  if (!gradient.ids.has_value()) return {false, "the number of ids in a step is unknown"};
   const absl::optional<TensorType> type = DeclaredType(program.var(gradient.vars[0]));
   if (!type.has_value() || type->dims.empty() || NumElements(type->dims) <= 0) {
-    return {false, "its shape is not known"};
+    return {false, "its shape is unknown"};
   }
   const double size = static_cast<double>(SizeOf(type->dtype));
   const double parameter = static_cast<double>(NumElements(type->dims)) * size;
@@ -149,7 +147,7 @@ void MakeDense(const Program& program, const SparseGradient& gradient, Rewriter*
     *var.mutable_type() = type;
     rewriter->ReplaceVar(id, var);
   }
-  for (OpId id : gradient.makers) {
+  for (OpId id : gradient.producers) {
     pb::OpDesc op = program.op(id).ToProto();
     for (pb::OpDesc::Attr& attr : *op.mutable_attrs()) {
       if (attr.name() == kIsSparse) attr.set_b(false);
@@ -183,17 +181,10 @@ absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& prog
           absl::StrCat("gradient ", name, " cannot be made dense: ", gradient.why_rows));
     }
     if (choice.dense) MakeDense(program, gradient, &rewriter);
-    if (context.remarks != nullptr) {
-      context.remarks->push_back({std::string(kName),
-                                  name,
-                                  choice.dense ? "made dense" : "left as rows",
-                                  choice.why,
-                                  {{"parameter", std::string(program.name(gradient.pair.param))}}});
-    }
+    context.Explain(kName, name, choice.dense ? "made dense" : "left as rows", choice.why,
+                    {{"parameter", std::string(program.name(gradient.pair.param))}});
   }
-  if (rewriter.empty()) return false;
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

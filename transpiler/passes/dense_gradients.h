@@ -8,18 +8,17 @@
 
 namespace weft {
 
-// Makes dense tensors of gradients that are SelectedRows (embeddings with is_sparse), where they
-// travel in fewer bytes that way: clears attribute is_sparse of the backward ops that make them,
-// and changes the type of the gradient, and of the summands that it is made of.
+// Makes row-sparse gradients (embeddings with is_sparse) dense where that takes fewer bytes: clears
+// attribute is_sparse of the backward ops that compute them, and changes the type of the gradient
+// and of its summands.
 //
-// Bytes that a rank receives, of n ranks (2 where the number is unknown):
-//   rows   (n - 1) ids (8 + bytes of a row), ids being those that the ops look up in a step
+// Bytes that each of n ranks receives (n = 2 if the number is unknown):
+//   rows   (n - 1) ids (8 + bytes of a row); ids: the number of ids that the ops look up in a step
 //   dense  2 (n - 1) / n bytes of the parameter
-// With option auto, gradients stay rows where the number of ids is unknown (a batch of any size),
-// and where the dense gradient would mean something else: to an optimizer with lazy_mode, which
-// leaves rows alone that have no gradient; to an op that is not known. O(arguments).
-//
-// With option dense, FailedPrecondition for those that cannot be made dense.
+// With option auto, gradients stay row-sparse if the number of ids is unknown (a batch of any
+// size), if an optimizer with lazy_mode uses them, which skips rows without a gradient, and if an
+// unregistered op uses them. With option dense, FailedPrecondition if a gradient cannot be made
+// dense. O(arguments).
 class DenseGradients : public Pass {
  public:
   static constexpr absl::string_view kName = "dense-gradients";
@@ -27,7 +26,7 @@ class DenseGradients : public Pass {
       "main program: makes sparse gradients dense where that is fewer bytes";
   enum class Sparse { kAuto, kRows, kDense };
   struct Options {
-    Sparse sparse = Sparse::kAuto;  // how they travel; rows: nothing changes
+    Sparse sparse = Sparse::kAuto;  // rows: nothing changes
     void Bind(OptionBinder& bind);
   };
   explicit DenseGradients(Options options) : options_(options) {}

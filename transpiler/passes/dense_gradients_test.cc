@@ -100,7 +100,7 @@ TEST(DenseGradients, ManyIdsMakeTheDenseGradientSmaller) {
 }
 
 TEST(DenseGradients, UnknownNumberOfIdsKeepsRows) {
-  EXPECT_EQ(Told(Embedding(-1)), "w@GRAD left as rows: the number of ids in a step is not known");
+  EXPECT_EQ(Told(Embedding(-1)), "w@GRAD left as rows: the number of ids in a step is unknown");
 }
 
 TEST(DenseGradients, RowsAreLeftAlone) {

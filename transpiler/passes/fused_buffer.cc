@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/tensor_var.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
@@ -35,7 +35,7 @@ pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, Fuse
   op.attrs.push_back({"align_size", kSliceAlignment});
   op.attrs.push_back({"use_align", true});
   if (values == FusedValues::kDiscarded) {
-    // Paddle lays out tensors that hold nothing yet by these.
+    // Paddle needs these to lay out tensors without values.
     std::vector<int64_t> shapes, ranks;
     for (const Dims& dims : tensors.dims) {
       shapes.insert(shapes.end(), dims.begin(), dims.end());

@@ -1,4 +1,4 @@
-// Tensors that share a buffer, so that one collective takes them all.
+// Fused buffers: tensors that share memory, so that one collective covers them.
 #ifndef WEFT_TRANSPILER_PASSES_FUSED_BUFFER_H_
 #define WEFT_TRANSPILER_PASSES_FUSED_BUFFER_H_
 
@@ -11,29 +11,29 @@
 
 namespace weft {
 
-// Slices of a buffer begin at multiples of this many bytes.
+// The alignment of slices, in bytes.
 inline constexpr int kSliceAlignment = 256;
 
-// Dense tensors of one element type and of known dimensions.
+// Dense tensors of one element type and known dimensions.
 struct FusedTensors {
   DType dtype = DType::kFloat32;
   std::vector<std::string> names;
   std::vector<Dims> dims;
 };
 
-// Declares a buffer that holds the tensors one after the other, each padded to the alignment.
+// The declaration of a buffer with a slice per tensor, each padded to the alignment.
 pb::VarDesc FusedBuffer(const std::string& name, const FusedTensors& tensors);
 
-// What happens to the values of tensors that move into a buffer.
+// Whether the values of tensors move with them into a buffer.
 enum class FusedValues {
-  kCopied,     // they move along
-  kDiscarded,  // the tensors are about to be written, and may hold nothing yet
+  kCopied,
+  kDiscarded,  // the tensors may hold no value yet
 };
 
-// Lays the tensors into `buffer` (coalesce_tensor).
+// The coalesce_tensor op that makes the tensors slices of `buffer`.
 pb::OpDesc Coalesce(const FusedTensors& tensors, const std::string& buffer, FusedValues values,
                     int role);
-// The same as Paddle's transpiler writes it: copied, with the alignment of the op's default.
+// As Paddle's transpiler writes it: copies, and leaves the alignment to the default of the op.
 pb::OpDesc PaddleCoalesce(const std::vector<std::string>& tensors, pb::VarType::Type dtype,
                           const std::string& buffer, int role);
 

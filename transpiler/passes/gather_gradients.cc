@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
-#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
@@ -19,18 +18,18 @@
 #include "transpiler/passes/gradient_buckets.h"
 #include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/gradient_writer.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
-#include "transpiler/passes/unique_names.h"
 
 namespace weft {
 namespace {
 
 constexpr int kMaxRanks = 1024;
 
-// Each gradient is gathered into a variable of its own, since several are in flight at once. The
-// parts that this is split into are used up before the next gradient is split, so gradients of one
-// type and block share them: a program grows by a few variables per rank.
+// Several gradients are in flight at once, so each is gathered into a separate variable. The parts
+// of one gradient are summed before the next is split, so gradients of one type and block share
+// them: a program grows by a few variables per rank.
 class AllGather : public GradientExchange {
  public:
   AllGather(const Program& program, int nranks, int nrings, bool average)
@@ -49,8 +48,7 @@ class AllGather : public GradientExchange {
     }
   }
 
-  // Declares the variables that take the gathered gradient and its parts, in the block that
-  // gathers it.
+  // Declares the gathered gradient and its parts in the block that gathers it.
   void Declare(const Gradient& gradient, Rewriter* rewriter) {
     const auto [it, is_new] = gathered_.try_emplace(std::string(program_.name(gradient.grad)));
     if (!is_new) return;
@@ -71,8 +69,8 @@ class AllGather : public GradientExchange {
 
   const pb::OpDesc& Launch(const std::string& grad, int ring) override {
     const Gathered& gathered = gathered_.at(grad);
-    if (gathered.kind == Kind::kRows) return WithVariables({grad}, {grad}, &reduce_rows_[ring]);
-    return WithVariables({grad}, {gathered.name}, &gather_[ring]);
+    if (gathered.kind == Kind::kRows) return reduce_rows_[ring].InPlace({grad});
+    return gather_[ring].Over({grad}, {gathered.name});
   }
 
   std::string Result(const std::string& grad) override {
@@ -86,18 +84,18 @@ class AllGather : public GradientExchange {
     const std::vector<std::string>& parts = *gathered.parts;
     // The parts of a scalar are vectors of one element.
     const std::string& total = gathered.kind == Kind::kScalar ? parts[0] : grad;
-    insert(WithVariables({gathered.name}, parts, &split_));
-    insert(WithVariables(parts, {total}, &sum_));
-    if (gathered.kind == Kind::kScalar) insert(WithVariables({total}, {grad}, &to_scalar_));
-    if (average_) insert(WithVariables({grad}, {grad}, &divide_));
+    insert(split_.Over({gathered.name}, parts));
+    insert(sum_.Over(parts, {total}));
+    if (gathered.kind == Kind::kScalar) insert(to_scalar_.Over({total}, {grad}));
+    if (average_) insert(divide_.InPlace({grad}));
   }
 
  private:
   enum class Kind { kTensor, kScalar, kRows };
   struct Gathered {
     Kind kind;
-    std::string name;  // unless kRows, as the following
-    const std::vector<std::string>* parts;
+    std::string name;                       // unless kRows
+    const std::vector<std::string>* parts;  // by rank; unless kRows
   };
 
   static Kind KindOf(const pb::VarDesc& var) {
@@ -105,19 +103,12 @@ class AllGather : public GradientExchange {
     return var.type().lod_tensor().tensor().dims_size() == 0 ? Kind::kScalar : Kind::kTensor;
   }
 
-  static pb::OpDesc Op(const std::string& type,
-                       std::vector<std::pair<std::string, AttrValue>> attrs,
+  static pb::OpDesc Op(const std::string& type, NewAttrs attrs,
                        absl::optional<int> nranks = absl::nullopt) {
-    return BuildOp({type, {{"X", {}}}, {{"Out", {}}}, std::move(attrs), kRoleBackward, nranks},
-                   Dialect::kWeft);
+    return BuildOp(InPlaceOp(type, {}, std::move(attrs), kRoleBackward, nranks), Dialect::kWeft);
   }
 
-  static const pb::OpDesc& WithVariables(absl::Span<const std::string> inputs,
-                                         absl::Span<const std::string> outputs, OpTemplate* op) {
-    return op->In("X", inputs).Out("Out", outputs).op();
-  }
-
-  // The parts of gradients of the type of `var` in a block, by rank.
+  // The parts of the gradients that have the type of `var` and belong to `block`, by rank.
   const std::vector<std::string>* Parts(pb::VarDesc* var, int block, Rewriter* rewriter) {
     std::vector<std::string>& parts = parts_[{block, var->type().SerializeAsString()}];
     for (int rank = static_cast<int>(parts.size()); rank < nranks_; ++rank) {
@@ -146,10 +137,7 @@ void GatherGradients::Options::Bind(OptionBinder& bind) {
 }
 
 Contract GatherGradients::contract() const {
-  return Contract()
-      .Provides(kGradientsReduced)
-      .ConflictsWith(kGradientsReduced)
-      .ConflictsWith(kParametersAveraged);
+  return Contract().ProvidesOnce(kGradientsReduced).ConflictsWith(kParametersAveraged);
 }
 
 Claims GatherGradients::claims(const PassContext& context) const {
@@ -160,12 +148,12 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
   const Program& program = *programs.main;
   if (!context.cluster.nranks().has_value()) {
     return absl::InvalidArgumentError(
-        "gathering gradients needs the number of ranks, which is how many parts there are; give "
-        "the number of ranks or the endpoints");
+        "gathering gradients needs the number of ranks, which is the number of parts; give the "
+        "number of ranks or the endpoints");
   }
   if (*context.cluster.nranks() > kMaxRanks) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "gathering gradients makes an argument per gradient and rank: expected at most ", kMaxRanks,
+        "gathering gradients adds an argument per gradient and rank: expected at most ", kMaxRanks,
         " ranks, found ", *context.cluster.nranks()));
   }
   WEFT_ASSIGN_OR_RETURN(const GradientReduction reduction,
@@ -177,12 +165,8 @@ absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& pro
   const std::vector<GradientBucket> buckets = FillBuckets(program, analysis, BucketPolicy());
   GradientWriter writer(program, analysis, options_.nrings, &all_gather, &rewriter);
   writer.Write(buckets);
-  if (context.remarks != nullptr) {
-    writer.Explain(kName, "gathered", "c_allgather", buckets, context.remarks);
-  }
-  if (rewriter.empty()) return false;
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  writer.Explain(kName, "gathered", "c_allgather", buckets, context);
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

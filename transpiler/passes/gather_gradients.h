@@ -9,8 +9,7 @@
 
 namespace weft {
 
-// Gathers the gradients of all ranks on every rank, which averages them itself, in the order of the
-// ranks:
+// Gathers the gradients of all ranks on every rank, which averages them in rank order:
 //
 //   Y@GRAD=[w@GRAD] = mul_grad(...)                                     completes w@GRAD
 //   Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) {ring_id}
@@ -22,16 +21,15 @@ namespace weft {
 //   Out=[w@GRAD] = scale(X=[w@GRAD]) {scale=1/nranks}                   unless divided before
 //   sgd(Grad=[w@GRAD], ...)                                             first use
 //
-// The gradient variable holds the average before anything uses it: clipping, regularization and any
-// optimizer keep their meaning, and run once. Positions, rings and waits are those of
+// The gradient variable holds the average before any op uses it. Clipping, regularization and
+// optimizers keep their meaning and run once. Positions, rings and waits are those of
 // grad-all-reduce: a gradient that is accumulated over several steps (gradient merge) is gathered
-// in the conditional block that uses it, once per real update.
+// in the conditional block that uses it, once per update.
 //
-// Gradients of one type in one block share the variables of the parts, one per rank.
+// Gradients of one type and block share one part variable per rank. Row-sparse gradients use
+// all-reduce, which gathers their rows.
 //
-// The all-reduce of SelectedRows gathers their rows already, and is used for them.
-//
-// InvalidArgument where the number of ranks is unknown, or above 1024. FailedPrecondition as
+// InvalidArgument if the number of ranks is unknown or above 1024. FailedPrecondition as
 // grad-all-reduce. O(arguments + gradients * nranks).
 class GatherGradients : public Pass {
  public:
@@ -39,9 +37,8 @@ class GatherGradients : public Pass {
   static constexpr absl::string_view kDescription =
       "main program: gathers the gradients of all ranks, and averages them on every rank";
   struct Options {
-    int nrings = 1;  // communication rings
-    GradientScale scale =
-        GradientScale::kAuto;  // avg: every rank divides the sum, else it does not
+    int nrings = 1;                              // communication rings
+    GradientScale scale = GradientScale::kAuto;  // avg: every rank divides the sum
     void Bind(OptionBinder& bind);
   };
   explicit GatherGradients(Options options) : options_(options) {}

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
@@ -19,22 +18,18 @@
 namespace weft {
 namespace {
 
-// One all-reduce, in place.
 class AllReduce : public GradientExchange {
  public:
   AllReduce(const std::string& type, int nrings) {
     for (int ring = 0; ring < nrings; ++ring) {
-      ops_.emplace_back(BuildOp({type,
-                                 {{"X", {}}},
-                                 {{"Out", {}}},
-                                 {{"ring_id", ring}, {"use_calc_stream", false}},
-                                 kRoleBackward},
-                                Dialect::kWeft));
+      ops_.emplace_back(BuildOp(
+          InPlaceOp(type, {}, {{"ring_id", ring}, {"use_calc_stream", false}}, kRoleBackward),
+          Dialect::kWeft));
     }
   }
 
   const pb::OpDesc& Launch(const std::string& variable, int ring) override {
-    return ops_[ring].In("X", {variable}).Out("Out", {variable}).op();
+    return ops_[ring].InPlace({variable});
   }
 
  private:
@@ -51,10 +46,7 @@ void GradAllReduce::Options::Bind(OptionBinder& bind) {
 }
 
 Contract GradAllReduce::contract() const {
-  return Contract()
-      .Provides(kGradientsReduced)
-      .ConflictsWith(kGradientsReduced)
-      .ConflictsWith(kParametersAveraged);
+  return Contract().ProvidesOnce(kGradientsReduced).ConflictsWith(kParametersAveraged);
 }
 
 Claims GradAllReduce::claims(const PassContext& context) const {
@@ -72,12 +64,8 @@ absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& progr
   AllReduce all_reduce(reduce_type, options_.nrings);
   GradientWriter writer(program, analysis, options_.nrings, &all_reduce, &rewriter);
   writer.Write(buckets);
-  if (context.remarks != nullptr) {
-    writer.Explain(kName, "reduced", reduce_type, buckets, context.remarks);
-  }
-  if (rewriter.empty()) return false;
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  writer.Explain(kName, "reduced", reduce_type, buckets, context);
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// Reduces every gradient over the ranks, on its ring's stream, while backward goes on:
+// Reduces every gradient over the ranks on the stream of its ring, while backward continues:
 //
 //   Y@GRAD=[w@GRAD] = mul_grad(...)                             completes w@GRAD
 //   Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) {ring_id}         the ring waits for it
@@ -19,33 +19,31 @@ namespace weft {
 //   Out=[w@GRAD, ...] = c_wait_comm(X=[w@GRAD, ...]) {ring_id}  computation waits for the ring
 //   sgd(Grad=[w@GRAD], ...)                                     first use of a gradient of the ring
 //
-// Where a gradient is complete and where it is first used follows from the data
-// (ops/analysis/gradients.h), not from positions or roles of the ops around. Gradients take rings
-// 0 .. nrings-1 in turn, in the order of completion. A wait lets everything through that its ring
-// was given before, so it names exactly those gradients, and later uses of them need no further
-// wait. What nobody uses is waited for at the end. Clipping and regularization, which use
-// gradients, thereby stand behind the reduction.
+// The data flow determines where a gradient is complete and where it is first used
+// (ops/analysis/gradients.h); positions and roles of other ops do not matter. Gradients take rings
+// 0 .. nrings-1 in turn, in the order of completion. A wait covers all gradients in flight on its
+// ring and names them; later uses of them need no other wait. Gradients without a use are waited
+// for at the end. Clipping and regularization use gradients, so they come after the reduction.
 //
-// With buckets (transpiler/passes/bucket_policy.h), gradients share a buffer and are reduced by one
-// op, as soon as the last of them is complete:
+// With buckets (transpiler/passes/bucket_policy.h), several gradients share a buffer. One op
+// reduces it when the last of them is complete:
 //
 //   Output=[b@GRAD, w@GRAD], FusedOutput=[fused_gradient_0] = coalesce_tensor(...)
 //   ...                                                  b@GRAD and w@GRAD are written, in place
 //   c_wait_compute, c_allreduce_sum(X=[fused_gradient_0]), ...
 //
-// Gradients that are accumulated over several steps are reduced where they are used up: at the
-// beginning of the conditional block of the real update, once per update. There a bucket is
-// coalesced with a copy.
+// Gradients that are accumulated over several steps are reduced once per update, at the beginning
+// of the conditional block of the update. There, coalesce_tensor copies the gradients.
 //
-// Every gradient is written, reduced and waited for in the same step, so steps may follow each
-// other without further synchronization.
+// Every gradient is written, reduced and waited for in the same step, so steps need no further
+// synchronization between them.
 //
-// The all-reduce of SelectedRows (sparse embeddings) takes the rows of all ranks; pass
-// dense-gradients, before, makes dense tensors of them.
+// The all-reduce of row-sparse gradients gathers the rows of all ranks. Pass dense-gradients can
+// make them dense before.
 //
-// FailedPrecondition: no gradients; what transpiler/passes/reduction_blockers.h lists; gradients
-// that are divided by the number of ranks twice or never. By contract, a program whose gradients
-// are reduced already. O(arguments + gradients).
+// FailedPrecondition: no gradients; the conditions of transpiler/passes/gradient_reduction.h;
+// gradients that would be divided by the number of ranks twice or never. By contract, a program
+// with reduced gradients or averaged parameters. O(arguments + gradients).
 class GradAllReduce : public Pass {
  public:
   static constexpr absl::string_view kName = "grad-all-reduce";

@@ -667,8 +667,8 @@ TEST(GradAllReduce, GradientsThatCannotShareABufferTravelAloneAndSayWhy) {
   EXPECT_THAT(OpTexts(program), Not(Contains(HasSubstr("coalesce_tensor"))));
   ASSERT_EQ(remarks.size(), 2);
   EXPECT_EQ(remarks[0].details.back(),
-            std::make_pair(std::string("alone"), std::string("its shape is not known: [-1]")));
-  EXPECT_EQ(remarks[1].details.back().second, "its first write reads what was there before");
+            std::make_pair(std::string("alone"), std::string("its shape is unknown: [-1]")));
+  EXPECT_EQ(remarks[1].details.back().second, "its first write reads the old value");
 }
 
 TEST(GradAllReduce, UnknownPolicyIsAnErrorThatListsAll) {

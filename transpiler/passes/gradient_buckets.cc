@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "ops/schema/tensor_type.h"
@@ -19,8 +20,8 @@ TensorType TypeOf(const Program& program, const Gradient& gradient) {
   return type.value_or(TensorType{DType::kFloat32, {-1}});
 }
 
-// Positions of the ops that complete a gradient and first use it. A gradient of a sub-block is
-// complete when the block begins, and used after that.
+// Positions of the ops that complete and first use a gradient. A gradient of a sub-block is
+// complete when the block begins.
 uint32_t CompletedAt(const Program& program, const Gradient& gradient) {
   return gradient.block != 0 ? 0 : program.op(gradient.completed_by).position();
 }
@@ -29,10 +30,10 @@ uint32_t UsedAt(const Program& program, const Gradient& gradient) {
   return program.op(gradient.first_use).position();
 }
 
-// How the variables of gradients are written, by gradient.
+// By gradient.
 struct GradientWrites {
-  // The first op that writes the variable; invalid where that op reads what was there before, or
-  // is not one of the root block.
+  // The first op that writes the variable; invalid if that op reads the old value or is in a
+  // sub-block.
   std::vector<OpId> begins_at;
   // Whether the variable holds several gradients in turn.
   std::vector<bool> holds_several;
@@ -60,36 +61,35 @@ GradientWrites FindWrites(const Program& program, const std::vector<Gradient>& g
       const int i = gradient_of[symbol.value()];
       if (i == kNone || begun[i]) continue;
       begun[i] = true;
-      const absl::Span<const Symbol> reads = op.input_args();
-      if (std::find(reads.begin(), reads.end(), symbol) == reads.end()) writes.begins_at[i] = id;
+      if (!absl::c_linear_search(op.input_args(), symbol)) writes.begins_at[i] = id;
     }
   }
   return writes;
 }
 
-// Why a gradient cannot share a buffer; empty: it can.
+// Why a gradient cannot share a buffer; empty if it can.
 std::string WhyAlone(const Gradient& gradient, const TensorType& type, OpId begins_at,
                      bool holds_several) {
   if (type.kind != TensorType::Kind::kDense) return "its rows differ from rank to rank";
   const int64_t elements = NumElements(type.dims);
-  if (elements < 0) return absl::StrCat("its shape is not known: ", DimsToString(type.dims));
+  if (elements < 0) return absl::StrCat("its shape is unknown: ", DimsToString(type.dims));
   if (elements == 0) return "it has no elements";
-  // The buffer would be laid out while an earlier gradient is still being reduced or used.
+  // coalesce_tensor would move the variable while its earlier gradient is reduced or used.
   if (holds_several) return "its variable holds several gradients in turn";
   if (gradient.block == 0 && !begins_at.valid()) {
-    return "its first write reads what was there before";
+    return "its first write reads the old value";
   }
   return "";
 }
 
-// Fills buckets with the gradients from `begin` to `end`, all of one block.
+// Appends the buckets of gradients `begin` .. `end` - 1, which are of one block.
 void FillBlock(const Program& program, const std::vector<Gradient>& gradients,
                const BucketPolicy& policy, const GradientWrites& writes, size_t begin, size_t end,
                std::vector<GradientBucket>* buckets) {
   const int block = gradients[begin].block;
   std::vector<size_t> members;
   std::vector<BucketCandidate> candidates;
-  uint32_t first_use = kNever;  // of what has not been left behind
+  uint32_t first_use = kNever;  // of the gradients in buckets that are open
   for (size_t i = begin; i < end; ++i) {
     const TensorType type = TypeOf(program, gradients[i]);
     const std::string why_alone =
@@ -101,7 +101,7 @@ void FillBlock(const Program& program, const std::vector<Gradient>& gradients,
     BucketCandidate candidate;
     candidate.dtype = type.dtype;
     candidate.bytes = NumElements(type.dims) * static_cast<int64_t>(SizeOf(type.dtype));
-    // What is used before this gradient is complete must have been reduced by then.
+    // Gradients that are used before this one is complete must be reduced before that.
     candidate.starts_anew = first_use <= CompletedAt(program, gradients[i]);
     if (candidate.starts_anew) first_use = kNever;
     first_use = std::min(first_use, UsedAt(program, gradients[i]));

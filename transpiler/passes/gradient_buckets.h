@@ -1,4 +1,4 @@
-// The gradients of a program in buckets: what one collective reduces.
+// The gradients of a program in buckets: one collective reduces each.
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENT_BUCKETS_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENT_BUCKETS_H_
 
@@ -15,21 +15,19 @@ namespace weft {
 struct GradientBucket {
   std::vector<int> gradients;  // into GradientAnalysis::gradients, in the order of completion
   int block = 0;               // of all of them
-  // The first op that writes one of them. Valid in the root block, where there are several.
-  OpId begins_at;
-  // Why a single gradient is not joined by others.
-  std::string why_alone;
+  OpId begins_at;              // the first op that writes one of several, in the root block
+  std::string why_alone;       // why a gradient cannot share a bucket
 };
 
-// Every gradient is in one bucket. Those of one bucket have one element type and stand in one
-// block; each is complete before any of them is used, and has a known shape and storage that it can
-// give up: its first write does not read what was there before, and its variable holds no other
-// gradient in the same step. Buckets are in the order in which they are complete, those of the root
-// block first. O(arguments).
+// Every gradient is in one bucket. The gradients of a bucket have the same element type and block;
+// all are complete before one is used. If there are several, each has a known shape, and its
+// storage can move into the buffer: its first write does not read the old value, and its variable
+// holds no other gradient in the same step. Buckets are in the order of completion, those of the
+// root block first. O(arguments).
 std::vector<GradientBucket> FillBuckets(const Program& program, const GradientAnalysis& analysis,
                                         const BucketPolicy& policy);
 
-// The gradients of a bucket as tensors that share a buffer.
+// The gradients of a bucket as the slices of a buffer.
 FusedTensors TensorsOf(const Program& program, const GradientAnalysis& analysis,
                        const GradientBucket& bucket);
 

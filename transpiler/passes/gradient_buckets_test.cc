@@ -58,17 +58,17 @@ TEST(GradientBuckets, CloseBeforeTheFirstUseOfAMember) {
 }
 
 TEST(GradientBuckets, GradientThatCannotShareABufferSaysWhy) {
-  EXPECT_THAT(Buckets(R"(
+  EXPECT_THAT(
+      Buckets(R"(
     var a@GRAD : fp32[-1]
     var b@GRAD : selected_rows<fp32[8, 2]>
     Y@GRAD=[a@GRAD] = mul_grad(Y=[a], Out@GRAD=[g]) role=backward vars=[a, a@GRAD]
     W@GRAD=[b@GRAD] = lookup_table_v2_grad(W=[b], Out@GRAD=[g]) role=backward vars=[b, b@GRAD]
     Out=[c@GRAD] = sum(X=[c@GRAD, g]) role=backward vars=[c, c@GRAD]
   )",
-                      "count"),
-              ElementsAre("a@GRAD: its shape is not known: [-1]",
-                          "b@GRAD: its rows differ from rank to rank",
-                          "c@GRAD: its first write reads what was there before"));
+              "count"),
+      ElementsAre("a@GRAD: its shape is unknown: [-1]", "b@GRAD: its rows differ from rank to rank",
+                  "c@GRAD: its first write reads the old value"));
 }
 
 TEST(GradientBuckets, AccumulatedGradientsShareABucketOfTheirBlock) {

@@ -17,7 +17,7 @@ namespace {
 struct Division {
   OpId op;
   Symbol grad;
-  absl::optional<int64_t> nranks;  // for how many ranks, where the op says it
+  absl::optional<int64_t> nranks;  // attribute nranks of the op
 };
 
 struct LossGradients {
@@ -44,9 +44,7 @@ LossGradients FindLossGradients(const Program& program) {
     const Symbol grad = op.output_args()[0];
     if (op.input_args()[0] != grad || state[grad.value()] == kOther) continue;
     state[grad.value()] = kDivided;
-    Division division{id, grad, absl::nullopt};
-    division.nranks = op.IntAttr(kNumRanksAttr);
-    found.divisions.push_back(division);
+    found.divisions.push_back({id, grad, op.IntAttr(kNumRanksAttr)});
   }
   for (Symbol symbol : filled) {
     if (state[symbol.value()] == kFilled) found.undivided.push_back(symbol);
@@ -110,7 +108,7 @@ absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& progr
   for (const Division& division : losses.divisions) {
     const std::string name = program.op(division.op).DebugName();
     if (!division.nranks.has_value()) {
-      if (scale == GradientScale::kLossGrad) continue;  // the user knows
+      if (scale == GradientScale::kLossGrad) continue;  // the user asked for it
       return absl::FailedPreconditionError(absl::StrCat(
           name, " rewrites the loss gradient ", program.name(division.grad),
           " in place, but does not say for how many ranks (attribute nranks); use scale loss_grad "

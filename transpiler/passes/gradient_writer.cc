@@ -14,12 +14,7 @@ namespace {
 constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
 pb::OpDesc WaitOp(const std::string& type, int ring) {
-  return BuildOp({type, {{"X", {}}}, {{"Out", {}}}, {{"ring_id", ring}}, kRoleBackward},
-                 Dialect::kWeft);
-}
-
-const pb::OpDesc& WithVariables(const std::vector<std::string>& variables, OpTemplate* wait) {
-  return wait->In("X", variables).Out("Out", variables).op();
+  return BuildOp(InPlaceOp(type, {}, {{"ring_id", ring}}, kRoleBackward), Dialect::kWeft);
 }
 
 }  // namespace
@@ -67,7 +62,10 @@ void GradientWriter::WriteBlock(const std::vector<GradientBucket>& buckets, size
                                 size_t end) {
   const int block = buckets[begin].block;
   const absl::Span<const OpId> ops = program_.block(block).ops();
-  if (block != 0) Launch(buckets, begin, end, {OpId(), ops.front()});
+  if (block != 0) {
+    Launch(buckets, begin, end,
+           [&](const pb::OpDesc& op) { rewriter_.InsertBefore(ops.front(), op); });
+  }
   for (OpId id : ops) {
     for (uint32_t i = uses_[id.value()]; i != kNone; i = next_use_[i]) WaitFor(bucket_of_[i], id);
     const size_t first = completes_[id.value()];
@@ -76,13 +74,13 @@ void GradientWriter::WriteBlock(const std::vector<GradientBucket>& buckets, size
     while (last < end && analysis_.gradients[buckets[last].gradients.back()].completed_by == id) {
       ++last;
     }
-    Launch(buckets, first, last, {id, OpId()});
+    Launch(buckets, first, last, [&](const pb::OpDesc& op) { rewriter_.InsertAfter(id, op); });
   }
   for (Ring& ring : rings_) WaitForRing(&ring, OpId(), block);
 }
 
-// Gives several gradients a buffer, before the first of them is written. Sums that were accumulated
-// in other steps move into it when their block begins.
+// Inserts the buffer of several gradients before the first of them is written. Accumulated
+// gradients are copied into it when their block begins.
 void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
   buffers_.emplace_back();
   if (bucket.gradients.size() == 1) return;
@@ -96,18 +94,9 @@ void GradientWriter::AllocateBuffer(const GradientBucket& bucket) {
   rewriter_.InsertBefore(before, Coalesce(tensors, buffer, values, kRoleBackward));
 }
 
-void GradientWriter::Insert(const InsertionPoint& place, const pb::OpDesc& op) {
-  if (place.after.valid()) {
-    rewriter_.InsertAfter(place.after, op);
-  } else {
-    rewriter_.InsertBefore(place.before, op);
-  }
-}
-
 void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end,
-                            const InsertionPoint& place) {
+                            Insert insert) {
   const size_t nrings = rings_.size();
-  // The rings in the order in which they are met.
   for (size_t turn = begin; turn < std::min(end, begin + nrings); ++turn) {
     const int ring_id = static_cast<int>(turn % nrings);
     Ring& ring = rings_[ring_id];
@@ -120,8 +109,8 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
       if (!buffers_[b].empty()) complete.push_back(buffers_[b]);
       sent.push_back(complete.back());
     }
-    Insert(place, WithVariables(complete, &ring.wait_compute));
-    for (const std::string& variable : sent) Insert(place, exchange_.Launch(variable, ring_id));
+    insert(ring.wait_compute.InPlace(complete));
+    for (const std::string& variable : sent) insert(exchange_.Launch(variable, ring_id));
     ring.sent.insert(ring.sent.end(), sent.begin(), sent.end());
     ring.in_flight.insert(ring.in_flight.end(), complete.begin(), complete.end());
     for (const std::string& variable : sent) {
@@ -131,7 +120,7 @@ void GradientWriter::Launch(const std::vector<GradientBucket>& buckets, size_t b
   }
 }
 
-// Nothing to do where an earlier wait on the ring has let the bucket through.
+// An earlier wait on the ring may have covered the bucket.
 void GradientWriter::WaitFor(size_t bucket, OpId before) {
   Ring& ring = rings_[bucket % rings_.size()];
   if (bucket >= ring.first_in_flight) WaitForRing(&ring, before, 0);
@@ -146,7 +135,7 @@ void GradientWriter::WaitForRing(Ring* ring, OpId before, int block) {
       rewriter_.Append(block, op);
     }
   };
-  insert(WithVariables(ring->in_flight, &ring->wait_comm));
+  insert(ring->wait_comm.InPlace(ring->in_flight));
   for (const std::string& variable : ring->sent) exchange_.Finish(variable, insert);
   ring->sent.clear();
   ring->in_flight.clear();
@@ -154,7 +143,8 @@ void GradientWriter::WaitForRing(Ring* ring, OpId before, int block) {
 
 void GradientWriter::Explain(absl::string_view pass, const std::string& what,
                              const std::string& op_type, const std::vector<GradientBucket>& buckets,
-                             std::vector<Remark>* remarks) const {
+                             PassContext& context) const {
+  if (context.remarks == nullptr) return;
   const auto op_name = [&](OpId id) { return program_.op(id).DebugName(); };
   for (size_t b = 0; b < buckets.size(); ++b) {
     for (int i : buckets[b].gradients) {
@@ -172,15 +162,12 @@ void GradientWriter::Explain(absl::string_view pass, const std::string& what,
       if (gradient.block != 0) remark.details.push_back({"block", absl::StrCat(gradient.block)});
       if (!buffers_[b].empty()) remark.details.push_back({"buffer", buffers_[b]});
       if (!buckets[b].why_alone.empty()) remark.details.push_back({"alone", buckets[b].why_alone});
-      remarks->push_back(std::move(remark));
+      context.remarks->push_back(std::move(remark));
     }
   }
   for (const SkippedGradient& skipped : analysis_.skipped) {
-    remarks->push_back({std::string(pass),
-                        std::string(program_.name(skipped.grad)),
-                        absl::StrCat("not ", what),
-                        skipped.why,
-                        {{"parameter", std::string(program_.name(skipped.param))}}});
+    context.Explain(pass, std::string(program_.name(skipped.grad)), absl::StrCat("not ", what),
+                    skipped.why, {{"parameter", std::string(program_.name(skipped.param))}});
   }
 }
 

@@ -1,4 +1,4 @@
-// Writes what makes gradients meet, wherever they are complete, and lets their users wait.
+// Inserts collectives where gradients are complete, and waits before their first uses.
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENT_WRITER_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENT_WRITER_H_
 
@@ -12,63 +12,58 @@
 #include "proto/program.h"
 #include "proto/rewriter.h"
 #include "transpiler/passes/gradient_buckets.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/unique_names.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
 
-// How a gradient, or a buffer of several, travels.
+// How the ranks exchange a gradient or a fused buffer of several.
 class GradientExchange {
  public:
   virtual ~GradientExchange() = default;
   // The collective on the ring's stream. The reference is valid until the next call.
   virtual const pb::OpDesc& Launch(const std::string& variable, int ring) = 0;
-  // The variable that the collective writes, where it is another one.
+  // The variable that the collective writes.
   virtual std::string Result(const std::string& variable) { return variable; }
-  // What computes the gradient from what has arrived; behind the wait, on the compute stream.
+  // Inserts, after the wait, the compute-stream ops that make the gradient from Result.
   virtual void Finish(const std::string& variable,
                       absl::FunctionRef<void(const pb::OpDesc&)> insert) {}
 };
 
-// Buckets take rings in turn. Per bucket, after the op that completes the last of its gradients:
-// c_wait_compute and the collective; before the first op that uses a gradient which is on its way
-// on a ring: c_wait_comm, for everything that the ring was given. Buckets of several gradients are
-// given a buffer. All of it in the rewriter, to be committed by the caller. O(ops + gradients).
+// Buckets take rings in turn. After the op that completes the last gradient of a bucket, writes
+// c_wait_compute and the collective. Before the first op that uses a gradient in flight, writes
+// c_wait_comm for all that is in flight on the ring. Buckets of several gradients get a fused
+// buffer. The caller commits the rewriter. O(ops + gradients).
 class GradientWriter {
  public:
   GradientWriter(const Program& program, const GradientAnalysis& analysis, int nrings,
                  GradientExchange* exchange, Rewriter* rewriter);
 
-  // `buckets` as FillBuckets gives them. One walk over the root block, and one over every block in
-  // which accumulated gradients are used up.
+  // `buckets`: from FillBuckets. Walks the root block and every block that uses accumulated
+  // gradients once.
   void Write(const std::vector<GradientBucket>& buckets);
 
-  // A note for every gradient, after Write: `what` happened ("reduced"), by which op.
+  // Adds a remark for every gradient, after Write. `what`: "reduced", by an op of `op_type`.
   void Explain(absl::string_view pass, const std::string& what, const std::string& op_type,
-               const std::vector<GradientBucket>& buckets, std::vector<Remark>* remarks) const;
+               const std::vector<GradientBucket>& buckets, PassContext& context) const;
 
  private:
   struct Ring {
     explicit Ring(int id);
     OpTemplate wait_compute, wait_comm;
-    std::vector<std::string> sent;       // what is on its way,
-    std::vector<std::string> in_flight;  // and what a wait for it names;
-    size_t first_in_flight = 0;          // from this bucket on
+    std::vector<std::string> sent;       // variables of collectives in flight
+    std::vector<std::string> in_flight;  // variables that a wait for them names
+    size_t first_in_flight = 0;          // the first bucket in flight
   };
-  // After one op, or before one.
-  struct InsertionPoint {
-    OpId after, before;
-  };
+  using Insert = absl::FunctionRef<void(const pb::OpDesc&)>;
 
   void WriteBlock(const std::vector<GradientBucket>& buckets, size_t begin, size_t end);
   void AllocateBuffer(const GradientBucket& bucket);
-  void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end,
-              const InsertionPoint& place);
+  void Launch(const std::vector<GradientBucket>& buckets, size_t begin, size_t end, Insert insert);
   void WaitFor(size_t bucket, OpId before);
-  // All that is on its way on the ring: before an op, or, invalid, at the end of the block.
+  // Inserts the wait before an op or, if that is invalid, at the end of the block.
   void WaitForRing(Ring* ring, OpId before, int block);
-  void Insert(const InsertionPoint& place, const pb::OpDesc& op);
 
   const Program& program_;
   const GradientAnalysis& analysis_;
@@ -76,10 +71,10 @@ class GradientWriter {
   Rewriter& rewriter_;
   UniqueNames names_;
   std::vector<Ring> rings_;
-  std::vector<std::string> buffers_;  // by bucket; empty where a gradient travels alone
-  // By op: the first bucket that it completes, and the first of the gradients that it uses first.
+  std::vector<std::string> buffers_;  // by bucket; empty for a single gradient
+  // By op: the first bucket that it completes, and the first gradient whose first use it is.
   std::vector<uint32_t> completes_, uses_;
-  // By gradient: the next one that the same op uses first; its bucket.
+  // By gradient: the next gradient with the same first use, and its bucket.
   std::vector<uint32_t> next_use_, bucket_of_;
 };
 

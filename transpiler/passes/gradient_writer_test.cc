@@ -50,7 +50,9 @@ std::string Written(const std::string& text, const std::string& policy, int nrin
   GradientWriter writer(program, *analysis, nrings, &relay, &rewriter);
   const auto buckets = FillBuckets(program, *analysis, *BucketPolicy::Parse(policy));
   writer.Write(buckets);
-  if (remarks != nullptr) writer.Explain("test", "relayed", "c_allgather", buckets, remarks);
+  PassContext context;
+  context.remarks = remarks;
+  writer.Explain("test", "relayed", "c_allgather", buckets, context);
   WEFT_EXPECT_OK(rewriter.Commit());
   std::string canonical = CanonicalText(program.ToProto());
   // Without declarations.

@@ -10,19 +10,17 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
-#include "transpiler/passes/averaging_condition.h"
 #include "transpiler/passes/averaging_plan.h"
 #include "transpiler/passes/averaging_writer.h"
-#include "transpiler/passes/local_gradients.h"
+#include "transpiler/passes/gradient_reduction.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/reduction_blockers.h"
 #include "transpiler/passes/rings.h"
-#include "transpiler/passes/unique_names.h"
 
 namespace weft {
 namespace {
 
-// The op that runs the block, and the variables that its ops read and write.
+// The op that runs the block. It lists the variables that ops of the block read and write.
 pb::OpDesc Branch(const std::string& condition, const AveragingPlan& plan, int block,
                   const std::string& scope) {
   std::vector<std::string> names;
@@ -39,27 +37,23 @@ pb::OpDesc Branch(const std::string& condition, const AveragingPlan& plan, int b
                  Dialect::kWeft);
 }
 
-void Explain(const AveragingPlan& plan, const LocalSgd::Options& options,
-             std::vector<Remark>* remarks) {
-  const std::string pass(LocalSgd::kName);
+void Explain(const AveragingPlan& plan, const LocalSgd::Options& options, PassContext& context) {
+  if (context.remarks == nullptr) return;
   const std::string every = options.schedule.period == 1
                                 ? "every step"
                                 : absl::StrCat("every ", options.schedule.period, " steps");
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
     for (const std::string& name : plan.averaged[i].names) {
-      remarks->push_back({pass,
-                          name,
-                          "averaged",
-                          "ranks train by themselves in between",
-                          {{"when", every}, {"ring", absl::StrCat(i % options.nrings)}}});
+      context.Explain(LocalSgd::kName, name, "averaged", "ranks train separately in between",
+                      {{"when", every}, {"ring", absl::StrCat(i % options.nrings)}});
     }
   }
   for (const AveragingPlan::Cast& cast : plan.casts) {
-    remarks->push_back(
-        {pass, cast.param, "cast", "its master weight is averaged", {{"from", cast.master}}});
+    context.Explain(LocalSgd::kName, cast.param, "cast", "its master weight is averaged",
+                    {{"from", cast.master}});
   }
   for (const AveragingPlan::Reset& reset : plan.resets) {
-    remarks->push_back({pass, reset.state, "reset", "as the startup program makes it", {}});
+    context.Explain(LocalSgd::kName, reset.state, "reset", "as the startup program initializes it");
   }
 }
 
@@ -72,14 +66,13 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
   BindRings(bind, &nrings);
   bind.Bool("statistics", &statistics, "average running statistics of normalization too");
   bind.Choice("state", &state, "what happens to the state of optimizers",
-              {{"local", State::kLocal}, {"average", State::kAverage}, {"reset", State::kReset}});
+              {{"local", OptimizerState::kLocal},
+               {"average", OptimizerState::kAverage},
+               {"reset", OptimizerState::kReset}});
 }
 
 Contract LocalSgd::contract() const {
-  return Contract()
-      .Provides(kParametersAveraged)
-      .ConflictsWith(kGradientsReduced)
-      .ConflictsWith(kParametersAveraged);
+  return Contract().ProvidesOnce(kParametersAveraged).ConflictsWith(kGradientsReduced);
 }
 
 Claims LocalSgd::claims(const PassContext& context) const { return Claims::Of(options_.schedule); }
@@ -111,10 +104,8 @@ absl::StatusOr<bool> LocalSgd::Run(PassContext& context, ProgramPair& programs) 
     rewriter.Append(0, Branch(condition, plan, block, scope.name()));
   }
   WriteAveraging(plan, options_.nrings, context.cluster.nranks(), block, &names, &rewriter);
-  if (context.remarks != nullptr) {
-    Explain(plan, options_, context.remarks);
-    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context.remarks));
-  }
+  Explain(plan, options_, context);
+  WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, main, context));
   WEFT_RETURN_IF_ERROR(rewriter.Commit());
   if (startup.has_value()) WEFT_RETURN_IF_ERROR(startup->Commit());
   return true;

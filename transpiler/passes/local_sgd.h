@@ -9,43 +9,39 @@
 
 namespace weft {
 
-// Every rank trains by itself; every k steps, parameters are averaged over the ranks, after the
-// updates of the step. With k = 1, at the end of the main program, per element type:
+// Averages parameters over the ranks every k steps, after the updates of the step; in between,
+// ranks train separately. With k = 1, at the end of the main program, per element type:
 //
 //   Output=[w, b], FusedOutput=[local_sgd_buffer_0] = coalesce_tensor(Input=[w, b]) {copy_data}
 //   c_wait_compute(X=[w, b, local_sgd_buffer_0]) {ring_id}
 //   c_allreduce_avg(X=[local_sgd_buffer_0]) {ring_id}
 //   c_wait_comm(X=[w, b, local_sgd_buffer_0]) {ring_id}
 //
-// (Where the number of ranks is known: c_allreduce_sum, then scale by 1/nranks.) With k > 1, or a
-// first step later than k, this stands in a conditional block that runs where
+// If the number of ranks is known, c_allreduce_sum and a scale by 1/nranks replace c_allreduce_avg.
+// With k > 1, or a first averaging step after k, these ops are in a conditional block that runs if
 //   step % k == 0 and step >= begin_step
-// of a persistable counter, local_sgd_step, which every step increments; the startup program sets
-// it to 0. Steps count from 1.
+// The startup program sets the persistable counter local_sgd_step to 0, and every step increments
+// it. Steps count from 1.
 //
-// Averaged are all replicated floating-point parameters that an op of any block updates: an
-// optimizer, or another op (target networks, mean teachers). Where an optimizer keeps a parameter
-// in higher precision (MasterParam), that is averaged, and the parameter becomes its cast. By
-// options, running statistics of normalization, and the state of optimizers (moments, powers of
-// beta).
+// Averages all replicated floating-point parameters that an op of any block updates: an optimizer,
+// or another op (target networks, mean teachers). If an optimizer keeps master weights
+// (MasterParam), averages these and casts the parameter from them. Options add running statistics
+// and optimizer states.
 //
-// FailedPrecondition: no op updates a parameter; compressed gradients; a counter or a reset
-// without a startup program; a state to reset that is not made by one op without inputs there. By
-// contract, a program whose gradients are reduced or whose parameters are already averaged.
-// O(arguments).
+// FailedPrecondition: no op updates a parameter; compressed gradients; a counter or a reset without
+// a startup program; a state to reset that is not the only output of one startup op without inputs.
+// By contract, a program with reduced gradients or averaged parameters. O(arguments).
 class LocalSgd : public Pass {
  public:
   static constexpr absl::string_view kName = "local-sgd";
   static constexpr absl::string_view kDescription =
       "main program: averages parameters over the ranks every k steps";
 
-  using State = OptimizerState;
-
   struct Options {
-    AveragingSchedule schedule;   // options k_steps and begin_step
-    int nrings = 1;               // communication rings
-    bool statistics = false;      // average running statistics too
-    State state = State::kLocal;  // of optimizers
+    AveragingSchedule schedule;  // options k_steps and begin_step
+    int nrings = 1;              // communication rings
+    bool statistics = false;     // average running statistics too
+    OptimizerState state = OptimizerState::kLocal;
     void Bind(OptionBinder& bind);
   };
   explicit LocalSgd(Options options) : options_(options) {}

@@ -318,10 +318,10 @@ TEST(LocalSgd, CountingStepsNeedsAStartupProgram) {
 TEST(LocalSgd, StateThatTheStartupProgramDoesNotMakeCannotBeReset) {
   Program program = TwoUpdates().Build();
   EXPECT_THAT(RunPasses("local-sgd{state=reset}", ContextWithRanks(0), &program),
-              StatusIs(kRefused, HasSubstr("state reset makes states again as the startup")));
+              StatusIs(kRefused, HasSubstr("state reset needs the startup program")));
   Program startup = ProgramBuilder().Param("b").Param("w").Param("velocity").Build();
   EXPECT_THAT(RunPasses("local-sgd{state=reset}", ContextWithRanks(0), &program, &startup),
-              StatusIs(kRefused, HasSubstr("state velocity: expected one op of the startup")));
+              StatusIs(kRefused, HasSubstr("state velocity: expected one startup op")));
 }
 
 TEST(LocalSgd, RunningStatisticsAreAveragedWhereAskedFor) {

@@ -1,45 +1,39 @@
 #include "transpiler/passes/op_builder.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 
 namespace weft {
 namespace {
 
-using SlotMap = std::map<std::string, std::vector<std::string>>;
+using SlotMessages = google::protobuf::RepeatedPtrField<pb::OpDesc::Var>;
 
 [[noreturn]] void Die(const std::string& type, const std::string& what) {
   std::fprintf(stderr, "BuildOp: %s has no %s\n", type.c_str(), what.c_str());
   std::abort();
 }
 
-// What becomes of slots that are not given.
+// What to do with slots that are not given.
 enum class Unused { kLeftOut, kOptionalLeftOut, kWrittenEmpty };
 
-SlotMap Slots(const NewOp& op,
-              const std::vector<std::pair<std::string, std::vector<std::string>>>& given,
-              const std::vector<SlotSchema>& schema, Unused unused) {
-  SlotMap slots;
+void WriteSlots(const std::string& type, const NewSlots& given,
+                const std::vector<SlotSchema>& schema, Unused unused, SlotMessages* out) {
+  std::map<std::string, std::vector<std::string>> slots;
   for (const SlotSchema& slot : schema) {
     if (unused == Unused::kLeftOut) break;
     if (unused == Unused::kWrittenEmpty || !slot.optional) slots[slot.name];
   }
   for (const auto& [name, args] : given) {
-    bool known = false;
-    for (const SlotSchema& slot : schema) known |= slot.name == name;
-    if (!known) Die(op.type, "slot " + name);
+    const bool is_known =
+        absl::c_any_of(schema, [name = name](const SlotSchema& slot) { return slot.name == name; });
+    if (!is_known) Die(type, "slot " + name);
     slots[name] = args;
   }
-  return slots;
-}
-
-void Write(const SlotMap& slots,
-           google::protobuf::RepeatedPtrField<paddle::framework::proto::OpDesc::Var>* out) {
   for (const auto& [name, args] : slots) {
     auto* slot = out->Add();
     slot->set_parameter(name);
@@ -47,25 +41,28 @@ void Write(const SlotMap& slots,
   }
 }
 
-void SetVariables(
-    const paddle::framework::proto::OpDesc& op, absl::string_view slot,
-    absl::Span<const std::string> variables,
-    google::protobuf::RepeatedPtrField<paddle::framework::proto::OpDesc::Var>* slots) {
+void SetVariables(const std::string& type, absl::string_view slot,
+                  absl::Span<const std::string> variables, SlotMessages* slots) {
   for (auto& candidate : *slots) {
     if (candidate.parameter() != slot) continue;
     candidate.clear_arguments();
     for (const std::string& variable : variables) candidate.add_arguments(variable);
     return;
   }
-  Die(op.type(), "slot " + std::string(slot));
+  Die(type, "slot " + std::string(slot));
 }
 
-// Paddle writes attributes that only steer its back ends before all others.
+// Paddle writes attributes that only control its back ends before all others.
 constexpr char kMkldnnSwitch[] = "use_mkldnn";
 
 }  // namespace
 
-paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
+NewOp InPlaceOp(const std::string& type, const std::vector<std::string>& variables, NewAttrs attrs,
+                int role, absl::optional<int> nranks) {
+  return {type, {{"X", variables}}, {{"Out", variables}}, std::move(attrs), role, nranks};
+}
+
+pb::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   const OpSchema* schema = FindOpSchema(op.type);
   if (schema == nullptr) Die(op.type, "schema");
 
@@ -82,8 +79,8 @@ paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
     attrs[name] = value;
   }
   for (const AttrSchema& attr : schema->attrs()) {
-    const auto given = [&](const auto& named) { return named.first == attr.name; };
-    if (!attr.required || std::any_of(op.attrs.begin(), op.attrs.end(), given)) continue;
+    const auto is_attr = [&](const auto& named) { return named.first == attr.name; };
+    if (!attr.required || absl::c_any_of(op.attrs, is_attr)) continue;
     Die(op.type, "value for attribute " + attr.name);
   }
   if (op.nranks.has_value() && dialect == Dialect::kWeft) {
@@ -91,13 +88,12 @@ paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
   }
   attrs[std::string(kOpRoleAttr)] = static_cast<int32_t>(op.role);
 
-  paddle::framework::proto::OpDesc desc;
-  const bool paddle = dialect == Dialect::kPaddle;
-  Write(Slots(op, op.inputs, schema->inputs(), paddle ? Unused::kWrittenEmpty : Unused::kLeftOut),
-        desc.mutable_inputs());
-  Write(Slots(op, op.outputs, schema->outputs(),
-              paddle ? Unused::kOptionalLeftOut : Unused::kLeftOut),
-        desc.mutable_outputs());
+  pb::OpDesc desc;
+  const bool is_paddle = dialect == Dialect::kPaddle;
+  WriteSlots(op.type, op.inputs, schema->inputs(),
+             is_paddle ? Unused::kWrittenEmpty : Unused::kLeftOut, desc.mutable_inputs());
+  WriteSlots(op.type, op.outputs, schema->outputs(),
+             is_paddle ? Unused::kOptionalLeftOut : Unused::kLeftOut, desc.mutable_outputs());
   desc.set_type(op.type);
   if (const auto it = attrs.find(kMkldnnSwitch); it != attrs.end()) {
     *desc.add_attrs() = MakeAttr(it->first, it->second);
@@ -108,12 +104,12 @@ paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect) {
 }
 
 OpTemplate& OpTemplate::In(absl::string_view slot, absl::Span<const std::string> variables) {
-  SetVariables(op_, slot, variables, op_.mutable_inputs());
+  SetVariables(op_.type(), slot, variables, op_.mutable_inputs());
   return *this;
 }
 
 OpTemplate& OpTemplate::Out(absl::string_view slot, absl::Span<const std::string> variables) {
-  SetVariables(op_, slot, variables, op_.mutable_outputs());
+  SetVariables(op_.type(), slot, variables, op_.mutable_outputs());
   return *this;
 }
 

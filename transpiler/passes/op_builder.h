@@ -1,4 +1,4 @@
-// Builds the ops that passes insert.
+// Ops that passes insert.
 #ifndef WEFT_TRANSPILER_PASSES_OP_BUILDER_H_
 #define WEFT_TRANSPILER_PASSES_OP_BUILDER_H_
 
@@ -10,49 +10,61 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/schema/op_schema.h"
-#include "proto/framework.pb.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
 
-// What an inserted op is, apart from its spelling.
+using NewSlots = std::vector<std::pair<std::string, std::vector<std::string>>>;  // to variables
+using NewAttrs = std::vector<std::pair<std::string, AttrValue>>;
+
+// An op, independent of the dialect.
 struct NewOp {
   std::string type;
-  std::vector<std::pair<std::string, std::vector<std::string>>> inputs;  // slot, variables
-  std::vector<std::pair<std::string, std::vector<std::string>>> outputs;
-  std::vector<std::pair<std::string, AttrValue>> attrs;
+  NewSlots inputs, outputs;
+  NewAttrs attrs;
   int role = 0;
-  // The op is right for so many ranks only: attribute kNumRanksAttr (ops/schema/op_attrs.h), in the
-  // weft dialect.
+  // The only number of ranks for which the op is right. The weft dialect writes it as attribute
+  // kNumRanksAttr (ops/schema/op_attrs.h).
   absl::optional<int> nranks = absl::nullopt;
 };
 
-// The op as a message. Slots and attributes are written in the order of their names, use_mkldnn
-// first.
-// kWeft: the slots and attributes of `op`, and op_role. kPaddle: as Paddle's Python writes an op:
-// all slots of the schema, also empty ones (but no optional output that is not given), all
-// attributes of the schema with their defaults, and the bookkeeping attributes. Dies on a type,
-// slot or attribute that has no schema, and where a required attribute is not given.
-paddle::framework::proto::OpDesc BuildOp(const NewOp& op, Dialect dialect);
+// An op that reads `variables` as X and rewrites them as Out.
+NewOp InPlaceOp(const std::string& type, const std::vector<std::string>& variables, NewAttrs attrs,
+                int role, absl::optional<int> nranks = absl::nullopt);
 
-// An op that is inserted many times, over other variables each time. Building an op costs as much
-// as its attributes; here they are built once:
+// The op as a message, with slots and attributes in the order of their names, use_mkldnn first.
+// kWeft: the slots and attributes of `op`, and op_role. kPaddle: as Paddle's Python writes an op,
+// with all slots of the schema except optional outputs that are not given, all attributes of the
+// schema with their defaults, and the bookkeeping attributes. CHECK-fails for an unknown type, slot
+// or attribute, and if a required attribute is missing.
+pb::OpDesc BuildOp(const NewOp& op, Dialect dialect);
+
+// An op that is inserted many times with different variables. Builds the attributes, which are most
+// of the cost, once:
 //
 //   OpTemplate assign(BuildOp({"assign", {{"X", {}}}, {{"Out", {}}}, {}, role}, dialect));
-//   for (...) rewriter.Append(0, assign.In("X", {from}).Out("Out", {to}).op());
+//   for (...) rewriter.Append(0, assign.Over({from}, {to}));
 class OpTemplate {
  public:
-  explicit OpTemplate(paddle::framework::proto::OpDesc op) : op_(std::move(op)) {}
+  explicit OpTemplate(pb::OpDesc op) : op_(std::move(op)) {}
 
-  // Replaces the variables of a slot. Dies where the op has no such slot. O(slots + variables).
+  // Replaces the variables of a slot. CHECK-fails if the op has no such slot.
+  // O(slots + variables).
   OpTemplate& In(absl::string_view slot, absl::Span<const std::string> variables);
   OpTemplate& Out(absl::string_view slot, absl::Span<const std::string> variables);
+  // The op from X to Out.
+  const pb::OpDesc& Over(absl::Span<const std::string> x, absl::Span<const std::string> out) {
+    return In("X", x).Out("Out", out).op();
+  }
+  const pb::OpDesc& InPlace(absl::Span<const std::string> variables) {
+    return Over(variables, variables);
+  }
 
-  // Changes with the next In or Out.
-  const paddle::framework::proto::OpDesc& op() const { return op_; }
+  // Valid until the next change.
+  const pb::OpDesc& op() const { return op_; }
 
  private:
-  paddle::framework::proto::OpDesc op_;
+  pb::OpDesc op_;
 };
 
 }  // namespace weft

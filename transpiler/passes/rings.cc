@@ -20,12 +20,12 @@ absl::Status RefuseRingsInUse(const Program& startup, int nrings) {
   OpTraits traits(startup);
   for (OpId id : startup.block(0).ops()) {
     const Op op = startup.op(id);
-    // What has an output makes the id for a ring, not the ring.
+    // An op with an output creates the id of a ring, not the ring.
     if (!traits.Has(op, Trait::kRingSetup) || !op.output_args().empty()) continue;
     const int64_t ring_id = op.IntAttr("ring_id").value_or(0);
     if (ring_id >= nrings) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("startup program: ", op.DebugName(), ": sets ring ", ring_id, " up already"));
+        absl::StrCat("startup program: ", op.DebugName(), " already sets up ring ", ring_id));
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Communication rings: the option that says how many there are, which are taken, and their ids.
+// Communication rings: their number, their ids and conflicts between them.
 #ifndef WEFT_TRANSPILER_PASSES_RINGS_H_
 #define WEFT_TRANSPILER_PASSES_RINGS_H_
 
@@ -10,17 +10,17 @@
 
 namespace weft {
 
-// Each ring costs a communicator and a stream on every rank; a larger number is a mistake.
+// Each ring takes a communicator and a stream on every rank. A larger number is a mistake.
 inline constexpr int kMaxRings = 1024;
 
 inline void BindRings(OptionBinder& bind, int* nrings) {
   bind.Int("nrings", nrings, "communication rings", /*min=*/1, kMaxRings);
 }
 
-// The variable that holds the id of a ring while it is being set up.
+// The variable that holds the id of a ring during its set-up.
 pb::VarDesc RingIdVar(const std::string& name);
 
-// FailedPrecondition, naming the op, where the startup program sets one of rings 0 .. nrings-1 up.
+// FailedPrecondition, naming the op, if the startup program sets up one of rings 0 .. nrings-1.
 // O(ops).
 absl::Status RefuseRingsInUse(const Program& startup, int nrings);
 

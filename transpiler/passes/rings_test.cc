@@ -18,7 +18,7 @@ TEST(Rings, RingThatIsSetUpIsInUse) {
   WEFT_EXPECT_OK(RefuseRingsInUse(startup, 1));
   EXPECT_THAT(RefuseRingsInUse(startup, 2),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 0 (c_comm_init_all): sets ring 1 up already")));
+                       HasSubstr("op 0 (c_comm_init_all) already sets up ring 1")));
 }
 
 TEST(Rings, IdOfARingIsNotTheRing) {

@@ -1,7 +1,6 @@
 #include "transpiler/passes/scale_loss_grad.h"
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,22 +18,21 @@
 namespace weft {
 namespace {
 
-// What is known of a value that backward has written.
+// How a value depends on the loss gradients that the pass divides.
 enum class Factor : uint8_t {
   kNone,     // not written by backward: parameters, activations
-  kZero,     // zeros, which any factor leaves as they are
-  kWithout,  // computed, but not from a loss gradient that will be divided
+  kZero,     // zeros: any factor is right
+  kWithout,  // computed from none of them
   kDivided,  // computed from one
   kMixed,    // a sum of both
 };
 
-// Such as the gradient of an output that nobody reads.
+// Such as the gradient of an output that no op reads.
 bool IsZeros(const Op& op) {
   if (op.FloatAttr("value") != 0.0) return false;
   return op.input_args().empty() || AlgebraOf(op.type(), FindOpSchema(op.type())) == Algebra::kFill;
 }
 
-// Backward carries the factor from the losses' gradients to everything computed from them.
 Factor FactorOf(const Op& op, bool is_linear, const std::vector<Factor>& factors) {
   if (IsLossGrad(op)) return Factor::kDivided;
   if (IsZeros(op)) return Factor::kZero;
@@ -54,15 +52,9 @@ Factor FactorOf(const Op& op, bool is_linear, const std::vector<Factor>& factors
 absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContext& context) {
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
                         AnalyzeGradients(program, context.distributed_params));
-  constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
-  // By op: the first gradient that it completes. Gradients of sub-blocks stand behind the others,
-  // but are completed in the root block too.
-  std::vector<uint32_t> completes(program.op_id_limit(), kNone);
-  std::vector<uint32_t> next(analysis.gradients.size(), kNone);
-  for (size_t i = analysis.gradients.size(); i-- > 0;) {
-    uint32_t& head = completes[analysis.gradients[i].completed_by.value()];
-    next[i] = head;
-    head = static_cast<uint32_t>(i);
+  std::vector<std::vector<Symbol>> completes(program.op_id_limit());  // by op: gradients
+  for (const Gradient& gradient : analysis.gradients) {
+    completes[gradient.completed_by.value()].push_back(gradient.grad);
   }
   std::vector<Factor> factors(program.symbols().size(), Factor::kNone);
   OpTraits traits(program);
@@ -71,8 +63,7 @@ absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContex
     if (!IsBackward(op)) continue;
     const Factor factor = FactorOf(op, traits.Has(op, Trait::kLinear), factors);
     for (Symbol symbol : op.output_args()) factors[symbol.value()] = factor;
-    for (uint32_t i = completes[id.value()]; i != kNone; i = next[i]) {
-      const Symbol grad = analysis.gradients[i].grad;
+    for (Symbol grad : completes[id.value()]) {
       if (factors[grad.value()] == Factor::kDivided || factors[grad.value()] == Factor::kZero) {
         continue;
       }
@@ -94,10 +85,7 @@ absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContex
 void ScaleLossGrad::Options::Bind(OptionBinder& bind) { BindGradientScale(bind, &scale); }
 
 Contract ScaleLossGrad::contract() const {
-  return Contract()
-      .Provides(kLossGradientScaled)
-      .ConflictsWith(kGradientsReduced)
-      .ConflictsWith(kLossGradientScaled);
+  return Contract().ProvidesOnce(kLossGradientScaled).ConflictsWith(kGradientsReduced);
 }
 
 absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& programs) const {
@@ -108,7 +96,6 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
        {RefuseScaledLossGradient(program), CheckAllGradientsAreScaled(program, context)}) {
     WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, problem));
   }
-  // Paddle divides by the number of trainers, whatever devices each drives.
   const bool paddle = context.dialect == Dialect::kPaddle;
   const int nranks = paddle ? *context.cluster.trainers() : *context.cluster.nranks();
   Rewriter rewriter(programs.main);
@@ -116,26 +103,15 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
     const Op op = program.op(id);
     if (!IsLossGrad(op) || op.output_args().empty()) continue;
     const std::string grad(program.name(op.output_args()[0]));
-    rewriter.InsertAfter(id, BuildOp({"scale",
-                                      {{"X", {grad}}},
-                                      {{"Out", {grad}}},
-                                      {{"scale", static_cast<float>(1.0 / nranks)}},
-                                      kRoleBackward,
-                                      nranks},
-                                     context.dialect));
-    if (context.remarks != nullptr) {
-      context.remarks->push_back(
-          {std::string(kName),
-           grad,
-           "scaled",
-           absl::StrCat("so that the sum over ", nranks, paddle ? " trainers" : " ranks",
-                        " is the gradient of the mean loss"),
-           {{"by", absl::StrCat("1/", nranks)}, {"after", op.DebugName()}}});
-    }
+    const NewAttrs attrs = {{"scale", static_cast<float>(1.0 / nranks)}};
+    rewriter.InsertAfter(
+        id, BuildOp(InPlaceOp("scale", {grad}, attrs, kRoleBackward, nranks), context.dialect));
+    context.Explain(kName, grad, "scaled",
+                    absl::StrCat("so that the sum over ", nranks, paddle ? " trainers" : " ranks",
+                                 " is the gradient of the mean loss"),
+                    {{"by", absl::StrCat("1/", nranks)}, {"after", op.DebugName()}});
   }
-  if (rewriter.empty()) return false;
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

@@ -9,29 +9,27 @@
 
 namespace weft {
 
-// Divides the gradient of every loss by the number of ranks, right after the op that fills it (role
-// backward|loss), so that gradients summed over the ranks are those of the mean loss:
+// Divides the gradient of every loss by the number of ranks, after the op that fills it (role
+// backward|loss), so that the sums of gradients over the ranks are the gradients of the mean loss:
 //
 //   Out=[loss@GRAD] = scale(X=[loss@GRAD]) {scale=1/nranks, nranks}
 //
-// The attribute nranks, in the weft dialect, tells passes and executors for how many ranks.
+// The weft dialect writes attribute nranks for other passes and executors. The paddle dialect
+// divides by the number of trainers even if each drives several devices (Paddle's defect).
 //
-// The paddle dialect divides by the number of trainers, even where each drives several devices
-// (Paddle's defect).
+// Changes nothing if the reduction averages (scale avg) or gradients stay summed (scale none).
 //
-// Changes nothing where the reduction averages (scale avg) or nobody divides (scale none).
-//
-// FailedPrecondition (a warning in the paddle dialect) where a loss gradient is already divided,
-// and where a gradient that will be reduced does not come from a scaled loss gradient, because the
-// op that starts backward has lost its role: it would be too large by the number of ranks,
-// silently, as Paddle's is. O(arguments).
+// FailedPrecondition (a warning in the paddle dialect) if a loss gradient is already divided, or if
+// a gradient to reduce does not come from a scaled loss gradient because the op that starts
+// backward has lost its role. Such a gradient would silently be nranks times too large, as in
+// Paddle. O(arguments).
 class ScaleLossGrad : public Pass {
  public:
   static constexpr absl::string_view kName = "scale-loss-grad";
   static constexpr absl::string_view kDescription =
       "main program: divides the loss's gradient by the number of ranks";
   struct Options {
-    GradientScale scale = GradientScale::kAuto;  // who divides; only loss_grad does it here
+    GradientScale scale = GradientScale::kAuto;  // other than loss_grad: nothing changes
     void Bind(OptionBinder& bind);
   };
   explicit ScaleLossGrad(Options options) : options_(options) {}

@@ -20,8 +20,8 @@ std::set<std::string> DeclaredParameters(const Program& program) {
   return names;
 }
 
-// For files that do not mark parameters: what backward pairs with a gradient or an optimizer
-// updates, if it persists.
+// The persistable variables that backward pairs with a gradient or that an optimizer updates, for
+// files that do not mark parameters.
 absl::StatusOr<std::set<std::string>> TrainedVariables(const Program& main) {
   std::set<std::string> names;
   const auto add = [&](Symbol symbol) {
@@ -41,25 +41,22 @@ absl::StatusOr<std::set<std::string>> TrainedVariables(const Program& main) {
   return names;
 }
 
-absl::StatusOr<std::set<std::string>> FindParameters(const ProgramPair& programs) {
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& programs) {
+  const Program& startup = *programs.startup;
   std::set<std::string> names = DeclaredParameters(*programs.main);
-  for (const std::string& name : DeclaredParameters(*programs.startup)) names.insert(name);
+  names.merge(DeclaredParameters(startup));
   if (names.empty()) {
     WEFT_ASSIGN_OR_RETURN(names, TrainedVariables(*programs.main));
   }
   for (const std::string& name : names) {
-    if (programs.startup->block(0).FindVar(name).valid()) continue;
+    if (startup.block(0).FindVar(name).valid()) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("parameter ", name,
-                     " of the main program is not declared in the startup "
-                     "program: the two programs do not belong together"));
+                     " of the main program is not declared in the startup program: the two "
+                     "programs do not belong together"));
   }
-  return names;
-}
-
-// In the order of the ops that write them first; those that no op writes come last, by name.
-std::vector<std::string> InOrderOfInitializers(const Program& startup,
-                                               std::set<std::string> names) {
   std::vector<std::string> ordered;
   for (OpId id : startup.block(0).ops()) {
     for (Symbol symbol : startup.op(id).output_args()) {
@@ -71,13 +68,6 @@ std::vector<std::string> InOrderOfInitializers(const Program& startup,
   }
   ordered.insert(ordered.end(), names.begin(), names.end());
   return ordered;
-}
-
-}  // namespace
-
-absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& programs) {
-  WEFT_ASSIGN_OR_RETURN(std::set<std::string> names, FindParameters(programs));
-  return InOrderOfInitializers(*programs.startup, std::move(names));
 }
 
 }  // namespace weft

@@ -10,13 +10,13 @@
 
 namespace weft {
 
-// Parameters, in the order of the ops that initialize them; those that no op writes come last, by
-// name. They are the variables of either program that say so (is_parameter: BatchNorm statistics
-// are among them); where none does, as in files older than Paddle 2.2, the persistable variables
-// that the main program trains.
+// The parameters, in the order of the ops that initialize them; those that no op writes come last,
+// by name. They are the variables of either program that are marked (is_parameter), which includes
+// BatchNorm statistics. If none is marked, as in files before Paddle 2.2, they are the persistable
+// variables that the main program trains.
 //
-// The startup program must be there. InvalidArgument where the main program has a parameter that it
-// does not declare: the two do not belong together. O(ops).
+// Requires a startup program. InvalidArgument if it does not declare a parameter of the main
+// program: the two do not belong together. O(ops).
 absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& programs);
 
 }  // namespace weft

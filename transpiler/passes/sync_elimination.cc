@@ -1,6 +1,7 @@
 #include "transpiler/passes/sync_elimination.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,50 +12,42 @@
 namespace weft {
 namespace {
 
-// Why a wait can go; empty: it cannot.
+// Why a wait is redundant; empty if it is not.
 std::string WhyRedundant(SyncEffect effect) {
   switch (effect) {
     case SyncEffect::kNeeded:
     case SyncEffect::kPrecaution:
       return "";
     case SyncEffect::kNotNeeded:
-      return "what it orders is ordered without it";
+      return "the program orders the same accesses without it";
     case SyncEffect::kOrdersNothing:
-      return "what it waits for has been waited for before";
+      return "an earlier wait covers the same work";
     case SyncEffect::kNoStream:
-      return "the ring has no stream of its own";
+      return "the ring has no stream";
   }
   return "";
 }
 
-absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<Remark>* remarks) {
+absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, PassContext& context) {
   StreamOptions options;
   options.find_redundant_syncs = true;
   const StreamReport report = AnalyzeStreams(*program, options);
   if (!report.races.empty()) return false;
   Rewriter rewriter(program);
-  std::vector<SyncUse> removed;
   for (const SyncUse& sync : report.syncs) {
-    if (WhyRedundant(sync.effect).empty()) continue;
+    const std::string why = WhyRedundant(sync.effect);
+    if (why.empty()) continue;
     rewriter.Erase(sync.op);
-    removed.push_back(sync);
-  }
-  if (removed.empty()) return false;
-  if (remarks != nullptr) {
-    for (const SyncUse& sync : removed) {
-      Remark remark{std::string(SyncElimination::kName),
-                    program->op(sync.op).DebugName(),
-                    "removed",
-                    WhyRedundant(sync.effect),
-                    {{"program", is_startup ? "startup" : "main"}}};
-      if (sync.sync != StreamSync::kAllWaitForCompute) {
-        remark.details.push_back({"ring", absl::StrCat(sync.ring_id)});
-      }
-      remarks->push_back(std::move(remark));
+    if (context.remarks == nullptr) continue;
+    std::vector<std::pair<std::string, std::string>> details = {
+        {"program", is_startup ? "startup" : "main"}};
+    if (sync.sync != StreamSync::kAllWaitForCompute) {
+      details.push_back({"ring", absl::StrCat(sync.ring_id)});
     }
+    context.Explain(SyncElimination::kName, program->op(sync.op).DebugName(), "removed", why,
+                    std::move(details));
   }
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace
@@ -62,14 +55,12 @@ absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, std::vector<R
 void SyncElimination::Options::Bind(OptionBinder& bind) {}
 
 absl::StatusOr<bool> SyncElimination::Run(PassContext& context, ProgramPair& programs) const {
-  WEFT_ASSIGN_OR_RETURN(bool changed,
-                        RemoveFrom(programs.main, /*is_startup=*/false, context.remarks));
-  if (programs.startup != nullptr) {
-    WEFT_ASSIGN_OR_RETURN(const bool startup_changed,
-                          RemoveFrom(programs.startup, /*is_startup=*/true, context.remarks));
-    changed = changed || startup_changed;
-  }
-  return changed;
+  WEFT_ASSIGN_OR_RETURN(const bool changed,
+                        RemoveFrom(programs.main, /*is_startup=*/false, context));
+  if (programs.startup == nullptr) return changed;
+  WEFT_ASSIGN_OR_RETURN(const bool startup_changed,
+                        RemoveFrom(programs.startup, /*is_startup=*/true, context));
+  return changed || startup_changed;
 }
 
 }  // namespace weft

@@ -8,27 +8,25 @@
 
 namespace weft {
 
-// Removes from both programs, in all blocks, the waits and synchronizations of streams that nobody
-// needs:
-//   - what they wait for was waited for already, or nothing was issued;
-//   - no later access relies on them: all that they order is ordered without them, too;
-//   - the ring has no stream: its collectives run on the compute stream, or it has none.
-// All that were removed are not needed together; what was ordered between two accesses to the same
-// storage stays ordered (ops/analysis/streams.h says how that is found out). The end of a program
-// counts as an access to everything by the compute stream, as what follows may not drain the rings;
-// and that the host waits where it sets a ring up, or reads a condition, makes no wait needless.
+// Removes redundant stream synchronizations from all blocks of both programs:
+//   - an earlier wait covers the same work, or no work was issued;
+//   - no later access relies on it: the program orders the same accesses without it;
+//   - the ring has no stream: it has no collectives, or they run on the compute stream.
+// The removals are redundant together: two ordered accesses to the same storage stay ordered
+// (ops/analysis/streams.h). The end of a program counts as an access of the compute stream to all
+// storage, because the rings may not be drained between steps. Host waits at a ring set-up or a
+// condition make no other wait redundant.
 //
 //   Out=[g] = c_allreduce_sum(X=[g]) {ring_id=0}
-//   Out=[g] = c_wait_comm(X=[g]) {ring_id=0}     goes: nothing uses g before the next wait
+//   Out=[g] = c_wait_comm(X=[g]) {ring_id=0}     removed: no op uses g before the next wait
 //   Out=[h] = c_allreduce_sum(X=[h]) {ring_id=0}
-//   Out=[h] = c_wait_comm(X=[h]) {ring_id=0}     stays: g and h are used behind it
-//   Out=[h] = c_wait_comm(X=[h]) {ring_id=0}     goes: brings nothing new
+//   Out=[h] = c_wait_comm(X=[h]) {ring_id=0}     kept: later ops use g and h
+//   Out=[h] = c_wait_comm(X=[h]) {ring_id=0}     removed: orders nothing new
 //   ParamOut=[w] = sgd(Grad=[g], ...)
 //
-// Nothing is removed from a program that has data races: what clashes already does not tell what it
-// relies on. Nor from one with an op that is not known and names a ring, which may use the ring's
-// stream. With more than 64 rings, only waits that order nothing are removed. What a
-// program already had is treated as what other passes wrote. O(arguments + waits * rings).
+// Changes nothing in a program with data races, whose accesses do not show what it relies on, or
+// with an unregistered op that names a ring, which may use the ring's stream. With more than 64
+// rings, removes only waits that order nothing. O(arguments + waits * rings).
 class SyncElimination : public Pass {
  public:
   static constexpr absl::string_view kName = "sync-elimination";

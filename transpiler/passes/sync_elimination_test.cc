@@ -204,9 +204,9 @@ TEST(SyncElimination, EveryRemovalIsNotedWithItsReason) {
   for (const Remark& remark : remarks) told.push_back({remark.subject, remark.why});
   EXPECT_THAT(
       told,
-      ElementsAre(Pair("op 2 (c_wait_compute)", "what it waits for has been waited for before"),
-                  Pair("op 4 (c_wait_comm)", "the ring has no stream of its own"),
-                  Pair("op 5 (c_wait_comm)", "what it orders is ordered without it")));
+      ElementsAre(Pair("op 2 (c_wait_compute)", "an earlier wait covers the same work"),
+                  Pair("op 4 (c_wait_comm)", "the ring has no stream"),
+                  Pair("op 5 (c_wait_comm)", "the program orders the same accesses without it")));
 }
 
 TEST(SyncElimination, ProgramWithARaceIsLeftAlone) {

@@ -1,15 +1,16 @@
-// What a pass claims about the programs that it leaves.
+// What a pass claims about its result.
 #ifndef WEFT_TRANSPILER_PIPELINE_CLAIMS_H_
 #define WEFT_TRANSPILER_PIPELINE_CLAIMS_H_
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 
 namespace weft {
 
-// When LocalSGD averages parameters: in the steps that `period` divides, from `first_step` on.
-// Steps count from 1.
+// LocalSGD averages parameters in the steps that are multiples of `period`, starting at
+// `first_step`. Steps count from 1.
 struct AveragingSchedule {
   int period = 1;
   int first_step = 1;
@@ -20,43 +21,41 @@ struct AveragingSchedule {
 };
 
 // "every 4 steps from step 8 on".
-std::string ToString(const AveragingSchedule& schedule);
+inline std::string ToString(const AveragingSchedule& schedule) {
+  return absl::StrCat(
+      "every ", schedule.period, schedule.period == 1 ? " step" : " steps",
+      schedule.first_step > 1 ? absl::StrCat(" from step ", schedule.first_step, " on") : "");
+}
 
-// What a rewrite means to do to gradients, replicas and the computation. The verifier holds the
-// rewritten programs to it (transpiler/claim_verifier.h).
+// What a pass does to gradients, replicas and the computation. The verifier checks the rewritten
+// programs against it (transpiler/claim_verifier.h).
 struct Claims {
-  // What becomes of the gradients of replicated parameters before an optimizer uses them.
+  // What optimizers use as the gradients of replicated parameters.
   enum class Gradients {
-    kUntouched,  // each rank uses its own
+    kUntouched,  // the local gradients
     kAveraged,   // their mean over the ranks
-    kSummed,     // their sum over the ranks; the user wants no division
+    kSummed,     // their sum over the ranks, undivided on request
   };
-  // kPreserved: a step computes what one device computes with the batches of all ranks.
+  // kPreserved: a step computes what one device computes with the global batch.
   enum class Computation { kPreserved, kChanged };
 
   Gradients gradients = Gradients::kUntouched;
-  // When parameters are averaged over the ranks; none: never.
+  // None: parameters are not averaged.
   absl::optional<AveragingSchedule> averaging;
   Computation computation = Computation::kPreserved;
 
-  // One claim, and nothing else.
+  // A single claim.
   static Claims Of(Gradients gradients) {
-    Claims claims;
-    claims.gradients = gradients;
-    return claims;
+    return {gradients, absl::nullopt, Computation::kPreserved};
   }
   static Claims Of(AveragingSchedule averaging) {
-    Claims claims;
-    claims.averaging = averaging;
-    return claims;
+    return {Gradients::kUntouched, averaging, Computation::kPreserved};
   }
   static Claims Of(Computation computation) {
-    Claims claims;
-    claims.computation = computation;
-    return claims;
+    return {Gradients::kUntouched, absl::nullopt, computation};
   }
 
-  // Whether ranks exchange what they learn.
+  // Whether ranks exchange gradients or parameters.
   bool Communicate() const { return gradients != Gradients::kUntouched || averaging.has_value(); }
 };
 

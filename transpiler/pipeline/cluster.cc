@@ -57,26 +57,24 @@ absl::Status CheckDevices(const std::vector<int>& devices) {
   return absl::OkStatus();
 }
 
-// The number of trainers, as far as ranks or endpoints give it.
-absl::StatusOr<absl::optional<int>> CountTrainers(const ClusterSpec& spec) {
-  const int devices = spec.devices.has_value() ? static_cast<int>(spec.devices->size()) : 1;
-  const std::string of_devices =
-      spec.devices.has_value() ? absl::StrCat(" of ", devices, " devices") : "";
-  if (!spec.endpoints.empty()) {
-    const int trainers = static_cast<int>(spec.endpoints.size());
-    if (spec.nranks.has_value() && *spec.nranks != trainers * devices) {
-      return absl::InvalidArgumentError(absl::StrCat("the number of ranks is given as ",
-                                                     *spec.nranks, ", but there are ", trainers,
-                                                     " endpoints", of_devices));
-    }
-    return absl::optional<int>(trainers);
+// None where neither endpoints nor the number of ranks are given.
+absl::StatusOr<absl::optional<int>> CountTrainers(const ClusterSpec& spec, int devices) {
+  const int endpoints = static_cast<int>(spec.endpoints.size());
+  absl::optional<int> trainers;
+  if (endpoints > 0) {
+    trainers = endpoints;
+  } else if (spec.nranks.has_value()) {
+    trainers = *spec.nranks / devices;
   }
-  if (!spec.nranks.has_value()) return absl::optional<int>();
-  if (*spec.nranks % devices != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(*spec.nranks, " ranks are no number of trainers", of_devices));
+  if (spec.nranks.has_value() && *spec.nranks != *trainers * devices) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the number of ranks is given as ", *spec.nranks,
+        endpoints == 0
+            ? absl::StrCat(", expected a multiple of the ", devices, " devices of each trainer")
+            : absl::StrCat(", but there are ", endpoints, " endpoints"),
+        endpoints > 0 && devices > 1 ? absl::StrCat(" with ", devices, " devices each") : ""));
   }
-  return absl::optional<int>(*spec.nranks / devices);
+  return trainers;
 }
 
 }  // namespace
@@ -100,10 +98,10 @@ absl::StatusOr<Cluster> Cluster::Create(const ClusterSpec& spec, int min_trainer
   }
   if (spec.devices.has_value()) WEFT_RETURN_IF_ERROR(CheckDevices(*spec.devices));
   result.devices_ = spec.devices;
-  WEFT_ASSIGN_OR_RETURN(result.trainers_, CountTrainers(spec));
+  const int devices = spec.devices.has_value() ? static_cast<int>(spec.devices->size()) : 1;
+  WEFT_ASSIGN_OR_RETURN(result.trainers_, CountTrainers(spec, devices));
   if (result.trainers_.has_value()) {
-    result.nranks_ = *result.trainers_;
-    if (spec.devices.has_value()) *result.nranks_ *= static_cast<int>(spec.devices->size());
+    result.nranks_ = *result.trainers_ * devices;
     if (*result.trainers_ < min_trainers) {
       return absl::InvalidArgumentError(
           absl::StrCat("the number of ", spec.devices.has_value() ? "trainers" : "ranks",
@@ -116,16 +114,12 @@ absl::StatusOr<Cluster> Cluster::Create(const ClusterSpec& spec, int min_trainer
     return absl::InvalidArgumentError(
         absl::StrCat("the rank must not be negative, found ", result.rank_));
   }
-  if (has_endpoints) {
-    if (result.rank_ >= *result.trainers_) {
-      return absl::InvalidArgumentError(absl::StrCat("rank ", result.rank_,
-                                                     " is beyond the last of ", *result.trainers_,
-                                                     " ranks, ", *result.trainers_ - 1));
-    }
-    if (!spec.current_endpoint.empty()) {
-      WEFT_RETURN_IF_ERROR(
-          CheckCurrentEndpoint(spec.endpoints, spec.current_endpoint, result.rank_));
-    }
+  if (has_endpoints && result.rank_ >= *result.trainers_) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "rank ", result.rank_, " is out of range: expected at most ", *result.trainers_ - 1));
+  }
+  if (!spec.current_endpoint.empty()) {
+    WEFT_RETURN_IF_ERROR(CheckCurrentEndpoint(spec.endpoints, spec.current_endpoint, result.rank_));
   }
   result.endpoints_ = spec.endpoints;
   return result;
@@ -133,8 +127,9 @@ absl::StatusOr<Cluster> Cluster::Create(const ClusterSpec& spec, int min_trainer
 
 int Cluster::hosts() const {
   absl::flat_hash_set<absl::string_view> hosts;
-  for (absl::string_view endpoint : endpoints_)
+  for (absl::string_view endpoint : endpoints_) {
     hosts.insert(endpoint.substr(0, endpoint.find(':')));
+  }
   return static_cast<int>(hosts.size());
 }
 

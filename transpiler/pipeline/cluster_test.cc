@@ -62,8 +62,9 @@ TEST(Cluster, RanksAreTrainersTimesDevices) {
   spec.nranks = 6;
   WEFT_EXPECT_OK(Cluster::Create(spec).status());
   spec.nranks = 2;
-  EXPECT_THAT(Cluster::Create(spec),
-              StatusIs(kInvalid, HasSubstr("given as 2, but there are 2 endpoints of 3 devices")));
+  EXPECT_THAT(
+      Cluster::Create(spec),
+      StatusIs(kInvalid, HasSubstr("given as 2, but there are 2 endpoints with 3 devices each")));
 }
 
 TEST(Cluster, WithoutEndpointsRanksAreDividedAmongTrainers) {
@@ -74,7 +75,7 @@ TEST(Cluster, WithoutEndpointsRanksAreDividedAmongTrainers) {
   EXPECT_EQ(p.trainers(), 4);
   spec.nranks = 7;
   EXPECT_THAT(Cluster::Create(spec),
-              StatusIs(kInvalid, HasSubstr("7 ranks are no number of trainers of 2 devices")));
+              StatusIs(kInvalid, HasSubstr("7, expected a multiple of the 2 devices")));
 }
 
 TEST(Cluster, OneTrainerIsEnoughWhereTheCallerSaysSo) {
@@ -110,7 +111,8 @@ TEST(Cluster, RankOutsideTheRanksIsRefused) {
   EXPECT_THAT(Cluster::Create(spec),
               StatusIs(kInvalid, HasSubstr("must not be negative, found -1")));
   spec.rank = 7;
-  EXPECT_THAT(Cluster::Create(spec), StatusIs(kInvalid, HasSubstr("rank 7 is beyond")));
+  EXPECT_THAT(Cluster::Create(spec),
+              StatusIs(kInvalid, HasSubstr("rank 7 is out of range: expected at most 1")));
 }
 
 TEST(Cluster, CurrentEndpointMustBeAmongTheEndpoints) {

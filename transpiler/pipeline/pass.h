@@ -1,4 +1,4 @@
-// What a pass is.
+// The interface of a pass.
 #ifndef WEFT_TRANSPILER_PIPELINE_PASS_H_
 #define WEFT_TRANSPILER_PIPELINE_PASS_H_
 
@@ -12,19 +12,20 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/status_macros.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
+#include "proto/rewriter.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
 
 namespace weft {
 
-// How a rewrite is spelled. kPaddle: op for op as Paddle's own transpiler writes it. kWeft: the
-// same rewrite with Paddle's defects mended.
+// kPaddle: passes write, op for op, what Paddle's transpiler writes. kWeft: they write the same
+// rewrite without Paddle's defects.
 enum class Dialect { kWeft, kPaddle };
 
-// What a pass did, or decided not to do, with one thing, and why. `transpile --explain` writes
-// them.
+// What a pass did or did not do to one subject, and why. `transpile --explain` writes remarks.
 struct Remark {
   std::string pass;
   std::string subject;  // a variable, ring or op
@@ -37,29 +38,37 @@ struct Remark {
 struct PassContext {
   Dialect dialect = Dialect::kWeft;
   Cluster cluster;
-  // Parameters that each rank holds a part of: their gradients are not reduced.
+  // Parameters of which each rank holds a part. Their gradients are not reduced.
   std::set<std::string> distributed_params;
-  // Receives remarks; null disables them, and passes then spend no time on them.
+  // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
-  // Receives what the paddle dialect knows to be wrong with the result, which it writes anyway;
-  // null disables this.
+  // Receives known defects of what the paddle dialect writes; null disables them.
   std::vector<std::string>* warnings = nullptr;
 
-  // For what makes a rewrite wrong: an error in the weft dialect, a warning in the paddle dialect.
+  // Adds a remark if remarks are enabled. Check `remarks` first where many arguments are costly.
+  void Explain(absl::string_view pass, std::string subject, std::string what, std::string why,
+               std::vector<std::pair<std::string, std::string>> details = {}) {
+    if (remarks == nullptr) return;
+    remarks->push_back({std::string(pass), std::move(subject), std::move(what), std::move(why),
+                        std::move(details)});
+  }
+
+  // A problem that makes a rewrite wrong is an error in the weft dialect and a warning in the
+  // paddle dialect.
   absl::Status RefuseOrWarn(absl::string_view pass, const absl::Status& problem) {
     if (problem.ok() || dialect == Dialect::kWeft) return problem;
-    if (warnings != nullptr)
+    if (warnings != nullptr) {
       warnings->push_back(absl::StrCat("pass ", pass, ": ", problem.message()));
+    }
     return absl::OkStatus();
   }
 };
 
-// Facts that hold for a pair of programs, by name, each with its evidence ("op 17
-// (c_allreduce_sum) takes fc_0.w_0@GRAD"). transpiler/facts.h names those of Weft's own passes; a
-// pass of your own may add others.
+// The facts that hold for a pair of programs: name to evidence ("op 17 (c_allreduce_sum) takes
+// fc_0.w_0@GRAD"). transpiler/facts.h names the facts of Weft's passes; other passes may add more.
 using Facts = std::map<std::string, std::string>;
 
-// The order in which passes may run, in terms of facts.
+// Orders passes by facts.
 //
 //   Contract().Needs(kRingsSetUp).Provides(kParametersEqual).ConflictsWith(kParametersEqual)
 struct Contract {
@@ -67,35 +76,41 @@ struct Contract {
   std::vector<std::string> provides;        // hold after it
   std::vector<std::string> conflicts_with;  // must not hold before it
 
-  Contract& Needs(std::string fact) {
-    needs.push_back(std::move(fact));
-    return *this;
-  }
-  Contract& Provides(std::string fact) {
-    provides.push_back(std::move(fact));
-    return *this;
-  }
-  Contract& ConflictsWith(std::string fact) {
-    conflicts_with.push_back(std::move(fact));
+  Contract& Needs(std::string fact) { return Add(std::move(fact), &needs); }
+  Contract& Provides(std::string fact) { return Add(std::move(fact), &provides); }
+  Contract& ConflictsWith(std::string fact) { return Add(std::move(fact), &conflicts_with); }
+  // The pass must not run twice.
+  Contract& ProvidesOnce(const std::string& fact) { return Provides(fact).ConflictsWith(fact); }
+
+ private:
+  Contract& Add(std::string fact, std::vector<std::string>* facts) {
+    facts->push_back(std::move(fact));
     return *this;
   }
 };
 
 // A rewrite. Const and stateless: one pass may run on many programs at the same time. The result
-// depends on the programs, the context and the options only. A second run changes nothing, or is
-// refused by the contract.
+// depends only on the programs, the context and the options. A second run changes nothing, or the
+// contract refuses it.
 class Pass {
  public:
   virtual ~Pass() = default;
   virtual absl::string_view name() const = 0;  // kebab-case
   // Checked for the whole pipeline before anything runs.
   virtual Contract contract() const { return {}; }
-  // What the pass does to gradients, replicas and the computation, as its options say. The verifier
-  // holds the result to it.
+  // What the pass does to gradients, replicas and the computation with its options. The verifier
+  // checks the result against it.
   virtual Claims claims(const PassContext& context) const { return {}; }
-  // True where a program changed. On an error the programs may not be used further.
+  // Returns whether a program changed. After an error, the programs must not be used.
   virtual absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const = 0;
 };
+
+// Commits the edits of a pass. Returns whether there were any, as Pass::Run does.
+inline absl::StatusOr<bool> CommitEdits(Rewriter* rewriter) {
+  if (rewriter->empty()) return false;
+  WEFT_RETURN_IF_ERROR(rewriter->Commit());
+  return true;
+}
 
 }  // namespace weft
 

@@ -11,21 +11,17 @@
 namespace weft {
 namespace {
 
-int Revisions(const ProgramPair& programs) {
-  return programs.main->revision() +
-         (programs.startup != nullptr ? programs.startup->revision() : 0);
-}
-
 absl::StatusOr<PassReport> RunPass(const Pass& pass, PassContext& context, ProgramPair& programs) {
-  const int revisions = Revisions(programs);
+  const int revision = RevisionOf(programs);
   const auto start = std::chrono::steady_clock::now();
   const absl::StatusOr<bool> changed = pass.Run(context, programs);
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("pass ", pass.name()), changed.status()));
-  if (*changed != (Revisions(programs) != revisions)) {
-    return absl::InternalError(
-        absl::StrCat("pass ", pass.name(), " says that it ",
-                     *changed ? "changed a program, but did not" : "changed nothing, but did"));
+  if (*changed != (RevisionOf(programs) != revision)) {
+    return absl::InternalError(absl::StrCat("pass ", pass.name(),
+                                            *changed
+                                                ? " reports a change, but changed nothing"
+                                                : " reports no change, but changed a program"));
   }
   PassReport report;
   report.pass = std::string(pass.name());
@@ -58,6 +54,11 @@ absl::Status Contradiction(const Pass& a, absl::string_view a_claims, const Pass
 }
 
 }  // namespace
+
+int RevisionOf(const ProgramPair& programs) {
+  return programs.main->revision() +
+         (programs.startup != nullptr ? programs.startup->revision() : 0);
+}
 
 absl::StatusOr<Pipeline> Pipeline::FromText(absl::string_view text, const PassRegistry& registry) {
   const absl::StatusOr<std::vector<Spec>> specs = ParseSpecs(text);

@@ -1,4 +1,4 @@
-// A list of passes that run one after the other.
+// An ordered list of passes.
 #ifndef WEFT_TRANSPILER_PIPELINE_PIPELINE_H_
 #define WEFT_TRANSPILER_PIPELINE_PIPELINE_H_
 
@@ -20,28 +20,26 @@ namespace weft {
 // Called with the programs before the first pass (pass name "input") and after each pass.
 using PipelineObserver = std::function<absl::Status(absl::string_view pass, const ProgramPair&)>;
 
-// When programs are verified.
 enum class Verification { kNever, kAtEnd, kAfterEachPass };
 
-// Where in the pipeline they are: what passes claim need not hold before the last one has run.
+// The claims of the passes need not hold before the last pass has run.
 enum class Stage { kBetweenPasses, kAtEnd };
 
-// Returns what is wrong with the programs.
+// Returns the first problem of the programs.
 using PipelineVerifier = std::function<absl::Status(Stage stage, const ProgramPair&)>;
 
 struct PipelineOptions {
-  // Facts that hold before the first pass, where contracts start from. DetectFacts
-  // (transpiler/facts.h) finds those of Weft's own passes; add others of your own.
+  // Facts that hold before the first pass. DetectFacts (transpiler/facts.h) finds those of Weft's
+  // passes.
   Facts initial_facts;
-  // Runs when `verification` says, also where there are no passes; none: nothing is verified. Its
-  // error names the pass after which it was found.
+  // Runs as `verification` says, even without passes; none disables it. Its error names the pass
+  // after which it ran.
   PipelineVerifier verifier;
   Verification verification = Verification::kAtEnd;
-  // Sees every state, for dumps, before it is verified.
+  // Called with every state before it is verified.
   PipelineObserver observer;
 };
 
-// What happened.
 struct PassReport {
   std::string pass;
   bool changed = false;
@@ -53,8 +51,8 @@ struct PassReport {
 class Pipeline {
  public:
   Pipeline() = default;
-  // From text ("a{k=v},b"): passes and options come from the registry. InvalidArgument for text,
-  // names or options that do not fit.
+  // Takes passes and options from the registry. Text has the form "a{k=v},b". InvalidArgument for
+  // malformed text, unknown passes and wrong options.
   static absl::StatusOr<Pipeline> FromText(absl::string_view text, const PassRegistry& registry);
   static absl::StatusOr<Pipeline> FromSpecs(const std::vector<Spec>& specs,
                                             const PassRegistry& registry);
@@ -62,27 +60,29 @@ class Pipeline {
   void Add(std::unique_ptr<Pass> pass) { passes_.push_back(std::move(pass)); }
   const std::vector<std::unique_ptr<Pass>>& passes() const { return passes_; }
 
-  // Whether any contract needs or excludes a fact. Where none does, initial facts need not be
-  // detected, which takes time and may find a program wrong.
+  // Whether any contract needs or excludes a fact. If not, the caller can skip DetectFacts, which
+  // takes time and may refuse a program.
   bool AsksForFacts() const;
 
-  // Checks the contracts of the whole schedule, starting from facts that hold already.
-  // FailedPrecondition, naming the pass, the fact and who establishes it.
+  // Checks the contracts of all passes in order, starting from `initial_facts`. FailedPrecondition
+  // names the pass, the fact and its evidence.
   absl::Status CheckContracts(const Facts& initial_facts) const;
 
-  // What the passes claim together. InvalidArgument, naming both, where two contradict each other:
-  // one averages gradients and the other sums them, or they average parameters at different times.
+  // The combined claims of the passes. InvalidArgument, naming both, if two contradict each other:
+  // one averages gradients and the other sums them, or their averaging schedules differ.
   absl::StatusOr<Claims> ClaimsOf(const PassContext& context) const;
 
-  // Checks the contracts, then runs the passes in order. On an error, which names the pass, the
-  // programs may not be used further. A pass that says it changed nothing but did, or the other way
-  // round, is an Internal error.
+  // Checks the contracts, then runs the passes in order. Errors name the pass; after an error, the
+  // programs must not be used. Internal error if a pass reports wrongly whether it changed them.
   absl::StatusOr<std::vector<PassReport>> Run(PassContext& context, ProgramPair& programs,
                                               const PipelineOptions& options = {}) const;
 
  private:
   std::vector<std::unique_ptr<Pass>> passes_;
 };
+
+// Increases with every change of either program.
+int RevisionOf(const ProgramPair& programs);
 
 }  // namespace weft
 

@@ -131,7 +131,7 @@ TEST_F(PipelineTest, PassThatHidesAChangeIsAnInternalError) {
     WEFT_RETURN_IF_ERROR(Append(programs.main, "a"));
     return false;
   });
-  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar says that it changed nothing, but did"));
+  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar reports no change, but changed a program"));
 }
 
 TEST_F(PipelineTest, PassThatHidesAChangeOfTheStartupProgramIsAnInternalError) {
@@ -141,12 +141,12 @@ TEST_F(PipelineTest, PassThatHidesAChangeOfTheStartupProgramIsAnInternalError) {
     WEFT_RETURN_IF_ERROR(Append(programs.startup, "a"));
     return false;
   });
-  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar says that it changed nothing, but did"));
+  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar reports no change, but changed a program"));
 }
 
 TEST_F(PipelineTest, PassThatClaimsAChangeIsAnInternalError) {
   Add(&pipeline_, "liar", [](ProgramPair&) { return true; });
-  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar says that it changed a program, but did not"));
+  EXPECT_THAT(Run(), StatusIs(kInternal, "pass liar reports a change, but changed nothing"));
 }
 
 // --- Contracts

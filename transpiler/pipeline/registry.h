@@ -17,8 +17,8 @@
 
 namespace weft {
 
-// A value, not a global: start from the built-in passes (transpiler/passes/builtin_passes.h) and
-// add your own.
+// A value, not a global. BuiltinPasses (transpiler/passes/builtin_passes.h) returns one with Weft's
+// passes.
 class PassRegistry {
  public:
   struct Entry {
@@ -32,7 +32,7 @@ class PassRegistry {
   //   static constexpr absl::string_view kName, kDescription;
   //   struct Options { ...; void Bind(OptionBinder& bind); };
   //   explicit P(Options options);
-  // Dies where the name is taken.
+  // CHECK-fails if the name is taken.
   template <typename P>
   void Add() {
     typename P::Options defaults;
@@ -51,7 +51,7 @@ class PassRegistry {
   // By name, sorted.
   const std::map<std::string, Entry>& entries() const { return entries_; }
 
-  // InvalidArgument for an unknown name (lists the known ones) or option.
+  // InvalidArgument for an unknown option or name; the latter lists the known names.
   absl::StatusOr<std::unique_ptr<Pass>> Create(const Spec& spec) const;
 
  private:

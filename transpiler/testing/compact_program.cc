@@ -23,7 +23,7 @@
 namespace weft::testing {
 namespace {
 
-// Lines of blocks as a whole program.
+// Makes a whole program of the lines of blocks.
 std::string WholeProgram(absl::string_view text) {
   if (absl::StartsWith(absl::StripLeadingAsciiWhitespace(text), "program")) {
     return std::string(text);
@@ -60,7 +60,7 @@ void GiveRoles(pb::ProgramDesc* program) {
   }
 }
 
-// Declares what no line does, in block 0, by how it is used.
+// Declares missing variables in block 0, by their use.
 class Declarer {
  public:
   explicit Declarer(pb::ProgramDesc* program) : program_(*program) {}
@@ -109,7 +109,7 @@ class Declarer {
     }
   }
 
-  // nullptr: nothing to declare.
+  // Null if there is nothing to declare.
   Use* Find(const std::string& name) {
     if (name == kEmptyVarName || declared_.count(name) > 0) return nullptr;
     if (uses_.count(name) == 0) order_.push_back(name);

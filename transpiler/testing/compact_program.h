@@ -18,27 +18,25 @@ namespace weft::testing {
 //   Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
 //   ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
 //
-// An op without a role has role forward. Variables that no line declares are declared as fp32[2, 2]
-// in block 0, with the flags that their use tells:
+// The default role is forward. Variables without a declaration are declared as fp32[2, 2] in block
+// 0, with flags that follow from their use:
 //   - in slot Param of an optimizer, or the first of a pair: a persistable parameter
 //   - read by an optimizer and written by no other op: persistable (learning rates and powers of
-//     beta, fp32[1])
-//   - read before an op writes it: data (need_check_feed)
-//   - NAME@GRAD: as NAME is
+//     beta: fp32[1])
+//   - read before an op writes it: a feed variable (need_check_feed)
+//   - NAME@GRAD: like NAME
 //
 // InvalidArgument as ParseProgramText.
 absl::StatusOr<pb::ProgramDesc> ParseCompactProgram(absl::string_view text);
-// The same, but for undeclared variables: they are as `declarations` has them, by block, and what
-// it does not have stays undeclared.
+// Takes missing declarations from `declarations`, by block, and makes up none.
 absl::StatusOr<pb::ProgramDesc> ParseCompactProgram(absl::string_view text,
                                                     const pb::ProgramDesc& declarations);
 
-// The first as a program. CHECK-fails if the text is none.
+// CHECK-fails for a malformed text.
 Program CompactProgram(absl::string_view text);
 
-// What tests of rewrites compare: a text without what a program can leave out. Attributes with
-// their default value, attributes that change no result (IsMinorAttr) and empty slots are omitted;
-// slots, attributes and variables are sorted by name.
+// A text for comparisons. Omits attributes with their default value, attributes that change no
+// result (IsMinorAttr) and empty slots. Sorts slots, attributes and variables by name.
 std::string CanonicalText(const pb::ProgramDesc& program);
 
 }  // namespace weft::testing

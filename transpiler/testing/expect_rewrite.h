@@ -25,7 +25,7 @@
 
 namespace weft::testing {
 
-// A main program and, where there is one, its startup program.
+// A main program and, optionally, its startup program.
 struct ProgramTexts {
   ProgramTexts(const char* main) : main(main) {}             // NOLINT: a main program is enough
   ProgramTexts(std::string main) : main(std::move(main)) {}  // NOLINT
@@ -38,29 +38,29 @@ struct ProgramTexts {
 
 struct RewriteOptions {
   Dialect dialect = Dialect::kWeft;
-  ClusterSpec cluster;  // the default: nobody knows how many
+  ClusterSpec cluster;  // default: any number of ranks
   std::set<std::string> distributed_params;
   PassRegistry registry = BuiltinPasses();  // add your own passes
-  // Whether to run the passes again. A pass whose effect no fact of the programs shows cannot be
-  // refused the second time.
+  // Whether to run the passes again. A contract cannot refuse the second run of a pass if no fact
+  // of the programs shows its effect.
   enum class SecondRun { kIsChecked, kIsNotChecked };
   SecondRun second_run = SecondRun::kIsChecked;
 };
 
 // Options for a known number of ranks.
 RewriteOptions OnRanks(int nranks);
-// The same with endpoints 127.0.0.1:6170, 127.0.0.1:6171, ...; rank 0.
+// Options for rank 0 of endpoints 127.0.0.1:6170, 127.0.0.1:6171, ...
 RewriteOptions OnEndpoints(int nranks, Dialect dialect = Dialect::kWeft);
 
-// Expects that the passes, given as text, make `after` of `before`, that the verifier finds nothing
-// wrong with the result (in the paddle dialect, findings are warnings of the result), and that the
-// passes change nothing, or are refused, where they run again.
+// Expects that the passes, given as text, rewrite `before` to `after`, that the verifier finds no
+// error in the result (in the paddle dialect, findings are warnings), and that a second run changes
+// nothing or is refused.
 //
-// `after` lists all ops; attributes with their default value may be left out. It declares variables
-// that are new or have changed; others are as in `before`. Leave `after.startup` out where the
-// startup program does not change.
+// `after` lists all ops and may omit attributes with their default value. It declares only
+// variables that are new or have changed. Omit `after.startup` if the startup program does not
+// change.
 //
-// A failure shows the lines that differ. Returns notes and warnings of the passes.
+// A failure shows the lines that differ. Returns remarks and warnings of the passes.
 TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& before,
                               const ProgramTexts& after, const RewriteOptions& options = {},
                               const char* file = __builtin_FILE(), int line = __builtin_LINE());
@@ -70,11 +70,11 @@ TranspileResult ExpectNoRewrite(absl::string_view passes, const ProgramTexts& pr
                                 const RewriteOptions& options = {},
                                 const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
-// What the passes answer: for programs that they refuse.
+// The status of the passes, for programs that they refuse.
 absl::Status RewriteStatus(absl::string_view passes, const ProgramTexts& programs,
                            const RewriteOptions& options = {});
 
-// The lines of two texts that differ, as `diff -u` shows them; empty where they are equal.
+// The lines that differ, as `diff -u` shows them; empty if the texts are equal.
 std::string LineDiff(absl::string_view expected, absl::string_view found);
 
 }  // namespace weft::testing

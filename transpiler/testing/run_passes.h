@@ -1,5 +1,5 @@
-// Runs passes on programs in tests, for what program text before and after does not show: statuses,
-// notes, programs that are not whole (transpiler/testing/expect_rewrite.h for the rest).
+// Runs passes on programs in tests of statuses, remarks and incomplete programs. Prefer
+// transpiler/testing/expect_rewrite.h, which compares program text.
 #ifndef WEFT_TRANSPILER_TESTING_RUN_PASSES_H_
 #define WEFT_TRANSPILER_TESTING_RUN_PASSES_H_
 
@@ -16,15 +16,14 @@ namespace weft::testing {
 
 // A context for `nranks` ranks with endpoints 127.0.0.1:6170, ... ; rank 0.
 PassContext ContextWithEndpoints(int nranks, Dialect dialect = Dialect::kWeft);
-// A context that knows the number of ranks only, or, 0, not even that.
+// A context with the number of ranks alone; 0: unknown.
 PassContext ContextWithRanks(int nranks);
-// A context of the paddle dialect for trainers that drive several devices each, or one that is
-// alone; rank 0.
+// A context of the paddle dialect for rank 0 of one or more trainers that drive several devices.
 PassContext ContextWithDevices(const std::vector<std::string>& endpoints,
                                absl::optional<std::vector<int>> devices);
 
-// Runs built-in passes, given as text, on the programs. In the weft dialect, an error, too, where
-// the verifier finds errors of structure, types or races in the result and found none before.
+// Runs built-in passes, given as text. In the weft dialect, new errors of structure, types or races
+// in the result are an error, too.
 absl::Status RunPasses(absl::string_view pipeline, PassContext context, Program* main,
                        Program* startup = nullptr);
 

@@ -1,4 +1,4 @@
-// When LocalSGD averages: the conditions in a program, and whether they hold in the right steps.
+// When LocalSGD averages parameters: do its conditions hold in the right steps?
 #ifndef WEFT_TRANSPILER_VERIFY_AVERAGING_CONDITIONS_H_
 #define WEFT_TRANSPILER_VERIFY_AVERAGING_CONDITIONS_H_
 
@@ -11,11 +11,11 @@
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
-#include "transpiler/verify/local_schedule.h"
+#include "transpiler/pipeline/claims.h"
 
 namespace weft {
 
-// Observes RankValues::Of walking a program: which op decides on a condition.
+// Observes RankValues::Of walking a program, for the op of each condition.
 class AveragingConditions : public RankObserver {
  public:
   // Programs and table must outlive this object.
@@ -26,11 +26,10 @@ class AveragingConditions : public RankObserver {
   void Restart() override { branches_.clear(); }
   void OnBranch(const Op& op, Symbol condition, const RankValue& value) override;
 
-  // What is wrong with averaging a parameter on a condition, or, where it is invalid, in every
-  // step; empty: nothing. A condition is followed from the startup program on (ScalarSlice). Where
-  // that is not possible, and no steps are expected, it only has to change from step to step, by
-  // `after`, what a step leaves; without (null: expressions of a part of the program only), it
-  // counts as constant. Each condition is followed once.
+  // What is wrong with averaging a parameter on a condition (invalid: in every step); empty if
+  // nothing. Runs the condition from the startup program on (ScalarSlice), once per condition. If
+  // that is impossible and no schedule is expected, the condition must change from step to step
+  // according to `after`, the values after a step; null: it counts as constant.
   std::string Problem(ExprId condition, const RankValues* after);
 
  private:
@@ -49,7 +48,7 @@ class AveragingConditions : public RankObserver {
   ExpressionTable& table_;
   absl::flat_hash_map<ExprId, Branch> branches_;  // of the root block
   absl::flat_hash_map<ExprId, std::string> problems_;
-  absl::optional<absl::flat_hash_set<ExprId>> changing_;  // once it is needed
+  absl::optional<absl::flat_hash_set<ExprId>> changing_;  // computed on demand
 };
 
 }  // namespace weft

@@ -8,12 +8,101 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/op_traits.h"
-#include "transpiler/verify/rank_calls.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/tensor_type.h"
+#include "transpiler/verify/block_conditions.h"
 
 namespace weft {
 namespace {
+
+std::string Describe(const Program& program, const Op& op, const CollectiveOp& collective) {
+  const bool reduces = collective.kind != CollectiveKind::kAllGather &&
+                       collective.kind != CollectiveKind::kBroadcast;
+  std::string text(CollectiveKindName(collective.kind));
+  if (reduces) absl::StrAppend(&text, " ", ReductionName(collective.reduction));
+  if (!collective.root_attr.empty()) {
+    absl::StrAppend(&text, " root ", op.IntAttr(collective.root_attr).value_or(0));
+  }
+  for (Symbol name : op.Input("X")) {
+    const VarId var = program.block(op.block()).Resolve(name);
+    const absl::optional<TensorType> type =
+        var.valid() ? DeclaredType(program.var(var)) : absl::nullopt;
+    if (!type.has_value()) continue;
+    const int64_t elements = NumElements(type->dims);
+    absl::StrAppend(&text, " of ", elements < 0 ? "?" : absl::StrCat(elements), " ",
+                    DTypeName(type->dtype));
+    if (type->kind == TensorType::Kind::kSelectedRows) text += " rows";
+  }
+  return text;
+}
+
+class CallReader {
+ public:
+  explicit CallReader(const Program& program)
+      : program_(program), traits_(program), blocks_(program) {}
+
+  std::vector<RankCall> Read() {
+    ReadBlock(0);
+    return std::move(calls_);
+  }
+
+ private:
+  void ReadBlock(int block) {
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      if (traits_.Has(op, Trait::kAlias)) SetMembers(op);
+      if (traits_.Has(op, Trait::kCollective)) {
+        const CollectiveOp& collective = *FindCollectiveOp(op.type());
+        calls_.push_back({id, op.IntAttr("ring_id").value_or(0), Describe(program_, op, collective),
+                          Variables(op)});
+      }
+      for (int sub : op.SubBlocks()) {
+        if (!blocks_.Has(sub) || !entered_.insert(sub).second) continue;
+        const std::string condition = absl::StrJoin(
+            op.Input("Cond"), ", ",
+            [&](std::string* out, Symbol name) { absl::StrAppend(out, program_.name(name)); });
+        calls_.push_back(
+            {id, RankCall::kNoRing, absl::StrCat("block on condition ", condition), ""});
+        ReadBlock(sub);
+        calls_.push_back({id, RankCall::kNoRing, "end of block", ""});
+      }
+    }
+  }
+
+  void SetMembers(const Op& op) {
+    const absl::Span<const Symbol> buffer = op.Output("FusedOutput");
+    if (buffer.empty()) return;
+    const absl::Span<const Symbol> members = op.Output("Output");
+    members_[buffer[0]] = absl::StrCat("{", Names(members), "}");
+  }
+
+  std::string Names(absl::Span<const Symbol> names) const {
+    return absl::StrJoin(names, ", ", [&](std::string* out, Symbol name) {
+      const auto members = members_.find(name);
+      absl::StrAppend(out, members == members_.end() ? program_.name(name)
+                                                     : absl::string_view(members->second));
+    });
+  }
+
+  // The inputs, and the outputs if they differ.
+  std::string Variables(const Op& op) const {
+    const absl::Span<const Symbol> in = op.Input("X"), out = op.Output("Out");
+    return in == out ? Names(in) : absl::StrCat(Names(in), " -> ", Names(out));
+  }
+
+  const Program& program_;
+  OpTraits traits_;
+  const BlocksWithCollectives blocks_;
+  std::set<int> entered_;
+  absl::flat_hash_map<Symbol, std::string> members_;  // by buffer
+  std::vector<RankCall> calls_;
+};
 
 // W507.
 void CheckJoiningRanks(absl::Span<const Program* const> startups, Findings* findings) {
@@ -35,8 +124,8 @@ void CheckJoiningRanks(absl::Span<const Program* const> startups, Findings* find
   }
 }
 
-// Which call waits for which: an edge leads from a call to the next one of the same rank. A call of
-// a ring is one node for all ranks.
+// An edge leads from a call to the next call of the same rank. A call on a ring is one node for all
+// ranks.
 class CallGraph {
  public:
   explicit CallGraph(const std::vector<std::vector<RankCall>>& calls) {
@@ -58,7 +147,7 @@ class CallGraph {
     }
   }
 
-  // The rank and op of a call on, or after, a cycle; null: there is none.
+  // The rank and op of a call on or after a cycle; null if there is no cycle.
   const std::pair<size_t, OpId>* FindCycle() const {
     std::vector<uint32_t> waits_for(next_.size(), 0);
     for (const auto& edges : next_) {
@@ -112,8 +201,7 @@ class SequenceChecker {
     Sequence calls;
   };
 
-  // The calls of a rank on a ring, and the blocks that it may run between them; none where it does
-  // not use the ring.
+  // The calls of a rank on a ring and the blocks between them; empty if it does not use the ring.
   Sequence CallsOf(size_t rank, int64_t ring) const {
     Sequence sequence;
     bool uses = false;
@@ -126,7 +214,7 @@ class SequenceChecker {
     return sequence;
   }
 
-  // The calls of every rank against those of the first rank that uses the ring.
+  // Compares every rank with the first rank that uses the ring.
   bool CompareRing(int64_t ring) const {
     RankSequence expected = {0, CallsOf(0, ring)};
     while (expected.calls.empty()) {
@@ -136,44 +224,38 @@ class SequenceChecker {
     bool all_agree = true;
     for (size_t rank = 0; rank < programs_.size(); ++rank) {
       if (rank == expected.rank) continue;
-      const RankSequence found = {rank, CallsOf(rank, ring)};
-      all_agree = CompareKinds(ring, expected, found) && CompareVariables(ring, expected, found) &&
-                  all_agree;
+      all_agree = Compare(ring, expected, {rank, CallsOf(rank, ring)}) && all_agree;
     }
     return all_agree;
   }
 
-  bool CompareKinds(int64_t ring, const RankSequence& expected, const RankSequence& found) const {
+  bool Compare(int64_t ring, const RankSequence& expected, const RankSequence& found) const {
     const Sequence &a = expected.calls, &b = found.calls;
     size_t i = 0;
     while (i < a.size() && i < b.size() && a[i]->what == b[i]->what) ++i;
-    if (i == a.size() && i == b.size()) return true;
-    const auto call_of = [&](const RankSequence& of) {
-      if (i >= of.calls.size()) return std::string("nothing");
-      return absl::StrCat(of.calls[i]->what, " (", NameOf(of, i), ")");
-    };
-    Report("W501", found.rank, i < b.size() ? b[i]->op : OpId(),
-           absl::StrCat("ring ", ring, ", call ", i, ": rank ", found.rank, " makes ",
-                        call_of(found), ", rank ", expected.rank, " makes ", call_of(expected)));
-    return false;
+    if (i < a.size() || i < b.size()) {
+      const auto call_of = [&](const RankSequence& of) {
+        if (i >= of.calls.size()) return std::string("nothing");
+        return absl::StrCat(of.calls[i]->what, " (", NameOf(of, i), ")");
+      };
+      Report("W501", found.rank, i < b.size() ? b[i]->op : OpId(),
+             absl::StrCat("ring ", ring, ", call ", i, ": rank ", found.rank, " makes ",
+                          call_of(found), ", rank ", expected.rank, " makes ", call_of(expected)));
+      return false;
+    }
+    for (i = 0; i < b.size(); ++i) {
+      if (a[i]->variables == b[i]->variables) continue;
+      Report("W505", found.rank, b[i]->op,
+             absl::StrCat("ring ", ring, ", call ", i, ": rank ", found.rank, " exchanges ",
+                          b[i]->variables, " (", NameOf(found, i), "), rank ", expected.rank, " ",
+                          a[i]->variables, " (", NameOf(expected, i), ")"));
+      return false;
+    }
+    return true;
   }
 
-  // Both make the same calls.
-  bool CompareVariables(int64_t ring, const RankSequence& expected,
-                        const RankSequence& found) const {
-    const Sequence &a = expected.calls, &b = found.calls;
-    size_t i = 0;
-    while (i < b.size() && a[i]->variables == b[i]->variables) ++i;
-    if (i == b.size()) return true;
-    Report("W505", found.rank, b[i]->op,
-           absl::StrCat("ring ", ring, ", call ", i, ": rank ", found.rank, " exchanges ",
-                        b[i]->variables, " (", NameOf(found, i), "), rank ", expected.rank, " ",
-                        a[i]->variables, " (", NameOf(expected, i), ")"));
-    return false;
-  }
-
-  // A call may begin once the call before it on each of its ranks has begun. Ranks that order two
-  // calls differently form a cycle in that relation: each may wait for another.
+  // A call can begin when the previous call of each of its ranks has begun. Ranks that order two
+  // calls differently form a cycle and can wait for each other.
   void CheckOrder() const {
     const CallGraph graph(calls_);
     const std::pair<size_t, OpId>* const found = graph.FindCycle();
@@ -181,8 +263,8 @@ class SequenceChecker {
     const auto [rank, op] = *found;
     Report("W502", rank, op,
            absl::StrCat(programs_[rank]->op(op).DebugName(), " of rank ", rank,
-                        ": ranks call collectives of several rings in orders that contradict "
-                        "each other, so that each may wait for another"));
+                        ": ranks call collectives of several rings in inconsistent orders, "
+                        "so that each may wait for another"));
   }
 
   std::string NameOf(const RankSequence& of, size_t i) const {
@@ -201,6 +283,8 @@ class SequenceChecker {
 };
 
 }  // namespace
+
+std::vector<RankCall> ReadRankCalls(const Program& program) { return CallReader(program).Read(); }
 
 void CheckCallSequences(absl::Span<const Program* const> mains, Findings* findings) {
   if (mains.size() < 2) return;

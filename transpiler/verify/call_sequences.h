@@ -1,6 +1,10 @@
-// Layer 5: do all ranks make the same calls, in an order that cannot deadlock?
+// Layer 5: do all ranks call the same collectives, in an order that cannot deadlock?
 #ifndef WEFT_TRANSPILER_VERIFY_CALL_SEQUENCES_H_
 #define WEFT_TRANSPILER_VERIFY_CALL_SEQUENCES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "proto/program.h"
@@ -8,15 +12,32 @@
 
 namespace weft {
 
-// Checks the main programs of all ranks, in their order:
-// - per ring the same sequence of collectives, with equal kind, reduction, element type, count and
-//   root (W501), of variables of the same names (W505);
+// A collective call of a rank, or the begin or end of a block with collectives.
+struct RankCall {
+  // Of blocks: they belong to the sequences of all rings.
+  static constexpr int64_t kNoRing = -1;
+
+  OpId op;
+  int64_t ring;
+  // What ranks must agree on: "all-reduce sum of 16 fp32", "block on condition due".
+  std::string what;
+  // By name; a fused buffer is given by its slices.
+  std::string variables;
+};
+
+// The calls in program order; a block counts where it first runs. O(arguments).
+std::vector<RankCall> ReadRankCalls(const Program& program);
+
+// Checks the main programs of all ranks, in rank order:
+// - on each ring, the same sequence of collectives, with equal kind, reduction, element type, count
+//   and root (W501), of variables with the same names (W505);
 // - no two ranks order the collectives of several rings inconsistently (W502).
-// Conditional blocks are compared as collectives are: the same conditions in the same places.
+// Conditional blocks are compared like collectives: equal conditions at equal positions.
 // O(ops of all programs).
 void CheckCallSequences(absl::Span<const Program* const> mains, Findings* findings);
 
-// The same of startup programs, and that no two of them join a ring as the same rank (W507).
+// Checks the startup programs in the same way, and that no two of them join a ring as the same rank
+// (W507).
 void CheckStartupCallSequences(absl::Span<const Program* const> startups, Findings* findings);
 
 }  // namespace weft

@@ -23,9 +23,9 @@ class CollectiveChecker {
         traits_(program),
         nranks_(nranks),
         reporter_(ref, findings),
-        has_nranks_(program.num_signatures(), -1) {}
+        has_nranks_(program.num_signatures(), -1),
+        knows_rings_(ref.is_startup) {}
 
-  // The main program may use the rings that the startup program sets up.
   void AddRings(const Program& startup) {
     OpTraits traits(startup);
     for (OpId id : startup.block(0).ops()) {
@@ -34,8 +34,6 @@ class CollectiveChecker {
     }
     knows_rings_ = true;
   }
-  // The program must set rings up before it uses them.
-  void ExpectRings() { knows_rings_ = true; }
 
   void Check() {
     for (int block = 0; block < program_.num_blocks(); ++block) {
@@ -55,12 +53,12 @@ class CollectiveChecker {
   }
 
  private:
-  // Set-up ops with outputs exchange ids: they come before the ring.
+  // Set-up ops with outputs only exchange ids.
   void AddRing(const Op& op) {
     if (op.output_args().empty()) rings_.insert(op.IntAttr("ring_id").value_or(0));
   }
 
-  // The size of a ring that lists its devices, and the rank that joins a ring.
+  // Checks the size of a ring that lists its devices, and the rank that joins a ring.
   void CheckMember(const Op& op) {
     const absl::optional<int> size = RingSize(op);
     if (size.has_value() && nranks_.has_value() && *size != *nranks_ &&
@@ -135,21 +133,21 @@ class CollectiveChecker {
                         ", found ", root));
   }
 
-  // `var` is an input of the collective.
   void CheckType(const Op& op, const CollectiveOp& collective, VarId var) {
     const absl::optional<TensorType> type = DeclaredType(program_.var(var));
     if (!type.has_value()) return;
     const absl::string_view variable = program_.var(var).name();
     if (Reduces(collective) && !CanReduce(type->dtype)) {
       Report("W304", op, variable,
-             absl::StrCat(" input X (", variable, "): expected numbers that can be reduced, found ",
+             absl::StrCat(" input X (", variable,
+                          "): expected an element type that can be reduced, found ",
                           DTypeName(type->dtype)));
     }
     if (type->kind == TensorType::Kind::kSelectedRows && !TakesRows(collective)) {
       Report("W306", op, variable,
              absl::StrCat(" input X (", variable,
-                          "): expected a dense tensor, found SelectedRows, of which ranks have "
-                          "different numbers"));
+                          "): expected a dense tensor, found SelectedRows, whose number of rows "
+                          "differs between ranks"));
     }
   }
 
@@ -170,15 +168,8 @@ class CollectiveChecker {
   }
 
   static bool CanReduce(DType dtype) {
-    switch (dtype) {
-      case DType::kBool:
-      case DType::kInt16:
-      case DType::kComplex64:
-      case DType::kComplex128:
-        return false;
-      default:
-        return true;
-    }
+    return dtype != DType::kBool && dtype != DType::kInt16 && dtype != DType::kComplex64 &&
+           dtype != DType::kComplex128;
   }
 
   const Program& program_;
@@ -186,7 +177,7 @@ class CollectiveChecker {
   const absl::optional<int> nranks_;
   Reporter reporter_;
   std::vector<char> has_nranks_;  // by signature; -1: not computed yet
-  bool knows_rings_ = false;
+  bool knows_rings_;              // a startup program sets up the rings that it uses
   std::set<int64_t> rings_;
 };
 
@@ -195,7 +186,6 @@ class CollectiveChecker {
 void CheckCollectives(const Program& program, const Program* startup, absl::optional<int> nranks,
                       ProgramRef ref, Findings* findings) {
   CollectiveChecker checker(program, nranks, ref, findings);
-  if (ref.is_startup) checker.ExpectRings();
   if (startup != nullptr) checker.AddRings(*startup);
   checker.Check();
 }

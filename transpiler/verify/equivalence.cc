@@ -4,8 +4,34 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/updates.h"
 
 namespace weft {
+
+ComparedVariables::ComparedVariables(const Program& original,
+                                     const std::set<std::string>& distributed_params) {
+  const std::vector<ParamUpdate> updates = FindUpdates(original);
+  for (VarId var : original.block(0).vars()) {
+    if (original.var(var).is_parameter()) params_.insert(original.var(var).name());
+  }
+  for (const ParamUpdate& update : updates) {
+    for (Symbol state : update.states) params_.erase(original.name(state));
+  }
+  for (Symbol statistic : FindRunningStatistics(original)) {
+    params_.erase(original.name(statistic));
+  }
+  for (Symbol param : FindTrainedByHand(original)) params_.insert(original.name(param));
+  for (const ParamUpdate& update : updates) {
+    if (distributed_params.count(std::string(original.name(update.param))) > 0) {
+      skipped_.insert(original.name(update.param));
+      for (Symbol state : update.states) skipped_.insert(original.name(state));
+      continue;
+    }
+    params_.insert(original.name(update.param));
+    if (update.master.valid()) params_.insert(original.name(update.master));
+  }
+}
+
 EquivalenceChecker::EquivalenceChecker(const ConstProgramPair& original,
                                        const ConstProgramPair& rewritten,
                                        const RankValuesOptions& options,
@@ -34,7 +60,7 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   }
   after_ = is_whole ? &after : nullptr;
   CheckData();
-  // Parameters first: what states may do depends on when parameters are averaged.
+  // Parameters first: states may be averaged when parameters are.
   for (const bool params : {true, false}) {
     for (VarId var : original.block(0).vars()) {
       const absl::string_view name = original.var(var).name();
@@ -44,17 +70,43 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
   }
 }
 
+// Reads what the startup program leaves. Every persistable variable must begin as in the original.
 void EquivalenceChecker::CheckStartup() {
   if (rewritten_.startup == nullptr) return;
   RankValuesOptions many = options_;
   many.table = &table_;
   startup_values_ = ReadStartupValues(*rewritten_.startup, many);
   if (original_.startup == nullptr) return;
+  const Program& original = *original_.startup;
+  RankValuesOptions one;
+  one.is_one_device = true;
+  one.is_startup = true;
+  one.table = &table_;
+  const RankValues before = RankValues::Of(original, one);
   Reporter reporter({ref_.rank, /*is_startup=*/true}, &findings_);
-  CheckStartupValues(*original_.startup, startup_values_, variables_, &table_, &reporter);
+  for (VarId var : original.block(0).vars()) {
+    const absl::string_view name = original.var(var).name();
+    if (!original.var(var).persistable() || !before.IsWritten(var)) continue;
+    if (variables_.IsSkipped(name)) continue;
+    const auto value = startup_values_.find(name);
+    const RankValue& expected = before.AtEnd(var);
+    if (value == startup_values_.end()) {
+      reporter.Add("W606", OpId(), name,
+                   absl::StrCat("variable ", name, ": expected ", table_.ToString(expected.expr),
+                                " when training begins, found nothing"));
+      continue;
+    }
+    const RankValue& found = value->second;
+    const bool has_factor = expected.is_zero || SameFactor(found.factor, expected.factor);
+    if (found.expr == expected.expr && has_factor) continue;
+    const ExpressionTable::Difference difference = table_.FindDifference(expected.expr, found.expr);
+    reporter.Add("W606", OpId(), name,
+                 absl::StrCat("variable ", name, ": expected ", difference.a,
+                              " when training begins, found ", difference.b));
+  }
 }
 
-// The rewritten program is fed with what the original is fed with.
+// The rewritten program must have the feed variables of the original.
 void EquivalenceChecker::CheckData() {
   for (VarId id : original_.main->block(0).vars()) {
     const Var var = original_.main->var(id);
@@ -66,8 +118,8 @@ void EquivalenceChecker::CheckData() {
     }
     reporter_.Add("W608", OpId(), var.name(),
                   absl::StrCat("variable ", var.name(),
-                               ": the original is fed with it, expected that here, found ",
-                               other.valid() ? "no mark of data" : "no such variable"));
+                               ": expected a feed variable, as in the original, found ",
+                               other.valid() ? "one without need_check_feed" : "no such variable"));
   }
 }
 
@@ -82,7 +134,7 @@ void EquivalenceChecker::CheckVariable(const RankValues& before, VarId var,
     return;
   }
   if (!rewritten_.main->var(other).persistable()) {
-    return Report("W603", name, "it is persistable in the original, and not any more");
+    return Report("W603", name, "it is persistable in the original, but not here");
   }
   if (!was_written && !after.IsWritten(other)) return;
   Compare({name, before.AtEnd(var), after.AtEnd(other), after.AtStart(other)});
@@ -90,13 +142,12 @@ void EquivalenceChecker::CheckVariable(const RankValues& before, VarId var,
 
 void EquivalenceChecker::Compare(Compared values) {
   auto& [name, expected, found, start] = values;
-  // Most are unchanged in both programs, and not named: that takes time.
+  // Most variables are unchanged in both programs and need no expression.
   if (expected.expr.valid() || found.expr.valid()) {
     expected = WithExpr(expected, name);
     found = WithExpr(found, name);
   }
-  // A gradient that each rank accumulates may be kept divided, as long as it stays so and begins
-  // with 0.
+  // An accumulated local gradient may be divided if it always is and begins with 0.
   if (!found.IsEqualOnRanks() && !start.IsEqualOnRanks() && start.is_gradient &&
       BeginsWithZero(name)) {
     found.factor /= start.factor;
@@ -104,7 +155,7 @@ void EquivalenceChecker::Compare(Compared values) {
   const bool has_factor = SameFactor(found.factor, expected.factor);
   if (expected.expr == found.expr && (expected.is_zero || has_factor)) {
     if (!variables_.IsParam(name) || found.IsEqualOnRanks()) return;
-    // Equal updates of a parameter that differs from the start on: W317.
+    // Equal updates of a parameter that begins with different values: W317.
     if (!start.IsEqualOnRanks() && !start.is_gradient && options_.start != nullptr) return;
     return Report("W604", name,
                   absl::StrCat("it is ", ToString(found.placement),
@@ -113,7 +164,7 @@ void EquivalenceChecker::Compare(Compared values) {
   expected = WithExpr(expected, name);
   found = WithExpr(found, name);
   const bool is_averaged = has_factor && IsAveraged(found, found.expr, expected.expr, name);
-  // Zeros are 0 times whatever they were.
+  // Zeros equal any multiple of themselves, so BeginsAnew ignores the factor.
   if ((is_averaged || BeginsAnew(found.expr, ExprId(), name)) && CheckAveraged(values)) return;
   ReportDifference(values);
 }
@@ -121,7 +172,7 @@ void EquivalenceChecker::Compare(Compared values) {
 bool EquivalenceChecker::CheckAveraged(const Compared& values) {
   const ExprId found = values.found.expr;
   const ExprId condition = table_.IsSelect(found) ? table_.Operands(found)[0] : ExprId();
-  // A state is averaged, or begins anew, when parameters are averaged.
+  // A state may be averaged or reset when parameters are averaged.
   if (!variables_.IsParam(values.name)) return averaged_on_.contains(condition);
   averaged_on_.insert(condition);
   const std::string problem = averaging_.Problem(condition, after_);
@@ -150,15 +201,14 @@ RankValue EquivalenceChecker::WithExpr(RankValue value, absl::string_view name) 
 }
 
 bool EquivalenceChecker::BeginsWithZero(absl::string_view name) const {
-  // Without a startup program it is assumed.
+  // Assumed without a startup program.
   if (options_.start == nullptr && startup_values_.empty()) return true;
   const auto found = startup_values_.find(name);
   return found != startup_values_.end() && found->second.is_zero;
 }
 
-// LocalSGD: `found`, a part of `value`, is the mean over ranks of what the original computes,
-// always or on a condition; else what the original computes. Where parameters are averaged, states
-// may begin anew.
+// LocalSGD: whether `found`, a part of `value`, is the mean over ranks of `expected`, always or on
+// a condition (and `expected` otherwise). A state may also be reset.
 bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId expected,
                                     absl::string_view name) {
   const absl::Span<const ExprId> operands = table_.Operands(found);
@@ -166,26 +216,26 @@ bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId
   if (table_.IsSelect(found)) {
     const ExprId condition = operands[0], yes = operands[1], no = operands[2];
     if (no != expected) return false;
-    // The mean of what is linear in gradients is what one device computes.
+    // The mean over ranks of a value that is linear in gradients is what one device computes.
     if (yes == expected) return value.averaged_across_ranks;
-    // On one condition only: nothing checks a second one inside the block.
+    // Only one condition is checked.
     if (table_.IsSelect(yes)) return false;
     return IsAveraged(value, yes, expected, name) || BeginsAnew(yes, condition, name);
   }
   if (BeginsAnew(found, ExprId(), name)) return true;
-  // A parameter that has a master weight is cast from it.
+  // A parameter with master weights is cast from them.
   if (absl::StartsWith(table_.Label(found), "cast[")) {
     return table_.OperationOf(found) == table_.OperationOf(expected) &&
            IsAveraged(value, operands[0], table_.Operands(expected)[0], name);
   }
-  // A sum of means and of what is replicated.
+  // A sum of means and replicated values.
   double factor = 1;
   return value.averaged_across_ranks && table_.WithoutMeans(found, &factor) == expected &&
          SameFactor(factor, 1);
 }
 
-// A state is as the startup program makes it where parameters are averaged: on `condition`, or,
-// invalid, in every step.
+// Whether a state is reset to its initial value when parameters are averaged: on `condition`
+// (invalid: in every step).
 bool EquivalenceChecker::BeginsAnew(ExprId found, ExprId condition, absl::string_view name) const {
   if (variables_.IsParam(name) || !averaged_on_.contains(condition)) return false;
   const auto initial = startup_values_.find(name);
@@ -220,6 +270,18 @@ void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& 
   many.table = checker.table();
   many.observer = checker.observer();
   checker.Check(RankValues::Of(*rewritten.main, many));
+}
+
+void EquivalenceProof::AttachTo(RankValuesOptions* options) {
+  options->table = checker_.table();
+  options->first_expression = prefix_.program_ops();
+  options->original_ops = &prefix_.kept();
+}
+
+bool EquivalenceProof::Prove(const RankValues& after) {
+  if (!prefix_.IsValid()) return false;
+  checker_.Check(after, prefix_.original_ops());
+  return findings_.all().empty();
 }
 
 }  // namespace weft

@@ -3,6 +3,8 @@
 #define WEFT_TRANSPILER_VERIFY_EQUIVALENCE_H_
 
 #include <cstddef>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -12,24 +14,40 @@
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
+#include "transpiler/pipeline/claims.h"
 #include "transpiler/verify/averaging_conditions.h"
-#include "transpiler/verify/compared_variables.h"
 #include "transpiler/verify/finding.h"
-#include "transpiler/verify/local_schedule.h"
 #include "transpiler/verify/startup_values.h"
+#include "transpiler/verify/unchanged_prefix.h"
 
 namespace weft {
 
-// Compares what a step makes of every persistable variable, as an expression over the inputs of the
-// step: of the original on one device that gets the batches of all ranks, and of the rewritten
-// program on all ranks (W601 to W608).
+// Divides the persistable variables into parameters, which must be equal on all ranks, and states,
+// which need not be.
+class ComparedVariables {
+ public:
+  // `original` must outlive this object. O(ops + variables).
+  ComparedVariables(const Program& original, const std::set<std::string>& distributed_params);
+
+  // Trained by an optimizer or by other ops. Running statistics and optimizer states are none, even
+  // if Paddle marks them as parameters.
+  bool IsParam(absl::string_view name) const { return params_.contains(name); }
+  // A distributed parameter or its state: a rank has only a slice, so it cannot be compared.
+  bool IsSkipped(absl::string_view name) const { return skipped_.contains(name); }
+
+ private:
+  absl::flat_hash_set<absl::string_view> params_, skipped_;
+};
+
+// Compares every persistable variable after a step, as an expression over the inputs of the step:
+// in the original on one device with the global batch, and in the rewritten program on all ranks
+// (W601 to W608).
 //
 // Values are equal up to re-association of sums, where gradients are means over ranks. Under
-// LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions are
-// followed from the startup program on and compared with `averaging`. Without these, parameters
-// have to be averaged in some steps, again and again, and in others not. Running statistics and
-// other states may differ between ranks, parameters may not. What the startup programs make is
-// compared where both are given.
+// LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions run
+// from the startup program on and are compared with `averaging`. Without either, parameters must be
+// averaged repeatedly, but not always. Parameters must be equal on all ranks; running statistics
+// and other states need not be. If both startup programs are given, their results are compared.
 class EquivalenceChecker {
  public:
   // `options`: as for RankValues::Of; table and observer are ignored. Programs, options and
@@ -42,13 +60,13 @@ class EquivalenceChecker {
   EquivalenceChecker(const EquivalenceChecker&) = delete;
   EquivalenceChecker& operator=(const EquivalenceChecker&) = delete;
 
-  // RankValues::Of(rewritten), which Check needs, has to use and to tell these.
+  // The table and observer of the walk over the rewritten program, RankValues::Of(rewritten).
   ExpressionTable* table() { return &table_; }
   RankObserver* observer() { return &averaging_; }
 
-  // `after`: what the rewritten program makes. From op `first_op` of the root block of the original
-  // on, and from its counterpart in the rewritten program; before these, variables of both hold
-  // what their names say. O(arguments of both programs from there on).
+  // `after`: from that walk. Compares from op `first_op` of the original's root block on, and from
+  // its counterpart in the rewritten program; before these ops, variables of the same name are
+  // equal. O(arguments of both programs from there on).
   void Check(const RankValues& after, size_t first_op = 0);
 
  private:
@@ -63,7 +81,7 @@ class EquivalenceChecker {
   void CheckData();
   void CheckVariable(const RankValues& before, VarId var, const RankValues& after);
   void Compare(Compared values);
-  // False where the values differ otherwise than by averaging.
+  // Whether the values differ by averaging only.
   bool CheckAveraged(const Compared& values);
   void ReportDifference(const Compared& values);
 
@@ -86,15 +104,44 @@ class EquivalenceChecker {
   StartupValues startup_values_;  // of the rewritten program
   // Conditions on which parameters are averaged; invalid: in every step.
   absl::flat_hash_set<ExprId> averaged_on_;
-  const RankValues* after_ = nullptr;  // null where expressions are of a part of the program
-  std::vector<OpId> last_writer_;      // by Symbol; empty until it is needed
+  const RankValues* after_ = nullptr;  // null if expressions cover a part of the program only
+  std::vector<OpId> last_writer_;      // by Symbol; computed on demand
 };
 
-// Walks the rewritten program and checks it as a whole.
+// Walks and compares whole programs.
 void CheckEquivalence(const ConstProgramPair& original, const ConstProgramPair& rewritten,
                       const RankValuesOptions& options,
                       const absl::optional<AveragingSchedule>& averaging, ProgramRef ref,
                       Findings* findings);
+
+// Proves equivalence in a fraction of the time of CheckEquivalence for programs that are mostly the
+// original: from the walk over the rewritten program that other layers need anyway, and from
+// expressions of the ops after the unchanged prefix. If the proof fails, CheckEquivalence decides.
+class EquivalenceProof {
+ public:
+  // Programs must outlive the proof. O(ops).
+  EquivalenceProof(const ConstProgramPair& original, const ConstProgramPair& rewritten,
+                   const RankValuesOptions& options,
+                   const absl::optional<AveragingSchedule>& averaging)
+      : options_(options),
+        prefix_(*original.main, *rewritten.main),
+        checker_(original, rewritten, options_, averaging, ProgramRef(), &findings_) {}
+
+  // Prepares the options of the walk, RankValues::Of(rewritten), which must also have the
+  // observers.
+  void AttachTo(RankValuesOptions* options);
+  std::vector<RankObserver*> observers() { return {&prefix_, checker_.observer()}; }
+
+  // Whether the programs are equivalent. If so, CheckEquivalence finds nothing. Call once, after
+  // the walk. O(persistable variables + arguments after the unchanged prefix).
+  bool Prove(const RankValues& after);
+
+ private:
+  const RankValuesOptions options_;
+  UnchangedPrefix prefix_;
+  Findings findings_;
+  EquivalenceChecker checker_;
+};
 
 }  // namespace weft
 

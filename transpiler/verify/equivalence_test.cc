@@ -2,10 +2,12 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
 #include "transpiler/verify/testing/found.h"
 #include "transpiler/verify/testing/training_steps.h"
 
@@ -18,6 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using ::weft::testing::BlockProgram;
 using ::weft::testing::Differences;
 using ::weft::testing::Errors;
 using ::weft::testing::ForRanks;
@@ -197,6 +200,69 @@ TEST(Equivalence, DifferentAttributesOfAStateAreNamed) {
   EXPECT_THAT(Errors({{&program}}, &original),
               ElementsAre(AllOf(StartsWith("W602 error: variable largest"),
                                 HasSubstr("expected clip{max=1.0}(w), found clip{max=2.0}(w)"))));
+}
+
+constexpr char kVars[] =
+    "    var w : fp32[4] persistable\n    var w@GRAD : fp32[4]\n"
+    "    var v : fp32[4] parameter persistable\n    var lr : fp32[1] persistable\n"
+    "    var x : fp32[4] need_check_feed\n";
+constexpr char kMomentum[] =
+    "    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], "
+    "LearningRate=[lr]) role=optimize {mu=0.9}\n";
+
+TEST(ComparedVariablesTest, WhatAnOptimizerUpdatesIsAParameterAndItsStateIsNot) {
+  const Program program = BlockProgram(absl::StrCat(kVars, kMomentum));
+  const ComparedVariables variables(program, {});
+  EXPECT_TRUE(variables.IsParam("w"));
+  EXPECT_FALSE(variables.IsParam("v"));  // although it is marked as one
+  EXPECT_FALSE(variables.IsParam("lr"));
+  EXPECT_FALSE(variables.IsSkipped("w"));
+}
+
+TEST(ComparedVariablesTest, ShardedParametersAreSkippedWithTheirStates) {
+  const Program program = BlockProgram(absl::StrCat(kVars, kMomentum));
+  const ComparedVariables variables(program, {"w"});
+  EXPECT_TRUE(variables.IsSkipped("w"));
+  EXPECT_TRUE(variables.IsSkipped("v"));
+  EXPECT_FALSE(variables.IsSkipped("lr"));
+}
+
+TEST(ComparedVariablesTest, OtherOpsMayUpdateParameters) {
+  const std::string update =
+      "    Out=[w] = elementwise_sub(X=[w], Y=[w@GRAD]) role=optimize {axis=-1}\n";
+  const Program updated = BlockProgram(absl::StrCat(kVars, update));
+  EXPECT_TRUE(ComparedVariables(updated, {}).IsParam("w"));
+  // What the forward pass writes is a state.
+  const Program written =
+      BlockProgram(absl::StrCat(kVars, "    Out=[w] = relu(X=[x]) role=forward\n", update));
+  EXPECT_FALSE(ComparedVariables(written, {}).IsParam("w"));
+}
+
+bool Proves(absl::string_view original, absl::string_view rewritten) {
+  const Program before = testing::ProgramOf(original), after = testing::ProgramOf(rewritten);
+  RankValuesOptions options;
+  options.nranks = 2;
+  EquivalenceProof proof({&before, nullptr}, {&after, nullptr}, options, absl::nullopt);
+  proof.AttachTo(&options);
+  // Here, one of the observers suffices.
+  options.observer = proof.observers()[0];
+  return proof.Prove(RankValues::Of(after, options));
+}
+
+TEST(EquivalenceProof, HoldsForGradientsThatAreReduced) {
+  EXPECT_TRUE(Proves(OneDeviceStep(), TwoRankStep()));
+}
+
+TEST(EquivalenceProof, FailsWhereNothingIsReduced) {
+  EXPECT_FALSE(Proves(OneDeviceStep(), OneDeviceStep()));
+}
+
+TEST(EquivalenceProof, FailsForAnotherUpdate) {
+  const std::string clipped = absl::StrReplaceAll(
+      TwoRankStep(), {{testing::kStepUpdate,
+                       "    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n"
+                       "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr])\n"}});
+  EXPECT_FALSE(Proves(OneDeviceStep(), clipped));
 }
 
 }  // namespace

@@ -8,32 +8,25 @@
 namespace weft {
 
 void Findings::Add(Finding finding) {
-  auto it = std::find_if(counts_.begin(), counts_.end(),
-                         [&](const Count& count) { return count.rule == finding.rule; });
-  if (it == counts_.end()) it = counts_.insert(counts_.end(), {finding.rule, finding.severity, 0});
-  if (++it->count <= kMaxPerRule) findings_.push_back(std::move(finding));
+  Count& count = counts_[finding.rule];
+  count.severity = finding.severity;
+  if (++count.count <= kMaxPerRule) findings_.push_back(std::move(finding));
 }
 
 void Findings::Append(const Findings& other) {
   for (const Finding& finding : other.findings_) Add(finding);
-  for (const Count& count : other.counts_) {
-    const auto it = std::find_if(counts_.begin(), counts_.end(),
-                                 [&](const Count& mine) { return mine.rule == count.rule; });
-    it->count += other.NumOmitted(count.rule);
-  }
+  for (const auto& [rule, count] : other.counts_) counts_[rule].count += other.NumOmitted(rule);
 }
 
 int64_t Findings::NumOmitted(absl::string_view rule) const {
-  for (const Count& count : counts_) {
-    if (count.rule == rule) return std::max<int64_t>(0, count.count - kMaxPerRule);
-  }
-  return 0;
+  const auto found = counts_.find(rule);
+  return found == counts_.end() ? 0 : std::max<int64_t>(0, found->second.count - kMaxPerRule);
 }
 
 int64_t Findings::NumOmittedErrors() const {
   int64_t omitted = 0;
-  for (const Count& count : counts_) {
-    if (count.severity == Severity::kError) omitted += NumOmitted(count.rule);
+  for (const auto& [rule, count] : counts_) {
+    if (count.severity == Severity::kError) omitted += NumOmitted(rule);
   }
   return omitted;
 }

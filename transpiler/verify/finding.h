@@ -1,4 +1,4 @@
-// What the verifier found, as data, and how a layer reports it.
+// The findings of the verifier.
 #ifndef WEFT_TRANSPILER_VERIFY_FINDING_H_
 #define WEFT_TRANSPILER_VERIFY_FINDING_H_
 
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "proto/program.h"
@@ -13,10 +14,9 @@
 
 namespace weft {
 
-// Which of the programs that are verified together: the rank's main program, or its startup
-// program.
+// Identifies one of the programs that are verified together.
 struct ProgramRef {
-  int rank = 0;  // into the programs as they were given; 0 where one stands for all
+  int rank = 0;  // 0 if one program is given for all ranks
   bool is_startup = false;
 
   friend bool operator==(ProgramRef a, ProgramRef b) {
@@ -24,42 +24,39 @@ struct ProgramRef {
   }
 };
 
-// A violation of one rule at one place.
+// A violation of a rule.
 struct Finding {
   std::string rule;  // "W402"
   Layer layer = Layer::kStructure;
   Severity severity = Severity::kError;
   ProgramRef program;
-  OpId op;               // where; invalid: the program as a whole
+  OpId op;               // invalid: the program as a whole
   OpId other;            // the op that it conflicts with, in the same program; invalid: none
-  std::string variable;  // that it is about; may be empty
+  std::string variable;  // may be empty
   std::string message;   // names op, variable, expected and found, but not the rule or the program
 };
 
-// Findings in the order of layers and ops. A wrong program is often wrong in a thousand places:
-// of every rule the first kMaxPerRule findings are kept, and the others are counted.
+// Findings in the order of layers and ops. Keeps the first kMaxPerRule findings of every rule, and
+// counts the others: a wrong program often has thousands.
 class Findings {
  public:
   static constexpr int kMaxPerRule = 20;
 
   void Add(Finding finding);
-  // Adds the findings of `other` after those that are there.
   void Append(const Findings& other);
   const std::vector<Finding>& all() const { return findings_; }
-  // Findings of the rule that were not kept.
+  // The number of findings that were not kept.
   int64_t NumOmitted(absl::string_view rule) const;
-  // Of all rules.
   int64_t NumOmittedErrors() const;
   bool HasErrors() const;
 
  private:
   struct Count {
-    std::string rule;
-    Severity severity;
+    Severity severity = Severity::kError;
     int64_t count = 0;
   };
   std::vector<Finding> findings_;
-  std::vector<Count> counts_;  // a handful of rules
+  absl::flat_hash_map<std::string, Count> counts_;  // by rule
 };
 
 // Adds findings about one program.
@@ -77,11 +74,11 @@ class Reporter {
   Findings& findings_;
 };
 
-// "W402 error: op 17 (sgd) ...", with "startup program: " or "rank 1: " before the message where
-// it is not the only program.
+// "W402 error: op 17 (sgd) ...". Before the message, "startup program: " and, unless one program is
+// given for all ranks, "rank 1: ".
 std::string ToString(const Finding& finding, bool one_program_for_all = true);
 
-// OK, or FailedPrecondition with the first error, and how many more there are.
+// FailedPrecondition with the first error and the number of the others, if there are errors.
 absl::Status ToStatus(const Findings& findings);
 
 }  // namespace weft

@@ -2,7 +2,7 @@
 #ifndef WEFT_TRANSPILER_VERIFY_PARAMETER_UPDATES_H_
 #define WEFT_TRANSPILER_VERIFY_PARAMETER_UPDATES_H_
 
-#include <cstdint>
+#include <cstddef>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,11 +17,17 @@
 
 namespace weft {
 
+struct UpdateProblem {
+  const char* rule;
+  std::string why;      // "op 5 (sgd) updates w by w@GRAD, WHY"
+  OpId other = OpId();  // the op that it conflicts with, if not the first nonlinear op
+};
+
 // Checks the updates of parameters (W310 to W317). Observes RankValues::Of walking the program,
-// then looks at its result.
+// then reads its result.
 class UpdateChecker : public RankObserver {
  public:
-  // `start`: what the startup program leaves, by name; null: parameters are equal on all ranks.
+  // `start`: what the startup program leaves, by name; null: parameters begin equal on all ranks.
   // `program` and `start` must outlive the checker.
   UpdateChecker(const Program& program, std::set<std::string> distributed_params,
                 const absl::flat_hash_map<std::string, RankValue>* start, ProgramRef ref);
@@ -35,28 +41,23 @@ class UpdateChecker : public RankObserver {
  private:
   struct Update {
     OpId op;
-    uint32_t index;  // of the parameter in slot Param
-    RankValue param, grad;
+    size_t index;  // in slots Param and Grad
+    Symbol param, grad;
+    VarId var;  // of the parameter
+    RankValue param_value, grad_value;
   };
-  // What the checks of all updates share.
   struct Context {
     const RankValues& values;
     Reporter reporter;
-    absl::optional<RankDivergence> divergence;  // once it is needed
+    absl::optional<RankDivergence> divergence;  // computed on demand
   };
-
-  Symbol ParamOf(const Update& update) const;
-  Symbol GradOf(const Update& update) const;
-  VarId VarOf(const Update& update) const;
 
   void CheckUpdate(const Update& update, Context* context) const;
   void CheckAveragedParameter(const Update& update, Context* context) const;
   void ReportRankLocalParameter(const Update& update, Context* context) const;
   void CheckManualUpdates(Context* context) const;
-  // "op 5 (sgd) updates w by w@GRAD, WHY".
-  void Report(const char* rule, const Update& update, absl::string_view why,
-              Context* context) const;
-  // As the startup program leaves it.
+  void Report(const UpdateProblem& problem, const Update& update, Context* context) const;
+  // Whether ranks begin with different values.
   bool DiffersAtStart(absl::string_view param) const;
 
   const Program& program_;

@@ -13,15 +13,8 @@ namespace weft {
 namespace {
 
 const char* RuleOf(Race::Kind kind) {
-  switch (kind) {
-    case Race::Kind::kReadAfterWrite:
-      return "W401";
-    case Race::Kind::kWriteAfterRead:
-      return "W402";
-    case Race::Kind::kWriteAfterWrite:
-      return "W403";
-  }
-  return "W401";
+  if (kind == Race::Kind::kReadAfterWrite) return "W401";
+  return kind == Race::Kind::kWriteAfterRead ? "W402" : "W403";
 }
 
 class RaceReporter {
@@ -32,7 +25,7 @@ class RaceReporter {
 
   void Check() {
     ReportRaces();
-    ReportWhatWasNotFollowed();
+    ReportLimits();
     ReportRedundantSyncs();
   }
 
@@ -46,24 +39,24 @@ class RaceReporter {
     }
   }
 
-  void ReportWhatWasNotFollowed() {
+  void ReportLimits() {
     for (OpId op : report_.not_followed) {
       Add("W407", op,
           absl::StrCat(Name(op),
-                       ": expected a separate block, found one that another op runs too; what it "
-                       "does there was not followed"));
+                       ": expected a separate block, found one that another op runs too; its "
+                       "accesses there were not analyzed"));
     }
     if (report_.gave_up_at.valid()) {
       Add("W407", report_.gave_up_at,
           absl::StrCat(Name(report_.gave_up_at),
                        ": the program uses buffers with too many slices too often: from here on, "
-                       "what it does with them was not followed"));
+                       "accesses to them were not analyzed"));
     }
     if (report_.unknown_communication.valid()) {
       Add("W408", report_.unknown_communication,
           absl::StrCat(Name(report_.unknown_communication),
-                       ": the op is not registered, but names a ring: it is taken to compute on "
-                       "the compute stream, and may do something else"));
+                       ": the op is unregistered, but names a ring: it is assumed to run on the "
+                       "compute stream, and may do something else"));
     }
     if (report_.too_many_streams) {
       Add("W407", OpId(),
@@ -101,7 +94,7 @@ class RaceReporter {
     return std::find(args.begin(), args.end(), program_.var(var).name_symbol()) != args.end();
   }
 
-  // What the op accesses: the variable, or the buffer that it is a slice of.
+  // Before the name of the variable, if the op accesses it as a slice of its buffer.
   std::string Through(OpId op, VarId var) const { return Names(op, var) ? "" : "the buffer of "; }
 
   std::string Describe(const Race& race) const {
@@ -110,20 +103,16 @@ class RaceReporter {
     const std::string awaited = StreamName(report_, race.first_stream);
     const bool first_reads = race.kind == Race::Kind::kWriteAfterRead;
     const bool second_reads = race.kind == Race::Kind::kReadAfterWrite;
+    // The program may wait on some paths.
+    const bool in_block =
+        program_.op(race.first).block() != 0 || program_.op(race.second).block() != 0;
     const std::string first_object =
         Names(race.first, race.variable) ? "it" : "the buffer that it is a slice of";
     return absl::StrCat(Name(race.second), second_reads ? " reads " : " writes ",
                         Through(race.second, race.variable), variable, " on ", waiting, ", while ",
                         Name(race.first), first_reads ? " reads " : " writes ", first_object,
                         " on ", awaited, ": nothing makes ", waiting, " wait for ", awaited,
-                        " in between", OnEveryPath(race), "; insert ", Remedy(race));
-  }
-
-  // Where one of the two stands in a block that may be skipped, a wait may be there all the same.
-  std::string OnEveryPath(const Race& race) const {
-    const bool in_block =
-        program_.op(race.first).block() != 0 || program_.op(race.second).block() != 0;
-    return in_block ? ", whichever blocks are skipped" : "";
+                        " in between", in_block ? " on every path" : "", "; insert ", Remedy(race));
   }
 
   std::string Remedy(const Race& race) const {
@@ -142,29 +131,20 @@ class RaceReporter {
                           "each other and from FusedOutput, found ", member, " in ", buffer,
                           " twice");
     }
-    return absl::StrCat(Name(slice.op), " uses ", buffer, ", of which ", member,
-                        " was a slice, but ", Name(slice.moved_by),
-                        " has given that a place elsewhere");
+    return absl::StrCat(Name(slice.op), " uses ", buffer, ", but ", Name(slice.moved_by),
+                        " has moved its slice ", member, " elsewhere");
   }
 
   std::string DescribeRedundant(const SyncUse& sync) const {
-    const std::string ring = absl::StrCat("ring ", sync.ring_id);
-    const std::string name = Name(sync.op);
-    switch (sync.sync) {
-      case StreamSync::kRingWaitsForCompute:
-        return absl::StrCat(name, " orders nothing: ", ring,
-                            " already waits for all that the compute stream was given");
-      case StreamSync::kComputeWaitsForRing:
-        return absl::StrCat(name, " orders nothing: the compute stream already waits for all that ",
-                            ring, " was given");
-      case StreamSync::kAllWaitForCompute:
-        return absl::StrCat(name, " orders nothing: the host has already waited for all that the ",
-                            "compute stream was given");
-      case StreamSync::kAllWaitForRing:
-        return absl::StrCat(name, " orders nothing: the host has already waited for all that ",
-                            ring, " was given");
-    }
-    return name;
+    const std::string ring = absl::StrCat("ring ", sync.ring_id), compute = "the compute stream";
+    const bool waits_for_ring =
+        sync.sync == StreamSync::kComputeWaitsForRing || sync.sync == StreamSync::kAllWaitForRing;
+    const bool is_of_host =
+        sync.sync == StreamSync::kAllWaitForCompute || sync.sync == StreamSync::kAllWaitForRing;
+    const std::string who = is_of_host ? "the host has already waited"
+                                       : (waits_for_ring ? compute : ring) + " already waits";
+    return absl::StrCat(Name(sync.op), " orders nothing: ", who, " for all that ",
+                        waits_for_ring ? ring : compute, " was given");
   }
 
   const Program& program_;

@@ -1,4 +1,4 @@
-// Layer 4: are any two accesses to the same storage, one of them a write, ordered?
+// Layer 4: is every write ordered with all other accesses to the same storage?
 #ifndef WEFT_TRANSPILER_VERIFY_RACES_H_
 #define WEFT_TRANSPILER_VERIFY_RACES_H_
 
@@ -7,10 +7,9 @@
 
 namespace weft {
 
-// Reports data races between streams and redundant synchronizations (W401 to W408).
-// ops/analysis/streams.h says which streams there are, what orders them and what shares storage. A
-// program whose ops all run on one stream has no races. Names that are not declared are skipped:
-// the program need not be whole. O(arguments + synchronizations * rings).
+// Reports data races between streams and redundant synchronizations (W401 to W408), by the rules of
+// ops/analysis/streams.h. A program on a single stream has no races. Skips undeclared names, so the
+// program may be incomplete. O(arguments + synchronizations * rings).
 void CheckRaces(const Program& program, ProgramRef ref, Findings* findings);
 
 }  // namespace weft

@@ -115,13 +115,13 @@ TEST(Races, BlockThatMayBeSkippedIsMentioned) {
       Found(text),
       ElementsAre("W401 error: block 1, op 0 (scale) reads g on the compute stream, while op 1 "
                   "(c_allreduce_sum) writes it on ring 0: nothing makes the compute stream wait "
-                  "for ring 0 in between, whichever blocks are skipped; insert c_wait_comm"));
+                  "for ring 0 in between on every path; insert c_wait_comm"));
 }
 
 TEST(Races, W404NamesTheOpThatMovedTheSlice) {
   EXPECT_THAT(Found(Example("W404")),
-              ElementsAre("W404 error: op 4 (scale) uses one, of which b was a slice, but op 3 "
-                          "(coalesce_tensor) has given that a place elsewhere"));
+              ElementsAre("W404 error: op 4 (scale) uses one, but op 3 "
+                          "(coalesce_tensor) has moved its slice b elsewhere"));
   EXPECT_THAT(Found(Example("W404", {{"scale(X=[one])", "scale(X=[two])"},
                                      {"Out=[one] = scale", "Out=[two] = scale"}})),
               IsEmpty());

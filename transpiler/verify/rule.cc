@@ -82,33 +82,14 @@ constexpr Rule kRules[] = {
 }  // namespace
 
 absl::string_view SeverityName(Severity severity) {
-  switch (severity) {
-    case Severity::kError:
-      return "error";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kNote:
-      return "note";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"error", "warning", "note"};
+  return kNames[static_cast<int>(severity)];
 }
 
 absl::string_view LayerName(Layer layer) {
-  switch (layer) {
-    case Layer::kStructure:
-      return "structure";
-    case Layer::kTypes:
-      return "types";
-    case Layer::kCommunication:
-      return "communication";
-    case Layer::kRaces:
-      return "races";
-    case Layer::kAcrossRanks:
-      return "across ranks";
-    case Layer::kEquivalence:
-      return "equivalence";
-  }
-  return "unknown";
+  constexpr const char* kNames[] = {"structure", "types",        "communication",
+                                    "races",     "across ranks", "equivalence"};
+  return kNames[static_cast<int>(layer) - 1];
 }
 
 absl::Span<const Rule> Rules() { return kRules; }

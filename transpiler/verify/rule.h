@@ -1,7 +1,7 @@
-// The rules of the verifier: a table of what it reports.
+// The rules of the verifier.
 //
-// transpiler/verify/rules/<id>.prog holds the manual's text of a rule with a program that breaks
-// it; docs/verifier.md is made of these files.
+// transpiler/verify/rules/<id>.prog holds the manual's text of a rule and a program that breaks it.
+// docs/verifier.md is generated from these files.
 #ifndef WEFT_TRANSPILER_VERIFY_RULE_H_
 #define WEFT_TRANSPILER_VERIFY_RULE_H_
 
@@ -15,13 +15,13 @@ namespace weft {
 
 enum class Severity : uint8_t {
   kError,    // the program is wrong, or cannot be proved right
-  kWarning,  // it may be right, but not as it should be; or wrong in a way that is known and wanted
-  kNote,     // right; could be faster, or rests on an assumption
+  kWarning,  // the program may be right, but deviates from what it should be
+  kNote,     // the program is right, but could be faster or rests on an assumption
 };
 
 absl::string_view SeverityName(Severity severity);  // "error"
 
-// A question that the verifier asks of a program.
+// A kind of checks.
 enum class Layer : uint8_t {
   kStructure = 1,
   kTypes = 2,
@@ -41,12 +41,12 @@ struct Rule {
   const char* id;  // "W101"
   Layer layer;
   Severity severity;
-  const char* title;  // what is wrong, in one line
+  const char* title;  // one line
 };
 
 // All rules, sorted by id.
 absl::Span<const Rule> Rules();
-// CHECK-fails if there is no such rule. O(log rules).
+// CHECK-fails for an unknown rule. O(log rules).
 const Rule& FindRule(absl::string_view id);
 
 }  // namespace weft

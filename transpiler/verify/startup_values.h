@@ -1,30 +1,31 @@
-// What startup programs leave in variables.
+// The values that startup programs leave in variables.
 #ifndef WEFT_TRANSPILER_VERIFY_STARTUP_VALUES_H_
 #define WEFT_TRANSPILER_VERIFY_STARTUP_VALUES_H_
 
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "ops/analysis/expressions.h"
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
-#include "transpiler/verify/compared_variables.h"
-#include "transpiler/verify/finding.h"
 
 namespace weft {
 
 // By name.
 using StartupValues = absl::flat_hash_map<std::string, RankValue>;
 
-// Of the variables that the startup program writes. `options`: as for RankValues::Of of the main
-// program; start, observer and is_startup are ignored. O(arguments).
-StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options);
-
-// Checks that every persistable variable begins as `original`, the startup program on one device,
-// makes it (W606). `table`: that of the values that were found. O(arguments).
-void CheckStartupValues(const Program& original, const StartupValues& found,
-                        const ComparedVariables& variables, ExpressionTable* table,
-                        Reporter* reporter);
+// The values of the variables that the startup program writes. `options`: as for RankValues::Of of
+// the main program; start, observer and is_startup are ignored. O(arguments).
+inline StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options) {
+  options.start = nullptr;
+  options.observer = nullptr;
+  options.is_startup = true;
+  const RankValues values = RankValues::Of(startup, options);
+  StartupValues read;
+  for (VarId var : startup.block(0).vars()) {
+    if (values.IsWritten(var)) read.emplace(startup.var(var).name(), values.AtEnd(var));
+  }
+  return read;
+}
 
 }  // namespace weft
 

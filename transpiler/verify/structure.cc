@@ -16,8 +16,8 @@
 namespace weft {
 namespace {
 
-// Integer attributes of 32 and 64 bits, and floats of both sizes, are read alike (OpAttrs). Some
-// attributes may name a variable that holds the value instead.
+// OpAttrs reads integers and floats of both sizes alike. An attribute may also name a variable that
+// has its value.
 bool TypeFits(int found, int expected) {
   const auto both = [&](int a, int b) {
     return (found == a || found == b) && (expected == a || expected == b);
@@ -41,10 +41,9 @@ std::string SlotOfArg(const Op& op, size_t i) {
 
 struct Violation {
   const char* rule;
-  std::string what;  // after the name of the op
+  std::string what;  // follows the name of the op in the message
 };
 
-// What is wrong with the slots and attributes that an op has.
 std::vector<Violation> SignatureViolations(const Op& op, const OpSchema& schema) {
   std::vector<Violation> violations;
   for (const SlotViolation& violation : SlotViolations(op, schema)) {
@@ -81,7 +80,7 @@ class StructureChecker {
 
   void Check() {
     CheckBlock(0);
-    // Blocks that no op runs: nothing is read there.
+    // Ops of blocks that no op runs read nothing.
     only_names_ = true;
     for (int block = 1; block < program_.num_blocks(); ++block) {
       if (!is_run_[block]) CheckBlock(block);
@@ -89,23 +88,22 @@ class StructureChecker {
   }
 
  private:
-  // What is known of a variable: bits.
+  // Bits of a variable.
   using State = uint8_t;
   enum : State {
     kDeclared = 1,
-    kHolds = 2,           // something, by now
-    kAlways = 4,          // holds something from the start, whatever happens
-    kFused = 8,           // a buffer: in fused_
-    kTakenByBuffer = 16,  // lost what it held to a buffer: in taken_by_
+    kHasValue = 2,        // by now
+    kAlways = 4,          // has a value from the start and never loses it
+    kFused = 8,           // a fused buffer: see fused_
+    kTakenByBuffer = 16,  // lost its value to a buffer: see taken_by_
   };
 
-  // A buffer and its members.
   struct Fused {
-    std::vector<std::pair<Symbol, State*>> members;
+    std::vector<std::pair<Symbol, State*>> slices;
     bool is_written = false;  // as a whole
   };
 
-  // What is the same for all ops of a signature.
+  // Shared by all ops of a signature.
   struct SignatureInfo {
     enum class Kind : uint8_t { kPlain, kSync, kBuffer, kHoldsBlocks };
     bool is_set = false;
@@ -125,13 +123,13 @@ class StructureChecker {
             var.type() == pb::VarType::LOD_TENSOR || var.type() == pb::VarType::SELECTED_ROWS;
         data_is_marked_ = data_is_marked_ || var.need_check_feed();
         State state = kDeclared;
-        if (var.persistable() || !is_tensor) state |= kHolds | kAlways;
-        if (var.need_check_feed()) state |= kHolds;
+        if (var.persistable() || !is_tensor) state |= kHasValue | kAlways;
+        if (var.need_check_feed()) state |= kHasValue;
         (block == 0 ? root_[var.name_symbol().value()] : inner_[id.value()]) = state;
       }
     }
     empty_ = program_.FindSymbol(kEmptyVarName);
-    if (empty_.valid()) root_[empty_.value()] = kDeclared | kHolds | kAlways;
+    if (empty_.valid()) root_[empty_.value()] = kDeclared | kHasValue | kAlways;
   }
 
   const SignatureInfo& InfoOf(const Op& op) {
@@ -155,17 +153,13 @@ class StructureChecker {
     return info;
   }
 
-  void ReportSignature(const Op& op, const OpSchema& schema) {
-    for (const Violation& violation : SignatureViolations(op, schema)) {
-      report_.Add(violation.rule, op.id(), "", absl::StrCat(op.DebugName(), " ", violation.what));
-    }
-  }
-
-  // The state of a variable as a block sees it; null where none is declared, and for kEmptyVarName.
+  // The state of the variable that a block sees under the name; null if there is none, and for
+  // kEmptyVarName.
   State* Find(int block, Symbol name) {
+    if (name == empty_) return nullptr;
     if (block == 0) return (root_[name.value()] & kDeclared) != 0 ? &root_[name.value()] : nullptr;
     VarId var = program_.block(block).Resolve(name);
-    // Blocks of backward see what their forward blocks see: Paddle keeps the scopes.
+    // Gradient blocks see the variables of their forward blocks: Paddle keeps the scopes.
     for (int at = block; !var.valid() && at > 0; at = program_.block(at).parent_idx()) {
       const int forward = program_.block(at).forward_block_idx();
       if (forward < 0 || forward >= program_.num_blocks()) continue;
@@ -186,7 +180,11 @@ class StructureChecker {
         continue;
       }
       CheckNames(op);
-      if (!info.is_sound) ReportSignature(op, *info.schema);
+      if (!info.is_sound) {
+        for (const Violation& found : SignatureViolations(op, *info.schema)) {
+          report_.Add(found.rule, op.id(), "", absl::StrCat(op.DebugName(), " ", found.what));
+        }
+      }
       if (only_names_) continue;
       switch (info.kind) {
         case SignatureInfo::Kind::kPlain:
@@ -205,9 +203,9 @@ class StructureChecker {
     }
   }
 
-  // Nearly all ops: in the root, with nothing to report and no buffers. False: look closer.
+  // The fast path for nearly all ops. False if there may be a finding or a buffer.
   bool CheckPlainRootOp(const Op& op) {
-    constexpr State kFine = kDeclared | kHolds;
+    constexpr State kFine = kDeclared | kHasValue;
     const absl::Span<const Symbol> args = op.args();
     const size_t num_inputs = op.signature().num_input_args;
     for (size_t i = 0; i < num_inputs; ++i) {
@@ -216,7 +214,7 @@ class StructureChecker {
     for (size_t i = num_inputs; i < args.size(); ++i) {
       State& state = root_[args[i].value()];
       if ((state & (kDeclared | kFused)) != kDeclared) return false;
-      state |= kHolds;
+      state |= kHasValue;
     }
     return true;
   }
@@ -234,24 +232,24 @@ class StructureChecker {
   // The op reads its i-th argument.
   void Read(const Op& op, size_t i) {
     const Symbol name = op.args()[i];
-    State* const state = name == empty_ ? nullptr : Find(op.block(), name);
-    if (state == nullptr || (*state & kHolds) != 0) return;
+    State* const state = Find(op.block(), name);
+    if (state == nullptr || (*state & kHasValue) != 0) return;
     Symbol missing = name;
     if ((*state & kFused) != 0) {
-      missing = FirstMemberWithout(*state, fused_.at(state));
+      missing = FirstSliceWithoutValue(*state, fused_.at(state));
       if (!missing.valid()) return;
     }
-    // Reported once.
-    *state |= kHolds;
+    // One report per variable.
+    *state |= kHasValue;
     ReportRead(op, i, missing, *state);
   }
 
-  // A member that holds nothing; where all hold something, the buffer does.
-  Symbol FirstMemberWithout(State& buffer, const Fused& fused) {
-    for (const auto& [name, state] : fused.members) {
-      if ((*state & kHolds) == 0) return name;
+  // The first slice without a value. If there is none, the buffer has a value.
+  Symbol FirstSliceWithoutValue(State& buffer, const Fused& fused) {
+    for (const auto& [name, state] : fused.slices) {
+      if ((*state & kHasValue) == 0) return name;
     }
-    buffer |= kHolds;
+    buffer |= kHasValue;
     return Symbol();
   }
 
@@ -263,28 +261,28 @@ class StructureChecker {
     if (may_be_data && !data_is_marked_) return;
     const OpId buffer = is_taken ? taken_by_.at(name) : OpId();
     std::string message = absl::StrCat(op.DebugName(), " ", SlotOfArg(op, i), ": variable ",
-                                       absl::CEscape(program_.name(name)), " holds nothing");
+                                       absl::CEscape(program_.name(name)), " has no value");
     if (missing != name) {
-      absl::StrAppend(&message, ": nothing has been written to its member ",
+      absl::StrAppend(&message, ": no op has written its slice ",
                       absl::CEscape(program_.name(missing)));
     } else if (is_taken) {
       absl::StrAppend(&message, ": ", program_.op(buffer).DebugName(),
                       " gives it new memory, and no op writes it after that");
     } else {
-      absl::StrAppend(&message, IsMade(name) ? ": it is made only later" : ": no op makes it",
-                      ", and it is neither persistable nor data");
+      absl::StrAppend(&message, IsMade(name) ? ": it is only written later" : ": no op writes it",
+                      ", and it is neither persistable nor a feed variable");
     }
     report_.Add(may_be_data || !is_known ? "W107" : "W106", op.id(), program_.name(missing),
                 std::move(message), buffer);
   }
 
-  // See structure.h.
+  // Whether the variable may be an unmarked feed variable: see structure.h.
   bool MayBeData(const Op& op, Symbol name) {
     return !IsBackward(op) && !IsOptimize(op) && !IsMade(name) &&
            !program_.FindSymbol(absl::StrCat(program_.name(name), kGradSuffix)).valid();
   }
 
-  // Whether any op of the program writes a variable of that name without reading it.
+  // Whether an op writes a variable of that name without reading it.
   bool IsMade(Symbol name) {
     if (is_made_.empty()) FindMade();
     return is_made_[name.value()];
@@ -306,17 +304,17 @@ class StructureChecker {
   }
 
   void Write(const Op& op, Symbol name) {
-    State* const state = name == empty_ ? nullptr : Find(op.block(), name);
+    State* const state = Find(op.block(), name);
     if (state == nullptr) return;
-    *state |= kHolds;
+    *state |= kHasValue;
     if ((*state & kFused) == 0) return;
     Fused& fused = fused_.at(state);
     if (fused.is_written) return;
     fused.is_written = true;
-    for (const auto& member : fused.members) *member.second |= kHolds;
+    for (const auto& slice : fused.slices) *slice.second |= kHasValue;
   }
 
-  // A buffer gives its members new memory, which holds something if it is filled.
+  // Slices get new memory, which has values if it is filled.
   void MakeBuffer(const Op& op) {
     const bool copies = op.BoolAttr("copy_data").value_or(false);
     const bool fills = copies || op.BoolAttr("set_constant").value_or(false);
@@ -326,33 +324,33 @@ class StructureChecker {
     }
     Fused fused;
     for (Symbol name : op.Output("Output")) {
-      State* const state = name == empty_ ? nullptr : Find(op.block(), name);
+      State* const state = Find(op.block(), name);
       if (state == nullptr) continue;
-      fused.members.push_back({name, state});
+      fused.slices.push_back({name, state});
       if (fills) {
-        *state |= kHolds;
+        *state |= kHasValue;
       } else if ((*state & kAlways) == 0 && !keeps) {
-        if ((*state & kHolds) != 0) {
+        if ((*state & kHasValue) != 0) {
           *state |= kTakenByBuffer;
           taken_by_[name] = op.id();
         }
-        *state &= static_cast<State>(~kHolds);
+        *state &= static_cast<State>(~kHasValue);
       }
     }
     for (Symbol name : op.Output("FusedOutput")) {
-      State* const state = name == empty_ ? nullptr : Find(op.block(), name);
+      State* const state = Find(op.block(), name);
       if (state == nullptr) continue;
       *state |= kFused;
       if (fills) {
-        *state |= kHolds;
+        *state |= kHasValue;
       } else if ((*state & kAlways) == 0) {
-        *state &= static_cast<State>(~kHolds);
+        *state &= static_cast<State>(~kHasValue);
       }
       fused_[state] = std::move(fused);
     }
   }
 
-  // The op lists what its blocks read and write; the blocks themselves say when.
+  // The op lists what its blocks read and write, but the ops of the blocks are checked instead.
   void RunBlocks(const Op& op, const SignatureInfo& info) {
     for (size_t i = 0; i < op.input_args().size(); ++i) {
       const std::string slot = SlotOfArg(op, i);
@@ -366,7 +364,7 @@ class StructureChecker {
     for (Symbol name : op.output_args()) Write(op, name);
   }
 
-  // In a loop everything may have been written by the iteration before.
+  // In a loop, the previous iteration may have written any variable.
   void WriteAll(int block) {
     if (is_loop_body_[block]) return;
     is_loop_body_[block] = true;
@@ -393,7 +391,7 @@ class StructureChecker {
   std::vector<State> inner_;        // of the others, by VarId
   absl::flat_hash_map<const State*, Fused> fused_;
   absl::flat_hash_map<Symbol, OpId> taken_by_;
-  std::vector<bool> is_made_;  // by Symbol; filled when it is needed
+  std::vector<bool> is_made_;  // by Symbol; computed on demand
 };
 
 }  // namespace

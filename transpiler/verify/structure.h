@@ -1,7 +1,7 @@
-// Layer 1: is this a program at all?
+// Layer 1: is the program well-formed?
 //
-// What Program::Parse refuses does not come here: bytes that are no program, blocks whose parents
-// are missing or form a cycle, a variable declared twice in a block, sub-blocks that do not exist.
+// Program::Parse already refuses malformed bytes, blocks whose parents are missing or form a cycle,
+// variables declared twice in a block, and sub-blocks that do not exist.
 #ifndef WEFT_TRANSPILER_VERIFY_STRUCTURE_H_
 #define WEFT_TRANSPILER_VERIFY_STRUCTURE_H_
 
@@ -11,30 +11,26 @@
 
 namespace weft {
 
-// Checks
-// - that every variable that an op names is declared in its block or an ancestor (for blocks of
-//   backward: or in those of the forward block);
-// - op types that have a schema: every input that it requires is there, no slot for one variable
-//   holds several, every attribute that it requires is there and has its type;
-// - that every variable that an op reads holds something by then. It does from the start if it is
-//   persistable, data (need_check_feed), or no tensor (an array, a scope); else an op before the
-//   reader must write it: in its block, in an enclosing block before the op that runs the block,
-//   or, where that op is a loop, anywhere in the body. What a branch writes counts as written
-//   behind it, as if it were taken. A member of a fused buffer (Trait::kAlias) loses what it held
-//   unless it is copied; the buffer holds something when all of its members do, and they do when it
-//   is written. Synchronization reads and writes nothing.
-//   Paddle before 2.0 does not mark all data. A variable that no op makes (writes, but not in
-//   place) may be unmarked data only where it takes no gradient (data stops gradients) and where
-//   neither backward nor an optimizer is the first to read it (data is fed into the model):
-//   anything else has lost its producer. Where it may be, that is a warning if other data is
-//   marked, and nothing if none is.
+// Checks that
+// - every variable that an op names is declared in its block or an ancestor, or, for a gradient
+//   block, in the forward block or its ancestors;
+// - every registered op has the inputs and attributes that its schema requires, attributes of the
+//   right type, and one variable in each slot for one;
+// - every variable that an op reads has a value. It has one from the start if it is persistable, a
+//   feed variable (need_check_feed) or no tensor (an array, a scope). Else an op before the reader
+//   must write it: in its block, in an enclosing block before the op that runs the block, or, in a
+//   loop, anywhere in the body. A branch counts as taken. A slice of a fused buffer (Trait::kAlias)
+//   loses its value unless it is copied. The buffer has a value when all slices do, and a write to
+//   it gives all slices a value. Synchronizations read and write nothing.
+//   Paddle before 2.0 does not mark all feed variables. A variable that no op writes (except in
+//   place) may be one if it has no gradient and its first reader is neither a backward op nor an
+//   optimizer; else it has lost its producer. A possible feed variable is a warning if others are
+//   marked, else it is not reported.
 //
-// Attribute values are not decoded, but for those of fused buffers. O(arguments), and the depth of
-// the block for each.
+// Decodes attribute values of fused buffers only. O(arguments * block depth).
 void CheckStructure(const Program& program, ProgramRef ref, Findings* findings);
 
-// InvalidArgument for the first violation of W101 to W105: what an op needs to be one, wherever it
-// stands.
+// InvalidArgument for the first violation of W101 to W105.
 absl::Status VerifyStructure(const Program& program);
 
 }  // namespace weft

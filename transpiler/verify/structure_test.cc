@@ -233,20 +233,20 @@ TEST(CheckStructure, WriteBeforeReadIsAccepted) {
 
 TEST(CheckStructure, WriterAfterTheReaderIsTooLate) {
   EXPECT_THAT(CheckText(absl::StrCat(kSgd, kUpdate, "Out=[g] = relu(X=[x]) role=backward\n")),
-              ElementsAre("W106 op 0 (sgd) input Grad: variable g holds nothing: it is made only "
-                          "later, and it is neither persistable nor data"));
+              ElementsAre("W106 op 0 (sgd) input Grad: variable g has no value: it is only "
+                          "written later, and it is neither persistable nor a feed variable"));
 }
 
 TEST(CheckStructure, VariableIsReportedWhereItIsFirstRead) {
   EXPECT_THAT(CheckText(absl::StrCat(kSgd, kUpdate, kUpdate)),
-              ElementsAre("W106 op 0 (sgd) input Grad: variable g holds nothing: no op makes it, "
-                          "and it is neither persistable nor data"));
+              ElementsAre("W106 op 0 (sgd) input Grad: variable g has no value: no op writes it, "
+                          "and it is neither persistable nor a feed variable"));
 }
 
 TEST(CheckStructure, SynchronizationWritesNothing) {
   EXPECT_THAT(CheckText(absl::StrCat(
                   kSgd, "Out=[g] = c_wait_comm(X=[g]) role=backward {ring_id=0}\n", kUpdate)),
-              ElementsAre(HasSubstr("W106 op 1 (sgd) input Grad: variable g holds nothing")));
+              ElementsAre(HasSubstr("W106 op 1 (sgd) input Grad: variable g has no value")));
 }
 
 TEST(CheckStructure, OutputsOfAFeedOpAreWritten) {
@@ -272,7 +272,7 @@ TEST(CheckStructure, UnmarkedDataIsAcceptedIfItCanBeData) {
       "Out=[y] = relu(X=[x]) role=forward\n";
   EXPECT_THAT(CheckText(relu), IsEmpty());
   EXPECT_THAT(CheckText(relu + "var z : fp32[2] need_check_feed\n"),
-              ElementsAre(HasSubstr("W107 op 0 (relu) input X: variable x holds nothing")));
+              ElementsAre(HasSubstr("W107 op 0 (relu) input X: variable x has no value")));
   EXPECT_THAT(CheckText("var x : fp32[2]\nOut=[x] = relu(X=[x]) role=forward\n"), IsEmpty());
 }
 
@@ -282,12 +282,12 @@ TEST(CheckStructure, VariableWithAGradientIsNotUnmarkedData) {
                         "Out=[y] = relu(X=[x]) role=forward\n"
                         "Out=[y@GRAD] = relu(X=[y]) role=backward\n"
                         "X@GRAD=[x@GRAD] = relu_grad(Out=[y], Out@GRAD=[y@GRAD]) role=backward\n"),
-              ElementsAre(HasSubstr("W106 op 0 (relu) input X: variable x holds nothing")));
+              ElementsAre(HasSubstr("W106 op 0 (relu) input X: variable x has no value")));
 }
 
 TEST(CheckStructure, UnregisteredOpMayReadUnwrittenVariables) {
   EXPECT_THAT(CheckText("var g : fp32[2]\nvar y : fp32[2]\nOut=[y] = my_op(X=[g]) role=backward\n"),
-              ElementsAre(HasSubstr("W107 op 0 (my_op) input X: variable g holds nothing")));
+              ElementsAre(HasSubstr("W107 op 0 (my_op) input X: variable g has no value")));
 }
 
 // --- Fused buffers ------------------------------------------------------------------------------
@@ -306,14 +306,14 @@ TEST(CheckStructure, MembersMayBeUnwrittenBeforeFusing) {
 
 TEST(CheckStructure, BufferIsWrittenOnceItsMembersAre) {
   EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""), kReduce, kMakeGrad, kUpdate)),
-              ElementsAre("W106 op 1 (c_allreduce_sum) input X: variable fused holds nothing: "
-                          "nothing has been written to its member g"));
+              ElementsAre("W106 op 1 (c_allreduce_sum) input X: variable fused has no value: "
+                          "no op has written its slice g"));
 }
 
 TEST(CheckStructure, MembersThatAreNotCopiedLoseTheirValues) {
   const std::string update = absl::StrCat(kSgd, kMakeGrad, Coalesce(""), kUpdate);
   EXPECT_THAT(CheckText(update),
-              ElementsAre("W106 op 2 (sgd) input Grad: variable g holds nothing: op 1 "
+              ElementsAre("W106 op 2 (sgd) input Grad: variable g has no value: op 1 "
                           "(coalesce_tensor) gives it new memory, and no op writes it after "
                           "that"));
   for (const char* attr : {", copy_data=true", ", set_constant=true", ", persist_output=true"}) {
@@ -362,7 +362,7 @@ TEST(CheckStructure, ListedOutputsOfABranchAreNotWritten) {
   absl::StatusOr<Program> program = Program::FromProto(desc);
   WEFT_ASSERT_OK(program);
   EXPECT_THAT(Check(*program),
-              ElementsAre(HasSubstr("W106 op 1 (relu) input X: variable y holds nothing")));
+              ElementsAre(HasSubstr("W106 op 1 (relu) input X: variable y has no value")));
 }
 
 TEST(CheckStructure, BlockSeesWhatIsWrittenBeforeTheOpThatRunsIt) {
@@ -389,7 +389,7 @@ TEST(CheckStructure, BodyOfALoopSeesWhatItWritesLater) {
     } else {
       EXPECT_THAT(
           Check(p.Build()),
-          ElementsAre(HasSubstr("W106 block 1, op 0 (relu) input X: variable y holds nothing")));
+          ElementsAre(HasSubstr("W106 block 1, op 0 (relu) input X: variable y has no value")));
     }
   }
 }

@@ -21,8 +21,7 @@ bool DimsDiffer(const Dims& a, const Dims& b) {
   return false;
 }
 
-// The rule that is broken where `inferred` is written to a variable that is stored as `declared`;
-// null: none.
+// The rule that a write of `inferred` to a variable declared as `declared` breaks; null if none.
 const char* BrokenRule(const TensorType& inferred, const TensorType& declared) {
   if (inferred.kind != declared.kind) return "W204";
   if (inferred.dtype != declared.dtype) return "W202";
@@ -36,11 +35,11 @@ class TypesChecker {
       : program_(program),
         report_(ref, findings),
         flow_(program),
-        has_stored_type_(program.var_id_limit(), false) {}
+        has_declared_type_(program.var_id_limit(), false) {}
 
   void Check() {
     for (int block = 0; block < program_.num_blocks(); ++block) {
-      // In blocks that no op runs too.
+      // Blocks that no op runs count, too.
       if (flow_.HasRun(block)) continue;
       if (!flow_.Run(block, [&](const TypeFlow::Step& step) { return CheckStep(step); })) break;
     }
@@ -48,7 +47,7 @@ class TypesChecker {
   }
 
  private:
-  // An op that writes a variable with another type than the stored one.
+  // An op that writes a variable with another type than the declared one.
   struct Difference {
     OpId op;
     size_t output;  // into output_args()
@@ -67,13 +66,13 @@ class TypesChecker {
       const TypeId type = step.inferred[i];
       const TypeId declared = flow_.declared(var);
       if (type == kUnknownType) {
-        // It may be the stored type. What is written by a block is known from its ops.
-        if (step.op.SubBlocks().empty()) has_stored_type_[var.value()] = true;
+        // It may be the declared type. The ops of a block show what it writes.
+        if (step.op.SubBlocks().empty()) has_declared_type_[var.value()] = true;
       } else if (type == declared || declared == kUnknownType ||
                  BrokenRule(*flow_.types().type(type), *flow_.types().type(declared)) == nullptr) {
-        has_stored_type_[var.value()] = true;
+        has_declared_type_[var.value()] = true;
       } else if (!HasLooseType(step.op, i)) {
-        if (program_.var(var).persistable()) has_stored_type_[var.value()] = false;
+        if (program_.var(var).persistable()) has_declared_type_[var.value()] = false;
         differences_.push_back({step.op.id(), i, var, type});
       }
     }
@@ -82,10 +81,10 @@ class TypesChecker {
 
   void ReportDifferences() {
     for (const Difference& difference : differences_) {
-      // One finding a variable. Data has its stored type before the first op writes it.
-      if (has_stored_type_[difference.var.value()]) continue;
+      // One finding per variable. Feed variables have the declared type before the first op.
+      if (has_declared_type_[difference.var.value()]) continue;
       if (program_.var(difference.var).need_check_feed()) continue;
-      has_stored_type_[difference.var.value()] = true;
+      has_declared_type_[difference.var.value()] = true;
       const TensorType& inferred = *flow_.types().type(difference.type);
       const TensorType& declared = *flow_.types().type(flow_.declared(difference.var));
       const absl::string_view name = program_.var(difference.var).name();
@@ -105,7 +104,6 @@ class TypesChecker {
     return slot != nullptr && slot->loose_type;
   }
 
-  // The slot of an output.
   static Symbol SlotOf(const Op& op, size_t output) {
     const std::vector<OpSignature::Slot>& slots = op.signature().outputs;
     const size_t arg = op.signature().num_input_args + output;
@@ -119,8 +117,8 @@ class TypesChecker {
   const Program& program_;
   Reporter report_;
   TypeFlow flow_;
-  // By VarId. Of a persistable variable: the last op that wrote it left it so.
-  std::vector<bool> has_stored_type_;
+  // By VarId. Of a persistable variable: after the last op that wrote it.
+  std::vector<bool> has_declared_type_;
   std::vector<Difference> differences_;
   int num_misfits_ = 0;
 };

@@ -1,4 +1,4 @@
-// Layer 2: do shapes and element types agree with what ops compute?
+// Layer 2: do declared types agree with the types that ops compute?
 #ifndef WEFT_TRANSPILER_VERIFY_TYPES_H_
 #define WEFT_TRANSPILER_VERIFY_TYPES_H_
 
@@ -8,19 +8,20 @@
 namespace weft {
 
 // Infers the types of all variables op by op, in program order (ops/analysis/type_flow.h), and
-// checks
-// - that the inputs and attributes of every op fit each other;
-// - that what an op writes has the stored type of the variable. A variable may be written with
-//   several types, as by a reshape in place: one of them must be the stored one; of a persistable
-//   variable, which the next step finds as this one leaves it, the last.
-// What is not known fits everything: dimensions of -1, variables that are no tensors, outputs of
-// ops without a schema. Outputs XShape are not compared: they only hold a shape, in a form that
-// differs between versions of Paddle. Collectives are ops like others: an all-gather has nranks
-// times the rows, a reduce-scatter the nranks-th part.
+// checks that
+// - the inputs and attributes of every op fit each other;
+// - every op writes the declared type of the variable. A variable may be written with several
+// types,
+//   as by a reshape in place: one of them must be the declared one. For a persistable variable, it
+//   must be the last, which the next step reads.
+// Unknown types fit everything: dimensions of -1, variables that are no tensors, outputs of
+// unregistered ops. Outputs XShape are not compared: they only hold a shape, in a form that differs
+// between versions of Paddle. Collectives are ordinary ops here: an all-gather multiplies the rows
+// by nranks, a reduce-scatter divides them.
 //
-// A program is given up after kMaxMisfits ops whose inputs do not fit. Needs a program without
-// errors of layer 1. O(arguments); some 0.2 us an op where the program repeats itself, as large
-// ones do (ops/schema/infer_cache.h).
+// Stops after kMaxMisfits ops with wrong inputs. Requires a program without errors of layer 1.
+// O(arguments); about 0.2 us per op in programs that repeat themselves, as large ones do
+// (ops/schema/infer_cache.h).
 void CheckTypes(const Program& program, ProgramRef ref, Findings* findings);
 
 inline constexpr int kMaxMisfits = 1000;

@@ -1,4 +1,4 @@
-// How far a rewritten program is the original with communication put between its ops.
+// The part of a rewritten program in which only communication was inserted.
 #ifndef WEFT_TRANSPILER_VERIFY_UNCHANGED_PREFIX_H_
 #define WEFT_TRANSPILER_VERIFY_UNCHANGED_PREFIX_H_
 
@@ -11,27 +11,24 @@
 
 namespace weft {
 
-// The beginning of a rewritten program in which every op of the original is where it was, byte for
-// byte. The ops between them change values in two ways only, in place: they sum over ranks what is
-// linear in the gradient of the loss, or equal on all ranks, and they divide by the number of
-// ranks. Within the prefix, every variable of the original holds its value in the original, times a
-// power of the number of ranks (RankValue::unscaled_sums), as long as it is not distorted: that
-// needs no expressions to be compared. The walk over the program shows what is reduced, and what
-// divides; this object observes it.
+// The beginning of a rewritten program in which the ops of the original follow each other byte for
+// byte. Inserted ops only change values in place, in two ways: they sum over ranks values that are
+// linear in the gradient of the loss or replicated, and they divide by the number of ranks. So
+// every variable of the original holds its original value times a power of the number of ranks
+// (RankValue::unscaled_sums), and no expressions are needed to compare it. This object observes the
+// walk over the program to check what is reduced and what divides.
 //
-// Most rewrites leave most of a program alone: gradient all-reduce all of it, LocalSGD all in front
-// of its averages.
-//
-// What it saves was not measured apart. By docs/benchmarks.md, 1,000,000 ops: equivalence adds 0.46
-// s to the other layers for gradient all-reduce, which the prefix covers. The same check of
-// all-gather, which it does not cover, takes 3.5 s in all.
+// The prefix covers all ops of the original after a gradient all-reduce, and all ops before the
+// averages of LocalSGD. For 1,000,000 ops, equivalence adds 0.46 s to the other layers for gradient
+// all-reduce. The same check takes 3.5 s for all-gather, which the prefix does not cover
+// (docs/benchmarks.md).
 class UnchangedPrefix : public RankObserver {
  public:
-  // O(ops + bytes of ops); less where `program` is a copy of `original` that was rewritten, whose
-  // ops are where they were in memory.
+  // O(ops + bytes of ops); O(ops) if `program` is a rewritten copy of `original`, which shares
+  // bytes.
   UnchangedPrefix(const Program& original, const Program& program);
 
-  // Where it ends: ops of the root block before.
+  // The number of root ops in the prefix.
   size_t original_ops() const { return original_ops_; }
   size_t program_ops() const { return program_ops_; }
 
@@ -40,10 +37,10 @@ class UnchangedPrefix : public RankObserver {
   void OnScale(const Op& op, bool divides) override;
   void OnOpaqueBlock(const Op& op) override;
 
-  // Whether the walk has shown nothing that contradicts the prefix.
+  // Whether the walk has confirmed the prefix so far.
   bool IsValid() const { return is_valid_; }
 
-  // By OpId: the ops that were kept, for RankValuesOptions::original_ops.
+  // By OpId: the ops of the original, for RankValuesOptions::original_ops.
   const std::vector<bool>& kept() const { return kept_; }
 
  private:

@@ -8,12 +8,10 @@
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
-#include "transpiler/verify/branch_conditions.h"
+#include "transpiler/verify/block_conditions.h"
 #include "transpiler/verify/call_sequences.h"
 #include "transpiler/verify/collectives.h"
-#include "transpiler/verify/condition_equality.h"
 #include "transpiler/verify/equivalence.h"
-#include "transpiler/verify/equivalence_proof.h"
 #include "transpiler/verify/parameter_updates.h"
 #include "transpiler/verify/races.h"
 #include "transpiler/verify/startup_values.h"
@@ -23,7 +21,7 @@
 namespace weft {
 namespace {
 
-// Several observers as one.
+// Forwards events to several observers.
 class Observers : public RankObserver {
  public:
   explicit Observers(std::vector<RankObserver*> all) : all_(std::move(all)) {}
@@ -50,8 +48,8 @@ class Observers : public RankObserver {
   const std::vector<RankObserver*> all_;
 };
 
-// A process that drives all ranks runs the startup program once for all of them: it sets up rings
-// without an id that it would have got from another process.
+// Whether one process drives all ranks and runs the startup program once for all of them: it sets
+// up rings without an id from another process.
 bool IsOneProcess(const Program& startup) {
   OpTraits traits(startup);
   bool sets_up = false;
@@ -95,18 +93,20 @@ class Verifier {
     return options_.original.main != nullptr && Runs(Layer::kEquivalence);
   }
 
-  // What one rank runs. False where a program is none.
+  // Checks the programs of one rank. False if their structure is wrong.
   bool CheckPrograms(const ConstProgramPair& programs, int rank, size_t num_programs) {
     absl::optional<int> nranks = options_.nranks;
     if (!nranks.has_value()) nranks = FindNumRanks(*programs.main, programs.startup);
     if (!nranks.has_value() && num_programs > 1) nranks = static_cast<int>(num_programs);
 
     Findings form, races, values;
-    // The two parts take about as long as each other.
+    // The two parts take about equally long.
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
     std::future<void> others = std::async(policy, [&] {
       CheckForm(programs, rank, &form);
-      CheckRacesOf(programs, rank, &races);
+      if (!Runs(Layer::kRaces)) return;
+      if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
+      CheckRaces(*programs.main, {rank, false}, &races);
     });
     const bool is_proven = CheckValues(programs, nranks, rank, &values);
     others.get();
@@ -114,7 +114,7 @@ class Verifier {
     const auto is_of_structure = [](const Finding& finding) {
       return finding.severity == Severity::kError && finding.layer == Layer::kStructure;
     };
-    // Other layers count on what the first one checks.
+    // The other layers rely on the first.
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
     findings_.Append(values);
     findings_.Append(races);
@@ -141,13 +141,6 @@ class Verifier {
     check(programs.main, false);
   }
 
-  // Layer 4.
-  void CheckRacesOf(const ConstProgramPair& programs, int rank, Findings* findings) const {
-    if (!Runs(Layer::kRaces)) return;
-    if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, findings);
-    CheckRaces(*programs.main, {rank, false}, findings);
-  }
-
   RankValuesOptions ValueOptions(const ConstProgramPair& programs, absl::optional<int> nranks,
                                  StartupValues* start) const {
     RankValuesOptions values;
@@ -163,8 +156,8 @@ class Verifier {
     return values;
   }
 
-  // Layer 3, and what layer 5 has to say of one program for all ranks. True where the same walk
-  // over the program shows that it is equivalent to the original.
+  // Layer 3, and layer 5 of one program for all ranks. True if the same walk over the program
+  // proves that it is equivalent to the original.
   bool CheckValues(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
                    Findings* findings) const {
     if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return false;
@@ -175,9 +168,10 @@ class Verifier {
       }
       CheckCollectives(*programs.main, programs.startup, nranks, ref, findings);
     }
-    // A program without collectives, for nobody knows how many ranks, is one for a single device.
-    if (nranks.has_value() ? *nranks == 1 : !AnyHas(*programs.main, Trait::kCollective))
+    // A program without collectives and number of ranks is one for a single device.
+    if (nranks.has_value() ? *nranks == 1 : !AnyHas(*programs.main, Trait::kCollective)) {
       return false;
+    }
     StartupValues start;
     RankValuesOptions options = ValueOptions(programs, nranks, &start);
     UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);

@@ -1,5 +1,5 @@
-// The verifier: proves that a rewritten program has no data race, cannot deadlock between ranks,
-// and computes what the original computes, without running it.
+// The verifier: proves, without running a rewritten program, that it has no data race, cannot
+// deadlock between ranks and computes what the original computes.
 //
 //   VerifyOptions options;
 //   options.nranks = 4;
@@ -18,37 +18,35 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "proto/program_pair.h"
+#include "transpiler/pipeline/claims.h"
 #include "transpiler/verify/finding.h"
-#include "transpiler/verify/local_schedule.h"
 #include "transpiler/verify/rule.h"
 
 namespace weft {
 
 struct VerifyOptions {
-  // Unknown: taken from the programs where they say it (ring set-up, attribute nranks); else the
-  // programs must be right for any number.
+  // None: read from the programs (ring set-up, attribute nranks); if they do not have it, they must
+  // be right for any number.
   absl::optional<int> nranks;
-  // Parameters that are not replicated: each rank updates its own part.
+  // Parameters that are not replicated: each rank updates a part.
   std::set<std::string> distributed_params;
-  // Gradients are summed over the ranks and divided by nobody, as the user wants it.
+  // Gradients are summed over the ranks and not divided, on request.
   bool gradients_are_summed = false;
-  // The programs before the rewrite, for layer kEquivalence; null: that layer does not run.
+  // The programs before the rewrite; null disables layer kEquivalence.
   ConstProgramPair original;
-  // When parameters are to be averaged, under LocalSGD; none: nobody says.
+  // The expected averaging schedule of LocalSGD; none: any.
   absl::optional<AveragingSchedule> averaging;
-  // kEquivalence runs where there is an original, too.
   std::set<Layer> layers = AllLayers();
-  // 1, or more: then layers that do not depend on each other run at the same time, on two threads.
+  // More than 1: independent layers run concurrently on two threads.
   int threads = 2;
 };
 
-// Verifies one program for all ranks, or one per rank in the order of ranks. A layer runs where
-// those before it that it relies on found no errors: everything needs kStructure.
-// O(ops + arguments) for each program and layer.
+// Verifies one program for all ranks, or one per rank in rank order. All layers need a program
+// without errors of kStructure. O(ops + arguments) for each program and layer.
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options = {});
 
-// The same findings, without trying EquivalenceProof first: layer kEquivalence compares whole
-// programs. Tests compare the two ways.
+// Returns the same findings without EquivalenceProof: layer kEquivalence compares whole programs.
+// Tests compare the two.
 Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
                              const VerifyOptions& options = {});
 

@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,29 +14,24 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/rings.h"
-#include "transpiler/passes/tensor_var.h"
 
 namespace weft {
 namespace {
 
-constexpr int kDevicesIfNotGiven = 9;
+constexpr int kDefaultDevices = 9;
 
 using Dims = std::vector<int64_t>;
-
-Dims DimsOf(const pb::VarType::TensorDesc& tensor) {
-  return Dims(tensor.dims().begin(), tensor.dims().end());
-}
 
 pb::VarDesc Fp32Var(const std::string& name, const Dims& dims) {
   return PaddleTensorVar(name, TensorOf(pb::VarType::FP32, dims));
 }
 
-// Declares what gradients are gathered into. Its dimensions by parameter.
+// Declares the variables of gathered gradients, and knows their dimensions.
 class Gathered {
  public:
   Gathered(const Program& program, int nranks, Rewriter* rewriter)
@@ -56,18 +50,19 @@ class Gathered {
     return absl::OkStatus();
   }
 
-  // Null where the parameter has no gathered gradient.
+  // Null if the parameter has no gathered gradient.
   const Dims* Find(const std::string& param) const {
     const auto found = dims_.find(param);
     return found == dims_.end() ? nullptr : &found->second;
   }
 
  private:
-  // What is gathered has the rows of all ranks; what is only declared, an own dimension for ranks.
+  // A gathered gradient has the rows of all ranks. That of a distributed parameter, which is only
+  // declared, has an extra dimension.
   absl::StatusOr<Dims> DimsFor(const PaddleGradient& gradient) const {
     const std::string& var = gradient.distributed ? gradient.param : gradient.grad;
     WEFT_ASSIGN_OR_RETURN(const auto tensor, TensorOfVar(program_.op(gradient.op), var));
-    Dims dims = DimsOf(tensor);
+    Dims dims(tensor.dims().begin(), tensor.dims().end());
     if (gradient.distributed || dims.empty()) {
       dims.insert(dims.begin(), nranks_);
       return dims;
@@ -88,11 +83,8 @@ class Gathered {
   std::map<std::string, Dims> dims_;
 };
 
-// The variables of the named slots.
-using Slots = std::vector<std::pair<std::string, std::vector<std::string>>>;
-
 absl::Status AddSlot(const Op& op, const std::string& name, absl::Span<const Symbol> args,
-                     absl::string_view kind, Slots* slots) {
+                     absl::string_view kind, NewSlots* slots) {
   if (args.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(op.DebugName(), " ", kind, " ", name, ": expected a variable, found none"));
@@ -101,7 +93,7 @@ absl::Status AddSlot(const Op& op, const std::string& name, absl::Span<const Sym
   return absl::OkStatus();
 }
 
-// One update with a gathered gradient, but for the gradient. Anything that is not plain is dropped.
+// An update without its gradient. Drops all but the plain slots and attributes.
 absl::StatusOr<NewOp> PlainUpdate(const Op& op) {
   NewOp update;
   update.type = std::string(op.type());
@@ -122,7 +114,7 @@ absl::StatusOr<NewOp> PlainUpdate(const Op& op) {
   return update;
 }
 
-// Replaces adam ops by one for each rank's gradient.
+// Replaces an adam op by one per rank.
 class UpdateWriter {
  public:
   UpdateWriter(const Gathered& gathered, int nranks, Rewriter* rewriter)
@@ -153,7 +145,7 @@ class UpdateWriter {
   }
 
  private:
-  // The gradients of the ranks, declared where they are new.
+  // The gradients of the ranks. Declares them on first use.
   std::vector<std::string> Parts(const std::string& param, const Dims& gathered) {
     std::vector<std::string> parts;
     for (int rank = 0; rank < nranks_; ++rank) parts.push_back(absl::StrCat(param, "_", rank));
@@ -168,7 +160,7 @@ class UpdateWriter {
     return parts;
   }
 
-  // The update, but for its gradient. As a rule all of a program have the same attributes.
+  // The update without its gradient. Normally, all updates of a program have the same attributes.
   OpTemplate& TemplateFor(const NewOp& update) {
     if (!adam_.has_value() || attrs_ != update.attrs) {
       adam_.emplace(BuildOp(update, Dialect::kPaddle));
@@ -185,33 +177,14 @@ class UpdateWriter {
   std::set<std::string> declared_;  // parameters
   OpTemplate split_;
   absl::optional<OpTemplate> adam_;
-  std::vector<std::pair<std::string, AttrValue>> attrs_;  // of adam_
+  NewAttrs attrs_;  // of adam_
 };
-
-absl::Status RewriteUpdates(const Program& program, const Gathered& gathered, int nranks,
-                            Rewriter* rewriter) {
-  UpdateWriter writer(gathered, nranks, rewriter);
-  for (OpId id : program.block(0).ops()) {
-    const Op op = program.op(id);
-    if (!IsOptimize(op)) continue;
-    if (op.type() == "lamb") {
-      return absl::FailedPreconditionError(
-          absl::StrCat(op.DebugName(),
-                       ": updates by lamb cannot take gathered gradients; Paddle's "
-                       "transpiler throws here"));
-    }
-    if (op.type() == "adam") WEFT_RETURN_IF_ERROR(writer.Replace(op));
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
 void PaddleAllGather::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
 
-Contract PaddleAllGather::contract() const {
-  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
-}
+Contract PaddleAllGather::contract() const { return Contract().ProvidesOnce(kGradientsReduced); }
 
 Claims PaddleAllGather::claims(const PassContext& context) const {
   return Claims::Of(Claims::Gradients::kAveraged);
@@ -220,7 +193,7 @@ Claims PaddleAllGather::claims(const PassContext& context) const {
 absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& programs) const {
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const int trainers, PaddleTrainers(context));
-  const int nranks = trainers * PaddleDevices(context, kDevicesIfNotGiven);
+  const int nranks = trainers * PaddleDevices(context, kDefaultDevices);
   if (nranks < 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("gradients can be gathered from 2 ranks or more, found ", nranks));
@@ -241,18 +214,22 @@ absl::StatusOr<bool> PaddleAllGather::Run(PassContext& context, ProgramPair& pro
         BuildOp({"c_allgather", {}, {}, {{"nranks", nranks}, {"ring_id", ring}}, kRoleBackward},
                 Dialect::kPaddle));
   }
-  InsertCollectives(
-      program, gradients, options_.nrings,
-      [&](const PaddleGradient& gradient, int ring) -> const pb::OpDesc& {
-        return all_gather[ring]
-            .In("X", {gradient.grad})
-            .Out("Out", {Gathered::NameOf(gradient.param)})
-            .op();
-      },
-      &rewriter);
-  WEFT_RETURN_IF_ERROR(RewriteUpdates(program, gathered, nranks, &rewriter));
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  const auto output = [](const PaddleGradient& gradient) {
+    return Gathered::NameOf(gradient.param);
+  };
+  InsertCollectives(program, gradients, output, &all_gather, &rewriter);
+  UpdateWriter updates(gathered, nranks, &rewriter);
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!IsOptimize(op)) continue;
+    if (op.type() == "lamb") {
+      return absl::FailedPreconditionError(
+          absl::StrCat(op.DebugName(),
+                       ": lamb cannot update with gathered gradients; Paddle's transpiler throws"));
+    }
+    if (op.type() == "adam") WEFT_RETURN_IF_ERROR(updates.Replace(op));
+  }
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

@@ -188,7 +188,7 @@ TEST(PaddleAllGather, LambIsRefused) {
   AddAdam(&p, "w", "lamb");
   Program program = p.Build();
   EXPECT_THAT(RunPasses(kPass, Paddle(), &program),
-              StatusIs(kRefused, HasSubstr("op 1 (lamb): updates by lamb cannot take gathered")));
+              StatusIs(kRefused, HasSubstr("op 1 (lamb): lamb cannot update with gathered")));
 }
 
 TEST(PaddleAllGather, OneRankIsRefused) {

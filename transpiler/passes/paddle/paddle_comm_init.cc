@@ -9,10 +9,10 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 #include "transpiler/passes/rings.h"
-#include "transpiler/passes/unique_names.h"
 
 namespace weft {
 namespace {
@@ -20,29 +20,15 @@ namespace {
 using DeviceKind = PaddleCommInit::DeviceKind;
 using Over = PaddleCommInit::Over;
 
-// The library that connects devices of a kind, as names of ops and variables have it.
+// The communication library of a kind of device, as in names of ops and variables.
 const char* Library(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::kCuda:
-      return "nccl";
-    case DeviceKind::kXpu:
-      return "bkcl";
-    case DeviceKind::kCustom:
-      return "xccl";
-  }
-  return "";
+  constexpr const char* kLibraries[] = {"nccl", "bkcl", "xccl"};
+  return kLibraries[static_cast<int>(kind)];
 }
 
-bool JoinsSeveral(Over over, const Cluster& who) {
-  switch (over) {
-    case Over::kRanks:
-      return true;
-    case Over::kTrainers:
-      return who.endpoints().size() > 1;
-    case Over::kHosts:
-      return who.hosts() > 1;
-  }
-  return true;
+bool ConnectsSeveral(Over over, const Cluster& who) {
+  if (over == Over::kRanks) return true;
+  return over == Over::kHosts ? who.hosts() > 1 : who.endpoints().size() > 1;
 }
 
 NewOp GenId(DeviceKind kind, const Cluster& who, const std::string& id) {
@@ -85,12 +71,10 @@ void PaddleCommInit::Options::Bind(OptionBinder& bind) {
   bind.Choice(
       "device_kind", &device_kind, "communication library",
       {{"cuda", DeviceKind::kCuda}, {"xpu", DeviceKind::kXpu}, {"custom", DeviceKind::kCustom}});
-  bind.Bool("list_devices", &list_devices, "a trainer alone names its devices");
+  bind.Bool("list_devices", &list_devices, "a single trainer lists its devices");
 }
 
-Contract PaddleCommInit::contract() const {
-  return Contract().Provides(kRingsSetUp).ConflictsWith(kRingsSetUp);
-}
+Contract PaddleCommInit::contract() const { return Contract().ProvidesOnce(kRingsSetUp); }
 
 absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& programs) const {
   const Cluster& who = context.cluster;
@@ -99,7 +83,7 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
   }
   if (options_.list_devices) WEFT_RETURN_IF_ERROR(RequireDevices(context));
   if (programs.startup == nullptr) return false;
-  const bool several = JoinsSeveral(options_.over, who);
+  const bool several = ConnectsSeveral(options_.over, who);
   const int nrings = several ? options_.nrings : 1;
   WEFT_RETURN_IF_ERROR(RefuseRingsInUse(*programs.startup, nrings));
   Rewriter rewriter(programs.startup);
@@ -116,17 +100,10 @@ absl::StatusOr<bool> PaddleCommInit::Run(PassContext& context, ProgramPair& prog
       if (options_.list_devices) op.attrs.push_back({"devices", *who.devices()});
       append(op);
     }
-    if (context.remarks != nullptr) {
-      context.remarks->push_back(
-          {std::string(kName),
-           absl::StrCat("ring ", ring),
-           "set up",
-           several ? "over the endpoints" : "over the devices of the trainer",
-           {}});
-    }
+    context.Explain(kName, absl::StrCat("ring ", ring), "set up",
+                    several ? "over the endpoints" : "over the devices of the trainer");
   }
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

@@ -169,7 +169,7 @@ TEST(PaddleCommInit, RingThatIsSetUpAlreadyIsRefused) {
   WEFT_ASSERT_OK(SetRingsUp("device_kind=xpu", TwoRanks(), &startup));
   EXPECT_THAT(SetRingsUp("", TwoRanks(), &startup),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("op 1 (c_comm_init): sets ring 0 up already")));
+                       HasSubstr("op 1 (c_comm_init) already sets up ring 0")));
 }
 
 TEST(PaddleCommInit, NotesNameTheRings) {

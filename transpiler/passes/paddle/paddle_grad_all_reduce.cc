@@ -9,7 +9,6 @@
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/paddle/paddle_warnings.h"
 #include "transpiler/passes/rings.h"
 
 namespace weft {
@@ -28,10 +27,7 @@ void PaddleGradAllReduce::Options::Bind(OptionBinder& bind) {
 }
 
 Contract PaddleGradAllReduce::contract() const {
-  return Contract()
-      .Provides(kGradientsReduced)
-      .ConflictsWith(kGradientsReduced)
-      .ConflictsWith(kParametersAveraged);
+  return Contract().ProvidesOnce(kGradientsReduced).ConflictsWith(kParametersAveraged);
 }
 
 Claims PaddleGradAllReduce::claims(const PassContext& context) const {
@@ -45,13 +41,13 @@ absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair&
   if (options_.skip == Skip::kOneDevice) {
     WEFT_RETURN_IF_ERROR(RequireDevices(context));
     if (PaddleDevices(context, 0) == 1) {
-      ExplainNothing(kName, kReduced, gradients,
+      ExplainSkipped(kName, kReduced, gradients,
                      "each trainer drives one device, in which case Paddle does nothing", context);
       return false;
     }
   }
   if (options_.skip == Skip::kNoGradient && CountReplicated(gradients) == 0) {
-    ExplainDistributed(kName, kReduced, gradients, context);
+    ExplainSkipped(kName, kReduced, gradients, /*why=*/"", context);
     return false;
   }
   WEFT_RETURN_IF_ERROR(RequireGradients(gradients));
@@ -62,15 +58,9 @@ absl::StatusOr<bool> PaddleGradAllReduce::Run(PassContext& context, ProgramPair&
   for (int ring = 0; ring < options_.nrings; ++ring) {
     all_reduce.emplace_back(PaddleAllReduceSum("", ring, kRoleBackward));
   }
-  InsertCollectives(
-      program, gradients, options_.nrings,
-      [&](const PaddleGradient& gradient, int ring) -> const pb::OpDesc& {
-        return all_reduce[ring].In("X", {gradient.grad}).Out("Out", {gradient.grad}).op();
-      },
-      &rewriter);
-  if (rewriter.empty()) return false;
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  const auto output = [](const PaddleGradient& gradient) { return gradient.grad; };
+  InsertCollectives(program, gradients, output, &all_reduce, &rewriter);
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

@@ -8,23 +8,23 @@
 
 namespace weft {
 
-// The gradient all-reduce op for op as Paddle's GradAllReduce writes it, and the two classes that
-// derive from it where they do not fuse.
+// All-reduces gradients op for op as Paddle's GradAllReduce, and as the two classes that derive
+// from it where they do not fuse.
 //
 // After each backward op with pairs: one c_sync_calc_stream for its first replicated gradient, then
-// a c_allreduce_sum per replicated gradient, the last pair first. Rings are dealt out walking
-// backwards, so the gradient completed last has ring 0. Before the first op of optimize role stands
-// one c_sync_comm_stream per ring, each naming the gradient that the walk met last: the first one
-// completed, even if it is not reduced.
+// a c_allreduce_sum per replicated gradient, the last pair first. Rings are assigned from the last
+// op to the first, so the gradient completed last has ring 0. Before the first optimize op: one
+// c_sync_comm_stream per ring, each of which names the gradient completed first, even if it is not
+// reduced.
 //
-// Everything goes by position and role, which is wrong for some programs. Known defects of Paddle's
+// Positions and roles decide all of this, which is wrong for some programs. Known defects of Paddle
 // (docs/paddle_dialect.md): the waits name one gradient for all (2); accumulated gradients are
-// reduced in each step (25); a second optimizer's gradients are not waited for (26); a gradient
-// named twice is reduced twice (33). Pass grad-all-reduce mends that; all but the first are
+// reduced in each step (25); gradients of a second optimizer are not waited for (26); a gradient
+// named twice is reduced twice (33). Pass grad-all-reduce has none of them; all but the first are
 // warnings here.
 //
-// FailedPrecondition where there are no gradients (but see Skip); by contract, where they are
-// reduced already (Paddle accepts both). O(arguments).
+// FailedPrecondition without gradients (but see Skip), which Paddle accepts; by contract, with
+// reduced gradients. O(arguments).
 class PaddleGradAllReduce : public Pass {
  public:
   static constexpr absl::string_view kName = "paddle-grad-all-reduce";
@@ -33,9 +33,9 @@ class PaddleGradAllReduce : public Pass {
   // When to change nothing.
   enum class Skip {
     kNever,
-    kNoGradient,  // no replicated one: SingleProcessMultiThread
-    kOneDevice,  // each trainer drives one: MultiThread, trans_mode all_reduce_xpu. InvalidArgument
-                 // where devices are not given.
+    kNoGradient,  // without replicated gradients: SingleProcessMultiThread
+    kOneDevice,   // with one device per trainer: MultiThread, trans_mode all_reduce_xpu.
+                  // InvalidArgument if devices are not given.
   };
   struct Options {
     int nrings = 2;  // communication rings

@@ -1,32 +1,114 @@
 #include "transpiler/passes/paddle/paddle_gradients.h"
 
 #include <algorithm>
-#include <utility>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
-#include "transpiler/passes/op_builder.h"
+#include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
 
 namespace weft {
 namespace {
 
-Remark NotDone(absl::string_view pass, absl::string_view what, const PaddleGradient& gradient,
-               absl::string_view why) {
-  return {std::string(pass),
-          gradient.grad,
-          absl::StrCat("not ", what),
-          gradient.distributed ? "its parameter is distributed" : std::string(why),
-          {{"parameter", gradient.param}}};
+// Whether op `a` of the root block comes after op `b`; false if `b` is invalid.
+bool IsAfter(const Program& program, OpId a, OpId b) {
+  return b.valid() && program.op(a).block() == 0 &&
+         program.op(a).position() > program.op(b).position();
+}
+
+// The wait or reduction before the first optimize op is too early for a gradient that is completed
+// after it.
+absl::Status CheckCompletion(const Program& program, const GradientAnalysis& analysis,
+                             PaddleExchange exchange) {
+  const OpId optimize = FirstOptimizeOp(program);
+  const bool waits = exchange == PaddleExchange::kOneByOne;
+  for (const Gradient& gradient : analysis.gradients) {
+    if (!gradient.first_use.valid()) continue;
+    if (!IsAfter(program, gradient.completed_by, optimize)) continue;
+    if (gradient.block != 0) continue;  // CheckAccumulated
+    return absl::FailedPreconditionError(
+        absl::StrCat("gradient ", program.name(gradient.grad), " is ",
+                     waits ? "not waited for: " : "reduced before it is complete: ",
+                     program.op(gradient.completed_by).DebugName(), " completes it, and ",
+                     program.op(gradient.first_use).DebugName(), " uses it, after the only ",
+                     waits ? "wait" : "reduction", ", before ", program.op(optimize).DebugName()));
+  }
+  return absl::OkStatus();
+}
+
+// The reduction after the last gradient is too late for a gradient that is used before it.
+absl::Status CheckUse(const Program& program, const GradientAnalysis& analysis) {
+  OpId last;
+  std::vector<bool> is_replicated(program.symbols().size(), false);
+  for (const Gradient& gradient : analysis.gradients) is_replicated[gradient.grad.value()] = true;
+  for (const GradientPair& pair : analysis.pairs) {
+    if (is_replicated[pair.grad.value()]) last = pair.op;
+  }
+  for (const Gradient& gradient : analysis.gradients) {
+    if (gradient.block != 0 || !gradient.first_use.valid()) continue;
+    if (IsAfter(program, gradient.first_use, last)) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("gradient ", program.name(gradient.grad),
+                     " is reduced after its use: ", program.op(gradient.first_use).DebugName(),
+                     " uses it before the only reduction, after ", program.op(last).DebugName()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAnyOptimizeOp(const Program& program, const GradientAnalysis& analysis) {
+  if (analysis.gradients.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("gradient ", program.name(analysis.gradients.front().grad),
+                   " is not reduced, nor is any other: no op of the root block has optimize role"));
+}
+
+absl::Status CheckPairs(const Program& program) {
+  std::set<std::string> reduced;
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!IsBackward(op) || !op.has_role_vars()) continue;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<ParamGrad> pairs, ParamGrads(op));
+    for (const ParamGrad& pair : pairs) {
+      if (pair.grad == kEmptyVarName || reduced.insert(pair.grad).second) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          op.DebugName(), ": gradient ", pair.grad,
+          " is named in op_role_var a second time, and therefore reduced a second time"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDense(const Program& program, const GradientAnalysis& analysis) {
+  for (const Gradient& gradient : analysis.gradients) {
+    const Var var = program.var(program.block(0).Resolve(gradient.grad));
+    if (var.type() != pb::VarType::SELECTED_ROWS) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "gradient ", var.name(), ", completed by ", program.op(gradient.completed_by).DebugName(),
+        ": expected a dense tensor, as Paddle's collectives require, found SelectedRows (a sparse "
+        "embedding)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAccumulated(const Program& program, const GradientAnalysis& analysis) {
+  for (const Gradient& gradient : analysis.gradients) {
+    if (gradient.block == 0) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "gradient ", program.name(gradient.grad), ", completed by ",
+        program.op(gradient.completed_by).DebugName(),
+        ", is accumulated over several steps, but reduced in each of them, so values that are "
+        "already summed are summed again"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
-
 absl::StatusOr<std::vector<PaddleGradient>> WalkGradients(const Program& program,
                                                           const PassContext& context) {
-  // For the checks of names.
+  // Checks the names.
   WEFT_RETURN_IF_ERROR(FindGradientPairs(program).status());
   WEFT_RETURN_IF_ERROR(CheckDistributedParams(program, context.distributed_params));
   std::vector<PaddleGradient> gradients;
@@ -56,32 +138,32 @@ absl::Status RequireGradients(absl::Span<const PaddleGradient> gradients) {
       "in op_role_var");
 }
 
-void InsertCollectives(
-    const Program& program, absl::Span<const PaddleGradient> gradients, int nrings,
-    absl::FunctionRef<const pb::OpDesc&(const PaddleGradient&, int ring)> collective,
-    Rewriter* rewriter) {
+void InsertCollectives(const Program& program, absl::Span<const PaddleGradient> gradients,
+                       absl::FunctionRef<std::string(const PaddleGradient&)> output,
+                       std::vector<OpTemplate>* collectives, Rewriter* rewriter) {
+  const size_t nrings = collectives->size();
   OpTemplate sync_calc(PaddleSyncCalc("", kRoleBackward));
-  int ring = -1;
+  size_t num_replicated = 0;
   for (size_t begin = 0, end = 0; begin < gradients.size(); begin = end) {
     const OpId op = gradients[begin].op;
-    std::vector<std::pair<const PaddleGradient*, int>> of_op;  // and their rings
+    const size_t first = num_replicated;
+    std::vector<const PaddleGradient*> of_op;
     for (; end < gradients.size() && gradients[end].op == op; ++end) {
-      const PaddleGradient& gradient = gradients[end];
-      if (gradient.distributed) continue;
-      ring = (ring + 1) % nrings;
-      of_op.emplace_back(&gradient, ring);
+      if (!gradients[end].distributed) of_op.push_back(&gradients[end]);
     }
     if (of_op.empty()) continue;
-    const std::string& first = of_op.front().first->grad;
-    rewriter->InsertAfter(op, sync_calc.In("X", {first}).Out("Out", {first}).op());
+    num_replicated += of_op.size();
+    rewriter->InsertAfter(op, sync_calc.InPlace({of_op.front()->grad}));
     for (size_t i = of_op.size(); i-- > 0;) {
-      rewriter->InsertAfter(op, collective(*of_op[i].first, of_op[i].second));
+      OpTemplate& collective = (*collectives)[(first + i) % nrings];
+      rewriter->InsertAfter(op, collective.Over({of_op[i]->grad}, {output(*of_op[i])}));
     }
   }
   const OpId optimize = FirstOptimizeOp(program);
   if (gradients.empty() || !optimize.valid()) return;
-  for (int r = 0; r < nrings; ++r) {
-    rewriter->InsertBefore(optimize, PaddleSyncComm(gradients.back().grad, r, kRoleBackward));
+  for (size_t ring = 0; ring < nrings; ++ring) {
+    rewriter->InsertBefore(
+        optimize, PaddleSyncComm(gradients.back().grad, static_cast<int>(ring), kRoleBackward));
   }
 }
 
@@ -92,30 +174,23 @@ void ExplainCollectives(absl::string_view pass, absl::string_view what, const Pr
   int next = 0;
   for (const PaddleGradient& gradient : gradients) {
     if (gradient.distributed) continue;
-    context.remarks->push_back({std::string(pass),
-                                gradient.grad,
-                                std::string(what),
-                                absl::StrCat("gradient of replicated parameter ", gradient.param),
-                                {{"ring", absl::StrCat(next++ % nrings)},
-                                 {"after", program.op(gradient.op).DebugName()}}});
+    context.Explain(
+        pass, gradient.grad, std::string(what),
+        absl::StrCat("gradient of replicated parameter ", gradient.param),
+        {{"ring", absl::StrCat(next++ % nrings)}, {"after", program.op(gradient.op).DebugName()}});
   }
-  ExplainDistributed(pass, what, gradients, context);
+  ExplainSkipped(pass, what, gradients, /*why=*/"", context);
 }
 
-void ExplainDistributed(absl::string_view pass, absl::string_view what,
-                        absl::Span<const PaddleGradient> gradients, PassContext& context) {
-  if (context.remarks == nullptr) return;
-  for (const PaddleGradient& gradient : gradients) {
-    if (gradient.distributed) context.remarks->push_back(NotDone(pass, what, gradient, ""));
-  }
-}
-
-void ExplainNothing(absl::string_view pass, absl::string_view what,
+void ExplainSkipped(absl::string_view pass, absl::string_view what,
                     absl::Span<const PaddleGradient> gradients, absl::string_view why,
                     PassContext& context) {
   if (context.remarks == nullptr) return;
   for (const PaddleGradient& gradient : gradients) {
-    context.remarks->push_back(NotDone(pass, what, gradient, why));
+    if (!gradient.distributed && why.empty()) continue;
+    context.Explain(pass, gradient.grad, absl::StrCat("not ", what),
+                    gradient.distributed ? "its parameter is distributed" : std::string(why),
+                    {{"parameter", gradient.param}});
   }
 }
 
@@ -124,6 +199,29 @@ OpId FirstOptimizeOp(const Program& program) {
     if (IsOptimize(program.op(id))) return id;
   }
   return OpId();
+}
+
+absl::Status WarnAboutReduction(absl::string_view pass, const Program& program,
+                                PaddleExchange exchange, PassContext& context) {
+  const absl::StatusOr<GradientAnalysis> analysis =
+      AnalyzeGradients(program, context.distributed_params);
+  if (!analysis.ok()) return context.RefuseOrWarn(pass, analysis.status());
+  std::vector<absl::Status> problems =
+      ReductionBlockers(program, *analysis, context.distributed_params);
+  problems.push_back(CheckDense(program, *analysis));
+  problems.push_back(CheckPairs(program));
+  if (exchange == PaddleExchange::kBeforeFirstOptimize && !FirstOptimizeOp(program).valid()) {
+    problems.push_back(CheckAnyOptimizeOp(program, *analysis));
+  } else {
+    problems.push_back(exchange == PaddleExchange::kAfterLastGradient
+                           ? CheckUse(program, *analysis)
+                           : CheckCompletion(program, *analysis, exchange));
+    problems.push_back(CheckAccumulated(program, *analysis));
+  }
+  for (const absl::Status& problem : problems) {
+    WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(pass, problem));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weft

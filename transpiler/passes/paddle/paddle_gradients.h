@@ -1,5 +1,5 @@
-// What several of Paddle's transpiler classes do with gradients in the same way: by position in the
-// root block and by role, walking from its last op to its first.
+// How Paddle's transpiler classes find and exchange gradients: by position in the root block and by
+// role, from the last op to the first. And what is wrong with it.
 #ifndef WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_GRADIENTS_H_
 #define WEFT_TRANSPILER_PASSES_PADDLE_PADDLE_GRADIENTS_H_
 
@@ -13,60 +13,68 @@
 #include "absl/types/span.h"
 #include "proto/program.h"
 #include "proto/rewriter.h"
+#include "transpiler/passes/op_builder.h"
 #include "transpiler/pipeline/pass.h"
 
 namespace weft {
 
-// A pair that a backward op names.
+// A pair of op_role_var.
 struct PaddleGradient {
-  OpId op;  // that names it
+  OpId op;  // whose op_role_var it is
   std::string param;
   std::string grad;
-  bool distributed = false;  // its parameter is: the gradient is not reduced
+  bool distributed = false;  // belongs to a distributed parameter: it is not reduced
 };
 
-// All pairs of the root block in the order of the walk: the last op first, the pairs of one op in
-// their order. Pairs that stand for no gradient are left out; a pair that is named twice is there
-// twice. InvalidArgument: the errors of FindGradientPairs and CheckDistributedParams
-// (ops/analysis/gradients.h). O(arguments).
+// All pairs of the root block, those of the last op first, the pairs of one op in their order.
+// Skips pairs with an empty gradient; repeats a pair that is named twice. InvalidArgument: the
+// errors of FindGradientPairs and CheckDistributedParams (ops/analysis/gradients.h). O(arguments).
 absl::StatusOr<std::vector<PaddleGradient>> WalkGradients(const Program& program,
                                                           const PassContext& context);
 
-// How many are not of distributed parameters.
+// The number of gradients of replicated parameters.
 int CountReplicated(absl::Span<const PaddleGradient> gradients);
 
-// FailedPrecondition where `gradients` is empty.
+// FailedPrecondition if `gradients` is empty.
 absl::Status RequireGradients(absl::Span<const PaddleGradient> gradients);
 
-// Inserts, after each op with replicated gradients, one c_sync_calc_stream for the first of them
-// and then what `collective` builds for each and its ring, the last pair first (the op may change
-// with the next call). Rings are dealt out
-// in the order of the walk, so the gradient completed last has ring 0. Before the first op of
-// optimize role: one c_sync_comm_stream per ring, which names the gradient that the walk met last,
-// even if that one is not reduced.
-void InsertCollectives(
-    const Program& program, absl::Span<const PaddleGradient> gradients, int nrings,
-    absl::FunctionRef<const pb::OpDesc&(const PaddleGradient&, int ring)> collective,
-    Rewriter* rewriter);
+// Inserts, after each op with replicated gradients, one c_sync_calc_stream for the first of them,
+// then a collective from each gradient to its `output`, for the last pair first. Rings change from
+// gradient to gradient, so the gradient completed last has ring 0. Inserts, before the first
+// optimize op, one c_sync_comm_stream per ring, which names the last of `gradients` even if it is
+// not reduced. `collectives`: by ring.
+void InsertCollectives(const Program& program, absl::Span<const PaddleGradient> gradients,
+                       absl::FunctionRef<std::string(const PaddleGradient&)> output,
+                       std::vector<OpTemplate>* collectives, Rewriter* rewriter);
 
-// Notes, where they are wanted, in the name of `pass`; `what` is what it does with gradients
-// ("reduced"). O(ops + gradients).
-//
-// Every gradient that InsertCollectives sends, with its ring; and as ExplainDistributed.
+// Adds remarks of `pass`: each replicated gradient is `what` ("reduced") on its ring, and the
+// others are not. O(ops + gradients).
 void ExplainCollectives(absl::string_view pass, absl::string_view what, const Program& program,
                         absl::Span<const PaddleGradient> gradients, int nrings,
                         PassContext& context);
-// The gradients of distributed parameters, with which it does nothing.
-void ExplainDistributed(absl::string_view pass, absl::string_view what,
-                        absl::Span<const PaddleGradient> gradients, PassContext& context);
-// All gradients, where it does nothing with any of them; `why`: with those of replicated ones.
-void ExplainNothing(absl::string_view pass, absl::string_view what,
+// Adds remarks of `pass`: gradients of distributed parameters are not `what`, nor those of
+// replicated parameters if `why` is not empty.
+void ExplainSkipped(absl::string_view pass, absl::string_view what,
                     absl::Span<const PaddleGradient> gradients, absl::string_view why,
                     PassContext& context);
 
-// The first op of the root block whose role has the optimize bit (those of learning-rate
-// multipliers have it too); invalid where there is none.
+// The first optimize op of the root block (learning-rate multipliers have this role, too); invalid
+// if there is none.
 OpId FirstOptimizeOp(const Program& program);
+
+// Where Paddle's classes insert the collectives.
+enum class PaddleExchange {
+  kOneByOne,             // after each op with pairs; one wait before the first optimize op
+  kBeforeFirstOptimize,  // all before the first optimize op
+  kAfterLastGradient,    // all after the last op with pairs
+};
+
+// Warns about each program that grad-all-reduce refuses, and about the defects that it avoids: a
+// gradient that is row-sparse, reduced twice, before it is complete or after its use, not waited
+// for, accumulated over several steps and reduced in each, or not reduced because there is no
+// optimize op. At most one warning of each kind, in the name of `pass`. O(arguments).
+absl::Status WarnAboutReduction(absl::string_view pass, const Program& program,
+                                PaddleExchange exchange, PassContext& context);
 
 }  // namespace weft
 

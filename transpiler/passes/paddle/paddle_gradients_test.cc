@@ -12,6 +12,7 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -64,9 +65,62 @@ TEST(PaddleGradients, NotesTellWhatIsSentAndWhatIsLeftAlone) {
     texts.push_back(absl::StrCat(remark.subject, " ", remark.what));
   EXPECT_THAT(texts, ElementsAre("a@GRAD reduced", "c@GRAD reduced", "b@GRAD not reduced"));
   remarks.clear();
-  ExplainNothing("test", "reduced", gradients, "because", context);
+  ExplainSkipped("test", "reduced", gradients, "because", context);
   ASSERT_EQ(remarks.size(), 3);
   EXPECT_EQ(remarks[0].what, "not reduced");
+}
+
+std::vector<std::string> Warnings(const std::string& text,
+                                  PaddleExchange exchange = PaddleExchange::kOneByOne) {
+  std::vector<std::string> warnings;
+  PassContext context;
+  context.dialect = Dialect::kPaddle;
+  context.warnings = &warnings;
+  WEFT_EXPECT_OK(WarnAboutReduction("test", CompactProgram(text), exchange, context));
+  return warnings;
+}
+
+constexpr char kSound[] = R"(
+  Y@GRAD=[w@GRAD] = mul_grad(Y=[w], Out@GRAD=[g]) role=backward vars=[w, w@GRAD]
+  ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+)";
+
+TEST(PaddleWarnings, SoundProgramHasNone) {
+  for (PaddleExchange exchange : {PaddleExchange::kOneByOne, PaddleExchange::kBeforeFirstOptimize,
+                                  PaddleExchange::kAfterLastGradient}) {
+    EXPECT_THAT(Warnings(kSound, exchange), IsEmpty());
+  }
+}
+
+TEST(PaddleWarnings, PairThatIsNamedTwiceIsReducedTwice) {
+  EXPECT_THAT(Warnings(R"(
+    Y@GRAD=[w@GRAD] = mul_grad(Y=[w], Out@GRAD=[g]) role=backward vars=[w, w@GRAD, w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )"),
+              ElementsAre(HasSubstr("is named in op_role_var a second time")));
+}
+
+TEST(PaddleWarnings, SecondUpdateIsNotWaitedFor) {
+  EXPECT_THAT(Warnings(std::string(kSound) + R"(
+    Y@GRAD=[v@GRAD] = mul_grad(Y=[v], Out@GRAD=[g]) role=backward vars=[v, v@GRAD]
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+  )"),
+              ElementsAre(HasSubstr("gradient v@GRAD is not waited for")));
+}
+
+TEST(PaddleWarnings, SelectedRowsAndAccumulatedGradients) {
+  EXPECT_THAT(Warnings(R"(
+    var w@GRAD : selected_rows<fp32[8, 2]>
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(W=[w], Out@GRAD=[g]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )"),
+              Contains(HasSubstr("found SelectedRows")));
+  EXPECT_THAT(Warnings(R"(
+    var sum : fp32[2, 2] persistable
+    Out=[sum] = elementwise_add(X=[g], Y=[sum]) role=backward vars=[w, sum]
+    ParamOut=[w] = sgd(Param=[w], Grad=[sum], LearningRate=[lr]) role=optimize
+  )"),
+              Contains(HasSubstr("accumulated over several steps")));
 }
 
 }  // namespace

@@ -12,10 +12,9 @@
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
-#include "transpiler/passes/local_gradients.h"
+#include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/reduction_blockers.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"
 
@@ -49,7 +48,7 @@ absl::StatusOr<std::vector<Update>> FindPaddleUpdates(const Program& program) {
       "no op of the root block updates a parameter: none has slots Param, Grad and LearningRate");
 }
 
-// Declares the snapshot of a parameter, which has this type.
+// Declares the snapshot of a parameter with this type.
 absl::Status DeclareSnapshot(const Program& program, const std::string& param,
                              const pb::VarType::TensorDesc& tensor, Rewriter* rewriter) {
   const std::string name = SnapshotOf(param);
@@ -63,33 +62,6 @@ absl::Status DeclareSnapshot(const Program& program, const std::string& param,
   return absl::OkStatus();
 }
 
-// The ops of one parameter, those of its ring apart.
-class ParameterOps {
- public:
-  explicit ParameterOps(int trainers)
-      : sync_calc_(PaddleSyncCalc("", kRoleOptimize)),
-        subtract_(BuildOp({"elementwise_sub", {}, {}, {}, kRoleOptimize}, Dialect::kPaddle)),
-        scale_(PaddleScale("", 1.0 / trainers, kRoleOptimize)),
-        assign_(PaddleAssign("", "", kRoleOptimize)) {}
-
-  const pb::OpDesc& SyncCalc(const std::string& param) { return InPlace(param, &sync_calc_); }
-  const pb::OpDesc& Scale(const std::string& param) { return InPlace(param, &scale_); }
-  // param = snapshot - param.
-  const pb::OpDesc& SubtractFromSnapshot(const std::string& param) {
-    return subtract_.In("X", {SnapshotOf(param)}).In("Y", {param}).Out("Out", {param}).op();
-  }
-  const pb::OpDesc& AssignToSnapshot(const std::string& param) {
-    return assign_.In("X", {param}).Out("Out", {SnapshotOf(param)}).op();
-  }
-
-  static const pb::OpDesc& InPlace(const std::string& param, OpTemplate* op) {
-    return op->In("X", {param}).Out("Out", {param}).op();
-  }
-
- private:
-  OpTemplate sync_calc_, subtract_, scale_, assign_;
-};
-
 }  // namespace
 
 void PaddleLocalSgd::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
@@ -97,9 +69,8 @@ void PaddleLocalSgd::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings
 Contract PaddleLocalSgd::contract() const {
   return Contract()
       .Needs(kParametersEqual)
-      .Provides(kParametersAveraged)
-      .ConflictsWith(kGradientsReduced)
-      .ConflictsWith(kParametersAveraged);
+      .ProvidesOnce(kParametersAveraged)
+      .ConflictsWith(kGradientsReduced);
 }
 
 Claims PaddleLocalSgd::claims(const PassContext& context) const {
@@ -117,7 +88,13 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
   for (const Update& update : updates) {
     if (context.distributed_params.count(update.param) == 0) averaged.push_back(&update);
   }
-  ParameterOps ops(trainers);
+  OpTemplate sync_calc(PaddleSyncCalc("", kRoleOptimize));
+  OpTemplate scale(PaddleScale("", 1.0 / trainers, kRoleOptimize));
+  OpTemplate assign(PaddleAssign("", "", kRoleOptimize));
+  OpTemplate subtract(BuildOp({"elementwise_sub", {}, {}, {}, kRoleOptimize}, Dialect::kPaddle));
+  const auto subtract_from_snapshot = [&](const std::string& param) -> const pb::OpDesc& {
+    return subtract.In("Y", {param}).Over({SnapshotOf(param)}, {param});
+  };
   std::vector<OpTemplate> all_reduce;  // by ring
   for (int r = 0; r < options_.nrings; ++r) {
     all_reduce.emplace_back(PaddleAllReduceSum("", r, kRoleOptimize));
@@ -130,29 +107,22 @@ absl::Status PaddleLocalSgd::RewriteMain(PassContext& context, Program* main) co
       WEFT_RETURN_IF_ERROR(DeclareSnapshot(*main, param, tensor, &rewriter));
     }
     ring = (ring + 1) % options_.nrings;
-    rewriter.InsertAfter(op, ops.SubtractFromSnapshot(param));
-    rewriter.InsertAfter(op, ops.SyncCalc(param));
-    rewriter.InsertAfter(op, ParameterOps::InPlace(param, &all_reduce[ring]));
-    if (context.remarks != nullptr) {
-      context.remarks->push_back(
-          {std::string(kName),
-           param,
-           "averaged",
-           "replicated parameter, after every step",
-           {{"ring", absl::StrCat(ring)}, {"after", main->op(op).DebugName()}}});
-    }
+    rewriter.InsertAfter(op, subtract_from_snapshot(param));
+    rewriter.InsertAfter(op, sync_calc.InPlace({param}));
+    rewriter.InsertAfter(op, all_reduce[ring].InPlace({param}));
+    if (context.remarks == nullptr) continue;
+    context.Explain(kName, param, "averaged", "replicated parameter, after every step",
+                    {{"ring", absl::StrCat(ring)}, {"after", main->op(op).DebugName()}});
   }
-  if (context.remarks != nullptr) {
-    WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, *main, context.remarks));
-  }
+  WEFT_RETURN_IF_ERROR(ExplainLocalGradients(kName, *main, context));
   for (int r = 0; r < options_.nrings; ++r) {
     rewriter.Append(0, PaddleSyncComm(updates.front().param, r, kRoleOptimize));
   }
   for (const Update* update : averaged) {
     const std::string& param = update->param;
-    rewriter.Append(0, ops.Scale(param));
-    rewriter.Append(0, ops.SubtractFromSnapshot(param));
-    rewriter.Append(0, ops.AssignToSnapshot(param));
+    rewriter.Append(0, scale.InPlace({param}));
+    rewriter.Append(0, subtract_from_snapshot(param));
+    rewriter.Append(0, assign.Over({param}, {SnapshotOf(param)}));
   }
   return rewriter.Commit();
 }
@@ -171,7 +141,7 @@ absl::Status PaddleLocalSgd::RewriteStartup(const PassContext& context,
 }
 
 absl::StatusOr<bool> PaddleLocalSgd::Run(PassContext& context, ProgramPair& programs) const {
-  // Before main changes: it says what the parameters are.
+  // First: the main program, unchanged, determines the parameters.
   if (programs.startup != nullptr) {
     WEFT_RETURN_IF_ERROR(Annotate("startup program", RewriteStartup(context, programs)));
   }

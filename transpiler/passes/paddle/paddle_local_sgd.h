@@ -8,13 +8,12 @@
 
 namespace weft {
 
-// The averaging of parameters after every step, op for op as Paddle's LocalSGD writes it: each rank
-// trains on its own, then parameters become the mean over the ranks, as their last common value
-// (the snapshot, a persistable variable w@SNAPSHOT) minus the mean of what the ranks subtracted
-// from it.
+// Averages parameters after every step, op for op as Paddle's LocalSGD. Ranks train separately;
+// then a parameter becomes its last common value (the snapshot, a persistable variable w@SNAPSHOT)
+// minus the mean over the ranks of what they subtracted from it.
 //
 // Main program, after each op with slots Param, Grad and LearningRate that updates a replicated
-// parameter w, walking backwards, rings dealt out in turn:
+// parameter w, from the last op to the first, on rings in turn:
 //   Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w])
 //   Out=[w] = c_sync_calc_stream(X=[w])
 //   Out=[w] = c_allreduce_sum(X=[w]) {ring_id}
@@ -26,14 +25,14 @@ namespace weft {
 // Startup program, at the end: Out=[w@SNAPSHOT] = assign(X=[w]) for each replicated parameter,
 // BatchNorm statistics too, in the order of startup_parameters.h.
 //
-// Known defects of Paddle's (docs/paddle_dialect.md): the final waits name one parameter of all
-// (2); parameters are averaged in every step, and nothing else is: no statistics, no optimizer
-// state, no fp32 master weights, which then overwrite the mean (22); updates without a LearningRate
-// slot (24) or in sub-blocks (25) are not seen.
+// Known defects of Paddle (docs/paddle_dialect.md): the final waits name one parameter for all (2);
+// parameters are averaged in every step, but no statistics, optimizer states or fp32 master
+// weights, and the master weights then overwrite the mean (22); updates without slot LearningRate
+// (24) or in sub-blocks (25) are ignored.
 //
-// InvalidArgument: the number of trainers is unknown, an update names no parameter or one that is
-// no tensor of the root block. FailedPrecondition: no op updates a parameter, or a snapshot is
-// there already; by contract, where gradients are reduced. O(ops + arguments).
+// InvalidArgument: the number of trainers is unknown; an update names no parameter, or one that is
+// no tensor of the root block. FailedPrecondition: no op updates a parameter; a snapshot already
+// exists; by contract, reduced gradients. O(ops + arguments).
 class PaddleLocalSgd : public Pass {
  public:
   static constexpr absl::string_view kName = "paddle-local-sgd";

@@ -3,18 +3,15 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
 #include "transpiler/passes/fused_buffer.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/paddle/paddle_warnings.h"
-#include "transpiler/passes/tensor_var.h"
-#include "transpiler/passes/unique_names.h"
 
 namespace weft {
 namespace {
@@ -28,7 +25,7 @@ struct Segment {
   std::string buffer;
 };
 
-// Gradients in the order of the walk; their element type decides where a segment ends.
+// A change of element type starts a new segment.
 absl::StatusOr<std::vector<Segment>> CutIntoSegments(const Program& program,
                                                      const std::vector<PaddleGradient>& gradients) {
   UniqueNames names(program);
@@ -51,7 +48,7 @@ absl::StatusOr<std::vector<Segment>> CutIntoSegments(const Program& program,
 void PaddleMultiThreadFuse::Options::Bind(OptionBinder& bind) {}
 
 Contract PaddleMultiThreadFuse::contract() const {
-  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+  return Contract().ProvidesOnce(kGradientsReduced);
 }
 
 Claims PaddleMultiThreadFuse::claims(const PassContext& context) const {
@@ -68,7 +65,7 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
   WEFT_ASSIGN_OR_RETURN(const std::vector<Segment> segments, CutIntoSegments(program, gradients));
   const OpId optimize = FirstOptimizeOp(program);
   if (segments.empty() || !optimize.valid()) {
-    ExplainNothing(kName, kReduced, gradients,
+    ExplainSkipped(kName, kReduced, gradients,
                    "no op of the root block has optimize role, before which Paddle reduces them",
                    context);
     return false;
@@ -89,16 +86,12 @@ absl::StatusOr<bool> PaddleMultiThreadFuse::Run(PassContext& context, ProgramPai
     rewriter.AddVar(0, PaddleTensorVar(segment.buffer, TensorOf(segment.dtype, {})));
     if (context.remarks == nullptr) continue;
     for (const std::string& grad : segment.grads) {
-      context.remarks->push_back({std::string(kName),
-                                  grad,
-                                  kReduced,
-                                  "gradient of a replicated parameter",
-                                  {{"ring", "0"}, {"buffer", segment.buffer}}});
+      context.Explain(kName, grad, kReduced, "gradient of a replicated parameter",
+                      {{"ring", "0"}, {"buffer", segment.buffer}});
     }
   }
-  ExplainDistributed(kName, kReduced, gradients, context);
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  ExplainSkipped(kName, kReduced, gradients, /*why=*/"", context);
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

@@ -8,9 +8,9 @@
 
 namespace weft {
 
-// The gradient all-reduce through fused buffers, op for op as Paddle's MultiThread with trans_mode
-// fuse_all_reduce writes it. Replicated gradients, in the order of a walk from the end, are cut
-// into segments of at most 128 of one element type. Before the first op of optimize role:
+// All-reduces gradients through fused buffers, op for op as Paddle's MultiThread with trans_mode
+// fuse_all_reduce. Cuts the replicated gradients, from the last op to the first, into segments of
+// at most 128 of one element type. Before the first optimize op:
 //
 //   FusedOutput=[b], Output=[g, ...] = coalesce_tensor(Input=[g, ...]) {copy_data, dtype}
 // for each segment, the last one first, with b = FusedOutput_<first gradient>_<number>; then
@@ -20,13 +20,12 @@ namespace weft {
 //   Out=[b] = c_sync_comm_stream(X=[b]) {ring_id=0}
 // for the first segment.
 //
-// Known defects of Paddle's (docs/paddle_dialect.md): nothing overlaps with backward, all of it is
-// on ring 0 (19); gradients of a second optimizer's loss are summed before they are computed (26);
-// without an op of optimize role in the root block, as with gradient merge, nothing is reduced
-// (25).
+// Known defects of Paddle (docs/paddle_dialect.md): all communication is on ring 0 and overlaps
+// with nothing (19); gradients of a second optimizer's loss are summed before they are computed
+// (26); without an optimize op in the root block, as with gradient merge, nothing is reduced (25).
 //
-// FailedPrecondition where there are no gradients; by contract, where they are reduced already.
-// InvalidArgument where a gradient is no tensor. O(arguments).
+// FailedPrecondition without gradients; by contract, with reduced gradients. InvalidArgument if a
+// gradient is no tensor. O(arguments).
 class PaddleMultiThreadFuse : public Pass {
  public:
   static constexpr absl::string_view kName = "paddle-multi-thread-fuse";

@@ -3,16 +3,16 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "base/annotate.h"
+#include "base/status_macros.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
-#include "transpiler/passes/tensor_var.h"
 
 namespace weft {
 namespace {
 
-pb::OpDesc InPlace(const std::string& type, const std::string& var, int role,
-                   std::vector<std::pair<std::string, AttrValue>> attrs) {
-  return BuildOp({type, {{"X", {var}}}, {{"Out", {var}}}, std::move(attrs), role},
-                 Dialect::kPaddle);
+pb::OpDesc InPlace(const std::string& type, const std::string& var, int role, NewAttrs attrs) {
+  return BuildOp(InPlaceOp(type, {var}, std::move(attrs), role), Dialect::kPaddle);
 }
 
 }  // namespace
@@ -61,9 +61,8 @@ absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Program& program,
 
 absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Op& op, const std::string& name) {
   auto tensor = TensorOfVar(op.program(), name);
-  if (tensor.ok()) return tensor;
-  return absl::Status(tensor.status().code(),
-                      absl::StrCat(op.DebugName(), ": ", tensor.status().message()));
+  WEFT_RETURN_IF_ERROR(Annotate(op.DebugName(), tensor.status()));
+  return tensor;
 }
 
 absl::StatusOr<int> PaddleTrainers(const PassContext& context) {
@@ -72,9 +71,9 @@ absl::StatusOr<int> PaddleTrainers(const PassContext& context) {
   return absl::InvalidArgumentError("the number of trainers is unknown; give the endpoints of all");
 }
 
-int PaddleDevices(const PassContext& context, int if_not_given) {
+int PaddleDevices(const PassContext& context, int default_devices) {
   const auto& devices = context.cluster.devices();
-  return devices.has_value() ? static_cast<int>(devices->size()) : if_not_given;
+  return devices.has_value() ? static_cast<int>(devices->size()) : default_devices;
 }
 
 absl::Status RequireDevices(const PassContext& context) {

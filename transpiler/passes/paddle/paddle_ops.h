@@ -11,28 +11,28 @@
 
 namespace weft {
 
-// Each works on `var` in place, under role `role`.
+// Ops that work on `var` in place.
 pb::OpDesc PaddleSyncCalc(const std::string& var, int role);
 pb::OpDesc PaddleSyncComm(const std::string& var, int ring, int role);
 pb::OpDesc PaddleAllReduceSum(const std::string& var, int ring, int role);
 pb::OpDesc PaddleScale(const std::string& var, double factor, int role);
 pb::OpDesc PaddleAssign(const std::string& from, const std::string& to, int role);
 
-// A dense tensor that no gradient flows to, and that does not outlive a step.
+// A dense tensor that stops gradients and is not persistable.
 pb::VarDesc PaddleTensorVar(const std::string& name, const pb::VarType::TensorDesc& tensor);
 
-// Element type and dimensions of a variable of the root block. InvalidArgument where it is not
-// declared there, or is no tensor; the second form names the op that it is about.
+// Element type and dimensions of a variable of the root block. InvalidArgument if it is undeclared
+// or no tensor; the second form names the op in the error.
 absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Program& program,
                                                     const std::string& name);
 absl::StatusOr<pb::VarType::TensorDesc> TensorOfVar(const Op& op, const std::string& name);
 
-// The number of trainers. InvalidArgument where it is not known.
+// The number of trainers. InvalidArgument if it is unknown.
 absl::StatusOr<int> PaddleTrainers(const PassContext& context);
-// How many devices a trainer drives: as given, else `if_not_given`, the default of the class.
-int PaddleDevices(const PassContext& context, int if_not_given);
+// The number of devices per trainer; without devices, the default of Paddle's class.
+int PaddleDevices(const PassContext& context, int default_devices);
 
-// InvalidArgument where the devices of a trainer are not given.
+// InvalidArgument if the devices of a trainer are not given.
 absl::Status RequireDevices(const PassContext& context);
 
 }  // namespace weft

@@ -10,11 +10,10 @@
 #include "proto/rewriter.h"
 #include "transpiler/facts.h"
 #include "transpiler/passes/fused_buffer.h"
+#include "transpiler/passes/new_variables.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_gradients.h"
 #include "transpiler/passes/paddle/paddle_ops.h"
-#include "transpiler/passes/paddle/paddle_warnings.h"
-#include "transpiler/passes/tensor_var.h"
 
 namespace weft {
 namespace {
@@ -33,10 +32,8 @@ void SumThroughBuffer(OpId after, const std::vector<std::string>& grads, Rewrite
 void SumTogether(OpId after, const std::vector<std::string>& grads, Rewriter* rewriter) {
   rewriter->InsertAfter(after, PaddleSyncCalc(grads.front(), kRoleBackward));
   rewriter->InsertAfter(
-      after,
-      BuildOp(
-          {"c_allreduce_xsum", {{"X", grads}}, {{"Out", grads}}, {{"ring_id", 0}}, kRoleBackward},
-          Dialect::kPaddle));
+      after, BuildOp(InPlaceOp("c_allreduce_xsum", grads, {{"ring_id", 0}}, kRoleBackward),
+                     Dialect::kPaddle));
   rewriter->InsertAfter(after, PaddleSyncComm(grads.front(), /*ring=*/0, kRoleBackward));
 }
 
@@ -48,7 +45,7 @@ void PaddleSingleProcessFuse::Options::Bind(OptionBinder& bind) {
 }
 
 Contract PaddleSingleProcessFuse::contract() const {
-  return Contract().Provides(kGradientsReduced).ConflictsWith(kGradientsReduced);
+  return Contract().ProvidesOnce(kGradientsReduced);
 }
 
 Claims PaddleSingleProcessFuse::claims(const PassContext& context) const {
@@ -60,25 +57,22 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
   const Program& program = *programs.main;
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));
-  OpId last;  // that completes one; the walk meets it first
+  OpId last;  // op that completes a replicated gradient
   std::vector<std::string> grads;
   for (const PaddleGradient& gradient : gradients) {
     if (gradient.distributed) continue;
     if (!last.valid()) last = gradient.op;
     grads.push_back(gradient.grad);
-    if (context.remarks != nullptr) {
-      context.remarks->push_back({std::string(kName),
-                                  gradient.grad,
-                                  kReduced,
-                                  absl::StrCat("gradient of replicated parameter ", gradient.param,
-                                               ", together with all others"),
-                                  {{"ring", "0"}}});
-    }
+    if (context.remarks == nullptr) continue;
+    context.Explain(kName, gradient.grad, kReduced,
+                    absl::StrCat("gradient of replicated parameter ", gradient.param,
+                                 ", together with all others"),
+                    {{"ring", "0"}});
   }
-  ExplainDistributed(kName, kReduced, gradients, context);
+  ExplainSkipped(kName, kReduced, gradients, /*why=*/"", context);
   if (grads.empty()) return false;
   WEFT_RETURN_IF_ERROR(
-      WarnAboutReduction(kName, program, PaddleExchange::kBehindLastGradient, context));
+      WarnAboutReduction(kName, program, PaddleExchange::kAfterLastGradient, context));
   Rewriter rewriter(programs.main);
   if (options_.fuse == 2) {
     SumTogether(last, grads, &rewriter);
@@ -89,8 +83,7 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
     }
     SumThroughBuffer(last, grads, &rewriter);
   }
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

@@ -8,27 +8,27 @@
 
 namespace weft {
 
-// The sum of all gradients at once, op for op as Paddle's SingleProcessMultiThread writes it. After
-// the last op that completes a replicated gradient, with the replicated gradients g in the order of
-// a walk from the end, and fuse 1:
+// Sums all gradients in one collective, op for op as Paddle's SingleProcessMultiThread, after the
+// last op that completes a replicated gradient. g: the replicated gradients, from the last op to
+// the first; g0: the first of them. With fuse 1:
 //
 //   FusedOutput=[fused_output], Output=[g, ...] = coalesce_tensor(Input=[g, ...]) {copy_data}
 //   Out=[fused_output] = c_sync_calc_stream(X=[fused_output])
 //   Out=[fused_output] = c_allreduce_sum(X=[fused_output]) {ring_id=0}
 //   Out=[fused_output] = c_sync_comm_stream(X=[fused_output]) {ring_id=0}
 //
-// fuse 2, with an op of a fork of Paddle (2.6.2 itself throws), g0 the first of them:
+// With fuse 2, by an op of a fork of Paddle (2.6.2 throws):
 //
 //   Out=[g0] = c_sync_calc_stream(X=[g0])
 //   Out=[g, ...] = c_allreduce_xsum(X=[g, ...]) {ring_id=0}
 //   Out=[g0] = c_sync_comm_stream(X=[g0]) {ring_id=0}
 //
-// Known defects of Paddle's (docs/paddle_dialect.md): one fp32 buffer for gradients of all element
-// types (14); nothing overlaps, coalesce_tensor has role forward (16); with several optimizers, the
-// first ones take gradients that are not summed yet (26).
+// Known defects of Paddle (docs/paddle_dialect.md): one fp32 buffer for gradients of all element
+// types (14); nothing overlaps, and coalesce_tensor has role forward (16); with several optimizers,
+// the first ones use gradients that are not summed yet (26).
 //
-// Changes nothing where no gradient belongs to a replicated parameter. FailedPrecondition where the
-// program has a variable fused_output; by contract, where gradients are reduced. O(arguments).
+// Changes nothing without replicated gradients. FailedPrecondition if the program has a variable
+// fused_output; by contract, with reduced gradients. O(arguments).
 class PaddleSingleProcessFuse : public Pass {
  public:
   static constexpr absl::string_view kName = "paddle-single-process-fuse";

@@ -15,7 +15,7 @@
 namespace weft {
 namespace {
 
-constexpr int kDevicesIfNotGiven = 8;
+constexpr int kDefaultDevices = 8;
 
 }  // namespace
 
@@ -24,10 +24,7 @@ void PaddleSingleProcessScale::Options::Bind(OptionBinder& bind) {
 }
 
 Contract PaddleSingleProcessScale::contract() const {
-  return Contract()
-      .Provides(kLossGradientScaled)
-      .ConflictsWith(kGradientsReduced)
-      .ConflictsWith(kLossGradientScaled);
+  return Contract().ProvidesOnce(kLossGradientScaled).ConflictsWith(kGradientsReduced);
 }
 
 absl::StatusOr<bool> PaddleSingleProcessScale::Run(PassContext& context,
@@ -40,25 +37,18 @@ absl::StatusOr<bool> PaddleSingleProcessScale::Run(PassContext& context,
   WEFT_ASSIGN_OR_RETURN(const std::vector<PaddleGradient> gradients,
                         WalkGradients(program, context));
   const int hosts = CountReplicated(gradients) > 0 ? context.cluster.hosts() : 1;
-  const int devices = PaddleDevices(context, kDevicesIfNotGiven);
+  const int devices = PaddleDevices(context, kDefaultDevices);
   Rewriter rewriter(programs.main);
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
     if (!IsLossGrad(op) || op.output_args().empty()) continue;
     const std::string grad(program.name(op.output_args()[0]));
     rewriter.InsertAfter(id, PaddleScale(grad, 1.0 / hosts / devices, kRoleBackward));
-    if (context.remarks != nullptr) {
-      context.remarks->push_back(
-          {std::string(kName),
-           grad,
-           "scaled",
-           absl::StrCat("hosts: ", hosts, ", devices of each trainer: ", devices),
-           {{"by", absl::StrCat("1/", hosts, "/", devices)}, {"after", op.DebugName()}}});
-    }
+    context.Explain(kName, grad, "scaled",
+                    absl::StrCat("hosts: ", hosts, ", devices of each trainer: ", devices),
+                    {{"by", absl::StrCat("1/", hosts, "/", devices)}, {"after", op.DebugName()}});
   }
-  if (rewriter.empty()) return false;
-  WEFT_RETURN_IF_ERROR(rewriter.Commit());
-  return true;
+  return CommitEdits(&rewriter);
 }
 
 }  // namespace weft

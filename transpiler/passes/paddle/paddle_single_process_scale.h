@@ -8,21 +8,19 @@
 
 namespace weft {
 
-// The division of the loss's gradient op for op as Paddle's SingleProcessMultiThread writes it,
-// after every op of role backward|loss:
+// Divides the gradient of every loss op for op as Paddle's SingleProcessMultiThread, after each op
+// of role backward|loss:
 //
 //   Out=[loss@GRAD] = scale(X=[loss@GRAD]) {scale = 1/hosts/devices}
 //
-// Hosts are the different hosts of the endpoints; devices those of each trainer, 8 where they are
-// not given. Where no gradient belongs to a replicated parameter, so that nothing is summed over
-// hosts, the factor is 1/devices.
+// hosts: the number of distinct hosts of the endpoints, or 1 without replicated gradients, when
+// nothing is summed over hosts. devices: per trainer, by default 8.
 //
-// Known defects of Paddle's (docs/paddle_dialect.md): trainers on one host count as one (18); a
-// loss whose gradient has lost its role is not scaled, and only the first output of such an op is
-// (6).
+// Known defects of Paddle (docs/paddle_dialect.md): trainers on one host count as one (18); a loss
+// whose gradient has lost its role is not scaled, and only the first output of an op is (6).
 //
-// Changes nothing where loss_scale is false. InvalidArgument without endpoints; by contract,
-// FailedPrecondition where gradients are reduced already. O(arguments).
+// Changes nothing if loss_scale is false. InvalidArgument without endpoints; by contract,
+// FailedPrecondition with reduced gradients. O(arguments).
 class PaddleSingleProcessScale : public Pass {
  public:
   static constexpr absl::string_view kName = "paddle-single-process-scale";

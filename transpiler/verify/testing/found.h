@@ -1,4 +1,4 @@
-// What the verifier finds, as lines that tests compare.
+// Findings of the verifier as lines, for comparisons in tests.
 #ifndef WEFT_TRANSPILER_VERIFY_TESTING_FOUND_H_
 #define WEFT_TRANSPILER_VERIFY_TESTING_FOUND_H_
 
@@ -17,20 +17,20 @@ namespace weft::testing {
 
 using Edits = std::vector<std::pair<absl::string_view, absl::string_view>>;
 
-// Program text after replacements, each of which has to occur. A text that is no program fails the
-// test and ends it.
+// Parses program text after replacements, each of which must occur. Ends the test for malformed
+// text.
 Program ProgramOf(absl::string_view text, const Edits& edits = {});
 
-// "W312 error: op 4 (sgd) ...": everything but notes.
+// "W312 error: op 4 (sgd) ...", without notes.
 std::vector<std::string> Lines(const Findings& findings, bool one_program_for_all = true);
 
 // The errors that Verify finds for 2 ranks.
 std::vector<std::string> Errors(absl::Span<const ConstProgramPair> ranks,
                                 const Program* original = nullptr);
-// Everything but notes, in one program for all ranks; without options: for 2 ranks.
+// The findings in one program for all ranks, without notes. Default: for 2 ranks.
 std::vector<std::string> Found(absl::string_view main, const VerifyOptions& options);
 std::vector<std::string> Found(absl::string_view main);
-// In a rewrite of `original`.
+// The findings in a rewrite of `original`.
 std::vector<std::string> Differences(absl::string_view original, absl::string_view main,
                                      VerifyOptions options);
 std::vector<std::string> Differences(absl::string_view original, absl::string_view main);

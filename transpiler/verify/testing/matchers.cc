@@ -58,7 +58,7 @@ std::string ToText(const std::vector<int64_t>& value) {
   return absl::StrCat("[", absl::StrJoin(value, ", "), "]");
 }
 
-// "op 3: Out=[...] = scale(...)", with the block where it is not the root.
+// "op 3: Out=[...] = scale(...)", with the block if it is not the root.
 std::string PositionAndText(const Program& program, int block, size_t i) {
   PrintOptions options;
   options.attrs = PrintOptions::Attrs::kShort;

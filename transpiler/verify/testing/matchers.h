@@ -5,8 +5,8 @@
 //   EXPECT_THAT(program, VerifiesFor(2).WithStartup(startup));
 //   EXPECT_THAT(program, IsEquivalentTo(original));
 //
-// What does not match says why: the findings, each with its rule (docs/verifier.md), or the ops of
-// that type that there are.
+// A mismatch explains itself: it lists the findings with their rules (docs/verifier.md), or the
+// existing ops of the type.
 #ifndef WEFT_TRANSPILER_VERIFY_TESTING_MATCHERS_H_
 #define WEFT_TRANSPILER_VERIFY_TESTING_MATCHERS_H_
 
@@ -24,22 +24,21 @@
 
 namespace weft {
 
-// How a test that fails shows a program: its text, the first lines of it where it is long.
+// Shows a program in a failing test: the first lines of its text.
 void PrintTo(const Program& program, std::ostream* out);
 
 namespace testing {
 
-// Matches a main program in which the verifier finds no error in the layers that it is asked for;
-// warnings and notes do not count.
+// Matches a main program without errors in the requested layers. Ignores warnings and notes.
 class VerifiesMatcher {
  public:
   using is_gtest_matcher = void;
 
-  // `what`: "has no races". Takes a copy of `original`, where there is one.
+  // `what`: "has no races". Copies `original`.
   VerifiesMatcher(std::string what, VerifyOptions options,
                   absl::optional<Program> original = absl::nullopt);
 
-  // The startup program that runs before: which rings it sets up, what it leaves. Copied.
+  // The startup program, which sets up rings and initializes variables. Copied.
   VerifiesMatcher WithStartup(const Program& startup) const;
 
   bool MatchAndExplain(const Program& program, ::testing::MatchResultListener* listener) const;
@@ -52,24 +51,23 @@ class VerifiesMatcher {
   absl::optional<Program> original_, startup_;
 };
 
-// No access to data that streams do not order: rules W401 to W407. Asks for nothing else, so it
-// goes with programs of a few ops that are not whole.
+// Streams order all accesses to data: rules W401 to W407. Works for incomplete programs of a few
+// ops.
 VerifiesMatcher HasNoRaces();
 
-// Right for so many ranks: all layers but equivalence. The program has to be whole: every input
-// there, every variable written before it is read.
+// Correct for this number of ranks, in all layers except equivalence. The program must be complete:
+// it has every input, and writes every variable before it reads it.
 VerifiesMatcher VerifiesFor(int nranks);
-// The same with other options: parameters that are distributed, gradients that are summed.
-// `options.original` is not looked at.
+// With other options: distributed parameters, summed gradients. Ignores `options.original`.
 VerifiesMatcher VerifiesFor(VerifyOptions options);
 
-// Computes on its ranks what `original` computes on one device with all their batches: rules W601
-// to W604, and those of layer 1, which they rest on. `options` says for how many ranks; else the
-// program does.
+// Computes on its ranks what `original` computes on one device with the global batch: rules W601 to
+// W604, and layer 1, on which they rely. The number of ranks comes from `options`, else from the
+// program.
 VerifiesMatcher IsEquivalentTo(const Program& original, VerifyOptions options = {});
 
-// Matches a program with an op of a type; conditions on the op are added to it. Of several ops, one
-// has to meet all conditions, or as many as Times says.
+// Matches a program with an op of a type that meets all conditions, or with as many such ops as
+// Times says.
 class HasOpMatcher {
  public:
   using is_gtest_matcher = void;
@@ -77,10 +75,10 @@ class HasOpMatcher {
   explicit HasOpMatcher(std::string type) : type_(std::move(type)) {}
 
   HasOpMatcher WithRing(int ring_id) const { return WithAttr("ring_id", ring_id); }
-  // The variable is one of those of the slot.
+  // The slot contains the variable.
   HasOpMatcher WithInput(std::string slot, std::string variable) const;
   HasOpMatcher WithOutput(std::string slot, std::string variable) const;
-  // INT and LONG are compared alike, FLOAT and FLOAT64 too (a FLOAT with the nearest float).
+  // Does not distinguish INT from LONG or FLOAT from FLOAT64 (a FLOAT is the nearest float).
   HasOpMatcher WithAttr(std::string name, int value) const;
   HasOpMatcher WithAttr(std::string name, int64_t value) const;
   HasOpMatcher WithAttr(std::string name, double value) const;
@@ -88,10 +86,10 @@ class HasOpMatcher {
   HasOpMatcher WithAttr(std::string name, const char* value) const;
   HasOpMatcher WithAttr(std::string name, std::string value) const;
   HasOpMatcher WithAttr(std::string name, std::vector<int64_t> value) const;
-  // The op's role is equal to these bits (proto/op_role.h).
+  // The op's role equals these bits (proto/op_role.h).
   HasOpMatcher WithRole(int role) const;
   HasOpMatcher InBlock(int block) const;
-  // Exactly so many ops; Times(0): none.
+  // Exactly this number of ops; may be 0.
   HasOpMatcher Times(int count) const;
 
   bool MatchAndExplain(const Program& program, ::testing::MatchResultListener* listener) const;

@@ -23,7 +23,7 @@
 namespace weft::testing {
 namespace {
 
-// The paragraphs of a head of comments, each as one line. Removes the head from `lines`.
+// Removes the head of comments from `lines` and returns its paragraphs, each as one line.
 std::vector<std::string> TakeParagraphs(std::vector<absl::string_view>* lines) {
   std::vector<std::string> paragraphs(1);
   size_t taken = 0;

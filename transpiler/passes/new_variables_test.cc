@@ -1,4 +1,4 @@
-#include "transpiler/passes/unique_names.h"
+#include "transpiler/passes/new_variables.h"
 
 #include "gtest/gtest.h"
 #include "transpiler/testing/compact_program.h"

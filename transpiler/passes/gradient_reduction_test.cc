@@ -1,4 +1,4 @@
-#include "transpiler/passes/reduction_blockers.h"
+#include "transpiler/passes/gradient_reduction.h"
 
 #include <string>
 
@@ -6,7 +6,6 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/testing/compact_program.h"
 
 namespace weft {
