@@ -1,4 +1,4 @@
-// What an error is about, put before its message.
+// Prefixes the message of an error with its subject.
 #ifndef WEFT_BASE_ANNOTATE_H_
 #define WEFT_BASE_ANNOTATE_H_
 

@@ -51,7 +51,7 @@ uint64_t LeftByMachine(const std::string& root) {
   return (available + NumberIn(path, "SwapFree:", 0)) * 1024;
 }
 
-// The files of a version of control groups.
+// The files of control groups, by version.
 struct GroupFiles {
   const char* mount;
   const char* limit;
@@ -63,8 +63,8 @@ constexpr GroupFiles kVersion1 = {"/sys/fs/cgroup/memory", "memory.limit_in_byte
 constexpr GroupFiles kVersion2 = {"/sys/fs/cgroup", "memory.max", "memory.current",
                                   "inactive_file"};
 
-// What a group and those around it leave. In a container, the mount often begins at the group
-// itself, so that only the last look finds files.
+// The rest of the limits of a group and of its ancestors. In a container, the mount often begins at
+// the group itself; then only the last iteration finds files.
 uint64_t LeftByGroups(const std::string& root, const GroupFiles& files, std::string group) {
   uint64_t left = kUnlimited;
   while (true) {

@@ -1,4 +1,4 @@
-// How much memory a process can still take.
+// The memory that a process can still allocate.
 #ifndef WEFT_BASE_AVAILABLE_MEMORY_H_
 #define WEFT_BASE_AVAILABLE_MEMORY_H_
 
@@ -10,13 +10,13 @@
 
 namespace weft {
 
-// Bytes that this process can still allocate: the least of what the machine has available (swap
-// included), what its control groups (version 1 or 2) leave, and what RLIMIT_AS leaves. A limit
-// that cannot be read counts as none. An estimate: other processes allocate, too. `root` is the
-// directory that holds proc and sys, for tests.
+// Bytes that this process can still allocate: the minimum of the machine's available memory and
+// swap, and the rests of the limits of control groups (version 1 or 2) and of RLIMIT_AS. A limit
+// that cannot be read counts as none. An estimate, because other processes allocate, too. `root` is
+// the directory that contains proc and sys, for tests.
 uint64_t AvailableMemory(const std::string& root = "");
 
-// ResourceExhausted where `bytes` exceeds `available`: "<what> takes 6000 MiB, but only 2000 MiB of
+// ResourceExhausted if `bytes` exceeds `available`: "<what> takes 6000 MiB, but only 2000 MiB of
 // memory are available".
 absl::Status CheckFitsMemory(absl::string_view what, uint64_t bytes, uint64_t available);
 

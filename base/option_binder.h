@@ -13,7 +13,7 @@
 
 namespace weft {
 
-// Gives the fields of an options struct names under which text sets them and help lists them.
+// Names the fields of an options struct, so that text can set them and help can list them.
 //
 //   struct Options {
 //     int nrings = 1;  // communication rings
@@ -27,7 +27,7 @@ namespace weft {
 //   options.Bind(bind);
 //   WEFT_RETURN_IF_ERROR(bind.Set({{"nrings", "2"}}));
 //
-// A field's value when it is bound is its default. The struct must outlive the binder.
+// The value of a field when it is bound is its default. The struct must outlive the binder.
 class OptionBinder {
  public:
   void Int(std::string name, int* field, std::string help, int min = INT32_MIN,
@@ -78,8 +78,8 @@ class OptionBinder {
   };
   const std::vector<Option>& options() const { return options_; }
 
-  // Sets the fields. InvalidArgument for an unknown name (lists the known ones), a name that is
-  // given twice, or a value that does not fit (says what is expected).
+  // Sets the fields. InvalidArgument for an unknown name (lists the names), a repeated name, or a
+  // value that does not fit (says what is expected).
   absl::Status Set(const std::vector<std::pair<std::string, std::string>>& values) const;
 
  private:

@@ -24,12 +24,12 @@ struct Spec {
 };
 
 // Parses "a{k=v,k2=v2},b". Names consist of letters, digits, '-' and '_'. A value that contains one
-// of ,{}= or has blanks at its ends is put in double quotes. The name of an option may begin with
-// '$': such a placeholder, for the caller to replace, needs no value ("a{$k,$l=2}").
+// of ,{}= or has blanks at its ends is in double quotes. An option whose name begins with '$' is a
+// placeholder, which the caller replaces; it needs no value ("a{$k,$l=2}").
 // InvalidArgument with the position.
 absl::StatusOr<std::vector<Spec>> ParseSpecs(absl::string_view text);
 
-// ParseSpecs reads it back.
+// The inverse of ParseSpecs.
 std::string ToString(const std::vector<Spec>& specs);
 
 }  // namespace weft

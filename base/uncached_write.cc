@@ -17,7 +17,7 @@
 namespace weft {
 namespace {
 
-// What offset, size and memory of an uncached write must be multiples of.
+// Offset, size and memory of an uncached write must be multiples of this.
 constexpr size_t kAlignment = 4096;
 constexpr size_t kBufferBytes = 8 << 20;
 
@@ -41,7 +41,7 @@ absl::Status WriteAt(int fd, const char* data, size_t size, off_t offset) {
     const ssize_t n = pwrite(fd, data, size, offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EINVAL && !UsesCache(fd)) {
-      // The file system asks for another alignment.
+      // The file system requires another alignment.
       UseCache(fd, true);
       continue;
     }
@@ -53,7 +53,7 @@ absl::Status WriteAt(int fd, const char* data, size_t size, off_t offset) {
   return absl::OkStatus();
 }
 
-// Fills one buffer while the other is being written.
+// Fills one buffer while a thread writes the other.
 class Writer {
  public:
   explicit Writer(int fd) : fd_(fd) {}
@@ -71,7 +71,7 @@ class Writer {
     return absl::OkStatus();
   }
 
-  // Writes the rest; what is no whole multiple of the alignment goes through the cache.
+  // Writes the rest; bytes after the last multiple of the alignment go through the cache.
   absl::Status Finish() {
     WEFT_RETURN_IF_ERROR(WaitForWriting());
     const size_t aligned = filled_ / kAlignment * kAlignment;
@@ -90,7 +90,7 @@ class Writer {
     std::swap(filling_, being_written_);
     const char* data = being_written_.get();
     const off_t offset = offset_;
-    // Where no thread can be had, WaitForWriting writes.
+    // If no thread can be started, WaitForWriting writes.
     writing_ = std::async(std::launch::async | std::launch::deferred, [fd = fd_, data, offset] {
       return WriteAt(fd, data, kBufferBytes, offset);
     });
@@ -105,7 +105,8 @@ class Writer {
   Buffer filling_ = NewBuffer(), being_written_ = NewBuffer();
   size_t filled_ = 0;
   off_t offset_ = 0;
-  std::future<absl::Status> writing_;  // waits in its destructor: before the buffers go
+  std::future<absl::Status>
+      writing_;  // last: its destructor waits, so the buffers outlive the thread
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Large new files, written past the system's page cache.
+// Writes large new files, bypassing the page cache.
 #ifndef WEFT_BASE_UNCACHED_WRITE_H_
 #define WEFT_BASE_UNCACHED_WRITE_H_
 
@@ -8,10 +8,9 @@
 
 namespace weft {
 
-// Writes the pieces, joined, to an empty file from its beginning, and leaves its offset behind
-// them. Where the file system cannot do without its cache, the cache is used: the result is the
-// same. For files of many megabytes: a writer that waits until its file is on the disk spends most
-// of its time on filling cache pages that it never needs. Takes 16 MiB of memory.
+// Writes the concatenated pieces to an empty file, and moves its offset to their end. Uses the page
+// cache if the file system requires it; the result is the same. A writer of a large file that waits
+// for the disk would spend most of its time on filling cache pages. Takes 16 MiB of memory.
 absl::Status WriteUncached(int fd, absl::Span<const absl::string_view> pieces);
 
 }  // namespace weft

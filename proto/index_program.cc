@@ -1,16 +1,15 @@
-#include "proto/index_program.h"
-
 #include <algorithm>
 #include <climits>
 #include <deque>
 #include <future>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "proto/byte_pieces.h"
+#include "proto/program.h"
 #include "proto/program_checks.h"
 #include "proto/program_indexer.h"
 #include "proto/wire_format.h"
@@ -25,13 +24,13 @@ constexpr uint32_t kBlockVars = wire::LengthDelimited(pb::BlockDesc::kVarsFieldN
 constexpr uint32_t kBlockOps = wire::LengthDelimited(pb::BlockDesc::kOpsFieldNumber);
 constexpr uint32_t kBlockForwardIdx = wire::Varint(pb::BlockDesc::kForwardBlockIdxFieldNumber);
 
-// Whether it is a field of ProgramDesc, so that there may be more to check than its length.
+// True for a field of ProgramDesc: more than its length must be checked.
 bool IsKnown(uint32_t tag) {
   const int number = google::protobuf::internal::WireFormatLite::GetTagFieldNumber(tag);
   return pb::ProgramDesc::descriptor()->FindFieldByNumber(number) != nullptr;
 }
 
-// Splits the fields of a program into parts of about equal size, in the order of the file.
+// Splits the fields of a program into parts of nearly equal size, in the order of the file.
 class Parts {
  public:
   struct Part {
@@ -46,7 +45,7 @@ class Parts {
     parts_.emplace_back();
   }
 
-  // Whether the slice that begins so many bytes before now should end.
+  // True if a slice should end that has `slice_bytes` bytes.
   bool IsFull(size_t slice_bytes) const {
     return parts_.back().num_bytes + slice_bytes >= bytes_per_part_ && parts_.size() < max_parts_;
   }
@@ -80,9 +79,9 @@ absl::Status IndexPart(const Parts::Part& part, ProgramIndexer* indexer) {
 
 }  // namespace
 
-// First a walk over the fields of the program and its blocks, which passes over ops and variables
-// and takes a tenth of the time. Then these are indexed, each part by a thread, as if it were a
-// program of its own, and put together in the order of the file.
+// Walks over the fields of the program and its blocks, without reading ops and variables: a tenth
+// of the time. Then indexes ops and variables in parts, each in a thread and as a separate program,
+// and joins the parts in the order of the file.
 class ProgramReader {
  public:
   ProgramReader(const ParseOptions& options, Program* program)
@@ -101,176 +100,168 @@ class ProgramReader {
   }
 
  private:
-  struct OtherPart;
+  absl::Status ReadTopLevel() {
+    const absl::string_view bytes = program_.bytes_;
+    if (bytes.size() > INT_MAX) {
+      return absl::InvalidArgumentError(absl::StrCat("the program has ", bytes.size(),
+                                                     " bytes; protobuf messages end at ", INT_MAX));
+    }
+    if (bytes.empty()) return absl::InvalidArgumentError("the program is empty: no blocks");
+    wire::MessageStream in(bytes);
+    while (true) {
+      const int begin = in.CurrentPosition();
+      const uint32_t tag = wire::NextTag(&in);
+      if (tag == 0) break;
+      if (tag == kProgramBlocks) {
+        absl::string_view payload;
+        if (!wire::ReadBytes(&in, &payload)) {
+          return Malformed(absl::StrCat("block at byte ", begin));
+        }
+        program_.top_level_.push_back({program_.num_blocks(), {}});
+        WEFT_RETURN_IF_ERROR(ReadBlock(bytes.substr(begin, in.CurrentPosition() - begin), payload));
+      } else {
+        if (!wire::SkipField(&in, tag)) return MalformedAt("", begin);
+        const absl::string_view field = bytes.substr(begin, in.CurrentPosition() - begin);
+        if (IsKnown(tag) && !wire::IsWellFormed<pb::ProgramDesc>(field)) {
+          return MalformedAt("", begin);
+        }
+        // One piece for neighbours: a file may consist of unknown fields of two bytes.
+        std::vector<Program::TopLevelField>& fields = program_.top_level_;
+        if (fields.empty() || fields.back().block >= 0) fields.push_back({-1, field.substr(0, 0)});
+        absl::string_view& last = fields.back().other;
+        last = absl::string_view(last.data(), last.size() + field.size());
+      }
+    }
+    return wire::AtEnd(&in) ? absl::OkStatus() : MalformedAt("", in.CurrentPosition());
+  }
 
-  absl::Status ReadTopLevel();
-  void AddOther(absl::string_view field);
-  absl::Status ReadBlock(absl::string_view field, absl::string_view payload);
-  absl::Status IndexParts(ProgramIndexer* indexer);
+  absl::Status ReadBlock(absl::string_view field, absl::string_view payload) {
+    Program::BlockRecord block;
+    block.field = field;
+    std::vector<absl::string_view>* others = &block.head;
+    int idx = 0;
+    bool has_idx = false, has_parent = false;
+
+    const int number = program_.num_blocks();
+    const std::string where = absl::StrCat("block ", number);
+    const auto malformed = [&](size_t at) {
+      return MalformedAt(absl::StrCat("block at byte ", field.data() - program_.bytes_.data()),
+                         payload.data() - program_.bytes_.data() + at);
+    };
+    ProgramIndexer::Slice slice;
+    slice.block = number;
+    size_t slice_begin = 0;
+    const auto end_slice = [&](size_t end) {
+      slice.fields = payload.substr(slice_begin, end - slice_begin);
+      parts_.Add(slice);
+      slice.first_op += std::exchange(slice.num_ops, 0);
+      slice.first_var += std::exchange(slice.num_vars, 0);
+      slice_begin = end;
+    };
+
+    const size_t first_op = parts_.num_ops(), first_var = parts_.num_vars();
+    wire::MessageStream in(payload);
+    while (true) {
+      const int begin = in.CurrentPosition();
+      if (parts_.IsFull(begin - slice_begin)) end_slice(begin);
+      const uint32_t tag = wire::NextTag(&in);
+      if (tag == 0) break;
+      if (tag == kBlockVars || tag == kBlockOps) {
+        absl::string_view message;
+        if (!wire::ReadBytes(&in, &message)) return malformed(begin);
+        wire::PrefetchBehind(message);
+        ++(tag == kBlockOps ? slice.num_ops : slice.num_vars);
+        others = &block.tail;
+        continue;
+      }
+      bool ok;
+      if (tag == kBlockIdx) {
+        ok = wire::ReadInt(&in, &idx);
+        has_idx = true;
+      } else if (tag == kBlockParentIdx) {
+        ok = wire::ReadInt(&in, &block.parent_idx);
+        has_parent = true;
+      } else if (tag == kBlockForwardIdx) {
+        ok = wire::ReadInt(&in, &block.forward_block_idx);
+      } else {
+        ok = wire::SkipField(&in, tag);
+      }
+      if (!ok) return malformed(begin);
+      wire::AddPiece(payload.substr(begin, in.CurrentPosition() - begin), others);
+    }
+    if (!wire::AtEnd(&in)) return malformed(in.CurrentPosition());
+    if (!has_idx || !has_parent) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": field ", has_idx ? "parent_idx" : "idx", " is missing"));
+    }
+    if (idx != number) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": has idx ", idx, "; blocks must count 0, 1, 2, ... in file order"));
+    }
+    end_slice(payload.size());
+    block.ops.reserve(parts_.num_ops() - first_op);
+    for (size_t i = first_op; i < parts_.num_ops(); ++i) block.ops.emplace_back(i);
+    block.vars.reserve(parts_.num_vars() - first_var);
+    for (size_t i = first_var; i < parts_.num_vars(); ++i) block.vars.emplace_back(i);
+    program_.blocks_.push_back(std::move(block));
+    return absl::OkStatus();
+  }
+
+  // A part that a thread indexes as a separate program.
+  struct OtherPart {
+    explicit OtherPart(absl::string_view bytes) { program.bytes_ = bytes; }
+
+    absl::Status Index(const Parts::Part& part, size_t num_symbols) {
+      indexer.Reserve(part.num_ops, part.num_vars,
+                      std::min(num_symbols, part.num_ops + part.num_vars), part.num_bytes);
+      const absl::Status status = IndexPart(part, &indexer);
+      names = indexer.CheckNames();
+      return status;
+    }
+
+    Program program;
+    ProgramIndexer indexer{&program};
+    absl::Status names;
+    std::future<absl::Status> status;  // last: its destructor waits for the thread
+  };
+
+  // Indexes the first part into the program and appends the others. Refuses names that are not
+  // UTF-8 last, in the order of the file, so that the error does not depend on the number of parts.
+  absl::Status IndexParts(ProgramIndexer* indexer) {
+    // Nearly all names are those of variables.
+    const size_t num_symbols = parts_.num_vars() + parts_.num_vars() / 64 + 64;
+    indexer->Reserve(parts_.num_ops(), parts_.num_vars(), num_symbols, program_.bytes_.size());
+    std::deque<OtherPart> others;
+    for (size_t i = 1; i < parts_.parts().size(); ++i) {
+      const Parts::Part& part = parts_.parts()[i];
+      OtherPart& other = others.emplace_back(program_.bytes_);
+      // If no thread can be started, get() indexes the part.
+      other.status =
+          std::async(std::launch::async | std::launch::deferred,
+                     [&part, &other, num_symbols] { return other.Index(part, num_symbols); });
+    }
+    WEFT_RETURN_IF_ERROR(IndexPart(parts_.parts()[0], indexer));
+    absl::Status names = indexer->CheckNames();
+    for (OtherPart& other : others) {
+      WEFT_RETURN_IF_ERROR(other.status.get());
+      names.Update(other.names);
+      indexer->Append(other.indexer);
+      other.program = Program();
+    }
+    return names;
+  }
 
   Program& program_;
   Parts parts_;
 };
 
-absl::Status ProgramReader::ReadTopLevel() {
-  const absl::string_view bytes = program_.bytes_;
-  if (bytes.size() > INT_MAX) {
-    return absl::InvalidArgumentError(absl::StrCat("the program has ", bytes.size(),
-                                                   " bytes; protobuf messages end at ", INT_MAX));
-  }
-  if (bytes.empty()) return absl::InvalidArgumentError("the program is empty: no blocks");
-  wire::MessageStream in(bytes);
-  while (true) {
-    const int begin = in.CurrentPosition();
-    const uint32_t tag = wire::NextTag(&in);
-    if (tag == 0) break;
-    if (tag == kProgramBlocks) {
-      absl::string_view payload;
-      if (!wire::ReadBytes(&in, &payload)) return Malformed(absl::StrCat("block at byte ", begin));
-      program_.top_level_.push_back({program_.num_blocks(), {}});
-      WEFT_RETURN_IF_ERROR(ReadBlock(bytes.substr(begin, in.CurrentPosition() - begin), payload));
-    } else {
-      if (!wire::SkipField(&in, tag)) return MalformedAt("", begin);
-      const absl::string_view field = bytes.substr(begin, in.CurrentPosition() - begin);
-      if (IsKnown(tag) && !wire::IsWellFormed<pb::ProgramDesc>(field)) {
-        return MalformedAt("", begin);
-      }
-      AddOther(field);
-    }
-  }
-  return wire::AtEnd(&in) ? absl::OkStatus() : MalformedAt("", in.CurrentPosition());
-}
-
-// One piece for neighbours: a file may be nothing but unknown fields of two bytes.
-void ProgramReader::AddOther(absl::string_view field) {
-  std::vector<Program::TopLevelField>& fields = program_.top_level_;
-  if (fields.empty() || fields.back().block >= 0) {
-    fields.push_back({-1, field});
-  } else {
-    absl::string_view& last = fields.back().other;
-    last = absl::string_view(last.data(), last.size() + field.size());
-  }
-}
-
-absl::Status ProgramReader::ReadBlock(absl::string_view field, absl::string_view payload) {
-  Program::BlockRecord block;
-  block.field = field;
-  std::vector<absl::string_view>* others = &block.head;
-  int idx = 0;
-  bool has_idx = false, has_parent = false;
-
-  const int number = program_.num_blocks();
-  const std::string where = absl::StrCat("block ", number);
-  const auto malformed = [&](size_t at) {
-    return MalformedAt(absl::StrCat("block at byte ", field.data() - program_.bytes_.data()),
-                       payload.data() - program_.bytes_.data() + at);
-  };
-  ProgramIndexer::Slice slice;
-  slice.block = number;
-  size_t slice_begin = 0;
-  const auto end_slice = [&](size_t end) {
-    slice.fields = payload.substr(slice_begin, end - slice_begin);
-    parts_.Add(slice);
-    slice.first_op += std::exchange(slice.num_ops, 0);
-    slice.first_var += std::exchange(slice.num_vars, 0);
-    slice_begin = end;
-  };
-
-  const size_t first_op = parts_.num_ops(), first_var = parts_.num_vars();
-  wire::MessageStream in(payload);
-  while (true) {
-    const int begin = in.CurrentPosition();
-    if (parts_.IsFull(begin - slice_begin)) end_slice(begin);
-    const uint32_t tag = wire::NextTag(&in);
-    if (tag == 0) break;
-    if (tag == kBlockVars || tag == kBlockOps) {
-      absl::string_view message;
-      if (!wire::ReadBytes(&in, &message)) return malformed(begin);
-      wire::PrefetchBehind(message);
-      ++(tag == kBlockOps ? slice.num_ops : slice.num_vars);
-      others = &block.tail;
-      continue;
-    }
-    bool ok;
-    if (tag == kBlockIdx) {
-      ok = wire::ReadInt(&in, &idx);
-      has_idx = true;
-    } else if (tag == kBlockParentIdx) {
-      ok = wire::ReadInt(&in, &block.parent_idx);
-      has_parent = true;
-    } else if (tag == kBlockForwardIdx) {
-      ok = wire::ReadInt(&in, &block.forward_block_idx);
-    } else {
-      ok = wire::SkipField(&in, tag);
-    }
-    if (!ok) return malformed(begin);
-    AddPiece(payload.substr(begin, in.CurrentPosition() - begin), others);
-  }
-  if (!wire::AtEnd(&in)) return malformed(in.CurrentPosition());
-  if (!has_idx || !has_parent) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": field ", has_idx ? "parent_idx" : "idx", " is missing"));
-  }
-  if (idx != number) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where, ": has idx ", idx, "; blocks must count 0, 1, 2, ... in file order"));
-  }
-  end_slice(payload.size());
-  block.ops.reserve(parts_.num_ops() - first_op);
-  for (size_t i = first_op; i < parts_.num_ops(); ++i) block.ops.emplace_back(i);
-  block.vars.reserve(parts_.num_vars() - first_var);
-  for (size_t i = first_var; i < parts_.num_vars(); ++i) block.vars.emplace_back(i);
-  program_.blocks_.push_back(std::move(block));
-  return absl::OkStatus();
-}
-
-// A part that is indexed as a program of its own, by a thread.
-struct ProgramReader::OtherPart {
-  explicit OtherPart(absl::string_view bytes) { program.bytes_ = bytes; }
-
-  absl::Status Index(const Parts::Part& part, size_t num_symbols) {
-    indexer.Reserve(part.num_ops, part.num_vars,
-                    std::min(num_symbols, part.num_ops + part.num_vars), part.num_bytes);
-    const absl::Status status = IndexPart(part, &indexer);
-    names = indexer.CheckNames();
-    return status;
-  }
-
+absl::StatusOr<Program> Program::Parse(std::shared_ptr<const void> owner, absl::string_view bytes,
+                                       const ParseOptions& options) {
   Program program;
-  ProgramIndexer indexer{&program};
-  absl::Status names;
-  std::future<absl::Status> status;  // last: its destructor waits for the thread
-};
-
-// The first part goes straight into the program, the others are appended. Names that are no UTF-8
-// are refused after everything else, in the order of the file, so that the error does not depend
-// on the number of parts.
-absl::Status ProgramReader::IndexParts(ProgramIndexer* indexer) {
-  // Names are those of variables, and few others.
-  const size_t num_symbols = parts_.num_vars() + parts_.num_vars() / 64 + 64;
-  indexer->Reserve(parts_.num_ops(), parts_.num_vars(), num_symbols, program_.bytes_.size());
-  std::deque<OtherPart> others;
-  for (size_t i = 1; i < parts_.parts().size(); ++i) {
-    const Parts::Part& part = parts_.parts()[i];
-    OtherPart& other = others.emplace_back(program_.bytes_);
-    // Where no thread can be had, get() does it.
-    other.status =
-        std::async(std::launch::async | std::launch::deferred,
-                   [&part, &other, num_symbols] { return other.Index(part, num_symbols); });
-  }
-  WEFT_RETURN_IF_ERROR(IndexPart(parts_.parts()[0], indexer));
-  absl::Status names = indexer->CheckNames();
-  for (OtherPart& other : others) {
-    WEFT_RETURN_IF_ERROR(other.status.get());
-    names.Update(other.names);
-    indexer->Append(other.indexer);
-    other.program = Program();
-  }
-  return names;
-}
-
-absl::Status IndexProgram(const ParseOptions& options, Program* program) {
-  return ProgramReader(options, program).Read();
+  program.owners_.push_back(std::move(owner));
+  program.bytes_ = bytes;
+  WEFT_RETURN_IF_ERROR(ProgramReader(options, &program).Read());
+  return program;
 }
 
 }  // namespace weft

@@ -38,10 +38,10 @@ constexpr uint32_t kVarStopGradient = Varint(pb::VarDesc::kStopGradientFieldNumb
 constexpr uint32_t kVarAttrs = LengthDelimited(pb::VarDesc::kAttrsFieldNumber);
 constexpr uint32_t kVarTypeType = Varint(pb::VarType::kTypeFieldNumber);
 
-// How many different attribute lists with their values, or ends of variables, are remembered.
+// How many different ends of ops, and of variables, are remembered.
 constexpr size_t kMaxKnown = 1 << 16;
 
-// Whether the tag is that of a list of numbers in one field instead of one field a number.
+// True if all numbers of a list are in one field, false if each has a field.
 bool IsPackedList(uint32_t tag) {
   switch (tag) {
     case LengthDelimited(pb::OpDesc::Attr::kIntsFieldNumber):
@@ -99,7 +99,7 @@ bool ReadVarField(wire::Stream* in, uint32_t tag, VarReader::Message* message, b
   }
 }
 
-// "block 1, op 17 (mul)", as far as it is known.
+// "block 1, op 17 (mul)", without the name if it is not known yet.
 std::string Describe(const MessagePosition& place, absl::string_view kind, bool has_name,
                      absl::string_view name) {
   return absl::StrCat(place.block == 0 ? "" : absl::StrCat("block ", place.block, ", "),
@@ -135,70 +135,58 @@ absl::Status MalformedAt(absl::string_view what, size_t byte) {
   return Malformed(absl::StrCat(what, what.empty() ? "" : ", ", "byte ", byte));
 }
 
-// --- Ops ----------------------------------------------------------------------------------------
-
 absl::StatusOr<const OpReader::Message*> OpReader::Read(absl::string_view message,
-                                                        const MessagePosition& place) {
-  const Fields fields = ReadFields(message);
-  const auto where = [&] { return Describe(place, "op", fields.has_type, message_.type); };
-  if (!fields.ok) return MalformedIn(where(), place, fields.byte);
-  if (!fields.has_type) return absl::InvalidArgumentError(absl::StrCat(where(), " has no type"));
+                                                        const MessagePosition& place,
+                                                        bool use_known) {
+  message_.slots.clear();
+  message_.args.clear();
+  message_.attrs.clear();
+  message_.tail = Tail();
+  attr_values_.clear();
+  tail_ = {};
+  inputs_after_outputs_ = false;
+  bool has_type = false;
+  size_t byte = 0;  // of the field that is being read
+  const auto where = [&] { return Describe(place, "op", has_type, message_.type); };
+  const auto malformed = [&] { return MalformedIn(where(), place, byte); };
+  wire::MessageStream in(message);
+  while (const uint32_t tag = wire::NextTag(&in)) {
+    if (tag == kOpInputs || tag == kOpOutputs) {
+      if (!ReadSlot(&in, /*output=*/tag == kOpOutputs)) return malformed();
+      tail_ = {};
+    } else if (tag == kOpType) {
+      if (!wire::ReadBytes(&in, &message_.type)) return malformed();
+      tail_ = has_type || !message_.attrs.empty() ? absl::string_view() : message.substr(byte);
+      has_type = true;
+      const auto known = use_known ? known_tails_.find(tail_) : known_tails_.end();
+      if (known != known_tails_.end()) {
+        message_.tail = known->second;
+        in.Skip(in.BytesUntilLimit());
+      }
+    } else if (tag == kOpAttrs) {
+      if (!ReadAttr(&in)) return malformed();
+    } else if (!wire::SkipField(&in, tag)) {
+      return malformed();
+    }
+    byte = in.CurrentPosition();
+  }
+  byte = in.CurrentPosition();
+  if (!wire::AtEnd(&in)) return malformed();
+  if (!has_type) return absl::InvalidArgumentError(absl::StrCat(where(), " has no type"));
   if (inputs_after_outputs_) PutInputsFirst();
-  if (fields.attrs_known) return &message_;
-
+  if (message_.tail.signature.has_value()) return &message_;
   const absl::Status status = SummarizeAttrs();
   if (!status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(where(), ": ", status.message()));
   }
-  // Pairs of parameter and gradient occur once.
-  const bool repeats = !message_.attrs.has_role_vars;
-  if (fields.attr_bytes.data() != nullptr && repeats && known_attrs_.size() < kMaxKnown) {
-    known_attrs_.emplace(fields.attr_bytes, message_.attrs);
-  }
   return &message_;
 }
 
-OpReader::Fields OpReader::ReadFields(absl::string_view message) {
-  message_.slots.clear();
-  message_.args.clear();
-  attrs_.clear();
-  inputs_after_outputs_ = false;
-  Fields fields;
-  wire::MessageStream in(message);
-  while (true) {
-    fields.byte = in.CurrentPosition();
-    const uint32_t tag = wire::NextTag(&in);
-    if (tag == 0) break;
-    switch (tag) {
-      case kOpInputs:
-      case kOpOutputs:
-        if (!ReadSlot(&in, /*output=*/tag == kOpOutputs)) return fields;
-        fields.attr_bytes = {};
-        break;
-      case kOpType:
-        if (!wire::ReadBytes(&in, &message_.type)) return fields;
-        fields.attr_bytes = {};
-        if (!fields.has_type && attrs_.empty()) {
-          fields.attr_bytes = wire::Rest(&in);
-          const auto known = known_attrs_.find(fields.attr_bytes);
-          if (known != known_attrs_.end()) {
-            message_.attrs = known->second;
-            fields.attrs_known = true;
-            in.Skip(static_cast<int>(fields.attr_bytes.size()));
-          }
-        }
-        fields.has_type = true;
-        break;
-      case kOpAttrs:
-        if (!ReadAttr(&in)) return fields;
-        break;
-      default:
-        if (!wire::SkipField(&in, tag)) return fields;
-    }
-  }
-  fields.ok = wire::AtEnd(&in);
-  if (!fields.ok) fields.byte = in.CurrentPosition();
-  return fields;
+void OpReader::RememberSignature(uint32_t signature) {
+  message_.tail.signature = signature;
+  // Pairs of parameter and gradient occur once.
+  if (tail_.empty() || message_.tail.has_role_vars) return;
+  if (known_tails_.size() < kMaxKnown) known_tails_[tail_] = message_.tail;
 }
 
 bool OpReader::ReadSlot(wire::Stream* in, bool output) {
@@ -207,62 +195,59 @@ bool OpReader::ReadSlot(wire::Stream* in, bool output) {
   Slot slot;
   slot.output = output;
   slot.first = static_cast<uint32_t>(message_.args.size());
-  bool has_name = wire::TakeShortField(kSlotParameter, &rest, &slot.name);
   absl::string_view arg;
+  bool has_name = wire::TakeShortField(kSlotParameter, &rest, &slot.name);
   while (wire::TakeShortField(kSlotArguments, &rest, &arg)) message_.args.push_back(arg);
-  if (!rest.empty() && !ReadRestOfSlot(rest, &slot, &has_name)) return false;
-  slot.count = static_cast<uint32_t>(message_.args.size()) - slot.first;
-  inputs_after_outputs_ |= !output && !message_.slots.empty() && message_.slots.back().output;
-  message_.slots.push_back(slot);
-  return has_name;
-}
-
-// What is unusual: long names, unknown fields, the name not first.
-bool OpReader::ReadRestOfSlot(absl::string_view rest, Slot* slot, bool* has_name) {
-  wire::MessageStream in(rest);
-  while (const uint32_t tag = wire::NextTag(&in)) {
+  // What is unusual: long names, unknown fields, the name not first.
+  wire::MessageStream fields(rest);
+  while (const uint32_t tag = wire::NextTag(&fields)) {
     if (tag == kSlotArguments) {
-      absl::string_view arg;
-      if (!wire::ReadBytes(&in, &arg)) return false;
+      if (!wire::ReadBytes(&fields, &arg)) return false;
       message_.args.push_back(arg);
     } else if (tag == kSlotParameter) {
-      if (!wire::ReadBytes(&in, &slot->name)) return false;
-      *has_name = true;
-    } else if (!wire::SkipField(&in, tag)) {
+      if (!wire::ReadBytes(&fields, &slot.name)) return false;
+      has_name = true;
+    } else if (!wire::SkipField(&fields, tag)) {
       return false;
     }
   }
-  return wire::AtEnd(&in);
+  slot.count = static_cast<uint32_t>(message_.args.size()) - slot.first;
+  inputs_after_outputs_ |= !output && !message_.slots.empty() && message_.slots.back().output;
+  message_.slots.push_back(slot);
+  return wire::AtEnd(&fields) && has_name;
 }
 
 bool OpReader::ReadAttr(wire::Stream* in) {
-  wire::MessageScope scope(in);
-  if (!scope.ok()) return false;
-  const absl::string_view message = wire::Rest(in);
+  absl::string_view message;
+  if (!wire::ReadBytes(in, &message)) return false;
+  wire::MessageStream fields(message);
+  Attr attr;
   AttrValue value;
   bool has_name = false, has_type = false, packed = false;
-  while (const uint32_t tag = wire::NextTag(in)) {
+  while (const uint32_t tag = wire::NextTag(&fields)) {
     if (tag == kAttrName) {
-      if (!wire::ReadBytes(in, &value.attr.name)) return false;
+      if (!wire::ReadBytes(&fields, &attr.name)) return false;
       has_name = true;
     } else if (tag == kAttrType) {
-      if (!wire::ReadInt(in, &value.attr.type)) return false;
+      if (!wire::ReadInt(&fields, &attr.type)) return false;
       has_type = true;
     } else if (tag == kAttrI) {
-      if (!wire::ReadInt(in, &value.i)) return false;
+      if (!wire::ReadInt(&fields, &value.i)) return false;
       value.has_i = true;
     } else if (tag == kAttrScalar || tag == kAttrScalars) {
       absl::string_view scalar;
-      if (!wire::ReadBytes(in, &scalar) || !wire::IsWellFormed<pb::Scalar>(scalar)) return false;
+      if (!wire::ReadBytes(&fields, &scalar)) return false;
+      if (!wire::IsWellFormed<pb::Scalar>(scalar)) return false;
     } else {
       value.has_strings |= tag == kAttrStrings;
       packed |= IsPackedList(tag);
-      if (!wire::SkipField(in, tag)) return false;
+      if (!wire::SkipField(&fields, tag)) return false;
     }
   }
-  if (!wire::AtEnd(in) || !has_name || !has_type) return false;
-  attrs_.push_back(value);
-  // Paddle does not pack lists, so the generated class may take its time with those that are.
+  if (!wire::AtEnd(&fields) || !has_name || !has_type) return false;
+  message_.attrs.push_back(attr);
+  attr_values_.push_back(value);
+  // Paddle does not pack lists, so packed ones may take longer.
   return !packed || wire::IsWellFormed<pb::OpDesc::Attr>(message, wire::Required::kIgnored);
 }
 
@@ -279,92 +264,60 @@ void OpReader::PutInputsFirst() {
   message_.args = std::move(args);
 }
 
-// Fills message_.attrs, and checks the attributes that everything relies on.
+// Fills message_.tail, and checks the types of op_role and op_role_var.
 absl::Status OpReader::SummarizeAttrs() {
-  Attrs& summary = message_.attrs;
-  summary = Attrs();
-  summary.role = kRoleNotSpecified;
-  for (const AttrValue& value : attrs_) {
-    const Attr& attr = value.attr;
+  Tail& tail = message_.tail;
+  tail.role = kRoleNotSpecified;
+  for (size_t i = 0; i < message_.attrs.size(); ++i) {
+    const Attr& attr = message_.attrs[i];
+    const AttrValue& value = attr_values_[i];
     if (attr.name == kOpRoleAttr) {
       if (attr.type != pb::INT) return WrongAttrType(attr, pb::INT);
-      summary.role = value.has_i ? value.i : 0;
+      tail.role = value.has_i ? value.i : 0;
     } else if (attr.name == kOpRoleVarAttr) {
       if (attr.type != pb::STRINGS) return WrongAttrType(attr, pb::STRINGS);
-      summary.has_role_vars = value.has_strings;
+      tail.has_role_vars = value.has_strings;
     } else if (attr.type == pb::BLOCK || attr.type == pb::BLOCKS) {
-      summary.has_sub_blocks = true;
+      tail.has_sub_blocks = true;
     }
   }
-  summary.list = NumberOfAttrList();
   return absl::OkStatus();
 }
-
-uint32_t OpReader::NumberOfAttrList() {
-  // Each name with its type and length before it: different lists have different keys.
-  key_.clear();
-  for (const AttrValue& value : attrs_) {
-    const Attr& attr = value.attr;
-    const uint32_t head[2] = {static_cast<uint32_t>(attr.type),
-                              static_cast<uint32_t>(attr.name.size())};
-    key_.append(reinterpret_cast<const char*>(head), sizeof(head));
-    key_.append(attr.name.data(), attr.name.size());
-  }
-  const auto [it, is_new] =
-      number_of_attr_list_.try_emplace(key_, static_cast<uint32_t>(attr_lists_.size()));
-  if (is_new) {
-    std::vector<Attr>& list = attr_lists_.emplace_back();
-    for (const AttrValue& value : attrs_) list.push_back(value.attr);
-  }
-  return it->second;
-}
-
-// --- Variables ----------------------------------------------------------------------------------
 
 absl::StatusOr<VarReader::Message> VarReader::Read(absl::string_view bytes,
                                                    const MessagePosition& place) {
   Message message;
-  const Fields fields = ReadFields(bytes, &message);
-  const auto where = [&] { return Describe(place, "variable", fields.has_name, message.name); };
-  if (!fields.ok) return MalformedIn(where(), place, fields.byte);
-  if (!fields.has_name || !fields.has_type) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(where(), fields.has_name ? " has no type" : " has no name"));
-  }
-  const bool may_repeat = fields.after_name.data() != nullptr && !fields.after_name_known;
-  if (may_repeat && known_.size() < kMaxKnown) known_.emplace(fields.after_name, message);
-  return message;
-}
-
-VarReader::Fields VarReader::ReadFields(absl::string_view bytes, Message* message) const {
-  Fields fields;
+  bool has_name = false, has_type = false, is_known = false;
+  absl::string_view name, tail;  // tail: the bytes after the name, if the name is first
+  size_t byte = 0;               // of the field that is being read
+  const auto where = [&] { return Describe(place, "variable", has_name, name); };
   wire::MessageStream in(bytes);
-  while (true) {
-    fields.byte = in.CurrentPosition();
-    const uint32_t tag = wire::NextTag(&in);
-    if (tag == 0) break;
+  while (const uint32_t tag = wire::NextTag(&in)) {
     if (tag != kVarName) {
-      if (!ReadVarField(&in, tag, message, &fields.has_type)) return fields;
-      continue;
-    }
-    absl::string_view name;
-    if (!wire::ReadBytes(&in, &name)) return fields;
-    fields.has_name = true;
-    fields.after_name = {};
-    if (fields.byte == 0) {
-      fields.after_name = wire::Rest(&in);
-      const auto known = known_.find(fields.after_name);
-      if (known != known_.end()) {
-        *message = known->second;
-        fields.after_name_known = fields.has_type = true;
-        in.Skip(static_cast<int>(fields.after_name.size()));
+      if (!ReadVarField(&in, tag, &message, &has_type)) return MalformedIn(where(), place, byte);
+    } else {
+      if (!wire::ReadBytes(&in, &name)) return MalformedIn(where(), place, byte);
+      has_name = true;
+      tail = byte == 0 ? wire::Rest(&in) : absl::string_view();
+      const auto known = known_tails_.find(tail);
+      if (byte == 0 && known != known_tails_.end()) {
+        message = known->second;
+        is_known = has_type = true;
+        in.Skip(static_cast<int>(tail.size()));
       }
     }
-    message->name = name;
+    byte = in.CurrentPosition();
   }
-  fields.ok = wire::AtEnd(&in);
-  if (!fields.ok) fields.byte = in.CurrentPosition();
-  return fields;
+  if (!wire::AtEnd(&in)) return MalformedIn(where(), place, in.CurrentPosition());
+  if (!has_name || !has_type) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where(), has_name ? " has no type" : " has no name"));
+  }
+  if (!tail.empty() && !is_known && known_tails_.size() < kMaxKnown) {
+    known_tails_.emplace(tail, message);
+  }
+  message.name = name;
+  return message;
 }
 
 }  // namespace weft

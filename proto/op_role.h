@@ -1,5 +1,4 @@
-// What part an op plays in training: the op_role attribute, and the (parameter, gradient) pairs
-// of op_role_var.
+// The role of an op in training (op_role), and its gradient pairs (op_role_var).
 #ifndef WEFT_PROTO_OP_ROLE_H_
 #define WEFT_PROTO_OP_ROLE_H_
 
@@ -12,7 +11,7 @@
 
 namespace weft {
 
-// Bits of op_role. Paddle writes 0, 1, 2, 4, 8, 0x10, 0x100 (the op that makes the loss), 0x101
+// Bits of op_role. Paddle writes 0, 1, 2, 4, 8, 0x10, 0x100 (the op that computes the loss), 0x101
 // (the op that fills the loss's gradient), 0x12 (learning-rate multipliers) and 0x1000.
 inline constexpr int kRoleForward = 0x0000;
 inline constexpr int kRoleBackward = 0x0001;
@@ -36,14 +35,14 @@ inline bool IsLossGrad(const Op& op) {
 // "backward", "optimize|lr_sched", "0x2000": for text and messages.
 std::string RoleName(int role);
 
-// One pair of op_role_var. Both names as the attribute has them; they need not be declared.
+// A pair of op_role_var. The variables may be undeclared.
 struct ParamGrad {
   std::string param;
   std::string grad;
 };
 
-// The pairs of an op's op_role_var, in order; empty where it has none. InvalidArgument, naming the
-// op, where the number of names is odd.
+// The pairs of an op's op_role_var, in order; empty if it has none. InvalidArgument, naming the op,
+// if the number of names is odd.
 absl::StatusOr<std::vector<ParamGrad>> ParamGrads(const Op& op);
 
 }  // namespace weft

@@ -1,10 +1,10 @@
 // A program in memory: the bytes of its file and an index over them.
 //
-// A Program keeps the bytes that it was read from and remembers, for every op and variable, where
-// they stand and the few things that most questions are about: type, slots and arguments, role,
-// flags. Everything else is decoded when asked for. A new or changed op is bytes of its own with
-// the same index. Writing concatenates: whatever no pass touched comes out byte for byte, unknown
-// fields and enum numbers included.
+// A Program keeps the bytes that it was read from. For every op and variable it indexes the bytes
+// and what most queries need: type, slots and arguments, role, flags. Other fields are decoded on
+// demand. New and changed ops have separate bytes and the same index. Writing concatenates bytes:
+// ops and variables that no pass edits are preserved byte for byte, including unknown fields and
+// enum numbers.
 //
 //   WEFT_ASSIGN_OR_RETURN(Program program, Program::Parse(bytes));
 //   for (OpId id : program.block(0).ops()) {
@@ -12,9 +12,8 @@
 //     if (op.type() == "sgd") Use(program.name(op.Input("Param")[0]));
 //   }
 //
-// Ops and variables are changed through a Rewriter (proto/rewriter.h), never through views.
-// Views are small values; they stay valid while the Program is alive and until the next
-// Rewriter::Commit. Ids stay valid for the life of the Program.
+// A Rewriter (proto/rewriter.h) changes ops and variables; views never do. Views are small values.
+// They are valid until the next Rewriter::Commit, ids as long as the Program.
 #ifndef WEFT_PROTO_PROGRAM_H_
 #define WEFT_PROTO_PROGRAM_H_
 
@@ -33,7 +32,6 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "base/strong_id.h"
-#include "proto/byte_arena.h"
 #include "proto/framework.pb.h"
 #include "proto/shared_vector.h"
 #include "proto/symbol_table.h"
@@ -42,8 +40,8 @@ namespace weft {
 
 namespace pb = ::paddle::framework::proto;
 
-// An argument that stands for no variable, even where a block declares one of that name, as Paddle
-// does for the gradient of a branch.
+// The empty argument: no variable, even if a block declares this name, as Paddle does for the
+// gradient of a branch.
 inline constexpr absl::string_view kEmptyVarName = "@EMPTY@";
 
 using OpId = StrongId<struct OpTag>;
@@ -51,9 +49,9 @@ using VarId = StrongId<struct VarTag>;
 
 class Program;
 
-// What an op looks like but for its values: its type, the names and sizes of its slots, the names
-// and types of its attributes. A program has many ops and few signatures, so signatures are stored
-// once and compared as pointers.
+// The type of an op, the names and sizes of its slots, and the names and types of its attributes. A
+// program has many ops and few signatures, so each signature is stored once and compared as a
+// pointer.
 struct OpSignature {
   struct Slot {
     Symbol name;
@@ -66,13 +64,12 @@ struct OpSignature {
   };
   Symbol type;
   std::vector<Slot> inputs;   // in file order, empty slots included
-  std::vector<Slot> outputs;  // `first` counts on from the inputs' arguments
+  std::vector<Slot> outputs;  // `first` includes the arguments of inputs
   std::vector<Attr> attrs;    // in file order
   uint32_t num_input_args = 0;
   uint32_t num_args = 0;
 };
 
-// An op.
 class Op {
  public:
   OpId id() const { return id_; }
@@ -80,15 +77,15 @@ class Op {
   absl::string_view type() const;
   Symbol type_symbol() const { return signature().type; }
   const OpSignature& signature() const;
-  // Counted from 0, below Program::num_signatures(): for vectors of what is known per signature.
+  // From 0 to Program::num_signatures() - 1: an index for data derived from signatures.
   uint32_t signature_id() const;
 
-  // The op_role attribute, kRoleNotSpecified (proto/op_role.h) where the op has none. O(1).
+  // The op_role attribute; kRoleNotSpecified (proto/op_role.h) if the op has none. O(1).
   int role() const;
 
-  // The variables that the op names: all of them, those of all input slots, all output slots, or
-  // of one slot (empty where there is no such slot). Names that stand for "no variable"
-  // (kEmptyVarName) are among them. O(1), for a slot O(slots).
+  // The arguments of the op, of its input slots, of its output slots, or of one slot (empty if
+  // there is no such slot). Empty arguments (kEmptyVarName) are included. O(1); O(slots) for a slot
+  // name.
   absl::Span<const Symbol> args() const;
   absl::Span<const Symbol> input_args() const;
   absl::Span<const Symbol> output_args() const;
@@ -98,38 +95,37 @@ class Op {
   bool HasInputSlot(absl::string_view slot) const;
 
   bool HasAttr(absl::string_view name) const;
-  // The value of an attribute; none where the op does not have it, or has it with a type that does
-  // not fit: a reader goes on with its default, and the verifier reports the type (W105). (For all
-  // attributes of an op with the defaults of its schema, and a wrong type as an error, see
-  // ops/schema/op_attrs.h.) IntAttr reads INT and LONG, FloatAttr FLOAT and FLOAT64, IntsAttr INTS
-  // and LONGS. The last one counts where a name is repeated, as in Paddle. O(attributes).
+  // The value of an attribute; none if the op does not have it or if it has another type: callers
+  // use a default, and the verifier reports the type (W105). ops/schema/op_attrs.h reads all
+  // attributes of an op, with the defaults of its schema and with errors for types. IntAttr reads
+  // INT and LONG, FloatAttr FLOAT and FLOAT64, IntsAttr INTS and LONGS. If a name is repeated, the
+  // last attribute counts, as in Paddle. O(attributes).
   absl::optional<int64_t> IntAttr(absl::string_view name) const;
   absl::optional<double> FloatAttr(absl::string_view name) const;
   absl::optional<bool> BoolAttr(absl::string_view name) const;
   absl::optional<std::string> StringAttr(absl::string_view name) const;
   absl::optional<std::vector<int64_t>> IntsAttr(absl::string_view name) const;
   absl::optional<std::vector<std::string>> StringsAttr(absl::string_view name) const;
-  // The attribute as it is, decoded.
+  // The attribute, decoded.
   absl::optional<pb::OpDesc::Attr> FindAttr(absl::string_view name) const;
-  // Calls visit(i, bytes) for the attributes, in file order, until it returns false: `bytes` is the
-  // message of signature().attrs[i]. For reading many of them at once. O(bytes of the op).
+  // Calls visit(i, bytes) for the attributes, in file order, until it returns false. `bytes` is the
+  // message of signature().attrs[i]. O(bytes of the op).
   void ForEachAttr(absl::FunctionRef<bool(size_t, absl::string_view)> visit) const;
-  // True where op_role_var is there and not empty. O(1).
+  // True if the op has an op_role_var that is not empty. O(1).
   bool has_role_vars() const;
-  // The blocks named by attributes of type BLOCK and BLOCKS (sub_block of conditional_block,
-  // while).
+  // The blocks that attributes of type BLOCK and BLOCKS name, such as sub_block of while.
   std::vector<int> SubBlocks() const;
 
-  // The block of the op, and its index among the block's ops: the one that messages and
-  // `weft show` print. kNoPosition for an op that a commit has erased. O(1).
+  // The block of the op, and its position there, which messages and `weft show` print. kNoPosition
+  // for an op that a commit has erased. O(1).
   static constexpr uint32_t kNoPosition = 0xffffffffu;
   int block() const;
   uint32_t position() const;
-  // "op 17 (mul)", with the block where it is not the root: for messages. Without the position for
-  // an erased op. O(1).
+  // "op 17 (mul)", for messages; with the block unless it is the root, without the position for an
+  // erased op. O(1).
   std::string DebugName() const;
 
-  // The op as its bytes stand in the file (the OpDesc message), and decoded.
+  // The OpDesc message of the op, as in the file, and decoded.
   absl::string_view bytes() const;
   pb::OpDesc ToProto() const;
 
@@ -140,7 +136,7 @@ class Op {
   OpId id_;
 };
 
-// A variable: its declaration in one block.
+// The declaration of a variable in a block.
 class Var {
  public:
   VarId id() const { return id_; }
@@ -148,18 +144,19 @@ class Var {
   Symbol name_symbol() const;
   int block() const;
 
-  // pb::VarType::Type of the variable: LOD_TENSOR, SELECTED_ROWS, RAW, ... or a newer number.
+  // A pb::VarType::Type, such as LOD_TENSOR or SELECTED_ROWS, or a number that this version does
+  // not know.
   int type() const;
   bool persistable() const;
   bool is_parameter() const;
   bool stop_gradient() const;
   bool need_check_feed() const;
 
-  // Element type and dimensions of a dense tensor or of SelectedRows, decoded; none for other
-  // types and where the file does not say.
+  // Element type and dimensions of a dense tensor or of SelectedRows, decoded; none for other types
+  // and if the file has none.
   absl::optional<pb::VarType::TensorDesc> Tensor() const;
-  // A key of the whole type, to find variables of one type without decoding them: equal keys mean
-  // equal types. Empty where the variable is written in an unusual way. O(bytes).
+  // A key of the type, to compare types without decoding them: equal keys mean equal types. Empty
+  // if the fields are not in the usual order. O(bytes).
   absl::string_view TypeKey() const;
 
   absl::string_view bytes() const;
@@ -172,7 +169,7 @@ class Var {
   VarId id_;
 };
 
-// A block: ops in order, over variables of its own and of its ancestors.
+// A block: ops in order, over the variables of the block and of its ancestors.
 class Block {
  public:
   int idx() const { return idx_; }
@@ -181,9 +178,9 @@ class Block {
   absl::Span<const OpId> ops() const;
   absl::Span<const VarId> vars() const;
 
-  // The variable of that name declared in this block, or, Resolve, in this block or the nearest
-  // ancestor; an invalid id where there is none, also for a name that the program does not hold and
-  // for kEmptyVarName. O(1), O(depth); a string costs its length more.
+  // FindVar returns the variable of that name in this block, Resolve the one in this block or its
+  // nearest ancestor. An invalid id if there is none, and for kEmptyVarName. O(1) and O(depth),
+  // plus the length of a string.
   VarId FindVar(Symbol name) const;
   VarId FindVar(absl::string_view name) const;
   VarId Resolve(Symbol name) const;
@@ -196,7 +193,7 @@ class Block {
   int idx_;
 };
 
-// A serialized program as pieces to be concatenated, most of them in the program's own memory: it
+// A serialized program as pieces to be concatenated. Most are in the memory of the program, which
 // must outlive them and not change.
 struct SerializedProgram {
   SerializedProgram() = default;
@@ -205,37 +202,35 @@ struct SerializedProgram {
 
   std::vector<absl::string_view> pieces;
   size_t size = 0;                // of all pieces together
-  std::deque<std::string> owned;  // what some pieces point to
+  std::deque<std::string> owned;  // the bytes of the other pieces
 };
 
 struct ParseOptions {
   int threads = 2;
-  // Each thread gets at least so many bytes.
+  // Small programs are read by fewer threads.
   size_t min_bytes_per_thread = 1 << 20;
 };
 
 class Program {
  public:
-  // Reads a serialized ProgramDesc. Fails with InvalidArgument, naming block, op or variable and
-  // the byte, where the bytes are not a well-formed program: wire format, missing required fields,
-  // no blocks, block numbers that do not count 0, 1, 2, ..., parents that are missing or form a
-  // cycle, names that are not UTF-8, a variable declared twice in a block, op_role or op_role_var
-  // of another type, sub-blocks that do not exist or contain each other, blocks nested deeper than
-  // kMaxBlockDepth.
-  // O(bytes) time; memory is bounded by a constant times the bytes.
+  // Reads a serialized ProgramDesc. InvalidArgument, naming block, op or variable and the byte, if
+  // the bytes are not a well-formed program: malformed wire format, missing required fields, no
+  // blocks, block numbers other than 0, 1, 2, ..., parents that are missing or form a cycle, names
+  // that are not UTF-8, a variable declared twice in a block, op_role or op_role_var of another
+  // type, sub-blocks that do not exist or contain each other, blocks nested deeper than
+  // kMaxBlockDepth. O(bytes) time and memory.
   static absl::StatusOr<Program> Parse(std::string bytes);
-  // The same without a copy. The buffer is kept alive by the program and must not change. Large
-  // programs are read by several threads; the result does not depend on their number, nor does the
-  // error.
+  // The same without a copy. The program keeps the buffer alive, which must not change. Several
+  // threads read a large program; neither the result nor the error depends on their number.
   static absl::StatusOr<Program> Parse(std::shared_ptr<const void> owner, absl::string_view bytes,
                                        const ParseOptions& options = {});
   static absl::StatusOr<Program> FromProto(const pb::ProgramDesc& desc);
 
-  // How deep parents, and ops with sub-blocks, may lead: whoever follows them by recursion needs no
-  // care for the stack. Programs written by hand stay below 10.
+  // The limit for chains of parents and of sub-blocks, so that recursion over them cannot overflow
+  // the stack. Real programs stay below 10.
   static constexpr int kMaxBlockDepth = 256;
 
-  // A copy shares the bytes, and of the index what no commit has changed.
+  // A copy shares the bytes, and the parts of the index that no commit has changed.
   Program(const Program&) = default;
   Program& operator=(const Program&) = default;
   Program(Program&&) = default;
@@ -246,7 +241,7 @@ class Program {
   Op op(OpId id) const { return Op(this, id); }
   Var var(VarId id) const { return Var(this, id); }
 
-  // One more than the largest id, dead ops included: for vectors indexed by id.
+  // One more than the largest id, including erased ops: for vectors indexed by id.
   size_t op_id_limit() const { return ops_.size(); }
   size_t var_id_limit() const { return vars_.size(); }
   // Ops and variables of all blocks. O(blocks).
@@ -257,20 +252,20 @@ class Program {
 
   const SymbolTable& symbols() const { return symbols_; }
   absl::string_view name(Symbol symbol) const { return symbols_.name(symbol); }
-  // The symbol of a name; invalid where the program does not hold it.
+  // The symbol of a name; invalid if the program does not have the name.
   Symbol FindSymbol(absl::string_view name) const { return symbols_.Find(name); }
 
   // Counts the commits that changed the program.
   int revision() const { return revision_; }
 
-  // 0 where the file does not say.
+  // 0 if the file has none.
   int64_t version() const;
   // The program without its blocks, and a block without its variables and ops, decoded.
   pb::ProgramDesc OtherFields() const;
   pb::BlockDesc OtherFields(int block) const;
 
-  // The serialized program. Equal to the bytes that were parsed until the first Commit; after it,
-  // untouched ops and variables are. O(ops).
+  // The serialized program. Until the first Commit, equals the bytes that were parsed; later,
+  // unedited ops and variables do. O(ops).
   SerializedProgram SerializeToPieces() const;
   std::string Serialize() const;
   pb::ProgramDesc ToProto() const;
@@ -283,7 +278,7 @@ class Program {
   friend class ProgramReader;
   friend class Rewriter;
 
-  // A field of a message where it stands in some buffer: tag and length, then the payload.
+  // A field of a message in some buffer: tag and length, then the payload.
   struct Field {
     const char* begin;
     uint32_t payload_size;
@@ -337,9 +332,9 @@ class Program {
   VarId FindVar(int block, Symbol name) const;
   void AppendBlock(const BlockRecord& block, SerializedProgram* out) const;
 
-  std::shared_ptr<const void> owner_;  // of the bytes that were parsed
-  absl::string_view bytes_;
-  ByteArena arena_;  // bytes of new ops, variables and names
+  absl::string_view bytes_;  // that were parsed
+  std::vector<std::shared_ptr<const void>>
+      owners_;  // of these, and of the bytes that commits added
   bool changed_ = false;
   int revision_ = 0;
 
@@ -361,7 +356,7 @@ class Program {
   std::vector<TopLevelField> top_level_;
 };
 
-// --- What analyses ask every op -----------------------------------------------------------------
+// Inline: analyses call these for every op.
 
 inline const OpSignature& Op::signature() const {
   return program_->signatures_[program_->record(id_).signature];

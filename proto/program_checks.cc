@@ -33,7 +33,7 @@ absl::Status CheckParents(const Program& program) {
     return absl::InvalidArgumentError(
         absl::StrCat("block 0: the root block has parent ", parents[0], ", expected -1"));
   }
-  // Each block's way up must end. Blocks whose depth is known are not walked again: linear.
+  // Following parents must end at the root. The walk stops at blocks of known depth: linear time.
   constexpr int kUnknown = -1, kOnTheWay = -2;
   std::vector<int> depth(n, kUnknown);
   std::vector<int> way;
@@ -55,7 +55,7 @@ absl::Status CheckParents(const Program& program) {
   return absl::OkStatus();
 }
 
-// Running an op runs its sub-blocks, so "contains" must not lead back.
+// Running an op runs its sub-blocks, so no block may contain itself.
 absl::Status CheckSubBlocks(const Program& program, absl::Span<const OpId> ops_with_sub_blocks) {
   const int n = program.num_blocks();
   std::vector<std::vector<int>> contains(n);
@@ -73,7 +73,7 @@ absl::Status CheckSubBlocks(const Program& program, absl::Span<const OpId> ops_w
       ++times_contained[sub];
     }
   }
-  // Blocks that nothing contains, then those that only such blocks contain, and so on.
+  // Topological order: a block follows all blocks that contain it.
   std::vector<int> ready;
   for (int i = 0; i < n; ++i) {
     if (times_contained[i] == 0) ready.push_back(i);

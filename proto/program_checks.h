@@ -1,4 +1,4 @@
-// What must hold between the blocks and ops of a program, whatever stands in them.
+// Checks of the blocks, sub-blocks and names of a program.
 #ifndef WEFT_PROTO_PROGRAM_CHECKS_H_
 #define WEFT_PROTO_PROGRAM_CHECKS_H_
 
@@ -9,16 +9,16 @@
 
 namespace weft {
 
-// InvalidArgument where there is no block, the root has a parent, or the parents of a block are
+// InvalidArgument if there is no block, if the root has a parent, or if the parents of a block are
 // missing, form a cycle or are more than Program::kMaxBlockDepth. O(blocks).
 absl::Status CheckParents(const Program& program);
 
-// InvalidArgument where a sub-block of these ops does not exist, is the root, contains itself over
-// any number of steps, or is nested too deep. `ops_with_sub_blocks` are all that the program has.
+// InvalidArgument if a sub-block of these ops does not exist, is the root, contains itself directly
+// or indirectly, or is nested too deep. `ops_with_sub_blocks` are all such ops of the program.
 // O(blocks + sub-blocks).
 absl::Status CheckSubBlocks(const Program& program, absl::Span<const OpId> ops_with_sub_blocks);
 
-// InvalidArgument where a name is not UTF-8. O(length).
+// InvalidArgument if a name is not UTF-8. O(length).
 absl::Status CheckName(absl::string_view name);
 
 }  // namespace weft

@@ -42,7 +42,7 @@ absl::StatusOr<Program> ParseProtoText(absl::string_view bytes) {
   return Program::FromProto(desc);
 }
 
-// Protobuf's text format prints unknown fields in a form that it cannot read back.
+// Protobuf's parser does not accept unknown fields as its printer prints them.
 absl::StatusOr<std::string> PrintProtoText(const Program& program) {
   pb::ProgramDesc desc = program.ToProto();
   pb::ProgramDesc known = desc;
@@ -59,7 +59,6 @@ absl::StatusOr<std::string> PrintProtoText(const Program& program) {
   return text;
 }
 
-// A hint for the frequent mistake.
 bool LooksLikeText(absl::string_view bytes) {
   const absl::string_view start = bytes.substr(0, 64);
   for (unsigned char c : start) {
@@ -68,22 +67,17 @@ bool LooksLikeText(absl::string_view bytes) {
   return !start.empty();
 }
 
-// Prepares one output: all bytes are written and durable, the target is untouched.
+// Writes one output and makes it durable, but does not commit it.
 absl::StatusOr<AtomicFile> Prepare(const ProgramOutput& output) {
   WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(output.path));
   std::string text;
   SerializedProgram serialized;
-  switch (format) {
-    case ProgramFormat::kBinary:
-      serialized = output.program->SerializeToPieces();
-      break;
-    case ProgramFormat::kProtoText: {
-      WEFT_ASSIGN_OR_RETURN(text, PrintProtoText(*output.program));
-      break;
-    }
-    case ProgramFormat::kProgramText:
-      text = ProgramText(*output.program);
-      break;
+  if (format == ProgramFormat::kBinary) {
+    serialized = output.program->SerializeToPieces();
+  } else if (format == ProgramFormat::kProtoText) {
+    WEFT_ASSIGN_OR_RETURN(text, PrintProtoText(*output.program));
+  } else {
+    text = ProgramText(*output.program);
   }
   if (serialized.size > INT_MAX) {
     return absl::OutOfRangeError(absl::StrCat("the program has grown to ", serialized.size,
@@ -114,23 +108,14 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path) {
 absl::StatusOr<Program> ReadProgram(const std::string& path) {
   WEFT_ASSIGN_OR_RETURN(const ProgramFormat format, ProgramFormatOf(path));
   WEFT_ASSIGN_OR_RETURN(FileBytes file, ReadFile(path, INT_MAX));
-  switch (format) {
-    case ProgramFormat::kBinary: {
-      // Not moved: the bytes are looked at once more where the program is refused.
-      absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
-      if (!program.ok() && LooksLikeText(file.bytes)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(program.status().message(),
-                         " (it looks like text; text programs are named .pbtxt or .prog)"));
-      }
-      return program;
-    }
-    case ProgramFormat::kProtoText:
-      return ParseProtoText(file.bytes);
-    case ProgramFormat::kProgramText:
-      return ParseProgramText(file.bytes);
-  }
-  return absl::InternalError("unknown format");
+  if (format == ProgramFormat::kProtoText) return ParseProtoText(file.bytes);
+  if (format == ProgramFormat::kProgramText) return ParseProgramText(file.bytes);
+  // The owner is not moved: LooksLikeText reads the bytes of a refused program.
+  absl::StatusOr<Program> program = Program::Parse(file.owner, file.bytes);
+  if (program.ok() || !LooksLikeText(file.bytes)) return program;
+  return absl::InvalidArgumentError(
+      absl::StrCat(program.status().message(),
+                   " (it looks like text; text programs are named .pbtxt or .prog)"));
 }
 
 absl::Status WritePrograms(absl::Span<const ProgramOutput> outputs) {

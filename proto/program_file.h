@@ -21,8 +21,8 @@ enum class ProgramFormat {
 // .pbtxt protobuf text, .prog program text. InvalidArgument, listing these, for any other name.
 absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 
-// Errors carry no path: the caller knows it. A binary file is mapped and stays mapped while the
-// program lives; memory is bounded by a constant times the file's size.
+// Errors do not name the path. A binary file is mapped as long as the program lives. O(file)
+// memory.
 absl::StatusOr<Program> ReadProgram(const std::string& path);
 
 struct ProgramOutput {
@@ -30,8 +30,8 @@ struct ProgramOutput {
   std::string path;
 };
 
-// Writes all programs, or none: each is written beside its target and made durable before the
-// first takes its place. The error names the path.
+// Writes all programs, or none: all files are durable before the first replaces its target. The
+// error names the path.
 absl::Status WritePrograms(absl::Span<const ProgramOutput> outputs);
 absl::Status WriteProgram(const Program& program, const std::string& path);
 

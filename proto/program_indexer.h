@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -21,8 +20,7 @@ class ProgramIndexer {
  public:
   explicit ProgramIndexer(Program* program) : program_(*program) {}
 
-  // Consecutive fields of a block, as they stand in program->bytes_. The caller has walked over
-  // them: each is whole.
+  // Consecutive fields of a block, in program->bytes_. The caller has checked their lengths.
   struct Slice {
     int block = 0;
     size_t first_op = 0, first_var = 0;  // positions in the block
@@ -30,63 +28,57 @@ class ProgramIndexer {
     absl::string_view fields;
   };
 
-  // Makes room for what an empty program shall hold.
+  // Reserves the memory of an empty program.
   void Reserve(size_t num_ops, size_t num_vars, size_t num_symbols, size_t num_bytes);
   // Appends the records of ops and variables. Names, other than in AddOp and AddVar, are not
   // checked.
   absl::Status AddSlice(const Slice& slice);
-  // Appends the records of another program, indexed from the bytes that follow. The result is that
-  // of indexing these bytes here, down to the numbers of symbols and signatures.
+  // Appends the records of another program, indexed from the bytes that follow. Indexing these
+  // bytes here would give the same result, including the numbers of symbols and signatures.
   void Append(const ProgramIndexer& part);
   // InvalidArgument for the first name of the program that is not UTF-8.
   absl::Status CheckNames() const;
-  // Has copies of the program share what is indexed so far.
+  // Makes copies of the program share the records that exist now.
   void Share();
   const std::vector<OpId>& ops_with_sub_blocks() const { return ops_with_sub_blocks_; }
 
-  // Append the record of one op, or variable: `field` is the whole field (`header_size` bytes of
-  // tag and length, then the message) as it stands in BlockDesc, in memory that the program keeps.
-  // The block's list of ops, or variables, is the caller's.
+  // Append the record of one op or variable. `field` is a field of BlockDesc: `header_size` bytes
+  // of tag and length, then the message. The program must own its memory. The caller adds the
+  // result to the block's ops or variables.
   absl::StatusOr<OpId> AddOp(absl::string_view field, uint8_t header_size, int block);
   absl::StatusOr<VarId> AddVar(absl::string_view field, uint8_t header_size, int block);
-  // Makes a variable findable by name, unless that is kEmptyVarName. InvalidArgument where its
-  // block already declares the name.
+  // Lets FindVar find a variable, unless its name is kEmptyVarName. InvalidArgument if its block
+  // already declares the name.
   absl::Status LinkVar(VarId id);
 
  private:
-  // A name that waits to be interned: its place in the hash table is being prefetched.
+  // A name to be interned; its slot of the hash table is being prefetched.
   struct PendingName {
     absl::string_view name;
     uint32_t hash;
-    uint32_t target;  // index into args_, or into vars_
+    uint32_t target;  // index into vars_ or args_
+    bool is_var;
   };
 
   absl::StatusOr<const OpReader::Message*> ReadOp(absl::string_view message, uint8_t header_size,
                                                   const MessagePosition& place);
   absl::Status ReadVar(absl::string_view message, uint8_t header_size,
                        const MessagePosition& place);
-  uint32_t SignatureOf(const OpReader::Message& op);
+  bool HasSlots(const OpReader::Message& op, const OpSignature& signature) const;
   uint32_t FindSignature(const OpReader::Message& op);
-  bool HasSignature(const OpReader::Message& op, const OpSignature& signature) const;
-  uint32_t AddSignature(const OpReader::Message& op);
   std::vector<Symbol> AppendSymbols(const SymbolTable& table);
   std::vector<uint32_t> AppendSignatures(const Program& part, const std::vector<Symbol>& symbols);
-  // Where a part of the file begins.
   size_t FileOffset(absl::string_view part) const;
 
+  // Interns a name in the next Flush, which follows soon.
+  void AddPending(absl::string_view name, uint32_t target, bool is_var);
   void Flush();
-  void FlushArgs();
-  void FlushVars();
-  void PrefetchNames(const std::vector<PendingName>& pending) const;
 
   Program& program_;
   OpReader op_reader_;
   VarReader var_reader_;
   std::string key_;
-  std::vector<PendingName> pending_args_, pending_vars_;
-  absl::flat_hash_map<std::string, uint32_t, BytesHash> signature_of_key_;
-  // The last signature found for an attribute list: mostly the next one too.
-  std::vector<uint32_t> last_signature_;
+  std::vector<PendingName> pending_;
   std::vector<OpId> ops_with_sub_blocks_;
 };
 

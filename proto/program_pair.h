@@ -6,15 +6,14 @@
 
 namespace weft {
 
-// To be read.
+// For reading.
 struct ConstProgramPair {
   const Program* main = nullptr;
-  // Null if there is none: rings then count as set up, and persistable variables as equal on all
-  // ranks.
+  // Null if there is none: then rings count as set up, and persistable variables as replicated.
   const Program* startup = nullptr;
 };
 
-// To be rewritten together.
+// For rewriting both.
 struct ProgramPair {
   Program* main = nullptr;
   Program* startup = nullptr;  // may be null, as above

@@ -1,6 +1,7 @@
 #include "proto/rewriter.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -14,9 +15,9 @@
 
 namespace weft {
 
-// What a commit has indexed and checked but not yet put into any block.
+// What a commit has indexed and checked, but not yet added to blocks.
 struct Rewriter::Staged {
-  // Sizes before, to go back to.
+  // Sizes before the commit, for Rollback.
   size_t num_ops = 0, num_vars = 0, num_args = 0, num_blocks = 0;
 
   struct Placed {
@@ -35,23 +36,21 @@ struct Rewriter::Staged {
 };
 
 void Rewriter::InsertBefore(OpId anchor, const pb::OpDesc& op) {
-  insertions_.push_back({Position::kBefore, anchor, -1, OpId(), SerializeOp(op)});
+  insertions_.push_back({Position::kBefore, anchor, -1, OpId(), Serialize(op)});
 }
 void Rewriter::InsertAfter(OpId anchor, const pb::OpDesc& op) {
-  insertions_.push_back({Position::kAfter, anchor, -1, OpId(), SerializeOp(op)});
+  insertions_.push_back({Position::kAfter, anchor, -1, OpId(), Serialize(op)});
 }
 void Rewriter::Prepend(int block, const pb::OpDesc& op) {
-  insertions_.push_back({Position::kBlockBegin, OpId(), block, OpId(), SerializeOp(op)});
+  insertions_.push_back({Position::kBlockBegin, OpId(), block, OpId(), Serialize(op)});
 }
 void Rewriter::Append(int block, const pb::OpDesc& op) {
-  insertions_.push_back({Position::kBlockEnd, OpId(), block, OpId(), SerializeOp(op)});
+  insertions_.push_back({Position::kBlockEnd, OpId(), block, OpId(), Serialize(op)});
 }
 void Rewriter::MoveBefore(OpId op, OpId anchor) {
   insertions_.push_back({Position::kBefore, anchor, -1, op, {}});  // no bytes: op moves
 }
-void Rewriter::Replace(OpId op, const pb::OpDesc& with) {
-  edits_.push_back({op, SerializeOp(with)});
-}
+void Rewriter::Replace(OpId op, const pb::OpDesc& with) { edits_.push_back({op, Serialize(with)}); }
 void Rewriter::Erase(OpId op) { edits_.push_back({op, {}}); }
 
 int Rewriter::AddBlock(int parent) {
@@ -60,27 +59,18 @@ int Rewriter::AddBlock(int parent) {
 }
 
 void Rewriter::AddVar(int block, const pb::VarDesc& var) {
-  var_edits_.push_back({/*is_new=*/true, VarId(), block, SerializeVar(var)});
+  var_edits_.push_back({/*is_new=*/true, VarId(), block, Serialize(var)});
 }
 void Rewriter::ReplaceVar(VarId var, const pb::VarDesc& with) {
-  var_edits_.push_back({/*is_new=*/false, var, -1, SerializeVar(with)});
-}
-
-Rewriter::Bytes Rewriter::SerializeOp(const pb::OpDesc& op) {
-  return Serialize(op, pb::BlockDesc::kOpsFieldNumber);
-}
-Rewriter::Bytes Rewriter::SerializeVar(const pb::VarDesc& var) {
-  return Serialize(var, pb::BlockDesc::kVarsFieldNumber);
+  var_edits_.push_back({/*is_new=*/false, var, -1, Serialize(with)});
 }
 
 Rewriter::Bytes Rewriter::Serialize(const google::protobuf::MessageLite& message,
                                     int field_number) {
-  const size_t size = message.ByteSizeLong();
-  const std::string header = wire::FieldHeader(field_number, size);
-  char* field = arena_.Allocate(header.size() + size);
-  header.copy(field, header.size());
-  message.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(field) + header.size());
-  return {absl::string_view(field, header.size() + size), static_cast<uint8_t>(header.size())};
+  std::string& field = bytes_.emplace_back(wire::FieldHeader(field_number, message.ByteSizeLong()));
+  const auto header_size = static_cast<uint8_t>(field.size());
+  message.AppendPartialToString(&field);
+  return {field, header_size};
 }
 
 absl::Status Rewriter::Commit() {
@@ -89,14 +79,15 @@ absl::Status Rewriter::Commit() {
   staged.num_vars = program_.vars_.size();
   staged.num_args = program_.args_.size();
   staged.num_blocks = program_.blocks_.size();
-  // New records and names point into the arena, also the names of a commit that fails.
-  program_.arena_.Absorb(&arena_);
   const absl::Status status = Stage(&staged);
+  // New records and names point into these bytes, including names of a commit that fails.
+  program_.owners_.push_back(std::make_shared<std::deque<std::string>>(std::move(bytes_)));
   if (status.ok()) {
     Apply(staged);
   } else {
     Rollback(staged);
   }
+  bytes_.clear();
   insertions_.clear();
   edits_.clear();
   var_edits_.clear();
@@ -129,13 +120,10 @@ absl::Status Rewriter::StageBlocks() {
     pb::BlockDesc desc;
     desc.set_idx(program_.num_blocks());
     desc.set_parent_idx(parent);
-    const std::string head = desc.SerializeAsString();
-    char* bytes = program_.arena_.Allocate(head.size());
-    head.copy(bytes, head.size());
     Program::BlockRecord record;
     record.changed = true;
     record.parent_idx = parent;
-    record.head.push_back(absl::string_view(bytes, head.size()));
+    record.head.push_back(bytes_.emplace_back(desc.SerializeAsString()));
     program_.blocks_.push_back(std::move(record));
   }
   return absl::OkStatus();
@@ -239,7 +227,7 @@ absl::Status Rewriter::CheckNewOp(OpId id) const {
   return absl::OkStatus();
 }
 
-// Whether a block would contain itself afterwards: a question to all ops that have sub-blocks.
+// Checks all ops with sub-blocks: an edit may make a block contain itself.
 absl::Status Rewriter::CheckSubBlocks(const Staged& staged) const {
   absl::flat_hash_set<OpId> gone(staged.erased.begin(), staged.erased.end());
   for (const auto& replacement : staged.replacements) gone.insert(replacement.first);
@@ -324,7 +312,7 @@ void Rewriter::Apply(const Staged& staged) {
   }
 }
 
-// Behind the block that is the last in the file.
+// Adds new blocks after the last block of the file.
 void Rewriter::PlaceNewBlocks(const Staged& staged) {
   if (new_blocks_.empty()) return;
   std::vector<Program::TopLevelField>& fields = program_.top_level_;
@@ -340,8 +328,7 @@ void Rewriter::PlaceNewBlocks(const Staged& staged) {
 }
 
 // Writes the new order of every block whose order changes, and the positions of its ops. Insertions
-// are chained per anchor (or block end) in the order of the calls, so the pass over a block only
-// follows chains.
+// form a chain for each anchor or block end, in the order of the calls. O(ops + insertions).
 void Rewriter::ReorderBlocks(const Staged& staged, const std::vector<bool>& order_changed) {
   constexpr uint32_t kNone = 0xffffffffu;
   const std::vector<Staged::Placed>& placed = staged.placed;
@@ -352,7 +339,7 @@ void Rewriter::ReorderBlocks(const Staged& staged, const std::vector<bool>& orde
   absl::flat_hash_map<OpId, Chains> at_op;
   std::vector<Chains> at_block(program_.num_blocks());
   std::vector<bool> is_anchor(staged.num_ops, false);
-  // Backwards, so that each chain's head is its first call.
+  // From the last to the first, so that a chain begins with its first call.
   for (size_t i = placed.size(); i-- > 0;) {
     const Staged::Placed& p = placed[i];
     const bool beside_op = p.position == Position::kBefore || p.position == Position::kAfter;

@@ -3,30 +3,31 @@
 #define WEFT_PROTO_REWRITER_H_
 
 #include <cstdint>
+#include <deque>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "proto/byte_arena.h"
 #include "proto/program.h"
 
 namespace weft {
 
-// Collects edits against the ops of a program as they are now, then applies all of them in one
-// pass over each block that changes, or none.
+// Collects edits of a program, then applies all of them, or none, in one pass over each block that
+// changes.
 //
 //   Rewriter rewriter(&program);
 //   rewriter.InsertAfter(completes_gradient, all_reduce);
 //   WEFT_RETURN_IF_ERROR(rewriter.Commit());
 //
-// Every edit names an op of the snapshot, so no position ever shifts. What is inserted before, or
-// after, the same op stands in the order of the calls. An op that moves or is erased takes nothing
-// along: what was inserted beside it stays at its old place.
+// Edits name ops of the program before the commit, so no position shifts. Ops that are inserted
+// before (or after) the same op are in the order of the calls. Ops inserted next to an op that
+// moves or is erased stay at its old position.
 //
-// Calls only record; mistakes are reported by Commit.
+// Calls only record edits; Commit reports mistakes.
 class Rewriter {
  public:
-  // `program` must outlive the rewriter and change through nothing else until Commit.
+  // `program` must outlive the rewriter, and nothing else may change it until Commit.
   explicit Rewriter(Program* program) : program_(*program) {}
 
   Rewriter(const Rewriter&) = delete;
@@ -35,42 +36,42 @@ class Rewriter {
   // The new op goes into the block of `anchor`.
   void InsertBefore(OpId anchor, const pb::OpDesc& op);
   void InsertAfter(OpId anchor, const pb::OpDesc& op);
-  // At the start or the end of a block, outside of whatever is inserted beside its ops.
+  // At the start or the end of a block, outside of ops that are inserted next to its first or last
+  // op.
   void Prepend(int block, const pb::OpDesc& op);
   void Append(int block, const pb::OpDesc& op);
 
-  // The op keeps its id and its place.
+  // The op keeps its id and its position.
   void Replace(OpId op, const pb::OpDesc& with);
   void Erase(OpId op);
   // Within one block. An op moves at most once in a commit.
   void MoveBefore(OpId op, OpId anchor);
 
-  // A new block behind all others. Gives its number, which ops and variables of the same commit may
-  // name already.
+  // Adds a block after all others. Returns its number, which ops and variables of the same commit
+  // may name.
   int AddBlock(int parent);
 
-  // Declared after the variables that are there.
+  // Declares a variable after the existing ones.
   void AddVar(int block, const pb::VarDesc& var);
-  // The variable keeps its id, its place and its name.
+  // The variable keeps its id, its position and its name.
   void ReplaceVar(VarId var, const pb::VarDesc& with);
 
   bool empty() const {
     return insertions_.empty() && edits_.empty() && var_edits_.empty() && new_blocks_.empty();
   }
 
-  // Checks everything, then applies everything: O(ops of the changed blocks + edits). On an error
-  // the program's blocks, ops and variables are as they were. The rewriter is empty afterwards.
-  // InvalidArgument: a new op or variable that is not well-formed, or names a variable that no
-  // visible block declares (before or by these edits), a sub-block that does not exist or one that
-  // would then contain itself; blocks nested deeper than Program::kMaxBlockDepth; a variable
-  // declared twice; an anchor that is no live op or stands in another block; an op that two edits
-  // replace, move or erase.
+  // Checks all edits, then applies them. O(ops of the changed blocks + edits). After an error, the
+  // program's blocks, ops and variables are unchanged. The rewriter is empty afterwards.
+  // InvalidArgument: a new op or variable that is not well-formed; an argument that neither a
+  // visible block nor these edits declare; a sub-block that does not exist or would contain itself;
+  // blocks nested deeper than Program::kMaxBlockDepth; a variable declared twice; an anchor that
+  // does not exist or is in another block; an op that two edits replace, move or erase.
   absl::Status Commit();
 
  private:
   enum class Position : uint8_t { kBefore, kAfter, kBlockBegin, kBlockEnd };
-  // A serialized field (tag, length, message), as it will stand in its block: new messages are kept
-  // as bytes, which take a tenth of the memory of generated classes.
+  // A serialized field of the block: tag, length, message. Bytes take a tenth of the memory of
+  // generated classes.
   struct Bytes {
     absl::string_view field;
     uint8_t header_size = 0;
@@ -79,7 +80,7 @@ class Rewriter {
     Position position;
     OpId anchor;  // kBefore, kAfter
     int block;    // kBlockBegin, kBlockEnd
-    OpId moves;   // an op that is there already, where `op` is empty
+    OpId moves;   // an existing op, if `op` is empty
     Bytes op;
   };
   struct OpEdit {
@@ -94,9 +95,11 @@ class Rewriter {
   };
   struct Staged;
 
+  Bytes Serialize(const pb::OpDesc& op) { return Serialize(op, pb::BlockDesc::kOpsFieldNumber); }
+  Bytes Serialize(const pb::VarDesc& var) {
+    return Serialize(var, pb::BlockDesc::kVarsFieldNumber);
+  }
   Bytes Serialize(const google::protobuf::MessageLite& message, int field_number);
-  Bytes SerializeOp(const pb::OpDesc& op);
-  Bytes SerializeVar(const pb::VarDesc& var);
 
   absl::Status Stage(Staged* staged);
   absl::Status StageBlocks();
@@ -114,7 +117,7 @@ class Rewriter {
   void ReorderBlocks(const Staged& staged, const std::vector<bool>& order_changed);
 
   Program& program_;
-  ByteArena arena_;
+  std::deque<std::string> bytes_;  // of the edits
   std::vector<Insertion> insertions_;
   std::vector<OpEdit> edits_;
   std::vector<VarEdit> var_edits_;

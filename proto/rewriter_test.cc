@@ -1,5 +1,6 @@
 #include "proto/rewriter.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -409,6 +410,34 @@ TEST(Rewriter, NewBlockInABlockThatDoesNotExistIsRefused) {
   rewriter.AddBlock(7);
   EXPECT_THAT(rewriter.Commit(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("block 7 for a block in it")));
+}
+
+TEST(Rewriter, BytesOfCommitsOutliveRewriterAndOriginal) {
+  auto original = std::make_unique<Program>(Abc());
+  const std::string big(1 << 20, 'b');
+  {
+    Rewriter rewriter(original.get());
+    for (int i = 0; i < 1000; ++i) rewriter.Append(0, NewOp("shared"));
+    rewriter.Append(0, NewOp(big));
+    WEFT_ASSERT_OK(rewriter.Commit());
+  }
+  Program copy = *original;
+  // Neither sees what the other adds.
+  Rewriter theirs(original.get()), mine(&copy);
+  theirs.Append(0, NewOp("theirs"));
+  mine.Append(0, NewOp("mine"));
+  WEFT_ASSERT_OK(theirs.Commit());
+  WEFT_ASSERT_OK(mine.Commit());
+  EXPECT_EQ(Types(*original).back(), "theirs");
+  original.reset();
+  const std::vector<std::string> types = Types(copy);
+  ASSERT_EQ(types.size(), 1005);
+  EXPECT_EQ(types[3], "shared");
+  EXPECT_EQ(types[1002], "shared");
+  EXPECT_EQ(types[1003], big);
+  EXPECT_EQ(types[1004], "mine");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program again, Program::Parse(copy.Serialize()));
+  EXPECT_EQ(Types(again), types);
 }
 
 }  // namespace

@@ -11,9 +11,9 @@
 
 namespace weft {
 
-// Copies share the elements that were there at the call of Share, and have their own of those that
-// are appended later. A program and the original that it is compared with differ in few elements:
-// as vectors, they would take twice the memory.
+// Copies share the elements that exist at the call of Share. Elements that are appended later are
+// separate. A rewritten program and its original differ in few elements; as vectors, they would
+// take twice the memory.
 template <typename T>
 class SharedVector {
  public:
@@ -21,7 +21,7 @@ class SharedVector {
   const T& operator[](size_t i) const {
     return i < num_shared_ ? shared_data_[i] : own_[i - num_shared_];
   }
-  // Consecutive elements, appended after Share or all of them before.
+  // Consecutive elements, all appended before Share or all after it.
   absl::Span<const T> subspan(size_t first, size_t count) const {
     return {first < num_shared_ ? shared_data_ + first : own_.data() + (first - num_shared_),
             count};
@@ -31,7 +31,7 @@ class SharedVector {
   void push_back(const T& value) { own_.push_back(value); }
   // Not to fewer elements than are shared.
   void resize(size_t count) { own_.resize(count - num_shared_); }
-  // An element to be changed. O(1); O(elements) once where it is shared with a copy.
+  // For changing an element. O(1); O(elements) once if a copy shares it.
   T& Mutable(size_t i) {
     if (i >= num_shared_) return own_[i - num_shared_];
     if (shared_.use_count() > 1) SetShared(std::vector<T>(*shared_));

@@ -11,11 +11,12 @@ using ::google::protobuf::FieldDescriptor;
 using ::google::protobuf::internal::WireFormatLite;
 using ::google::protobuf::io::CodedOutputStream;
 
-// The largest depth to which messages and groups may nest in what is read apart. Generated classes
-// stop at 100, counted from ProgramDesc; what is read apart is up to four levels deep in it.
+// The maximum depth of nested messages and groups in a message that is checked separately.
+// Generated classes stop at 100, counted from ProgramDesc; such messages are up to four levels deep
+// in it.
 constexpr int kMaxDepth = 90;
 
-// Which fields a message has, over all its parts: repeats of a singular message are merged.
+// The fields that a message has, in all its parts: repeats of a singular message are merged.
 struct Present {
   uint64_t fields = 0;  // by FieldDescriptor::index()
   std::map<int, Present> messages;
@@ -31,7 +32,7 @@ bool HasRequiredFields(const Descriptor& type, const Present& present) {
   return true;
 }
 
-// Repeated numbers in one field.
+// True if one field holds all numbers of a list.
 bool IsPacked(const FieldDescriptor& field, uint32_t tag) {
   return field.is_packable() &&
          WireFormatLite::GetTagWireType(tag) == WireFormatLite::WIRETYPE_LENGTH_DELIMITED;
@@ -58,8 +59,8 @@ bool CheckPacked(const FieldDescriptor& field, absl::string_view numbers) {
   }
 }
 
-// Whether generated classes can read the message; required fields are left to the caller where
-// the message may go on elsewhere.
+// True if generated classes can read the message. The caller checks the required fields of
+// `present`, because the message may have further parts.
 bool CheckMessage(absl::string_view bytes, const Descriptor& type, Required required, int depth,
                   Present* present);
 
@@ -92,8 +93,7 @@ bool CheckMessage(absl::string_view bytes, const Descriptor& type, Required requ
   return AtEnd(&in);
 }
 
-// The stream's own way to skip groups is more lenient than generated classes are. Paddle writes
-// none.
+// Stream::SkipField accepts groups that generated classes refuse. Paddle writes no groups.
 bool SkipGroup(Stream* in, uint32_t start, int depth) {
   if (depth == 0) return false;
   while (const uint32_t tag = NextTag(in)) {
@@ -139,6 +139,15 @@ std::string FieldHeader(int field_number, size_t payload_size) {
                                                  WireFormatLite::WIRETYPE_LENGTH_DELIMITED, buffer);
   end = CodedOutputStream::WriteVarint64ToArray(payload_size, end);
   return std::string(reinterpret_cast<char*>(buffer), end - buffer);
+}
+
+void AddPiece(absl::string_view piece, std::vector<absl::string_view>* pieces) {
+  if (piece.empty()) return;
+  if (!pieces->empty() && pieces->back().data() + pieces->back().size() == piece.data()) {
+    pieces->back() = absl::string_view(pieces->back().data(), pieces->back().size() + piece.size());
+  } else {
+    pieces->push_back(piece);
+  }
 }
 
 }  // namespace weft::wire

@@ -1,13 +1,14 @@
 // Protobuf's wire format, read field by field.
 //
-// Built on protobuf's own reader, and stricter than it in the places where generated classes are:
-// what is read without an error here, they can parse.
+// Built on protobuf's reader, but as strict as generated classes: they can parse whatever is read
+// here without an error.
 #ifndef WEFT_PROTO_WIRE_FORMAT_H_
 #define WEFT_PROTO_WIRE_FORMAT_H_
 
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -28,7 +29,7 @@ constexpr uint32_t Varint(int field_number) {
   return Lite::MakeTag(field_number, Lite::WIRETYPE_VARINT);
 }
 
-// What is left of the enclosing message.
+// The rest of the enclosing message.
 inline absl::string_view Rest(Stream* in) {
   const void* data;
   int available;
@@ -36,8 +37,8 @@ inline absl::string_view Rest(Stream* in) {
   return absl::string_view(static_cast<const char*>(data), available);
 }
 
-// True where the varint that comes next takes more than five bytes, as no tag or length does:
-// CodedInputStream would drop the upper bits, generated classes refuse it.
+// True if the next varint has more than five bytes. CodedInputStream drops the upper bits of such a
+// tag or length; generated classes refuse it.
 inline bool LongVarintIsNext(Stream* in) {
   const absl::string_view rest = Rest(in);
   const auto* b = reinterpret_cast<const uint8_t*>(rest.data());
@@ -45,20 +46,20 @@ inline bool LongVarintIsNext(Stream* in) {
   return rest.size() > 5 && (b[1] & b[2] & b[3] & b[4] & 0x80) != 0;
 }
 
-// The next tag; 0 at the end of the message, or where there is no proper tag: AtEnd tells.
+// The next tag; 0 at the end of the message and for a malformed tag, which AtEnd distinguishes.
 inline uint32_t NextTag(Stream* in) {
   if (LongVarintIsNext(in)) return 0;
   return in->ReadTag();
 }
 
-// True where NextTag has returned 0 because the message ends there.
+// True if NextTag has returned 0 because the message has ended.
 inline bool AtEnd(Stream* in) { return in->ConsumedEntireMessage(); }
 
 inline bool ReadSize(Stream* in, int* size) {
   return !LongVarintIsNext(in) && in->ReadVarintSizeAsInt(size);
 }
 
-// Reads a length and the bytes after it. False where they reach beyond the enclosing message.
+// Reads a length and the bytes after it. False if they extend beyond the enclosing message.
 inline bool ReadBytes(Stream* in, absl::string_view* bytes) {
   int size;
   if (!ReadSize(in, &size)) return false;
@@ -66,8 +67,9 @@ inline bool ReadBytes(Stream* in, absl::string_view* bytes) {
   return bytes->size() == static_cast<size_t>(size) && in->Skip(size);
 }
 
-// Takes the first field off a message where it has that tag, and tag and length take one byte each:
-// a shortcut for short names. Otherwise false, and the message is as before.
+// Removes the first field of a message if it has this tag, and if tag and length take one byte
+// each, as those of short names. Otherwise returns false and leaves the message unchanged. Reading
+// a program executes 1.18 times the instructions if a stream reads all slots.
 inline bool TakeShortField(uint32_t tag, absl::string_view* message, absl::string_view* payload) {
   if (message->size() < 2) return false;
   const auto first = static_cast<uint8_t>((*message)[0]),
@@ -78,11 +80,10 @@ inline bool TakeShortField(uint32_t tag, absl::string_view* message, absl::strin
   return true;
 }
 
-// Takes the first field off a well-formed message where it is length-delimited and its tag takes
-// one byte: `whole` is the field with tag and length, `payload` what is in it. Otherwise false, and
-// the message is as before. Quicker than a stream for walking over many short messages.
-inline bool TakeField(absl::string_view* message, uint32_t* tag, absl::string_view* whole,
-                      absl::string_view* payload) {
+// Removes the first field of a well-formed message if it is length-delimited and its tag takes one
+// byte. Otherwise returns false and leaves the message unchanged. Faster than a stream for many
+// short fields; program.cc has the figure.
+inline bool TakeField(absl::string_view* message, uint32_t* tag, absl::string_view* payload) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>((*message)[i]); };
   if (message->size() < 2 || byte(0) >= 0x80 || (byte(0) & 7) != 2) return false;
   size_t size = 0, header = 1;
@@ -92,7 +93,6 @@ inline bool TakeField(absl::string_view* message, uint32_t* tag, absl::string_vi
     if (next >= 0x80) continue;
     if (size > message->size() - header) return false;
     *tag = byte(0);
-    *whole = message->substr(0, header + size);
     *payload = message->substr(header, size);
     message->remove_prefix(header + size);
     return true;
@@ -108,9 +108,8 @@ inline bool ReadInt(Stream* in, int* value) {
   return true;
 }
 
-// Has what stands a kilobyte behind a message loaded into the cache, as much as the message is
-// long. Whoever walks from message to message waits for memory at each otherwise, since no CPU
-// foresees steps of uneven length: walking takes an eighth of the time with this.
+// Loads the bytes that begin a kilobyte after a message into the cache, as many as the message has.
+// No CPU predicts steps of uneven length, so a walk over messages waits for memory at each.
 inline void PrefetchBehind(absl::string_view message) {
   constexpr uintptr_t kAhead = 1024, kCacheLine = 64;
   const uintptr_t begin = reinterpret_cast<uintptr_t>(message.data()) + kAhead;
@@ -119,7 +118,7 @@ inline void PrefetchBehind(absl::string_view message) {
   }
 }
 
-// Passes over the value of a field that nobody asks for.
+// Skips the value of a field.
 bool SkipField(Stream* in, uint32_t tag);
 
 // A stream over one message.
@@ -131,34 +130,12 @@ class MessageStream : public Stream {
   }
 };
 
-// Restricts a stream to the next message and undoes that. ok() tells whether the length was sound.
-class MessageScope {
- public:
-  explicit MessageScope(Stream* in) : in_(in) {
-    int size;
-    if (!ReadSize(in, &size)) return;
-    const int left = in->BytesUntilLimit();
-    if (left >= 0 && size > left) return;
-    limit_ = in->PushLimit(size);
-    ok_ = true;
-  }
-  ~MessageScope() {
-    if (ok_) in_->PopLimit(limit_);
-  }
-  bool ok() const { return ok_; }
-
- private:
-  Stream* in_;
-  Stream::Limit limit_ = 0;
-  bool ok_ = false;
-};
-
 enum class Required { kChecked, kIgnored };
 
-// Whether the generated class of a message type can read the bytes, and, where they are checked,
-// whether required fields are there, in nested messages too. An enum number that this version does
-// not know counts as there: it is kept among the unknown fields. Unlike the generated classes, this
-// takes no memory for unknown fields, which would be up to 16 times their bytes. O(bytes).
+// True if the generated class of a message type can read the bytes and, with kChecked, if required
+// fields are present, also in nested messages. An enum number that this version does not know
+// counts as present. Unlike generated classes, which take up to 16 times the bytes, this takes no
+// memory for unknown fields. O(bytes).
 bool IsWellFormed(absl::string_view bytes, const ::google::protobuf::Descriptor& type,
                   Required required);
 
@@ -169,6 +146,10 @@ bool IsWellFormed(absl::string_view bytes, Required required = Required::kChecke
 
 // Tag and length of a field that holds `payload_size` bytes.
 std::string FieldHeader(int field_number, size_t payload_size);
+
+// Appends a piece of bytes that are to be concatenated. Joins it with the last piece if it follows
+// that in memory; drops empty pieces.
+void AddPiece(absl::string_view piece, std::vector<absl::string_view>* pieces);
 
 }  // namespace weft::wire
 

@@ -1,5 +1,8 @@
 #include "tools/program_stats.h"
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -16,7 +19,6 @@
 #include "ops/schema/infer.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
-#include "proto/fingerprint.h"
 #include "proto/op_role.h"
 
 namespace weft {
@@ -36,7 +38,7 @@ class Counter {
     stats_.blocks = program_.num_blocks();
     stats_.ops = program_.num_ops();
     stats_.variables = program_.num_vars();
-    stats_.fingerprint = FingerprintString(program_);
+    stats_.fingerprint = Fingerprint(program_);
     for (int block = 0; block < program_.num_blocks(); ++block) {
       for (OpId id : program_.block(block).ops()) WEFT_RETURN_IF_ERROR(CountOp(program_.op(id)));
     }
@@ -239,6 +241,15 @@ absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program, int64_t
   const OpId op = stats.peak_memory.op;
   if (op.valid()) stats.peak_op = program.op(op).DebugName();
   return stats;
+}
+
+std::string Fingerprint(const Program& program) {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (absl::string_view piece : program.SerializeToPieces().pieces) {
+    XXH3_64bits_update(&state, piece.data(), piece.size());
+  }
+  return absl::StrCat(absl::Hex(XXH3_64bits_digest(&state), absl::kZeroPad16));
 }
 
 std::string ProgramStatsText(const ProgramStats& stats) {

@@ -66,6 +66,10 @@ struct ProgramStats {
 // O(ops + variables). InvalidArgument, naming the op, for an op_role_var of an odd length.
 absl::StatusOr<ProgramStats> ComputeProgramStats(const Program& program, int64_t batch = 1);
 
+// XXH3-64 of the serialized program, as 16 hexadecimal digits: equal for equal bytes, on every
+// machine. It does not protect against forgery. O(bytes).
+std::string Fingerprint(const Program& program);
+
 // A table for readers.
 std::string ProgramStatsText(const ProgramStats& stats);
 

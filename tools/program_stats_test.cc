@@ -10,13 +10,17 @@
 #include "gtest/gtest.h"
 #include "proto/op_role.h"
 #include "proto/program_file.h"
+#include "proto/rewriter.h"
 #include "proto/testing/block_text.h"
+#include "proto/testing/program_builder.h"
 #include "proto/text/program_text.h"
 
 namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::weft::testing::ProgramBuilder;
 
 ProgramStats StatsOf(absl::string_view lines) {
   const absl::StatusOr<ProgramStats> stats = ComputeProgramStats(testing::BlockProgram(lines));
@@ -166,6 +170,46 @@ TEST(ProgramStatsTest, SumsOfHugeTensorsDoNotOverflow) {
     absl::StrAppend(&lines, "    var v", i, " : fp64[281474976710656] persistable\n");
   }
   EXPECT_EQ(StatsOf(lines).state.bytes, std::numeric_limits<int64_t>::max());
+}
+
+// The same program, once with an op too many.
+ProgramBuilder Example() {
+  ProgramBuilder builder;
+  builder.Param("w").Op("mul", {{"Y", {"w"}}}, {{"Out", {"y"}}});
+  return builder;
+}
+
+TEST(FingerprintTest, EqualBytesGiveEqualFingerprints) {
+  EXPECT_EQ(Fingerprint(Example().Build()), Fingerprint(Example().Build()));
+}
+
+TEST(FingerprintTest, IsTheSameOnEveryMachine) {
+  // XXH3-64 of a program of one empty block: bytes 0a 0d 08 00 10 ff*9 01.
+  pb::ProgramDesc desc;
+  desc.add_blocks()->set_idx(0);
+  desc.mutable_blocks(0)->set_parent_idx(-1);
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::FromProto(desc));
+  EXPECT_EQ(Fingerprint(program), "0affd987e07daca0");
+}
+
+TEST(FingerprintTest, EveryChangeOfBytesChangesIt) {
+  const std::string before = Fingerprint(Example().Build());
+  EXPECT_NE(Fingerprint(Example().IntAttr("axis", 1).Build()), before);
+  EXPECT_NE(Fingerprint(Example().Var("unused").Build()), before);
+}
+
+TEST(FingerprintTest, RewrittenProgramHasThatOfItsBytes) {
+  Program program = Example().Build();
+  Rewriter rewriter(&program);
+  rewriter.Append(0, ProgramBuilder().Op("relu", {}, {}).last_op());
+  WEFT_ASSERT_OK(rewriter.Commit());
+  WEFT_ASSERT_OK_AND_ASSIGN(const Program again, Program::Parse(program.Serialize()));
+  EXPECT_EQ(Fingerprint(program), Fingerprint(again));
+  EXPECT_NE(Fingerprint(program), Fingerprint(Example().Build()));
+}
+
+TEST(FingerprintTest, TextIsSixteenDigits) {
+  EXPECT_THAT(Fingerprint(Example().Build()), MatchesRegex("[0-9a-f]{16}"));
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <initializer_list>
 #include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "proto/text/text_attr.h"
 #include "proto/text/text_literal.h"
 #include "proto/text/text_op.h"
@@ -22,8 +24,6 @@ using Details = std::vector<DifferenceDetail>;
 
 constexpr absl::string_view kNone = "(none)";
 
-// --- Named values, the common form of slots and attributes --------------------------------------
-
 struct Item {
   std::string name;   // as in program text
   std::string value;  // its text
@@ -31,7 +31,7 @@ struct Item {
 };
 using Items = std::vector<Item>;
 
-// From the text of "name=value", or, with `literal`, of a message in braces.
+// From "name=value" or from a message in braces.
 Item MakeItem(absl::string_view name, std::string text) {
   Item item;
   AppendName(name, &item.name);
@@ -63,7 +63,7 @@ Items AttrItems(const Attrs& attrs) {
   return items;
 }
 
-// Names, each with how many of the same stand before it.
+// Names, each with the number of equal names before it.
 std::vector<std::pair<std::string, int>> NumberedNames(const Items& items) {
   absl::flat_hash_map<std::string, int> counts;
   std::vector<std::pair<std::string, int>> names;
@@ -81,7 +81,7 @@ void AddDetail(std::string what, absl::string_view a, absl::string_view b, Detai
   if (a != b) details->push_back({std::move(what), std::string(a), std::string(b)});
 }
 
-// Values of the same name are compared, the n-th with the n-th where a name is repeated.
+// Compares values of equal names; the n-th with the n-th if a name is repeated.
 void CompareItems(absl::string_view what, const Items& a, const Items& b, Details* details) {
   if (a == b) return;
   const auto a_names = NumberedNames(a), b_names = NumberedNames(b);
@@ -105,14 +105,12 @@ void CompareItems(absl::string_view what, const Items& a, const Items& b, Detail
     }
   }
   if (a_common != b_common) {
-    // Added as it is: repeated names may read the same in both orders.
+    // Added even if both texts are equal, as those of repeated names may be.
     details->push_back({absl::StrCat(what, " order"), JoinNames(a_common), JoinNames(b_common)});
   }
 }
 
-// --- Ops ----------------------------------------------------------------------------------------
-
-// All that an op says, as text.
+// The content of an op, as text.
 struct OpParts {
   std::string type;
   Items inputs;
@@ -121,24 +119,22 @@ struct OpParts {
   std::string extra;
 };
 
-std::string RestText(const google::protobuf::Message& rest) {
+// The message without some of its fields.
+std::string RestText(const google::protobuf::Message& message, std::initializer_list<int> without) {
   std::string text;
-  AppendLiteral(rest, {}, &text);
+  AppendLiteral(message, without, &text);
   return text;
 }
 
 OpParts PartsOf(const Op& op) {
-  pb::OpDesc desc = op.ToProto();
+  const pb::OpDesc desc = op.ToProto();
   OpParts parts;
   AppendName(desc.type(), &parts.type);
   parts.inputs = SlotItems(desc.inputs());
   parts.outputs = SlotItems(desc.outputs());
   parts.attrs = AttrItems(desc.attrs());
-  desc.clear_type();
-  desc.clear_inputs();
-  desc.clear_outputs();
-  desc.clear_attrs();
-  parts.extra = RestText(desc);
+  parts.extra = RestText(desc, {pb::OpDesc::kTypeFieldNumber, pb::OpDesc::kInputsFieldNumber,
+                                pb::OpDesc::kOutputsFieldNumber, pb::OpDesc::kAttrsFieldNumber});
   return parts;
 }
 
@@ -147,15 +143,15 @@ void AppendToKey(const Items& items, std::string* key) {
   key->push_back('\n');
 }
 
-// --- Variables ----------------------------------------------------------------------------------
-
-absl::string_view FlagText(bool present, bool value) {
-  return !present ? kNone : value ? "true" : "false";
+// A flag of a variable, by the name of its field.
+absl::string_view FlagText(const pb::VarDesc& var, const std::string& field_name) {
+  const auto* field = pb::VarDesc::descriptor()->FindFieldByName(field_name);
+  const auto& reflection = *var.GetReflection();
+  if (!reflection.HasField(var, field)) return kNone;
+  return reflection.GetBool(var, field) ? "true" : "false";
 }
 
-// --- Programs -----------------------------------------------------------------------------------
-
-// The version alone where a pair has nothing else, the whole pair otherwise.
+// Values are versions, or whole pairs if they hold anything else.
 Items VersionItems(const pb::OpVersionMap& versions) {
   Items items;
   for (const pb::OpVersionMap::OpVersionPair& pair : versions.pair()) {
@@ -165,7 +161,7 @@ Items VersionItems(const pb::OpVersionMap& versions) {
     const bool is_usual = usual.SerializeAsString() == pair.SerializePartialAsString();
     Item item;
     AppendName(pair.op_name(), &item.name);
-    item.value = is_usual ? absl::StrCat(pair.op_version().version()) : RestText(pair);
+    item.value = is_usual ? absl::StrCat(pair.op_version().version()) : RestText(pair, {});
     items.push_back(std::move(item));
   }
   return items;
@@ -178,11 +174,9 @@ void CompareOpVersions(const pb::ProgramDesc& a, const pb::ProgramDesc& b, Detai
   AddDetail("op_versions", present(a), present(b), details);
   CompareItems("op_version", VersionItems(a.op_version_map()), VersionItems(b.op_version_map()),
                details);
-  const auto extra = [](pb::OpVersionMap versions) {
-    versions.clear_pair();
-    return RestText(versions);
-  };
-  AddDetail("op_versions extra", extra(a.op_version_map()), extra(b.op_version_map()), details);
+  const std::initializer_list<int> pairs = {pb::OpVersionMap::kPairFieldNumber};
+  AddDetail("op_versions extra", RestText(a.op_version_map(), pairs),
+            RestText(b.op_version_map(), pairs), details);
 }
 
 }  // namespace
@@ -234,30 +228,26 @@ std::vector<uint64_t> ByteKeysOf(const Program& program, absl::Span<const OpId> 
 Details CompareVars(const Var& var_a, const Var& var_b) {
   Details details;
   if (var_a.bytes() == var_b.bytes()) return details;
-  pb::VarDesc a = var_a.ToProto(), b = var_b.ToProto();
+  const pb::VarDesc a = var_a.ToProto(), b = var_b.ToProto();
   std::string a_type, b_type;
   AppendVarType(a.type(), TextDetail::kExact, &a_type);
   AppendVarType(b.type(), TextDetail::kExact, &b_type);
   AddDetail("type", a_type, b_type, &details);
-  AddDetail("parameter", FlagText(a.has_is_parameter(), a.is_parameter()),
-            FlagText(b.has_is_parameter(), b.is_parameter()), &details);
-  AddDetail("persistable", FlagText(a.has_persistable(), a.persistable()),
-            FlagText(b.has_persistable(), b.persistable()), &details);
-  AddDetail("stop_gradient", FlagText(a.has_stop_gradient(), a.stop_gradient()),
-            FlagText(b.has_stop_gradient(), b.stop_gradient()), &details);
-  AddDetail("need_check_feed", FlagText(a.has_need_check_feed(), a.need_check_feed()),
-            FlagText(b.has_need_check_feed(), b.need_check_feed()), &details);
-  CompareItems("attr", AttrItems(a.attrs()), AttrItems(b.attrs()), &details);
-  for (pb::VarDesc* var : {&a, &b}) {
-    pb::VarDesc rest;
-    rest.mutable_unknown_fields()->Swap(var->mutable_unknown_fields());
-    *var = rest;
+  for (const char* field : {"is_parameter", "persistable", "stop_gradient", "need_check_feed"}) {
+    AddDetail(std::string(absl::StripPrefix(field, "is_")), FlagText(a, field), FlagText(b, field),
+              &details);
   }
-  AddDetail("extra", RestText(a), RestText(b), &details);
+  CompareItems("attr", AttrItems(a.attrs()), AttrItems(b.attrs()), &details);
+  const std::initializer_list<int> known = {
+      pb::VarDesc::kNameFieldNumber,        pb::VarDesc::kTypeFieldNumber,
+      pb::VarDesc::kPersistableFieldNumber, pb::VarDesc::kNeedCheckFeedFieldNumber,
+      pb::VarDesc::kIsParameterFieldNumber, pb::VarDesc::kStopGradientFieldNumber,
+      pb::VarDesc::kAttrsFieldNumber};
+  AddDetail("extra", RestText(a, known), RestText(b, known), &details);
   return details;
 }
 
-Details CompareBlocks(pb::BlockDesc a, pb::BlockDesc b) {
+Details CompareBlocks(const pb::BlockDesc& a, const pb::BlockDesc& b) {
   Details details;
   AddDetail("parent", absl::StrCat(a.parent_idx()), absl::StrCat(b.parent_idx()), &details);
   const auto forward = [](const pb::BlockDesc& desc) {
@@ -265,27 +255,23 @@ Details CompareBlocks(pb::BlockDesc a, pb::BlockDesc b) {
                                         : std::string(kNone);
   };
   AddDetail("forward", forward(a), forward(b), &details);
-  for (pb::BlockDesc* desc : {&a, &b}) {
-    desc->clear_idx();
-    desc->clear_parent_idx();
-    desc->clear_forward_block_idx();
-  }
-  AddDetail("extra", RestText(a), RestText(b), &details);
+  const std::initializer_list<int> compared = {pb::BlockDesc::kIdxFieldNumber,
+                                               pb::BlockDesc::kParentIdxFieldNumber,
+                                               pb::BlockDesc::kForwardBlockIdxFieldNumber};
+  AddDetail("extra", RestText(a, compared), RestText(b, compared), &details);
   return details;
 }
 
-Details ComparePrograms(pb::ProgramDesc a, pb::ProgramDesc b) {
+Details ComparePrograms(const pb::ProgramDesc& a, const pb::ProgramDesc& b) {
   Details details;
   const auto version = [](const pb::ProgramDesc& program) {
-    return program.has_version() ? RestText(program.version()) : std::string(kNone);
+    return program.has_version() ? RestText(program.version(), {}) : std::string(kNone);
   };
   AddDetail("version", version(a), version(b), &details);
   CompareOpVersions(a, b, &details);
-  for (pb::ProgramDesc* program : {&a, &b}) {
-    program->clear_version();
-    program->clear_op_version_map();
-  }
-  AddDetail("extra", RestText(a), RestText(b), &details);
+  const std::initializer_list<int> compared = {pb::ProgramDesc::kVersionFieldNumber,
+                                               pb::ProgramDesc::kOpVersionMapFieldNumber};
+  AddDetail("extra", RestText(a, compared), RestText(b, compared), &details);
   return details;
 }
 

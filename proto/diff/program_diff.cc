@@ -19,7 +19,7 @@ using Details = std::vector<DifferenceDetail>;
 using Kind = Difference::Kind;
 using Subject = Difference::Subject;
 
-// Adds pairs in the gaps between the pairs that there are.
+// Adds pairs in the gaps between existing pairs.
 std::vector<AlignedPair> FillGaps(const std::vector<AlignedPair>& pairs,
                                   absl::Span<const uint64_t> a, absl::Span<const uint64_t> b) {
   std::vector<AlignedPair> filled;
@@ -41,7 +41,7 @@ std::vector<AlignedPair> FillGaps(const std::vector<AlignedPair>& pairs,
   return filled;
 }
 
-// The ops of both blocks, in pairs. Only those are decoded whose bytes have no counterpart.
+// Pairs the ops of two blocks. Decodes only ops whose bytes have no counterpart.
 std::vector<AlignedPair> AlignOps(const Program& a, absl::Span<const OpId> a_ops, const Program& b,
                                   absl::Span<const OpId> b_ops) {
   std::vector<AlignedPair> pairs = AlignSequences(ByteKeysOf(a, a_ops), ByteKeysOf(b, b_ops));
@@ -51,6 +51,14 @@ std::vector<AlignedPair> AlignOps(const Program& a, absl::Span<const OpId> a_ops
   pairs = FillGaps(pairs, x.whole, y.whole);
   pairs = FillGaps(pairs, x.type_and_outputs, y.type_and_outputs);
   return FillGaps(pairs, x.type, y.type);
+}
+
+// Those of a block; none if the program does not have it.
+absl::Span<const VarId> VarsOf(const Program& program, int block) {
+  return block < program.num_blocks() ? program.block(block).vars() : absl::Span<const VarId>();
+}
+absl::Span<const OpId> OpsOf(const Program& program, int block) {
+  return block < program.num_blocks() ? program.block(block).ops() : absl::Span<const OpId>();
 }
 
 class Differ {
@@ -69,110 +77,94 @@ class Differ {
   }
 
  private:
-  bool InA(int block) const { return block < a_.num_blocks(); }
-  bool InB(int block) const { return block < b_.num_blocks(); }
-
   Difference& Add(Kind kind, Subject subject, int block) {
-    differences_.emplace_back();
-    Difference& difference = differences_.back();
+    Difference& difference = differences_.emplace_back();
     difference.kind = kind;
     difference.subject = subject;
     difference.block = block;
     return difference;
   }
 
-  void AddChanged(Subject subject, int block, Details details) {
-    if (!details.empty()) Add(Kind::kChanged, subject, block).details = std::move(details);
+  // An op or variable of one side only, with its line.
+  void AddOneSided(Kind kind, Subject subject, int block, size_t index, absl::string_view name,
+                   std::string text) {
+    Difference& difference = Add(kind, subject, block);
+    (kind == Kind::kRemoved ? difference.a_index : difference.b_index) = static_cast<int>(index);
+    difference.name = std::string(name);
+    difference.text = std::move(text);
+  }
+  void AddVar(Kind kind, const Var& var, size_t index) {
+    AddOneSided(kind, Subject::kVar, var.block(), index, var.name(),
+                VarText(var, PrintOptions::Short()));
+  }
+  void AddOp(Kind kind, const Op& op, size_t index) {
+    AddOneSided(kind, Subject::kOp, op.block(), index, op.type(),
+                OpText(op, PrintOptions::Short()));
+  }
+
+  // Nothing without details.
+  void AddChanged(Subject subject, int block, Details details, absl::string_view name = "",
+                  int a_index = -1, int b_index = -1) {
+    if (details.empty()) return;
+    Difference& difference = Add(Kind::kChanged, subject, block);
+    difference.a_index = a_index;
+    difference.b_index = b_index;
+    difference.name = std::string(name);
+    difference.details = std::move(details);
   }
 
   void DiffBlockFields(int block) {
-    if (!InA(block) || !InB(block)) {
-      Difference& difference =
-          Add(InA(block) ? Kind::kRemoved : Kind::kAdded, Subject::kBlock, block);
-      AppendBlockHead((InA(block) ? a_ : b_).OtherFields(block), PrintOptions::Short(),
-                      &difference.text);
+    const bool in_a = block < a_.num_blocks(), in_b = block < b_.num_blocks();
+    if (in_a && in_b) {
+      AddChanged(Subject::kBlock, block,
+                 CompareBlocks(a_.OtherFields(block), b_.OtherFields(block)));
       return;
     }
-    AddChanged(Subject::kBlock, block, CompareBlocks(a_.OtherFields(block), b_.OtherFields(block)));
+    Difference& difference = Add(in_a ? Kind::kRemoved : Kind::kAdded, Subject::kBlock, block);
+    AppendBlockHead((in_a ? a_ : b_).OtherFields(block), PrintOptions::Short(), &difference.text);
   }
 
-  // Positions of the variables of a block. Unlike Block::FindVar it has those that no argument may
-  // name (kEmptyVarName).
+  // Positions of the variables of a block. Unlike Block::FindVar it includes kEmptyVarName.
   using IndexOfName = absl::flat_hash_map<absl::string_view, int>;
-  static IndexOfName IndexVars(const Program& program, int block) {
+  static IndexOfName IndexVars(const Program& program, absl::Span<const VarId> vars) {
     IndexOfName index;
-    const absl::Span<const VarId> vars = program.block(block).vars();
     for (size_t i = 0; i < vars.size(); ++i) {
       index.emplace(program.var(vars[i]).name(), static_cast<int>(i));
     }
     return index;
   }
 
-  // Variable `index` of a block, on one side only.
-  void AddVar(Kind kind, const Program& program, int block, size_t index) {
-    const Var var = program.var(program.block(block).vars()[index]);
-    Difference& difference = Add(kind, Subject::kVar, block);
-    (kind == Kind::kRemoved ? difference.a_index : difference.b_index) = static_cast<int>(index);
-    difference.name = std::string(var.name());
-    difference.text = VarText(var, PrintOptions::Short());
-  }
-
   void DiffVars(int block) {
-    const auto a_vars = InA(block) ? a_.block(block).vars() : absl::Span<const VarId>();
-    const auto b_vars = InB(block) ? b_.block(block).vars() : absl::Span<const VarId>();
-    const IndexOfName a_index = InA(block) ? IndexVars(a_, block) : IndexOfName();
-    const IndexOfName b_index = InB(block) ? IndexVars(b_, block) : IndexOfName();
-
+    const absl::Span<const VarId> a_vars = VarsOf(a_, block), b_vars = VarsOf(b_, block);
+    const IndexOfName a_index = IndexVars(a_, a_vars), b_index = IndexVars(b_, b_vars);
     for (size_t i = 0; i < a_vars.size(); ++i) {
       const Var var = a_.var(a_vars[i]);
       const auto other = b_index.find(var.name());
       if (other == b_index.end()) {
-        AddVar(Kind::kRemoved, a_, block, i);
-        continue;
-      }
-      Details details = CompareVars(var, b_.var(b_vars[other->second]));
-      if (!details.empty()) {
-        Difference& difference = Add(Kind::kChanged, Subject::kVar, block);
-        difference.a_index = static_cast<int>(i);
-        difference.b_index = other->second;
-        difference.name = std::string(var.name());
-        difference.details = std::move(details);
+        AddVar(Kind::kRemoved, var, i);
+      } else {
+        AddChanged(Subject::kVar, block, CompareVars(var, b_.var(b_vars[other->second])),
+                   var.name(), static_cast<int>(i), other->second);
       }
     }
     for (size_t i = 0; i < b_vars.size(); ++i) {
-      if (!a_index.contains(b_.var(b_vars[i]).name())) AddVar(Kind::kAdded, b_, block, i);
+      const Var var = b_.var(b_vars[i]);
+      if (!a_index.contains(var.name())) AddVar(Kind::kAdded, var, i);
     }
   }
 
-  // Op `index` of a block, on one side only.
-  void AddOp(Kind kind, const Program& program, int block, size_t index) {
-    const Op op = program.op(program.block(block).ops()[index]);
-    Difference& difference = Add(kind, Subject::kOp, block);
-    (kind == Kind::kRemoved ? difference.a_index : difference.b_index) = static_cast<int>(index);
-    difference.name = std::string(op.type());
-    difference.text = OpText(op, PrintOptions::Short());
-  }
-
   void DiffOps(int block) {
-    const auto a_ops = InA(block) ? a_.block(block).ops() : absl::Span<const OpId>();
-    const auto b_ops = InB(block) ? b_.block(block).ops() : absl::Span<const OpId>();
+    const absl::Span<const OpId> a_ops = OpsOf(a_, block), b_ops = OpsOf(b_, block);
     std::vector<AlignedPair> pairs = AlignOps(a_, a_ops, b_, b_ops);
     pairs.push_back({a_ops.size(), b_ops.size()});  // the ends
     size_t i = 0, j = 0;
     for (const AlignedPair& pair : pairs) {
-      for (; i < pair.a; ++i) AddOp(Kind::kRemoved, a_, block, i);
-      for (; j < pair.b; ++j) AddOp(Kind::kAdded, b_, block, j);
+      for (; i < pair.a; ++i) AddOp(Kind::kRemoved, a_.op(a_ops[i]), i);
+      for (; j < pair.b; ++j) AddOp(Kind::kAdded, b_.op(b_ops[j]), j);
       if (i == a_ops.size() || j == b_ops.size()) continue;
-      Details details = CompareOps(a_.op(a_ops[i]), b_.op(b_ops[j]));
-      if (!details.empty()) {
-        Difference& difference = Add(Kind::kChanged, Subject::kOp, block);
-        difference.a_index = static_cast<int>(i);
-        difference.b_index = static_cast<int>(j);
-        difference.name = std::string(a_.op(a_ops[i]).type());
-        difference.details = std::move(details);
-      }
-      ++i;
-      ++j;
+      const Op a = a_.op(a_ops[i]), b = b_.op(b_ops[j]);
+      AddChanged(Subject::kOp, block, CompareOps(a, b), a.type(), static_cast<int>(i++),
+                 static_cast<int>(j++));
     }
   }
 
@@ -206,10 +198,6 @@ std::string SubjectText(const Difference& d) {
   return text;
 }
 
-std::string DetailText(const DifferenceDetail& detail) {
-  return absl::StrCat(detail.what, ": ", detail.a, " -> ", detail.b);
-}
-
 }  // namespace
 
 std::vector<Difference> DiffPrograms(const Program& a, const Program& b) {
@@ -228,13 +216,14 @@ std::string DifferencesText(absl::Span<const Difference> differences) {
       absl::StrAppend(&text, "~ ", SubjectText(d), ": ",
                       absl::StrJoin(d.details, "; ",
                                     [](std::string* out, const DifferenceDetail& detail) {
-                                      out->append(DetailText(detail));
+                                      absl::StrAppend(out, detail.what, ": ", detail.a, " -> ",
+                                                      detail.b);
                                     }),
                       "\n");
       continue;
     }
     absl::StrAppend(&text, d.kind == Kind::kRemoved ? "- " : "+ ");
-    // The line of an op does not say where it stands; those of variables and blocks name them.
+    // Unlike lines of variables and blocks, the line of an op does not identify it.
     if (d.subject == Subject::kOp) absl::StrAppend(&text, SubjectText(d), ": ");
     absl::StrAppend(&text, d.text, "\n");
   }

@@ -1,4 +1,4 @@
-// What differs between two programs, op by op and variable by variable.
+// The differences between two programs, op by op and variable by variable.
 #ifndef WEFT_PROTO_DIFF_PROGRAM_DIFF_H_
 #define WEFT_PROTO_DIFF_PROGRAM_DIFF_H_
 
@@ -13,7 +13,7 @@ namespace weft {
 // One aspect of a pair that differs: a type, a flag, a slot, an attribute.
 struct DifferenceDetail {
   std::string what;  // "attr ring_id", "input X", "type", "persistable"
-  std::string a;     // as in program text; "(none)" where that side does not have it
+  std::string a;     // as in program text; "(none)" if that side does not have it
   std::string b;
 };
 
@@ -23,31 +23,30 @@ struct Difference {
   Kind kind;
   Subject subject;
   int block = -1;  // its number; -1 for the program
-  // Positions in the block, counted from 0; -1 where that side does not have it. Ops and variables.
+  // Positions of an op or variable in the block; -1 if that side does not have it.
   int a_index = -1;
   int b_index = -1;
   std::string name;  // the type of an op, the name of a variable
-  // The line of program text, in short, of what was removed or added.
+  // The line of program text, in short, of a removed or added op, variable or block.
   std::string text;
-  std::vector<DifferenceDetail> details;  // of what changed; never empty there
+  std::vector<DifferenceDetail> details;  // of a change; not empty
 };
 
-// Blocks are compared by number, variables by name. Ops are aligned as lines of a text are, first
-// by all they say, then, in between, by type and outputs, then by type: an op that moved is removed
-// at its old place and added at the new one. Reports every difference of the messages but for the
-// order of variables, which means nothing; programs without any give an empty list. In the order:
-// program; then for each block itself, its variables (in the order of a, then those of b alone),
-// its ops.
+// Compares blocks by number and variables by name. Aligns ops like the lines of a text: first by
+// all their content, then between these by type and outputs, then by type. An op that moved is
+// removed at its old position and added at the new one. Reports every difference of the messages
+// except the order of variables, which has no meaning. The order is: the program; then each block,
+// its variables (those of a, then those of b only), and its ops.
 //
-// O(n log n) for n ops; only ops whose bytes the other program does not have are decoded.
+// O(n log n) for n ops. Decodes only ops whose bytes the other program does not have.
 std::vector<Difference> DiffPrograms(const Program& a, const Program& b);
 
-// For people, one line each, under a heading for each block:
+// One line for each difference, under a heading for each block:
 //   block 0
 //   - var x : fp32[1]
 //   + op 14: Out=[y : fp32[1]] = scale(X=[x]) role=backward {...}
 //   ~ op 15 -> 16 (c_allreduce_sum): attr ring_id: 0 -> 1; input X: [a] -> [b]
-// Empty where there is no difference.
+// Empty if there is no difference.
 std::string DifferencesText(absl::Span<const Difference> differences);
 
 }  // namespace weft

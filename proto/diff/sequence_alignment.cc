@@ -9,12 +9,12 @@ namespace {
 
 using Keys = absl::Span<const uint64_t>;
 
-// Gaps with at most so many pairs of elements are solved exactly.
+// The maximum number of pairs of elements in gaps that are solved exactly.
 constexpr size_t kMaxExactCells = size_t{1} << 20;
-// Of larger gaps, so many elements of each sequence at once.
+// The number of elements of each sequence that are solved together in larger gaps.
 constexpr size_t kWindow = 1000;
-// So many times unique keys are looked for within gaps: it bounds the time for sequences that are
-// made to defeat the search. Real ones need two or three rounds.
+// The maximum nesting of searches for unique keys, which bounds the time for adversarial sequences.
+// Real ones need two or three rounds.
 constexpr int kMaxRounds = 16;
 
 // A stretch of both sequences in which pairs are still to be found.
@@ -28,7 +28,6 @@ class Aligner {
   Aligner(Keys a, Keys b) : a_(a), b_(b) {}
 
   std::vector<AlignedPair> Align() {
-    // A list instead of recursion: rounds are bounded, but their order does not matter either.
     gaps_.push_back({0, a_.size(), 0, b_.size(), 0});
     while (!gaps_.empty()) {
       Gap gap = gaps_.back();
@@ -88,7 +87,7 @@ class Aligner {
     return pairs;
   }
 
-  // The longest subsequence that increases in `b` too.
+  // The longest subsequence that also increases in `b`.
   static std::vector<AlignedPair> LongestIncreasing(const std::vector<AlignedPair>& pairs) {
     constexpr size_t kNone = ~size_t{0};
     std::vector<size_t> tails;  // of the best subsequence of each length: the pair it ends with
@@ -147,8 +146,8 @@ class Aligner {
     }
   }
 
-  // Windows of both sequences are solved exactly, one after the other. What is found in the second
-  // half of a window may be better matched by what follows, so that half is solved again.
+  // Solves windows of both sequences exactly. Elements in the second half of a window may match
+  // later elements better, so the next window includes them.
   void SolveInWindows(const Gap& gap) {
     size_t a = gap.a_begin, b = gap.b_begin;
     while (a < gap.a_end && b < gap.b_end) {

@@ -1,4 +1,4 @@
-// Which elements of two sequences correspond, as a text diff has it.
+// Aligns two sequences, as a text diff does.
 #ifndef WEFT_PROTO_DIFF_SEQUENCE_ALIGNMENT_H_
 #define WEFT_PROTO_DIFF_SEQUENCE_ALIGNMENT_H_
 
@@ -17,10 +17,10 @@ struct AlignedPair {
 };
 
 // Pairs of equal keys, increasing in both sequences: a common subsequence, long but not always the
-// longest. Found as patience diff does: equal ends first, then the keys that occur once on each
-// side, then the same in each gap between them. A gap without such keys is solved exactly where it
-// is small, and in overlapping windows where it is large. O(n log n) for n = a.size() + b.size(),
-// and up to 2,000 steps for each element that stands in a gap without unique keys.
+// longest. Patience diff: equal ends first, then the keys that occur once on each side, then the
+// same in each gap between them. A small gap without such keys is solved exactly, a large one in
+// overlapping windows. O(n log n) for n = a.size() + b.size(), and up to 2,000 steps for each
+// element in a gap without unique keys.
 std::vector<AlignedPair> AlignSequences(absl::Span<const uint64_t> a, absl::Span<const uint64_t> b);
 
 }  // namespace weft

@@ -6,29 +6,27 @@
 
 namespace weft {
 
-// What to print. The default loses nothing: the text reads back as an equal program, unknown
-// fields, order, presence and the bits of floats included.
+// What to print. The default is lossless: the text reads back as an equal program, including
+// unknown fields, order, presence and the bits of floats.
 struct PrintOptions {
   enum class Attrs {
     kFull,   // all, in order
-    kShort,  // without those that do not change what the op computes (IsMinorAttr), and op_role
-             // and op_role_var, which stand outside of the braces, in any case
-    kNone,   // none but the latter two
+    kShort,  // without those of IsMinorAttr
+    kNone,   // only op_role and op_role_var, which are outside of the braces
   };
   Attrs attrs = Attrs::kFull;
-  // op_callstack: where in the Python program the op was made; several lines long.
+  // op_callstack: the Python stack that created the op, several lines.
   bool callstack = true;
-  // The type of each output variable, where a block that the op sees declares it. Told for the
-  // reader: parsing passes over it.
+  // The type of each output variable that is declared. Parsing ignores it.
   bool output_types = true;
   // Lines that declare variables.
   bool vars = true;
-  // Fields that are written in the file but have their default value: !persistable, lod=0.
+  // Fields that the file sets to their default value: !persistable, lod=0.
   bool defaults = true;
   // The table of op versions at the end.
   bool op_versions = true;
 
-  // For people and goldens: what the program computes, and no more.
+  // For readers and goldens: only what determines the computation.
   static PrintOptions Short();
 };
 

@@ -1,4 +1,4 @@
-// Program text: a program with one op or variable a line, to read, compare and edit.
+// Program text: a program with one op or variable per line, to read, compare and edit.
 //
 //   program version=2006002 {
 //     block 0 parent=-1 {
@@ -22,23 +22,22 @@
 
 namespace weft {
 
-// Receives the text in pieces of some 64 KiB.
+// Receives the text in pieces of about 64 KiB.
 using TextSink = absl::FunctionRef<void(absl::string_view)>;
 
-// O(size of the program), plus the depth of the block for each output; memory for one op at a
-// time. The same program gives the same text.
+// O(size of the program), plus the depth of the block for each output. Decodes one op at a time.
 void PrintProgram(const Program& program, const PrintOptions& options, TextSink sink);
 std::string ProgramText(const Program& program, const PrintOptions& options = {});
 
-// One op or variable, as on its line, without indentation and line end.
+// The line of an op or variable, without indentation and line end.
 std::string OpText(const Op& op, const PrintOptions& options = {});
 std::string VarText(const Var& var, const PrintOptions& options = {});
-// The value of an attribute, or all of it where that has no form of its own.
+// The value of an attribute; the whole attribute if only a literal can express it.
 std::string AttrValueText(const pb::OpDesc::Attr& attr);
 
 // InvalidArgument: "line L, column C: expected ..., found ..."; columns count bytes. O(text).
 absl::StatusOr<pb::ProgramDesc> ParseProgramDescText(absl::string_view text);
-// The same, then whatever Program::FromProto refuses.
+// Also refuses what Program::FromProto refuses.
 absl::StatusOr<Program> ParseProgramText(absl::string_view text);
 
 }  // namespace weft

@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kFlushBytes = 64 << 10;
 
-// The type of the variable that `name` means in a block, in brief; empty where there is none.
+// The brief type of the variable that `name` means in a block; empty if there is none.
 std::string TypeText(const Block& block, const Program& program, absl::string_view name) {
   std::string text;
   const VarId id = block.Resolve(name);
@@ -16,45 +16,28 @@ std::string TypeText(const Block& block, const Program& program, absl::string_vi
   return text;
 }
 
-// Lines of text, on their way to the sink.
-class Lines {
- public:
-  explicit Lines(TextSink sink) : sink_(sink) {}
-  ~Lines() { sink_(buffer_); }
-
-  // Starts a line; what is appended to the result belongs to it.
-  std::string* Begin(int indent) {
-    if (buffer_.size() >= kFlushBytes) {
-      sink_(buffer_);
-      buffer_.clear();
-    }
-    buffer_.append(indent, ' ');
-    return &buffer_;
-  }
-  void End() { buffer_.push_back('\n'); }
-
- private:
-  TextSink sink_;
-  std::string buffer_;
-};
-
 }  // namespace
 
 void PrintProgram(const Program& program, const PrintOptions& options, TextSink sink) {
-  Lines lines(sink);
+  std::string text;
+  // Adds a line: what `append` appends.
+  const auto line = [&](int indent, absl::FunctionRef<void(std::string*)> append) {
+    text.append(indent, ' ');
+    append(&text);
+    text.push_back('\n');
+    if (text.size() < kFlushBytes) return;
+    sink(text);
+    text.clear();
+  };
+  const auto end_block = [](std::string* out) { out->push_back('}'); };
   const pb::ProgramDesc fields = program.OtherFields();
-  AppendProgramHead(fields, lines.Begin(0));
-  lines.End();
-  pb::OpDesc op;  // one for all, so that its memory is used again
+  line(0, [&](std::string* out) { AppendProgramHead(fields, out); });
+  pb::OpDesc op;  // one for all, to reuse its memory
   for (int b = 0; b < program.num_blocks(); ++b) {
     const Block block = program.block(b);
-    AppendBlockHead(program.OtherFields(b), options, lines.Begin(2));
-    lines.End();
-    if (options.vars) {
-      for (VarId id : block.vars()) {
-        AppendVar(program.var(id).ToProto(), options, lines.Begin(4));
-        lines.End();
-      }
+    line(2, [&](std::string* out) { AppendBlockHead(program.OtherFields(b), options, out); });
+    for (VarId id : options.vars ? block.vars() : absl::Span<const VarId>()) {
+      line(4, [&](std::string* out) { AppendVar(program.var(id).ToProto(), options, out); });
     }
     std::string type;
     const auto type_of = [&](absl::string_view name) -> absl::string_view {
@@ -64,18 +47,15 @@ void PrintProgram(const Program& program, const PrintOptions& options, TextSink 
       const absl::string_view bytes = program.op(id).bytes();
       // Partial: an enum number unknown to this version seems a missing field.
       op.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
-      AppendOp(op, options, type_of, lines.Begin(4));
-      lines.End();
+      line(4, [&](std::string* out) { AppendOp(op, options, type_of, out); });
     }
-    lines.Begin(2)->push_back('}');
-    lines.End();
+    line(2, end_block);
   }
   if (options.op_versions && fields.has_op_version_map()) {
-    AppendOpVersions(fields.op_version_map(), lines.Begin(2));
-    lines.End();
+    line(2, [&](std::string* out) { AppendOpVersions(fields.op_version_map(), out); });
   }
-  lines.Begin(0)->push_back('}');
-  lines.End();
+  line(0, end_block);
+  sink(text);
 }
 
 std::string ProgramText(const Program& program, const PrintOptions& options) {

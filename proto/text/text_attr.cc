@@ -15,7 +15,7 @@ using ::google::protobuf::FieldDescriptor;
 
 constexpr int kNumTypes = pb::AttrType_MAX + 1;
 
-// How the text names a type, and the field of Attr that holds its value.
+// The word for a type, and the field of Attr that holds its value.
 struct AttrForm {
   absl::string_view word;
   const char* field;
@@ -45,7 +45,8 @@ const AttrForm& FormOf(pb::AttrType type) {
   return kForms[type];
 }
 
-// The fields that hold values, by type; null where this kind of attribute (a variable's) has none.
+// The field that holds the value of a type; null if attributes of this kind (those of variables)
+// have none.
 template <typename Attr>
 const FieldDescriptor* ValueField(pb::AttrType type) {
   static const auto& fields = *[] {
@@ -59,7 +60,7 @@ const FieldDescriptor* ValueField(pb::AttrType type) {
   return fields[type];
 }
 
-// Types whose values are told from each other without a word.
+// True for types whose values need no word.
 bool IsBare(pb::AttrType type) {
   return type == pb::INT || type == pb::FLOAT || type == pb::STRING || type == pb::BOOLEAN;
 }
@@ -69,14 +70,14 @@ bool LooksLikeInteger(absl::string_view word) {
                      [](char c) { return c == '-' || (c >= '0' && c <= '9'); });
 }
 
-// The type of a value that stands without a word.
+// The type of a value without a word.
 pb::AttrType BareType(const Token& token) {
   if (token.kind == Token::Kind::kString) return pb::STRING;
   if (token.IsWord("true") || token.IsWord("false")) return pb::BOOLEAN;
   return LooksLikeInteger(token.text) ? pb::INT : pb::FLOAT;
 }
 
-// The type that a word names; -1 where it names none.
+// The type that a word names; -1 if it names none.
 template <typename Attr>
 int TypeNamed(const Token& token) {
   if (token.kind != Token::Kind::kWord) return -1;
@@ -87,7 +88,7 @@ int TypeNamed(const Token& token) {
   return -1;
 }
 
-// What follows is checked when the number is read, so that the mistake names its type.
+// Reading the number checks the rest, so that the error names its type.
 bool StartsNumber(const Token& token) {
   if (token.kind != Token::Kind::kWord) return false;
   const char c = token.text[0];

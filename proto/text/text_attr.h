@@ -1,4 +1,4 @@
-// Attributes as program text has them: name=value, where the value tells the type.
+// Attributes in program text: name=value, where the form of the value implies the type.
 //
 //   axis=-1  epsilon=1e-05  data_format="NCHW"  is_test=false    INT, FLOAT, STRING, BOOLEAN
 //   long(5)  float64(0.5)  block(1)  var("x")  scalar({...})     other single values
@@ -20,19 +20,19 @@ namespace weft {
 
 // `Attr` below is OpDesc::Attr or VarDesc::Attr.
 
-// True where the attribute has a form other than a literal: a name, a type, and no field but the
-// one that the type says.
+// True if the attribute has a form other than a literal: a name, a type, and no field except that
+// of the type.
 template <typename Attr>
 bool HasShortForm(const Attr& attr);
 
-// The value of an attribute with a short form.
+// Appends the value of an attribute with a short form.
 template <typename Attr>
 void AppendAttrValue(const Attr& attr, std::string* out);
-// The whole attribute.
+// Appends the whole attribute.
 template <typename Attr>
 void AppendAttr(const Attr& attr, std::string* out);
 
-// Reads what follows `name=`; sets type and value.
+// Reads the value after `name=`; sets type and value.
 template <typename Attr>
 bool ReadAttrValue(TextLexer* lexer, Attr* attr);
 template <typename Attr>

@@ -38,11 +38,6 @@ std::string Describe(const Token& token) {
   return token.text[0] == '"' ? "a string without end" : absl::StrCat("character '", shown, "'");
 }
 
-bool ReadNumber(absl::string_view word, int32_t* value) { return ReadInt(word, value); }
-bool ReadNumber(absl::string_view word, int64_t* value) { return ReadInt(word, value); }
-bool ReadNumber(absl::string_view word, float* value) { return ReadFloat(word, value); }
-bool ReadNumber(absl::string_view word, double* value) { return ReadDouble(word, value); }
-
 absl::string_view NumberName(const int32_t*) { return "a 32-bit integer"; }
 absl::string_view NumberName(const int64_t*) { return "a 64-bit integer"; }
 absl::string_view NumberName(const float*) { return "a 32-bit floating-point number"; }
@@ -52,7 +47,7 @@ absl::string_view NumberName(const double*) { return "a 64-bit floating-point nu
 
 TextLexer::TextLexer(absl::string_view text) : text_(text) {
   token_ = Lex();
-  TryEndOfLine();  // those before the first line mean nothing
+  TryEndOfLine();  // the text may begin with empty lines
 }
 
 void TextLexer::SkipBlanks() {
@@ -107,7 +102,7 @@ Token TextLexer::LexString(Token token) {
       token.kind = Token::Kind::kString;
       break;
     }
-    // The character after a backslash may be a quote. A line end never belongs to a string.
+    // A backslash may escape a quote. A line end is never part of a string.
     if (c == '\\' && position_ < text_.size() && text_[position_] != '\n') ++position_;
   }
   token.text = text_.substr(begin, position_ - begin);

@@ -1,4 +1,4 @@
-// Program text as tokens, with the place of the first mistake.
+// Splits program text into tokens, and keeps the first mistake.
 #ifndef WEFT_PROTO_TEXT_TEXT_LEXER_H_
 #define WEFT_PROTO_TEXT_TEXT_LEXER_H_
 
@@ -28,11 +28,11 @@ struct Token {
   bool IsWord(absl::string_view word) const { return kind == Kind::kWord && text == word; }
 };
 
-// Reads tokens one by one; spaces, tabs, carriage returns, empty lines and comments (# to the end
-// of the line) count for nothing.
+// Reads tokens one by one. Skips spaces, tabs, carriage returns, empty lines and comments (# to the
+// end of the line).
 //
-// The methods that return bool are false where the text is not what they ask for. All but the Try
-// methods then have noted the mistake, of which the first is kept for status(). O(text) in all.
+// The methods that return bool return false if the text is not as expected. All except the Try
+// methods then note the mistake; status() returns the first one. O(text) in all.
 class TextLexer {
  public:
   explicit TextLexer(absl::string_view text);
@@ -40,7 +40,7 @@ class TextLexer {
   const Token& peek() const { return token_; }
   Token Next();
 
-  // Consume the token if it is that.
+  // Consume the token if it matches.
   bool Try(char punctuation);
   bool TryWord(absl::string_view word);
   // WORD followed directly by '=' ("parent="): a keyword of a line. Consumes both, or nothing.
@@ -62,7 +62,7 @@ class TextLexer {
   // The same for an earlier token.
   bool FailAt(const Token& token, absl::string_view expected);
 
-  // InvalidArgument with the first mistake; OK where there is none.
+  // InvalidArgument with the first mistake; OK if there is none.
   const absl::Status& status() const { return status_; }
 
  private:

@@ -48,47 +48,40 @@ void AppendUnknownFields(const UnknownFieldSet& fields, bool first, std::string*
   }
 }
 
-// Value `index` of a repeated field, or, with -1, of a singular one. The format has no unsigned
-// fields.
+// Value `index` of a repeated field; with index -1, the value of a singular one. framework.proto
+// has no unsigned fields.
 void AppendValue(const Message& message, const FieldDescriptor* field, int index,
                  std::string* out) {
   const Reflection& r = *message.GetReflection();
-  const bool one = index < 0;
+  const auto get = [&](auto singular, auto repeated) -> decltype(auto) {
+    return index < 0 ? (r.*singular)(message, field) : (r.*repeated)(message, field, index);
+  };
   switch (field->cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      AppendInt(one ? r.GetInt32(message, field) : r.GetRepeatedInt32(message, field, index), out);
+      AppendInt(get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32), out);
       break;
     case FieldDescriptor::CPPTYPE_INT64:
-      AppendInt(one ? r.GetInt64(message, field) : r.GetRepeatedInt64(message, field, index), out);
+      AppendInt(get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64), out);
       break;
     case FieldDescriptor::CPPTYPE_FLOAT:
-      AppendFloat(one ? r.GetFloat(message, field) : r.GetRepeatedFloat(message, field, index),
-                  out);
+      AppendFloat(get(&Reflection::GetFloat, &Reflection::GetRepeatedFloat), out);
       break;
     case FieldDescriptor::CPPTYPE_DOUBLE:
-      AppendDouble(one ? r.GetDouble(message, field) : r.GetRepeatedDouble(message, field, index),
-                   out);
+      AppendFloat(get(&Reflection::GetDouble, &Reflection::GetRepeatedDouble), out);
       break;
-    case FieldDescriptor::CPPTYPE_BOOL: {
-      const bool value = one ? r.GetBool(message, field) : r.GetRepeatedBool(message, field, index);
-      out->append(value ? "true" : "false");
+    case FieldDescriptor::CPPTYPE_BOOL:
+      out->append(get(&Reflection::GetBool, &Reflection::GetRepeatedBool) ? "true" : "false");
       break;
-    }
     case FieldDescriptor::CPPTYPE_ENUM:
-      out->append(
-          (one ? r.GetEnum(message, field) : r.GetRepeatedEnum(message, field, index))->name());
+      out->append(get(&Reflection::GetEnum, &Reflection::GetRepeatedEnum)->name());
       break;
-    case FieldDescriptor::CPPTYPE_STRING: {
-      std::string scratch;
-      AppendQuoted(one ? r.GetStringReference(message, field, &scratch)
-                       : r.GetRepeatedStringReference(message, field, index, &scratch),
-                   out);
+    case FieldDescriptor::CPPTYPE_STRING:
+      AppendQuoted(get(&Reflection::GetString, &Reflection::GetRepeatedString), out);
       break;
-    }
     case FieldDescriptor::CPPTYPE_MESSAGE:
       AppendLiteral(
-          one ? r.GetMessage(message, field) : r.GetRepeatedMessage(message, field, index), {},
-          out);
+          index < 0 ? r.GetMessage(message, field) : r.GetRepeatedMessage(message, field, index),
+          {}, out);
       break;
     default:
       std::abort();
@@ -97,20 +90,19 @@ void AppendValue(const Message& message, const FieldDescriptor* field, int index
 
 // --- Reading ------------------------------------------------------------------------------------
 
+// `fixed32(0x...)` or `fixed64(0x...)`.
 bool ReadFixed(TextLexer* lexer, int number, UnknownFieldSet* fields) {
-  const bool is_32_bits = lexer->peek().IsWord("fixed32");
-  lexer->Next();
+  const bool is_32_bits = lexer->Next().IsWord("fixed32");
   if (!lexer->Expect('(')) return false;
   uint32_t bits32;
   uint64_t bits64;
   const absl::string_view word = lexer->peek().text;
-  if (!(is_32_bits ? ReadHex(word, &bits32) : ReadHex(word, &bits64))) {
-    return lexer->Fail(is_32_bits ? "32 bits as 0x..." : "64 bits as 0x...");
-  }
-  if (is_32_bits) {
+  if (is_32_bits && ReadHex(word, &bits32)) {
     fields->AddFixed32(number, bits32);
-  } else {
+  } else if (!is_32_bits && ReadHex(word, &bits64)) {
     fields->AddFixed64(number, bits64);
+  } else {
+    return lexer->Fail(is_32_bits ? "32 bits as 0x..." : "64 bits as 0x...");
   }
   lexer->Next();
   return lexer->Expect(')');
@@ -119,7 +111,8 @@ bool ReadFixed(TextLexer* lexer, int number, UnknownFieldSet* fields) {
 // `number: value` of an unknown field; the number is the current token.
 bool ReadUnknownField(TextLexer* lexer, int depth, UnknownFieldSet* fields) {
   int32_t number;
-  if (!ReadInt(lexer->peek().text, &number) || number < 1 || number > FieldDescriptor::kMaxNumber) {
+  if (!ReadNumber(lexer->peek().text, &number) || number < 1 ||
+      number > FieldDescriptor::kMaxNumber) {
     return lexer->Fail("a field number");
   }
   lexer->Next();
@@ -136,7 +129,7 @@ bool ReadUnknownField(TextLexer* lexer, int depth, UnknownFieldSet* fields) {
     return ReadList(lexer, '}', [&] { return ReadUnknownField(lexer, depth + 1, group); });
   }
   uint64_t varint;
-  if (value.kind != Token::Kind::kWord || !ReadInt(value.text, &varint)) {
+  if (value.kind != Token::Kind::kWord || !ReadNumber(value.text, &varint)) {
     return lexer->Fail("the value of an unknown field");
   }
   fields->AddVarint(number, varint);
@@ -144,9 +137,27 @@ bool ReadUnknownField(TextLexer* lexer, int depth, UnknownFieldSet* fields) {
   return true;
 }
 
-bool ReadBool(TextLexer* lexer, bool* value) {
+bool Read(TextLexer* lexer, bool* value) {
   *value = lexer->peek().IsWord("true");
   return lexer->TryWord("true") || lexer->TryWord("false") || lexer->Fail("true or false");
+}
+bool Read(TextLexer* lexer, std::string* value) { return lexer->ExpectString(value); }
+template <typename T>
+bool Read(TextLexer* lexer, T* value) {
+  return lexer->ExpectNumber(value);
+}
+
+template <typename T>
+using Store = void (Reflection::*)(Message*, const FieldDescriptor*, T) const;
+
+// Reads a value, and stores it with `add` if the field is repeated, else with `set`.
+template <typename T>
+bool ReadAndStore(TextLexer* lexer, const FieldDescriptor* field, Message* message, Store<T> add,
+                  Store<T> set) {
+  T value;
+  if (!Read(lexer, &value)) return false;
+  (message->GetReflection()->*(field->is_repeated() ? add : set))(message, field, std::move(value));
+  return true;
 }
 
 // Adds to a repeated field, or sets a singular one.
@@ -154,43 +165,18 @@ bool ReadValue(TextLexer* lexer, const FieldDescriptor* field, Message* message)
   const Reflection& r = *message->GetReflection();
   const bool many = field->is_repeated();
   switch (field->cpp_type()) {
-    case FieldDescriptor::CPPTYPE_INT32: {
-      int32_t value;
-      if (!lexer->ExpectNumber(&value)) return false;
-      many ? r.AddInt32(message, field, value) : r.SetInt32(message, field, value);
-      return true;
-    }
-    case FieldDescriptor::CPPTYPE_INT64: {
-      int64_t value;
-      if (!lexer->ExpectNumber(&value)) return false;
-      many ? r.AddInt64(message, field, value) : r.SetInt64(message, field, value);
-      return true;
-    }
-    case FieldDescriptor::CPPTYPE_FLOAT: {
-      float value;
-      if (!lexer->ExpectNumber(&value)) return false;
-      many ? r.AddFloat(message, field, value) : r.SetFloat(message, field, value);
-      return true;
-    }
-    case FieldDescriptor::CPPTYPE_DOUBLE: {
-      double value;
-      if (!lexer->ExpectNumber(&value)) return false;
-      many ? r.AddDouble(message, field, value) : r.SetDouble(message, field, value);
-      return true;
-    }
-    case FieldDescriptor::CPPTYPE_BOOL: {
-      bool value;
-      if (!ReadBool(lexer, &value)) return false;
-      many ? r.AddBool(message, field, value) : r.SetBool(message, field, value);
-      return true;
-    }
-    case FieldDescriptor::CPPTYPE_STRING: {
-      std::string value;
-      if (!lexer->ExpectString(&value)) return false;
-      many ? r.AddString(message, field, std::move(value))
-           : r.SetString(message, field, std::move(value));
-      return true;
-    }
+    case FieldDescriptor::CPPTYPE_INT32:
+      return ReadAndStore(lexer, field, message, &Reflection::AddInt32, &Reflection::SetInt32);
+    case FieldDescriptor::CPPTYPE_INT64:
+      return ReadAndStore(lexer, field, message, &Reflection::AddInt64, &Reflection::SetInt64);
+    case FieldDescriptor::CPPTYPE_FLOAT:
+      return ReadAndStore(lexer, field, message, &Reflection::AddFloat, &Reflection::SetFloat);
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return ReadAndStore(lexer, field, message, &Reflection::AddDouble, &Reflection::SetDouble);
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return ReadAndStore(lexer, field, message, &Reflection::AddBool, &Reflection::SetBool);
+    case FieldDescriptor::CPPTYPE_STRING:
+      return ReadAndStore(lexer, field, message, &Reflection::AddString, &Reflection::SetString);
     case FieldDescriptor::CPPTYPE_ENUM: {
       const auto* value = field->enum_type()->FindValueByName(std::string(lexer->peek().text));
       if (value == nullptr) {

@@ -1,12 +1,11 @@
-// Any message as text, field by field: what program text falls back to where a message has no
-// short form of its own.
+// Any message as text, field by field: the form of messages without a short form.
 //
 //   {type: LONG, i: 5, 99: 7, 100: fixed32(0x1), 101: "bytes", 102: {1: 2}}
 //
-// Known fields stand under their names, in the order of their numbers, repeated ones as [a, b].
-// Unknown fields, among them enum numbers that this version does not know, stand under their
-// numbers: integers as unsigned varints, fixed32(...) and fixed64(...), length-delimited ones as
-// strings, groups in braces. Unset fields are left out, so the text gives back an equal message.
+// Known fields have their names, in the order of their numbers; repeated ones are [a, b]. Unknown
+// fields, which include enum numbers that this version does not know, have their numbers: integers
+// as unsigned varints, fixed32(...) and fixed64(...), length-delimited ones as strings, groups in
+// braces. Unset fields are omitted, so the text reads back as an equal message.
 #ifndef WEFT_PROTO_TEXT_TEXT_LITERAL_H_
 #define WEFT_PROTO_TEXT_TEXT_LITERAL_H_
 
@@ -22,21 +21,21 @@ namespace weft {
 void AppendLiteral(const google::protobuf::Message& message, std::initializer_list<int> without,
                    std::string* out);
 
-// Reads a literal into a message. Fails where a field is already set. Groups nest 100 deep at most,
-// as protobuf's own reader has it.
+// Reads a literal into a message. Fails if a field is already set. Groups may nest 100 deep, as in
+// protobuf's reader.
 bool ReadLiteral(TextLexer* lexer, google::protobuf::Message* message);
 
-// The value of a set field: a repeated field as its values between `[` and `]`.
+// Appends the value of a set field; the values of a repeated field between `[` and `]`.
 void AppendField(const google::protobuf::Message& message,
                  const google::protobuf::FieldDescriptor* field, std::string* out);
-// Reads one: AppendField's counterpart.
+// The inverse of AppendField.
 bool ReadField(TextLexer* lexer, const google::protobuf::FieldDescriptor* field,
                google::protobuf::Message* message);
 
-// True where a message has no fields but those of these numbers, and no unknown ones.
+// True if a message has no fields except those of these numbers, and no unknown ones.
 bool HasOnly(const google::protobuf::Message& message, std::initializer_list<int> numbers);
 
-// "A, B, C" with `append` for each: the values of a list.
+// Calls `append` for each item, and appends ", " between them.
 template <typename Items, typename Append>
 void AppendList(const Items& items, std::string* out, Append append) {
   bool first = true;
@@ -47,7 +46,7 @@ void AppendList(const Items& items, std::string* out, Append append) {
   }
 }
 
-// Reads `item , item , ... close`; `read_item` returns false where it has failed.
+// Reads `item , item , ... close`; `read_item` returns false after a mistake.
 template <typename ReadItem>
 bool ReadList(TextLexer* lexer, char close, ReadItem read_item) {
   if (lexer->Try(close)) return true;

@@ -1,5 +1,8 @@
 #include "proto/text/text_op.h"
 
+#include <algorithm>
+#include <array>
+
 #include "absl/strings/str_cat.h"
 #include "proto/op_role.h"
 #include "proto/text/text_attr.h"
@@ -13,14 +16,14 @@ namespace {
 using Attr = pb::OpDesc::Attr;
 using ::google::protobuf::Message;
 
-// What the line has no word for: fields other than these, unknown ones included.
+// Fields other than `handled`, including unknown ones: the line has no other form for them.
 void AppendExtra(const Message& message, std::initializer_list<int> handled, std::string* out) {
   if (HasOnly(message, handled)) return;
   out->append(" extra=");
   AppendLiteral(message, handled, out);
 }
 
-// " flag", " !flag" or nothing: set, written as unset, not written.
+// " flag" for true, " !flag" for false, nothing if absent.
 void AppendFlag(absl::string_view word, bool present, bool value, const PrintOptions& options,
                 std::string* out) {
   if (!present || (!value && !options.defaults)) return;
@@ -35,7 +38,7 @@ void AppendNumberOrMissing(bool present, int32_t number, std::string* out) {
   }
 }
 
-// The last attribute of that name and type, if it has nothing unusual; null otherwise.
+// The last attribute of that name, if it has this type and a short form; else null.
 const Attr* FindRoleAttr(const pb::OpDesc& op, absl::string_view name, pb::AttrType type) {
   for (int i = op.attrs_size() - 1; i >= 0; --i) {
     const Attr& attr = op.attrs(i);
@@ -52,8 +55,8 @@ bool IsPrinted(const Attr& attr, const PrintOptions& options) {
   return options.attrs == PrintOptions::Attrs::kFull || !IsMinorAttr(attr.name());
 }
 
-// Attributes in braces. Those in `role` and `role_vars` stand elsewhere on the line: their names
-// alone keep their places in the list.
+// Attributes in braces. The values of `role` and `role_vars` are elsewhere on the line; here, their
+// names mark their positions.
 void AppendOpAttrs(const pb::OpDesc& op, const Attr* role, const Attr* role_vars,
                    const PrintOptions& options, std::string* out) {
   if (options.attrs == PrintOptions::Attrs::kNone) return;
@@ -82,6 +85,26 @@ void AppendSlots(const Slots& slots, TypeOfVar type_of, std::string* out) {
 absl::string_view NoType(absl::string_view) { return {}; }
 
 }  // namespace
+
+PrintOptions PrintOptions::Short() {
+  PrintOptions options;
+  options.attrs = Attrs::kShort;
+  options.callstack = false;
+  options.defaults = false;
+  options.op_versions = false;
+  return options;
+}
+
+bool IsMinorAttr(absl::string_view name) {
+  static constexpr std::array<absl::string_view, 19> kNames = {
+      "Scale_out",         "Scale_x",         "Scale_y",           "exhaustive_search",
+      "force_fp32_output", "fuse_with_relu",  "mkldnn_data_type",  "op_callstack",
+      "op_device",         "op_namescope",    "scale_out",         "scale_x",
+      "scale_y",           "use_addto",       "use_cudnn",         "use_mkldnn",
+      "use_quantizer",     "with_quant_attr", "workspace_size_MB",
+  };
+  return std::binary_search(kNames.begin(), kNames.end(), name);
+}
 
 void AppendTypeNote(const pb::VarType& type, std::string* out) {
   if (HasShortForm(type)) AppendVarType(type, TextDetail::kBrief, out);

@@ -1,4 +1,4 @@
-// The lines of program text: what is printed on each, and how each is read.
+// Writes the lines of program text.
 #ifndef WEFT_PROTO_TEXT_TEXT_OP_H_
 #define WEFT_PROTO_TEXT_TEXT_OP_H_
 
@@ -11,10 +11,10 @@
 
 namespace weft {
 
-// The brief type of a variable; empty where it is unknown.
+// The brief type of a variable; empty if it is unknown.
 using TypeOfVar = absl::FunctionRef<absl::string_view(absl::string_view name)>;
 
-// The type that stands behind an output: nothing where it has no short form.
+// The type after an output; nothing if it has no short form.
 void AppendTypeNote(const pb::VarType& type, std::string* out);
 
 // "program version=2006002 {", "block 0 parent=-1 {", "op_versions {equal=1}", "var ...", an op.
@@ -25,7 +25,7 @@ void AppendVar(const pb::VarDesc& var, const PrintOptions& options, std::string*
 void AppendOp(const pb::OpDesc& op, const PrintOptions& options, TypeOfVar type_of,
               std::string* out);
 
-// X=[a, b], with types where `type_of` knows them.
+// X=[a, b], with the types that `type_of` returns.
 void AppendSlot(const pb::OpDesc::Var& slot, TypeOfVar type_of, std::string* out);
 
 }  // namespace weft

@@ -17,7 +17,7 @@ using Type = pb::VarType;
 using ::google::protobuf::FieldDescriptor;
 
 // A type of variables that has a description, and the field of VarType that holds it: a TensorDesc,
-// but for the types with a case of their own below.
+// except for types with a separate case below.
 struct Form {
   Type::Type type;
   int field;
@@ -46,7 +46,7 @@ const FieldDescriptor* FieldOf(const Form& form) {
   return Type::descriptor()->FindFieldByNumber(form.field);
 }
 
-// The description of a type that has a bare one.
+// The description of a type for which it is a TensorDesc.
 const Type::TensorDesc& BareTensor(const Type& type) {
   const auto& message = type.GetReflection()->GetMessage(type, FieldOf(*FormOf(type.type())));
   return static_cast<const Type::TensorDesc&>(message);
@@ -64,7 +64,7 @@ bool IsUsual(const Type::TensorDesc& tensor) {
                                                     Type::TensorDesc::kDimsFieldNumber});
 }
 
-// Of LoDTensorDesc and LoDTensorArrayDesc, which are alike.
+// LoD is LoDTensorDesc or LoDTensorArrayDesc.
 template <typename LoD>
 bool IsUsualLoD(const LoD& lod) {
   return lod.has_tensor() && HasOnly(lod, {LoD::kTensorFieldNumber, LoD::kLodLevelFieldNumber}) &&
@@ -136,7 +136,7 @@ void AppendDescription(const Type& type, TextDetail detail, std::string* out) {
 
 bool ReadTypeName(TextLexer* lexer, Type::Type* type) {
   const std::string word(lexer->peek().text);
-  // The other case would be accepted too.
+  // Type_Parse is called with upper case, so it would accept any case.
   const bool lower = std::none_of(word.begin(), word.end(), absl::ascii_isupper);
   if (!lower || !Type::Type_Parse(absl::AsciiStrToUpper(word), type)) return lexer->Fail("a type");
   lexer->Next();
@@ -167,7 +167,7 @@ bool ReadLoDLevel(TextLexer* lexer, LoD* lod) {
   return true;
 }
 
-// After the `<`, up to and with the `>`.
+// From after the `<` to the `>`, inclusive.
 bool ReadDescription(TextLexer* lexer, Type* type) {
   switch (type->type()) {
     case Type::LOD_TENSOR_ARRAY: {
@@ -196,7 +196,7 @@ bool ReadDescription(TextLexer* lexer, Type* type) {
   }
 }
 
-// Types that are followed by a description in angle brackets.
+// True for types with a description in angle brackets.
 bool TakesDescription(Type::Type type) {
   return type != Type::LOD_TENSOR && FormOf(type) != nullptr;
 }

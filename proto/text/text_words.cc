@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -12,18 +13,11 @@
 namespace weft {
 namespace {
 
+// The bits of an F, and those of the usual NaN.
 template <typename F>
-struct FloatBits;
-template <>
-struct FloatBits<float> {
-  using Bits = uint32_t;
-  static constexpr Bits kNan = 0x7fc00000u;
-};
-template <>
-struct FloatBits<double> {
-  using Bits = uint64_t;
-  static constexpr Bits kNan = 0x7ff8000000000000u;
-};
+using BitsOf = std::conditional_t<sizeof(F) == 4, uint32_t, uint64_t>;
+template <typename F>
+constexpr BitsOf<F> kNanBits = sizeof(F) == 4 ? 0x7fc00000u : 0x7ff8000000000000u;
 
 constexpr absl::string_view kNanPrefix = "nan_";
 
@@ -36,12 +30,11 @@ bool ReadAll(absl::string_view digits, int base, T* value) {
 
 template <typename F>
 void AppendFloating(F value, std::string* out) {
-  using Bits = typename FloatBits<F>::Bits;
   char buffer[64];
   if (std::isnan(value)) {
-    Bits bits;
+    BitsOf<F> bits;
     std::memcpy(&bits, &value, sizeof(bits));
-    if (bits == FloatBits<F>::kNan) {
+    if (bits == kNanBits<F>) {
       out->append("nan");
       return;
     }
@@ -52,7 +45,7 @@ void AppendFloating(F value, std::string* out) {
   }
   char* const end = std::to_chars(buffer, buffer + sizeof(buffer), value).ptr;
   out->append(buffer, end);
-  // What looks like an integer would be read as one. "inf" has an n.
+  // It must not look like an integer. "inf" has an n.
   if (std::none_of(buffer, end, [](char c) { return c == '.' || c == 'e' || c == 'n'; })) {
     out->append(".0");
   }
@@ -60,16 +53,15 @@ void AppendFloating(F value, std::string* out) {
 
 template <typename F>
 bool ReadFloating(absl::string_view word, F* value) {
-  using Bits = typename FloatBits<F>::Bits;
   if (word == "nan" || absl::StartsWith(word, kNanPrefix)) {
-    Bits bits = FloatBits<F>::kNan;
+    BitsOf<F> bits = kNanBits<F>;
     if (word != "nan" && !ReadAll(word.substr(kNanPrefix.size()), 16, &bits)) return false;
     std::memcpy(value, &bits, sizeof(bits));
     return std::isnan(*value);
   }
   const char* end = word.data() + word.size();
   const auto [rest, error] = std::from_chars(word.data(), end, *value);
-  // Only "inf" and "nan" name what is no decimal number; from_chars knows longer spellings.
+  // from_chars also accepts "infinity" and "nan(...)".
   return error == std::errc() && rest == end &&
          (std::isfinite(*value) || word == "inf" || word == "-inf");
 }
@@ -82,18 +74,8 @@ bool ReadHexDigits(absl::string_view word, T* value) {
 }  // namespace
 
 bool IsWordChar(char c) {
-  switch (c) {
-    case '_':
-    case '.':
-    case '@':
-    case '/':
-    case '|':
-    case '+':
-    case '-':
-      return true;
-    default:
-      return absl::ascii_isalnum(static_cast<unsigned char>(c));
-  }
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+         absl::string_view("_.@/|+-").find(c) != absl::string_view::npos;
 }
 
 bool IsUtf8(absl::string_view bytes) {
@@ -116,7 +98,7 @@ void AppendQuoted(absl::string_view bytes, std::string* out) {
     } else if (c == '\r') {
       out->append("\\r");
     } else if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !utf8)) {
-      // Three octal digits: a hexadecimal escape has no end of its own.
+      // Three octal digits: a hexadecimal escape has no fixed length.
       out->push_back('\\');
       out->push_back(static_cast<char>('0' + (byte >> 6)));
       out->push_back(static_cast<char>('0' + ((byte >> 3) & 7)));
@@ -143,15 +125,14 @@ void AppendInt(int64_t value, std::string* out) {
 }
 
 void AppendFloat(float value, std::string* out) { AppendFloating(value, out); }
-void AppendDouble(double value, std::string* out) { AppendFloating(value, out); }
+void AppendFloat(double value, std::string* out) { AppendFloating(value, out); }
 
-bool ReadInt(absl::string_view word, int32_t* value) { return ReadAll(word, 10, value); }
-bool ReadInt(absl::string_view word, int64_t* value) { return ReadAll(word, 10, value); }
-bool ReadInt(absl::string_view word, uint32_t* value) { return ReadAll(word, 10, value); }
-bool ReadInt(absl::string_view word, uint64_t* value) { return ReadAll(word, 10, value); }
+bool ReadNumber(absl::string_view word, int32_t* value) { return ReadAll(word, 10, value); }
+bool ReadNumber(absl::string_view word, int64_t* value) { return ReadAll(word, 10, value); }
+bool ReadNumber(absl::string_view word, uint64_t* value) { return ReadAll(word, 10, value); }
+bool ReadNumber(absl::string_view word, float* value) { return ReadFloating(word, value); }
+bool ReadNumber(absl::string_view word, double* value) { return ReadFloating(word, value); }
 bool ReadHex(absl::string_view word, uint32_t* value) { return ReadHexDigits(word, value); }
 bool ReadHex(absl::string_view word, uint64_t* value) { return ReadHexDigits(word, value); }
-bool ReadFloat(absl::string_view word, float* value) { return ReadFloating(word, value); }
-bool ReadDouble(absl::string_view word, double* value) { return ReadFloating(word, value); }
 
 }  // namespace weft

@@ -14,30 +14,29 @@ bool IsWordChar(char c);
 
 bool IsUtf8(absl::string_view bytes);
 
-// In double quotes, with C escapes for quotes, backslashes, control characters, and, where the
-// bytes are not UTF-8, for all bytes outside of ASCII.
+// Appends the bytes in double quotes. Quotes, backslashes and control characters are C escapes; so
+// are bytes outside of ASCII, if the bytes are not UTF-8.
 void AppendQuoted(absl::string_view bytes, std::string* out);
 
-// The name itself where it is a word, otherwise quoted.
+// Appends a name, quoted unless it is a word.
 void AppendName(absl::string_view name, std::string* out);
 
 void AppendInt(int64_t value, std::string* out);
 
-// The shortest decimal number that reads back as the same bits, always with a point or an
-// exponent; inf, -inf, nan; nan_7fc00001 for a NaN of other bits than the usual ones.
+// Append the shortest decimal number that reads back as the same bits, with a point or an exponent;
+// inf, -inf, nan; nan_7fc00001 for a NaN with other bits.
 void AppendFloat(float value, std::string* out);
-void AppendDouble(double value, std::string* out);
+void AppendFloat(double value, std::string* out);
 
-// Read one word. False where it is no such number or does not fit.
-bool ReadInt(absl::string_view word, int32_t* value);
-bool ReadInt(absl::string_view word, int64_t* value);
-bool ReadInt(absl::string_view word, uint32_t* value);
-bool ReadInt(absl::string_view word, uint64_t* value);
+// Read a word as a decimal number. False if it is no number of that type, or does not fit.
+bool ReadNumber(absl::string_view word, int32_t* value);
+bool ReadNumber(absl::string_view word, int64_t* value);
+bool ReadNumber(absl::string_view word, uint64_t* value);
+bool ReadNumber(absl::string_view word, float* value);
+bool ReadNumber(absl::string_view word, double* value);
 // "0x" and hexadecimal digits.
 bool ReadHex(absl::string_view word, uint32_t* value);
 bool ReadHex(absl::string_view word, uint64_t* value);
-bool ReadFloat(absl::string_view word, float* value);
-bool ReadDouble(absl::string_view word, double* value);
 
 }  // namespace weft
 

@@ -30,7 +30,7 @@ std::string Float(float value) {
 
 std::string Double(double value) {
   std::string text;
-  AppendDouble(value, &text);
+  AppendFloat(value, &text);
   return text;
 }
 
@@ -107,7 +107,7 @@ TEST(TextWordsTest, FloatsOfAnyBitsReadBack) {
   for (uint32_t bits : patterns) {
     const std::string text = Float(FromBits(bits));
     float read;
-    ASSERT_TRUE(ReadFloat(text, &read)) << text;
+    ASSERT_TRUE(ReadNumber(text, &read)) << text;
     EXPECT_EQ(Bits(read), bits) << text;
   }
 }
@@ -119,7 +119,7 @@ TEST(TextWordsTest, DoublesOfAnyBitsReadBack) {
     double value, read;
     std::memcpy(&value, &bits, sizeof(value));
     const std::string text = Double(value);
-    ASSERT_TRUE(ReadDouble(text, &read)) << text;
+    ASSERT_TRUE(ReadNumber(text, &read)) << text;
     EXPECT_EQ(std::memcmp(&read, &value, sizeof(value)), 0) << text;
   }
 }
@@ -128,11 +128,11 @@ TEST(TextWordsTest, NonNumbersAreRefused) {
   float f;
   for (const char* word : {"", "abc", "1.0x", "infinity", "nan(1)", "nan_1", "nan_7f800000",
                            "nan_xyz", "1e99", "+1", "0x10"}) {
-    EXPECT_FALSE(ReadFloat(word, &f)) << word;
+    EXPECT_FALSE(ReadNumber(word, &f)) << word;
   }
   int32_t i;
   for (const char* word : {"", "-", "1.0", "2147483648", "-2147483649", "+1", "1a"}) {
-    EXPECT_FALSE(ReadInt(word, &i)) << word;
+    EXPECT_FALSE(ReadNumber(word, &i)) << word;
   }
   uint32_t bits;
   for (const char* word : {"0x", "12", "0x1g", "0x100000000", "x1"}) {
@@ -142,13 +142,13 @@ TEST(TextWordsTest, NonNumbersAreRefused) {
 
 TEST(TextWordsTest, IntegersReachTheirLimits) {
   int32_t narrow;
-  EXPECT_TRUE(ReadInt("-2147483648", &narrow));
+  EXPECT_TRUE(ReadNumber("-2147483648", &narrow));
   EXPECT_EQ(narrow, std::numeric_limits<int32_t>::min());
   int64_t wide;
-  EXPECT_TRUE(ReadInt("9223372036854775807", &wide));
+  EXPECT_TRUE(ReadNumber("9223372036854775807", &wide));
   EXPECT_EQ(wide, std::numeric_limits<int64_t>::max());
   uint64_t unsigned_wide;
-  EXPECT_TRUE(ReadInt("18446744073709551615", &unsigned_wide));
+  EXPECT_TRUE(ReadNumber("18446744073709551615", &unsigned_wide));
   EXPECT_EQ(unsigned_wide, std::numeric_limits<uint64_t>::max());
 }
 
