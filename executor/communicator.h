@@ -3,6 +3,7 @@
 #define WEFT_EXECUTOR_COMMUNICATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,7 +30,6 @@ struct CollectiveDesc {
     return a.kind == b.kind && a.reduction == b.reduction && a.dtype == b.dtype &&
            a.count == b.count && a.root == b.root;
   }
-  friend bool operator!=(const CollectiveDesc& a, const CollectiveDesc& b) { return !(a == b); }
 };
 
 // A call of one rank: the descriptor, and what messages need. The views must be valid during the
@@ -93,11 +93,20 @@ struct RingKey {
 
 std::string ToString(RingKey ring);  // "ring 0", "ring 0 (compute stream)"
 
+struct GroupOptions {
+  int nranks = 1;
+  // A late rank is reported after this time, once per call.
+  double warn_after_s = 60;
+  // After this time, the ranks that wait for it fail.
+  double timeout_s = 600;
+  // Called from any thread; may be empty.
+  std::function<void(const std::string&)> warn;
+};
+
 // All rings of a run.
 class CommunicatorGroup {
  public:
   virtual ~CommunicatorGroup() = default;
-  virtual int nranks() const = 0;
 
   // Returns the end of `rank` of a ring over all ranks. Created on first use; valid as long as the
   // group. All ranks must request the same rings in the same order. Thread-safe.

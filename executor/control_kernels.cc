@@ -153,14 +153,8 @@ absl::StatusOr<Joined> Join(const std::vector<Value>& elements, int64_t axis, bo
   const Tensor& first = elements[0].tensor;
   Joined joined;
   joined.dims = first.dims();
-  if (stack) {
-    joined.dims.push_back(1);
-    WEFT_ASSIGN_OR_RETURN(joined.axis, CheckedAxis(axis, joined.dims));
-    joined.dims = first.dims();
-  } else {
-    WEFT_ASSIGN_OR_RETURN(joined.axis, CheckedAxis(axis, joined.dims));
-  }
-  for (int d = 0; d < joined.axis; ++d) joined.outer *= joined.dims[d];
+  if (stack) joined.dims.push_back(1);
+  WEFT_ASSIGN_OR_RETURN(joined.axis, CheckedAxis(axis, joined.dims));
   int64_t length = 0;
   for (size_t i = 0; i < elements.size(); ++i) {
     const Tensor& element = elements[i].tensor;
@@ -169,24 +163,26 @@ absl::StatusOr<Joined> Join(const std::vector<Value>& elements, int64_t axis, bo
           absl::StrCat("input X: element ", i, " of ", elements.size(), " was not written"));
     }
     Dims dims = element.dims();
-    const bool fits_but_for_axis =
-        !stack && dims.size() == joined.dims.size() && element.dtype() == first.dtype();
-    const int64_t here = stack ? 1 : fits_but_for_axis ? dims[joined.axis] : 0;
-    if (fits_but_for_axis) dims[joined.axis] = joined.dims[joined.axis];
-    if (dims != joined.dims || element.dtype() != first.dtype()) {
+    bool fits = element.rank() == first.rank() && element.dtype() == first.dtype();
+    if (fits && stack) dims.insert(dims.begin() + joined.axis, 1);
+    if (i == 0) joined.dims = dims;
+    if (fits) {
+      joined.lengths.push_back(static_cast<int32_t>(std::exchange(dims[joined.axis], 0)));
+      joined.dims[joined.axis] = 0;
+      fits = dims == joined.dims;
+    }
+    if (!fits) {
       return absl::InvalidArgumentError(
           absl::StrCat("input X: expected elements like the first one, ", DTypeName(first.dtype()),
                        DimsToString(first.dims()), ", found ", DTypeName(element.dtype()),
                        DimsToString(element.dims()), " in element ", i));
     }
-    joined.lengths.push_back(static_cast<int32_t>(here));
-    joined.piece_bytes.push_back(joined.outer == 0 ? 0 : element.bytes() / joined.outer);
-    length += here;
+    length += joined.lengths.back();
   }
-  if (stack) {
-    joined.dims.insert(joined.dims.begin() + joined.axis, length);
-  } else {
-    joined.dims[joined.axis] = length;
+  joined.dims[joined.axis] = length;
+  for (int d = 0; d < joined.axis; ++d) joined.outer *= joined.dims[d];
+  for (const Value& element : elements) {
+    joined.piece_bytes.push_back(joined.outer == 0 ? 0 : element.tensor.bytes() / joined.outer);
   }
   return joined;
 }
@@ -322,66 +318,52 @@ const ControlKernelFactory* FindArrayKernel(absl::string_view op_type) {
   return FindIn(factories, op_type);
 }
 
-ControlKernel CopyValue() {
-  return [](const ControlContext& ctx) { return Copy(*ctx.inputs[0], ctx.outputs[0]); };
+absl::Status CopyValue(const ControlContext& ctx) { return Copy(*ctx.inputs[0], ctx.outputs[0]); }
+
+absl::Status ZerosLike(const ControlContext& ctx) {
+  const Value& x = *ctx.inputs[0];
+  std::vector<Value>& elements = ctx.outputs[0]->elements;
+  elements.resize(x.elements.size());
+  for (size_t i = 0; i < elements.size(); ++i) {
+    if (!x.elements[i].tensor.allocated()) continue;
+    elements[i].tensor = Tensor(x.elements[i].tensor.memory());
+    WEFT_RETURN_IF_ERROR(Zero(x.elements[i].tensor, &elements[i].tensor));
+  }
+  if (x.tensor.allocated()) return Zero(x.tensor, &ctx.outputs[0]->tensor);
+  return ctx.outputs[0]->tensor.CopyFrom(x.tensor);
 }
 
-ControlKernel ZerosLike() {
-  return [](const ControlContext& ctx) -> absl::Status {
-    const Value& x = *ctx.inputs[0];
-    std::vector<Value>& elements = ctx.outputs[0]->elements;
-    elements.resize(x.elements.size());
-    for (size_t i = 0; i < elements.size(); ++i) {
-      if (!x.elements[i].tensor.allocated()) continue;
-      elements[i].tensor = Tensor(x.elements[i].tensor.memory());
-      WEFT_RETURN_IF_ERROR(Zero(x.elements[i].tensor, &elements[i].tensor));
-    }
-    if (x.tensor.allocated()) return Zero(x.tensor, &ctx.outputs[0]->tensor);
-    return ctx.outputs[0]->tensor.CopyFrom(x.tensor);
-  };
+absl::Status AddTo(const ControlContext& ctx) {
+  WEFT_RETURN_IF_ERROR(AddElements(ctx, *ctx.inputs[1], ctx.outputs[0]));
+  return Add(ctx, ctx.inputs[1]->tensor, &ctx.outputs[0]->tensor);
 }
 
-ControlKernel AddTo() {
-  return [](const ControlContext& ctx) -> absl::Status {
-    WEFT_RETURN_IF_ERROR(AddElements(ctx, *ctx.inputs[1], ctx.outputs[0]));
-    return Add(ctx, ctx.inputs[1]->tensor, &ctx.outputs[0]->tensor);
-  };
+absl::Status ClearElements(const ControlContext& ctx) {
+  for (Value* value : ctx.outputs) value->elements.clear();
+  return absl::OkStatus();
 }
 
-ControlKernel ClearElements() {
-  return [](const ControlContext& ctx) {
-    for (Value* value : ctx.outputs) value->elements.clear();
-    return absl::OkStatus();
-  };
+absl::Status BeginIteration(const ControlContext& ctx) {
+  std::vector<Value>& iteration = ctx.outputs[0]->elements.emplace_back().elements;
+  for (const Value* value : ctx.inputs) iteration.push_back(*value);
+  return absl::OkStatus();
 }
 
-ControlKernel BeginIteration() {
-  return [](const ControlContext& ctx) {
-    std::vector<Value>& iteration = ctx.outputs[0]->elements.emplace_back().elements;
-    for (const Value* value : ctx.inputs) iteration.push_back(*value);
-    return absl::OkStatus();
-  };
+absl::Status EndIteration(const ControlContext& ctx) {
+  std::vector<Value>& iteration = ctx.outputs[0]->elements.back().elements;
+  for (Value* value : ctx.outputs.subspan(1)) {
+    Value empty{Tensor(value->tensor.memory()), {}};
+    iteration.push_back(std::exchange(*value, std::move(empty)));
+  }
+  return absl::OkStatus();
 }
 
-ControlKernel EndIteration() {
-  return [](const ControlContext& ctx) {
-    std::vector<Value>& iteration = ctx.outputs[0]->elements.back().elements;
-    for (Value* value : ctx.outputs.subspan(1)) {
-      Value empty{Tensor(value->tensor.memory()), {}};
-      iteration.push_back(std::exchange(*value, std::move(empty)));
-    }
-    return absl::OkStatus();
-  };
-}
-
-ControlKernel PopIteration() {
-  return [](const ControlContext& ctx) {
-    std::vector<Value>& iterations = ctx.outputs[0]->elements;
-    std::vector<Value> iteration = std::move(iterations.back().elements);
-    iterations.pop_back();
-    for (size_t i = 0; i < iteration.size(); ++i) *ctx.outputs[i + 1] = std::move(iteration[i]);
-    return absl::OkStatus();
-  };
+absl::Status PopIteration(const ControlContext& ctx) {
+  std::vector<Value>& iterations = ctx.outputs[0]->elements;
+  std::vector<Value> iteration = std::move(iterations.back().elements);
+  iterations.pop_back();
+  for (size_t i = 0; i < iteration.size(); ++i) *ctx.outputs[i + 1] = std::move(iteration[i]);
+  return absl::OkStatus();
 }
 
 }  // namespace weft

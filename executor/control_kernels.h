@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "executor/value.h"
+#include "executor/scope.h"
 #include "ops/kernel.h"
 
 namespace weft {
@@ -47,20 +47,20 @@ const ControlKernelFactory* FindArrayKernel(absl::string_view op_type);
 
 inline constexpr int64_t kMaxArrayLength = int64_t{1} << 24;
 
-// Output 0 is input 0, or zeros of its types and shapes.
-ControlKernel CopyValue();
-ControlKernel ZerosLike();
+// Kernels for work at the ends of a block. Output 0 is input 0, or zeros of its types and shapes.
+absl::Status CopyValue(const ControlContext& ctx);
+absl::Status ZerosLike(const ControlContext& ctx);
 // Output 0 += input 1; input 0 is output 0.
-ControlKernel AddTo();
+absl::Status AddTo(const ControlContext& ctx);
 // Clears all outputs.
-ControlKernel ClearElements();
+absl::Status ClearElements(const ControlContext& ctx);
 // Appends an iteration to the iterations in output 0: the values of the inputs, shared.
-ControlKernel BeginIteration();
+absl::Status BeginIteration(const ControlContext& ctx);
 // Moves the values of the other outputs into that iteration.
-ControlKernel EndIteration();
+absl::Status EndIteration(const ControlContext& ctx);
 // Removes the last iteration from the iterations in output 0, and moves its values to the other
 // outputs.
-ControlKernel PopIteration();
+absl::Status PopIteration(const ControlContext& ctx);
 
 }  // namespace weft
 

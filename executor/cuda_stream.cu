@@ -11,19 +11,12 @@
 namespace weft {
 namespace {
 
-class CudaEvent : public Event {
- public:
-  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
-  ~CudaEvent() override { cudaEventDestroy(event_); }
+struct CudaEvent : public Event {
+  explicit CudaEvent(cudaEvent_t cuda_event) : event(cuda_event) {}
+  ~CudaEvent() override { cudaEventDestroy(event); }
 
-  cudaEvent_t get() const { return event_; }
-  // The error of the recording stream at the time of the record.
-  const absl::Status& status() const { return status_; }
-  void set_status(const absl::Status& status) { status_ = status; }
-
- private:
-  cudaEvent_t event_;
-  absl::Status status_;
+  const cudaEvent_t event;
+  absl::Status status;  // of the recording stream at the time of the record
 };
 
 class CudaStream : public Stream {
@@ -42,14 +35,14 @@ class CudaStream : public Stream {
 
   void Record(Event* event) override {
     auto* cuda_event = static_cast<CudaEvent*>(event);
-    Update(CudaStatus(cudaEventRecord(cuda_event->get(), stream_), "cudaEventRecord"));
-    cuda_event->set_status(status_);
+    Update(CudaStatus(cudaEventRecord(cuda_event->event, stream_), "cudaEventRecord"));
+    cuda_event->status = status_;
   }
 
   void Wait(Event* event) override {
     auto* cuda_event = static_cast<CudaEvent*>(event);
-    Update(cuda_event->status());
-    Update(CudaStatus(cudaStreamWaitEvent(stream_, cuda_event->get(), 0), "cudaStreamWaitEvent"));
+    Update(cuda_event->status);
+    Update(CudaStatus(cudaStreamWaitEvent(stream_, cuda_event->event, 0), "cudaStreamWaitEvent"));
   }
 
   absl::Status Synchronize() override {
@@ -74,7 +67,6 @@ class CudaDevice : public Device {
   CudaDevice(int ordinal, std::unique_ptr<Memory> memory)
       : ordinal_(ordinal), memory_(std::move(memory)) {}
 
-  std::string name() const override { return absl::StrCat("cuda:", ordinal_); }
   Memory* memory() override { return memory_.get(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {

@@ -1,9 +1,8 @@
-#include "executor/feed_checks.h"
-
 #include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
+#include "executor/feeder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"

@@ -1,53 +1,85 @@
 #include "executor/feed_sources.h"
 
 #include <algorithm>
-#include <cstdint>
+#include <cmath>
 #include <limits>
+#include <map>
+#include <set>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/npz.h"
+#include "ops/kernel_util.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
 namespace {
 
-template <typename T>
-bool Fill(double value, Tensor* tensor) {
-  if (std::numeric_limits<T>::is_integer) {
-    // For 64-bit T, the largest integer is not representable as double, but its successor is.
-    const double limit = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
-    if (!(value >= static_cast<double>(std::numeric_limits<T>::lowest()) && value < limit)) {
-      return false;
-    }
-    if (static_cast<double>(static_cast<T>(value)) != value) return false;
-  }
-  std::fill_n(tensor->data<T>(), tensor->size(), static_cast<T>(value));
-  return true;
+// Splits "<step>/<variable>"; the variable's name may contain slashes.
+bool ParseFeedName(absl::string_view name, int64_t* step, std::string* variable) {
+  const size_t slash = name.find('/');
+  if (slash == absl::string_view::npos || slash + 1 == name.size()) return false;
+  const absl::string_view digits = name.substr(0, slash);
+  if (!std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit)) return false;
+  // "007" would be a second name for step 7.
+  if (digits.size() > 1 && digits[0] == '0') return false;
+  *variable = std::string(name.substr(slash + 1));
+  return absl::SimpleAtoi(digits, step);
 }
 
-bool FillAny(double value, Tensor* tensor) {
-  switch (tensor->dtype()) {
-    case DType::kInt8:
-      return Fill<int8_t>(value, tensor);
-    case DType::kUint8:
-      return Fill<uint8_t>(value, tensor);
-    case DType::kInt16:
-      return Fill<int16_t>(value, tensor);
-    case DType::kInt32:
-      return Fill<int32_t>(value, tensor);
-    case DType::kInt64:
-      return Fill<int64_t>(value, tensor);
-    case DType::kFloat32:
-      return Fill<float>(value, tensor);
-    case DType::kFloat64:
-      return Fill<double>(value, tensor);
-    default:
-      return false;
+// Names `source` and its variables, and counts its steps.
+absl::Status ReadNames(const NpzFile& npz, FeedSource* source) {
+  const std::string& path = npz.path();
+  std::map<int64_t, std::set<std::string>> steps;
+  std::set<std::string> all;
+  for (const std::string& name : npz.names()) {
+    int64_t step = 0;
+    std::string variable;
+    if (!ParseFeedName(name, &step, &variable)) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": array '", absl::CHexEscape(name),
+                                                     "': expected a name <step>/<variable>"));
+    }
+    all.insert(variable);
+    steps[step].insert(std::move(variable));
   }
+  if (steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": it has no arrays"));
+  int64_t expected_step = 0;
+  for (const auto& [step, variables] : steps) {
+    if (step != expected_step) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": step ", expected_step, " has no arrays, but step ", step, " has"));
+    }
+    ++expected_step;
+    for (const std::string& variable : all) {
+      if (variables.count(variable) == 0) {
+        return absl::InvalidArgumentError(absl::StrCat(path, ": step ", step, " lacks variable '",
+                                                       absl::CHexEscape(variable),
+                                                       "', which other steps have"));
+      }
+    }
+  }
+  source->name = path;
+  source->num_steps = expected_step;
+  source->variables.assign(all.begin(), all.end());
+  return absl::OkStatus();
+}
+
+// Whether T can represent the value; floating-point types round it.
+template <typename T>
+bool Holds(double value) {
+  if (!std::is_integral_v<T>) return true;
+  // For 64-bit T, the largest integer is not representable as double, but its successor is.
+  const double limit = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+  return value >= static_cast<double>(std::numeric_limits<T>::lowest()) && value < limit &&
+         value == std::trunc(value);
 }
 
 // The op that writes the variable, in any block; invalid if there is none.
@@ -84,23 +116,43 @@ absl::StatusOr<Tensor> ValueOfStep(const HostValue& value, const TensorType& typ
   Tensor tensor;
   tensor.Resize(type.dtype, type.dims);
   const double number = value.at(step);
-  if (FillAny(number, &tensor)) return tensor;
+  const auto fill = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    if (!Holds<T>(number)) return absl::InvalidArgumentError("not representable");
+    std::fill_n(tensor.data<T>(), tensor.size(), static_cast<T>(number));
+    return absl::OkStatus();
+  };
+  if (ForElementType<int8_t, uint8_t, int16_t, int32_t, int64_t, float, double>("", tensor, fill)
+          .ok()) {
+    return tensor;
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("set ", value.name, ": ", DTypeName(type.dtype), " cannot hold ", number));
 }
 
 }  // namespace
 
-FeedSource FeedsFrom(std::shared_ptr<const FeedFile> file) {
+absl::StatusOr<FeedSource> FeedsFromFile(const std::string& path) {
+  WEFT_ASSIGN_OR_RETURN(const NpzFile npz, NpzFile::Open(path));
   FeedSource source;
-  source.name = file->path();
-  source.variables = file->variables();
-  source.num_steps = file->num_steps();
-  source.types = [file](int64_t step) { return file->Types(step); };
-  source.read = [file](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
-    WEFT_ASSIGN_OR_RETURN(auto arrays, file->Read(step));
+  WEFT_RETURN_IF_ERROR(ReadNames(npz, &source));
+  std::vector<std::string> variables = source.variables;
+  const auto array_name = [num_steps = source.num_steps](int64_t step,
+                                                         const std::string& variable) {
+    return absl::StrCat(step % num_steps, "/", variable);
+  };
+  source.types = [=](int64_t step) -> absl::StatusOr<std::vector<TensorType>> {
+    std::vector<TensorType> types;
+    for (const std::string& variable : variables) {
+      WEFT_ASSIGN_OR_RETURN(types.emplace_back(), npz.Type(array_name(step, variable)));
+    }
+    return types;
+  };
+  source.read = [=](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     std::vector<Tensor> tensors;
-    for (auto& [name, tensor] : arrays) tensors.push_back(std::move(tensor));
+    for (const std::string& variable : variables) {
+      WEFT_ASSIGN_OR_RETURN(tensors.emplace_back(), npz.Read(array_name(step, variable)));
+    }
     return tensors;
   };
   return source;
@@ -113,9 +165,7 @@ HostValue SameAtAllSteps(std::string name, double value) {
 absl::StatusOr<FeedSource> WithHostValues(FeedSource source, const Program& main,
                                           absl::Span<const HostValue> values) {
   if (values.empty()) return source;
-  FeedSource all;
-  all.name = source.name;
-  all.variables = source.variables;
+  FeedSource all = source;
   std::vector<TensorType> value_types;
   for (const HostValue& value : values) {
     const bool exists = std::count(all.variables.begin(), all.variables.end(), value.name) > 0;
@@ -128,7 +178,6 @@ absl::StatusOr<FeedSource> WithHostValues(FeedSource source, const Program& main
     value_types.push_back(*std::move(type));
   }
   if (source.types) {
-    all.num_steps = source.num_steps;
     all.types = [types = std::move(source.types),
                  value_types](int64_t step) -> absl::StatusOr<std::vector<TensorType>> {
       WEFT_ASSIGN_OR_RETURN(std::vector<TensorType> all_types, types(step));
@@ -144,8 +193,7 @@ absl::StatusOr<FeedSource> WithHostValues(FeedSource source, const Program& main
       WEFT_ASSIGN_OR_RETURN(batch, read(step));
     }
     for (size_t i = 0; i < values.size(); ++i) {
-      WEFT_ASSIGN_OR_RETURN(Tensor value, ValueOfStep(values[i], value_types[i], step));
-      batch.push_back(std::move(value));
+      WEFT_ASSIGN_OR_RETURN(batch.emplace_back(), ValueOfStep(values[i], value_types[i], step));
     }
     return batch;
   };

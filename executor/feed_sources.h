@@ -4,19 +4,21 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executor/feeder.h"
-#include "executor/feeds.h"
 #include "proto/program.h"
 
 namespace weft {
 
-// The arrays of a file, step by step. After the last step of the file, the first follows.
-FeedSource FeedsFrom(std::shared_ptr<const FeedFile> file);
+// The arrays of an .npz file, named "<step>/<variable>". Steps count from 0, and every step has the
+// same variables; the source has them sorted. After the last step of the file, the first follows.
+// Arrays are read on demand, so the file may be larger than memory; types come from their headers
+// alone. InvalidArgument, naming the file and the array: a malformed name, a step that lacks a
+// variable of another step, no arrays at all.
+absl::StatusOr<FeedSource> FeedsFromFile(const std::string& path);
 
 // A variable that the host sets before every step, such as a learning rate.
 struct HostValue {

@@ -1,7 +1,6 @@
 #include "executor/feed_sources.h"
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "base/status_matchers.h"
@@ -66,9 +65,9 @@ Program MakeProgram() {
   return *Program::FromProto(desc);
 }
 
-TEST(FeedsFromTest, GivesTheArraysInTheOrderOfTheVariables) {
-  WEFT_ASSERT_OK_AND_ASSIGN(FeedFile file, FeedFile::Open("tests/data/fit_a_line/feeds.npz"));
-  const FeedSource source = FeedsFrom(std::make_shared<FeedFile>(std::move(file)));
+TEST(FeedsFromFileTest, GivesTheArraysInTheOrderOfTheVariables) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource source,
+                            FeedsFromFile("tests/data/fit_a_line/feeds.npz"));
   EXPECT_THAT(source.variables, ElementsAre("x", "y"));
   WEFT_ASSERT_OK_AND_ASSIGN(std::vector<Tensor> tensors, source.read(0));
   ASSERT_EQ(tensors.size(), 2u);
@@ -76,11 +75,11 @@ TEST(FeedsFromTest, GivesTheArraysInTheOrderOfTheVariables) {
   EXPECT_THAT(tensors[1].dims(), ElementsAre(20, 1));
 }
 
-TEST(FeedsFromTest, KnowsTheTypesOfItsStepsAndOfHostValues) {
-  WEFT_ASSERT_OK_AND_ASSIGN(FeedFile file, FeedFile::Open("tests/data/fit_a_line/feeds.npz"));
+TEST(WithHostValuesTest, KnowsTheTypesOfTheFileAndOfHostValues) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource file,
+                            FeedsFromFile("tests/data/fit_a_line/feeds.npz"));
   WEFT_ASSERT_OK_AND_ASSIGN(const FeedSource source,
-                            WithHostValues(FeedsFrom(std::make_shared<FeedFile>(std::move(file))),
-                                           MakeProgram(), {SameAtAllSteps("lr", 0.5)}));
+                            WithHostValues(file, MakeProgram(), {SameAtAllSteps("lr", 0.5)}));
   EXPECT_EQ(source.name, "tests/data/fit_a_line/feeds.npz");
   EXPECT_EQ(source.num_steps, 10);
   WEFT_ASSERT_OK_AND_ASSIGN(const std::vector<TensorType> types, source.types(9));

@@ -7,15 +7,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/annotate.h"
+#include "base/available_memory.h"
 #include "base/status_macros.h"
 #include "executor/run_checks.h"
+#include "ops/analysis/type_flow.h"
 
 namespace weft {
 namespace {
 
 std::string DescribeFeeds(const Plan& plan) {
   std::vector<std::string> feeds;
-  for (const Plan::Variable& variable : plan.variables()) {
+  for (const Plan::Variable& variable : plan.variables) {
     if (!variable.is_feed) continue;
     feeds.push_back(variable.declared.has_value()
                         ? absl::StrCat(variable.name, " (", ToString(*variable.declared), ")")
@@ -29,13 +31,49 @@ absl::Status WithName(const FeedSource& source, const absl::Status& status) {
   return source.name.empty() ? status : Annotate(source.name, status);
 }
 
-}  // namespace
-
+// The dimensions of the part of one rank of a batch of dimensions `whole`. The number of rows must
+// divide.
 Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks) {
   Dims part = whole;
   if (variable.is_feed && nranks > 1) part[0] /= nranks;
   return part;
 }
+
+// A fed variable of one rank.
+struct Part {
+  std::string name;
+  TensorType type;
+};
+
+std::string Describe(const std::vector<Part>& parts) {
+  return absl::StrJoin(parts, ", ", [](std::string* out, const Part& part) {
+    absl::StrAppend(out, part.name, " ", ToString(part.type));
+  });
+}
+
+// Stops at the first op that runs a block: whether and how often it does depends on values.
+absl::Status CheckOps(const Program& main, const std::vector<Part>& parts) {
+  TypeFlow flow(main);
+  for (const Part& part : parts) {
+    const VarId var = main.block(0).FindVar(part.name);
+    if (var.valid()) flow.Assume(var, part.type);
+  }
+  absl::Status status;
+  flow.Run(0, [&](const TypeFlow::Step& step) {
+    if (step.op.block() != 0) return false;
+    if (!step.fits) status = flow.Error(step);
+    return step.fits;
+  });
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      absl::StrCat(status.message(), "; a rank is fed with ", Describe(parts)));
+}
+
+uint64_t Bytes(const TensorType& type) {
+  return static_cast<uint64_t>(NumElements(type.dims)) * SizeOf(type.dtype);
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Feeder>> Feeder::Create(const Plan& plan, FeedSource source,
                                                        int nranks, int64_t steps,
@@ -62,27 +100,27 @@ absl::Status Feeder::BindVariables(const Plan& plan) {
     if (!fed.insert(variable).second) {
       return absl::InvalidArgumentError(absl::StrCat("feed ", name, ": given twice"));
     }
-    // A loop may continue in place of its data.
-    const Plan::Variable& fed_variable = plan.variables()[variable];
-    const bool is_read_first = fed_variable.is_feed && fed_variable.first_reader >= 0;
-    if (fed_variable.is_written && !is_read_first) {
+    const Plan::Variable& declaration = plan.variables[variable];
+    // A loop may change its data in place.
+    const bool is_read_first = declaration.is_feed && declaration.first_reader >= 0;
+    if (declaration.is_written && !is_read_first) {
       return absl::InvalidArgumentError(absl::StrCat(
           "feed ", name, ": an op of the program writes it, in every step; ", DescribeFeeds(plan)));
     }
-    if (!plan.variables()[variable].declared.has_value()) {
+    if (!declaration.declared.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "feed ", name, ": the program does not declare it as a tensor; ", DescribeFeeds(plan)));
     }
     variables_.push_back(variable);
-    declarations_.push_back(plan.variables()[variable]);
+    declarations_.push_back(declaration);
   }
-  for (size_t v = 0; v < plan.variables().size(); ++v) {
-    const Plan::Variable& variable = plan.variables()[v];
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    const Plan::Variable& variable = plan.variables[v];
     if (!variable.is_feed || variable.first_reader < 0 || fed.contains(static_cast<int>(v))) {
       continue;
     }
     return absl::InvalidArgumentError(absl::StrCat("feed ", variable.name, ": missing, but ",
-                                                   plan.reader_names()[variable.first_reader],
+                                                   plan.reader_names[variable.first_reader],
                                                    " reads it; ", DescribeFeeds(plan)));
   }
   return absl::OkStatus();
@@ -95,9 +133,8 @@ absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tens
     const Tensor& whole = (*batch)[i];
     Tensor* part = tensors[variables_[i]];
     part->Resize(whole.dtype(), PartDims(declarations_[i], whole.dims(), nranks_));
-    const bool is_split = declarations_[i].is_feed;
-    const size_t offset = is_split ? rank * part->bytes() : 0;
     if (part->bytes() == 0) continue;
+    const size_t offset = declarations_[i].is_feed ? rank * part->bytes() : 0;
     const char* from = static_cast<const char*>(whole.raw()) + offset;
     WEFT_RETURN_IF_ERROR(part->memory()->CopyFromHost(from, part->bytes(), part->raw()));
   }
@@ -162,14 +199,38 @@ absl::Status Feeder::Check(const Plan::Variable& variable, const TensorType& who
                            : absl::StrCat(whole.dims[0], whole.dims[0] == 1 ? " row" : " rows",
                                           " cannot be split equally over ", nranks_, " ranks"));
   }
-  const TensorType part = {whole.dtype, PartDims(variable, whole.dims, nranks_),
-                           TensorType::Kind::kDense};
+  const TensorType part = {whole.dtype, PartDims(variable, whole.dims, nranks_)};
   if (FitsDeclared(part.dims, declared.dims)) return absl::OkStatus();
   std::string message = absl::StrCat("expected ", ToString(declared), ", found ", ToString(part));
   if (is_split) {
     absl::StrAppend(&message, " (", whole.dims[0], " rows over ", nranks_, " ranks)");
   }
   return absl::InvalidArgumentError(message);
+}
+
+absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource& source, int nranks,
+                        int64_t steps, int64_t begin_step) {
+  if (!source.types) return absl::OkStatus();
+  const uint64_t available = AvailableMemory();
+  absl::flat_hash_set<std::string> checked;
+  for (int64_t i = 0; i < std::min(steps, source.num_steps); ++i) {
+    const int64_t step = begin_step + i;
+    WEFT_ASSIGN_OR_RETURN(const std::vector<TensorType> types, source.types(step));
+    std::vector<Part> parts;
+    uint64_t bytes = 0;
+    for (size_t v = 0; v < types.size(); ++v) {
+      const Plan::Variable& variable = plan.variables[plan.FindVariable(source.variables[v])];
+      parts.push_back({variable.name, types[v]});
+      parts.back().type.dims = PartDims(variable, types[v].dims, nranks);
+      bytes += Bytes(types[v]) + nranks * Bytes(parts.back().type);
+    }
+    if (!checked.insert(Describe(parts)).second) continue;
+    absl::Status status =
+        CheckFitsMemory("the batch, with the parts of the ranks,", bytes, available);
+    if (status.ok()) status = CheckOps(main, parts);
+    WEFT_RETURN_IF_ERROR(WithName(source, Annotate(absl::StrCat("step ", step), status)));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Gives every rank its part of the feeds of a step.
+// Checks the feeds of a step, and gives every rank its part of them.
 #ifndef WEFT_EXECUTOR_FEEDER_H_
 #define WEFT_EXECUTOR_FEEDER_H_
 
@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "executor/plan.h"
 #include "ops/tensor.h"
+#include "proto/program.h"
 
 namespace weft {
 
@@ -31,10 +32,6 @@ struct FeedSource {
   // Prefix of messages about the source: the path of a file. May be empty.
   std::string name = "";
 };
-
-// The dimensions of the part of one of `nranks` ranks, where those of the batch are `whole`. The
-// number of rows must divide.
-Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks);
 
 // Checks the batch of a step against the program and splits it: a data variable
 // (Plan::Variable::is_feed) is split equally along dimension 0 over the ranks. Any other variable
@@ -84,6 +81,16 @@ class Feeder {
   std::mutex mutex_;
   CachedBatch cache_[2];
 };
+
+// Checks the batches of a run, which Feeder::Create has accepted for the plan of `main`, before it
+// reads any. Checks nothing if the source has no types.
+//   InvalidArgument    an op cannot take its inputs (rows that differ between variables); names
+//                      step and op, and the feeds of a rank. Ops from the first conditional block
+//                      or loop on are not checked: their inputs depend on values.
+//   ResourceExhausted  a batch, with the parts of the ranks, exceeds the available memory
+// O(steps), and O(ops of the program) for each combination of types.
+absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource& source, int nranks,
+                        int64_t steps, int64_t begin_step);
 
 }  // namespace weft
 

@@ -26,7 +26,7 @@ using ::weft::testing::Values;
 // y = x + b, with data x: fp32[-1, 2].
 class FeederTest : public ::testing::Test {
  protected:
-  FeederTest() : plan_(MakePlan()), tensors_(plan_.variables().size()) {
+  FeederTest() : plan_(MakePlan()), tensors_(plan_.variables.size()) {
     for (Tensor& tensor : tensors_) pointers_.push_back(&tensor);
   }
 
@@ -78,7 +78,7 @@ TEST(FeederRowsTest, SelectedRowsCannotBeFed) {
                                return std::vector<Tensor>{Floats({4, 2}, std::vector<float>(8))};
                              }};
   WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder, Feeder::Create(plan, source, 1, 1));
-  std::vector<Tensor> tensors(plan.variables().size());
+  std::vector<Tensor> tensors(plan.variables.size());
   std::vector<Tensor*> pointers;
   for (Tensor& tensor : tensors) pointers.push_back(&tensor);
   EXPECT_THAT(feeder->Feed(0, 0, pointers),

@@ -6,7 +6,8 @@
 #include <type_traits>
 
 #include "absl/strings/str_cat.h"
-#include "ops/float16.h"
+#include "ops/kernel_util.h"
+#include "ops/tensor.h"
 
 namespace weft {
 namespace {
@@ -26,11 +27,6 @@ Range PartOf(int64_t count, int part, int num_parts) {
           std::min(count, num_blocks * (part + 1) / num_parts * kBlock)};
 }
 
-// Integers are added and multiplied as unsigned, so that overflow wraps around.
-template <typename T>
-using Arithmetic = typename std::conditional_t<std::is_integral_v<T>, std::make_unsigned<T>,
-                                               std::common_type<T>>::type;
-
 // The type in which elements of type T are reduced: half precision is rounded once, at the end.
 template <typename T>
 using Accumulator =
@@ -39,15 +35,14 @@ using Accumulator =
 template <typename T>
 void Fold(Reduction reduction, Accumulator<T>* acc, const T* elements, int64_t n) {
   using Acc = Accumulator<T>;
-  using A = Arithmetic<Acc>;
   const auto x = [elements](int64_t i) { return static_cast<Acc>(elements[i]); };
   switch (reduction) {
     case Reduction::kSum:
     case Reduction::kAvg:
-      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(A(acc[i]) + A(x(i)));
+      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(Wrapping(acc[i]) + Wrapping(x(i)));
       return;
     case Reduction::kProd:
-      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(A(acc[i]) * A(x(i)));
+      for (int64_t i = 0; i < n; ++i) acc[i] = static_cast<Acc>(Wrapping(acc[i]) * Wrapping(x(i)));
       return;
     case Reduction::kMax:
       for (int64_t i = 0; i < n; ++i) acc[i] = (x(i) > acc[i] || x(i) != x(i)) ? x(i) : acc[i];
@@ -88,44 +83,24 @@ void Reduce(Reduction reduction, absl::Span<const void* const> in, Range range,
 template <typename T>
 void RunReducing(const CollectiveDesc& desc, absl::Span<const void* const> in,
                  absl::Span<void* const> out, int part, int num_parts) {
-  const int nranks = static_cast<int>(in.size());
-  const Range range = PartOf(desc.count, part, num_parts);
-  const auto copy_to = [&](int rank, const T* acc, Range block, int64_t shift) {
-    if (block.begin >= block.end) return;
-    std::memcpy(static_cast<T*>(out[rank]) + block.begin - shift, acc,
-                (block.end - block.begin) * sizeof(T));
-  };
-  switch (desc.kind) {
-    case CollectiveKind::kAllReduce:
-      Reduce<T>(desc.reduction, in, range, [&](const T* acc, Range block) {
-        for (int r = 0; r < nranks; ++r) copy_to(r, acc, block, 0);
-      });
-      return;
-    case CollectiveKind::kReduce:
-      Reduce<T>(desc.reduction, in, range, [&](const T* acc, Range block) {
-        for (int r = 0; r < nranks; ++r) {
-          if (r == desc.root) {
-            copy_to(r, acc, block, 0);
-          } else if (out[r] != in[r]) {
-            copy_to(r, static_cast<const T*>(in[r]) + block.begin, block, 0);
-          }
-        }
-      });
-      return;
-    case CollectiveKind::kReduceScatter: {
-      const int64_t share = desc.count / nranks;
-      Reduce<T>(desc.reduction, in, range, [&](const T* acc, Range block) {
-        for (int r = 0; r < nranks; ++r) {
-          const Range mine{std::max(block.begin, r * share), std::min(block.end, (r + 1) * share)};
-          copy_to(r, acc + (mine.begin - block.begin), mine, r * share);
-        }
-      });
-      return;
+  const auto nranks = static_cast<int64_t>(in.size());
+  const bool scatters = desc.kind == CollectiveKind::kReduceScatter;
+  const int64_t share = scatters ? desc.count / nranks : 0;
+  const auto write = [&](const T* result, Range block) {
+    for (int64_t r = 0; r < nranks; ++r) {
+      const bool keeps_input = desc.kind == CollectiveKind::kReduce && r != desc.root;
+      if (keeps_input && out[r] == in[r]) continue;
+      const Range mine =
+          scatters ? Range{std::max(block.begin, r * share), std::min(block.end, (r + 1) * share)}
+                   : block;
+      if (mine.begin >= mine.end) continue;
+      const T* from = keeps_input ? static_cast<const T*>(in[r]) + mine.begin
+                                  : result + (mine.begin - block.begin);
+      std::memcpy(static_cast<T*>(out[r]) + (mine.begin - r * share), from,
+                  (mine.end - mine.begin) * sizeof(T));
     }
-    case CollectiveKind::kAllGather:
-    case CollectiveKind::kBroadcast:
-      return;
-  }
+  };
+  Reduce<T>(desc.reduction, in, PartOf(desc.count, part, num_parts), write);
 }
 
 void RunCopying(const CollectiveDesc& desc, absl::Span<const void* const> in,
@@ -147,9 +122,17 @@ void RunCopying(const CollectiveDesc& desc, absl::Span<const void* const> in,
   }
 }
 
-bool IsReducible(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kFloat16 ||
-         dtype == DType::kBFloat16 || dtype == DType::kInt32 || dtype == DType::kInt64;
+// Calls run(TypeTag<T>()) for the C++ type of `dtype`; false if that type cannot be reduced.
+template <typename Run>
+bool ForReducible(DType dtype, Run run) {
+  const auto try_type = [&](auto tag) {
+    const bool is_type = DTypeOf<typename decltype(tag)::type>::value == dtype;
+    if (is_type) run(tag);
+    return is_type;
+  };
+  return try_type(TypeTag<float>()) || try_type(TypeTag<double>()) ||
+         try_type(TypeTag<Float16>()) || try_type(TypeTag<BFloat16>()) ||
+         try_type(TypeTag<int32_t>()) || try_type(TypeTag<int64_t>());
 }
 
 bool Copies(CollectiveKind kind) {
@@ -169,7 +152,7 @@ absl::Status CheckLocalCollective(const CollectiveDesc& desc, int nranks) {
     return absl::InvalidArgumentError(
         absl::StrCat(desc.count, " elements cannot be split evenly over ", nranks, " ranks"));
   }
-  if (!Copies(desc.kind) && !IsReducible(desc.dtype)) {
+  if (!Copies(desc.kind) && !ForReducible(desc.dtype, [](auto) {})) {
     return absl::UnimplementedError(absl::StrCat("ranks in one process cannot reduce ",
                                                  DTypeName(desc.dtype),
                                                  ": only fp32, fp64, fp16, bf16, int32 and int64"));
@@ -180,22 +163,10 @@ absl::Status CheckLocalCollective(const CollectiveDesc& desc, int nranks) {
 void RunLocalCollective(const CollectiveDesc& desc, absl::Span<const void* const> in,
                         absl::Span<void* const> out, int part, int num_parts) {
   if (Copies(desc.kind)) return RunCopying(desc, in, out, part, num_parts);
-  switch (desc.dtype) {
-    case DType::kFloat32:
-      return RunReducing<float>(desc, in, out, part, num_parts);
-    case DType::kFloat64:
-      return RunReducing<double>(desc, in, out, part, num_parts);
-    case DType::kFloat16:
-      return RunReducing<Float16>(desc, in, out, part, num_parts);
-    case DType::kBFloat16:
-      return RunReducing<BFloat16>(desc, in, out, part, num_parts);
-    case DType::kInt32:
-      return RunReducing<int32_t>(desc, in, out, part, num_parts);
-    case DType::kInt64:
-      return RunReducing<int64_t>(desc, in, out, part, num_parts);
-    default:
-      return;  // refused by CheckLocalCollective
-  }
+  // CheckLocalCollective has refused other types.
+  ForReducible(desc.dtype, [&](auto tag) {
+    RunReducing<typename decltype(tag)::type>(desc, in, out, part, num_parts);
+  });
 }
 
 }  // namespace weft

@@ -32,14 +32,16 @@ Clock::duration Seconds(double s) {
 // call is in flight.
 class LocalRing {
  public:
-  LocalRing(RingKey key, const LocalGroupOptions& options)
+  LocalRing(RingKey key, const GroupOptions& options)
       : key_(key),
         options_(options),
         ranks_(options.nranks),
         in_(options.nranks),
-        out_(options.nranks) {}
+        out_(options.nranks) {
+    for (int rank = 0; rank < options.nranks; ++rank) ends_.emplace_back(this, rank);
+  }
 
-  absl::Status Run(int rank, const CollectiveCall& call, const void* in, void* out);
+  Communicator* end(int rank) { return &ends_[rank]; }
 
   // No call starts any more. The first error counts.
   void Break(const absl::Status& status) {
@@ -48,6 +50,20 @@ class LocalRing {
   }
 
  private:
+  class End : public Communicator {
+   public:
+    End(LocalRing* ring, int rank) : ring_(ring), rank_(rank) {}
+    int rank() const override { return rank_; }
+    int nranks() const override { return ring_->options_.nranks; }
+    absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
+      return ring_->Run(rank_, call, in, out);
+    }
+
+   private:
+    LocalRing* ring_;
+    int rank_;
+  };
+
   struct Rank {
     int64_t num_calls = 0;
     // The last call. The strings keep their memory from call to call.
@@ -57,9 +73,80 @@ class LocalRing {
     Dims dims;
   };
 
-  void Arrive(int rank, const CollectiveCall& call, const void* in, void* out);
-  void Start(int64_t number);
-  void WaitForStart(int64_t number, std::unique_lock<std::mutex>* lock);
+  absl::Status Run(int rank, const CollectiveCall& call, const void* in, void* out) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const int64_t number = ranks_[rank].num_calls;
+    if (!broken_.ok()) return BrokenStatus(call, number);
+    Arrive(rank, call, in, out);
+    if (num_arrived_ == options_.nranks) {
+      Start(number);
+    } else {
+      WaitForStart(number, &lock);
+    }
+    if (!HasStarted(number)) return BrokenStatus(call, number);
+    if (!IsSmall(call.desc)) {
+      lock.unlock();
+      RunLocalCollective(call.desc, in_, out_, rank, options_.nranks);
+      lock.lock();
+      if (--num_working_ == 0) {
+        num_done_ = number + 1;
+        changed_.notify_all();
+      }
+    }
+    // Other ranks may still read and write our buffers. They wait for nobody, so this wait needs,
+    // and allows, neither a timeout nor an abort.
+    changed_.wait(lock, [&] { return num_done_ > number; });
+    return absl::OkStatus();
+  }
+
+  void Arrive(int rank, const CollectiveCall& call, const void* in, void* out) {
+    Rank& me = ranks_[rank];
+    me.desc = call.desc;
+    me.op.assign(call.op.data(), call.op.size());
+    me.variable.assign(call.variable.data(), call.variable.size());
+    me.dims = call.dims;
+    in_[rank] = in;
+    out_[rank] = out;
+    ++me.num_calls;
+    ++num_arrived_;
+  }
+
+  // Called by the last rank to arrive.
+  void Start(int64_t number) {
+    num_arrived_ = 0;
+    const absl::Status status = CheckCalls(number);
+    if (!status.ok()) return BreakLocked(status);
+    const CollectiveDesc& desc = ranks_[0].desc;
+    num_started_ = number + 1;
+    if (IsSmall(desc)) {
+      RunLocalCollective(desc, in_, out_, 0, 1);
+      num_done_ = number + 1;
+    } else {
+      num_working_ = options_.nranks;
+    }
+    changed_.notify_all();
+  }
+
+  // Waits until the call has started or the ring is broken.
+  void WaitForStart(int64_t number, std::unique_lock<std::mutex>* lock) {
+    const auto over = [&] { return HasStarted(number) || !broken_.ok(); };
+    const Clock::time_point arrived = Clock::now();
+    const Clock::time_point fail_at = arrived + Seconds(options_.timeout_s);
+    const Clock::time_point warn_at = arrived + Seconds(options_.warn_after_s);
+    if (warn_at < fail_at && !changed_.wait_until(*lock, warn_at, over) && last_warning_ < number) {
+      last_warning_ = number;
+      if (options_.warn) {
+        const std::string message = DescribeMissing(number, options_.warn_after_s);
+        lock->unlock();
+        options_.warn(message);
+        lock->lock();
+      }
+    }
+    if (!changed_.wait_until(*lock, fail_at, over)) {
+      BreakLocked(absl::DeadlineExceededError(DescribeMissing(number, options_.timeout_s)));
+    }
+  }
+
   bool HasStarted(int64_t number) const { return num_started_ > number; }
   bool IsSmall(const CollectiveDesc& desc) const {
     return desc.count * SizeOf(desc.dtype) <= kSmallBytes;
@@ -69,13 +156,52 @@ class LocalRing {
     if (broken_.ok()) broken_ = status;
     changed_.notify_all();
   }
-  absl::Status CheckCalls(int64_t number) const;
-  absl::Status BrokenStatus(const CollectiveCall& call, int64_t number) const;
-  std::string Describe(int rank) const;
-  std::string DescribeMissing(int64_t number, double seconds) const;
+  absl::Status CheckCalls(int64_t number) const {
+    for (int r = 1; r < options_.nranks; ++r) {
+      if (ranks_[r].desc == ranks_[0].desc) continue;
+      return absl::FailedPreconditionError(absl::StrCat(
+          ToString(key_), ": ranks call different collectives: rank 0 calls ", Describe(0), " in ",
+          ranks_[0].op, ", rank ", r, " calls ", Describe(r), " in ", ranks_[r].op));
+    }
+    const absl::Status status = CheckLocalCollective(ranks_[0].desc, options_.nranks);
+    if (status.ok()) return status;
+    return absl::Status(status.code(),
+                        absl::StrCat(ToString(key_), ", ", Describe(0), ": ", status.message()));
+  }
+
+  // If the ring was aborted, the call adds which call it was; other errors belong to the ring.
+  absl::Status BrokenStatus(const CollectiveCall& call, int64_t number) const {
+    if (!absl::IsAborted(broken_)) return broken_;
+    return absl::AbortedError(absl::StrCat(
+        ToString(key_), ", ", DescribeCollective(call.desc, number, call.variable, call.dims),
+        ": aborted: ", broken_.message()));
+  }
+
+  std::string Describe(int rank) const {
+    const Rank& r = ranks_[rank];
+    return DescribeCollective(r.desc, r.num_calls - 1, r.variable, r.dims);
+  }
+
+  std::string DescribeMissing(int64_t number, double seconds) const {
+    std::vector<int> waiting, missing;
+    for (int r = 0; r < options_.nranks; ++r) {
+      (ranks_[r].num_calls > number ? waiting : missing).push_back(r);
+    }
+    std::string text = absl::StrCat(ToString(key_), ", ", Describe(waiting[0]), ": rank ",
+                                    absl::StrJoin(missing, ", "),
+                                    missing.size() == 1 ? " has" : " have", " not arrived after ",
+                                    seconds, " s; waiting: rank ", absl::StrJoin(waiting, ", "));
+    for (int r : missing) {
+      absl::StrAppend(&text, "; rank ", r,
+                      ranks_[r].num_calls == 0 ? std::string(" has never arrived")
+                                               : " last arrived at " + Describe(r));
+    }
+    return text;
+  }
 
   const RingKey key_;
-  const LocalGroupOptions& options_;
+  const GroupOptions& options_;
+  std::vector<End> ends_;  // by rank
   std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_; while a call is in flight, in_ and out_ do not change.
@@ -90,182 +216,34 @@ class LocalRing {
   absl::Status broken_;
 };
 
-absl::Status LocalRing::Run(int rank, const CollectiveCall& call, const void* in, void* out) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  const int64_t number = ranks_[rank].num_calls;
-  if (!broken_.ok()) return BrokenStatus(call, number);
-  Arrive(rank, call, in, out);
-  if (num_arrived_ == options_.nranks) {
-    Start(number);
-  } else {
-    WaitForStart(number, &lock);
-  }
-  if (!HasStarted(number)) return BrokenStatus(call, number);
-  if (!IsSmall(call.desc)) {
-    lock.unlock();
-    RunLocalCollective(call.desc, in_, out_, rank, options_.nranks);
-    lock.lock();
-    if (--num_working_ == 0) {
-      num_done_ = number + 1;
-      changed_.notify_all();
-    }
-  }
-  // Other ranks may still read and write our buffers. They wait for nobody, so this wait needs, and
-  // allows, neither a timeout nor an abort.
-  changed_.wait(lock, [&] { return num_done_ > number; });
-  return absl::OkStatus();
-}
-
-void LocalRing::Arrive(int rank, const CollectiveCall& call, const void* in, void* out) {
-  Rank& me = ranks_[rank];
-  me.desc = call.desc;
-  me.op.assign(call.op.data(), call.op.size());
-  me.variable.assign(call.variable.data(), call.variable.size());
-  me.dims = call.dims;
-  in_[rank] = in;
-  out_[rank] = out;
-  ++me.num_calls;
-  ++num_arrived_;
-}
-
-// Called by the last rank to arrive.
-void LocalRing::Start(int64_t number) {
-  num_arrived_ = 0;
-  const absl::Status status = CheckCalls(number);
-  if (!status.ok()) return BreakLocked(status);
-  const CollectiveDesc& desc = ranks_[0].desc;
-  num_started_ = number + 1;
-  if (IsSmall(desc)) {
-    RunLocalCollective(desc, in_, out_, 0, 1);
-    num_done_ = number + 1;
-  } else {
-    num_working_ = options_.nranks;
-  }
-  changed_.notify_all();
-}
-
-// Waits until the call has started or the ring is broken.
-void LocalRing::WaitForStart(int64_t number, std::unique_lock<std::mutex>* lock) {
-  const auto over = [&] { return HasStarted(number) || !broken_.ok(); };
-  const Clock::time_point arrived = Clock::now();
-  const Clock::time_point fail_at = arrived + Seconds(options_.timeout_s);
-  const Clock::time_point warn_at = arrived + Seconds(options_.warn_after_s);
-  if (warn_at < fail_at && !changed_.wait_until(*lock, warn_at, over) && last_warning_ < number) {
-    last_warning_ = number;
-    if (options_.warn) {
-      const std::string message = DescribeMissing(number, options_.warn_after_s);
-      lock->unlock();
-      options_.warn(message);
-      lock->lock();
-    }
-  }
-  if (!changed_.wait_until(*lock, fail_at, over)) {
-    BreakLocked(absl::DeadlineExceededError(DescribeMissing(number, options_.timeout_s)));
-  }
-}
-
-absl::Status LocalRing::CheckCalls(int64_t number) const {
-  for (int r = 1; r < options_.nranks; ++r) {
-    if (ranks_[r].desc == ranks_[0].desc) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        ToString(key_), ": ranks call different collectives: rank 0 calls ", Describe(0), " in ",
-        ranks_[0].op, ", rank ", r, " calls ", Describe(r), " in ", ranks_[r].op));
-  }
-  const absl::Status status = CheckLocalCollective(ranks_[0].desc, options_.nranks);
-  if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      absl::StrCat(ToString(key_), ", ", Describe(0), ": ", status.message()));
-}
-
-// If the ring was aborted, the call adds which call it was; other errors belong to the ring.
-absl::Status LocalRing::BrokenStatus(const CollectiveCall& call, int64_t number) const {
-  if (!absl::IsAborted(broken_)) return broken_;
-  return absl::AbortedError(absl::StrCat(
-      ToString(key_), ", ", DescribeCollective(call.desc, number, call.variable, call.dims),
-      ": aborted: ", broken_.message()));
-}
-
-std::string LocalRing::Describe(int rank) const {
-  const Rank& r = ranks_[rank];
-  return DescribeCollective(r.desc, r.num_calls - 1, r.variable, r.dims);
-}
-
-std::string LocalRing::DescribeMissing(int64_t number, double seconds) const {
-  std::vector<int> waiting, missing;
-  for (int r = 0; r < options_.nranks; ++r) {
-    (ranks_[r].num_calls > number ? waiting : missing).push_back(r);
-  }
-  std::string text = absl::StrCat(ToString(key_), ", ", Describe(waiting[0]), ": rank ",
-                                  absl::StrJoin(missing, ", "),
-                                  missing.size() == 1 ? " has" : " have", " not arrived after ",
-                                  seconds, " s; waiting: rank ", absl::StrJoin(waiting, ", "));
-  for (int r : missing) {
-    absl::StrAppend(&text, "; rank ", r,
-                    ranks_[r].num_calls == 0 ? std::string(" has never arrived")
-                                             : " last arrived at " + Describe(r));
-  }
-  return text;
-}
-
-class LocalCommunicator : public Communicator {
- public:
-  LocalCommunicator(LocalRing* ring, int rank, int nranks)
-      : ring_(ring), rank_(rank), nranks_(nranks) {}
-  int rank() const override { return rank_; }
-  int nranks() const override { return nranks_; }
-  absl::Status Run(const CollectiveCall& call, const void* in, void* out) override {
-    return ring_->Run(rank_, call, in, out);
-  }
-
- private:
-  LocalRing* ring_;
-  int rank_;
-  int nranks_;
-};
-
 class LocalGroup : public CommunicatorGroup {
  public:
-  explicit LocalGroup(LocalGroupOptions options) : options_(std::move(options)) {}
-
-  int nranks() const override { return options_.nranks; }
+  explicit LocalGroup(GroupOptions options) : options_(std::move(options)) {}
 
   absl::StatusOr<Communicator*> Get(RingKey key, int rank) override {
     std::lock_guard<std::mutex> lock(mutex_);
-    std::unique_ptr<Ring>& ring = rings_[key];
-    if (ring == nullptr) {
-      ring = std::make_unique<Ring>(key, options_);
-      if (!aborted_.ok()) ring->meeting.Break(aborted_);
-    }
-    return &ring->communicators[rank];
+    const auto [ring, is_new] = rings_.try_emplace(key, key, options_);
+    if (is_new && !aborted_.ok()) ring->second.Break(aborted_);
+    return ring->second.end(rank);
   }
 
   void Abort(int rank, const absl::Status& status) override {
     std::lock_guard<std::mutex> lock(mutex_);
     if (!aborted_.ok()) return;
     aborted_ = absl::AbortedError(absl::StrCat("rank ", rank, " failed: ", status.message()));
-    for (auto& [key, ring] : rings_) ring->meeting.Break(aborted_);
+    for (auto& [key, ring] : rings_) ring.Break(aborted_);
   }
 
  private:
-  struct Ring {
-    Ring(RingKey key, const LocalGroupOptions& options) : meeting(key, options) {
-      for (int r = 0; r < options.nranks; ++r) {
-        communicators.emplace_back(&meeting, r, options.nranks);
-      }
-    }
-    LocalRing meeting;
-    std::vector<LocalCommunicator> communicators;  // by rank
-  };
-
-  const LocalGroupOptions options_;
+  const GroupOptions options_;
   std::mutex mutex_;
-  std::map<RingKey, std::unique_ptr<Ring>> rings_;
+  std::map<RingKey, LocalRing> rings_;
   absl::Status aborted_;
 };
 
 }  // namespace
 
-std::unique_ptr<CommunicatorGroup> NewLocalGroup(LocalGroupOptions options) {
+std::unique_ptr<CommunicatorGroup> NewLocalGroup(GroupOptions options) {
   return std::make_unique<LocalGroup>(std::move(options));
 }
 

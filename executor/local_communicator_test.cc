@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 using ::weft::testing::IsOk;
 using ::weft::testing::StatusIs;
 
-LocalGroupOptions Options(int nranks, double timeout_s = 60) {
-  LocalGroupOptions options;
+GroupOptions Options(int nranks, double timeout_s = 60) {
+  GroupOptions options;
   options.nranks = nranks;
   options.timeout_s = timeout_s;
   return options;
@@ -152,7 +152,7 @@ TEST(LocalCommunicatorTest, RankThatComesAfterTheTimeoutFailsToo) {
 TEST(LocalCommunicatorTest, WarnsOnceOfARankThatIsLate) {
   std::mutex mutex;
   std::vector<std::string> warnings;
-  LocalGroupOptions options = Options(3);
+  GroupOptions options = Options(3);
   options.warn_after_s = 0.02;
   options.warn = [&](const std::string& message) {
     std::lock_guard<std::mutex> lock(mutex);

@@ -256,8 +256,7 @@ TEST_F(LoopsTest, OpWithoutAKernelForArraysIsAnError) {
   }
 )"),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       "op 0 (relu): variable array is an array of tensors, for which the op has "
-                       "no kernel"));
+                       "op 0 (relu): variable array: no kernel for an array of tensors"));
 }
 
 TEST_F(LoopsTest, MissingArrayIsAnError) {

@@ -77,7 +77,7 @@ int CountRaces(const ProgramBuilder& builder) {
   options.group = group.get();
   options.random = &random;
   const std::unique_ptr<PlanExecutor> executor = *PlanExecutor::Create(options);
-  for (size_t v = 0; v < plan.variables().size(); ++v) {
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
     executor->tensor(static_cast<int>(v))->Resize(DType::kFloat32, {2, 2});
   }
   num_reports = 0;

@@ -19,6 +19,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/nccl_communicator.h"
+#include "ops/gpu/cuda_status.h"
 
 namespace weft {
 namespace {
@@ -29,42 +30,23 @@ using Lock = std::unique_lock<std::mutex>;
 // Polling interval for calls on the device.
 constexpr std::chrono::milliseconds kWatchEvery(20);
 
-double SecondsSince(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
 // Communicators are non-blocking: ncclInProgress counts as success, see NcclGroup::Finish.
 absl::Status NcclStatus(ncclResult_t error, absl::string_view call) {
   if (error == ncclSuccess || error == ncclInProgress) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(call, ": ", ncclGetErrorString(error)));
 }
 
-absl::Status EventStatus(cudaError_t error, absl::string_view call) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat(call, ": ", cudaGetErrorString(error)));
-}
-
 absl::StatusOr<ncclDataType_t> TypeOf(DType dtype) {
-  switch (dtype) {
-    case DType::kInt8:
-      return ncclInt8;
-    case DType::kUint8:
-      return ncclUint8;
-    case DType::kInt32:
-      return ncclInt32;
-    case DType::kInt64:
-      return ncclInt64;
-    case DType::kFloat16:
-      return ncclFloat16;
-    case DType::kBFloat16:
-      return ncclBfloat16;
-    case DType::kFloat32:
-      return ncclFloat32;
-    case DType::kFloat64:
-      return ncclFloat64;
-    default:
-      return absl::UnimplementedError(absl::StrCat("NCCL has no element type ", DTypeName(dtype)));
+  static constexpr std::pair<DType, ncclDataType_t> kTypes[] = {
+      {DType::kInt8, ncclInt8},       {DType::kUint8, ncclUint8},
+      {DType::kInt32, ncclInt32},     {DType::kInt64, ncclInt64},
+      {DType::kFloat16, ncclFloat16}, {DType::kBFloat16, ncclBfloat16},
+      {DType::kFloat32, ncclFloat32}, {DType::kFloat64, ncclFloat64},
+  };
+  for (const auto& [known, type] : kTypes) {
+    if (known == dtype) return type;
   }
+  return absl::UnimplementedError(absl::StrCat("NCCL has no element type ", DTypeName(dtype)));
 }
 
 ncclRedOp_t OperationOf(Reduction reduction) {
@@ -124,11 +106,68 @@ class NcclCommunicator : public Communicator {
   }
 
   absl::Status TryRun(Lock* lock, const CollectiveCall& call, const void* in, void* out);
-  absl::Status Enqueue(const CollectiveCall& call, const void* in, void* out);
+
+  absl::Status Enqueue(const CollectiveCall& call, const void* in, void* out) {
+    const CollectiveDesc& desc = call.desc;
+    if (desc.root < 0 || desc.root >= nranks_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("root ", desc.root, ": expected 0 to ", nranks_ - 1));
+    }
+    WEFT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(desc.dtype));
+    const ncclRedOp_t operation = OperationOf(desc.reduction);
+    const auto stream = static_cast<cudaStream_t>(call.stream);
+    const auto count = static_cast<size_t>(desc.count);
+    switch (desc.kind) {
+      case CollectiveKind::kAllReduce:
+        return NcclStatus(ncclAllReduce(in, out, count, type, operation, comm_, stream),
+                          "ncclAllReduce");
+      case CollectiveKind::kReduce:
+        return Reduce(desc, in, out, type, operation, stream);
+      case CollectiveKind::kReduceScatter:
+        return NcclStatus(
+            ncclReduceScatter(in, out, count / nranks_, type, operation, comm_, stream),
+            "ncclReduceScatter");
+      case CollectiveKind::kAllGather:
+        return NcclStatus(ncclAllGather(in, out, count, type, comm_, stream), "ncclAllGather");
+      case CollectiveKind::kBroadcast:
+        return NcclStatus(ncclBroadcast(in, out, count, type, desc.root, comm_, stream),
+                          "ncclBroadcast");
+    }
+    return absl::InternalError("no such collective");
+  }
+
+  // All ranks except the root get a copy of their own input; NCCL leaves that to the caller.
   absl::Status Reduce(const CollectiveDesc& desc, const void* in, void* out, ncclDataType_t type,
-                      ncclRedOp_t operation, cudaStream_t stream);
-  absl::StatusOr<PendingCall> NewCall();
-  void ForgetFinished();
+                      ncclRedOp_t operation, cudaStream_t stream) {
+    if (rank_ != desc.root && in != out) {
+      WEFT_RETURN_IF_ERROR(CudaStatus(cudaMemcpyAsync(out, in, desc.count * SizeOf(desc.dtype),
+                                                      cudaMemcpyDeviceToDevice, stream),
+                                      "cudaMemcpyAsync"));
+    }
+    return NcclStatus(ncclReduce(in, out, desc.count, type, operation, desc.root, comm_, stream),
+                      "ncclReduce");
+  }
+
+  absl::StatusOr<PendingCall> NewCall() {
+    if (unused_.empty()) {
+      PendingCall& call = unused_.emplace_back();
+      for (cudaEvent_t* event : {&call.begin, &call.end}) {
+        WEFT_RETURN_IF_ERROR(CudaStatus(cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                                        "cudaEventCreateWithFlags"));
+      }
+    }
+    PendingCall call = std::move(unused_.front());
+    unused_.pop_front();
+    call.has_begun = call.was_reported = false;
+    return call;
+  }
+
+  void ForgetFinished() {
+    while (!pending_.empty() && cudaEventQuery(pending_.front().end) == cudaSuccess) {
+      unused_.push_back(std::move(pending_.front()));
+      pending_.pop_front();
+    }
+  }
 
   NcclGroup* const group_;
   const int rank_, nranks_;
@@ -142,7 +181,7 @@ class NcclCommunicator : public Communicator {
 
 class NcclGroup : public CommunicatorGroup {
  public:
-  explicit NcclGroup(NcclGroupOptions options) : options_(std::move(options)) {}
+  explicit NcclGroup(GroupOptions options) : options_(std::move(options)) {}
   ~NcclGroup() override {
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -151,8 +190,6 @@ class NcclGroup : public CommunicatorGroup {
     }
     if (watcher_.joinable()) watcher_.join();
   }
-
-  int nranks() const override { return options_.nranks; }
 
   absl::StatusOr<Communicator*> Get(RingKey ring, int rank) override {
     Lock lock(mutex_);
@@ -201,16 +238,7 @@ class NcclGroup : public CommunicatorGroup {
       ncclResult_t state = ncclSuccess;
       WEFT_RETURN_IF_ERROR(NcclStatus(ncclCommGetAsyncError(communicator.comm_, &state), what));
       if (state != ncclInProgress) return NcclStatus(state, what);
-      const double seconds = SecondsSince(start);
-      if (seconds > options_.timeout_s) {
-        AbortAll(absl::DeadlineExceededError(LateText(what, options_.timeout_s)));
-        return abort_status_;
-      }
-      if (!was_reported && seconds > options_.warn_after_s) {
-        was_reported = true;
-        Warn(lock, LateText(what, options_.warn_after_s));
-        continue;
-      }
+      if (CheckLate(lock, start, what, "", &was_reported)) continue;
       changed_.wait_for(*lock, pause);
       pause = std::min<std::chrono::microseconds>(2 * pause, kWatchEvery);
     }
@@ -229,15 +257,25 @@ class NcclGroup : public CommunicatorGroup {
     changed_.notify_all();
   }
 
-  void Warn(Lock* lock, const std::string& message) {
-    if (!options_.warn) return;
+  // Aborts, or warns once, if `what` is late since `start`; then true. `missing`: see Missing.
+  bool CheckLate(Lock* lock, Clock::time_point start, absl::string_view what,
+                 absl::string_view missing, bool* was_reported) {
+    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const auto text = [&](double limit) {
+      return absl::StrCat(what, ": not complete after ", limit, " s", missing);
+    };
+    if (seconds > options_.timeout_s) {
+      AbortAll(absl::DeadlineExceededError(text(options_.timeout_s)));
+      return true;
+    }
+    if (*was_reported || seconds <= options_.warn_after_s) return false;
+    *was_reported = true;
+    if (!options_.warn) return true;
+    const std::string message = text(options_.warn_after_s);
     lock->unlock();
     options_.warn(message);
     lock->lock();
-  }
-
-  static std::string LateText(absl::string_view what, double seconds) {
-    return absl::StrCat(what, ": not complete after ", seconds, " s");
+    return true;
   }
 
   // Lists the ranks that have not made the call yet, if any.
@@ -275,7 +313,6 @@ class NcclGroup : public CommunicatorGroup {
       }
       if (!abort_status_.ok()) continue;
       has_pending_ = false;
-      std::string warning;
       for (auto& [key, communicator] : communicators_) {
         if (communicator == nullptr) continue;
         communicator->ForgetFinished();
@@ -287,24 +324,16 @@ class NcclGroup : public CommunicatorGroup {
           call.start = Clock::now();
           continue;
         }
-        const double seconds = SecondsSince(call.start);
-        if (seconds > options_.timeout_s) {
-          AbortAll(absl::DeadlineExceededError(absl::StrCat(LateText(call.text, options_.timeout_s),
-                                                            Missing(key.first, call.number))));
-          break;
-        }
-        if (!call.was_reported && seconds > options_.warn_after_s) {
-          call.was_reported = true;
-          warning = absl::StrCat(LateText(call.text, options_.warn_after_s),
-                                 Missing(key.first, call.number));
+        // Warning releases the lock, so the loop cannot continue.
+        if (CheckLate(&lock, call.start, call.text, Missing(key.first, call.number),
+                      &call.was_reported)) {
           break;
         }
       }
-      if (!warning.empty()) Warn(&lock, warning);
     }
   }
 
-  const NcclGroupOptions options_;
+  const GroupOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<RingKey, ncclUniqueId> ids_;
@@ -344,12 +373,10 @@ absl::Status NcclCommunicator::TryRun(Lock* lock, const CollectiveCall& call, co
                               DescribeCollective(call.desc, number_, call.variable, call.dims),
                               ", rank ", rank_);
   const auto stream = static_cast<cudaStream_t>(call.stream);
-  absl::Status status = EventStatus(cudaEventRecord(pending.begin, stream), "cudaEventRecord");
+  absl::Status status = CudaStatus(cudaEventRecord(pending.begin, stream), "cudaEventRecord");
   if (status.ok()) status = Enqueue(call, in, out);
   if (status.ok()) status = group_->Finish(lock, *this, "enqueueing");
-  if (status.ok()) {
-    status = EventStatus(cudaEventRecord(pending.end, stream), "cudaEventRecord");
-  }
+  if (status.ok()) status = CudaStatus(cudaEventRecord(pending.end, stream), "cudaEventRecord");
   std::deque<PendingCall>& calls = status.ok() ? pending_ : unused_;
   calls.push_back(std::move(pending));
   if (status.ok() && !group_->has_pending_) {
@@ -359,73 +386,9 @@ absl::Status NcclCommunicator::TryRun(Lock* lock, const CollectiveCall& call, co
   return status;
 }
 
-absl::StatusOr<PendingCall> NcclCommunicator::NewCall() {
-  if (unused_.empty()) {
-    PendingCall& call = unused_.emplace_back();
-    WEFT_RETURN_IF_ERROR(EventStatus(cudaEventCreateWithFlags(&call.begin, cudaEventDisableTiming),
-                                     "cudaEventCreate"));
-    WEFT_RETURN_IF_ERROR(EventStatus(cudaEventCreateWithFlags(&call.end, cudaEventDisableTiming),
-                                     "cudaEventCreate"));
-  }
-  PendingCall call = std::move(unused_.front());
-  unused_.pop_front();
-  call.has_begun = call.was_reported = false;
-  return call;
-}
-
-void NcclCommunicator::ForgetFinished() {
-  while (!pending_.empty() && cudaEventQuery(pending_.front().end) == cudaSuccess) {
-    unused_.push_back(std::move(pending_.front()));
-    pending_.pop_front();
-  }
-}
-
-absl::Status NcclCommunicator::Enqueue(const CollectiveCall& call, const void* in, void* out) {
-  const CollectiveDesc& desc = call.desc;
-  if (desc.root < 0 || desc.root >= nranks_) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("root ", desc.root, ": expected 0 to ", nranks_ - 1));
-  }
-  WEFT_ASSIGN_OR_RETURN(const ncclDataType_t type, TypeOf(desc.dtype));
-  const ncclRedOp_t operation = OperationOf(desc.reduction);
-  const auto stream = static_cast<cudaStream_t>(call.stream);
-  const auto count = static_cast<size_t>(desc.count);
-  switch (desc.kind) {
-    case CollectiveKind::kAllReduce:
-      return NcclStatus(ncclAllReduce(in, out, count, type, operation, comm_, stream),
-                        "ncclAllReduce");
-    case CollectiveKind::kReduce:
-      return Reduce(desc, in, out, type, operation, stream);
-    case CollectiveKind::kReduceScatter:
-      return NcclStatus(ncclReduceScatter(in, out, count / nranks_, type, operation, comm_, stream),
-                        "ncclReduceScatter");
-    case CollectiveKind::kAllGather:
-      return NcclStatus(ncclAllGather(in, out, count, type, comm_, stream), "ncclAllGather");
-    case CollectiveKind::kBroadcast:
-      return NcclStatus(ncclBroadcast(in, out, count, type, desc.root, comm_, stream),
-                        "ncclBroadcast");
-  }
-  return absl::InternalError("no such collective");
-}
-
-// All ranks except the root get a copy of their own input; NCCL leaves that to the caller.
-absl::Status NcclCommunicator::Reduce(const CollectiveDesc& desc, const void* in, void* out,
-                                      ncclDataType_t type, ncclRedOp_t operation,
-                                      cudaStream_t stream) {
-  if (rank_ != desc.root && in != out) {
-    const cudaError_t error =
-        cudaMemcpyAsync(out, in, desc.count * SizeOf(desc.dtype), cudaMemcpyDeviceToDevice, stream);
-    if (error != cudaSuccess) {
-      return absl::InternalError(absl::StrCat("cudaMemcpyAsync: ", cudaGetErrorString(error)));
-    }
-  }
-  return NcclStatus(ncclReduce(in, out, desc.count, type, operation, desc.root, comm_, stream),
-                    "ncclReduce");
-}
-
 }  // namespace
 
-std::unique_ptr<CommunicatorGroup> NewNcclGroup(NcclGroupOptions options) {
+std::unique_ptr<CommunicatorGroup> NewNcclGroup(GroupOptions options) {
   return std::make_unique<NcclGroup>(std::move(options));
 }
 

@@ -6,21 +6,16 @@ namespace {
 
 class NoRings : public CommunicatorGroup {
  public:
-  explicit NoRings(int nranks) : nranks_(nranks) {}
-  int nranks() const override { return nranks_; }
   absl::StatusOr<Communicator*> Get(RingKey ring, int /*rank*/) override {
     return absl::UnavailableError(absl::StrCat(ToString(ring), ": built without NCCL"));
   }
   void Abort(int /*rank*/, const absl::Status& /*status*/) override {}
-
- private:
-  const int nranks_;
 };
 
 }  // namespace
 
-std::unique_ptr<CommunicatorGroup> NewNcclGroup(NcclGroupOptions options) {
-  return std::make_unique<NoRings>(options.nranks);
+std::unique_ptr<CommunicatorGroup> NewNcclGroup(GroupOptions /*options*/) {
+  return std::make_unique<NoRings>();
 }
 
 }  // namespace weft

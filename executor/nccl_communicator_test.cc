@@ -53,9 +53,9 @@ TEST(NcclCommunicator, ReducesOnOneDevice) {
 
 // Without NCCL only rings are missing: ranks that never communicate need none.
 TEST(NcclCommunicator, GroupIsMadeInAnyBuild) {
-  NcclGroupOptions options;
+  GroupOptions options;
   options.nranks = 3;
-  EXPECT_EQ(NewNcclGroup(options)->nranks(), 3);
+  EXPECT_NE(NewNcclGroup(options), nullptr);
 }
 
 // A single rank of two: reported, then an error.
@@ -63,7 +63,7 @@ TEST(NcclCommunicator, RankThatDoesNotComeEndsTheSetUp) {
   absl::StatusOr<std::unique_ptr<Device>> device = NewCudaDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status();
   std::vector<std::string> warnings;
-  NcclGroupOptions options;
+  GroupOptions options;
   options.nranks = 2;
   options.warn_after_s = 0.1;
   options.timeout_s = 0.5;
@@ -80,7 +80,7 @@ TEST(NcclCommunicator, RankThatDoesNotComeEndsTheSetUp) {
 TEST(NcclCommunicator, AbortReleasesARankThatWaitsForOthers) {
   absl::StatusOr<std::unique_ptr<Device>> device = NewCudaDevice(0);
   if (!device.ok()) GTEST_SKIP() << device.status();
-  NcclGroupOptions options;
+  GroupOptions options;
   options.nranks = 2;
   const std::unique_ptr<CommunicatorGroup> group = NewNcclGroup(options);
   std::thread other([&] {

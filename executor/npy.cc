@@ -1,5 +1,6 @@
 #include "executor/npy.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
@@ -135,30 +137,13 @@ absl::StatusOr<Fields> ParseFields(absl::string_view text) {
 }
 
 absl::StatusOr<DType> ParseDescr(absl::string_view descr) {
+  std::string expected;
   for (const DescrOf& known : kDescrs) {
     if (known.descr == descr) return known.dtype;
+    absl::StrAppend(&expected, " ", known.descr);
   }
-  std::string expected;
-  for (const DescrOf& known : kDescrs) absl::StrAppend(&expected, " ", known.descr);
   return absl::InvalidArgumentError(absl::StrCat("element type '", absl::CHexEscape(descr),
                                                  "' is not supported; expected one of", expected));
-}
-
-absl::StatusOr<size_t> DataBytes(DType dtype, const Dims& dims) {
-  uint64_t bytes = SizeOf(dtype);
-  bool empty = false;
-  for (int64_t dim : dims) {
-    if (dim == 0) empty = true;
-    // The product without zero dimensions, so that no partial product overflows either.
-    if (dim > 0 && __builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes)) {
-      bytes = std::numeric_limits<uint64_t>::max();
-      break;
-    }
-  }
-  if (bytes > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return absl::InvalidArgumentError(absl::StrCat("shape ", DimsToString(dims), " is too large"));
-  }
-  return empty ? 0 : bytes;
 }
 
 }  // namespace
@@ -181,6 +166,17 @@ absl::StatusOr<size_t> NpyHeaderBytes(absl::string_view prefix) {
   return header_bytes;
 }
 
+absl::StatusOr<size_t> ArrayBytes(DType dtype, const Dims& dims) {
+  // Without zeros, so that no partial product overflows either.
+  Dims sizes = dims;
+  std::replace(sizes.begin(), sizes.end(), int64_t{0}, int64_t{1});
+  const auto size = static_cast<int64_t>(SizeOf(dtype));
+  if (NumElements(sizes) >= std::numeric_limits<int64_t>::max() / size) {
+    return absl::InvalidArgumentError(absl::StrCat("shape ", DimsToString(dims), " is too large"));
+  }
+  return NumElements(dims) * size;
+}
+
 absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes) {
   WEFT_ASSIGN_OR_RETURN(const size_t header_bytes,
                         NpyHeaderBytes(bytes.substr(0, kNpyPrefixBytes)));
@@ -194,7 +190,7 @@ absl::StatusOr<NpyHeader> ParseNpyHeader(absl::string_view bytes) {
   if (*fields.fortran_order && header.dims.size() > 1) {
     return absl::InvalidArgumentError("the array is in Fortran order; expected C order");
   }
-  WEFT_ASSIGN_OR_RETURN(header.data_bytes, DataBytes(header.dtype, header.dims));
+  WEFT_ASSIGN_OR_RETURN(header.data_bytes, ArrayBytes(header.dtype, header.dims));
   return header;
 }
 
@@ -207,9 +203,9 @@ absl::StatusOr<std::string> NpyHeaderFor(DType dtype, const Dims& dims) {
     return absl::InvalidArgumentError(
         absl::StrCat("NumPy has no element type for ", DTypeName(dtype)));
   }
-  std::string dict = absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (");
-  for (size_t i = 0; i < dims.size(); ++i) absl::StrAppend(&dict, i ? ", " : "", dims[i]);
-  absl::StrAppend(&dict, dims.size() == 1 ? ",), }" : "), }");
+  const std::string dict =
+      absl::StrCat("{'descr': '", descr, "', 'fortran_order': False, 'shape': (",
+                   absl::StrJoin(dims, ", "), dims.size() == 1 ? ",), }" : "), }");
 
   // Padded with spaces to a multiple of 64 bytes; the last byte is a newline.
   size_t prefix = 10;

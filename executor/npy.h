@@ -30,6 +30,10 @@ inline constexpr size_t kNpyPrefixBytes = 12;
 // an .npy file, an unknown version, more than kMaxNpyHeaderBytes.
 absl::StatusOr<size_t> NpyHeaderBytes(absl::string_view prefix);
 
+// Bytes of the elements of an array of these (known) dimensions. InvalidArgument beyond 63 bits,
+// also of the dimensions that are not 0.
+absl::StatusOr<size_t> ArrayBytes(DType dtype, const Dims& dims);
+
 // Parses the header at the start of `bytes`: the whole file, or at least its first
 // NpyHeader::header_bytes. Supports the element types |b1 |i1 |u1 <i2 <i4 <i8 <f2 <f4 <f8 in C
 // order (a vector may be in Fortran order). InvalidArgument: not an .npy file, another element type

@@ -17,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
+#include "base/available_memory.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "executor/npy.h"
@@ -129,7 +130,25 @@ struct NpzFile::Impl {
 
   // Opens the entry of an array and calls visit(file, size).
   absl::Status Visit(absl::string_view name,
-                     absl::FunctionRef<absl::Status(zip_file_t*, uint64_t)> visit);
+                     absl::FunctionRef<absl::Status(zip_file_t*, uint64_t)> visit) {
+    const auto found = index.find(name);
+    if (found == index.end()) {
+      return absl::NotFoundError(
+          absl::StrCat(path, ": array '", absl::CHexEscape(name), "' is not in the archive"));
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    zip_stat_t stat;
+    if (zip_stat_index(archive, found->second, 0, &stat) != 0) {
+      return ArrayError(path, name, zip_strerror(archive));
+    }
+    absl::Status status = CheckEntry(stat, file.bytes.size());
+    if (!status.ok()) return ArrayError(path, name, status.message());
+    zip_file_t* entry = zip_fopen_index(archive, found->second, 0);
+    if (entry == nullptr) return ArrayError(path, name, zip_strerror(archive));
+    absl::Cleanup close = [entry] { zip_fclose(entry); };
+    status = visit(entry, stat.size);
+    return status.ok() ? status : ArrayError(path, name, status.message());
+  }
 
   std::string path;
   FileBytes file;
@@ -139,17 +158,11 @@ struct NpzFile::Impl {
   absl::flat_hash_map<std::string, zip_uint64_t> index;
 };
 
-NpzFile::NpzFile(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-NpzFile::NpzFile(NpzFile&&) noexcept = default;
-NpzFile& NpzFile::operator=(NpzFile&&) noexcept = default;
-NpzFile::~NpzFile() = default;
-
 const std::string& NpzFile::path() const { return impl_->path; }
 const std::vector<std::string>& NpzFile::names() const { return impl_->names; }
-bool NpzFile::Contains(absl::string_view name) const { return impl_->index.contains(name); }
 
 absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_shared<Impl>();
   impl->path = path;
   absl::StatusOr<FileBytes> file = ReadFile(path);
   WEFT_RETURN_IF_ERROR(Annotate(path, file.status()));
@@ -169,27 +182,6 @@ absl::StatusOr<NpzFile> NpzFile::Open(const std::string& path) {
   }
   std::sort(impl->names.begin(), impl->names.end());
   return NpzFile(std::move(impl));
-}
-
-absl::Status NpzFile::Impl::Visit(absl::string_view name,
-                                  absl::FunctionRef<absl::Status(zip_file_t*, uint64_t)> visit) {
-  const auto found = index.find(name);
-  if (found == index.end()) {
-    return absl::NotFoundError(
-        absl::StrCat(path, ": array '", absl::CHexEscape(name), "' is not in the archive"));
-  }
-  std::lock_guard<std::mutex> lock(mutex);
-  zip_stat_t stat;
-  if (zip_stat_index(archive, found->second, 0, &stat) != 0) {
-    return ArrayError(path, name, zip_strerror(archive));
-  }
-  absl::Status status = CheckEntry(stat, file.bytes.size());
-  if (!status.ok()) return ArrayError(path, name, status.message());
-  zip_file_t* entry = zip_fopen_index(archive, found->second, 0);
-  if (entry == nullptr) return ArrayError(path, name, zip_strerror(archive));
-  absl::Cleanup close = [entry] { zip_fclose(entry); };
-  status = visit(entry, stat.size);
-  return status.ok() ? status : ArrayError(path, name, status.message());
 }
 
 absl::StatusOr<TensorType> NpzFile::Type(absl::string_view name) const {
@@ -212,37 +204,23 @@ absl::StatusOr<Tensor> NpzFile::Read(absl::string_view name) const {
   return tensor;
 }
 
-absl::StatusOr<std::map<std::string, Tensor>> ReadNpz(const std::string& path) {
+absl::StatusOr<std::map<std::string, Tensor>> ReadNpz(const std::string& path,
+                                                      const TensorCheck& check) {
   WEFT_ASSIGN_OR_RETURN(const NpzFile file, NpzFile::Open(path));
+  uint64_t bytes = 0;
+  for (const std::string& name : file.names()) {
+    WEFT_ASSIGN_OR_RETURN(const TensorType type, file.Type(name));
+    if (check) WEFT_RETURN_IF_ERROR(Annotate(path, check(name, type)));
+    bytes += static_cast<uint64_t>(NumElements(type.dims)) * SizeOf(type.dtype);
+  }
+  WEFT_RETURN_IF_ERROR(
+      Annotate(path, CheckFitsMemory("the sum of the arrays", bytes, AvailableMemory())));
   std::map<std::string, Tensor> tensors;
   for (const std::string& name : file.names()) {
     WEFT_ASSIGN_OR_RETURN(tensors[name], file.Read(name));
   }
   return tensors;
 }
-
-namespace {
-
-// libarchive expects names in the encoding of the thread's locale; these are UTF-8.
-class Utf8Locale {
- public:
-  Utf8Locale()
-      : locale_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)),
-        previous_(locale_ == nullptr ? nullptr : uselocale(locale_)) {}
-  ~Utf8Locale() {
-    if (locale_ == nullptr) return;
-    uselocale(previous_);
-    freelocale(locale_);
-  }
-  Utf8Locale(const Utf8Locale&) = delete;
-  Utf8Locale& operator=(const Utf8Locale&) = delete;
-
- private:
-  const locale_t locale_;
-  const locale_t previous_;
-};
-
-}  // namespace
 
 struct NpzWriter::Impl {
   // An unfinished archive gets no end record, which could go to a pipe.
@@ -264,15 +242,21 @@ struct NpzWriter::Impl {
       return absl::InvalidArgumentError("holds SelectedRows; only dense tensors can be written");
     }
     WEFT_ASSIGN_OR_RETURN(const std::string header, NpyHeaderFor(tensor.dtype(), tensor.dims()));
-    const std::unique_ptr<archive_entry, void (*)(archive_entry*)> entry(archive_entry_new(),
-                                                                         archive_entry_free);
-    archive_entry_set_pathname(entry.get(), (name + std::string(kSuffix)).c_str());
-    archive_entry_set_filetype(entry.get(), AE_IFREG);
-    archive_entry_set_perm(entry.get(), 0644);
-    archive_entry_set_size(entry.get(), static_cast<la_int64_t>(header.size() + tensor.bytes()));
+    archive_entry* const entry = archive_entry_new();
+    absl::Cleanup free = [entry] { archive_entry_free(entry); };
+    archive_entry_set_pathname(entry, absl::StrCat(name, kSuffix).c_str());
+    archive_entry_set_filetype(entry, AE_IFREG);
+    archive_entry_set_perm(entry, 0644);
+    archive_entry_set_size(entry, static_cast<la_int64_t>(header.size() + tensor.bytes()));
     // No modification time, so that equal arrays give equal bytes.
-    const Utf8Locale locale;
-    if (archive_write_header(archive.get(), entry.get()) != ARCHIVE_OK || !failure.ok()) {
+    // libarchive expects names in the encoding of the thread's locale; these are UTF-8.
+    const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);
+    const locale_t previous = uselocale(utf8);  // null: unchanged
+    absl::Cleanup restore = [&] {
+      uselocale(previous);
+      if (utf8 != nullptr) freelocale(utf8);
+    };
+    if (archive_write_header(archive.get(), entry) != ARCHIVE_OK || !failure.ok()) {
       return Error();
     }
     WEFT_RETURN_IF_ERROR(WriteData(header.data(), header.size()));
@@ -301,13 +285,8 @@ struct NpzWriter::Impl {
   std::unique_ptr<struct archive, int (*)(struct archive*)> archive{nullptr, archive_write_free};
 };
 
-NpzWriter::NpzWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-NpzWriter::NpzWriter(NpzWriter&&) noexcept = default;
-NpzWriter& NpzWriter::operator=(NpzWriter&&) noexcept = default;
-NpzWriter::~NpzWriter() = default;
-
 absl::StatusOr<NpzWriter> NpzWriter::Create(const std::string& path) {
-  auto impl = std::make_unique<Impl>();
+  auto impl = std::make_shared<Impl>();
   impl->path = path;
   absl::StatusOr<AtomicFile> file = AtomicFile::Create(path);
   if (!file.ok()) return impl->WithPath(file.status());
@@ -326,9 +305,8 @@ absl::StatusOr<NpzWriter> NpzWriter::Create(const std::string& path) {
 
 absl::Status NpzWriter::Add(const std::string& name, const Tensor& tensor) {
   const absl::Status status = impl_->WriteArray(name, tensor);
-  if (status.ok() || !impl_->failure.ok()) return impl_->WithPath(status);
-  return impl_->WithPath(absl::Status(
-      status.code(), absl::StrCat("array '", absl::CHexEscape(name), "': ", status.message())));
+  if (!impl_->failure.ok()) return impl_->WithPath(status);
+  return impl_->WithPath(Annotate(absl::StrCat("array '", absl::CHexEscape(name), "'"), status));
 }
 
 absl::Status NpzWriter::Finish() {

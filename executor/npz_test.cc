@@ -97,7 +97,7 @@ TEST(NpzTest, ArrayLargerThanTheHeaderPrefixIsReadWhole) {
 TEST(NpzTest, FileThatNumPyWroteIsRead) {
   WEFT_ASSERT_OK_AND_ASSIGN(NpzFile file, NpzFile::Open("tests/data/fit_a_line/feeds.npz"));
   EXPECT_EQ(file.names().size(), 20u);
-  EXPECT_TRUE(file.Contains("9/y"));
+  EXPECT_THAT(file.names(), ::testing::Contains("9/y"));
   WEFT_ASSERT_OK_AND_ASSIGN(Tensor x, file.Read("0/x"));
   EXPECT_EQ(x.dtype(), DType::kFloat32);
   EXPECT_THAT(x.dims(), ElementsAre(20, 13));

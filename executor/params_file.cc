@@ -12,10 +12,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
-#include "base/available_memory.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "executor/npz.h"
+#include "executor/npy.h"
 #include "nlohmann/json.hpp"
 #include "proto/framework.pb.h"
 
@@ -94,24 +93,11 @@ absl::StatusOr<Entry> EntryType(const TensorDesc& desc) {
             : "the description has no element type, or one that this version does not know");
   }
   Entry entry{*dtype, Dims(desc.dims().begin(), desc.dims().end()), {}};
-  for (int64_t dim : entry.dims) {
-    if (dim < 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("dimensions ", DimsToString(entry.dims), " are not all known"));
-    }
+  if (NumElements(entry.dims) < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("dimensions ", DimsToString(entry.dims), " are not all known"));
   }
   return entry;
-}
-
-absl::StatusOr<uint64_t> DataBytes(const Entry& entry) {
-  uint64_t bytes = SizeOf(entry.dtype);
-  for (int64_t dim : entry.dims) {
-    if (__builtin_mul_overflow(bytes, static_cast<uint64_t>(dim), &bytes)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("dimensions ", DimsToString(entry.dims), " are too large"));
-    }
-  }
-  return bytes;
 }
 
 absl::StatusOr<Entry> ReadEntry(Reader& reader) {
@@ -131,7 +117,7 @@ absl::StatusOr<Entry> ReadEntry(Reader& reader) {
     return absl::InvalidArgumentError("the description is not a TensorDesc");
   }
   WEFT_ASSIGN_OR_RETURN(Entry entry, EntryType(desc));
-  WEFT_ASSIGN_OR_RETURN(const uint64_t data_bytes, DataBytes(entry));
+  WEFT_ASSIGN_OR_RETURN(const size_t data_bytes, ArrayBytes(entry.dtype, entry.dims));
   WEFT_ASSIGN_OR_RETURN(entry.data,
                         reader.Bytes(data_bytes, absl::StrCat("data of ", DTypeName(entry.dtype),
                                                               DimsToString(entry.dims))));
@@ -225,7 +211,9 @@ absl::StatusOr<std::vector<std::string>> ParseJsonNames(absl::string_view text) 
   return names;
 }
 
-absl::StatusOr<std::map<std::string, Tensor>> LoadSaveCombine(const std::string& path,
+}  // namespace
+
+absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string& path,
                                                               absl::Span<const std::string> names,
                                                               const TensorCheck& check) {
   absl::StatusOr<FileBytes> file = ReadFile(path);
@@ -234,51 +222,6 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadSaveCombine(const std::string&
       ParseSaveCombine(file->bytes, names, check);
   if (!tensors.ok()) return Annotate(path, tensors.status());
   return tensors;
-}
-
-absl::StatusOr<std::map<std::string, Tensor>> LoadNpz(const std::string& path,
-                                                      const TensorCheck& check) {
-  WEFT_ASSIGN_OR_RETURN(const NpzFile file, NpzFile::Open(path));
-  uint64_t bytes = 0;
-  for (const std::string& name : file.names()) {
-    WEFT_ASSIGN_OR_RETURN(const TensorType type, file.Type(name));
-    if (check) WEFT_RETURN_IF_ERROR(Annotate(path, check(name, type)));
-    bytes += static_cast<uint64_t>(NumElements(type.dims)) * SizeOf(type.dtype);
-  }
-  WEFT_RETURN_IF_ERROR(
-      Annotate(path, CheckFitsMemory("the sum of the arrays", bytes, AvailableMemory())));
-  std::map<std::string, Tensor> tensors;
-  for (const std::string& name : file.names()) {
-    WEFT_ASSIGN_OR_RETURN(tensors[name], file.Read(name));
-  }
-  return tensors;
-}
-
-bool IsNpz(const std::string& path) { return absl::EndsWith(path, ".npz"); }
-
-}  // namespace
-
-absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string& path,
-                                                              absl::Span<const std::string> names) {
-  return LoadSaveCombine(path, names, nullptr);
-}
-
-absl::Status WriteSaveCombine(const std::string& path,
-                              const std::map<std::string, Tensor>& tensors) {
-  return Annotate(path, [&]() -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-    for (const auto& [name, tensor] : tensors) {
-      if (!tensor.allocated()) {
-        return absl::InvalidArgumentError(absl::StrCat("variable '", name, "' has no value"));
-      }
-      if (tensor.is_rows()) {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "variable '", name, "' holds SelectedRows; only dense tensors can be written"));
-      }
-      WEFT_RETURN_IF_ERROR(WriteEntry(tensor, &file));
-    }
-    return file.Commit();
-  }());
 }
 
 absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path) {
@@ -301,8 +244,8 @@ absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path) {
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
                                                          const std::string& names_path,
                                                          const TensorCheck& check) {
-  if (IsNpz(path)) {
-    if (names_path.empty()) return LoadNpz(path, check);
+  if (absl::EndsWith(path, ".npz")) {
+    if (names_path.empty()) return ReadNpz(path, check);
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": an .npz file has the names of its arrays; it takes no list of names"));
   }
@@ -311,11 +254,25 @@ absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path
         absl::StrCat(path, ": a save_combine file needs a list of its names"));
   }
   WEFT_ASSIGN_OR_RETURN(const std::vector<std::string> names, ReadNameList(names_path));
-  return LoadSaveCombine(path, names, check);
+  return ReadSaveCombine(path, names, check);
 }
 
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors) {
-  return IsNpz(path) ? WriteNpz(path, tensors) : WriteSaveCombine(path, tensors);
+  if (absl::EndsWith(path, ".npz")) return WriteNpz(path, tensors);
+  return Annotate(path, [&]() -> absl::Status {
+    WEFT_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+    for (const auto& [name, tensor] : tensors) {
+      if (!tensor.allocated()) {
+        return absl::InvalidArgumentError(absl::StrCat("variable '", name, "' has no value"));
+      }
+      if (tensor.is_rows()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "variable '", name, "' holds SelectedRows; only dense tensors can be written"));
+      }
+      WEFT_RETURN_IF_ERROR(WriteEntry(tensor, &file));
+    }
+    return file.Commit();
+  }());
 }
 
 }  // namespace weft

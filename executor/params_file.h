@@ -2,7 +2,6 @@
 #ifndef WEFT_EXECUTOR_PARAMS_FILE_H_
 #define WEFT_EXECUTOR_PARAMS_FILE_H_
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -10,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "ops/schema/tensor_type.h"
+#include "executor/npz.h"
 #include "ops/tensor.h"
 
 namespace weft {
@@ -31,29 +30,22 @@ namespace weft {
 
 // Reads the tensors of a save_combine file, under the given names, in order. InvalidArgument if the
 // number of tensors differs from the number of names (the message has both numbers), if a name is
-// repeated, or if an entry is not a dense tensor (SelectedRows are not supported).
+// repeated, or if an entry is not a dense tensor (SelectedRows are not supported). All tensors pass
+// `check`, if there is one, before memory is allocated for the first.
 absl::StatusOr<std::map<std::string, Tensor>> ReadSaveCombine(const std::string& path,
-                                                              absl::Span<const std::string> names);
-
-// Writes dense tensors in order of their names, atomically.
-absl::Status WriteSaveCombine(const std::string& path,
-                              const std::map<std::string, Tensor>& tensors);
+                                                              absl::Span<const std::string> names,
+                                                              const TensorCheck& check = nullptr);
 
 // Reads names from a text file: one per line (blank lines and surrounding spaces are ignored), or a
 // JSON list of strings.
 absl::StatusOr<std::vector<std::string>> ReadNameList(const std::string& path);
 
-// Whether a tensor of a file is accepted. Its error becomes the error of the file, prefixed by the
-// path.
-using TensorCheck = std::function<absl::Status(const std::string& name, const TensorType& type)>;
-
 // Loads by extension: .npz, which has the names (`names_path` must be empty), else save_combine,
-// whose names come from `names_path`. All tensors pass `check`, if there is one, before memory is
-// allocated for the first: a small .npz may expand a thousandfold. ResourceExhausted if
-// the arrays of an .npz exceed the available memory.
+// whose names come from `names_path`.
 absl::StatusOr<std::map<std::string, Tensor>> LoadParams(const std::string& path,
                                                          const std::string& names_path,
                                                          const TensorCheck& check = nullptr);
+// Writes dense tensors in order of their names, atomically; the format is that of LoadParams.
 absl::Status SaveParams(const std::string& path, const std::map<std::string, Tensor>& tensors);
 
 }  // namespace weft

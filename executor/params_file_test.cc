@@ -69,7 +69,7 @@ TEST(SaveCombineTest, FileThatPaddleWroteIsReadUnderItsNames) {
 TEST(SaveCombineTest, WritingWhatPaddleWroteGivesTheSameBytes) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto params, ReadSaveCombine(kInit, FitALineNames()));
   const std::string path = TestPath("again.params");
-  WEFT_ASSERT_OK(WriteSaveCombine(path, params));
+  WEFT_ASSERT_OK(SaveParams(path, params));
   EXPECT_EQ(Contents(path), Contents(kInit));
 }
 
@@ -134,7 +134,7 @@ TEST(SaveCombineTest, SelectedRowsAreRefusedByName) {
 TEST(SaveCombineTest, SelectedRowsAreNotWritten) {
   Tensor rows;
   rows.ResizeRows(DType::kFloat32, {4, 1}, 1);
-  EXPECT_THAT(WriteSaveCombine(TestPath("rows.params"), {{"g", rows}}),
+  EXPECT_THAT(SaveParams(TestPath("rows.params"), {{"g", rows}}),
               StatusIs(kInvalid, HasSubstr("variable 'g' holds SelectedRows")));
 }
 

@@ -17,9 +17,9 @@
 namespace weft {
 
 absl::StatusOr<Plan> PlanBuilder::Build() {
-  // Reported after missing kernels.
-  const absl::Status types_fit = types_.Check();
-  WEFT_RETURN_IF_ERROR(CheckKernels(program_, types_, *options_.kernels));
+  // Missing kernels are reported first.
+  const absl::Status types_fit = CheckTypes();
+  WEFT_RETURN_IF_ERROR(CheckKernels());
   AddVariables();
   WEFT_RETURN_IF_ERROR(FindLoopGradients());
   AddClear("the step", ArraysOf(0));
@@ -28,7 +28,10 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
     return absl::UnimplementedError(absl::StrJoin(unsupported_, "; "));
   }
   WEFT_RETURN_IF_ERROR(types_fit);
-  AddLosses();
+  for (Symbol loss : FindLosses(program_)) {
+    const int variable = plan_.FindVariable(program_.name(loss));
+    if (variable != Plan::kNoVariable) plan_.losses.push_back(variable);
+  }
   AddStreams();
   for (const Step& step : steps_) AddInstructions(step);
   return std::move(plan_);
@@ -37,14 +40,14 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
 void PlanBuilder::AddVariables() {
   for (size_t i = 0; i < program_.var_id_limit(); ++i) {
     const Var var = program_.var(VarId(static_cast<uint32_t>(i)));
-    if (var.block() == 0) plan_.variable_of_name_.emplace(var.name(), static_cast<int>(i));
+    if (var.block() == 0) plan_.variable_of_name.emplace(var.name(), static_cast<int>(i));
     Plan::Variable variable;
     variable.name = std::string(var.name());
     variable.persistable = var.persistable();
     variable.is_array = var.type() == pb::VarType::LOD_TENSOR_ARRAY;
     variable.is_feed = var.need_check_feed();
     variable.declared = DeclaredType(var);
-    plan_.variables_.push_back(std::move(variable));
+    plan_.variables.push_back(std::move(variable));
   }
 }
 
@@ -63,7 +66,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   if (IsFeed(op.type())) {
     for (Symbol out : op.Output("Out")) {
       WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(out, name));
-      if (variable != Plan::kNoVariable) plan_.variables_[variable].is_feed = true;
+      if (variable != Plan::kNoVariable) plan_.variables[variable].is_feed = true;
     }
     return absl::OkStatus();
   }
@@ -72,10 +75,8 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
   if (options_.nranks > 1 && ComputesAcrossRanks(op.type(), attrs)) {
-    return absl::UnimplementedError(
-        absl::StrCat(name,
-                     ": computes moments over the batches of all ranks, for which there is no "
-                     "kernel; it runs on one rank"));
+    return absl::UnimplementedError(absl::StrCat(
+        name, ": no kernel computes moments over the batches of all ranks; it runs on one rank"));
   }
   if (schema->Has(Trait::kRingSetup)) {
     // In Paddle, setting up a ring blocks the host. Programs that its transpiler writes rely on it:
@@ -96,11 +97,13 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
     return schema->Has(Trait::kBlockGrad) ? AddLoopGrad(op, attrs, name) : AddLoop(op, attrs, name);
   }
   if (schema->Has(Trait::kBlockGrad)) return AddBranchGrad(op, attrs, name);
-  if (schema->Has(Trait::kBranch)) return AddBranch(op, attrs, name);
+  if (schema->Has(Trait::kBranch)) {
+    return AddBranchTo(attrs.Block("sub_block"), op, CondBranch(attrs));
+  }
   Plan::PlanOp plan_op;
   plan_op.name = name;
   plan_op.type = std::string(op.type());
-  plan_op.has_rows = types_.HasRows(op.id());
+  plan_op.has_rows = has_rows_[op.id().value()];
   plan_op.reads_inputs = !schema->Has(Trait::kAlias) || attrs.Bool("copy_data");
   WEFT_ASSIGN_OR_RETURN(const ControlKernelFactory* control, ControlKernelOf(op, name));
   if (control != nullptr) {
@@ -131,12 +134,11 @@ absl::StatusOr<const ControlKernelFactory*> PlanBuilder::ControlKernelOf(
   if (control != nullptr) return control;
   for (Symbol symbol : op.args()) {
     WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(symbol, name));
-    if (variable == Plan::kNoVariable || !plan_.variables_[variable].is_array) continue;
+    if (variable == Plan::kNoVariable || !plan_.variables[variable].is_array) continue;
     control = FindArrayKernel(op.type());
     if (control != nullptr) return control;
     return absl::UnimplementedError(absl::StrCat(name, ": variable ", program_.name(symbol),
-                                                 " is an array of tensors, for which the op has "
-                                                 "no kernel"));
+                                                 ": no kernel for an array of tensors"));
   }
   return nullptr;
 }
@@ -169,11 +171,11 @@ void PlanBuilder::SetAdd(Plan::PlanOp* plan_op) const {
 }
 
 void PlanBuilder::AddPlanOp(Plan::PlanOp plan_op) {
-  NoteAccesses(plan_op);
+  RecordAccesses(plan_op);
   Step step;
   step.kind = Step::Kind::kOp;
-  step.index = static_cast<int>(plan_.ops_.size());
-  plan_.ops_.push_back(std::move(plan_op));
+  step.index = static_cast<int>(plan_.ops.size());
+  plan_.ops.push_back(std::move(plan_op));
   steps_.push_back(step);
 }
 
@@ -278,33 +280,25 @@ absl::Status PlanBuilder::FillCollective(const Op& op, const OpAttrs& attrs,
 }
 
 int PlanBuilder::RingIndex(RingKey ring) {
-  std::vector<RingKey>& rings = plan_.rings_;
+  std::vector<RingKey>& rings = plan_.rings;
   const auto it = std::find(rings.begin(), rings.end(), ring);
   if (it != rings.end()) return static_cast<int>(it - rings.begin());
   rings.push_back(ring);
   return static_cast<int>(rings.size()) - 1;
 }
 
-void PlanBuilder::NoteAccesses(const Plan::PlanOp& op) {
+void PlanBuilder::RecordAccesses(const Plan::PlanOp& op) {
   for (int v : op.inputs) {
     if (v == Plan::kNoVariable || !op.reads_inputs) continue;
-    Plan::Variable& variable = plan_.variables_[v];
-    if (!variable.is_written && variable.first_reader < 0) {
-      if (plan_.reader_names_.empty() || plan_.reader_names_.back() != op.name) {
-        plan_.reader_names_.push_back(op.name);
-      }
-      variable.first_reader = static_cast<int>(plan_.reader_names_.size()) - 1;
+    Plan::Variable& variable = plan_.variables[v];
+    if (variable.is_written || variable.first_reader >= 0) continue;
+    if (plan_.reader_names.empty() || plan_.reader_names.back() != op.name) {
+      plan_.reader_names.push_back(op.name);
     }
+    variable.first_reader = static_cast<int>(plan_.reader_names.size()) - 1;
   }
   for (int v : op.outputs) {
-    if (v != Plan::kNoVariable) plan_.variables_[v].is_written = true;
-  }
-}
-
-void PlanBuilder::AddLosses() {
-  for (Symbol loss : FindLosses(program_)) {
-    const int variable = plan_.FindVariable(program_.name(loss));
-    if (variable != Plan::kNoVariable) plan_.losses_.push_back(variable);
+    if (v != Plan::kNoVariable) plan_.variables[v].is_written = true;
   }
 }
 
@@ -313,8 +307,8 @@ absl::StatusOr<Plan> Plan::Build(const Program& program, const PlanOptions& opti
 }
 
 int Plan::FindVariable(absl::string_view name) const {
-  const auto it = variable_of_name_.find(name);
-  return it == variable_of_name_.end() ? kNoVariable : it->second;
+  const auto it = variable_of_name.find(name);
+  return it == variable_of_name.end() ? kNoVariable : it->second;
 }
 
 }  // namespace weft

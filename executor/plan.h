@@ -54,10 +54,9 @@ struct PlanOptions {
 //
 // Arrays (LOD_TENSOR_ARRAY) are empty when the block that declares them begins.
 //
-// All ranks share a plan; it is immutable. The executor of each rank makes kernels, which keep
-// buffers, from it.
-class Plan {
- public:
+// All ranks share a plan, which does not change after Build. The executor of each rank makes
+// kernels, which keep buffers, from it.
+struct Plan {
   static constexpr int kNoVariable = -1;
 
   // A variable of any block. Names are unique within a block, except for copies of values at the
@@ -70,7 +69,7 @@ class Plan {
     bool is_feed = false;
     absl::optional<TensorType> declared;
     bool is_written = false;  // by an op
-    // The first op that reads it before any op has written it, as an index into reader_names();
+    // The first op that reads it before any op has written it, as an index into reader_names;
     // else -1.
     int first_reader = -1;
   };
@@ -79,7 +78,7 @@ class Plan {
   struct PlanOp {
     std::string name;  // "op 17 (mul)"
     std::string type;  // "mul"
-    // Indices into variables(), in the op's order; kNoVariable for an argument that is no variable.
+    // Indices into variables, in the op's order; kNoVariable for an argument that is no variable.
     // For a collective: X and, if present, Cond (false: skip the collective); Out.
     std::vector<int> inputs;
     std::vector<int> outputs;
@@ -94,7 +93,7 @@ class Plan {
     const KernelFactory* make_kernel = nullptr;
     KernelSpec kernel_spec;
 
-    int ring = -1;        // into rings(); -1: no collective
+    int ring = -1;        // into rings; -1: no collective
     CollectiveDesc desc;  // except count and element type, which come from the tensor
   };
 
@@ -107,11 +106,11 @@ class Plan {
       kIterationsLeft,  // the one condition has iterations left
     };
     std::string name;             // name of its op
-    std::vector<int> conditions;  // into variables()
+    std::vector<int> conditions;  // into variables
     absl::string_view slot;       // slot of the conditions
     Test test = Test::kTrue;
     bool is_loop = false;
-    // Indices into instructions(): begin and end of the block, and where to continue after it.
+    // Indices into instructions: begin and end of the block, and where to continue after it.
     int begin = 0;
     int end = 0;
     int next = 0;
@@ -140,41 +139,28 @@ class Plan {
   //                    ops whose attributes or types have no kernel
   // then:
   //   InvalidArgument  attributes, undeclared variables, mismatched types of variables (inferred
-  //   from
-  //                    the declared ones), ops written for another number of ranks (attribute
+  //                    from the declared ones), ops written for another number of ranks (attribute
   //                    nranks), variables in slots that the schema does not have
   // Ignores the rank and the addresses in ring set-up ops: all ranks of a run share a program.
   // O(ops + variables), and the cost of the kernel factories. The plan does not need the program
   // afterwards.
   static absl::StatusOr<Plan> Build(const Program& program, const PlanOptions& options);
 
-  const std::vector<Variable>& variables() const { return variables_; }
   // Searches the root block; kNoVariable if there is none.
   int FindVariable(absl::string_view name) const;
-  const std::vector<PlanOp>& ops() const { return ops_; }
+
+  std::vector<Variable> variables;
+  absl::flat_hash_map<std::string, int> variable_of_name;  // of the root block
+  std::vector<PlanOp> ops;
   // Names of ops that read a variable before any op writes it, in order.
-  const std::vector<std::string>& reader_names() const { return reader_names_; }
-  const std::vector<Branch>& branches() const { return branches_; }
-  const std::vector<Instruction>& instructions() const { return instructions_; }
-  const std::vector<RingKey>& rings() const { return rings_; }
-  const std::vector<std::string>& stream_names() const { return stream_names_; }
-  int num_events() const { return num_events_; }
+  std::vector<std::string> reader_names;
+  std::vector<Branch> branches;
+  std::vector<Instruction> instructions;
+  std::vector<RingKey> rings;
+  std::vector<std::string> stream_names;
+  int num_events = 0;
   // The losses (ops/analysis/losses.h), in op order.
-  const std::vector<int>& losses() const { return losses_; }
-
- private:
-  friend class PlanBuilder;
-
-  std::vector<Variable> variables_;
-  absl::flat_hash_map<std::string, int> variable_of_name_;
-  std::vector<PlanOp> ops_;
-  std::vector<std::string> reader_names_;
-  std::vector<Branch> branches_;
-  std::vector<Instruction> instructions_;
-  std::vector<RingKey> rings_;
-  std::vector<std::string> stream_names_;
-  int num_events_ = 0;
-  std::vector<int> losses_;
+  std::vector<int> losses;
 };
 
 }  // namespace weft

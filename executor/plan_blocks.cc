@@ -9,6 +9,15 @@
 #include "proto/op_role.h"
 
 namespace weft {
+namespace {
+
+std::vector<int> Concat(std::initializer_list<std::vector<int>> lists) {
+  std::vector<int> all;
+  for (const std::vector<int>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+}  // namespace
 
 void PlanBuilder::AddOwnOp(const std::string& name, ControlKernel control, std::vector<int> inputs,
                            std::vector<int> outputs) {
@@ -26,7 +35,7 @@ std::vector<int> PlanBuilder::ArraysOf(int block) const {
   std::vector<int> arrays;
   for (VarId id : program_.block(block).vars()) {
     const Var var = program_.var(id);
-    if (!plan_.variables_[id.value()].is_array || var.persistable() ||
+    if (!plan_.variables[id.value()].is_array || var.persistable() ||
         plan_variable_.contains(id.value()))
       continue;
     arrays.push_back(PlanVariable(id));
@@ -35,17 +44,12 @@ std::vector<int> PlanBuilder::ArraysOf(int block) const {
 }
 
 void PlanBuilder::AddClear(const std::string& name, std::vector<int> arrays) {
-  if (!arrays.empty()) AddOwnOp(name, ClearElements(), {}, std::move(arrays));
+  if (!arrays.empty()) AddOwnOp(name, ClearElements, {}, std::move(arrays));
 }
 
-absl::Status PlanBuilder::AddBranch(const Op& op, const OpAttrs& attrs, const std::string& name) {
-  return AddBranchTo(attrs.Block("sub_block"), op, CondBranch(attrs, name));
-}
-
-Plan::Branch PlanBuilder::CondBranch(const OpAttrs& attrs, const std::string& name) {
+Plan::Branch PlanBuilder::CondBranch(const OpAttrs& attrs) {
   using Test = Plan::Branch::Test;
   Plan::Branch branch;
-  branch.name = name;
   branch.slot = "Cond";
   branch.test = attrs.Bool("is_scalar_condition") ? Test::kTrue : Test::kNoneEmpty;
   return branch;
@@ -57,19 +61,19 @@ absl::Status PlanBuilder::AddBranchGrad(const Op& op, const OpAttrs& attrs,
   WEFT_ASSIGN_OR_RETURN(const std::vector<Gradient> gradients,
                         GradientsOf(op, "Input", block, name));
   for (const Gradient& gradient : gradients) {
-    AddOwnOp(name, ZerosLike(), {gradient.of}, {gradient.outside});
+    AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});
   }
   BlockEnds ends;
   ends.end = [&] {
     for (const Gradient& gradient : gradients) {
       if (gradient.inside == Plan::kNoVariable) {
-        AddOwnOp(name, ZerosLike(), {gradient.of}, {gradient.outside});
+        AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});
       } else {
-        AddOwnOp(name, CopyValue(), {gradient.inside}, {gradient.outside});
+        AddOwnOp(name, CopyValue, {gradient.inside}, {gradient.outside});
       }
     }
   };
-  return AddBranchTo(block, op, CondBranch(attrs, name), ends);
+  return AddBranchTo(block, op, CondBranch(attrs), ends);
 }
 
 absl::StatusOr<std::vector<PlanBuilder::Gradient>> PlanBuilder::GradientsOf(
@@ -112,7 +116,7 @@ absl::Status PlanBuilder::FindLoopGradients() {
         continue;
       }
       WEFT_ASSIGN_OR_RETURN(const int iterations,
-                            StepScopes(op, op.Input("StepScopes"), OpPlace(op)));
+                            StepScopes(op.Input("StepScopes"), op.DebugName()));
       absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[iterations];
       for (int block : op.SubBlocks()) {
         VisitOps(block, /*skips_loops=*/false, [&](const Op& inner) {
@@ -125,7 +129,14 @@ absl::Status PlanBuilder::FindLoopGradients() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<int> PlanBuilder::StepScopes(const Op& op, absl::Span<const Symbol> names,
+absl::flat_hash_set<Symbol> PlanBuilder::WrittenIn(int block) const {
+  absl::flat_hash_set<Symbol> written;
+  VisitOps(block, /*skips_loops=*/false,
+           [&](const Op& op) { written.insert(op.output_args().begin(), op.output_args().end()); });
+  return written;
+}
+
+absl::StatusOr<int> PlanBuilder::StepScopes(absl::Span<const Symbol> names,
                                             const std::string& name) const {
   if (names.size() == 1 && program_.name(names[0]) != kEmptyVarName) {
     return Resolve(names[0], name);
@@ -137,12 +148,11 @@ absl::StatusOr<int> PlanBuilder::StepScopes(const Op& op, absl::Span<const Symbo
 absl::Status PlanBuilder::AddLoop(const Op& op, const OpAttrs& attrs, const std::string& name) {
   const int block = attrs.Block("sub_block");
   Plan::Branch branch;
-  branch.name = name;
   branch.slot = "Condition";
   branch.is_loop = true;
   const absl::Span<const Symbol> names = op.Output("StepScopes");
   if (names.empty() || reads_of_gradient_.empty()) return AddBranchTo(block, op, branch);
-  WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(op, names, name));
+  WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(names, name));
   const auto reads = reads_of_gradient_.find(step_scopes);
   if (reads == reads_of_gradient_.end()) return AddBranchTo(block, op, branch);
   WEFT_ASSIGN_OR_RETURN(const Iterations iterations, IterationsOf(op, block, reads->second, name));
@@ -152,12 +162,8 @@ absl::Status PlanBuilder::AddLoop(const Op& op, const OpAttrs& attrs, const std:
   }
   AddClear(name, {step_scopes});
   BlockEnds ends;
-  ends.begin = [&] { AddOwnOp(name, BeginIteration(), iterations.found, {step_scopes}); };
-  ends.end = [&] {
-    std::vector<int> outputs = {step_scopes};
-    outputs.insert(outputs.end(), iterations.made.begin(), iterations.made.end());
-    AddOwnOp(name, EndIteration(), {}, std::move(outputs));
-  };
+  ends.begin = [&] { AddOwnOp(name, BeginIteration, iterations.found, {step_scopes}); };
+  ends.end = [&] { AddOwnOp(name, EndIteration, {}, Concat({{step_scopes}, iterations.made})); };
   return AddBranchTo(block, op, branch, ends);
 }
 
@@ -165,7 +171,7 @@ absl::StatusOr<PlanBuilder::Iterations> PlanBuilder::IterationsOf(
     const Op& loop, int block, const absl::flat_hash_set<Symbol>& reads, const std::string& name) {
   Iterations iterations;
   // Keeps no variable that is changed in place: the gradient reverts that change.
-  absl::flat_hash_set<Symbol> in_place, written;
+  absl::flat_hash_set<Symbol> in_place;
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
     for (Symbol out : op.output_args()) {
@@ -173,15 +179,14 @@ absl::StatusOr<PlanBuilder::Iterations> PlanBuilder::IterationsOf(
       if (std::find(in.begin(), in.end(), out) != in.end()) in_place.insert(out);
     }
   }
-  VisitOps(block, /*skips_loops=*/false,
-           [&](const Op& op) { written.insert(op.output_args().begin(), op.output_args().end()); });
+  const absl::flat_hash_set<Symbol> written = WrittenIn(block);
   for (Symbol symbol : loop.Input("X")) {
     if (!reads.contains(symbol) || !written.contains(symbol) || in_place.contains(symbol)) {
       continue;
     }
     WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(symbol, name));
     if (variable == Plan::kNoVariable) continue;
-    const Plan::Variable& found = plan_.variables_[variable];
+    const Plan::Variable& found = plan_.variables[variable];
     if (found.is_array || found.persistable) continue;
     iterations.found.push_back(variable);
     iterations.found_then.push_back(AddLocal(symbol, found));
@@ -203,11 +208,11 @@ absl::StatusOr<PlanBuilder::Iterations> PlanBuilder::IterationsOf(
 
 absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const std::string& name) {
   const int block = attrs.Block("sub_block");
-  WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(op, op.Input("StepScopes"), name));
+  WEFT_ASSIGN_OR_RETURN(const int step_scopes, StepScopes(op.Input("StepScopes"), name));
   const auto it = iterations_.find(step_scopes);
   if (it == iterations_.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name, " input StepScopes: ", plan_.variables_[step_scopes].name,
+        absl::StrCat(name, " input StepScopes: ", plan_.variables[step_scopes].name,
                      " does not belong to an earlier loop"));
   }
   const Iterations& iterations = it->second;
@@ -222,31 +227,28 @@ absl::Status PlanBuilder::AddLoopGrad(const Op& op, const OpAttrs& attrs, const 
   for (const Gradient& gradient : gradients) {
     const int inside = InsideOf(block, gradient);
     if (inside == gradient.outside) continue;
-    AddOwnOp(name, ZerosLike(), {gradient.of}, {gradient.outside});
+    AddOwnOp(name, ZerosLike, {gradient.of}, {gradient.outside});
     added.push_back({gradient.outside, inside});
-    if (gradient.inside == Plan::kNoVariable && plan_.variables_[inside].is_array) {
+    if (gradient.inside == Plan::kNoVariable && plan_.variables[inside].is_array) {
       arrays.push_back(inside);
     }
   }
   Plan::Branch branch;
-  branch.name = name;
   branch.slot = "StepScopes";
   branch.test = Plan::Branch::Test::kIterationsLeft;
   branch.is_loop = true;
   BlockEnds ends;
   ends.begin = [&] {
     AddClear(name, arrays);
-    std::vector<int> outputs = {step_scopes};
-    outputs.insert(outputs.end(), iterations.found_then.begin(), iterations.found_then.end());
-    outputs.insert(outputs.end(), iterations.made.begin(), iterations.made.end());
-    AddOwnOp(name, PopIteration(), {}, std::move(outputs));
+    AddOwnOp(name, PopIteration, {},
+             Concat({{step_scopes}, iterations.found_then, iterations.made}));
     for (const auto& [outside, inside] : given) {
-      AddOwnOp(name, CopyValue(), {outside}, {inside});
+      AddOwnOp(name, CopyValue, {outside}, {inside});
     }
   };
   ends.end = [&] {
     for (const auto& [outside, inside] : added) {
-      AddOwnOp(name, AddTo(), {outside, inside}, {outside});
+      AddOwnOp(name, AddTo, {outside, inside}, {outside});
     }
   };
   return AddBranchTo(block, op, branch, ends);
@@ -262,10 +264,7 @@ absl::StatusOr<std::vector<PlanBuilder::Link>> PlanBuilder::LinkGiven(
         name, " input Out@GRAD: expected ", inside_names.size(),
         " variables, as in attribute original_output_grad, found ", outside_names.size()));
   }
-  absl::flat_hash_set<Symbol> written;
-  VisitOps(block, /*skips_loops=*/false, [&](const Op& inner) {
-    written.insert(inner.output_args().begin(), inner.output_args().end());
-  });
+  const absl::flat_hash_set<Symbol> written = WrittenIn(block);
   absl::flat_hash_map<absl::string_view, Symbol> forward;
   for (Symbol out : op.Input("Out")) forward.emplace(program_.name(out), out);
   std::vector<Link> given;
@@ -274,10 +273,10 @@ absl::StatusOr<std::vector<PlanBuilder::Link>> PlanBuilder::LinkGiven(
     const Symbol inside_name = program_.FindSymbol(inside_names[i]);
     if (outside == Plan::kNoVariable || !inside_name.valid()) continue;
     const auto of = forward.find(absl::StripSuffix(inside_names[i], kGradSuffix));
-    if (!plan_.variables_[outside].is_written && of != forward.end()) {
+    if (!plan_.variables[outside].is_written && of != forward.end()) {
       WEFT_ASSIGN_OR_RETURN(const int like, Resolve(of->second, name));
-      if (like != Plan::kNoVariable && !plan_.variables_[like].is_array) {
-        AddOwnOp(name, ZerosLike(), {like}, {outside});
+      if (like != Plan::kNoVariable && !plan_.variables[like].is_array) {
+        AddOwnOp(name, ZerosLike, {like}, {outside});
       }
     }
     const bool is_carried =
@@ -293,8 +292,8 @@ absl::StatusOr<std::vector<PlanBuilder::Link>> PlanBuilder::LinkGiven(
       }
       continue;
     }
-    const int inside = declared.valid() ? PlanVariable(declared)
-                                        : AddLocal(inside_name, plan_.variables_[outside]);
+    const int inside =
+        declared.valid() ? PlanVariable(declared) : AddLocal(inside_name, plan_.variables[outside]);
     if (!declared.valid()) locals_[{block, inside_name}] = inside;
     given.push_back({outside, inside});
   }
@@ -305,7 +304,7 @@ int PlanBuilder::InsideOf(int block, const Gradient& gradient) {
   const VarId declared = program_.block(block).FindVar(gradient.inside_name);
   if (declared.valid()) return PlanVariable(declared);
   const auto [it, is_new] = locals_.try_emplace({block, gradient.inside_name}, 0);
-  if (is_new) it->second = AddLocal(gradient.inside_name, plan_.variables_[gradient.outside]);
+  if (is_new) it->second = AddLocal(gradient.inside_name, plan_.variables[gradient.outside]);
   return it->second;
 }
 
@@ -315,12 +314,13 @@ int PlanBuilder::AddLocal(Symbol name, const Plan::Variable& like) {
   variable.is_array = like.is_array;
   variable.declared = like.declared;
   variable.is_written = true;
-  plan_.variables_.push_back(std::move(variable));
-  return static_cast<int>(plan_.variables_.size()) - 1;
+  plan_.variables.push_back(std::move(variable));
+  return static_cast<int>(plan_.variables.size()) - 1;
 }
 
 absl::Status PlanBuilder::AddBranchTo(int block, const Op& op, Plan::Branch branch,
                                       const BlockEnds& ends) {
+  branch.name = op.DebugName();
   WEFT_RETURN_IF_ERROR(ResolveAll(op.Input(branch.slot), branch.name, &branch.conditions));
   for (int v : branch.conditions) {
     if (v != Plan::kNoVariable) continue;
@@ -336,14 +336,14 @@ absl::Status PlanBuilder::AddBranchTo(int block, const Op& op, Plan::Branch bran
   Plan::PlanOp reader;
   reader.name = branch.name;
   reader.inputs = branch.conditions;
-  NoteAccesses(reader);
+  RecordAccesses(reader);
   Step step;
-  step.index = static_cast<int>(plan_.branches_.size());
-  plan_.branches_.push_back(std::move(branch));
+  step.index = static_cast<int>(plan_.branches.size());
+  plan_.branches.push_back(std::move(branch));
   const auto [it, is_first] = branch_to_block_.try_emplace(block, step.index);
   if (!is_first && (ends.begin || ends.end)) {
-    return absl::UnimplementedError(absl::StrCat(plan_.branches_.back().name, ": runs block ",
-                                                 block, ", which another op runs too"));
+    return absl::UnimplementedError(absl::StrCat(plan_.branches.back().name, ": runs block ", block,
+                                                 ", which another op runs too"));
   }
   if (!is_first) {
     step.kind = Step::Kind::kBranchBack;
@@ -353,7 +353,7 @@ absl::Status PlanBuilder::AddBranchTo(int block, const Op& op, Plan::Branch bran
   }
   step.kind = Step::Kind::kBeginBranch;
   steps_.push_back(step);
-  AddClear(plan_.branches_[step.index].name, ArraysOf(block));
+  AddClear(plan_.branches[step.index].name, ArraysOf(block));
   if (ends.begin) ends.begin();
   WEFT_RETURN_IF_ERROR(AddBlock(block));
   if (ends.end) ends.end();

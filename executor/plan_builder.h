@@ -1,5 +1,6 @@
 // How a plan is built from a program. Only for the files of Plan::Build: plan.cc adds ops,
-// plan_blocks.cc ops that run blocks, plan_schedule.cc streams and instructions.
+// plan_blocks.cc ops that run blocks, plan_schedule.cc streams and instructions; plan_checks.cc
+// checks types and kernels first.
 #ifndef WEFT_EXECUTOR_PLAN_BUILDER_H_
 #define WEFT_EXECUTOR_PLAN_BUILDER_H_
 
@@ -16,7 +17,6 @@
 #include "absl/strings/string_view.h"
 #include "executor/control_kernels.h"
 #include "executor/plan.h"
-#include "executor/plan_checks.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
@@ -29,7 +29,7 @@ class PlanBuilder {
   PlanBuilder(const Program& program, const PlanOptions& options)
       : program_(program),
         options_(options),
-        types_(program),
+        has_rows_(program.op_id_limit(), false),
         slots_are_known_(program.num_signatures(), false) {}
 
   absl::StatusOr<Plan> Build();
@@ -40,12 +40,19 @@ class PlanBuilder {
   struct Step {
     enum class Kind { kOp, kSync, kBeginBranch, kEndBranch, kBranchBack };
     Kind kind = Kind::kSync;
-    int index = -1;  // into plan_.ops_ or plan_.branches_
+    int index = -1;  // into plan_.ops or plan_.branches
     StreamSync sync = StreamSync::kAllWaitForCompute;
-    int ring_id = -1;  // for `sync`
-    int first_branch =
-        -1;  // for kBranchBack: index into plan_.branches_ of the branch that the block follows
+    int ring_id = -1;       // for `sync`
+    int first_branch = -1;  // for kBranchBack: the branch that the block follows, as an index
   };
+
+  // Checks that the types of outputs follow from those of inputs, as far as they are known before a
+  // step. Sets has_rows_, up to the op at which the check fails.
+  absl::Status CheckTypes();
+
+  // Unimplemented, listing all op types without a kernel, with the number of ops and the first
+  // position of each.
+  absl::Status CheckKernels() const;
 
   void AddVariables();
 
@@ -78,10 +85,7 @@ class PlanBuilder {
 
   void AddClear(const std::string& name, std::vector<int> arrays);
 
-  // The op's Input and Out are also named by the ops of its block.
-  absl::Status AddBranch(const Op& op, const OpAttrs& attrs, const std::string& name);
-
-  static Plan::Branch CondBranch(const OpAttrs& attrs, const std::string& name);
+  static Plan::Branch CondBranch(const OpAttrs& attrs);
 
   // If the condition holds, Input@GRAD is what the block writes to its own variables of these
   // names: the gradients of Input. If it does not hold, nothing depended on Input: zeros. Zeros too
@@ -129,10 +133,11 @@ class PlanBuilder {
     }
   }
 
-  absl::StatusOr<int> StepScopes(const Op& op, absl::Span<const Symbol> names,
-                                 const std::string& name) const;
+  // Outputs of the ops of a block and of its inner blocks.
+  absl::flat_hash_set<Symbol> WrittenIn(int block) const;
 
-  // The op's X and Out are also named by the ops of its block.
+  absl::StatusOr<int> StepScopes(absl::Span<const Symbol> names, const std::string& name) const;
+
   absl::Status AddLoop(const Op& op, const OpAttrs& attrs, const std::string& name);
 
   absl::StatusOr<Iterations> IterationsOf(const Op& loop, int block,
@@ -169,11 +174,12 @@ class PlanBuilder {
     std::function<void()> begin, end;
   };
 
+  // The condition of `branch` is in slot branch.slot of the op. Ops of the block name the other
+  // variables of the op too.
   absl::Status AddBranchTo(int block, const Op& op, Plan::Branch branch,
                            const BlockEnds& ends = {});
 
-  // --- Ops and their variables
-  // --------------------------------------------------------------------
+  // --- Ops and their variables ------------------------------------------------------------------
 
   // An attribute nranks, on an op of any type, means the ranks of the run.
   absl::Status CheckNumRanks(const Op& op, const std::string& name) const;
@@ -198,9 +204,7 @@ class PlanBuilder {
 
   int RingIndex(RingKey ring);
 
-  void NoteAccesses(const Plan::PlanOp& op);
-
-  void AddLosses();
+  void RecordAccesses(const Plan::PlanOp& op);
 
   // --- Streams and instructions (plan_schedule.cc) ----------------------------------------------
 
@@ -211,7 +215,7 @@ class PlanBuilder {
 
   void AddInstructions(const Step& step);
 
-  int NextInstruction() const { return static_cast<int>(plan_.instructions_.size()); }
+  int NextInstruction() const { return static_cast<int>(plan_.instructions.size()); }
 
   void AddBranchInstruction(int branch);
 
@@ -227,7 +231,8 @@ class PlanBuilder {
 
   const Program& program_;
   const PlanOptions& options_;
-  TypeChecker types_;
+  // By OpId: a variable of the op is SelectedRows at run time, as declared or inferred.
+  std::vector<bool> has_rows_;
   std::vector<bool> slots_are_known_;  // by op signature
   int block_ = 0;                      // the block whose ops are being added
   // Variables that a block forwards to another one, by VarId.

@@ -1,16 +1,12 @@
-#include "executor/plan_checks.h"
-
+// What is checked before a plan is built: the types of variables, and kernels for all ops.
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "executor/communicator.h"
-#include "executor/control_kernels.h"
+#include "executor/plan_builder.h"
 #include "ops/analysis/type_flow.h"
-#include "ops/schema/communication_ops.h"
 #include "ops/schema/feed_ops.h"
-#include "ops/schema/op_schema.h"
 
 namespace weft {
 namespace {
@@ -38,14 +34,15 @@ bool IsRows(const absl::optional<TensorType>& type) {
   return type.has_value() && type->kind == TensorType::Kind::kSelectedRows;
 }
 
-}  // namespace
-
-std::string OpPlace(const Op& op) {
+// "op 17", "block 1, op 0": Op::DebugName without the type.
+std::string PositionOf(const Op& op) {
   return absl::StrCat(op.block() == 0 ? "" : absl::StrCat("block ", op.block(), ", "), "op ",
                       op.position());
 }
 
-absl::Status TypeChecker::Check() {
+}  // namespace
+
+absl::Status PlanBuilder::CheckTypes() {
   TypeFlow flow(program_);
   absl::Status status;
   flow.Run(0, [&](const TypeFlow::Step& step) {
@@ -64,8 +61,7 @@ absl::Status TypeChecker::Check() {
   return status;
 }
 
-absl::Status CheckKernels(const Program& program, const TypeChecker& types,
-                          const KernelTable& kernels) {
+absl::Status PlanBuilder::CheckKernels() const {
   using Kind = std::pair<absl::string_view, bool>;  // op type, has rows
   struct Missing {
     Kind kind;
@@ -75,14 +71,14 @@ absl::Status CheckKernels(const Program& program, const TypeChecker& types,
   std::vector<Missing> missing;  // in order of first occurrence
   absl::flat_hash_map<Kind, bool> can_run;
   absl::flat_hash_map<Kind, size_t> missing_of_kind;
-  for (int block = 0; block < program.num_blocks(); ++block) {
-    for (OpId id : program.block(block).ops()) {
-      const Kind kind(program.op(id).type(), types.HasRows(id));
+  for (int block = 0; block < program_.num_blocks(); ++block) {
+    for (OpId id : program_.block(block).ops()) {
+      const Kind kind(program_.op(id).type(), has_rows_[id.value()]);
       const auto [it, is_new] = can_run.try_emplace(kind, false);
-      if (is_new) it->second = CanRun(kind.first, kind.second, kernels);
+      if (is_new) it->second = CanRun(kind.first, kind.second, *options_.kernels);
       if (it->second) continue;
       const size_t at = missing_of_kind.try_emplace(kind, missing.size()).first->second;
-      if (at == missing.size()) missing.push_back({kind, OpPlace(program.op(id))});
+      if (at == missing.size()) missing.push_back({kind, PositionOf(program_.op(id))});
       ++missing[at].count;
     }
   }

@@ -31,6 +31,17 @@ Dims OutputDims(CollectiveKind kind, const Dims& in, int nranks) {
   return out;
 }
 
+absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variable,
+                              const Tensor& tensor) {
+  if (tensor.dtype() != DType::kBool || tensor.size() != 1) {
+    return absl::InvalidArgumentError(absl::StrCat("input ", slot, ": expected one bool in ",
+                                                   variable, ", found ", DTypeName(tensor.dtype()),
+                                                   DimsToString(tensor.dims())));
+  }
+  WEFT_ASSIGN_OR_RETURN(const Tensor on_host, tensor.ToHost());
+  return *on_host.data<bool>();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PlanExecutor>> PlanExecutor::Create(
@@ -44,19 +55,18 @@ PlanExecutor::~PlanExecutor() = default;
 
 absl::Status PlanExecutor::Bind() {
   const Plan& plan = *options_.plan;
-  for (const Plan::Variable& variable : plan.variables()) {
+  for (const Plan::Variable& variable : plan.variables) {
     Value* value =
         variable.persistable ? options_.scope->FindOrCreate(variable.name) : &local_.emplace_back();
     if (!value->tensor.allocated()) value->tensor = Tensor(options_.device->memory());
     values_.push_back(value);
     tensors_.push_back(&value->tensor);
   }
-  for (RingKey ring : plan.rings()) {
-    WEFT_ASSIGN_OR_RETURN(Communicator * communicator, options_.group->Get(ring, options_.rank));
-    communicators_.push_back(communicator);
+  for (RingKey ring : plan.rings) {
+    WEFT_ASSIGN_OR_RETURN(communicators_.emplace_back(), options_.group->Get(ring, options_.rank));
   }
-  for (const Plan::PlanOp& op : plan.ops()) {
-    BoundOp bound;
+  for (const Plan::PlanOp& op : plan.ops) {
+    BoundOp& bound = ops_.emplace_back();
     bound.op = &op;
     if (op.make_kernel != nullptr) {
       WEFT_ASSIGN_OR_RETURN(bound.kernel, MakeKernel(*op.make_kernel, op.kernel_spec));
@@ -74,21 +84,18 @@ absl::Status PlanExecutor::Bind() {
         bound.input_copy = std::make_unique<Tensor>(options_.device->memory());
       }
     }
-    ops_.push_back(std::move(bound));
   }
-  if (options_.trace) spans_.resize(plan.stream_names().size());
-  for (const Plan::Instruction& instruction : plan.instructions()) {
+  if (options_.trace) spans_.resize(plan.stream_names.size());
+  for (const Plan::Instruction& instruction : plan.instructions) {
     if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
     ops_[instruction.index].stream = instruction.stream;
   }
-  for (int i = 0; i < plan.num_events(); ++i) {
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Event> event, options_.device->NewEvent());
-    events_.push_back(std::move(event));
+  for (int i = 0; i < plan.num_events; ++i) {
+    WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), options_.device->NewEvent());
   }
-  for (const std::string& name : plan.stream_names()) {
-    WEFT_ASSIGN_OR_RETURN(std::unique_ptr<Stream> stream,
+  for (const std::string& name : plan.stream_names) {
+    WEFT_ASSIGN_OR_RETURN(streams_.emplace_back(),
                           options_.device->NewStream(absl::StrCat(options_.rank, " ", name)));
-    streams_.push_back(std::move(stream));
   }
   return absl::OkStatus();
 }
@@ -103,8 +110,8 @@ absl::Status PlanExecutor::RunStep() {
 
 absl::Status PlanExecutor::LaunchAll() {
   using Kind = Plan::Instruction::Kind;
-  const std::vector<Plan::Instruction>& instructions = options_.plan->instructions();
-  const std::vector<Plan::Branch>& branches = options_.plan->branches();
+  const std::vector<Plan::Instruction>& instructions = options_.plan->instructions;
+  const std::vector<Plan::Branch>& branches = options_.plan->branches;
   frames_.clear();
   TrackIteration();
   for (int next = 0;;) {
@@ -142,7 +149,7 @@ absl::Status PlanExecutor::LaunchAll() {
 
 // The next instruction at a branch.
 absl::StatusOr<int> PlanExecutor::Enter(int index) {
-  const Plan::Branch& branch = options_.plan->branches()[index];
+  const Plan::Branch& branch = options_.plan->branches[index];
   WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
   if (!holds) return branch.next;
   // Nested blocks, each run by several ops, may take as long as a loop.
@@ -155,7 +162,7 @@ absl::StatusOr<int> PlanExecutor::Enter(int index) {
 // The next instruction at the end of the innermost running block.
 absl::StatusOr<int> PlanExecutor::EndBlock() {
   RunningBlock& frame = frames_.back();
-  const Plan::Branch& branch = options_.plan->branches()[frame.branch];
+  const Plan::Branch& branch = options_.plan->branches[frame.branch];
   if (branch.is_loop) {
     WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
     if (holds) {
@@ -173,7 +180,7 @@ absl::StatusOr<int> PlanExecutor::EndBlock() {
 void PlanExecutor::TrackIteration() {
   loop_ = {-1, 0, {}};
   for (const RunningBlock& frame : frames_) {
-    if (options_.plan->branches()[frame.branch].is_loop) loop_ = frame;
+    if (options_.plan->branches[frame.branch].is_loop) loop_ = frame;
   }
 }
 
@@ -186,12 +193,11 @@ absl::Status PlanExecutor::CheckProgress() const {
   const RunningBlock& outermost = frames_.front();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - outermost.start;
   if (seconds.count() <= options_.timeout_s) return absl::OkStatus();
-  const Plan::Branch& branch = options_.plan->branches()[outermost.branch];
+  const Plan::Branch& branch = options_.plan->branches[outermost.branch];
   std::string message = absl::StrCat("its block has run for more than ", options_.timeout_s, " s");
   if (branch.is_loop) absl::StrAppend(&message, ", in iteration ", outermost.iterations);
   if (branch.is_loop && branch.test == Plan::Branch::Test::kTrue) {
-    absl::StrAppend(&message, "; condition ", options_.plan->variables()[branch.conditions[0]].name,
-                    " still holds");
+    absl::StrAppend(&message, "; condition ", NameOf(branch.conditions[0]), " still holds");
   }
   return Failed(branch.name, absl::DeadlineExceededError(message));
 }
@@ -208,22 +214,13 @@ absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) con
   if (branch.test == Test::kIterationsLeft) return !values_[branch.conditions[0]]->elements.empty();
   for (int variable : branch.conditions) {
     const Tensor& condition = *tensors_[variable];
-    const std::string& name = options_.plan->variables()[variable].name;
+    const std::string& name = NameOf(variable);
     if (!condition.allocated()) {
       return absl::FailedPreconditionError(
           absl::StrCat("variable ", name, " is read before it is written"));
     }
-    if (branch.test == Test::kNoneEmpty) {
-      if (condition.size() == 0) return false;
-      continue;
-    }
-    if (condition.dtype() != DType::kBool || condition.size() != 1) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("input ", branch.slot, ": expected one bool in ", name, ", found ",
-                       DTypeName(condition.dtype()), DimsToString(condition.dims())));
-    }
-    WEFT_ASSIGN_OR_RETURN(const Tensor on_host, condition.ToHost());
-    return *on_host.data<bool>();
+    if (branch.test == Test::kTrue) return ReadBool(branch.slot, name, condition);
+    if (condition.size() == 0) return false;
   }
   return true;
 }
@@ -240,7 +237,7 @@ absl::Status PlanExecutor::RunOp(int index) {
   if (status.ok()) return status;
   if (bound.stream != 0 || loop_.branch < 0) return Failed(bound.op->name, status);
   return Failed(absl::StrCat(bound.op->name, ", iteration ", loop_.iterations, " of ",
-                             options_.plan->branches()[loop_.branch].name),
+                             options_.plan->branches[loop_.branch].name),
                 status);
 }
 
@@ -288,18 +285,14 @@ absl::Status PlanExecutor::RunControl(const BoundOp& bound) const {
 absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
   const Tensor& in = *bound.inputs[0];
   Tensor* out = bound.outputs[0];
-  const Tensor* condition = bound.inputs.size() > 1 ? bound.inputs[1] : nullptr;
-  if (condition != nullptr) {
-    if (condition->dtype() != DType::kBool || condition->size() != 1) {
-      return absl::InvalidArgumentError(absl::StrCat("Cond: expected one bool, found ",
-                                                     DTypeName(condition->dtype()),
-                                                     DimsToString(condition->dims())));
-    }
-    if (!condition->memory()->IsHost()) {
+  if (bound.inputs.size() > 1 && bound.inputs[1] != nullptr) {
+    const Tensor& condition = *bound.inputs[1];
+    if (!condition.memory()->IsHost()) {
       WEFT_RETURN_IF_ERROR(streams_[bound.stream]->Synchronize());
     }
-    WEFT_ASSIGN_OR_RETURN(const Tensor on_host, condition->ToHost());
-    if (!*on_host.data<bool>()) return absl::OkStatus();
+    WEFT_ASSIGN_OR_RETURN(const bool holds,
+                          ReadBool("Cond", NameOf(bound.op->inputs[1]), condition));
+    if (!holds) return absl::OkStatus();
   }
   const int nranks = bound.communicator->nranks();
   CollectiveCall call;
@@ -307,7 +300,7 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
   call.desc.dtype = in.dtype();
   call.desc.count = in.size();
   call.op = bound.op->name;
-  call.variable = options_.plan->variables()[bound.op->inputs[0]].name;
+  call.variable = NameOf(bound.op->inputs[0]);
   call.dims = in.dims();
   call.stream = streams_[bound.stream]->native_handle();
   if (bound.rows != nullptr) {
@@ -343,7 +336,7 @@ absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {
     const bool is_unexpected = input->is_rows() && !bound.op->has_rows;
     if (!is_empty && !is_unexpected) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("variable ", options_.plan->variables()[bound.op->inputs[i]].name,
+        absl::StrCat("variable ", NameOf(bound.op->inputs[i]),
                      is_empty ? " is read before it is written"
                               : ": expected a dense tensor, found SelectedRows"));
   }
@@ -359,8 +352,8 @@ absl::Status PlanExecutor::CheckFinite(const BoundOp& bound) const {
     WEFT_ASSIGN_OR_RETURN(const Tensor output, bound.outputs[i]->ToHost());
     const absl::string_view found = FirstNonFinite(output);
     if (found.empty()) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "makes ", found, " in variable ", options_.plan->variables()[bound.op->outputs[i]].name));
+    return absl::FailedPreconditionError(
+        absl::StrCat("makes ", found, " in variable ", NameOf(bound.op->outputs[i])));
   }
   return absl::OkStatus();
 }

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -18,7 +19,6 @@
 #include "executor/rows_all_reduce.h"
 #include "executor/scope.h"
 #include "executor/stream.h"
-#include "executor/value.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 
@@ -118,6 +118,7 @@ class PlanExecutor {
   void TrackIteration();
   absl::Status Failed(absl::string_view op, const absl::Status& status) const;
   absl::Status CheckProgress() const;
+  const std::string& NameOf(int variable) const { return options_.plan->variables[variable].name; }
   absl::Status RunOp(int index);
   absl::Status TraceOp(int index);
   absl::Status TryOp(const BoundOp& bound) const;

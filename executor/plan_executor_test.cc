@@ -42,7 +42,7 @@ class Rank {
       : device_(NewHostDevice()), random_(RandomState::Seeded(0, rank)) {
     PlanOptions plan_options;
     plan_options.kernels = &CpuKernels();
-    plan_options.nranks = group == nullptr ? 1 : group->nranks();
+    plan_options.nranks = group == nullptr ? 1 : 2;
     plan_ = std::make_unique<Plan>(*Plan::Build(builder.Build(), plan_options));
     PlanExecutorOptions options;
     options.plan = plan_.get();
@@ -78,7 +78,7 @@ class Rank {
 class TwoRanks {
  public:
   explicit TwoRanks(const ProgramBuilder& builder) {
-    LocalGroupOptions options;
+    GroupOptions options;
     options.nranks = 2;
     group_ = NewLocalGroup(options);
     for (int r = 0; r < 2; ++r) {

@@ -13,13 +13,13 @@ constexpr int kComputeStream = 0;
 
 void PlanBuilder::AddStreams() {
   std::set<int> ring_ids;
-  for (RingKey ring : plan_.rings_) {
+  for (RingKey ring : plan_.rings) {
     if (!ring.on_compute_stream) ring_ids.insert(ring.ring_id);
   }
-  plan_.stream_names_.push_back("compute");
+  plan_.stream_names.push_back("compute");
   for (int ring_id : ring_ids) {
-    stream_of_ring_[ring_id] = static_cast<int>(plan_.stream_names_.size());
-    plan_.stream_names_.push_back(absl::StrCat("ring ", ring_id));
+    stream_of_ring_[ring_id] = static_cast<int>(plan_.stream_names.size());
+    plan_.stream_names.push_back(absl::StrCat("ring ", ring_id));
   }
 }
 
@@ -36,16 +36,16 @@ void PlanBuilder::AddInstructions(const Step& step) {
       return AddSync(step.sync, StreamOfRing(step.ring_id));
     case Step::Kind::kBeginBranch:
       AddBranchInstruction(step.index);
-      plan_.branches_[step.index].begin = NextInstruction();
+      plan_.branches[step.index].begin = NextInstruction();
       return;
     case Step::Kind::kEndBranch:
-      plan_.branches_[step.index].end = NextInstruction();
-      plan_.branches_[step.index].next = NextInstruction();
+      plan_.branches[step.index].end = NextInstruction();
+      plan_.branches[step.index].next = NextInstruction();
       return;
     case Step::Kind::kBranchBack: {
       AddBranchInstruction(step.index);
-      const Plan::Branch& first = plan_.branches_[step.first_branch];
-      Plan::Branch& branch = plan_.branches_[step.index];
+      const Plan::Branch& first = plan_.branches[step.first_branch];
+      Plan::Branch& branch = plan_.branches[step.index];
       branch.begin = first.begin;
       branch.end = first.end;
       branch.next = NextInstruction();
@@ -55,14 +55,14 @@ void PlanBuilder::AddInstructions(const Step& step) {
 }
 
 void PlanBuilder::AddBranchInstruction(int branch) {
-  plan_.instructions_.push_back({Plan::Instruction::Kind::kBranch, kComputeStream, branch});
+  plan_.instructions.push_back({Plan::Instruction::Kind::kBranch, kComputeStream, branch});
 }
 
 void PlanBuilder::AddRunOp(int index) {
-  const int ring = plan_.ops_[index].ring;
-  const bool on_compute = ring < 0 || plan_.rings_[ring].on_compute_stream;
-  const int stream = on_compute ? kComputeStream : StreamOfRing(plan_.rings_[ring].ring_id);
-  plan_.instructions_.push_back({Plan::Instruction::Kind::kRunOp, stream, index});
+  const int ring = plan_.ops[index].ring;
+  const bool on_compute = ring < 0 || plan_.rings[ring].on_compute_stream;
+  const int stream = on_compute ? kComputeStream : StreamOfRing(plan_.rings[ring].ring_id);
+  plan_.instructions.push_back({Plan::Instruction::Kind::kRunOp, stream, index});
 }
 
 void PlanBuilder::AddSync(StreamSync sync, int ring) {
@@ -81,11 +81,11 @@ void PlanBuilder::AddSync(StreamSync sync, int ring) {
 void PlanBuilder::AddHostSync(int stream) {
   if (stream < 0) return;
   if (options_.strict_host_sync) {
-    plan_.instructions_.push_back({Plan::Instruction::Kind::kSynchronize, stream, -1});
+    plan_.instructions.push_back({Plan::Instruction::Kind::kSynchronize, stream, -1});
     return;
   }
   std::vector<int> others;
-  for (size_t other = 0; other < plan_.stream_names_.size(); ++other) {
+  for (size_t other = 0; other < plan_.stream_names.size(); ++other) {
     if (static_cast<int>(other) != stream) others.push_back(static_cast<int>(other));
   }
   AddWaits(stream, others);
@@ -94,9 +94,9 @@ void PlanBuilder::AddHostSync(int stream) {
 void PlanBuilder::AddWaits(int from, const std::vector<int>& to) {
   using Kind = Plan::Instruction::Kind;
   if (from < 0 || to.empty() || to[0] < 0) return;
-  const int event = plan_.num_events_++;
-  plan_.instructions_.push_back({Kind::kRecord, from, event});
-  for (int stream : to) plan_.instructions_.push_back({Kind::kWait, stream, event});
+  const int event = plan_.num_events++;
+  plan_.instructions.push_back({Kind::kRecord, from, event});
+  for (int stream : to) plan_.instructions.push_back({Kind::kWait, stream, event});
 }
 
 }  // namespace weft

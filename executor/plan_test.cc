@@ -30,11 +30,11 @@ PlanOptions Options(int nranks = 2) {
 std::vector<std::string> Instructions(const Plan& plan) {
   using Kind = Plan::Instruction::Kind;
   std::vector<std::string> texts;
-  for (const Plan::Instruction& i : plan.instructions()) {
-    std::string text = plan.stream_names()[i.stream] + ": ";
+  for (const Plan::Instruction& i : plan.instructions) {
+    std::string text = plan.stream_names[i.stream] + ": ";
     switch (i.kind) {
       case Kind::kRunOp:
-        absl::StrAppend(&text, plan.ops()[i.index].name);
+        absl::StrAppend(&text, plan.ops[i.index].name);
         break;
       case Kind::kRecord:
         absl::StrAppend(&text, "record ", i.index);
@@ -46,8 +46,8 @@ std::vector<std::string> Instructions(const Plan& plan) {
         absl::StrAppend(&text, "synchronize");
         break;
       case Kind::kBranch:
-        absl::StrAppend(&text, "unless ", plan.branches()[i.index].name, " go to ",
-                        plan.branches()[i.index].next);
+        absl::StrAppend(&text, "unless ", plan.branches[i.index].name, " go to ",
+                        plan.branches[i.index].next);
         break;
     }
     texts.push_back(std::move(text));
@@ -117,7 +117,7 @@ TEST(PlanTest, OpHasSelectedRowsAsTheyFollowFromOpToOp) {
   builder.Op("relu", {{"X", {"sum"}}}, {{"Out", {"dense"}}});
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
   std::vector<bool> has_rows;
-  for (const Plan::PlanOp& op : plan.ops()) has_rows.push_back(op.has_rows);
+  for (const Plan::PlanOp& op : plan.ops) has_rows.push_back(op.has_rows);
   EXPECT_THAT(has_rows, ElementsAre(true, true, true, false));
 }
 
@@ -161,7 +161,7 @@ TEST(PlanTest, RingsHaveStreamsInOrderOfTheirNumbers) {
   AllReduce(builder, "a", 3);
   AllReduce(builder, "b", 1);
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
-  EXPECT_THAT(plan.stream_names(), ElementsAre("compute", "ring 1", "ring 3"));
+  EXPECT_THAT(plan.stream_names, ElementsAre("compute", "ring 1", "ring 3"));
   EXPECT_THAT(Instructions(plan),
               ElementsAre("ring 3: op 0 (c_allreduce_sum)", "ring 1: op 1 (c_allreduce_sum)"));
 }
@@ -175,7 +175,7 @@ TEST(PlanTest, CollectiveThatAsksForTheComputeStreamRunsThere) {
   attr->set_b(true);
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
   EXPECT_THAT(Instructions(plan), ElementsAre("compute: op 0 (c_allreduce_sum)"));
-  EXPECT_THAT(plan.rings(), ElementsAre(RingKey{0, /*on_compute_stream=*/true}));
+  EXPECT_THAT(plan.rings, ElementsAre(RingKey{0, /*on_compute_stream=*/true}));
 }
 
 TEST(PlanTest, WaitsAreARecordOnOneStreamAndAWaitOnTheOther) {
@@ -237,7 +237,7 @@ ProgramBuilder CommInit(int nranks, int rank) {
 TEST(PlanTest, RingSetUpDoesNoWorkAndItsRankIsNotLookedAt) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan,
                             Plan::Build(CommInit(2, 1).Build(), Options(/*nranks=*/2)));
-  EXPECT_THAT(plan.instructions(), IsEmpty());
+  EXPECT_THAT(plan.instructions, IsEmpty());
 }
 
 TEST(PlanTest, RingStreamsWaitForComputationBeforeRingSetUp) {
@@ -281,8 +281,8 @@ TEST(PlanTest, MomentsOverTheBatchesOfAllRanksAreForOneRank) {
   WEFT_EXPECT_OK(Plan::Build(program, Options(/*nranks=*/1)));
   EXPECT_THAT(Plan::Build(program, Options(/*nranks=*/2)).status(),
               StatusIs(absl::StatusCode::kUnimplemented,
-                       HasSubstr("op 0 (sync_batch_norm): computes moments over the batches of all "
-                                 "ranks, for which there is no kernel")));
+                       HasSubstr("op 0 (sync_batch_norm): no kernel computes moments over the "
+                                 "batches of all ranks; it runs on one rank")));
 }
 
 TEST(PlanTest, TypesThatDoNotFitAreAnErrorBeforeAnythingRuns) {
@@ -319,8 +319,8 @@ TEST(PlanTest, VariableKnowsWhoReadsItBeforeItIsWritten) {
   Scale(builder, "w", "y");
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
   const auto first_reader = [&](const char* name) -> std::string {
-    const int reader = plan.variables()[plan.FindVariable(name)].first_reader;
-    return reader < 0 ? "nobody" : plan.reader_names()[reader];
+    const int reader = plan.variables[plan.FindVariable(name)].first_reader;
+    return reader < 0 ? "nobody" : plan.reader_names[reader];
   };
   EXPECT_EQ(first_reader("x"), "op 0 (scale)");
   EXPECT_EQ(first_reader("y"), "nobody");
@@ -333,7 +333,7 @@ TEST(PlanTest, EmptyArgumentIsNoVariable) {
   builder.Op("elementwise_add_grad", {{"X", {"x"}}, {"Y", {"y"}}, {"Out@GRAD", {"g"}}},
              {{"X@GRAD", {"@EMPTY@"}}, {"Y@GRAD", {"yg"}}});
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
-  EXPECT_THAT(plan.ops()[0].outputs, ElementsAre(Plan::kNoVariable, plan.FindVariable("yg")));
+  EXPECT_THAT(plan.ops[0].outputs, ElementsAre(Plan::kNoVariable, plan.FindVariable("yg")));
 }
 
 TEST(PlanTest, FeedAndFetchOpsGiveNoInstructions) {
@@ -343,7 +343,7 @@ TEST(PlanTest, FeedAndFetchOpsGiveNoInstructions) {
   builder.Op("fetch", {{"X", {"y"}}}, {{"Out", {"fetch"}}});
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
   EXPECT_THAT(Instructions(plan), ElementsAre("compute: op 1 (scale)"));
-  EXPECT_TRUE(plan.variables()[plan.FindVariable("x")].is_feed);
+  EXPECT_TRUE(plan.variables[plan.FindVariable("x")].is_feed);
 }
 
 TEST(PlanTest, LossesAreTheOutputsOfLossOpsInOrder) {
@@ -352,7 +352,7 @@ TEST(PlanTest, LossesAreTheOutputsOfLossOpsInOrder) {
   builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"loss_b@GRAD"}}}, kRoleLoss | kRoleBackward);
   builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"loss_a"}}}, kRoleLoss);
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
-  EXPECT_THAT(plan.losses(), ElementsAre(plan.FindVariable("loss_b"), plan.FindVariable("loss_a")));
+  EXPECT_THAT(plan.losses, ElementsAre(plan.FindVariable("loss_b"), plan.FindVariable("loss_a")));
 }
 
 TEST(PlanTest, LossIsTheOutputWithAFilledGradient) {
@@ -363,7 +363,7 @@ TEST(PlanTest, LossIsTheOutputWithAFilledGradient) {
              {{"Softmax", {"softmax"}}, {"Loss", {"loss"}}}, kRoleLoss);
   builder.Op("scale", {{"X", {"loss"}}}, {{"Out", {"loss@GRAD"}}}, kRoleLoss | kRoleBackward);
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
-  EXPECT_THAT(plan.losses(), ElementsAre(plan.FindVariable("loss")));
+  EXPECT_THAT(plan.losses, ElementsAre(plan.FindVariable("loss")));
 }
 
 // --- Blocks that run on a condition -------------------------------------------------------------
@@ -400,10 +400,10 @@ TEST(PlanTest, VariablesOfABlockHideThoseAroundIt) {
   builder.Var("g", {3});
   Scale(builder, "g", "g");
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
-  const Plan::PlanOp& inner = plan.ops()[1];
+  const Plan::PlanOp& inner = plan.ops[1];
   EXPECT_EQ(inner.name, "block 1, op 0 (scale)");
   EXPECT_NE(inner.inputs[0], plan.FindVariable("g"));
-  EXPECT_EQ(plan.variables()[inner.inputs[0]].declared->dims, (Dims{3}));
+  EXPECT_EQ(plan.variables[inner.inputs[0]].declared->dims, (Dims{3}));
 }
 
 TEST(PlanTest, TypesAreCheckedAndKernelsMissedInBlocksToo) {
@@ -422,9 +422,9 @@ TEST(PlanTest, TypesAreCheckedAndKernelsMissedInBlocksToo) {
 
 TEST(PlanTest, ConditionThatNothingWritesIsReadByItsOp) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(Conditional().Build(), Options()));
-  const Plan::Variable& cond = plan.variables()[plan.FindVariable("cond")];
+  const Plan::Variable& cond = plan.variables[plan.FindVariable("cond")];
   ASSERT_GE(cond.first_reader, 0);
-  EXPECT_EQ(plan.reader_names()[cond.first_reader], "op 1 (conditional_block)");
+  EXPECT_EQ(plan.reader_names[cond.first_reader], "op 1 (conditional_block)");
 }
 
 TEST(PlanTest, LoopIsABranchThatIsTakenAgain) {
@@ -437,8 +437,8 @@ TEST(PlanTest, LoopIsABranchThatIsTakenAgain) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
   EXPECT_THAT(Instructions(plan), ElementsAre("compute: unless op 0 (while) go to 2",
                                               "compute: block 1, op 0 (scale)"));
-  EXPECT_TRUE(plan.branches()[0].is_loop);
-  EXPECT_EQ(plan.reader_names()[plan.variables()[plan.FindVariable("more")].first_reader],
+  EXPECT_TRUE(plan.branches[0].is_loop);
+  EXPECT_EQ(plan.reader_names[plan.variables[plan.FindVariable("more")].first_reader],
             "op 0 (while)");
 }
 
@@ -469,8 +469,8 @@ TEST(PlanTest, BlockOfGradientsSeesTheVariablesOfItsForwardBlock) {
   *op = desc.blocks(1).ops(0);
   WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::FromProto(desc));
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(program, Options()));
-  ASSERT_EQ(plan.ops().back().name, "block 2, op 0 (scale)");
-  EXPECT_EQ(plan.ops().back().inputs, plan.ops()[1].inputs);
+  ASSERT_EQ(plan.ops.back().name, "block 2, op 0 (scale)");
+  EXPECT_EQ(plan.ops.back().inputs, plan.ops[1].inputs);
 }
 
 TEST(PlanTest, GradientsOfABranchNeedTheirInputs) {
@@ -506,10 +506,10 @@ TEST(PlanTest, BlockOfSeveralOpsAppearsOnce) {
   builder.NewBlock(0);
   Scale(builder, "x", "x");
   WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
-  EXPECT_EQ(plan.instructions().size(), 41);
-  EXPECT_EQ(plan.branches()[0].begin, plan.branches()[39].begin);
-  EXPECT_EQ(plan.branches()[0].end, plan.branches()[39].end);
-  EXPECT_EQ(plan.branches()[39].next, 41);
+  EXPECT_EQ(plan.instructions.size(), 41);
+  EXPECT_EQ(plan.branches[0].begin, plan.branches[39].begin);
+  EXPECT_EQ(plan.branches[0].end, plan.branches[39].end);
+  EXPECT_EQ(plan.branches[39].next, 41);
 }
 
 }  // namespace

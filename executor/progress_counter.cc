@@ -28,13 +28,7 @@ void ProgressCounter::AdvanceTo(uint32_t count) {
   if (before & kSleeping) FutexWakeAll(&word_);
 }
 
-void ProgressCounter::WaitFor(uint32_t count) { Wait(count, std::memory_order_acquire); }
-
-void ProgressCounter::WaitForWithoutOrder(uint32_t count) {
-  Wait(count, std::memory_order_relaxed);
-}
-
-void ProgressCounter::Wait(uint32_t count, std::memory_order order) {
+void ProgressCounter::WaitFor(uint32_t count, std::memory_order order) {
   uint32_t word = word_.load(order);
   // Compares by difference, so that the counter may wrap around.
   while (static_cast<int32_t>((word & ~kSleeping) - (count << 1)) < 0) {

@@ -22,14 +22,11 @@ class ProgressCounter {
   // Makes a system call only if a thread sleeps.
   void AdvanceTo(uint32_t count);
   // Sleeps until the counter has reached `count`. If it is already higher, what happened before the
-  // later advances is visible too.
-  void WaitFor(uint32_t count);
-  // The same without making anything visible: for data that is synchronized otherwise.
-  void WaitForWithoutOrder(uint32_t count);
+  // later advances is visible too. memory_order_relaxed makes nothing visible: for data that is
+  // synchronized otherwise.
+  void WaitFor(uint32_t count, std::memory_order order = std::memory_order_acquire);
 
  private:
-  void Wait(uint32_t count, std::memory_order order);
-
   // Twice the count, plus 1 while a thread may be asleep.
   std::atomic<uint32_t> word_{0};
 };

@@ -49,7 +49,7 @@ TEST(ProgressCounterTest, WaitWithoutOrderSleepsAsLong) {
   ProgressCounter counter;
   std::atomic<bool> advanced{false};
   std::thread waiter([&] {
-    counter.WaitForWithoutOrder(1);
+    counter.WaitFor(1, std::memory_order_relaxed);
     EXPECT_TRUE(advanced.load());
   });
   advanced = true;

@@ -45,11 +45,22 @@ class ResultQueue {
   // Adds a result, and delivers all results that are next in order: calls the callback, one call at
   // a time. Returns the first error, in order of the results: the error of the callback, or the
   // status of a result, which is delivered first. After an error nothing is delivered. Thread-safe.
-  absl::Status Post(StepResult result);
+  absl::Status Post(StepResult result) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const int64_t position = (result.step - begin_step_) * nranks_ + result.rank;
+    result.names = &names_;
+    waiting_.emplace(position, std::move(result));
+    while (status_.ok() && !waiting_.empty() && waiting_.begin()->first == num_delivered_) {
+      const StepResult& next = waiting_.begin()->second;
+      if (callback_) status_ = callback_(next);
+      status_.Update(next.status);
+      waiting_.erase(waiting_.begin());
+      ++num_delivered_;
+    }
+    return status_;
+  }
 
  private:
-  absl::Status Deliver(const StepResult& result);
-
   const int nranks_;
   const int64_t begin_step_;
   const std::vector<std::string> names_;

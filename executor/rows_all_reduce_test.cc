@@ -30,7 +30,7 @@ class Ranks {
         tensors_(std::move(tensors)),
         reduces_(nranks_),
         statuses_(nranks_) {
-    LocalGroupOptions options;
+    GroupOptions options;
     options.nranks = nranks_;
     options.timeout_s = 60;
     group_ = NewLocalGroup(options);

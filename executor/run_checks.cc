@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 
@@ -15,28 +14,20 @@ bool FitsDeclared(const Dims& dims, const Dims& declared) {
                     [](int64_t found, int64_t fixed) { return fixed == -1 || found == fixed; });
 }
 
-NameSet WrittenPersistables(const Plan& plan) {
-  NameSet names;
-  for (const Plan::Variable& variable : plan.variables()) {
-    if (variable.persistable && variable.is_written) names.insert(variable.name);
-  }
-  return names;
-}
-
 absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
                               const std::vector<int>& fed) {
   const absl::flat_hash_set<int> is_fed(fed.begin(), fed.end());
   const Plan::Variable* first = nullptr;
   int count = 0;
-  for (size_t v = 0; v < plan.variables().size(); ++v) {
-    const Plan::Variable& variable = plan.variables()[v];
+  for (size_t v = 0; v < plan.variables.size(); ++v) {
+    const Plan::Variable& variable = plan.variables[v];
     if (variable.first_reader < 0 || is_fed.contains(static_cast<int>(v))) continue;
     if (variable.persistable && holds_value.contains(variable.name)) continue;
     ++count;
     if (first == nullptr || variable.first_reader < first->first_reader) first = &variable;
   }
   if (first == nullptr) return absl::OkStatus();
-  std::string message = absl::StrCat(plan.reader_names()[first->first_reader], ": reads variable ",
+  std::string message = absl::StrCat(plan.reader_names[first->first_reader], ": reads variable ",
                                      first->name, ", which nothing has written");
   if (first->persistable) {
     absl::StrAppend(&message, ": it is persistable, so pass a startup program or parameters");
@@ -83,16 +74,9 @@ absl::Status CheckParam(const Program& main, absl::string_view name, const Tenso
                                                  ToString(*declared), ", found ", ToString(type)));
 }
 
-absl::Status CheckParams(const Program& main, const std::map<std::string, Tensor>& params) {
-  for (const auto& [name, tensor] : params) {
-    WEFT_RETURN_IF_ERROR(CheckParam(main, name, {tensor.dtype(), tensor.dims()}));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
                                               const std::vector<std::string>& names) {
-  if (names.empty()) return plan.losses();
+  if (names.empty()) return plan.losses;
   std::vector<int> variables;
   for (const std::string& name : names) {
     const int index = plan.FindVariable(name);
@@ -100,7 +84,7 @@ absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
       return absl::InvalidArgumentError(
           absl::StrCat("fetch ", name, ": the program has no such variable"));
     }
-    const Plan::Variable& variable = plan.variables()[index];
+    const Plan::Variable& variable = plan.variables[index];
     if (!variable.is_written && !variable.is_feed && !variable.persistable) {
       return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": no op writes it"));
     }

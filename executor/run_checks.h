@@ -2,7 +2,6 @@
 #ifndef WEFT_EXECUTOR_RUN_CHECKS_H_
 #define WEFT_EXECUTOR_RUN_CHECKS_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -12,7 +11,6 @@
 #include "absl/strings/string_view.h"
 #include "executor/plan.h"
 #include "ops/schema/tensor_type.h"
-#include "ops/tensor.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -23,9 +21,6 @@ bool FitsDeclared(const Dims& dims, const Dims& declared);
 
 // Names of variables.
 using NameSet = absl::flat_hash_set<std::string>;
-
-// The persistable variables that some op of the plan writes.
-NameSet WrittenPersistables(const Plan& plan);
 
 // FailedPrecondition for the first op that reads a variable before an op has written it, if the
 // variable is neither in `holds_value` nor fed. The message says how to give it a value.
@@ -39,7 +34,6 @@ absl::Status CheckSynchronized(const Program& main, int nranks);
 // InvalidArgument, naming the variable, expected and found, if a parameter is not a persistable
 // variable of the root block that is declared as a tensor, or has another type.
 absl::Status CheckParam(const Program& main, absl::string_view name, const TensorType& type);
-absl::Status CheckParams(const Program& main, const std::map<std::string, Tensor>& params);
 
 // Returns the variables of the plan with these names; the losses for no names. InvalidArgument for
 // an unknown variable, one that never gets a value (not written, fed or persistable), and one that

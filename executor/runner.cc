@@ -1,14 +1,13 @@
 #include "executor/runner.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <deque>
+#include <exception>
 #include <limits>
-#include <memory>
 #include <mutex>
 #include <new>
 #include <random>
-#include <system_error>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -17,22 +16,16 @@
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "executor/communicator.h"
-#include "executor/feed_checks.h"
 #include "executor/finite.h"
-#include "executor/local_communicator.h"
-#include "executor/plan.h"
-#include "executor/plan_executor.h"
 #include "executor/run_checks.h"
 #include "executor/scope.h"
-#include "executor/thread_stream.h"
 
 namespace weft {
 namespace {
 
 constexpr int64_t kStartup = -1;  // as a step
 
-absl::Status WithPlace(int64_t step, int rank, const absl::Status& status) {
+absl::Status WithStepAndRank(int64_t step, int rank, const absl::Status& status) {
   const std::string when = step == kStartup ? "startup" : absl::StrCat("step ", step);
   return Annotate(absl::StrCat(when, ", rank ", rank), status);
 }
@@ -54,9 +47,13 @@ class Failures {
 
   // `status` says where it happened.
   void Report(int64_t step, int rank, const absl::Status& status) {
+    const Key key = {absl::IsAborted(status), step, rank};
     {
       std::lock_guard<std::mutex> lock(mutex_);
-      failures_.push_back({step, rank, status});
+      if (cause_.ok() || key < key_of_cause_) {
+        key_of_cause_ = key;
+        cause_ = status;
+      }
     }
     any_.store(true, std::memory_order_relaxed);
     group_->Abort(rank, status);
@@ -67,38 +64,36 @@ class Failures {
   // The cause: the earliest failure that does not follow from another rank's. Ok if there is none.
   absl::Status Cause() {
     std::lock_guard<std::mutex> lock(mutex_);
-    if (failures_.empty()) return absl::OkStatus();
-    return std::min_element(failures_.begin(), failures_.end(),
-                            [](const Failure& a, const Failure& b) { return a.key() < b.key(); })
-        ->status;
+    return cause_;
   }
 
  private:
-  struct Failure {
-    int64_t step;
-    int rank;
-    absl::Status status;
-    std::tuple<bool, int64_t, int> key() const { return {absl::IsAborted(status), step, rank}; }
-  };
+  // Whether it follows from another rank's failure; step; rank.
+  using Key = std::tuple<bool, int64_t, int>;
 
   CommunicatorGroup* const group_;
   std::atomic<bool> any_{false};
   std::mutex mutex_;
-  std::vector<Failure> failures_;
+  absl::Status cause_;
+  Key key_of_cause_;
 };
 
 // What all ranks share.
 struct Job {
+  Job(const RunInputs& run_inputs, const RunOptions& run_options)
+      : inputs(run_inputs), options(run_options) {}
+
   const RunInputs& inputs;
   const RunOptions& options;
   absl::optional<Plan> startup_plan;
   absl::optional<Plan> main_plan;
   std::unique_ptr<Feeder> feeder;
   std::vector<int> fetch;
+  std::vector<std::string> fetch_names;
   std::unique_ptr<ResultQueue> results;
   std::unique_ptr<CommunicatorGroup> group;
   std::unique_ptr<Failures> failures;
-  std::mutex trace_mutex = {};  // serializes calls of inputs.on_trace
+  std::mutex trace_mutex;  // serializes calls of inputs.on_trace
 };
 
 // One rank: its variables and generators, and the work of its host thread.
@@ -113,7 +108,7 @@ class RankRunner {
       status = RunAll();
     } catch (const std::bad_alloc&) {
       // Feeds, parameters and results are allocated on this thread.
-      status = WithPlace(step_, rank_, absl::ResourceExhaustedError("out of memory"));
+      status = WithStepAndRank(step_, rank_, absl::ResourceExhaustedError("out of memory"));
     }
     if (!status.ok()) job_.failures->Report(step_, rank_, status);
   }
@@ -122,10 +117,10 @@ class RankRunner {
 
  private:
   absl::Status RunAll() {
-    WEFT_ASSIGN_OR_RETURN(device_, NewDevice());
+    WEFT_ASSIGN_OR_RETURN(device_, job_.options.new_device(rank_));
     if (job_.startup_plan.has_value()) {
       WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.startup_plan));
-      WEFT_RETURN_IF_ERROR(WithPlace(step_, rank_, executor->RunStep()));
+      WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
     }
     if (job_.inputs.params != nullptr) {
       for (const auto& [name, tensor] : *job_.inputs.params) {
@@ -142,11 +137,6 @@ class RankRunner {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::unique_ptr<Device>> NewDevice() const {
-    if (!job_.options.new_device) return NewHostDevice();
-    return job_.options.new_device(rank_);
-  }
-
   absl::StatusOr<std::unique_ptr<PlanExecutor>> NewExecutor(const Plan& plan) {
     PlanExecutorOptions options;
     options.plan = &plan;
@@ -160,7 +150,7 @@ class RankRunner {
     options.timeout_s = job_.options.timeout_s;
     options.is_aborted = [this] { return job_.failures->any(); };
     options.on_error = [this](const absl::Status& status) {
-      job_.failures->Report(step_, rank_, WithPlace(step_, rank_, status));
+      job_.failures->Report(step_, rank_, WithStepAndRank(step_, rank_, status));
     };
     return PlanExecutor::Create(options);
   }
@@ -169,23 +159,22 @@ class RankRunner {
     const auto start = std::chrono::steady_clock::now();
     if (step_ > 0) random_ = DrawsOfStep(job_.options.seed, rank_, step_);
     WEFT_RETURN_IF_ERROR(job_.feeder->Feed(step_, rank_, executor->tensors()));
-    WEFT_RETURN_IF_ERROR(WithPlace(step_, rank_, executor->RunStep()));
-    WEFT_RETURN_IF_ERROR(HandOutTrace(*executor));
+    WEFT_RETURN_IF_ERROR(WithStepAndRank(step_, rank_, executor->RunStep()));
+    WEFT_RETURN_IF_ERROR(ReportTrace(*executor));
     StepResult result;
     result.step = step_;
     result.rank = rank_;
     result.samples = job_.feeder->samples(executor->tensors());
     for (int variable : job_.fetch) {
-      Tensor& value = result.values.emplace_back();
-      WEFT_RETURN_IF_ERROR(value.CopyFrom(*executor->tensor(variable)));
+      WEFT_RETURN_IF_ERROR(result.values.emplace_back().CopyFrom(*executor->tensor(variable)));
     }
     const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
     result.ms = ms.count();
-    result.status = WithPlace(step_, rank_, CheckLosses(executor));
+    result.status = WithStepAndRank(step_, rank_, CheckLosses(executor));
     return job_.results->Post(std::move(result));
   }
 
-  absl::Status HandOutTrace(const PlanExecutor& executor) {
+  absl::Status ReportTrace(const PlanExecutor& executor) {
     if (!job_.inputs.on_trace) return absl::OkStatus();
     std::lock_guard<std::mutex> lock(job_.trace_mutex);
     return job_.inputs.on_trace({step_, rank_, &*job_.main_plan, executor.spans()});
@@ -193,12 +182,12 @@ class RankRunner {
 
   // Whether or not they are fetched.
   absl::Status CheckLosses(PlanExecutor* executor) const {
-    for (int variable : job_.main_plan->losses()) {
+    for (int variable : job_.main_plan->losses) {
       WEFT_ASSIGN_OR_RETURN(const Tensor loss, executor->tensor(variable)->ToHost());
       const absl::string_view found = FirstNonFinite(loss);
       if (found.empty()) continue;
       return absl::FailedPreconditionError(
-          absl::StrCat("loss ", job_.main_plan->variables()[variable].name, " is ", found));
+          absl::StrCat("loss ", job_.main_plan->variables[variable].name, " is ", found));
     }
     return absl::OkStatus();
   }
@@ -216,9 +205,9 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   if (inputs.main == nullptr || options.kernels == nullptr) {
     return absl::InvalidArgumentError("a run needs a main program and kernels");
   }
-  if (options.ranks < 1 || options.ranks > kMaxRanks) {
+  if (options.nranks < 1 || options.nranks > kMaxRanks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ranks: expected 1 to ", kMaxRanks, ", found ", options.ranks));
+        absl::StrCat("ranks: expected 1 to ", kMaxRanks, ", found ", options.nranks));
   }
   if (options.steps < 0) {
     return absl::InvalidArgumentError(
@@ -236,85 +225,62 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Plan> BuildPlan(const Program& program, const RunOptions& options) {
-  PlanOptions plan_options;
-  plan_options.kernels = options.kernels;
-  plan_options.nranks = options.ranks;
-  plan_options.strict_host_sync = options.strict_host_sync;
-  plan_options.paddle_cpu_quirks = options.paddle_cpu_quirks;
-  return Plan::Build(program, plan_options);
-}
-
+// Adds to `holds_value` the persistable variables that the program writes.
 absl::Status PrepareStartup(Job* job, NameSet* holds_value) {
   if (job->inputs.startup == nullptr) return absl::OkStatus();
-  WEFT_ASSIGN_OR_RETURN(job->startup_plan, BuildPlan(*job->inputs.startup, job->options));
+  WEFT_ASSIGN_OR_RETURN(job->startup_plan, Plan::Build(*job->inputs.startup, job->options));
   const Plan& plan = *job->startup_plan;
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, {}, {}));
-  *holds_value = WrittenPersistables(plan);
+  for (const Plan::Variable& variable : plan.variables) {
+    if (variable.persistable && variable.is_written) holds_value->insert(variable.name);
+  }
   return absl::OkStatus();
 }
 
 absl::Status PrepareMain(Job* job, NameSet holds_value) {
-  WEFT_ASSIGN_OR_RETURN(job->main_plan, BuildPlan(*job->inputs.main, job->options));
+  WEFT_ASSIGN_OR_RETURN(job->main_plan, Plan::Build(*job->inputs.main, job->options));
   const Plan& plan = *job->main_plan;
   if (!job->options.allow_unsynchronized) {
-    WEFT_RETURN_IF_ERROR(CheckSynchronized(*job->inputs.main, job->options.ranks));
+    WEFT_RETURN_IF_ERROR(CheckSynchronized(*job->inputs.main, job->options.nranks));
   }
   if (job->inputs.params != nullptr) {
-    WEFT_RETURN_IF_ERROR(CheckParams(*job->inputs.main, *job->inputs.params));
-    for (const auto& [name, tensor] : *job->inputs.params) holds_value.insert(name);
+    for (const auto& [name, tensor] : *job->inputs.params) {
+      const TensorType type = {tensor.dtype(), tensor.dims()};
+      WEFT_RETURN_IF_ERROR(CheckParam(*job->inputs.main, name, type));
+      holds_value.insert(name);
+    }
   }
-  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.ranks,
+  WEFT_ASSIGN_OR_RETURN(job->feeder, Feeder::Create(plan, job->inputs.feeds, job->options.nranks,
                                                     job->options.steps, job->options.begin_step));
-  WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->options.ranks,
+  WEFT_RETURN_IF_ERROR(CheckFeeds(*job->inputs.main, plan, job->inputs.feeds, job->options.nranks,
                                   job->options.steps, job->options.begin_step));
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
   WEFT_ASSIGN_OR_RETURN(job->fetch, ResolveFetch(plan, job->options.fetch));
+  for (int variable : job->fetch) job->fetch_names.push_back(plan.variables[variable].name);
   return absl::OkStatus();
 }
 
-absl::Status PrepareSharedState(Job* job) {
-  const Plan& plan = *job->main_plan;
-  std::vector<std::string> names;
-  for (int variable : job->fetch) names.push_back(plan.variables()[variable].name);
-  job->results = std::make_unique<ResultQueue>(job->options.ranks, std::move(names),
-                                               job->inputs.on_result, job->options.begin_step);
-  if (job->options.new_group) {
-    WEFT_ASSIGN_OR_RETURN(job->group, job->options.new_group(job->options.ranks));
-    job->failures = std::make_unique<Failures>(job->group.get());
-    return absl::OkStatus();
-  }
-  LocalGroupOptions group;
-  group.nranks = job->options.ranks;
-  group.warn_after_s = job->options.warn_after_s;
-  group.timeout_s = job->options.timeout_s;
-  group.warn = job->options.warn;
-  job->group = NewLocalGroup(std::move(group));
+void PrepareSharedState(Job* job) {
+  const RunOptions& options = job->options;
+  job->results = std::make_unique<ResultQueue>(options.nranks, job->fetch_names,
+                                               job->inputs.on_result, options.begin_step);
+  job->group =
+      options.new_group({options.nranks, options.warn_after_s, options.timeout_s, options.warn});
   job->failures = std::make_unique<Failures>(job->group.get());
-  return absl::OkStatus();
 }
 
-void RunRanks(Job* job, std::vector<std::unique_ptr<RankRunner>>* ranks) {
-  const int num_ranks = job->options.ranks;
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    ranks->push_back(std::make_unique<RankRunner>(job, rank));
-  }
+void RunRanks(Job* job, std::deque<RankRunner>* ranks) {
+  const int num_ranks = job->options.nranks;
+  for (int rank = 0; rank < num_ranks; ++rank) ranks->emplace_back(job, rank);
   std::vector<std::thread> threads;
   threads.reserve(num_ranks);  // nothing may throw while threads are running
   for (int rank = 0; rank < num_ranks; ++rank) {
-    RankRunner* runner = (*ranks)[rank].get();
-    const auto report = [&](const char* reason) {
-      job->failures->Report(
-          kStartup, rank,
-          absl::ResourceExhaustedError(absl::StrCat("no thread for rank ", rank, ": ", reason)));
-    };
     try {
-      threads.emplace_back([runner] { runner->Run(); });
-    } catch (const std::system_error& error) {
-      report(error.what());
-      break;
-    } catch (const std::bad_alloc&) {
-      report("out of memory");
+      threads.emplace_back([ranks, rank] { (*ranks)[rank].Run(); });
+    } catch (const std::exception& error) {  // system_error or bad_alloc
+      job->failures->Report(kStartup, rank,
+                            absl::ResourceExhaustedError(
+                                absl::StrCat("no thread for rank ", rank, ": ", error.what())));
       break;
     }
   }
@@ -325,25 +291,23 @@ void RunRanks(Job* job, std::vector<std::unique_ptr<RankRunner>>* ranks) {
 
 absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& options) {
   WEFT_RETURN_IF_ERROR(CheckOptions(inputs, options));
-  Job job{inputs, options, {}, {}, nullptr, {}, nullptr, nullptr, nullptr};
+  Job job(inputs, options);
   NameSet holds_value;
   WEFT_RETURN_IF_ERROR(Annotate("startup program", PrepareStartup(&job, &holds_value)));
   WEFT_RETURN_IF_ERROR(PrepareMain(&job, std::move(holds_value)));
-  WEFT_RETURN_IF_ERROR(PrepareSharedState(&job));
+  PrepareSharedState(&job);
 
-  std::vector<std::unique_ptr<RankRunner>> ranks;
+  std::deque<RankRunner> ranks;
   RunRanks(&job, &ranks);
   WEFT_RETURN_IF_ERROR(job.failures->Cause());
 
   RunResult result;
-  const Plan& plan = *job.main_plan;
-  for (int variable : job.fetch) result.fetch.push_back(plan.variables()[variable].name);
-  for (const Plan::Variable& variable : plan.variables()) {
+  result.fetch = job.fetch_names;
+  for (const Plan::Variable& variable : job.main_plan->variables) {
     if (!variable.persistable) continue;
-    Value* value = ranks[0]->scope()->Find(variable.name);
+    const Value* value = ranks[0].scope()->Find(variable.name);
     if (value == nullptr || !value->tensor.allocated()) continue;
-    WEFT_ASSIGN_OR_RETURN(Tensor kept, value->tensor.ToHost());
-    result.persistables.emplace(variable.name, std::move(kept));
+    WEFT_ASSIGN_OR_RETURN(result.persistables[variable.name], value->tensor.ToHost());
   }
   return result;
 }

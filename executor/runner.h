@@ -14,11 +14,12 @@
 #include "absl/types/span.h"
 #include "executor/communicator.h"
 #include "executor/feeder.h"
+#include "executor/local_communicator.h"
 #include "executor/plan.h"
 #include "executor/plan_executor.h"
 #include "executor/result_queue.h"
 #include "executor/stream.h"
-#include "ops/kernel.h"
+#include "executor/thread_stream.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
 
@@ -28,14 +29,14 @@ namespace weft {
 // ranks are a mistake.
 inline constexpr int kMaxRanks = 1024;
 
-struct RunOptions {
-  // Kernels for the memory of the devices (CpuKernels()); required.
-  const KernelTable* kernels = nullptr;
-  // Makes the device of a rank; called by its thread. Empty: the host (executor/thread_stream.h).
-  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank)> new_device;
-  // Makes the communicators between the ranks. Empty: threads (executor/local_communicator.h).
-  std::function<absl::StatusOr<std::unique_ptr<CommunicatorGroup>>(int nranks)> new_group;
-  int ranks = 1;  // at most kMaxRanks
+// The kernels are for the memory of the devices (CpuKernels()); nranks is at most kMaxRanks.
+struct RunOptions : PlanOptions {
+  // Makes the device of a rank; called by its thread.
+  std::function<absl::StatusOr<std::unique_ptr<Device>>(int rank)> new_device = [](int) {
+    return NewHostDevice();
+  };
+  // Makes the communicators between the ranks.
+  std::function<std::unique_ptr<CommunicatorGroup>(GroupOptions)> new_group = NewLocalGroup;
   int64_t steps = 1;
   // The first step. A run resumes after this many steps, with the feeds and the random draws of the
   // following steps. With the persistable variables as parameters, it computes what an
@@ -56,10 +57,6 @@ struct RunOptions {
   // Accept a main program that updates parameters on several ranks without any collective; each
   // rank trains a separate model.
   bool allow_unsynchronized = false;
-  // Paddle's literal meaning of c_sync_*: see PlanOptions.
-  bool strict_host_sync = false;
-  // Reproduce known bugs of Paddle's CPU kernels: see KernelSpec.
-  bool paddle_cpu_quirks = false;
   // Stop at the first op that produces a NaN or an infinity.
   bool check_nan = false;
 };

@@ -185,7 +185,7 @@ TEST_F(RunnerTest, FirstStepMustBeANumberOfAStep) {
 
 TEST_F(RunnerTest, RanksSumWhatTheyWereFedAndAgree) {
   for (int ranks : {1, 2, 4}) {
-    options_.ranks = ranks;
+    options_.nranks = ranks;
     WEFT_ASSERT_OK_AND_ASSIGN(RunResult result, RunMain(Main(), Rows(ranks), &startup_));
     // 1, and over three steps the sum over the rows of 10 s + r.
     const float expected = 1 + 30 * ranks + 3 * ranks * (ranks - 1) / 2;
@@ -194,7 +194,7 @@ TEST_F(RunnerTest, RanksSumWhatTheyWereFedAndAgree) {
 }
 
 TEST_F(RunnerTest, LossesAreFetchedInOrderOfStepsAndRanks) {
-  options_.ranks = 2;
+  options_.nranks = 2;
   WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunMain(Main(), Rows(2), &startup_));
   EXPECT_THAT(result.fetch, ElementsAre("loss"));
   EXPECT_THAT(results_, ElementsAre("step 0 rank 0: 0", "step 0 rank 1: 1", "step 1 rank 0: 10",
@@ -212,7 +212,7 @@ TEST_F(RunnerTest, FetchesRequestedVariables) {
 TEST_F(RunnerTest, StrictHostSyncGivesTheSame) {
   ProgramBuilder main = Main();
   main.Op("c_sync_calc_stream", {{"X", {"w"}}}, {{"Out", {"w"}}});
-  options_.ranks = 2;
+  options_.nranks = 2;
   options_.strict_host_sync = true;
   WEFT_ASSERT_OK_AND_ASSIGN(RunResult result, RunMain(main, Rows(2), &startup_));
   EXPECT_THAT(Values<float>(result.persistables["w"]), ElementsAre(64));
@@ -227,7 +227,7 @@ TEST_F(RunnerTest, ParametersReplaceWhatTheStartupProgramMade) {
 }
 
 TEST_F(RunnerTest, MainProgramAloneNeedsNoRingSetUp) {
-  options_.ranks = 2;
+  options_.nranks = 2;
   options_.steps = 1;
   const std::map<std::string, Tensor> params = {{"w", Floats({1}, {0})}};
   WEFT_ASSERT_OK_AND_ASSIGN(RunResult result, RunMain(Main(), Rows(2), nullptr, &params));
@@ -243,7 +243,7 @@ TEST_F(RunnerTest, SameSeedGivesTheSameDrawsOnEveryRankAndRun) {
   main.Param("w", {1});
   main.Op("scale", {{"X", {"w"}}}, {{"Out", {"y"}}});
   options_.steps = 1;
-  options_.ranks = 2;
+  options_.nranks = 2;
   options_.fetch = {"y"};
   const auto draw = [&](uint64_t seed) {
     options_.seed = seed;
@@ -277,7 +277,7 @@ TEST_F(RunnerTest, TemporaryThatNothingHasWrittenIsAnErrorWithoutAdvice) {
 TEST_F(RunnerTest, StartupProgramForAnotherNumberOfRanksIsAnError) {
   ProgramBuilder startup = Startup();
   startup.Op("c_comm_init", {{"X", {"id"}}}, {}).IntAttr("nranks", 2).IntAttr("rank", 0);
-  options_.ranks = 4;
+  options_.nranks = 4;
   EXPECT_THAT(RunMain(Main(), Rows(4), &startup).status(),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        AllOf(StartsWith("startup program: op 4 (c_comm_init)"),
@@ -311,7 +311,7 @@ TEST_F(RunnerTest, ParameterThatTheProgramDoesNotHaveIsAnError) {
 }
 
 TEST_F(RunnerTest, FeedErrorEndsTheRunOnAllRanks) {
-  options_.ranks = 2;
+  options_.nranks = 2;
   FeedSource feeds = Rows(2);
   feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     if (step == 1) return std::vector<Tensor>{Floats({3, 1}, {1, 2, 3})};
@@ -324,7 +324,7 @@ TEST_F(RunnerTest, FeedErrorEndsTheRunOnAllRanks) {
 }
 
 TEST_F(RunnerTest, LossThatIsNaNEndsTheRunWithStepAndRank) {
-  options_.ranks = 2;
+  options_.nranks = 2;
   FeedSource feeds = Rows(2);
   feeds.read = [read = feeds.read](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     if (step == 2) return std::vector<Tensor>{Floats({2, 1}, {1, kNan})};
@@ -361,7 +361,7 @@ TEST_F(RunnerTest, RankThatFailsReleasesTheOthersAndIsTheOneNamed) {
     });
   });
   options_.kernels = &kernels;
-  options_.ranks = 2;
+  options_.nranks = 2;
   EXPECT_THAT(RunMain(Main(), Rows(2), &startup_).status(),
               StatusIs(absl::StatusCode::kDataLoss, "step 1, rank 1: op 0 (scale): eleven"));
 }
@@ -373,7 +373,7 @@ TEST_F(RunnerTest, ErrorOfTheResultCallbackEndsTheRun) {
   inputs.startup = &startup;
   inputs.feeds = Rows(2);
   inputs.on_result = [](const StepResult&) { return absl::ResourceExhaustedError("disk is full"); };
-  options_.ranks = 2;
+  options_.nranks = 2;
   options_.steps = 1000;
   EXPECT_THAT(RunProgram(inputs, options_).status(),
               StatusIs(absl::StatusCode::kResourceExhausted, "disk is full"));
@@ -394,7 +394,7 @@ TEST_F(RunnerTest, RanksThatWouldTrainApartAreAnErrorUnlessThatIsMeant) {
   FeedSource feeds = {{"x"}, [](int64_t) { return std::vector<Tensor>{Floats({2}, {1, 2})}; }};
   const std::map<std::string, Tensor> params = {{"w", Floats({1}, {0})},
                                                 {"rate", Floats({1}, {1})}};
-  options_.ranks = 2;
+  options_.nranks = 2;
   options_.steps = 1;
   options_.fetch = {"w"};
   EXPECT_THAT(RunMain(Unsynchronized(), feeds, nullptr, &params).status(),
@@ -412,7 +412,7 @@ TEST_F(RunnerTest, OutOfMemoryIsTheErrorOfItsRankAndReleasesTheOthers) {
     if (step == 1) throw std::bad_alloc();
     return read(step);
   };
-  options_.ranks = 2;
+  options_.nranks = 2;
   EXPECT_THAT(RunMain(Main(), feeds, &startup_).status(),
               StatusIs(absl::StatusCode::kResourceExhausted,
                        ::testing::MatchesRegex("step 1, rank [01]: out of memory")));
@@ -433,7 +433,7 @@ TEST_F(RunnerTest, OutOfMemoryIsTheErrorOfItsRankAndReleasesTheOthers) {
 
 TEST_F(RunnerTest, NoRanksAndFarTooManyAreErrors) {
   for (int ranks : {0, 100000}) {
-    options_.ranks = ranks;
+    options_.nranks = ranks;
     EXPECT_THAT(RunMain(Main(), Row(1), &startup_).status(),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          absl::StrCat("ranks: expected 1 to 1024, found ", ranks)));
@@ -451,7 +451,7 @@ TEST_F(RunnerTest, EachRankMakesItsKernelsFromOnePlan) {
     });
   });
   options_.kernels = &kernels;
-  options_.ranks = 3;
+  options_.nranks = 3;
   WEFT_EXPECT_OK(RunMain(Main(), Rows(3), &startup_));
   EXPECT_EQ(made, 2 + 3 * 2);  // two ops: once for the plan, then by each rank
 }

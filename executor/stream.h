@@ -7,7 +7,6 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -68,7 +67,6 @@ class Stream {
 class Device {
  public:
   virtual ~Device() = default;
-  virtual std::string name() const = 0;  // "cpu", "cuda:0"
   // The memory for tensors that its streams work on. Valid as long as the device.
   virtual Memory* memory() = 0;
   // `name` is shown in traces and debuggers. ResourceExhausted if the system has no resources left.

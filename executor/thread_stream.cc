@@ -148,7 +148,7 @@ class ThreadStream : public Stream {
     uint32_t num_taken = 0;
     uint32_t num_synchronized = 0;
     while (true) {
-      appended_.WaitForWithoutOrder(++num_taken);
+      appended_.WaitFor(++num_taken, std::memory_order_relaxed);
       Item& item = cursor.item();
       while (item.published.load(std::memory_order_acquire) != num_taken) {
         std::this_thread::yield();  // published before it was counted: it will arrive soon
@@ -190,7 +190,6 @@ class ThreadStream : public Stream {
 
 class HostDevice : public Device {
  public:
-  std::string name() const override { return "cpu"; }
   Memory* memory() override { return HostMemory(); }
 
   absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) override {

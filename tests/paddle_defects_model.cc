@@ -195,7 +195,7 @@ absl::StatusOr<Outcome> Train(const ProgramBuilder& builder, const TranspileOpti
   outcome.w.resize(2);
   RunOptions run;
   run.kernels = &CpuKernels();
-  run.ranks = 2;
+  run.nranks = 2;
   run.steps = steps;
   run.fetch = {"w"};
   run.strict_host_sync = options.dialect == Dialect::kPaddle;

@@ -70,14 +70,14 @@ class TrainAmpTest : public ::testing::Test {
     options_.steps = 40;
   }
 
-  // With options_.ranks above 1 it is transpiled first.
+  // With options_.nranks above 1 it is transpiled first.
   absl::StatusOr<RunResult> Train(const std::string& model,
                                   const std::map<std::string, Tensor>& params = {}) {
     WEFT_ASSIGN_OR_RETURN(Program main, Program::Parse(files_.at(model + "/main.pb")));
     WEFT_ASSIGN_OR_RETURN(Program startup, Program::Parse(files_.at(model + "/startup.pb")));
-    if (options_.ranks > 1) {
+    if (options_.nranks > 1) {
       TranspileOptions options = transpile_options_;
-      options.cluster.nranks = options_.ranks;
+      options.cluster.nranks = options_.nranks;
       options.verification = Verification::kAfterEachPass;
       ProgramPair programs{&main, &startup};
       WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
@@ -125,7 +125,7 @@ class TrainAmpTest : public ::testing::Test {
 TEST_F(TrainAmpTest, LossFallsInBothHalfPrecisions) {
   options_.fetch = {"mean_0.tmp_0"};
   for (int ranks : {1, 2}) {
-    options_.ranks = ranks;
+    options_.nranks = ranks;
     for (const char* model : {"mlp_amp", "mlp_amp_bf16"}) {
       WEFT_ASSERT_OK(Train(model).status());
       ASSERT_THAT(results_, SizeIs(40));
@@ -200,7 +200,7 @@ TEST_F(TrainAmpTest, ScaleFollowsTheGradients) {
 // All ranks find the same, and keep the same scale.
 TEST_F(TrainAmpTest, RanksAgreeOnTheScale) {
   options_.fetch = {"loss_scaling_0"};
-  options_.ranks = 2;
+  options_.nranks = 2;
   WEFT_ASSERT_OK(Train("mlp_amp", Scale(0x1p30f)).status());
   const double last = *results_.back().values[0].data<float>();
   EXPECT_LT(last, 0x1p28);
@@ -217,7 +217,7 @@ TEST_F(TrainAmpTest, ConvolutionalNetTrainsInEveryMode) {
     SCOPED_TRACE(model);
     for (const Mode& mode : Modes()) {
       SCOPED_TRACE(mode.name);
-      options_.ranks = mode.pipelines.empty() ? 1 : 2;
+      options_.nranks = mode.pipelines.empty() ? 1 : 2;
       transpile_options_ = InMode(mode.name);
       WEFT_ASSERT_OK(Train(model).status());
       ASSERT_THAT(results_, SizeIs(8));
@@ -233,7 +233,7 @@ TEST_F(TrainAmpTest, NormalizationInABranchTrainsInEveryMode) {
   options_.fetch = {"mean_2.tmp_0"};
   for (const Mode& mode : Modes()) {
     SCOPED_TRACE(mode.name);
-    options_.ranks = mode.pipelines.empty() ? 1 : 2;
+    options_.nranks = mode.pipelines.empty() ? 1 : 2;
     transpile_options_ = InMode(mode.name);
     WEFT_ASSERT_OK(Train("branch_norm").status());
     ASSERT_THAT(results_, SizeIs(8));

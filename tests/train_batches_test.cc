@@ -16,7 +16,6 @@
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/feed_sources.h"
-#include "executor/feeds.h"
 #include "executor/params_file.h"
 #include "executor/runner.h"
 #include "gmock/gmock.h"
@@ -71,14 +70,14 @@ class TrainBatchesTest : public ::testing::TestWithParam<std::tuple<const char*,
     }
     main_ = std::make_unique<Program>(std::move(main));
     WEFT_ASSERT_OK_AND_ASSIGN(state_, LoadParams(Path("init.params"), Path("persistables.txt")));
-    WEFT_ASSERT_OK_AND_ASSIGN(FeedFile feeds, FeedFile::Open(Path("feeds.npz")));
-    feeds_ = Shortened(FeedsFrom(std::make_shared<FeedFile>(std::move(feeds))));
+    WEFT_ASSERT_OK_AND_ASSIGN(FeedSource feeds, FeedsFromFile(Path("feeds.npz")));
+    feeds_ = Shortened(std::move(feeds));
   }
 
   absl::StatusOr<Tensors> Run(int64_t begin_step, int64_t steps, const Tensors& state) {
     RunOptions options;
     options.kernels = &CpuKernels();
-    options.ranks = ranks_;
+    options.nranks = ranks_;
     options.begin_step = begin_step;
     options.steps = steps;
     RunInputs inputs;

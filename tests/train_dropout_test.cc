@@ -15,7 +15,6 @@
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/feed_sources.h"
-#include "executor/feeds.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
 #include "executor/runner.h"
@@ -119,19 +118,18 @@ class TrainDropoutTest : public ::testing::Test {
  protected:
   void SetUp() override {
     WEFT_ASSERT_OK_AND_ASSIGN(state_, LoadParams(Path("init.params"), Path("persistables.txt")));
-    WEFT_ASSERT_OK_AND_ASSIGN(FeedFile feeds, FeedFile::Open(Path("feeds.npz")));
-    feeds_ = FeedsFrom(std::make_shared<FeedFile>(std::move(feeds)));
+    WEFT_ASSERT_OK_AND_ASSIGN(feeds_, FeedsFromFile(Path("feeds.npz")));
     WEFT_ASSERT_OK_AND_ASSIGN(reference_, ReadNpz(Path("reference.npz")));
     options_.kernels = &CpuKernels();
     options_.steps = kSteps;
   }
 
-  // The program as it is, data parallel on options_.ranks.
+  // The program as it is, data parallel on options_.nranks.
   absl::StatusOr<RunResult> Train(const Tensors& state) {
     WEFT_ASSIGN_OR_RETURN(Program main, Program::FromProto(MainDesc()));
     TranspileOptions options;
-    options.mode = options_.ranks == 1 ? "none" : "grad_allreduce";
-    if (options_.ranks > 1) options.cluster.nranks = options_.ranks;
+    options.mode = options_.nranks == 1 ? "none" : "grad_allreduce";
+    if (options_.nranks > 1) options.cluster.nranks = options_.nranks;
     ProgramPair programs{&main, /*startup=*/nullptr};
     WEFT_RETURN_IF_ERROR(Transpile(options, programs).status());
     return Run(main, feeds_, state);
@@ -193,7 +191,7 @@ TEST_F(TrainDropoutTest, WithTheMasksOfPaddleItGivesTheLossesOfPaddle) {
 }
 
 TEST_F(TrainDropoutTest, MasksDifferBetweenRanksAndStepsButNotBetweenRuns) {
-  options_.ranks = 2;
+  options_.nranks = 2;
   options_.steps = 3;
   options_.fetch = {kMask};
   std::vector<std::string> runs[3];
@@ -214,7 +212,7 @@ TEST_F(TrainDropoutTest, MasksDifferBetweenRanksAndStepsButNotBetweenRuns) {
 // On each number of ranks; the generators' states are in no file.
 TEST_F(TrainDropoutTest, RunThatIsResumedEndsAsOneThatWentThrough) {
   for (int ranks : {1, 2, 4}) {
-    options_.ranks = ranks;
+    options_.nranks = ranks;
     options_.begin_step = 0;
     options_.steps = kSteps;
     WEFT_ASSERT_OK_AND_ASSIGN(const RunResult through, Train(state_));

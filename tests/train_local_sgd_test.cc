@@ -222,7 +222,7 @@ using Trained = std::vector<std::vector<std::vector<std::vector<double>>>>;
 absl::StatusOr<Trained> Train(const TrainingPrograms& programs, int ranks) {
   RunOptions options;
   options.kernels = &CpuKernels();
-  options.ranks = ranks;
+  options.nranks = ranks;
   options.steps = kSteps;
   options.fetch = programs.parameters;
   Trained trained(kSteps, std::vector<std::vector<std::vector<double>>>(

@@ -27,7 +27,6 @@
 #include "base/status_macros.h"
 #include "base/status_matchers.h"
 #include "executor/feed_sources.h"
-#include "executor/feeds.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
 #include "executor/runner.h"
@@ -156,14 +155,14 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     WEFT_ASSIGN_OR_RETURN(Program startup, ReadProgram(Path("startup.pb")));
     WEFT_RETURN_IF_ERROR(MakeReady({&main, &startup}));
     WEFT_ASSIGN_OR_RETURN(Tensors init, LoadParams(Path("init.params"), Path("persistables.txt")));
-    WEFT_ASSIGN_OR_RETURN(FeedFile feeds, FeedFile::Open(Path("feeds.npz")));
+    WEFT_ASSIGN_OR_RETURN(const FeedSource feeds, FeedsFromFile(Path("feeds.npz")));
 
     Trained trained;
     trained.results.resize(TheCase().ranks);
     RunOptions options;
     options.kernels = &CpuKernels();
-    options.ranks = TheCase().ranks;
-    options.steps = feeds.num_steps();
+    options.nranks = TheCase().ranks;
+    options.steps = feeds.num_steps;
     options.paddle_cpu_quirks = kTrainedWithQuirks.count(std::get<0>(GetParam())) > 0;
     // The host blocks in Paddle's synchronizations, which its rewrites count on.
     options.strict_host_sync = TheCase().known == Ranks::kPaddle;
@@ -171,7 +170,7 @@ class TrainReferencesTest : public ::testing::TestWithParam<std::tuple<const cha
     inputs.main = &main;
     inputs.startup = &startup;
     inputs.params = &init;
-    inputs.feeds = FeedsFrom(std::make_shared<FeedFile>(std::move(feeds)));
+    inputs.feeds = feeds;
     inputs.on_result = [&trained](const StepResult& result) {
       trained.results[result.rank].push_back(result);
       return absl::OkStatus();

@@ -6,16 +6,12 @@
 #include "absl/strings/str_format.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
+#include "tools/json_number.h"
 
 namespace weft {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-}
 
 Json RowName(const char* what, int rank, int stream, const std::string& name) {
   return {{"name", what}, {"ph", "M"}, {"pid", rank}, {"tid", stream}, {"args", {{"name", name}}}};
@@ -24,7 +20,7 @@ Json RowName(const char* what, int rank, int stream, const std::string& name) {
 Json NamesOf(const Plan& plan, const std::vector<int>& variables) {
   Json names = Json::array();
   for (int variable : variables) {
-    if (variable != Plan::kNoVariable) names.push_back(plan.variables()[variable].name);
+    if (variable != Plan::kNoVariable) names.push_back(plan.variables[variable].name);
   }
   return names;
 }
@@ -54,23 +50,24 @@ absl::Status ChromeTrace::Add(const StepTrace& trace) {
   const Plan& plan = *trace.plan;
   std::string text;
   if (named_.insert(trace.rank).second) {
-    Append(Dump(RowName("process_name", trace.rank, 0, absl::StrCat("rank ", trace.rank))), &text);
-    for (size_t stream = 0; stream < plan.stream_names().size(); ++stream) {
-      Append(Dump(RowName("thread_name", trace.rank, static_cast<int>(stream),
-                          plan.stream_names()[stream])),
+    Append(JsonText(RowName("process_name", trace.rank, 0, absl::StrCat("rank ", trace.rank))),
+           &text);
+    for (size_t stream = 0; stream < plan.stream_names.size(); ++stream) {
+      Append(JsonText(RowName("thread_name", trace.rank, static_cast<int>(stream),
+                              plan.stream_names[stream])),
              &text);
     }
   }
   for (size_t stream = 0; stream < trace.spans.size(); ++stream) {
     for (const OpSpan& span : trace.spans[stream]) {
-      const Plan::PlanOp& op = plan.ops()[span.op];
+      const Plan::PlanOp& op = plan.ops[span.op];
       const Json args = {{"op", op.name},
                          {"inputs", NamesOf(plan, op.inputs)},
                          {"outputs", NamesOf(plan, op.outputs)}};
-      Append(absl::StrCat("{\"name\":", Dump(op.type), ",\"ph\":\"X\",\"pid\":", trace.rank,
+      Append(absl::StrCat("{\"name\":", JsonText(op.type), ",\"ph\":\"X\",\"pid\":", trace.rank,
                           ",\"tid\":", stream, ",\"ts\":", Microseconds(span.begin - start_),
                           ",\"dur\":", Microseconds(span.end - span.begin),
-                          ",\"args\":{\"step\":", trace.step, ",", Dump(args).substr(1), "}"),
+                          ",\"args\":{\"step\":", trace.step, ",", JsonText(args).substr(1), "}"),
              &text);
     }
   }

@@ -131,8 +131,8 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
     return FinishCommand(CommandName(app), absl::OkStatus());
   } catch (const CLI::ParseError& error) {
     const std::string name = CommandName(app);
-    // CLI11 looks for missing arguments before unexpected ones: "weft shwo" would be told that a
-    // subcommand is required.
+    // CLI11 looks for missing arguments before unexpected ones: for "weft shwo", it would report
+    // that a subcommand is required.
     const std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
     const std::string message =
         unknown.empty() ? error.what() : absl::StrCat("unexpected argument: ", unknown[0]);
@@ -159,6 +159,19 @@ CLI::Validator IntegerFrom(int64_t min, uint64_t max) {
   return CLI::Validator(check, "");
 }
 
+void Require(bool holds, absl::string_view flag, absl::string_view message) {
+  if (!holds) throw CLI::ValidationError(std::string(flag), std::string(message));
+}
+
+void CheckStandardInput(absl::Span<const std::pair<const char*, std::string>> inputs) {
+  absl::string_view reader;
+  for (const auto& [flag, path] : inputs) {
+    if (path != "-") continue;
+    Require(reader.empty(), flag, absl::StrCat(reader, " already reads standard input"));
+    reader = flag;
+  }
+}
+
 int FinishCommand(absl::string_view command, const absl::Status& status, int done, int failed) {
   if (!status.ok()) {
     PrintError(command, status.message());
@@ -175,6 +188,11 @@ absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path) {
   absl::StatusOr<Program> program = ReadProgram(path);
   WEFT_RETURN_IF_ERROR(Annotate(path, program.status()));
   return program;
+}
+
+absl::StatusOr<absl::optional<Program>> ReadProgramIfGiven(const std::string& path) {
+  if (path.empty()) return absl::nullopt;
+  return ReadProgramOrExplain(path);
 }
 
 absl::Status CheckOutputs(absl::Span<const std::string> inputs,

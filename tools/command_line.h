@@ -9,14 +9,15 @@
 //   }
 //
 // Flags take "--flag value" and "--flag=value". CLI11 finds errors of a single flag (add_option's
-// types, ->check, ->needs, ->excludes, ->required). For errors between flags, throw
-// CLI::ValidationError(flag, message) from app.callback(...). Both end in exit status 2.
+// types, ->check, ->needs, ->excludes, ->required). For errors between flags, call Require from
+// app.callback(...). Both end in exit status 2.
 #ifndef WEFT_TOOLS_COMMAND_LINE_H_
 #define WEFT_TOOLS_COMMAND_LINE_H_
 
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -49,6 +50,26 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 CLI::Validator NumberThat(bool (*is_good)(double), std::string expected);
 CLI::Validator IntegerFrom(int64_t min, uint64_t max);
 
+// Adds an option whose value the help shows as `type`.
+template <typename T>
+CLI::Option* AddOption(CLI::App& app, const char* flag, const char* type, T& value,
+                       const char* help) {
+  return app.add_option(flag, value, help)->type_name(type);
+}
+
+// Adds an option that takes an integer from `min` to `max`.
+template <typename T>
+CLI::Option* AddInteger(CLI::App& app, const char* flag, T& value, int64_t min, uint64_t max,
+                        const char* help) {
+  return AddOption(app, flag, "N", value, help)->check(IntegerFrom(min, max));
+}
+
+// Throws a usage error of `flag` unless `holds`.
+void Require(bool holds, absl::string_view flag, absl::string_view message);
+
+// Throws a usage error if several inputs, (flag, path), are standard input, which can be read once.
+void CheckStandardInput(absl::Span<const std::pair<const char*, std::string>> inputs);
+
 // Ends a command: prints the error, if it failed, and checks that standard output was written.
 // Returns `done` on success, else `failed`.
 int FinishCommand(absl::string_view command, const absl::Status& status, int done = kExitDone,
@@ -62,6 +83,8 @@ struct Subcommand {
 
 // ReadProgram, with the path before the message: "in.pb: op 17 (mul): ...".
 absl::StatusOr<Program> ReadProgramOrExplain(const std::string& path);
+// None for an empty path.
+absl::StatusOr<absl::optional<Program>> ReadProgramIfGiven(const std::string& path);
 
 // Checks before long work that all outputs can be written: a file can be created at each path, none
 // is one of the inputs, and no two are the same. Empty paths are skipped; "-" is standard input and

@@ -41,9 +41,9 @@ std::string Code(absl::string_view text) {
 }
 
 // "a, b" with each word as code.
-std::string CodeList(const std::vector<std::string>& words) {
+std::string CodeList(const std::vector<std::string>& words, absl::string_view separator = ", ") {
   if (words.empty()) return "–";
-  return absl::StrJoin(words, ", ",
+  return absl::StrJoin(words, separator,
                        [](std::string* out, const std::string& word) { out->append(Code(word)); });
 }
 
@@ -94,11 +94,9 @@ std::string ModeFlagTable() {
   std::string text = "| flag | values | default | meaning | modes |\n|---|---|---|---|---|\n";
   const std::vector<ModeFlag> flags = *ModeFlags(BuiltinPasses());
   for (const ModeFlag& flag : flags) {
-    absl::StrAppend(
-        &text, "| ", Code("--" + flag.name), " | ", Cell(flag.expected), " | ",
-        absl::StrJoin(flag.defaults, " or ",
-                      [](std::string* out, const std::string& value) { out->append(Code(value)); }),
-        " | ", Cell(flag.help), " | ", CodeList(flag.modes), " |\n");
+    absl::StrAppend(&text, "| ", Code("--" + flag.name), " | ", Cell(flag.expected), " | ",
+                    CodeList(flag.defaults, " or "), " | ", Cell(flag.help), " | ",
+                    CodeList(flag.modes), " |\n");
   }
   return text;
 }
@@ -241,9 +239,6 @@ std::string OpTable() {
 
 using testing::RuleText;
 
-// CHECK-fails if there is no text or its example does not break the rule; a test sees to both.
-RuleText TextOf(const Rule& rule) { return *testing::ReadRuleText(rule.id); }
-
 std::string MessageOfExample(const Rule& rule, const RuleText& text) {
   const absl::StatusOr<Findings> findings = testing::VerifyExample(text);
   for (const Finding& finding : findings->all()) {
@@ -281,7 +276,8 @@ std::string RuleSections() {
     }
     std::string title = rule.title;
     title[0] = absl::ascii_toupper(title[0]);
-    const RuleText of_manual = TextOf(rule);
+    // A test checks that every rule has a text whose example breaks it.
+    const RuleText of_manual = *testing::ReadRuleText(rule.id);
     absl::StrAppend(&text, "\n### ", rule.id, "\n\n**", title, "** (", SeverityName(rule.severity),
                     "). ", of_manual.why, "\n\nFix: ", of_manual.fix, "\n",
                     ExamplePrograms(of_manual), "\nThe verifier says:\n\n```\n",

@@ -24,4 +24,9 @@ nlohmann::ordered_json NumberToJson(float value) {
   return std::strtod(text, nullptr);
 }
 
+std::string JsonText(const nlohmann::ordered_json& json, int indent) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false,
+                   nlohmann::ordered_json::error_handler_t::replace);
+}
+
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -37,8 +38,8 @@ class Options {
     return ToNumber(name, *text);
   }
 
-  double PositiveNumber(absl::string_view name) {
-    const double value = Number(name);
+  double PositiveNumber(absl::string_view name, absl::optional<double> default_value = {}) {
+    const double value = Number(name, default_value);
     Expect(name, value > 0, "a number above 0", value);
     return value;
   }
@@ -87,11 +88,8 @@ class Options {
   // Call after all options have been taken.
   absl::Status status() const {
     if (!status_.ok() || values_.empty()) return status_;
-    std::vector<std::string> left;
-    for (const auto& entry : values_) left.push_back(entry.first);
-    std::sort(left.begin(), left.end());
-    return absl::InvalidArgumentError(
-        absl::StrCat(left[0], ": unknown option; known options: ", absl::StrJoin(known_, ", ")));
+    return absl::InvalidArgumentError(absl::StrCat(
+        values_.begin()->first, ": unknown option; known options: ", absl::StrJoin(known_, ", ")));
   }
 
  private:
@@ -119,7 +117,7 @@ class Options {
 
   void Fail(const std::string& message) { status_.Update(absl::InvalidArgumentError(message)); }
 
-  absl::flat_hash_map<std::string, std::string> values_;  // not taken yet
+  std::map<std::string, std::string, std::less<>> values_;  // not taken yet
   std::set<std::string> known_;
   absl::Status status_;
 };
@@ -173,8 +171,7 @@ LrSchedule Polynomial(Options& options) {
   const double base = options.Number("learning_rate");
   const double decay_steps = options.Steps("decay_steps");
   const double end = options.Number("end_lr", 0.0001);
-  const double power = options.Number("power", 1.0);
-  options.Expect("power", power > 0, "a number above 0", power);
+  const double power = options.PositiveNumber("power", 1.0);
   const bool cycle = options.Bool("cycle", false);
   return [=](int64_t step) {
     const auto t = static_cast<double>(step);

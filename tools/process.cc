@@ -1,62 +1,47 @@
 #include "tools/process.h"
 
-#include <fcntl.h>
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <memory>
 
 extern char** environ;
 
 namespace weft::testing {
 namespace {
 
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
 // An unnamed file for a process's input or output.
-class ScratchFile {
- public:
-  ScratchFile() {
-    const char* dir = std::getenv("TEST_TMPDIR");
-    std::string path = std::string(dir == nullptr ? "/tmp" : dir) + "/processXXXXXX";
-    fd_ = mkostemp(&path[0], O_CLOEXEC);
-    if (fd_ < 0) std::abort();
-    unlink(path.c_str());
-  }
-  ~ScratchFile() { close(fd_); }
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
+File ScratchFile() {
+  File file(std::tmpfile(), std::fclose);
+  if (file == nullptr) std::abort();
+  return file;
+}
 
-  int fd() const { return fd_; }
-
-  void Write(const std::string& text) {
-    if (write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size())) std::abort();
-    lseek(fd_, 0, SEEK_SET);
-  }
-
-  std::string Read() {
-    lseek(fd_, 0, SEEK_SET);
-    std::string text;
-    char chunk[4096];
-    ssize_t n;
-    while ((n = read(fd_, chunk, sizeof(chunk))) > 0) text.append(chunk, n);
-    return text;
-  }
-
- private:
-  int fd_;
-};
+std::string Contents(std::FILE* file) {
+  std::rewind(file);
+  std::string text;
+  char chunk[4096];
+  while (const size_t n = std::fread(chunk, 1, sizeof(chunk), file)) text.append(chunk, n);
+  return text;
+}
 
 }  // namespace
 
 ProcessResult RunProcess(const std::vector<std::string>& args, const std::string& input) {
-  ScratchFile in, out, err;
-  in.Write(input);
+  const File in = ScratchFile(), out = ScratchFile(), err = ScratchFile();
+  if (std::fwrite(input.data(), 1, input.size(), in.get()) != input.size()) std::abort();
+  std::rewind(in.get());
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, in.fd(), STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, out.fd(), STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, err.fd(), STDERR_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, fileno(in.get()), STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, fileno(out.get()), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, fileno(err.get()), STDERR_FILENO);
   std::vector<char*> argv;
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
@@ -72,8 +57,8 @@ ProcessResult RunProcess(const std::vector<std::string>& args, const std::string
   }
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.peak_bytes = int64_t{usage.ru_maxrss} * 1024;
-  result.out = out.Read();
-  result.err = err.Read();
+  result.out = Contents(out.get());
+  result.err = Contents(err.get());
   return result;
 }
 

@@ -5,7 +5,6 @@
 #include "absl/strings/escaping.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/unknown_field_set.h"
-#include "nlohmann/json.hpp"
 #include "tools/json_number.h"
 
 namespace weft {
@@ -104,8 +103,7 @@ Json ToJson(const Message& message) {
 }  // namespace
 
 std::string MessageToJson(const Message& message) {
-  return ToJson(message).dump(1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) +
-         "\n";
+  return JsonText(ToJson(message), /*indent=*/1) + "\n";
 }
 
 }  // namespace weft

@@ -29,6 +29,13 @@ void AddTo(int64_t* sum, int64_t value) {
   if (__builtin_add_overflow(*sum, value, sum)) *sum = std::numeric_limits<int64_t>::max();
 }
 
+void AddTotals(const TensorTotals& totals, TensorTotals* sum) {
+  sum->count += totals.count;
+  AddTo(&sum->elements, totals.elements);
+  AddTo(&sum->bytes, totals.bytes);
+  sum->unknown += totals.unknown;
+}
+
 class Counter {
  public:
   explicit Counter(const Program& program) : program_(program), periods_(BlockPeriods(program)) {}
@@ -75,7 +82,9 @@ class Counter {
       AddType(FusedType(op, fused), &padded);
       // Paddle declares some buffers without their size.
       const bool is_padded = padded.unknown == 0 && padded.bytes >= members.bytes;
-      fused_[fused] = members.unknown == 0 && is_padded ? padded : members;
+      TensorTotals& buffer = fused_[fused] = members.unknown == 0 && is_padded ? padded : members;
+      buffer.count = 1;
+      buffer.unknown = std::min<int64_t>(buffer.unknown, 1);
     }
   }
 
@@ -104,13 +113,7 @@ class Counter {
 
   void AddVariable(int block, Symbol var, TensorTotals* totals) {
     const auto fused = fused_.find(var);
-    if (fused != fused_.end()) {
-      ++totals->count;
-      AddTo(&totals->elements, fused->second.elements);
-      AddTo(&totals->bytes, fused->second.bytes);
-      totals->unknown += fused->second.unknown > 0 ? 1 : 0;
-      return;
-    }
+    if (fused != fused_.end()) return AddTotals(fused->second, totals);
     const VarId id = var.valid() ? program_.block(block).Resolve(var) : VarId();
     AddType(id.valid() ? DeclaredType(program_.var(id)) : absl::nullopt, totals);
   }
@@ -184,13 +187,6 @@ std::string OpTable(const ProgramStats& stats) {
 std::string PeriodText(int64_t period) {
   if (period == 1) return "";
   return period == 0 ? ", conditional" : absl::StrCat(", once in ", period, " steps");
-}
-
-void AddTotals(const TensorTotals& totals, TensorTotals* sum) {
-  sum->count += totals.count;
-  AddTo(&sum->elements, totals.elements);
-  AddTo(&sum->bytes, totals.bytes);
-  sum->unknown += totals.unknown;
 }
 
 std::string CollectiveTable(const ProgramStats& stats) {

@@ -1,10 +1,9 @@
-#include "tools/progress_line.h"
-
 #include <cstdio>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/run_report.h"
 
 namespace weft {
 namespace {

@@ -1,14 +1,17 @@
 #include "tools/run_report.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <limits>
 #include <numeric>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "nlohmann/json.hpp"
+#include "ops/kernel_util.h"
 #include "tools/json_number.h"
 
 namespace weft {
@@ -16,41 +19,24 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Calls visit(T) for each element; false if the element type has no C++ type here.
+constexpr std::chrono::milliseconds kInterval(100);
+constexpr absl::string_view kEraseLine = "\r\x1b[K";
+
+// Calls visit(element) for each element, for half precision with a float; false if the element type
+// has no C++ type.
 template <typename Visitor>
 bool VisitElements(const Tensor& tensor, Visitor visit) {
-  const auto all = [&](const auto* data) {
-    for (int64_t i = 0; i < tensor.size(); ++i) visit(data[i]);
-    return true;
+  const auto visit_all = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    const T* data = tensor.data<T>();
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      visit(static_cast<std::conditional_t<std::is_arithmetic_v<T>, T, float>>(data[i]));
+    }
+    return absl::OkStatus();
   };
-  const auto half = [&](const auto* data) {
-    for (int64_t i = 0; i < tensor.size(); ++i) visit(static_cast<float>(data[i]));
-    return true;
-  };
-  switch (tensor.dtype()) {
-    case DType::kBool:
-      return all(tensor.data<bool>());
-    case DType::kInt8:
-      return all(tensor.data<int8_t>());
-    case DType::kUint8:
-      return all(tensor.data<uint8_t>());
-    case DType::kInt16:
-      return all(tensor.data<int16_t>());
-    case DType::kInt32:
-      return all(tensor.data<int32_t>());
-    case DType::kInt64:
-      return all(tensor.data<int64_t>());
-    case DType::kFloat32:
-      return all(tensor.data<float>());
-    case DType::kFloat64:
-      return all(tensor.data<double>());
-    case DType::kFloat16:
-      return half(tensor.data<Float16>());
-    case DType::kBFloat16:
-      return half(tensor.data<BFloat16>());
-    default:
-      return false;
-  }
+  return ForElementType<bool, int8_t, uint8_t, int16_t, int32_t, int64_t, float, double, Float16,
+                        BFloat16>("", tensor, visit_all)
+      .ok();
 }
 
 template <typename T>
@@ -127,7 +113,7 @@ std::string MetricsLine(const StepResult& result) {
   }
   const Json line = {
       {"step", result.step}, {"rank", result.rank}, {"fetch", std::move(fetch)}, {"ms", result.ms}};
-  return line.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
+  return JsonText(line) + "\n";
 }
 
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive) {
@@ -164,5 +150,38 @@ absl::Status LineFile::Write(absl::string_view line) {
 }
 
 absl::Status LineFile::Finish() { return Open(); }
+
+ProgressLine::ProgressLine(std::FILE* stream) : ProgressLine(stream, isatty(fileno(stream)) == 1) {}
+
+bool ProgressLine::IsDue() const { return is_shown_ && std::chrono::steady_clock::now() >= next_; }
+
+void ProgressLine::Show(absl::string_view line) {
+  if (!IsDue()) return;
+  next_ = std::chrono::steady_clock::now() + kInterval;
+  const std::string text = absl::StrCat(kEraseLine, line);
+  std::fwrite(text.data(), 1, text.size(), stream_);
+  std::fflush(stream_);
+  is_visible_ = true;
+}
+
+void ProgressLine::Clear() {
+  if (!is_visible_) return;
+  std::fwrite(kEraseLine.data(), 1, kEraseLine.size(), stream_);
+  std::fflush(stream_);
+  is_visible_ = false;
+}
+
+std::string FormatProgress(int64_t done, int64_t all, absl::string_view what,
+                           double samples_per_s) {
+  constexpr int kWidth = 20;
+  const double part = all > 0 ? static_cast<double>(done) / static_cast<double>(all) : 1;
+  std::string bar(static_cast<size_t>(part * kWidth), '=');
+  if (bar.size() < kWidth) bar += '>';
+  bar.resize(kWidth, ' ');
+  std::string line = absl::StrFormat("[%s] %3d%% step %d/%d  %s", bar, static_cast<int>(100 * part),
+                                     done, all, what);
+  if (samples_per_s > 0) absl::StrAppendFormat(&line, "  %.4g samples/s", samples_per_s);
+  return line;
+}
 
 }  // namespace weft

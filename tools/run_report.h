@@ -1,7 +1,8 @@
-// What weft run reports during a run and after it.
+// Reports of weft run: during a run, and after it.
 #ifndef WEFT_TOOLS_RUN_REPORT_H_
 #define WEFT_TOOLS_RUN_REPORT_H_
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -59,7 +60,7 @@ std::string MetricsLine(const StepResult& result);
 // row indices, int64) and ".../values".
 absl::Status WriteFetched(const StepResult& result, NpzWriter* archive);
 
-// A text file that grows while somebody follows it: every line is in the file when Write returns.
+// A text file that can be followed while it grows: every line is in the file when Write returns.
 // The first line replaces the old content of the path. "-" is standard output. Errors begin with
 // the path.
 class LineFile {
@@ -77,6 +78,32 @@ class LineFile {
   std::string path_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;  // null until the first line
 };
+
+// One line that is overwritten at most ten times a second. Writes nothing if the stream is not a
+// terminal.
+class ProgressLine {
+ public:
+  explicit ProgressLine(std::FILE* stream);
+  // Behaves as on a terminal, or not.
+  ProgressLine(std::FILE* stream, bool is_terminal) : stream_(stream), is_shown_(is_terminal) {}
+  ~ProgressLine() { Clear(); }
+
+  // Whether Show would write now: building the line takes time.
+  bool IsDue() const;
+  void Show(absl::string_view line);
+  // Erases the line before other output.
+  void Clear();
+
+ private:
+  std::FILE* const stream_;
+  const bool is_shown_;
+  bool is_visible_ = false;
+  std::chrono::steady_clock::time_point next_;
+};
+
+// "[=====>              ]  25% step 25/100  loss 0.1234  4567 samples/s". A `samples_per_s` of 0 is
+// left out.
+std::string FormatProgress(int64_t done, int64_t all, absl::string_view what, double samples_per_s);
 
 }  // namespace weft
 

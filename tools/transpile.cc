@@ -1,4 +1,4 @@
-// transpile: rewrites training programs. Arguments in, messages out; the work is in //transpiler.
+// transpile: rewrites training programs. Reads arguments and prints messages; //transpiler works.
 #include "transpiler/transpile.h"
 
 #include <sys/stat.h>
@@ -22,10 +22,10 @@
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "nlohmann/json.hpp"
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
-#include "tools/explain_json.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 
@@ -68,28 +68,23 @@ std::string ListPasses() {
 }
 
 // Writes the text of each state as <dir>/<number>_<pass>.main.prog and .startup.prog.
-class Dumper {
- public:
-  explicit Dumper(std::string dir) : dir_(std::move(dir)) {}
-
-  absl::Status operator()(absl::string_view pass, const ProgramPair& programs) {
-    if (mkdir(dir_.c_str(), 0777) != 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(errno, absl::StrCat(dir_, ": cannot create the directory"));
+auto DumpTo(const std::string& dir) {
+  return [dir, number = 0](absl::string_view pass,
+                           const ProgramPair& programs) mutable -> absl::Status {
+    if (mkdir(dir.c_str(), 0777) != 0 && errno != EEXIST) {
+      return absl::ErrnoToStatus(errno, absl::StrCat(dir, ": cannot create the directory"));
     }
-    const std::string stem = absl::StrFormat("%s/%02d_%s", dir_, number_++, pass);
-    WEFT_RETURN_IF_ERROR(Write(*programs.main, stem + ".main.prog"));
-    if (programs.startup == nullptr) return absl::OkStatus();
-    return Write(*programs.startup, stem + ".startup.prog");
-  }
-
- private:
-  static absl::Status Write(const Program& program, const std::string& path) {
-    return Annotate(path, WriteFile(path, ProgramText(program)));
-  }
-
-  std::string dir_;
-  int number_ = 0;
-};
+    const std::string stem = absl::StrFormat("%s/%02d_%s", dir, number++, pass);
+    const std::pair<const Program*, const char*> files[] = {{programs.main, ".main.prog"},
+                                                            {programs.startup, ".startup.prog"}};
+    for (const auto& [program, suffix] : files) {
+      const std::string path = stem + suffix;
+      if (program == nullptr) continue;
+      WEFT_RETURN_IF_ERROR(Annotate(path, WriteFile(path, ProgramText(*program))));
+    }
+    return absl::OkStatus();
+  };
+}
 
 // One line per pass, on a terminal.
 void ShowReports(const std::vector<PassReport>& reports) {
@@ -98,6 +93,32 @@ void ShowReports(const std::vector<PassReport>& reports) {
     std::fprintf(stderr, "transpile: %-28s %s, %zu ops, %.3f s\n", report.pass.c_str(),
                  report.changed ? "changed" : "no change", report.main_ops, report.seconds);
   }
+}
+
+// The file of --explain. JSON: {"passes": [{"pass", "changed", "main_ops", "startup_ops"}],
+// "notes":
+// [{"pass", "subject", "what", "why", ...details}]}. Equal results give equal bytes: it has no
+// times.
+std::string ExplainJson(const TranspileResult& result) {
+  using Json = nlohmann::ordered_json;
+  Json passes = Json::array();
+  for (const PassReport& report : result.passes) {
+    passes.push_back({{"pass", report.pass},
+                      {"changed", report.changed},
+                      {"main_ops", report.main_ops},
+                      {"startup_ops", report.startup_ops}});
+  }
+  Json remarks = Json::array();
+  for (const Remark& remark : result.remarks) {
+    Json json = {{"pass", remark.pass},
+                 {"subject", remark.subject},
+                 {"what", remark.what},
+                 {"why", remark.why}};
+    for (const auto& [key, value] : remark.details) json[key] = value;
+    remarks.push_back(std::move(json));
+  }
+  // Names are UTF-8; attribute strings do not occur here.
+  return Json{{"passes", std::move(passes)}, {"notes", std::move(remarks)}}.dump(2) + "\n";
 }
 
 // Writes the programs and, if a path is given, the explanation: all or none.
@@ -124,15 +145,12 @@ absl::Status Run(Flags& flags) {
     if (!path.empty()) WEFT_RETURN_IF_ERROR(Annotate(path, ProgramFormatOf(path).status()));
   }
   WEFT_ASSIGN_OR_RETURN(Program main, ReadProgramOrExplain(flags.in));
-  absl::optional<Program> startup;
-  if (!flags.startup_in.empty()) {
-    WEFT_ASSIGN_OR_RETURN(startup, ReadProgramOrExplain(flags.startup_in));
-  }
+  WEFT_ASSIGN_OR_RETURN(absl::optional<Program> startup, ReadProgramIfGiven(flags.startup_in));
   ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
 
   TranspileOptions& options = flags.options;
   options.explain = !flags.explain.empty();
-  if (!flags.dump_dir.empty()) options.observer = Dumper(flags.dump_dir);
+  if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
   absl::StatusOr<TranspileResult> result = Transpile(options, programs);
   WEFT_RETURN_IF_ERROR(Annotate(flags.in, result.status()));
   ShowReports(result->passes);
@@ -157,21 +175,20 @@ std::string HelpOf(const ModeFlag& flag) {
 void AddFlags(CLI::App& app, Flags& flags) {
   TranspileOptions& options = flags.options;
   app.add_option("in", flags.in, "main program: .pb, .pdmodel, __model__, .pbtxt, .prog, or -");
-  app.add_option("out", flags.out, "where the rewritten main program goes");
+  app.add_option("out", flags.out, "the rewritten main program");
   auto* mode = app.add_option("--mode", options.mode, "named pipeline; see --list_modes");
   app.add_option("--passes", options.passes,
                  "passes instead of a mode: 'a{k=v},b'; see --list_passes")
       ->excludes(mode);
   auto* startup_in = app.add_option("--startup_in", flags.startup_in, "startup program");
-  auto* startup_out = app.add_option("--startup_out", flags.startup_out,
-                                     "where the rewritten startup program goes");
+  auto* startup_out =
+      app.add_option("--startup_out", flags.startup_out, "the rewritten startup program");
   startup_in->needs(startup_out);
   startup_out->needs(startup_in);
   app.add_option("--nranks", options.cluster.nranks,
-                 "how many ranks take part; unknown: the result is valid for any number");
+                 "number of ranks; unknown: the result is valid for any number");
   app.add_option("--endpoints", flags.endpoints, "host:port of each rank, joined by commas");
-  app.add_option("--rank", options.cluster.rank,
-                 "the rank that the startup program is written for (0)");
+  app.add_option("--rank", options.cluster.rank, "the rank of the startup program (0)");
   app.add_option("--current_endpoint", flags.current_endpoint, "the endpoint of that rank");
   app.add_option("--devices", flags.devices,
                  "numbers of the devices that each trainer drives, joined by commas");
@@ -196,10 +213,8 @@ std::vector<int> ParseDevices(const std::string& text) {
   std::vector<int> devices;
   for (absl::string_view word : absl::StrSplit(text, ',')) {
     int device = 0;
-    if (!absl::SimpleAtoi(word, &device)) {
-      throw CLI::ValidationError(
-          "--devices", absl::StrCat("expected numbers, found '", absl::CEscape(word), "'"));
-    }
+    Require(absl::SimpleAtoi(word, &device), "--devices",
+            absl::StrCat("expected numbers, found '", absl::CEscape(word), "'"));
     devices.push_back(device);
   }
   return devices;
@@ -208,16 +223,12 @@ std::vector<int> ParseDevices(const std::string& text) {
 // Checks combinations of flags.
 void CheckFlags(Flags& flags) {
   if (flags.list_modes || flags.list_passes) return;
-  if (flags.in.empty() || flags.out.empty()) {
-    throw CLI::ValidationError("in, out", "expected an input and an output program");
-  }
-  if (flags.in == "-" && flags.startup_in == "-") {
-    throw CLI::ValidationError("--startup_in", "the main program already reads standard input");
-  }
+  Require(!flags.in.empty() && !flags.out.empty(), "in, out",
+          "expected an input and an output program");
+  CheckStandardInput({{"the main program", flags.in}, {"--startup_in", flags.startup_in}});
   TranspileOptions& options = flags.options;
-  if (options.mode.empty() && options.passes.empty()) {
-    throw CLI::ValidationError("--mode", "expected --mode or --passes");
-  }
+  Require(!options.mode.empty() || !options.passes.empty(), "--mode",
+          "expected --mode or --passes");
   for (const auto& [name, value] : flags.mode_flags) {
     if (value.has_value()) options.mode_flags[name] = *value;
   }
@@ -236,7 +247,7 @@ void CheckFlags(Flags& flags) {
     options.distributed_params.emplace(name);
   }
   const absl::Status mode = CheckMode(options);
-  if (!mode.ok()) throw CLI::ValidationError("--mode", std::string(mode.message()));
+  Require(mode.ok(), "--mode", mode.message());
 }
 
 int Main(int argc, char** argv) {

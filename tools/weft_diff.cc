@@ -34,15 +34,10 @@ Subcommand AddDiff(CLI::App* weft) {
       "diff",
       "Prints the differences between two programs. Exit status 1: they differ; 2: any error.");
   auto options = std::make_shared<Options>();
-  app->add_option("a", options->a, "A program")->required()->type_name("A");
-  app->add_option("b", options->b, "Another program; one of the two may be - (standard input)")
-      ->required()
-      ->type_name("B");
-  app->callback([options] {
-    if (options->a == "-" && options->b == "-") {
-      throw CLI::ValidationError("B", "A already reads standard input");
-    }
-  });
+  AddOption(*app, "a", "A", options->a, "A program")->required();
+  AddOption(*app, "b", "B", options->b, "Another program; one of the two may be - (standard input)")
+      ->required();
+  app->callback([options] { CheckStandardInput({{"A", options->a}, {"B", options->b}}); });
   app->footer("Example:\n  weft diff main.pb transpiled.pb");
   return {app, [options] {
             const absl::StatusOr<bool> differ = Diff(*options);

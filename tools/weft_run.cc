@@ -17,7 +17,6 @@
 #include "base/status_macros.h"
 #include "executor/cuda_stream.h"
 #include "executor/feed_sources.h"
-#include "executor/feeds.h"
 #include "executor/nccl_communicator.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
@@ -26,7 +25,6 @@
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"
-#include "tools/progress_line.h"
 #include "tools/run_report.h"
 #include "tools/weft_commands.h"
 
@@ -73,27 +71,20 @@ struct Inputs {
   absl::optional<std::map<std::string, Tensor>> params;
   FeedSource feeds;
   int64_t steps = 0;
-
-  RunInputs ForRun() const {
-    RunInputs inputs;
-    inputs.main = &*main;
-    inputs.startup = startup.has_value() ? &*startup : nullptr;
-    inputs.params = params.has_value() ? &*params : nullptr;
-    inputs.feeds = feeds;
-    return inputs;
-  }
 };
 
-// The variables that the host writes before every step.
-absl::StatusOr<std::vector<HostValue>> HostValues(const Flags& flags, const Program& main) {
+// Adds the variables that the host writes before every step.
+absl::StatusOr<FeedSource> AddHostValues(const Flags& flags, const Program& main,
+                                         FeedSource feeds) {
   std::vector<HostValue> values = flags.host_values;
-  if (flags.lr_schedule.empty()) return values;
-  HostValue rate = {flags.lr_var, *ParseLrSchedule(flags.lr_schedule)};
-  if (rate.name.empty()) {
-    WEFT_ASSIGN_OR_RETURN(rate.name, FindLearningRate(main));
+  if (!flags.lr_schedule.empty()) {
+    HostValue rate = {flags.lr_var, *ParseLrSchedule(flags.lr_schedule)};
+    if (rate.name.empty()) {
+      WEFT_ASSIGN_OR_RETURN(rate.name, FindLearningRate(main));
+    }
+    values.push_back(std::move(rate));
   }
-  values.push_back(std::move(rate));
-  return values;
+  return WithHostValues(std::move(feeds), main, values);
 }
 
 // Warns if the file has only some of the parameters: the others keep their initial values.
@@ -115,9 +106,7 @@ void WarnAboutMissingParams(const Flags& flags, const Program& main,
 absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
-  if (!flags.startup.empty()) {
-    WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramOrExplain(flags.startup));
-  }
+  WEFT_ASSIGN_OR_RETURN(inputs.startup, ReadProgramIfGiven(flags.startup));
   if (!flags.params.empty()) {
     const TensorCheck check = [&](const std::string& name, const TensorType& type) {
       return CheckParam(*inputs.main, name, type);
@@ -127,18 +116,12 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
     if (inputs.startup.has_value()) WarnAboutMissingParams(flags, *inputs.main, *inputs.params);
   }
   if (!flags.feeds.empty()) {
-    WEFT_ASSIGN_OR_RETURN(FeedFile file, FeedFile::Open(flags.feeds));
-    inputs.steps = file.num_steps();
-    inputs.feeds = FeedsFrom(std::make_shared<FeedFile>(std::move(file)));
+    WEFT_ASSIGN_OR_RETURN(inputs.feeds, FeedsFromFile(flags.feeds));
   }
-  if (flags.steps.has_value()) {
-    inputs.steps = *flags.steps;
-  } else if (inputs.steps > 0) {
-    inputs.steps -= flags.run.begin_step % inputs.steps;
-  }
-  absl::StatusOr<std::vector<HostValue>> values = HostValues(flags, *inputs.main);
-  if (!values.ok()) return Annotate(flags.main, values.status());
-  absl::StatusOr<FeedSource> feeds = WithHostValues(std::move(inputs.feeds), *inputs.main, *values);
+  const int64_t in_file = inputs.feeds.num_steps;
+  const int64_t to_end = in_file > 0 ? in_file - flags.run.begin_step % in_file : 0;
+  inputs.steps = flags.steps.value_or(to_end);
+  absl::StatusOr<FeedSource> feeds = AddHostValues(flags, *inputs.main, std::move(inputs.feeds));
   if (!feeds.ok()) return Annotate(flags.main, feeds.status());
   inputs.feeds = *std::move(feeds);
   return inputs;
@@ -151,7 +134,7 @@ class Recorder {
   Recorder(const Flags& flags, int64_t steps)
       : flags_(flags),
         steps_(steps),
-        lines_(flags.run.ranks),
+        lines_(flags.run.nranks),
         metrics_(flags.metrics),
         progress_(stderr) {}
 
@@ -188,8 +171,8 @@ class Recorder {
 
   void ClearProgress() { progress_.Clear(); }
 
-  // Whether it is the error of Add or AddTrace, which end a run.
-  bool IsOwn(const absl::Status& status) const {
+  // Whether Add or AddTrace returned this error, which ended the run.
+  bool Returned(const absl::Status& status) const {
     return !status.ok() && (status == failure_ || status == trace_failure_);
   }
 
@@ -225,13 +208,12 @@ class Recorder {
   absl::Status failure_, trace_failure_;
 };
 
-// Adds the file to messages about programs, which lack it; others have it.
+// Adds the file to messages about programs. Those about feeds have it.
 absl::Status NameFile(const Flags& flags, const absl::Status& status) {
-  const bool feeds =
-      !flags.feeds.empty() && absl::StartsWith(status.message(), absl::StrCat(flags.feeds, ": "));
-  if (feeds) return status;
-  const bool startup = absl::StartsWith(status.message(), "startup");
-  return Annotate(startup && !flags.startup.empty() ? flags.startup : flags.main, status);
+  const absl::string_view message = status.message();
+  if (!flags.feeds.empty() && absl::StartsWith(message, flags.feeds + ": ")) return status;
+  const bool is_startup = !flags.startup.empty() && absl::StartsWith(message, "startup");
+  return Annotate(is_startup ? flags.startup : flags.main, status);
 }
 
 absl::Status Train(const Flags& flags) {
@@ -243,7 +225,11 @@ absl::Status Train(const Flags& flags) {
   Recorder recorder(flags, read.steps);
   WEFT_RETURN_IF_ERROR(recorder.Open());
 
-  RunInputs inputs = read.ForRun();
+  RunInputs inputs;
+  inputs.main = &*read.main;
+  inputs.startup = read.startup.has_value() ? &*read.startup : nullptr;
+  inputs.params = read.params.has_value() ? &*read.params : nullptr;
+  inputs.feeds = read.feeds;
   inputs.on_result = [&recorder](const StepResult& result) { return recorder.Add(result); };
   if (!flags.trace.empty()) {
     inputs.on_trace = [&recorder](const StepTrace& trace) { return recorder.AddTrace(trace); };
@@ -252,9 +238,7 @@ absl::Status Train(const Flags& flags) {
   options.kernels = flags.device == "gpu" ? &GpuKernels() : &CpuKernels();
   if (flags.device == "gpu") {
     options.new_device = NewCudaDevice;
-    options.new_group = [&options](int nranks) {
-      return NewNcclGroup({nranks, options.warn_after_s, options.timeout_s, options.warn});
-    };
+    options.new_group = NewNcclGroup;
   }
   options.steps = read.steps;
   options.warn = [](const std::string& message) { PrintWarning(kCommand, message); };
@@ -263,120 +247,83 @@ absl::Status Train(const Flags& flags) {
   const absl::StatusOr<RunResult> result = RunProgram(inputs, options);
   recorder.ClearProgress();
   if (!result.ok()) {
-    return recorder.IsOwn(result.status()) ? result.status() : NameFile(flags, result.status());
+    return recorder.Returned(result.status()) ? result.status() : NameFile(flags, result.status());
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return recorder.Finish(*result, seconds.count());
 }
 
-// Standard input can be read once.
-void CheckStandardInput(const Flags& flags) {
-  const std::pair<const char*, const std::string*> inputs[] = {
-      {"MAIN", &flags.main},
-      {"--startup", &flags.startup},
-      {"--params", &flags.params},
-      {"--params_names", &flags.params_names},
-      {"--feeds", &flags.feeds}};
-  const char* reader = nullptr;
-  for (const auto& [flag, path] : inputs) {
-    if (*path != "-") continue;
-    if (reader != nullptr) {
-      throw CLI::ValidationError(flag, absl::StrCat(reader, " already reads standard input"));
-    }
-    reader = flag;
-  }
-}
-
 // Checks combinations of flags.
 void CheckFlags(const CLI::App& app, Flags& flags) {
-  CheckStandardInput(flags);
+  CheckStandardInput({{"MAIN", flags.main},
+                      {"--startup", flags.startup},
+                      {"--params", flags.params},
+                      {"--params_names", flags.params_names},
+                      {"--feeds", flags.feeds}});
   const bool npz = absl::EndsWith(flags.params, ".npz");
-  if (!flags.params.empty() && !npz && flags.params_names.empty()) {
-    throw CLI::ValidationError("--params", "a save_combine file needs --params_names");
-  }
-  if (npz && !flags.params_names.empty()) {
-    throw CLI::ValidationError("--params_names", "an .npz file has the names of its arrays");
-  }
-  if (flags.feeds.empty() && !flags.steps.has_value()) {
-    throw CLI::ValidationError("--steps", "required without --feeds");
-  }
+  Require(flags.params.empty() || npz || !flags.params_names.empty(), "--params",
+          "a save_combine file needs --params_names");
+  Require(!npz || flags.params_names.empty(), "--params_names",
+          "an .npz file has the names of its arrays");
+  Require(!flags.feeds.empty() || flags.steps.has_value(), "--steps", "required without --feeds");
   flags.host_values.clear();
   for (const std::string& text : flags.set) {
     // Splits at the last "=": names may contain one, numbers do not.
     const size_t equals = text.rfind('=');
     double value = 0;
-    if (equals == std::string::npos || equals == 0 ||
-        !absl::SimpleAtod(text.substr(equals + 1), &value)) {
-      throw CLI::ValidationError("--set", "expected NAME=VALUE, found " + text);
-    }
-    if (!std::isfinite(value)) {
-      throw CLI::ValidationError("--set", "expected a finite number, found " + text);
-    }
+    Require(equals != std::string::npos && equals > 0 &&
+                absl::SimpleAtod(text.substr(equals + 1), &value),
+            "--set", "expected NAME=VALUE, found " + text);
+    Require(std::isfinite(value), "--set", "expected a finite number, found " + text);
     flags.host_values.push_back(SameAtAllSteps(text.substr(0, equals), value));
   }
   if (app.count("--lr_schedule") > 0) {  // which may be empty
     const absl::Status status = ParseLrSchedule(flags.lr_schedule).status();
-    if (!status.ok()) throw CLI::ValidationError("--lr_schedule", std::string(status.message()));
+    Require(status.ok(), "--lr_schedule", status.message());
   }
 }
 
 void AddInputFlags(CLI::App& app, Flags& flags) {
-  app.add_option("main", flags.main, "The main program; - is standard input")
-      ->required()
-      ->type_name("MAIN");
-  app.add_option("--startup", flags.startup, "The startup program, run once before the first step")
-      ->type_name("FILE");
-  auto* params = app.add_option("--params", flags.params,
-                                "Parameters and state, set after the startup program: .npz, or "
-                                "Paddle's save_combine stream (any other extension)")
-                     ->type_name("FILE");
-  app.add_option(
-         "--params_names", flags.params_names,
-         "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list")
-      ->type_name("FILE")
+  AddOption(app, "main", "MAIN", flags.main, "The main program; - is standard input")->required();
+  AddOption(app, "--startup", "FILE", flags.startup,
+            "The startup program, run once before the first step");
+  auto* params = AddOption(app, "--params", "FILE", flags.params,
+                           "Parameters and state, set after the startup program: .npz, or "
+                           "Paddle's save_combine stream (any other extension)");
+  AddOption(app, "--params_names", "FILE", flags.params_names,
+            "Names of the tensors in a save_combine stream, in order: one per line, or a JSON list")
       ->needs(params);
-  app.add_option(
-         "--feeds", flags.feeds,
-         "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, the "
-         "first follows. Data variables are split along dimension 0 over the ranks")
-      ->type_name("FILE.npz");
-  app.add_option("--set", flags.set,
-                 "Set a persistable variable that no op writes, before every step")
-      ->type_name("NAME=VALUE")
+  AddOption(app, "--feeds", "FILE.npz", flags.feeds,
+            "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, the "
+            "first follows. Data variables are split along dimension 0 over the ranks");
+  AddOption(app, "--set", "NAME=VALUE", flags.set,
+            "Set a persistable variable that no op writes, before every step")
       ->allow_extra_args(false);
   auto* schedule =
-      app.add_option("--lr_schedule", flags.lr_schedule,
-                     "Compute the learning rate of every step as Paddle's schedulers do: "
-                     "noam{d_model=512,warmup_steps=4000}, "
-                     "linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}, ...; "
-                     "docs/running.md lists them all")
-          ->type_name("NAME{...}");
-  app.add_option("--lr_var", flags.lr_var,
-                 "The variable to set; default: the program's only learning rate")
-      ->type_name("NAME")
+      AddOption(app, "--lr_schedule", "NAME{...}", flags.lr_schedule,
+                "Compute the learning rate of every step as Paddle's schedulers do: "
+                "noam{d_model=512,warmup_steps=4000}, "
+                "linear_warmup{warmup_steps=5,start_lr=0,end_lr=0.1},cosine{...}, ...; "
+                "docs/running.md lists them all");
+  AddOption(app, "--lr_var", "NAME", flags.lr_var,
+            "The variable to set; default: the program's only learning rate")
       ->needs(schedule);
 }
 
 void AddRunFlags(CLI::App& app, Flags& flags) {
   RunOptions& run = flags.run;
-  app.add_option("--steps", flags.steps, "Number of steps; default: to the end of the feeds")
-      ->check(IntegerFrom(0, std::numeric_limits<int64_t>::max()))
-      ->type_name("N");
-  app.add_option(
-         "--begin_step", run.begin_step,
-         "Resume after N steps: feeds, schedules and random draws continue from there; the state "
-         "comes from --params")
-      ->check(IntegerFrom(0, std::numeric_limits<int64_t>::max()))
-      ->capture_default_str()
-      ->type_name("N");
-  app.add_option("--fetch", run.fetch, "Comma-separated variables to report; default: the loss")
+  AddInteger(app, "--steps", flags.steps, 0, std::numeric_limits<int64_t>::max(),
+             "Number of steps; default: to the end of the feeds");
+  AddInteger(app, "--begin_step", run.begin_step, 0, std::numeric_limits<int64_t>::max(),
+             "Resume after N steps: feeds, schedules and random draws continue from there; the "
+             "state comes from --params")
+      ->capture_default_str();
+  AddOption(app, "--fetch", "A,B", run.fetch,
+            "Comma-separated variables to report; default: the loss")
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("A,B");
-  app.add_option("--ranks", run.ranks, "Ranks in this process")
-      ->check(IntegerFrom(1, kMaxRanks))
-      ->capture_default_str()
-      ->type_name("N");
+      ->allow_extra_args(false);
+  AddInteger(app, "--ranks", run.nranks, 1, kMaxRanks, "Ranks in this process")
+      ->capture_default_str();
   app.add_option(
          "--backend", flags.backend,
          "Communication library; default: local (threads) on the CPU, nccl on GPUs; neither works "
@@ -385,14 +332,12 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
   app.add_option("--device", flags.device, "Device that computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
-  app.add_option("--threads", flags.threads, "Compute threads per rank; this build accepts 1")
-      ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
-      ->capture_default_str()
-      ->type_name("N");
-  app.add_option("--seed", run.seed, "Random seed for initializers and dropout whose own seed is 0")
-      ->check(IntegerFrom(0, std::numeric_limits<uint64_t>::max()))
-      ->capture_default_str()
-      ->type_name("N");
+  AddInteger(app, "--threads", flags.threads, 1, std::numeric_limits<int>::max(),
+             "Compute threads per rank; this build accepts 1")
+      ->capture_default_str();
+  AddInteger(app, "--seed", run.seed, 0, std::numeric_limits<uint64_t>::max(),
+             "Random seed for initializers and dropout whose own seed is 0")
+      ->capture_default_str();
   app.add_flag("--allow_unsynchronized", run.allow_unsynchronized,
                "Accept a program that updates parameters on several ranks without any collective: "
                "each rank trains a separate model");
@@ -412,24 +357,18 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
 }
 
 void AddOutputFlags(CLI::App& app, Flags& flags) {
-  app.add_option(
-         "--save", flags.save,
-         "Write parameters and state of rank 0 after the last step: .npz, or a save_combine stream "
-         "(any other extension), sorted by name")
-      ->type_name("FILE");
-  app.add_option("--metrics", flags.metrics,
-                 "Write one JSON object per line for each step and rank, during the run")
-      ->type_name("FILE.jsonl");
-  app.add_option(
-         "--fetch_npz", flags.fetch_npz,
-         "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
-         "<step>/<rank>/<variable>/rows and .../values")
-      ->type_name("FILE.npz");
-  app.add_option(
-         "--trace", flags.trace,
-         "Write when every op ran, as a Chrome trace, which opens in Perfetto: one row per rank "
-         "and stream")
-      ->type_name("FILE.json");
+  AddOption(
+      app, "--save", "FILE", flags.save,
+      "Write parameters and state of rank 0 after the last step: .npz, or a save_combine stream "
+      "(any other extension), sorted by name");
+  AddOption(app, "--metrics", "FILE.jsonl", flags.metrics,
+            "Write one JSON object per line for each step and rank, during the run");
+  AddOption(app, "--fetch_npz", "FILE.npz", flags.fetch_npz,
+            "Write the fetched arrays in full, named <step>/<rank>/<variable>; SelectedRows as "
+            "<step>/<rank>/<variable>/rows and .../values");
+  AddOption(app, "--trace", "FILE.json", flags.trace,
+            "Write when every op ran, as a Chrome trace, which opens in Perfetto: one row per rank "
+            "and stream");
 }
 
 }  // namespace

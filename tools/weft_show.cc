@@ -39,9 +39,7 @@ absl::Status Show(const Options& options) {
 Subcommand AddShow(CLI::App* weft) {
   CLI::App* app = weft->add_subcommand("show", "Prints or draws a program.");
   auto options = std::make_shared<Options>();
-  app->add_option("file", options->file, "The program; - is standard input")
-      ->required()
-      ->type_name("FILE");
+  AddOption(*app, "file", "FILE", options->file, "The program; - is standard input")->required();
   app->add_option(
          "--format", options->format,
          "text: one op per line, as in .prog files; dot: a drawing for Graphviz; json: every "
@@ -52,9 +50,8 @@ Subcommand AddShow(CLI::App* weft) {
                 "Omit what does not affect the computation: op_callstack, op_namescope, op_device, "
                 "with_quant_attr, switches of Paddle's back ends, op versions, explicit defaults");
   app->callback([options] {
-    if (options->is_short && options->format != "text") {
-      throw CLI::ValidationError("--short", "works with --format text only");
-    }
+    Require(!options->is_short || options->format == "text", "--short",
+            "works with --format text only");
   });
   app->footer("Example:\n  weft show main.pb --format dot | dot -Tsvg > main.svg");
   return {app, [options] { return FinishCommand(kCommand, Show(*options)); }};

@@ -35,14 +35,10 @@ Subcommand AddStats(CLI::App* weft) {
       "Counts ops by type and role, parameters, gradients and bytes communicated; estimates peak "
       "memory.");
   auto options = std::make_shared<Options>();
-  app->add_option("file", options->file, "The program; - is standard input")
-      ->required()
-      ->type_name("FILE");
-  app->add_option("--batch", options->batch,
-                  "Rows of a rank's batch; replaces unknown first dimensions")
-      ->check(IntegerFrom(1, std::numeric_limits<int64_t>::max()))
-      ->capture_default_str()
-      ->type_name("N");
+  AddOption(*app, "file", "FILE", options->file, "The program; - is standard input")->required();
+  AddInteger(*app, "--batch", options->batch, 1, std::numeric_limits<int64_t>::max(),
+             "Rows of a rank's batch; replaces unknown first dimensions")
+      ->capture_default_str();
   app->footer(
       "Communication is the input of all collectives of a step. Collectives of conditional blocks\n"
       "are listed separately, with the period in which they run if their condition counts steps.\n"

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <limits>
 #include <memory>
@@ -15,13 +16,15 @@
 #include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
-#include "tools/findings_json.h"
+#include "tools/json_number.h"
 #include "tools/numeric/numeric_check.h"
 #include "tools/weft_commands.h"
 #include "transpiler/verify/verify.h"
 
 namespace weft {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr char kCommand[] = "weft verify";
 // The number of ranks to run if the programs do not specify one.
@@ -49,12 +52,6 @@ absl::StatusOr<std::vector<Program>> ReadAll(const std::vector<std::string>& pat
   return programs;
 }
 
-absl::StatusOr<absl::optional<Program>> ReadIfGiven(const std::string& path) {
-  if (path.empty()) return absl::nullopt;
-  WEFT_ASSIGN_OR_RETURN(Program program, ReadProgramOrExplain(path));
-  return program;
-}
-
 // All programs of a command; `ranks` points to them.
 struct Programs {
   std::vector<Program> mains, startups;
@@ -71,8 +68,8 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   auto programs = std::make_unique<Programs>();
   WEFT_ASSIGN_OR_RETURN(programs->mains, ReadAll(options.mains));
   WEFT_ASSIGN_OR_RETURN(programs->startups, ReadAll(options.startups));
-  WEFT_ASSIGN_OR_RETURN(programs->original, ReadIfGiven(options.original));
-  WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadIfGiven(options.original_startup));
+  WEFT_ASSIGN_OR_RETURN(programs->original, ReadProgramIfGiven(options.original));
+  WEFT_ASSIGN_OR_RETURN(programs->original_startup, ReadProgramIfGiven(options.original_startup));
   const std::vector<Program>& startups = programs->startups;
   for (size_t i = 0; i < programs->mains.size(); ++i) {
     ConstProgramPair rank;
@@ -114,8 +111,6 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
   return *report;
 }
 
-// --- Text ---------------------------------------------------------------------------------------
-
 // The line of program text of an op, with its position.
 void PrintOp(const Program& program, OpId id) {
   if (!id.valid()) return;
@@ -137,7 +132,7 @@ void Print(const Finding& finding, const std::vector<ConstProgramPair>& ranks, b
   std::printf("    see docs/verifier.md#%s\n", absl::AsciiStrToLower(finding.rule).c_str());
 }
 
-// "2 errors, 1 warning"; empty where there is nothing.
+// "2 errors, 1 warning"; empty without findings.
 std::string Counts(const Findings& findings) {
   int64_t counts[3] = {};
   for (const Finding& finding : findings.all()) ++counts[static_cast<int>(finding.severity)];
@@ -171,7 +166,89 @@ void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ra
               counts.empty() ? "" : ": ", counts.c_str());
 }
 
-// --- The command --------------------------------------------------------------------------------
+Json OpJson(const Program& program, OpId id) {
+  if (!id.valid()) return nullptr;
+  const Op op = program.op(id);
+  const absl::Span<const OpId> ops = program.block(op.block()).ops();
+  return {{"block", op.block()},
+          {"index", std::find(ops.begin(), ops.end(), id) - ops.begin()},
+          {"type", op.type()}};
+}
+
+Json DifferenceJson(const NumericReport::Difference& difference) {
+  return {{"variable", difference.variable},
+          {"parameter", difference.is_parameter},
+          {"among_ranks", difference.is_among_ranks},
+          {"rank", difference.rank},
+          {"step", difference.step},
+          {"index", std::vector<int64_t>(difference.index.begin(), difference.index.end())},
+          {"expected", NumberToJson(difference.expected)},
+          {"found", NumberToJson(difference.found)},
+          {"relative", NumberToJson(difference.relative)},
+          {"of_original", NumberToJson(difference.of_original)}};
+}
+
+Json NumericJson(const NumericReport& report) {
+  Json differences = Json::array();
+  for (const NumericReport::Difference& difference : report.differences) {
+    differences.push_back(DifferenceJson(difference));
+  }
+  const bool is_rounded = report.largest_rounding.has_value();
+  return {{"verdict", !report.IsEqual() ? "different"
+                      : is_rounded      ? "equal within rounding"
+                                        : "equal bit by bit"},
+          {"nranks", report.nranks},
+          {"steps", report.steps},
+          {"batch", report.batch},
+          {"compared", report.compared},
+          {"own_to_ranks", report.rank_local},
+          {"rough", report.rough},
+          {"unchanged", report.unchanged},
+          {"largest_rounding", is_rounded ? DifferenceJson(*report.largest_rounding) : Json()},
+          {"differences", std::move(differences)}};
+}
+
+// The findings as JSON, a contract with programs that read it: an indented object with these keys,
+// followed by a newline:
+//   verified   true if there is no error and, if programs were run, no difference
+//   findings   a list, in the order of Findings::all(): rule, severity, rank (null if one program
+//              is for all ranks), startup, op, other, variable, message; op and other are
+//              objects with block, index and type, or null
+//   omitted    the number of findings that were dropped, by rule
+//   numeric    if programs were run: verdict ("equal bit by bit", "equal within rounding",
+//              "different"), nranks, steps, batch; compared, own_to_ranks, rough and unchanged:
+//              lists of names; largest_rounding (or null) and the list
+//              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
+//              relative, of_original
+// `ranks`: the programs that were verified. `numeric` may be null.
+std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgramPair> ranks,
+                         const NumericReport* numeric) {
+  Json list = Json::array();
+  for (const Finding& finding : findings.all()) {
+    const ConstProgramPair& programs = ranks[finding.program.rank];
+    const Program& program = finding.program.is_startup ? *programs.startup : *programs.main;
+    list.push_back({{"rule", finding.rule},
+                    {"severity", SeverityName(finding.severity)},
+                    {"rank", ranks.size() == 1 ? Json() : Json(finding.program.rank)},
+                    {"startup", finding.program.is_startup},
+                    {"op", OpJson(program, finding.op)},
+                    {"other", OpJson(program, finding.other)},
+                    {"variable", finding.variable},
+                    {"message", finding.message}});
+  }
+  Json omitted = Json::object();
+  for (const Rule& rule : Rules()) {
+    const int64_t count = findings.NumOmitted(rule.id);
+    if (count > 0) omitted[rule.id] = count;
+  }
+  const bool is_equal = numeric == nullptr || numeric->IsEqual();
+  Json json = {{"verified", !findings.HasErrors() && is_equal},
+               {"findings", std::move(list)},
+               {"omitted", std::move(omitted)}};
+  if (numeric != nullptr) json["numeric"] = NumericJson(*numeric);
+  // Names are UTF-8.
+  return json.dump(2) + "\n";
+}
 
 // True if nothing is wrong.
 absl::StatusOr<bool> Verify(const Options& options) {
@@ -194,55 +271,30 @@ absl::StatusOr<bool> Verify(const Options& options) {
   return !findings.HasErrors() && (!numeric->has_value() || (*numeric)->IsEqual());
 }
 
-// Standard input can be read once.
-void CheckStandardInput(const Options& options) {
-  const char* reader = nullptr;
-  const auto check = [&](const char* flag, const std::string& path) {
-    if (path != "-") return;
-    if (reader != nullptr) {
-      throw CLI::ValidationError(flag, absl::StrCat(reader, " already reads standard input"));
-    }
-    reader = flag;
-  };
-  for (const std::string& path : options.mains) check("MAIN", path);
-  for (const std::string& path : options.startups) check("--startup", path);
-  check("--original", options.original);
-  check("--original_startup", options.original_startup);
-}
-
 // Checks combinations of flags.
 void CheckFlags(const Options& options) {
-  CheckStandardInput(options);
+  std::vector<std::pair<const char*, std::string>> inputs;
+  for (const std::string& path : options.mains) inputs.emplace_back("MAIN", path);
+  for (const std::string& path : options.startups) inputs.emplace_back("--startup", path);
+  inputs.emplace_back("--original", options.original);
+  inputs.emplace_back("--original_startup", options.original_startup);
+  CheckStandardInput(inputs);
   const size_t mains = options.mains.size(), startups = options.startups.size();
-  if (!options.original_startup.empty() && startups == 0 && !options.numeric) {
-    throw CLI::ValidationError("--original_startup",
-                               "expected --startup, with which it is compared");
-  }
-  if (startups > 1 && startups != mains) {
-    throw CLI::ValidationError("--startup", absl::StrCat("expected one, or ", mains,
-                                                         ", one per program, found ", startups));
-  }
-  if (mains > 1 && options.nranks > 0 && static_cast<size_t>(options.nranks) != mains) {
-    throw CLI::ValidationError(
-        "--nranks",
-        absl::StrCat("expected ", mains, ", the number of programs, found ", options.nranks));
-  }
-  if (options.short_lines && options.format != "text") {
-    throw CLI::ValidationError("--short", "works with --format text only");
-  }
+  Require(options.original_startup.empty() || startups > 0 || options.numeric, "--original_startup",
+          "expected --startup, with which it is compared");
+  Require(startups <= 1 || startups == mains, "--startup",
+          absl::StrCat("expected one, or ", mains, ", one per program, found ", startups));
+  Require(mains == 1 || options.nranks == 0 || static_cast<size_t>(options.nranks) == mains,
+          "--nranks",
+          absl::StrCat("expected ", mains, ", the number of programs, found ", options.nranks));
+  Require(!options.short_lines || options.format == "text", "--short",
+          "works with --format text only");
   if (!options.numeric) return;
-  if (mains > 1) {
-    throw CLI::ValidationError("--numeric", "accepts one program, which all ranks run");
-  }
-  if (options.nranks > kMaxRanks) {
-    throw CLI::ValidationError("--nranks", absl::StrCat("expected at most ", kMaxRanks,
-                                                        " to run, found ", options.nranks));
-  }
-  if (options.summed_gradients || !options.distributed_params.empty()) {
-    throw CLI::ValidationError("--numeric",
-                               "requires gradients averaged over the ranks, and replicated "
-                               "parameters");
-  }
+  Require(mains == 1, "--numeric", "accepts one program, which all ranks run");
+  Require(options.nranks <= kMaxRanks, "--nranks",
+          absl::StrCat("expected at most ", kMaxRanks, " to run, found ", options.nranks));
+  Require(!options.summed_gradients && options.distributed_params.empty(), "--numeric",
+          "requires gradients averaged over the ranks, and replicated parameters");
 }
 
 }  // namespace
@@ -254,50 +306,40 @@ Subcommand AddVerify(CLI::App* weft) {
       "reduced once. With --original: that it computes what the original computes. Exit status 1:\n"
       "it is wrong.");
   auto options = std::make_shared<Options>();
-  app->add_option("mains", options->mains, "One program for all ranks, or one per rank, in order")
-      ->required()
-      ->type_name("MAIN");
-  app->add_option("--startup", options->startups,
-                  "The startup program, or one per rank; without it, rings count as set up")
-      ->type_name("F");
-  app->add_option("--nranks", options->nranks,
-                  "Number of ranks; default: as the programs say, else any number")
-      ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
-      ->type_name("N");
+  AddOption(*app, "mains", "MAIN", options->mains,
+            "One program for all ranks, or one per rank, in order")
+      ->required();
+  AddOption(*app, "--startup", "F", options->startups,
+            "The startup program, or one per rank; without it, rings count as set up");
+  constexpr int kMaxInt = std::numeric_limits<int>::max();
+  AddInteger(*app, "--nranks", options->nranks, 1, kMaxInt,
+             "Number of ranks; default: as the programs say, else any number");
   auto* original =
-      app->add_option("--original", options->original, "The program before the rewrite")
-          ->type_name("F");
-  app->add_option("--distributed_params", options->distributed_params,
-                  "Comma-separated parameters that are sharded over the ranks")
+      AddOption(*app, "--original", "F", options->original, "The program before the rewrite");
+  AddOption(*app, "--distributed_params", "A,B", options->distributed_params,
+            "Comma-separated parameters that are sharded over the ranks")
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("A,B");
+      ->allow_extra_args(false);
   app->add_flag("--summed_gradients", options->summed_gradients,
                 "Expect gradients summed over the ranks, not averaged");
-  const auto add_steps = [&](const char* flag, absl::optional<int>* value, const char* help) {
-    app->add_option(flag, *value, help)
-        ->check(IntegerFrom(1, std::numeric_limits<int>::max()))
-        ->needs(original)
-        ->type_name("N");
-  };
-  add_steps("--k_steps", &options->k_steps, "Expected averaging period of LocalSGD, in steps");
-  add_steps("--begin_step", &options->begin_step, "Expected first averaging step of LocalSGD");
+  AddInteger(*app, "--k_steps", options->k_steps, 1, kMaxInt,
+             "Expected averaging period of LocalSGD, in steps")
+      ->needs(original);
+  AddInteger(*app, "--begin_step", options->begin_step, 1, kMaxInt,
+             "Expected first averaging step of LocalSGD")
+      ->needs(original);
   auto* numeric = app->add_flag(
       "--numeric", options->numeric,
       "Also run both programs on small random data, the original on one rank with the global "
       "batch (2 ranks by default), and compare persistable variables");
   numeric->needs(original);
-  app->add_option(
-         "--original_startup", options->original_startup,
-         "The startup program before the rewrite, compared too; with --numeric, it sets the "
-         "initial state (default: 0)")
-      ->needs(original)
-      ->type_name("F");
-  app->add_option("--steps", options->steps, "Steps of these runs")
-      ->check(IntegerFrom(1, 1000))
+  AddOption(*app, "--original_startup", "F", options->original_startup,
+            "The startup program before the rewrite, compared too; with --numeric, it sets the "
+            "initial state (default: 0)")
+      ->needs(original);
+  AddInteger(*app, "--steps", options->steps, 1, 1000, "Steps of these runs")
       ->capture_default_str()
-      ->needs(numeric)
-      ->type_name("N");
+      ->needs(numeric);
   app->add_option("--format", options->format, "json: findings as JSON")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();

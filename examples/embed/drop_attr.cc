@@ -44,7 +44,7 @@ void DropAttr::Options::Bind(weft::OptionBinder& bind) {
 absl::StatusOr<bool> DropAttr::Run(weft::PassContext& context, weft::ProgramPair& programs) const {
   if (options_.attr == weft::kOpRoleAttr || options_.attr == weft::kOpRoleVarAttr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("attribute ", options_.attr, " says what training is and must stay"));
+        absl::StrCat("attribute ", options_.attr, " defines training and must stay"));
   }
   WEFT_ASSIGN_OR_RETURN(int changed, Drop(programs.main, options_.attr));
   if (programs.startup != nullptr) {

@@ -1,4 +1,4 @@
-// A pass of this example's own.
+// The pass of this example.
 #ifndef EMBED_DROP_ATTR_H_
 #define EMBED_DROP_ATTR_H_
 
@@ -12,13 +12,13 @@
 
 namespace embed {
 
-// Removes one attribute from every op of both programs, for instance op_callstack, which tells file
-// names of the machine that built the program and is often the larger part of it:
+// Removes one attribute from every op of both programs, for instance op_callstack, which contains
+// file names of the machine that built the program, and is often the larger part of it:
 //
 //   Out=[y] = relu(X=[x]) {op_callstack=[...], op_role=0}   becomes   ... {op_role=0}
 //
-// Changes nothing where no op has the attribute, so that a second run changes nothing. O(ops).
-// InvalidArgument for op_role and op_role_var, which say what training is.
+// Changes nothing if no op has the attribute, so a second run changes nothing. O(ops).
+// InvalidArgument for op_role and op_role_var, which define training.
 class DropAttr : public weft::Pass {
  public:
   static constexpr absl::string_view kName = "drop-attr";

@@ -53,7 +53,7 @@ TEST(DropAttr, ProgramWithoutTheAttributeKeepsItsBytes) {
 TEST(DropAttr, RolesMustStay) {
   EXPECT_THAT(RewriteStatus("drop-attr{attr=op_role}", kOneOp, WithDropAttr()),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "pass drop-attr: attribute op_role says what training is and must stay"));
+                       "pass drop-attr: attribute op_role defines training and must stay"));
 }
 
 TEST(DropAttr, UnknownOptionListsTheKnownOnes) {

@@ -1,7 +1,7 @@
-// A compiler that embeds Weft: puts a pass of its own before Weft's passes, runs them on the
-// programs of a model with one linear layer, and checks the result.
+// A compiler that embeds Weft: adds a pass before Weft's passes, runs them on the programs of a
+// model with one linear layer, and checks the result.
 //
-//   embed MAIN.pb STARTUP.pb        exit status 0 if everything is as it should be, else 1
+//   embed MAIN.pb STARTUP.pb        exit status 0 if all checks pass, else 1
 #include <cstdio>
 #include <map>
 #include <string>

@@ -1,6 +1,6 @@
 // Bytes as an .npz archive, as feeds, and as a save_combine file: each refused with a message, or
 // read whole.
-#include "executor/feeds.h"
+#include "executor/feed_sources.h"
 #include "executor/npz.h"
 #include "executor/params_file.h"
 #include "tests/fuzz/fuzz.h"
@@ -28,12 +28,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     RequireCleanError(archive.status());
   }
 
-  const auto feeds = weft::FeedFile::Open(file.path());
+  const auto feeds = weft::FeedsFromFile(file.path());
   if (feeds.ok()) {
     Require(archive.ok(), "feeds that are no archive");
-    const auto types = feeds->Types(0);
+    const auto types = feeds->types(0);
     if (!types.ok()) RequireCleanError(types.status());
-    const auto step = feeds->Read(feeds->num_steps());
+    const auto step = feeds->read(feeds->num_steps);
     if (!step.ok()) RequireCleanError(step.status());
   } else {
     RequireCleanError(feeds.status());

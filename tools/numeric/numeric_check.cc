@@ -15,9 +15,7 @@
 #include "base/status_macros.h"
 #include "executor/plan.h"
 #include "executor/runner.h"
-#include "tools/numeric/data.h"
-#include "tools/numeric/start.h"
-#include "tools/numeric/tensor_difference.h"
+#include "tools/numeric/inputs.h"
 
 namespace weft {
 namespace {
@@ -28,8 +26,16 @@ constexpr int64_t kRowsPerRank = 4;
 
 using Tensors = std::map<std::string, Tensor>;
 
-// Ends a run that has shown a difference.
-absl::Status Enough() { return absl::CancelledError("a difference was found"); }
+RunOptions RunOptionsFor(const NumericOptions& options, int nranks) {
+  RunOptions run;
+  run.kernels = options.kernels;
+  run.nranks = nranks;
+  run.steps = options.steps;
+  run.timeout_s = options.timeout_s;
+  // The comparison shows it.
+  run.allow_unsynchronized = true;
+  return run;
+}
 
 class NumericChecker {
  public:
@@ -66,8 +72,6 @@ class NumericChecker {
   }
 
  private:
-  // --- What both programs start from ---
-
   absl::Status Prepare() {
     PlanOptions plan_options;
     plan_options.kernels = options_.kernels;
@@ -76,17 +80,16 @@ class NumericChecker {
     ElementBudget budget;
     WEFT_ASSIGN_OR_RETURN(
         data_, NumericData::Of(*original_.main, plan, options_.nranks, report_.batch, &budget));
-    WEFT_ASSIGN_OR_RETURN(start_, MakeStart(original_, options_, plan, variables_, data_, &budget));
-    for (size_t v = 0; v < plan.variables().size(); ++v) {
-      const Plan::Variable& variable = plan.variables()[v];
+    WEFT_ASSIGN_OR_RETURN(
+        start_, MakeStart(original_, RunOptionsFor(options_, 1), plan, variables_, data_, &budget));
+    for (size_t v = 0; v < plan.variables.size(); ++v) {
+      const Plan::Variable& variable = plan.variables[v];
       if (!IsTensorOfRoot(plan, v) || !variable.persistable || !variable.is_written) continue;
       fetch_.push_back(variable.name);
     }
     std::sort(fetch_.begin(), fetch_.end());
     return absl::OkStatus();
   }
-
-  // --- The runs ---
 
   // What the original leaves in fetch_ after each step.
   absl::Status RunOnOneRank(NumericData::Order order,
@@ -108,16 +111,17 @@ class NumericChecker {
   absl::Status RunOriginal() {
     if (fetch_.empty()) return NothingChanges();
     WEFT_RETURN_IF_ERROR(RunOnOneRank(NumericData::Order::kAsMade, &expected_));
-    size_t changed = 0;
+    bool any_changes = false;
     for (size_t i = 0; i < fetch_.size(); ++i) {
       if (variables_.parameters.count(fetch_[i]) == 0) continue;
       const auto before = start_.find(fetch_[i]);
-      const bool is_changed =
-          before == start_.end() || CompareTensors(before->second, expected_.back()[i]).has_value();
-      changed += is_changed ? 1 : 0;
-      if (!is_changed) report_.unchanged.push_back(fetch_[i]);
+      if (before == start_.end() || CompareTensors(before->second, expected_.back()[i])) {
+        any_changes = true;
+      } else {
+        report_.unchanged.push_back(fetch_[i]);
+      }
     }
-    return changed == 0 ? NothingChanges() : absl::OkStatus();
+    return any_changes ? absl::OkStatus() : NothingChanges();
   }
 
   absl::Status MeasureRounding() {
@@ -172,15 +176,14 @@ class NumericChecker {
       if (result.rank + 1 < options_.nranks) return absl::OkStatus();
       CompareStep(result.step);
       found_.clear();
-      return report_.IsEqual() ? absl::OkStatus() : Enough();
+      // One difference is enough: ends the run.
+      return report_.IsEqual() ? absl::OkStatus() : absl::CancelledError("a difference was found");
     };
     RunOptions run = RunOptionsFor(options_, options_.nranks);
     run.fetch = fetch_;
     const absl::Status status = RunProgram(inputs, run).status();
     return report_.IsEqual() ? status : absl::OkStatus();
   }
-
-  // --- The comparison ---
 
   void CompareStep(int64_t step) {
     for (size_t i = 0; i < fetch_.size(); ++i) {
@@ -190,9 +193,9 @@ class NumericChecker {
         rank_local_.insert(fetch_[i]);
         continue;
       }
-      bool is_told = rough_.count(fetch_[i]) > 0;
-      for (int rank = 0; rank < options_.nranks && !is_told; ++rank) {
-        is_told = CompareRank(step, rank, i);
+      bool is_reported = rough_.count(fetch_[i]) > 0;
+      for (int rank = 0; rank < options_.nranks && !is_reported; ++rank) {
+        is_reported = CompareRank(step, rank, i);
       }
       const bool is_wrong =
           !report_.differences.empty() && report_.differences.back().variable == fetch_[i];
@@ -205,49 +208,46 @@ class NumericChecker {
     return variables_.parameters.count(name) > 0 || variables_.optimizer_states.count(name) > 0;
   }
 
-  NumericReport::Difference Describe(int64_t step, int rank, size_t i,
-                                     const TensorDifference& found) const {
-    NumericReport::Difference difference;
-    difference.variable = fetch_[i];
-    difference.is_parameter = variables_.parameters.count(fetch_[i]) > 0;
-    difference.step = step;
-    difference.rank = rank;
-    difference.index = IndexOfElement(found.place, expected_[step][i].dims());
-    difference.expected = found.expected;
-    difference.found = found.found;
-    difference.relative = found.relative;
-    difference.of_original = rounding_[step][i];
+  // The difference of a variable on a rank; none if it is equal.
+  absl::optional<NumericReport::Difference> Compare(int64_t step, int rank, size_t i,
+                                                    const Tensor& expected) const {
+    absl::optional<NumericReport::Difference> difference =
+        CompareTensors(expected, found_[rank][i]);
+    if (!difference.has_value()) return difference;
+    difference->variable = fetch_[i];
+    difference->is_parameter = variables_.parameters.count(fetch_[i]) > 0;
+    difference->step = step;
+    difference->rank = rank;
+    difference->of_original = rounding_[step][i];
     return difference;
   }
 
   // The first rank whose value differs from rank 0's in any bit.
   absl::optional<NumericReport::Difference> CompareRanks(int64_t step, size_t i) const {
     for (int rank = 1; rank < options_.nranks; ++rank) {
-      const absl::optional<TensorDifference> found = CompareTensors(found_[0][i], found_[rank][i]);
-      if (!found.has_value()) continue;
-      NumericReport::Difference difference = Describe(step, rank, i, *found);
-      difference.is_among_ranks = true;
+      absl::optional<NumericReport::Difference> difference = Compare(step, rank, i, found_[0][i]);
+      if (!difference.has_value()) continue;
+      difference->is_among_ranks = true;
       return difference;
     }
     return absl::nullopt;
   }
 
-  // True if the variable is wrong, or if that is unknown.
+  // Reports a variable that is wrong, or too rough to compare; then true.
   bool CompareRank(int64_t step, int rank, size_t i) {
-    const absl::optional<TensorDifference> found =
-        CompareTensors(expected_[step][i], found_[rank][i]);
-    if (!found.has_value()) return false;
-    NumericReport::Difference difference = Describe(step, rank, i, *found);
-    if (difference.relative > ToleranceOf(step, i)) {
-      report_.differences.push_back(std::move(difference));
+    const absl::optional<NumericReport::Difference> difference =
+        Compare(step, rank, i, expected_[step][i]);
+    if (!difference.has_value()) return false;
+    if (difference->relative > ToleranceOf(step, i)) {
+      report_.differences.push_back(*difference);
       return true;
     }
-    if (difference.relative > kMaxNumericTolerance) {
+    if (difference->relative > kMaxNumericTolerance) {
       rough_.insert(fetch_[i]);
       return true;
     }
     absl::optional<NumericReport::Difference>& largest = report_.largest_rounding;
-    if (!largest.has_value() || largest->relative < difference.relative) largest = difference;
+    if (!largest.has_value() || largest->relative < difference->relative) largest = difference;
     return false;
   }
 

@@ -24,12 +24,21 @@
 #ifndef WEFT_TOOLS_NUMERIC_NUMERIC_CHECK_H_
 #define WEFT_TOOLS_NUMERIC_NUMERIC_CHECK_H_
 
+#include <cstdint>
+
 #include "absl/status/statusor.h"
+#include "ops/kernel.h"
 #include "proto/program_pair.h"
 #include "tools/numeric/report.h"
-#include "tools/numeric/setting.h"
 
 namespace weft {
+
+struct NumericOptions {
+  const KernelTable* kernels = nullptr;  // required
+  int nranks = 2;
+  int64_t steps = 2;
+  double timeout_s = 60;  // for a rank that does not arrive at a collective
+};
 
 // States begin as `original.startup` leaves them, or at 0 if it is null; parameters are generated
 // in any case.

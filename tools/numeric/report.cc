@@ -1,11 +1,56 @@
 #include "tools/numeric/report.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
 namespace weft {
+
+double ElementAt(const Tensor& tensor, int64_t i) {
+  switch (tensor.dtype()) {
+    case DType::kFloat32:
+      return tensor.data<float>()[i];
+    case DType::kFloat64:
+      return tensor.data<double>()[i];
+    case DType::kInt32:
+      return tensor.data<int32_t>()[i];
+    case DType::kInt64:
+      return static_cast<double>(tensor.data<int64_t>()[i]);
+    default:
+      return static_cast<const uint8_t*>(tensor.raw())[i];
+  }
+}
+
+absl::optional<NumericReport::Difference> CompareTensors(const Tensor& expected,
+                                                         const Tensor& found) {
+  double largest = 0;
+  absl::optional<int64_t> most;
+  double size_of_most = 0;
+  for (int64_t i = 0; i < expected.size(); ++i) {
+    const double a = ElementAt(expected, i), b = ElementAt(found, i);
+    largest = std::max({largest, std::abs(a), std::abs(b)});
+    if (a == b || (std::isnan(a) && std::isnan(b))) continue;
+    const double size = std::abs(a - b);
+    if (most.has_value() && !(size > size_of_most) && !std::isnan(size)) continue;
+    most = i;
+    size_of_most = size;
+    if (!std::isfinite(size)) break;
+  }
+  if (!most.has_value()) return absl::nullopt;
+  NumericReport::Difference difference;
+  difference.expected = ElementAt(expected, *most);
+  difference.found = ElementAt(found, *most);
+  difference.relative = std::isfinite(size_of_most) ? size_of_most / largest : HUGE_VAL;
+  difference.index.resize(expected.rank());
+  for (int d = expected.rank(); d-- > 0; *most /= expected.dim(d)) {
+    difference.index[d] = *most % expected.dim(d);
+  }
+  return difference;
+}
 
 std::string NumericReportText(const NumericReport& report) {
   std::string text =

@@ -1,4 +1,4 @@
-// The result of a numeric check.
+// The result of a numeric check: differences of tensors.
 #ifndef WEFT_TOOLS_NUMERIC_REPORT_H_
 #define WEFT_TOOLS_NUMERIC_REPORT_H_
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/types/optional.h"
-#include "ops/schema/tensor_type.h"
+#include "ops/tensor.h"
 
 namespace weft {
 
@@ -52,6 +52,13 @@ struct NumericReport {
 
   bool IsEqual() const { return differences.empty(); }
 };
+
+double ElementAt(const Tensor& tensor, int64_t i);
+
+// The largest difference of two tensors of one type: index, expected, found and relative are set.
+// None if all elements are equal (0 and -0 are). O(elements).
+absl::optional<NumericReport::Difference> CompareTensors(const Tensor& expected,
+                                                         const Tensor& found);
 
 // "2 steps on 2 ranks, batch 8: 3 variables equal bit by bit", or, for differences, several lines.
 std::string NumericReportText(const NumericReport& report);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "ops/kernel_util.h"
 
 namespace weft {
 
@@ -33,31 +34,15 @@ double RoundedRate(double rate) {
 absl::StatusOr<Tensor> MakeTensor(absl::string_view name, const TensorType& type,
                                   const std::function<double(int64_t)>& value) {
   Tensor tensor;
-  const auto fill = [&](auto zero) {
-    tensor.Resize(type.dtype, type.dims);
-    auto* data = tensor.data<decltype(zero)>();
-    for (int64_t i = 0; i < tensor.size(); ++i) data[i] = static_cast<decltype(zero)>(value(i));
+  tensor.Resize(type.dtype, type.dims);
+  const auto fill = [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (int64_t i = 0; i < tensor.size(); ++i) tensor.data<T>()[i] = static_cast<T>(value(i));
+    return absl::OkStatus();
   };
-  switch (type.dtype) {
-    case DType::kFloat32:
-      fill(0.0f);
-      return tensor;
-    case DType::kFloat64:
-      fill(0.0);
-      return tensor;
-    case DType::kInt32:
-      fill(int32_t{0});
-      return tensor;
-    case DType::kInt64:
-      fill(int64_t{0});
-      return tensor;
-    case DType::kBool:
-      fill(false);
-      return tensor;
-    default:
-      return absl::UnimplementedError(absl::StrCat(
-          "variable ", name, ": no values are made for element type ", DTypeName(type.dtype)));
-  }
+  if (ForElementType<float, double, int32_t, int64_t, bool>(name, tensor, fill).ok()) return tensor;
+  return absl::UnimplementedError(absl::StrCat(
+      "variable ", name, ": no values are generated for element type ", DTypeName(type.dtype)));
 }
 
 absl::StatusOr<Tensor> MakeParameter(absl::string_view name, const TensorType& type) {
@@ -65,10 +50,6 @@ absl::StatusOr<Tensor> MakeParameter(absl::string_view name, const TensorType& t
   const double scale = std::exp2(-std::ceil(std::log2(std::max(1.0, inputs)) / 2));
   const uint64_t hash = HashOfName(name);
   return MakeTensor(name, type, [=](int64_t i) { return scale * SmallNumber(MixBits(hash + i)); });
-}
-
-absl::StatusOr<Tensor> MakeConstant(absl::string_view name, const TensorType& type, double value) {
-  return MakeTensor(name, type, [=](int64_t) { return value; });
 }
 
 absl::Status ElementBudget::Take(absl::string_view variable, const Dims& dims) {
@@ -79,7 +60,7 @@ absl::Status ElementBudget::Take(absl::string_view variable, const Dims& dims) {
   }
   return absl::ResourceExhaustedError(absl::StrCat("variable ", variable, ": with ",
                                                    DimsToString(dims), ", more than ",
-                                                   kMaxNumericElements, " elements to make up"));
+                                                   kMaxNumericElements, " elements to generate"));
 }
 
 }  // namespace weft

@@ -29,7 +29,6 @@ absl::StatusOr<Tensor> MakeTensor(absl::string_view name, const TensorType& type
                                   const std::function<double(int64_t)>& value);
 // Small numbers, divided so that a product with them has about the size of the other factor.
 absl::StatusOr<Tensor> MakeParameter(absl::string_view name, const TensorType& type);
-absl::StatusOr<Tensor> MakeConstant(absl::string_view name, const TensorType& type, double value);
 
 // The number of elements of all parameters, states and data of a step.
 inline constexpr int64_t kMaxNumericElements = int64_t{1} << 28;

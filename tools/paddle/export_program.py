@@ -1,4 +1,4 @@
-"""Writes what a Paddle script has built to files that `weft run` takes.
+"""Writes the programs and data of a Paddle script to files that `weft run` takes.
 
     import export_program
 
@@ -9,14 +9,14 @@
     batches = [{"x": x0, "y": y0}, {"x": x1, "y": y1}]
     export_program.export("exported", main, startup, feeds=batches)
 
-leaves in `exported`
+writes to `exported`
 
     main.pb, startup.pb      the programs
     feeds.npz                arrays "<step>/<variable>", one step for each batch
     params.npz               parameters and optimizer state, if the startup program has been run
 
-and returns the arguments that `weft` trains them with. For Paddle 2.0 to 2.6, static programs; in
-one file, so that it can be copied beside a script.
+and returns the `weft` command that trains them. For static programs of Paddle 2.0 to 2.6. One file,
+so that it can be copied beside a script.
 """
 import contextlib
 import os
@@ -25,45 +25,41 @@ import struct
 import tempfile
 import zipfile
 
-# Names of element types, as Weft prints them, by the `dtype.name` of NumPy and their numbers in
-# Paddle's VarType. bf16 has no type in NumPy: Paddle gives its bits as uint16.
+# Numbers of element types in Paddle's VarType, by the `dtype.name` of NumPy. NumPy has no bf16:
+# Paddle returns its bits as uint16.
 _TYPES = {
     "bool": 0, "int16": 1, "int32": 2, "int64": 3, "float16": 4, "float32": 5, "float64": 6,
     "uint8": 20, "int8": 21, "bfloat16": 22,
 }
 _NAMES = {number: name for name, number in _TYPES.items()}
 
-# Options of --lr_schedule that differ from the names of a scheduler's attributes, by class.
+# By class of scheduler: the name for --lr_schedule, and its options. Except for learning_rate, they
+# have the names of the scheduler's attributes.
 _SCHEDULES = {
-    "NoamDecay": ("noam", {"d_model": "d_model", "warmup_steps": "warmup_steps",
-                           "learning_rate": "base_lr"}),
-    "PiecewiseDecay": ("piecewise", {"boundaries": "boundaries", "values": "values"}),
-    "ExponentialDecay": ("exponential", {"learning_rate": "base_lr", "gamma": "gamma"}),
-    "NaturalExpDecay": ("natural_exp", {"learning_rate": "base_lr", "gamma": "gamma"}),
-    "InverseTimeDecay": ("inverse_time", {"learning_rate": "base_lr", "gamma": "gamma"}),
-    "PolynomialDecay": ("polynomial", {"learning_rate": "base_lr", "decay_steps": "decay_steps",
-                                       "end_lr": "end_lr", "power": "power", "cycle": "cycle"}),
-    "CosineAnnealingDecay": ("cosine", {"learning_rate": "base_lr", "T_max": "T_max",
-                                        "eta_min": "eta_min"}),
-    "StepDecay": ("step", {"learning_rate": "base_lr", "step_size": "step_size",
-                           "gamma": "gamma"}),
-    "MultiStepDecay": ("multi_step", {"learning_rate": "base_lr", "milestones": "milestones",
-                                      "gamma": "gamma"}),
+    "NoamDecay": ("noam", "d_model warmup_steps learning_rate"),
+    "PiecewiseDecay": ("piecewise", "boundaries values"),
+    "ExponentialDecay": ("exponential", "learning_rate gamma"),
+    "NaturalExpDecay": ("natural_exp", "learning_rate gamma"),
+    "InverseTimeDecay": ("inverse_time", "learning_rate gamma"),
+    "PolynomialDecay": ("polynomial", "learning_rate decay_steps end_lr power cycle"),
+    "CosineAnnealingDecay": ("cosine", "learning_rate T_max eta_min"),
+    "StepDecay": ("step", "learning_rate step_size gamma"),
+    "MultiStepDecay": ("multi_step", "learning_rate milestones gamma"),
 }
 
 
 def export(directory, main, startup, feeds=(), params="npz", scope=None):
-    """Writes programs, batches and parameters into `directory`, which is made if need be.
+    """Writes programs, batches and parameters into `directory`, and creates it if it is missing.
 
-    feeds   one dictionary a step: variable -> array, the batch of all ranks together. Every step
-            gives the same variables; batches may differ in size.
+    feeds   one dictionary per step: variable -> array, the batch of all ranks together. Every step
+            has the same variables; batches may differ in size.
     params  "npz"; "combine": Paddle's save_combine format, params.combine and params.names, which
-            holds bf16 too; or None: not written.
-    scope   where parameters are; default: paddle.static.global_scope(). Without values there
-            (the startup program has not been run) none are written.
+            supports bf16 too; or None: not written.
+    scope   holds the parameters; default: paddle.static.global_scope(). If it has no values (the
+            startup program has not been run), none are written.
 
-    Returns the command that trains: a list of arguments. Raises ValueError where a batch does not
-    fit the program. Files appear whole or not at all.
+    Returns the command that trains: a list of arguments. Raises ValueError if a batch does not fit
+    the program. Files are written atomically.
     """
     if params not in ("npz", "combine", None):
         raise ValueError('params: expected "npz", "combine" or None, found %r' % (params,))
@@ -98,12 +94,12 @@ def export(directory, main, startup, feeds=(), params="npz", scope=None):
 
 
 def command_line(command):
-    """The command as a shell takes it."""
+    """The command, quoted for a shell."""
     return " ".join(shlex.quote(word) for word in command)
 
 
 def lr_schedule(scheduler):
-    """What --lr_schedule takes for a scheduler of paddle.optimizer.lr, from its first step on."""
+    """The value of --lr_schedule for a scheduler of paddle.optimizer.lr, from its first step on."""
     name = type(scheduler).__name__
     if name == "LinearWarmup":
         options = {key: getattr(scheduler, key) for key in ("warmup_steps", "start_lr", "end_lr")}
@@ -115,8 +111,9 @@ def lr_schedule(scheduler):
         raise ValueError("scheduler %s: weft run has no such schedule; give it the learning rates "
                          "as a feed, or with --set" % name)
     schedule, options = _SCHEDULES[name]
-    return _schedule_text(schedule, {key: getattr(scheduler, attribute)
-                                     for key, attribute in options.items()})
+    return _schedule_text(schedule, {
+        key: getattr(scheduler, "base_lr" if key == "learning_rate" else key)
+        for key in options.split()})
 
 
 def _schedule_text(name, options):
@@ -129,11 +126,11 @@ def _schedule_text(name, options):
     return "%s{%s}" % (name, ",".join("%s=%s" % (key, text(v)) for key, v in options.items()))
 
 
-# --- What the program says ------------------------------------------------------------------------
+# --- Feeds and parameters -------------------------------------------------------------------------
 
 
 def check_feed(step, name, dtype, shape, declared_dtype, declared_shape):
-    """Whether an array fits a variable; dimensions of -1 take any size. Raises ValueError."""
+    """Raises ValueError if an array does not fit a variable; dimensions of -1 take any size."""
     fits = len(shape) == len(declared_shape) and all(
         expected < 0 or found == expected for found, expected in zip(shape, declared_shape))
     if dtype != declared_dtype or not fits:
@@ -142,8 +139,7 @@ def check_feed(step, name, dtype, shape, declared_dtype, declared_shape):
 
 
 def check_feed_names(feeds, data_names):
-    """Whether every step feeds what the first one does, and all data variables. Raises ValueError.
-    """
+    """Raises ValueError if a step lacks a data variable, or differs from the first in variables."""
     for step, batch in enumerate(feeds):
         missing = sorted((set(feeds[0]) | set(data_names)) - set(batch))
         if missing:
@@ -176,13 +172,13 @@ def _checked_feeds(main, feeds):
 
 
 def _type_number(var):
-    """Of the elements, in VarType."""
+    """The number of the element type in VarType."""
     number = var.dtype
     return int(getattr(number, "value", number))
 
 
 def _persistables(main, scope):
-    """variable -> (element type, array), of those that hold a dense tensor."""
+    """variable -> (element type, array) for dense tensors."""
     import numpy  # pylint: disable=import-outside-toplevel
     import paddle  # pylint: disable=import-outside-toplevel
 
@@ -202,12 +198,12 @@ _LOD_TENSOR = 7  # in VarType
 
 
 # --- Files ----------------------------------------------------------------------------------------
-# Arrays are what has `dtype.str`, `shape` and `tobytes()`, as NumPy's have.
+# Arrays have `dtype.str`, `shape` and `tobytes()`, like those of NumPy.
 
 
 @contextlib.contextmanager
 def _atomic(path):
-    """A file to be written that takes the place of `path` at the end."""
+    """A file that replaces `path` when it is complete."""
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path) or ".",
                                          prefix=os.path.basename(path) + ".")
     try:
@@ -223,14 +219,13 @@ def _atomic(path):
 
 
 def write_file(path, data):
-    """Writes a file, which appears whole or not at all."""
+    """Writes a file atomically."""
     with _atomic(path) as file:
         file.write(data)
 
 
 def write_npz(path, arrays):
-    """Writes named arrays as numpy.savez does, in order of their names. Equal arrays give equal
-    bytes."""
+    """Writes arrays like numpy.savez, in order of their names. Equal arrays give equal bytes."""
     with _atomic(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name in sorted(arrays):
             archive.writestr(zipfile.ZipInfo(name + ".npy"), npy_bytes(arrays[name]))
@@ -238,12 +233,8 @@ def write_npz(path, arrays):
 
 def npy_bytes(array):
     """An array in row-major order as a .npy file, version 1."""
-    shape = "(%s)" % "".join("%d, " % d for d in array.shape)
-    if len(array.shape) > 1:
-        shape = "(%s)" % ", ".join("%d" % d for d in array.shape)
-    elif len(array.shape) == 1:
-        shape = "(%d,)" % array.shape[0]
-    header = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (array.dtype.str, shape)
+    header = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }" % (
+        array.dtype.str, tuple(map(int, array.shape)))
     header += " " * (-(10 + len(header) + 1) % 64) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + array.tobytes()
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How far rounding goes in a model: Paddle beside itself, a weight moved by a unit in the last place.
+"""Measures rounding: trains a model in Paddle, again with a weight one unit in the last place off.
 
     bazel build //tests/data:deep_models //tests/data:small_models
     python tools/paddle/rounding_in_paddle.py bazel-bin/tests/data/resnet18_cifar [weight...]
 
-Prints, for each weight (default: all parameters), how far losses and, after the last step, the
-state that differs most are from those of the run that was not disturbed. What another
-implementation gives cannot be expected to be closer. Needs paddlepaddle 2.6 (CPU).
+Prints, for each weight (default: all parameters), the differences of the losses and the largest
+difference of the final state from the undisturbed run. Another implementation cannot be expected to
+come closer. Needs paddlepaddle 2.6 (CPU).
 """
 
 import os
@@ -67,7 +67,7 @@ class Model:
 
 
 def worst(found, expected):
-    """The largest difference, relative to the largest element of its tensor, and where it is."""
+    """The largest difference, relative to the largest element of its tensor, and its variable."""
     differences = []
     for name, value in expected.items():
         largest = numpy.abs(value.astype("float64")).max(initial=0)
