@@ -32,7 +32,7 @@ struct ModePipeline {
 struct Mode {
   std::string name;
   std::string description;  // one line
-  // None: the mode only reads, verifies and writes.
+  // None at all: the mode only reads, verifies and writes. None in a dialect: it is refused there.
   std::vector<ModePipeline> pipelines;
   // Help for flags that select a pipeline and that no pass has as an option.
   std::map<std::string, std::string> help = {};
@@ -60,9 +60,14 @@ std::vector<std::string> FlagsOf(const Mode& mode, const ModePipeline& pipeline)
 // names what is given besides and passes find in their context: who takes part ("nranks") and what
 // is distributed.
 //
-// InvalidArgument for an unknown mode (lists them), a value that selects none of its pipelines, and
-// a flag that the mode does not read; a mode without passes reads no context.
-absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view mode, Dialect dialect,
+// InvalidArgument for a mode that has pipelines, but none in this dialect, a value that selects
+// none of its pipelines, and a flag that the mode does not read; a mode without passes reads no
+// context.
+absl::StatusOr<std::vector<Spec>> ExpandMode(const Mode& mode, Dialect dialect,
+                                             const std::map<std::string, std::string>& flags,
+                                             const std::vector<std::string>& context_flags = {});
+// The same of the mode of that name. InvalidArgument also for an unknown mode (lists them).
+absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view name, Dialect dialect,
                                              const std::map<std::string, std::string>& flags,
                                              const std::vector<std::string>& context_flags = {});
 
