@@ -22,8 +22,7 @@
 //     the step: then the function calls Resize.
 //   - No output is an input, unless the kernel says that it works in place (InPlace()).
 //   - Where inputs are fp16 or bf16, it sees fp32 copies, and its results are rounded back;
-//   RawElements
-//     see the elements as they are.
+//     RawElements see the elements as they are.
 #ifndef WEFT_OPS_OP_KERNEL_H_
 #define WEFT_OPS_OP_KERNEL_H_
 

@@ -33,7 +33,7 @@ class InferContext;
 // What passes and the verifier may assume of an op, whatever the values of its attributes. A set of
 // bits; an op that has a property only for some attribute values does not carry its trait.
 enum class Trait : uint32_t {
-  // RawElements data between the ranks of the ring in attribute ring_id.
+  // Moves data between the ranks of the ring in attribute ring_id.
   kCollective = 1 << 0,
   // Creates a ring or what is needed for it (an id).
   kRingSetup = 1 << 1,

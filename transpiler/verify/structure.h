@@ -33,8 +33,8 @@ namespace weft {
 // the block for each.
 void CheckStructure(const Program& program, ProgramRef ref, Findings* findings);
 
-// InvalidArgument for the first violation of W101 to W105: what an op needs to be one, wherever it
-// stands.
+// InvalidArgument for the first finding of CheckStructure, whatever its severity, but for W106 and
+// W107: what an op needs to be one, wherever it stands.
 absl::Status VerifyStructure(const Program& program);
 
 }  // namespace weft
