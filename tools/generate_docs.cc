@@ -62,7 +62,8 @@ std::vector<std::string> AsFlags(const std::vector<std::string>& names) {
   return flags;
 }
 
-// One row for every choice among the mode's pipelines.
+// One row for every choice among the mode's pipelines; none in a dialect that the mode does not
+// have.
 std::string PipelineRows(const Mode& mode, Dialect dialect) {
   const std::string name = dialect == Dialect::kPaddle ? "paddle" : "weft";
   std::string rows;
@@ -77,7 +78,7 @@ std::string PipelineRows(const Mode& mode, Dialect dialect) {
     absl::StrAppend(&rows, "| ", name, choice, " | ", Code(ToString(*passes)), " | ",
                     CodeList(AsFlags(FlagsOf(mode, pipeline))), " |\n");
   }
-  return rows.empty() ? absl::StrCat("| ", name, " | – | – |\n") : rows;
+  return mode.pipelines.empty() ? absl::StrCat("| ", name, " | – | – |\n") : rows;
 }
 
 std::string ModeSections() {

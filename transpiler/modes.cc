@@ -131,6 +131,10 @@ FlagChoices ChoicesIn(absl::optional<Dialect> dialect, const Mode& mode) {
   return choices;
 }
 
+absl::string_view OtherThan(Dialect dialect) {
+  return dialect == Dialect::kPaddle ? "weft" : "paddle";
+}
+
 // InvalidArgument for a value that selects no pipeline, in this dialect or in both.
 absl::Status CheckChoices(const Mode& mode, Dialect dialect,
                           const std::map<std::string, std::string>& flags) {
@@ -144,9 +148,9 @@ absl::Status CheckChoices(const Mode& mode, Dialect dialect,
   for (const auto& [flag, values] : ChoicesIn(dialect, mode)) {
     const auto given = flags.find(flag);
     if (given == flags.end() || ContainsMeaning(values, given->second)) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("mode ", mode.name, ": --", flag, " ", given->second, " is available in the ",
-                     dialect == Dialect::kPaddle ? "weft" : "paddle", " dialect only"));
+    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, ": --", flag, " ",
+                                                   given->second, " is available in the ",
+                                                   OtherThan(dialect), " dialect only"));
   }
   return absl::OkStatus();
 }
@@ -240,17 +244,27 @@ absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view name, Dialect dia
                                              const std::map<std::string, std::string>& flags,
                                              const std::vector<std::string>& context_flags) {
   WEFT_ASSIGN_OR_RETURN(const Mode* const mode, FindMode(name));
-  WEFT_RETURN_IF_ERROR(CheckChoices(*mode, dialect, flags));
-  const ModePipeline* const pipeline = Select(*mode, dialect, flags);
+  return ExpandMode(*mode, dialect, flags, context_flags);
+}
+
+absl::StatusOr<std::vector<Spec>> ExpandMode(const Mode& mode, Dialect dialect,
+                                             const std::map<std::string, std::string>& flags,
+                                             const std::vector<std::string>& context_flags) {
+  WEFT_RETURN_IF_ERROR(CheckChoices(mode, dialect, flags));
+  const ModePipeline* const pipeline = Select(mode, dialect, flags);
+  if (pipeline == nullptr && !mode.pipelines.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("mode ", mode.name, " is available in the ",
+                                                   OtherThan(dialect), " dialect only"));
+  }
   std::vector<std::string> read;
-  if (pipeline != nullptr) read = FlagsOf(*mode, *pipeline);
+  if (pipeline != nullptr) read = FlagsOf(mode, *pipeline);
   for (const std::string& flag : context_flags) {
     const bool is_read =
         flag == "devices" ? absl::c_linear_search(read, flag) : pipeline != nullptr;
-    if (!is_read) return DoesNotRead(*mode, dialect, flag);
+    if (!is_read) return DoesNotRead(mode, dialect, flag);
   }
   for (const auto& [flag, value] : flags) {
-    if (!absl::c_linear_search(read, flag)) return DoesNotRead(*mode, dialect, flag);
+    if (!absl::c_linear_search(read, flag)) return DoesNotRead(mode, dialect, flag);
   }
   return pipeline == nullptr ? std::vector<Spec>() : Fill(Template(*pipeline), flags);
 }

@@ -32,7 +32,7 @@ struct ModePipeline {
 struct Mode {
   std::string name;
   std::string description;  // one line
-  // Empty: the mode only reads, verifies and writes.
+  // None at all: the mode only reads, verifies and writes. None in a dialect: refused there.
   std::vector<ModePipeline> pipelines;
   // Help for flags that select a pipeline and are no option of a pass.
   std::map<std::string, std::string> help = {};
@@ -60,9 +60,14 @@ std::vector<std::string> FlagsOf(const Mode& mode, const ModePipeline& pipeline)
 // the given flags that passes read from their context: those of the cluster ("nranks") and
 // "distributed_params".
 //
-// InvalidArgument for an unknown mode (lists them), a value that selects none of its pipelines, and
-// a flag that the mode does not read. A mode without passes reads no context.
-absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view mode, Dialect dialect,
+// InvalidArgument for a mode that has pipelines, but none in this dialect, a value that selects
+// none of its pipelines, and a flag that the mode does not read. A mode without passes reads no
+// context.
+absl::StatusOr<std::vector<Spec>> ExpandMode(const Mode& mode, Dialect dialect,
+                                             const std::map<std::string, std::string>& flags,
+                                             const std::vector<std::string>& context_flags = {});
+// The same of the mode of that name. InvalidArgument also for an unknown mode (lists them).
+absl::StatusOr<std::vector<Spec>> ExpandMode(absl::string_view name, Dialect dialect,
                                              const std::map<std::string, std::string>& flags,
                                              const std::vector<std::string>& context_flags = {});
 

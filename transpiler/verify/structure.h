@@ -30,7 +30,8 @@ namespace weft {
 // Decodes attribute values of fused buffers only. O(arguments * block depth).
 void CheckStructure(const Program& program, ProgramRef ref, Findings* findings);
 
-// InvalidArgument for the first violation of W101 to W105.
+// InvalidArgument for the first finding of CheckStructure, whatever its severity, except W106 and
+// W107: what an op needs wherever it stands.
 absl::Status VerifyStructure(const Program& program);
 
 }  // namespace weft
