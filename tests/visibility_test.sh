@@ -6,10 +6,21 @@
 set -euo pipefail
 cd "$(dirname "$(realpath "$1")")"
 
-directories=(executor ops tools)
+directories=(base executor ops proto tools transpiler)
 allowed="
+//base:status_macros
+//base:status_matchers
+//proto:framework_cc_proto
+//proto:program
+//proto:program_file
+//proto:program_pair
 //tools:transpile
 //tools:weft
+//transpiler/testing:compact_program
+//transpiler/testing:expect_rewrite
+//transpiler/verify/testing:matchers
+//transpiler/verify:verify
+//transpiler:transpiler
 "
 
 mapfile -d '' files < <(find "${directories[@]}" -name BUILD -print0 | LC_ALL=C sort -z)

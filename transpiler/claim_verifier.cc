@@ -11,7 +11,7 @@
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
-#include "transpiler/facts.h"
+#include "transpiler/passes/facts.h"
 
 namespace weft {
 namespace {

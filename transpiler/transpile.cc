@@ -7,9 +7,9 @@
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "transpiler/claim_verifier.h"
-#include "transpiler/facts.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
+#include "transpiler/passes/facts.h"
 #include "transpiler/verify/structure.h"
 
 namespace weft {

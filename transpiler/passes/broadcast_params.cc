@@ -12,7 +12,7 @@
 #include "ops/analysis/op_traits.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/facts.h"
+#include "transpiler/passes/facts.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/rings.h"
 #include "transpiler/passes/startup_parameters.h"

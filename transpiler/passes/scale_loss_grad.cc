@@ -12,7 +12,7 @@
 #include "ops/schema/algebra.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/facts.h"
+#include "transpiler/passes/facts.h"
 #include "transpiler/passes/op_builder.h"
 
 namespace weft {

@@ -65,7 +65,8 @@ struct PassContext {
 };
 
 // The facts that hold for a pair of programs: name to evidence ("op 17 (c_allreduce_sum) takes
-// fc_0.w_0@GRAD"). transpiler/facts.h names the facts of Weft's passes; other passes may add more.
+// fc_0.w_0@GRAD"). transpiler/passes/facts.h names the facts of Weft's passes; other passes may add
+// more.
 using Facts = std::map<std::string, std::string>;
 
 // Orders passes by facts.

@@ -29,8 +29,8 @@ enum class Stage { kBetweenPasses, kAtEnd };
 using PipelineVerifier = std::function<absl::Status(Stage stage, const ProgramPair&)>;
 
 struct PipelineOptions {
-  // Facts that hold before the first pass. DetectFacts (transpiler/facts.h) finds those of Weft's
-  // passes.
+  // Facts that hold before the first pass. DetectFacts (transpiler/passes/facts.h) finds those of
+  // Weft's passes.
   Facts initial_facts;
   // Runs as `verification` says, even without passes; none disables it. Its error names the pass
   // after which it ran.

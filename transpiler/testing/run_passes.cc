@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "transpiler/facts.h"
 #include "transpiler/passes/builtin_passes.h"
+#include "transpiler/passes/facts.h"
 #include "transpiler/pipeline/pipeline.h"
 #include "transpiler/verify/verify.h"
 

@@ -11,7 +11,7 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/facts.h"
+#include "transpiler/passes/facts.h"
 #include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/op_builder.h"
 #include "transpiler/passes/paddle/paddle_ops.h"

@@ -1,6 +1,6 @@
 // The facts in the contracts of Weft's passes, and their detection.
-#ifndef WEFT_TRANSPILER_FACTS_H_
-#define WEFT_TRANSPILER_FACTS_H_
+#ifndef WEFT_TRANSPILER_PASSES_FACTS_H_
+#define WEFT_TRANSPILER_PASSES_FACTS_H_
 
 #include "absl/status/statusor.h"
 #include "transpiler/pipeline/pass.h"
@@ -24,4 +24,4 @@ absl::StatusOr<Facts> DetectFacts(const ProgramPair& programs);
 
 }  // namespace weft
 
-#endif  // WEFT_TRANSPILER_FACTS_H_
+#endif  // WEFT_TRANSPILER_PASSES_FACTS_H_

@@ -1,4 +1,4 @@
-#include "transpiler/facts.h"
+#include "transpiler/passes/facts.h"
 
 #include <utility>
 #include <vector>
