@@ -102,8 +102,8 @@ std::vector<int64_t> BlockPeriods(const Program& program) {
       const Op op = program.op(id);
       for (int sub_block : op.SubBlocks()) {
         const absl::Span<const Symbol> condition = op.Input("Cond");
-        const bool is_seen = b == 0 && !is_run[sub_block] && condition.size() == 1 &&
-                             traits.Has(op, Trait::kBranch);
+        const bool is_seen =
+            b == 0 && !is_run[sub_block] && condition.size() == 1 && traits.Has(op, Trait::kBranch);
         periods[sub_block] = is_seen ? conditions.PeriodOf(condition[0]) : 0;
         is_run[sub_block] = true;
       }

@@ -44,7 +44,7 @@ bool Near(double a, double b) { return std::abs(a - b) <= kTolerance * std::abs(
 }  // namespace
 
 ExpressionTable::ExpressionTable() : slots_(1 << 10, 0) {
-  sum_ = Operation("sum of", "sum");
+  sum_ = OperationOfKind(OperationKind::kSum, "sum of", "sum");
   mean_ = Operation("mean over ranks", "mean_over_ranks");
   select_ = Operation("select", "select");
   zero_ = Call(Operation("zeros", "0"), {});
@@ -56,8 +56,21 @@ OperationId ExpressionTable::Operation(absl::string_view identity, absl::string_
   if (found != operation_of_.end()) return found->second;
   const OperationId id(static_cast<uint32_t>(operations_.size()));
   const auto added = operation_of_.emplace(std::string(identity), id).first;
-  operations_.push_back({std::string(label), &added->first, details, false});
+  operations_.push_back({std::string(label), &added->first, details});
   return id;
+}
+
+OperationId ExpressionTable::OperationOfKind(OperationKind kind, absl::string_view identity,
+                                             absl::string_view label) {
+  const OperationId operation = Operation(identity, label);
+  operations_[operation.value()].kind = kind;
+  return operation;
+}
+
+ExprId ExpressionTable::Cast(ExprId expr, absl::string_view dtype) {
+  return Call(OperationOfKind(OperationKind::kCast, absl::StrCat("cast ", dtype),
+                              absl::StrCat("cast[", dtype, "]")),
+              {expr});
 }
 
 ExprId ExpressionTable::Call(OperationId operation, absl::Span<const ExprId> operands,
@@ -171,7 +184,7 @@ ExprId ExpressionTable::Sum(std::vector<Term>* terms, double* factor) {
   if (all_one) return Call(sum_, operands);
   std::string identity = "sum of";
   for (double f : factors) absl::StrAppend(&identity, " ", FactorText(f));
-  const OperationId operation = Operation(identity, "sum");
+  const OperationId operation = OperationOfKind(OperationKind::kSum, identity, "sum");
   factors_.emplace(operation.value(), std::move(factors));
   return Call(operation, operands);
 }
@@ -187,10 +200,6 @@ ExprId ExpressionTable::WithoutMeans(ExprId expr, double* factor) {
 
 absl::Span<const ExprId> ExpressionTable::Operands(ExprId expr) const {
   return OperandsOf(calls_[CallOf(expr)]);
-}
-
-absl::string_view ExpressionTable::Label(ExprId expr) const {
-  return LabelOf(calls_[CallOf(expr)]);
 }
 
 std::string ExpressionTable::ToString(ExprId expr, absl::string_view details, int depth) const {
@@ -221,11 +230,11 @@ bool ExpressionTable::IsOpaque(ExprId expr) const {
   const auto is_opaque = [&](ExprId part) {
     const CallRecord& call = calls_[CallOf(part)];
     return operations_[call.operation.value()].is_opaque ||
-           (LabelOf(call) == "sum" && call.num_operands > kMaxExpanded);
+           (KindOf(call) == OperationKind::kSum && call.num_operands > kMaxExpanded);
   };
   const absl::Span<const ExprId> operands = Operands(expr);
-  return is_opaque(expr) ||
-         (Label(expr) == "sum" && std::any_of(operands.begin(), operands.end(), is_opaque));
+  return is_opaque(expr) || (KindOf(expr) == OperationKind::kSum &&
+                             std::any_of(operands.begin(), operands.end(), is_opaque));
 }
 
 ExpressionTable::Difference ExpressionTable::FindDifference(ExprId a, ExprId b) const {
@@ -248,7 +257,7 @@ ExpressionTable::Difference ExpressionTable::FindDifference(ExprId a, ExprId b) 
     }
     if (num_different == 0) break;
     // The order of a sum's operands has no meaning.
-    if (num_different > 1 && LabelOf(call_a) == "sum") break;
+    if (num_different > 1 && KindOf(call_a) == OperationKind::kSum) break;
     a = operands_a[first];
     b = operands_b[first];
   }

@@ -75,6 +75,9 @@ class ExpressionTable {
     return Call(select_, {condition, yes, no});
   }
   bool IsSelect(ExprId expr) const { return OperationOf(expr) == select_; }
+  // `expr` in the element type of that name.
+  ExprId Cast(ExprId expr, absl::string_view dtype);
+  bool IsCast(ExprId expr) const { return KindOf(expr) == OperationKind::kCast; }
 
   // The operation stands for several that could be equal: different calls may have equal values.
   void SetOpaque(OperationId operation) { operations_[operation.value()].is_opaque = true; }
@@ -90,7 +93,6 @@ class ExpressionTable {
   // "sgd.0(w, mul_grad.1(...), lr)", down to `depth`.
   std::string ToString(ExprId expr, int depth = 3) const { return ToString(expr, "", depth); }
   absl::Span<const ExprId> Operands(ExprId expr) const;
-  absl::string_view Label(ExprId expr) const;
   OperationId OperationOf(ExprId expr) const { return calls_[CallOf(expr)].operation; }
 
  private:
@@ -104,12 +106,20 @@ class ExpressionTable {
   absl::Span<const ExprId> OperandsOf(const CallRecord& call) const {
     return {operands_.data() + call.first_operand, call.num_operands};
   }
+  enum class OperationKind : uint8_t { kOther, kSum, kCast };
   struct OperationRecord {
     std::string label;
     const std::string* identity;
     DetailsOf details;
+    OperationKind kind = OperationKind::kOther;
     bool is_opaque = false;
   };
+  OperationKind KindOf(const CallRecord& call) const {
+    return operations_[call.operation.value()].kind;
+  }
+  OperationKind KindOf(ExprId expr) const { return KindOf(calls_[CallOf(expr)]); }
+  OperationId OperationOfKind(OperationKind kind, absl::string_view identity,
+                              absl::string_view label);
   absl::string_view LabelOf(const CallRecord& call) const {
     return operations_[call.operation.value()].label;
   }

@@ -41,11 +41,7 @@ ExprId RankExpressions::Named(const std::string& identity, const std::string& la
 
 ExprId RankExpressions::Cast(ExprId expr, int dtype) {
   const absl::optional<DType> type = DTypeFromProto(dtype);
-  return Named(
-      absl::StrCat("cast ", dtype),
-      absl::StrCat("cast[", type.has_value() ? std::string(DTypeName(*type)) : absl::StrCat(dtype),
-                   "]"),
-      {expr});
+  return table_->Cast(expr, type.has_value() ? std::string(DTypeName(*type)) : absl::StrCat(dtype));
 }
 
 ExprId RankExpressions::Placed(const RankValue& value) {

@@ -37,8 +37,7 @@ class StreamSurvey::Visitor {
     absl::optional<Kind> kind;  // none: no SpecialOp
     bool is_unregistered_with_ring = false;
     StreamSync sync = StreamSync::kAllWaitForCompute;
-    int ring_attr = -1;     // into OpSignature::attrs; -1: none
-    int compute_attr = -1;  // use_calc_stream
+    bool names_ring = false;  // has an attribute ring_id
   };
   struct RingAttrs {
     int ring_id = 0;
@@ -49,19 +48,19 @@ class StreamSurvey::Visitor {
     SignatureInfo& signature = signatures_[op.signature_id()];
     if (!signature.is_classified) signature = Classify(op);
     if (signature.is_unregistered_with_ring && !survey_.unknown_communication_.valid() &&
-        !Decode(op, signature).on_compute) {
+        !Decode(op).on_compute) {
       survey_.unknown_communication_ = op.id();
     }
     if (!signature.kind.has_value()) return;
     int index = 0;
     if (*signature.kind == Kind::kRingOp) {
-      const RingAttrs ring = Decode(op, signature);
+      const RingAttrs ring = Decode(op);
       if (ring.on_compute) return;
       rings_.insert(ring.ring_id);
       index = ring.ring_id;  // VisitAll replaces it by the stream
     } else if (*signature.kind == Kind::kSync) {
       index = static_cast<int>(survey_.syncs_.size());
-      survey_.syncs_.push_back({op.id(), signature.sync, Decode(op, signature).ring_id});
+      survey_.syncs_.push_back({op.id(), signature.sync, Decode(op).ring_id});
     }
     if (*signature.kind == Kind::kRingOp || *signature.kind == Kind::kFuse) Watch(op);
     survey_.special_[op.block()].push_back({*signature.kind, op.position(), index});
@@ -73,8 +72,7 @@ class StreamSurvey::Visitor {
     const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
     for (size_t i = 0; i < attrs.size(); ++i) {
       const absl::string_view name = program_.name(attrs[i].name);
-      if (name == "ring_id") signature.ring_attr = static_cast<int>(i);
-      if (name == "use_calc_stream") signature.compute_attr = static_cast<int>(i);
+      if (name == "ring_id") signature.names_ring = true;
       if (attrs[i].type == pb::BLOCK || attrs[i].type == pb::BLOCKS) holds_blocks = true;
     }
     const OpSchema* schema = traits_.SchemaOf(op);
@@ -95,25 +93,15 @@ class StreamSurvey::Visitor {
     } else if (has(Trait::kAlias)) {
       signature.kind = Kind::kFuse;
     } else {
-      signature.is_unregistered_with_ring = schema == nullptr && signature.ring_attr >= 0;
+      signature.is_unregistered_with_ring = schema == nullptr && signature.names_ring;
     }
     return signature;
   }
 
-  RingAttrs Decode(const Op& op, const SignatureInfo& signature) {
+  static RingAttrs Decode(const Op& op) {
     RingAttrs ring;
-    if (signature.ring_attr < 0 && signature.compute_attr < 0) return ring;
-    op.ForEachAttr([&](size_t i, absl::string_view bytes) {
-      const int at = static_cast<int>(i);
-      if (at != signature.ring_attr && at != signature.compute_attr) return true;
-      attr_.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
-      if (at == signature.compute_attr) {
-        ring.on_compute = attr_.type() == pb::BOOLEAN && attr_.b();
-      } else {
-        ring.ring_id = static_cast<int>(attr_.type() == pb::LONG ? attr_.l() : attr_.i());
-      }
-      return true;
-    });
+    ring.ring_id = static_cast<int>(op.IntAttr("ring_id").value_or(0));
+    ring.on_compute = op.BoolAttr("use_calc_stream").value_or(false);
     return ring;
   }
 
@@ -128,7 +116,6 @@ class StreamSurvey::Visitor {
   OpTraits traits_;
   std::vector<SignatureInfo> signatures_;  // by Op::signature_id
   std::set<int> rings_;                    // with a stream
-  pb::OpDesc::Attr attr_;                  // of the last Decode: its memory is used again
 };
 
 StreamSurvey::StreamSurvey(const Program& program)

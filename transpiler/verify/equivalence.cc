@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ops/analysis/updates.h"
 
@@ -224,7 +223,7 @@ bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId
   }
   if (BeginsAnew(found, ExprId(), name)) return true;
   // A parameter with master weights is cast from them.
-  if (absl::StartsWith(table_.Label(found), "cast[")) {
+  if (table_.IsCast(found)) {
     return table_.OperationOf(found) == table_.OperationOf(expected) &&
            IsAveraged(value, operands[0], table_.Operands(expected)[0], name);
   }
