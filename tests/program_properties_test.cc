@@ -98,7 +98,7 @@ bool HasFp64(const TrainingSpec& spec) {
          std::any_of(spec.more_heads.begin(), spec.more_heads.end(), is_fp64);
 }
 
-// Paddle's defects by the numbers of docs/paddle_dialect.md; tests/paddle_defects_test.cc shows
+// Paddle's defects by the numbers of docs/paddle_dialect.md; tests/paddle_defects_*_test.cc shows
 // them.
 bool IsKnownToBeWrong(const TrainingSpec& spec, const Config& config) {
   if (config.dialect == Dialect::kWeft) return false;

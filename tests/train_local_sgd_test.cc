@@ -251,11 +251,13 @@ class TrainLocalSgdTest : public ::testing::TestWithParam<std::tuple<Model, Flag
   }
 };
 
-TEST_P(TrainLocalSgdTest, OneRankTrainsAsWithoutIt) {
+// A reset of the state changes the training of one rank, too.
+class TrainLocalSgdWithoutResetTest : public TrainLocalSgdTest {};
+
+TEST_P(TrainLocalSgdWithoutResetTest, OneRankTrainsAsWithoutIt) {
   WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, ProgramsOf(TheModel()));
   WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms rewritten, Rewritten(programs, TheFlags()));
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained found, Train(rewritten, 1));
-  if (Resets()) return;  // of the state: another training
   WEFT_ASSERT_OK_AND_ASSIGN(const Trained expected, Train(programs, 1));
   EXPECT_EQ(found, expected);
 }
@@ -283,20 +285,29 @@ TEST_P(TrainLocalSgdTest, TwoRanksAgreeWhereTheyAverage) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, TrainLocalSgdTest,
-    Combine(Values(Model::kMasterWeight, Model::kTarget, Model::kTargetOfOptimizeRole,
-                   Model::kMergedSgd, Model::kMergedAdam),
-            Values(Flags{"EveryStep", 1, {}}, Flags{"EverySecondStep", 2, {}},
-                   Flags{"AveragesState", 1, {{"state", "average"}}},
-                   Flags{"AveragesStateEverySecondStep", 2, {{"state", "average"}}},
-                   Flags{"AveragesStatistics", 2, {{"state", "average"}, {"statistics", "true"}}},
-                   Flags{"ResetsState", 1, {{"state", "reset"}}},
-                   Flags{"ResetsStateEveryThirdStep", 3, {{"state", "reset"}}})),
-    [](const auto& info) {
-      return absl::StrCat(::testing::PrintToString(std::get<0>(info.param)),
-                          std::get<1>(info.param).name);
-    });
+auto AllModels() {
+  return Values(Model::kMasterWeight, Model::kTarget, Model::kTargetOfOptimizeRole,
+                Model::kMergedSgd, Model::kMergedAdam);
+}
+auto FlagsWithoutReset() {
+  return Values(Flags{"EveryStep", 1, {}}, Flags{"EverySecondStep", 2, {}},
+                Flags{"AveragesState", 1, {{"state", "average"}}},
+                Flags{"AveragesStateEverySecondStep", 2, {{"state", "average"}}},
+                Flags{"AveragesStatistics", 2, {{"state", "average"}, {"statistics", "true"}}});
+}
+auto FlagsWithReset() {
+  return Values(Flags{"ResetsState", 1, {{"state", "reset"}}},
+                Flags{"ResetsStateEveryThirdStep", 3, {{"state", "reset"}}});
+}
+std::string NameOf(const ::testing::TestParamInfo<TrainLocalSgdTest::ParamType>& info) {
+  return absl::StrCat(::testing::PrintToString(std::get<0>(info.param)),
+                      std::get<1>(info.param).name);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdWithoutResetTest,
+                         Combine(AllModels(), FlagsWithoutReset()), NameOf);
+INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdTest, Combine(AllModels(), FlagsWithoutReset()), NameOf);
+INSTANTIATE_TEST_SUITE_P(Resets, TrainLocalSgdTest, Combine(AllModels(), FlagsWithReset()), NameOf);
 
 }  // namespace
 }  // namespace weft

@@ -119,7 +119,7 @@ void Print(const std::string& what, const Summary& s, double file_bytes) {
               s.peak_bytes / (1 << 20), s.peak_bytes / file_bytes);
 }
 
-// `count` numbers from `first` on, each behind `prefix`, joined by commas.
+// `count` numbers from `first` on, each after `prefix`, comma-separated.
 std::string Counted(const std::string& prefix, int first, int count) {
   std::vector<std::string> parts;
   for (int i = 0; i < count; ++i) parts.push_back(absl::StrCat(prefix, first + i));

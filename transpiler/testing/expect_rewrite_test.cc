@@ -17,18 +17,19 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 constexpr char kForward[] = "Out=[y] = relu(X=[x])";
+constexpr char kStartup[] = "var w : fp32[2, 2] parameter persistable";
 
-// Appends a relu op that reads `reads`: once, or in every run.
+// Appends a relu op that reads `reads`. `again`: what a second run does.
 class AppendRelu : public Pass {
  public:
   static constexpr absl::string_view kName = "append-relu";
   static constexpr absl::string_view kDescription = "main program: appends relu";
   struct Options {
     std::string reads = "y";
-    bool again = false;
+    std::string again = "nothing";
     void Bind(OptionBinder& bind) {
       bind.String("reads", &reads, "variable that is read");
-      bind.Bool("again", &again, "append in every run");
+      bind.String("again", &again, "a second run: nothing, main, startup, error");
     }
   };
   explicit AppendRelu(Options options) : options_(std::move(options)) {}
@@ -37,7 +38,14 @@ class AppendRelu : public Pass {
   absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const override {
     const Program& program = *programs.main;
     const bool has_run = program.block(0).FindVar("z").valid();
-    if (has_run && !options_.again) return false;
+    if (has_run && options_.again == "error") return absl::InternalError("no second run");
+    if (has_run && options_.again == "startup") {
+      Rewriter rewriter(programs.startup);
+      rewriter.AddVar(0, program.var(program.block(0).FindVar("z")).ToProto());
+      WEFT_RETURN_IF_ERROR(rewriter.Commit());
+      return true;
+    }
+    if (has_run && options_.again != "main") return false;
     const std::string z = has_run ? "zz" : "z";
     pb::OpDesc op;
     op.set_type("relu");
@@ -100,10 +108,27 @@ TEST(ExpectRewrite, WhatTheVerifierFindsFails) {
 
 TEST(ExpectRewrite, SecondRunThatChangesSomethingFails) {
   EXPECT_NONFATAL_FAILURE(
-      ExpectRewrite("append-relu{again=true}", kForward,
+      ExpectRewrite("append-relu{again=main}", kForward,
                     "var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])",
                     WithAppendRelu()),
       "a second run changes the result");
+}
+
+TEST(ExpectRewrite, SecondRunThatChangesTheStartupProgramFails) {
+  EXPECT_NONFATAL_FAILURE(
+      ExpectRewrite("append-relu{again=startup}", {kForward, kStartup},
+                    {"var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])", kStartup},
+                    WithAppendRelu()),
+      "a second run changes the result");
+}
+
+// A contract refuses with FailedPrecondition. Anything else is a defect of the pass.
+TEST(ExpectRewrite, SecondRunThatFailsFails) {
+  EXPECT_NONFATAL_FAILURE(
+      ExpectRewrite("append-relu{again=error}", kForward,
+                    "var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])",
+                    WithAppendRelu()),
+      "no second run");
 }
 
 TEST(ExpectRewrite, TextThatIsNoProgramFails) {

@@ -94,8 +94,8 @@ TEST(Collectives, RootAndJoiningRankAreInRange) {
 
 TEST(Collectives, ReductionsTakeNumbersAndSumsTakeRows) {
   EXPECT_THAT(Check("    Out=[flag] = c_allreduce_max(X=[flag]) {ring_id=0}\n"),
-              ElementsAre("W304 error: op 0 (c_allreduce_max) input X (flag): expected numbers "
-                          "that can be reduced, found bool"));
+              ElementsAre("W304 error: op 0 (c_allreduce_max) input X (flag): expected an element "
+                          "type that can be reduced, found bool"));
   EXPECT_THAT(Check("    Out=[flag] = c_broadcast(X=[flag]) {ring_id=0, root=0}\n"), IsEmpty());
   EXPECT_THAT(Check("    Out=[rows] = c_allreduce_sum(X=[rows]) {ring_id=0}\n"), IsEmpty());
   EXPECT_THAT(Check("    Out=[rows] = c_allreduce_max(X=[rows]) {ring_id=0}\n"),

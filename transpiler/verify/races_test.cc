@@ -158,15 +158,16 @@ TEST(Races, W406NamesTheRing) {
 TEST(Races, W407NamesTheSecondOp) {
   EXPECT_THAT(Found(Example("W407")),
               ElementsAre("W407 error: op 3 (conditional_block): expected a separate block, "
-                          "found one that another op runs too; what it does there was not "
-                          "followed"));
+                          "found one that another op runs too; its accesses there were not "
+                          "analyzed"));
 }
 
 TEST(Races, W408NamesTheUnregisteredOp) {
-  EXPECT_THAT(Found(Example("W408")),
-              ElementsAre("W408 warning: op 0 (an_exchange_of_a_fork): the op is not registered, "
-                          "but names a ring: it is taken to compute on the compute stream, and may "
-                          "do something else"));
+  EXPECT_THAT(
+      Found(Example("W408")),
+      ElementsAre("W408 warning: op 0 (an_exchange_of_a_fork): the op is unregistered, "
+                  "but names a ring: it is assumed to run on the compute stream, and may do "
+                  "something else"));
 }
 
 TEST(Races, NamesThatAreNotDeclaredAreSkipped) {

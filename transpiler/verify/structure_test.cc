@@ -323,8 +323,9 @@ TEST(CheckStructure, MembersThatAreNotCopiedLoseTheirValues) {
 }
 
 TEST(CheckStructure, CopiedMembersMustBeWritten) {
-  EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(", copy_data=true"), kUpdate)),
-              ElementsAre(HasSubstr("W106 op 0 (coalesce_tensor) input Input: variable g holds")));
+  EXPECT_THAT(
+      CheckText(absl::StrCat(kSgd, Coalesce(", copy_data=true"), kUpdate)),
+      ElementsAre(HasSubstr("W106 op 0 (coalesce_tensor) input Input: variable g has no value")));
 }
 
 TEST(CheckStructure, WhoeverWritesTheBufferWritesItsMembers) {

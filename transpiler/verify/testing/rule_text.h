@@ -1,6 +1,6 @@
 // The files of transpiler/verify/rules: the manual's text of a rule, and programs that break it.
 //
-// A file is program text (proto/program_text.h) with a head of comments:
+// A file is program text (proto/text/program_text.h) with a head of comments:
 //
 //   # W507 error: two startup programs join a ring as the same rank
 //   #
