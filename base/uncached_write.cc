@@ -54,9 +54,9 @@ absl::Status WriteAt(int fd, const char* data, size_t size, off_t offset) {
 }
 
 // Fills one buffer while a thread writes the other.
-class Writer {
+class UncachedWriter {
  public:
-  explicit Writer(int fd) : fd_(fd) {}
+  explicit UncachedWriter(int fd) : fd_(fd) {}
 
   bool HasMemory() const { return filling_ != nullptr && being_written_ != nullptr; }
 
@@ -112,7 +112,7 @@ class Writer {
 }  // namespace
 
 absl::Status WriteUncached(int fd, absl::Span<const absl::string_view> pieces) {
-  Writer writer(fd);
+  UncachedWriter writer(fd);
   if (!writer.HasMemory()) return absl::ResourceExhaustedError("cannot write: out of memory");
   UseCache(fd, false);
   for (absl::string_view piece : pieces) WEFT_RETURN_IF_ERROR(writer.Append(piece));

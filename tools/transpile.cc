@@ -187,17 +187,17 @@ void AddFlags(CLI::App& app, Flags& flags) {
   startup_out->needs(startup_in);
   app.add_option("--nranks", options.cluster.nranks,
                  "number of ranks; unknown: the result is valid for any number");
-  app.add_option("--endpoints", flags.endpoints, "host:port of each rank, joined by commas");
+  app.add_option("--endpoints", flags.endpoints, "comma-separated host:port of each rank");
   app.add_option("--rank", options.cluster.rank, "the rank of the startup program (0)");
   app.add_option("--current_endpoint", flags.current_endpoint, "the endpoint of that rank");
   app.add_option("--devices", flags.devices,
-                 "numbers of the devices that each trainer drives, joined by commas");
+                 "comma-separated numbers of the devices that each trainer drives");
   const std::vector<ModeFlag> mode_flags = *ModeFlags(BuiltinPasses());
   for (const ModeFlag& flag : mode_flags) {
     app.add_option("--" + flag.name, flags.mode_flags[flag.name], HelpOf(flag));
   }
   app.add_option("--distributed_params", flags.distributed_params,
-                 "parameters that are not replicated, joined by commas");
+                 "comma-separated parameters that are not replicated");
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
       ->capture_default_str();

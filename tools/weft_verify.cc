@@ -169,10 +169,7 @@ void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ra
 Json OpJson(const Program& program, OpId id) {
   if (!id.valid()) return nullptr;
   const Op op = program.op(id);
-  const absl::Span<const OpId> ops = program.block(op.block()).ops();
-  return {{"block", op.block()},
-          {"index", std::find(ops.begin(), ops.end(), id) - ops.begin()},
-          {"type", op.type()}};
+  return {{"block", op.block()}, {"index", op.position()}, {"type", op.type()}};
 }
 
 Json DifferenceJson(const NumericReport::Difference& difference) {

@@ -27,8 +27,7 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const char* x_slot, MakeView make_v
 
 }  // namespace
 
-absl::StatusOr<Kernel> ViewKernel(const KernelSpec& spec, const char* x_slot, MakeView make_view) {
-  OpKernel op(spec);
+absl::StatusOr<Kernel> ViewKernel(OpKernel op, const char* x_slot, MakeView make_view) {
   op.Ignore({"Y"});  // of expand_as_v2
   const In x = op.in(x_slot);
   const Out out = op.out("Out");

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "ops/cpu/strided_view.h"
-#include "ops/kernel.h"
+#include "ops/op_kernel.h"
 
 namespace weft {
 
@@ -17,7 +17,7 @@ using ViewOf = std::function<View(const Dims& x, const Dims& out)>;
 using MakeView = ViewOf (*)(const OpAttrs&);
 
 // Out = the view of x_slot.
-absl::StatusOr<Kernel> ViewKernel(const KernelSpec& spec, const char* x_slot, MakeView make_view);
+absl::StatusOr<Kernel> ViewKernel(OpKernel op, const char* x_slot, MakeView make_view);
 
 // Adds that kernel and the one of the gradient op.
 void AddView(const char* type, MakeView make_view, KernelTable* table, const char* x_slot = "X");

@@ -61,9 +61,9 @@ absl::Span<const OpId> OpsOf(const Program& program, int block) {
   return block < program.num_blocks() ? program.block(block).ops() : absl::Span<const OpId>();
 }
 
-class Differ {
+class ProgramDiffer {
  public:
-  Differ(const Program& a, const Program& b) : a_(a), b_(b) {}
+  ProgramDiffer(const Program& a, const Program& b) : a_(a), b_(b) {}
 
   std::vector<Difference> Diff() {
     AddChanged(Subject::kProgram, -1, ComparePrograms(a_.OtherFields(), b_.OtherFields()));
@@ -201,7 +201,7 @@ std::string SubjectText(const Difference& d) {
 }  // namespace
 
 std::vector<Difference> DiffPrograms(const Program& a, const Program& b) {
-  return Differ(a, b).Diff();
+  return ProgramDiffer(a, b).Diff();
 }
 
 std::string DifferencesText(absl::Span<const Difference> differences) {

@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -17,27 +17,39 @@
 namespace weft {
 namespace {
 
-// The startup op that initializes a state, for use in the main program.
-absl::StatusOr<pb::OpDesc> InitializerOf(const Program* startup, const std::string& state) {
-  if (startup == nullptr) {
+// The ops of a startup program that initialize the states.
+class Initializers {
+ public:
+  // `startup` may be null. O(arguments).
+  explicit Initializers(const Program* startup) : startup_(startup) {
+    if (startup == nullptr) return;
+    for (OpId id : startup->block(0).ops()) {
+      for (Symbol name : startup->op(id).output_args()) writers_[name].push_back(id);
+    }
+  }
+
+  // That of one state, for use in the main program.
+  absl::StatusOr<pb::OpDesc> Of(const std::string& state) const;
+
+ private:
+  const Program* startup_;
+  absl::flat_hash_map<Symbol, std::vector<OpId>> writers_;
+};
+
+absl::StatusOr<pb::OpDesc> Initializers::Of(const std::string& state) const {
+  if (startup_ == nullptr) {
     return absl::FailedPreconditionError(
         "state reset needs the startup program, which initializes the states");
   }
-  const Symbol symbol = startup->FindSymbol(state);
   const auto refuse = [&](absl::string_view found) {
     return absl::FailedPreconditionError(absl::StrCat(
         "state ", state,
         ": expected one startup op without inputs that initializes it alone, found ", found));
   };
-  if (!symbol.valid()) return refuse("none");
-  OpId initializer;
-  for (OpId id : startup->block(0).ops()) {
-    if (!absl::c_linear_search(startup->op(id).output_args(), symbol)) continue;
-    if (initializer.valid()) return refuse("several");
-    initializer = id;
-  }
-  if (!initializer.valid()) return refuse("none");
-  const Op op = startup->op(initializer);
+  const auto writers = writers_.find(startup_->FindSymbol(state));
+  if (writers == writers_.end()) return refuse("none");
+  if (writers->second.size() > 1) return refuse("several");
+  const Op op = startup_->op(writers->second[0]);
   if (!op.input_args().empty() || op.output_args().size() != 1) return refuse(op.DebugName());
   pb::OpDesc desc = op.ToProto();
   for (pb::OpDesc::Attr& attr : *desc.mutable_attrs()) {
@@ -50,7 +62,7 @@ class Planner {
  public:
   Planner(const ProgramPair& programs, const PassContext& context, const AveragingChoices& choices)
       : main_(*programs.main),
-        startup_(programs.startup),
+        initializers_(programs.startup),
         distributed_params_(context.distributed_params),
         choices_(choices) {}
 
@@ -92,7 +104,7 @@ class Planner {
         WEFT_RETURN_IF_ERROR(Average(state));
       } else if (choices_.state == OptimizerState::kReset) {
         const std::string name(main_.name(state));
-        WEFT_ASSIGN_OR_RETURN(pb::OpDesc op, InitializerOf(startup_, name));
+        WEFT_ASSIGN_OR_RETURN(pb::OpDesc op, initializers_.Of(name));
         plan_.resets.push_back({name, std::move(op)});
       }
     }
@@ -125,7 +137,7 @@ class Planner {
   }
 
   const Program& main_;
-  const Program* const startup_;
+  const Initializers initializers_;
   const std::set<std::string>& distributed_params_;
   const AveragingChoices& choices_;
   std::set<std::string> seen_;

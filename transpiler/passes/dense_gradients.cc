@@ -14,7 +14,7 @@
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
 #include "proto/rewriter.h"
-#include "transpiler/facts.h"
+#include "transpiler/passes/facts.h"
 
 namespace weft {
 namespace {
@@ -29,9 +29,9 @@ struct SparseGradient {
   std::string why_rows;             // why it must stay row-sparse; empty if it need not
 };
 
-class Finder {
+class SparseGradientFinder {
  public:
-  explicit Finder(const Program& program)
+  explicit SparseGradientFinder(const Program& program)
       : program_(program), traits_(program), gradient_of_(program.symbols().size(), kNone) {}
 
   absl::StatusOr<std::vector<SparseGradient>> Find() {
@@ -168,7 +168,8 @@ Contract DenseGradients::contract() const { return Contract().ConflictsWith(kGra
 absl::StatusOr<bool> DenseGradients::Run(PassContext& context, ProgramPair& programs) const {
   if (options_.sparse == Sparse::kRows) return false;
   const Program& program = *programs.main;
-  WEFT_ASSIGN_OR_RETURN(const std::vector<SparseGradient> gradients, Finder(program).Find());
+  WEFT_ASSIGN_OR_RETURN(const std::vector<SparseGradient> gradients,
+                        SparseGradientFinder(program).Find());
   Rewriter rewriter(programs.main);
   for (const SparseGradient& gradient : gradients) {
     const std::string name(program.name(gradient.pair.grad));

@@ -14,7 +14,7 @@
 #include "ops/analysis/gradients.h"
 #include "proto/op_role.h"
 #include "proto/rewriter.h"
-#include "transpiler/facts.h"
+#include "transpiler/passes/facts.h"
 #include "transpiler/passes/gradient_buckets.h"
 #include "transpiler/passes/gradient_reduction.h"
 #include "transpiler/passes/gradient_writer.h"
@@ -52,7 +52,7 @@ class AllGather : public GradientExchange {
   void Declare(const Gradient& gradient, Rewriter* rewriter) {
     const auto [it, is_new] = gathered_.try_emplace(std::string(program_.name(gradient.grad)));
     if (!is_new) return;
-    Gathered& gathered = it->second;
+    GatheredGradient& gathered = it->second;
     pb::VarDesc var = program_.var(program_.block(0).FindVar(gradient.grad)).ToProto();
     gathered.kind = KindOf(var);
     if (gathered.kind == Kind::kRows) return;
@@ -68,18 +68,18 @@ class AllGather : public GradientExchange {
   }
 
   const pb::OpDesc& Launch(const std::string& grad, int ring) override {
-    const Gathered& gathered = gathered_.at(grad);
+    const GatheredGradient& gathered = gathered_.at(grad);
     if (gathered.kind == Kind::kRows) return reduce_rows_[ring].InPlace({grad});
     return gather_[ring].Over({grad}, {gathered.name});
   }
 
   std::string Result(const std::string& grad) override {
-    const Gathered& gathered = gathered_.at(grad);
+    const GatheredGradient& gathered = gathered_.at(grad);
     return gathered.kind == Kind::kRows ? grad : gathered.name;
   }
 
   void Finish(const std::string& grad, absl::FunctionRef<void(const pb::OpDesc&)> insert) override {
-    const Gathered& gathered = gathered_.at(grad);
+    const GatheredGradient& gathered = gathered_.at(grad);
     if (gathered.kind == Kind::kRows) return;
     const std::vector<std::string>& parts = *gathered.parts;
     // The parts of a scalar are vectors of one element.
@@ -92,7 +92,7 @@ class AllGather : public GradientExchange {
 
  private:
   enum class Kind { kTensor, kScalar, kRows };
-  struct Gathered {
+  struct GatheredGradient {
     Kind kind;
     std::string name;                       // unless kRows
     const std::vector<std::string>* parts;  // by rank; unless kRows
@@ -123,7 +123,7 @@ class AllGather : public GradientExchange {
   const int nranks_;
   const bool average_;
   UniqueNames names_;
-  absl::flat_hash_map<std::string, Gathered> gathered_;                    // by gradient
+  absl::flat_hash_map<std::string, GatheredGradient> gathered_;            // by gradient
   std::map<std::pair<int, std::string>, std::vector<std::string>> parts_;  // by block and type
   std::vector<OpTemplate> gather_, reduce_rows_;                           // by ring
   OpTemplate split_, sum_, to_scalar_, divide_;
