@@ -127,7 +127,7 @@ TEST_P(CommitRefuses, AndChangesNothing) {
   EXPECT_TRUE(State(program) == before);
   EXPECT_TRUE(rewriter.empty());
 
-  // Nothing stays behind that would stand in the way of the same edits without the mistake.
+  // A refused commit leaves nothing: the same edits without the mistake succeed.
   sound_edits();
   WEFT_EXPECT_OK(rewriter.Commit());
   WEFT_EXPECT_OK(Program::Parse(program.Serialize()));

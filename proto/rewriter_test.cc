@@ -251,7 +251,7 @@ TEST(RewriterTest, UntouchedOpsAndVariablesKeepTheirBytes) {
 }
 
 TEST(RewriterTest, UntouchedBlocksKeepTheirBytes) {
-  // Variables behind ops: written anew, they would stand before them.
+  // Variables after ops: written anew, they would stand before them.
   const std::string block =
       WireBytes(1, WireNumber(1, 1) + WireNumber(2, 0) + WireOp(WireBytes(3, "op")) +
                        testing::WireVar(NewVar("v").SerializeAsString()));

@@ -262,6 +262,14 @@ TEST_P(TrainLocalSgdWithoutResetTest, OneRankTrainsAsWithoutIt) {
   EXPECT_EQ(found, expected);
 }
 
+class TrainLocalSgdWithResetTest : public TrainLocalSgdTest {};
+
+TEST_P(TrainLocalSgdWithResetTest, OneRankTrains) {
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms programs, ProgramsOf(TheModel()));
+  WEFT_ASSERT_OK_AND_ASSIGN(const TrainingPrograms rewritten, Rewritten(programs, TheFlags()));
+  WEFT_EXPECT_OK(Train(rewritten, 1).status());
+}
+
 // What is computed from the mean of the updates of a step is the mean of what is computed from
 // each, where that is linear: then two ranks train as one device does with both batches.
 TEST_P(TrainLocalSgdTest, TwoRanksAgreeWhereTheyAverage) {
@@ -307,6 +315,8 @@ std::string NameOf(const ::testing::TestParamInfo<TrainLocalSgdTest::ParamType>&
 INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdWithoutResetTest,
                          Combine(AllModels(), FlagsWithoutReset()), NameOf);
 INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdTest, Combine(AllModels(), FlagsWithoutReset()), NameOf);
+INSTANTIATE_TEST_SUITE_P(All, TrainLocalSgdWithResetTest, Combine(AllModels(), FlagsWithReset()),
+                         NameOf);
 INSTANTIATE_TEST_SUITE_P(Resets, TrainLocalSgdTest, Combine(AllModels(), FlagsWithReset()), NameOf);
 
 }  // namespace

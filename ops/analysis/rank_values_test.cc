@@ -12,7 +12,7 @@ namespace {
 
 using Placement = RankValue::Placement;
 
-// One parameter, its gradient on each rank, and the given ops behind.
+// One parameter, its gradient on each rank, and then the given ops.
 class RankValuesTest : public ::testing::Test {
  protected:
   void Run(const std::string& ops, const std::string& blocks = "") {
@@ -132,7 +132,7 @@ TEST_F(RankValuesTest, BranchesGiveBothValues) {
   EXPECT_EQ(End("out").placement, Placement::kReplicated);
 }
 
-// A loop's gradient is linear in the gradients that it takes: a mean over the ranks may come behind
+// A loop's gradient is linear in the gradients that it takes: a mean over the ranks may come after
 // it. What else it writes is not.
 TEST_F(RankValuesTest, GradientOfALoopIsAGradient) {
   Run("    var i : fp32[1]\n"

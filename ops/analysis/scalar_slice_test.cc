@@ -64,7 +64,7 @@ TEST(ScalarSlice, CountsStepsFromTheStartupProgram) {
               ElementsAre(0, 0, 1, 0, 0, 1, 0));
 }
 
-// step > last, then last = last * 2: what is computed behind the op counts in the next step.
+// step > last, then last = last * 2: what is computed after the op counts in the next step.
 TEST(ScalarSlice, CarriesNumbersFromStepToStep) {
   EXPECT_THAT(*Due(R"(
     Out=[step] = scale(X=[step]) {scale=1.0, bias=1.0, bias_after_scale=true}

@@ -302,7 +302,7 @@ ProgramBuilder TwoUpdates() {
   return p;
 }
 
-// The ops behind those of the original.
+// The ops after those of the original.
 std::vector<std::string> Added(const Program& program, size_t before = 2) {
   std::vector<std::string> texts = OpTexts(program);
   texts.erase(texts.begin(), texts.begin() + before);

@@ -62,7 +62,7 @@ Ends PrefixOf(const std::string& rewritten) {
 TEST(UnchangedPrefix, CoversUnchangedOpsAndReducedGradients) {
   EXPECT_EQ(PrefixOf(kOriginal), (Ends{6, 6}));
   EXPECT_EQ(PrefixOf(With(absl::StrCat(kReduce, kDivide), kUpdate)), (Ends{6, 8}));
-  // Another constant, another op, one less, one more behind.
+  // Another constant, another op, one less, one more at the end.
   EXPECT_EQ(PrefixOf(absl::StrReplaceAll(kOriginal, {{"value=1.0", "value=2.0"}})), (Ends{2, 2}));
   EXPECT_EQ(PrefixOf(absl::StrReplaceAll(kOriginal, {{"sgd(", "sgd2("}})), (Ends{5, 5}));
   EXPECT_EQ(PrefixOf(absl::StrCat(kOriginal, "    Out=[seen] = assign(X=[w])\n")), (Ends{6, 6}));
