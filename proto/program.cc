@@ -14,10 +14,14 @@ namespace {
 
 // The indexer has checked these bytes, so decoding cannot fail. Partial: an enum number that this
 // version does not know is an unknown field, and its own field seems to be missing.
+void Decode(absl::string_view bytes, google::protobuf::MessageLite* message) {
+  message->ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
+}
+
 template <typename M>
 M Decode(absl::string_view bytes) {
   M message;
-  message.ParsePartialFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  Decode(bytes, &message);
   return message;
 }
 
@@ -45,13 +49,26 @@ void ForEachField(absl::string_view message, int field_number,
   }
 }
 
-// The attribute, if it has one of these types.
+// The attribute, if the op has it with one of these types (with any, if none is given). All returns
+// name one variable, so that the attribute is neither copied nor swapped: that costs ten times its
+// decoding.
 absl::optional<pb::OpDesc::Attr> FindAttrOf(const Op& op, absl::string_view name,
-                                            std::initializer_list<pb::AttrType> types) {
-  absl::optional<pb::OpDesc::Attr> attr = op.FindAttr(name);
+                                            std::initializer_list<int> types) {
+  absl::optional<pb::OpDesc::Attr> attr;
+  const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
+  const auto last = std::find_if(attrs.rbegin(), attrs.rend(), [&](const OpSignature::Attr& a) {
+    return op.program().name(a.name) == name;
+  });
+  if (last == attrs.rend()) return attr;
   const bool fits =
-      attr.has_value() && std::find(types.begin(), types.end(), attr->type()) != types.end();
-  return fits ? attr : absl::nullopt;
+      types.size() == 0 || std::find(types.begin(), types.end(), last->type) != types.end();
+  if (!fits) return attr;
+  const size_t wanted = attrs.rend() - last - 1;
+  op.ForEachAttr([&](size_t i, absl::string_view bytes) {
+    if (i == wanted) Decode(bytes, &attr.emplace());
+    return i != wanted;
+  });
+  return attr;
 }
 
 // Appends a piece and counts its bytes.
@@ -89,18 +106,7 @@ bool Op::HasAttr(absl::string_view name) const {
 }
 
 absl::optional<pb::OpDesc::Attr> Op::FindAttr(absl::string_view name) const {
-  const std::vector<OpSignature::Attr>& attrs = signature().attrs;
-  const auto last = std::find_if(attrs.rbegin(), attrs.rend(), [&](const OpSignature::Attr& a) {
-    return program_->name(a.name) == name;
-  });
-  if (last == attrs.rend()) return absl::nullopt;
-  const size_t wanted = attrs.rend() - last - 1;
-  pb::OpDesc::Attr attr;
-  ForEachAttr([&](size_t i, absl::string_view bytes) {
-    if (i == wanted) attr = Decode<pb::OpDesc::Attr>(bytes);
-    return i != wanted;
-  });
-  return attr;
+  return FindAttrOf(*this, name, {});
 }
 
 absl::optional<int64_t> Op::IntAttr(absl::string_view name) const {
@@ -117,12 +123,14 @@ absl::optional<double> Op::FloatAttr(absl::string_view name) const {
 
 absl::optional<bool> Op::BoolAttr(absl::string_view name) const {
   const auto attr = FindAttrOf(*this, name, {pb::BOOLEAN});
-  return attr.has_value() ? absl::make_optional(attr->b()) : absl::nullopt;
+  if (!attr.has_value()) return absl::nullopt;
+  return attr->b();
 }
 
 absl::optional<std::string> Op::StringAttr(absl::string_view name) const {
   const auto attr = FindAttrOf(*this, name, {pb::STRING});
-  return attr.has_value() ? absl::make_optional(attr->s()) : absl::nullopt;
+  if (!attr.has_value()) return absl::nullopt;
+  return attr->s();
 }
 
 absl::optional<std::vector<int64_t>> Op::IntsAttr(absl::string_view name) const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -52,10 +53,18 @@ Factor FactorOf(const Op& op, bool is_linear, const std::vector<Factor>& factors
 absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContext& context) {
   WEFT_ASSIGN_OR_RETURN(const GradientAnalysis analysis,
                         AnalyzeGradients(program, context.distributed_params));
-  std::vector<std::vector<Symbol>> completes(program.op_id_limit());  // by op: gradients
+  struct Completion {
+    uint32_t position;  // of the op that completes the gradient
+    Symbol grad;
+  };
+  std::vector<Completion> completions;
   for (const Gradient& gradient : analysis.gradients) {
-    completes[gradient.completed_by.value()].push_back(gradient.grad);
+    completions.push_back({program.op(gradient.completed_by).position(), gradient.grad});
   }
+  absl::c_stable_sort(completions, [](const Completion& a, const Completion& b) {
+    return a.position < b.position;
+  });
+  auto next = completions.begin();
   std::vector<Factor> factors(program.symbols().size(), Factor::kNone);
   OpTraits traits(program);
   for (OpId id : program.block(0).ops()) {
@@ -63,7 +72,9 @@ absl::Status CheckAllGradientsAreScaled(const Program& program, const PassContex
     if (!IsBackward(op)) continue;
     const Factor factor = FactorOf(op, traits.Has(op, Trait::kLinear), factors);
     for (Symbol symbol : op.output_args()) factors[symbol.value()] = factor;
-    for (Symbol grad : completes[id.value()]) {
+    while (next != completions.end() && next->position < op.position()) ++next;
+    for (; next != completions.end() && next->position == op.position(); ++next) {
+      const Symbol grad = next->grad;
       if (factors[grad.value()] == Factor::kDivided || factors[grad.value()] == Factor::kZero) {
         continue;
       }
