@@ -20,6 +20,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr char kNewCases[] = "if you added cases, change the number in this line";
+
 // Our tensors by slot. An argument that is no variable has none.
 class Variables {
  public:
@@ -124,7 +126,7 @@ void ExpectCloseSlots(const SlotPointers& found, const SlotPointers& expected) {
 void RunCase(const Json& c, const std::vector<Place>& in_place,
              const std::string& expected_slots = "outputs") {
   const std::string op = c["op"];
-  ASSERT_NE(FindOpSchema(op), nullptr);
+  ASSERT_NE(FindOpSchema(op), nullptr) << op << " has no schema in ops/schema";
   Variables inputs(c["inputs"]), expected(c[expected_slots]), found(c[expected_slots]);
   SlotPointers input_pointers = inputs.Pointers(), output_pointers = found.Pointers();
   for (auto& slot : input_pointers) {
@@ -169,7 +171,7 @@ std::vector<Place> PossiblePlaces(const Json& c) {
 
 TEST(OpVectorsTest, KernelsGivePaddlesOutputsAndGradients) {
   const std::vector<Json> cases = ReadArchivedVectors("ops.jsonl");
-  ASSERT_EQ(cases.size(), 1128u);
+  EXPECT_EQ(cases.size(), 1128u) << kNewCases;
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
     std::vector<Place> in_place;
@@ -238,7 +240,7 @@ void RunOptimizerCase(const Json& c, bool paddle_cpu_quirks) {
 
 TEST(OpVectorsTest, OptimizersFollowPaddlesStepsInPlace) {
   const std::vector<Json> cases = ReadArchivedVectors("optimizers.jsonl");
-  ASSERT_EQ(cases.size(), 39u);
+  EXPECT_EQ(cases.size(), 39u) << kNewCases;
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
     RunOptimizerCase(c, /*paddle_cpu_quirks=*/false);
@@ -253,7 +255,7 @@ SlotPointers Append(SlotPointers a, const SlotPointers& b) {
 
 TEST(OpVectorsTest, RecurrentNetworksAndTheirGradientsArePaddles) {
   const std::vector<Json> cases = ReadVectors("rnn.jsonl");
-  ASSERT_EQ(cases.size(), 10u);
+  EXPECT_EQ(cases.size(), 10u) << kNewCases;
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
     Variables inputs(c["inputs"]), expected(c["outputs"]), found(c["outputs"]);
@@ -287,7 +289,7 @@ void RunInAnyPlace(const std::vector<Json>& cases) {
 
 TEST(OpVectorsTest, OpsOfSmallProgramsAndTheirGradientsArePaddles) {
   const std::vector<Json> cases = ReadVectors("programs.jsonl");
-  ASSERT_EQ(cases.size(), 141u);
+  EXPECT_EQ(cases.size(), 141u) << kNewCases;
   RunInAnyPlace(cases);
 }
 
@@ -316,7 +318,7 @@ Json InDoublePrecision(Json c) {
 
 TEST(OpVectorsTest, LayersAndTheirGradientsArePaddlesInSingleAndDoublePrecision) {
   std::vector<Json> cases = ReadVectors("layers.jsonl");
-  ASSERT_EQ(cases.size(), 55u);
+  EXPECT_EQ(cases.size(), 55u) << kNewCases;
   RunInAnyPlace(cases);
   for (Json& c : cases) c = InDoublePrecision(c);
   RunInAnyPlace(cases);
@@ -324,7 +326,7 @@ TEST(OpVectorsTest, LayersAndTheirGradientsArePaddlesInSingleAndDoublePrecision)
 
 TEST(OpVectorsTest, MathematicalOpsAndTheirGradientsArePaddlesInSingleAndDoublePrecision) {
   std::vector<Json> cases = ReadVectors("math.jsonl");
-  ASSERT_EQ(cases.size(), 143u);
+  EXPECT_EQ(cases.size(), 143u) << kNewCases;
   RunInAnyPlace(cases);
   for (Json& c : cases) c = InDoublePrecision(c);
   RunInAnyPlace(cases);
@@ -332,7 +334,7 @@ TEST(OpVectorsTest, MathematicalOpsAndTheirGradientsArePaddlesInSingleAndDoubleP
 
 TEST(OpVectorsTest, RandomOpsDrawPaddlesNumbersBitByBit) {
   const std::vector<Json> cases = ReadVectors("random.jsonl");
-  ASSERT_EQ(cases.size(), 40u);
+  EXPECT_EQ(cases.size(), 40u) << kNewCases;
   for (const Json& c : cases) {
     SCOPED_TRACE(c["id"].get<std::string>());
     // The number passed to paddle.seed, where ops draw from one generator in turn.

@@ -99,7 +99,7 @@ const Rule& FindRule(absl::string_view id) {
       std::lower_bound(std::begin(kRules), std::end(kRules), id,
                        [](const Rule& rule, absl::string_view id) { return rule.id < id; });
   if (rule == std::end(kRules) || rule->id != id) {
-    std::cerr << "no rule " << id << "\n";
+    std::cerr << "no rule " << id << " in transpiler/verify/rule.cc\n";
     std::abort();
   }
   return *rule;
