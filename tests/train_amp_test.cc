@@ -245,7 +245,7 @@ TEST_F(TrainAmpTest, NormalizationInABranchTrainsInEveryMode) {
 // program.
 TEST_F(TrainAmpTest, ConvolutionalNetOfHalfParametersIsTranspiledInEveryMode) {
   for (const Mode& mode : Modes()) {
-    for (Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
+    for (Dialect dialect : DialectsOf(mode)) {
       SCOPED_TRACE(absl::StrCat(mode.name, dialect == Dialect::kWeft ? " weft" : " paddle"));
       WEFT_ASSERT_OK_AND_ASSIGN(Program main,
                                 Program::Parse(files_.at("conv_amp_fp16_o2/main.pb")));

@@ -230,6 +230,17 @@ absl::StatusOr<const Mode*> FindMode(absl::string_view name) {
       absl::StrJoin(Modes(), ", ", [](std::string* out, const Mode& m) { out->append(m.name); })));
 }
 
+std::vector<Dialect> DialectsOf(const Mode& mode) {
+  std::vector<Dialect> dialects;
+  for (Dialect dialect : {Dialect::kWeft, Dialect::kPaddle}) {
+    const auto is_of_dialect = [&](const ModePipeline& p) { return p.dialect == dialect; };
+    if (mode.pipelines.empty() || absl::c_any_of(mode.pipelines, is_of_dialect)) {
+      dialects.push_back(dialect);
+    }
+  }
+  return dialects;
+}
+
 FlagChoices ChoicesOf(const Mode& mode) { return ChoicesIn(absl::nullopt, mode); }
 
 std::vector<std::string> FlagsOf(const Mode& mode, const ModePipeline& pipeline) {

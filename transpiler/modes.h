@@ -47,6 +47,9 @@ const std::vector<Mode>& Modes();
 // InvalidArgument for an unknown mode (lists them).
 absl::StatusOr<const Mode*> FindMode(absl::string_view name);
 
+// The dialects that have a pipeline of the mode; both for a mode without pipelines.
+std::vector<Dialect> DialectsOf(const Mode& mode);
+
 // The flags that select among the pipelines of a mode, each with its values in both dialects. The
 // first value is the default.
 using FlagChoices = std::vector<std::pair<std::string, std::vector<std::string>>>;

@@ -19,6 +19,7 @@
 namespace weft {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
@@ -100,6 +101,11 @@ TEST(Modes, DialectWithoutAPipelineIsAnError) {
   WEFT_EXPECT_OK(ExpandMode(weft_only, Dialect::kWeft, {}));
   EXPECT_THAT(ExpandMode(weft_only, Dialect::kPaddle, {}),
               StatusIs(kInvalid, "mode one is available in the weft dialect only"));
+  EXPECT_THAT(DialectsOf(weft_only), ElementsAre(Dialect::kWeft));
+}
+
+TEST(Modes, ModeWithoutPassesHasBothDialects) {
+  EXPECT_THAT(DialectsOf({"one", "a mode", {}}), ElementsAre(Dialect::kWeft, Dialect::kPaddle));
 }
 
 TEST(Modes, FlagThatTheModeDoesNotReadIsAnError) {
