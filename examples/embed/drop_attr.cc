@@ -51,13 +51,7 @@ absl::StatusOr<bool> DropAttr::Run(weft::PassContext& context, weft::ProgramPair
     WEFT_ASSIGN_OR_RETURN(const int in_startup, Drop(programs.startup, options_.attr));
     changed += in_startup;
   }
-  if (context.remarks != nullptr) {
-    context.remarks->push_back({std::string(kName),
-                                options_.attr,
-                                "removed",
-                                "as asked",
-                                {{"ops", absl::StrCat(changed)}}});
-  }
+  context.Explain(kName, options_.attr, "removed", "as asked", {{"ops", absl::StrCat(changed)}});
   return changed > 0;
 }
 
