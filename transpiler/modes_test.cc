@@ -257,7 +257,8 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   EXPECT_EQ(
       absl::StrJoin(names, " "),
       "nrings sparse scale buckets device_kind k_steps begin_step statistics state loss_scale "
-      "fuse trans_mode");
+      "fuse trans_mode")
+      << "if a new mode has a flag, list it here";
 }
 
 TEST(Modes, PlaceholderWithoutAPassThatHasTheOptionIsAnError) {
@@ -311,7 +312,8 @@ TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
                     "loss_scale (true or false) true in single_process_multi_thread",
                     "fuse (1|0|2) 1 in single_process_multi_thread",
                     "trans_mode (fuse_all_reduce|all_gather|all_reduce|all_reduce_xpu) "
-                    "fuse_all_reduce in multi_thread"}));
+                    "fuse_all_reduce in multi_thread"}))
+      << "if a new mode reads one of these flags, list it here";
 }
 
 TEST(Modes, PipelineSaysWhichFlagsItReads) {
