@@ -156,7 +156,9 @@ void AddElementwiseSchemas(OpSchemaTable* schemas) {
                    .Infer(OutputsLike("X")));
   schemas->Add(Closeness("allclose", InferAllClose));
   schemas->Add(Closeness("isclose", IfKnown("Input", InferIsClose)));
-  AddWithGrad(schemas, OpSchema("atan2", "X1, X2 -> Out").Infer(OutputsLike("X1", {"X2"})),
+  AddWithGrad(schemas,
+              OpSchema("atan2", "X1, X2 -> Out")
+                  .Infer(InOrder({SameType("X1", "X2"), Like("X1", {"Out"})})),
               {{"X1", "X2"}, {"Out"}, {"X1", "X2"}});
 }
 

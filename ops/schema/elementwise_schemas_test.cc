@@ -171,5 +171,33 @@ TEST(ElementwiseGradTest, TheResultThatIsReadHasItsDimensions) {
                        HasSubstr("input Out (Out_0): expected dimensions [2, 3] of X with Y")));
 }
 
+TEST(Atan2Test, GradientsHaveTheTypesOfTheOperands) {
+  EXPECT_THAT(
+      InferenceCase("atan2").In("X1", {"fp64[-1, 3]"}).In("X2", {"fp64[2, 3]"}).Out("Out").Infer(),
+      IsOkAndHolds(ElementsAre(Pair("Out", "fp64[-1, 3]"))));
+  EXPECT_THAT(
+      InferenceCase("atan2_grad")
+          .In("Out@GRAD", {"fp64[2, 3]"})
+          .In("X1", {"fp64[-1, 3]"})
+          .In("X2", {"fp64[2, 3]"})
+          .Out("X1@GRAD")
+          .Out("X2@GRAD")
+          .Infer(),
+      IsOkAndHolds(ElementsAre(Pair("X1@GRAD", "fp64[-1, 3]"), Pair("X2@GRAD", "fp64[2, 3]"))));
+}
+
+TEST(Atan2Test, GradientOfAnotherTypeIsAnError) {
+  for (const char* type : {"fp32[3, 2]", "fp64[2, 3]"}) {
+    EXPECT_THAT(InferenceCase("atan2_grad")
+                    .In("Out@GRAD", {type})
+                    .In("X1", {"fp32[2, 3]"})
+                    .In("X2", {"fp32[2, 3]"})
+                    .Out("X1@GRAD")
+                    .Infer(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("input Out@GRAD (Out@GRAD_0): expected fp32[2, 3], found ")));
+  }
+}
+
 }  // namespace
 }  // namespace weft

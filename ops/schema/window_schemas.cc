@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
 #include "ops/schema/families.h"
@@ -107,6 +108,10 @@ absl::StatusOr<int64_t> TransposedSize(const InferContext& context, int64_t posi
   return size;
 }
 
+bool Fits(const TensorType& found, const TensorType& expected) {
+  return found.dtype == expected.dtype && DimsFit(found.dims, expected.dims);
+}
+
 enum class ConvKind { kForward, kTransposed };
 
 // Also checks Output@GRAD, for the gradient op.
@@ -134,7 +139,7 @@ OpSchema::InferFn InferConv(ConvKind kind, size_t space) {
       output.dims[channel_axis] = filter->dims[0];
     }
     const TensorType* grad = context.Input("Output@GRAD");
-    if (grad != nullptr && !DimsFit(grad->dims, output.dims)) {
+    if (grad != nullptr && !Fits(*grad, output)) {
       return context.InputError("Output@GRAD", absl::StrCat(ToString(output), " as Output"));
     }
     context.SetOutput("Output", output);
@@ -195,7 +200,10 @@ OpSchema::InferFn InferPool(size_t space) {
     WEFT_ASSIGN_OR_RETURN(out.dims, PooledDims(context, x->dims, FirstSpace(channels_last), space));
     for (const char* slot : {"Mask", "Out", "Out@GRAD"}) {
       const TensorType* type = context.Input(slot);
-      if (type == nullptr || DimsFit(type->dims, out.dims)) continue;
+      if (type == nullptr) continue;
+      // Paddle's adaptive_pool2d declares Mask with the element type of X.
+      const bool is_mask = absl::string_view(slot) == "Mask";
+      if (is_mask ? DimsFit(type->dims, out.dims) : Fits(*type, out)) continue;
       return context.InputError(slot, absl::StrCat(ToString(out), " that X is pooled to"));
     }
     context.SetOutput("Out", out);

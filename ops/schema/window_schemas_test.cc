@@ -209,6 +209,20 @@ TEST(Conv2dTest, GradientOfAnotherShapeIsAnError) {
                                  "Output, found fp32[-1, 8, 9, 9]")));
 }
 
+TEST(Conv2dTest, GradientOfAnotherElementTypeIsAnError) {
+  for (const char* type : {"conv2d_grad", "conv2d_transpose_grad"}) {
+    EXPECT_THAT(InferenceCase(type)
+                    .In("Filter", {"fp16[3, 3, 1, 1]"})
+                    .In("Input", {"fp16[2, 3, 9, 9]"})
+                    .In("Output@GRAD", {"fp32[2, 3, 9, 9]"})
+                    .Out("Filter@GRAD")
+                    .Infer(),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("input Output@GRAD (Output@GRAD_0): expected fp16[2, 3, 9, 9] "
+                                   "as Output, found fp32[2, 3, 9, 9]")));
+  }
+}
+
 TEST(Pool2dTest, WindowTakesPositionsByStride) {
   EXPECT_THAT(InferenceCase("pool2d")
                   .In("X", {"fp32[-1, 64, 112, 112]"})
@@ -276,6 +290,33 @@ TEST(Pool2dTest, GradientOfAnotherShapeIsAnError) {
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("input Out@GRAD (Out@GRAD_0): expected fp32[1, 2, 4, 4] that X is "
                                  "pooled to, found fp32[1, 2, 5, 4]")));
+}
+
+TEST(Pool2dTest, GradientOfAnotherElementTypeIsAnError) {
+  EXPECT_THAT(InferenceCase("pool2d_grad")
+                  .In("Out", {"fp32[1, 2, 4, 4]"})
+                  .In("Out@GRAD", {"fp16[1, 2, 4, 4]"})
+                  .In("X", {"fp32[1, 2, 8, 8]"})
+                  .Out("X@GRAD")
+                  .Attr("pooling_type", std::string("max"))
+                  .Attr("ksize", std::vector<int32_t>{2, 2})
+                  .Attr("strides", std::vector<int32_t>{2, 2})
+                  .Infer(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("input Out@GRAD (Out@GRAD_0): expected fp32[1, 2, 4, 4] that X is "
+                                 "pooled to, found fp16[1, 2, 4, 4]")));
+}
+
+TEST(MaxPoolWithIndexTest, GradientReadsAMaskThatIsDeclaredAsTheImage) {
+  EXPECT_THAT(InferenceCase("max_pool2d_with_index_grad")
+                  .In("Mask", {"fp32[1, 2, 4, 4]"})
+                  .In("Out@GRAD", {"fp32[1, 2, 4, 4]"})
+                  .In("X", {"fp32[1, 2, 8, 8]"})
+                  .Out("X@GRAD")
+                  .Attr("ksize", std::vector<int32_t>{2, 2})
+                  .Attr("strides", std::vector<int32_t>{2, 2})
+                  .Infer(),
+              IsOkAndHolds(ElementsAre(Pair("X@GRAD", "fp32[1, 2, 8, 8]"))));
 }
 
 TEST(MaxPoolWithIndexTest, MaskIsLikeOut) {
