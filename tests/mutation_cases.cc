@@ -6,6 +6,7 @@
 #include "gtest/gtest.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/transpile.h"
+#include "transpiler/verify/testing/whole_programs.h"
 
 namespace weft::testing {
 

@@ -25,6 +25,7 @@
 #include "tests/training_programs.h"
 #include "tests/training_spec.h"
 #include "transpiler/transpile.h"
+#include "transpiler/verify/testing/whole_programs.h"
 #include "transpiler/verify/verify.h"
 
 namespace weft {
@@ -125,7 +126,7 @@ absl::Status VerifyRewrite(const TrainingSpec& spec, const TrainingPrograms& pro
   options.original = {&programs.main, &programs.startup};
   WEFT_RETURN_IF_ERROR(ToStatus(Verify({{&rewritten.main, &rewritten.startup}}, options)));
   // In the short way and in the long one.
-  return ToStatus(VerifyWholePrograms({{&rewritten.main, &rewritten.startup}}, options));
+  return ToStatus(testing::VerifyWholePrograms({{&rewritten.main, &rewritten.startup}}, options));
 }
 
 // The rewrite of a program that the mode takes; checks a refusal and discards the others.

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
 #include "transpiler/verify/block_conditions.h"
@@ -17,6 +16,7 @@
 #include "transpiler/verify/startup_values.h"
 #include "transpiler/verify/structure.h"
 #include "transpiler/verify/types.h"
+#include "transpiler/verify/value_options.h"
 
 namespace weft {
 namespace {
@@ -48,27 +48,10 @@ class Observers : public RankObserver {
   const std::vector<RankObserver*> all_;
 };
 
-// Whether one process drives all ranks and runs the startup program once for all of them: it sets
-// up rings without an id from another process.
-bool IsOneProcess(const Program& startup) {
-  OpTraits traits(startup);
-  bool sets_up = false;
-  for (OpId id : startup.block(0).ops()) {
-    const Op op = startup.op(id);
-    if (!traits.Has(op, Trait::kRingSetup)) continue;
-    if (!op.input_args().empty() || !op.output_args().empty()) return false;
-    sets_up = true;
-  }
-  return sets_up;
-}
-
-// How layer kEquivalence compares.
-enum class Comparison { kProofFirst, kWholePrograms };
-
 class Verifier {
  public:
-  Verifier(const VerifyOptions& options, Comparison comparison, Findings* findings)
-      : options_(options), comparison_(comparison), findings_(*findings) {}
+  Verifier(const VerifyOptions& options, Findings* findings)
+      : options_(options), findings_(*findings) {}
 
   void Run(absl::Span<const ConstProgramPair> ranks) {
     bool is_sound = true;
@@ -95,9 +78,7 @@ class Verifier {
 
   // Checks the programs of one rank. False if their structure is wrong.
   bool CheckPrograms(const ConstProgramPair& programs, int rank, size_t num_programs) {
-    absl::optional<int> nranks = options_.nranks;
-    if (!nranks.has_value()) nranks = FindNumRanks(*programs.main, programs.startup);
-    if (!nranks.has_value() && num_programs > 1) nranks = static_cast<int>(num_programs);
+    const absl::optional<int> nranks = NumRanks(options_, programs, num_programs);
 
     Findings form, races, values;
     // The two parts take about equally long.
@@ -120,7 +101,7 @@ class Verifier {
     findings_.Append(races);
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
-      const RankValuesOptions of = ValueOptions(programs, nranks, &start);
+      const RankValuesOptions of = ValueOptions(options_, programs, nranks, &start);
       CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
                        &findings_);
     }
@@ -141,21 +122,6 @@ class Verifier {
     check(programs.main, false);
   }
 
-  RankValuesOptions ValueOptions(const ConstProgramPair& programs, absl::optional<int> nranks,
-                                 StartupValues* start) const {
-    RankValuesOptions values;
-    values.nranks = nranks;
-    values.distributed_params = options_.distributed_params;
-    values.sums_are_wanted = options_.gradients_are_summed;
-    if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
-      RankValuesOptions of_startup;
-      of_startup.nranks = nranks;
-      *start = ReadStartupValues(*programs.startup, of_startup);
-      values.start = start;
-    }
-    return values;
-  }
-
   // Layer 3, and layer 5 of one program for all ranks. True if the same walk over the program
   // proves that it is equivalent to the original.
   bool CheckValues(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
@@ -173,12 +139,12 @@ class Verifier {
       return false;
     }
     StartupValues start;
-    RankValuesOptions options = ValueOptions(programs, nranks, &start);
+    RankValuesOptions options = ValueOptions(options_, programs, nranks, &start);
     UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
     ConditionChecker conditions(*programs.main, ref);
     std::vector<RankObserver*> all = {&updates, &conditions};
     absl::optional<EquivalenceProof> proof;
-    if (ComparesWithOriginal() && comparison_ == Comparison::kProofFirst) {
+    if (ComparesWithOriginal()) {
       proof.emplace(options_.original, programs, options, options_.averaging);
       proof->AttachTo(&options);
       for (RankObserver* observer : proof->observers()) all.push_back(observer);
@@ -192,7 +158,6 @@ class Verifier {
   }
 
   const VerifyOptions& options_;
-  const Comparison comparison_;
   Findings& findings_;
 };
 
@@ -200,14 +165,7 @@ class Verifier {
 
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
   Findings findings;
-  Verifier(options, Comparison::kProofFirst, &findings).Run(ranks);
-  return findings;
-}
-
-Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
-                             const VerifyOptions& options) {
-  Findings findings;
-  Verifier(options, Comparison::kWholePrograms, &findings).Run(ranks);
+  Verifier(options, &findings).Run(ranks);
   return findings;
 }
 

@@ -45,11 +45,6 @@ struct VerifyOptions {
 // without errors of kStructure. O(ops + arguments) for each program and layer.
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options = {});
 
-// Returns the same findings without EquivalenceProof: layer kEquivalence compares whole programs.
-// Tests compare the two.
-Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
-                             const VerifyOptions& options = {});
-
 }  // namespace weft
 
 #endif  // WEFT_TRANSPILER_VERIFY_VERIFY_H_

@@ -4,6 +4,7 @@
 #include "gtest/gtest.h"
 #include "transpiler/verify/testing/found.h"
 #include "transpiler/verify/testing/training_steps.h"
+#include "transpiler/verify/testing/whole_programs.h"
 
 namespace weft {
 namespace {
@@ -19,6 +20,7 @@ using ::weft::testing::Lines;
 using ::weft::testing::OneDeviceStep;
 using ::weft::testing::ProgramOf;
 using ::weft::testing::TwoRankStep;
+using ::weft::testing::VerifyWholePrograms;
 
 TEST(Verify, LayersThatRestOnStructureAreSilentWhereItIsWrong) {
   const Program program = ProgramOf(OneDeviceStep(), {{"    var lr : fp32[1] persistable\n", ""}});

@@ -1,0 +1,31 @@
+#include "transpiler/verify/testing/whole_programs.h"
+
+#include "absl/algorithm/container.h"
+#include "transpiler/verify/equivalence.h"
+#include "transpiler/verify/startup_values.h"
+#include "transpiler/verify/value_options.h"
+
+namespace weft::testing {
+
+Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
+                             const VerifyOptions& options) {
+  VerifyOptions others = options;
+  others.layers.erase(Layer::kEquivalence);
+  Findings findings = Verify(ranks, others);
+  const bool compares =
+      options.original.main != nullptr && options.layers.count(Layer::kEquivalence) > 0;
+  const bool is_sound = absl::c_none_of(findings.all(), [](const Finding& finding) {
+    return finding.severity == Severity::kError && finding.layer == Layer::kStructure;
+  });
+  if (!compares || !is_sound) return findings;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    StartupValues start;
+    const RankValuesOptions values =
+        ValueOptions(options, ranks[rank], NumRanks(options, ranks[rank], ranks.size()), &start);
+    CheckEquivalence(options.original, ranks[rank], values, options.averaging,
+                     {static_cast<int>(rank), false}, &findings);
+  }
+  return findings;
+}
+
+}  // namespace weft::testing

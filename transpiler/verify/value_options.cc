@@ -1,0 +1,48 @@
+#include "transpiler/verify/value_options.h"
+
+#include "ops/analysis/num_ranks.h"
+#include "ops/analysis/op_traits.h"
+
+namespace weft {
+namespace {
+
+// Whether one process drives all ranks and runs the startup program once for all of them: it sets
+// up rings without an id from another process.
+bool IsOneProcess(const Program& startup) {
+  OpTraits traits(startup);
+  bool sets_up = false;
+  for (OpId id : startup.block(0).ops()) {
+    const Op op = startup.op(id);
+    if (!traits.Has(op, Trait::kRingSetup)) continue;
+    if (!op.input_args().empty() || !op.output_args().empty()) return false;
+    sets_up = true;
+  }
+  return sets_up;
+}
+
+}  // namespace
+
+absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPair& programs,
+                             size_t num_programs) {
+  absl::optional<int> nranks = options.nranks;
+  if (!nranks.has_value()) nranks = FindNumRanks(*programs.main, programs.startup);
+  if (!nranks.has_value() && num_programs > 1) nranks = static_cast<int>(num_programs);
+  return nranks;
+}
+
+RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramPair& programs,
+                               absl::optional<int> nranks, StartupValues* start) {
+  RankValuesOptions values;
+  values.nranks = nranks;
+  values.distributed_params = options.distributed_params;
+  values.sums_are_wanted = options.gradients_are_summed;
+  if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
+    RankValuesOptions of_startup;
+    of_startup.nranks = nranks;
+    *start = ReadStartupValues(*programs.startup, of_startup);
+    values.start = start;
+  }
+  return values;
+}
+
+}  // namespace weft

@@ -1,0 +1,27 @@
+// What the verifier knows of a rank before it follows the values of its programs.
+#ifndef WEFT_TRANSPILER_VERIFY_VALUE_OPTIONS_H_
+#define WEFT_TRANSPILER_VERIFY_VALUE_OPTIONS_H_
+
+#include <cstddef>
+
+#include "absl/types/optional.h"
+#include "ops/analysis/rank_values.h"
+#include "proto/program_pair.h"
+#include "transpiler/verify/startup_values.h"
+#include "transpiler/verify/verify.h"
+
+namespace weft {
+
+// The number of ranks: as given, or as the programs say, or as many as there are programs, if more
+// than one.
+absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPair& programs,
+                             size_t num_programs);
+
+// The options of RankValues::Of the main program. They refer to `start`, which holds what the
+// startup program computes, unless one process runs it for all ranks.
+RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramPair& programs,
+                               absl::optional<int> nranks, StartupValues* start);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_VALUE_OPTIONS_H_
