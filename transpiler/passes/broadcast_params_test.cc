@@ -1,29 +1,21 @@
 #include "transpiler/passes/broadcast_params.h"
 
-#include <string>
-#include <vector>
-
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
-#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ContextWithRanks;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::OnEndpoints;
 using ::weft::testing::OnRanks;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
 using ::weft::testing::RewriteOptions;
-using ::weft::testing::RunPasses;
+using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
 
 constexpr char kOneRing[] = "comm-init,broadcast-params";
@@ -46,7 +38,7 @@ constexpr char kStartup[] = R"(
   )";
 
 TEST(BroadcastParams, ParametersComeInTheOrderOfTheirInitializersBetweenWaits) {
-  ExpectRewrite("comm-init,broadcast-params", {kMain, kStartup}, {"", R"(
+  ExpectRewrite(kOneRing, {kMain, kStartup}, {"", R"(
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[v] = fill_constant() {shape=longs[2, 2], value=0.5}
@@ -61,7 +53,7 @@ TEST(BroadcastParams, ParametersComeInTheOrderOfTheirInitializersBetweenWaits) {
 }
 
 TEST(BroadcastParams, RingsTakeTurns) {
-  ExpectRewrite("comm-init{nrings=2},broadcast-params{nrings=2}", {kMain, kStartup}, {"", R"(
+  ExpectRewrite(kTwoRings, {kMain, kStartup}, {"", R"(
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[v] = fill_constant() {shape=longs[2, 2], value=0.5}
@@ -80,7 +72,7 @@ TEST(BroadcastParams, RingsTakeTurns) {
 
 // The weights of `rnn`, which Paddle lays into one buffer.
 TEST(BroadcastParams, ParametersThatShareMemoryTravelOnOneRing) {
-  ExpectRewrite("comm-init{nrings=2},broadcast-params{nrings=2}",
+  ExpectRewrite(kTwoRings,
                 {R"(
     var a : fp32[2, 2] parameter persistable
     var b : fp32[2, 2] parameter persistable
@@ -117,7 +109,7 @@ TEST(BroadcastParams, ParametersThatShareMemoryTravelOnOneRing) {
 }
 
 TEST(BroadcastParams, RingWithoutAParameterIsNotWaitedFor) {
-  ExpectRewrite("comm-init{nrings=2},broadcast-params{nrings=2}",
+  ExpectRewrite(kTwoRings,
                 {R"(
     var w : fp32[2, 2] parameter persistable
   )",
@@ -137,7 +129,7 @@ TEST(BroadcastParams, RingWithoutAParameterIsNotWaitedFor) {
 }
 
 TEST(BroadcastParams, PaddleDialectClosesEachRingWithTheLastParameter) {
-  ExpectRewrite("comm-init{nrings=2},broadcast-params{nrings=2}", {kMain, kStartup}, {"", R"(
+  ExpectRewrite(kTwoRings, {kMain, kStartup}, {"", R"(
     var nccl_id_0 : raw persistable stop_gradient
     var nccl_id_1 : raw persistable stop_gradient
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
@@ -159,7 +151,7 @@ TEST(BroadcastParams, PaddleDialectClosesEachRingWithTheLastParameter) {
 TEST(BroadcastParams, DistributedParametersStayRankLocal) {
   RewriteOptions options = OnRanks(2);
   options.distributed_params = {"b"};
-  ExpectRewrite("comm-init{nrings=2},broadcast-params{nrings=2}", {kMain, kStartup}, {"", R"(
+  ExpectRewrite(kTwoRings, {kMain, kStartup}, {"", R"(
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[v] = fill_constant() {shape=longs[2, 2], value=0.5}
@@ -178,7 +170,7 @@ TEST(BroadcastParams, DistributedParametersStayRankLocal) {
 TEST(BroadcastParams, PaddleDialectClosesWithTheLastParameterEvenIfItIsDistributed) {
   RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
   options.distributed_params = {"v"};
-  ExpectRewrite("comm-init,broadcast-params", {kMain, kStartup}, {"", R"(
+  ExpectRewrite(kOneRing, {kMain, kStartup}, {"", R"(
     var nccl_id_0 : raw persistable stop_gradient
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
@@ -193,7 +185,7 @@ TEST(BroadcastParams, PaddleDialectClosesWithTheLastParameterEvenIfItIsDistribut
 }
 
 TEST(BroadcastParams, StateThatIsNoParameterIsLeftToItsInitializer) {
-  ExpectRewrite("comm-init,broadcast-params",
+  ExpectRewrite(kOneRing,
                 {R"(
     var w : fp32[2, 2] parameter persistable
   )",
@@ -215,86 +207,75 @@ TEST(BroadcastParams, StateThatIsNoParameterIsLeftToItsInitializer) {
 }
 
 TEST(BroadcastParams, WithoutParametersNothingIsBroadcast) {
-  ExpectRewrite("comm-init,broadcast-params", {"", ""}, {"", R"(
+  ExpectRewrite(kOneRing, {"", ""}, {"", R"(
     c_comm_init_all() {nranks=2}
   )"},
                 OnRanks(2));
 }
 
-// Parameters b, v, w are declared by name and initialized as w, b, v.
-ProgramBuilder Startup() {
-  ProgramBuilder p;
-  p.Param("b").Param("v").Param("w");
-  p.Op("uniform_random", {}, {{"Out", {"w"}}});
-  p.Op("fill_constant", {}, {{"Out", {"b"}}});
-  p.Op("fill_constant", {}, {{"Out", {"v"}}});
-  return p;
-}
-
-Program Main() { return ProgramBuilder().Param("b").Param("v").Param("w").Build(); }
-
-// The texts of the ops from the first that sets a ring up, without those that do.
-std::vector<std::string> Inserted(const Program& startup) {
-  std::vector<std::string> texts;
-  bool inserted = false;
-  for (const std::string& text : OpTexts(startup)) {
-    const bool sets_up = text.rfind("c_comm_init", 0) == 0 || text.rfind("c_gen", 0) == 0;
-    inserted |= sets_up;
-    if (inserted && !sets_up) texts.push_back(text);
-  }
-  return texts;
-}
-
 TEST(BroadcastParams, ParameterThatNoOpInitializesComesLast) {
-  Program main = Main();
-  ProgramBuilder p = Startup();
-  p.Param("a");
-  Program startup = p.Build();
-  WEFT_ASSERT_OK(RunPasses(kOneRing, ContextWithRanks(2), &main, &startup));
-  EXPECT_EQ(Inserted(startup)[0], "c_wait_compute@0(w, b, v, a -> w, b, v, a)");
+  ExpectRewrite(kOneRing,
+                {kMain, absl::StrCat("var a : fp32[2, 2] parameter persistable", kStartup)},
+                {"", R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[b] = fill_constant() {shape=longs[2, 2], value=0.5}
+    Out=[v] = fill_constant() {shape=longs[2, 2], value=0.5}
+    c_comm_init_all() {nranks=2}
+    Out=[w, b, v, a] = c_wait_compute(X=[w, b, v, a])
+    Out=[w] = c_broadcast(X=[w])
+    Out=[b] = c_broadcast(X=[b])
+    Out=[v] = c_broadcast(X=[v])
+    Out=[a] = c_broadcast(X=[a])
+    Out=[w, b, v, a] = c_wait_comm(X=[w, b, v, a])
+  )"},
+                OnRanks(2));
 }
 
 // Before Paddle 2.2 no variable said that it is a parameter.
-void Unmark(ProgramBuilder* p, const std::string& name) {
-  p->Param(name);
-  p->last_var().clear_is_parameter();
-}
-
 TEST(BroadcastParams, OldFilesHaveTheParametersThatPairsAndOptimizersName) {
-  ProgramBuilder m;
-  Unmark(&m, "paired");
-  Unmark(&m, "updated");
-  Unmark(&m, "statistic");
-  m.Op("mul_grad", {}, {{"Y@GRAD", {"paired@GRAD"}}}, kRoleBackward)
-      .Pairs({"paired", "paired@GRAD"});
-  m.Op("sgd", {{"Param", {"updated"}}}, {{"ParamOut", {"updated"}}}, kRoleOptimize);
-  Program main = m.Build();
-  ProgramBuilder s;
-  for (const char* name : {"statistic", "updated", "paired"}) {
-    Unmark(&s, name);
-    s.Op("fill_constant", {}, {{"Out", {name}}});
-  }
-  Program startup = s.Build();
-  WEFT_ASSERT_OK(RunPasses(kOneRing, ContextWithRanks(2), &main, &startup));
-  EXPECT_THAT(Inserted(startup),
-              ElementsAre("c_wait_compute@0(updated, paired -> updated, paired)",
-                          "c_broadcast@0(updated -> updated)", "c_broadcast@0(paired -> paired)",
-                          "c_wait_comm@0(updated, paired -> updated, paired)"));
+  ExpectRewrite(kOneRing,
+                {R"(
+    var paired : fp32[2, 2] persistable
+    var updated : fp32[2, 2] persistable
+    var statistic : fp32[2, 2] persistable
+    Y@GRAD=[paired@GRAD] = mul_grad(X=[x], Y=[paired], Out@GRAD=[y@GRAD]) role=backward vars=[paired, paired@GRAD]
+    ParamOut=[updated] = sgd(Param=[updated], Grad=[x], LearningRate=[lr]) role=optimize
+  )",
+                 R"(
+    var paired : fp32[2, 2] persistable
+    var updated : fp32[2, 2] persistable
+    var statistic : fp32[2, 2] persistable
+    Out=[statistic] = fill_constant() {shape=longs[2, 2], dtype=5}
+    Out=[updated] = fill_constant() {shape=longs[2, 2], dtype=5}
+    Out=[paired] = fill_constant() {shape=longs[2, 2], dtype=5}
+  )"},
+                {R"(
+    Y@GRAD=[paired@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[paired]) role=backward vars=[paired, paired@GRAD]
+    ParamOut=[updated] = sgd(Grad=[x], LearningRate=[lr], Param=[updated]) role=optimize
+  )",
+                 R"(
+    Out=[statistic] = fill_constant() {shape=longs[2, 2]}
+    Out=[updated] = fill_constant() {shape=longs[2, 2]}
+    Out=[paired] = fill_constant() {shape=longs[2, 2]}
+    c_comm_init_all() {nranks=2}
+    Out=[updated, paired] = c_wait_compute(X=[updated, paired])
+    Out=[updated] = c_broadcast(X=[updated])
+    Out=[paired] = c_broadcast(X=[paired])
+    Out=[updated, paired] = c_wait_comm(X=[updated, paired])
+  )"},
+                OnRanks(2));
 }
 
 TEST(BroadcastParams, StartupOfAnotherProgramIsRefused) {
-  Program main = ProgramBuilder().Param("fc_7.w_0").Build();
-  Program startup = Startup().Build();
-  EXPECT_THAT(RunPasses(kOneRing, ContextWithRanks(2), &main, &startup),
+  EXPECT_THAT(RewriteStatus(kOneRing, {"var fc_7.w_0 : fp32[2, 2] parameter persistable", kStartup},
+                            OnRanks(2)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("parameter fc_7.w_0 of the main program is not declared in the "
                                  "startup program: the two programs do not belong together")));
 }
 
 TEST(BroadcastParams, WithoutRingsItIsRefusedByContract) {
-  Program main = Main();
-  Program startup = Startup().Build();
-  EXPECT_THAT(RunPasses("broadcast-params", ContextWithRanks(2), &main, &startup),
+  EXPECT_THAT(RewriteStatus("broadcast-params", {kMain, kStartup}, OnRanks(2)),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("pass broadcast-params needs rings-set-up, which no earlier "
                                  "pass provides")));

@@ -1,25 +1,24 @@
 #include "transpiler/passes/dense_gradients.h"
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/substitute.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
-#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ContextWithRanks;
+using ::weft::testing::ExpectNoRewrite;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::OnRanks;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::RunPasses;
+using ::weft::testing::RemarkTexts;
+using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
 
 TEST(DenseGradients, GradientAndSummandsChangeTheirTypeAndOpsTheirAttribute) {
@@ -52,86 +51,78 @@ TEST(DenseGradients, GradientAndSummandsChangeTheirTypeAndOpsTheirAttribute) {
                 OnRanks(2));
 }
 
-void Rows(ProgramBuilder* p, const std::string& name) {
-  p->Var(name);
-  pb::VarType* type = p->last_var().mutable_type();
-  type->Clear();
-  type->set_type(pb::VarType::SELECTED_ROWS);
-  type->mutable_selected_rows()->set_data_type(pb::VarType::FP32);
-  type->mutable_selected_rows()->add_dims(100);
-  type->mutable_selected_rows()->add_dims(2);
-}
+// Two lookups of $0 ids each in a table of 100 rows of two floats (800 bytes).
+constexpr char kEmbedding[] = R"(
+    var w : fp32[100, 2] parameter persistable
+    var ids : int64[$0] need_check_feed
+    var y@GRAD : fp32[$0, 2] need_check_feed
+    var w@GRAD : selected_rows<fp32[100, 2]>
+    var w@GRAD@RENAME@0 : selected_rows<fp32[100, 2]>
+    var w@GRAD@RENAME@1 : selected_rows<fp32[100, 2]>
+    var m1 : fp32[100, 2] persistable
+    var m2 : fp32[100, 2] persistable
+    W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
+    W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward {is_sparse=true}
+    Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w], Moment1Out=[m1], Moment2Out=[m2], Beta1PowOut=[p1], Beta2PowOut=[p2] = adam(Param=[w], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Beta1Pow=[p1], Beta2Pow=[p2]) role=optimize {lazy_mode=$1}
+  )";
 
-// Two lookups of `ids` ids each in a table of 100 rows of two floats (800 bytes).
-ProgramBuilder Embedding(int ids) {
-  ProgramBuilder p;
-  p.Param("w", {100, 2}).Var("ids", {ids}, pb::VarType::INT64);
-  for (const char* part : {"w@GRAD@RENAME@0", "w@GRAD@RENAME@1"}) {
-    Rows(&p, part);
-    p.Op("lookup_table_v2_grad", {{"Ids", {"ids"}}, {"W", {"w"}}, {"Out@GRAD", {"y@GRAD"}}},
-         {{"W@GRAD", {part}}}, kRoleBackward);
-    p.BoolAttr("is_sparse", true);
-  }
-  Rows(&p, "w@GRAD");
-  p.Op("sum", {{"X", {"w@GRAD@RENAME@0", "w@GRAD@RENAME@1"}}}, {{"Out", {"w@GRAD"}}},
-       kRoleBackward);
-  p.Pairs({"w", "w@GRAD"});
-  p.Op("adam", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
-  return p;
-}
-
-// What happened to w's gradient, and why.
-std::string Told(ProgramBuilder p, const std::string& pass = "dense-gradients") {
-  Program program = p.Build();
-  std::vector<Remark> remarks;
-  PassContext context = ContextWithRanks(2);
-  context.remarks = &remarks;
-  WEFT_EXPECT_OK(RunPasses(pass, context, &program));
-  return remarks.empty() ? "" : remarks[0].subject + " " + remarks[0].what + ": " + remarks[0].why;
+std::string Embedding(int ids, bool lazy = false) {
+  return absl::Substitute(kEmbedding, ids, lazy);
 }
 
 TEST(DenseGradients, ManyIdsMakeTheDenseGradientSmaller) {
-  EXPECT_EQ(Told(Embedding(/*ids=*/50)),
-            "w@GRAD made dense: a rank would receive 1600 bytes of rows, or 800 of a dense "
-            "gradient");
-  EXPECT_EQ(Told(Embedding(/*ids=*/5)),
-            "w@GRAD left as rows: a rank would receive 160 bytes of rows, or 800 of a dense "
-            "gradient");
+  EXPECT_THAT(
+      RemarkTexts(ExpectRewrite("dense-gradients", Embedding(/*ids=*/50), R"(
+    var w@GRAD : fp32[100, 2]
+    var w@GRAD@RENAME@0 : fp32[100, 2]
+    var w@GRAD@RENAME@1 : fp32[100, 2]
+    W@GRAD=[w@GRAD@RENAME@0] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
+    W@GRAD=[w@GRAD@RENAME@1] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward
+    Out=[w@GRAD] = sum(X=[w@GRAD@RENAME@0, w@GRAD@RENAME@1]) role=backward vars=[w, w@GRAD]
+    Beta1PowOut=[p1], Beta2PowOut=[p2], Moment1Out=[m1], Moment2Out=[m2], ParamOut=[w] = adam(Beta1Pow=[p1], Beta2Pow=[p2], Grad=[w@GRAD], LearningRate=[lr], Moment1=[m1], Moment2=[m2], Param=[w]) role=optimize
+  )",
+                                OnRanks(2))),
+      ElementsAre("w@GRAD made dense: a rank would receive 1600 bytes of rows, or 800 of a dense "
+                  "gradient parameter=w"));
+  EXPECT_THAT(
+      RemarkTexts(ExpectNoRewrite("dense-gradients", Embedding(/*ids=*/5), OnRanks(2))),
+      ElementsAre("w@GRAD left as rows: a rank would receive 160 bytes of rows, or 800 of a dense "
+                  "gradient parameter=w"));
 }
 
 TEST(DenseGradients, UnknownNumberOfIdsKeepsRows) {
-  EXPECT_EQ(Told(Embedding(-1)), "w@GRAD left as rows: the number of ids in a step is unknown");
+  EXPECT_THAT(
+      RemarkTexts(ExpectNoRewrite("dense-gradients", Embedding(-1), OnRanks(2))),
+      ElementsAre("w@GRAD left as rows: the number of ids in a step is unknown parameter=w"));
 }
 
 TEST(DenseGradients, RowsAreLeftAlone) {
-  Program program = Embedding(50).Build();
-  WEFT_ASSERT_OK(RunPasses("dense-gradients{sparse=rows}", ContextWithRanks(2), &program));
-  EXPECT_EQ(program.revision(), 0);
+  ExpectNoRewrite("dense-gradients{sparse=rows}", Embedding(50), OnRanks(2));
 }
 
 TEST(DenseGradients, LazyOptimizersNeedRows) {
-  ProgramBuilder p = Embedding(50);
-  p.BoolAttr("lazy_mode", true);
-  EXPECT_THAT(Told(p), HasSubstr("left as rows: op 3 (adam) updates only the rows that have a "
-                                 "gradient (lazy_mode)"));
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("dense-gradients{sparse=dense}", ContextWithRanks(2), &program),
+  const std::string lazy = Embedding(50, /*lazy=*/true);
+  EXPECT_THAT(RemarkTexts(ExpectNoRewrite("dense-gradients", lazy, OnRanks(2))),
+              ElementsAre("w@GRAD left as rows: op 3 (adam) updates only the rows that have a "
+                          "gradient (lazy_mode) parameter=w"));
+  EXPECT_THAT(RewriteStatus("dense-gradients{sparse=dense}", lazy, OnRanks(2)),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("gradient w@GRAD cannot be made dense: op 3 (adam)")));
 }
 
 TEST(DenseGradients, OpsThatAreNotKnownNeedRows) {
-  ProgramBuilder p = Embedding(50);
-  p.Op("my_metric", {{"X", {"w@GRAD"}}}, {{"Out", {"m"}}});
-  EXPECT_THAT(Told(p), HasSubstr("op 4 (my_metric) uses it, an unregistered op"));
+  EXPECT_THAT(
+      RemarkTexts(ExpectNoRewrite("dense-gradients",
+                                  Embedding(50) + "Out=[m] = my_metric(X=[w@GRAD])", OnRanks(2))),
+      ElementsAre("w@GRAD left as rows: op 4 (my_metric) uses it, an unregistered op parameter=w"));
 }
 
 TEST(DenseGradients, ProgramWithoutSparseGradientsIsLeftAlone) {
-  ProgramBuilder p;
-  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
-  Program program = p.Build();
-  WEFT_ASSERT_OK(RunPasses("dense-gradients", ContextWithRanks(2), &program));
-  EXPECT_EQ(program.revision(), 0);
+  ExpectNoRewrite("dense-gradients", R"(
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+  )",
+                  OnRanks(2));
 }
 
 }  // namespace

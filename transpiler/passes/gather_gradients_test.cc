@@ -1,26 +1,19 @@
 #include "transpiler/passes/gather_gradients.h"
 
-#include <vector>
-
 #include "absl/status/status.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
-#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
 
 using ::testing::HasSubstr;
-using ::weft::testing::ContextWithRanks;
 using ::weft::testing::ExpectRewrite;
-using ::weft::testing::OnEndpoints;
+using ::weft::testing::OnDevices;
 using ::weft::testing::OnRanks;
-using ::weft::testing::ProgramBuilder;
-using ::weft::testing::RewriteOptions;
-using ::weft::testing::RunPasses;
+using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -216,8 +209,6 @@ TEST(GatherGradients, AccumulatedGradientsAreGatheredWhereTheyAreUsed) {
 }
 
 TEST(GatherGradients, OneRankGathersWhatItHas) {
-  RewriteOptions options = OnEndpoints(1);
-  options.cluster.devices = {{0}};
   ExpectRewrite("gather-gradients", R"(
     Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
     Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
@@ -236,40 +227,38 @@ TEST(GatherGradients, OneRankGathersWhatItHas) {
     Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward {nranks=1}
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
-                options);
+                OnDevices(1, {0}));
 }
 
-ProgramBuilder OneGradient(std::vector<int64_t> dims = {2, 3}) {
-  ProgramBuilder p;
-  p.Param("w", dims).Var("w@GRAD", dims);
-  p.Op("mul_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
-  p.Pairs({"w", "w@GRAD"});
-  p.Op("clip", {{"X", {"w@GRAD"}}}, {{"Out", {"clipped"}}}, kRoleOptimize);
-  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"clipped"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
-  return p;
-}
+constexpr char kOneGradient[] = R"(
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
 
 TEST(GatherGradients, UnknownNumberOfRanksIsRefused) {
-  Program program = OneGradient().Build();
-  EXPECT_THAT(RunPasses("gather-gradients", ContextWithRanks(0), &program),
+  EXPECT_THAT(RewriteStatus("gather-gradients", kOneGradient),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("gathering gradients needs the number of ranks")));
 }
 
 TEST(GatherGradients, TooManyRanksAreRefused) {
-  Program program = OneGradient().Build();
-  EXPECT_THAT(RunPasses("gather-gradients", ContextWithRanks(2000000000), &program),
+  EXPECT_THAT(RewriteStatus("gather-gradients", kOneGradient, OnRanks(2000000000)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("expected at most 1024 ranks, found 2000000000")));
 }
 
 TEST(GatherGradients, GatheredGradientsAreNotGatheredOrReducedAgain) {
-  Program program = OneGradient().Build();
-  WEFT_ASSERT_OK(RunPasses("gather-gradients", ContextWithRanks(2), &program));
   for (const char* pass : {"gather-gradients", "grad-all-reduce", "local-sgd"}) {
-    EXPECT_THAT(RunPasses(pass, ContextWithRanks(2), &program),
-                StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 2 (c_allgather) "
-                                             "takes w@GRAD")));
+    const absl::Status status = RewriteStatus(pass, R"(
+    var w@GRAD@GATHERED : fp32[4, 2]
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD@GATHERED] = c_allgather(X=[w@GRAD]) role=backward {nranks=2}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )",
+                                              OnRanks(2));
+    EXPECT_THAT(status, StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 2 "
+                                                     "(c_allgather) takes w@GRAD")));
   }
 }
 

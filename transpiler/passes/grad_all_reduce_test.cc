@@ -1,29 +1,30 @@
 #include "transpiler/passes/grad_all_reduce.h"
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/program_builder.h"
+#include "transpiler/testing/compact_program.h"
 #include "transpiler/testing/expect_rewrite.h"
-#include "transpiler/testing/run_passes.h"
 #include "transpiler/verify/testing/matchers.h"
 
 namespace weft {
 namespace {
 
-using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::Not;
-using ::weft::testing::ContextWithRanks;
+using ::weft::testing::CompactProgram;
 using ::weft::testing::ExpectRewrite;
-using ::weft::testing::HasOp;
 using ::weft::testing::OnRanks;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RemarkTexts;
 using ::weft::testing::RewriteOptions;
-using ::weft::testing::RunPasses;
+using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
+using ::weft::testing::VerifiesFor;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
 
@@ -44,8 +45,8 @@ constexpr char kTwoGradients[] = R"(
     ParamOut=[b] = sgd(Param=[b], Grad=[b@GRAD], LearningRate=[lr]) role=optimize
   )";
 
-TEST(GradAllReduce, ReductionFollowsCompletionAndOneWaitPrecedesTheFirstUse) {
-  ExpectRewrite("grad-all-reduce", kTwoGradients, R"(
+// kTwoGradients after grad-all-reduce.
+constexpr char kTwoAveraged[] = R"(
     Out=[h] = mul(X=[x], Y=[w])
     Out=[y] = elementwise_add(X=[h], Y=[b])
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
@@ -58,8 +59,10 @@ TEST(GradAllReduce, ReductionFollowsCompletionAndOneWaitPrecedesTheFirstUse) {
     Out=[b@GRAD, w@GRAD] = c_wait_comm(X=[b@GRAD, w@GRAD]) role=backward
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
     ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
-  )",
-                OnRanks(2));
+  )";
+
+TEST(GradAllReduce, ReductionFollowsCompletionAndOneWaitPrecedesTheFirstUse) {
+  ExpectRewrite("grad-all-reduce", kTwoGradients, kTwoAveraged, OnRanks(2));
 }
 
 TEST(GradAllReduce, EachRingIsWaitedForAsLateAsItsFirstUseAllows) {
@@ -340,8 +343,6 @@ TEST(GradAllReduce, EmptyGradientsAndDistributedParametersAreLeftAlone) {
 
 // --- Buckets ------------------------------------------------------------------------------------
 
-constexpr char kTogether[] = "grad-all-reduce{buckets=count}";
-
 TEST(GradAllReduce, BucketIsLaidOutBeforeItsFirstWriteAndReducedAfterItsLast) {
   ExpectRewrite("grad-all-reduce{buckets=count}", kTwoGradients, R"(
     var fused_gradient_0 : fp32[128]
@@ -570,230 +571,248 @@ TEST(GradAllReduce, SparseGradientsTravelAloneAsRows) {
                 OnRanks(2));
 }
 
-// Backward computes b's gradient, then w's; two optimizers use them in the other order.
-ProgramBuilder TwoGradients() {
-  ProgramBuilder p;
-  p.Param("w").Param("b");
-  p.Op("relu_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"X@GRAD", {"b@GRAD"}}}, kRoleBackward);
-  p.Pairs({"b", "b@GRAD"});
-  p.Op("mul_grad", {{"Out@GRAD", {"y@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
-  p.Pairs({"w", "w@GRAD"});
-  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
-  p.Op("sgd", {{"Param", {"b"}}, {"Grad", {"b@GRAD"}}}, {{"ParamOut", {"b"}}}, kRoleOptimize);
-  return p;
-}
+// --- Scale --------------------------------------------------------------------------------------
 
 TEST(GradAllReduce, AveragesWhereTheLossGradientIsNotDivided) {
-  for (int nranks : {0, 2}) {  // 0: unknown
+  for (const RewriteOptions& options : {RewriteOptions(), OnRanks(2)}) {
     for (const char* pass : {"grad-all-reduce", "grad-all-reduce{scale=avg}"}) {
-      Program program = TwoGradients().Build();
-      WEFT_ASSERT_OK(RunPasses(pass, ContextWithRanks(nranks), &program));
-      EXPECT_THAT(program, HasOp("c_allreduce_avg").Times(2));
-      EXPECT_THAT(program, HasOp("c_allreduce_sum").Times(0));
+      ExpectRewrite(pass, kTwoGradients, kTwoAveraged, options);
     }
   }
 }
 
-// A loss whose gradient is filled and, where `nranks` is not 0, divided; then w's gradient.
-ProgramBuilder OneLoss(int nranks) {
-  ProgramBuilder p;
-  p.Param("w");
-  p.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleBackward | kRoleLoss);
-  if (nranks != 0) {
-    p.Op("scale", {{"X", {"loss@GRAD"}}}, {{"Out", {"loss@GRAD"}}}, kRoleBackward);
-    if (nranks > 0) p.IntAttr("nranks", nranks);
-  }
-  p.Op("mul_grad", {{"Out@GRAD", {"loss@GRAD"}}}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
-  p.Pairs({"w", "w@GRAD"});
-  return p;
+// A loss gradient that is divided by the number of ranks ($0: attributes), before its reduction or
+// after.
+constexpr char kDivided[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {$0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+constexpr char kDividedAndSummed[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {$0}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+  )";
+
+// Beside its original, which divides too, the result would be the sum of what the original
+// computes.
+void ExpectSum(const char* pass, const char* attrs, RewriteOptions options) {
+  options.verification = Verification::kNever;
+  const std::string after = absl::Substitute(kDividedAndSummed, attrs);
+  ExpectRewrite(pass, absl::Substitute(kDivided, attrs), after, options);
+  EXPECT_THAT(CompactProgram(after), VerifiesFor(2));
 }
-constexpr int kDoesNotSay = -1;  // divided, without attribute nranks
 
 TEST(GradAllReduce, SumsWhereTheLossGradientIsDividedByTheNumberOfRanks) {
-  for (int nranks : {0, 2}) {
+  for (const RewriteOptions& options : {RewriteOptions(), OnRanks(2)}) {
     for (const char* pass : {"grad-all-reduce", "grad-all-reduce{scale=loss_grad}"}) {
-      Program program = OneLoss(2).Build();
-      WEFT_ASSERT_OK(RunPasses(pass, ContextWithRanks(nranks), &program));
-      EXPECT_EQ(OpTexts(program)[4], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+      ExpectSum(pass, "nranks=2, scale=0.5", options);
     }
   }
 }
 
 TEST(GradAllReduce, LossGradientDividedForOtherRanksIsRefused) {
-  Program program = OneLoss(4).Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", absl::Substitute(kDivided, "nranks=4, scale=0.25"),
+                            OnRanks(2)),
               StatusIs(kRefused, HasSubstr("op 1 (scale): divides the loss gradient loss@GRAD for "
                                            "4 ranks, expected 2")));
 }
 
 TEST(GradAllReduce, UnknownLossScaleIsLeftToTheUser) {
-  Program program = OneLoss(kDoesNotSay).Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", absl::Substitute(kDivided, "scale=0.5"), OnRanks(2)),
               StatusIs(kRefused, HasSubstr("op 1 (scale) rewrites the loss gradient loss@GRAD in "
                                            "place, but does not say for how many ranks")));
-  WEFT_ASSERT_OK(RunPasses("grad-all-reduce{scale=loss_grad}", ContextWithRanks(2), &program));
-  EXPECT_EQ(OpTexts(program)[4], "c_allreduce_sum@0(w@GRAD -> w@GRAD)");
+  ExpectSum("grad-all-reduce{scale=loss_grad}", "scale=0.5", OnRanks(2));
 }
 
 TEST(GradAllReduce, ScaleLossGradWithoutTheDivisionIsRefused) {
-  Program program = OneLoss(0).Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce{scale=loss_grad}", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce{scale=loss_grad}", kOneLoss, OnRanks(2)),
               StatusIs(kRefused, HasSubstr("loss gradient loss@GRAD is not divided by the number "
                                            "of ranks; run pass scale-loss-grad first")));
-  program = TwoGradients().Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce{scale=loss_grad}", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce{scale=loss_grad}",
+                            "Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) "
+                            "role=backward vars=[w, w@GRAD]",
+                            OnRanks(2)),
               StatusIs(kRefused, HasSubstr("no op fills the gradient of a loss")));
 }
 
 TEST(GradAllReduce, OneOfTwoLossGradientsDividedIsRefused) {
-  ProgramBuilder p = OneLoss(2);
-  p.Op("fill_constant", {}, {{"Out", {"loss2@GRAD"}}}, kRoleBackward | kRoleLoss);
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce",
+                            absl::StrCat(absl::Substitute(kDivided, "nranks=2, scale=0.5"),
+                                         "Out=[loss2@GRAD] = fill_constant() role=backward|loss "
+                                         "{shape=longs[2, 2], dtype=5, value=1.0}"),
+                            OnRanks(2)),
               StatusIs(kRefused, HasSubstr("loss gradient loss2@GRAD is not divided")));
 }
 
 TEST(GradAllReduce, GradientsThatCannotShareABufferTravelAloneAndSayWhy) {
-  ProgramBuilder p;
-  p.Param("v").Param("w").Var("v@GRAD", {-1}).Var("w@GRAD", {2});
-  p.Op("mul_grad", {}, {{"Y@GRAD", {"v@GRAD"}}}, kRoleBackward).Pairs({"v", "v@GRAD"});
-  p.Op("sum", {{"X", {"w@GRAD", "x"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
-  p.Pairs({"w", "w@GRAD"});
-  Program program = p.Build();
-  std::vector<Remark> remarks;
-  PassContext context = ContextWithRanks(2);
-  context.remarks = &remarks;
-  WEFT_ASSERT_OK(RunPasses(kTogether, context, &program));
-  EXPECT_THAT(OpTexts(program), Not(Contains(HasSubstr("coalesce_tensor"))));
-  ASSERT_EQ(remarks.size(), 2);
-  EXPECT_EQ(remarks[0].details.back(),
-            std::make_pair(std::string("alone"), std::string("its shape is unknown: [-1]")));
-  EXPECT_EQ(remarks[1].details.back().second, "its first write reads the old value");
+  EXPECT_THAT(RemarkTexts(ExpectRewrite("grad-all-reduce{buckets=count}", R"(
+    var z : fp32[-1] need_check_feed
+    var v : fp32[-1] parameter persistable
+    Out=[v@GRAD] = relu(X=[z]) role=backward vars=[v, v@GRAD]
+    Out=[w@GRAD] = sum(X=[w@GRAD, x]) role=backward vars=[w, w@GRAD]
+  )",
+                                        R"(
+    Out=[v@GRAD] = relu(X=[z]) role=backward vars=[v, v@GRAD]
+    Out=[v@GRAD] = c_wait_compute(X=[v@GRAD]) role=backward
+    Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward
+    Out=[w@GRAD] = sum(X=[w@GRAD, x]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+    Out=[v@GRAD, w@GRAD] = c_wait_comm(X=[v@GRAD, w@GRAD]) role=backward
+  )",
+                                        OnRanks(2))),
+              ElementsAre(HasSubstr("alone=its shape is unknown: [-1]"),
+                          HasSubstr("alone=its first write reads the old value")));
 }
 
 TEST(GradAllReduce, UnknownPolicyIsAnErrorThatListsAll) {
-  Program program = TwoGradients().Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce{buckets=size}", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce{buckets=size}", kTwoGradients, OnRanks(2)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("option buckets: expected none, bytes{first_bytes=N,max_bytes=N}, "
                                  "count{count=N} or paddle_count{count=N}, found 'size'")));
 }
 
+// --- What is refused ----------------------------------------------------------------------------
+
 TEST(GradAllReduce, ReducedGradientsAreRefused) {
-  Program program = TwoGradients().Build();
-  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
-              StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 2 "
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", kTwoAveraged, OnRanks(2)),
+              StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 5 "
                                            "(c_allreduce_avg) takes b@GRAD")));
 }
 
 TEST(GradAllReduce, CollectivesOfActivationsDoNotCount) {
-  ProgramBuilder p = TwoGradients();
-  p.Op("c_allreduce_sum", {{"X", {"hidden"}}}, {{"Out", {"hidden"}}}).IntAttr("ring_id", 3);
-  Program program = p.Build();
-  WEFT_EXPECT_OK(RunPasses("grad-all-reduce", ContextWithRanks(2), &program));
+  ExpectRewrite("grad-all-reduce", R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    Out=[hidden] = relu(X=[x])
+    Out=[hidden] = c_sync_calc_stream(X=[hidden])
+    Out=[hidden] = c_allreduce_sum(X=[hidden]) {ring_id=3}
+    Out=[hidden] = c_wait_comm(X=[hidden]) {ring_id=3}
+  )",
+                R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Out=[hidden] = relu(X=[x])
+    Out=[hidden] = c_sync_calc_stream(X=[hidden])
+    Out=[hidden] = c_allreduce_sum(X=[hidden]) {ring_id=3}
+    Out=[hidden] = c_wait_comm(X=[hidden]) {ring_id=3}
+  )",
+                OnRanks(2));
 }
 
 TEST(GradAllReduce, NoGradientsAreRefused) {
-  Program program = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", "Out=[y] = relu(X=[x])", OnRanks(2)),
               StatusIs(kRefused, HasSubstr("the program has no gradients")));
 }
 
 TEST(GradAllReduce, OddNumberOfNamesIsRefused) {
-  ProgramBuilder p;
-  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w"});
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (mul_grad): attribute op_role_var: expected pairs of "
-                                 "parameter and gradient, found 1 names: w")));
+  EXPECT_THAT(
+      RewriteStatus("grad-all-reduce", "Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w]",
+                    OnRanks(2)),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("op 0 (relu): attribute op_role_var: expected pairs of parameter and "
+                         "gradient, found 1 names: w")));
 }
 
 TEST(GradAllReduce, IntegerAndAccumulatedGradientsAreRefused) {
-  ProgramBuilder integer;
-  integer.Param("w").Var("w@GRAD", {2}, pb::VarType::INT32);
-  integer.Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
-  Program program = integer.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", R"(
+    var w@GRAD : int32[2]
+    Out=[w@GRAD] = g(X=[x]) role=backward vars=[w, w@GRAD]
+  )",
+                            OnRanks(2)),
               StatusIs(kRefused, HasSubstr("found int32")));
-
-  ProgramBuilder accumulated;
-  accumulated.Param("w").Var("sum");
-  accumulated.last_var().set_persistable(true);
-  accumulated.Op("elementwise_add", {{"X", {"sum"}}}, {{"Out", {"sum"}}}, kRoleBackward)
-      .Pairs({"w", "sum"});
-  program = accumulated.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", R"(
+    var sum : fp32[2, 2] persistable
+    Out=[sum] = elementwise_add(X=[sum], Y=[x]) role=backward vars=[w, sum]
+  )",
+                            OnRanks(2)),
               StatusIs(kRefused, HasSubstr("accumulated over several steps")));
 }
 
 TEST(GradAllReduce, CompressedGradientIsRefused) {
-  ProgramBuilder p;
-  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
-  p.Op("dgc", {{"Grad", {"w@GRAD"}}}, {{"EncodeGrad", {"e"}}, {"Grad_out", {"w@GRAD"}}},
-       kRoleBackward);
-  p.Pairs({"w", "w@GRAD"});
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+  RewriteOptions options = OnRanks(2);
+  options.verification = Verification::kNever;  // dgc lacks its other slots
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", R"(
+    Out=[w@GRAD] = relu(X=[x]) role=backward
+    EncodeGrad=[e], Grad_out=[w@GRAD] = dgc(Grad=[w@GRAD]) role=backward vars=[w, w@GRAD]
+  )",
+                            options),
               StatusIs(kRefused, HasSubstr("op 1 (dgc) compresses gradient w@GRAD")));
 }
 
 TEST(GradAllReduce, UpdateByAnUnnamedGradientIsRefused) {
-  ProgramBuilder p = TwoGradients();
-  p.Op("sgd", {{"Param", {"lost"}}, {"Grad", {"lost@GRAD"}}}, {{"ParamOut", {"lost"}}},
-       kRoleOptimize);
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
-              StatusIs(kRefused, HasSubstr("op 4 (sgd) input Param: lost is updated")));
+  EXPECT_THAT(RewriteStatus("grad-all-reduce",
+                            absl::StrCat(kOneLoss,
+                                         "ParamOut=[lost] = sgd(Param=[lost], Grad=[x], "
+                                         "LearningRate=[lr]) role=optimize"),
+                            OnRanks(2)),
+              StatusIs(kRefused, HasSubstr("op 3 (sgd) input Param: lost is updated")));
 }
 
 TEST(GradAllReduce, UpdateByAnUnregisteredOptimizerCountsToo) {
-  ProgramBuilder p = TwoGradients();
-  p.Op("my_optimizer", {{"Param", {"lost"}}, {"Grad", {"lost@GRAD"}}}, {{"ParamOut", {"lost"}}},
-       kRoleOptimize);
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
-              StatusIs(kRefused, HasSubstr("op 4 (my_optimizer) input Param: lost is updated")));
+  EXPECT_THAT(RewriteStatus("grad-all-reduce",
+                            absl::StrCat("var lost : fp32[2, 2] parameter persistable", kOneLoss,
+                                         "ParamOut=[lost] = my_optimizer(Param=[lost], Grad=[x]) "
+                                         "role=optimize"),
+                            OnRanks(2)),
+              StatusIs(kRefused, HasSubstr("op 3 (my_optimizer) input Param: lost is updated")));
 }
 
 // The sum is what the optimizer uses, but only the parts are named.
 TEST(GradAllReduce, UpdateByAPartlyNamedGradientIsRefused) {
-  ProgramBuilder p;
-  p.Param("w");
-  p.Op("mul_grad", {}, {{"Y@GRAD", {"part"}}}, kRoleBackward).Pairs({"w", "part"});
-  p.Op("sum", {{"X", {"part"}}}, {{"Out", {"w@GRAD"}}}, kRoleBackward);
-  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce", R"(
+    Out=[part] = relu(X=[x]) role=backward vars=[w, part]
+    Out=[w@GRAD] = sum(X=[part]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )",
+                            OnRanks(2)),
               StatusIs(kRefused, HasSubstr("op 2 (sgd) input Param: w is updated, but gradient "
                                            "part, which op_role_var names, is not reduced: only "
                                            "backward uses it")));
 }
 
 TEST(GradAllReduce, GradientInALargerBufferIsRefused) {
-  ProgramBuilder p = TwoGradients();
-  p.Op("coalesce_tensor", {{"Input", {"w@GRAD"}}},
-       {{"Output", {"w@GRAD"}}, {"FusedOutput", {"fused"}}});
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("grad-all-reduce", ContextWithRanks(2), &program),
-              StatusIs(kRefused, HasSubstr("gradient w@GRAD: op 4 (coalesce_tensor) makes it share "
-                                           "its storage")));
+  EXPECT_THAT(
+      RewriteStatus("grad-all-reduce", absl::StrCat(kOneLoss, R"(
+    var fused : fp32[4]
+    Output=[w@GRAD], FusedOutput=[fused] = coalesce_tensor(Input=[w@GRAD]) {dtype=5}
+  )"),
+                    OnRanks(2)),
+      StatusIs(kRefused, HasSubstr("gradient w@GRAD: op 3 (coalesce_tensor) makes it share its "
+                                   "storage")));
 }
 
 TEST(GradAllReduce, RemarksSayWhatHappenedToEveryGradient) {
-  Program program = TwoGradients().Build();
-  std::vector<Remark> remarks;
-  PassContext context = ContextWithRanks(2);
-  context.distributed_params = {"b"};
-  context.remarks = &remarks;
-  WEFT_ASSERT_OK(RunPasses("grad-all-reduce", context, &program));
-  ASSERT_EQ(remarks.size(), 2);
-  EXPECT_EQ(remarks[0].subject, "w@GRAD");
-  EXPECT_EQ(remarks[0].what, "reduced");
-  EXPECT_EQ(remarks[1].subject, "b@GRAD");
-  EXPECT_EQ(remarks[1].what, "not reduced");
-  EXPECT_EQ(remarks[1].why, "its parameter is distributed");
+  RewriteOptions options = OnRanks(2);
+  options.distributed_params = {"b"};
+  EXPECT_THAT(
+      RemarkTexts(ExpectRewrite("grad-all-reduce", kTwoGradients, R"(
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[y] = elementwise_add(X=[h], Y=[b])
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    X@GRAD=[h@GRAD], Y@GRAD=[b@GRAD] = elementwise_add_grad(Out@GRAD=[y@GRAD], X=[h], Y=[b]) role=backward vars=[b, b@GRAD]
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[h@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    ParamOut=[b] = sgd(Grad=[b@GRAD], LearningRate=[lr], Param=[b]) role=optimize
+  )",
+                                options)),
+      ElementsAre("w@GRAD reduced: gradient of replicated parameter w op=c_allreduce_avg ring=0 "
+                  "after=op 4 (mul_grad) waited_for_by=op 5 (sgd)",
+                  "b@GRAD not reduced: its parameter is distributed parameter=b"));
 }
 
 }  // namespace

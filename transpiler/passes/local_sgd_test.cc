@@ -1,27 +1,21 @@
 #include "transpiler/passes/local_sgd.h"
 
-#include <string>
-#include <vector>
-
 #include "absl/status/status.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
-#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ContextWithRanks;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::OnRanks;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RemarkTexts;
 using ::weft::testing::RewriteOptions;
-using ::weft::testing::RunPasses;
+using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -46,8 +40,8 @@ constexpr char kStartup[] = R"(
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
   )";
 
-TEST(LocalSgd, ParametersAreAveragedInOneAfterTheUpdates) {
-  ExpectRewrite("local-sgd", kTwoUpdates, R"(
+// kTwoUpdates after local-sgd, for any number of ranks.
+constexpr char kAveraged[] = R"(
     var local_sgd_buffer_0 : fp32[128]
     Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
     Y@GRAD=[b@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[b]) role=backward vars=[b, b@GRAD]
@@ -58,7 +52,10 @@ TEST(LocalSgd, ParametersAreAveragedInOneAfterTheUpdates) {
     Out=[b, w, local_sgd_buffer_0] = c_wait_compute(X=[b, w, local_sgd_buffer_0]) role=optimize
     Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
     Out=[b, w, local_sgd_buffer_0] = c_wait_comm(X=[b, w, local_sgd_buffer_0]) role=optimize
-  )");
+  )";
+
+TEST(LocalSgd, ParametersAreAveragedInOneAfterTheUpdates) {
+  ExpectRewrite("local-sgd", kTwoUpdates, kAveraged);
 }
 
 TEST(LocalSgd, KnownNumberOfRanksSumsAndDivides) {
@@ -292,79 +289,82 @@ TEST(LocalSgd, DistributedParametersStayLocal) {
                 options);
 }
 
-// Two parameters; w's optimizer keeps a velocity.
-ProgramBuilder TwoUpdates() {
-  ProgramBuilder p;
-  p.Param("b").Param("w").Param("velocity");
-  p.Op("sgd", {{"Param", {"b"}}, {"Grad", {"b@GRAD"}}}, {{"ParamOut", {"b"}}}, kRoleOptimize);
-  p.Op("momentum", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}, {"Velocity", {"velocity"}}},
-       {{"ParamOut", {"w"}}, {"VelocityOut", {"velocity"}}}, kRoleOptimize);
-  return p;
-}
-
-// The ops after those of the original.
-std::vector<std::string> Added(const Program& program, size_t before = 2) {
-  std::vector<std::string> texts = OpTexts(program);
-  texts.erase(texts.begin(), texts.begin() + before);
-  return texts;
-}
-
 TEST(LocalSgd, CountingStepsNeedsAStartupProgram) {
-  Program program = TwoUpdates().Build();
-  EXPECT_THAT(RunPasses("local-sgd{k_steps=4}", ContextWithRanks(0), &program),
+  EXPECT_THAT(RewriteStatus("local-sgd{k_steps=4}", kTwoUpdates),
               StatusIs(kRefused, HasSubstr("counting steps needs the startup program")));
 }
 
 TEST(LocalSgd, StateThatTheStartupProgramDoesNotMakeCannotBeReset) {
-  Program program = TwoUpdates().Build();
-  EXPECT_THAT(RunPasses("local-sgd{state=reset}", ContextWithRanks(0), &program),
+  EXPECT_THAT(RewriteStatus("local-sgd{state=reset}", kTwoUpdates),
               StatusIs(kRefused, HasSubstr("state reset needs the startup program")));
-  Program startup = ProgramBuilder().Param("b").Param("w").Param("velocity").Build();
-  EXPECT_THAT(RunPasses("local-sgd{state=reset}", ContextWithRanks(0), &program, &startup),
+  EXPECT_THAT(RewriteStatus("local-sgd{state=reset}",
+                            {kTwoUpdates, "var velocity : fp32[2, 2] persistable"}),
               StatusIs(kRefused, HasSubstr("state velocity: expected one startup op")));
 }
 
+// batch_norm keeps a running mean and variance.
+constexpr char kStatistics[] = R"(
+    var image : fp32[4, 2, 3, 3] need_check_feed
+    var y : fp32[4, 2, 3, 3]
+    var mean : fp32[2] parameter persistable
+    var variance : fp32[2] parameter persistable
+    var bias : fp32[2] persistable
+    var scale : fp32[2] persistable
+    var saved_mean : fp32[2]
+    var saved_variance : fp32[2]
+    Y=[y], MeanOut=[mean], VarianceOut=[variance], SavedMean=[saved_mean], SavedVariance=[saved_variance] = batch_norm(X=[image], Bias=[bias], Scale=[scale], Mean=[mean], Variance=[variance])
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+
 TEST(LocalSgd, RunningStatisticsAreAveragedWhereAskedFor) {
-  ProgramBuilder p;
-  p.Param("mean").Param("w");
-  p.Op("batch_norm", {{"X", {"x"}}, {"Mean", {"mean"}}}, {{"Y", {"y"}}, {"MeanOut", {"mean"}}});
-  p.Op("sgd", {{"Param", {"w"}}, {"Grad", {"w@GRAD"}}}, {{"ParamOut", {"w"}}}, kRoleOptimize);
-  Program program = p.Build();
-  WEFT_ASSERT_OK(RunPasses("local-sgd", ContextWithRanks(0), &program));
-  EXPECT_EQ(Added(program)[1], "c_allreduce_avg@0(w -> w)");
-  program = p.Build();
-  WEFT_ASSERT_OK(RunPasses("local-sgd{statistics=true}", ContextWithRanks(0), &program));
-  EXPECT_EQ(Added(program)[0], "coalesce_tensor(w, mean -> local_sgd_buffer_0, w, mean)");
+  ExpectRewrite("local-sgd", kStatistics, R"(
+    MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], VarianceOut=[variance], Y=[y] = batch_norm(Bias=[bias], Mean=[mean], Scale=[scale], Variance=[variance], X=[image])
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Out=[w] = c_wait_compute(X=[w]) role=optimize
+    Out=[w] = c_allreduce_avg(X=[w]) role=optimize
+    Out=[w] = c_wait_comm(X=[w]) role=optimize
+  )");
+  ExpectRewrite("local-sgd{statistics=true}", kStatistics, R"(
+    var local_sgd_buffer_0 : fp32[192]
+    MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], VarianceOut=[variance], Y=[y] = batch_norm(Bias=[bias], Mean=[mean], Scale=[scale], Variance=[variance], X=[image])
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[loss@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    FusedOutput=[local_sgd_buffer_0], Output=[w, mean, variance] = coalesce_tensor(Input=[w, mean, variance]) role=optimize {align_size=256, copy_data=true, dtype=5}
+    Out=[w, mean, variance, local_sgd_buffer_0] = c_wait_compute(X=[w, mean, variance, local_sgd_buffer_0]) role=optimize
+    Out=[local_sgd_buffer_0] = c_allreduce_avg(X=[local_sgd_buffer_0]) role=optimize
+    Out=[w, mean, variance, local_sgd_buffer_0] = c_wait_comm(X=[w, mean, variance, local_sgd_buffer_0]) role=optimize
+  )");
 }
 
 TEST(LocalSgd, NothingToAverageIsRefused) {
-  Program program = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
-  EXPECT_THAT(RunPasses("local-sgd", ContextWithRanks(0), &program),
+  EXPECT_THAT(RewriteStatus("local-sgd", "Out=[y] = relu(X=[x])"),
               StatusIs(kRefused, HasSubstr("no op updates a replicated parameter")));
 }
 
 TEST(LocalSgd, AveragedParametersAndReducedGradientsExcludeEachOther) {
-  Program program = TwoUpdates().Build();
-  WEFT_ASSERT_OK(RunPasses("local-sgd", ContextWithRanks(0), &program));
   for (const char* pass : {"local-sgd", "grad-all-reduce"}) {
-    EXPECT_THAT(RunPasses(pass, ContextWithRanks(0), &program),
-                StatusIs(kRefused, HasSubstr("parameters-averaged already holds: op 4 "
+    EXPECT_THAT(RewriteStatus(pass, kAveraged),
+                StatusIs(kRefused, HasSubstr("parameters-averaged already holds: op 7 "
                                              "(c_allreduce_avg) takes local_sgd_buffer_0")));
   }
-  EXPECT_THAT(RunPasses("grad-all-reduce,local-sgd", ContextWithRanks(0), &program),
+  EXPECT_THAT(RewriteStatus("grad-all-reduce,local-sgd", kAveraged),
               StatusIs(kRefused, HasSubstr("parameters-averaged already holds")));
 }
 
 TEST(LocalSgd, RemarksSayWhatIsAveragedAndWhen) {
-  Program program = TwoUpdates().Build();
-  std::vector<Remark> remarks;
-  PassContext context = ContextWithRanks(0);
-  context.remarks = &remarks;
-  WEFT_ASSERT_OK(RunPasses("local-sgd", context, &program));
-  ASSERT_EQ(remarks.size(), 2);
-  EXPECT_EQ(remarks[0].subject, "b");
-  EXPECT_EQ(remarks[0].what, "averaged");
-  EXPECT_EQ(remarks[0].details[0].second, "every step");
+  EXPECT_THAT(
+      RemarkTexts(ExpectRewrite("local-sgd", kTwoUpdates, kAveraged)),
+      ElementsAre(
+          "b averaged: ranks train separately in between when=every step ring=0",
+          "w averaged: ranks train separately in between when=every step ring=0",
+          "b@GRAD not reduced: ranks update by local gradients, and average parameters parameter=b",
+          "w@GRAD not reduced: ranks update by local gradients, and average parameters "
+          "parameter=w"));
 }
 
 }  // namespace

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
 #include "proto/program.h"
 #include "transpiler/testing/compact_program.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft::testing {
 namespace {
@@ -40,6 +44,7 @@ absl::StatusOr<TranspileResult> Rewrite(absl::string_view passes, const RewriteO
   transpile.cluster = options.cluster;
   transpile.distributed_params = options.distributed_params;
   transpile.explain = true;
+  transpile.verification = options.verification;
   ProgramPair pair = programs->pair();
   return Transpile(transpile, pair, options.registry);
 }
@@ -52,13 +57,29 @@ void ExpectText(const char* which, const Program& found, const std::string& afte
   EXPECT_TRUE(diff.empty()) << which << ": - expected, + found\n" << diff;
 }
 
-// A second run refuses the result, or changes nothing.
+// Warnings of the verifier begin with a rule: "W401: op 3 (relu): ...". Other warnings come from
+// passes.
+void ExpectViolatedRules(const std::set<std::string>& expected, const TranspileResult& result) {
+  std::set<std::string> found;
+  for (const std::string& warning : result.warnings) {
+    const std::string id = warning.substr(0, warning.find(':'));
+    if (absl::c_any_of(Rules(), [&](const Rule& rule) { return rule.id == id; })) found.insert(id);
+  }
+  EXPECT_EQ(found, expected) << "violated rules:\n" << absl::StrJoin(result.warnings, "\n");
+}
+
+// A pass or its contract refuses the result, or a second run changes nothing.
 void ExpectNothingMoreToDo(absl::string_view passes, const RewriteOptions& options,
                            Programs programs) {
   const Programs before = programs;
   const absl::Status second = Rewrite(passes, options, &programs).status();
-  if (absl::IsFailedPrecondition(second)) return;
-  EXPECT_TRUE(second.ok()) << "second run: " << second;
+  // The verifier speaks after a pass.
+  const bool is_of_verifier = absl::StartsWith(second.message(), "after pass ");
+  if (absl::IsFailedPrecondition(second) && !is_of_verifier) return;
+  if (!second.ok()) {
+    ADD_FAILURE() << "second run: " << second;
+    return;
+  }
   const auto expect_same = [](const Program& a, const Program& b) {
     const std::string diff = LineDiff(CanonicalText(a.ToProto()), CanonicalText(b.ToProto()));
     EXPECT_TRUE(diff.empty()) << "a second run changes the result:\n" << diff;
@@ -84,6 +105,17 @@ RewriteOptions OnEndpoints(int nranks, Dialect dialect) {
   return options;
 }
 
+RewriteOptions OnDevices(int trainers, std::vector<int> devices, Dialect dialect) {
+  RewriteOptions options = OnEndpoints(trainers, dialect);
+  options.cluster.devices = std::move(devices);
+  return options;
+}
+
+RewriteOptions Violating(std::set<std::string> rules, RewriteOptions options) {
+  options.violated_rules = std::move(rules);
+  return options;
+}
+
 TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& before,
                               const ProgramTexts& after, const RewriteOptions& options,
                               const char* file, int line) {
@@ -106,6 +138,7 @@ TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& befo
     const std::string& text = after.startup.has_value() ? *after.startup : *before.startup;
     ExpectText("startup program", *programs->startup, text, startup);
   }
+  ExpectViolatedRules(options.violated_rules, *result);
   if (options.second_run == RewriteOptions::SecondRun::kIsChecked) {
     ExpectNothingMoreToDo(passes, options, *std::move(programs));
   }
@@ -114,7 +147,21 @@ TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& befo
 
 TranspileResult ExpectNoRewrite(absl::string_view passes, const ProgramTexts& programs,
                                 const RewriteOptions& options, const char* file, int line) {
-  return ExpectRewrite(passes, programs, programs, options, file, line);
+  TranspileResult result = ExpectRewrite(passes, programs, programs, options, file, line);
+  const ::testing::ScopedTrace trace(file, line, absl::StrCat("passes ", passes));
+  for (const PassReport& report : result.passes) EXPECT_FALSE(report.changed) << report.pass;
+  return result;
+}
+
+std::vector<std::string> RemarkTexts(const TranspileResult& result) {
+  std::vector<std::string> texts;
+  for (const Remark& remark : result.remarks) {
+    std::string text = absl::StrCat(remark.subject, " ", remark.what);
+    if (!remark.why.empty()) absl::StrAppend(&text, ": ", remark.why);
+    for (const auto& [name, value] : remark.details) absl::StrAppend(&text, " ", name, "=", value);
+    texts.push_back(std::move(text));
+  }
+  return texts;
 }
 
 absl::Status RewriteStatus(absl::string_view passes, const ProgramTexts& texts,

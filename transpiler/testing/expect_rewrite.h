@@ -14,6 +14,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -45,16 +46,26 @@ struct RewriteOptions {
   // of the programs shows its effect.
   enum class SecondRun { kIsChecked, kIsNotChecked };
   SecondRun second_run = SecondRun::kIsChecked;
+  // kNever: for passes that refuse a program of a wrong structure themselves.
+  Verification verification = Verification::kAtEnd;
+  // The rules that the result violates in the paddle dialect, which reproduces Paddle's known
+  // defects: {"W401"}. No other dialect may violate a rule.
+  std::set<std::string> violated_rules;
 };
 
 // Options for a known number of ranks.
 RewriteOptions OnRanks(int nranks);
 // Options for rank 0 of endpoints 127.0.0.1:6170, 127.0.0.1:6171, ...
 RewriteOptions OnEndpoints(int nranks, Dialect dialect = Dialect::kWeft);
+// Options for trainer 0 of such endpoints, of which each drives `devices`.
+RewriteOptions OnDevices(int trainers, std::vector<int> devices, Dialect dialect = Dialect::kWeft);
 
-// Expects that the passes, given as text, rewrite `before` to `after`, that the verifier finds no
-// error in the result (in the paddle dialect, findings are warnings), and that a second run changes
-// nothing or is refused.
+// The same options, but the result violates `rules`.
+RewriteOptions Violating(std::set<std::string> rules, RewriteOptions options);
+
+// Expects that the passes, given as text, rewrite `before` to `after`, that the verifier finds
+// nothing in the result except `options.violated_rules`, and that a second run changes nothing or
+// is refused.
 //
 // `after` lists all ops and may omit attributes with their default value. It declares only
 // variables that are new or have changed. Omit `after.startup` if the startup program does not
@@ -69,6 +80,9 @@ TranspileResult ExpectRewrite(absl::string_view passes, const ProgramTexts& befo
 TranspileResult ExpectNoRewrite(absl::string_view passes, const ProgramTexts& programs,
                                 const RewriteOptions& options = {},
                                 const char* file = __builtin_FILE(), int line = __builtin_LINE());
+
+// Remarks as "w@GRAD reduced: because ring=0 after=op 3 (mul_grad)"; empty parts are left out.
+std::vector<std::string> RemarkTexts(const TranspileResult& result);
 
 // The status of the passes, for programs that they refuse.
 absl::Status RewriteStatus(absl::string_view passes, const ProgramTexts& programs,

@@ -13,6 +13,7 @@
 namespace weft::testing {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
@@ -29,7 +30,7 @@ class AppendRelu : public Pass {
     std::string again = "nothing";
     void Bind(OptionBinder& bind) {
       bind.String("reads", &reads, "variable that is read");
-      bind.String("again", &again, "a second run: nothing, main, startup, error");
+      bind.String("again", &again, "a second run: nothing, main, startup, wrong, error");
     }
   };
   explicit AppendRelu(Options options) : options_(std::move(options)) {}
@@ -45,13 +46,13 @@ class AppendRelu : public Pass {
       WEFT_RETURN_IF_ERROR(rewriter.Commit());
       return true;
     }
-    if (has_run && options_.again != "main") return false;
+    if (has_run && options_.again != "main" && options_.again != "wrong") return false;
     const std::string z = has_run ? "zz" : "z";
     pb::OpDesc op;
     op.set_type("relu");
     auto* in = op.add_inputs();
     in->set_parameter("X");
-    in->add_arguments(options_.reads);
+    if (!has_run || options_.again != "wrong") in->add_arguments(options_.reads);
     auto* out = op.add_outputs();
     out->set_parameter("Out");
     out->add_arguments(z);
@@ -71,6 +72,49 @@ class AppendRelu : public Pass {
  private:
   const Options options_;
 };
+
+// Replaces the last op by an equal one.
+class ReplaceLast : public Pass {
+ public:
+  static constexpr absl::string_view kName = "replace-last";
+  static constexpr absl::string_view kDescription = "main program: replaces an op by its equal";
+  struct Options {
+    void Bind(OptionBinder&) {}
+  };
+  explicit ReplaceLast(Options) {}
+
+  absl::string_view name() const override { return kName; }
+  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+    const OpId last = programs.main->block(0).ops().back();
+    Rewriter rewriter(programs.main);
+    rewriter.Replace(last, programs.main->op(last).ToProto());
+    WEFT_RETURN_IF_ERROR(rewriter.Commit());
+    return true;
+  }
+};
+
+constexpr char kOneLoss[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+constexpr char kSummed[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+constexpr char kSummedAfterScale[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {scale=0.5}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
 
 RewriteOptions WithAppendRelu() {
   RewriteOptions options;
@@ -129,6 +173,54 @@ TEST(ExpectRewrite, SecondRunThatFailsFails) {
                     "var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])",
                     WithAppendRelu()),
       "no second run");
+}
+
+TEST(ExpectRewrite, SecondRunThatTheVerifierRefusesFails) {
+  EXPECT_NONFATAL_FAILURE(
+      ExpectRewrite("append-relu{again=wrong}", kForward,
+                    "var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[y])",
+                    WithAppendRelu()),
+      "second run: FAILED_PRECONDITION: after pass append-relu: W102");
+}
+
+TEST(ExpectRewrite, RulesThatAPaddleRewriteViolatesAreNamed) {
+  ExpectRewrite("paddle-grad-all-reduce{nrings=1}", kOneLoss, kSummed,
+                Violating({"W312", "W601"}, OnEndpoints(2, Dialect::kPaddle)));
+  EXPECT_NONFATAL_FAILURE(ExpectRewrite("paddle-grad-all-reduce{nrings=1}", kOneLoss, kSummed,
+                                        OnEndpoints(2, Dialect::kPaddle)),
+                          "W312: op 5 (sgd) updates w by w@GRAD, which is summed");
+  EXPECT_NONFATAL_FAILURE(
+      ExpectRewrite("scale-loss-grad,paddle-grad-all-reduce{nrings=1}", kOneLoss, kSummedAfterScale,
+                    Violating({"W312"}, OnEndpoints(2, Dialect::kPaddle))),
+      "violated rules");
+}
+
+TEST(ExpectRewrite, WithoutVerificationNothingIsFound) {
+  RewriteOptions options = WithAppendRelu();
+  options.verification = Verification::kNever;
+  ExpectRewrite("append-relu{reads=other}", "var other : fp32[5]\nOut=[y] = relu(X=[x])",
+                "var z : fp32[2, 2]\nOut=[y] = relu(X=[x])\nOut=[z] = relu(X=[other])", options);
+}
+
+TEST(ExpectNoRewrite, ProgramThatIsReplacedByItsEqualFails) {
+  RewriteOptions options;
+  options.registry.Add<ReplaceLast>();
+  EXPECT_NONFATAL_FAILURE(ExpectNoRewrite("replace-last", kForward, options), "replace-last");
+}
+
+TEST(RemarkTexts, NameSubjectReasonAndDetails) {
+  TranspileResult result;
+  result.remarks = {{"pass", "w@GRAD", "reduced", "it must be", {{"ring", "0"}, {"after", "op 1"}}},
+                    {"pass", "ring 1", "set up", "", {}}};
+  EXPECT_THAT(RemarkTexts(result),
+              ElementsAre("w@GRAD reduced: it must be ring=0 after=op 1", "ring 1 set up"));
+}
+
+TEST(RewriteOptions, TrainersDriveTheDevicesThatAreGiven) {
+  const RewriteOptions options = OnDevices(2, {0, 1}, Dialect::kPaddle);
+  EXPECT_EQ(options.dialect, Dialect::kPaddle);
+  EXPECT_THAT(options.cluster.endpoints, ElementsAre("127.0.0.1:6170", "127.0.0.1:6171"));
+  EXPECT_THAT(*options.cluster.devices, ElementsAre(0, 1));
 }
 
 TEST(ExpectRewrite, TextThatIsNoProgramFails) {

@@ -1,33 +1,37 @@
 #include "transpiler/passes/paddle/paddle_grad_all_reduce.h"
 
+#include <set>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
-#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::weft::testing::ContextWithDevices;
-using ::weft::testing::ContextWithEndpoints;
+using ::weft::testing::ExpectNoRewrite;
 using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnDevices;
 using ::weft::testing::OnEndpoints;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RemarkTexts;
 using ::weft::testing::RewriteOptions;
-using ::weft::testing::RunPasses;
+using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
+using ::weft::testing::Violating;
 
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+// The pass sums gradients, and does not divide them.
+const std::set<std::string> kUndivided = {"W312", "W601"};
+// Gradients are not reduced.
+const std::set<std::string> kRankLocal = {"W310", "W604"};
 
 // Backward completes w3's gradient, then w2's and b2's in one op, then w1's.
 constexpr char kThreeBackwardOps[] = R"(
@@ -38,8 +42,8 @@ constexpr char kThreeBackwardOps[] = R"(
     ParamOut=[w3] = sgd(Param=[w3], Grad=[w3@GRAD], LearningRate=[lr]) role=optimize
   )";
 
-TEST(PaddleGradAllReduce, RingsAndPairsAreDealtOutWalkingBackwards) {
-  ExpectRewrite("paddle-grad-all-reduce", kThreeBackwardOps, R"(
+// After paddle-grad-all-reduce, with four rings.
+constexpr char kThreeReductions[] = R"(
     Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
     Out=[w3@GRAD] = c_sync_calc_stream(X=[w3@GRAD]) role=backward
     Out=[w3@GRAD] = c_allreduce_sum(X=[w3@GRAD]) role=backward {ring_id=1}
@@ -54,12 +58,15 @@ TEST(PaddleGradAllReduce, RingsAndPairsAreDealtOutWalkingBackwards) {
     Out=[w3@GRAD] = c_sync_comm_stream(X=[w3@GRAD]) role=backward {ring_id=1}
     ParamOut=[w1] = sgd(Grad=[w1@GRAD], LearningRate=[lr], Param=[w1]) role=optimize
     ParamOut=[w3] = sgd(Grad=[w3@GRAD], LearningRate=[lr], Param=[w3]) role=optimize
-  )",
-                OnEndpoints(2, Dialect::kPaddle));
+  )";
+
+TEST(PaddleGradAllReduce, RingsAndPairsAreDealtOutWalkingBackwards) {
+  ExpectRewrite("paddle-grad-all-reduce", kThreeBackwardOps, kThreeReductions,
+                Violating(kUndivided, OnEndpoints(2, Dialect::kPaddle)));
 }
 
 TEST(PaddleGradAllReduce, DistributedParameterIsNotReducedButNamedByTheWait) {
-  RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
+  RewriteOptions options = Violating(kUndivided, OnEndpoints(2, Dialect::kPaddle));
   options.distributed_params = {"w3", "w2"};
   ExpectRewrite("paddle-grad-all-reduce{nrings=1}", kThreeBackwardOps, R"(
     Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
@@ -97,7 +104,7 @@ TEST(PaddleGradAllReduce, OnlyTheFirstOptimizerIsWaitedFor) {
     Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
   )",
-                OnEndpoints(2, Dialect::kPaddle));
+                Violating({"W312", "W401", "W601"}, OnEndpoints(2, Dialect::kPaddle)));
 }
 
 // Paddle's defect: the sum is four times too large on two ranks.
@@ -149,129 +156,119 @@ TEST(PaddleGradAllReduce, PairsWithoutAGradientAreLeftOut) {
                 OnEndpoints(2, Dialect::kPaddle));
 }
 
-// What is known to be wrong with the result.
-std::vector<std::string> Warnings(PassContext context, Program program) {
-  std::vector<std::string> warnings;
-  context.warnings = &warnings;
-  WEFT_EXPECT_OK(RunPasses("paddle-grad-all-reduce{nrings=1}", context, &program));
-  return warnings;
-}
-
-PassContext Paddle() { return ContextWithEndpoints(2, Dialect::kPaddle); }
-
-void AddSgd(ProgramBuilder* p, const std::string& w) {
-  p->Op("sgd", {{"Param", {w}}, {"Grad", {w + "@GRAD"}}}, {{"ParamOut", {w}}}, kRoleOptimize);
-}
-
-// Backward completes w3's gradient, then w2's and b2's in one op, then w1's.
-ProgramBuilder ThreeBackwardOps() {
-  ProgramBuilder p;
-  p.Param("w1").Param("w2").Param("b2").Param("w3");
-  p.Op("g3", {}, {{"W@GRAD", {"w3@GRAD"}}}, kRoleBackward).Pairs({"w3", "w3@GRAD"});
-  p.Op("g2", {}, {{"W@GRAD", {"w2@GRAD"}}, {"B@GRAD", {"b2@GRAD"}}}, kRoleBackward);
-  p.Pairs({"w2", "w2@GRAD", "b2", "b2@GRAD"});
-  p.Op("g1", {}, {{"W@GRAD", {"w1@GRAD"}}}, kRoleBackward).Pairs({"w1", "w1@GRAD"});
-  AddSgd(&p, "w1");
-  AddSgd(&p, "w3");
-  return p;
-}
-
-// Paddle's defect: the second optimizer reads what may still be on its way.
 TEST(PaddleGradAllReduce, SoundProgramGivesNoWarning) {
-  ProgramBuilder p;
-  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w", "w@GRAD"});
-  AddSgd(&p, "w");
-  EXPECT_THAT(Warnings(Paddle(), p.Build()), IsEmpty());
+  EXPECT_THAT(ExpectRewrite("scale-loss-grad,paddle-grad-all-reduce{nrings=1}", R"(
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], dtype=5, value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )",
+                            R"(
+    Out=[y@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Out=[y@GRAD] = scale(X=[y@GRAD]) role=backward {scale=0.5}
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_sync_comm_stream(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+  )",
+                            OnEndpoints(2, Dialect::kPaddle))
+                  .warnings,
+              IsEmpty());
 }
 
 TEST(PaddleGradAllReduce, SparseGradientIsAWarning) {
-  ProgramBuilder p;
-  p.Param("w").Var("w@GRAD");
-  pb::VarType* type = p.last_var().mutable_type();
-  *type->mutable_selected_rows() = type->lod_tensor().tensor();
-  type->set_type(pb::VarType::SELECTED_ROWS);
-  p.Op("lookup_table_v2_grad", {}, {{"W@GRAD", {"w@GRAD"}}}, kRoleBackward);
-  p.Pairs({"w", "w@GRAD"});
-  EXPECT_THAT(Warnings(Paddle(), p.Build()), ElementsAre(HasSubstr("found SelectedRows")));
+  EXPECT_THAT(ExpectRewrite("paddle-grad-all-reduce{nrings=1}", R"(
+    var w : fp32[8, 2] parameter persistable
+    var ids : int64[5] need_check_feed
+    var y@GRAD : fp32[5, 2] need_check_feed
+    var w@GRAD : selected_rows<fp32[8, 2]>
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], W=[w], Out@GRAD=[y@GRAD]) role=backward vars=[w, w@GRAD] {is_sparse=true}
+  )",
+                            R"(
+    W@GRAD=[w@GRAD] = lookup_table_v2_grad(Ids=[ids], Out@GRAD=[y@GRAD], W=[w]) role=backward vars=[w, w@GRAD] {is_sparse=true}
+    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+  )",
+                            OnEndpoints(2, Dialect::kPaddle))
+                  .warnings,
+              Contains(HasSubstr("found SelectedRows")));
 }
 
 TEST(PaddleGradAllReduce, NoGradientsAreRefused) {
-  Program program = ProgramBuilder().Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}}).Build();
-  EXPECT_THAT(RunPasses("paddle-grad-all-reduce", Paddle(), &program),
+  EXPECT_THAT(RewriteStatus("paddle-grad-all-reduce", "Out=[y] = relu(X=[x])",
+                            OnEndpoints(2, Dialect::kPaddle)),
               StatusIs(kRefused, HasSubstr("the program has no gradients")));
 }
 
 TEST(PaddleGradAllReduce, NothingToReduceMaySkip) {
-  const std::string pass = "paddle-grad-all-reduce{skip=no_gradient}";
-  Program program = ThreeBackwardOps().Build();
-  PassContext context = Paddle();
-  context.distributed_params = {"w1", "w2", "b2", "w3"};
-  WEFT_ASSERT_OK(RunPasses(pass, context, &program));
-  EXPECT_EQ(OpTexts(program).size(), 5);
-  // Otherwise a wait is left.
-  WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce{nrings=1}", context, &program));
-  EXPECT_EQ(OpTexts(program).size(), 6);
+  RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
+  options.distributed_params = {"w1", "w2", "b2", "w3"};
+  ExpectNoRewrite("paddle-grad-all-reduce{skip=no_gradient}", kThreeBackwardOps, options);
+  // Otherwise a wait is left, in every run.
+  options.second_run = RewriteOptions::SecondRun::kIsNotChecked;
+  ExpectRewrite("paddle-grad-all-reduce{nrings=1}", kThreeBackwardOps, R"(
+    Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
+    Bias=[b2@GRAD], Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD, b2, b2@GRAD]
+    Out=[w1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD]
+    Out=[w3@GRAD] = c_sync_comm_stream(X=[w3@GRAD]) role=backward
+    ParamOut=[w1] = sgd(Grad=[w1@GRAD], LearningRate=[lr], Param=[w1]) role=optimize
+    ParamOut=[w3] = sgd(Grad=[w3@GRAD], LearningRate=[lr], Param=[w3]) role=optimize
+  )",
+                options);
 }
 
 TEST(PaddleGradAllReduce, OneDeviceMaySkip) {
-  const std::string pass = "paddle-grad-all-reduce{skip=one_device}";
-  Program program = ThreeBackwardOps().Build();
-  WEFT_ASSERT_OK(RunPasses(pass, ContextWithDevices({"a:1", "b:1"}, {{0}}), &program));
-  EXPECT_EQ(OpTexts(program).size(), 5);
-  EXPECT_THAT(RunPasses(pass, Paddle(), &program),
+  constexpr char kPass[] = "paddle-grad-all-reduce{skip=one_device}";
+  ExpectNoRewrite(kPass, kThreeBackwardOps,
+                  Violating(kRankLocal, OnDevices(2, {0}, Dialect::kPaddle)));
+  EXPECT_THAT(RewriteStatus(kPass, kThreeBackwardOps, OnEndpoints(2, Dialect::kPaddle)),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("the devices of each trainer are not given")));
-  WEFT_ASSERT_OK(RunPasses(pass, ContextWithDevices({"a:1"}, {{0, 1}}), &program));
-  EXPECT_GT(OpTexts(program).size(), 5);
+  ExpectRewrite(kPass, kThreeBackwardOps, kThreeReductions,
+                Violating(kUndivided, OnDevices(1, {0, 1}, Dialect::kPaddle)));
 }
 
 TEST(PaddleGradAllReduce, ReducedGradientsAreRefused) {
-  Program program = ThreeBackwardOps().Build();
-  WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce", Paddle(), &program));
-  EXPECT_THAT(RunPasses("paddle-grad-all-reduce", Paddle(), &program),
-              StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 2 "
-                                           "(c_allreduce_sum) takes w3@GRAD")));
+  EXPECT_THAT(
+      RewriteStatus("paddle-grad-all-reduce", kThreeReductions, OnEndpoints(2, Dialect::kPaddle)),
+      StatusIs(kRefused, HasSubstr("gradients-reduced already holds: op 2 "
+                                   "(c_allreduce_sum) takes w3@GRAD")));
 }
 
 TEST(PaddleGradAllReduce, MissingDistributedParameterIsRefused) {
-  Program program = ThreeBackwardOps().Build();
-  PassContext context = Paddle();
-  context.distributed_params = {"w9"};
-  EXPECT_THAT(RunPasses("paddle-grad-all-reduce", context, &program),
+  RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
+  options.distributed_params = {"w9"};
+  EXPECT_THAT(RewriteStatus("paddle-grad-all-reduce", kThreeBackwardOps, options),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("distributed parameter w9 is not a variable of the program")));
 }
 
 TEST(PaddleGradAllReduce, OddNumberOfNamesIsRefused) {
-  ProgramBuilder p;
-  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward).Pairs({"w"});
-  Program program = p.Build();
-  EXPECT_THAT(RunPasses("paddle-grad-all-reduce", Paddle(), &program),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (mul_grad): attribute op_role_var")));
+  EXPECT_THAT(
+      RewriteStatus("paddle-grad-all-reduce", "Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w]",
+                    OnEndpoints(2, Dialect::kPaddle)),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("op 0 (relu): attribute op_role_var")));
 }
 
 TEST(PaddleGradAllReduce, NotesNameRingAndPlace) {
-  Program program = ThreeBackwardOps().Build();
-  std::vector<Remark> remarks;
-  PassContext context = Paddle();
-  context.remarks = &remarks;
-  WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce", context, &program));
-  ASSERT_EQ(remarks.size(), 4);
-  EXPECT_EQ(remarks[0].subject, "w1@GRAD");
-  EXPECT_THAT(remarks[0].details,
-              ElementsAre(std::make_pair("ring", "0"), std::make_pair("after", "op 2 (g1)")));
+  EXPECT_THAT(
+      RemarkTexts(ExpectRewrite("paddle-grad-all-reduce", kThreeBackwardOps, kThreeReductions,
+                                Violating(kUndivided, OnEndpoints(2, Dialect::kPaddle)))),
+      ElementsAre("w1@GRAD reduced: gradient of replicated parameter w1 ring=0 after=op 2 (g1)",
+                  "w2@GRAD reduced: gradient of replicated parameter w2 ring=1 after=op 1 (g2)",
+                  "b2@GRAD reduced: gradient of replicated parameter b2 ring=0 after=op 1 (g2)",
+                  "w3@GRAD reduced: gradient of replicated parameter w3 ring=1 after=op 0 (g3)"));
 }
 
 TEST(PaddleGradAllReduce, NotesSayWhyNothingIsReduced) {
-  Program program = ThreeBackwardOps().Build();
-  std::vector<Remark> remarks;
-  PassContext context = ContextWithDevices({"a:1", "b:1"}, {{0}});
-  context.remarks = &remarks;
-  WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce{skip=one_device}", context, &program));
-  ASSERT_EQ(remarks.size(), 4);
-  EXPECT_EQ(remarks[0].what, "not reduced");
-  EXPECT_THAT(remarks[0].why, HasSubstr("each trainer drives one device"));
+  EXPECT_THAT(
+      RemarkTexts(ExpectNoRewrite("paddle-grad-all-reduce{skip=one_device}", kThreeBackwardOps,
+                                  Violating(kRankLocal, OnDevices(2, {0}, Dialect::kPaddle)))),
+      ElementsAre("w1@GRAD not reduced: each trainer drives one device, in which case Paddle "
+                  "does nothing parameter=w1",
+                  HasSubstr("w2@GRAD not reduced"), HasSubstr("b2@GRAD not reduced"),
+                  HasSubstr("w3@GRAD not reduced")));
 }
 
 }  // namespace

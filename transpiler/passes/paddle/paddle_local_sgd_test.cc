@@ -1,30 +1,24 @@
 #include "transpiler/passes/paddle/paddle_local_sgd.h"
 
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "proto/testing/program_builder.h"
 #include "transpiler/testing/expect_rewrite.h"
-#include "transpiler/testing/run_passes.h"
 
 namespace weft {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::weft::testing::ContextWithEndpoints;
+using ::testing::IsSupersetOf;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::OnEndpoints;
-using ::weft::testing::OpTexts;
-using ::weft::testing::ProgramBuilder;
+using ::weft::testing::RemarkTexts;
 using ::weft::testing::RewriteOptions;
-using ::weft::testing::RunPasses;
+using ::weft::testing::RewriteStatus;
 using ::weft::testing::StatusIs;
+using ::weft::testing::Violating;
 
 constexpr char kPasses[] = "paddle-comm-init{nrings=2},broadcast-params{nrings=2},paddle-local-sgd";
 constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
@@ -50,10 +44,8 @@ constexpr char kStartup[] = R"(
     Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}
   )";
 
-TEST(PaddleLocalSgd, ParametersBecomeTheSnapshotMinusTheMeanOfTheSteps) {
-  ExpectRewrite("paddle-comm-init{nrings=2},broadcast-params{nrings=2},paddle-local-sgd",
-                {kMain, kStartup},
-                {R"(
+// After the passes, on two ranks.
+constexpr char kAveraged[] = R"(
     var v@SNAPSHOT : fp32[3] persistable stop_gradient
     var w@SNAPSHOT : fp32[5, 7] persistable stop_gradient
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
@@ -72,8 +64,8 @@ TEST(PaddleLocalSgd, ParametersBecomeTheSnapshotMinusTheMeanOfTheSteps) {
     Out=[v] = scale(X=[v]) role=optimize {scale=0.5}
     Out=[v] = elementwise_sub(X=[v@SNAPSHOT], Y=[v]) role=optimize
     Out=[v@SNAPSHOT] = assign(X=[v]) role=optimize
-  )",
-                 R"(
+  )";
+constexpr char kSnapshots[] = R"(
     var b@SNAPSHOT : fp32[2, 2] persistable stop_gradient
     var nccl_id_0 : raw persistable stop_gradient
     var nccl_id_1 : raw persistable stop_gradient
@@ -95,15 +87,17 @@ TEST(PaddleLocalSgd, ParametersBecomeTheSnapshotMinusTheMeanOfTheSteps) {
     Out=[w@SNAPSHOT] = assign(X=[w])
     Out=[b@SNAPSHOT] = assign(X=[b])
     Out=[v@SNAPSHOT] = assign(X=[v])
-  )"},
+  )";
+
+TEST(PaddleLocalSgd, ParametersBecomeTheSnapshotMinusTheMeanOfTheSteps) {
+  ExpectRewrite(kPasses, {kMain, kStartup}, {kAveraged, kSnapshots},
                 OnEndpoints(2, Dialect::kPaddle));
 }
 
 TEST(PaddleLocalSgd, DistributedParameterIsNotAveragedButNamedByTheWait) {
   RewriteOptions options = OnEndpoints(2, Dialect::kPaddle);
   options.distributed_params = {"w"};
-  ExpectRewrite("paddle-comm-init{nrings=2},broadcast-params{nrings=2},paddle-local-sgd",
-                {kMain, kStartup},
+  ExpectRewrite(kPasses, {kMain, kStartup},
                 {R"(
     var v@SNAPSHOT : fp32[3] persistable stop_gradient
     ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
@@ -140,108 +134,97 @@ TEST(PaddleLocalSgd, DistributedParameterIsNotAveragedButNamedByTheWait) {
                 options);
 }
 
-PassContext Paddle() { return ContextWithEndpoints(4, Dialect::kPaddle); }
-
-void AddSgd(ProgramBuilder* p, const std::string& w) {
-  p->Op("sgd", {{"Param", {w}}, {"Grad", {w + "@GRAD"}}, {"LearningRate", {"lr"}}},
-        {{"ParamOut", {w}}}, kRoleOptimize);
-}
-
-// Updates w, then v; b has no update.
-Program Main() {
-  ProgramBuilder p;
-  p.Param("v", {3}).Param("w", {5, 7}).Param("b");
-  AddSgd(&p, "w");
-  AddSgd(&p, "v");
-  return p.Build();
-}
-
 // Paddle's defect: of two updates of a parameter, each is averaged.
 TEST(PaddleLocalSgd, ParameterThatIsUpdatedTwiceHasOneSnapshot) {
-  ProgramBuilder p;
-  p.Param("w");
-  AddSgd(&p, "w");
-  AddSgd(&p, "w");
-  Program main = p.Build();
-  WEFT_ASSERT_OK(RunPasses(kPasses, Paddle(), &main));
-  EXPECT_EQ(OpTexts(main).size(), 2 + 2 * 3 + 2 + 2 * 3);
+  ExpectRewrite(kPasses, R"(
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )",
+                R"(
+    var w@SNAPSHOT : fp32[2, 2] persistable stop_gradient
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+    Out=[w] = c_sync_calc_stream(X=[w]) role=optimize
+    Out=[w] = c_allreduce_sum(X=[w]) role=optimize {ring_id=1}
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+    Out=[w] = c_sync_calc_stream(X=[w]) role=optimize
+    Out=[w] = c_allreduce_sum(X=[w]) role=optimize
+    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize
+    Out=[w] = c_sync_comm_stream(X=[w]) role=optimize {ring_id=1}
+    Out=[w] = scale(X=[w]) role=optimize {scale=0.25}
+    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+    Out=[w@SNAPSHOT] = assign(X=[w]) role=optimize
+    Out=[w] = scale(X=[w]) role=optimize {scale=0.25}
+    Out=[w] = elementwise_sub(X=[w@SNAPSHOT], Y=[w]) role=optimize
+    Out=[w@SNAPSHOT] = assign(X=[w]) role=optimize
+  )",
+                Violating({"W401", "W601"}, OnEndpoints(4, Dialect::kPaddle)));
 }
 
 TEST(PaddleLocalSgd, WithoutUpdatesInTheRootBlockItIsRefused) {
-  ProgramBuilder p;
-  p.Param("w").Op("mul", {{"Param", {"w"}}}, {{"Out", {"y"}}});
-  p.NewBlock();
-  AddSgd(&p, "w");
-  p.InBlock(0).Op("conditional_block", {}, {}).BlockAttr("sub_block", 1);
-  Program main = p.Build();
-  EXPECT_THAT(RunPasses(kPasses, Paddle(), &main),
-              StatusIs(kRefused, HasSubstr("no op of the root block updates a parameter")));
+  const absl::Status status = RewriteStatus(kPasses, R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    conditional_block(Cond=[due]) {sub_block=block(1)}
+    block 1:
+    ParamOut=[w] = sgd(Param=[w], Grad=[y], LearningRate=[lr]) role=optimize
+  )",
+                                            OnEndpoints(4, Dialect::kPaddle));
+  EXPECT_THAT(status, StatusIs(kRefused, HasSubstr("no op of the root block updates a parameter")));
 }
 
 TEST(PaddleLocalSgd, UpdateOfNoParameterIsRefused) {
-  ProgramBuilder p;
-  p.Op("sgd", {{"Param", {}}, {"Grad", {"g"}}, {"LearningRate", {"lr"}}}, {}, kRoleOptimize);
-  Program main = p.Build();
-  EXPECT_THAT(RunPasses(kPasses, Paddle(), &main),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (sgd) input Param: expected a parameter, found none")));
+  RewriteOptions options = OnEndpoints(4, Dialect::kPaddle);
+  options.verification = Verification::kNever;
+  EXPECT_THAT(
+      RewriteStatus(kPasses, "sgd(Param=[], Grad=[g], LearningRate=[lr]) role=optimize", options),
+      StatusIs(absl::StatusCode::kInvalidArgument,
+               HasSubstr("op 0 (sgd) input Param: expected a parameter, found none")));
 }
 
 TEST(PaddleLocalSgd, SecondRunIsRefused) {
-  Program main = Main();
-  WEFT_ASSERT_OK(RunPasses(kPasses, Paddle(), &main));
-  EXPECT_THAT(RunPasses(kPasses, Paddle(), &main),
+  EXPECT_THAT(RewriteStatus(kPasses, kAveraged, OnEndpoints(2, Dialect::kPaddle)),
               StatusIs(kRefused, HasSubstr("parameters-averaged already holds: op 3 "
                                            "(c_allreduce_sum) takes w")));
 }
 
 TEST(PaddleLocalSgd, SnapshotThatTheStartupProgramHasIsRefused) {
-  Program main = Main();
-  ProgramBuilder p;
-  p.Param("v", {3}).Param("w", {5, 7}).Param("b").Var("w@SNAPSHOT");
-  Program startup = p.Build();
-  EXPECT_THAT(RunPasses(kPasses, Paddle(), &main, &startup),
+  EXPECT_THAT(RewriteStatus(kPasses, {kMain, absl::StrCat("var w@SNAPSHOT : fp32[5, 7]", kStartup)},
+                            OnEndpoints(4, Dialect::kPaddle)),
               StatusIs(kRefused, HasSubstr("startup program: variable w@SNAPSHOT already exists")));
 }
 
 TEST(PaddleLocalSgd, UpdateOutsideTheRootBlocksTensorsIsRefused) {
-  ProgramBuilder p;
-  p.Var("w");
-  AddSgd(&p, "@EMPTY@");
-  Program main = p.Build();
-  EXPECT_THAT(RunPasses(kPasses, Paddle(), &main),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("op 0 (sgd): variable @EMPTY@ is not declared")));
+  const absl::Status status = RewriteStatus(kPasses, R"(
+    ParamOut=[@EMPTY@] = sgd(Param=[@EMPTY@], Grad=[g], LearningRate=[lr]) role=optimize
+  )",
+                                            OnEndpoints(4, Dialect::kPaddle));
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                               HasSubstr("op 0 (sgd): variable @EMPTY@ is not declared")));
 }
 
 TEST(PaddleLocalSgd, ReducedGradientsAreRefused) {
-  ProgramBuilder p;
-  p.Param("w").Op("mul_grad", {}, {{"Y@GRAD", {"w@GRAD"}}}, kRoleBackward);
-  p.Pairs({"w", "w@GRAD"});
-  AddSgd(&p, "w");
-  Program main = p.Build();
-  WEFT_ASSERT_OK(RunPasses("paddle-grad-all-reduce", Paddle(), &main));
-  EXPECT_THAT(RunPasses(kPasses, Paddle(), &main),
-              StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
+  const absl::Status status = RewriteStatus(kPasses, R"(
+    Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )",
+                                            OnEndpoints(4, Dialect::kPaddle));
+  EXPECT_THAT(status, StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
 }
 
 TEST(PaddleLocalSgd, SnapshotsFollowTheBroadcastByContract) {
-  Program main = Main();
-  EXPECT_THAT(RunPasses("paddle-local-sgd", Paddle(), &main),
+  EXPECT_THAT(RewriteStatus("paddle-local-sgd", kMain, OnEndpoints(4, Dialect::kPaddle)),
               StatusIs(kRefused, HasSubstr("needs parameters-equal")));
 }
 
 TEST(PaddleLocalSgd, NotesNameRingAndPlace) {
-  Program main = Main();
-  std::vector<Remark> remarks;
-  PassContext context = Paddle();
-  context.remarks = &remarks;
-  WEFT_ASSERT_OK(RunPasses(kPasses, context, &main));
-  ASSERT_EQ(remarks.size(), 2);
-  EXPECT_EQ(remarks[0].subject, "v");
-  EXPECT_EQ(remarks[0].what, "averaged");
-  EXPECT_THAT(remarks[0].details,
-              ElementsAre(std::make_pair("ring", "0"), std::make_pair("after", "op 1 (sgd)")));
+  const TranspileResult result = ExpectRewrite(kPasses, {kMain, kStartup}, {kAveraged, kSnapshots},
+                                               OnEndpoints(2, Dialect::kPaddle));
+  EXPECT_THAT(
+      RemarkTexts(result),
+      IsSupersetOf({"v averaged: replicated parameter, after every step ring=0 after=op 1 (sgd)",
+                    "w averaged: replicated parameter, after every step ring=1 after=op 0 (sgd)"}));
 }
 
 }  // namespace
