@@ -1,0 +1,251 @@
+#include "transpiler/claim_verifier.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/rewriter.h"
+#include "transpiler/passes/facts.h"
+#include "transpiler/pipeline/registry.h"
+#include "transpiler/testing/compact_program.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::weft::testing::CompactProgram;
+using ::weft::testing::StatusIs;
+
+constexpr auto kRefused = absl::StatusCode::kFailedPrecondition;
+
+PassContext Context(const ClusterSpec& spec, Dialect dialect = Dialect::kWeft) {
+  PassContext context;
+  context.dialect = dialect;
+  const auto cluster = Cluster::Create(spec, /*min_trainers=*/1);
+  WEFT_EXPECT_OK(cluster.status());
+  context.cluster = *cluster;
+  return context;
+}
+
+PassContext TwoRanks() {
+  ClusterSpec spec;
+  spec.nranks = 2;
+  return Context(spec);
+}
+
+// --- ExpectationsOf -----------------------------------------------------------------------------
+
+const Program& Original() {
+  static const Program& program = *new Program(CompactProgram("Out=[y] = relu(X=[x])"));
+  return program;
+}
+
+VerifyOptions Expected(const Claims& claims) {
+  return ExpectationsOf(claims, TwoRanks(), {&Original(), nullptr});
+}
+
+TEST(ExpectationsOf, WithoutAClaimTheComputationIsPreserved) {
+  const VerifyOptions options = Expected(Claims());
+  EXPECT_FALSE(options.gradients_are_summed);
+  EXPECT_FALSE(options.averaging.has_value());
+  EXPECT_EQ(options.original.main, &Original());
+  EXPECT_EQ(options.layers, AllLayers());
+}
+
+TEST(ExpectationsOf, OnlySummedGradientsNeedNoDivision) {
+  EXPECT_TRUE(Expected(Claims::Of(Claims::Gradients::kSummed)).gradients_are_summed);
+  EXPECT_FALSE(Expected(Claims::Of(Claims::Gradients::kAveraged)).gradients_are_summed);
+}
+
+TEST(ExpectationsOf, AveragingHasTheScheduleThatIsClaimed) {
+  EXPECT_EQ(Expected(Claims::Of(AveragingSchedule{4, 2})).averaging, (AveragingSchedule{4, 2}));
+}
+
+TEST(ExpectationsOf, ChangedComputationHasNoOriginal) {
+  EXPECT_EQ(Expected(Claims::Of(Claims::Computation::kChanged)).original.main, nullptr);
+}
+
+TEST(ExpectationsOf, SeveralClaimsHoldTogether) {
+  const VerifyOptions options = Expected(
+      {Claims::Gradients::kSummed, AveragingSchedule{3, 1}, Claims::Computation::kChanged});
+  EXPECT_TRUE(options.gradients_are_summed);
+  EXPECT_EQ(options.averaging, (AveragingSchedule{3, 1}));
+  EXPECT_EQ(options.original.main, nullptr);
+}
+
+TEST(ExpectationsOf, RanksAndDistributedParametersAreThoseOfTheContext) {
+  PassContext context = TwoRanks();
+  context.distributed_params = {"w"};
+  const VerifyOptions options = ExpectationsOf(Claims(), context, {});
+  EXPECT_EQ(options.nranks, 2);
+  EXPECT_EQ(options.distributed_params, std::set<std::string>{"w"});
+  EXPECT_EQ(ExpectationsOf(Claims(), PassContext(), {}).nranks, absl::nullopt);
+}
+
+// Without devices, Paddle's modes have a default number of their own.
+TEST(ExpectationsOf, PaddleDialectKnowsTheRanksOfGivenDevicesOnly) {
+  ClusterSpec spec;
+  spec.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
+  EXPECT_EQ(ExpectationsOf(Claims(), Context(spec, Dialect::kPaddle), {}).nranks, absl::nullopt);
+  spec.devices = {{0, 1}};
+  EXPECT_EQ(ExpectationsOf(Claims(), Context(spec, Dialect::kPaddle), {}).nranks, 4);
+}
+
+// --- ClaimVerifier ------------------------------------------------------------------------------
+
+constexpr char kOneDevice[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+constexpr char kSummed[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+constexpr char kReadsTooEarly[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+
+// Gives the program the ops of a text, as passes do.
+void ReplaceOps(const char* text, Program* program) {
+  const pb::ProgramDesc desc = CompactProgram(text).ToProto();
+  Rewriter rewriter(program);
+  for (OpId id : program->block(0).ops()) rewriter.Erase(id);
+  for (const pb::OpDesc& op : desc.blocks(0).ops()) rewriter.Append(0, op);
+  WEFT_EXPECT_OK(rewriter.Commit());
+}
+
+// What the verifier says of `after`, made of `before` by passes of these claims.
+absl::Status Check(const Claims& claims, const char* before, const char* after,
+                   Stage stage = Stage::kAtEnd, PassContext context = TwoRanks()) {
+  Program program = CompactProgram(before);
+  const ProgramPair programs{&program, nullptr};
+  WEFT_ASSIGN_OR_RETURN(const Facts facts, DetectFacts(programs));
+  const PipelineVerifier verifier = ClaimVerifier(claims, context, facts, programs);
+  ReplaceOps(after, &program);
+  return verifier(stage, programs);
+}
+
+TEST(ClaimVerifier, HoldsTheResultToItsClaimAboutGradients) {
+  WEFT_EXPECT_OK(Check(Claims::Of(Claims::Gradients::kSummed), kOneDevice, kSummed));
+  EXPECT_THAT(Check(Claims::Of(Claims::Gradients::kAveraged), kOneDevice, kSummed),
+              StatusIs(kRefused, StartsWith("W312: op 5 (sgd) updates w by w@GRAD, which is "
+                                            "summed over ranks but never divided")));
+}
+
+TEST(ClaimVerifier, BetweenPassesGradientsMayBeHalfReduced) {
+  const Claims averaged = Claims::Of(Claims::Gradients::kAveraged);
+  WEFT_EXPECT_OK(Check(averaged, kOneDevice, kSummed, Stage::kBetweenPasses));
+  EXPECT_THAT(Check(averaged, kOneDevice, kReadsTooEarly, Stage::kBetweenPasses),
+              StatusIs(kRefused, StartsWith("W401")));
+}
+
+TEST(ClaimVerifier, ChangedComputationIsNotCompared) {
+  constexpr char kFaster[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=3.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+  Claims claims = Claims::Of(Claims::Gradients::kAveraged);
+  EXPECT_THAT(Check(claims, kOneDevice, kFaster), StatusIs(kRefused, StartsWith("W601")));
+  claims.computation = Claims::Computation::kChanged;
+  WEFT_EXPECT_OK(Check(claims, kOneDevice, kFaster));
+}
+
+TEST(ClaimVerifier, CommunicationThatNoPassClaimsIsRefused) {
+  EXPECT_THAT(Check(Claims(), kOneDevice, kSummed),
+              StatusIs(kRefused, HasSubstr("op 3 (c_allreduce_sum) takes w@GRAD: expected a pass "
+                                           "that claims gradients-reduced, found none")));
+}
+
+TEST(ClaimVerifier, CommunicationThatWasThereNeedsNoClaim) {
+  constexpr char kDivided[] = R"(
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[2, 2], value=1.0}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[loss@GRAD]) role=backward vars=[w, w@GRAD]
+    Out=[w@GRAD] = c_sync_calc_stream(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward
+    Out=[w@GRAD] = c_wait_comm(X=[w@GRAD]) role=backward
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize
+  )";
+  WEFT_EXPECT_OK(Check(Claims(), kDivided, kDivided));
+  // All layers check it.
+  EXPECT_THAT(Check(Claims(), kDivided, kSummed), StatusIs(kRefused, StartsWith("W312")));
+}
+
+TEST(ClaimVerifier, PaddleDialectWarnsAtTheEnd) {
+  ClusterSpec spec;
+  spec.endpoints = {"127.0.0.1:6170", "127.0.0.1:6171"};
+  PassContext context = Context(spec, Dialect::kPaddle);
+  std::vector<std::string> warnings;
+  context.warnings = &warnings;
+  const Claims averaged = Claims::Of(Claims::Gradients::kAveraged);
+  WEFT_EXPECT_OK(Check(averaged, kOneDevice, kReadsTooEarly, Stage::kBetweenPasses, context));
+  EXPECT_THAT(warnings, IsEmpty());
+  WEFT_EXPECT_OK(Check(averaged, kOneDevice, kReadsTooEarly, Stage::kAtEnd, context));
+  EXPECT_THAT(warnings, ElementsAre(StartsWith("W401: op 4 (sgd) reads w@GRAD")));
+}
+
+// Sums gradients as its text says, and claims so.
+class EmbeddersReduction : public Pass {
+ public:
+  static constexpr absl::string_view kName = "embedders-reduction";
+  static constexpr absl::string_view kDescription = "main program: sums gradients";
+  struct Options {
+    Claims::Gradients claim = Claims::Gradients::kSummed;
+    void Bind(OptionBinder& bind) {
+      bind.Choice(
+          "claim", &claim, "what it claims",
+          {{"summed", Claims::Gradients::kSummed}, {"averaged", Claims::Gradients::kAveraged}});
+    }
+  };
+  explicit EmbeddersReduction(Options options) : options_(options) {}
+
+  absl::string_view name() const override { return kName; }
+  Claims claims(const PassContext&) const override { return Claims::Of(options_.claim); }
+  absl::StatusOr<bool> Run(PassContext&, ProgramPair& programs) const override {
+    ReplaceOps(kSummed, programs.main);
+    return true;
+  }
+
+ private:
+  Options options_;
+};
+
+TEST(ClaimVerifier, ServesThePassOfAnEmbedder) {
+  PassRegistry registry;
+  registry.Add<EmbeddersReduction>();
+  const auto run = [&](const char* passes) -> absl::Status {
+    Program program = CompactProgram(kOneDevice);
+    ProgramPair programs{&program, nullptr};
+    PassContext context = TwoRanks();
+    WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, Pipeline::FromText(passes, registry));
+    WEFT_ASSIGN_OR_RETURN(const Claims claims, pipeline.ClaimsOf(context));
+    PipelineOptions options;
+    options.verifier = ClaimVerifier(claims, context, /*facts=*/{}, programs);
+    return pipeline.Run(context, programs, options).status();
+  };
+  WEFT_EXPECT_OK(run("embedders-reduction"));
+  EXPECT_THAT(run("embedders-reduction{claim=averaged}"),
+              StatusIs(kRefused, StartsWith("after pass embedders-reduction: W312")));
+}
+
+}  // namespace
+}  // namespace weft
