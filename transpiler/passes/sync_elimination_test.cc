@@ -101,6 +101,7 @@ TEST(SyncElimination, LastWaitOfAProgramStays) {
 
 TEST(SyncElimination, StartupProgramIsTreatedToo) {
   ExpectRewrite("sync-elimination", {"", R"(
+    c_comm_init_all()
     Out=[w] = fill_constant() {shape=longs[2, 2], dtype=5, value=0.5}
     Out=[w] = c_wait_compute(X=[w]) {ring_id=0}
     Out=[w] = c_wait_compute(X=[w]) {ring_id=0}
@@ -108,6 +109,7 @@ TEST(SyncElimination, StartupProgramIsTreatedToo) {
     Out=[w] = c_wait_comm(X=[w]) {ring_id=0}
   )"},
                 {"", R"(
+    c_comm_init_all()
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}
     Out=[w] = c_wait_compute(X=[w])
     Out=[w] = c_allreduce_sum(X=[w])

@@ -46,7 +46,8 @@ struct RewriteOptions {
   // of the programs shows its effect.
   enum class SecondRun { kIsChecked, kIsNotChecked };
   SecondRun second_run = SecondRun::kIsChecked;
-  // kNever: for passes that refuse a program of a wrong structure themselves.
+  // kNever: for passes that refuse a program with a wrong structure, or leave one with a race
+  // alone.
   Verification verification = Verification::kAtEnd;
   // The rules that the result violates in the paddle dialect, which reproduces Paddle's known
   // defects: {"W401"}. No other dialect may violate a rule.

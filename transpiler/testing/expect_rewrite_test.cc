@@ -195,6 +195,18 @@ TEST(ExpectRewrite, RulesThatAPaddleRewriteViolatesAreNamed) {
       "violated rules");
 }
 
+TEST(ExpectRewrite, CollectivesOfTheStartupProgramAreVerified) {
+  constexpr char kBroadcast[] = R"(
+    Out=[w] = fill_constant() {shape=longs[2, 2]}
+    Out=[w] = c_wait_compute(X=[w])
+    Out=[w] = c_broadcast(X=[w])
+    Out=[w] = c_wait_comm(X=[w])
+  )";
+  EXPECT_NONFATAL_FAILURE(ExpectNoRewrite("sync-elimination", {"", kBroadcast}),
+                          "W301: op 1 (c_wait_compute): uses ring 0, which no op of the startup");
+  ExpectNoRewrite("sync-elimination", {"", std::string("c_comm_init_all()") + kBroadcast});
+}
+
 TEST(ExpectRewrite, WithoutVerificationNothingIsFound) {
   RewriteOptions options = WithAppendRelu();
   options.verification = Verification::kNever;
