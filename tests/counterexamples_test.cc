@@ -49,6 +49,8 @@ constexpr Case kCases[] = {
     {"loop_attr", "W607"},
     {"loop_update_named", "W604"},
     {"loop_update_noorig", "W310"},
+    // The gradient of a loop clips the gradient of each rank.
+    {"loop_grad_clip", "W312"},
     // Rounds to integers before the mean.
     {"intcast", "W313"},
     {"intcast2", "W313"},
@@ -129,6 +131,8 @@ constexpr Case kCases[] = {
     // Sets the counter back where it averages.
     {"ls_hidden_reset", "W605", 4},
     {"ls_hidden_alias", "W605", 4},
+    // A block that the ops of the root do not name sets the condition back.
+    {"ls_hidden_condition", "W605", 4},
     // Averages twice or three times, and never again.
     {"ls_stops", "W605", 4},
     {"ls_stops12", "W605", 4},

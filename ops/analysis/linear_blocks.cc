@@ -31,6 +31,8 @@ class LinearBlocks {
 
   // The gradients that the block gets are inputs of the op, or named in an attribute.
   void Enter(const Op& op) {
+    const absl::Span<const Symbol> gradients = op.Input("Out@GRAD");
+    made_.insert(gradients.begin(), gradients.end());
     for (Symbol name : op.input_args()) {
       if (absl::StrContains(program_.name(name), kGradSuffix)) made_.insert(name);
     }

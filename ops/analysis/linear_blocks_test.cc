@@ -38,6 +38,15 @@ TEST(LinearBlocksTest, FunctionsOfAGradientCount) {
   EXPECT_FALSE(IsLinear("    Out=[a] = elementwise_add(X=[h@GRAD], Y=[x])\n"));
 }
 
+// Whatever the name of a gradient.
+TEST(LinearBlocksTest, GradientsByTheirSlotCount) {
+  const Program program = testing::BlockProgram(
+      "    Input@GRAD=[a@GRAD] = conditional_block_grad(Cond=[due], Input=[a], Out@GRAD=[dy]) "
+      "{sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    Out=[a@GRAD] = clip(X=[dy])\n  }\n");
+  EXPECT_FALSE(IsLinearInGradients(program.op(program.block(0).ops()[0])));
+}
+
 // The clip stands before the op whose result it takes in the next round.
 TEST(LinearBlocksTest, ValuesCarriedBetweenIterationsCount) {
   EXPECT_FALSE(IsLinear("    Out=[b] = clip(X=[a])\n    Out=[a] = assign(X=[h@GRAD])\n"));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/linear_blocks.h"
 #include "ops/analysis/op_operations.h"
 #include "ops/analysis/rank_expressions.h"
 #include "ops/analysis/rank_functions.h"
@@ -299,16 +300,21 @@ class RankInterpreter {
     return values;
   }
 
-  // The outputs are gradients, linear in the gradients among the inputs. Other variables that the
-  // block writes (such as the counter of a loop) are as of a loop, and so are all if the block
-  // reads variables that the op does not list.
+  // If the block reads no variables but those that the op lists, and is linear in the gradients
+  // among them, the outputs are gradients. Other variables that the block writes (such as the
+  // counter of a loop) have unknown values, as after a loop. Else all that it writes do.
   void VisitBlockGrad(const Op& op, const RankRecipe& recipe) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
     std::vector<Symbol> reads(in.begin(), in.end()), writes;
-    for (int block : op.SubBlocks()) CollectOuter(block, &reads, &writes);
+    bool is_followed = true;
+    for (int block : op.SubBlocks()) {
+      is_followed = CollectOuter(block, &reads, &writes) && is_followed;
+    }
     const absl::flat_hash_set<Symbol> listed(in.begin(), in.end()), made(out.begin(), out.end());
-    const bool is_followed =
-        std::all_of(reads.begin(), reads.end(), [&](Symbol name) { return listed.contains(name); });
+    is_followed = is_followed &&
+                  std::all_of(reads.begin(), reads.end(),
+                              [&](Symbol name) { return listed.contains(name); }) &&
+                  IsLinearInGradients(op);
     writes.erase(std::remove_if(writes.begin(), writes.end(),
                                 [&](Symbol name) { return is_followed && made.contains(name); }),
                  writes.end());
@@ -337,10 +343,12 @@ class RankInterpreter {
     }
   }
 
-  // Outer variables that the ops of a block read and write. Skips blocks that the walk has entered.
-  void CollectOuter(int block, std::vector<Symbol>* reads, std::vector<Symbol>* writes) {
-    if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) return;
+  // Outer variables that the ops of a block read and write. Returns false if it skipped blocks,
+  // which the walk has already entered.
+  bool CollectOuter(int block, std::vector<Symbol>* reads, std::vector<Symbol>* writes) {
+    if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) return false;
     entered_.push_back(block);
+    bool has_all = true;
     const auto add = [&](absl::Span<const Symbol> args, std::vector<Symbol>* names) {
       for (Symbol name : args) {
         const VarId var = program_.block(block).Resolve(name);
@@ -353,8 +361,9 @@ class RankInterpreter {
       const Op op = program_.op(id);
       add(op.input_args(), reads);
       add(op.output_args(), writes);
-      for (int inner : op.SubBlocks()) CollectOuter(inner, reads, writes);
+      for (int inner : op.SubBlocks()) has_all = CollectOuter(inner, reads, writes) && has_all;
     }
+    return has_all;
   }
 
   // --- Functions ---------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
@@ -133,22 +134,53 @@ TEST_F(RankValuesTest, BranchesGiveBothValues) {
 }
 
 // A loop's gradient is linear in the gradients that it takes: a mean over the ranks may come after
-// it. What else it writes is not.
-TEST_F(RankValuesTest, GradientOfALoopIsAGradient) {
-  Run("    var i : fp32[1]\n"
+// it. The other variables that it writes are no gradients.
+class LoopGradientTest : public RankValuesTest {
+ protected:
+  // The block makes w@GRAD by these ops.
+  void RunWithBlock(const std::string& ops) {
+    Run("    var i : fp32[1]\n" + kDividedGradient + WhileGrad(1), BlockText(1, ops));
+  }
+
+  static std::string WhileGrad(int block) {
+    return absl::StrCat(
+        "    X@GRAD=[g] = while_grad(X=[w, x, i], Out@GRAD=[y@GRAD], StepScopes=[scope]) "
+        "{original_output_grad=strings[\"y@GRAD\"], sub_block=block(",
+        block, ")}\n");
+  }
+  static std::string BlockText(int block, const std::string& ops) {
+    return absl::StrCat("  block ", block, " parent=0 {\n    var w@GRAD : fp32[1, 1]\n",
+                        "    Out=[i] = increment(X=[i]) {step=-1.0}\n", ops, "  }\n");
+  }
+
+  const std::string kDividedGradient =
       "    Out=[y@GRAD] = scale(X=[y@GRAD]) {scale=0.5, nranks=2}\n"
-      "    Out=[i] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
-      "    X@GRAD=[g] = while_grad(X=[w, x, i], Out@GRAD=[y@GRAD], StepScopes=[scope]) "
-      "{original_output_grad=strings[\"y@GRAD\"], sub_block=block(1)}\n",
-      "  block 1 parent=0 {\n    var w@GRAD : fp32[1, 1]\n"
-      "    Out=[i] = increment(X=[i]) {step=-1.0}\n"
-      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD])\n  }\n");
+      "    Out=[i] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n";
+  const std::string kGradient = "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD])\n";
+};
+
+TEST_F(LoopGradientTest, IsAGradient) {
+  RunWithBlock(kGradient);
   EXPECT_EQ(End("g").placement, Placement::kLocal);
   EXPECT_TRUE(End("g").is_gradient);
   EXPECT_TRUE(End("g").is_summed);
   EXPECT_EQ(End("g").unscaled_sums, -1);
   EXPECT_FALSE(End("g").has_unknown_scale);
   EXPECT_EQ(End("i").placement, Placement::kLocal);
+}
+
+TEST_F(LoopGradientTest, IsNoGradientIfTheBlockClips) {
+  RunWithBlock(kGradient + "    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n");
+  EXPECT_EQ(End("g").placement, Placement::kLocal);
+  EXPECT_FALSE(End("g").is_gradient);
+  EXPECT_FALSE(End("g").is_summed);
+}
+
+// The walk enters a block once.
+TEST_F(LoopGradientTest, IsNoGradientIfAnotherOpHasRunTheBlock) {
+  Run("    var i : fp32[1]\n" + kDividedGradient + WhileGrad(1) + WhileGrad(1),
+      BlockText(1, kGradient));
+  EXPECT_FALSE(End("g").is_gradient);
 }
 
 // One element of the array is own to each rank; the one that is written then is not.

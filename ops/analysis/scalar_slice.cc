@@ -169,11 +169,7 @@ class ScalarSlicer {
     const absl::Span<const OpId> ops = program_.block(0).ops();
     for (auto it = ops.rbegin(); it != ops.rend(); ++it) {
       const Op op = program_.op(*it);
-      if (*it == before_) {
-        const VarId var = program_.block(0).FindVar(at_before);
-        if (!var.valid()) return Unknown(at_before, "is not declared");
-        (*needed)[var.value()] = true;
-      }
+      if (*it == before_) WEFT_RETURN_IF_ERROR(Need(at_before, needed));
       bool writes = false;
       for (Symbol out : op.output_args()) {
         const VarId var = program_.block(0).FindVar(out);

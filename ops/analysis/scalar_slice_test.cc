@@ -36,8 +36,9 @@ constexpr char kBeginAtZero[] = R"(
 
 // What `due` is when the last op runs, in the first `steps` steps.
 absl::StatusOr<std::vector<double>> Due(const std::string& ops, int steps,
-                                        const std::string& startup = kBeginAtZero) {
-  const Program main = testing::BlockProgram(kVars + ops);
+                                        const std::string& startup = kBeginAtZero,
+                                        const std::string& more_blocks = "") {
+  const Program main = testing::BlockProgram(kVars + ops, more_blocks);
   absl::StatusOr<ScalarSlice> slice =
       ScalarSlice::Of(main, testing::BlockProgram(kVars + startup), main.block(0).ops().back(),
                       main.FindSymbol("due"));
@@ -118,6 +119,28 @@ TEST(ScalarSlice, NamesNonScalars) {
                   "    Out=[due] = equal(X=[rest], Y=[last])\n    Out=[due] = assign(X=[due])\n",
                   1),
               StatusIs(absl::StatusCode::kInvalidArgument, "an integer is divided by 0"));
+}
+
+// Neither a block's writes nor those through a buffer are in the slice of the root's ops.
+TEST(ScalarSlice, RefusesAConditionWithHiddenWrites) {
+  const auto is_hidden = StatusIs(absl::StatusCode::kUnimplemented,
+                                  "variable due is written in a block, or in a buffer");
+  const std::string compare = "    Out=[due] = equal(X=[step], Y=[last])\n";
+  const std::string last_op = "    Out=[late] = assign(X=[due])\n";
+  WEFT_EXPECT_OK(Due(compare + last_op, 1));
+  EXPECT_THAT(
+      Due(compare +
+              "    Scope=[] = conditional_block(Cond=[due]) {sub_block=block(1), "
+              "is_scalar_condition=true}\n" +
+              last_op,
+          1, kBeginAtZero, "  block 1 parent=0 {\n    Out=[due] = logical_not(X=[due])\n  }\n"),
+      is_hidden);
+  EXPECT_THAT(Due(compare +
+                      "    Output=[due], FusedOutput=[late] = coalesce_tensor(Input=[due]) "
+                      "{copy_data=true, dtype=0}\n    Out=[late] = logical_not(X=[late])\n" +
+                      last_op,
+                  1),
+              is_hidden);
 }
 
 }  // namespace
