@@ -4,10 +4,11 @@
 
 namespace weft {
 
-bool CanRun(const CollectiveOp& op, bool on_rows) {
-  if (op.takes_several) return false;
-  return !on_rows || (op.kind == CollectiveKind::kAllReduce &&
-                      (op.reduction == Reduction::kSum || op.reduction == Reduction::kAvg));
+bool CanRun(const CollectiveOp& op) { return !op.takes_several; }
+
+bool CanRunOnRows(const CollectiveOp& op) {
+  return CanRun(op) && op.kind == CollectiveKind::kAllReduce &&
+         (op.reduction == Reduction::kSum || op.reduction == Reduction::kAvg);
 }
 
 std::string DescribeCollective(const CollectiveDesc& desc, int64_t number,

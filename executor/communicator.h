@@ -14,9 +14,10 @@
 
 namespace weft {
 
-// Whether the executor supports the op: on dense tensors, or on SelectedRows
-// (executor/rows_all_reduce.h).
-bool CanRun(const CollectiveOp& op, bool on_rows);
+// Whether the executor supports the op on dense tensors.
+bool CanRun(const CollectiveOp& op);
+// On SelectedRows (executor/rows_all_reduce.h).
+bool CanRunOnRows(const CollectiveOp& op);
 
 // What all ranks of a collective must agree on.
 struct CollectiveDesc {

@@ -7,17 +7,17 @@ namespace weft {
 namespace {
 
 TEST(CommunicatorTest, SumsRunOnRowsToo) {
-  EXPECT_TRUE(CanRun(*FindCollectiveOp("c_allreduce_sum"), /*on_rows=*/true));
-  EXPECT_TRUE(CanRun(*FindCollectiveOp("c_allreduce_avg"), /*on_rows=*/true));
+  EXPECT_TRUE(CanRunOnRows(*FindCollectiveOp("c_allreduce_sum")));
+  EXPECT_TRUE(CanRunOnRows(*FindCollectiveOp("c_allreduce_avg")));
   for (const char* type : {"c_allreduce_max", "c_reduce_sum", "c_allgather"}) {
-    EXPECT_FALSE(CanRun(*FindCollectiveOp(type), /*on_rows=*/true)) << type;
-    EXPECT_TRUE(CanRun(*FindCollectiveOp(type), /*on_rows=*/false)) << type;
+    EXPECT_FALSE(CanRunOnRows(*FindCollectiveOp(type))) << type;
+    EXPECT_TRUE(CanRun(*FindCollectiveOp(type))) << type;
   }
 }
 
 // An op of a Paddle fork: transpile writes it, nothing runs it.
 TEST(CommunicatorTest, SeveralVariablesAtOnceDoNotRun) {
-  EXPECT_FALSE(CanRun(*FindCollectiveOp("c_allreduce_xsum"), /*on_rows=*/false));
+  EXPECT_FALSE(CanRun(*FindCollectiveOp("c_allreduce_xsum")));
 }
 
 }  // namespace

@@ -77,7 +77,8 @@ template <typename T>
 bool Holds(double value) {
   if (!std::is_integral_v<T>) return true;
   // For 64-bit T, the largest integer is not representable as double, but its successor is.
-  const double limit = 2.0 * static_cast<double>(std::numeric_limits<T>::max() / 2 + 1);
+  const T half_limit = std::numeric_limits<T>::max() / 2 + 1;
+  const double limit = 2.0 * static_cast<double>(half_limit);
   return value >= static_cast<double>(std::numeric_limits<T>::lowest()) && value < limit &&
          value == std::trunc(value);
 }

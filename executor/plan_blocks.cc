@@ -119,7 +119,7 @@ absl::Status PlanBuilder::FindLoopGradients() {
                             StepScopes(op.Input("StepScopes"), op.DebugName()));
       absl::flat_hash_set<Symbol>& reads = reads_of_gradient_[iterations];
       for (int block : op.SubBlocks()) {
-        VisitOps(block, /*skips_loops=*/false, [&](const Op& inner) {
+        VisitOps(block, LoopBlocks::kVisited, [&](const Op& inner) {
           reads.insert(inner.input_args().begin(), inner.input_args().end());
         });
       }
@@ -131,7 +131,7 @@ absl::Status PlanBuilder::FindLoopGradients() {
 
 absl::flat_hash_set<Symbol> PlanBuilder::WrittenIn(int block) const {
   absl::flat_hash_set<Symbol> written;
-  VisitOps(block, /*skips_loops=*/false,
+  VisitOps(block, LoopBlocks::kVisited,
            [&](const Op& op) { written.insert(op.output_args().begin(), op.output_args().end()); });
   return written;
 }
@@ -194,7 +194,7 @@ absl::StatusOr<PlanBuilder::Iterations> PlanBuilder::IterationsOf(
   }
   // Blocks in this one that loops run have separate iterations.
   absl::flat_hash_set<int> blocks;
-  VisitOps(block, /*skips_loops=*/true, [&](const Op& op) {
+  VisitOps(block, LoopBlocks::kSkipped, [&](const Op& op) {
     if (!blocks.insert(op.block()).second) return;
     for (VarId id : program_.block(op.block()).vars()) {
       const Var var = program_.var(id);

@@ -113,9 +113,11 @@ class PlanBuilder {
   // inner blocks read.
   absl::Status FindLoopGradients();
 
-  // Visits the ops of a block and of its inner blocks, optionally without blocks that loops run.
+  // Visits the ops of a block and of its inner blocks, with or without the blocks that loops run.
+  enum class LoopBlocks { kVisited, kSkipped };
   template <typename Visit>
-  void VisitOps(int block, bool skips_loops, Visit visit) const {
+  void VisitOps(int block, LoopBlocks loop_blocks, Visit visit) const {
+    const bool skips_loops = loop_blocks == LoopBlocks::kSkipped;
     absl::flat_hash_set<int> seen = {block};
     std::vector<int> todo = {block};
     while (!todo.empty()) {

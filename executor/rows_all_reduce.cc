@@ -51,8 +51,8 @@ absl::Status RowsAllReduce::CheckAlike(const CollectiveCall& call, int nranks) c
 absl::Status RowsAllReduce::Run(const CollectiveCall& call, Communicator* communicator,
                                 const Tensor& in, Tensor* out) {
   const int rank = communicator->rank(), nranks = communicator->nranks();
-  fields_.resize(nranks * kNumFields);
-  int64_t* own_fields = &fields_[rank * kNumFields];
+  fields_.resize(int64_t{nranks} * kNumFields);
+  int64_t* own_fields = &fields_[int64_t{rank} * kNumFields];
   own_fields[kCount] = in.dim(0);
   own_fields[kHeight] = in.height();
   own_fields[kRowSize] = in.row_size();

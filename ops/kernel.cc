@@ -17,10 +17,12 @@ int IndexOf(const absl::flat_hash_map<std::string, KernelSpec::Slot>& slots,
 using Factories = absl::flat_hash_map<std::string, KernelFactory>;
 
 void AddTo(Factories* factories, std::string op_type, KernelFactory factory) {
-  if (!factories->emplace(op_type, std::move(factory)).second) {
-    std::fprintf(stderr, "KernelTable: %s already exists\n", op_type.c_str());
+  const auto [it, is_new] = factories->insert({std::move(op_type), nullptr});
+  if (!is_new) {
+    std::fprintf(stderr, "KernelTable: %s already exists\n", it->first.c_str());
     std::abort();
   }
+  it->second = std::move(factory);
 }
 
 const KernelFactory* FindIn(const Factories& factories, absl::string_view op_type) {

@@ -19,6 +19,7 @@
 #include "tests/paddle_programs.h"
 #include "transpiler/verify/structure.h"
 #include "transpiler/verify/types.h"
+#include "transpiler/verify/uninitialized_reads.h"
 
 namespace weft {
 namespace {
@@ -42,6 +43,7 @@ std::ostream& operator<<(std::ostream& os, const Found& found) {
 std::vector<Found> Check(const Program& program) {
   Findings findings;
   CheckStructure(program, ProgramRef(), &findings);
+  CheckUninitializedReads(program, ProgramRef(), &findings);
   CheckTypes(program, ProgramRef(), &findings);
   std::vector<Found> all;
   for (const Finding& finding : findings.all()) {

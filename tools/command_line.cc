@@ -142,7 +142,7 @@ absl::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
 }
 
 CLI::Validator NumberThat(bool (*is_good)(double), std::string expected) {
-  const auto check = [is_good, expected](std::string& text) -> std::string {
+  const auto check = [is_good, expected = std::move(expected)](std::string& text) -> std::string {
     double value = 0;
     if (absl::SimpleAtod(text, &value) && is_good(value)) return "";
     return absl::StrCat("expected ", expected, ", found ", text);

@@ -164,8 +164,8 @@ std::string RunsAs(const OpSchema& schema) {
   }
   if (CpuKernels().FindForRows(schema.type()) != nullptr) return "rows only";
   const CollectiveOp* op = FindCollectiveOp(schema.type());
-  if (op != nullptr && CanRun(*op, /*on_rows=*/false)) {
-    return CanRun(*op, /*on_rows=*/true) ? "communicator, rows" : "communicator";
+  if (op != nullptr && CanRun(*op)) {
+    return CanRunOnRows(*op) ? "communicator, rows" : "communicator";
   }
   if (FindStreamSyncOp(schema.type()).has_value()) return "events";
   if (schema.Has(Trait::kRingSetup)) return "nothing to do";

@@ -33,7 +33,8 @@ class Options {
   }
 
   double Number(absl::string_view name, absl::optional<double> default_value = {}) {
-    const absl::optional<std::string> text = Take(name, default_value.has_value());
+    const absl::optional<std::string> text =
+        default_value.has_value() ? TakeIfGiven(name) : Take(name);
     if (!text.has_value()) return default_value.value_or(0);
     return ToNumber(name, *text);
   }
@@ -52,7 +53,7 @@ class Options {
   }
 
   bool Bool(absl::string_view name, bool default_value) {
-    const absl::optional<std::string> text = Take(name, /*is_optional=*/true);
+    const absl::optional<std::string> text = TakeIfGiven(name);
     bool value = default_value;
     if (text.has_value() && !absl::SimpleAtob(*text, &value)) {
       Fail(absl::StrCat(name, ": expected true or false, found ", *text));
@@ -62,7 +63,7 @@ class Options {
 
   std::vector<double> Numbers(absl::string_view name) {
     std::vector<double> numbers;
-    const absl::optional<std::string> text = Take(name, /*is_optional=*/false);
+    const absl::optional<std::string> text = Take(name);
     if (!text.has_value()) return numbers;
     for (absl::string_view part : absl::StrSplit(*text, absl::ByAnyChar(":,"))) {
       numbers.push_back(ToNumber(name, part));
@@ -95,13 +96,16 @@ class Options {
  private:
   static bool IsInteger(double value) { return value == std::floor(value) && value < 1e15; }
 
-  absl::optional<std::string> Take(absl::string_view name, bool is_optional) {
+  absl::optional<std::string> Take(absl::string_view name) {
+    absl::optional<std::string> text = TakeIfGiven(name);
+    if (!text.has_value()) Fail(absl::StrCat(name, ": missing"));
+    return text;
+  }
+
+  absl::optional<std::string> TakeIfGiven(absl::string_view name) {
     known_.insert(std::string(name));
     const auto it = values_.find(name);
-    if (it == values_.end()) {
-      if (!is_optional) Fail(absl::StrCat(name, ": missing"));
-      return absl::nullopt;
-    }
+    if (it == values_.end()) return absl::nullopt;
     std::string text = std::move(it->second);
     values_.erase(it);
     return text;

@@ -63,7 +63,7 @@ ExprId RankExpressions::Placed(const RankValue& value) {
 
 RankValue RankExpressions::Opaque(RankValue out, absl::string_view operation,
                                   absl::Span<const RankValue> inputs, absl::string_view label) {
-  out = Call(std::move(out), operation, inputs, label);
+  out = Call(out, operation, inputs, label);
   if (table_ != nullptr) table_->SetOpaque(table_->OperationOf(out.expr));
   return out;
 }

@@ -242,7 +242,9 @@ void RankFunctions::Apply(const Op& op, const RankRecipe& recipe) {
     for (RankValue& value : outs_) value.is_zero = IsZeroText(op);
   }
   if (expressions_.AreMade()) {
-    ApplyExpressions(op, recipe, is_linear && !is_product, same_factor, common, shard_by_shard);
+    absl::optional<double> factor;
+    if (is_linear && !is_product && same_factor && common != 0) factor = common;
+    ApplyExpressions(op, recipe, factor, shard_by_shard ? Operands::kShards : Operands::kWhole);
   }
 }
 
@@ -282,22 +284,22 @@ void RankFunctions::Update(const Op& op, const RankRecipe& recipe) {
   }
 }
 
-void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_linear,
-                                     bool same_factor, double common, bool shard_by_shard) {
+void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe,
+                                     absl::optional<double> factor, Operands operands) {
   OperationId operation = operations_->Of(op);
   if (recipe.algebra == Algebra::kRandom) {
     // Draws differ, but equal draws of two programs are equal.
     operation = operations_->Draw(op, runs_[operation]++);
   }
   operands_.clear();
-  const bool pulls_factor = is_linear && same_factor && common != 0;
   const auto add_operand = [&](size_t i) {
-    const bool is_pulled = pulls_factor && recipe.is_operand[i];
+    const bool is_pulled = factor.has_value() && recipe.is_operand[i];
     if (ins_[i].is_zero && recipe.is_operand[i]) {
       operands_.push_back(table().Zero());
     } else {
       // An elementwise op on shards computes the shard of its result.
-      const ExprId expr = shard_by_shard ? ins_[i].expr : expressions_.Placed(ins_[i]);
+      const ExprId expr =
+          operands == Operands::kShards ? ins_[i].expr : expressions_.Placed(ins_[i]);
       operands_.push_back(is_pulled ? expr : table().Scaled(expr, ins_[i].factor));
     }
   };
@@ -308,7 +310,7 @@ void RankFunctions::ApplyExpressions(const Op& op, const RankRecipe& recipe, boo
     RankValue& out = outs_[i];
     out.expr = out.is_zero ? table().Zero()
                            : ExpressionTable::Output(first, operations_->OutputIndex(op, i));
-    out.factor = out.is_zero ? 0 : pulls_factor ? common : 1;
+    out.factor = out.is_zero ? 0 : factor.value_or(1);
   }
   CastMaster(op, recipe);
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/expressions.h"
 #include "ops/analysis/op_operations.h"
@@ -51,8 +52,11 @@ class RankFunctions {
   void Apply(const Op& op, const RankRecipe& recipe);
   void FindSummed(const Op& op, const RankRecipe& recipe);
   void Update(const Op& op, const RankRecipe& recipe);
-  void ApplyExpressions(const Op& op, const RankRecipe& recipe, bool is_linear, bool same_factor,
-                        double common, bool shard_by_shard);
+  // Whether operands are the values that ranks hold, or the shards of these.
+  enum class Operands { kWhole, kShards };
+  // `factor`: of all operands of a linear op, so that the outputs have it; none: they have 1.
+  void ApplyExpressions(const Op& op, const RankRecipe& recipe, absl::optional<double> factor,
+                        Operands operands);
   void CastMaster(const Op& op, const RankRecipe& recipe);
   VarId ForwardOf(Symbol gradient) const;
   void SetAll(const RankValue& value);

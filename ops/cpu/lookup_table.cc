@@ -155,9 +155,9 @@ absl::StatusOr<Kernel> EmbeddingGrad(OpKernel op) {
 }  // namespace
 
 void AddLookupTableKernels(KernelTable* table) {
-  for (const std::string type : {"lookup_table", "lookup_table_v2"}) {
+  for (const char* type : {"lookup_table", "lookup_table_v2"}) {
     table->Add(type, LookupTable, LookupTableGrad);
-    table->AddForRows(type + "_grad", LookupTableGradRows);
+    table->AddForRows(absl::StrCat(type, "_grad"), LookupTableGradRows);
   }
   table->Add("c_embedding", Embedding, EmbeddingGrad);
 }

@@ -576,7 +576,7 @@ void AddNormKernels(KernelTable* table) {
   AddNorm<GroupNormGroups>(table, "group_norm", kVariance);
   AddNorm<InstanceNormGroups>(table, "instance_norm", kInverseDeviation);
   // No kernel runs sync_batch_norm on several ranks.
-  for (const std::string type : {"batch_norm", "sync_batch_norm"}) {
+  for (const char* type : {"batch_norm", "sync_batch_norm"}) {
     table->Add(type, BatchNorm, BatchNormGrad);
   }
   table->Add("affine_channel", AffineChannel, AffineChannelGrad);

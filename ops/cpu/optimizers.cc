@@ -23,7 +23,7 @@ absl::StatusOr<Kernel> Sgd(const KernelSpec& spec, GradKind kind) {
 // g = rescale_grad Grad + l2_decay p; v = mu v + g; p -= lr v, or lr (g + mu v) with Nesterov
 // momentum. l2_decay has one number per parameter.
 absl::StatusOr<Kernel> MakeMomentum(const KernelSpec& spec, GradKind kind, double rescale_grad,
-                                    std::vector<double> l2_decay) {
+                                    const std::vector<double>& l2_decay) {
   const double mu_attr = spec.attrs.Float("mu");
   const bool use_nesterov = spec.attrs.Bool("use_nesterov");
   return MakeUpdate(spec, kind, {{"Velocity"}}, [=](auto& u) {

@@ -16,8 +16,9 @@ namespace weft {
 
 // --- Whole inference functions -------------------------------------------------------------------
 
-OpSchema::InferFn IfKnown(std::string x,
-                          std::function<absl::Status(InferContext&, const TensorType&)> infer) {
+OpSchema::InferFn IfKnown(
+    const std::string& x,
+    const std::function<absl::Status(InferContext&, const TensorType&)>& infer) {
   return [=](InferContext& context) {
     const TensorType* type = context.Input(x);
     return type == nullptr ? absl::OkStatus() : infer(context, *type);
@@ -25,8 +26,8 @@ OpSchema::InferFn IfKnown(std::string x,
 }
 
 OpSchema::InferFn IfKnown(
-    std::string x, std::string y,
-    std::function<absl::Status(InferContext&, const TensorType&, const TensorType&)> infer) {
+    const std::string& x, const std::string& y,
+    const std::function<absl::Status(InferContext&, const TensorType&, const TensorType&)>& infer) {
   return [=](InferContext& context) {
     const TensorType* a = context.Input(x);
     const TensorType* b = context.Input(y);
@@ -49,8 +50,8 @@ OpSchema::InferFn OutputsLike(std::string slot, const std::vector<std::string>& 
   return InOrder(std::move(steps));
 }
 
-OpSchema::InferFn Like(std::string slot, std::vector<std::string> outputs) {
-  return IfKnown(std::move(slot),
+OpSchema::InferFn Like(const std::string& slot, std::vector<std::string> outputs) {
+  return IfKnown(slot,
                  [outputs = std::move(outputs)](InferContext& context, const TensorType& type) {
                    for (const std::string& output : outputs) context.SetOutput(output, type);
                    return absl::OkStatus();
@@ -132,7 +133,7 @@ OpSchema::InferFn SameDims(std::string a, std::string b) {
   };
 }
 
-OpSchema::InferFn SameType(std::string a, std::string b) {
+OpSchema::InferFn SameType(const std::string& a, const std::string& b) {
   return InOrder({SameDType(a, b), SameDims(a, b)});
 }
 
@@ -195,7 +196,7 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
   };
   // In alphabetical order, as Paddle writes them.
   std::map<std::string, SlotSchema> inputs;
-  const auto add_input = [&](const SlotSchema& slot, std::string name) {
+  const auto add_input = [&](const SlotSchema& slot, const std::string& name) {
     inputs.try_emplace(name, like(slot, name));
   };
   for (const SlotSchema& slot : op.inputs()) {
@@ -209,13 +210,13 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
     add_input(*op.FindOutput(name), absl::StrCat(name, kGradSuffix));
   }
   OpSchema schema(std::move(type));
-  for (auto& [name, slot] : inputs) std::move(schema).In(std::move(slot));
+  for (auto& [name, slot] : inputs) schema = OpSchema(std::move(schema)).In(std::move(slot));
   for (const std::string& name : grad.of_inputs) {
     SlotSchema slot = like(*op.FindInput(name), absl::StrCat(name, kGradSuffix));
     slot.optional = slot.optional || grad.optional;
-    std::move(schema).Out(std::move(slot));
+    schema = OpSchema(std::move(schema)).Out(std::move(slot));
   }
-  for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr);
+  for (const AttrSchema& attr : op.attrs()) schema = OpSchema(std::move(schema)).Attr(attr);
   return std::move(schema).Infer(std::move(infer));
 }
 

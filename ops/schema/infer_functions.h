@@ -25,18 +25,19 @@ namespace weft {
 // Where the type of an input is unknown, checks pass, and outputs that depend on it stay unset.
 
 // Runs `infer` with the types of the (first) variables of these input slots, if all are known.
-OpSchema::InferFn IfKnown(std::string x,
-                          std::function<absl::Status(InferContext&, const TensorType&)> infer);
 OpSchema::InferFn IfKnown(
-    std::string x, std::string y,
-    std::function<absl::Status(InferContext&, const TensorType&, const TensorType&)> infer);
+    const std::string& x,
+    const std::function<absl::Status(InferContext&, const TensorType&)>& infer);
+OpSchema::InferFn IfKnown(
+    const std::string& x, const std::string& y,
+    const std::function<absl::Status(InferContext&, const TensorType&, const TensorType&)>& infer);
 
 // Variable i of every output slot has the type of variable i of input slot `slot`. The (first)
 // variables of input slots `others` have the type of that of `slot`. Not for GradOf: in it, the
 // output slots are those of the gradient op.
 OpSchema::InferFn OutputsLike(std::string slot, const std::vector<std::string>& others = {});
 // The (first) variables of output slots `outputs` have the type of that of input slot `slot`.
-OpSchema::InferFn Like(std::string slot, std::vector<std::string> outputs);
+OpSchema::InferFn Like(const std::string& slot, std::vector<std::string> outputs);
 // Variable i of every output slot "S@GRAD" has the type of variable i of input slot S.
 OpSchema::InferFn GradsLikeInputs();
 
@@ -44,7 +45,7 @@ OpSchema::InferFn GradsLikeInputs();
 // both.
 OpSchema::InferFn SameDType(std::string a, std::string b);
 OpSchema::InferFn SameDims(std::string a, std::string b);
-OpSchema::InferFn SameType(std::string a, std::string b);
+OpSchema::InferFn SameType(const std::string& a, const std::string& b);
 
 // Out is like X, which has the axis that the attribute names. If attribute `flatten` is set, Out is
 // X as one row.

@@ -200,7 +200,8 @@ OpAttrs OpAttrs::Make(const OpSchema& schema,
   OpAttrs attrs;
   attrs.schema_ = &schema;
   for (const AttrSchema& attr : schema.attrs()) attrs.values_.push_back(attr.default_value);
-  for (auto& [name, value] : values) {
+  for (auto& entry : values) {
+    const auto& [name, value] = entry;
     const AttrSchema* attr = schema.FindAttr(name);
     if (attr == nullptr) Die(absl::StrCat(schema.type(), " has no attribute ", name));
     if (value.index() != attr->default_value.index()) {
@@ -208,7 +209,7 @@ OpAttrs OpAttrs::Make(const OpSchema& schema,
                        TypeName(AttrTypeOf(attr->default_value)), ", not ",
                        TypeName(AttrTypeOf(value))));
     }
-    attrs.values_[attr - schema.attrs().data()] = std::move(value);
+    attrs.values_[attr - schema.attrs().data()] = std::move(entry.second);
   }
   return attrs;
 }

@@ -9,6 +9,7 @@
 #include "transpiler/verify/finding.h"
 #include "transpiler/verify/structure.h"
 #include "transpiler/verify/types.h"
+#include "transpiler/verify/uninitialized_reads.h"
 
 namespace weft {
 namespace {
@@ -46,7 +47,10 @@ void RunLayer(benchmark::State& state, const Check& check) {
 }
 
 void BM_Structure(benchmark::State& state) {
-  RunLayer(state, [](Findings* f) { CheckStructure(TheProgram(), ProgramRef(), f); });
+  RunLayer(state, [](Findings* f) {
+    CheckStructure(TheProgram(), ProgramRef(), f);
+    CheckUninitializedReads(TheProgram(), ProgramRef(), f);
+  });
 }
 BENCHMARK(BM_Structure)->Unit(benchmark::kMillisecond);
 

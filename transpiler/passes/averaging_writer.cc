@@ -57,10 +57,10 @@ pb::OpDesc CastOp(const AveragingPlan::Cast& cast) {
                  Dialect::kWeft);
 }
 
-// Starts the reduction of one element type. Returns the variables that a wait for it names; the
-// last one is reduced.
-std::vector<std::string> Launch(const FusedTensors& tensors, int ring, bool sums, int block,
-                                UniqueNames* names, Rewriter* rewriter) {
+// Starts the reduction of one element type by an op of type `all_reduce`. Returns the variables
+// that a wait for it names; the last one is reduced.
+std::vector<std::string> Launch(const FusedTensors& tensors, int ring, const char* all_reduce,
+                                int block, UniqueNames* names, Rewriter* rewriter) {
   std::vector<std::string> variables = tensors.names;
   if (tensors.names.size() > 1) {
     variables.push_back(names->Next("local_sgd_buffer"));
@@ -69,7 +69,7 @@ std::vector<std::string> Launch(const FusedTensors& tensors, int ring, bool sums
                      Coalesce(tensors, variables.back(), FusedValues::kCopied, kRoleOptimize));
   }
   rewriter->Append(block, InPlace("c_wait_compute", variables, {{"ring_id", ring}}));
-  rewriter->Append(block, InPlace(sums ? "c_allreduce_sum" : "c_allreduce_avg", {variables.back()},
+  rewriter->Append(block, InPlace(all_reduce, {variables.back()},
                                   {{"ring_id", ring}, {"use_calc_stream", false}}));
   return variables;
 }
@@ -112,10 +112,11 @@ std::string WriteAveragingCondition(const AveragingSchedule& schedule, UniqueNam
 
 void WriteAveraging(const AveragingPlan& plan, int nrings, absl::optional<int> nranks, int block,
                     UniqueNames* names, Rewriter* rewriter) {
+  const char* const all_reduce = nranks.has_value() ? "c_allreduce_sum" : "c_allreduce_avg";
   std::vector<std::vector<std::string>> in_flight;
   for (size_t i = 0; i < plan.averaged.size(); ++i) {
-    in_flight.push_back(Launch(plan.averaged[i], static_cast<int>(i) % nrings, nranks.has_value(),
-                               block, names, rewriter));
+    in_flight.push_back(
+        Launch(plan.averaged[i], static_cast<int>(i) % nrings, all_reduce, block, names, rewriter));
   }
   for (size_t i = 0; i < in_flight.size(); ++i) {
     const int ring = static_cast<int>(i) % nrings;

@@ -28,7 +28,8 @@ std::string WhyRedundant(SyncEffect effect) {
   return "";
 }
 
-absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, PassContext& context) {
+// `name` is that of the program in remarks.
+absl::StatusOr<bool> RemoveFrom(Program* program, const char* name, PassContext& context) {
   StreamOptions options;
   options.find_redundant_syncs = true;
   const StreamReport report = AnalyzeStreams(*program, options);
@@ -39,8 +40,7 @@ absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, PassContext& 
     if (why.empty()) continue;
     rewriter.Erase(sync.op);
     if (context.remarks == nullptr) continue;
-    std::vector<std::pair<std::string, std::string>> details = {
-        {"program", is_startup ? "startup" : "main"}};
+    std::vector<std::pair<std::string, std::string>> details = {{"program", name}};
     if (sync.sync != StreamSync::kAllWaitForCompute) {
       details.push_back({"ring", absl::StrCat(sync.ring_id)});
     }
@@ -55,11 +55,10 @@ absl::StatusOr<bool> RemoveFrom(Program* program, bool is_startup, PassContext& 
 void SyncElimination::Options::Bind(OptionBinder& bind) {}
 
 absl::StatusOr<bool> SyncElimination::Run(PassContext& context, ProgramPair& programs) const {
-  WEFT_ASSIGN_OR_RETURN(const bool changed,
-                        RemoveFrom(programs.main, /*is_startup=*/false, context));
+  WEFT_ASSIGN_OR_RETURN(const bool changed, RemoveFrom(programs.main, "main", context));
   if (programs.startup == nullptr) return changed;
   WEFT_ASSIGN_OR_RETURN(const bool startup_changed,
-                        RemoveFrom(programs.startup, /*is_startup=*/true, context));
+                        RemoveFrom(programs.startup, "startup", context));
   return changed || startup_changed;
 }
 

@@ -64,12 +64,12 @@ TEST(VerifyStructure, WellFormedProgramPasses) {
 
 TEST(VerifyStructure, UndeclaredInputNamesOpSlotAndVariable) {
   EXPECT_THAT(VerifyStructure(WithoutVar(Relu().desc(), "x")),
-              StatusIs(kInvalid, "op 0 (relu) input X: variable x is not declared"));
+              StatusIs(kInvalid, "W101: op 0 (relu) input X: variable x is not declared"));
 }
 
 TEST(VerifyStructure, UndeclaredOutputNamesOpSlotAndVariable) {
   EXPECT_THAT(VerifyStructure(WithoutVar(Relu().desc(), "y")),
-              StatusIs(kInvalid, "op 0 (relu) output Out: variable y is not declared"));
+              StatusIs(kInvalid, "W101: op 0 (relu) output Out: variable y is not declared"));
 }
 
 TEST(VerifyStructure, EmptyVariableNeedsNoDeclaration) {
@@ -95,14 +95,14 @@ TEST(VerifyStructure, RootDoesNotSeeVariablesOfASubBlock) {
   ProgramBuilder p = Relu();
   p.NewBlock(0).Var("y");
   EXPECT_THAT(VerifyStructure(WithoutVar(p.desc(), "y")),
-              StatusIs(kInvalid, "op 0 (relu) output Out: variable y is not declared"));
+              StatusIs(kInvalid, "W101: op 0 (relu) output Out: variable y is not declared"));
 }
 
 TEST(VerifyStructure, UndeclaredVariableInASubBlockNamesTheBlock) {
   ProgramBuilder p;
   p.NewBlock(0).Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
   EXPECT_THAT(VerifyStructure(WithoutVar(p.desc(), "x", 1)),
-              StatusIs(kInvalid, "block 1, op 0 (relu) input X: variable x is not declared"));
+              StatusIs(kInvalid, "W101: block 1, op 0 (relu) input X: variable x is not declared"));
 }
 
 TEST(VerifyStructure, SecondRootDoesNotSeeTheFirst) {
@@ -120,14 +120,14 @@ TEST(VerifyStructure, MissingInputNamesOpAndSlot) {
   ProgramBuilder p;
   p.Op("mul", {{"X", {"x"}}}, {{"Out", {"y"}}});
   EXPECT_THAT(VerifyStructure(p.Build()),
-              StatusIs(kInvalid, "op 0 (mul) input Y: expected a variable, found none"));
+              StatusIs(kInvalid, "W102: op 0 (mul) input Y: expected a variable, found none"));
 }
 
 TEST(VerifyStructure, EmptySlotIsAMissingInput) {
   ProgramBuilder p;
   p.Op("relu", {{"X", {}}}, {{"Out", {"y"}}});
   EXPECT_THAT(VerifyStructure(p.Build()),
-              StatusIs(kInvalid, "op 0 (relu) input X: expected a variable, found none"));
+              StatusIs(kInvalid, "W102: op 0 (relu) input X: expected a variable, found none"));
 }
 
 TEST(VerifyStructure, OptionalSlotsMayBeEmptyOrMissing) {
@@ -141,11 +141,11 @@ TEST(VerifyStructure, TwoVariablesInASlotForOneAreAnError) {
   ProgramBuilder p;
   p.Op("relu", {{"X", {"x", "z"}}}, {{"Out", {"y"}}});
   EXPECT_THAT(VerifyStructure(p.Build()),
-              StatusIs(kInvalid, "op 0 (relu) input X: expected one variable, found 2"));
+              StatusIs(kInvalid, "W103: op 0 (relu) input X: expected one variable, found 2"));
   ProgramBuilder q;
   q.Op("relu", {{"X", {"x"}}}, {{"Out", {"y", "z"}}});
   EXPECT_THAT(VerifyStructure(q.Build()),
-              StatusIs(kInvalid, "op 0 (relu) output Out: expected one variable, found 2"));
+              StatusIs(kInvalid, "W103: op 0 (relu) output Out: expected one variable, found 2"));
 }
 
 TEST(VerifyStructure, OpOfUnknownTypeMayHaveAnySlots) {
@@ -159,8 +159,9 @@ TEST(VerifyStructure, OpOfUnknownTypeMayHaveAnySlots) {
 TEST(VerifyStructure, AttributeOfAnotherTypeSaysWhatWasExpectedAndFound) {
   ProgramBuilder p;
   p.Op("scale", {{"X", {"x"}}}, {{"Out", {"x"}}}).IntAttr("scale", 2);
-  EXPECT_THAT(VerifyStructure(p.Build()),
-              StatusIs(kInvalid, "op 0 (scale) attribute scale: expected type FLOAT, found INT"));
+  EXPECT_THAT(
+      VerifyStructure(p.Build()),
+      StatusIs(kInvalid, "W105: op 0 (scale) attribute scale: expected type FLOAT, found INT"));
 }
 
 TEST(VerifyStructure, WiderAndNarrowerIntegersAndVariablesAreAccepted) {
@@ -183,7 +184,7 @@ TEST(VerifyStructure, MissingRequiredAttributeIsNamed) {
   p.Op("c_comm_init", {{"X", {"id"}}}, {}).IntAttr("nranks", 2);
   EXPECT_THAT(
       VerifyStructure(p.Build()),
-      StatusIs(kInvalid, "op 0 (c_comm_init) attribute rank: expected a value, found none"));
+      StatusIs(kInvalid, "W104: op 0 (c_comm_init) attribute rank: expected a value, found none"));
 }
 
 TEST(VerifyStructure, AttributesThatTheSchemaDoesNotNameAreFree) {
@@ -213,214 +214,6 @@ TEST(CheckStructure, EveryOpOfAWrongSignatureIsReported) {
   EXPECT_EQ(findings.NumOmitted("W102"), 30 - Findings::kMaxPerRule);
   EXPECT_EQ(findings.all()[3].op, p.Build().block(0).ops()[3]);
   EXPECT_EQ(findings.all()[3].program, (ProgramRef{1, true}));
-}
-
-// --- Variables that hold nothing ----------------------------------------------------------------
-
-constexpr char kSgd[] =
-    "var w : fp32[2] parameter persistable\n"
-    "var g : fp32[2]\n"
-    "var lr : fp32[1] persistable\n"
-    "var x : fp32[2] need_check_feed\n"
-    "var fused : fp32[64]\n";
-constexpr char kUpdate[] =
-    "ParamOut=[w] = sgd(Grad=[g], LearningRate=[lr], Param=[w]) role=optimize\n";
-
-TEST(CheckStructure, WriteBeforeReadIsAccepted) {
-  EXPECT_THAT(CheckText(absl::StrCat(kSgd, "Out=[g] = relu(X=[x]) role=backward\n", kUpdate)),
-              IsEmpty());
-}
-
-TEST(CheckStructure, WriterAfterTheReaderIsTooLate) {
-  EXPECT_THAT(CheckText(absl::StrCat(kSgd, kUpdate, "Out=[g] = relu(X=[x]) role=backward\n")),
-              ElementsAre("W106 op 0 (sgd) input Grad: variable g has no value: it is only "
-                          "written later, and it is neither persistable nor a feed variable"));
-}
-
-TEST(CheckStructure, VariableIsReportedWhereItIsFirstRead) {
-  EXPECT_THAT(CheckText(absl::StrCat(kSgd, kUpdate, kUpdate)),
-              ElementsAre("W106 op 0 (sgd) input Grad: variable g has no value: no op writes it, "
-                          "and it is neither persistable nor a feed variable"));
-}
-
-TEST(CheckStructure, SynchronizationWritesNothing) {
-  EXPECT_THAT(CheckText(absl::StrCat(
-                  kSgd, "Out=[g] = c_wait_comm(X=[g]) role=backward {ring_id=0}\n", kUpdate)),
-              ElementsAre(HasSubstr("W106 op 1 (sgd) input Grad: variable g has no value")));
-}
-
-TEST(CheckStructure, OutputsOfAFeedOpAreWritten) {
-  EXPECT_THAT(CheckText("var feed : feed_minibatch persistable\n"
-                        "var x : fp32[2]\n"
-                        "var y : fp32[2]\n"
-                        "Out=[x] = feed(X=[feed]) role=forward {col=0}\n"
-                        "Out=[y] = relu(X=[x]) role=forward\n"),
-              IsEmpty());
-}
-
-TEST(CheckStructure, ArraysAndScopesExistFromTheStart) {
-  EXPECT_THAT(CheckText("var a : lod_tensor_array<fp32[-1]>\n"
-                        "var y : fp32[2]\n"
-                        "Out=[y] = my_op(X=[a]) role=backward\n"),
-              IsEmpty());
-}
-
-// Programs of Paddle 1.8 mark no data, or some.
-TEST(CheckStructure, UnmarkedDataIsAcceptedIfItCanBeData) {
-  const std::string relu =
-      "var x : fp32[2]\nvar y : fp32[2]\n"
-      "Out=[y] = relu(X=[x]) role=forward\n";
-  EXPECT_THAT(CheckText(relu), IsEmpty());
-  EXPECT_THAT(CheckText(relu + "var z : fp32[2] need_check_feed\n"),
-              ElementsAre(HasSubstr("W107 op 0 (relu) input X: variable x has no value")));
-  EXPECT_THAT(CheckText("var x : fp32[2]\nOut=[x] = relu(X=[x]) role=forward\n"), IsEmpty());
-}
-
-TEST(CheckStructure, VariableWithAGradientIsNotUnmarkedData) {
-  EXPECT_THAT(CheckText("var x : fp32[2]\nvar y : fp32[2]\nvar y@GRAD : fp32[2]\n"
-                        "var x@GRAD : fp32[2]\n"
-                        "Out=[y] = relu(X=[x]) role=forward\n"
-                        "Out=[y@GRAD] = relu(X=[y]) role=backward\n"
-                        "X@GRAD=[x@GRAD] = relu_grad(Out=[y], Out@GRAD=[y@GRAD]) role=backward\n"),
-              ElementsAre(HasSubstr("W106 op 0 (relu) input X: variable x has no value")));
-}
-
-TEST(CheckStructure, UnregisteredOpMayReadUnwrittenVariables) {
-  EXPECT_THAT(CheckText("var g : fp32[2]\nvar y : fp32[2]\nOut=[y] = my_op(X=[g]) role=backward\n"),
-              ElementsAre(HasSubstr("W107 op 0 (my_op) input X: variable g has no value")));
-}
-
-// --- Fused buffers ------------------------------------------------------------------------------
-
-std::string Coalesce(const std::string& attrs) {
-  return absl::StrCat("FusedOutput=[fused], Output=[g] = coalesce_tensor(Input=[g]) role=backward ",
-                      "{dtype=5", attrs, "}\n");
-}
-constexpr char kMakeGrad[] = "Out=[g] = relu(X=[x]) role=backward\n";
-constexpr char kReduce[] =
-    "Out=[fused] = c_allreduce_sum(X=[fused]) role=backward {ring_id=0, use_calc_stream=true}\n";
-
-TEST(CheckStructure, MembersMayBeUnwrittenBeforeFusing) {
-  EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""), kMakeGrad, kReduce, kUpdate)), IsEmpty());
-}
-
-TEST(CheckStructure, BufferIsWrittenOnceItsMembersAre) {
-  EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""), kReduce, kMakeGrad, kUpdate)),
-              ElementsAre("W106 op 1 (c_allreduce_sum) input X: variable fused has no value: "
-                          "no op has written its slice g"));
-}
-
-TEST(CheckStructure, MembersThatAreNotCopiedLoseTheirValues) {
-  const std::string update = absl::StrCat(kSgd, kMakeGrad, Coalesce(""), kUpdate);
-  EXPECT_THAT(CheckText(update),
-              ElementsAre("W106 op 2 (sgd) input Grad: variable g has no value: op 1 "
-                          "(coalesce_tensor) gives it new memory, and no op writes it after "
-                          "that"));
-  for (const char* attr : {", copy_data=true", ", set_constant=true", ", persist_output=true"}) {
-    EXPECT_THAT(CheckText(absl::StrCat(kSgd, kMakeGrad, Coalesce(attr), kUpdate)), IsEmpty())
-        << attr;
-  }
-}
-
-TEST(CheckStructure, CopiedMembersMustBeWritten) {
-  EXPECT_THAT(
-      CheckText(absl::StrCat(kSgd, Coalesce(", copy_data=true"), kUpdate)),
-      ElementsAre(HasSubstr("W106 op 0 (coalesce_tensor) input Input: variable g has no value")));
-}
-
-TEST(CheckStructure, WhoeverWritesTheBufferWritesItsMembers) {
-  EXPECT_THAT(CheckText(absl::StrCat(kSgd, Coalesce(""),
-                                     "Out=[fused] = relu(X=[x]) role=backward\n", kUpdate)),
-              IsEmpty());
-}
-
-// --- Blocks -------------------------------------------------------------------------------------
-
-// A condition and x; block 1 is run by an op of that type, after which y is read.
-ProgramBuilder WithBlock(const std::string& holder) {
-  ProgramBuilder p;
-  p.Param("x").Param("cond").Var("y");
-  const bool is_loop = holder == "while";
-  p.Op(holder, {{is_loop ? "Condition" : "Cond", {"cond"}}},
-       {{is_loop ? "StepScopes" : "Scope", {}}});
-  p.BlockAttr("sub_block", 1);
-  p.Op("relu", {{"X", {"y"}}}, {{"Out", {"z"}}}, kRoleBackward);
-  p.NewBlock(0);
-  return p;
-}
-
-TEST(CheckStructure, WhatABranchWritesIsThereAfterIt) {
-  ProgramBuilder p = WithBlock("conditional_block");
-  p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
-  EXPECT_THAT(Check(p.Build()), IsEmpty());
-}
-
-TEST(CheckStructure, ListedOutputsOfABranchAreNotWritten) {
-  pb::ProgramDesc desc = WithBlock("conditional_block").desc();
-  pb::OpDesc::Var* out = desc.mutable_blocks(0)->mutable_ops(0)->add_outputs();
-  out->set_parameter("Out");
-  out->add_arguments("y");
-  absl::StatusOr<Program> program = Program::FromProto(desc);
-  WEFT_ASSERT_OK(program);
-  EXPECT_THAT(Check(*program),
-              ElementsAre(HasSubstr("W106 op 1 (relu) input X: variable y has no value")));
-}
-
-TEST(CheckStructure, BlockSeesWhatIsWrittenBeforeTheOpThatRunsIt) {
-  ProgramBuilder p;
-  p.Param("x").Param("cond").Var("y");
-  p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
-  p.Op("conditional_block", {{"Cond", {"cond"}}}, {}).BlockAttr("sub_block", 1);
-  p.NewBlock(0).Op("relu", {{"X", {"y"}}}, {{"Out", {"z"}}}, kRoleBackward);
-  EXPECT_THAT(Check(p.Build()), IsEmpty());
-  pb::ProgramDesc desc = p.desc();
-  desc.mutable_blocks(0)->mutable_ops()->SwapElements(0, 1);
-  absl::StatusOr<Program> program = Program::FromProto(desc);
-  WEFT_ASSERT_OK(program);
-  EXPECT_THAT(Check(*program), ElementsAre(HasSubstr("W106 block 1, op 0 (relu) input X")));
-}
-
-TEST(CheckStructure, BodyOfALoopSeesWhatItWritesLater) {
-  for (const bool is_loop : {true, false}) {
-    ProgramBuilder p = WithBlock(is_loop ? "while" : "conditional_block");
-    p.Op("relu", {{"X", {"y"}}}, {{"Out", {"inner"}}}, kRoleBackward);
-    p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
-    if (is_loop) {
-      EXPECT_THAT(Check(p.Build()), IsEmpty());
-    } else {
-      EXPECT_THAT(
-          Check(p.Build()),
-          ElementsAre(HasSubstr("W106 block 1, op 0 (relu) input X: variable y has no value")));
-    }
-  }
-}
-
-TEST(CheckStructure, BackwardBlockSeesVariablesOfItsForwardBlock) {
-  ProgramBuilder p = WithBlock("while");
-  p.Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
-  p.Var("inner").Op("relu", {{"X", {"x"}}}, {{"Out", {"inner"}}});
-  p.InBlock(0).Var("rounds").Op("while_grad", {{"StepScopes", {"rounds"}}}, {});
-  p.BlockAttr("sub_block", 2);
-  pb::OpDesc::Attr& inside = *p.last_op().add_attrs();
-  inside.set_name("original_output_grad");
-  inside.set_type(pb::STRINGS);
-  p.NewBlock(0);
-  p.Var("g");
-  p.Op("relu", {{"X", {"x"}}}, {{"Out", {"g"}}}, kRoleBackward);
-  p.last_op().mutable_inputs(0)->set_arguments(0, "inner");
-  EXPECT_THAT(Check(p.Build()),
-              ElementsAre(HasSubstr("W101 block 2, op 0 (relu) input X: variable inner is not")));
-  pb::ProgramDesc desc = p.desc();
-  desc.mutable_blocks(2)->set_forward_block_idx(1);
-  absl::StatusOr<Program> program = Program::FromProto(desc);
-  WEFT_ASSERT_OK(program);
-  EXPECT_THAT(Check(*program), IsEmpty());
-}
-
-TEST(CheckStructure, NothingIsReadInABlockThatNoOpRuns) {
-  ProgramBuilder p;
-  p.NewBlock(0).Op("relu", {{"X", {"g"}}}, {{"Out", {"z"}}}, kRoleBackward);
-  EXPECT_THAT(Check(p.Build()), IsEmpty());
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "transpiler/verify/startup_values.h"
 #include "transpiler/verify/structure.h"
 #include "transpiler/verify/types.h"
+#include "transpiler/verify/uninitialized_reads.h"
 #include "transpiler/verify/value_options.h"
 
 namespace weft {
@@ -114,7 +115,10 @@ class Verifier {
       if (program == nullptr) return;
       const ProgramRef ref{rank, is_startup};
       Findings structure;
-      if (Runs(Layer::kStructure)) CheckStructure(*program, ref, &structure);
+      if (Runs(Layer::kStructure)) {
+        CheckStructure(*program, ref, &structure);
+        CheckUninitializedReads(*program, ref, &structure);
+      }
       findings->Append(structure);
       if (Runs(Layer::kTypes) && !structure.HasErrors()) CheckTypes(*program, ref, findings);
     };

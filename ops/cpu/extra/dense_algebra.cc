@@ -98,7 +98,7 @@ absl::Status ForEachMatrix(const Tensor& tensor, Visit visit) {
 using MatrixFn = std::function<absl::optional<Matrix>(const std::vector<Matrix>&)>;
 
 absl::StatusOr<Kernel> MapMatrices(const KernelSpec& spec, const std::vector<const char*>& inputs,
-                                   const char* output, const char* problem, MatrixFn map) {
+                                   const char* output, const char* problem, const MatrixFn& map) {
   OpKernel op(spec);
   std::vector<In> in;
   for (const char* slot : inputs) in.push_back(op.in(slot));

@@ -159,7 +159,7 @@ absl::StatusOr<Kernel> TemporalShift(const KernelSpec& spec, const char* from, c
     const auto second = static_cast<int64_t>(channels * 2 * ratio);
     for (int64_t i = 0; i < x(ctx).size(); ++i) {
       const int64_t frame = i / image % frames, channel = i / inner % channels;
-      const int64_t step = (channel < first ? -1 : channel < second ? 1 : 0) * direction;
+      const int64_t step = int64_t{channel < first ? -1 : channel < second ? 1 : 0} * direction;
       const bool is_outside = frame + step < 0 || frame + step >= frames;
       out.elements<T>(ctx)[i] = is_outside ? T(0) : x.elements<T>(ctx)[i + step * image];
     }

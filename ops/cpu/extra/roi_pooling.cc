@@ -128,8 +128,9 @@ struct RoiAlign : Regions {
       const int64_t columns = ratio > 0 ? ratio : std::max<int64_t>(std::ceil(bin_width), 0);
       for (int64_t bin = 0; bin < bins(); ++bin) {
         begin(r, bin, rows * columns);
-        const auto ys = Inside(top + bin_height * (bin / width), bin_height, rows, image_height);
-        const auto xs = Inside(left + bin_width * (bin % width), bin_width, columns, image_width);
+        const int64_t row = bin / width, column = bin % width;
+        const auto ys = Inside(top + bin_height * row, bin_height, rows, image_height);
+        const auto xs = Inside(left + bin_width * column, bin_width, columns, image_width);
         for (T y : ys) {
           for (T at : xs) visit(images[r], Sample<T>(y, at, image_height, image_width));
         }

@@ -125,9 +125,10 @@ class Grid {
     const T scale = static_cast<T>(yolo_.scale), bias = (1 - scale) / 2;
     const Box<T> size = Anchor(yolo_.mask[anchor]);
     const auto entry = [&](int64_t i) { return x[At(image, anchor, cell, i)]; };
-    return {(cell % width_ + Sigmoid(entry(0)) * scale + bias) / width_,
-            (cell / width_ + Sigmoid(entry(1)) * scale + bias) / height_,
-            std::exp(entry(2)) * size.w, std::exp(entry(3)) * size.h};
+    const int64_t column = cell % width_, row = cell / width_;
+    return {(column + Sigmoid(entry(0)) * scale + bias) / width_,
+            (row + Sigmoid(entry(1)) * scale + bias) / height_, std::exp(entry(2)) * size.w,
+            std::exp(entry(3)) * size.h};
   }
 
   int64_t CellOf(const Box<T>& box) const {
@@ -137,8 +138,9 @@ class Grid {
   // The targets of x, y, w and h of the cell: σ of the first two.
   Box<T> Target(const Box<T>& box, int64_t cell, int64_t anchor) const {
     const Box<T> size = Anchor(yolo_.mask[anchor]);
-    return {box.x * width_ - cell % width_, box.y * height_ - cell / width_,
-            std::log(box.w / size.w), std::log(box.h / size.h)};
+    const int64_t column = cell % width_, row = cell / width_;
+    return {box.x * width_ - column, box.y * height_ - row, std::log(box.w / size.w),
+            std::log(box.h / size.h)};
   }
 
   // The index into the mask of the anchor that is most like the box; -1 if the mask does not have
@@ -312,8 +314,9 @@ absl::StatusOr<Kernel> YoloBox(const KernelSpec& spec) {
           const T image_height = sizes.data<int32_t>(ctx)[2 * n];
           const T image_width = sizes.data<int32_t>(ctx)[2 * n + 1];
           const T s = static_cast<T>(scale), shift = (1 - s) / 2;
-          const T cx = (cell % width + Sigmoid(from[0]) * s + shift) * image_width / width;
-          const T cy = (cell / width + Sigmoid(from[cells]) * s + shift) * image_height / height;
+          const int64_t column = cell % width, row = cell / width;
+          const T cx = (column + Sigmoid(from[0]) * s + shift) * image_width / width;
+          const T cy = (row + Sigmoid(from[cells]) * s + shift) * image_height / height;
           const T w =
               std::exp(from[2 * cells]) * anchors[2 * anchor] * image_width / (downsample * width);
           const T h = std::exp(from[3 * cells]) * anchors[2 * anchor + 1] * image_height /

@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-OpSchema::InferFn Square(std::string slot) {
+OpSchema::InferFn Square(const std::string& slot) {
   return IfKnown(slot, [slot](InferContext& context, const TensorType& type) -> absl::Status {
     const size_t rank = type.dims.size();
     if (rank >= 2 && DimFits(type.dims[rank - 2], type.dims[rank - 1])) return absl::OkStatus();

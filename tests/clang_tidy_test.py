@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""clang-tidy finds nothing in the sources of some directories, tests and their support aside.
+
+usage: clang_tidy_test.py .clang-tidy [DIRECTORY...]
+
+Looks at the real files of the repository that .clang-tidy lies in. Without directories, checks all
+but the CPU kernels: templates make these slow.
+
+Most of the time goes into headers, so each run of clang-tidy takes many sources as one translation
+unit. Sources that define one name each for themselves are in different units.
+"""
+
+import functools
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+DIRECTORIES = ("base", "executor", "ops", "proto", "tools", "transpiler")
+SLOW = ("ops/cpu/", "ops/op_kernel.cc")
+# Needs a CUDA toolkit; replaces gpu_kernels_nocuda.cc.
+SKIPPED = ("ops/gpu/gpu_kernels.cc",)
+# A name that a line without indentation defines: a type, an alias, a function or a variable.
+DEFINITION = re.compile(
+    r"^(?:template <[^>]*>\s*)?(?:"
+    r"(?:struct|class|enum class|enum|union)\s+(\w+)\b[^;(]*(?:[{:]|$)|using (\w+) =|"
+    r"(?!using|return|namespace|#|//|template|  )[\w:<>,&* ]*?[ &*](\w+)(?:\(|\[| = |\{|;))"
+)
+
+
+def defined_names(path, in_anonymous_namespace):
+    names = set()
+    is_inside = False
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("namespace {"):
+                is_inside = True
+            elif line.startswith("}  // namespace"):
+                is_inside = False
+            found = DEFINITION.match(line)
+            if found is None:
+                continue
+            name = next(group for group in found.groups() if group)
+            if is_inside == in_anonymous_namespace or name == "main":
+                names.add(name)
+    return names
+
+
+@functools.lru_cache(None)
+def included_names(path):
+    """The names that the headers of a file define."""
+    names = set() if path.endswith(".cc") else defined_names(path, False)
+    with open(path, encoding="utf-8") as file:
+        for header in re.findall(r'^#include "([^"]+)"', file.read(), re.MULTILINE):
+            if os.path.exists(header):
+                names |= included_names(header)
+    return names
+
+
+class Unit:
+    """Sources that compile as one."""
+
+    def __init__(self):
+        self.sources, self.private, self.included = [], set(), set()
+
+    def accepts(self, private, included):
+        return not (private & self.private or private & self.included or included & self.private)
+
+    def add(self, source, private, included):
+        self.sources.append(source)
+        self.private |= private
+        self.included |= included
+
+
+def units_of(sources):
+    units = []
+    # Headers of kernels and of schemas define the same names differently.
+    for is_slow in (False, True):
+        room = []
+        for source in sources:
+            if source.startswith(SLOW) != is_slow:
+                continue
+            names = defined_names(source, True), included_names(source)
+            unit = next((unit for unit in room if unit.accepts(*names)), None)
+            if unit is None:
+                unit = Unit()
+                room.append(unit)
+            unit.add(source, *names)
+        units += room
+    return units
+
+
+def sources_in(directories):
+    sources = []
+    for directory in directories:
+        for folder, _, files in os.walk(directory):
+            paths = [os.path.join(folder, file) for file in files]
+            sources += [
+                path
+                for path in paths
+                if path.endswith(".cc") and not path.endswith("_test.cc") and "/testing/" not in path
+            ]
+    return sorted(set(sources) - set(SKIPPED))
+
+
+def check(unit, scratch):
+    path = os.path.join(scratch, "unit.cc")
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f'#include "{source}"\n' for source in unit.sources)
+    command = ["clang-tidy-14", "--quiet", "--config-file=.clang-tidy", path, "--", "-std=c++17"]
+    command += ["-I.", "-isystem", scratch, "-Wno-pragma-once-outside-header"]
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if result.returncode != 0:
+        print(result.stdout, result.stderr, sep="\n")
+    return result.returncode == 0
+
+
+def main():
+    os.chdir(os.path.dirname(os.path.realpath(sys.argv[1])))
+    if len(sys.argv) > 2:
+        sources = sources_in(sys.argv[2:])
+    else:
+        sources = [s for s in sources_in(DIRECTORIES) if not s.startswith(SLOW)]
+    assert len(sources) > 1, sources
+    with tempfile.TemporaryDirectory() as scratch:
+        subprocess.run(["protoc", "--cpp_out=" + scratch, "proto/framework.proto"], check=True)
+        try:
+            are_clean = [check(unit, scratch) for unit in units_of(sources)]
+        except FileNotFoundError:
+            sys.exit("clang-tidy-14 is not installed: apt-get install clang-tidy-14")
+    if not all(are_clean):
+        sys.exit(1)
+    print(len(sources), "sources are clean")
+
+
+if __name__ == "__main__":
+    main()

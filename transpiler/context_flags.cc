@@ -1,0 +1,83 @@
+#include "transpiler/context_flags.h"
+
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "absl/types/optional.h"
+
+namespace weft {
+namespace {
+
+bool SetInteger(absl::string_view text, absl::optional<int>* field) {
+  int value = 0;
+  if (!absl::SimpleAtoi(text, &value)) return false;
+  *field = value;
+  return true;
+}
+
+bool SetIntegers(absl::string_view text, absl::optional<std::vector<int>>* field) {
+  std::vector<int> values;
+  for (absl::string_view word : absl::StrSplit(text, ',')) {
+    if (!absl::SimpleAtoi(word, &values.emplace_back())) return false;
+  }
+  *field = std::move(values);
+  return true;
+}
+
+}  // namespace
+
+const std::vector<ContextFlag>& ContextFlags() {
+  using Options = TranspileOptions;
+  static const auto* flags = new std::vector<ContextFlag>{
+      {"nranks", "an integer", "unknown",
+       "number of ranks; if unknown, the result is valid for any number",
+       [](const Options& options) { return options.cluster.nranks.has_value(); },
+       [](absl::string_view text, Options* options) {
+         return SetInteger(text, &options->cluster.nranks);
+       }},
+      {"endpoints", "host:port,host:port", "none", "the endpoint of each trainer, in order",
+       [](const Options& options) { return !options.cluster.endpoints.empty(); },
+       [](absl::string_view text, Options* options) {
+         options->cluster.endpoints = absl::StrSplit(text, ',');
+         return true;
+       }},
+      {"rank", "an integer", "0", "the trainer that the startup program is written for",
+       [](const Options& options) { return options.cluster.rank.has_value(); },
+       [](absl::string_view text, Options* options) {
+         return SetInteger(text, &options->cluster.rank);
+       }},
+      {"current_endpoint", "host:port", "that of the rank", "the endpoint of that trainer",
+       [](const Options& options) { return options.cluster.current_endpoint.has_value(); },
+       [](absl::string_view text, Options* options) {
+         options->cluster.current_endpoint.emplace(text);
+         return true;
+       }},
+      {"devices", "numbers, separated by commas", "one device each",
+       "the devices that each trainer drives",
+       [](const Options& options) { return options.cluster.devices.has_value(); },
+       [](absl::string_view text, Options* options) {
+         return SetIntegers(text, &options->cluster.devices);
+       }},
+      {"distributed_params", "names, separated by commas", "none",
+       "parameters that are not replicated",
+       [](const Options& options) { return !options.distributed_params.empty(); },
+       [](absl::string_view text, Options* options) {
+         for (absl::string_view name : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+           options->distributed_params.emplace(name);
+         }
+         return true;
+       }},
+  };
+  return *flags;
+}
+
+std::vector<std::string> ContextFlagsGiven(const TranspileOptions& options) {
+  std::vector<std::string> names;
+  for (const ContextFlag& flag : ContextFlags()) {
+    if (flag.is_given(options)) names.emplace_back(flag.name);
+  }
+  return names;
+}
+
+}  // namespace weft

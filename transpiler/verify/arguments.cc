@@ -1,0 +1,29 @@
+#include "transpiler/verify/arguments.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace weft {
+
+std::string SlotOfArgument(const Op& op, size_t i) {
+  for (const auto* slots : {&op.signature().inputs, &op.signature().outputs}) {
+    for (const OpSignature::Slot& slot : *slots) {
+      if (i < slot.first || i >= slot.first + slot.count) continue;
+      return absl::StrCat(slots == &op.signature().inputs ? "input " : "output ",
+                          absl::CEscape(op.program().name(slot.name)));
+    }
+  }
+  return "argument";
+}
+
+VarId ResolveArgument(const Program& program, int block, Symbol name) {
+  VarId var = program.block(block).Resolve(name);
+  for (int at = block; !var.valid() && at > 0; at = program.block(at).parent_idx()) {
+    const int forward = program.block(at).forward_block_idx();
+    if (forward < 0 || forward >= program.num_blocks()) continue;
+    return program.block(forward).Resolve(name);
+  }
+  return var;
+}
+
+}  // namespace weft
