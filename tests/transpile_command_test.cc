@@ -277,7 +277,7 @@ TEST_F(TranspileTest, WrongUsageIsStatus2) {
   ExpectFails(2, {"--mode", "nonsense", Path("in.pb"), Path("out.pb")},
               "unknown mode nonsense; expected one of: none, grad_allreduce");
   ExpectFails(2, To("out.pb", {"--nonsense"}), "--nonsense");
-  ExpectFails(2, To("out.pb", {"--nranks", "two"}), "--nranks");
+  ExpectFails(2, To("out.pb", {"--nranks", "two"}), "--nranks: expected an integer, found 'two'");
   ExpectFails(2, To("out.pb", {"--nranks"}), "--nranks");
   ExpectFails(2, To("out.pb", {"--dialect", "french"}), "--dialect");
   ExpectFails(2, To("out.pb", {"--passes", "comm-init"}), "--passes");
@@ -317,7 +317,8 @@ TEST_F(TranspileTest, FlagsOfModesAreCheckedBeforeAnythingIsRead) {
   expect_fails(with(paddle, {"multi_thread", "--loss_scale", "1"}), "does not read --loss_scale");
   expect_fails(with(paddle, {"multi_thread", "--trans_mode", "nonsense"}),
                "--trans_mode must be one of fuse_all_reduce, all_gather");
-  expect_fails(with(paddle, {"multi_thread", "--devices", "0,x"}), "expected numbers, found 'x'");
+  expect_fails(with(paddle, {"multi_thread", "--devices", "0,x"}),
+               "--devices: expected numbers, separated by commas, found '0,x'");
   expect_fails(with(paddle, {"single_process_multi_thread", "--nrings", "2"}),
                "does not read --nrings");
 }

@@ -23,6 +23,7 @@
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_schema.h"
 #include "tools/command_line.h"
+#include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/verify/rule.h"
@@ -98,6 +99,15 @@ std::string ModeFlagTable() {
     absl::StrAppend(&text, "| ", Code("--" + flag.name), " | ", Cell(flag.expected), " | ",
                     CodeList(flag.defaults, " or "), " | ", Cell(flag.help), " | ",
                     CodeList(flag.modes), " |\n");
+  }
+  for (const ContextFlag& flag : ContextFlags()) {
+    std::vector<std::string> modes;
+    for (const Mode& mode : Modes()) {
+      if (ExpandMode(mode, Dialect::kWeft, {}, {flag.name}).ok()) modes.push_back(mode.name);
+    }
+    absl::StrAppend(&text, "| ", Code(absl::StrCat("--", flag.name)), " | ", Cell(flag.expected),
+                    " | ", Cell(flag.default_value), " | ", Cell(flag.help), " | ", CodeList(modes),
+                    " |\n");
   }
   return text;
 }

@@ -14,11 +14,9 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/annotate.h"
 #include "base/file.h"
 #include "base/status_macros.h"
@@ -26,6 +24,7 @@
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
+#include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 
@@ -36,14 +35,11 @@ struct Flags {
   std::string in, out, startup_in, startup_out;
   std::string explain, dump_dir;
   std::string dialect = "weft";
-  // If given, they must not be empty.
-  absl::optional<std::string> endpoints, current_endpoint, devices;
-  std::string distributed_params;
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
   bool verify = true;
-  // Flags that modes read, by name; given ones go to TranspileOptions::mode_flags.
-  std::map<std::string, absl::optional<std::string>> mode_flags;
+  // Flags that modes read, by name; given ones go to TranspileOptions.
+  std::map<std::string, absl::optional<std::string>> mode_flags, context_flags;
 };
 
 std::string ListModes() {
@@ -135,9 +131,6 @@ absl::Status WriteAll(const std::vector<ProgramOutput>& programs, const std::str
 }
 
 absl::Status Run(Flags& flags) {
-  if (flags.current_endpoint == "") {
-    return absl::InvalidArgumentError("the current endpoint is empty");
-  }
   WEFT_RETURN_IF_ERROR(CheckOptions(flags.options, BuiltinPasses()));
   WEFT_RETURN_IF_ERROR(
       CheckOutputs({flags.in, flags.startup_in}, {flags.out, flags.startup_out, flags.explain}));
@@ -185,19 +178,15 @@ void AddFlags(CLI::App& app, Flags& flags) {
       app.add_option("--startup_out", flags.startup_out, "the rewritten startup program");
   startup_in->needs(startup_out);
   startup_out->needs(startup_in);
-  app.add_option("--nranks", options.cluster.nranks,
-                 "number of ranks; unknown: the result is valid for any number");
-  app.add_option("--endpoints", flags.endpoints, "comma-separated host:port of each rank");
-  app.add_option("--rank", options.cluster.rank, "the rank of the startup program (0)");
-  app.add_option("--current_endpoint", flags.current_endpoint, "the endpoint of that rank");
-  app.add_option("--devices", flags.devices,
-                 "comma-separated numbers of the devices that each trainer drives");
+  for (const ContextFlag& flag : ContextFlags()) {
+    app.add_option(
+        absl::StrCat("--", flag.name), flags.context_flags[flag.name],
+        absl::StrCat(flag.help, " (", flag.expected, "; default ", flag.default_value, ")"));
+  }
   const std::vector<ModeFlag> mode_flags = *ModeFlags(BuiltinPasses());
   for (const ModeFlag& flag : mode_flags) {
     app.add_option("--" + flag.name, flags.mode_flags[flag.name], HelpOf(flag));
   }
-  app.add_option("--distributed_params", flags.distributed_params,
-                 "comma-separated parameters that are not replicated");
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))
       ->capture_default_str();
@@ -209,15 +198,14 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_flag("--list_passes", flags.list_passes, "prints the passes and their options");
 }
 
-std::vector<int> ParseDevices(const std::string& text) {
-  std::vector<int> devices;
-  for (absl::string_view word : absl::StrSplit(text, ',')) {
-    int device = 0;
-    Require(absl::SimpleAtoi(word, &device), "--devices",
-            absl::StrCat("expected numbers, found '", absl::CEscape(word), "'"));
-    devices.push_back(device);
+// Sets the fields of those that are given.
+void SetContext(const Flags& flags, TranspileOptions* options) {
+  for (const ContextFlag& flag : ContextFlags()) {
+    const absl::optional<std::string>& text = flags.context_flags.at(flag.name);
+    Require(!text.has_value() || flag.set(*text, options), absl::StrCat("--", flag.name),
+            absl::StrCat("expected ", flag.expected, ", found '", absl::CEscape(text.value_or("")),
+                         "'"));
   }
-  return devices;
 }
 
 // Checks combinations of flags.
@@ -238,14 +226,7 @@ void CheckFlags(Flags& flags) {
   }
   options.verification = flags.verify ? Verification::kAtEnd : Verification::kNever;
   options.dialect = flags.dialect == "paddle" ? Dialect::kPaddle : Dialect::kWeft;
-  if (flags.endpoints.has_value()) {
-    options.cluster.endpoints = absl::StrSplit(*flags.endpoints, ',');
-  }
-  options.cluster.current_endpoint = flags.current_endpoint.value_or("");
-  if (flags.devices.has_value()) options.cluster.devices = ParseDevices(*flags.devices);
-  for (absl::string_view name : absl::StrSplit(flags.distributed_params, ',', absl::SkipEmpty())) {
-    options.distributed_params.emplace(name);
-  }
+  SetContext(flags, &options);
   const absl::Status mode = CheckMode(options);
   Require(mode.ok(), "--mode", mode.message());
 }

@@ -53,7 +53,8 @@ const std::vector<ContextFlag>& ContextFlags() {
          options->cluster.current_endpoint.emplace(text);
          return true;
        }},
-      {"devices", "numbers, separated by commas", "one device each",
+      {"devices", "numbers, separated by commas",
+       "one device each; in the paddle dialect, that of Paddle",
        "the devices that each trainer drives",
        [](const Options& options) { return options.cluster.devices.has_value(); },
        [](absl::string_view text, Options* options) {

@@ -66,9 +66,9 @@ std::vector<Mode> MakeModes() {
         {kWeft,
          {{"fuse", "0"}, {"loss_scale", "false"}},
          weft + "grad-all-reduce{scale=none,$nrings},sync-elimination"},
-        {kPaddle, {{"fuse", "1"}}, hosts + "paddle-single-process-fuse{fuse=1}"},
+        {kPaddle, {{"fuse", "1"}}, hosts + "paddle-single-process-fuse{by=buffer}"},
         {kPaddle, {{"fuse", "0"}}, hosts + "paddle-grad-all-reduce{nrings=1,skip=no_gradient}"},
-        {kPaddle, {{"fuse", "2"}}, hosts + "paddle-single-process-fuse{fuse=2}"}},
+        {kPaddle, {{"fuse", "2"}}, hosts + "paddle-single-process-fuse{by=xsum}"}},
        {{"fuse",
          "how gradients are summed: 0 one by one, 1 in fused buffers, 2 by "
          "c_allreduce_xsum (paddle dialect)"}},

@@ -133,7 +133,7 @@ TEST(Modes, FlagsChooseAmongPasses) {
             "paddle-grad-all-reduce{nrings=1,skip=no_gradient}");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kPaddle, "fuse=2"),
             "paddle-comm-init{over=hosts},paddle-single-process-scale,"
-            "paddle-single-process-fuse{fuse=2}");
+            "paddle-single-process-fuse{by=xsum}");
 }
 
 TEST(Modes, PipelinesOfTheWeftDialect) {

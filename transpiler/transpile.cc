@@ -7,6 +7,7 @@
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "transpiler/claim_verifier.h"
+#include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/passes/facts.h"
@@ -15,15 +16,8 @@
 namespace weft {
 namespace {
 
-// The names of the given flags that passes read from their context.
-std::vector<std::string> ContextGiven(const TranspileOptions& options) {
-  std::vector<std::string> given = NamesOfGiven(options.cluster);
-  if (!options.distributed_params.empty()) given.emplace_back("distributed_params");
-  return given;
-}
-
 absl::StatusOr<std::vector<Spec>> ExpandModeOf(const TranspileOptions& options) {
-  return ExpandMode(options.mode, options.dialect, options.mode_flags, ContextGiven(options));
+  return ExpandMode(options.mode, options.dialect, options.mode_flags, ContextFlagsGiven(options));
 }
 
 absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassRegistry& registry) {

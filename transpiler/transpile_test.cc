@@ -196,7 +196,7 @@ Program Broken() { return MainBuilder().Op("relu", {}, {{"Out", {"y"}}}).Build()
 TEST_F(TranspileTest, InputThatIsFoundWrongIsRefused) {
   main_ = Broken();
   EXPECT_THAT(Run(GradAllReduce(2)),
-              StatusIs(kInvalid, "op 3 (relu) input X: expected a variable, found none"));
+              StatusIs(kInvalid, "W102: op 3 (relu) input X: expected a variable, found none"));
   EXPECT_EQ(main_.revision(), 0);
 }
 

@@ -30,6 +30,7 @@ absl::Status CheckEndpoints(const std::vector<std::string>& endpoints) {
 
 absl::Status CheckCurrentEndpoint(const std::vector<std::string>& endpoints,
                                   const std::string& current, int rank) {
+  if (current.empty()) return absl::InvalidArgumentError("the current endpoint is empty");
   if (std::find(endpoints.begin(), endpoints.end(), current) == endpoints.end()) {
     return absl::InvalidArgumentError(absl::StrCat("current endpoint ", current,
                                                    " is not among the endpoints ",
@@ -79,20 +80,10 @@ absl::StatusOr<absl::optional<int>> CountTrainers(const ClusterSpec& spec, int d
 
 }  // namespace
 
-std::vector<std::string> NamesOfGiven(const ClusterSpec& spec) {
-  std::vector<std::string> names;
-  if (spec.nranks.has_value()) names.emplace_back("nranks");
-  if (!spec.endpoints.empty()) names.emplace_back("endpoints");
-  if (spec.rank.has_value()) names.emplace_back("rank");
-  if (!spec.current_endpoint.empty()) names.emplace_back("current_endpoint");
-  if (spec.devices.has_value()) names.emplace_back("devices");
-  return names;
-}
-
 absl::StatusOr<Cluster> Cluster::Create(const ClusterSpec& spec, int min_trainers) {
   Cluster result;
   const bool has_endpoints = !spec.endpoints.empty();
-  if (!has_endpoints && (spec.rank.has_value() || !spec.current_endpoint.empty())) {
+  if (!has_endpoints && (spec.rank.has_value() || spec.current_endpoint.has_value())) {
     return absl::InvalidArgumentError(
         "a rank or a current endpoint is given without the endpoints of all ranks");
   }
@@ -118,8 +109,9 @@ absl::StatusOr<Cluster> Cluster::Create(const ClusterSpec& spec, int min_trainer
     return absl::InvalidArgumentError(absl::StrCat(
         "rank ", result.rank_, " is out of range: expected at most ", *result.trainers_ - 1));
   }
-  if (!spec.current_endpoint.empty()) {
-    WEFT_RETURN_IF_ERROR(CheckCurrentEndpoint(spec.endpoints, spec.current_endpoint, result.rank_));
+  if (spec.current_endpoint.has_value()) {
+    WEFT_RETURN_IF_ERROR(
+        CheckCurrentEndpoint(spec.endpoints, *spec.current_endpoint, result.rank_));
   }
   result.endpoints_ = spec.endpoints;
   return result;

@@ -20,13 +20,10 @@ struct ClusterSpec {
   // The trainer that the startup program is written for.
   absl::optional<int> rank;
   // Defaults to the endpoint of `rank`.
-  std::string current_endpoint;
+  absl::optional<std::string> current_endpoint;
   // The device numbers that each trainer drives. Default: one device each.
   absl::optional<std::vector<int>> devices;
 };
-
-// The names of the fields that are set: {"nranks", "devices"}.
-std::vector<std::string> NamesOfGiven(const ClusterSpec& spec);
 
 // A valid ClusterSpec: empty, or with the number of ranks, or with the endpoints too.
 class Cluster {
@@ -36,8 +33,8 @@ class Cluster {
 
   // InvalidArgument for a contradictory description: fewer than `min_trainers` trainers, a rank out
   // of range, a number of ranks other than trainers x devices, an empty or repeated endpoint, a
-  // current endpoint that is not among the endpoints or not at its rank, a rank or current endpoint
-  // without endpoints, an empty list of devices, a negative or repeated device.
+  // current endpoint that is empty or not among the endpoints or not at its rank, a rank or current
+  // endpoint without endpoints, an empty list of devices, a negative or repeated device.
   static absl::StatusOr<Cluster> Create(const ClusterSpec& spec, int min_trainers = 2);
 
   // trainers x devices.

@@ -154,18 +154,5 @@ TEST(Cluster, RankWithoutEndpointsIsRefused) {
   EXPECT_THAT(Cluster::Create(spec), StatusIs(kInvalid, HasSubstr("without the endpoints")));
 }
 
-TEST(ClusterSpec, FieldsThatAreGivenAreNamed) {
-  EXPECT_THAT(NamesOfGiven(ClusterSpec()), ::testing::IsEmpty());
-  ClusterSpec spec;
-  spec.nranks = 4;
-  spec.devices = {{0, 1}};
-  EXPECT_THAT(NamesOfGiven(spec), ::testing::ElementsAre("nranks", "devices"));
-  spec.endpoints = {"a:1", "b:1"};
-  spec.rank = 0;
-  spec.current_endpoint = "a:1";
-  EXPECT_THAT(NamesOfGiven(spec),
-              ::testing::ElementsAre("nranks", "endpoints", "rank", "current_endpoint", "devices"));
-}
-
 }  // namespace
 }  // namespace weft

@@ -40,8 +40,8 @@ void SumTogether(OpId after, const std::vector<std::string>& grads, Rewriter* re
 }  // namespace
 
 void PaddleSingleProcessFuse::Options::Bind(OptionBinder& bind) {
-  bind.Int("fuse", &fuse, "1: through a fused buffer; 2: by c_allreduce_xsum", /*min=*/1,
-           /*max=*/2);
+  bind.Choice("by", &by, "how gradients are summed: in a fused buffer, or by c_allreduce_xsum",
+              {{"buffer", By::kBuffer}, {"xsum", By::kXsum}});
 }
 
 Contract PaddleSingleProcessFuse::contract() const {
@@ -74,7 +74,7 @@ absl::StatusOr<bool> PaddleSingleProcessFuse::Run(PassContext& context,
   WEFT_RETURN_IF_ERROR(
       WarnAboutReduction(kName, program, PaddleExchange::kAfterLastGradient, context));
   Rewriter rewriter(programs.main);
-  if (options_.fuse == 2) {
+  if (options_.by == By::kXsum) {
     SumTogether(last, grads, &rewriter);
   } else {
     if (program.block(0).FindVar(kBuffer).valid()) {

@@ -10,14 +10,14 @@ namespace weft {
 
 // Sums all gradients in one collective, op for op as Paddle's SingleProcessMultiThread, after the
 // last op that completes a replicated gradient. g: the replicated gradients, from the last op to
-// the first; g0: the first of them. With fuse 1:
+// the first; g0: the first of them. By a buffer:
 //
 //   FusedOutput=[fused_output], Output=[g, ...] = coalesce_tensor(Input=[g, ...]) {copy_data}
 //   Out=[fused_output] = c_sync_calc_stream(X=[fused_output])
 //   Out=[fused_output] = c_allreduce_sum(X=[fused_output]) {ring_id=0}
 //   Out=[fused_output] = c_sync_comm_stream(X=[fused_output]) {ring_id=0}
 //
-// With fuse 2, by an op of a fork of Paddle (2.6.2 throws):
+// By c_allreduce_xsum, an op of a fork of Paddle (2.6.2 throws):
 //
 //   Out=[g0] = c_sync_calc_stream(X=[g0])
 //   Out=[g, ...] = c_allreduce_xsum(X=[g, ...]) {ring_id=0}
@@ -35,8 +35,9 @@ class PaddleSingleProcessFuse : public Pass {
   static constexpr absl::string_view kDescription =
       "main program: all-reduces all gradients at once exactly as Paddle's "
       "SingleProcessMultiThread";
+  enum class By { kBuffer, kXsum };
   struct Options {
-    int fuse = 1;  // 1: through a fused buffer; 2: by c_allreduce_xsum
+    By by = By::kBuffer;
     void Bind(OptionBinder& bind);
   };
   explicit PaddleSingleProcessFuse(Options options) : options_(options) {}

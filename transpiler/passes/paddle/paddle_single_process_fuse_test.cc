@@ -60,8 +60,8 @@ TEST(PaddleSingleProcessFuse, AllGradientsAreSummedAfterTheLastOne) {
   ExpectRewrite(kPass, kBackward, kFused, Violating(kUndivided, OnTwoDevices()));
 }
 
-TEST(PaddleSingleProcessFuse, Fuse2SumsTheGradientsThemselves) {
-  ExpectRewrite("paddle-single-process-fuse{fuse=2}", kBackward, R"(
+TEST(PaddleSingleProcessFuse, XsumSumsTheGradientsThemselves) {
+  ExpectRewrite("paddle-single-process-fuse{by=xsum}", kBackward, R"(
     Out=[w3@GRAD] = g3(X=[x]) role=backward vars=[w3, w3@GRAD]
     Bias=[b2@GRAD], Out=[w2@GRAD] = g2(X=[x]) role=backward vars=[w2, w2@GRAD, b2, b2@GRAD]
     Out=[w1@GRAD] = g1(X=[x]) role=backward vars=[w1, w1@GRAD]
