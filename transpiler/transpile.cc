@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "base/annotate.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "transpiler/claim_verifier.h"
@@ -52,7 +51,7 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
 absl::Status VerifyInput(const ProgramPair& programs) {
   WEFT_RETURN_IF_ERROR(VerifyStructure(*programs.main));
   if (programs.startup == nullptr) return absl::OkStatus();
-  return Annotate("startup program", VerifyStructure(*programs.startup));
+  return VerifyStructure(*programs.startup, {/*rank=*/0, /*is_startup=*/true});
 }
 
 }  // namespace

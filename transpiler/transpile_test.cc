@@ -204,8 +204,8 @@ TEST_F(TranspileTest, FindingInTheStartupProgramSaysSo) {
   startup_ = ProgramBuilder().Param("w").Op("relu", {}, {{"Out", {"w"}}}).Build();
   EXPECT_THAT(Run(GradAllReduce(2)),
               StatusIs(kInvalid,
-                       "startup program: op 0 (relu) input X: expected a variable, found "
-                       "none"));
+                       "W102: startup program: op 0 (relu) input X: expected a variable, "
+                       "found none"));
 }
 
 TEST_F(TranspileTest, WithoutVerificationTheInputIsNotJudged) {

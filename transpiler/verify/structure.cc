@@ -127,12 +127,13 @@ void CheckStructure(const Program& program, ProgramRef ref, Findings* findings) 
   StructureChecker(program, ref, findings).Check();
 }
 
-absl::Status VerifyStructure(const Program& program) {
+absl::Status VerifyStructure(const Program& program, ProgramRef ref) {
   Findings findings;
-  CheckStructure(program, ProgramRef(), &findings);
+  CheckStructure(program, ref, &findings);
   if (findings.all().empty()) return absl::OkStatus();
   const Finding& first = findings.all().front();
-  return absl::InvalidArgumentError(absl::StrCat(first.rule, ": ", first.message));
+  return absl::InvalidArgumentError(
+      absl::StrCat(first.rule, ": ", ref.is_startup ? "startup program: " : "", first.message));
 }
 
 }  // namespace weft

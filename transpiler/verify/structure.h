@@ -20,8 +20,8 @@ namespace weft {
 // O(arguments * block depth).
 void CheckStructure(const Program& program, ProgramRef ref, Findings* findings);
 
-// InvalidArgument for the first finding of CheckStructure.
-absl::Status VerifyStructure(const Program& program);
+// InvalidArgument for the first finding of CheckStructure, with the id of its rule.
+absl::Status VerifyStructure(const Program& program, ProgramRef ref = {});
 
 }  // namespace weft
 
