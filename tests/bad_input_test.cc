@@ -238,7 +238,7 @@ INSTANTIATE_TEST_SUITE_P(
                    [](pb::ProgramDesc* p) {
                      OpOf(p, "sgd")->mutable_inputs(0)->set_arguments(0, "nobody");
                    },
-                   "W101: op 11 (sgd) input Grad: variable nobody is not declared"},
+                   "op 11 (sgd) input Grad: variable nobody is not declared (W101)"},
         BadProgram{"OpWithoutType",
                    [](pb::ProgramDesc* p) { p->mutable_blocks(0)->mutable_ops(3)->clear_type(); },
                    "op 3 has no type"},
@@ -250,10 +250,10 @@ INSTANTIATE_TEST_SUITE_P(
                    [](pb::ProgramDesc* p) {
                      AttrOf(OpOf(p, "mul"), "x_num_col_dims")->set_type(pb::STRINGS);
                    },
-                   "W105: op 0 (mul) attribute x_num_col_dims: expected type INT, found STRINGS"},
+                   "op 0 (mul) attribute x_num_col_dims: expected type INT, found STRINGS (W105)"},
         BadProgram{"SlotWithoutVariable",
                    [](pb::ProgramDesc* p) { OpOf(p, "sgd")->mutable_inputs(0)->clear_arguments(); },
-                   "W102: op 11 (sgd) input Grad: expected a variable, found none"},
+                   "op 11 (sgd) input Grad: expected a variable, found none (W102)"},
         BadProgram{"OddRoleVars", [](pb::ProgramDesc* p) { PairsOfWeight(p)->add_strings("w"); },
                    "op 10 (mul_grad): attribute op_role_var: expected pairs of parameter and "
                    "gradient, found 3 names: fc_0.w_0, fc_0.w_0@GRAD, w"},

@@ -196,7 +196,7 @@ Program Broken() { return MainBuilder().Op("relu", {}, {{"Out", {"y"}}}).Build()
 TEST_F(TranspileTest, InputThatIsFoundWrongIsRefused) {
   main_ = Broken();
   EXPECT_THAT(Run(GradAllReduce(2)),
-              StatusIs(kInvalid, "W102: op 3 (relu) input X: expected a variable, found none"));
+              StatusIs(kInvalid, "op 3 (relu) input X: expected a variable, found none (W102)"));
   EXPECT_EQ(main_.revision(), 0);
 }
 
@@ -204,8 +204,8 @@ TEST_F(TranspileTest, FindingInTheStartupProgramSaysSo) {
   startup_ = ProgramBuilder().Param("w").Op("relu", {}, {{"Out", {"w"}}}).Build();
   EXPECT_THAT(Run(GradAllReduce(2)),
               StatusIs(kInvalid,
-                       "W102: startup program: op 0 (relu) input X: expected a variable, "
-                       "found none"));
+                       "startup program: op 0 (relu) input X: expected a variable, "
+                       "found none (W102)"));
 }
 
 TEST_F(TranspileTest, WithoutVerificationTheInputIsNotJudged) {

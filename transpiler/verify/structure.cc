@@ -132,8 +132,8 @@ absl::Status VerifyStructure(const Program& program, ProgramRef ref) {
   CheckStructure(program, ref, &findings);
   if (findings.all().empty()) return absl::OkStatus();
   const Finding& first = findings.all().front();
-  return absl::InvalidArgumentError(
-      absl::StrCat(first.rule, ": ", ref.is_startup ? "startup program: " : "", first.message));
+  return absl::InvalidArgumentError(absl::StrCat(ref.is_startup ? "startup program: " : "",
+                                                 first.message, " (", first.rule, ")"));
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Layer 1: are the variables, slots and attributes of all ops those that they need?
+// Layer 1: Does every op have the variables, slots and attributes that it needs?
 //
 // Program::Parse already refuses malformed bytes, blocks whose parents are missing or form a cycle,
 // variables declared twice in a block, and sub-blocks that do not exist.
@@ -20,7 +20,8 @@ namespace weft {
 // O(arguments * block depth).
 void CheckStructure(const Program& program, ProgramRef ref, Findings* findings);
 
-// InvalidArgument for the first finding of CheckStructure, with the id of its rule.
+// InvalidArgument for the first finding of CheckStructure, even a warning: its message, and the id
+// of its rule in parentheses.
 absl::Status VerifyStructure(const Program& program, ProgramRef ref = {});
 
 }  // namespace weft

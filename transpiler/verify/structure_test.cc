@@ -64,12 +64,12 @@ TEST(VerifyStructure, WellFormedProgramPasses) {
 
 TEST(VerifyStructure, UndeclaredInputNamesOpSlotAndVariable) {
   EXPECT_THAT(VerifyStructure(WithoutVar(Relu().desc(), "x")),
-              StatusIs(kInvalid, "W101: op 0 (relu) input X: variable x is not declared"));
+              StatusIs(kInvalid, "op 0 (relu) input X: variable x is not declared (W101)"));
 }
 
 TEST(VerifyStructure, UndeclaredOutputNamesOpSlotAndVariable) {
   EXPECT_THAT(VerifyStructure(WithoutVar(Relu().desc(), "y")),
-              StatusIs(kInvalid, "W101: op 0 (relu) output Out: variable y is not declared"));
+              StatusIs(kInvalid, "op 0 (relu) output Out: variable y is not declared (W101)"));
 }
 
 TEST(VerifyStructure, EmptyVariableNeedsNoDeclaration) {
@@ -95,14 +95,15 @@ TEST(VerifyStructure, RootDoesNotSeeVariablesOfASubBlock) {
   ProgramBuilder p = Relu();
   p.NewBlock(0).Var("y");
   EXPECT_THAT(VerifyStructure(WithoutVar(p.desc(), "y")),
-              StatusIs(kInvalid, "W101: op 0 (relu) output Out: variable y is not declared"));
+              StatusIs(kInvalid, "op 0 (relu) output Out: variable y is not declared (W101)"));
 }
 
 TEST(VerifyStructure, UndeclaredVariableInASubBlockNamesTheBlock) {
   ProgramBuilder p;
   p.NewBlock(0).Op("relu", {{"X", {"x"}}}, {{"Out", {"y"}}});
-  EXPECT_THAT(VerifyStructure(WithoutVar(p.desc(), "x", 1)),
-              StatusIs(kInvalid, "W101: block 1, op 0 (relu) input X: variable x is not declared"));
+  EXPECT_THAT(
+      VerifyStructure(WithoutVar(p.desc(), "x", 1)),
+      StatusIs(kInvalid, "block 1, op 0 (relu) input X: variable x is not declared (W101)"));
 }
 
 TEST(VerifyStructure, SecondRootDoesNotSeeTheFirst) {
@@ -120,14 +121,14 @@ TEST(VerifyStructure, MissingInputNamesOpAndSlot) {
   ProgramBuilder p;
   p.Op("mul", {{"X", {"x"}}}, {{"Out", {"y"}}});
   EXPECT_THAT(VerifyStructure(p.Build()),
-              StatusIs(kInvalid, "W102: op 0 (mul) input Y: expected a variable, found none"));
+              StatusIs(kInvalid, "op 0 (mul) input Y: expected a variable, found none (W102)"));
 }
 
 TEST(VerifyStructure, EmptySlotIsAMissingInput) {
   ProgramBuilder p;
   p.Op("relu", {{"X", {}}}, {{"Out", {"y"}}});
   EXPECT_THAT(VerifyStructure(p.Build()),
-              StatusIs(kInvalid, "W102: op 0 (relu) input X: expected a variable, found none"));
+              StatusIs(kInvalid, "op 0 (relu) input X: expected a variable, found none (W102)"));
 }
 
 TEST(VerifyStructure, OptionalSlotsMayBeEmptyOrMissing) {
@@ -141,11 +142,11 @@ TEST(VerifyStructure, TwoVariablesInASlotForOneAreAnError) {
   ProgramBuilder p;
   p.Op("relu", {{"X", {"x", "z"}}}, {{"Out", {"y"}}});
   EXPECT_THAT(VerifyStructure(p.Build()),
-              StatusIs(kInvalid, "W103: op 0 (relu) input X: expected one variable, found 2"));
+              StatusIs(kInvalid, "op 0 (relu) input X: expected one variable, found 2 (W103)"));
   ProgramBuilder q;
   q.Op("relu", {{"X", {"x"}}}, {{"Out", {"y", "z"}}});
   EXPECT_THAT(VerifyStructure(q.Build()),
-              StatusIs(kInvalid, "W103: op 0 (relu) output Out: expected one variable, found 2"));
+              StatusIs(kInvalid, "op 0 (relu) output Out: expected one variable, found 2 (W103)"));
 }
 
 TEST(VerifyStructure, OpOfUnknownTypeMayHaveAnySlots) {
@@ -161,7 +162,7 @@ TEST(VerifyStructure, AttributeOfAnotherTypeSaysWhatWasExpectedAndFound) {
   p.Op("scale", {{"X", {"x"}}}, {{"Out", {"x"}}}).IntAttr("scale", 2);
   EXPECT_THAT(
       VerifyStructure(p.Build()),
-      StatusIs(kInvalid, "W105: op 0 (scale) attribute scale: expected type FLOAT, found INT"));
+      StatusIs(kInvalid, "op 0 (scale) attribute scale: expected type FLOAT, found INT (W105)"));
 }
 
 TEST(VerifyStructure, WiderAndNarrowerIntegersAndVariablesAreAccepted) {
@@ -184,7 +185,7 @@ TEST(VerifyStructure, MissingRequiredAttributeIsNamed) {
   p.Op("c_comm_init", {{"X", {"id"}}}, {}).IntAttr("nranks", 2);
   EXPECT_THAT(
       VerifyStructure(p.Build()),
-      StatusIs(kInvalid, "W104: op 0 (c_comm_init) attribute rank: expected a value, found none"));
+      StatusIs(kInvalid, "op 0 (c_comm_init) attribute rank: expected a value, found none (W104)"));
 }
 
 TEST(VerifyStructure, AttributesThatTheSchemaDoesNotNameAreFree) {

@@ -231,7 +231,7 @@ TEST(UninitializedReads, GradientBlockSeesVariablesOfItsForwardBlock) {
   p.last_op().mutable_inputs(0)->set_arguments(0, "inner");
   EXPECT_THAT(VerifyStructure(p.Build()),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "W101: block 2, op 0 (relu) input X: variable inner is not declared"));
+                       "block 2, op 0 (relu) input X: variable inner is not declared (W101)"));
   pb::ProgramDesc desc = p.desc();
   desc.mutable_blocks(2)->set_forward_block_idx(1);
   absl::StatusOr<Program> program = Program::FromProto(desc);
