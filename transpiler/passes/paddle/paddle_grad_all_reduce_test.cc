@@ -12,7 +12,6 @@
 namespace weft {
 namespace {
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -191,7 +190,7 @@ TEST(PaddleGradAllReduce, SparseGradientIsAWarning) {
   )",
                             OnEndpoints(2, Dialect::kPaddle))
                   .warnings,
-              Contains(HasSubstr("found SelectedRows")));
+              ElementsAre(HasSubstr("found SelectedRows")));
 }
 
 TEST(PaddleGradAllReduce, NoGradientsAreRefused) {

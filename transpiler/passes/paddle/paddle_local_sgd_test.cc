@@ -10,8 +10,8 @@
 namespace weft {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsSupersetOf;
 using ::weft::testing::ExpectRewrite;
 using ::weft::testing::OnEndpoints;
 using ::weft::testing::RemarkTexts;
@@ -223,8 +223,12 @@ TEST(PaddleLocalSgd, NotesNameRingAndPlace) {
                                                OnEndpoints(2, Dialect::kPaddle));
   EXPECT_THAT(
       RemarkTexts(result),
-      IsSupersetOf({"v averaged: replicated parameter, after every step ring=0 after=op 1 (sgd)",
-                    "w averaged: replicated parameter, after every step ring=1 after=op 0 (sgd)"}));
+      ElementsAre("ring 0 set up: over the endpoints", "ring 1 set up: over the endpoints",
+                  "w broadcast: all ranks start from the values of rank 0 ring=0",
+                  "b broadcast: all ranks start from the values of rank 0 ring=1",
+                  "v broadcast: all ranks start from the values of rank 0 ring=0",
+                  "v averaged: replicated parameter, after every step ring=0 after=op 1 (sgd)",
+                  "w averaged: replicated parameter, after every step ring=1 after=op 0 (sgd)"));
 }
 
 }  // namespace

@@ -108,15 +108,17 @@ TEST(PaddleSingleProcessFuse, ExistingBufferIsRefused) {
 }
 
 TEST(PaddleSingleProcessFuse, ReducedGradientsAreRefused) {
-  for (const char* reduction : {"c_allreduce_sum", "c_allreduce_xsum"}) {
-    EXPECT_THAT(RewriteStatus(kPass,
-                              absl::Substitute(R"(
+  for (const char* by : {"buffer", "xsum"}) {
+    for (const char* reduction : {"c_allreduce_sum", "c_allreduce_xsum"}) {
+      EXPECT_THAT(RewriteStatus(absl::Substitute("$0{by=$1}", kPass, by),
+                                absl::Substitute(R"(
     Out=[w@GRAD] = relu(X=[x]) role=backward vars=[w, w@GRAD]
     Out=[w@GRAD] = $0(X=[w@GRAD]) role=backward
   )",
-                                               reduction),
-                              OnTwoDevices()),
-                StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
+                                                 reduction),
+                                OnTwoDevices()),
+                  StatusIs(kRefused, HasSubstr("gradients-reduced already holds")));
+    }
   }
 }
 
