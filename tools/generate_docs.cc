@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
@@ -92,6 +93,12 @@ std::string ModeSections() {
   return text;
 }
 
+bool Reads(const Mode& mode, const ContextFlag& flag) {
+  return absl::c_any_of(DialectsOf(mode), [&](Dialect dialect) {
+    return ExpandMode(mode, dialect, {}, {flag.name}).ok();
+  });
+}
+
 std::string ModeFlagTable() {
   std::string text = "| flag | values | default | meaning | modes |\n|---|---|---|---|---|\n";
   const std::vector<ModeFlag> flags = *ModeFlags(BuiltinPasses());
@@ -103,7 +110,7 @@ std::string ModeFlagTable() {
   for (const ContextFlag& flag : ContextFlags()) {
     std::vector<std::string> modes;
     for (const Mode& mode : Modes()) {
-      if (ExpandMode(mode, Dialect::kWeft, {}, {flag.name}).ok()) modes.push_back(mode.name);
+      if (Reads(mode, flag)) modes.push_back(mode.name);
     }
     absl::StrAppend(&text, "| ", Code(absl::StrCat("--", flag.name)), " | ", Cell(flag.expected),
                     " | ", Cell(flag.default_value), " | ", Cell(flag.help), " | ", CodeList(modes),

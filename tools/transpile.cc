@@ -202,9 +202,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
 void SetContext(const Flags& flags, TranspileOptions* options) {
   for (const ContextFlag& flag : ContextFlags()) {
     const absl::optional<std::string>& text = flags.context_flags.at(flag.name);
-    Require(!text.has_value() || flag.set(*text, options), absl::StrCat("--", flag.name),
-            absl::StrCat("expected ", flag.expected, ", found '", absl::CEscape(text.value_or("")),
-                         "'"));
+    if (!text.has_value()) continue;
+    const absl::optional<absl::string_view> bad_word = flag.set(*text, options);
+    Require(!bad_word.has_value(), absl::StrCat("--", flag.name),
+            absl::StrCat("expected ", flag.expected, ", found '",
+                         absl::CEscape(bad_word.value_or("")), "'"));
   }
 }
 

@@ -9,20 +9,22 @@
 namespace weft {
 namespace {
 
-bool SetInteger(absl::string_view text, absl::optional<int>* field) {
+using BadWord = absl::optional<absl::string_view>;
+
+BadWord SetInteger(absl::string_view text, absl::optional<int>* field) {
   int value = 0;
-  if (!absl::SimpleAtoi(text, &value)) return false;
+  if (!absl::SimpleAtoi(text, &value)) return text;
   *field = value;
-  return true;
+  return absl::nullopt;
 }
 
-bool SetIntegers(absl::string_view text, absl::optional<std::vector<int>>* field) {
+BadWord SetIntegers(absl::string_view text, absl::optional<std::vector<int>>* field) {
   std::vector<int> values;
   for (absl::string_view word : absl::StrSplit(text, ',')) {
-    if (!absl::SimpleAtoi(word, &values.emplace_back())) return false;
+    if (!absl::SimpleAtoi(word, &values.emplace_back())) return word;
   }
   *field = std::move(values);
-  return true;
+  return absl::nullopt;
 }
 
 }  // namespace
@@ -33,41 +35,41 @@ const std::vector<ContextFlag>& ContextFlags() {
       {"nranks", "an integer", "unknown",
        "number of ranks; if unknown, the result is valid for any number",
        [](const Options& options) { return options.cluster.nranks.has_value(); },
-       [](absl::string_view text, Options* options) {
+       [](absl::string_view text, Options* options) -> BadWord {
          return SetInteger(text, &options->cluster.nranks);
        }},
       {"endpoints", "host:port,host:port", "none", "the endpoint of each trainer, in order",
        [](const Options& options) { return !options.cluster.endpoints.empty(); },
-       [](absl::string_view text, Options* options) {
+       [](absl::string_view text, Options* options) -> BadWord {
          options->cluster.endpoints = absl::StrSplit(text, ',');
-         return true;
+         return absl::nullopt;
        }},
       {"rank", "an integer", "0", "the trainer that the startup program is written for",
        [](const Options& options) { return options.cluster.rank.has_value(); },
-       [](absl::string_view text, Options* options) {
+       [](absl::string_view text, Options* options) -> BadWord {
          return SetInteger(text, &options->cluster.rank);
        }},
       {"current_endpoint", "host:port", "that of the rank", "the endpoint of that trainer",
        [](const Options& options) { return options.cluster.current_endpoint.has_value(); },
-       [](absl::string_view text, Options* options) {
+       [](absl::string_view text, Options* options) -> BadWord {
          options->cluster.current_endpoint.emplace(text);
-         return true;
+         return absl::nullopt;
        }},
       {"devices", "numbers, separated by commas",
-       "one device each; in the paddle dialect, that of Paddle",
+       "one device per trainer; paddle dialect: Paddle's default",
        "the devices that each trainer drives",
        [](const Options& options) { return options.cluster.devices.has_value(); },
-       [](absl::string_view text, Options* options) {
+       [](absl::string_view text, Options* options) -> BadWord {
          return SetIntegers(text, &options->cluster.devices);
        }},
       {"distributed_params", "names, separated by commas", "none",
        "parameters that are not replicated",
        [](const Options& options) { return !options.distributed_params.empty(); },
-       [](absl::string_view text, Options* options) {
+       [](absl::string_view text, Options* options) -> BadWord {
          for (absl::string_view name : absl::StrSplit(text, ',', absl::SkipEmpty())) {
            options->distributed_params.emplace(name);
          }
-         return true;
+         return absl::nullopt;
        }},
   };
   return *flags;

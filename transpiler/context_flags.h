@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "transpiler/transpile.h"
 
 namespace weft {
@@ -16,8 +17,8 @@ struct ContextFlag {
   const char* default_value;  // "unknown"
   const char* help;
   bool (*is_given)(const TranspileOptions& options);
-  // Returns false if the text is not as expected.
-  bool (*set)(absl::string_view text, TranspileOptions* options);
+  // Returns the first word that is not as expected; nullopt if there is none.
+  absl::optional<absl::string_view> (*set)(absl::string_view text, TranspileOptions* options);
 };
 
 // All of them, in the order of the manual: the fields of ClusterSpec, and the distributed
