@@ -5,9 +5,10 @@ folders in backticks, and Bazel's targets.
 usage: doc_links_test.py ROOT_FILE
 
 ROOT_FILE is any file in the root of the repository. A path begins with an entry of the root, or is the
-name of a source file anywhere. In paths and targets, `x`, `y`, `X` and words in capitals stand for any
-name: `ops/cpu/X.cc` exists if ops/cpu has a source file. Targets without a package are those of an
-embedding project. Files that a document shows and the tree does not have (<!-- new: FILE -->) do not count.
+name of a source file anywhere. In paths and targets, the words of PLACEHOLDERS stand for any name:
+`ops/cpu/X.cc` exists if ops/cpu has a source file. A target is a `name` in a BUILD file. Targets without
+a package are those of an embedding project. Targets in a change that a document shows (<!-- new: FILE -->)
+do not count.
 """
 
 import fnmatch
@@ -22,7 +23,9 @@ CODE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 PATH = re.compile(r"[\w.{},*-]+(?:/[\w.{},*-]+)*/?")
 SOURCE = re.compile(r"[\w.{},*-]+\.(?:\{h,cc\}|cc|cu|h|py|sh|bzl|prog)")
 LABEL = re.compile(r"(?<![\w:/@])//(\w+(?:/\w+)*)(?::([\w{},]+)|/(\.\.\.))?")
-ANY_NAME = re.compile(r"(?<![A-Za-z0-9])(?:[xyX]|[A-Z]{2,})(?![A-Za-z0-9])")
+PLACEHOLDERS = ("ID", "NAME", "TARGET", "X", "x", "y")
+ANY_NAME = re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(PLACEHOLDERS)})(?![A-Za-z0-9])")
+BLOCK = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 CHANGE = re.compile(r"^<!-- (?:new|edit): .*?^```\w*\n.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -40,8 +43,35 @@ def alternatives(pattern):
 
 def anchors(text):
     """The ids that GitHub gives to headings."""
-    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", text), flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings}
+
+
+class Rules(dict):
+    """The globals of a BUILD file, which is Python too. Whatever it calls notes the `name` it is given."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.targets = []
+        self.suffixes = {}  # of the names that a macro derives from its own
+
+    def load(self, file, *macros):
+        if file.startswith(":"):
+            text = read(os.path.join(self.folder, file[1:]))
+            self.suffixes.update(dict.fromkeys(macros, re.findall(r'name \+ "(\w+)"', text)))
+
+    def __missing__(self, rule):
+        def call(*_, name=None, **__):
+            if name is not None:
+                self.targets.extend([name] + [name + s for s in self.suffixes.get(rule, [])])
+            return []  # what glob or select returns
+        return self.load if rule == "load" else call
+
+
+def targets_in(build_text, folder):
+    rules = Rules(folder)
+    exec(build_text, rules)
+    return rules.targets
 
 
 class Tree:
@@ -67,28 +97,22 @@ class Tree:
                    for p in alternatives(path))
 
     def targets_of(self, package):
-        """The words of a BUILD file, and the names that its macros derive from them; None without one."""
+        """The names of a package's targets; none without a BUILD file."""
         folder = os.path.join(self.root, package)
-        if not os.path.exists(os.path.join(folder, "BUILD")):
-            return None
-        text = read(os.path.join(folder, "BUILD"))
-        names = re.findall(r'"(\w+)"', text)
-        macros = [read(os.path.join(folder, m)) for m in re.findall(r'load\(":(\S+\.bzl)"', text)]
-        suffixes = [s for macro in macros for s in re.findall(r'name \+ "(\w+)"', macro)]
-        return names + [name + suffix for name in names for suffix in suffixes]
+        path = os.path.join(folder, "BUILD")
+        return targets_in(read(path), folder) if os.path.exists(path) else []
 
     def has_target(self, package, name):
         if package not in self.targets:
             self.targets[package] = self.targets_of(package)
-        targets = self.targets[package]
-        return targets is not None and all(
-            fnmatch.filter(targets, ANY_NAME.sub("*", n)) for n in alternatives(name))
+        return all(fnmatch.filter(self.targets[package], ANY_NAME.sub("*", n))
+                   for n in alternatives(name))
 
 
 def named(tree, document, text):
     """Yields what a document names, and whether it exists."""
     folder = os.path.dirname(document)
-    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    prose = BLOCK.sub("", text)
     for target, anchor in LINK.findall(prose):
         path = os.path.join(folder, target) if target else document
         exists = os.path.exists(path)
