@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """clang-tidy finds nothing in the sources of some directories, tests and their support aside.
 
-usage: clang_tidy_test.py .clang-tidy [DIRECTORY...]
+usage: clang_tidy_test.py .clang-tidy [DIRECTORY|SOURCE...]
 
-Looks at the real files of the repository that .clang-tidy lies in. Without directories, checks all
-but schemas, CPU kernels and tools, which take minutes.
+Looks at the real files of the repository that .clang-tidy lies in. Without arguments, checks all of
+DIRECTORIES but what is SLOW and takes minutes.
 
 Most of the time goes into headers, so each run of clang-tidy takes many sources as one translation
-unit. Sources that define one name each for themselves are in different units.
+unit. Sources that define one name each for themselves are in different units. If clang-tidy finds
+something in a unit, it checks its sources one by one, and what it then finds counts.
 """
 
 import functools
@@ -17,9 +18,14 @@ import subprocess
 import sys
 import tempfile
 
-DIRECTORIES = ("base", "executor", "ops", "proto", "tools", "transpiler")
+DIRECTORIES = ("base", "executor", "ops", "proto", "transpiler")
+# Fewer sources than these in DIRECTORIES: the search for sources is wrong.
+MIN_SOURCES = 120
 KERNELS = ("ops/cpu/", "ops/op_kernel.cc")
-SLOW = KERNELS + ("ops/schema/", "tools/")
+SCHEMAS = ("ops/schema/",)
+SLOW = KERNELS + SCHEMAS
+# The builder of a schema returns itself: std::move(schema).Attr("axis", 1) leaves it as it should be.
+UNCHECKED = {SCHEMAS: "-bugprone-use-after-move"}
 # Needs a CUDA toolkit; replaces gpu_kernels_nocuda.cc.
 SKIPPED = ("ops/gpu/gpu_kernels.cc",)
 # A name that a line without indentation defines: a type, an alias, a function or a variable.
@@ -74,13 +80,17 @@ class Unit:
         self.included |= included
 
 
+def group_of(source):
+    return next((group for group in (KERNELS, SCHEMAS) if source.startswith(group)), ())
+
+
 def units_of(sources):
     units = []
     # Headers of kernels and of schemas define the same names differently.
-    for are_kernels in (False, True):
+    for group in (KERNELS, SCHEMAS, ()):
         room = []
         for source in sources:
-            if source.startswith(KERNELS) != are_kernels:
+            if group_of(source) != group:
                 continue
             names = defined_names(source, True), included_names(source)
             unit = next((unit for unit in room if unit.accepts(*names)), None)
@@ -92,29 +102,38 @@ def units_of(sources):
     return units
 
 
-def sources_in(directories):
+def sources_in(places):
     sources = []
-    for directory in directories:
-        for folder, _, files in os.walk(directory):
-            paths = [os.path.join(folder, file) for file in files]
-            sources += [
-                path
-                for path in paths
-                if path.endswith(".cc") and not path.endswith("_test.cc") and "/testing/" not in path
-            ]
+    for place in places:
+        paths = [place] if os.path.isfile(place) else []
+        for folder, _, files in os.walk(place):
+            paths += [os.path.join(folder, file) for file in files]
+        found = [
+            path
+            for path in paths
+            if path.endswith(".cc") and not path.endswith("_test.cc") and "/testing/" not in path
+        ]
+        if not found:
+            sys.exit(f"{place}: expected a source or a directory with sources")
+        sources += found
     return sorted(set(sources) - set(SKIPPED))
 
 
-def check(unit, scratch):
+def check(sources, scratch):
+    """Returns how many of the sources are not clean, and prints what is found in them."""
     path = os.path.join(scratch, "unit.cc")
     with open(path, "w", encoding="utf-8") as file:
-        file.writelines(f'#include "{source}"\n' for source in unit.sources)
+        file.writelines(f'#include "{source}"\n' for source in sources)
     command = ["clang-tidy-14", "--quiet", "--config-file=.clang-tidy", path, "--", "-std=c++17"]
     command += ["-I.", "-isystem", scratch, "-Wno-pragma-once-outside-header"]
+    command.insert(1, "--checks=" + UNCHECKED.get(group_of(sources[0]), ""))
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if result.returncode != 0:
-        print(result.stdout, result.stderr, sep="\n")
-    return result.returncode == 0
+    if result.returncode == 0:
+        return 0
+    if len(sources) > 1:
+        return sum(check([source], scratch) for source in sources)
+    print(result.stdout, result.stderr, sep="\n")
+    return 1
 
 
 def main():
@@ -123,15 +142,16 @@ def main():
         sources = sources_in(sys.argv[2:])
     else:
         sources = [s for s in sources_in(DIRECTORIES) if not s.startswith(SLOW)]
-    assert len(sources) > 1, sources
+        if len(sources) < MIN_SOURCES:
+            sys.exit(f"expected {MIN_SOURCES} sources or more, found {len(sources)}")
     with tempfile.TemporaryDirectory() as scratch:
         subprocess.run(["protoc", "--cpp_out=" + scratch, "proto/framework.proto"], check=True)
         try:
-            are_clean = [check(unit, scratch) for unit in units_of(sources)]
+            wrong = sum(check(unit.sources, scratch) for unit in units_of(sources))
         except FileNotFoundError:
             sys.exit("clang-tidy-14 is not installed: apt-get install clang-tidy-14")
-    if not all(are_clean):
-        sys.exit(1)
+    if wrong > 0:
+        sys.exit(f"{wrong} of {len(sources)} sources are not clean")
     print(len(sources), "sources are clean")
 
 
