@@ -17,12 +17,10 @@ int IndexOf(const absl::flat_hash_map<std::string, KernelSpec::Slot>& slots,
 using Factories = absl::flat_hash_map<std::string, KernelFactory>;
 
 void AddTo(Factories* factories, std::string op_type, KernelFactory factory) {
-  const auto [it, is_new] = factories->insert({std::move(op_type), nullptr});
-  if (!is_new) {
-    std::fprintf(stderr, "KernelTable: %s already exists\n", it->first.c_str());
-    std::abort();
-  }
-  it->second = std::move(factory);
+  const auto [it, is_new] = factories->insert({std::move(op_type), std::move(factory)});
+  if (is_new) return;
+  std::fprintf(stderr, "KernelTable: %s already exists\n", it->first.c_str());
+  std::abort();
 }
 
 const KernelFactory* FindIn(const Factories& factories, absl::string_view op_type) {

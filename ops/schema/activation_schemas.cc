@@ -18,8 +18,7 @@ struct Row {
 
 OpSchema Forward(const Row& row) {
   OpSchema schema(row.type, "X -> Out");
-  for (const auto& [name, value] : row.attrs)
-    schema = OpSchema(std::move(schema)).Attr(name, value);
+  for (const auto& [name, value] : row.attrs) std::move(schema).Attr(name, value);
   return std::move(schema).With(Trait::kElementwise, Trait::kRowSplittable).Infer(OutputsLike("X"));
 }
 

@@ -210,13 +210,13 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
     add_input(*op.FindOutput(name), absl::StrCat(name, kGradSuffix));
   }
   OpSchema schema(std::move(type));
-  for (auto& [name, slot] : inputs) schema = OpSchema(std::move(schema)).In(std::move(slot));
+  for (auto& [name, slot] : inputs) std::move(schema).In(std::move(slot));
   for (const std::string& name : grad.of_inputs) {
     SlotSchema slot = like(*op.FindInput(name), absl::StrCat(name, kGradSuffix));
     slot.optional = slot.optional || grad.optional;
-    schema = OpSchema(std::move(schema)).Out(std::move(slot));
+    std::move(schema).Out(std::move(slot));
   }
-  for (const AttrSchema& attr : op.attrs()) schema = OpSchema(std::move(schema)).Attr(attr);
+  for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr);
   return std::move(schema).Infer(std::move(infer));
 }
 

@@ -143,9 +143,7 @@ const AttrSchema* OpSchema::FindAttr(absl::string_view name) const {
 
 void OpSchemaTable::Add(OpSchema schema) {
   const std::string type = schema.type();
-  const auto [it, is_new] = schemas_.try_emplace(type, std::string());
-  if (!is_new) Die("two schemas for op type " + type);
-  it->second = std::move(schema);
+  if (!schemas_.insert({type, std::move(schema)}).second) Die("two schemas for op type " + type);
 }
 
 const OpSchema* OpSchemaTable::Find(absl::string_view type) const {

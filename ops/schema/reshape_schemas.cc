@@ -49,7 +49,7 @@ absl::StatusOr<Dims> FlattenedDims(const InferContext& context, const Dims& x) {
 
 // An op whose gradient takes the dims of X from XShape.
 void AddWithXShape(OpSchemaTable* schemas, OpSchema op) {
-  op = OpSchema(std::move(op)).Out("Out, XShape?~").With(Trait::kLinear);
+  std::move(op).Out("Out, XShape?~").With(Trait::kLinear);
   schemas->Add(
       GradSchema(op, op.type() + "_grad", {{"XShape"}, {"Out"}, {"X"}}, InferGradFromXShape));
   schemas->Add(std::move(op));

@@ -155,15 +155,15 @@ void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t spa
                     .Attr("dilations", Ints(space, 1))
                     .Attr("groups", 1);
   if (kind == ConvKind::kTransposed) {
-    op = OpSchema(std::move(op)).Attr("output_padding", Ints{}).Attr("output_size", Ints{});
+    std::move(op).Attr("output_padding", Ints{}).Attr("output_size", Ints{});
   }
   const OpSchema::InferFn infer = InOrder({SameDType("Input", "Filter"), InferConv(kind, space)});
-  op = OpSchema(std::move(op))
-           .Attr("padding_algorithm", "EXPLICIT")
-           .Attr("paddings", Ints(space, 0))
-           .Attr("strides", Ints(space, 1))
-           .With(Trait::kRowSplittable)
-           .Infer(infer);
+  std::move(op)
+      .Attr("padding_algorithm", "EXPLICIT")
+      .Attr("paddings", Ints(space, 0))
+      .Attr("strides", Ints(space, 1))
+      .With(Trait::kRowSplittable)
+      .Infer(infer);
   const std::vector<std::string> inputs = {"Bias", "Filter", "Input"};
   AddWithGrad(schemas, std::move(op), {inputs, {"Output"}, inputs},
               InOrder({infer, GradsLikeInputs()}));
@@ -213,7 +213,7 @@ OpSchema::InferFn InferPool(size_t space) {
 }
 
 void AddPool(OpSchemaTable* schemas, OpSchema op, const char* grad_reads, size_t space) {
-  op = OpSchema(std::move(op)).With(Trait::kRowSplittable).Infer(InferPool(space));
+  std::move(op).With(Trait::kRowSplittable).Infer(InferPool(space));
   schemas->Add(GradSchema(op, op.type() + "_grad",
                           {{grad_reads, "X"}, {"Out"}, {"X"}, /*optional=*/false},
                           InOrder({op.infer(), GradsLikeInputs()}))

@@ -58,16 +58,16 @@ void AddDeformableConvSchemas(OpSchemaTable* schemas) {
   for (const bool has_mask : {true, false}) {
     OpSchema op = has_mask ? OpSchema("deformable_conv", "Filter, Input, Mask, Offset -> Output")
                            : OpSchema("deformable_conv_v1", "Filter, Input, Offset -> Output");
-    op = OpSchema(std::move(op))
-             .Attr("deformable_groups", 1)
-             .Attr("dilations", Ints{1, 1})
-             .Attr("groups", 1)
-             .Attr("im2col_step", 64)
-             .Attr("paddings", Ints{0, 0})
-             .Attr("strides", Ints{1, 1})
-             .With(Trait::kRowSplittable)
-             .Infer(InOrder({SameDType("Input", "Filter"), SameDType("Input", "Offset"),
-                             SameDType("Input", "Mask"), InferDeformableConv}));
+    std::move(op)
+        .Attr("deformable_groups", 1)
+        .Attr("dilations", Ints{1, 1})
+        .Attr("groups", 1)
+        .Attr("im2col_step", 64)
+        .Attr("paddings", Ints{0, 0})
+        .Attr("strides", Ints{1, 1})
+        .With(Trait::kRowSplittable)
+        .Infer(InOrder({SameDType("Input", "Filter"), SameDType("Input", "Offset"),
+                        SameDType("Input", "Mask"), InferDeformableConv}));
     std::vector<std::string> inputs = {"Filter", "Input", "Offset"};
     if (has_mask) inputs.insert(inputs.begin() + 2, "Mask");
     AddWithGrad(schemas, std::move(op), {inputs, {"Output"}, inputs});

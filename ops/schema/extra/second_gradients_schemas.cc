@@ -30,7 +30,7 @@ OpSchema SchemaOf(const SecondGradient& row, const OpSchema& op) {
   OpSchema schema(row.type);
   const bool has_y = !row.ddy.empty();
   const auto in = [&](const std::string& slot, bool optional = false) {
-    if (!slot.empty()) schema = OpSchema(std::move(schema)).In(slot + (optional ? "?" : ""));
+    if (!slot.empty()) std::move(schema).In(slot + (optional ? "?" : ""));
   };
   in(row.x);
   in(row.y);
@@ -38,17 +38,15 @@ OpSchema SchemaOf(const SecondGradient& row, const OpSchema& op) {
   in(row.ddx, has_y);
   in(row.ddy, /*optional=*/true);
   for (const std::string& slot : {row.dx, row.dy, row.ddout}) {
-    if (!slot.empty()) schema = OpSchema(std::move(schema)).Out(slot + "?");
+    if (!slot.empty()) std::move(schema).Out(slot + "?");
   }
-  for (const AttrSchema& attr : op.attrs()) {
-    schema = OpSchema(std::move(schema)).Attr(attr.name, attr.default_value);
-  }
+  for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr.name, attr.default_value);
   std::vector<OpSchema::InferFn> checks;
   if (!row.x.empty() && row.kind != Kind::kQuotient) checks.push_back(SameType(row.x, row.ddx));
   if (has_y) checks.push_back(SameType(row.y, row.ddy));
   if (row.kind == Kind::kFunction) {
     if (!row.dout.empty()) checks.push_back(SameType(row.x, row.dout));
-    schema = OpSchema(std::move(schema)).With(Trait::kElementwise, Trait::kRowSplittable);
+    std::move(schema).With(Trait::kElementwise, Trait::kRowSplittable);
   }
   checks.push_back(InferTypes(row));
   return std::move(schema).Infer(InOrder(std::move(checks)));
