@@ -47,7 +47,7 @@ TEST(LinearBlocksTest, GradientsByTheirSlotCount) {
   EXPECT_FALSE(IsLinearInGradients(program.op(program.block(0).ops()[0])));
 }
 
-// The clip stands before the op whose result it takes in the next round.
+// The clip stands before the op whose result it takes in the next iteration.
 TEST(LinearBlocksTest, ValuesCarriedBetweenIterationsCount) {
   EXPECT_FALSE(IsLinear("    Out=[b] = clip(X=[a])\n    Out=[a] = assign(X=[h@GRAD])\n"));
 }

@@ -54,7 +54,7 @@ class RankFunctions {
   void Update(const Op& op, const RankRecipe& recipe);
   // Whether operands are the values that ranks hold, or the shards of these.
   enum class Operands { kWhole, kShards };
-  // `factor`: of all operands of a linear op, so that the outputs have it; none: they have 1.
+  // `factor`: the common factor of a linear op's operands, which its outputs inherit; nullopt: 1.
   void ApplyExpressions(const Op& op, const RankRecipe& recipe, absl::optional<double> factor,
                         Operands operands);
   void CastMaster(const Op& op, const RankRecipe& recipe);

@@ -302,7 +302,8 @@ class RankInterpreter {
 
   // If the block reads no variables but those that the op lists, and is linear in the gradients
   // among them, the outputs are gradients. Other variables that the block writes (such as the
-  // counter of a loop) have unknown values, as after a loop. Else all that it writes do.
+  // counter of a loop) have unknown values, as after a loop. Otherwise everything that it writes is
+  // unknown.
   void VisitBlockGrad(const Op& op, const RankRecipe& recipe) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
     std::vector<Symbol> reads(in.begin(), in.end()), writes;

@@ -83,7 +83,7 @@ void ExpectNothingMoreToDo(absl::string_view passes, const RewriteOptions& optio
                            Programs programs) {
   const Programs before = programs;
   const absl::Status second = Rewrite(passes, options, &programs).status();
-  // The verifier speaks after a pass.
+  // Messages of the verifier begin with "after pass".
   const bool is_of_verifier = absl::StartsWith(second.message(), "after pass ");
   if (absl::IsFailedPrecondition(second) && !is_of_verifier) return;
   if (!second.ok()) {

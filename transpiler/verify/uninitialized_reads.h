@@ -1,4 +1,4 @@
-// Layer 1: has every variable that an op reads a value?
+// Layer 1: Does every variable that an op reads have a value?
 #ifndef WEFT_TRANSPILER_VERIFY_UNINITIALIZED_READS_H_
 #define WEFT_TRANSPILER_VERIFY_UNINITIALIZED_READS_H_
 
