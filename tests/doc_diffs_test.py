@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Changes that a document shows can be made: they apply to the tree, BUILD files have what they name,
-and the sources compile.
+"""Changes that a document shows fit the tree: they apply, their labels in BUILD files name targets and
+files, and their sources compile without warnings.
+
+The test neither compiles sources that include a changed header, nor links, nor runs anything.
 
 usage: doc_diffs_test.py ROOT_FILE DOCUMENT...
 
@@ -10,15 +12,18 @@ ROOT_FILE is any file in the root of the repository. A document says
     <!-- edit: FILE -->     before a block of lines that stay (" "), go ("-") and come ("+").
 
 In an edit, a line "@@" separates places. The lines of a place occur once in the file. The changes of a
-document are made in their order. CUDA sources are compiled if there is an nvcc.
+document are made in their order. C++ sources are parsed (-fsyntax-only); CUDA sources are compiled to PTX
+where there is an nvcc, and skipped elsewhere. Each changed file is a case of the test's XML report.
 """
 
+import fnmatch
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
 
 BLOCK = re.compile(r"^<!-- (new|edit): (\S+) -->\n```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -26,7 +31,15 @@ SOURCE = re.compile(r'"([\w./]+\.(?:cc|cu|h))"')
 LABEL = re.compile(r'"(//(?!visibility)[\w/]*)?:((?!__)\w+)"')
 
 
+# As in .bazelrc.
+WARNINGS = ["-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter"]
+
+
 class Failure(Exception):
+    pass
+
+
+class Skipped(Exception):
     pass
 
 
@@ -89,27 +102,35 @@ class Tree:
                 raise Failure(f"{path}: no target {other}:{target}")
 
     def check_is_listed(self, path):
-        """A source is in the BUILD file of its directory."""
-        build = os.path.join(os.path.dirname(path), "BUILD")
-        if f'"{os.path.basename(path)}"' not in read(self.find(build)):
-            raise Failure(f"{build}: expected {os.path.basename(path)} in a target")
+        """A source is in the BUILD file of its directory, by name or by a pattern of glob."""
+        folder, name = os.path.split(path)
+        build = os.path.join(folder, "BUILD")
+        listed = re.findall(r'"(\S+)"', read(self.find(build)))
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in listed):
+            raise Failure(f"{build}: expected {name} in a target")
+
+    def check_file(self, path):
+        """Checks a changed file."""
+        if os.path.basename(path) == "BUILD":
+            self.check_build(path)
+        elif path.endswith((".cc", ".cu", ".h")):
+            self.check_is_listed(path)
+        if path.endswith((".cc", ".cu")):
+            self.compile(path)
 
     def compile(self, path):
-        """Compiles a source, without code. Returns a word on what it did."""
-        if not path.endswith((".cc", ".cu")):
-            return "checked"
-        compiler = ["g++", "-Wall", "-Werror", "-fsyntax-only"]
+        """Compiles a source, without code."""
+        compiler = ["g++", "-fsyntax-only"] + WARNINGS
         if path.endswith(".cu"):
             compiler = [find_nvcc(), "-ptx", "-arch=sm_90", "-o", os.devnull]
             if compiler[0] is None:
-                return "not compiled, for want of an nvcc"
+                raise Skipped("no nvcc")
         includes = [os.path.join(self.top, "generated"), self.top, self.root]
         found = subprocess.run(
             compiler + ["-std=c++17"] + [f"-I{folder}" for folder in includes] + [self.find(path)],
             stderr=subprocess.STDOUT, stdout=subprocess.PIPE, check=False, text=True)
         if found.returncode != 0:
             raise Failure(f"{path} does not compile:\n{found.stdout}")
-        return "compiled"
 
 
 def find_nvcc():
@@ -120,43 +141,63 @@ def find_nvcc():
     return None
 
 
-def check(root, document):
-    """Makes the changes of a document, and checks the result. Returns the number of changed files."""
+def problem_of(check, *args):
+    """What a check raises: a Failure, Skipped, or None."""
+    try:
+        check(*args)
+    except (Failure, Skipped) as problem:
+        return problem
+    return None
+
+
+def apply_changes(tree, document):
     blocks = BLOCK.findall(read(document))
     if not blocks:
         raise Failure("no changes that name their file")
+    for kind, path, code in blocks:
+        tree.make(kind, path, code)
+
+
+def check(root, document):
+    """Makes the changes of a document, and checks the result. Returns pairs of a file and its problem."""
     top = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
     try:
         tree = Tree(root, top)
-        for kind, path, code in blocks:
-            tree.make(kind, path, code)
+        problem = problem_of(apply_changes, tree, document)
+        if problem is not None:
+            return [(document, problem)]
         generated = os.path.join(top, "generated")
         os.mkdir(generated)
         subprocess.run(["protoc", f"-I{root}", f"--cpp_out={generated}", "proto/framework.proto"],
                        check=True)
-        for path in tree.changed:
-            if os.path.basename(path) == "BUILD":
-                tree.check_build(path)
-            elif path.endswith((".cc", ".cu", ".h")):
-                tree.check_is_listed(path)
         with ThreadPoolExecutor(2) as pool:
-            for path, result in zip(tree.changed, pool.map(tree.compile, tree.changed)):
-                print(f"{path}: {result}")
-        return len(tree.changed)
+            problems = pool.map(lambda path: problem_of(tree.check_file, path), tree.changed)
+            return list(zip(tree.changed, problems))
     finally:
         shutil.rmtree(top)
 
 
+def write_report(path, results):
+    """Writes results, as (document, file, problem), where Bazel expects a test's XML report."""
+    suite = ElementTree.Element("testsuite", name="doc_diffs_test")
+    for document, file, problem in results:
+        case = ElementTree.SubElement(suite, "testcase", classname=document, name=file)
+        if problem is not None:
+            kind = "skipped" if isinstance(problem, Skipped) else "failure"
+            ElementTree.SubElement(case, kind, message=str(problem))
+    ElementTree.ElementTree(suite).write(path)
+
+
 def main():
     root = os.path.dirname(os.path.realpath(sys.argv[1]))
-    wrong = 0
-    for document in sys.argv[2:]:
-        try:
-            print(f"{document}: {check(root, document)} changed files")
-        except Failure as failure:
-            print(f"{document}: {failure}", file=sys.stderr)
-            wrong += 1
-    return 1 if wrong else 0
+    results = [(document, file, problem) for document in sys.argv[2:]
+               for file, problem in check(root, document)]
+    for document, file, problem in results:
+        state = "skipped, " if isinstance(problem, Skipped) else ""
+        print(f"{document}: {file}: {state}{problem or 'good'}")
+    if "XML_OUTPUT_FILE" in os.environ:
+        write_report(os.environ["XML_OUTPUT_FILE"], results)
+    return 1 if any(isinstance(problem, Failure) for _, _, problem in results) else 0
 
 
 if __name__ == "__main__":
