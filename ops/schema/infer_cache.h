@@ -10,17 +10,16 @@
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/schema/op_key.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/type_table.h"
 #include "proto/program.h"
 
 namespace weft {
 
-// Caches InferOutputs by all that it depends on: the signature of the op, the types of its inputs,
-// and the bytes of the attributes that its schema names. Attributes that the schema does not name
-// (op_role_var, op_callstack, ...) differ between otherwise equal ops. Keys are compared, not just
-// hashed. A program of a million ops has a few hundred combinations. A lookup costs some 150 ns,
-// inference some 3 us. Memory: at most as much as the program.
+// Caches InferOutputs by all that it depends on: an OpKey with the types of the op's inputs. Keys
+// are compared, not just hashed. A lookup costs some 150 ns, inference some 3 us. Memory: at most
+// as much as the program.
 //
 // Serves one program, which must outlive it, also after commits that add ops. Not thread-safe.
 class InferCache {
@@ -39,29 +38,20 @@ class InferCache {
   size_t size() const { return results_.size(); }
 
  private:
-  // Equal for all ops of a signature.
-  struct SignatureInfo {
-    bool is_set = false;
-    bool has_schema = false;
-    std::vector<bool> in_key;  // attributes up to the last one that is part of the key
-  };
   struct Result {
     bool fits = false;
     size_t first_output = 0;  // into outputs_
   };
 
-  const SignatureInfo& InfoOf(const Op& op);
-  void MakeKey(const Op& op, const SignatureInfo& info, absl::Span<const TypeId> inputs);
   Result InferNow(const Op& op, absl::Span<const TypeId> inputs);
 
-  const Program& program_;
   TypeTable* const types_;
   const Symbol empty_;  // kEmptyVarName
-  std::vector<SignatureInfo> signatures_;
+  OpKeyBuilder keys_;
   absl::flat_hash_map<std::string, Result> results_;
   std::vector<TypeId> outputs_;
-  std::vector<TypeId> unknown_;  // for the outputs of unregistered ops
-  std::string key_;              // of the current op
+  std::vector<TypeId> unknown_;    // for the outputs of unregistered ops
+  std::vector<uint32_t> numbers_;  // of the key of the current op
 };
 
 }  // namespace weft

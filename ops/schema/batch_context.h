@@ -1,0 +1,149 @@
+// One op while its rule along the batch runs (ops/schema/batch_rules.h).
+#ifndef WEFT_OPS_SCHEMA_BATCH_CONTEXT_H_
+#define WEFT_OPS_SCHEMA_BATCH_CONTEXT_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "ops/schema/batch_relation.h"
+#include "ops/schema/batch_rules.h"
+#include "ops/schema/infer_context.h"
+#include "ops/schema/op_attrs.h"
+#include "ops/schema/op_schema.h"
+#include "ops/schema/tensor_type.h"
+#include "proto/program.h"
+
+namespace weft {
+
+class BatchContext {
+ public:
+  BatchContext(const Op& op, const OpAttrs& attrs, const TypeLookup& types,
+               absl::Span<const BatchRelation> inputs, BatchOutputs* outputs)
+      : op_(op), attrs_(attrs), types_(types), inputs_(inputs), out_(*outputs) {}
+
+  const OpAttrs& attrs() const { return attrs_; }
+  absl::Span<const BatchRelation> inputs() const { return inputs_; }
+
+  // Of the first variable of a slot; replicated if it is empty.
+  BatchRelation In(absl::string_view slot) const {
+    const absl::Span<const BatchRelation> all = AllIn(slot);
+    return all.empty() ? BatchRelation::Replicated() : all[0];
+  }
+  absl::Span<const BatchRelation> AllIn(absl::string_view slot) const {
+    for (const OpSignature::Slot& in : op_.signature().inputs) {
+      if (op_.program().name(in.name) == slot) return inputs_.subspan(in.first, in.count);
+    }
+    return {};
+  }
+  // Whether all inputs are replicated, those of the slots `except` aside.
+  bool OthersAreReplicated(absl::Span<const absl::string_view> except) const {
+    return OthersAre(except, &BatchRelation::IsReplicated);
+  }
+  // The same, without powers.
+  bool OthersAreSame(absl::Span<const absl::string_view> except) const {
+    return OthersAre(except, &BatchRelation::IsSame);
+  }
+  bool OthersAre(absl::Span<const absl::string_view> except,
+                 bool (BatchRelation::*is)() const) const {
+    for (const OpSignature::Slot& in : op_.signature().inputs) {
+      if (std::count(except.begin(), except.end(), op_.program().name(in.name)) > 0) continue;
+      for (uint32_t i = 0; i < in.count; ++i) {
+        if (!(inputs_[in.first + i].*is)()) return false;
+      }
+    }
+    return true;
+  }
+
+  // None if they are unknown.
+  absl::optional<Dims> InDims(absl::string_view slot) const { return DimsOf(op_.Input(slot)); }
+  absl::optional<Dims> OutDims(absl::string_view slot) const { return DimsOf(op_.Output(slot)); }
+  absl::optional<Dims> DimsOf(absl::Span<const Symbol> names) const {
+    if (names.empty()) return absl::nullopt;
+    const absl::optional<TensorType> type = types_(names[0]);
+    if (!type.has_value()) return absl::nullopt;
+    return type->dims;
+  }
+  absl::optional<Dims> DimsOfInput(size_t i) const {
+    return DimsOf(op_.input_args().subspan(i, 1));
+  }
+  absl::optional<Dims> DimsOfOutput(size_t i) const {
+    return DimsOf(op_.output_args().subspan(i, 1));
+  }
+  bool IsFloatOut() const {
+    const absl::Span<const Symbol> out = op_.output_args();
+    const absl::optional<TensorType> type = out.empty() ? absl::nullopt : types_(out[0]);
+    return type.has_value() && IsFloating(type->dtype);
+  }
+
+  void Set(absl::string_view slot, BatchRelation relation) {
+    for (const OpSignature::Slot& out : op_.signature().outputs) {
+      if (op_.program().name(out.name) != slot) continue;
+      for (uint32_t i = 0; i < out.count; ++i) {
+        out_.relations[out.first - op_.signature().num_input_args + i] = relation;
+      }
+    }
+  }
+  void SetAll(BatchRelation relation) {
+    std::fill(out_.relations.begin(), out_.relations.end(), relation);
+  }
+  void MultiplyAll(int power) {
+    for (BatchRelation& out : out_.relations) out = out.Times(power);
+  }
+  void DropReplicated() {
+    for (BatchRelation& out : out_.relations) {
+      if (out.IsReplicated()) out = BatchRelation::Unrelated();
+    }
+  }
+  size_t num_outputs() const { return out_.relations.size(); }
+  void set_effect(BatchEffect effect) { out_.effect = effect; }
+
+  // An axis of a tensor with `rank` dimensions, counted from the left; -1 if it has no such axis.
+  int Axis(absl::string_view attr, size_t rank) const { return Counted(attrs_.Int(attr), rank); }
+  static int Counted(int64_t axis, size_t rank) {
+    const int64_t n = static_cast<int64_t>(rank);
+    if (axis < 0) axis += n;
+    return axis < 0 || axis >= n ? -1 : static_cast<int>(axis);
+  }
+
+ private:
+  const Op& op_;
+  const OpAttrs& attrs_;
+  const TypeLookup& types_;
+  const absl::Span<const BatchRelation> inputs_;
+  BatchOutputs& out_;
+};
+
+// What an op does to powers of n in its inputs (BatchRelation::power).
+enum class Powers : uint8_t {
+  kNone,      // nonlinear: all must be 0
+  kAffine,    // a linear function plus a constant: all must be 0
+  kFirst,     // linear in slot X or Input; those of other inputs must be 0
+  kTogether,  // linear in all inputs together: all must be alike
+  kProduct,   // linear in each input: they add up
+  kQuotient,  // that of Y is subtracted from that of X
+  kAny,       // the outputs do not depend on the values of the inputs, only on their shapes
+  kOwn,       // the rule does everything itself
+};
+
+// Sets the outputs; leaves those unrelated about which it knows nothing. Unless powers are kOwn,
+// the rule sees inputs without powers, none of them partial or unrelated, at least one not
+// replicated, and does not set powers that stem from inputs.
+struct BatchRule {
+  std::function<void(BatchContext&)> run;
+  Powers powers = Powers::kNone;
+};
+
+// The rule of an op type; nullptr: none. In batch_rule_table.cc.
+const BatchRule* FindBatchRule(absl::string_view type);
+
+// The rule of ops all of whose outputs have the shape that the inputs are broadcast to.
+void ShareElementwise(BatchContext& context);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_BATCH_CONTEXT_H_

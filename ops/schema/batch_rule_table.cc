@@ -1,0 +1,624 @@
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "ops/schema/batch_context.h"
+
+namespace weft {
+namespace {
+
+using Kind = BatchRelation::Kind;
+
+using Run = std::function<void(BatchContext&)>;
+
+// --- Rows and other dimensions of which each is computed alone -----------------------------------
+
+// Every output has the shares of the slots `data`, which are sharded along dimension 0; all other
+// inputs are the same for each sample.
+Run Rows(std::vector<absl::string_view> data) {
+  return [data](BatchContext& c) {
+    for (absl::string_view slot : data) {
+      for (const BatchRelation& in : c.AllIn(slot)) {
+        if (in != BatchRelation::Sharded(0)) return;
+      }
+    }
+    if (c.OthersAreReplicated(data)) c.SetAll(BatchRelation::Sharded(0));
+  };
+}
+
+// Works along the axis of an attribute, for each place of the other dimensions alone. `keeps`:
+// whether an output has that dimension; attribute `keeps`, where it is one, says it.
+Run Along(absl::string_view slot, const char* attr, const char* flatten = nullptr,
+          const char* keep = nullptr) {
+  return [=](BatchContext& c) {
+    const BatchRelation in = c.In(slot);
+    const absl::optional<Dims> dims = c.InDims(slot);
+    if (!in.IsSharded() || !dims.has_value() || !c.OthersAreReplicated({slot})) return;
+    if (flatten != nullptr && c.attrs().Bool(flatten)) return;
+    const int axis = c.Axis(attr, dims->size());
+    if (axis < 0 || axis == in.axis) return;
+    const bool drops = keep != nullptr && !c.attrs().Bool(keep);
+    c.SetAll(BatchRelation::Sharded(in.axis - (drops && axis < in.axis ? 1 : 0)));
+  };
+}
+
+// Works along the last dimension.
+Run NotLast(absl::string_view slot) {
+  return [=](BatchContext& c) {
+    const BatchRelation in = c.In(slot);
+    const absl::optional<Dims> dims = c.InDims(slot);
+    if (in.IsSharded() && dims.has_value() && in.axis + 1 < static_cast<int>(dims->size()) &&
+        c.OthersAreReplicated({slot})) {
+      c.SetAll(in);
+    }
+  };
+}
+
+// The axes of a list attribute are not the batch; the shape stays the same.
+Run NotAlong(absl::string_view slot, const char* attr) {
+  return [=](BatchContext& c) {
+    const BatchRelation in = c.In(slot);
+    const absl::optional<Dims> dims = c.InDims(slot);
+    if (!in.IsSharded() || !dims.has_value() || !c.OthersAreReplicated({slot})) return;
+    const std::vector<int64_t> axes = c.attrs().Ints(attr);
+    if (axes.empty()) return;
+    for (int64_t axis : axes) {
+      if (BatchContext::Counted(axis, dims->size()) == in.axis) return;
+    }
+    c.SetAll(in);
+  };
+}
+
+// Each element of `ids` picks a row of a table that is replicated.
+Run Lookup(absl::string_view ids) {
+  return [=](BatchContext& c) {
+    if (c.In(ids).IsSharded() && c.OthersAreReplicated({ids})) c.SetAll(c.In(ids));
+  };
+}
+
+// Paddle's Out keeps the dimensions of X, X picks by Index along `attr`.
+Run Gather(const char* attr) {
+  return [=](BatchContext& c) {
+    const absl::optional<Dims> x = c.InDims("X"), index = c.InDims("Index");
+    if (!x.has_value() || !index.has_value() || !c.OthersAreReplicated({"X", "Index"})) return;
+    const int axis = c.Axis(attr, x->size());
+    if (axis < 0) return;
+    if (c.In("X").IsReplicated() && c.In("Index") == BatchRelation::Sharded(0)) {
+      return c.SetAll(BatchRelation::Sharded(axis));
+    }
+    if (c.In("X").IsSharded() && c.In("Index").IsReplicated() && c.In("X").axis != axis &&
+        index->size() <= 1) {
+      c.SetAll(c.In("X"));
+    }
+  };
+}
+
+void GatherNd(BatchContext& c) {
+  const absl::optional<Dims> index = c.InDims("Index");
+  const BatchRelation in = c.In("Index");
+  if (c.In("X").IsReplicated() && in.IsSharded() && index.has_value() &&
+      in.axis + 1 < static_cast<int>(index->size())) {
+    c.SetAll(in);
+  }
+}
+
+// --- Reductions ----------------------------------------------------------------------------------
+
+enum class Reduces : uint8_t { kMean, kSum, kOther };
+
+Run Reduction(Reduces what, const char* dims_attr = "dim", const char* all_attr = "reduce_all",
+              const char* keep_attr = "keep_dim") {
+  return [=](BatchContext& c) {
+    const BatchRelation in = c.In("X");
+    const absl::optional<Dims> dims = c.InDims("X");
+    if (!dims.has_value()) return;
+    const std::vector<int64_t> axes = c.attrs().Ints(dims_attr);
+    bool has_batch = axes.empty() || c.attrs().Bool(all_attr);
+    int before = 0;
+    for (int64_t value : axes) {
+      const int axis = BatchContext::Counted(value, dims->size());
+      has_batch = has_batch || axis == in.axis;
+      before += axis < in.axis ? 1 : 0;
+    }
+    if (!has_batch) {
+      return c.SetAll(BatchRelation::Sharded(in.axis - (c.attrs().Bool(keep_attr) ? 0 : before)));
+    }
+    if (what == Reduces::kMean) c.SetAll(BatchRelation::Partial());
+    if (what == Reduces::kSum) c.SetAll(BatchRelation::PartialSum());
+  };
+}
+
+// Of all elements, to one.
+Run Whole(BatchRelation of_shards) {
+  return [=](BatchContext& c) {
+    if (c.OthersAreReplicated({"X", "Input"})) c.SetAll(of_shards);
+  };
+}
+
+// --- Shapes --------------------------------------------------------------------------------------
+
+bool SameUpTo(const Dims& a, const Dims& b, size_t n) {
+  return a.size() >= n && b.size() >= n && std::equal(a.begin(), a.begin() + n, b.begin()) &&
+         std::find(a.begin(), a.begin() + n, -1) == a.begin() + n;
+}
+
+// Elements keep their order. A share is a run of elements where no dimension before the batch is
+// larger than 1, or where those dimensions stay as they are.
+void Reshape(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  if (in.IsReplicated() || in.IsPartial()) {
+    // Sizes of the batch would give another shape.
+    if (c.OthersAreSame({"X"})) c.SetAll(in);
+    return;
+  }
+  const absl::optional<Dims> from = c.InDims("X"), to = c.OutDims("Out");
+  if (!in.IsSharded() || !from.has_value() || !to.has_value()) return;
+  const size_t axis = in.axis;
+  const auto skip_ones = [](const Dims& dims) {
+    size_t i = 0;
+    while (i < dims.size() && dims[i] == 1) ++i;
+    return i;
+  };
+  size_t out = axis;
+  if (axis <= skip_ones(*from)) {
+    out = skip_ones(*to);
+  } else if (!SameUpTo(*from, *to, axis)) {
+    return;
+  }
+  if (out >= to->size()) return;
+  // A dimension that is fixed does not grow with the batch, unless it is the declared batch itself.
+  const bool follows = (*to)[out] == -1 || (*to)[out] == (*from)[axis];
+  // Sizes that are computed may make any later dimension grow.
+  const bool is_fixed =
+      c.OthersAreSame({"X"}) || std::count(to->begin() + out + 1, to->end(), -1) == 0;
+  if (follows && is_fixed) c.Set("Out", in.Along(static_cast<int>(out)));
+}
+
+void Transpose(BatchContext& c) {
+  const std::vector<int64_t> perm = c.attrs().Ints("axis");
+  const auto found = std::find(perm.begin(), perm.end(), c.In("X").axis);
+  if (c.In("X").IsSharded() && found != perm.end()) {
+    c.Set("Out", BatchRelation::Sharded(static_cast<int>(found - perm.begin())));
+  }
+}
+
+// `adds`: a new dimension, at the axis.
+Run Joined(bool adds) {
+  return [=](BatchContext& c) {
+    const absl::optional<Dims> dims = c.InDims("X");
+    const BatchRelation in = c.In("X");
+    if (!in.IsSharded() || !dims.has_value() || !c.OthersAreReplicated({"X"})) return;
+    for (const BatchRelation& other : c.AllIn("X")) {
+      if (other != in) return;
+    }
+    const int axis = c.Axis("axis", dims->size() + (adds ? 1 : 0));
+    if (axis < 0 || (!adds && axis == in.axis)) return;
+    c.SetAll(BatchRelation::Sharded(in.axis + (adds && axis <= in.axis ? 1 : 0)));
+  };
+}
+
+// Attributes axes, starts and ends of slice ops.
+struct Slices {
+  explicit Slices(const BatchContext& c)
+      : axes(c.attrs().Ints("axes")),
+        starts(c.attrs().Ints("starts")),
+        ends(c.attrs().Ints("ends")) {}
+
+  // Whether they leave an axis of a tensor with `rank` dimensions as it is.
+  bool Keep(int axis, size_t rank) const {
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (BatchContext::Counted(axes[i], rank) != axis) continue;
+      const bool is_whole = i < starts.size() && i < ends.size() && starts[i] == 0 &&
+                            ends[i] >= std::numeric_limits<int32_t>::max();
+      if (!is_whole) return false;
+    }
+    return true;
+  }
+
+  std::vector<int64_t> axes, starts, ends;
+};
+
+// Of a list of sizes, one of which is that of the batch.
+void SliceShape(BatchContext& c, const Slices& slices) {
+  if (slices.axes != std::vector<int64_t>{0} || slices.starts.size() != 1 ||
+      slices.ends.size() != 1) {
+    return;
+  }
+  const int batch = c.In("Input").axis;
+  const int64_t start = slices.starts[0], end = slices.ends[0];
+  if (start < 0 || end < 0) return;
+  if (batch < start || batch >= end) return c.SetAll(BatchRelation::Replicated());
+  c.SetAll(end == start + 1 ? BatchRelation::Replicated(-1)
+                            : BatchRelation::Shape(static_cast<int>(batch - start)));
+}
+
+void Slice(BatchContext& c) {
+  const BatchRelation in = c.In("Input");
+  const Slices slices(c);
+  if (!c.OthersAreSame({"Input"})) return;
+  if (in.kind == BatchRelation::Kind::kShape) return SliceShape(c, slices);
+  if (!in.IsSharded()) return c.SetAll(in);
+  const absl::optional<Dims> dims = c.InDims("Input");
+  if (!dims.has_value() || !slices.Keep(in.axis, dims->size())) return;
+  int before = 0;
+  if (c.attrs().Has("decrease_axis")) {
+    for (int64_t axis : c.attrs().Ints("decrease_axis")) {
+      before += BatchContext::Counted(axis, dims->size()) < in.axis ? 1 : 0;
+    }
+  }
+  c.SetAll(in.Along(in.axis - before));
+}
+
+// Dimensions are repeated, but for the batch: its size in the output is unknown, as in the input.
+void Expand(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  const absl::optional<Dims> from = c.InDims("X"), to = c.OutDims("Out");
+  if (!in.IsSharded() || !from.has_value() || !to.has_value() || to->size() < from->size()) return;
+  const size_t axis = in.axis + to->size() - from->size();
+  if ((*from)[in.axis] == (*to)[axis] && (*from)[in.axis] != 1) {
+    c.SetAll(BatchRelation::Sharded(static_cast<int>(axis)));
+  }
+}
+
+// Sizes of one dimension of another tensor: `from_attr` of the input gives `to_attr` of the output.
+void BatchSizeLike(BatchContext& c) {
+  const BatchRelation in = c.In("Input");
+  c.SetAll(c.attrs().Int("input_dim_idx") == in.axis
+               ? BatchRelation::Sharded(static_cast<int>(c.attrs().Int("output_dim_idx")))
+               : BatchRelation::Replicated());
+}
+
+// A constant in the shape of the input.
+void Like(BatchContext& c) {
+  if (!c.inputs().empty()) c.SetAll(c.inputs()[0]);
+}
+
+// Sizes: of n parts along an axis, each rank has one.
+void ShapeOf(BatchContext& c) {
+  const BatchRelation in = c.In("Input");
+  c.SetAll(in.IsSharded()     ? BatchRelation::Shape(in.axis)
+           : in.IsUnrelated() ? in
+                              : BatchRelation::Replicated());
+}
+
+// The number of elements.
+void SizeOf(BatchContext& c) {
+  const BatchRelation in = c.In("Input");
+  c.SetAll(in.IsSharded() ? BatchRelation::Replicated(-1) : BatchRelation::Replicated());
+}
+
+// One value everywhere. A dimension that has the size of the batch is one of parts.
+void FillConstant(BatchContext& c) {
+  if (!c.OthersAreReplicated({"ShapeTensor", "ShapeTensorList"}) || !c.In("ValueTensor").IsSame()) {
+    return;
+  }
+  BatchRelation out = BatchRelation::Replicated();
+  if (c.In("ShapeTensor").kind == BatchRelation::Kind::kShape) {
+    out = BatchRelation::Sharded(c.In("ShapeTensor").axis);
+  }
+  const absl::Span<const BatchRelation> sizes = c.AllIn("ShapeTensorList");
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i].IsSame()) continue;
+    if (sizes[i] != BatchRelation::Replicated(-1) || out.IsSharded()) return;
+    out = BatchRelation::Sharded(static_cast<int>(i));
+  }
+  if (c.In("ShapeTensor").IsUnrelated()) return;
+  c.SetAll(out);
+}
+
+// --- Products ------------------------------------------------------------------------------------
+
+// Out = op(X) op(Y): matrices in the last two dimensions, the others are broadcast.
+void MatMulOf(BatchContext& c, bool transpose_x, bool transpose_y) {
+  const BatchRelation x = c.In("X"), y = c.In("Y");
+  const absl::optional<Dims> xs = c.InDims("X"), ys = c.InDims("Y");
+  if (!xs.has_value() || !ys.has_value() || xs->size() < 2 || ys->size() < 2) return;
+  const int rx = static_cast<int>(xs->size()), ry = static_cast<int>(ys->size());
+  const int rank = std::max(rx, ry);
+  const int contracted_x = transpose_x ? rx - 2 : rx - 1, row = transpose_x ? rx - 1 : rx - 2;
+  const int contracted_y = transpose_y ? ry - 1 : ry - 2, column = transpose_y ? ry - 2 : ry - 1;
+  if (y.IsReplicated() && x.axis == row) return c.SetAll(BatchRelation::Sharded(rank - 2));
+  if (x.IsReplicated() && y.axis == column) return c.SetAll(BatchRelation::Sharded(rank - 1));
+  if (x.IsSharded() && y.IsSharded() && x.axis == contracted_x && y.axis == contracted_y) {
+    return c.SetAll(BatchRelation::PartialSum());
+  }
+  // Matrices of different samples.
+  const auto batch_axis = [&](BatchRelation in, int in_rank) {
+    return in.IsSharded() && in.axis < in_rank - 2 ? in.axis + rank - in_rank : -1;
+  };
+  const int ax = batch_axis(x, rx), ay = batch_axis(y, ry);
+  const auto is_repeated = [&](BatchRelation in, const Dims& dims, int axis) {
+    const int at = axis - (rank - static_cast<int>(dims.size()));
+    return in.IsReplicated() && (at < 0 || dims[at] == 1);
+  };
+  if (ax >= 0 && (ax == ay || is_repeated(y, *ys, ax))) return c.SetAll(BatchRelation::Sharded(ax));
+  if (ay >= 0 && is_repeated(x, *xs, ay)) c.SetAll(BatchRelation::Sharded(ay));
+}
+
+Run MatMul(const char* transpose_x, const char* transpose_y) {
+  return [=](BatchContext& c) {
+    MatMulOf(c, transpose_x != nullptr && c.attrs().Bool(transpose_x),
+             transpose_y != nullptr && c.attrs().Bool(transpose_y));
+  };
+}
+
+// X as a matrix whose rows are its first dimensions.
+void Mul(BatchContext& c) {
+  const BatchRelation x = c.In("X"), y = c.In("Y");
+  if (y.IsReplicated() && x.IsSharded() && x.axis < c.attrs().Int("x_num_col_dims")) c.SetAll(x);
+}
+
+// --- Layers and losses ---------------------------------------------------------------------------
+
+void LayerNorm(BatchContext& c) {
+  const BatchRelation x = c.In("X");
+  if (!x.IsSharded() || x.axis >= c.attrs().Int("begin_norm_axis") ||
+      !c.OthersAreReplicated({"X"})) {
+    return;
+  }
+  c.Set("Y", x);
+  if (x.axis != 0) return;
+  c.Set("Mean", x);
+  c.Set("Variance", x);
+}
+
+// Normalizes by statistics of the rank's part of the batch, or by running statistics.
+void BatchNorm(BatchContext& c) {
+  const OpAttrs& attrs = c.attrs();
+  const bool fixed = (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics")) ||
+                     attrs.Bool("use_global_stats");
+  if (!c.OthersAreSame({"X", "Mean", "Variance"})) return;
+  if (fixed && !(c.In("Mean").IsSame() && c.In("Variance").IsSame())) return;
+  if (!c.In("X").IsSame() && c.In("X") != BatchRelation::Sharded(0)) return;
+  c.Set("Y", c.In("X"));
+  if (c.In("X").IsSame()) {
+    // The statistics of one value are those of all ranks' values.
+    for (const char* slot : {"SavedMean", "SavedVariance"})
+      c.Set(slot, BatchRelation::Replicated());
+    c.Set("MeanOut", c.In("Mean"));
+    c.Set("VarianceOut", c.In("Variance"));
+    return;
+  }
+  if (!fixed) return c.set_effect(BatchEffect::kStatistics);
+  for (const char* slot : {"MeanOut", "VarianceOut", "SavedMean", "SavedVariance"}) {
+    c.Set(slot, BatchRelation::Replicated());
+  }
+}
+
+// The ranks exchange their statistics: those of the whole batch.
+void SyncBatchNorm(BatchContext& c) {
+  if (c.In("X") != BatchRelation::Sharded(0) || !c.OthersAreReplicated({"X"})) return;
+  c.SetAll(BatchRelation::Replicated());
+  c.Set("Y", BatchRelation::Sharded(0));
+}
+
+void Dropout(BatchContext& c) {
+  if (!c.OthersAreSame({"X"})) return;
+  c.Set("Out", c.In("X"));
+  if (c.attrs().Bool("is_test") || c.attrs().Float("dropout_prob") == 0) return;
+  c.Set("Mask", c.In("X").WithoutPower());
+  c.set_effect(BatchEffect::kDraws);
+}
+
+// The classes of each example are along an axis; Label has one number there, or a share of each.
+void SoftmaxCrossEntropy(BatchContext& c) {
+  const BatchRelation in = c.In("Logits");
+  const absl::optional<Dims> dims = c.InDims("Logits");
+  if (!in.IsSharded() || !dims.has_value() || c.In("Label") != in) return;
+  if (c.Axis("axis", dims->size()) != in.axis) c.SetAll(in);
+}
+
+void SigmoidCrossEntropy(BatchContext& c) {
+  // Normalized by how many labels count, which differs between ranks.
+  if (!c.attrs().Bool("normalize")) ShareElementwise(c);
+}
+
+void KlDiv(BatchContext& c) {
+  const std::string& reduction = c.attrs().String("reduction");
+  ShareElementwise(c);
+  const BatchRelation each = c.In("X");
+  if (reduction == "none" || each != BatchRelation::Sharded(0) || c.In("Target") != each) return;
+  c.SetAll(reduction == "sum" ? BatchRelation::PartialSum() : BatchRelation::Partial());
+}
+
+void NllLoss(BatchContext& c) {
+  const std::string& reduction = c.attrs().String("reduction");
+  const BatchRelation rows = BatchRelation::Sharded(0);
+  if (c.In("X") != rows || c.In("Label") != rows || !c.OthersAreReplicated({"X", "Label"})) return;
+  // A mean is weighted by the labels that count.
+  if (reduction != "mean") c.SetAll(BatchRelation::PartialSum());
+  if (reduction == "none") c.Set("Out", rows);
+}
+
+void Accuracy(BatchContext& c) {
+  for (const BatchRelation& in : c.inputs()) {
+    if (in != BatchRelation::Sharded(0)) return;
+  }
+  c.Set("Accuracy", BatchRelation::Partial());
+  c.Set("Correct", BatchRelation::PartialSum());
+  c.Set("Total", BatchRelation::PartialSum());
+}
+
+// Draws shares of a batch, or, with a seed, the same on all ranks. Other draws differ from those of
+// one device, whatever inputs are.
+Run Draw(Run shape) {
+  return [=](BatchContext& c) {
+    shape(c);
+    if (c.attrs().Has("seed") && c.attrs().Int("seed") != 0 && c.OthersAreSame({})) return;
+    c.set_effect(BatchEffect::kDraws);
+    c.DropReplicated();
+  };
+}
+
+// Input and Out are [time, batch, ...]; states are [layers, batch, ...].
+void Rnn(BatchContext& c) {
+  const bool draws = c.attrs().Float("dropout_prob") != 0 && !c.attrs().Bool("is_test");
+  if (draws) c.set_effect(BatchEffect::kDraws);
+  if (c.OthersAreSame({}) && !draws) return c.SetAll(BatchRelation::Replicated());
+  const BatchRelation in = c.In("Input");
+  const absl::string_view per_sample[] = {"Input", "PreState", "SequenceLength"};
+  if (in != BatchRelation::Sharded(1) || !c.OthersAreReplicated(per_sample)) return;
+  for (const BatchRelation& state : c.AllIn("PreState")) {
+    if (state != in) return;
+  }
+  if (!c.In("SequenceLength").IsReplicated() &&
+      c.In("SequenceLength") != BatchRelation::Sharded(0)) {
+    return;
+  }
+  c.Set("Out", in);
+  c.Set("State", in);
+}
+
+// A loss for each sequence of [time, batch, classes].
+void Ctc(BatchContext& c) {
+  const absl::string_view per_sample[] = {"Logits", "Label", "LogitsLength", "LabelLength"};
+  if (c.In("Logits") != BatchRelation::Sharded(1) || !c.OthersAreReplicated(per_sample)) return;
+  for (absl::string_view slot : {"Label", "LogitsLength", "LabelLength"}) {
+    if (c.In(slot) != BatchRelation::Sharded(0)) return;
+  }
+  c.Set("Loss", BatchRelation::Sharded(0));
+}
+
+void SequenceMask(BatchContext& c) {
+  // Else as wide as the longest of the rank's own.
+  if (c.attrs().Int("maxlen") > 0) Lookup("X")(c);
+}
+
+// --- Arrays and branches -------------------------------------------------------------------------
+
+// Out: X, whatever the other inputs say.
+void First(BatchContext& c) {
+  if (c.OthersAreReplicated({"X"})) c.SetAll(c.In("X"));
+}
+
+// Of an array: every rank has as many tensors as one device.
+void Length(BatchContext& c) { c.SetAll(BatchRelation::Replicated()); }
+
+void Selected(BatchContext& c) {
+  if (!c.In("Mask").IsSame()) return;
+  BatchRelation joined = c.In("X");
+  for (BatchRelation in : c.AllIn("X")) joined = Join(joined, in);
+  c.SetAll(joined);
+}
+
+const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
+  using Rules = absl::flat_hash_map<absl::string_view, BatchRule>;
+  static const auto* const rules = new Rules({
+      {"accuracy", {Accuracy}},
+      {"affine_channel", {Rows({"X"})}},
+      {"arg_max", {Along("X", "axis", "flatten", "keepdims")}},
+      {"arg_min", {Along("X", "axis", "flatten", "keepdims")}},
+      {"argsort", {Along("X", "axis")}},
+      {"batch_norm", {BatchNorm, Powers::kOwn}},
+      {"bernoulli", {Draw(ShareElementwise), Powers::kOwn}},
+      {"bicubic_interp_v2", {Rows({"X"}), Powers::kFirst}},
+      {"bilinear_interp_v2", {Rows({"X"}), Powers::kFirst}},
+      {"bmm", {MatMul(nullptr, nullptr), Powers::kProduct}},
+      {"concat", {Joined(/*adds=*/false), Powers::kTogether}},
+      {"conv2d", {Rows({"Input"}), Powers::kProduct}},
+      {"conv2d_transpose", {Rows({"Input"}), Powers::kProduct}},
+      {"conv3d", {Rows({"Input"}), Powers::kProduct}},
+      {"cross_entropy", {Rows({"X", "Label"})}},
+      {"cross_entropy2", {Rows({"X", "Label"})}},
+      {"cumsum", {Along("X", "axis", "flatten"), Powers::kFirst}},
+      {"deformable_conv", {Rows({"Input", "Offset", "Mask"})}},
+      {"deformable_conv_v1", {Rows({"Input", "Offset"})}},
+      {"depthwise_conv2d", {Rows({"Input"}), Powers::kProduct}},
+      {"dropout", {Dropout, Powers::kOwn}},
+      {"expand_v2", {Expand, Powers::kFirst}},
+      {"fill_any_like", {Like, Powers::kAny}},
+      {"fill_constant", {FillConstant, Powers::kOwn}},
+      {"fill_constant_batch_size_like", {BatchSizeLike, Powers::kAny}},
+      {"fill_zeros_like", {Like, Powers::kAny}},
+      {"fill_zeros_like2", {Like, Powers::kAny}},
+      {"flatten", {Reshape, Powers::kFirst}},
+      {"flatten2", {Reshape, Powers::kFirst}},
+      {"flatten_contiguous_range", {Reshape, Powers::kFirst}},
+      {"flip", {NotAlong("X", "axis"), Powers::kFirst}},
+      {"gather", {Gather("axis"), Powers::kFirst}},
+      {"gather_nd", {GatherNd, Powers::kFirst}},
+      {"gaussian_random", {Draw(FillConstant), Powers::kOwn}},
+      {"group_norm", {Rows({"X"})}},
+      {"hierarchical_sigmoid", {Rows({"X", "Label"})}},
+      {"index_select", {Gather("dim"), Powers::kFirst}},
+      {"instance_norm", {Rows({"X"})}},
+      {"kldiv_loss", {KlDiv}},
+      {"l1_norm", {Whole(BatchRelation::PartialSum())}},
+      {"layer_norm", {LayerNorm}},
+      {"lod_array_length", {Length, Powers::kAny}},
+      {"log_softmax", {Along("X", "axis")}},
+      {"logsumexp", {Reduction(Reduces::kOther, "axis", "reduce_all", "keepdim")}},
+      {"lookup_table", {Lookup("Ids"), Powers::kProduct}},
+      {"lookup_table_v2", {Lookup("Ids"), Powers::kProduct}},
+      {"lrn", {Rows({"X"})}},
+      {"matmul", {MatMul("transpose_X", "transpose_Y"), Powers::kProduct}},
+      {"matmul_v2", {MatMul("trans_x", "trans_y"), Powers::kProduct}},
+      {"mean", {Whole(BatchRelation::Partial()), Powers::kFirst}},
+      {"mul", {Mul, Powers::kProduct}},
+      {"nearest_interp_v2", {Rows({"X"}), Powers::kFirst}},
+      {"nll_loss", {NllLoss}},
+      {"one_hot", {Lookup("X")}},
+      {"one_hot_v2", {Lookup("X")}},
+      {"poisson", {Draw(ShareElementwise), Powers::kOwn}},
+      {"pool2d", {Rows({"X"})}},
+      {"pool3d", {Rows({"X"})}},
+      {"prelu", {Rows({"X"})}},
+      {"randint", {Draw(FillConstant), Powers::kOwn}},
+      {"randperm", {Draw(FillConstant), Powers::kOwn}},
+      {"read_from_array", {First, Powers::kFirst}},
+      {"reduce_all", {Reduction(Reduces::kOther)}},
+      {"reduce_any", {Reduction(Reduces::kOther)}},
+      {"reduce_max", {Reduction(Reduces::kOther)}},
+      {"reduce_mean", {Reduction(Reduces::kMean), Powers::kFirst}},
+      {"reduce_min", {Reduction(Reduces::kOther)}},
+      {"reduce_prod", {Reduction(Reduces::kOther)}},
+      {"reduce_sum", {Reduction(Reduces::kSum), Powers::kFirst}},
+      {"reshape", {Reshape, Powers::kOwn}},
+      {"reshape2", {Reshape, Powers::kOwn}},
+      {"rnn", {Rnn, Powers::kOwn}},
+      {"roll", {NotAlong("X", "axis"), Powers::kFirst}},
+      {"select_input", {Selected, Powers::kOwn}},
+      {"select_output", {First, Powers::kFirst}},
+      {"sequence_mask", {SequenceMask}},
+      {"shape", {ShapeOf, Powers::kOwn}},
+      {"sigmoid_cross_entropy_with_logits", {SigmoidCrossEntropy}},
+      {"size", {SizeOf, Powers::kOwn}},
+      {"slice", {Slice, Powers::kOwn}},
+      {"smooth_l1_loss", {Rows({"X", "Y"})}},
+      {"softmax", {Along("X", "axis")}},
+      {"softmax_with_cross_entropy", {SoftmaxCrossEntropy}},
+      {"split", {Along("X", "axis"), Powers::kFirst}},
+      {"squared_l2_norm", {Whole(BatchRelation::PartialSum())}},
+      {"squeeze", {Reshape, Powers::kFirst}},
+      {"squeeze2", {Reshape, Powers::kFirst}},
+      {"stack", {Joined(/*adds=*/true), Powers::kTogether}},
+      {"strided_slice", {Slice, Powers::kOwn}},
+      {"sync_batch_norm", {SyncBatchNorm}},
+      {"top_k", {NotLast("X")}},
+      {"top_k_v2", {Along("X", "axis")}},
+      {"transpose", {Transpose, Powers::kFirst}},
+      {"transpose2", {Transpose, Powers::kFirst}},
+      {"truncated_gaussian_random", {Draw(FillConstant), Powers::kOwn}},
+      {"uniform_random", {Draw(FillConstant), Powers::kOwn}},
+      {"unsqueeze", {Reshape, Powers::kFirst}},
+      {"unsqueeze2", {Reshape, Powers::kFirst}},
+      {"warpctc", {Ctc}},
+      {"write_to_array", {First, Powers::kFirst}},
+      {"yolo_box", {Rows({"X", "ImgSize"})}},
+      {"yolov3_loss", {Rows({"X", "GTBox", "GTLabel", "GTScore"})}},
+  });
+  return *rules;
+}
+
+}  // namespace
+
+const BatchRule* FindBatchRule(absl::string_view type) {
+  const auto found = Rules().find(type);
+  return found == Rules().end() ? nullptr : &found->second;
+}
+
+}  // namespace weft

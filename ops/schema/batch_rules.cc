@@ -1,0 +1,217 @@
+#include "ops/schema/batch_rules.h"
+
+#include <algorithm>
+
+#include "ops/schema/algebra.h"
+#include "ops/schema/batch_context.h"
+
+namespace weft {
+namespace {
+
+using Relations = absl::Span<const BatchRelation>;
+
+bool AnyIs(Relations inputs, bool (BatchRelation::*is)() const) {
+  return std::any_of(inputs.begin(), inputs.end(), [is](BatchRelation in) { return (in.*is)(); });
+}
+
+bool AllAreIn(Relations inputs, bool (BatchRelation::*a)() const,
+              bool (BatchRelation::*b)() const) {
+  return std::all_of(inputs.begin(), inputs.end(),
+                     [=](BatchRelation in) { return (in.*a)() || (in.*b)(); });
+}
+
+// Of an op type without a rule of its own.
+Powers PowersOf(Algebra algebra, const OpSchema& schema, const BatchContext& c) {
+  switch (algebra) {
+    case Algebra::kSum:
+    case Algebra::kAdd:
+    case Algebra::kSubtract:
+    case Algebra::kCopy:
+      return Powers::kTogether;
+    case Algebra::kReshape:
+    case Algebra::kMove:
+    case Algebra::kSplitEqual:
+      return Powers::kFirst;
+    case Algebra::kMultiply:
+      return Powers::kProduct;
+    case Algebra::kDivide:
+      return c.IsFloatOut() ? Powers::kQuotient : Powers::kNone;
+    case Algebra::kCast:
+      return c.IsFloatOut() ? Powers::kFirst : Powers::kNone;
+    case Algebra::kScale:
+      if (!c.IsFloatOut()) return Powers::kNone;
+      return c.attrs().Float("bias") != 0 ? Powers::kAffine : Powers::kFirst;
+    case Algebra::kIncrement:
+      return Powers::kAffine;
+    case Algebra::kFill:
+    case Algebra::kZeros:
+      return Powers::kAny;
+    default:
+      return schema.Has(Trait::kLinear) ? Powers::kTogether : Powers::kNone;
+  }
+}
+
+// The power of the outputs; none if nothing is known of it.
+absl::optional<int> PowerOfOutputs(Powers powers, const BatchContext& c) {
+  const Relations in = c.inputs();
+  const auto all_are = [&](int power) {
+    return std::all_of(in.begin(), in.end(), [=](BatchRelation r) { return r.power == power; });
+  };
+  int sum = 0;
+  for (BatchRelation r : in) sum += r.power;
+  switch (powers) {
+    case Powers::kNone:
+    case Powers::kAffine:
+      return all_are(0) ? absl::make_optional(0) : absl::nullopt;
+    case Powers::kFirst: {
+      const int first = c.In("X").power + c.In("Input").power;
+      return sum == first ? absl::make_optional(first) : absl::nullopt;
+    }
+    case Powers::kTogether:
+      return all_are(in[0].power) ? absl::make_optional<int>(in[0].power) : absl::nullopt;
+    case Powers::kProduct:
+      return sum;
+    case Powers::kQuotient:
+      return c.In("X").power - c.In("Y").power;
+    case Powers::kAny:
+    case Powers::kOwn:
+      break;
+  }
+  return 0;
+}
+
+// Whether the outputs are partial, given that some inputs are and the others are replicated.
+bool KeepsPartial(Powers powers, const BatchContext& c) {
+  const Relations in = c.inputs();
+  const auto partial = [](BatchRelation r) { return r.IsPartial(); };
+  switch (powers) {
+    case Powers::kAffine:
+    case Powers::kFirst:
+      return c.OthersAreReplicated({"X", "Input"});
+    case Powers::kTogether:
+      return true;
+    case Powers::kProduct:
+      return std::count_if(in.begin(), in.end(), partial) == 1;
+    case Powers::kQuotient:
+      return c.In("Y").IsReplicated();
+    default:
+      return false;
+  }
+}
+
+// Applies a rule that is not kOwn.
+void Apply(Powers powers, const std::function<void(BatchContext&)>& run, bool is_elementwise,
+           BatchContext* c, std::vector<BatchRelation>* inputs) {
+  if (powers == Powers::kAny) {
+    for (BatchRelation& in : *inputs) {
+      in = in.IsPartial() ? BatchRelation::Replicated() : in.WithoutPower();
+    }
+  }
+  const absl::optional<int> power = PowerOfOutputs(powers, *c);
+  if (!power.has_value() || AnyIs(*inputs, &BatchRelation::IsUnrelated)) return;
+  for (BatchRelation& in : *inputs) in = in.WithoutPower();
+  if (AllAreIn(*inputs, &BatchRelation::IsReplicated, &BatchRelation::IsReplicated)) {
+    c->SetAll(BatchRelation::Replicated());
+  } else if (AllAreIn(*inputs, &BatchRelation::IsReplicated, &BatchRelation::IsPartial)) {
+    if (KeepsPartial(powers, *c)) c->SetAll(BatchRelation::Partial());
+  } else if (AnyIs(*inputs, &BatchRelation::IsPartial)) {
+    return;
+  } else if (run != nullptr) {
+    run(*c);
+  } else if (is_elementwise) {
+    ShareElementwise(*c);
+  }
+  c->MultiplyAll(*power);
+}
+
+}  // namespace
+
+void ShareElementwise(BatchContext& c) {
+  if (c.num_outputs() == 0) return;
+  const absl::optional<Dims> out = c.DimsOfOutput(0);
+  if (!out.has_value()) return;
+  const int rank = static_cast<int>(out->size());
+  const int64_t attr = c.attrs().Has("axis") ? c.attrs().Int("axis") : -1;
+  // Of each input: where its dimension 0 is among those of the output.
+  const auto offset = [&](const Dims& dims) {
+    const int missing = rank - static_cast<int>(dims.size());
+    return missing > 0 && attr >= 0 ? static_cast<int>(attr) : missing;
+  };
+  int axis = -1;
+  for (size_t i = 0; i < c.inputs().size(); ++i) {
+    if (!c.inputs()[i].IsSharded()) continue;
+    const absl::optional<Dims> dims = c.DimsOfInput(i);
+    if (!dims.has_value() || dims->size() > out->size()) return;
+    const int here = c.inputs()[i].axis + offset(*dims);
+    if (axis >= 0 && axis != here) return;
+    axis = here;
+  }
+  if (axis < 0 || axis >= rank) return;
+  // A replicated input must be broadcast along the batch: as long as the batch, it would have the
+  // size of one device's.
+  for (size_t i = 0; i < c.inputs().size(); ++i) {
+    if (!c.inputs()[i].IsReplicated()) continue;
+    const absl::optional<Dims> dims = c.DimsOfInput(i);
+    if (!dims.has_value()) return;
+    const int at = axis - offset(*dims);
+    if (at >= 0 && at < static_cast<int>(dims->size()) && (*dims)[at] != 1) return;
+  }
+  c.SetAll(BatchRelation::Sharded(axis));
+}
+
+BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
+                            absl::Span<const BatchRelation> inputs) {
+  BatchOutputs out;
+  out.relations.resize(op.output_args().size(), BatchRelation::Unrelated());
+  const Algebra algebra = AlgebraOf(op.type(), schema);
+  const bool all_same = AllAreIn(inputs, &BatchRelation::IsSame, &BatchRelation::IsSame);
+  if (all_same && algebra != Algebra::kRandom) {
+    std::fill(out.relations.begin(), out.relations.end(), BatchRelation::Replicated());
+    return out;
+  }
+  if (schema == nullptr) return out;
+  const absl::StatusOr<OpAttrs> attrs = OpAttrs::Decode(op, *schema);
+  if (!attrs.ok()) return out;
+  std::vector<BatchRelation> seen(inputs.begin(), inputs.end());
+  BatchContext context(op, *attrs, types, seen, &out);
+  const BatchRule* rule = FindBatchRule(op.type());
+  if (rule != nullptr && rule->powers == Powers::kOwn) {
+    rule->run(context);
+  } else if (algebra == Algebra::kRandom) {
+    context.set_effect(BatchEffect::kDraws);
+  } else {
+    Apply(rule == nullptr ? PowersOf(algebra, *schema, context) : rule->powers,
+          rule == nullptr ? nullptr : rule->run, schema->Has(Trait::kElementwise), &context, &seen);
+  }
+  return out;
+}
+
+BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in) {
+  const bool is_mean_or_same = in.IsReplicated() || in.IsPartial();
+  switch (collective.kind) {
+    case CollectiveKind::kAllReduce:
+      if (collective.reduction == Reduction::kSum && is_mean_or_same) {
+        return BatchRelation::Replicated(in.power).Times(1);
+      }
+      if (collective.reduction == Reduction::kAvg && is_mean_or_same) {
+        return BatchRelation::Replicated(in.power);
+      }
+      if (collective.reduction == Reduction::kProd) return BatchRelation::Unrelated();
+      return in.IsReplicated() ? in : BatchRelation::Unrelated();
+    case CollectiveKind::kReduceScatter:
+      if (collective.reduction == Reduction::kSum && is_mean_or_same) {
+        return BatchRelation::Sharded(0, in.power).Times(1);
+      }
+      return BatchRelation::Unrelated();
+    case CollectiveKind::kAllGather:
+      return in.IsSharded() && in.axis == 0 ? BatchRelation::Replicated(in.power)
+                                            : BatchRelation::Unrelated();
+    case CollectiveKind::kBroadcast:
+      return in.IsReplicated() ? in : BatchRelation::Unrelated();
+    case CollectiveKind::kReduce:
+      break;
+  }
+  return BatchRelation::Unrelated();
+}
+
+}  // namespace weft

@@ -1,0 +1,45 @@
+// How the outputs of an op relate to what one device has, given how its inputs do.
+//
+// A rule is sound, not complete: if it says more than kUnrelated, that holds for all values of the
+// inputs. Assumption: the ranks have parts of equal size. Gradient ops have no rules of their own:
+// GradientRelation (ops/schema/batch_relation.h) follows from those of the forward ops.
+#ifndef WEFT_OPS_SCHEMA_BATCH_RULES_H_
+#define WEFT_OPS_SCHEMA_BATCH_RULES_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "ops/schema/batch_relation.h"
+#include "ops/schema/communication_ops.h"
+#include "ops/schema/infer_context.h"
+#include "ops/schema/op_schema.h"
+#include "proto/program.h"
+
+namespace weft {
+
+// What makes an op's outputs differ from those of one device, although they are what the relation
+// says but for that.
+enum class BatchEffect : uint8_t {
+  kNone,
+  kStatistics,  // the op normalizes by statistics of the rank's part of the batch
+  kDraws,       // the op draws random numbers: ranks draw others than one device
+};
+
+struct BatchOutputs {
+  std::vector<BatchRelation> relations;  // by Op::output_args()
+  BatchEffect effect = BatchEffect::kNone;
+};
+
+// Of an op that a rank computes for itself. `inputs`: by Op::input_args(). An op with a block, a
+// collective and a gradient op are unrelated as soon as an input is not replicated. `schema` may be
+// null (an unregistered type). O(arguments + attributes).
+BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
+                            absl::Span<const BatchRelation> inputs);
+
+// The output of a collective. `nranks` is unknown, so that power 1 stays what it is.
+BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in);
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_SCHEMA_BATCH_RULES_H_

@@ -1,0 +1,321 @@
+#include "ops/schema/batch_rules.h"
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+using Relations = std::map<std::string, BatchRelation>;
+
+constexpr BatchRelation kReplicated = BatchRelation::Replicated();
+constexpr BatchRelation kRows = BatchRelation::Sharded(0);
+constexpr BatchRelation kColumns = BatchRelation::Sharded(1);
+constexpr BatchRelation kMean = BatchRelation::Partial();
+constexpr BatchRelation kSum = BatchRelation::PartialSum();
+constexpr BatchRelation kSize = BatchRelation::Replicated(-1);
+constexpr BatchRelation kUnrelated = BatchRelation::Unrelated();
+
+// Variables that start with b are fed with a share of the batch, those with t along dimension 1;
+// p and q are partial means, s and u partial sums, r is the size of the rank's batch, h the shape
+// of a value with rows; n is unrelated. All others are replicated.
+BatchRelation InitialRelation(absl::string_view name) {
+  switch (name[0]) {
+    case 'b':
+      return kRows;
+    case 't':
+      return kColumns;
+    case 'p':
+    case 'q':
+      return kMean;
+    case 's':
+    case 'u':
+      return kSum;
+    case 'r':
+      return kSize;
+    case 'h':
+      return BatchRelation::Shape(0);
+    case 'n':
+      return kUnrelated;
+    default:
+      return kReplicated;
+  }
+}
+
+// Applies the op of a program `vars` and `op`. Relations of its outputs, in their order.
+BatchOutputs Apply(const std::string& vars, const std::string& op_text) {
+  const absl::StatusOr<Program> program = ParseProgramText(
+      absl::StrCat("program {\nblock 0 parent=-1 {\n", vars, "\n", op_text, "\n}\n}\n"));
+  EXPECT_TRUE(program.ok()) << program.status() << "\n" << op_text;
+  const Op op = program->op(program->block(0).ops()[0]);
+  std::vector<BatchRelation> inputs;
+  for (Symbol name : op.input_args()) inputs.push_back(InitialRelation(program->name(name)));
+  const TypeLookup types = [&](Symbol name) {
+    return DeclaredType(program->var(program->block(0).FindVar(name)));
+  };
+  return ApplyBatchRule(op, FindOpSchema(op.type()), types, inputs);
+}
+
+struct Case {
+  std::string vars, op;
+  BatchRelation expected;  // of the first output
+};
+
+void Check(const std::vector<Case>& cases) {
+  for (const Case& c : cases) {
+    const BatchOutputs out = Apply(c.vars, c.op);
+    EXPECT_EQ(ToString(out.relations[0]), ToString(c.expected)) << c.op << "\n" << c.vars;
+  }
+}
+
+TEST(BatchRulesTest, ElementwiseOpsKeepShares) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar b2 : fp32[-1, 4]\nvar w : fp32[4]\nvar y : fp32[-1, 4]\n"
+      "var b1 : fp32[-1]\nvar z : fp32[-1, -1]\nvar c : fp32[-1, 4]\nvar bc : fp32[-1, 1]";
+  Check({
+      {vars, "Out=[y] = relu(X=[b])", kRows},
+      {vars, "Out=[y] = elementwise_add(X=[b], Y=[b2]) {axis=-1}", kRows},
+      {vars, "Out=[y] = elementwise_add(X=[b], Y=[w]) {axis=-1}", kRows},
+      {vars, "Out=[y] = elementwise_add(X=[b], Y=[w]) {axis=1}", kRows},
+      {vars, "Out=[y] = elementwise_mul(X=[b], Y=[b1]) {axis=0}", kRows},
+      // Each sample with each other one.
+      {vars, "Out=[z] = elementwise_sub(X=[bc], Y=[b1]) {axis=-1}", kUnrelated},
+      // A constant as long as the batch of one device.
+      {vars, "Out=[y] = elementwise_add(X=[b], Y=[c]) {axis=-1}", kUnrelated},
+      {vars, "Out=[y] = elementwise_add(X=[b], Y=[n]) {axis=-1}", kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, PartialMeansAndSumsAreLinear) {
+  const std::string vars =
+      "var p : fp32[1]\nvar q : fp32[1]\nvar s : fp32[1]\nvar u : fp32[1]\nvar c : fp32[1]\n"
+      "var y : fp32[1]\nvar b : fp32[-1]\nvar z : fp32[-1]\nvar i : int64[1]";
+  Check({
+      {vars, "Out=[y] = elementwise_add(X=[p], Y=[q]) {axis=-1}", kMean},
+      {vars, "Out=[y] = elementwise_add(X=[p], Y=[c]) {axis=-1}", kMean},
+      {vars, "Out=[y] = elementwise_sub(X=[s], Y=[u]) {axis=-1}", kSum},
+      // The constant would be added once for each rank.
+      {vars, "Out=[y] = elementwise_add(X=[s], Y=[c]) {axis=-1}", kUnrelated},
+      {vars, "Out=[y] = elementwise_add(X=[s], Y=[p]) {axis=-1}", kUnrelated},
+      {vars, "Out=[y] = elementwise_mul(X=[p], Y=[c]) {axis=-1}", kMean},
+      {vars, "Out=[y] = elementwise_mul(X=[p], Y=[q]) {axis=-1}", kUnrelated},
+      {vars, "Out=[y] = elementwise_div(X=[s], Y=[c]) {axis=-1}", kSum},
+      {vars, "Out=[y] = elementwise_div(X=[c], Y=[s]) {axis=-1}", kUnrelated},
+      // A weighted mean.
+      {vars, "Out=[y] = elementwise_div(X=[s], Y=[u]) {axis=-1}", kUnrelated},
+      {vars, "Out=[y] = scale(X=[p]) {scale=2.0, bias=1.0, bias_after_scale=true}", kMean},
+      {vars, "Out=[y] = scale(X=[s]) {scale=2.0, bias=0.0, bias_after_scale=true}", kSum},
+      {vars, "Out=[y] = scale(X=[s]) {scale=2.0, bias=1.0, bias_after_scale=true}", kUnrelated},
+      {vars, "Out=[y] = sqrt(X=[p])", kUnrelated},
+      {vars, "Out=[y] = sum(X=[p, q])", kMean},
+      {vars, "Out=[i] = cast(X=[p]) {in_dtype=5, out_dtype=3}", kUnrelated},
+      // A sample less the mean of its share.
+      {vars, "Out=[z] = elementwise_sub(X=[b], Y=[p]) {axis=-1}", kUnrelated},
+      {vars, "Out=[y] = fill_any_like(X=[p]) {dtype=-1, value=1.0}", kReplicated},
+  });
+}
+
+TEST(BatchRulesTest, PowersFollowSizesOfTheBatch) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar h : int32[2]\nvar r : int32[1]\nvar r2 : fp32[1]\n"
+      "var s : fp32[1]\nvar u : fp32[1]\nvar p : fp32[1]\nvar y : fp32[1]\nvar i : int32[1]\n"
+      "var z : fp32[-1, 4]\nvar c : fp32[1]";
+  Check({
+      {vars, "Out=[h] = shape(Input=[b])", BatchRelation::Shape(0)},
+      {vars, "Out=[i] = slice(Input=[h]) {axes=ints[0], starts=ints[0], ends=ints[1]}", kSize},
+      {vars, "Out=[i] = slice(Input=[h]) {axes=ints[0], starts=ints[1], ends=ints[2]}",
+       kReplicated},
+      {vars, "Out=[i] = size(Input=[b])", kSize},
+      {vars, "Out=[y] = cast(X=[r]) {in_dtype=2, out_dtype=5}", kSize},
+      // The sum of the losses by the number of samples.
+      {vars, "Out=[y] = elementwise_div(X=[s], Y=[r2]) {axis=-1}", kMean},
+      {vars, "Out=[y] = elementwise_mul(X=[p], Y=[r2]) {axis=-1}", kSum},
+      {vars, "Out=[y] = elementwise_add(X=[s], Y=[r2]) {axis=-1}", kSum},
+      {vars, "Out=[y] = elementwise_add(X=[r2], Y=[c]) {axis=-1}", kUnrelated},
+      {vars, "Out=[y] = sqrt(X=[r2])", kUnrelated},
+      {vars, "Out=[i] = elementwise_floordiv(X=[r], Y=[c]) {axis=-1}", kUnrelated},
+      {vars,
+       "Out=[z] = fill_constant(ShapeTensorList=[r, c]) {dtype=5, value=1.0, shape=ints[-1, 4]}",
+       kRows},
+      {vars, "Out=[z] = elementwise_mul(X=[b], Y=[r2]) {axis=-1}", BatchRelation::Sharded(0, -1)},
+  });
+}
+
+TEST(BatchRulesTest, CollectivesJoinPartialValues) {
+  const auto after = [](const char* type, BatchRelation in) {
+    return AfterCollective(*FindCollectiveOp(type), in);
+  };
+  EXPECT_EQ(after("c_allreduce_sum", kSum), kReplicated);
+  EXPECT_EQ(after("c_allreduce_sum", kMean), BatchRelation::Replicated(1));
+  EXPECT_EQ(after("c_allreduce_avg", kMean), kReplicated);
+  EXPECT_EQ(after("c_allreduce_max", kReplicated), kReplicated);
+  EXPECT_EQ(after("c_allreduce_max", kMean), kUnrelated);
+  EXPECT_EQ(after("c_allreduce_sum", kRows), kUnrelated);
+  EXPECT_EQ(after("c_allgather", kRows), kReplicated);
+  EXPECT_EQ(after("c_allgather", kReplicated), kUnrelated);
+  // The value of one rank is not that of one device.
+  EXPECT_EQ(after("c_broadcast", kMean), kUnrelated);
+  EXPECT_EQ(after("c_broadcast", kReplicated), kReplicated);
+}
+
+TEST(BatchRelationTest, GradientsFollowFromValues) {
+  // Of a mean loss: each rank divides by the size of its own batch.
+  EXPECT_EQ(GradientRelation(kReplicated, 0), kMean);
+  EXPECT_EQ(GradientRelation(kRows, 0), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(GradientRelation(kMean, 0), kReplicated);
+  // Of a sum.
+  EXPECT_EQ(GradientRelation(kReplicated, -1), kSum);
+  EXPECT_EQ(GradientRelation(kRows, -1), kRows);
+  EXPECT_EQ(GradientRelation(kSum, -1), kReplicated);
+  EXPECT_EQ(GradientRelation(kUnrelated, 0), kUnrelated);
+  for (BatchRelation value : {kReplicated, kRows, kColumns, kMean, kSum, kSize}) {
+    for (int power = -2; power <= 2; ++power) {
+      EXPECT_EQ(LossPower(value, GradientRelation(value, power)), power) << ToString(value);
+    }
+  }
+  EXPECT_EQ(LossPower(kRows, kColumns), absl::nullopt);
+  EXPECT_EQ(LossPower(kMean, kMean), absl::nullopt);
+}
+
+TEST(BatchRelationTest, JoinsOfValues) {
+  EXPECT_EQ(Join(kRows, kRows), kRows);
+  EXPECT_EQ(Join(kReplicated, kMean), kMean);
+  EXPECT_EQ(Join(kReplicated, kSum), kUnrelated);
+  EXPECT_EQ(Join(kRows, kColumns), kUnrelated);
+}
+
+TEST(BatchRulesTest, ReductionsOverTheBatchArePartial) {
+  const std::string vars =
+      "var b : fp32[-1, 4, 8]\nvar t : fp32[4, -1, 8]\nvar y : fp32[1]\nvar z : fp32[-1, 8]";
+  Check({
+      {vars, "Out=[y] = mean(X=[b])", kMean},
+      {vars, "Out=[y] = reduce_mean(X=[b]) {reduce_all=true, dim=ints[0], keep_dim=false}", kMean},
+      {vars, "Out=[y] = reduce_sum(X=[b]) {reduce_all=false, dim=ints[0, 1, 2], keep_dim=false}",
+       kSum},
+      {vars, "Out=[y] = reduce_max(X=[b]) {reduce_all=true, dim=ints[0], keep_dim=false}",
+       kUnrelated},
+      {vars, "Out=[z] = reduce_sum(X=[b]) {reduce_all=false, dim=ints[1], keep_dim=false}", kRows},
+      {vars, "Out=[z] = reduce_max(X=[t]) {reduce_all=false, dim=ints[0], keep_dim=false}", kRows},
+      {vars, "Out=[z] = reduce_max(X=[t]) {reduce_all=false, dim=ints[0], keep_dim=true}",
+       kColumns},
+      {vars, "Out=[y] = squared_l2_norm(X=[b])", kSum},
+  });
+}
+
+TEST(BatchRulesTest, ProductsOfSharesAreSharesOrPartialSums) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar b2 : fp32[-1, 4]\nvar w : fp32[4, 8]\nvar y : fp32[-1, 8]\n"
+      "var z : fp32[-1, -1]\nvar g : fp32[4, 4]\nvar b3 : fp32[-1, 4, 8]\nvar b4 : fp32[-1, 8, 2]\n"
+      "var x : fp32[-1, 4, 2]";
+  Check({
+      {vars, "Out=[y] = matmul_v2(X=[b], Y=[w]) {trans_x=false, trans_y=false}", kRows},
+      {vars, "Out=[y] = mul(X=[b], Y=[w]) {x_num_col_dims=1, y_num_col_dims=1}", kRows},
+      // Each sample with each other one, as in-batch contrastive losses have it.
+      {vars, "Out=[z] = matmul_v2(X=[b], Y=[b2]) {trans_x=false, trans_y=true}", kUnrelated},
+      {vars, "Out=[g] = matmul_v2(X=[b], Y=[b2]) {trans_x=true, trans_y=false}", kSum},
+      {vars, "Out=[x] = matmul_v2(X=[b3], Y=[b4]) {trans_x=false, trans_y=false}", kRows},
+  });
+}
+
+TEST(BatchRulesTest, ShapesMoveTheBatch) {
+  const std::string vars =
+      "var b : fp32[-1, 4, 8]\nvar t : fp32[6, -1, 8]\nvar y : fp32[-1, 32]\nvar z : fp32[-1, 8]\n"
+      "var x : fp32[0]\nvar v : fp32[32, -1]\nvar k : fp32[4, -1, 8]\nvar c : fp32[-1, 8, 8]\n"
+      "var o : fp32[1, -1, 4, 8]\nvar t2 : fp32[6, -1, 2, 4]";
+  Check({
+      {vars, "Out=[y], XShape=[x] = reshape2(X=[b]) {shape=ints[-1, 32]}", kRows},
+      {vars, "Out=[z], XShape=[x] = reshape2(X=[b]) {shape=ints[-1, 8]}", kRows},
+      {vars, "Out=[v], XShape=[x] = reshape2(X=[b]) {shape=ints[32, -1]}", kUnrelated},
+      {vars, "Out=[z], XShape=[x] = reshape2(X=[t]) {shape=ints[-1, 8]}", kUnrelated},
+      {vars, "Out=[t2], XShape=[x] = reshape2(X=[t]) {shape=ints[6, -1, 2, 4]}", kColumns},
+      {vars, "Out=[o], XShape=[x] = unsqueeze2(X=[b]) {axes=ints[0]}", kColumns},
+      {vars, "Out=[k], XShape=[x] = transpose2(X=[b]) {axis=ints[1, 0, 2]}", kColumns},
+      {vars, "Out=[c] = concat(X=[b, b]) {axis=1}", kRows},
+      {vars, "Out=[c] = concat(X=[b, b]) {axis=0}", kUnrelated},
+      {vars,
+       "Out=[z] = slice(Input=[b]) {axes=ints[1], starts=ints[0], ends=ints[1], "
+       "decrease_axis=ints[1]}",
+       kRows},
+      {vars,
+       "Out=[z] = slice(Input=[t]) {axes=ints[0], starts=ints[0], ends=ints[1], "
+       "decrease_axis=ints[0]}",
+       kRows},
+      {vars,
+       "Out=[z] = slice(Input=[b]) {axes=ints[0], starts=ints[0], ends=ints[1], "
+       "decrease_axis=ints[0]}",
+       kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, LayersAndLossesKeepRows) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar bl : int64[-1, 1]\nvar w : fp32[4]\nvar y : fp32[-1, 4]\n"
+      "var z : fp32[-1, 1]\nvar m : fp32[-1]\nvar v : fp32[-1]\nvar e : fp32[9, 4]\n"
+      "var k : fp32[-1, 1, 4]\nvar acc : fp32[1]\nvar c : int32[1]\nvar d : int32[1]";
+  Check({
+      {vars, "Out=[y] = softmax(X=[b]) {axis=-1}", kRows},
+      {vars, "Out=[y] = softmax(X=[b]) {axis=0}", kUnrelated},
+      {vars, "Loss=[z], Softmax=[y] = softmax_with_cross_entropy(Logits=[b], Label=[bl]) {axis=-1}",
+       kRows},
+      {vars, "Loss=[z], Softmax=[y] = softmax_with_cross_entropy(Logits=[b], Label=[w]) {axis=-1}",
+       kUnrelated},
+      {vars,
+       "Mean=[m], Variance=[v], Y=[y] = layer_norm(Bias=[w], Scale=[w], X=[b]) "
+       "{begin_norm_axis=1}",
+       kRows},
+      {vars, "Out=[k] = lookup_table_v2(Ids=[bl], W=[e])", kRows},
+      {vars,
+       "Accuracy=[acc], Correct=[c], Total=[d] = accuracy(Indices=[bl], Label=[bl], Out=[bl])",
+       kMean},
+      {vars, "Out=[acc] = nll_loss(Label=[bl], Weight=[w], X=[b]) {reduction=\"mean\"}",
+       kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, NormalizationAndDrawsAreNamed) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar w : fp32[4]\nvar y : fp32[-1, 4]\nvar m : fp32[4]\n"
+      "var k : uint8[-1, 4]";
+  const auto batch_norm = [&](const std::string& attrs) {
+    return Apply(vars,
+                 absl::StrCat("MeanOut=[m], SavedMean=[m], SavedVariance=[m], VarianceOut=[m], "
+                              "Y=[y] = batch_norm(Bias=[w], Mean=[m], Scale=[w], "
+                              "Variance=[m], X=[b]) {",
+                              attrs, "}"));
+  };
+  const BatchOutputs train = batch_norm("is_test=false, use_global_stats=false");
+  EXPECT_EQ(train.effect, BatchEffect::kStatistics);
+  EXPECT_EQ(train.relations[0], kUnrelated);
+  EXPECT_EQ(train.relations[4], kRows);
+  const BatchOutputs fixed = batch_norm("is_test=true, use_global_stats=false");
+  EXPECT_EQ(fixed.effect, BatchEffect::kNone);
+  EXPECT_EQ(fixed.relations[0], kReplicated);
+  EXPECT_EQ(fixed.relations[4], kRows);
+  const BatchOutputs dropout =
+      Apply(vars, "Mask=[k], Out=[y] = dropout(X=[b]) {is_test=false, dropout_prob=0.5}");
+  EXPECT_EQ(dropout.effect, BatchEffect::kDraws);
+  EXPECT_EQ(dropout.relations[1], kRows);
+  const BatchOutputs draw = Apply(vars, "Out=[m] = gaussian_random() {shape=ints[4]}");
+  EXPECT_EQ(draw.effect, BatchEffect::kDraws);
+}
+
+// Whatever inputs are, replicated inputs give replicated outputs, and an unknown op of others
+// unrelated ones.
+TEST(BatchRulesTest, UnregisteredOpsAreUnrelated) {
+  const std::string vars = "var b : fp32[-1, 4]\nvar w : fp32[4]\nvar y : fp32[-1, 4]";
+  Check({
+      {vars, "Out=[y] = my_op(X=[b])", kUnrelated},
+      {vars, "Out=[y] = my_op(X=[w])", kReplicated},
+  });
+}
+
+}  // namespace
+}  // namespace weft
