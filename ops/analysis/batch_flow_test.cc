@@ -1,0 +1,277 @@
+#include "ops/analysis/batch_flow.h"
+
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr BatchRelation kSame = BatchRelation::Replicated();
+constexpr BatchRelation kRows = BatchRelation::Sharded(0);
+constexpr BatchRelation kMean = BatchRelation::Partial();
+constexpr BatchRelation kSum = BatchRelation::PartialSum();
+constexpr BatchRelation kUnrelated = BatchRelation::Unrelated();
+
+// A layer with parameter w, its mean loss, and then the given ops.
+class BatchFlowTest : public ::testing::Test {
+ protected:
+  void Run(const std::string& ops, const std::string& blocks = "") {
+    absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
+        "    var x : fp32[-1, 4] need_check_feed\n"
+        "    var rate : fp32[1] need_check_feed\n"
+        "    var w : fp32[4, 1] parameter persistable\n"
+        "    var state : fp32[1] persistable\n    var due : bool[1] persistable\n"
+        "    var h : fp32[-1, 1]\n    var h@GRAD : fp32[-1, 1]\n    var loss : fp32[1]\n"
+        "    var loss@GRAD : fp32[1]\n    var w@GRAD : fp32[4, 1]\n    var a : fp32[1]\n"
+        "    var b : fp32[1]\n    var c : fp32[1]\n    var t : fp32[4, 1]\n    var k : bool[1]\n"
+        "    var hb : bool[-1, 1]\n    var scopes : step_scopes\n    var scope : step_scopes\n"
+        "    Out=[h] = mul(X=[x], Y=[w])\n"
+        "    Out=[loss] = mean(X=[h])\n"
+        "    Out=[loss@GRAD] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+        "    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD])\n"
+        "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n" +
+            ops,
+        blocks));
+    ASSERT_TRUE(program.ok()) << program.status();
+    program_.emplace(*std::move(program));
+    const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(*program_);
+    ASSERT_TRUE(feeds.ok()) << feeds.status();
+    flow_.emplace(BatchFlow::Of(*program_, {*feeds, 2, zeros_}));
+  }
+
+  const BatchValue& End(const std::string& name) {
+    return flow_->AtEnd(program_->block(0).FindVar(name));
+  }
+  BatchRelation Of(const std::string& name) { return End(name).relation; }
+  // The op that made the variable unrelated.
+  std::string Cause(const std::string& name) {
+    EXPECT_EQ(Of(name), kUnrelated) << name << ": " << ToString(Of(name));
+    return End(name).cause.valid() ? std::string(program_->op(End(name).cause).type()) : "";
+  }
+
+  std::set<std::string> zeros_;
+  absl::optional<Program> program_;
+  absl::optional<BatchFlow> flow_;
+};
+
+TEST_F(BatchFlowTest, FollowsForwardAndBackward) {
+  Run("");
+  EXPECT_EQ(Of("x"), kRows);
+  EXPECT_EQ(Of("rate"), kSame);
+  EXPECT_EQ(Of("h"), kRows);
+  EXPECT_EQ(Of("loss"), kMean);
+  // Each rank divides by the size of its own batch.
+  EXPECT_EQ(Of("h@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
+TEST_F(BatchFlowTest, GradientsOfASumAreSums) {
+  Run("    Out=[loss] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    X@GRAD=[h@GRAD] = reduce_sum_grad(X=[h], Out@GRAD=[loss@GRAD]) {reduce_all=true}\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Of("loss"), kSum);
+  EXPECT_EQ(Of("h@GRAD"), kRows);
+  EXPECT_EQ(Of("w@GRAD"), kSum);
+}
+
+TEST_F(BatchFlowTest, CollectivesGiveWhatOneDeviceHas) {
+  Run("    Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {scale=0.5, bias=0.0}\n"
+      "    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD])\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Of("w@GRAD"), kSum);
+  Run("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0}\n");
+  EXPECT_EQ(Of("w@GRAD"), kSame);
+  Run("    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0}\n");
+  EXPECT_EQ(Of("w@GRAD"), BatchRelation::Replicated(1));
+  Run("    Out=[w@GRAD] = c_broadcast(X=[w@GRAD]) {ring_id=0, root=0}\n");
+  EXPECT_EQ(Cause("w@GRAD"), "c_broadcast");
+}
+
+TEST_F(BatchFlowTest, CollectivesReachTheMembersOfBuffers) {
+  Run("    var f : fp32[4]\n"
+      "    FusedOutput=[f], Output=[w@GRAD] = coalesce_tensor(Input=[w@GRAD]) {copy_data=true}\n"
+      "    Out=[f] = c_allreduce_avg(X=[f]) {ring_id=0}\n");
+  EXPECT_EQ(Of("w@GRAD"), kSame);
+}
+
+TEST_F(BatchFlowTest, NonlinearFunctionsOfMeansAreNamed) {
+  Run("    Out=[a] = sqrt(X=[loss])\n    Out=[b] = scale(X=[a]) {scale=2.0, bias=0.0}\n");
+  EXPECT_EQ(Cause("b"), "sqrt");
+  // A weighted mean.
+  Run("    Out=[a] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[b] = elementwise_div(X=[a], Y=[a]) {axis=-1}\n");
+  EXPECT_EQ(Cause("b"), "elementwise_div");
+  // Regularization counts once, not once for each rank.
+  Run("    Out=[a] = squared_l2_norm(X=[w])\n    Out=[b] = sum(X=[loss, a])\n"
+      "    Out=[c] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[c] = sum(X=[c, a])\n");
+  EXPECT_EQ(Of("b"), kMean);
+  EXPECT_EQ(Cause("c"), "sum");
+}
+
+TEST_F(BatchFlowTest, StatesCarryOver) {
+  // A weight that is updated by hand, from a gradient that is not reduced.
+  const std::string update =
+      "    Out=[t] = elementwise_mul(X=[w@GRAD], Y=[rate]) {axis=-1}\n"
+      "    Out=[w] = elementwise_sub(X=[w], Y=[t]) {axis=-1}\n";
+  Run(update);
+  EXPECT_EQ(Cause("loss"), "mul");
+  ASSERT_EQ(flow_->states().size(), 1);
+  EXPECT_EQ(program_->var(flow_->states()[0].variable).name(), "w");
+  EXPECT_EQ(program_->op(flow_->states()[0].writer).type(), "elementwise_sub");
+  EXPECT_EQ(flow_->states()[0].value.relation, kMean);
+  Run("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0}\n" + update);
+  EXPECT_EQ(Of("w"), kSame);
+  EXPECT_EQ(Of("loss"), kMean);
+  EXPECT_THAT(flow_->states(), IsEmpty());
+  // A moving average of a mean is one of what one device has.
+  Run("    Out=[state] = sum(X=[state, loss])\n");
+  EXPECT_EQ(Of("state"), kMean);
+  Run("    Out=[a] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[state] = sum(X=[state, a])\n    Out=[b] = assign(X=[state])\n");
+  EXPECT_EQ(Cause("state"), "sum");
+  EXPECT_EQ(Cause("b"), "sum");
+}
+
+TEST_F(BatchFlowTest, ZerosAreAnySum) {
+  // As gradient merge accumulates.
+  const std::string accumulates =
+      "    Out=[a] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[state] = sum(X=[state, a])\n    Out=[b] = assign(X=[state])\n";
+  const std::string resets =
+      "    Out=[state] = fill_constant() {shape=longs[1], dtype=5, value=0.0}\n";
+  zeros_ = {"state"};
+  Run(accumulates);
+  EXPECT_EQ(Of("b"), kSum);
+  zeros_ = {};
+  Run(accumulates + resets);
+  EXPECT_EQ(Cause("b"), "sum");
+  Run(resets + accumulates);
+  EXPECT_EQ(Of("b"), kSum);
+  // An output that nothing reads has a gradient of zeros.
+  Run("    Out=[h@GRAD] = fill_zeros_like(X=[h])\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Of("h@GRAD"), kRows);
+}
+
+TEST_F(BatchFlowTest, UpdatesByMultiplesAreListed) {
+  const std::string update =
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[rate])\n";
+  Run("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0}\n" + update);
+  EXPECT_THAT(flow_->updates(), IsEmpty());
+  Run("    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0}\n" + update);
+  ASSERT_EQ(flow_->updates().size(), 1);
+  EXPECT_EQ(flow_->updates()[0].power, 1);
+  EXPECT_EQ(program_->name(flow_->updates()[0].gradient), "w@GRAD");
+}
+
+TEST_F(BatchFlowTest, OptimizersAreForOthersToProve) {
+  Run("    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[rate])\n"
+      "    Out=[t] = assign(X=[w])\n");
+  EXPECT_EQ(Of("w"), kSame);
+  EXPECT_EQ(Of("t"), kSame);
+}
+
+TEST_F(BatchFlowTest, EffectsAreListedOnce) {
+  Run("    var m : fp32[4] persistable\n    var v : fp32[4] persistable\n"
+      "    var s : fp32[4]\n    var y : fp32[-1, 4]\n    var y2 : fp32[-1, 4]\n"
+      "    var mask : uint8[-1, 4]\n"
+      "    MeanOut=[m], SavedMean=[s], SavedVariance=[s], VarianceOut=[v], Y=[y] = "
+      "batch_norm(Bias=[s], Mean=[m], Scale=[s], Variance=[v], X=[x]) {is_test=false}\n"
+      "    Mask=[mask], Out=[y2] = dropout(X=[y]) {is_test=false, dropout_prob=0.5}\n");
+  ASSERT_EQ(flow_->effects().size(), 2);
+  EXPECT_EQ(flow_->effects()[0].effect, BatchEffect::kStatistics);
+  EXPECT_EQ(flow_->effects()[1].effect, BatchEffect::kDraws);
+  EXPECT_EQ(Of("y2"), kRows);
+  EXPECT_EQ(Cause("m"), "batch_norm");
+}
+
+TEST_F(BatchFlowTest, BranchesJoinBothWays) {
+  const std::string block =
+      "  block 1 parent=0 {\n    Out=[a] = scale(X=[loss]) {scale=2.0, bias=0.0}\n  }\n";
+  const std::string branch =
+      "    Out=[a] = assign(X=[rate])\n"
+      "    Out=[a], Scope=[scope] = conditional_block(Cond=[COND], Input=[loss]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n";
+  const auto with = [&](const std::string& condition) {
+    std::string text = branch;
+    return text.replace(text.find("COND"), 4, condition);
+  };
+  Run(with("due"), block);
+  EXPECT_EQ(Of("a"), kMean);
+  EXPECT_THAT(flow_->conditions(), IsEmpty());
+  Run("    Out=[k] = greater_than(X=[loss], Y=[rate]) {axis=-1}\n" + with("k"), block);
+  EXPECT_EQ(Cause("a"), "conditional_block");
+  EXPECT_EQ(flow_->conditions().size(), 1);
+}
+
+TEST_F(BatchFlowTest, LoopsAreFollowedToTheirFixpoint) {
+  const std::string loop =
+      "    Out=[a] = assign(X=[rate])\n    Out=[b] = assign(X=[rate])\n"
+      "    Out=[a, b], StepScopes=[scopes] = while(X=[a, loss], Condition=[due]) "
+      "{sub_block=block(1)}\n";
+  Run(loop,
+      "  block 1 parent=0 {\n    Out=[b] = assign(X=[a])\n    Out=[a] = sum(X=[a, loss])\n  }\n");
+  EXPECT_EQ(Of("a"), kMean);
+  EXPECT_EQ(Of("b"), kMean);
+  Run(loop,
+      "  block 1 parent=0 {\n    Out=[b] = sqrt(X=[a])\n    Out=[a] = sum(X=[a, loss])\n  }\n");
+  EXPECT_EQ(Cause("b"), "sqrt");
+  // The loop runs as long as its own result says.
+  Run(loop,
+      "  block 1 parent=0 {\n    Out=[a] = sum(X=[a, loss])\n"
+      "    Out=[due] = greater_than(X=[a], Y=[rate]) {axis=-1}\n  }\n");
+  EXPECT_EQ(Cause("a"), "while");
+  EXPECT_EQ(flow_->conditions().size(), 1);
+}
+
+TEST(FeedLayoutTest, GuessesFromDeclarations) {
+  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
+      "    var x : fp32[-1, 4] need_check_feed\n    var rate : fp32[1] need_check_feed\n"
+      "    var classes : fp32[10] need_check_feed\n    var w : fp32[4] persistable\n",
+      ""));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*program);
+  ASSERT_TRUE(layouts.ok());
+  EXPECT_EQ(
+      *layouts,
+      (FeedLayouts{{"x", {0}}, {"rate", FeedLayout::Whole()}, {"classes", FeedLayout::Whole()}}));
+  const absl::StatusOr<FeedLayouts> given = ParseFeedLayouts("x=axis:1,classes=axis:0");
+  ASSERT_TRUE(given.ok()) << given.status();
+  const absl::StatusOr<FeedLayouts> merged = FeedLayoutsOf(*program, *given);
+  ASSERT_TRUE(merged.ok()) << merged.status();
+  EXPECT_EQ(merged->at("x"), FeedLayout{1});
+  EXPECT_EQ(merged->at("classes"), FeedLayout{0});
+  EXPECT_THAT(FeedLayoutsOf(*program, {{"x", {2}}}).status().message(),
+              HasSubstr("x has dimensions [-1, 4], expected an axis below 2, found 2"));
+  EXPECT_THAT(FeedLayoutsOf(*program, {{"w", {0}}}).status().message(),
+              HasSubstr("w is no data variable of the program, which has: x, rate, classes"));
+}
+
+TEST(FeedLayoutTest, FixedBatchesAreSplit) {
+  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
+      "    var x : fp32[32, 4] need_check_feed\n    var rate : fp32[1] need_check_feed\n", ""));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(*FeedLayoutsOf(*program), (FeedLayouts{{"x", {0}}, {"rate", FeedLayout::Whole()}}));
+}
+
+TEST(FeedLayoutTest, TextIsChecked) {
+  EXPECT_TRUE(ParseFeedLayouts("").ok());
+  EXPECT_EQ(ToString(ParseFeedLayouts("a=b=axis:3")->at("a=b")), "axis:3");
+  for (const char* text : {"x", "x=", "x=axis", "x=axis:-1", "x=axis:q", "x=whole,x=whole"}) {
+    EXPECT_FALSE(ParseFeedLayouts(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace weft

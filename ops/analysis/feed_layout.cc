@@ -1,0 +1,90 @@
+#include "ops/analysis/feed_layout.h"
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "ops/schema/tensor_type.h"
+
+namespace weft {
+namespace {
+
+struct DataVariable {
+  std::string name;
+  Dims dims;
+};
+
+std::vector<DataVariable> DataVariables(const Program& program) {
+  std::vector<DataVariable> variables;
+  for (VarId id : program.block(0).vars()) {
+    const Var var = program.var(id);
+    if (!var.need_check_feed()) continue;
+    const absl::optional<TensorType> type = DeclaredType(var);
+    variables.push_back({std::string(var.name()), type.has_value() ? type->dims : Dims()});
+  }
+  return variables;
+}
+
+bool HasUnknown(const Dims& dims) { return NumElements(dims) < 0; }
+
+}  // namespace
+
+std::string ToString(const FeedLayout& layout) {
+  return layout.axis.has_value() ? absl::StrCat("axis:", *layout.axis) : "whole";
+}
+
+absl::StatusOr<FeedLayouts> ParseFeedLayouts(absl::string_view text) {
+  FeedLayouts layouts;
+  for (absl::string_view entry : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    // The last '=': names of variables may hold others.
+    const size_t equals = entry.rfind('=');
+    absl::string_view value = equals == absl::string_view::npos ? "" : entry.substr(equals + 1);
+    FeedLayout layout = FeedLayout::Whole();
+    int axis = 0;
+    if (absl::ConsumePrefix(&value, "axis:") && absl::SimpleAtoi(value, &axis) && axis >= 0) {
+      layout.axis = axis;
+    } else if (value != "whole") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("feed layout: expected VARIABLE=whole or VARIABLE=axis:N, found ", entry));
+    }
+    const std::string name(entry.substr(0, equals));
+    if (!layouts.emplace(name, layout).second) {
+      return absl::InvalidArgumentError(absl::StrCat("feed layout: ", name, " is named twice"));
+    }
+  }
+  return layouts;
+}
+
+absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayouts& given) {
+  FeedLayouts layouts;
+  const std::vector<DataVariable> variables = DataVariables(program);
+  bool all_fixed = true;
+  for (const DataVariable& variable : variables) all_fixed &= !HasUnknown(variable.dims);
+  for (const auto& [name, dims] : variables) {
+    const bool is_batch = !dims.empty() && (dims[0] == -1 || (all_fixed && dims[0] > 1));
+    layouts[name] = is_batch ? FeedLayout() : FeedLayout::Whole();
+    const auto found = given.find(name);
+    if (found == given.end()) continue;
+    if (found->second.axis.has_value() && *found->second.axis >= static_cast<int>(dims.size())) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("feed layout: ", name, " has dimensions ", DimsToString(dims),
+                       ", expected an axis below ", dims.size(), ", found ", *found->second.axis));
+    }
+    layouts[name] = found->second;
+  }
+  for (const auto& [name, layout] : given) {
+    if (layouts.count(name) > 0) continue;
+    std::vector<std::string> names;
+    for (const DataVariable& variable : variables) names.push_back(variable.name);
+    return absl::InvalidArgumentError(
+        absl::StrCat("feed layout: ", name, " is no data variable of the program, which has: ",
+                     names.empty() ? "none" : absl::StrJoin(names, ", ")));
+  }
+  return layouts;
+}
+
+}  // namespace weft
