@@ -31,12 +31,39 @@ absl::Status WithName(const FeedSource& source, const absl::Status& status) {
   return source.name.empty() ? status : Annotate(source.name, status);
 }
 
-// The dimensions of the part of one rank of a batch of dimensions `whole`. The number of rows must
-// divide.
-Dims PartDims(const Plan::Variable& variable, const Dims& whole, int nranks) {
+FeedLayout LayoutOf(const FeedSource& source, const Plan::Variable& variable) {
+  if (!variable.is_feed) return FeedLayout::Whole();
+  const auto found = source.layouts.find(variable.name);
+  return found == source.layouts.end() ? FeedLayout() : found->second;
+}
+
+// The dimensions of the part of one rank of a batch of dimensions `whole`. The number of ranks must
+// divide that of the axis.
+Dims PartDims(const FeedLayout& layout, const Dims& whole, int nranks) {
   Dims part = whole;
-  if (variable.is_feed && nranks > 1) part[0] /= nranks;
+  if (layout.axis.has_value() && nranks > 1) part[*layout.axis] /= nranks;
   return part;
+}
+
+// Part `rank` of a batch along an axis, as consecutive bytes.
+std::string PartOf(const Tensor& whole, int axis, int nranks, int rank) {
+  size_t outer = 1, inner = SizeOf(whole.dtype());
+  for (int i = 0; i < whole.rank(); ++i) {
+    if (i < axis) outer *= whole.dim(i);
+    if (i > axis) inner *= whole.dim(i);
+  }
+  const size_t stride = inner * whole.dim(axis), bytes = stride / nranks;
+  std::string part;
+  part.reserve(outer * bytes);
+  const char* from = static_cast<const char*>(whole.raw()) + rank * bytes;
+  for (size_t i = 0; i < outer; ++i) part.append(from + i * stride, bytes);
+  return part;
+}
+
+// "8 rows", "6 along axis 1".
+std::string CountAlong(const Dims& dims, size_t axis) {
+  if (axis > 0) return absl::StrCat(dims[axis], " along axis ", axis);
+  return absl::StrCat(dims[0], dims[0] == 1 ? " row" : " rows");
 }
 
 // A fed variable of one rank.
@@ -113,6 +140,7 @@ absl::Status Feeder::BindVariables(const Plan& plan) {
     }
     variables_.push_back(variable);
     declarations_.push_back(declaration);
+    layouts_.push_back(LayoutOf(source_, declaration));
   }
   for (size_t v = 0; v < plan.variables.size(); ++v) {
     const Plan::Variable& variable = plan.variables[v];
@@ -132,9 +160,15 @@ absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tens
   for (size_t i = 0; i < variables_.size(); ++i) {
     const Tensor& whole = (*batch)[i];
     Tensor* part = tensors[variables_[i]];
-    part->Resize(whole.dtype(), PartDims(declarations_[i], whole.dims(), nranks_));
+    const absl::optional<int> axis = layouts_[i].axis;
+    part->Resize(whole.dtype(), PartDims(layouts_[i], whole.dims(), nranks_));
     if (part->bytes() == 0) continue;
-    const size_t offset = declarations_[i].is_feed ? rank * part->bytes() : 0;
+    if (axis.value_or(0) > 0 && nranks_ > 1) {
+      const std::string bytes = PartOf(whole, *axis, nranks_, rank);
+      WEFT_RETURN_IF_ERROR(part->memory()->CopyFromHost(bytes.data(), bytes.size(), part->raw()));
+      continue;
+    }
+    const size_t offset = axis.has_value() ? rank * part->bytes() : 0;
     const char* from = static_cast<const char*>(whole.raw()) + offset;
     WEFT_RETURN_IF_ERROR(part->memory()->CopyFromHost(from, part->bytes(), part->raw()));
   }
@@ -144,7 +178,8 @@ absl::Status Feeder::Feed(int64_t step, int rank, absl::Span<Tensor* const> tens
 int64_t Feeder::samples(absl::Span<Tensor* const> tensors) const {
   for (size_t i = 0; i < variables_.size(); ++i) {
     const Tensor& fed = *tensors[variables_[i]];
-    if (declarations_[i].is_feed && fed.rank() > 0) return fed.dim(0);
+    const absl::optional<int> axis = layouts_[i].axis;
+    if (axis.has_value() && fed.rank() > *axis) return fed.dim(*axis);
   }
   return 0;
 }
@@ -174,13 +209,14 @@ absl::Status Feeder::CheckStep(int64_t step, absl::Span<const TensorType> types)
   }
   for (size_t i = 0; i < types.size(); ++i) {
     WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("step ", step, ": feed ", declarations_[i].name),
-                                  Check(declarations_[i], types[i])));
+                                  Check(i, types[i])));
   }
   return absl::OkStatus();
 }
 
-absl::Status Feeder::Check(const Plan::Variable& variable, const TensorType& whole) const {
-  const TensorType& declared = *variable.declared;
+absl::Status Feeder::Check(size_t i, const TensorType& whole) const {
+  const TensorType& declared = *declarations_[i].declared;
+  const FeedLayout& layout = layouts_[i];
   if (whole.dtype != declared.dtype || whole.kind != declared.kind ||
       whole.dims.size() != declared.dims.size()) {
     return absl::InvalidArgumentError(
@@ -192,18 +228,26 @@ absl::Status Feeder::Check(const Plan::Variable& variable, const TensorType& who
                                                    " of one row or more, found ", ToString(whole),
                                                    ", which has no elements"));
   }
-  const bool is_split = variable.is_feed && nranks_ > 1;
-  if (is_split && (whole.dims.empty() || whole.dims[0] % nranks_ != 0)) {
+  const bool is_split = layout.axis.has_value() && nranks_ > 1;
+  const auto axis = static_cast<size_t>(layout.axis.value_or(0));
+  if (is_split && whole.dims.empty()) {
     return absl::InvalidArgumentError(
-        whole.dims.empty() ? absl::StrCat("a scalar cannot be split over ", nranks_, " ranks")
-                           : absl::StrCat(whole.dims[0], whole.dims[0] == 1 ? " row" : " rows",
-                                          " cannot be split equally over ", nranks_, " ranks"));
+        absl::StrCat("a scalar cannot be split over ", nranks_, " ranks"));
   }
-  const TensorType part = {whole.dtype, PartDims(variable, whole.dims, nranks_)};
+  if (is_split && whole.dims.size() <= axis) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected a dimension ", axis, " to split, found ", ToString(whole)));
+  }
+  const std::string count = !is_split ? "" : CountAlong(whole.dims, axis);
+  if (is_split && whole.dims[axis] % nranks_ != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(count, " cannot be split equally over ", nranks_, " ranks"));
+  }
+  const TensorType part = {whole.dtype, PartDims(layout, whole.dims, nranks_)};
   if (FitsDeclared(part.dims, declared.dims)) return absl::OkStatus();
   std::string message = absl::StrCat("expected ", ToString(declared), ", found ", ToString(part));
   if (is_split) {
-    absl::StrAppend(&message, " (", whole.dims[0], " rows over ", nranks_, " ranks)");
+    absl::StrAppend(&message, " (", count, " over ", nranks_, " ranks)");
   }
   return absl::InvalidArgumentError(message);
 }
@@ -221,7 +265,7 @@ absl::Status CheckFeeds(const Program& main, const Plan& plan, const FeedSource&
     for (size_t v = 0; v < types.size(); ++v) {
       const Plan::Variable& variable = plan.variables[plan.FindVariable(source.variables[v])];
       parts.push_back({variable.name, types[v]});
-      parts.back().type.dims = PartDims(variable, types[v].dims, nranks);
+      parts.back().type.dims = PartDims(LayoutOf(source, variable), types[v].dims, nranks);
       bytes += Bytes(types[v]) + nranks * Bytes(parts.back().type);
     }
     if (!checked.insert(Describe(parts)).second) continue;

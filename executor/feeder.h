@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "executor/plan.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
 
@@ -31,11 +32,13 @@ struct FeedSource {
   int64_t num_steps = 0;
   // Prefix of messages about the source: the path of a file. May be empty.
   std::string name = "";
+  // How data variables are given to the ranks (FeedLayoutsOf). One that is not named is split along
+  // dimension 0. Other variables go whole to every rank.
+  FeedLayouts layouts = {};
 };
 
-// Checks the batch of a step against the program and splits it: a data variable
-// (Plan::Variable::is_feed) is split equally along dimension 0 over the ranks. Any other variable
-// goes whole to every rank.
+// Checks the batch of a step against the program and splits it equally over the ranks, as
+// FeedSource::layouts says.
 class Feeder {
  public:
   // InvalidArgument if the source names a variable that the program does not have or does not
@@ -51,11 +54,12 @@ class Feeder {
 
   // Copies rank `rank`'s part of the batch of a step into tensors[v] for each v of variables().
   // InvalidArgument, naming step and variable, expected and found, if the element type, the number
-  // of dimensions or a fixed dimension of a part differs from the declaration, if rows cannot be
-  // split equally, or if there are no elements. Thread-safe.
+  // of dimensions or a fixed dimension of a part differs from the declaration, if a dimension
+  // cannot be split equally, or if there are no elements. Thread-safe.
   absl::Status Feed(int64_t step, int rank, absl::Span<Tensor* const> tensors);
 
-  // Rows of the first data variable among these tensors, which were fed before; 0 if none is fed.
+  // Samples of the first variable that is split, among these tensors, which were fed before; 0 if
+  // none is.
   int64_t samples(absl::Span<Tensor* const> tensors) const;
 
  private:
@@ -65,12 +69,14 @@ class Feeder {
   absl::Status BindVariables(const Plan& plan);
   absl::StatusOr<std::shared_ptr<const Batch>> Read(int64_t step);
   absl::Status CheckStep(int64_t step, absl::Span<const TensorType> types) const;
-  absl::Status Check(const Plan::Variable& variable, const TensorType& whole) const;
+  absl::Status Check(size_t i, const TensorType& whole) const;
 
   const FeedSource source_;
   const int nranks_;
   std::vector<int> variables_;
-  std::vector<Plan::Variable> declarations_;  // by index in source_.variables
+  // By index in source_.variables.
+  std::vector<Plan::Variable> declarations_;
+  std::vector<FeedLayout> layouts_;
 
   // The most recent batches. Ranks that communicate are a few steps apart at most. A batch that a
   // late rank requests after it was dropped is read again.

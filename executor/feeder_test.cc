@@ -68,6 +68,42 @@ TEST_F(FeederTest, DataIsSplitByRowsAndOthersAreGivenWhole) {
   EXPECT_THAT(Values<float>(Fed("b")), ElementsAre(8, 9));
 }
 
+TEST_F(FeederTest, LayoutsSayWhatIsSplitAndAlongWhichAxis) {
+  ProgramBuilder builder;
+  builder.Var("t", {2, -1, 2});
+  builder.last_var().set_need_check_feed(true);
+  builder.Var("whole", {-1});
+  builder.last_var().set_need_check_feed(true);
+  builder.Op("scale", {{"X", {"t"}}}, {{"Out", {"y"}}});
+  builder.Op("scale", {{"X", {"whole"}}}, {{"Out", {"z"}}});
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), options));
+  const auto source = [](int columns) {
+    std::vector<float> values;
+    for (int i = 0; i < 4 * columns; ++i) values.push_back(static_cast<float>(i));
+    FeedSource of =
+        Source({"t", "whole"}, {Floats({2, columns, 2}, values), Floats({3}, {7, 8, 9})});
+    of.layouts = {{"t", {1}}, {"whole", FeedLayout::Whole()}};
+    return of;
+  };
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto feeder, Feeder::Create(plan, source(4), 2, 1));
+  std::vector<Tensor> tensors(plan.variables.size());
+  std::vector<Tensor*> pointers;
+  for (Tensor& tensor : tensors) pointers.push_back(&tensor);
+  WEFT_ASSERT_OK(feeder->Feed(0, 1, pointers));
+  const Tensor& t = tensors[plan.FindVariable("t")];
+  EXPECT_THAT(t.dims(), ElementsAre(2, 2, 2));
+  EXPECT_THAT(Values<float>(t), ElementsAre(4, 5, 6, 7, 12, 13, 14, 15));
+  EXPECT_THAT(Values<float>(tensors[plan.FindVariable("whole")]), ElementsAre(7, 8, 9));
+  EXPECT_EQ(feeder->samples(pointers), 2);
+
+  WEFT_ASSERT_OK_AND_ASSIGN(const auto odd, Feeder::Create(plan, source(3), 2, 1));
+  EXPECT_THAT(odd->Feed(0, 0, pointers),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("3 along axis 1 cannot be split equally over 2 ranks")));
+}
+
 TEST(FeederRowsTest, SelectedRowsCannotBeFed) {
   ProgramBuilder builder;
   builder.Rows("x", {4, 2}).Op("scale", {{"X", {"x"}}}, {{"Out", {"y"}}});

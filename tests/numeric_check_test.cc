@@ -392,10 +392,9 @@ TEST(NumericCheck, OpWithoutAKernelIsNamed) {
 }
 
 TEST(NumericCheck, DataOfAFixedSizeCannotBeThatOfAllRanks) {
-  EXPECT_THAT(
-      CheckText("[-1,", "[8,"),
-      StatusIs(absl::StatusCode::kFailedPrecondition,
-               HasSubstr("data variable x: expected a first dimension of -1, found [8, 4]")));
+  EXPECT_THAT(CheckText("[-1,", "[8,"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("data variable x: expected -1 as dimension 0, found [8, 4]")));
 }
 
 TEST(NumericCheck, DataThatIsNotMarkedIsRefused) {

@@ -18,20 +18,22 @@ namespace {
 // The value of an unknown dimension of data other than the batch.
 constexpr int64_t kOtherDim = 4;
 
-// `is_split`: each rank gets a part.
-absl::Status ChooseDims(bool is_split, int nranks, int64_t batch, Dims* dims) {
-  const bool is_any = !dims->empty() && dims->front() == -1;
-  if (!is_split && is_any) {
+absl::Status ChooseDims(bool is_data, const FeedLayout& layout, int nranks, int64_t batch,
+                        Dims* dims) {
+  if (!is_data && !dims->empty() && dims->front() == -1) {
     return absl::FailedPreconditionError(
         "it is read and nothing writes it, but it is not marked as data (need_check_feed), so it "
         "is unknown whether ranks share it");
   }
+  const bool is_split = is_data && layout.axis.has_value();
+  const size_t axis = is_split ? *layout.axis : 0;
+  const bool is_any = is_split && axis < dims->size() && (*dims)[axis] == -1;
   if (is_split && !is_any && nranks > 1) {
     return absl::FailedPreconditionError(
-        absl::StrCat("expected a first dimension of -1, found ", DimsToString(*dims),
+        absl::StrCat("expected -1 as dimension ", axis, ", found ", DimsToString(*dims),
                      ": one rank cannot take the batches of ", nranks));
   }
-  if (is_any) dims->front() = batch;
+  if (is_any) (*dims)[axis] = batch;
   std::replace(dims->begin(), dims->end(), int64_t{-1}, kOtherDim);
   return absl::OkStatus();
 }
@@ -128,16 +130,22 @@ bool IsTensorOfRoot(const Plan& plan, size_t v) {
 }
 
 absl::StatusOr<NumericData> NumericData::Of(const Program& program, const Plan& plan, int nranks,
-                                            int64_t batch, ElementBudget* budget) {
+                                            int64_t batch, const FeedLayouts& layouts,
+                                            ElementBudget* budget) {
   NumericData data;
+  data.layouts_ = layouts;
   const DataLimits limits(program);
   for (size_t v = 0; v < plan.variables.size(); ++v) {
     const Plan::Variable& variable = plan.variables[v];
     if (variable.first_reader < 0 || !IsTensorOfRoot(plan, v)) continue;
     if (variable.persistable && !variable.is_feed) continue;
-    Feed feed{variable.name, *variable.declared, variable.is_feed, limits.Of(variable.name)};
-    WEFT_RETURN_IF_ERROR(Annotate(absl::StrCat("data variable ", variable.name),
-                                  ChooseDims(variable.is_feed, nranks, batch, &feed.type.dims)));
+    const auto layout = layouts.find(variable.name);
+    Feed feed{variable.name, *variable.declared,
+              layout == layouts.end() ? FeedLayout::Whole() : layout->second,
+              limits.Of(variable.name)};
+    WEFT_RETURN_IF_ERROR(
+        Annotate(absl::StrCat("data variable ", variable.name),
+                 ChooseDims(variable.is_feed, feed.layout, nranks, batch, &feed.type.dims)));
     WEFT_RETURN_IF_ERROR(budget->Take(variable.name, feed.type.dims));
     data.feeds_.push_back(std::move(feed));
   }
@@ -146,6 +154,7 @@ absl::StatusOr<NumericData> NumericData::Of(const Program& program, const Plan& 
 
 FeedSource NumericData::Source(Order order) const {
   FeedSource source;
+  source.layouts = layouts_;
   for (const Feed& feed : feeds_) source.variables.push_back(feed.name);
   source.read = [this, order](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
     std::vector<Tensor> tensors;
@@ -163,11 +172,18 @@ absl::StatusOr<Tensor> NumericData::Make(const Feed& feed, int64_t step, Order o
   // Integers without a known limit are 0 or 1.
   const bool is_limited = feed.limit.has_value() || !IsFloating(feed.type.dtype);
   const uint64_t limit = feed.limit.value_or(2);
-  const int64_t rows = feed.is_split && !feed.type.dims.empty() ? feed.type.dims[0] : 1;
-  const int64_t row_size = std::max<int64_t>(1, NumElements(feed.type.dims) / rows);
+  // Samples lie along the axis that is split.
+  const Dims& dims = feed.type.dims;
+  int64_t rows = 1, row_size = std::max<int64_t>(1, NumElements(dims));
+  if (feed.layout.axis.has_value()) {
+    rows = dims[*feed.layout.axis];
+    row_size = 1;
+    for (size_t i = *feed.layout.axis + 1; i < dims.size(); ++i) row_size *= dims[i];
+  }
   return MakeTensor(feed.name, feed.type, [=](int64_t i) {
-    const int64_t row = RowAt(order, i / row_size, rows);
-    const uint64_t random = MixBits(hash + row * row_size + i % row_size);
+    const int64_t row = RowAt(order, i / row_size % rows, rows);
+    const int64_t around = i / row_size / rows;
+    const uint64_t random = MixBits(hash + (around * rows + row) * row_size + i % row_size);
     return is_limited ? static_cast<double>(random % limit) : SmallNumber(random);
   });
 }

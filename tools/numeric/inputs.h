@@ -15,6 +15,7 @@
 #include "executor/feeder.h"
 #include "executor/plan.h"
 #include "executor/runner.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/tensor.h"
 #include "proto/program_pair.h"
 #include "tools/numeric/values.h"
@@ -27,9 +28,11 @@ class NumericData {
   // The order of the samples of a batch: as generated, or in orders that sum them differently.
   enum class Order { kAsMade, kReversed, kEvenOnesFirst };
 
-  // The feeds of the program in each step. FailedPrecondition if they cannot be split over ranks.
+  // The feeds of the program in each step, for the layouts of its data variables (FeedLayoutsOf).
+  // FailedPrecondition if they cannot be split over ranks.
   static absl::StatusOr<NumericData> Of(const Program& program, const Plan& plan, int nranks,
-                                        int64_t batch, ElementBudget* budget);
+                                        int64_t batch, const FeedLayouts& layouts,
+                                        ElementBudget* budget);
 
   // Refers to this object.
   FeedSource Source(Order order = Order::kAsMade) const;
@@ -38,13 +41,14 @@ class NumericData {
   struct Feed {
     std::string name;
     TensorType type;  // of the global batch
-    bool is_split;    // over the ranks, along its first dimension
+    FeedLayout layout;
     absl::optional<int64_t> limit;
   };
 
   static absl::StatusOr<Tensor> Make(const Feed& feed, int64_t step, Order order);
 
   std::vector<Feed> feeds_;
+  FeedLayouts layouts_;
 };
 
 // A tensor of block 0: variables of other blocks may have the same names.

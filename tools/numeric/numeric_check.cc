@@ -78,8 +78,10 @@ class NumericChecker {
     WEFT_ASSIGN_OR_RETURN(const Plan plan, Plan::Build(*original_.main, plan_options));
     variables_ = FindLearningVariables(*original_.main);
     ElementBudget budget;
-    WEFT_ASSIGN_OR_RETURN(
-        data_, NumericData::Of(*original_.main, plan, options_.nranks, report_.batch, &budget));
+    WEFT_ASSIGN_OR_RETURN(const FeedLayouts layouts,
+                          FeedLayoutsOf(*original_.main, options_.feeds));
+    WEFT_ASSIGN_OR_RETURN(data_, NumericData::Of(*original_.main, plan, options_.nranks,
+                                                 report_.batch, layouts, &budget));
     WEFT_ASSIGN_OR_RETURN(
         start_, MakeStart(original_, RunOptionsFor(options_, 1), plan, variables_, data_, &budget));
     for (size_t v = 0; v < plan.variables.size(); ++v) {

@@ -27,6 +27,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/kernel.h"
 #include "proto/program_pair.h"
 #include "tools/numeric/report.h"
@@ -37,7 +38,8 @@ struct NumericOptions {
   const KernelTable* kernels = nullptr;  // required
   int nranks = 2;
   int64_t steps = 2;
-  double timeout_s = 60;  // for a rank that does not arrive at a collective
+  FeedLayouts feeds = {};  // of data variables; those of others follow from the declarations
+  double timeout_s = 60;   // for a rank that does not arrive at a collective
 };
 
 // States begin as `original.startup` leaves them, or at 0 if it is null; parameters are generated
@@ -45,9 +47,9 @@ struct NumericOptions {
 //
 // Errors begin with the program that they are about:
 //   Unimplemented       ops without a kernel; an element type for which no values are generated
-//   FailedPrecondition  the first dimension of data is fixed, so that the original cannot take the
-//                       batches of all ranks; the rewritten program has lost a variable; no
-//                       parameter changes, or no variable can be compared
+//   FailedPrecondition  the dimension of data that is split is fixed, so that the original cannot
+//                       take the batches of all ranks; the rewritten program has lost a variable;
+//                       no parameter changes, or no variable can be compared
 //   ResourceExhausted   more than kMaxNumericElements (values.h) to generate
 // and the errors of a run (executor/runner.h). Takes as long as that many steps of the rewritten
 // program, and three times those of the original.
