@@ -64,7 +64,7 @@ TEST(RaceCheck, ProgramsOfPaddleHaveTheRacesThatAreKnownOfThem) {
     if (!absl::EndsWith(path, ".pb")) continue;
     WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::Parse(bytes));
     std::map<std::string, int> rules;
-    for (const std::string& error : Found(program, /*notes=*/false)) ++rules[error.substr(0, 4)];
+    for (const std::string& error : Found(program, /*notes=*/false)) ++rules[error.substr(7, 4)];
     if (rules.empty()) {
       ++clean;
       continue;

@@ -62,7 +62,7 @@ class SeededMistakes : public ::testing::Test {
           mutation.one_rank ? Errors({&program_, &mutant}, kRanks, original_) : ErrorsOf(mutant);
       const bool is_reported = std::any_of(
           errors.begin(), errors.end(),
-          [&](const std::string& error) { return rules.count(error.substr(0, 4)) > 0; });
+          [&](const std::string& error) { return rules.count(error.substr(7, 4)) > 0; });
       EXPECT_TRUE(is_reported) << ::testing::PrintToString(errors);
     }
     EXPECT_GT(mutants, 0);
@@ -129,7 +129,7 @@ TEST_F(SeededMistakes, GradientIsReducedBeforeItsProducerIsDone) {
   for (pb::OpDesc& op : *main_block().mutable_ops()) {
     if (op.type() == "c_wait_compute") op.set_type("assign");  // on one stream: orders nothing
   }
-  EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("W40")));
+  EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("error: W40")));
 }
 
 TEST_F(SeededMistakes, AWaitIsMissing) {
@@ -166,7 +166,7 @@ TEST(SeededMistakesInText, ABufferIsOverwrittenWhileACollectiveReadsIt) {
   constexpr absl::string_view kAgain =
       "    Out=[x] = fill_constant() {shape=longs[4], dtype=5, value=2.0}\n";
   const std::string right = absl::StrCat(kWait, kAgain), wrong = absl::StrCat(kAgain, kWait);
-  EXPECT_THAT(ErrorsOfText(kReusedBuffer, {{right, wrong}}), Contains(StartsWith("W402")));
+  EXPECT_THAT(ErrorsOfText(kReusedBuffer, {{right, wrong}}), Contains(StartsWith("error: W402")));
 }
 
 TEST_F(SeededMistakes, SlicesOfABufferOverlapOrLeaveGaps) {
@@ -200,7 +200,7 @@ TEST_F(SeededMistakes, TwoRingsAreInterleavedDifferently) {
   auto* ops = other.main.mutable_blocks(0)->mutable_ops();
   for (int i = first; i < second; ++i) ops->SwapElements(i, i + 1);
   ASSERT_THAT(ErrorsOf(other), IsEmpty());
-  EXPECT_THAT(Errors({&program_, &other}, kRanks, original_), Contains(StartsWith("W502")));
+  EXPECT_THAT(Errors({&program_, &other}, kRanks, original_), Contains(StartsWith("error: W502")));
 }
 
 TEST_F(SeededMistakes, RanksDisagreeOnRingTypeCountOrRoot) {
@@ -268,7 +268,8 @@ TEST_F(SeededMistakes, GradientsAreDividedAfterClipping) {
   }
   ASSERT_EQ(scale.type(), "scale");
   main_block() = wrong;
-  EXPECT_THAT(ErrorsOf(program_), Contains(AnyOf(StartsWith("W31"), StartsWith("W601"))));
+  EXPECT_THAT(ErrorsOf(program_),
+              Contains(AnyOf(StartsWith("error: W31"), StartsWith("error: W601"))));
 }
 
 // --- 5. Reductions -------------------------------------------------------------------------------
@@ -310,7 +311,7 @@ TEST_F(SeededMistakes, AGradientIsReducedBeforeAccumulationEnds) {
   root.mutable_ops()->RemoveLast();
   for (const pb::OpDesc& op : outer) *root.add_ops() = op;
   *root.add_ops() = conditional;
-  EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("W315")));
+  EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("error: W315")));
 }
 
 TEST_F(SeededMistakes, SparseGradientsAreFusedWithDenseOnes) {
@@ -376,23 +377,25 @@ TEST(SeededMistakesInText, ShardedUpdateIsRight) {
 
 TEST(SeededMistakesInText, AShardIsUpdatedByNoRank) {
   EXPECT_THAT(ErrorsOfText(kSharded, {{kUpdatePart, ""}}, kOneDevice),
-              Contains(StartsWith("W601")));
+              Contains(StartsWith("error: W601")));
 }
 
 TEST(SeededMistakesInText, AShardIsUpdatedTwice) {
   const std::string twice = absl::StrCat(kUpdatePart, kUpdatePart);
   EXPECT_THAT(ErrorsOfText(kSharded, {{kUpdatePart, twice}}, kOneDevice),
-              Contains(StartsWith("W601")));
+              Contains(StartsWith("error: W601")));
 }
 
 TEST(SeededMistakesInText, TheUpdatedShardIsNotGathered) {
-  EXPECT_THAT(ErrorsOfText(kSharded, {{kGather, ""}}, kOneDevice), Contains(StartsWith("W601")));
+  EXPECT_THAT(ErrorsOfText(kSharded, {{kGather, ""}}, kOneDevice),
+              Contains(StartsWith("error: W601")));
 }
 
 TEST(SeededMistakesInText, TheShardIsGatheredBeforeItsUpdate) {
   const std::string right = absl::StrCat(kUpdatePart, kGather);
   const std::string wrong = absl::StrCat(kGather, kUpdatePart);
-  EXPECT_THAT(ErrorsOfText(kSharded, {{right, wrong}}, kOneDevice), Contains(StartsWith("W601")));
+  EXPECT_THAT(ErrorsOfText(kSharded, {{right, wrong}}, kOneDevice),
+              Contains(StartsWith("error: W601")));
 }
 
 TEST(SeededMistakesInText, AShardIsDividedByTheNumberOfShardsAgain) {
@@ -400,7 +403,7 @@ TEST(SeededMistakesInText, AShardIsDividedByTheNumberOfShardsAgain) {
                   kSharded,
                   {{"role=backward {scale=0.5, nranks=2}", "role=backward {scale=0.25, nranks=2}"}},
                   kOneDevice),
-              Contains(StartsWith("W601")));
+              Contains(StartsWith("error: W601")));
 }
 
 TEST_F(SeededMistakes, ParametersAreNotBroadcast) {
@@ -411,7 +414,7 @@ TEST_F(SeededMistakes, ParametersAreNotBroadcast) {
     for (int i = ops->size() - 1; i >= 0; --i) {
       if (ops->Get(i).type() == "c_broadcast") ops->DeleteSubrange(i, 1);
     }
-    EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("W317")));
+    EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("error: W317")));
   }
 }
 
@@ -499,14 +502,14 @@ TEST_F(SeededMistakes, AGradientIsReducedInLessPrecision) {
     cast(half, grad, pb::VarType::FP16, pb::VarType::FP32);
   }
   main_block() = wrong;
-  EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("W601")));
+  EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("error: W601")));
 }
 
 // Each rank would scale its loss by what it has seen itself, and skip other steps.
 TEST_F(SeededMistakes, OverflowFlagIsRankLocal) {
   Use("mlp_amp", {"grad_allreduce"});
   CommunicateBeforeUpdates();
-  EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("W31")));
+  EXPECT_THAT(ErrorsOf(program_), Contains(StartsWith("error: W31")));
 }
 
 }  // namespace

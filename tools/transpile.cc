@@ -21,6 +21,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
+#include "ops/analysis/feed_layout.h"
 #include "proto/program_file.h"
 #include "proto/text/program_text.h"
 #include "tools/command_line.h"
@@ -33,7 +34,7 @@ namespace {
 
 struct Flags {
   std::string in, out, startup_in, startup_out;
-  std::string explain, dump_dir;
+  std::string explain, dump_dir, feed_layout;
   std::string dialect = "weft";
   bool list_modes = false, list_passes = false;
   TranspileOptions options;
@@ -142,6 +143,7 @@ absl::Status Run(Flags& flags) {
   ProgramPair programs{&main, startup.has_value() ? &*startup : nullptr};
 
   TranspileOptions& options = flags.options;
+  WEFT_ASSIGN_OR_RETURN(options.feeds, ParseFeedLayouts(flags.feed_layout));
   options.explain = !flags.explain.empty();
   if (!flags.dump_dir.empty()) options.observer = DumpTo(flags.dump_dir);
   absl::StatusOr<TranspileResult> result = Transpile(options, programs);
@@ -150,6 +152,7 @@ absl::Status Run(Flags& flags) {
   for (const std::string& warning : result->warnings) {
     PrintWarning("transpile", absl::StrCat(flags.in, ": ", warning));
   }
+  for (const std::string& note : result->notes) std::fprintf(stderr, "%s\n", note.c_str());
 
   std::vector<ProgramOutput> outputs = {{&main, flags.out}};
   if (startup.has_value()) outputs.push_back({&*startup, flags.startup_out});
@@ -193,6 +196,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--verify", flags.verify, "refuse programs that the verifier finds wrong")
       ->capture_default_str();
   app.add_option("--explain", flags.explain, "JSON: what was inserted where, and why");
+  app.add_option("--feed_layout", flags.feed_layout,
+                 "how data variables are given to the ranks: x=axis:1,rate=whole; default: as "
+                 "their declarations suggest");
   app.add_option("--dump_dir", flags.dump_dir, "program text before, between and after passes");
   app.add_flag("--list_modes", flags.list_modes, "prints the modes");
   app.add_flag("--list_passes", flags.list_passes, "prints the passes and their options");

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
@@ -22,6 +23,7 @@
 #include "executor/params_file.h"
 #include "executor/run_checks.h"
 #include "executor/runner.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"
@@ -36,7 +38,7 @@ constexpr char kCommand[] = "weft run";
 struct Flags {
   std::string main, startup;
   std::string params, params_names;
-  std::string feeds;
+  std::string feeds, feed_layout;
   absl::optional<int64_t> steps;
   std::vector<std::string> set;  // NAME=VALUE
   std::vector<HostValue> host_values;
@@ -103,6 +105,17 @@ void WarnAboutMissingParams(const Flags& flags, const Program& main,
                             " parameters; from the startup program: ", parameters - found));
 }
 
+// Of data variables about which the user has said nothing.
+void SayWhatIsWhole(const FeedLayouts& given, const FeedLayouts& layouts) {
+  std::vector<std::string> whole;
+  for (const auto& [name, layout] : layouts) {
+    if (!layout.axis.has_value() && given.count(name) == 0) whole.push_back(name);
+  }
+  if (whole.empty()) return;
+  std::fprintf(stderr, "note: every rank gets the whole of %s; --feed_layout says otherwise\n",
+               absl::StrJoin(whole, ", ").c_str());
+}
+
 absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
@@ -124,6 +137,11 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   absl::StatusOr<FeedSource> feeds = AddHostValues(flags, *inputs.main, std::move(inputs.feeds));
   if (!feeds.ok()) return Annotate(flags.main, feeds.status());
   inputs.feeds = *std::move(feeds);
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(flags.feed_layout));
+  const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*inputs.main, given);
+  if (!layouts.ok()) return Annotate(flags.main, layouts.status());
+  inputs.feeds.layouts = *layouts;
+  if (flags.run.nranks > 1) SayWhatIsWhole(given, *layouts);
   return inputs;
 }
 
@@ -295,7 +313,10 @@ void AddInputFlags(CLI::App& app, Flags& flags) {
       ->needs(params);
   AddOption(app, "--feeds", "FILE.npz", flags.feeds,
             "Arrays named <step>/<variable>, for the batch of all ranks; after the last step, the "
-            "first follows. Data variables are split along dimension 0 over the ranks");
+            "first follows");
+  AddOption(app, "--feed_layout", "x=axis:1,...", flags.feed_layout,
+            "How data variables are given to the ranks: split along an axis, or whole; default: as "
+            "their declarations suggest");
   AddOption(app, "--set", "NAME=VALUE", flags.set,
             "Set a persistable variable that no op writes, before every step")
       ->allow_extra_args(false);

@@ -13,7 +13,9 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/runner.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/analysis/num_ranks.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 #include "tools/json_number.h"
@@ -35,6 +37,7 @@ struct Options {
   std::string original, original_startup;
   int nranks = 0;  // 0: not given
   std::vector<std::string> distributed_params;
+  std::string feed_layout;
   bool summed_gradients = false;
   absl::optional<int> k_steps, begin_step;
   bool numeric = false;
@@ -80,12 +83,14 @@ absl::StatusOr<std::unique_ptr<Programs>> Read(const Options& options) {
   return programs;
 }
 
-VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs) {
+VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs,
+                                const FeedLayouts& feeds) {
   VerifyOptions verify;
+  verify.feeds = feeds;
   if (options.nranks > 0) verify.nranks = options.nranks;
   verify.distributed_params.insert(options.distributed_params.begin(),
                                    options.distributed_params.end());
-  verify.gradients_are_summed = options.summed_gradients;
+  if (options.summed_gradients) verify.gradients_are_summed = true;
   if (options.k_steps.has_value() || options.begin_step.has_value()) {
     verify.averaging =
         AveragingSchedule{options.k_steps.value_or(1), options.begin_step.value_or(1)};
@@ -96,12 +101,14 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
 
 // None if not requested.
 absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
-                                                      const Programs& programs) {
+                                                      const Programs& programs,
+                                                      const FeedLayouts& feeds) {
   if (!options.numeric) return absl::nullopt;
   const ConstProgramPair& rewritten = programs.ranks[0];
   NumericOptions numeric;
   numeric.kernels = &CpuKernels();
   numeric.steps = options.steps;
+  numeric.feeds = feeds;
   numeric.nranks = options.nranks > 0
                        ? options.nranks
                        : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
@@ -148,8 +155,63 @@ std::string Counts(const Findings& findings) {
   return absl::StrJoin(parts, ", ");
 }
 
+// What a verdict is about.
+struct Scope {
+  absl::optional<int> nranks;  // none: any number
+  bool communicates = false;
+  std::vector<std::string> layers;       // checked
+  std::vector<std::string> assumptions;  // one line each
+};
+
+Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayouts& feeds) {
+  Scope scope;
+  const ConstProgramPair& first = programs.ranks[0];
+  if (options.nranks > 0) scope.nranks = options.nranks;
+  if (!scope.nranks.has_value()) scope.nranks = FindNumRanks(*first.main, first.startup);
+  if (!scope.nranks.has_value() && programs.ranks.size() > 1) {
+    scope.nranks = static_cast<int>(programs.ranks.size());
+  }
+  scope.communicates = AnyHas(*first.main, Trait::kCollective);
+  for (Layer layer : AllLayers()) {
+    if (layer == Layer::kEquivalence && options.original.empty()) continue;
+    scope.layers.emplace_back(LayerName(layer));
+  }
+  if (scope.nranks == 1 || !scope.communicates) return scope;
+  std::vector<std::string> split, whole;
+  for (const auto& [name, layout] : feeds) {
+    if (layout.axis.has_value()) {
+      split.push_back(absl::StrCat(name, " along axis ", *layout.axis));
+    } else {
+      whole.push_back(name);
+    }
+  }
+  std::string how;
+  if (!split.empty())
+    absl::StrAppend(&how, "each rank gets a part of ", absl::StrJoin(split, ", "));
+  if (!whole.empty()) {
+    absl::StrAppend(&how, how.empty() ? "each rank gets" : " and", " the whole of ",
+                    absl::StrJoin(whole, ", "));
+  }
+  if (!how.empty()) scope.assumptions.push_back(absl::StrCat(how, " (--feed_layout)"));
+  if (options.startups.empty()) {
+    scope.assumptions.emplace_back(
+        "rings are set up, and ranks begin with equal values (--startup checks it)");
+  }
+  return scope;
+}
+
+// "2 ranks", "any number of ranks".
+std::string RanksText(const Scope& scope) {
+  if (!scope.communicates && !scope.nranks.has_value()) return "one device";
+  if (!scope.nranks.has_value()) return "any number of ranks";
+  return absl::StrCat(*scope.nranks, *scope.nranks == 1 ? " rank" : " ranks");
+}
+
 void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ranks,
-               const absl::optional<NumericReport>& numeric, bool short_lines) {
+               const absl::optional<NumericReport>& numeric, const Scope& scope, bool short_lines) {
+  for (const std::string& assumption : scope.assumptions) {
+    std::printf("note: assumed: %s\n", assumption.c_str());
+  }
   for (const Finding& finding : findings.all()) Print(finding, ranks, short_lines);
   for (const Rule& rule : Rules()) {
     const int64_t omitted = findings.NumOmitted(rule.id);
@@ -162,8 +224,13 @@ void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ra
   if (differs) {
     absl::StrAppend(&counts, counts.empty() ? "" : ", ", "the result differs from the original");
   }
-  std::printf("%s%s%s\n", findings.HasErrors() || differs ? "wrong" : "verified",
-              counts.empty() ? "" : ": ", counts.c_str());
+  if (findings.HasErrors() || differs) {
+    std::printf("wrong: %s\n", counts.c_str());
+    return;
+  }
+  std::printf("verified: %s; layers %s%s%s\n", RanksText(scope).c_str(),
+              absl::StrJoin(scope.layers, ", ").c_str(), counts.empty() ? "" : "; ",
+              counts.c_str());
 }
 
 Json OpJson(const Program& program, OpId id) {
@@ -212,6 +279,9 @@ Json NumericJson(const NumericReport& report) {
 //              is for all ranks), startup, op, other, variable, message; op and other are
 //              objects with block, index and type, or null
 //   omitted    the number of findings that were dropped, by rule
+//   ranks      what the verdict is about: "2 ranks", "any number of ranks", "one device"
+//   layers     the layers that were checked: a list of names
+//   assumed    a list of sentences
 //   numeric    if programs were run: verdict ("equal bit by bit", "equal within rounding",
 //              "different"), nranks, steps, batch; compared, own_to_ranks, rough and unchanged:
 //              lists of names; largest_rounding (or null) and the list
@@ -219,7 +289,7 @@ Json NumericJson(const NumericReport& report) {
 //              relative, of_original
 // `ranks`: the programs that were verified. `numeric` may be null.
 std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgramPair> ranks,
-                         const NumericReport* numeric) {
+                         const Scope& scope, const NumericReport* numeric) {
   Json list = Json::array();
   for (const Finding& finding : findings.all()) {
     const ConstProgramPair& programs = ranks[finding.program.rank];
@@ -241,7 +311,10 @@ std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgram
   const bool is_equal = numeric == nullptr || numeric->IsEqual();
   Json json = {{"verified", !findings.HasErrors() && is_equal},
                {"findings", std::move(list)},
-               {"omitted", std::move(omitted)}};
+               {"omitted", std::move(omitted)},
+               {"ranks", RanksText(scope)},
+               {"layers", scope.layers},
+               {"assumed", scope.assumptions}};
   if (numeric != nullptr) json["numeric"] = NumericJson(*numeric);
   // Names are UTF-8.
   return json.dump(2) + "\n";
@@ -250,10 +323,14 @@ std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgram
 // True if nothing is wrong.
 absl::StatusOr<bool> Verify(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
-  const Findings findings = Verify(programs->ranks, OptionsOfVerifier(options, *programs));
+  WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(options.feed_layout));
+  const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(programs->mains[0], given);
+  WEFT_RETURN_IF_ERROR(Annotate(options.mains[0], feeds.status()));
+  const Findings findings = Verify(programs->ranks, OptionsOfVerifier(options, *programs, *feeds));
+  const Scope scope = ScopeOf(options, *programs, *feeds);
   // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
   // the reason.
-  absl::StatusOr<absl::optional<NumericReport>> numeric = RunBoth(options, *programs);
+  absl::StatusOr<absl::optional<NumericReport>> numeric = RunBoth(options, *programs, *feeds);
   if (!numeric.ok() && !findings.HasErrors()) return numeric.status();
   if (!numeric.ok()) {
     PrintWarning(kCommand, numeric.status().message());
@@ -261,9 +338,9 @@ absl::StatusOr<bool> Verify(const Options& options) {
   }
   if (options.format == "json") {
     const NumericReport* report = numeric->has_value() ? &**numeric : nullptr;
-    std::fputs(FindingsJson(findings, programs->ranks, report).c_str(), stdout);
+    std::fputs(FindingsJson(findings, programs->ranks, scope, report).c_str(), stdout);
   } else {
-    PrintText(findings, programs->ranks, *numeric, options.short_lines);
+    PrintText(findings, programs->ranks, *numeric, scope, options.short_lines);
   }
   return !findings.HasErrors() && (!numeric->has_value() || (*numeric)->IsEqual());
 }
@@ -317,8 +394,12 @@ Subcommand AddVerify(CLI::App* weft) {
             "Comma-separated parameters that are sharded over the ranks")
       ->delimiter(',')
       ->allow_extra_args(false);
+  AddOption(*app, "--feed_layout", "x=axis:1,...", options->feed_layout,
+            "How data variables are given to the ranks: split along an axis, or whole; default: as "
+            "their declarations suggest");
   app->add_flag("--summed_gradients", options->summed_gradients,
-                "Expect gradients summed over the ranks, not averaged");
+                "Expect gradients summed over the ranks, not averaged (default: summed if every "
+                "loss is a sum over the batch)");
   AddInteger(*app, "--k_steps", options->k_steps, 1, kMaxInt,
              "Expected averaging period of LocalSGD, in steps")
       ->needs(original);

@@ -82,6 +82,12 @@ ProcessResult Verify(std::vector<std::string> args) {
                Field("err", &ProcessResult::err, IsEmpty()));
 }
 
+// No finding, and a verdict about `ranks`.
+::testing::Matcher<std::string> Clean(const std::string& ranks) {
+  return AllOf(HasSubstr("\nverified: " + ranks + "; layers structure, types, "),
+               Not(HasSubstr("error: ")), Not(HasSubstr("W")));
+}
+
 // One line on stderr, and no more: "<start>...<part>...".
 ::testing::Matcher<const ProcessResult&> FailsWith(int status, const std::string& start,
                                                    const std::string& part) {
@@ -96,9 +102,28 @@ ProcessResult Verify(std::vector<std::string> args) {
 }
 
 TEST(WeftVerifyTest, ProgramThatIsRightIsVerified) {
-  EXPECT_THAT(Verify({Right()}), Ends(0, "verified\n"));
-  EXPECT_THAT(Verify({Right(), "--nranks", "4"}), Ends(0, "verified\n"));
-  EXPECT_THAT(Verify({kMain, "--startup", kStartup}), Ends(0, EndsWith("verified\n")));
+  EXPECT_THAT(Verify({Right()}), Ends(0, Clean("any number of ranks")));
+  EXPECT_THAT(Verify({Right(), "--nranks", "4"}), Ends(0, Clean("4 ranks")));
+  EXPECT_THAT(Verify({kMain, "--startup", kStartup}), Ends(0, HasSubstr("verified: one device; ")));
+}
+
+TEST(WeftVerifyTest, VerdictSaysWhatItIsAboutAndWhatIsAssumed) {
+  EXPECT_THAT(Verify({Right(), "--nranks", "2"}),
+              Ends(0,
+                   "note: assumed: each rank gets a part of x along axis 0 (--feed_layout)\n"
+                   "note: assumed: rings are set up, and ranks begin with equal values "
+                   "(--startup checks it)\n"
+                   "verified: 2 ranks; layers structure, types, communication, races, across "
+                   "ranks, batch\n"));
+  EXPECT_THAT(Verify({Right(), "--nranks", "2", "--original", Original()}),
+              Ends(0, HasSubstr("across ranks, equivalence, batch\n")));
+  EXPECT_THAT(
+      Verify({Right(), "--nranks", "2", "--feed_layout", "x=whole"}),
+      Ends(0, StartsWith("note: assumed: each rank gets the whole of x (--feed_layout)\n")));
+  EXPECT_THAT(Verify({Right(), "--feed_layout", "x=axis:7"}),
+              FailsWith(1, "weft verify: error: ", "expected an axis below"));
+  EXPECT_THAT(Verify({Right(), "--feed_layout", "x"}),
+              FailsWith(1, "weft verify: error: ", "expected VARIABLE=whole or VARIABLE=axis:N"));
 }
 
 TEST(WeftVerifyTest, OutputOfTranspileIsVerified) {
@@ -107,27 +132,29 @@ TEST(WeftVerifyTest, OutputOfTranspileIsVerified) {
                         "--startup_out", startup, kMain, out})
                 .status,
             0);
-  EXPECT_THAT(Verify({out, "--startup", startup, "--original", kMain}), Ends(0, "verified\n"));
+  EXPECT_THAT(Verify({out, "--startup", startup, "--original", kMain}),
+              Ends(0, Clean("any number of ranks")));
 }
 
 TEST(WeftVerifyTest, FindingShowsRuleMessageBothOpsAndWhereToRead) {
   EXPECT_THAT(
       Verify({Racy()}),
-      Ends(1,
-           "W401 error: op 7 (sgd) reads w@GRAD on the compute stream, while op 6 "
-           "(c_allreduce_avg) writes it on ring 0: nothing makes the compute stream wait for ring "
-           "0 in between; insert c_wait_comm\n"
-           "    op 6: Out=[w@GRAD : fp32[4, 1]] = c_allreduce_avg(X=[w@GRAD]) role=backward "
-           "{ring_id=0, use_calc_stream=false}\n"
-           "    op 7: ParamOut=[w : fp32[4, 1]] = sgd(Grad=[w@GRAD], LearningRate=[lr], "
-           "Param=[w]) role=optimize vars=[w, w@GRAD]\n"
-           "    see docs/verifier.md#w401\n"
-           "wrong: 1 error\n"));
+      Ends(1, EndsWith(
+                  "error: W401: op 7 (sgd) reads w@GRAD on the compute stream, while op 6 "
+                  "(c_allreduce_avg) writes it on ring 0: nothing makes the compute stream wait "
+                  "for ring "
+                  "0 in between; insert c_wait_comm\n"
+                  "    op 6: Out=[w@GRAD : fp32[4, 1]] = c_allreduce_avg(X=[w@GRAD]) role=backward "
+                  "{ring_id=0, use_calc_stream=false}\n"
+                  "    op 7: ParamOut=[w : fp32[4, 1]] = sgd(Grad=[w@GRAD], LearningRate=[lr], "
+                  "Param=[w]) role=optimize vars=[w, w@GRAD]\n"
+                  "    see docs/verifier.md#w401\n"
+                  "wrong: 1 error\n")));
 }
 
 TEST(WeftVerifyTest, ShortIsOneLineAFinding) {
   EXPECT_THAT(Verify({Racy(), "--short"}),
-              Ends(1, ::testing::MatchesRegex("W401 error: [^\n]*\nwrong: 1 error\n")));
+              Ends(1, ::testing::ContainsRegex("error: W401: [^\n]*\nwrong: 1 error\n$")));
 }
 
 TEST(WeftVerifyTest, FindingsBeyondTheFirstAreCounted) {
@@ -140,8 +167,49 @@ TEST(WeftVerifyTest, FindingsBeyondTheFirstAreCounted) {
 }
 
 TEST(WeftVerifyTest, SumInsteadOfMeanIsFoundUnlessItIsWanted) {
-  EXPECT_THAT(Verify({Summed(), "--nranks", "2"}), Ends(1, HasSubstr("W312 error: op 8 (sgd)")));
-  EXPECT_THAT(Verify({Summed(), "--nranks", "2", "--summed_gradients"}), Ends(0, "verified\n"));
+  EXPECT_THAT(Verify({Summed(), "--nranks", "2"}), Ends(1, HasSubstr("error: W312: op 8 (sgd)")));
+  EXPECT_THAT(Verify({Summed(), "--nranks", "2", "--summed_gradients"}), Ends(0, Clean("2 ranks")));
+}
+
+// Nobody divides the gradients of a sum: one device adds those of all samples.
+TEST(WeftVerifyTest, SumOfLossesIsRewrittenWithoutDivision) {
+  const std::string sum =
+      MakeFile("sum.prog", Edited(SgdStepText(), {{"reduce_mean", "reduce_sum"}}));
+  const std::string out = TestPath("sum_out.prog");
+  const auto transpile = [&](const std::string& scale) {
+    return RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--nranks", "2", "--scale",
+                       scale, sum, out});
+  };
+  ASSERT_EQ(transpile("auto").status, 0);
+  EXPECT_THAT(Verify({out, "--nranks", "2", "--original", sum, "--numeric"}),
+              Ends(0, AllOf(HasSubstr("1 variable equal bit by bit\n"), Clean("2 ranks"))));
+  EXPECT_THAT(transpile("avg").err, HasSubstr("W702: op "));
+  EXPECT_THAT(transpile("loss_grad").err, HasSubstr("W702: op "));
+}
+
+TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
+  const std::string root = MakeFile(
+      "root.prog",
+      Edited(SgdStepText(),
+             {{"Out=[loss] = reduce_mean(X=[y]) role=forward|loss",
+               "Out=[m] = reduce_mean(X=[y]) role=forward"},
+              {"    Out=[loss@GRAD] = fill",
+               "    Out=[loss] = sqrt(X=[m]) role=forward|loss\n    Out=[loss@GRAD] = fill"},
+              {"    X@GRAD=[y@GRAD] = reduce_mean_grad(Out@GRAD=[loss@GRAD]",
+               "    X@GRAD=[m@GRAD] = sqrt_grad(Out=[loss], Out@GRAD=[loss@GRAD]) role=backward\n"
+               "    X@GRAD=[y@GRAD] = reduce_mean_grad(Out@GRAD=[m@GRAD]"},
+              {"    var loss : fp32[]\n",
+               "    var loss : fp32[]\n    var m : fp32[]\n    var m@GRAD : fp32[]\n"}}));
+  const std::string out = TestPath("root_out.prog");
+  const ProcessResult transpiled =
+      RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--nranks", "2", root, out});
+  EXPECT_EQ(transpiled.status, 0);
+  const std::string warning =
+      "warning: W701: loss loss is no mean and no sum over the batch: op 2 (sqrt) makes it of m (a "
+      "partial mean)\n";
+  EXPECT_EQ(transpiled.err, warning);
+  EXPECT_THAT(Verify({out, "--nranks", "2", "--original", root, "--short"}),
+              Ends(0, AllOf(HasSubstr(warning), EndsWith("; 1 warning\n"))));
 }
 
 TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {
@@ -152,32 +220,33 @@ TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {
                        {kWaitCompute, absl::StrCat("    ParamOut=[v] = sgd(Grad=[w@GRAD], "
                                                    "LearningRate=[lr], Param=[v]) role=optimize\n",
                                                    kWaitCompute)}}));
-  EXPECT_THAT(Verify({path}), Ends(1, HasSubstr("W310 error: op 5 (sgd) updates v by w@GRAD")));
-  EXPECT_THAT(Verify({path, "--distributed_params", "v"}), Ends(0, EndsWith("verified\n")));
+  EXPECT_THAT(Verify({path}), Ends(1, HasSubstr("error: W310: op 5 (sgd) updates v by w@GRAD")));
+  EXPECT_THAT(Verify({path, "--distributed_params", "v"}), Ends(0, Clean("any number of ranks")));
 }
 
 TEST(WeftVerifyTest, DifferenceToTheOriginalIsShown) {
-  EXPECT_THAT(Verify({Right(), "--original", Original()}), Ends(0, "verified\n"));
+  EXPECT_THAT(Verify({Right(), "--original", Original()}), Ends(0, Clean("any number of ranks")));
   const ProcessResult result =
       Verify({MakeFile("double.prog", Edited(Averaged(), {{"value=1.0", "value=2.0"}})),
               "--original", Original()});
-  EXPECT_THAT(result, Ends(1, AllOf(HasSubstr("W601 error: variable w, last written by op 8 (sgd)"),
-                                    HasSubstr("    op 8: ParamOut=[w"), HasSubstr("#w601\n"))));
+  EXPECT_THAT(result,
+              Ends(1, AllOf(HasSubstr("error: W601: variable w, last written by op 8 (sgd)"),
+                            HasSubstr("    op 8: ParamOut=[w"), HasSubstr("#w601\n"))));
 }
 
 TEST(WeftVerifyTest, OneProgramPerRank) {
   const std::string startup = MakeFile("startup.prog", kStartupOfProgram);
-  EXPECT_THAT(Verify({Right(), Right()}), Ends(0, "verified\n"));
-  EXPECT_THAT(Verify({Right(), Right(), "--startup", startup}), Ends(0, "verified\n"));
+  EXPECT_THAT(Verify({Right(), Right()}), Ends(0, Clean("2 ranks")));
+  EXPECT_THAT(Verify({Right(), Right(), "--startup", startup}), Ends(0, Clean("2 ranks")));
   EXPECT_THAT(Verify({Right(), Right(), "--startup", startup, "--startup", startup}),
-              Ends(0, "verified\n"));
+              Ends(0, Clean("2 ranks")));
 }
 
 TEST(WeftVerifyTest, RanksThatDoNotMakeTheSameCallsAreFound) {
   const ProcessResult result = Verify({Right(), Summed(), "--summed_gradients"});
   EXPECT_EQ(result.status, 1);
   EXPECT_THAT(result.out,
-              AllOf(HasSubstr("W501 error: rank 1: ring 0, call 0: rank 1 makes "),
+              AllOf(HasSubstr("error: W501: rank 1: ring 0, call 0: rank 1 makes "),
                     HasSubstr("    op 6: Out=[w@GRAD : fp32[4, 1]] = c_allreduce_sum(X=[w@GRAD])"),
                     HasSubstr("    see docs/verifier.md#w501\n")));
 }
@@ -187,15 +256,15 @@ TEST(WeftVerifyTest, FindingsOfAStartupProgramAndOfARankSaySo) {
   const std::string wrong =
       MakeFile("bad_startup.prog", Edited(kStartupOfProgram, {{"value=0.5", "value=\"0.5\""}}));
   EXPECT_THAT(Verify({Right(), "--startup", wrong}),
-              Ends(1, StartsWith("W105 error: startup program: op 1 (fill_constant)")));
+              Ends(1, HasSubstr("error: W105: startup program: op 1 (fill_constant)")));
   EXPECT_THAT(Verify({Right(), Right(), "--startup", right, "--startup", wrong}),
-              Ends(1, StartsWith("W105 error: rank 1: startup program: op 1 (fill_constant)")));
+              Ends(1, HasSubstr("error: W105: rank 1: startup program: op 1 (fill_constant)")));
 }
 
 TEST(WeftVerifyTest, RingThatTheStartupProgramDoesNotSetUpIsFound) {
   const std::string startup =
       MakeFile("no_ring.prog", Edited(kStartupOfProgram, {{"ring_id=0", "ring_id=1"}}));
-  EXPECT_THAT(Verify({Right(), "--startup", startup}), Ends(1, HasSubstr("W301 error: op ")));
+  EXPECT_THAT(Verify({Right(), "--startup", startup}), Ends(1, HasSubstr("error: W301: op ")));
 }
 
 TEST(WeftVerifyTest, JsonHasTheFindingsAsData) {
@@ -223,13 +292,20 @@ TEST(WeftVerifyTest, JsonOfSeveralRanksSaysWhichAndOfNoFindingsIsEmpty) {
   const auto wrong = parse(Verify({Right(), Racy(), "--format=json"}));
   EXPECT_EQ(wrong["findings"][0]["rank"], 1);
   const auto right = parse(Verify({Right(), "--format=json"}));
-  EXPECT_EQ(right, nlohmann::json::parse(R"({"verified": true, "findings": [], "omitted": {}})"));
+  constexpr char kExpected[] = R"json({
+    "verified": true, "findings": [], "omitted": {}, "ranks": "any number of ranks",
+    "layers": ["structure", "types", "communication", "races", "across ranks", "batch"],
+    "assumed": ["each rank gets a part of x along axis 0 (--feed_layout)",
+                "rings are set up, and ranks begin with equal values (--startup checks it)"]
+  })json";
+  EXPECT_EQ(right, nlohmann::json::parse(kExpected));
 }
 
 TEST(WeftVerifyTest, NumericRunsBothPrograms) {
   EXPECT_THAT(
       Verify({Right(), "--original", Original(), "--numeric"}),
-      Ends(0, "numeric: 2 steps on 2 ranks, batch 8: 1 variable equal bit by bit\nverified\n"));
+      Ends(0, HasSubstr("numeric: 2 steps on 2 ranks, batch 8: 1 variable equal bit by bit\n"
+                        "verified: ")));
   EXPECT_THAT(Verify({Right(), "--original", Original(), "--numeric", "--nranks", "4", "--steps",
                       "1", "--short"}),
               Ends(0, HasSubstr("numeric: 1 step on 4 ranks, batch 16: ")));
@@ -254,7 +330,7 @@ TEST(WeftVerifyTest, NumericTakesStartupPrograms) {
   const std::string startup = MakeFile("startup.prog", kStartupOfProgram);
   EXPECT_THAT(Verify({Right(), "--startup", startup, "--original", Original(), "--original_startup",
                       startup, "--numeric"}),
-              Ends(0, HasSubstr("equal bit by bit\nverified\n")));
+              Ends(0, HasSubstr("equal bit by bit\nverified: ")));
 }
 
 TEST(WeftVerifyTest, StartupProgramsAreComparedToo) {
@@ -263,10 +339,10 @@ TEST(WeftVerifyTest, StartupProgramsAreComparedToo) {
       MakeFile("other_startup.prog", Edited(kStartupOfProgram, {{"value=", "value=7"}}));
   EXPECT_THAT(Verify({Right(), "--startup", startup, "--original", Original(), "--original_startup",
                       startup}),
-              Ends(0, HasSubstr("verified\n")));
+              Ends(0, HasSubstr("verified: ")));
   EXPECT_THAT(Verify({Right(), "--startup", other, "--original", Original(), "--original_startup",
                       startup}),
-              Ends(1, HasSubstr("W606 error: startup program: variable ")));
+              Ends(1, HasSubstr("error: W606: startup program: variable ")));
 }
 
 TEST(WeftVerifyTest, NumericSaysWhichOpHasNoKernel) {

@@ -20,12 +20,23 @@ namespace {
 void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
   std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& finding : findings.all()) {
-    if (finding.severity != Severity::kNote) by_rule[finding.rule].push_back(&finding);
+    const bool is_note = finding.severity == Severity::kNote ||
+                         (finding.layer == Layer::kBatch && finding.severity != Severity::kError);
+    if (!is_note) by_rule[finding.rule].push_back(&finding);
   }
   for (const auto& [rule, found] : by_rule) {
     const int64_t more = static_cast<int64_t>(found.size()) - 1 + findings.NumOmitted(rule);
     warnings->push_back(absl::StrCat(rule, ": ", found.front()->message,
                                      more == 0 ? "" : absl::StrCat(" (and ", more, " more)")));
+  }
+}
+
+// Adds the findings of layer 7, as lines.
+void AddNotes(const Findings& findings, std::vector<std::string>* notes) {
+  for (const Finding& finding : findings.all()) {
+    if (finding.layer != Layer::kBatch || finding.severity == Severity::kError) continue;
+    notes->push_back(
+        absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ", finding.message));
   }
 }
 
@@ -57,6 +68,7 @@ class Verifier {
       options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
     }
     const Findings findings = Verify({{programs.main, programs.startup}}, options);
+    if (context_.notes != nullptr && stage == Stage::kAtEnd) AddNotes(findings, context_.notes);
     if (!is_paddle) {
       WEFT_RETURN_IF_ERROR(ToStatus(findings));
     } else if (context_.warnings != nullptr) {
@@ -93,6 +105,7 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
     options.nranks = context.cluster.nranks();
   }
   options.distributed_params = context.distributed_params;
+  options.feeds = context.feeds;
   options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
   options.averaging = claims.averaging;
   if (claims.computation == Claims::Computation::kPreserved) options.original = original;

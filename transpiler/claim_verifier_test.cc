@@ -53,15 +53,15 @@ VerifyOptions Expected(const Claims& claims) {
 
 TEST(ExpectationsOf, WithoutAClaimTheComputationIsPreserved) {
   const VerifyOptions options = Expected(Claims());
-  EXPECT_FALSE(options.gradients_are_summed);
+  EXPECT_EQ(options.gradients_are_summed, false);
   EXPECT_FALSE(options.averaging.has_value());
   EXPECT_EQ(options.original.main, &Original());
   EXPECT_EQ(options.layers, AllLayers());
 }
 
 TEST(ExpectationsOf, OnlySummedGradientsNeedNoDivision) {
-  EXPECT_TRUE(Expected(Claims::Of(Claims::Gradients::kSummed)).gradients_are_summed);
-  EXPECT_FALSE(Expected(Claims::Of(Claims::Gradients::kAveraged)).gradients_are_summed);
+  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kSummed)).gradients_are_summed, true);
+  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kAveraged)).gradients_are_summed, false);
 }
 
 TEST(ExpectationsOf, AveragingHasTheScheduleThatIsClaimed) {
@@ -75,7 +75,7 @@ TEST(ExpectationsOf, ChangedComputationHasNoOriginal) {
 TEST(ExpectationsOf, SeveralClaimsHoldTogether) {
   const VerifyOptions options = Expected(
       {Claims::Gradients::kSummed, AveragingSchedule{3, 1}, Claims::Computation::kChanged});
-  EXPECT_TRUE(options.gradients_are_summed);
+  EXPECT_EQ(options.gradients_are_summed, true);
   EXPECT_EQ(options.averaging, (AveragingSchedule{3, 1}));
   EXPECT_EQ(options.original.main, nullptr);
 }

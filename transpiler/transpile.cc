@@ -1,10 +1,11 @@
-#include "transpiler/transpile.h"
 
 #include <vector>
 
 #include "absl/status/status.h"
 #include "base/spec_text.h"
 #include "base/status_macros.h"
+#include "ops/analysis/batch_flow.h"
+#include "ops/analysis/feed_layout.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
@@ -45,7 +46,17 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
   context.distributed_params = options.distributed_params;
   if (options.explain) context.remarks = &result->remarks;
   context.warnings = &result->warnings;
+  context.notes = &result->notes;
   return context;
+}
+
+// Paddle divides whatever losses are.
+bool LossesAreSums(const PassContext& context, const Program& main) {
+  if (context.dialect == Dialect::kPaddle) return false;
+  BatchFlowOptions options;
+  options.feeds = context.feeds;
+  options.only_losses = true;
+  return LossesAreSums(main, BatchFlow::Of(main, options)).value_or(false);
 }
 
 absl::Status VerifyInput(const ProgramPair& programs) {
@@ -61,13 +72,15 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   TranspileResult result;
   WEFT_ASSIGN_OR_RETURN(const Pipeline pipeline, PipelineOf(options, registry));
   WEFT_ASSIGN_OR_RETURN(PassContext context, ContextOf(options, &result));
+  const bool verifies = options.verification != Verification::kNever;
+  if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
+  WEFT_ASSIGN_OR_RETURN(context.feeds, FeedLayoutsOf(*programs.main, options.feeds));
+  context.losses_are_sums = LossesAreSums(context, *programs.main);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
 
   PipelineOptions run;
   run.verification = options.verification;
   run.observer = options.observer;
-  const bool verifies = options.verification != Verification::kNever;
-  if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
   if (verifies || pipeline.AsksForFacts()) {
     WEFT_ASSIGN_OR_RETURN(run.initial_facts, DetectFacts(programs));
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "ops/analysis/feed_layout.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/cluster.h"
 #include "transpiler/pipeline/pass.h"
@@ -37,6 +38,10 @@ struct TranspileOptions {
   // Parameters that are not replicated. Program files do not mark them.
   std::set<std::string> distributed_params;
 
+  // How data variables are given to the ranks; those of others follow from their declarations
+  // (FeedLayoutsOf).
+  FeedLayouts feeds;
+
   // Refuses an input with a wrong structure, and a result that differs from the claims of the
   // passes (transpiler/claim_verifier.h). In the paddle dialect, which reproduces Paddle's known
   // defects, findings in the result are warnings.
@@ -53,6 +58,9 @@ struct TranspileResult {
   std::vector<Remark> remarks;
   // Known defects of Paddle in what the paddle dialect wrote.
   std::vector<std::string> warnings;
+  // What makes ranks differ from one device although nothing is wrong (layer 7 of the verifier),
+  // one line each that begins with "warning: " or "note: ".
+  std::vector<std::string> notes;
 };
 
 // Rewrites the programs in place with passes of `registry`. After an error, the programs must not

@@ -141,7 +141,7 @@ Contract GatherGradients::contract() const {
 }
 
 Claims GatherGradients::claims(const PassContext& context) const {
-  return Claims::Of(GradientsUnder(options_.scale));
+  return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
 absl::StatusOr<bool> GatherGradients::Run(PassContext& context, ProgramPair& programs) const {

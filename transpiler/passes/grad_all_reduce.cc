@@ -50,7 +50,7 @@ Contract GradAllReduce::contract() const {
 }
 
 Claims GradAllReduce::claims(const PassContext& context) const {
-  return Claims::Of(GradientsUnder(options_.scale));
+  return Claims::Of(GradientsUnder(options_.scale, context));
 }
 
 absl::StatusOr<bool> GradAllReduce::Run(PassContext& context, ProgramPair& programs) const {

@@ -108,7 +108,7 @@ absl::StatusOr<GradientReduction> AnalyzeReduction(const Program& program,
        ReductionBlockers(program, reduction.analysis, context.distributed_params)) {
     WEFT_RETURN_IF_ERROR(problem);
   }
-  WEFT_ASSIGN_OR_RETURN(reduction.averages, ReductionAverages(scale, program, context.cluster));
+  WEFT_ASSIGN_OR_RETURN(reduction.averages, ReductionAverages(scale, program, context));
   return reduction;
 }
 

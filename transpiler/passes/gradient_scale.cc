@@ -71,13 +71,16 @@ void BindGradientScale(OptionBinder& bind, GradientScale* field) {
                {"none", GradientScale::kNone}});
 }
 
-Claims::Gradients GradientsUnder(GradientScale scale) {
-  return scale == GradientScale::kNone ? Claims::Gradients::kSummed : Claims::Gradients::kAveraged;
+Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context) {
+  const bool sums =
+      scale == GradientScale::kNone || (scale == GradientScale::kAuto && context.losses_are_sums);
+  return sums ? Claims::Gradients::kSummed : Claims::Gradients::kAveraged;
 }
 
-absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Cluster& cluster) {
-  const bool known = cluster.nranks().has_value();
+absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context) {
+  const bool known = context.cluster.nranks().has_value();
   if (scale == GradientScale::kAuto) {
+    if (context.losses_are_sums) return GradientScale::kNone;
     return known ? GradientScale::kLossGrad : GradientScale::kAvg;
   }
   if (scale == GradientScale::kLossGrad && !known) {
@@ -89,8 +92,8 @@ absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Cluster& cluste
 }
 
 absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,
-                                       const Cluster& cluster) {
-  if (scale == GradientScale::kNone) return false;
+                                       const PassContext& context) {
+  if (GradientsUnder(scale, context) == Claims::Gradients::kSummed) return false;
   const LossGradients losses = FindLossGradients(program);
   if (scale == GradientScale::kAvg || (scale == GradientScale::kAuto && losses.divisions.empty())) {
     WEFT_RETURN_IF_ERROR(RefuseDivision(program, losses));
@@ -114,10 +117,10 @@ absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& progr
           " in place, but does not say for how many ranks (attribute nranks); use scale loss_grad "
           "if it divides by their number, avg or none if not"));
     }
-    if (cluster.nranks().has_value() && *cluster.nranks() != *division.nranks) {
+    if (context.cluster.nranks().has_value() && *context.cluster.nranks() != *division.nranks) {
       return absl::FailedPreconditionError(
           absl::StrCat(name, ": divides the loss gradient ", program.name(division.grad), " for ",
-                       *division.nranks, " ranks, expected ", *cluster.nranks()));
+                       *division.nranks, " ranks, expected ", *context.cluster.nranks()));
     }
   }
   return false;

@@ -7,12 +7,12 @@
 #include "base/option_binder.h"
 #include "proto/program.h"
 #include "transpiler/pipeline/claims.h"
-#include "transpiler/pipeline/cluster.h"
+#include "transpiler/pipeline/pass.h"
 
 namespace weft {
 
 enum class GradientScale {
-  kAuto,      // kLossGrad if the number of ranks is known, else kAvg
+  kAuto,      // kNone for losses that are sums; kLossGrad if the number of ranks is known; kAvg
   kLossGrad,  // the loss's gradient is divided, and with it all gradients
   kAvg,       // the reduction averages
   kNone,      // gradients are summed and not divided
@@ -21,17 +21,17 @@ enum class GradientScale {
 void BindGradientScale(OptionBinder& bind, GradientScale* field);
 
 // The claim of a reduction with this scale.
-Claims::Gradients GradientsUnder(GradientScale scale);
+Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context);
 
 // Replaces kAuto where the loss's gradient is not divided yet. InvalidArgument for kLossGrad
 // without a number of ranks.
-absl::StatusOr<GradientScale> Resolve(GradientScale scale, const Cluster& cluster);
+absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context);
 
-// Whether a reduction of gradients averages; else it sums. kAuto averages unless the program
-// divides the gradient of every loss by the number of ranks. FailedPrecondition, naming the op, if
-// gradients would be divided twice, never, or by another number of ranks. O(ops).
+// Whether a reduction of gradients averages; else it sums. kAuto averages unless losses are sums,
+// or the program divides the gradient of every loss by the number of ranks. FailedPrecondition,
+// naming the op, if gradients would be divided twice, never, or by another number of ranks. O(ops).
 absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,
-                                       const Cluster& cluster);
+                                       const PassContext& context);
 
 // FailedPrecondition, naming the op, if a backward op rewrites the gradient of a loss in place, as
 // a division by the number of ranks does. A second division would make all gradients too small.

@@ -20,10 +20,12 @@ constexpr char kDivided[] =
     "Out=[g] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, value=1.0}\n"
     "Out=[g] = scale(X=[g]) role=backward {scale=0.5, nranks=2}\n";
 
-Cluster Ranks(int nranks) {
+PassContext Ranks(int nranks) {
   ClusterSpec spec;
   if (nranks > 0) spec.nranks = nranks;
-  return *Cluster::Create(spec);
+  PassContext context;
+  context.cluster = *Cluster::Create(spec);
+  return context;
 }
 
 absl::StatusOr<bool> Averages(GradientScale scale, const char* program, int nranks) {
@@ -36,6 +38,16 @@ TEST(GradientScale, LossGradientIsDividedWhereTheNumberOfRanksIsKnown) {
   EXPECT_EQ(*Resolve(GradientScale::kNone, Ranks(2)), GradientScale::kNone);
   EXPECT_THAT(Resolve(GradientScale::kLossGrad, Ranks(0)).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("which is unknown")));
+}
+
+TEST(GradientScale, NobodyDividesTheGradientsOfSums) {
+  PassContext context = Ranks(2);
+  EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kAveraged);
+  context.losses_are_sums = true;
+  EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kSummed);
+  EXPECT_EQ(GradientsUnder(GradientScale::kAvg, context), Claims::Gradients::kAveraged);
+  EXPECT_EQ(*Resolve(GradientScale::kAuto, context), GradientScale::kNone);
+  EXPECT_FALSE(*ReductionAverages(GradientScale::kAuto, CompactProgram(kUndivided), context));
 }
 
 TEST(GradientScale, ReductionAveragesUnlessTheLossGradientIsDivided) {

@@ -100,7 +100,7 @@ Contract ScaleLossGrad::contract() const {
 }
 
 absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& programs) const {
-  WEFT_ASSIGN_OR_RETURN(const GradientScale scale, Resolve(options_.scale, context.cluster));
+  WEFT_ASSIGN_OR_RETURN(const GradientScale scale, Resolve(options_.scale, context));
   if (scale != GradientScale::kLossGrad) return false;
   const Program& program = *programs.main;
   for (const absl::Status& problem :

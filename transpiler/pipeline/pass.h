@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "ops/analysis/feed_layout.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "proto/rewriter.h"
@@ -40,10 +41,19 @@ struct PassContext {
   Cluster cluster;
   // Parameters of which each rank holds a part. Their gradients are not reduced.
   std::set<std::string> distributed_params;
+  // How data variables are given to the ranks.
+  FeedLayouts feeds;
+  // Every loss is a sum over the batch: one device adds the gradients of all samples, and nobody
+  // divides by the number of ranks.
+  bool losses_are_sums = false;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
   // Receives known defects of what the paddle dialect writes; null disables them.
   std::vector<std::string>* warnings = nullptr;
+
+  // Receives what makes ranks differ from one device although nothing is wrong, one line each that
+  // begins with "warning: " or "note: "; null disables them.
+  std::vector<std::string>* notes = nullptr;
 
   // Adds a remark if remarks are enabled. Check `remarks` first where many arguments are costly.
   void Explain(absl::string_view pass, std::string subject, std::string what, std::string why,

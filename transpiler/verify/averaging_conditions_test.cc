@@ -37,7 +37,7 @@ TEST(AveragingConditions, MayNotRelyOnAConstantCounter) {
   const Program program =
       ProgramOf(kEveryOtherStep, {{"    Out=[step] = increment(X=[step]) {step=1.0}\n", ""}});
   EXPECT_THAT(Errors({{&program}}, &original),
-              ElementsAre(AllOf(StartsWith("W605 error: variable w, last written by op 5"),
+              ElementsAre(AllOf(StartsWith("error: W605: variable w, last written by op 5"),
                                 HasSubstr("which is the same in every step"))));
 }
 

@@ -57,7 +57,7 @@ TEST(BranchConditions, RanksMayAgreeOnThem) { EXPECT_THAT(Check(If("step"), kRed
 
 TEST(BranchConditions, RanksMayNotDisagreeWhereABlockHasCollectives) {
   EXPECT_THAT(Check(If("x"), kReduce),
-              ElementsAre("W503 error: op 1 (conditional_block): its block has collectives, but "
+              ElementsAre("error: W503: op 1 (conditional_block): its block has collectives, but "
                           "its condition due is rank-local: ranks on which it holds wait forever "
                           "for the others"));
   EXPECT_THAT(Check(If("x"), kScale), IsEmpty());
@@ -66,7 +66,7 @@ TEST(BranchConditions, RanksMayNotDisagreeWhereABlockHasCollectives) {
 TEST(BranchConditions, LoopsWithCollectivesAreReported) {
   const std::string loop = "    Out=[w] = while(Condition=[due], X=[w]) {sub_block=block(1)}\n";
   EXPECT_THAT(Check(loop, kReduce),
-              ElementsAre("W504 warning: op 0 (while): its block has collectives, and how often "
+              ElementsAre("warning: W504: op 0 (while): its block has collectives, and how often "
                           "it runs is unknown: it cannot be shown that it runs equally often on "
                           "all ranks"));
   EXPECT_THAT(Check(loop, kScale), IsEmpty());
@@ -93,7 +93,7 @@ TEST(ConditionEquality, ConditionsMayNotDependOnAnotherNumber) {
   const Program one = ProgramOf(kEveryOtherStep);
   const Program other = ProgramOf(kEveryOtherStep, {{"dtype=3, value=2.0", "dtype=3, value=3.0"}});
   EXPECT_THAT(Errors({{&one}, {&other}}),
-              ElementsAre(AllOf(StartsWith("W506 error: rank 1: op 5 (conditional_block): "),
+              ElementsAre(AllOf(StartsWith("error: W506: rank 1: op 5 (conditional_block): "),
                                 HasSubstr("condition due is computed from fill_constant"))));
 }
 

@@ -108,7 +108,7 @@ TEST(CallSequences, ExchangedVariablesOfOneSizeMayNotBeMixedUp) {
   const Program other = ProgramOf(
       kTwoBroadcasts, {{kBroadcastA, "first"}, {kBroadcastB, kBroadcastA}, {"first", kBroadcastB}});
   EXPECT_THAT(Errors({{&one}, {&other}}),
-              ElementsAre(AllOf(StartsWith("W505 error: rank 1: "),
+              ElementsAre(AllOf(StartsWith("error: W505: rank 1: "),
                                 HasSubstr("ring 0, call 0: rank 1 exchanges b (op 0 (c_broadcast))"
                                           ", rank 0 a (op 0 (c_broadcast))"))));
 }

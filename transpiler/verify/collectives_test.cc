@@ -42,7 +42,7 @@ TEST(Collectives, RingsAreSetUpByTheStartupProgram) {
   const std::string reduce = "    Out=[a] = c_allreduce_sum(X=[a]) {ring_id=1}\n";
   EXPECT_THAT(Check(reduce, "    c_comm_init_all() {ring_id=1}\n"), IsEmpty());
   EXPECT_THAT(Check(reduce, "    c_comm_init_all() {ring_id=0}\n"),
-              ElementsAre("W301 error: op 0 (c_allreduce_sum): uses ring 1, which no op of the "
+              ElementsAre("error: W301: op 0 (c_allreduce_sum): uses ring 1, which no op of the "
                           "startup program sets up; expected c_comm_init or c_comm_init_all with "
                           "ring_id 1"));
   EXPECT_THAT(Check(reduce), IsEmpty());  // no startup program: rings count as set up
@@ -50,7 +50,7 @@ TEST(Collectives, RingsAreSetUpByTheStartupProgram) {
 
 TEST(Collectives, SynchronizationNeedsItsRing) {
   EXPECT_THAT(Check("    Out=[a] = c_wait_comm(X=[a]) {ring_id=1}\n", ""),
-              ElementsAre(HasSubstr("W301 error: op 0 (c_wait_comm): uses ring 1")));
+              ElementsAre(HasSubstr("error: W301: op 0 (c_wait_comm): uses ring 1")));
   EXPECT_THAT(Check("    Out=[a] = c_sync_calc_stream(X=[a])\n", ""), IsEmpty());
 }
 
@@ -64,16 +64,17 @@ TEST(Collectives, StartupProgramSetsRingsUpBeforeItUsesThem) {
     return testing::Lines(findings);
   };
   EXPECT_THAT(check(init + use), IsEmpty());
-  EXPECT_THAT(check(use + init), ElementsAre(HasSubstr("W301 error: startup program: op 0")));
+  EXPECT_THAT(check(use + init), ElementsAre(HasSubstr("error: W301: startup program: op 0")));
 }
 
 TEST(Collectives, NumberOfRanksIsThatOfTheRun) {
   const std::string gather = "    Out=[b] = c_allgather(X=[a]) {nranks=2, ring_id=0}\n";
   EXPECT_THAT(Check(gather), IsEmpty());
   EXPECT_THAT(Check(gather, absl::nullopt), IsEmpty());
-  EXPECT_THAT(Check(gather, 4),
-              ElementsAre("W302 error: op 0 (c_allgather) attribute nranks: expected 4, the number "
-                          "of ranks, found 2"));
+  EXPECT_THAT(
+      Check(gather, 4),
+      ElementsAre("error: W302: op 0 (c_allgather) attribute nranks: expected 4, the number "
+                  "of ranks, found 2"));
 }
 
 TEST(Collectives, RootAndJoiningRankAreInRange) {
@@ -82,30 +83,30 @@ TEST(Collectives, RootAndJoiningRankAreInRange) {
   };
   EXPECT_THAT(Check(broadcast(1)), IsEmpty());
   EXPECT_THAT(Check(broadcast(2)),
-              ElementsAre("W303 error: op 0 (c_broadcast) attribute root: expected a rank, 0 or "
+              ElementsAre("error: W303: op 0 (c_broadcast) attribute root: expected a rank, 0 or "
                           "more and below 2, found 2"));
   EXPECT_THAT(Check(broadcast(2), absl::nullopt), IsEmpty());
   EXPECT_THAT(Check(broadcast(-1), absl::nullopt),
               ElementsAre(HasSubstr("expected a rank, 0 or more, found -1")));
   EXPECT_THAT(Check("    c_comm_init(X=[id]) {nranks=2, rank=2, ring_id=0}\n"),
-              ElementsAre("W303 error: op 0 (c_comm_init) attribute rank: expected 0 or more and "
+              ElementsAre("error: W303: op 0 (c_comm_init) attribute rank: expected 0 or more and "
                           "below 2, found 2"));
 }
 
 TEST(Collectives, ReductionsTakeNumbersAndSumsTakeRows) {
   EXPECT_THAT(Check("    Out=[flag] = c_allreduce_max(X=[flag]) {ring_id=0}\n"),
-              ElementsAre("W304 error: op 0 (c_allreduce_max) input X (flag): expected an element "
+              ElementsAre("error: W304: op 0 (c_allreduce_max) input X (flag): expected an element "
                           "type that can be reduced, found bool"));
   EXPECT_THAT(Check("    Out=[flag] = c_broadcast(X=[flag]) {ring_id=0, root=0}\n"), IsEmpty());
   EXPECT_THAT(Check("    Out=[rows] = c_allreduce_sum(X=[rows]) {ring_id=0}\n"), IsEmpty());
   EXPECT_THAT(Check("    Out=[rows] = c_allreduce_max(X=[rows]) {ring_id=0}\n"),
-              ElementsAre(HasSubstr("W306 error: op 0 (c_allreduce_max) input X (rows): expected "
+              ElementsAre(HasSubstr("error: W306: op 0 (c_allreduce_max) input X (rows): expected "
                                     "a dense tensor, found SelectedRows")));
 }
 
 TEST(Collectives, ThoseThatChangeTheShapeAreNotInPlace) {
   EXPECT_THAT(Check("    Out=[a] = c_allgather(X=[a]) {nranks=2, ring_id=0}\n"),
-              ElementsAre("W305 error: op 0 (c_allgather) output Out: expected another variable "
+              ElementsAre("error: W305: op 0 (c_allgather) output Out: expected another variable "
                           "than X (a), as it has another shape"));
 }
 

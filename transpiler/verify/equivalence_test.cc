@@ -172,7 +172,7 @@ TEST(Equivalence, HalvesThatHaveToBeUpdatedByTheMeanGradient) {
   const Program original = ProgramOf(kWhole);
   const Program program = ProgramOf(kHalves, {{"role=backward {scale=0.5, nranks=2}",  //
                                                "role=backward {scale=0.25, nranks=2}"}});
-  EXPECT_THAT(Errors({{&program}}, &original), ElementsAre(StartsWith("W601 error: ")));
+  EXPECT_THAT(Errors({{&program}}, &original), ElementsAre(StartsWith("error: W601: ")));
 }
 
 // --- Where only an attribute differs -------------------------------------------------------------
@@ -181,7 +181,7 @@ TEST(Equivalence, DifferentAttributesOfAnUpdateAreNamed) {
   const Program original = ProgramOf(kWhole, {{"value=1.0", "value=2.0"}}),
                 program = ProgramOf(kHalves);
   EXPECT_THAT(Errors({{&program}}, &original),
-              ElementsAre(AllOf(StartsWith("W601 error: variable w, last written by op 7"),
+              ElementsAre(AllOf(StartsWith("error: W601: variable w, last written by op 7"),
                                 HasSubstr("expected fill_constant{value=2.0}, found "
                                           "fill_constant{value=1.0}, in "))));
 }
@@ -198,7 +198,7 @@ TEST(Equivalence, DifferentAttributesOfAStateAreNamed) {
   const Program original = ProgramOf(kStatistic);
   const Program program = ProgramOf(kStatistic, {{"max=1.0", "max=2.0"}});
   EXPECT_THAT(Errors({{&program}}, &original),
-              ElementsAre(AllOf(StartsWith("W602 error: variable largest"),
+              ElementsAre(AllOf(StartsWith("error: W602: variable largest"),
                                 HasSubstr("expected clip{max=1.0}(w), found clip{max=2.0}(w)"))));
 }
 

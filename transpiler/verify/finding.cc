@@ -44,7 +44,7 @@ void Reporter::Add(absl::string_view rule, OpId op, absl::string_view variable, 
 }
 
 std::string ToString(const Finding& finding, bool one_program_for_all) {
-  return absl::StrCat(finding.rule, " ", SeverityName(finding.severity), ": ",
+  return absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ",
                       one_program_for_all ? "" : absl::StrCat("rank ", finding.program.rank, ": "),
                       finding.program.is_startup ? "startup program: " : "", finding.message);
 }

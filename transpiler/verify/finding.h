@@ -74,8 +74,8 @@ class Reporter {
   Findings& findings_;
 };
 
-// "W402 error: op 17 (sgd) ...". Before the message, "startup program: " and, unless one program is
-// given for all ranks, "rank 1: ".
+// "error: W402: op 17 (sgd) ...". Before the message, "startup program: " and, unless one program
+// is given for all ranks, "rank 1: ".
 std::string ToString(const Finding& finding, bool one_program_for_all = true);
 
 // FailedPrecondition with the first error and the number of the others, if there are errors.

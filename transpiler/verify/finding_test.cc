@@ -28,9 +28,9 @@ TEST(FindingsTest, ReporterFillsInWhatTheRuleSays) {
   EXPECT_EQ(finding.op, OpId(3));
   EXPECT_EQ(finding.other, OpId(2));
   EXPECT_EQ(finding.variable, "w");
-  EXPECT_EQ(ToString(finding), "W405 note: startup program: op 3 waits");
+  EXPECT_EQ(ToString(finding), "note: W405: startup program: op 3 waits");
   EXPECT_EQ(ToString(finding, /*one_program_for_all=*/false),
-            "W405 note: rank 1: startup program: op 3 waits");
+            "note: W405: rank 1: startup program: op 3 waits");
   EXPECT_FALSE(findings.HasErrors());
   WEFT_EXPECT_OK(ToStatus(findings));
 }

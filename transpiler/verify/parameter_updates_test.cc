@@ -75,7 +75,7 @@ TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
       kStartupOfProcesses,
       {{"    Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}\n", ""}});
   EXPECT_THAT(Errors({{&program, &startup}}),
-              ElementsAre(AllOf(StartsWith("W317 error: "), HasSubstr("does not broadcast it"))));
+              ElementsAre(AllOf(StartsWith("error: W317: "), HasSubstr("does not broadcast it"))));
 }
 
 // --- Parameters that do not stay equal ----------------------------------------------------------
@@ -105,7 +105,7 @@ TEST(ParameterUpdates, EqualParametersNeedLearningRatesThatRanksAgreeOn) {
   const Program wrong = ProgramOf(absl::StrCat(kMeanGradient, rate, kUpdate, "  }\n}"));
   EXPECT_THAT(Errors({{&right}}), IsEmpty());
   EXPECT_THAT(Errors({{&wrong}}),
-              ElementsAre("W317 error: op 5 (sgd) updates w by w@GRAD, but the parameter itself "
+              ElementsAre("error: W317: op 5 (sgd) updates w by w@GRAD, but the parameter itself "
                           "begins to differ between ranks in a step: op 5 (sgd) reads lr, which "
                           "differs between ranks"));
 }
@@ -123,7 +123,7 @@ TEST(ParameterUpdates, EqualParametersNeedConditionsThatRanksAgreeOn) {
   EXPECT_THAT(Errors({{&right}}), IsEmpty());
   EXPECT_THAT(
       Errors({{&wrong}}),
-      ElementsAre("W317 error: block 1, op 0 (sgd) updates w by w@GRAD, but the parameter itself "
+      ElementsAre("error: W317: block 1, op 0 (sgd) updates w by w@GRAD, but the parameter itself "
                   "begins to differ between ranks in a step: op 5 (conditional_block) runs its "
                   "block on condition due, which differs between ranks"));
 }

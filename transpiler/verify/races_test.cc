@@ -46,7 +46,7 @@ constexpr absl::string_view kWaitForGradient =
 
 TEST(Races, W401NamesBothOpsTheirStreamsAndTheWaitThatIsMissing) {
   EXPECT_THAT(Found(Example("W401")),
-              ElementsAre("W401 error: op 3 (sgd) reads w@GRAD on the compute stream, while op 2 "
+              ElementsAre("error: W401: op 3 (sgd) reads w@GRAD on the compute stream, while op 2 "
                           "(c_allreduce_sum) writes it on ring 0: nothing makes the compute stream "
                           "wait for ring 0 in between; insert c_wait_comm"));
   EXPECT_THAT(Found(Example("W401", {{kSgd, kWaitForGradient}})), IsEmpty());
@@ -56,18 +56,18 @@ TEST(Races, W401RingThatDoesNotWaitForTheComputeStream) {
   EXPECT_THAT(
       Found(Example("W401", {{kSgd, kWaitForGradient},
                              {"    Out=[w@GRAD] = c_wait_compute(X=[w@GRAD]) {ring_id=0}\n", ""}})),
-      ElementsAre("W401 error: op 1 (c_allreduce_sum) reads w@GRAD on ring 0, while op 0 "
+      ElementsAre("error: W401: op 1 (c_allreduce_sum) reads w@GRAD on ring 0, while op 0 "
                   "(fill_constant) writes it on the compute stream: nothing makes ring 0 wait for "
                   "the compute stream in between; insert c_wait_compute"));
 }
 
 TEST(Races, W402AndW403SayWhatIsDone) {
   EXPECT_THAT(Found(Example("W402")),
-              ElementsAre("W402 error: op 3 (fill_constant) writes x on the compute stream, while "
+              ElementsAre("error: W402: op 3 (fill_constant) writes x on the compute stream, while "
                           "op 2 (c_allreduce_sum) reads it on ring 0: nothing makes the compute "
                           "stream wait for ring 0 in between; insert c_wait_comm"));
   EXPECT_THAT(Found(Example("W403")),
-              ElementsAre("W403 error: op 3 (fill_constant) writes sum on the compute stream, "
+              ElementsAre("error: W403: op 3 (fill_constant) writes sum on the compute stream, "
                           "while op 2 (c_allreduce_sum) writes it on ring 0: nothing makes the "
                           "compute stream wait for ring 0 in between; insert c_wait_comm"));
 }
@@ -89,10 +89,10 @@ TEST(Races, BufferIsDistinguishedFromItsSlices) {
 })";
   EXPECT_THAT(
       Found(text),
-      ElementsAre("W401 error: op 5 (scale) reads h on the compute stream, while op 4 "
+      ElementsAre("error: W401: op 5 (scale) reads h on the compute stream, while op 4 "
                   "(c_allreduce_sum) writes the buffer that it is a slice of on ring 1: nothing "
                   "makes the compute stream wait for ring 1 in between; insert c_wait_comm",
-                  "W401 error: op 6 (c_allreduce_sum) reads g on ring 0, while op 4 "
+                  "error: W401: op 6 (c_allreduce_sum) reads g on ring 0, while op 4 "
                   "(c_allreduce_sum) writes the buffer that it is a slice of on ring 1: nothing "
                   "makes ring 0 wait for ring 1 in between; insert c_wait_comm for ring 1 and "
                   "c_wait_compute for ring 0"));
@@ -113,14 +113,14 @@ TEST(Races, BlockThatMayBeSkippedIsMentioned) {
 })";
   EXPECT_THAT(
       Found(text),
-      ElementsAre("W401 error: block 1, op 0 (scale) reads g on the compute stream, while op 1 "
+      ElementsAre("error: W401: block 1, op 0 (scale) reads g on the compute stream, while op 1 "
                   "(c_allreduce_sum) writes it on ring 0: nothing makes the compute stream wait "
                   "for ring 0 in between on every path; insert c_wait_comm"));
 }
 
 TEST(Races, W404NamesTheOpThatMovedTheSlice) {
   EXPECT_THAT(Found(Example("W404")),
-              ElementsAre("W404 error: op 4 (scale) uses one, but op 3 "
+              ElementsAre("error: W404: op 4 (scale) uses one, but op 3 "
                           "(coalesce_tensor) has moved its slice b elsewhere"));
   EXPECT_THAT(Found(Example("W404", {{"scale(X=[one])", "scale(X=[two])"},
                                      {"Out=[one] = scale", "Out=[two] = scale"}})),
@@ -128,26 +128,27 @@ TEST(Races, W404NamesTheOpThatMovedTheSlice) {
   EXPECT_THAT(Found(Example("W404", {{"Output=[a, b]", "Output=[a, a]"},
                                      {"scale(X=[one])", "scale(X=[two])"},
                                      {"Out=[one] = scale", "Out=[two] = scale"}})),
-              ElementsAre("W404 error: op 2 (coalesce_tensor) output Output: expected variables "
+              ElementsAre("error: W404: op 2 (coalesce_tensor) output Output: expected variables "
                           "that differ from each other and from FusedOutput, found a in one "
                           "twice"));
 }
 
 TEST(Races, W405SaysWhoHasWaitedAlready) {
   EXPECT_THAT(Found(Example("W405")),
-              ElementsAre("W405 note: op 2 (c_wait_compute) orders nothing: ring 0 already waits "
+              ElementsAre("note: W405: op 2 (c_wait_compute) orders nothing: ring 0 already waits "
                           "for all that the compute stream was given"));
   EXPECT_THAT(
       Found(Example("W405", {{"c_wait_compute(X=[x]) {ring_id=0}", "c_sync_calc_stream(X=[x])"}})),
-      ElementsAre("W405 note: op 2 (c_sync_calc_stream) orders nothing: the host has already "
+      ElementsAre("note: W405: op 2 (c_sync_calc_stream) orders nothing: the host has already "
                   "waited for all that the compute stream was given"));
 }
 
 TEST(Races, W406NamesTheRing) {
-  EXPECT_THAT(Found(Example("W406")),
-              ElementsAre("W406 note: op 2 (c_wait_comm): expected a ring with collectives that do "
-                          "not set use_calc_stream, found ring 0, which has none: it orders "
-                          "nothing"));
+  EXPECT_THAT(
+      Found(Example("W406")),
+      ElementsAre("note: W406: op 2 (c_wait_comm): expected a ring with collectives that do "
+                  "not set use_calc_stream, found ring 0, which has none: it orders "
+                  "nothing"));
   EXPECT_THAT(Found(Example("W406", {{"use_calc_stream=true", "use_calc_stream=false"},
                                      {"Out=[x] = c_allreduce_sum",
                                       "Out=[x] = c_wait_compute(X=[x]) {ring_id=0}\n    Out=[x] = "
@@ -157,7 +158,7 @@ TEST(Races, W406NamesTheRing) {
 
 TEST(Races, W407NamesTheSecondOp) {
   EXPECT_THAT(Found(Example("W407")),
-              ElementsAre("W407 error: op 3 (conditional_block): expected a separate block, "
+              ElementsAre("error: W407: op 3 (conditional_block): expected a separate block, "
                           "found one that another op runs too; its accesses there were not "
                           "analyzed"));
 }
@@ -165,7 +166,7 @@ TEST(Races, W407NamesTheSecondOp) {
 TEST(Races, W408NamesTheUnregisteredOp) {
   EXPECT_THAT(
       Found(Example("W408")),
-      ElementsAre("W408 warning: op 0 (an_exchange_of_a_fork): the op is unregistered, "
+      ElementsAre("warning: W408: op 0 (an_exchange_of_a_fork): the op is unregistered, "
                   "but names a ring: it is assumed to run on the compute stream, and may do "
                   "something else"));
 }

@@ -77,6 +77,13 @@ constexpr Rule kRules[] = {
     {"W607", Layer::kEquivalence, Severity::kError,
      "cannot decide whether a variable equals the original's"},
     {"W608", Layer::kEquivalence, Severity::kError, "feed variable lost"},
+    {"W701", Layer::kBatch, Severity::kWarning, "loss that is no mean and no sum over the batch"},
+    {"W702", Layer::kBatch, Severity::kError, "gradients averaged although the losses are sums"},
+    {"W703", Layer::kBatch, Severity::kWarning, "state that ranks leave with different values"},
+    {"W704", Layer::kBatch, Severity::kNote, "statistics of a rank's batch"},
+    {"W705", Layer::kBatch, Severity::kNote, "random draws"},
+    {"W706", Layer::kBatch, Severity::kWarning, "condition on values of a rank's batch"},
+    {"W707", Layer::kBatch, Severity::kNote, "state that holds a rank's part of a mean"},
 };
 
 }  // namespace
@@ -87,8 +94,8 @@ absl::string_view SeverityName(Severity severity) {
 }
 
 absl::string_view LayerName(Layer layer) {
-  constexpr const char* kNames[] = {"structure", "types",        "communication",
-                                    "races",     "across ranks", "equivalence"};
+  constexpr const char* kNames[] = {"structure",    "types",       "communication", "races",
+                                    "across ranks", "equivalence", "batch"};
   return kNames[static_cast<int>(layer) - 1];
 }
 

@@ -29,12 +29,13 @@ enum class Layer : uint8_t {
   kRaces = 4,
   kAcrossRanks = 5,
   kEquivalence = 6,
+  kBatch = 7,
 };
 
 absl::string_view LayerName(Layer layer);  // "structure"
 inline std::set<Layer> AllLayers() {
-  return {Layer::kStructure, Layer::kTypes,       Layer::kCommunication,
-          Layer::kRaces,     Layer::kAcrossRanks, Layer::kEquivalence};
+  return {Layer::kStructure,   Layer::kTypes,       Layer::kCommunication, Layer::kRaces,
+          Layer::kAcrossRanks, Layer::kEquivalence, Layer::kBatch};
 }
 
 struct Rule {

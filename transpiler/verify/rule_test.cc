@@ -53,7 +53,7 @@ TEST(RuleTable, IsSortedAndNumberedByLayer) {
   EXPECT_THAT(RuleIds(), SizeIs(Rules().size()));
   std::set<Layer> layers;
   for (const Rule& rule : Rules()) {
-    EXPECT_THAT(rule.id, MatchesRegex("W[1-6][0-9][0-9]"));
+    EXPECT_THAT(rule.id, MatchesRegex("W[1-7][0-9][0-9]"));
     EXPECT_EQ(rule.id[1] - '0', static_cast<int>(rule.layer)) << rule.id;
     EXPECT_EQ(&FindRule(rule.id), &rule);
     layers.insert(rule.layer);

@@ -35,7 +35,7 @@ RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramP
   RankValuesOptions values;
   values.nranks = nranks;
   values.distributed_params = options.distributed_params;
-  values.sums_are_wanted = options.gradients_are_summed;
+  values.sums_are_wanted = options.gradients_are_summed.value_or(false);
   if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
     RankValuesOptions of_startup;
     of_startup.nranks = nranks;

@@ -5,8 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "ops/analysis/batch_flow.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
+#include "transpiler/verify/batch.h"
 #include "transpiler/verify/block_conditions.h"
 #include "transpiler/verify/call_sequences.h"
 #include "transpiler/verify/collectives.h"
@@ -80,17 +82,21 @@ class Verifier {
   // Checks the programs of one rank. False if their structure is wrong.
   bool CheckPrograms(const ConstProgramPair& programs, int rank, size_t num_programs) {
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs);
-
-    Findings form, races, values;
+    Findings form, races, values, batch;
+    VerifyOptions options = options_;
+    if (!options.gradients_are_summed.has_value()) {
+      options.gradients_are_summed = CheckBatch(programs, nranks, rank, &batch).value_or(false);
+    }
     // The two parts take about equally long.
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
     std::future<void> others = std::async(policy, [&] {
       CheckForm(programs, rank, &form);
+      if (options_.gradients_are_summed.has_value()) CheckBatch(programs, nranks, rank, &batch);
       if (!Runs(Layer::kRaces)) return;
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
     });
-    const bool is_proven = CheckValues(programs, nranks, rank, &values);
+    const bool is_proven = CheckValues(options, programs, nranks, rank, &values);
     others.get();
     findings_.Append(form);
     const auto is_of_structure = [](const Finding& finding) {
@@ -100,9 +106,10 @@ class Verifier {
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
     findings_.Append(values);
     findings_.Append(races);
+    findings_.Append(batch);
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
-      const RankValuesOptions of = ValueOptions(options_, programs, nranks, &start);
+      const RankValuesOptions of = ValueOptions(options, programs, nranks, &start);
       CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
                        &findings_);
     }
@@ -126,10 +133,36 @@ class Verifier {
     check(programs.main, false);
   }
 
+  // Layer 7. Returns whether the losses are sums; none if that is unknown. A program for a single
+  // device has the whole batch.
+  absl::optional<bool> CheckBatch(const ConstProgramPair& programs, absl::optional<int> nranks,
+                                  int rank, Findings* findings) const {
+    if (!Runs(Layer::kBatch) || IsForOneDevice(*programs.main, nranks)) return absl::nullopt;
+    BatchFlowOptions options;
+    options.feeds = options_.feeds;
+    if (options.feeds.empty()) options.feeds = *FeedLayoutsOf(*programs.main);
+    options.nranks = nranks;
+    if (programs.startup != nullptr) {
+      RankValuesOptions of_startup;
+      of_startup.nranks = nranks;
+      for (const auto& [name, value] : ReadStartupValues(*programs.startup, of_startup)) {
+        if (value.is_zero) options.zeros.insert(name);
+      }
+    }
+    const BatchFlow flow = BatchFlow::Of(*programs.main, options);
+    weft::CheckBatch(*programs.main, flow, options_.gradients_are_summed.value_or(false),
+                     {rank, false}, findings);
+    return LossesAreSums(*programs.main, flow);
+  }
+
+  static bool IsForOneDevice(const Program& main, absl::optional<int> nranks) {
+    return nranks.has_value() ? *nranks == 1 : !AnyHas(main, Trait::kCollective);
+  }
+
   // Layer 3, and layer 5 of one program for all ranks. True if the same walk over the program
   // proves that it is equivalent to the original.
-  bool CheckValues(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
-                   Findings* findings) const {
+  bool CheckValues(const VerifyOptions& expected, const ConstProgramPair& programs,
+                   absl::optional<int> nranks, int rank, Findings* findings) const {
     if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return false;
     const ProgramRef ref{rank, false};
     if (Runs(Layer::kCommunication)) {
@@ -139,11 +172,9 @@ class Verifier {
       CheckCollectives(*programs.main, programs.startup, nranks, ref, findings);
     }
     // A program without collectives and number of ranks is one for a single device.
-    if (nranks.has_value() ? *nranks == 1 : !AnyHas(*programs.main, Trait::kCollective)) {
-      return false;
-    }
+    if (IsForOneDevice(*programs.main, nranks)) return false;
     StartupValues start;
-    RankValuesOptions options = ValueOptions(options_, programs, nranks, &start);
+    RankValuesOptions options = ValueOptions(expected, programs, nranks, &start);
     UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
     ConditionChecker conditions(*programs.main, ref);
     std::vector<RankObserver*> all = {&updates, &conditions};

@@ -17,6 +17,7 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/feed_layout.h"
 #include "proto/program_pair.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/verify/finding.h"
@@ -30,8 +31,11 @@ struct VerifyOptions {
   absl::optional<int> nranks;
   // Parameters that are not replicated: each rank updates a part.
   std::set<std::string> distributed_params;
-  // Gradients are summed over the ranks and not divided, on request.
-  bool gradients_are_summed = false;
+  // How gradients are expected to be reduced: summed over the ranks and not divided, or averaged.
+  // None: summed if every loss is a sum over the batch, else averaged.
+  absl::optional<bool> gradients_are_summed;
+  // How the batch is given to the ranks (FeedLayoutsOf). Empty: as the program suggests.
+  FeedLayouts feeds;
   // The programs before the rewrite; null disables layer kEquivalence.
   ConstProgramPair original;
   // The expected averaging schedule of LocalSGD; none: any.

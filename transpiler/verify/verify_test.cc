@@ -25,13 +25,13 @@ using ::weft::testing::VerifyWholePrograms;
 TEST(Verify, LayersThatRestOnStructureAreSilentWhereItIsWrong) {
   const Program program = ProgramOf(OneDeviceStep(), {{"    var lr : fp32[1] persistable\n", ""}});
   EXPECT_THAT(Lines(Verify({{&program}}, ForRanks(2))),
-              ElementsAre(StartsWith("W101 error: op 2 (sgd) input LearningRate")));
+              ElementsAre(StartsWith("error: W101: op 2 (sgd) input LearningRate")));
 }
 
 TEST(Verify, OnlyLayersThatAreAskedForRun) {
   const Program program = ProgramOf(OneDeviceStep());
   VerifyOptions options = ForRanks(2);
-  EXPECT_THAT(Lines(Verify({{&program}}, options)), ElementsAre(StartsWith("W310")));
+  EXPECT_THAT(Lines(Verify({{&program}}, options)), ElementsAre(StartsWith("error: W310")));
   options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
   EXPECT_THAT(Lines(Verify({{&program}}, options)), IsEmpty());
 }
@@ -40,14 +40,14 @@ TEST(Verify, OneThreadFindsWhatTwoFind) {
   const Program program = ProgramOf(OneDeviceStep());
   VerifyOptions options = ForRanks(2);
   options.threads = 1;
-  EXPECT_THAT(Lines(Verify({{&program}}, options)), ElementsAre(StartsWith("W310")));
+  EXPECT_THAT(Lines(Verify({{&program}}, options)), ElementsAre(StartsWith("error: W310")));
 }
 
 TEST(Verify, FindingsOfRanksNameThem) {
   const Program right = ProgramOf(TwoRankStep()), wrong = ProgramOf(OneDeviceStep());
   const Findings findings = Verify({{&right}, {&wrong}});
-  EXPECT_THAT(Lines(findings, /*one_program_for_all=*/false), Each(HasSubstr("error: rank 1: ")));
-  EXPECT_THAT(Lines(findings), Contains(StartsWith("W310")));
+  EXPECT_THAT(Lines(findings, /*one_program_for_all=*/false), Each(HasSubstr(": rank 1: ")));
+  EXPECT_THAT(Lines(findings), Contains(StartsWith("error: W310")));
 }
 
 TEST(Verify, WholeProgramsAreComparedWithTheSameResult) {

@@ -21,7 +21,7 @@ using Edits = std::vector<std::pair<absl::string_view, absl::string_view>>;
 // text.
 Program ProgramOf(absl::string_view text, const Edits& edits = {});
 
-// "W312 error: op 4 (sgd) ...", without notes.
+// "error: W312: op 4 (sgd) ...", without notes.
 std::vector<std::string> Lines(const Findings& findings, bool one_program_for_all = true);
 
 // The errors that Verify finds for 2 ranks.

@@ -69,9 +69,9 @@ TEST(Matchers, ProgramThatIsRightMatches) {
 TEST(Matchers, RaceIsShownWithItsRule) {
   EXPECT_THAT(Racy(), Not(HasNoRaces()));
   EXPECT_THAT(Racy(), Not(VerifiesFor(2)));
-  EXPECT_THAT(
-      Explanation(HasNoRaces(), Racy()),
-      AllOf(HasSubstr("\n  W401 error: op 7 (sgd) reads w@GRAD"), HasSubstr("insert c_wait_comm")));
+  EXPECT_THAT(Explanation(HasNoRaces(), Racy()),
+              AllOf(HasSubstr("\n  error: W401: op 7 (sgd) reads w@GRAD"),
+                    HasSubstr("insert c_wait_comm")));
   // Races do not change what is computed where streams keep their order.
   EXPECT_THAT(Racy(), IsEquivalentTo(Original()));
 }
@@ -85,17 +85,17 @@ TEST(Matchers, RacesAreFoundInAnIncompleteProgram) {
   }
 })"));
   EXPECT_THAT(program, Not(HasNoRaces()));
-  EXPECT_THAT(Explanation(HasNoRaces(), program), HasSubstr("W401 error: op 1 (relu)"));
+  EXPECT_THAT(Explanation(HasNoRaces(), program), HasSubstr("error: W401: op 1 (relu)"));
 }
 
 TEST(Matchers, SumOverRanksIsNotEquivalentToTheMean) {
   EXPECT_THAT(Summed(), HasNoRaces());
   EXPECT_THAT(Summed(), Not(VerifiesFor(2)));
-  EXPECT_THAT(Explanation(VerifiesFor(2), Summed()), HasSubstr("W312 error: op 6 (sgd)"));
+  EXPECT_THAT(Explanation(VerifiesFor(2), Summed()), HasSubstr("error: W312: op 6 (sgd)"));
   VerifyOptions two;
   two.nranks = 2;
   EXPECT_THAT(Summed(), Not(IsEquivalentTo(Original(), two)));
-  EXPECT_THAT(Explanation(IsEquivalentTo(Original(), two), Summed()), HasSubstr("W601 error: "));
+  EXPECT_THAT(Explanation(IsEquivalentTo(Original(), two), Summed()), HasSubstr("error: W601: "));
 }
 
 TEST(Matchers, OptionsOfTheVerifierApply) {
@@ -115,7 +115,7 @@ TEST(Matchers, StartupProgramHasToSetTheRingsUp) {
   }
 })"));
   EXPECT_THAT(Explanation(VerifiesFor(2).WithStartup(startup), Averaged()),
-              HasSubstr("W301 error: op "));
+              HasSubstr("error: W301: op "));
 }
 
 TEST(Matchers, OpIsFoundByItsDescription) {

@@ -1,0 +1,19 @@
+// Layer kBatch: what makes a step on many ranks differ from one device, although no rank does
+// anything wrong.
+#ifndef WEFT_TRANSPILER_VERIFY_BATCH_H_
+#define WEFT_TRANSPILER_VERIFY_BATCH_H_
+
+#include "ops/analysis/batch_flow.h"
+#include "proto/program.h"
+#include "transpiler/verify/finding.h"
+
+namespace weft {
+
+// W701 to W707, one for each cause. `sums_are_wanted`: the user wants gradients summed, whatever
+// the losses are.
+void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted, ProgramRef ref,
+                Findings* findings);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_BATCH_H_
