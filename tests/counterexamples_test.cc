@@ -33,6 +33,11 @@ constexpr Case kCases[] = {
     {"subslots", "W601"},
     // Scatters, over the ranks, the gradient of rank 0.
     {"bcast_rs", "W311"},
+    // Updates by its own gradient, and takes what rank 0 has made of it.
+    {"broadcast_result", "W601"},
+    {"broadcast_result_noorig", "W311"},
+    // Averages the parameter, to which each rank has added what rank 0 has.
+    {"broadcast_term", "W601"},
     // Transposes each rank's part, not the whole.
     {"shardtr", "W601"},
     // A collective writes other data into the buffer that the gradient is a member of.

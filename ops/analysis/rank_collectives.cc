@@ -55,6 +55,7 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       if (in.placement == Placement::kShard) return expressions_.Opaque(out, "broadcast", {in});
       if (in.placement != Placement::kLocal) return in;
       out.placement = Placement::kFromSomeRanks;
+      out.averaged_across_ranks = false;
       out.rank = static_cast<int32_t>(op.IntAttr(collective.root_attr).value_or(0));
       return out;
   }

@@ -44,6 +44,10 @@ ExprId RankExpressions::Cast(ExprId expr, int dtype) {
   return table_->Cast(expr, type.has_value() ? std::string(DTypeName(*type)) : absl::StrCat(dtype));
 }
 
+ExprId PlacedExpr(const RankValue& value, ExpressionTable* table) {
+  return RankExpressions(table).Placed(value);
+}
+
 ExprId RankExpressions::Placed(const RankValue& value) {
   switch (value.placement) {
     case Placement::kReplicated:
@@ -136,7 +140,8 @@ void RankExpressions::KeepTerms(absl::Span<const RankValue> ins, absl::Span<cons
     const RankValue& in = ins[i];
     if (in.is_zero) continue;
     if (in.terms == 0) {
-      placed.push_back({in.expr, in.factor * factors[i], in.IsEqualOnRanks(), in.is_summed});
+      placed.push_back({in.IsOfSomeRanks() ? Placed(in) : in.expr, in.factor * factors[i],
+                        in.IsEqualOnRanks(), in.is_summed});
       continue;
     }
     for (const PlacedTerm& term : terms_[in.terms]) {

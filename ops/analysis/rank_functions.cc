@@ -259,11 +259,11 @@ void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
     if (forward.valid()) {
       // A parameter, which the step did not compute from samples.
       outs_[i].is_summed = (program_.var(forward).persistable() && !memory_.IsHeld(forward)) ||
-                           memory_.values()[forward.value()].IsEqualOnRanks();
+                           memory_.values()[forward.value()].placement == Placement::kReplicated;
       continue;
     }
     outs_[i].is_summed = std::all_of(ins_.begin(), ins_.end(), [](const RankValue& in) {
-      return in.IsEqualOnRanks() || in.is_summed;
+      return in.placement == Placement::kReplicated || in.is_summed;
     });
   }
 }

@@ -62,7 +62,8 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
       end = RankValue();
       end.placement = Placement::kLocal;
     } else if (end.IsEqualOnRanks()) {
-      continue;
+      const bool was_of_one_device = start.placement == Placement::kReplicated;
+      if (!end.IsOfSomeRanks() || !was_of_one_device) continue;
     }
     // A change of a parameter is not an accumulated gradient.
     if (var.is_parameter()) end.is_gradient = end.is_summed = false;

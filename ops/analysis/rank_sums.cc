@@ -72,7 +72,7 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
   if (is_first) return expressions_.ZeroValue();
   out.is_gradient = out.placement != Placement::kReplicated && all_gradient;
   out.is_summed = out.is_gradient && all_summed;
-  out.averaged_across_ranks = out.averaged_across_ranks && out.IsEqualOnRanks();
+  out.averaged_across_ranks = out.averaged_across_ranks && out.placement == Placement::kReplicated;
   if (local != nullptr) out.unscaled_sums = local->unscaled_sums;
   if (expressions_.AreMade()) {
     expressions_.SetSum(ins, factors, /*keeps_terms=*/!IsForward(op), &out);
@@ -112,7 +112,8 @@ RankValue RankFunctions::Select(const RankValue& condition, const RankValue& yes
     return value.is_zero || value.is_summed || value.placement == Placement::kReplicated;
   };
   out.is_summed = out.is_gradient && is_summed(yes) && is_summed(no);
-  out.averaged_across_ranks = yes.averaged_across_ranks || no.averaged_across_ranks;
+  out.averaged_across_ranks =
+      (yes.averaged_across_ranks || no.averaged_across_ranks) && !out.IsOfSomeRanks();
   out.is_zero = yes.is_zero && no.is_zero;
   out.Inherit(no);
   out.has_unknown_scale = out.has_unknown_scale || condition.has_unknown_scale;

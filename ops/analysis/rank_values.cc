@@ -330,8 +330,10 @@ class RankInterpreter {
                    absl::Span<const Symbol> writes) {
     RankValue out;
     for (const RankValue& in : inputs) {
-      if (!in.IsEqualOnRanks()) out.placement = Placement::kLocal;
+      out.placement = JoinPlacements(out.placement, in.placement);
     }
+    if (!out.IsEqualOnRanks()) out.placement = Placement::kLocal;
+    if (out.IsOfSomeRanks()) out.placement = Placement::kFromSomeRanks;
     std::string identity;
     if (expressions_.AreMade()) identity = absl::StrCat("loop ", operations_->Of(op).value());
     for (size_t i = 0; i < writes.size(); ++i) {

@@ -71,10 +71,19 @@ struct RankValue {
   // Takes over the defects and reductions of `in`, an operand of this value.
   void Inherit(const RankValue& in);
 
+  // Says nothing about one device, which may have another value: see IsOfSomeRanks.
   bool IsEqualOnRanks() const {
     return placement != Placement::kLocal && placement != Placement::kShard;
   }
+  // Equal on all ranks, but no value of one device: that of some ranks, or those of all of them.
+  bool IsOfSomeRanks() const {
+    return placement == Placement::kFromSomeRanks || placement == Placement::kGathered;
+  }
 };
+
+// The expression of the value that all ranks hold, or that each of them holds: `value.expr`, marked
+// by its placement if that is not what one device has.
+ExprId PlacedExpr(const RankValue& value, ExpressionTable* table);
 
 // "rank-local", "equal on all ranks", ...
 std::string ToString(RankValue::Placement placement);

@@ -102,6 +102,34 @@ TEST_F(RankValuesTest, PartsOfAllRanksAddUpToASum) {
   EXPECT_EQ(End("old").placement, Placement::kFromSomeRanks);
 }
 
+// What one rank has is equal on all ranks, but no one device has it.
+TEST_F(RankValuesTest, AValueOfOneRankStaysOne) {
+  const std::string broadcast = "    Out=[g] = c_broadcast(X=[g]) {root=1, use_calc_stream=true}\n";
+  Run(broadcast + "    Out=[out] = while(X=[g], Condition=[due]) {sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    Out=[out] = scale(X=[g])\n  }\n");
+  EXPECT_EQ(End("g").placement, Placement::kFromSomeRanks);
+  EXPECT_EQ(End("out").placement, Placement::kFromSomeRanks);
+  // In the next step, too.
+  EXPECT_EQ(Start("out").placement, Placement::kFromSomeRanks);
+  EXPECT_EQ(Start("w").placement, Placement::kReplicated);
+  // A sum or a selection of a mean and of what one rank has.
+  Run("    Out=[out] = c_allreduce_avg(X=[g]) {use_calc_stream=true}\n" + broadcast +
+          "    Out=[sum] = sum(X=[g, out])\n    Out=[old] = assign(X=[g])\n"
+          "    Out=[old], Scope=[scope] = conditional_block(Cond=[due], Input=[out]) "
+          "{sub_block=block(1), is_scalar_condition=true}\n",
+      "  block 1 parent=0 {\n    Out=[old] = assign(X=[out])\n  }\n");
+  EXPECT_TRUE(End("out").averaged_across_ranks);
+  EXPECT_FALSE(End("sum").averaged_across_ranks);
+  EXPECT_FALSE(End("old").averaged_across_ranks);
+}
+
+TEST_F(RankValuesTest, GradientsOfTheRowsOfOneRankAreNotSummed) {
+  Run("    Out=[y] = c_broadcast(X=[y]) {root=0, use_calc_stream=true}\n"
+      "    X@GRAD=[old] = mul_grad(X=[y], Y=[w], Out@GRAD=[y@GRAD])\n");
+  EXPECT_TRUE(End("old").is_gradient);
+  EXPECT_FALSE(End("old").is_summed);
+}
+
 // A mean that is added to what is own to a rank does not make that the same on all.
 TEST_F(RankValuesTest, OnlyReplicatedValuesAreAveragedAcrossRanks) {
   Run("    Out=[out] = c_allreduce_avg(X=[g]) {use_calc_stream=true}\n"

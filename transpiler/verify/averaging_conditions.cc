@@ -122,7 +122,8 @@ absl::flat_hash_set<ExprId> AveragingConditions::ChangingVariables(const RankVal
     const ExprId start = table_.Initial(var.name());
     const RankValue& end = after.AtEnd(id);
     const bool is_changed = var.persistable() && after.IsWritten(id) && end.expr.valid() &&
-                            (end.expr != start || !SameFactor(end.factor, 1));
+                            (end.expr != start || !SameFactor(end.factor, 1) ||
+                             end.IsOfSomeRanks());
     if (is_changed || var.need_check_feed()) changing.insert(start);
   }
   return changing;

@@ -142,10 +142,12 @@ void EquivalenceChecker::CheckVariable(const RankValues& before, VarId var,
 void EquivalenceChecker::Compare(Compared values) {
   auto& [name, expected, found, start] = values;
   // Most variables are unchanged in both programs and need no expression.
-  if (expected.expr.valid() || found.expr.valid()) {
+  if (expected.expr.valid() || found.expr.valid() || found.IsOfSomeRanks()) {
     expected = WithExpr(expected, name);
     found = WithExpr(found, name);
   }
+  // The value of one rank is not what one device computes, although all ranks have it.
+  if (found.IsOfSomeRanks()) found.expr = PlacedExpr(found, &table_);
   // An accumulated local gradient may be divided if it always is and begins with 0.
   if (!found.IsEqualOnRanks() && !start.IsEqualOnRanks() && start.is_gradient &&
       BeginsWithZero(name)) {

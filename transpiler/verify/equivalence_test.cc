@@ -19,6 +19,7 @@ using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::weft::testing::BlockProgram;
 using ::weft::testing::Differences;
@@ -92,6 +93,22 @@ TEST(Equivalence, SumsMayBeReassociated) {
                   with(TwoRankStep(), shared + "    Out=[w@GRAD] = elementwise_add(X=[v@GRAD], "
                                                "Y=[w@GRAD])\n")),
       IsEmpty());
+}
+
+// --- Values of some ranks ------------------------------------------------------------------------
+
+TEST(Equivalence, TheStateOfOneRankIsNotThatOfOneDevice) {
+  const std::string statistic = "    Out=[size] = reduce_mean(X=[x]) {reduce_all=true}\n";
+  const std::string var = "    var size : fp32[1] persistable\n";
+  const auto step = [&](const std::string& more) {
+    return OneDeviceStep("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {use_calc_stream=true}\n",
+                         statistic + more, var);
+  };
+  const std::string original = OneDeviceStep("", statistic, var);
+  EXPECT_THAT(Differences(original, step("")), Not(Contains(HasSubstr("error"))));
+  EXPECT_THAT(Differences(original, step("    Out=[size] = c_broadcast(X=[size]) "
+                                         "{root=1, use_calc_stream=true}\n")),
+              Contains(AllOf(HasSubstr("W602"), HasSubstr("rank_1_of"))));
 }
 
 // --- LocalSGD ----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ absl::optional<UpdateProblem> ProblemOfPlacement(const Program& program, const R
   if (grad.placement == Placement::kShard && param.placement != Placement::kShard) {
     return UpdateProblem{"W311", "which is sharded, although the parameter is whole"};
   }
-  if (grad.placement == Placement::kFromSomeRanks || grad.placement == Placement::kGathered) {
+  if (grad.IsOfSomeRanks()) {
     return UpdateProblem{"W311", grad.rank >= 0
                                      ? absl::StrCat("the gradient of rank ", grad.rank,
                                                     " alone; expected the mean over all ranks")
@@ -183,8 +183,17 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
     const Var var = program_.var(id);
     if (!var.is_parameter() || !context->values.IsWritten(id) || checked.count(id) > 0) continue;
     const RankValue& end = context->values.AtEnd(id);
-    if (end.IsEqualOnRanks() || end.averaged_across_ranks ||
+    if (end.placement == Placement::kReplicated || end.averaged_across_ranks ||
         distributed_params_.count(std::string(var.name())) > 0) {
+      continue;
+    }
+    if (end.IsOfSomeRanks()) {
+      context->reporter.Add(
+          "W311", end.first_nonlinear_op, var.name(),
+          absl::StrCat("parameter ", var.name(), " is ",
+                       end.rank >= 0 ? absl::StrCat("the value of rank ", end.rank, " alone")
+                                     : ToString(end.placement),
+                       " after a step: expected an update by the mean over all ranks"));
       continue;
     }
     context->reporter.Add("W310", end.first_nonlinear_op, var.name(),

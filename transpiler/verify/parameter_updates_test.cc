@@ -78,6 +78,35 @@ TEST(ParameterUpdates, LocalSgdMayNotBeginWithTheRanksOwnDraws) {
               ElementsAre(AllOf(StartsWith("error: W317: "), HasSubstr("does not broadcast it"))));
 }
 
+// --- Updates by hand -----------------------------------------------------------------------------
+
+constexpr absl::string_view kByHand = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4] need_check_feed
+    var w : fp32[4] parameter persistable
+    var g : fp32[4]
+    Out=[g] = square(X=[x]) role=backward
+    Out=[g] = c_allreduce_avg(X=[g]) role=backward {use_calc_stream=true}
+    Out=[w] = elementwise_sub(X=[w], Y=[g]) role=optimize {axis=-1}
+  }
+})";
+
+TEST(ParameterUpdates, UpdatesByHandAreByTheMeanOfAllRanks) {
+  const Program right = ProgramOf(kByHand);
+  EXPECT_THAT(Errors({{&right}}), IsEmpty());
+  const Program of_one = ProgramOf(kByHand, {{"c_allreduce_avg(X=[g]) role=backward {",  //
+                                              "c_broadcast(X=[g]) role=backward {root=1, "}});
+  EXPECT_THAT(Errors({{&of_one}}), ElementsAre(StartsWith("error: W311: parameter w is ")));
+  // After the update.
+  const Program after = ProgramOf(
+      kByHand,
+      {{"    Out=[g] = c_allreduce_avg(X=[g]) role=backward {use_calc_stream=true}\n", ""},
+       {"  }\n}", "    Out=[w] = c_broadcast(X=[w]) {root=1, use_calc_stream=true}\n  }\n}"}});
+  EXPECT_THAT(Errors({{&after}}),
+              ElementsAre("error: W311: parameter w is the value of rank 1 alone after a step: "
+                          "expected an update by the mean over all ranks"));
+}
+
 // --- Parameters that do not stay equal ----------------------------------------------------------
 
 constexpr absl::string_view kMeanGradient = R"(program {
