@@ -66,6 +66,11 @@ constexpr Case kCases[] = {
     // Scales by NaN, where the original scales by 0; something very small, made large again.
     {"nan0", "W601"},
     {"cancel", "W601"},
+    // A state that a block declares: counted otherwise, and right.
+    {"block_state", "W602"},
+    {"block_state_right", ""},
+    // The same in a loop.
+    {"loop_state", "W607"},
     // A state that is not kept; two feeds exchanged.
     {"persist_drop", "W603"},
     {"feedcol", "W601"},

@@ -248,7 +248,10 @@ class RankInterpreter {
       const std::vector<RankMemory::LogEntry> log = memory_.EndLog();
       LeaveBranch(block, condition, log);
       for (const RankMemory::LogEntry& entry : log) {
-        if (program_.var(entry.var).block() != block) written_by_block_[block].push_back(entry.var);
+        const Var var = program_.var(entry.var);
+        if (var.block() != block || var.persistable()) {
+          written_by_block_[block].push_back(entry.var);
+        }
       }
     }
   }
@@ -275,7 +278,8 @@ class RankInterpreter {
                    const std::vector<RankMemory::LogEntry>& log) {
     for (const RankMemory::LogEntry& entry : log) {
       const Var var = program_.var(entry.var);
-      if (var.block() == block) continue;
+      // A persistable variable outlives the run of its block.
+      if (var.block() == block && !var.persistable()) continue;
       const RankValue inside = memory_.TakeBack(entry);
       // A variable without an earlier value is read only inside, or if the block has run.
       const bool was_held =
@@ -286,17 +290,26 @@ class RankInterpreter {
     }
   }
 
+  // What the ops of a block access and outlives a run of it: variables of outer blocks, by name,
+  // and persistable ones of the block itself.
+  struct OuterAccesses {
+    std::vector<Symbol> reads, writes;
+    std::vector<VarId> reads_of_states, writes_of_states;
+  };
+
   // A loop is a function of all that the op or its block reads.
   void VisitOpaqueBlock(const Op& op) {
-    std::vector<Symbol> reads(op.input_args().begin(), op.input_args().end());
-    std::vector<Symbol> writes(op.output_args().begin(), op.output_args().end());
-    for (int block : op.SubBlocks()) CollectOuter(block, &reads, &writes);
-    WriteOpaque(op, ReadAll(reads), writes);
+    OuterAccesses all;
+    all.reads.assign(op.input_args().begin(), op.input_args().end());
+    all.writes.assign(op.output_args().begin(), op.output_args().end());
+    for (int block : op.SubBlocks()) CollectOuter(block, &all);
+    WriteOpaque(op, ReadAll(all), all);
   }
 
-  std::vector<RankValue> ReadAll(absl::Span<const Symbol> names) const {
+  std::vector<RankValue> ReadAll(const OuterAccesses& all) const {
     std::vector<RankValue> values;
-    for (Symbol name : names) values.push_back(memory_.Read(name));
+    for (Symbol name : all.reads) values.push_back(memory_.Read(name));
+    for (VarId var : all.reads_of_states) values.push_back(memory_.Read(var));
     return values;
   }
 
@@ -306,28 +319,30 @@ class RankInterpreter {
   // unknown.
   void VisitBlockGrad(const Op& op, const RankRecipe& recipe) {
     const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
-    std::vector<Symbol> reads(in.begin(), in.end()), writes;
+    OuterAccesses all;
+    all.reads.assign(in.begin(), in.end());
+    std::vector<Symbol>& writes = all.writes;
     bool is_followed = true;
-    for (int block : op.SubBlocks()) {
-      is_followed = CollectOuter(block, &reads, &writes) && is_followed;
-    }
+    for (int block : op.SubBlocks()) is_followed = CollectOuter(block, &all) && is_followed;
     const absl::flat_hash_set<Symbol> listed(in.begin(), in.end()), made(out.begin(), out.end());
-    is_followed = is_followed &&
-                  std::all_of(reads.begin(), reads.end(),
+    is_followed = is_followed && all.reads_of_states.empty() &&
+                  std::all_of(all.reads.begin(), all.reads.end(),
                               [&](Symbol name) { return listed.contains(name); }) &&
                   IsLinearInGradients(op);
     writes.erase(std::remove_if(writes.begin(), writes.end(),
                                 [&](Symbol name) { return is_followed && made.contains(name); }),
                  writes.end());
     if (!is_followed) writes.insert(writes.end(), out.begin(), out.end());
-    if (is_followed && writes.empty()) return VisitFunction(op, recipe);
-    const std::vector<RankValue> values = ReadAll(reads);
+    const std::vector<RankValue> values = ReadAll(all);
     if (is_followed) VisitFunction(op, recipe);
-    WriteOpaque(op, values, writes);
+    WriteOpaque(op, values, all);
   }
 
-  void WriteOpaque(const Op& op, const std::vector<RankValue>& inputs,
-                   absl::Span<const Symbol> writes) {
+  void WriteOpaque(const Op& op, const std::vector<RankValue>& inputs, const OuterAccesses& all) {
+    std::vector<VarId> writes;
+    for (Symbol name : all.writes) writes.push_back(memory_.Resolve(name));
+    writes.insert(writes.end(), all.writes_of_states.begin(), all.writes_of_states.end());
+    if (writes.empty()) return;
     RankValue out;
     for (const RankValue& in : inputs) {
       out.placement = JoinPlacements(out.placement, in.placement);
@@ -337,34 +352,37 @@ class RankInterpreter {
     std::string identity;
     if (expressions_.AreMade()) identity = absl::StrCat("loop ", operations_->Of(op).value());
     for (size_t i = 0; i < writes.size(); ++i) {
-      const VarId var = memory_.Resolve(writes[i]);
-      if (!var.valid()) continue;
+      if (!writes[i].valid()) continue;
       if (expressions_.AreMade()) {
         out = expressions_.Opaque(out, absl::StrCat(identity, " of ", i), inputs, op.type());
       }
-      memory_.Write(var, out);
+      memory_.Write(writes[i], out);
     }
   }
 
-  // Outer variables that the ops of a block read and write. Returns false if it skipped blocks,
-  // which the walk has already entered.
-  bool CollectOuter(int block, std::vector<Symbol>* reads, std::vector<Symbol>* writes) {
+  // Adds the accesses of the ops of a block. Returns false if it skipped blocks, which the walk has
+  // already entered.
+  bool CollectOuter(int block, OuterAccesses* all) {
     if (std::find(entered_.begin(), entered_.end(), block) != entered_.end()) return false;
     entered_.push_back(block);
     bool has_all = true;
-    const auto add = [&](absl::Span<const Symbol> args, std::vector<Symbol>* names) {
+    const auto add = [&](absl::Span<const Symbol> args, std::vector<Symbol>* names,
+                         std::vector<VarId>* states) {
       for (Symbol name : args) {
         const VarId var = program_.block(block).Resolve(name);
-        if (var.valid() && program_.var(var).block() != block && memory_.Resolve(name) == var) {
+        if (!var.valid()) continue;
+        if (program_.var(var).block() != block && memory_.Resolve(name) == var) {
           names->push_back(name);
+        } else if (program_.var(var).persistable()) {
+          states->push_back(var);
         }
       }
     };
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
-      add(op.input_args(), reads);
-      add(op.output_args(), writes);
-      for (int inner : op.SubBlocks()) has_all = CollectOuter(inner, reads, writes) && has_all;
+      add(op.input_args(), &all->reads, &all->reads_of_states);
+      add(op.output_args(), &all->writes, &all->writes_of_states);
+      for (int inner : op.SubBlocks()) has_all = CollectOuter(inner, all) && has_all;
     }
     return has_all;
   }

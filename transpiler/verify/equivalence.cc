@@ -1,17 +1,60 @@
 #include "transpiler/verify/equivalence.h"
 
+#include <algorithm>
+#include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "ops/analysis/updates.h"
 
 namespace weft {
+namespace {
+
+// The persistable variables of a program, of all blocks. They share one scope: those of one name
+// are one variable.
+class PersistableVars {
+ public:
+  explicit PersistableVars(const Program& program) : program_(program) {
+    for (int block = 1; block < program.num_blocks(); ++block) {
+      for (VarId var : program.block(block).vars()) {
+        if (program.var(var).persistable()) inner_[program.var(var).name()].push_back(var);
+      }
+    }
+  }
+
+  // Those that inner blocks declare.
+  const std::map<absl::string_view, std::vector<VarId>>& inner() const { return inner_; }
+
+  std::vector<VarId> Of(absl::string_view name) const {
+    std::vector<VarId> all;
+    const VarId root = program_.block(0).FindVar(name);
+    if (root.valid() && program_.var(root).persistable()) all.push_back(root);
+    const auto found = inner_.find(name);
+    if (found != inner_.end()) all.insert(all.end(), found->second.begin(), found->second.end());
+    return all;
+  }
+
+ private:
+  const Program& program_;
+  std::map<absl::string_view, std::vector<VarId>> inner_;
+};
+
+bool IsAnyWritten(const RankValues& values, absl::Span<const VarId> vars) {
+  return std::any_of(vars.begin(), vars.end(), [&](VarId var) { return values.IsWritten(var); });
+}
+
+}  // namespace
 
 ComparedVariables::ComparedVariables(const Program& original,
                                      const std::set<std::string>& distributed_params) {
   const std::vector<ParamUpdate> updates = FindUpdates(original);
-  for (VarId var : original.block(0).vars()) {
-    if (original.var(var).is_parameter()) params_.insert(original.var(var).name());
+  for (int block = 0; block < original.num_blocks(); ++block) {
+    for (VarId var : original.block(block).vars()) {
+      if (original.var(var).is_parameter()) params_.insert(original.var(var).name());
+    }
   }
   for (const ParamUpdate& update : updates) {
     for (Symbol state : update.states) params_.erase(original.name(state));
@@ -67,6 +110,30 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
       if (variables_.IsParam(name) == params) CheckVariable(before, var, after);
     }
   }
+  CheckInnerVariables(before, after);
+}
+
+// Persistable variables that an inner block of one of the programs declares.
+void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const RankValues& after) {
+  const PersistableVars expected(*original_.main), found(*rewritten_.main);
+  std::set<absl::string_view> names;
+  for (const auto& [name, vars] : expected.inner()) names.insert(name);
+  for (const auto& [name, vars] : found.inner()) names.insert(name);
+  for (absl::string_view name : names) {
+    if (variables_.IsSkipped(name)) continue;
+    const std::vector<VarId> of_original = expected.Of(name), of_rewritten = found.Of(name);
+    const bool is_inner = expected.inner().count(name) > 0;
+    if (of_original.size() == 1 && of_rewritten.size() == 1) {
+      // CheckVariable has compared those that the original declares in its root block.
+      if (is_inner) CompareWritten(name, before, of_original[0], after, of_rewritten[0]);
+    } else if (is_inner && of_rewritten.empty()) {
+      Report("W603", name, "it is persistable in the original, but not here");
+    } else if (!of_original.empty() &&
+               (IsAnyWritten(before, of_original) || IsAnyWritten(after, of_rewritten))) {
+      Report("W607", name,
+             "several blocks declare it as persistable, so that its value cannot be followed");
+    }
+  }
 }
 
 // Reads what the startup program leaves. Every persistable variable must begin as in the original.
@@ -95,7 +162,11 @@ void EquivalenceChecker::CheckStartup() {
                                 " when training begins, found nothing"));
       continue;
     }
-    const RankValue& found = value->second;
+    RankValue found = value->second;
+    // The draw of one rank is as good as that of one device; the draws of all are something else.
+    if (found.placement == RankValue::Placement::kGathered) {
+      found.expr = PlacedExpr(found, &table_);
+    }
     const bool has_factor = expected.is_zero || SameFactor(found.factor, expected.factor);
     if (found.expr == expected.expr && has_factor) continue;
     const ExpressionTable::Difference difference = table_.FindDifference(expected.expr, found.expr);
@@ -135,7 +206,13 @@ void EquivalenceChecker::CheckVariable(const RankValues& before, VarId var,
   if (!rewritten_.main->var(other).persistable()) {
     return Report("W603", name, "it is persistable in the original, but not here");
   }
-  if (!was_written && !after.IsWritten(other)) return;
+  CompareWritten(name, before, var, after, other);
+}
+
+void EquivalenceChecker::CompareWritten(absl::string_view name, const RankValues& before, VarId var,
+                                        const RankValues& after, VarId other) {
+  const bool is_partial = after_ == nullptr;
+  if (!before.IsWritten(var) && !is_partial && !after.IsWritten(other)) return;
   Compare({name, before.AtEnd(var), after.AtEnd(other), after.AtStart(other)});
 }
 

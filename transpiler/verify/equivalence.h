@@ -39,9 +39,9 @@ class ComparedVariables {
   absl::flat_hash_set<absl::string_view> params_, skipped_;
 };
 
-// Compares every persistable variable after a step, as an expression over the inputs of the step:
-// in the original on one device with the global batch, and in the rewritten program on all ranks
-// (W601 to W608).
+// Compares every persistable variable, of all blocks, after a step, as an expression over the
+// inputs of the step: in the original on one device with the global batch, and in the rewritten
+// program on all ranks (W601 to W608).
 //
 // Values are equal up to re-association of sums, where gradients are means over ranks. Under
 // LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions run
@@ -80,6 +80,9 @@ class EquivalenceChecker {
   void CheckStartup();
   void CheckData();
   void CheckVariable(const RankValues& before, VarId var, const RankValues& after);
+  void CheckInnerVariables(const RankValues& before, const RankValues& after);
+  void CompareWritten(absl::string_view name, const RankValues& before, VarId var,
+                      const RankValues& after, VarId other);
   void Compare(Compared values);
   // Whether the values differ by averaging only.
   bool CheckAveraged(const Compared& values);

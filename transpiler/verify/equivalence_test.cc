@@ -111,6 +111,49 @@ TEST(Equivalence, TheStateOfOneRankIsNotThatOfOneDevice) {
               Contains(AllOf(HasSubstr("W602"), HasSubstr("rank_1_of"))));
 }
 
+// --- States of blocks ----------------------------------------------------------------------------
+
+// Counts in a variable that block 1 declares.
+std::string Counting(absl::string_view op, absl::string_view step) {
+  return absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var due : bool[1] persistable
+    var one : fp32[1] persistable
+    var scope : step_scopes
+    Out=[one], )",
+                      op, R"( {sub_block=block(1), is_scalar_condition=true}
+  }
+  block 1 parent=0 {
+    var count : fp32[1] persistable
+    Out=[count] = increment(X=[count]) {step=)",
+                      step, R"(}
+    Out=[one] = assign(X=[one])
+  }
+})");
+}
+
+TEST(Equivalence, StatesThatBlocksDeclareAreCompared) {
+  for (absl::string_view op : {"Scope=[scope] = conditional_block(Cond=[due], Input=[one])",
+                               "StepScopes=[scope] = while(Condition=[due], X=[one])"}) {
+    const std::string original = Counting(op, "1.0");
+    EXPECT_THAT(Differences(original, original), Not(Contains(HasSubstr("error")))) << op;
+    EXPECT_THAT(Differences(original, Counting(op, "7.0")),
+                Contains(AllOf(HasSubstr("error: W60"), HasSubstr("variable count"))))
+        << op;
+    EXPECT_THAT(Differences(original, absl::StrReplaceAll(original, {{"count : fp32[1] persistable",
+                                                                      "count : fp32[1]"}})),
+                Contains(AllOf(HasSubstr("W603"), HasSubstr("variable count"))))
+        << op;
+    // Two declarations of one variable.
+    EXPECT_THAT(Differences(original,
+                            absl::StrReplaceAll(original, {{"    var due",
+                                                            "    var count : fp32[1] persistable\n"
+                                                            "    var due"}})),
+                Contains(AllOf(HasSubstr("W607"), HasSubstr("variable count"))))
+        << op;
+  }
+}
+
 // --- LocalSGD ----------------------------------------------------------------------------------
 
 std::string LocalStep() {

@@ -179,7 +179,12 @@ void UpdateChecker::CheckManualUpdates(Context* context) const {
   for (Symbol statistic : FindRunningStatistics(program_)) {
     checked.insert(program_.block(0).FindVar(statistic));
   }
-  for (VarId id : program_.block(0).vars()) {
+  std::vector<VarId> vars;
+  for (int block = 0; block < program_.num_blocks(); ++block) {
+    const absl::Span<const VarId> of_block = program_.block(block).vars();
+    vars.insert(vars.end(), of_block.begin(), of_block.end());
+  }
+  for (VarId id : vars) {
     const Var var = program_.var(id);
     if (!var.is_parameter() || !context->values.IsWritten(id) || checked.count(id) > 0) continue;
     const RankValue& end = context->values.AtEnd(id);
