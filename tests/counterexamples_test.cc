@@ -71,6 +71,8 @@ constexpr Case kCases[] = {
     {"block_state_right", ""},
     // The same in a loop.
     {"loop_state", "W607"},
+    // A startup program that initializes what it does not keep.
+    {"startup_lost", "W606"},
     // A state that is not kept; two feeds exchanged.
     {"persist_drop", "W603"},
     {"feedcol", "W601"},

@@ -13,8 +13,9 @@ namespace weft {
 // By name.
 using StartupValues = absl::flat_hash_map<std::string, RankValue>;
 
-// The values of the variables that the startup program writes. `options`: as for RankValues::Of of
-// the main program; start, observer and is_startup are ignored. O(arguments).
+// The values of the persistable variables that the startup program writes; others end with it.
+// `options`: as for RankValues::Of of the main program; start, observer and is_startup are ignored.
+// O(arguments).
 inline StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options) {
   options.start = nullptr;
   options.observer = nullptr;
@@ -22,7 +23,8 @@ inline StartupValues ReadStartupValues(const Program& startup, RankValuesOptions
   const RankValues values = RankValues::Of(startup, options);
   StartupValues read;
   for (VarId var : startup.block(0).vars()) {
-    if (values.IsWritten(var)) read.emplace(startup.var(var).name(), values.AtEnd(var));
+    if (!startup.var(var).persistable() || !values.IsWritten(var)) continue;
+    read.emplace(startup.var(var).name(), values.AtEnd(var));
   }
   return read;
 }

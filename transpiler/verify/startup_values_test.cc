@@ -40,5 +40,27 @@ TEST(StartupValues, UninitializedParameterIsMissing) {
               ElementsAre(AllOf(HasSubstr("W606"), HasSubstr("found nothing"))));
 }
 
+TEST(StartupValues, AVariableThatIsNotPersistableIsLost) {
+  const std::string made = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+    c_comm_init_all() {ring_id=0}
+  }
+})";
+  const Program before = ProgramOf(OneDeviceStep()), after = ProgramOf(TwoRankStep()),
+                kept = ProgramOf(made), lost = ProgramOf(made, {{" persistable", ""}});
+  EXPECT_TRUE(ReadStartupValues(kept, RankValuesOptions()).contains("w"));
+  EXPECT_FALSE(ReadStartupValues(lost, RankValuesOptions()).contains("w"));
+  for (const Program* original_startup : {&kept, static_cast<const Program*>(nullptr)}) {
+    VerifyOptions options = ForRanks(2);
+    options.original = {&before, original_startup};
+    EXPECT_THAT(Lines(Verify({{&after, &kept}}, options)), IsEmpty());
+    EXPECT_THAT(Lines(Verify({{&after, &lost}}, options)),
+                ElementsAre(AllOf(HasSubstr("W606"), HasSubstr("op 0 (fill_constant)"),
+                                  HasSubstr("lost when the startup program ends"))));
+  }
+}
+
 }  // namespace
 }  // namespace weft
