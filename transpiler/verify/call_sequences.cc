@@ -35,8 +35,10 @@ std::string Describe(const Program& program, const Op& op, const CollectiveOp& c
         var.valid() ? DeclaredType(program.var(var)) : absl::nullopt;
     if (!type.has_value()) continue;
     const int64_t elements = NumElements(type->dims);
-    absl::StrAppend(&text, " of ", elements < 0 ? "?" : absl::StrCat(elements), " ",
-                    DTypeName(type->dtype));
+    absl::StrAppend(&text, " of ",
+                    elements < 0 ? absl::StrCat("[", absl::StrJoin(type->dims, ", "), "]")
+                                 : absl::StrCat(elements),
+                    " ", DTypeName(type->dtype));
     if (type->kind == TensorType::Kind::kSelectedRows) text += " rows";
   }
   return text;

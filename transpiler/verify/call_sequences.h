@@ -20,6 +20,7 @@ struct RankCall {
   OpId op;
   int64_t ring;
   // What ranks must agree on: "all-reduce sum of 16 fp32", "block on condition due".
+  // A size that is not known equals only sizes of the same declaration.
   std::string what;
   // By name; a fused buffer is given by its slices.
   std::string variables;

@@ -84,6 +84,17 @@ TEST(CallSequences, EveryRankOfARingJoinsItOnce) {
   EXPECT_THAT(Lines(Verify({{&main, &zero}, {&main, &zero}})), Contains(HasSubstr("W507")));
 }
 
+TEST(CallSequences, AnUnknownSizeEqualsNoOther) {
+  const auto step = [](const std::string& dims) {
+    return absl::StrCat("program {\n  block 0 parent=-1 {\n    var m : fp32", dims,
+                        " persistable\n    Out=[m] = c_allreduce_max(X=[m]) {ring_id=0, "
+                        "use_calc_stream=true}\n  }\n}");
+  };
+  EXPECT_THAT(AcrossRanks({step("[-1, 1]"), step("[-1, 1]")}), IsEmpty());
+  EXPECT_THAT(AcrossRanks({step("[-1, 1]"), step("[-1, 2]")}), Contains(HasSubstr("W501")));
+  EXPECT_THAT(AcrossRanks({step("[-1, 2]"), step("[2, 2]")}), Contains(HasSubstr("W501")));
+}
+
 // --- W505: which variables ranks exchange --------------------------------------------------------
 
 constexpr absl::string_view kTwoBroadcasts = R"(program {
@@ -162,7 +173,7 @@ TEST(RankCalls, SayWhatRanksMustAgreeOn) {
       ElementsAre("ring 3: all-reduce max of 4 fp32 (a)", "ring 0: broadcast root 1 of 6 fp16 (b)",
                   "ring 0: all-gather of 4 fp32 (a -> all)",
                   "ring 0: all-reduce sum of 4 fp32 rows (rows)",
-                  "ring 0: all-reduce sum of ? fp32 (any)"));
+                  "ring 0: all-reduce sum of [-1, 4] fp32 (any)"));
 }
 
 TEST(RankCalls, BuffersAreTheirMembers) {
