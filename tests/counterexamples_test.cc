@@ -73,6 +73,8 @@ constexpr Case kCases[] = {
     {"loop_state", "W607"},
     // A startup program that initializes what it does not keep.
     {"startup_lost", "W606"},
+    // Sends what no rank receives.
+    {"send_alone", "W508"},
     // A state that is not kept; two feeds exchanged.
     {"persist_drop", "W603"},
     {"feedcol", "W601"},

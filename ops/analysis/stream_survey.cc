@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/types/optional.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 
@@ -15,6 +16,7 @@ class StreamSurvey::Visitor {
       : program_(program),
         survey_(*survey),
         traits_(program),
+        communications_(program),
         signatures_(program.num_signatures()) {}
 
   void VisitAll() {
@@ -34,10 +36,9 @@ class StreamSurvey::Visitor {
 
   struct SignatureInfo {
     bool is_classified = false;
-    absl::optional<Kind> kind;  // none: no SpecialOp
-    bool is_unregistered_with_ring = false;
+    absl::optional<Kind> kind;                          // none: no SpecialOp
+    Communication unregistered = Communication::kNone;  // of unregistered ops
     StreamSync sync = StreamSync::kAllWaitForCompute;
-    bool names_ring = false;  // has an attribute ring_id
   };
   struct RingAttrs {
     int ring_id = 0;
@@ -47,9 +48,11 @@ class StreamSurvey::Visitor {
   void Visit(const Op& op) {
     SignatureInfo& signature = signatures_[op.signature_id()];
     if (!signature.is_classified) signature = Classify(op);
-    if (signature.is_unregistered_with_ring && !survey_.unknown_communication_.valid() &&
-        !Decode(op).on_compute) {
-      survey_.unknown_communication_ = op.id();
+    if (signature.unregistered != Communication::kNone) {
+      const bool on_compute = Decode(op).on_compute;
+      OpId& first = on_compute ? survey_.unknown_on_compute_ : survey_.unknown_communication_;
+      const bool is_known = on_compute && signature.unregistered != Communication::kUnknown;
+      if (!first.valid() && !is_known) first = op.id();
     }
     if (!signature.kind.has_value()) return;
     int index = 0;
@@ -71,8 +74,6 @@ class StreamSurvey::Visitor {
     bool holds_blocks = false;
     const std::vector<OpSignature::Attr>& attrs = op.signature().attrs;
     for (size_t i = 0; i < attrs.size(); ++i) {
-      const absl::string_view name = program_.name(attrs[i].name);
-      if (name == "ring_id") signature.names_ring = true;
       if (attrs[i].type == pb::BLOCK || attrs[i].type == pb::BLOCKS) holds_blocks = true;
     }
     const OpSchema* schema = traits_.SchemaOf(op);
@@ -93,7 +94,7 @@ class StreamSurvey::Visitor {
     } else if (has(Trait::kAlias)) {
       signature.kind = Kind::kFuse;
     } else {
-      signature.is_unregistered_with_ring = schema == nullptr && signature.names_ring;
+      if (schema == nullptr) signature.unregistered = communications_.Of(op);
     }
     return signature;
   }
@@ -114,6 +115,7 @@ class StreamSurvey::Visitor {
   const Program& program_;
   StreamSurvey& survey_;
   OpTraits traits_;
+  Communications communications_;
   std::vector<SignatureInfo> signatures_;  // by Op::signature_id
   std::set<int> rings_;                    // with a stream
 };

@@ -46,8 +46,11 @@ class StreamSurvey {
   // Whether streams other than the compute stream may access a variable of that name, or it may be
   // in a fused buffer. Other variables cannot race.
   bool IsWatched(Symbol name) const { return is_watched_[name.value()] != 0; }
-  // The first unregistered op that names a ring without use_calc_stream; invalid: none.
+  // The first unregistered op that communicates, as far as anybody can tell, and may use the stream
+  // of its ring; invalid: none.
   OpId unknown_communication() const { return unknown_communication_; }
+  // The first that says use_calc_stream, and is no send or receive.
+  OpId unknown_on_compute() const { return unknown_on_compute_; }
 
  private:
   class Visitor;
@@ -56,7 +59,7 @@ class StreamSurvey {
   std::vector<Sync> syncs_;
   std::vector<int> ring_ids_;
   std::vector<char> is_watched_;  // by Symbol
-  OpId unknown_communication_;
+  OpId unknown_communication_, unknown_on_compute_;
 };
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
 #include "proto/testing/program_builder.h"
 
 namespace weft {
@@ -111,7 +112,12 @@ TEST(StreamSurveyTest, UnregisteredOpThatNamesARingIsReported) {
   builder.Op("my_exchange", {{"X", {"a"}}}, {{"Out", {"a"}}})
       .IntAttr("ring_id", 0)
       .BoolAttr("use_calc_stream", true);
-  EXPECT_FALSE(StreamSurvey(builder.Build()).unknown_communication().valid());
+  const Program on_compute = builder.Build();
+  EXPECT_FALSE(StreamSurvey(on_compute).unknown_communication().valid());
+  EXPECT_EQ(StreamSurvey(on_compute).unknown_on_compute(), on_compute.block(0).ops()[1]);
+  EXPECT_FALSE(StreamSurvey(testing::BlockProgram("    send_v2(X=[a]) {use_calc_stream=true}\n"))
+                   .unknown_on_compute()
+                   .valid());
   builder.Op("my_exchange", {{"X", {"a"}}}, {{"Out", {"a"}}}).IntAttr("ring_id", 0);
   const Program program = builder.Build();
   EXPECT_EQ(StreamSurvey(program).unknown_communication(), program.block(0).ops()[2]);

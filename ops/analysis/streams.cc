@@ -376,6 +376,7 @@ StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options
   const StreamSurvey survey(program);
   report.ring_ids = survey.ring_ids();
   report.unknown_communication = survey.unknown_communication();
+  report.unknown_on_compute = survey.unknown_on_compute();
   for (const StreamSurvey::Sync& sync : survey.syncs()) {
     report.syncs.push_back({sync.op, sync.sync, sync.ring_id, SyncEffect::kNeeded});
   }

@@ -88,6 +88,8 @@ struct StreamReport {
   // An unregistered op that names a ring and may use its stream: all syncs are kNeeded. Invalid:
   // none.
   OpId unknown_communication;
+  // One that says use_calc_stream. Invalid: none.
+  OpId unknown_on_compute;
   // More than kMaxStreams streams: nothing else is set.
   bool too_many_streams = false;
 };

@@ -10,8 +10,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/expressions.h"
-#include "ops/analysis/op_traits.h"
 #include "transpiler/verify/startup_values.h"
 
 namespace weft {
@@ -119,12 +119,12 @@ std::string Difference(const Condition& expected, const Condition& found,
 
 BlocksWithCollectives::BlocksWithCollectives(const Program& program)
     : has_(program.num_blocks(), false) {
-  OpTraits traits(program);
+  Communications communications(program);
   std::vector<std::vector<int>> holders(program.num_blocks());  // blocks of the ops that run it
   for (int b = 0; b < program.num_blocks(); ++b) {
     for (OpId id : program.block(b).ops()) {
       const Op op = program.op(id);
-      if (traits.Has(op, Trait::kCollective)) has_[b] = true;
+      if (communications.Of(op) != Communication::kNone) has_[b] = true;
       for (int sub : op.SubBlocks()) holders[sub].push_back(b);
     }
   }

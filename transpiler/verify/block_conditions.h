@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// Blocks that contain collectives, directly or in sub-blocks.
+// Blocks that contain collectives or other ops that communicate, directly or in sub-blocks.
 class BlocksWithCollectives {
  public:
   // O(ops).

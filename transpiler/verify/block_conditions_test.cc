@@ -55,6 +55,16 @@ std::string If(const std::string& variable) {
 
 TEST(BranchConditions, RanksMayAgreeOnThem) { EXPECT_THAT(Check(If("step"), kReduce), IsEmpty()); }
 
+TEST(BranchConditions, RanksMayNotDisagreeWhereABlockHasOtherOpsThatCommunicate) {
+  for (const char* op : {"    Y=[w] = sync_batch_norm(X=[w])\n", "    barrier(X=[w]) {ring_id=0}\n",
+                         "    send_v2(X=[w]) {ring_id=0, peer=1}\n"}) {
+    EXPECT_THAT(Check(If("step"), op), IsEmpty()) << op;
+    EXPECT_THAT(Check(If("x"), op), ElementsAre(StartsWith("error: W503: "))) << op;
+  }
+  EXPECT_THAT(Check(If("x"), "    Y=[w] = sync_batch_norm(X=[w]) {use_global_stats=true}\n"),
+              IsEmpty());
+}
+
 TEST(BranchConditions, RanksMayNotDisagreeWhereABlockHasCollectives) {
   EXPECT_THAT(Check(If("x"), kReduce),
               ElementsAre("error: W503: op 1 (conditional_block): its block has collectives, but "

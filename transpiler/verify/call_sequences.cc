@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
@@ -21,15 +23,10 @@
 namespace weft {
 namespace {
 
-std::string Describe(const Program& program, const Op& op, const CollectiveOp& collective) {
-  const bool reduces = collective.kind != CollectiveKind::kAllGather &&
-                       collective.kind != CollectiveKind::kBroadcast;
-  std::string text(CollectiveKindName(collective.kind));
-  if (reduces) absl::StrAppend(&text, " ", ReductionName(collective.reduction));
-  if (!collective.root_attr.empty()) {
-    absl::StrAppend(&text, " root ", op.IntAttr(collective.root_attr).value_or(0));
-  }
-  for (Symbol name : op.Input("X")) {
+// " of 16 fp32", for each variable.
+std::string DescribeSizes(const Program& program, const Op& op, absl::Span<const Symbol> names) {
+  std::string text;
+  for (Symbol name : names) {
     const VarId var = program.block(op.block()).Resolve(name);
     const absl::optional<TensorType> type =
         var.valid() ? DeclaredType(program.var(var)) : absl::nullopt;
@@ -44,10 +41,21 @@ std::string Describe(const Program& program, const Op& op, const CollectiveOp& c
   return text;
 }
 
+std::string Describe(const Program& program, const Op& op, const CollectiveOp& collective) {
+  const bool reduces = collective.kind != CollectiveKind::kAllGather &&
+                       collective.kind != CollectiveKind::kBroadcast;
+  std::string text(CollectiveKindName(collective.kind));
+  if (reduces) absl::StrAppend(&text, " ", ReductionName(collective.reduction));
+  if (!collective.root_attr.empty()) {
+    absl::StrAppend(&text, " root ", op.IntAttr(collective.root_attr).value_or(0));
+  }
+  return text + DescribeSizes(program, op, op.Input("X"));
+}
+
 class CallReader {
  public:
   explicit CallReader(const Program& program)
-      : program_(program), traits_(program), blocks_(program) {}
+      : program_(program), traits_(program), communications_(program), blocks_(program) {}
 
   std::vector<RankCall> Read() {
     ReadBlock(0);
@@ -59,22 +67,57 @@ class CallReader {
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
       if (traits_.Has(op, Trait::kAlias)) SetMembers(op);
-      if (traits_.Has(op, Trait::kCollective)) {
-        const CollectiveOp& collective = *FindCollectiveOp(op.type());
-        calls_.push_back({id, op.IntAttr("ring_id").value_or(0), Describe(program_, op, collective),
-                          Variables(op)});
-      }
+      AddCall(op);
       for (int sub : op.SubBlocks()) {
         if (!blocks_.Has(sub) || !entered_.insert(sub).second) continue;
         const std::string condition = absl::StrJoin(
             op.Input("Cond"), ", ",
             [&](std::string* out, Symbol name) { absl::StrAppend(out, program_.name(name)); });
-        calls_.push_back(
-            {id, RankCall::kNoRing, absl::StrCat("block on condition ", condition), ""});
+        const std::string around = where_;
+        const std::string begin = absl::StrCat("block on condition ", condition);
+        absl::StrAppend(&where_, " in ", begin);
+        calls_.push_back({id, RankCall::kNoRing, begin, ""});
         ReadBlock(sub);
         calls_.push_back({id, RankCall::kNoRing, "end of block", ""});
+        where_ = around;
       }
     }
+  }
+
+  void AddCall(const Op& op) {
+    const Communication communication = communications_.Of(op);
+    RankCall call;
+    call.op = op.id();
+    call.ring = RingOf(op);
+    switch (communication) {
+      case Communication::kNone:
+        return;
+      case Communication::kCollective:
+        call.what = Describe(program_, op, *FindCollectiveOp(op.type()));
+        call.variables = Variables(op);
+        break;
+      case Communication::kMoments:
+        call.what = absl::StrCat(op.type(), DescribeSizes(program_, op, op.Input("Scale")));
+        call.variables = Names(op.Input("X"));
+        break;
+      case Communication::kUnknown:
+        call.what = absl::StrCat(op.type(), DescribeSizes(program_, op, op.input_args()));
+        call.variables = Names(op.input_args());
+        break;
+      case Communication::kSend:
+      case Communication::kReceive:
+        call.sends = communication == Communication::kSend;
+        call.peer = op.IntAttr("peer").value_or(0);
+        call.what = DescribeMessage(op, op.args(), op.IntAttr("num").value_or(1));
+        break;
+    }
+    calls_.push_back(std::move(call));
+  }
+
+  // One of `parts` equal parts of the variables, where it is sent or received.
+  std::string DescribeMessage(const Op& op, absl::Span<const Symbol> names, int64_t parts) const {
+    const std::string of_parts = parts == 1 ? "" : absl::StrCat(" in ", parts, " parts");
+    return absl::StrCat("a message", DescribeSizes(program_, op, names), of_parts, where_);
   }
 
   void SetMembers(const Op& op) {
@@ -100,8 +143,10 @@ class CallReader {
 
   const Program& program_;
   OpTraits traits_;
+  Communications communications_;
   const BlocksWithCollectives blocks_;
   std::set<int> entered_;
+  std::string where_;                                 // in root block: empty
   absl::flat_hash_map<Symbol, std::string> members_;  // by buffer
   std::vector<RankCall> calls_;
 };
@@ -126,19 +171,29 @@ void CheckJoiningRanks(absl::Span<const Program* const> startups, Findings* find
   }
 }
 
+// What sends and receives are counted by: ring, sender, receiver.
+using Channel = std::tuple<int64_t, int64_t, int64_t>;
+
+// For a call of all ranks, sender and receiver are -1.
+Channel ChannelOf(const RankCall& call, int64_t rank) {
+  if (!call.peer.has_value()) return {call.ring, -1, -1};
+  return call.sends ? Channel(call.ring, rank, *call.peer) : Channel(call.ring, *call.peer, rank);
+}
+
 // An edge leads from a call to the next call of the same rank. A call on a ring is one node for all
-// ranks.
+// ranks, and a message is one for two.
 class CallGraph {
  public:
   explicit CallGraph(const std::vector<std::vector<RankCall>>& calls) {
-    std::map<std::pair<int64_t, size_t>, uint32_t> node_of;  // by ring, and number on the ring
+    std::map<std::pair<Channel, size_t>, uint32_t> node_of;  // by channel, and number on it
     for (size_t rank = 0; rank < calls.size(); ++rank) {
-      std::map<int64_t, size_t> count;
+      std::map<Channel, size_t> count;
       int64_t before = -1;
       for (const RankCall& call : calls[rank]) {
         if (call.ring == RankCall::kNoRing) continue;
+        const Channel channel = ChannelOf(call, static_cast<int64_t>(rank));
         const auto [node, is_new] =
-            node_of.emplace(std::make_pair(call.ring, count[call.ring]++), next_.size());
+            node_of.emplace(std::make_pair(channel, count[channel]++), next_.size());
         if (is_new) {
           next_.emplace_back();
           first_caller_.emplace_back(rank, call.op);
@@ -188,16 +243,55 @@ class SequenceChecker {
     std::set<int64_t> rings;
     for (const std::vector<RankCall>& of_rank : calls_) {
       for (const RankCall& call : of_rank) {
-        if (call.ring != RankCall::kNoRing) rings.insert(call.ring);
+        if (call.ring != RankCall::kNoRing && !call.peer.has_value()) rings.insert(call.ring);
       }
     }
-    bool all_agree = true;
+    bool all_agree = CheckMessages();
     for (int64_t ring : rings) all_agree = CompareRing(ring) && all_agree;
     if (all_agree) CheckOrder();
   }
 
+  // Every message has a sender and a receiver, two ranks that agree on it.
+  bool CheckMessages() const {
+    std::map<Channel, Message> messages;
+    for (size_t rank = 0; rank < calls_.size(); ++rank) {
+      for (const RankCall& call : calls_[rank]) {
+        if (!call.peer.has_value()) continue;
+        Message& message = messages[ChannelOf(call, static_cast<int64_t>(rank))];
+        (call.sends ? message.sent : message.received).push_back(&call);
+      }
+    }
+    bool all_match = true;
+    for (const auto& [channel, message] : messages) {
+      all_match = CheckChannel(channel, message) && all_match;
+    }
+    return all_match;
+  }
+
  private:
   using Sequence = std::vector<const RankCall*>;
+  struct Message {
+    Sequence sent, received;
+  };
+
+  bool CheckChannel(const Channel& channel, const Message& message) const {
+    const auto [ring, sender, receiver] = channel;
+    const Sequence &sent = message.sent, &received = message.received;
+    size_t i = 0;
+    const bool are_two = sender != receiver;
+    while (are_two && i < sent.size() && i < received.size() && sent[i]->what == received[i]->what)
+      ++i;
+    if (i == sent.size() && i == received.size()) return true;
+    const RankCall& call = i < sent.size() ? *sent[i] : *received[i];
+    const auto says = [&](const Sequence& calls) {
+      return i < calls.size() ? calls[i]->what : std::string("nothing");
+    };
+    Report("W508", static_cast<size_t>(call.sends ? sender : receiver), call.op,
+           absl::StrCat("ring ", ring, ", message ", i, ": rank ", sender, " sends ", says(sent),
+                        " to rank ", receiver, ", which receives ", says(received), " from it"));
+    return false;
+  }
+
   struct RankSequence {
     size_t rank;
     Sequence calls;
@@ -209,6 +303,7 @@ class SequenceChecker {
     bool uses = false;
     for (const RankCall& call : calls_[rank]) {
       if (call.ring != ring && call.ring != RankCall::kNoRing) continue;
+      if (call.peer.has_value()) continue;
       uses = uses || call.ring == ring;
       sequence.push_back(&call);
     }
@@ -287,6 +382,19 @@ class SequenceChecker {
 }  // namespace
 
 std::vector<RankCall> ReadRankCalls(const Program& program) { return CallReader(program).Read(); }
+
+void CheckMessagesInOneProgram(const Program& program, ProgramRef ref, Findings* findings) {
+  for (const RankCall& call : ReadRankCalls(program)) {
+    if (!call.peer.has_value()) continue;
+    Reporter(ref, findings)
+        .Add("W508", call.op, "",
+             absl::StrCat(program.op(call.op).DebugName(), call.sends ? ": sends " : ": receives ",
+                          call.what, call.sends ? " to rank " : " from rank ", *call.peer,
+                          ", but all ranks run this program, that rank too: it cannot be shown "
+                          "that each message has a sender and a receiver; give the program of "
+                          "each rank"));
+  }
+}
 
 void CheckCallSequences(absl::Span<const Program* const> mains, Findings* findings) {
   if (mains.size() < 2) return;

@@ -6,13 +6,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
 
 namespace weft {
 
-// A collective call of a rank, or the begin or end of a block with collectives.
+// A call of a rank that waits for other ranks, or the begin or end of a block with such calls.
 struct RankCall {
   // Of blocks: they belong to the sequences of all rings.
   static constexpr int64_t kNoRing = -1;
@@ -24,6 +25,9 @@ struct RankCall {
   std::string what;
   // By name; a fused buffer is given by its slices.
   std::string variables;
+  // Of a send or receive: the other rank. None: all ranks of the ring make the call.
+  absl::optional<int64_t> peer = absl::nullopt;
+  bool sends = false;
 };
 
 // The calls in program order; a block counts where it first runs. O(arguments).
@@ -32,7 +36,9 @@ std::vector<RankCall> ReadRankCalls(const Program& program);
 // Checks the main programs of all ranks, in rank order:
 // - on each ring, the same sequence of collectives, with equal kind, reduction, element type, count
 //   and root (W501), of variables with the same names (W505);
-// - no two ranks order the collectives of several rings inconsistently (W502).
+// - no two ranks order the collectives of several rings inconsistently (W502);
+// - each send is received by the rank that it names, in order (W508).
+// Ops that communicate, but are no collectives, count as such (ops/analysis/communication.h).
 // Conditional blocks are compared like collectives: equal conditions at equal positions.
 // O(ops of all programs).
 void CheckCallSequences(absl::Span<const Program* const> mains, Findings* findings);
@@ -40,6 +46,10 @@ void CheckCallSequences(absl::Span<const Program* const> mains, Findings* findin
 // Checks the startup programs in the same way, and that no two of them join a ring as the same rank
 // (W507).
 void CheckStartupCallSequences(absl::Span<const Program* const> startups, Findings* findings);
+
+// Reports sends and receives in a program that all ranks run, of more than one rank (W508).
+// O(arguments).
+void CheckMessagesInOneProgram(const Program& program, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

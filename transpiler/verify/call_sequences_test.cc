@@ -95,6 +95,92 @@ TEST(CallSequences, AnUnknownSizeEqualsNoOther) {
   EXPECT_THAT(AcrossRanks({step("[-1, 2]"), step("[2, 2]")}), Contains(HasSubstr("W501")));
 }
 
+// --- Ops that are no collectives, but communicate ------------------------------------------------
+
+TEST(CallSequences, EveryRankWaitsAtABarrier) {
+  const std::string update = "    ParamOut=";
+  const std::string barrier = absl::StrReplaceAll(
+      TwoRankStep(),
+      {{update, "    barrier(X=[w@GRAD]) {ring_id=0, use_calc_stream=true}\n" + update}});
+  EXPECT_THAT(AcrossRanks({barrier, barrier}), Not(Contains(StartsWith("error"))));
+  EXPECT_THAT(AcrossRanks({barrier, TwoRankStep()}),
+              Contains(AllOf(StartsWith("error: W501"), HasSubstr("barrier"))));
+}
+
+constexpr char kBatchNorm[] = R"(program {
+  block 0 parent=-1 {
+    var x : fp32[4, 2] need_check_feed
+    var scale : fp32[2] persistable
+    var bias : fp32[2] persistable
+    var mean : fp32[2] persistable
+    var variance : fp32[2] persistable
+    var y : fp32[4, 2]
+    Y=[y], MeanOut=[mean], VarianceOut=[variance] = sync_batch_norm(X=[x], Scale=[scale], Bias=[bias], Mean=[mean], Variance=[variance])
+  }
+})";
+
+TEST(CallSequences, SynchronizedBatchNormIsACollective) {
+  const std::string alone = absl::StrReplaceAll(kBatchNorm, {{"sync_batch_norm", "batch_norm"}});
+  const auto errors = [](const std::string& one, const std::string& other) {
+    const Program zero = ProgramOf(one), first = ProgramOf(other);
+    return Errors({{&zero}, {&first}});
+  };
+  EXPECT_THAT(errors(kBatchNorm, kBatchNorm), IsEmpty());
+  EXPECT_THAT(errors(kBatchNorm, alone),
+              ElementsAre(AllOf(StartsWith("error: W501"),
+                                HasSubstr("rank 0 makes sync_batch_norm of 2 fp32"))));
+}
+
+// The first op of rank 0, and of rank 1.
+std::vector<std::string> Messages(const std::vector<std::string>& of_ranks) {
+  std::vector<Program> programs;
+  for (const std::string& ops : of_ranks) {
+    programs.push_back(testing::BlockProgram(
+        "    var x : fp32[4] persistable\n    var y : fp32[4] persistable\n" + ops));
+  }
+  std::vector<ConstProgramPair> ranks;
+  for (const Program& program : programs) ranks.push_back({&program, nullptr});
+  return Errors(ranks);
+}
+
+std::string Send(int peer) {
+  return absl::StrCat("    send_v2(X=[x]) {ring_id=0, peer=", peer, ", use_calc_stream=true}\n");
+}
+std::string Receive(int peer) {
+  return absl::StrCat("    Out=[y] = recv_v2() {ring_id=0, peer=", peer,
+                      ", use_calc_stream=true}\n");
+}
+
+TEST(Messages, EachHasASenderAndAReceiver) {
+  EXPECT_THAT(Messages({Send(1), Receive(0)}), IsEmpty());
+  EXPECT_THAT(Messages({Send(1) + Receive(1), Receive(0) + Send(0)}), IsEmpty());
+  EXPECT_THAT(
+      Messages({Send(1), ""}),
+      ElementsAre("error: W508: rank 0: ring 0, message 0: rank 0 sends a message of 4 fp32 "
+                  "to rank 1, which receives nothing from it"));
+  EXPECT_THAT(Messages({Receive(1), Send(2)}),
+              ElementsAre(HasSubstr("rank 1 sends nothing to rank 0"),
+                          HasSubstr("to rank 2, which receives nothing")));
+  // To itself.
+  EXPECT_THAT(Messages({Send(0) + Receive(0), ""}), ElementsAre(StartsWith("error: W508: ")));
+}
+
+TEST(Messages, HaveOneSize) {
+  EXPECT_THAT(
+      Messages({Send(1), "    var z : fp32[3]\n    Out=[z] = recv_v2() {ring_id=0, peer=0}\n"}),
+      ElementsAre(HasSubstr("sends a message of 4 fp32 to rank 1, which receives a message "
+                            "of 3 fp32 from it")));
+}
+
+TEST(Messages, RanksThatBothSendFirstWaitForEachOther) {
+  EXPECT_THAT(Messages({Send(1) + Receive(1), Send(0) + Receive(0)}),
+              ElementsAre(StartsWith("error: W502")));
+}
+
+TEST(Messages, OneProgramForAllRanksCannotExchangeThem) {
+  EXPECT_THAT(Messages({Send(1)}), ElementsAre(StartsWith("error: W508: op 0 (send_v2): sends")));
+}
+
 // --- W505: which variables ranks exchange --------------------------------------------------------
 
 constexpr absl::string_view kTwoBroadcasts = R"(program {
@@ -174,6 +260,16 @@ TEST(RankCalls, SayWhatRanksMustAgreeOn) {
                   "ring 0: all-gather of 4 fp32 (a -> all)",
                   "ring 0: all-reduce sum of 4 fp32 rows (rows)",
                   "ring 0: all-reduce sum of [-1, 4] fp32 (any)"));
+}
+
+TEST(RankCalls, OtherOpsThatCommunicateAreCallsToo) {
+  EXPECT_THAT(
+      Calls(absl::StrCat(kVars,
+                         "    Y=[any] = sync_batch_norm(X=[any], Scale=[a])\n"
+                         "    Y=[any] = sync_batch_norm(X=[any], Scale=[a]) "
+                         "{is_test=true}\n"
+                         "    barrier(X=[b]) {ring_id=2}\n")),
+      ElementsAre("ring 0: sync_batch_norm of 4 fp32 (any)", "ring 2: barrier of 6 fp16 (b)"));
 }
 
 TEST(RankCalls, BuffersAreTheirMembers) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/communication_ops.h"
@@ -21,6 +22,7 @@ class CollectiveChecker {
                     Findings* findings)
       : program_(program),
         traits_(program),
+        communications_(program),
         nranks_(nranks),
         reporter_(ref, findings),
         has_nranks_(program.num_signatures(), -1),
@@ -45,9 +47,14 @@ class CollectiveChecker {
           CheckMember(op);
         }
         if (traits_.Has(op, Trait::kStreamSync)) CheckRing(op);
-        if (!traits_.Has(op, Trait::kCollective)) continue;
+        const Communication communication = communications_.Of(op);
+        if (communication == Communication::kNone) continue;
+        // On one rank, moments of all ranks are those of the batch.
+        if (communication == Communication::kMoments && nranks_.value_or(1) == 1) continue;
         CheckRing(op);
-        CheckCollective(op, *FindCollectiveOp(op.type()));
+        if (communication == Communication::kCollective) {
+          CheckCollective(op, *FindCollectiveOp(op.type()));
+        }
       }
     }
   }
@@ -174,6 +181,7 @@ class CollectiveChecker {
 
   const Program& program_;
   OpTraits traits_;
+  Communications communications_;
   const absl::optional<int> nranks_;
   Reporter reporter_;
   std::vector<char> has_nranks_;  // by signature; -1: not computed yet

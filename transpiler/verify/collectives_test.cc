@@ -48,6 +48,22 @@ TEST(Collectives, RingsAreSetUpByTheStartupProgram) {
   EXPECT_THAT(Check(reduce), IsEmpty());  // no startup program: rings count as set up
 }
 
+TEST(Collectives, OtherOpsThatCommunicateNeedTheirRing) {
+  const std::string norm = "    Y=[b] = sync_batch_norm(X=[b])\n";
+  EXPECT_THAT(Check(norm, "    c_comm_init_all() {ring_id=0}\n"), IsEmpty());
+  EXPECT_THAT(Check(norm, ""),
+              ElementsAre(HasSubstr("error: W301: op 0 (sync_batch_norm): uses ring 0")));
+  EXPECT_THAT(Check("    barrier(X=[a]) {ring_id=2}\n", ""),
+              ElementsAre(HasSubstr("error: W301: op 0 (barrier): uses ring 2")));
+  // One rank needs none.
+  const Program program = BlockProgram(absl::StrCat(kVars, norm)), startup = BlockProgram(kVars);
+  for (absl::optional<int> nranks : {absl::optional<int>(), absl::optional<int>(1)}) {
+    Findings findings;
+    CheckCollectives(program, &startup, nranks, ProgramRef(), &findings);
+    EXPECT_THAT(testing::Lines(findings), IsEmpty());
+  }
+}
+
 TEST(Collectives, SynchronizationNeedsItsRing) {
   EXPECT_THAT(Check("    Out=[a] = c_wait_comm(X=[a]) {ring_id=1}\n", ""),
               ElementsAre(HasSubstr("error: W301: op 0 (c_wait_comm): uses ring 1")));

@@ -58,6 +58,12 @@ class RaceReporter {
                        ": the op is unregistered, but names a ring: it is assumed to run on the "
                        "compute stream, and may do something else"));
     }
+    if (report_.unknown_on_compute.valid()) {
+      Add("W408", report_.unknown_on_compute,
+          absl::StrCat(Name(report_.unknown_on_compute),
+                       ": the op is unregistered, but names a ring: what it exchanges with other "
+                       "ranks is not known"));
+    }
     if (report_.too_many_streams) {
       Add("W407", OpId(),
           absl::StrCat("expected at most ", kMaxStreams - 1, " rings with a stream, found ",

@@ -169,6 +169,9 @@ TEST(Races, W408NamesTheUnregisteredOp) {
       ElementsAre("warning: W408: op 0 (an_exchange_of_a_fork): the op is unregistered, "
                   "but names a ring: it is assumed to run on the compute stream, and may do "
                   "something else"));
+  EXPECT_THAT(Found(Example("W408", {{"ring_id=0", "ring_id=0, use_calc_stream=true"}})),
+              ElementsAre("warning: W408: op 0 (an_exchange_of_a_fork): the op is unregistered, "
+                          "but names a ring: what it exchanges with other ranks is not known"));
 }
 
 TEST(Races, NamesThatAreNotDeclaredAreSkipped) {

@@ -65,6 +65,7 @@ constexpr Rule kRules[] = {
      "ranks compute the condition of a block with collectives differently"},
     {"W507", Layer::kAcrossRanks, Severity::kError,
      "two startup programs join a ring as the same rank"},
+    {"W508", Layer::kAcrossRanks, Severity::kError, "send or receive without a partner"},
     {"W601", Layer::kEquivalence, Severity::kError, "parameter update differs from the original"},
     {"W602", Layer::kEquivalence, Severity::kError, "state differs from the original"},
     {"W603", Layer::kEquivalence, Severity::kError, "persistable variable of the original missing"},

@@ -61,7 +61,8 @@ class Verifier {
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
       is_sound = CheckPrograms(ranks[rank], static_cast<int>(rank), ranks.size()) && is_sound;
     }
-    if (!is_sound || ranks.size() < 2 || !Runs(Layer::kAcrossRanks)) return;
+    if (!is_sound || !Runs(Layer::kAcrossRanks)) return;
+    if (ranks.size() == 1) return CheckMessages(ranks[0]);
     std::vector<const Program*> main, startup;
     for (const ConstProgramPair& programs : ranks) {
       main.push_back(programs.main);
@@ -77,6 +78,15 @@ class Verifier {
   bool Runs(Layer layer) const { return options_.layers.count(layer) > 0; }
   bool ComparesWithOriginal() const {
     return options_.original.main != nullptr && Runs(Layer::kEquivalence);
+  }
+
+  // Of programs that all ranks run.
+  void CheckMessages(const ConstProgramPair& programs) {
+    if (IsForOneDevice(*programs.main, NumRanks(options_, programs, 1))) return;
+    CheckMessagesInOneProgram(*programs.main, {0, false}, &findings_);
+    if (programs.startup != nullptr) {
+      CheckMessagesInOneProgram(*programs.startup, {0, true}, &findings_);
+    }
   }
 
   // Checks the programs of one rank. False if their structure is wrong.

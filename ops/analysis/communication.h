@@ -1,0 +1,43 @@
+// Which ops ranks have to run together: the one answer for all checks.
+#ifndef WEFT_OPS_ANALYSIS_COMMUNICATION_H_
+#define WEFT_OPS_ANALYSIS_COMMUNICATION_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "ops/analysis/op_traits.h"
+#include "proto/program.h"
+
+namespace weft {
+
+enum class Communication : uint8_t {
+  kNone,
+  kCollective,  // trait kCollective
+  kMoments,     // ComputesAcrossRanks: an all-reduce inside the op, on ring 0, if there are ranks
+  kSend,        // an unregistered op of two ranks
+  kReceive,
+  kUnknown,  // another unregistered op that names a ring, such as a barrier
+};
+
+// Of the ops of one program, decided by signature where that suffices. Not thread-safe.
+class Communications {
+ public:
+  explicit Communications(const Program& program)
+      : traits_(program), by_signature_(program.num_signatures()) {}
+
+  Communication Of(const Op& op);
+
+ private:
+  Communication Classify(const Op& op);
+
+  OpTraits traits_;
+  std::vector<absl::optional<Communication>> by_signature_;
+};
+
+// The ring of an op that communicates.
+inline int64_t RingOf(const Op& op) { return op.IntAttr("ring_id").value_or(0); }
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_ANALYSIS_COMMUNICATION_H_

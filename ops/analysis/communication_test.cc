@@ -1,0 +1,42 @@
+#include "ops/analysis/communication.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
+
+namespace weft {
+namespace {
+
+Communication Of(const std::string& op) {
+  const Program program = testing::BlockProgram(absl::StrCat("    ", op, "\n"));
+  return Communications(program).Of(program.op(program.block(0).ops()[0]));
+}
+
+TEST(Communication, CollectivesCommunicateAndSynchronizationsDoNot) {
+  EXPECT_EQ(Of("Out=[a] = c_allreduce_sum(X=[a])"), Communication::kCollective);
+  EXPECT_EQ(Of("Out=[a] = c_wait_comm(X=[a]) {ring_id=0}"), Communication::kNone);
+  EXPECT_EQ(Of("c_comm_init_all() {ring_id=0}"), Communication::kNone);
+  EXPECT_EQ(Of("Out=[a] = relu(X=[a])"), Communication::kNone);
+}
+
+TEST(Communication, SynchronizedMomentsCommunicateUnlessTheyAreRunningOnes) {
+  const std::string norm = "Y=[y] = sync_batch_norm(X=[x]) ";
+  EXPECT_EQ(Of(norm), Communication::kMoments);
+  EXPECT_EQ(Of(norm + "{is_test=true}"), Communication::kNone);
+  EXPECT_EQ(Of(norm + "{is_test=true, trainable_statistics=true}"), Communication::kMoments);
+  EXPECT_EQ(Of(norm + "{use_global_stats=true}"), Communication::kNone);
+  EXPECT_EQ(Of("X@GRAD=[x] = sync_batch_norm_grad(X=[x]) "), Communication::kMoments);
+  EXPECT_EQ(Of("Y=[y] = batch_norm(X=[x]) "), Communication::kNone);
+}
+
+TEST(Communication, UnregisteredOpsCommunicateIfTheyNameARingOrSend) {
+  EXPECT_EQ(Of("barrier(X=[a]) {ring_id=0}"), Communication::kUnknown);
+  EXPECT_EQ(Of("an_op_of_a_fork(X=[a])"), Communication::kNone);
+  EXPECT_EQ(Of("send_v2(X=[a]) {ring_id=0, peer=1}"), Communication::kSend);
+  EXPECT_EQ(Of("Out=[a] = recv_v2() {peer=1}"), Communication::kReceive);
+}
+
+}  // namespace
+}  // namespace weft
