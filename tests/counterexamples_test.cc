@@ -69,8 +69,6 @@ constexpr Case kCases[] = {
     // A state that a block declares: counted otherwise, and right.
     {"block_state", "W602"},
     {"block_state_right", ""},
-    // The same in a loop.
-    {"loop_state", "W607"},
     // A startup program that initializes what it does not keep.
     {"startup_lost", "W606"},
     // Sends what no rank receives.
@@ -116,6 +114,8 @@ constexpr Case kCases[] = {
     {"saturate", "W601"},
     // Updated by hand, without a reduction; no parameter by its mark.
     {"manual_nonparam", "W604"},
+    // The same, from a start that all ranks share.
+    {"by_hand_started", "W604"},
     // Data that is not marked: an update by the gradient of each rank.
     {"unmarked_one_missing", "W310"},
     {"x_unmarked_both", "W310"},

@@ -70,6 +70,7 @@ ComparedVariables::ComparedVariables(const Program& original,
       continue;
     }
     params_.insert(original.name(update.param));
+    optimized_.insert(original.name(update.param));
     if (update.master.valid()) params_.insert(original.name(update.master));
   }
 }
@@ -257,7 +258,7 @@ void EquivalenceChecker::Compare(Compared values) {
   if (expected.expr == found.expr && (expected.is_zero || has_factor)) {
     if (!variables_.IsParam(name) || found.IsEqualOnRanks()) return;
     // Equal updates of a parameter that begins with different values: W317.
-    if (!start.IsEqualOnRanks() && !start.is_gradient && options_.start != nullptr) return;
+    if (DiffersAtStart(name) && variables_.HasOptimizer(name)) return;
     return Report("W604", name,
                   absl::StrCat("it is ", ToString(found.placement),
                                " after a step: each rank updates it by its own batch"));
@@ -268,6 +269,14 @@ void EquivalenceChecker::Compare(Compared values) {
   // Zeros equal any multiple of themselves, so BeginsAnew ignores the factor.
   if ((is_averaged || BeginsAnew(found.expr, ExprId(), name)) && CheckAveraged(values)) return;
   ReportDifference(values);
+}
+
+// Whether ranks begin training with different values: at the start of any step they may differ by
+// what an earlier step did.
+bool EquivalenceChecker::DiffersAtStart(absl::string_view name) const {
+  if (options_.start == nullptr) return false;
+  const auto value = options_.start->find(name);
+  return value != options_.start->end() && !value->second.IsEqualOnRanks();
 }
 
 bool EquivalenceChecker::CheckAveraged(const Compared& values) {

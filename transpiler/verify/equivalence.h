@@ -32,11 +32,13 @@ class ComparedVariables {
   // Trained by an optimizer or by other ops. Running statistics and optimizer states are none, even
   // if Paddle marks them as parameters.
   bool IsParam(absl::string_view name) const { return params_.contains(name); }
+  // A parameter that an optimizer updates.
+  bool HasOptimizer(absl::string_view name) const { return optimized_.contains(name); }
   // A distributed parameter or its state: a rank has only a slice, so it cannot be compared.
   bool IsSkipped(absl::string_view name) const { return skipped_.contains(name); }
 
  private:
-  absl::flat_hash_set<absl::string_view> params_, skipped_;
+  absl::flat_hash_set<absl::string_view> params_, optimized_, skipped_;
 };
 
 // Compares every persistable variable, of all blocks, after a step, as an expression over the
@@ -85,6 +87,7 @@ class EquivalenceChecker {
   void CompareWritten(absl::string_view name, const RankValues& before, VarId var,
                       const RankValues& after, VarId other);
   void Compare(Compared values);
+  bool DiffersAtStart(absl::string_view name) const;
   // Whether the values differ by averaging only.
   bool CheckAveraged(const Compared& values);
   void ReportDifference(const Compared& values);

@@ -276,6 +276,8 @@ TEST(ComparedVariablesTest, WhatAnOptimizerUpdatesIsAParameterAndItsStateIsNot) 
   EXPECT_TRUE(variables.IsParam("w"));
   EXPECT_FALSE(variables.IsParam("v"));  // although it is marked as one
   EXPECT_FALSE(variables.IsParam("lr"));
+  EXPECT_TRUE(variables.HasOptimizer("w"));
+  EXPECT_FALSE(variables.HasOptimizer("v"));
   EXPECT_FALSE(variables.IsSkipped("w"));
 }
 

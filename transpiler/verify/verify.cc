@@ -119,7 +119,8 @@ class Verifier {
     findings_.Append(batch);
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
-      const RankValuesOptions of = ValueOptions(options, programs, nranks, &start);
+      const bool is_for_one = IsForOneDevice(*programs.main, nranks);
+      const RankValuesOptions of = ValueOptions(options, programs, is_for_one ? 1 : nranks, &start);
       CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
                        &findings_);
     }
