@@ -121,9 +121,9 @@ absl::flat_hash_set<ExprId> AveragingConditions::ChangingVariables(const RankVal
     if (!var.persistable() && !var.need_check_feed()) continue;
     const ExprId start = table_.Initial(var.name());
     const RankValue& end = after.AtEnd(id);
-    const bool is_changed = var.persistable() && after.IsWritten(id) && end.expr.valid() &&
-                            (end.expr != start || !SameFactor(end.factor, 1) ||
-                             end.IsOfSomeRanks());
+    const bool is_changed =
+        var.persistable() && after.IsWritten(id) && end.expr.valid() &&
+        (end.expr != start || !SameFactor(end.factor, 1) || end.IsOfSomeRanks());
     if (is_changed || var.need_check_feed()) changing.insert(start);
   }
   return changing;
