@@ -8,15 +8,19 @@ tools/build_rules/prelude_bazel loads these into every BUILD file. Compared with
 - Libraries are linked statically only: nobody needs a shared one besides.
 """
 
-# gcc 12 takes the inline storage of absl::InlinedVector for uninitialized.
+# gcc 12 takes the inline storage of absl::InlinedVector for uninitialized when it optimizes.
 OPTIMIZED_LIBRARY = select({
     "//bazel:fastbuild": ["-O1", "-Wno-uninitialized"],
     "//conditions:default": [],
 })
+OPTIMIZED_BUILD = select({
+    "//bazel:fastbuild": [],
+    "//conditions:default": ["-Wno-uninitialized"],
+})
 
 def _with_headers(headers, copts, deps):
     return {
-        "copts": ["-include", "bazel/%s.h" % headers] + copts,
+        "copts": ["-include", "bazel/%s.h" % headers] + OPTIMIZED_BUILD + copts,
         "deps": deps + ["//bazel:" + headers],
     }
 
