@@ -44,6 +44,15 @@ void OptionBinder::Bool(std::string name, bool* field, std::string help) {
        [field](absl::string_view text) { return absl::SimpleAtob(text, field); }});
 }
 
+void OptionBinder::Switch(std::string name, bool* field, std::string help) {
+  Add({std::move(name), *field ? "on" : "off", std::move(help), kOnOrOff,
+       [field](absl::string_view text) {
+         if (text != "on" && text != "off") return false;
+         *field = text == "on";
+         return true;
+       }});
+}
+
 void OptionBinder::String(std::string name, std::string* field, std::string help) {
   Add({std::move(name), *field, std::move(help), "a text", [field](absl::string_view text) {
          *field = std::string(text);

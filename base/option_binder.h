@@ -34,6 +34,8 @@ class OptionBinder {
            int max = INT32_MAX);
   void Int64(std::string name, int64_t* field, std::string help, int64_t min = INT64_MIN);
   void Bool(std::string name, bool* field, std::string help);
+  // On or off. A command line needs no value for it: --exact_loss.
+  void Switch(std::string name, bool* field, std::string help);
   void String(std::string name, std::string* field, std::string help);
   // A field of any type: parse(absl::string_view) returns an absl::StatusOr of it.
   template <typename T, typename Parse>
@@ -76,6 +78,8 @@ class OptionBinder {
     std::string expected;  // "an integer >= 1", "auto|avg"
     std::function<bool(absl::string_view)> set;
   };
+  // Option::expected of switches.
+  static constexpr char kOnOrOff[] = "on or off";
   const std::vector<Option>& options() const { return options_; }
 
   // Sets the fields. InvalidArgument for an unknown name (lists the names), a repeated name, or a

@@ -21,12 +21,14 @@ enum class Scale { kAuto, kAvg };
 struct Options {
   int nrings = 1;
   bool verbose = false;
+  bool exact = false;
   std::string title;
   Scale scale = Scale::kAuto;
 
   void Bind(OptionBinder& bind) {
     bind.Int("nrings", &nrings, "rings", 1);
     bind.Bool("verbose", &verbose, "say more");
+    bind.Switch("exact", &exact, "no rounding");
     bind.String("title", &title, "a title");
     bind.Choice("scale", &scale, "who divides", {{"auto", Scale::kAuto}, {"avg", Scale::kAvg}});
   }
@@ -36,10 +38,11 @@ TEST(OptionBinder, ValuesReachTheirFields) {
   Options options;
   OptionBinder bind;
   options.Bind(bind);
-  WEFT_ASSERT_OK(
-      bind.Set({{"nrings", "3"}, {"verbose", "true"}, {"title", "t"}, {"scale", "avg"}}));
+  WEFT_ASSERT_OK(bind.Set(
+      {{"nrings", "3"}, {"verbose", "true"}, {"exact", "on"}, {"title", "t"}, {"scale", "avg"}}));
   EXPECT_EQ(options.nrings, 3);
   EXPECT_TRUE(options.verbose);
+  EXPECT_TRUE(options.exact);
   EXPECT_EQ(options.title, "t");
   EXPECT_EQ(options.scale, Scale::kAvg);
 }
@@ -63,15 +66,17 @@ TEST(OptionBinder, DefaultsAreListed) {
   OptionBinder bind;
   options.Bind(bind);
   EXPECT_EQ(bind.options()[0].default_value, "1");
-  EXPECT_EQ(bind.options()[3].default_value, "auto");
+  EXPECT_EQ(bind.options()[2].default_value, "off");
+  EXPECT_EQ(bind.options()[4].default_value, "auto");
 }
 
 TEST(OptionBinder, UnknownNameListsTheKnownOnes) {
   Options options;
   OptionBinder bind;
   options.Bind(bind);
-  EXPECT_THAT(bind.Set({{"ring", "3"}}),
-              StatusIs(kInvalid, Eq("unknown option ring; it has: nrings, verbose, title, scale")));
+  EXPECT_THAT(
+      bind.Set({{"ring", "3"}}),
+      StatusIs(kInvalid, Eq("unknown option ring; it has: nrings, verbose, exact, title, scale")));
   EXPECT_THAT(OptionBinder().Set({{"ring", "3"}}),
               StatusIs(kInvalid, Eq("unknown option ring; it has no options")));
 }
