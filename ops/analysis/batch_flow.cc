@@ -9,6 +9,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/types/optional.h"
@@ -56,6 +57,8 @@ class BatchInterpreter {
       flow_.effects_.clear();
       flow_.conditions_.clear();
       flow_.updates_.clear();
+      flow_.losses_of_relation_.clear();
+      flow_.lifts_.clear();
       if (options_.only_losses) {
         WalkToLosses();
         break;
@@ -83,7 +86,7 @@ class BatchInterpreter {
     const Block& root = program_.block(0);
     for (VarId id : root.vars()) {
       const Var var = program_.var(id);
-      if (var.need_check_feed()) start_[id.value()].relation = Fed(var.name());
+      if (var.need_check_feed()) start_[id.value()] = BatchValue(Fed(var.name()));
     }
     for (const std::string& name : options_.zeros) {
       const VarId var = root.FindVar(name);
@@ -150,6 +153,14 @@ class BatchInterpreter {
     values_[i] = value;
     is_written_[i] = true;
     writers_[i] = op.id();
+    if (!options_.edits.reductions.empty()) ReduceInPlace(op, var);
+  }
+  void ReduceInPlace(const Op& op, VarId var) {
+    const auto reduction = options_.edits.reductions.find(var);
+    if (reduction == options_.edits.reductions.end() || IsBackward(op)) return;
+    BatchValue& value = values_[var.value()];
+    value.relation =
+        AfterCollective({"", CollectiveKind::kAllReduce, reduction->second, ""}, value.relation);
   }
   void WriteAll(const Op& op, absl::Span<const Symbol> names, const BatchValue& value) {
     for (Symbol name : names) Write(op, name, value);
@@ -167,11 +178,13 @@ class BatchInterpreter {
       into->cause = from.relation.IsUnrelated() ? from.cause : cause;
     }
     into->relation = joined;
+    into->made = Join(from.made, into->made);
+    into->is_summed = into->is_summed || from.is_summed;
   }
 
   // The relation as an op that made it, from inputs.
   static BatchValue Made(const Op& op, BatchRelation relation, absl::Span<const BatchValue> ins) {
-    BatchValue value{relation, OpId()};
+    BatchValue value(relation);
     if (!relation.IsUnrelated()) return value;
     value.cause = op.id();
     for (const BatchValue& in : ins) {
@@ -213,7 +226,7 @@ class BatchInterpreter {
         return;
       case RankRecipe::Kind::kFeed:
         for (Symbol name : op.output_args()) {
-          Write(op, name, {Fed(program_.name(name)), OpId()});
+          Write(op, name, BatchValue(Fed(program_.name(name))));
         }
         return;
       case RankRecipe::Kind::kFuse:
@@ -237,10 +250,8 @@ class BatchInterpreter {
   // That ranks agree about what optimizers write is for others to prove.
   void VisitOptimizer(const Op& op, const RankRecipe& recipe) {
     for (Symbol name : op.args(recipe.grad)) {
-      const BatchRelation gradient = Read(name).relation;
-      if (gradient.IsReplicated() && gradient.power != 0) {
-        flow_.updates_.push_back({op.id(), name, gradient.power});
-      }
+      const BatchValue gradient = Read(name);
+      if (!gradient.relation.IsSame()) flow_.updates_.push_back({op.id(), name, gradient});
     }
     WriteAll(op, op.output_args(), BatchValue());
   }
@@ -270,20 +281,29 @@ class BatchInterpreter {
                       recipe.algebra == Algebra::kSubtract;
     if (adds) AdaptZeros();
     const bool is_zero = FillsZeros(op, recipe);
+    const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
+    if (divisions > 0) RecordDivision(op, ins_[0]);
     if (AreSame(ins_) && recipe.algebra != Algebra::kRandom && !recipe.keeps_outputs) {
       for (size_t i = 0; i < op.output_args().size(); ++i) {
-        const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
-        if (!recipe.is_left[i])
-          Write(op, op.output_args()[i], {kSame.Times(-divisions), OpId(), is_zero});
+        if (recipe.is_left[i]) continue;
+        BatchValue value(kSame.Times(-divisions), OpId(), is_zero);
+        value.is_summed = AnyIsSummed();
+        Write(op, op.output_args()[i], value);
       }
       return;
     }
+    if (options_.edits.divisions.contains(op.id())) {
+      const absl::Span<const Symbol> args = op.input_args();
+      const auto divisor = absl::c_find(args, op.Input("Y")[0]);
+      BatchRelation& relation = ins_[divisor - args.begin()].relation;
+      relation = relation.Times(-1);
+    }
     const BatchOutputs& made = Apply(op, recipe.schema);
+    RecordLossOfRelation(op, made);
     if (made.effect != BatchEffect::kNone && !has_effect_[op.id().value()]) {
       has_effect_[op.id().value()] = true;
       flow_.effects_.push_back({op.id(), made.effect});
     }
-    const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
     const absl::Span<const Symbol> out = op.output_args();
     for (size_t i = 0; i < out.size(); ++i) {
       if (recipe.is_left[i]) continue;
@@ -295,6 +315,15 @@ class BatchInterpreter {
       }
       Write(op, out[i], value);
     }
+  }
+
+  void RecordLossOfRelation(const Op& op, const BatchOutputs& made) {
+    const auto is_unrelated = [](BatchRelation relation) { return relation.IsUnrelated(); };
+    if (block_ != 0 || absl::c_none_of(made.relations, is_unrelated) ||
+        absl::c_any_of(relations_, is_unrelated)) {
+      return;
+    }
+    flow_.losses_of_relation_.push_back({op.id(), relations_});
   }
 
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
@@ -312,6 +341,9 @@ class BatchInterpreter {
   void ReadInputs(const Op& op) {
     ins_.clear();
     for (Symbol name : op.input_args()) ins_.push_back(Read(name));
+  }
+  bool AnyIsSummed() const {
+    return absl::c_any_of(ins_, [](const BatchValue& in) { return in.is_summed; });
   }
   static bool AreSame(absl::Span<const BatchValue> values) {
     return std::all_of(values.begin(), values.end(),
@@ -367,14 +399,44 @@ class BatchInterpreter {
         for (VarId member : group->second) Exchange(op, collective, member, member);
       } else if (from.valid()) {
         const BatchValue value = Read(from);
-        Write(op, out[i], Made(op, AfterCollective(collective, value.relation), {value}));
+        const BatchValue result = AfterCollectiveOf(op, collective, value, in[i] == out[i]);
+        RecordLift(op, value.relation, result.relation);
+        Write(op, out[i], result);
       }
     }
   }
 
   void Exchange(const Op& op, const CollectiveOp& collective, VarId in, VarId out) {
-    const BatchValue value = values_[in.value()];
-    Write(op, out, Made(op, AfterCollective(collective, value.relation), {value}));
+    Write(op, out, AfterCollectiveOf(op, collective, values_[in.value()], in == out));
+  }
+
+  static BatchValue AfterCollectiveOf(const Op& op, const CollectiveOp& collective,
+                                      const BatchValue& in, bool is_in_place) {
+    BatchValue out = Made(op, AfterCollective(collective, in.relation), {in});
+    if (is_in_place) out.made = in.made;
+    out.is_summed =
+        in.is_summed || (in.relation == BatchRelation::PartialSum() && out.relation == kSame);
+    return out;
+  }
+
+  bool HasGradient(absl::Span<const Symbol> names) const {
+    return absl::c_any_of(names, [&](Symbol name) {
+      return program_.FindSymbol(absl::StrCat(program_.name(name), kGradSuffix)).valid();
+    });
+  }
+
+  void RecordDivision(const Op& op, const BatchValue& in) {
+    const bool is_in_place = op.input_args()[0] == op.output_args()[0];
+    if (block_ != 0 || op.role() != kRoleForward || !op.HasAttr(kNumRanksAttr)) return;
+    if (in.relation == kSame && in.is_summed && !is_in_place) {
+      flow_.lifts_.push_back({op.id(), 0, false});
+    }
+  }
+
+  void RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
+    if (block_ != 0 || IsBackward(op) || !in.IsPartial() || !out.IsReplicated()) return;
+    const bool is_trained = HasGradient(op.input_args()) || HasGradient(op.output_args());
+    flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0, is_trained});
   }
 
   // --- Blocks ------------------------------------------------------------------------------------
@@ -423,7 +485,7 @@ class BatchInterpreter {
       BatchValue value = values_[entry.var.value()];
       const bool had_value = entry.is_written || var.persistable() || var.need_check_feed();
       if (!is_known) {
-        value = {BatchRelation::Unrelated(), op.id()};
+        value = BatchValue(BatchRelation::Unrelated(), op.id());
       } else if (had_value) {
         Merge(entry.value, &value, op.id());
       }
@@ -464,18 +526,24 @@ class BatchInterpreter {
     ReadInputs(op);
     const absl::Span<const Symbol> out = op.output_args();
     if (AreSame(ins_)) return WriteAll(op, out, BatchValue());
-    BatchValue none{BatchRelation::Unrelated(), OpId()};
+    const bool are_equal =
+        absl::c_all_of(ins_, [](const BatchValue& in) { return in.relation.IsReplicated(); });
+    BatchValue none(BatchRelation::Unrelated());
     const absl::optional<int> power = LossPowerOf(op, recipe, &none.cause);
     for (size_t i = 0; i < out.size(); ++i) {
       const int input = recipe.forward_input[i];
       const VarId forward = input >= 0 ? Resolve(op.input_args()[input]) : ForwardOf(out[i]);
       if (!power.has_value() || !forward.valid()) {
-        Write(op, out[i], power.has_value() ? BatchValue{none.relation, op.id()} : none);
+        Write(op, out[i], power.has_value() ? BatchValue(none.relation, op.id()) : none);
         continue;
       }
       const BatchValue value = Read(forward);
       BatchValue gradient = Made(op, GradientRelation(value.relation, *power), {value});
-      if (!gradient.relation.IsUnrelated()) {
+      // The mean of equal values.
+      if (are_equal && gradient.relation.IsPartial()) {
+        gradient.relation = BatchRelation::Replicated(gradient.relation.power);
+      }
+      if (!gradient.relation.IsUnrelated() && value.made == value.relation) {
         gradient.loss_power = static_cast<int8_t>(std::clamp(*power, -100, 100));
       }
       Write(op, out[i], gradient);
@@ -530,11 +598,11 @@ class BatchInterpreter {
             input.forward >= 0 ? Resolve(op.input_args()[input.forward]) : ForwardOf(name);
         if (!forward.valid()) return absl::nullopt;
         const BatchValue value = Read(forward);
-        if (value.relation.IsUnrelated()) {
+        if (value.made.IsUnrelated()) {
           *cause = value.cause;
           return absl::nullopt;
         }
-        here = LossPower(value.relation, of.relation);
+        here = LossPower(value.made, of.relation);
       }
       if (!here.has_value() || (power.has_value() && *power != *here)) return absl::nullopt;
       power = here;

@@ -13,21 +13,33 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/batch_rules.h"
+#include "ops/schema/communication_ops.h"
 #include "proto/program.h"
 
 namespace weft {
 
 struct BatchValue {
+  BatchValue() = default;
+  explicit BatchValue(BatchRelation relation, OpId cause = OpId(), bool is_zero = false)
+      : relation(relation), is_zero(is_zero), cause(cause), made(relation) {}
+
   BatchRelation relation;
+  // Zero everywhere, which is any multiple, mean and sum of zeros.
+  bool is_zero = false;
+  // Computed from a partial sum that a collective has summed over the ranks.
+  bool is_summed = false;
   // Of an unrelated value: the op that first made it one. Invalid: a state that an earlier step
   // left unrelated.
   OpId cause;
-  // Zero everywhere, which is any multiple, mean and sum of zeros.
-  bool is_zero = false;
+  // Before collectives changed it in place: gradients of the op that made the value follow from
+  // this relation, those of its readers from `relation`.
+  BatchRelation made;
   // Of a gradient that a gradient op has just written: LossPower of it and its variable.
   static constexpr int8_t kNoLoss = 127;
   int8_t loss_power = kNoLoss;
@@ -46,11 +58,41 @@ struct BatchState {
   BatchValue value;
 };
 
-// An optimizer whose gradient is n^power times that of one device, with a power other than 0.
+// An optimizer whose gradient is not that of one device.
 struct BatchUpdate {
   OpId op;
   Symbol gradient;
+  BatchValue value;
+};
+
+// An op of the root block, not of the backward pass, after which a partial mean or sum is the value
+// of one device times a power of the number of ranks. A collective; or an op that divides what is
+// computed from such a sum by the number of ranks, into another variable.
+struct BatchLift {
+  OpId op;
+  // What a collective adds to the power of a mean. 0 for sums and for divisions: only the power of
+  // the loss says whether those are right.
   int power;
+  // The value has a gradient.
+  bool is_trained;
+};
+
+// An op of the root block whose inputs have known relations, but an output has none.
+struct RelationLoss {
+  OpId op;
+  std::vector<BatchRelation> inputs;  // by Op::input_args()
+};
+
+// Collectives and divisions by the number of ranks that a program might have: BatchFlow follows the
+// values as if it had them.
+struct BatchEdits {
+  // Reduced over the ranks, in place, by the op that writes them.
+  absl::flat_hash_map<VarId, Reduction> reductions;
+  // Divisions of partial sums (slot X) by replicated values (slot Y), which are divided by the
+  // number of ranks before.
+  absl::flat_hash_set<OpId> divisions;
+
+  bool empty() const { return reductions.empty() && divisions.empty(); }
 };
 
 struct BatchFlowOptions {
@@ -62,6 +104,7 @@ struct BatchFlowOptions {
   std::set<std::string> zeros;
   // Follow one step up to the last loss (FindLosses).
   bool only_losses = false;
+  BatchEdits edits = {};
 };
 
 class BatchFlow {
@@ -80,6 +123,10 @@ class BatchFlow {
   const std::vector<BatchState>& states() const { return states_; }
   // Ops with a block that runs or not, or so many times, by a value that is not that of one device.
   const std::vector<OpId>& conditions() const { return conditions_; }
+  // In op order, of ops that are no gradient ops.
+  const std::vector<RelationLoss>& losses_of_relation() const { return losses_of_relation_; }
+  // In op order.
+  const std::vector<BatchLift>& lifts() const { return lifts_; }
 
  private:
   friend class BatchInterpreter;
@@ -90,6 +137,8 @@ class BatchFlow {
   std::vector<BatchUpdate> updates_;
   std::vector<BatchState> states_;
   std::vector<OpId> conditions_;
+  std::vector<RelationLoss> losses_of_relation_;
+  std::vector<BatchLift> lifts_;
 };
 
 // Whether the losses of a program are sums over the batch; false for means. None if there is none,

@@ -171,7 +171,7 @@ TEST_F(BatchFlowTest, UpdatesByMultiplesAreListed) {
   EXPECT_THAT(flow_->updates(), IsEmpty());
   Run("    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0}\n" + update);
   ASSERT_EQ(flow_->updates().size(), 1);
-  EXPECT_EQ(flow_->updates()[0].power, 1);
+  EXPECT_EQ(flow_->updates()[0].value.relation, BatchRelation::Replicated(1));
   EXPECT_EQ(program_->name(flow_->updates()[0].gradient), "w@GRAD");
 }
 
@@ -271,6 +271,33 @@ TEST(FeedLayoutTest, TextIsChecked) {
   for (const char* text : {"x", "x=", "x=axis", "x=axis:-1", "x=axis:q", "x=whole,x=whole"}) {
     EXPECT_FALSE(ParseFeedLayouts(text).ok()) << text;
   }
+}
+
+TEST_F(BatchFlowTest, CollectivesOfTheForwardPassAreLifts) {
+  Run("    Out=[a] = c_allreduce_avg(X=[loss]) {ring_id=0}\n"
+      "    Out=[b] = c_allreduce_sum(X=[loss]) {ring_id=0}\n"
+      "    Out=[c] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[c] = c_allreduce_sum(X=[c]) {ring_id=0}\n"
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {ring_id=0}\n");
+  EXPECT_EQ(Of("c"), kSame);
+  ASSERT_EQ(flow_->lifts().size(), 3);
+  EXPECT_EQ(flow_->lifts()[0].power, 0);
+  EXPECT_EQ(flow_->lifts()[1].power, 1);
+  EXPECT_EQ(flow_->lifts()[2].power, 0);
+}
+
+// The gradient of a value that is reduced in place: all ranks must have the same.
+TEST_F(BatchFlowTest, GradientsPassACollectiveIfAllRanksHaveTheSame) {
+  const std::string reduced =
+      "    Out=[loss] = mean(X=[h])\n"
+      "    Out=[loss] = c_allreduce_avg(X=[loss]) {ring_id=0}\n";
+  const std::string backward =
+      "    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD]) role=backward\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward\n";
+  Run(reduced + backward);
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+  Run(reduced + "    Out=[a] = mean(X=[h])\n    Out=[loss@GRAD] = assign(X=[a])\n" + backward);
+  EXPECT_EQ(Cause("w@GRAD"), "mean_grad");
 }
 
 }  // namespace

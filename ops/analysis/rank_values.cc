@@ -1,6 +1,7 @@
 #include "ops/analysis/rank_values.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -124,6 +125,7 @@ class RankInterpreter {
         if (options_.observer != nullptr) options_.observer->OnOpaqueBlock(op);
         return VisitBlockGrad(op, recipe);
       case RankRecipe::Kind::kFunction:
+        if (options_.IsLift(op.id())) return VisitLift(op);
         break;
     }
     VisitFunction(op, recipe);
@@ -227,8 +229,25 @@ class RankInterpreter {
   void Exchange(const Op& op, const CollectiveOp& collective, Symbol name, VarId in, VarId out) {
     if (!in.valid()) return;
     const RankValue value = memory_.Read(in);
+    if (options_.IsLift(op.id()) && !value.is_gradient) {
+      return memory_.Write(out, Lifted(op, value));
+    }
     if (options_.observer != nullptr) options_.observer->OnCollective(op, name, value);
     memory_.Write(out, functions_->AfterCollective(op, collective, value));
+  }
+
+  // A division by the number of ranks.
+  void VisitLift(const Op& op) {
+    memory_.Write(memory_.Resolve(op.output_args()[0]),
+                  Lifted(op, memory_.Read(op.input_args()[0])));
+  }
+
+  RankValue Lifted(const Op& op, RankValue value) const {
+    const int power = options_.lifts->at(op.id());
+    value.placement = Placement::kReplicated;
+    value.factor *= std::pow(options_.RankFactor(), power);
+    value.ChangeUnscaledSums(power);
+    return value;
   }
 
   // --- Blocks ------------------------------------------------------------------------------------

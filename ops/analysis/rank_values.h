@@ -129,10 +129,14 @@ struct RankValuesOptions {
   // By OpId: ops of the program before the rewrite, which never divide by the number of ranks. May
   // be null.
   const std::vector<bool>* original_ops = nullptr;
+  // BatchLift::power by op: the walk takes these ops for copies times that power of the number of
+  // ranks, unless the value is a gradient. Null: none.
+  const absl::flat_hash_map<OpId, int>* lifts = nullptr;
   RankObserver* observer = nullptr;  // may be null
 
   // Nothing can differ between ranks.
   bool IsOneRank() const { return is_one_device || nranks == 1; }
+  bool IsLift(OpId op) const { return lifts != nullptr && lifts->contains(op); }
   bool HasRanks(double n) const { return nranks.has_value() && *nranks == n; }
   // The number of ranks to calculate with. If it is unknown, what holds for this one holds for any:
   // no product of its powers with factors of a program is 1 by chance.

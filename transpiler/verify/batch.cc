@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -51,15 +52,28 @@ class BatchChecker {
     }
   }
 
-  // Gradients of sums, averaged. W312 and W314 are about those of means.
-  void CheckUpdates() {
-    if (LossesAreSums(main_, flow_) != true) return;
+  // Gradients of sums, averaged: W312 and W314 are about those of means. And gradients that passed
+  // a collective of the forward pass: it adds what other ranks contribute, which their gradients
+  // need not show.
+  void CheckUpdates(bool sums_are_wanted) {
+    const bool passes_collective =
+        absl::c_any_of(flow_.lifts(), [](const BatchLift& lift) { return lift.is_trained; });
+    const bool are_sums = !sums_are_wanted && LossesAreSums(main_, flow_) == true;
     for (const BatchUpdate& update : flow_.updates()) {
-      report_.Add("W702", update.op, main_.name(update.gradient),
-                  absl::StrCat(main_.op(update.op).DebugName(), ": gradient ",
-                               main_.name(update.gradient), " is n^", update.power,
-                               " times that of one device, where n is the number of ranks: the "
-                               "loss is a sum over the batch"));
+      const BatchRelation gradient = update.value.relation;
+      const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": gradient ",
+                                            main_.name(update.gradient), " is ");
+      if (are_sums && gradient.IsReplicated()) {
+        report_.Add("W702", update.op, main_.name(update.gradient),
+                    absl::StrCat(what, "n^", gradient.power,
+                                 " times that of one device, where n is the number of ranks: the "
+                                 "loss is a sum over the batch"));
+      }
+      const OpId cause = update.value.cause;
+      if (!passes_collective || !gradient.IsUnrelated() || !reported_.insert(cause).second)
+        continue;
+      report_.Add("W708", update.op, main_.name(update.gradient),
+                  absl::StrCat(what, ToString(gradient), Because(main_, flow_, cause)));
     }
   }
 
@@ -142,7 +156,7 @@ void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted
                 Findings* findings) {
   BatchChecker checker(main, flow, ref, findings);
   checker.CheckLosses();
-  if (!sums_are_wanted) checker.CheckUpdates();
+  checker.CheckUpdates(sums_are_wanted);
   checker.CheckConditions();
   checker.CheckEffects(
       BatchEffect::kStatistics, "W704",

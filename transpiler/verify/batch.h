@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// W701 to W707, one for each cause. `sums_are_wanted`: the user wants gradients summed, whatever
+// W701 to W708, one for each cause. `sums_are_wanted`: the user wants gradients summed, whatever
 // the losses are.
 void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted, ProgramRef ref,
                 Findings* findings);

@@ -85,6 +85,8 @@ constexpr Rule kRules[] = {
     {"W705", Layer::kBatch, Severity::kNote, "random draws"},
     {"W706", Layer::kBatch, Severity::kWarning, "condition on values of a rank's batch"},
     {"W707", Layer::kBatch, Severity::kNote, "state that holds a rank's part of a mean"},
+    {"W708", Layer::kBatch, Severity::kWarning,
+     "update by a gradient without a known relation to that of one device"},
 };
 
 }  // namespace

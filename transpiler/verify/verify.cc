@@ -5,9 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
+#include "proto/op_role.h"
 #include "transpiler/verify/batch.h"
 #include "transpiler/verify/block_conditions.h"
 #include "transpiler/verify/call_sequences.h"
@@ -49,6 +53,19 @@ class Observers : public RankObserver {
 
  private:
   const std::vector<RankObserver*> all_;
+};
+
+// Whether optimizers have equal parameters and gradients on all ranks.
+class EqualUpdates : public RankObserver {
+ public:
+  bool AreEqual() const { return are_equal_; }
+  void Restart() override { are_equal_ = true; }
+  void OnUpdate(const Op& op, const RankValue& param, const RankValue& grad) override {
+    are_equal_ = are_equal_ && param.IsEqualOnRanks() && grad.IsEqualOnRanks();
+  }
+
+ private:
+  bool are_equal_ = true;
 };
 
 class Verifier {
@@ -94,19 +111,36 @@ class Verifier {
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs);
     Findings form, races, values, batch;
     VerifyOptions options = options_;
-    if (!options.gradients_are_summed.has_value()) {
-      options.gradients_are_summed = CheckBatch(programs, nranks, rank, &batch).value_or(false);
+    absl::flat_hash_map<OpId, int> lifts;
+    const bool needs_batch =
+        !options.gradients_are_summed.has_value() || CommunicatesForward(*programs.main);
+    if (needs_batch) {
+      const absl::optional<BatchFlow> flow = CheckBatch(programs, nranks, rank, &batch);
+      if (!options.gradients_are_summed.has_value()) {
+        options.gradients_are_summed =
+            flow.has_value() && LossesAreSums(*programs.main, *flow).value_or(false);
+      }
+      if (flow.has_value()) {
+        for (const BatchLift& lift : flow->lifts()) lifts.emplace(lift.op, lift.power);
+      }
     }
     // The two parts take about equally long.
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
     std::future<void> others = std::async(policy, [&] {
       CheckForm(programs, rank, &form);
-      if (options_.gradients_are_summed.has_value()) CheckBatch(programs, nranks, rank, &batch);
+      if (!needs_batch) CheckBatch(programs, nranks, rank, &batch);
       if (!Runs(Layer::kRaces)) return;
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
     });
-    const bool is_proven = CheckValues(options, programs, nranks, rank, &values);
+    bool is_proven = false;
+    bool uses_lifts = !lifts.empty();
+    if (!CheckValues(options, programs, nranks, rank, uses_lifts ? &lifts : nullptr, &is_proven,
+                     &values)) {
+      uses_lifts = false;
+      values = Findings();
+      CheckValues(options, programs, nranks, rank, nullptr, &is_proven, &values);
+    }
     others.get();
     findings_.Append(form);
     const auto is_of_structure = [](const Finding& finding) {
@@ -120,7 +154,8 @@ class Verifier {
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
       const bool is_for_one = IsForOneDevice(*programs.main, nranks);
-      const RankValuesOptions of = ValueOptions(options, programs, is_for_one ? 1 : nranks, &start);
+      RankValuesOptions of = ValueOptions(options, programs, is_for_one ? 1 : nranks, &start);
+      if (uses_lifts) of.lifts = &lifts;
       CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
                        &findings_);
     }
@@ -144,10 +179,19 @@ class Verifier {
     check(programs.main, false);
   }
 
-  // Layer 7. Returns whether the losses are sums; none if that is unknown. A program for a single
-  // device has the whole batch.
-  absl::optional<bool> CheckBatch(const ConstProgramPair& programs, absl::optional<int> nranks,
-                                  int rank, Findings* findings) const {
+  // Whether a collective exchanges other values than gradients.
+  static bool CommunicatesForward(const Program& main) {
+    OpTraits traits(main);
+    return absl::c_any_of(main.block(0).ops(), [&](OpId id) {
+      const Op op = main.op(id);
+      return traits.Has(op, Trait::kCollective) && !IsBackward(op);
+    });
+  }
+
+  // Layer 7. Returns how values relate to the batch; none if that is not followed. A program for a
+  // single device has the whole batch.
+  absl::optional<BatchFlow> CheckBatch(const ConstProgramPair& programs, absl::optional<int> nranks,
+                                       int rank, Findings* findings) const {
     if (!Runs(Layer::kBatch) || IsForOneDevice(*programs.main, nranks)) return absl::nullopt;
     BatchFlowOptions options;
     options.feeds = options_.feeds;
@@ -160,21 +204,25 @@ class Verifier {
         if (value.is_zero) options.zeros.insert(name);
       }
     }
-    const BatchFlow flow = BatchFlow::Of(*programs.main, options);
+    BatchFlow flow = BatchFlow::Of(*programs.main, options);
     weft::CheckBatch(*programs.main, flow, options_.gradients_are_summed.value_or(false),
                      {rank, false}, findings);
-    return LossesAreSums(*programs.main, flow);
+    return flow;
   }
 
   static bool IsForOneDevice(const Program& main, absl::optional<int> nranks) {
     return nranks.has_value() ? *nranks == 1 : !AnyHas(main, Trait::kCollective);
   }
 
-  // Layer 3, and layer 5 of one program for all ranks. True if the same walk over the program
-  // proves that it is equivalent to the original.
+  // Layer 3, and layer 5 of one program for all ranks. `is_proven`: whether the same walk over the
+  // program proves that it is equivalent to the original. `lifts`, which may be null, hold if
+  // optimizers have equal values on all ranks; returns false if they do not.
   bool CheckValues(const VerifyOptions& expected, const ConstProgramPair& programs,
-                   absl::optional<int> nranks, int rank, Findings* findings) const {
-    if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return false;
+                   absl::optional<int> nranks, int rank,
+                   const absl::flat_hash_map<OpId, int>* lifts, bool* is_proven,
+                   Findings* findings) const {
+    *is_proven = false;
+    if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return true;
     const ProgramRef ref{rank, false};
     if (Runs(Layer::kCommunication)) {
       if (programs.startup != nullptr) {
@@ -183,12 +231,14 @@ class Verifier {
       CheckCollectives(*programs.main, programs.startup, nranks, ref, findings);
     }
     // A program without collectives and number of ranks is one for a single device.
-    if (IsForOneDevice(*programs.main, nranks)) return false;
+    if (IsForOneDevice(*programs.main, nranks)) return true;
     StartupValues start;
     RankValuesOptions options = ValueOptions(expected, programs, nranks, &start);
+    options.lifts = lifts;
     UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
     ConditionChecker conditions(*programs.main, ref);
-    std::vector<RankObserver*> all = {&updates, &conditions};
+    EqualUpdates equal_updates;
+    std::vector<RankObserver*> all = {&updates, &conditions, &equal_updates};
     absl::optional<EquivalenceProof> proof;
     if (ComparesWithOriginal()) {
       proof.emplace(options_.original, programs, options, options_.averaging);
@@ -200,7 +250,9 @@ class Verifier {
     const RankValues found = RankValues::Of(*programs.main, options);
     if (Runs(Layer::kCommunication)) updates.Check(found, findings);
     if (Runs(Layer::kAcrossRanks)) conditions.Check(findings);
-    return proof.has_value() && proof->Prove(found);
+    if (lifts != nullptr && !equal_updates.AreEqual()) return false;
+    *is_proven = proof.has_value() && proof->Prove(found);
+    return true;
   }
 
   const VerifyOptions& options_;

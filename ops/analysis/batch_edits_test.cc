@@ -1,0 +1,160 @@
+#include "ops/analysis/batch_edits.h"
+
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+
+// Computes from h [batch, 1], which has parameter w, and from a weight of each sample.
+class BatchEditsTest : public ::testing::Test {
+ protected:
+  // The reductions, as variables and their kinds, and divisions, as variables and "div".
+  std::map<std::string, std::string> Find(const std::string& ops,
+                                          absl::optional<int> nranks = absl::nullopt,
+                                          const std::string& blocks = "") {
+    std::string vars;
+    for (const char* name : {"n", "d", "e", "f", "q", "r", "loss"}) {
+      absl::StrAppend(&vars, "    var ", name, " : fp32[1]\n    var ", name, "@GRAD : fp32[1]\n");
+    }
+    absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
+        absl::StrCat(vars,
+                     "    var x : fp32[-1, 4] need_check_feed\n"
+                     "    var weight : fp32[-1, 1] need_check_feed\n"
+                     "    var w : fp32[4, 1] parameter persistable\n"
+                     "    var h : fp32[-1, 1]\n    var p : fp32[-1, 1]\n    var k : bool[1]\n"
+                     "    var scopes : step_scopes\n"
+                     "    Out=[h] = mul(X=[x], Y=[w])\n",
+                     ops),
+        blocks));
+    EXPECT_TRUE(program.ok()) << program.status();
+    if (!program.ok()) return {};
+    const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(*program);
+    EXPECT_TRUE(feeds.ok()) << feeds.status();
+    const BatchEdits edits = FindBatchEdits(*program, {*feeds, nranks, {}});
+    std::map<std::string, std::string> found;
+    for (const auto& [var, reduction] : edits.reductions) {
+      found[std::string(program->var(var).name())] = std::string(ReductionName(reduction));
+    }
+    for (OpId op : edits.divisions) {
+      found[std::string(program->name(program->op(op).output_args()[0]))] = "div";
+    }
+    return found;
+  }
+
+  static std::string SumOf(const std::string& in, const std::string& out) {
+    return absl::StrCat("    Out=[", out, "] = reduce_sum(X=[", in,
+                        "]) {reduce_all=true, dim=ints[0]}\n");
+  }
+  static std::string Divide(const std::string& y, const std::string& out,
+                            const std::string& role = "role=forward|loss") {
+    return absl::StrCat("    Out=[", out, "] = elementwise_div(X=[n], Y=[", y, "]) ", role, "\n");
+  }
+  // n = sum(h * weight), d = sum(weight), and gradients of n and h.
+  const std::string weighted_ =
+      "    Out=[p] = elementwise_mul(X=[h], Y=[weight])\n" + SumOf("p", "n") + SumOf("weight", "d");
+  const std::string gradient_of_n_ =
+      "    X@GRAD=[n@GRAD] = elementwise_div_grad(X=[n], Y=[d], Out=[loss], Out@GRAD=[loss@GRAD]) "
+      "role=backward\n";
+};
+
+TEST_F(BatchEditsTest, MeansAndSumsNeedNone) {
+  EXPECT_THAT(Find("    Out=[loss] = mean(X=[h]) role=forward|loss\n"), IsEmpty());
+  EXPECT_THAT(Find("    Out=[loss] = reduce_sum(X=[h]) role=forward|loss {reduce_all=true, "
+                   "dim=ints[0]}\n"),
+              IsEmpty());
+}
+
+TEST_F(BatchEditsTest, TheDivisorOfAWeightedMeanIsReduced) {
+  EXPECT_THAT(Find(weighted_ + Divide("d", "loss") + gradient_of_n_),
+              ElementsAre(Pair("d", "avg")));
+}
+
+// The sum, because the function of it is not homogeneous; then the quotient is a sum, too, or a
+// mean if the number of ranks is known.
+TEST_F(BatchEditsTest, AFunctionOfTheDivisorNeedsTheSum) {
+  const std::string one =
+      "    Out=[e] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+      "    Out=[f] = elementwise_max(X=[d], Y=[e])\n";
+  const std::string loss = weighted_ + one + Divide("f", "loss") + gradient_of_n_;
+  EXPECT_THAT(Find(loss), ElementsAre(Pair("d", "sum")));
+  EXPECT_THAT(Find(loss, 2), ElementsAre(Pair("d", "sum"), Pair("loss", "div")));
+}
+
+TEST_F(BatchEditsTest, WhatIsAddedToAMeanMustBeOne) {
+  const std::string loss =
+      weighted_ +
+      "    Out=[e] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+      "    Out=[f] = elementwise_max(X=[d], Y=[e])\n" +
+      Divide("f", "q", "role=forward") + "    Out=[r] = squared_l2_norm(X=[w])\n" +
+      "    Out=[loss] = elementwise_add(X=[q], Y=[r]) role=forward|loss\n" +
+      "    X@GRAD=[n@GRAD] = elementwise_div_grad(X=[n], Y=[f], Out=[q], Out@GRAD=[q@GRAD]) "
+      "role=backward\n"
+      "    X@GRAD=[q@GRAD] = elementwise_add_grad(X=[q], Y=[r], Out@GRAD=[loss@GRAD]) "
+      "role=backward\n";
+  EXPECT_THAT(Find(loss, 2), ElementsAre(Pair("d", "sum"), Pair("q", "div")));
+  // Unknown ranks: what would have to be divided by their number stays as it is.
+  EXPECT_THAT(Find(loss), IsEmpty());
+}
+
+TEST_F(BatchEditsTest, AMeanWithAGradientIsAveraged) {
+  EXPECT_THAT(Find("    Out=[n] = mean(X=[h])\n"
+                   "    Out=[loss] = sqrt(X=[n]) role=forward|loss\n"
+                   "    X@GRAD=[n@GRAD] = sqrt_grad(Out=[loss], Out@GRAD=[loss@GRAD]) "
+                   "role=backward\n"),
+              ElementsAre(Pair("n", "avg")));
+}
+
+// Its gradient would have to be summed over the ranks.
+TEST_F(BatchEditsTest, ASumWithAGradientIsLeftAlone) {
+  EXPECT_THAT(Find(SumOf("h", "n") + "    Out=[loss] = sqrt(X=[n]) role=forward|loss\n" +
+                   "    X@GRAD=[n@GRAD] = sqrt_grad(Out=[loss], Out@GRAD=[loss@GRAD]) "
+                   "role=backward\n"),
+              IsEmpty());
+}
+
+// Ranks go on with their own samples, and each would have its own gradient of the mean.
+TEST_F(BatchEditsTest, AMeanThatSamplesReadIsLeftAlone) {
+  EXPECT_THAT(Find("    Out=[n] = mean(X=[h])\n"
+                   "    Out=[p] = elementwise_mul(X=[h], Y=[n])\n"
+                   "    Out=[loss] = mean(X=[p]) role=forward|loss\n"
+                   "    Y@GRAD=[n@GRAD] = elementwise_mul_grad(X=[h], Y=[n], Out@GRAD=[q@GRAD]) "
+                   "role=backward\n"),
+              IsEmpty());
+}
+
+TEST_F(BatchEditsTest, ConditionsAreDecidedAlike) {
+  const std::string condition =
+      "    Out=[n] = mean(X=[h])\n"
+      "    Out=[e] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+      "    Out=[k] = greater_than(X=[n], Y=[e])\n"
+      "    Out=[r], Scope=[scopes] = conditional_block(Cond=[k], Input=[e]) "
+      "{sub_block=block(1), is_scalar_condition=true}\n";
+  EXPECT_THAT(Find(condition + "    Out=[loss] = mean(X=[h]) role=forward|loss\n", absl::nullopt,
+                   "  block 1 parent=0 {\n    Out=[r] = scale(X=[e]) {scale=2.0}\n  }\n"),
+              ElementsAre(Pair("n", "avg")));
+}
+
+// A contrastive loss compares samples of different ranks; it does not keep the other from its edit.
+TEST_F(BatchEditsTest, HopelessLossesDoNotMatter) {
+  const std::string hopeless =
+      "    Out=[q] = matmul_v2(X=[h], Y=[h]) {trans_y=true}\n"
+      "    Out=[r] = mean(X=[q]) role=forward|loss\n";
+  EXPECT_THAT(Find(hopeless), IsEmpty());
+  EXPECT_THAT(Find(hopeless + weighted_ + Divide("d", "loss") + gradient_of_n_),
+              ElementsAre(Pair("d", "avg")));
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,142 @@
+// Collectives that make values of the batch those of one device (layers 6 and 7).
+#include "transpiler/verify/batch.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
+#include "transpiler/verify/testing/found.h"
+
+namespace weft {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+using ::weft::testing::BlockText;
+using ::weft::testing::Differences;
+using ::weft::testing::ForRanks;
+
+constexpr char kVars[] = R"(
+    var x : fp32[-1, 4] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var state : fp32[] persistable
+    var y : fp32[-1, 1]
+    var y@GRAD : fp32[-1, 1]
+    var w@GRAD : fp32[4, 1]
+    var s : fp32[]
+    var t : fp32[]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+)";
+constexpr char kForward[] = R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[loss] = mean(X=[y]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)";
+constexpr char kReduce[] =
+    "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+constexpr char kUpdate[] =
+    "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize\n";
+constexpr char kAverage[] = "    Out=[s] = c_allreduce_avg(X=[s]) {use_calc_stream=true}\n";
+constexpr char kSum[] = "    Out=[s] = c_allreduce_sum(X=[s]) {use_calc_stream=true}\n";
+
+// Of the batch, and a state that adds them up.
+constexpr char kMean[] = "    Out=[s] = mean(X=[y])\n";
+constexpr char kCount[] =
+    "    Out=[s] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], keep_dim=false}\n";
+constexpr char kAccumulate[] = "    Out=[state] = elementwise_add(X=[state], Y=[s])\n";
+constexpr char kRoot[] = "    Out=[s] = sqrt(X=[s])\n";
+
+// What is found in a step with these ops after the update, if the original has `original` there.
+std::vector<std::string> Found(const std::vector<std::string>& original,
+                               const std::vector<std::string>& rewritten,
+                               const std::string& update = absl::StrCat(kReduce, kUpdate)) {
+  return Differences(BlockText(absl::StrCat(kVars, kForward, kUpdate, absl::StrJoin(original, ""))),
+                     BlockText(absl::StrCat(kVars, kForward, update, absl::StrJoin(rewritten, ""))),
+                     ForRanks(2));
+}
+
+TEST(Batch, AReducedStatisticIsThatOfOneDevice) {
+  EXPECT_THAT(Found({kMean, kAccumulate}, {kMean, kAverage, kAccumulate}), IsEmpty());
+  EXPECT_THAT(Found({kCount, kAccumulate}, {kCount, kSum, kAccumulate}), IsEmpty());
+  // The state itself, and a nonlinear function.
+  EXPECT_THAT(
+      Found({kMean, kAccumulate}, {kMean, kAccumulate,
+                                   "    Out=[state] = c_allreduce_avg(X=[state]) role=optimize "
+                                   "{use_calc_stream=true}\n"}),
+      IsEmpty());
+  EXPECT_THAT(Found({kMean, kRoot, kAccumulate}, {kMean, kAverage, kRoot, kAccumulate}), IsEmpty());
+}
+
+TEST(Batch, AStatisticReducedOtherwiseIsNot) {
+  // The mean is as many times too large as there are ranks.
+  EXPECT_THAT(Found({kMean, kAccumulate}, {kMean, kSum, kAccumulate}),
+              Contains(StartsWith("error: W602: variable state")));
+  // The count is as many times too small.
+  EXPECT_THAT(Found({kCount, kAccumulate}, {kCount, kAverage, kAccumulate}),
+              ElementsAre(StartsWith("warning: W703: state state")));
+  // Too late: the function is not linear.
+  EXPECT_THAT(Found({kMean, kRoot, kAccumulate}, {kMean, kRoot, kAverage, kAccumulate}),
+              Contains(StartsWith("error: W602: variable state")));
+}
+
+// Under LocalSGD, ranks compute the mean with weights of their own.
+TEST(Batch, AStatisticOfRankLocalWeightsIsNotThatOfOneDevice) {
+  constexpr char kAgain[] = "    Out=[y] = mul(X=[x], Y=[w])\n";
+  const auto found = Found({kAgain, kMean, kRoot, kAccumulate},
+                           {kAgain, kMean, kAverage, kRoot, kAccumulate,
+                            "    Out=[w] = c_allreduce_avg(X=[w]) role=optimize "
+                            "{use_calc_stream=true}\n"},
+                           kUpdate);
+  EXPECT_THAT(found, Contains(StartsWith("error: W602: variable state")));
+}
+
+// The divisor of a loss: of one rank's samples, or of all.
+TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
+  const auto step = [](const std::string& reduce, const std::string& gradients) {
+    return BlockText(absl::StrCat(kVars, R"(
+    var weight : fp32[-1, 1] need_check_feed
+    var p : fp32[-1, 1]
+    var p@GRAD : fp32[-1, 1]
+    var n : fp32[]
+    var n@GRAD : fp32[]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[p] = elementwise_mul(X=[y], Y=[weight])
+    Out=[n] = reduce_sum(X=[p]) {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[s] = reduce_sum(X=[weight]) {reduce_all=true, dim=ints[0], keep_dim=false}
+)",
+                                  reduce, R"(
+    Out=[loss] = elementwise_div(X=[n], Y=[s]) role=forward|loss
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[n@GRAD] = elementwise_div_grad(X=[n], Y=[s], Out=[loss], Out@GRAD=[loss@GRAD]) role=backward
+    X@GRAD=[p@GRAD] = reduce_sum_grad(X=[p], Out@GRAD=[n@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    X@GRAD=[y@GRAD] = elementwise_mul_grad(X=[y], Y=[weight], Out@GRAD=[p@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)",
+                                  gradients, kUpdate));
+  };
+  const std::string sum_gradients =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const std::string original = step("", "");
+  EXPECT_THAT(Differences(original, step(kAverage, kReduce), ForRanks(2)), IsEmpty());
+  EXPECT_THAT(Differences(original, step("", kReduce), ForRanks(2)),
+              ElementsAre(StartsWith("warning: W701: loss loss")));
+  // n / s is a sum over the batch with the s of one device.
+  EXPECT_THAT(Differences(original, step(kSum, sum_gradients), ForRanks(2)), IsEmpty());
+  VerifyOptions averaged = ForRanks(2);
+  averaged.gradients_are_summed = false;
+  EXPECT_THAT(Differences(original, step(kSum, kReduce), averaged),
+              ElementsAre(StartsWith("error: W702")));
+}
+
+}  // namespace
+}  // namespace weft
