@@ -103,7 +103,9 @@ std::string ModeFlagTable() {
   std::string text = "| flag | values | default | meaning | modes |\n|---|---|---|---|---|\n";
   const std::vector<ModeFlag> flags = *ModeFlags(BuiltinPasses());
   for (const ModeFlag& flag : flags) {
-    absl::StrAppend(&text, "| ", Code("--" + flag.name), " | ", Cell(flag.expected), " | ",
+    const bool has_value = flag.expected != OptionBinder::kOnOrOff;
+    absl::StrAppend(&text, "| ", Code("--" + flag.name), " | ",
+                    has_value ? Cell(flag.expected) : "none: a switch", " | ",
                     CodeList(flag.defaults, " or "), " | ", Cell(flag.help), " | ",
                     CodeList(flag.modes), " |\n");
   }

@@ -188,7 +188,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
   }
   const std::vector<ModeFlag> mode_flags = *ModeFlags(BuiltinPasses());
   for (const ModeFlag& flag : mode_flags) {
-    app.add_option("--" + flag.name, flags.mode_flags[flag.name], HelpOf(flag));
+    absl::optional<std::string>& value = flags.mode_flags[flag.name];
+    if (flag.expected == OptionBinder::kOnOrOff) {
+      app.add_flag_callback(
+          "--" + flag.name, [&value] { value = "on"; }, flag.help);
+    } else {
+      app.add_option("--" + flag.name, value, HelpOf(flag));
+    }
   }
   app.add_option("--dialect", flags.dialect, "weft, or paddle: op for op what Paddle writes")
       ->check(CLI::IsMember({"weft", "paddle"}))

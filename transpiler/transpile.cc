@@ -76,6 +76,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
   WEFT_ASSIGN_OR_RETURN(context.feeds, FeedLayoutsOf(*programs.main, options.feeds));
   context.losses_are_sums = LossesAreSums(context, *programs.main);
+  pipeline.Prepare({programs.main, programs.startup}, &context);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
 
   PipelineOptions run;

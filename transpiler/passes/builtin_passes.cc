@@ -3,6 +3,7 @@
 #include "transpiler/passes/broadcast_params.h"
 #include "transpiler/passes/comm_init.h"
 #include "transpiler/passes/dense_gradients.h"
+#include "transpiler/passes/exact_loss.h"
 #include "transpiler/passes/gather_gradients.h"
 #include "transpiler/passes/grad_all_reduce.h"
 #include "transpiler/passes/local_sgd.h"
@@ -23,6 +24,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<BroadcastParams>();
   registry.Add<CommInit>();
   registry.Add<DenseGradients>();
+  registry.Add<ExactLoss>();
   registry.Add<GatherGradients>();
   registry.Add<GradAllReduce>();
   registry.Add<LocalSgd>();

@@ -43,8 +43,8 @@ struct PassContext {
   std::set<std::string> distributed_params;
   // How data variables are given to the ranks.
   FeedLayouts feeds;
-  // Every loss is a sum over the batch: one device adds the gradients of all samples, and nobody
-  // divides by the number of ranks.
+  // Every loss is a sum over the batch, or will be: one device adds the gradients of all samples,
+  // and nobody divides by the number of ranks.
   bool losses_are_sums = false;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
@@ -112,6 +112,9 @@ class Pass {
   // What the pass does to gradients, replicas and the computation with its options. The verifier
   // checks the result against it.
   virtual Claims claims(const PassContext& context) const { return {}; }
+  // Sets what claims of this and of later passes depend on, from the programs before the first
+  // pass.
+  virtual void Prepare(const ConstProgramPair& programs, PassContext* context) const {}
   // Returns whether a program changed. After an error, the programs must not be used.
   virtual absl::StatusOr<bool> Run(PassContext& context, ProgramPair& programs) const = 0;
 };

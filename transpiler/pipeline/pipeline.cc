@@ -105,6 +105,10 @@ absl::Status Pipeline::CheckContracts(const Facts& initial_facts) const {
   return absl::OkStatus();
 }
 
+void Pipeline::Prepare(const ConstProgramPair& programs, PassContext* context) const {
+  for (const std::unique_ptr<Pass>& pass : passes_) pass->Prepare(programs, context);
+}
+
 absl::StatusOr<Claims> Pipeline::ClaimsOf(const PassContext& context) const {
   Claims all;
   const Pass* of_gradients = nullptr;

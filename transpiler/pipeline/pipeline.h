@@ -68,6 +68,9 @@ class Pipeline {
   // names the pass, the fact and its evidence.
   absl::Status CheckContracts(const Facts& initial_facts) const;
 
+  // Prepares the context for the claims: Pass::Prepare of all passes, in order.
+  void Prepare(const ConstProgramPair& programs, PassContext* context) const;
+
   // The combined claims of the passes. InvalidArgument, naming both, if two contradict each other:
   // one averages gradients and the other sums them, or their averaging schedules differ.
   absl::StatusOr<Claims> ClaimsOf(const PassContext& context) const;
