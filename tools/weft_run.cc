@@ -24,11 +24,13 @@
 #include "executor/run_checks.h"
 #include "executor/runner.h"
 #include "ops/analysis/feed_layout.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"
 #include "tools/run_report.h"
 #include "tools/weft_commands.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft {
 namespace {
@@ -116,6 +118,22 @@ void SayWhatIsWhole(const FeedLayouts& given, const FeedLayouts& layouts) {
                absl::StrJoin(whole, ", ").c_str());
 }
 
+// What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
+// verifier). The run goes on: the user may want just that.
+void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
+  if (!AnyHas(*inputs.main, Trait::kCollective)) return;
+  VerifyOptions options;
+  options.nranks = flags.run.nranks;
+  options.feeds = inputs.feeds.layouts;
+  options.layers = {Layer::kBatch};
+  const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;
+  const Findings findings = Verify({{&*inputs.main, startup}}, options);
+  for (const Finding& finding : findings.all()) {
+    const char* const severity = finding.severity == Severity::kNote ? "note" : "warning";
+    std::fprintf(stderr, "%s: %s: %s\n", severity, finding.rule.c_str(), finding.message.c_str());
+  }
+}
+
 absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   Inputs inputs;
   WEFT_ASSIGN_OR_RETURN(inputs.main, ReadProgramOrExplain(flags.main));
@@ -141,7 +159,10 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*inputs.main, given);
   if (!layouts.ok()) return Annotate(flags.main, layouts.status());
   inputs.feeds.layouts = *layouts;
-  if (flags.run.nranks > 1) SayWhatIsWhole(given, *layouts);
+  if (flags.run.nranks > 1) {
+    SayWhatIsWhole(given, *layouts);
+    SayWhatDiffers(flags, inputs);
+  }
   return inputs;
 }
 

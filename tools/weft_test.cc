@@ -174,6 +174,26 @@ TEST(WeftRunTest, LearningRateFollowsItsSchedule) {
   EXPECT_THAT(Train({"--lr_var", "x"}), FailsWith(2, "weft run: error: ", "--lr_schedule"));
 }
 
+// How the batch is cut decides what a program trains: the labels of all ranks fit no rank's x.
+TEST(WeftRunTest, ARunThatDiffersFromOneDeviceSaysSo) {
+  const std::string main = TestPath("cut_main.pb"), startup = TestPath("cut_startup.pb");
+  ASSERT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kStartup,
+                        "--startup_out", startup, kMain, main})
+                .status,
+            0);
+  const std::vector<std::string> command = {"run",     main,   "--startup",    startup,
+                                            "--feeds", kFeeds, "--ranks",      "2",
+                                            "--steps", "1",    "--feed_layout"};
+  const auto with_layout = [&](const std::string& layout) {
+    std::vector<std::string> args = command;
+    args.push_back(layout);
+    return Weft(args);
+  };
+  EXPECT_THAT(with_layout("x=axis:0,y=axis:0").err, IsEmpty());
+  EXPECT_THAT(with_layout("x=whole,y=whole").err, IsEmpty());
+  EXPECT_THAT(with_layout("x=axis:0,y=whole").err, StartsWith("warning: W701: loss mean_0.tmp_0"));
+}
+
 TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {
   const std::string main = TestPath("trace_main.pb"), startup = TestPath("trace_startup.pb");
   ASSERT_EQ(RunProcess({"tools/transpile", "--mode", "grad_allreduce", "--startup_in", kStartup,
