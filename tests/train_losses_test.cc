@@ -282,6 +282,95 @@ TEST_P(TrainLossesTest, OtherLossesAreReported) {
   }
 }
 
+// A count, a running mean and the histograms of auc: with --statistics true those of one device.
+TEST(TrainStatisticsTest, ReducedStatisticsAreThoseOfOneDevice) {
+  const auto train = [](int nranks, bool reduce,
+                        std::vector<std::string>* notes) -> absl::StatusOr<Tensors> {
+    Program main = testing::BlockProgram(R"(
+    var x : fp32[-1, 3] need_check_feed
+    var y : int64[-1, 1] need_check_feed
+    var w : fp32[3, 2] parameter persistable
+    var lr : fp32[1] persistable
+    var h : fp32[-1, 2]
+    var h@GRAD : fp32[-1, 2]
+    var softmax : fp32[-1, 2]
+    var w@GRAD : fp32[3, 2]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var count : fp32[] persistable
+    var running : fp32[] persistable
+    var positives : int64[1, 101] persistable
+    var negatives : int64[1, 101] persistable
+    var auc : fp64[]
+    var s : fp32[]
+    var m : fp32[]
+    var old : fp32[]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[loss] = mean(X=[h]) role=forward|loss
+    Out=[softmax] = softmax(X=[h]) {axis=-1}
+    AUC=[auc], StatNegOut=[negatives], StatPosOut=[positives] = auc(Label=[y], Predict=[softmax], StatNeg=[negatives], StatPos=[positives]) {num_thresholds=100, slide_steps=0}
+    Out=[s] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[count] = elementwise_add(X=[count], Y=[s])
+    Out=[m] = sqrt(X=[running])
+    Out=[old] = mean(X=[softmax])
+    Out=[running] = elementwise_add(X=[m], Y=[old])
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward vars=[w, w@GRAD]
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
+)");
+    if (nranks > 1) {
+      TranspileOptions options;
+      options.mode = "grad_allreduce";
+      options.cluster.nranks = nranks;
+      options.mode_flags["statistics"] = reduce ? "true" : "false";
+      ProgramPair programs{&main, /*startup=*/nullptr};
+      WEFT_ASSIGN_OR_RETURN(TranspileResult result, Transpile(options, programs));
+      *notes = std::move(result.notes);
+    }
+    Tensors state;
+    state["w"].Resize(DType::kFloat32, {3, 2});
+    for (int64_t i = 0; i < 6; ++i) state["w"].data<float>()[i] = 3 * Draw(i + 1000);
+    for (const char* name : {"lr", "count", "running"}) {
+      state[name].Resize(DType::kFloat32, name == std::string("lr") ? Dims{1} : Dims{});
+      state[name].data<float>()[0] = 0.25F;
+    }
+    for (const char* name : {"positives", "negatives"}) {
+      state[name].Resize(DType::kInt64, {1, 101});
+      std::fill_n(state[name].data<int64_t>(), 101, 0);
+    }
+    RunOptions options;
+    options.kernels = &CpuKernels();
+    options.nranks = nranks;
+    options.steps = kSteps;
+    RunInputs inputs;
+    inputs.main = &main;
+    inputs.params = &state;
+    inputs.feeds = Feeds();
+    WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+    return std::move(result.persistables);
+  };
+  const auto histogram = [](const Tensors& state, const char* name) {
+    const int64_t* const bins = state.at(name).data<int64_t>();
+    return std::vector<int64_t>(bins, bins + 101);
+  };
+  std::vector<std::string> notes;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors one, train(1, false, &notes));
+  for (const int nranks : {2, 3}) {
+    WEFT_ASSERT_OK_AND_ASSIGN(const Tensors many, train(nranks, true, &notes));
+    EXPECT_THAT(notes, IsEmpty()) << absl::StrJoin(notes, "\n");
+    for (const char* name : {"positives", "negatives"}) {
+      EXPECT_EQ(histogram(one, name), histogram(many, name)) << name;
+    }
+    for (const char* name : {"count", "running"}) {
+      EXPECT_NEAR(one.at(name).data<float>()[0], many.at(name).data<float>()[0], 1e-5) << name;
+    }
+  }
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors apart, train(2, false, &notes));
+  EXPECT_THAT(notes, Contains(HasSubstr("W703")));
+  EXPECT_NE(histogram(one, "positives"), histogram(apart, "positives"));
+}
+
 INSTANTIATE_TEST_SUITE_P(Losses, TrainLossesTest, ::testing::ValuesIn(LossCases()),
                          [](const auto& info) { return info.param.name; });
 

@@ -21,7 +21,8 @@ std::vector<Mode> MakeModes() {
   constexpr Dialect kPaddle = Dialect::kPaddle;
   // How pipelines of modes with several choices begin.
   const std::string weft =
-      "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},"
+      "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-statistics{$"
+      "statistics=false},"
       "dense-gradients{$sparse},";
   const std::string hosts =
       "paddle-comm-init{over=hosts,$device_kind},paddle-single-process-scale{$loss_scale},";
@@ -34,7 +35,8 @@ std::vector<Mode> MakeModes() {
        "data parallel: every gradient is summed over the ranks before it is used",
        {{kWeft,
          {},
-         "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},"
+         "comm-init{$nrings},broadcast-params{$nrings},exact-loss{$exact_loss=off},reduce-"
+         "statistics{$statistics=false},"
          "dense-gradients{$sparse},scale-loss-grad{$scale},"
          "grad-all-reduce{$nrings,$scale,$buckets},sync-elimination"},
         // Paddle's class has two rings and always scales the loss's gradient.

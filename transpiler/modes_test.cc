@@ -65,14 +65,16 @@ TEST(Modes, DevicesAreReadByModesOfSeveralDevicesATrainer) {
 
 TEST(Modes, GradAllReduceLeavesDefaultsToThePasses) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},dense-gradients,scale-loss-grad,"
+            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "false},dense-gradients,scale-loss-grad,"
             "grad-all-reduce,"
             "sync-elimination");
 }
 
 TEST(Modes, FlagsReachEveryPassThatTakesThem) {
   EXPECT_EQ(Expanded("grad_allreduce", Dialect::kWeft, "nrings=3 scale=avg"),
-            "comm-init{nrings=3},broadcast-params{nrings=3},exact-loss{exact_loss=off},dense-"
+            "comm-init{nrings=3},broadcast-params{nrings=3},exact-loss{exact_loss=off},reduce-"
+            "statistics{statistics=false},dense-"
             "gradients,scale-loss-grad{scale=avg},"
             "grad-all-reduce{nrings=3,scale=avg},sync-elimination");
 }
@@ -141,22 +143,27 @@ TEST(Modes, PipelinesOfTheWeftDialect) {
   EXPECT_EQ(Expanded("local_sgd", Dialect::kWeft, "k_steps=4"),
             "comm-init,broadcast-params,local-sgd{k_steps=4},sync-elimination");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},dense-gradients,scale-loss-grad,"
+            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "false},dense-gradients,scale-loss-grad,"
             "grad-all-reduce{buckets=bytes},"
             "sync-elimination");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, "buckets=count{count=2}"),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},dense-gradients,scale-loss-grad,"
+            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "false},dense-gradients,scale-loss-grad,"
             "grad-all-reduce{buckets=\"count{count=2}\"},sync-elimination");
   EXPECT_EQ(Expanded("multi_thread", Dialect::kWeft, "trans_mode=all_gather"),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},dense-gradients,scale-loss-grad,"
+            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "false},dense-gradients,scale-loss-grad,"
             "gather-gradients,"
             "sync-elimination");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},dense-gradients,scale-loss-grad,"
+            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "false},dense-gradients,scale-loss-grad,"
             "grad-all-reduce{buckets=bytes},"
             "sync-elimination");
   EXPECT_EQ(Expanded("single_process_multi_thread", Dialect::kWeft, "fuse=0 loss_scale=false"),
-            "comm-init,broadcast-params,exact-loss{exact_loss=off},dense-gradients,grad-all-reduce{"
+            "comm-init,broadcast-params,exact-loss{exact_loss=off},reduce-statistics{statistics="
+            "false},dense-gradients,grad-all-reduce{"
             "scale=none},"
             "sync-elimination");
 }
@@ -258,9 +265,8 @@ TEST(Modes, EveryPlaceholderIsAnOptionOfItsPass) {
   std::vector<std::string> names;
   for (const ModeFlag& flag : flags) names.push_back(flag.name);
   EXPECT_EQ(absl::StrJoin(names, " "),
-            "nrings exact_loss sparse scale buckets device_kind k_steps begin_step statistics "
-            "state loss_scale "
-            "fuse trans_mode")
+            "nrings exact_loss statistics sparse scale buckets device_kind k_steps begin_step "
+            "state loss_scale fuse trans_mode")
       << "if a new mode has a flag, list it here";
 }
 
@@ -322,7 +328,7 @@ TEST(Modes, FlagsSayWhichModesReadThemAndWhatTheirDefaultsAre) {
 TEST(Modes, PipelineSaysWhichFlagsItReads) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Mode* const mode, FindMode("multi_thread"));
   EXPECT_EQ(absl::StrJoin(FlagsOf(*mode, mode->pipelines[1]), " "),
-            "devices exact_loss nrings scale sparse trans_mode");
+            "devices exact_loss nrings scale sparse statistics trans_mode");
 }
 
 TEST(Modes, NamesAreDistinctAndDescribed) {

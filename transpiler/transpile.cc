@@ -55,7 +55,7 @@ bool LossesAreSums(const PassContext& context, const Program& main) {
   if (context.dialect == Dialect::kPaddle) return false;
   BatchFlowOptions options;
   options.feeds = context.feeds;
-  options.only_losses = true;
+  options.extent = BatchFlowOptions::Extent::kToLosses;
   return LossesAreSums(main, BatchFlow::Of(main, options)).value_or(false);
 }
 

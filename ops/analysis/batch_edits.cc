@@ -1,5 +1,7 @@
 #include "ops/analysis/batch_edits.h"
 
+#include <cstddef>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,14 +25,20 @@ namespace {
 // Each walk finds at least one edit.
 constexpr int kMaxWalks = 16;
 
+bool IsOfForwardPass(const Op& op) {
+  return (op.role() & (kRoleBackward | kRoleOptimize | kRoleLrSched)) == 0;
+}
+
+// Edits a program until values are what one device has.
 class EditFinder {
  public:
-  EditFinder(const Program& program, BatchFlowOptions options)
-      : program_(program), options_(std::move(options)), losses_(FindLosses(program)) {
-    options_.only_losses = true;
+  EditFinder(const Program& program, BatchFlowOptions options, BatchFlowOptions::Extent extent)
+      : program_(program), options_(std::move(options)) {
+    options_.extent = extent;
     options_.edits = {};
     IndexWriters();
   }
+  virtual ~EditFinder() = default;
 
   BatchEdits Find() {
     const Targets all = TargetsOf(BatchFlow::Of(program_, options_));
@@ -46,9 +54,13 @@ class EditFinder {
     return std::move(options_.edits);
   }
 
- private:
-  // Losses and conditions that are not what one device has.
+ protected:
+  // Variables that are not what one device has.
   using Targets = std::vector<VarId>;
+
+  virtual Targets TargetsOf(const BatchFlow& flow) const = 0;
+  // Adds edits of the ops in `needed`. Returns whether there are any.
+  virtual bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) = 0;
 
   void IndexWriters() {
     const Block& root = program_.block(0);
@@ -75,24 +87,6 @@ class EditFinder {
     }
   }
 
-  Targets TargetsOf(const BatchFlow& flow) const {
-    Targets targets;
-    for (Symbol loss : losses_) {
-      const VarId var = program_.block(0).Resolve(loss);
-      if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
-    }
-    for (OpId id : flow.conditions()) {
-      const Op op = program_.op(id);
-      for (const char* slot : {"Cond", "Condition"}) {
-        for (Symbol name : op.Input(slot)) {
-          const VarId var = program_.block(op.block()).Resolve(name);
-          if (var.valid() && !flow.AtEnd(var).relation.IsSame()) targets.push_back(var);
-        }
-      }
-    }
-    return targets;
-  }
-
   static Targets Without(const Targets& some, const Targets& all) {
     Targets others;
     for (VarId target : all) {
@@ -111,12 +105,7 @@ class EditFinder {
       for (VarId target : TargetsOf(flow)) {
         if (absl::c_linear_search(wanted, target)) left.push_back(target);
       }
-      if (AddDivisions(flow, needed)) continue;
-      bool has_changed = false;
-      for (const RelationLoss& loss : flow.losses_of_relation()) {
-        if (needed.contains(loss.op)) has_changed |= EditInputs(loss);
-      }
-      if (!has_changed) break;
+      if (!Edit(flow, needed)) break;
     }
     return left;
   }
@@ -137,22 +126,92 @@ class EditFinder {
     return ops;
   }
 
+  absl::optional<TensorType> TypeOf(Symbol name) const {
+    const VarId var = program_.block(0).FindVar(name);
+    return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
+  }
+
+  // The relations of the op's outputs for other inputs.
+  std::vector<BatchRelation> OutputsOf(const Op& op, const std::vector<BatchRelation>& inputs) {
+    return ApplyBatchRule(
+               op, FindOpSchema(op.type()), [&](Symbol name) { return TypeOf(name); }, inputs)
+        .relations;
+  }
+
+  bool IsFloat(VarId var) const {
+    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
+    return type.has_value() && IsFloating(type->dtype);
+  }
+
+  bool AnyHasGradient(absl::Span<const Symbol> names) const {
+    return absl::c_any_of(names, [&](Symbol name) {
+      const VarId var = program_.block(0).FindVar(name);
+      return var.valid() && HasGradient(var);
+    });
+  }
+
+  bool HasGradient(VarId var) const {
+    const Symbol gradient =
+        program_.FindSymbol(absl::StrCat(program_.var(var).name(), kGradSuffix));
+    const VarId of = gradient.valid() ? program_.block(0).FindVar(gradient) : VarId();
+    return of.valid() && writers_.contains(of);
+  }
+
+  const Program& program_;
+  BatchFlowOptions options_;
+  absl::flat_hash_map<VarId, OpId> writers_;  // in the root block, forward before backward
+  absl::flat_hash_set<VarId> has_several_writers_;
+};
+
+// Reduces in place what losses are computed from.
+class LossEditFinder : public EditFinder {
+ public:
+  LossEditFinder(const Program& program, const BatchFlowOptions& options)
+      : EditFinder(program, options, BatchFlowOptions::Extent::kToLosses),
+        losses_(FindLosses(program)) {}
+
+ private:
+  Targets TargetsOf(const BatchFlow& flow) const override {
+    Targets targets;
+    for (Symbol loss : losses_) {
+      const VarId var = program_.block(0).Resolve(loss);
+      if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
+    }
+    for (OpId id : flow.conditions()) {
+      const Op op = program_.op(id);
+      for (const char* slot : {"Cond", "Condition"}) {
+        for (Symbol name : op.Input(slot)) {
+          const VarId var = program_.block(op.block()).Resolve(name);
+          if (var.valid() && !flow.AtEnd(var).relation.IsSame()) targets.push_back(var);
+        }
+      }
+    }
+    return targets;
+  }
+
+  bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
+    if (AddDivisions(flow, needed)) return true;
+    bool has_changed = false;
+    for (const RelationLoss& loss : flow.losses_of_relation()) {
+      if (needed.contains(loss.op)) has_changed |= EditInputs(loss);
+    }
+    return has_changed;
+  }
+
   // Reduces inputs of an op so that its outputs have known relations. Returns whether it could.
   bool EditInputs(const RelationLoss& loss) {
     const Op op = program_.op(loss.op);
-    const OpSchema* const schema = FindOpSchema(op.type());
-    if (schema == nullptr) return false;
     // In this order: without the gradient's path, as few and as cheap as possible.
     for (const bool with_gradients : {false, true}) {
       for (const Reduction of_sums : {Reduction::kAvg, Reduction::kSum}) {
-        if (TryEdit(op, *schema, loss.inputs, with_gradients, of_sums)) return true;
+        if (TryEdit(op, loss.inputs, with_gradients, of_sums)) return true;
       }
     }
     return false;
   }
 
-  bool TryEdit(const Op& op, const OpSchema& schema, std::vector<BatchRelation> inputs,
-               bool with_gradients, Reduction of_sums) {
+  bool TryEdit(const Op& op, std::vector<BatchRelation> inputs, bool with_gradients,
+               Reduction of_sums) {
     std::vector<std::pair<VarId, Reduction>> found;
     for (size_t i = 0; i < inputs.size(); ++i) {
       BatchRelation& in = inputs[i];
@@ -166,11 +225,7 @@ class EditFinder {
       found.emplace_back(var, reduction);
     }
     if (found.empty()) return false;
-    const TypeLookup types = [&](Symbol name) -> absl::optional<TensorType> {
-      const VarId var = program_.block(0).FindVar(name);
-      return var.valid() ? DeclaredType(program_.var(var)) : absl::nullopt;
-    };
-    for (BatchRelation out : ApplyBatchRule(op, &schema, types, inputs).relations) {
+    for (BatchRelation out : OutputsOf(op, inputs)) {
       // A value with a gradient on ranks that go on with their own parts would have one of its own
       // on each.
       if (out.IsUnrelated() || (with_gradients && !out.IsReplicated())) return false;
@@ -188,18 +243,6 @@ class EditFinder {
            !IsOptimize(program_.op(writer->second));
   }
 
-  bool IsFloat(VarId var) const {
-    const absl::optional<TensorType> type = DeclaredType(program_.var(var));
-    return type.has_value() && IsFloating(type->dtype);
-  }
-
-  bool HasGradient(VarId var) const {
-    const Symbol gradient =
-        program_.FindSymbol(absl::StrCat(program_.var(var).name(), kGradSuffix));
-    const VarId of = gradient.valid() ? program_.block(0).FindVar(gradient) : VarId();
-    return of.valid() && writers_.contains(of);
-  }
-
   // Of partial sums by replicated values: the quotient becomes a partial mean.
   bool AddDivisions(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) {
     if (!options_.nranks.has_value()) return false;
@@ -214,7 +257,9 @@ class EditFinder {
       if (!dividend.valid() || !divisor.valid() || HasGradient(divisor)) continue;
       if (flow.AtEnd(dividend).relation != BatchRelation::PartialSum()) continue;
       if (!flow.AtEnd(divisor).relation.IsSame() || !IsReduced(divisor)) continue;
-      has_changed |= options_.edits.divisions.insert(id).second;
+      const absl::Span<const Symbol> args = op.input_args();
+      const size_t i = absl::c_find(args, y[0]) - args.begin();
+      has_changed |= options_.edits.inputs[id].emplace(i, BatchInputEdit::kDivide).second;
     }
     return has_changed;
   }
@@ -230,17 +275,93 @@ class EditFinder {
     return false;
   }
 
-  const Program& program_;
-  BatchFlowOptions options_;
   const std::vector<Symbol> losses_;
-  absl::flat_hash_map<VarId, OpId> writers_;  // in the root block, forward before backward
-  absl::flat_hash_set<VarId> has_several_writers_;
+};
+
+// Has ops read what the ranks have together.
+class StateEditFinder : public EditFinder {
+ public:
+  StateEditFinder(const Program& program, const BatchFlowOptions& options)
+      : EditFinder(program, options, BatchFlowOptions::Extent::kOneStep) {}
+
+ private:
+  // States that forward ops write.
+  Targets TargetsOf(const BatchFlow& flow) const override {
+    Targets targets;
+    for (VarId var : program_.block(0).vars()) {
+      if (!program_.var(var).persistable() || !flow.IsWritten(var)) continue;
+      const auto writer = writers_.find(var);
+      if (flow.AtEnd(var).relation.IsSame() || writer == writers_.end()) continue;
+      if (IsOfForwardPass(program_.op(writer->second))) targets.push_back(var);
+    }
+    return targets;
+  }
+
+  bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
+    bool has_changed = false;
+    for (const RelationLoss& loss : flow.losses_of_relation()) {
+      if (needed.contains(loss.op)) has_changed |= EditInputs(program_.op(loss.op), loss.inputs);
+    }
+    if (has_changed) return true;
+    // Ops that write a state with the relation of their inputs.
+    for (VarId var : TargetsOf(flow)) {
+      const OpId writer = writers_.at(var);
+      if (!needed.contains(writer)) continue;
+      std::vector<BatchRelation> inputs;
+      for (Symbol name : program_.op(writer).input_args()) {
+        const VarId in = program_.block(0).FindVar(name);
+        if (!in.valid()) return false;
+        // The step has overwritten the state.
+        inputs.push_back(program_.var(in).persistable() ? BatchRelation::Replicated()
+                                                        : flow.AtEnd(in).relation);
+      }
+      has_changed |= EditInputs(program_.op(writer), inputs);
+    }
+    return has_changed;
+  }
+
+  // Whether there are edits after which the outputs are what one device has.
+  bool EditInputs(const Op& op, const std::vector<BatchRelation>& inputs) {
+    if (!IsOfForwardPass(op) || AnyHasGradient(op.output_args())) return false;
+    if (options_.edits.inputs.count(op.id()) > 0) return false;
+    for (const BatchInputEdit of_sums : {BatchInputEdit::kAverage, BatchInputEdit::kSum}) {
+      std::map<size_t, BatchInputEdit> edits;
+      std::vector<BatchRelation> edited = inputs;
+      bool is_possible = true;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const VarId var = program_.block(0).FindVar(op.input_args()[i]);
+        if (!var.valid() || program_.var(var).persistable()) continue;
+        if (inputs[i].IsSharded() && inputs[i].axis == 0 && options_.nranks.has_value()) {
+          edits[i] = BatchInputEdit::kGather;
+        } else if (inputs[i].IsPartial() && inputs[i].power == -1) {
+          edits[i] = of_sums;
+        } else if (inputs[i].IsPartial()) {
+          edits[i] = BatchInputEdit::kAverage;
+        } else {
+          continue;
+        }
+        // The mean of integers is none.
+        is_possible = is_possible && (edits[i] != BatchInputEdit::kAverage || IsFloat(var));
+        edited[i] = AfterEdit(edits[i], inputs[i]);
+      }
+      const std::vector<BatchRelation> outputs = OutputsOf(op, edited);
+      const bool are_same = absl::c_all_of(outputs, [](BatchRelation out) { return out.IsSame(); });
+      if (edits.empty() || !is_possible || !are_same) continue;
+      options_.edits.inputs[op.id()] = std::move(edits);
+      return true;
+    }
+    return false;
+  }
 };
 
 }  // namespace
 
-BatchEdits FindBatchEdits(const Program& program, BatchFlowOptions options) {
-  return EditFinder(program, std::move(options)).Find();
+BatchEdits FindLossEdits(const Program& program, const BatchFlowOptions& options) {
+  return LossEditFinder(program, options).Find();
+}
+
+BatchEdits FindStateEdits(const Program& program, const BatchFlowOptions& options) {
+  return StateEditFinder(program, options).Find();
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Finds the collectives with which the losses of a program become those of one device.
+// Finds the collectives with which values of a program become those of one device.
 #ifndef WEFT_OPS_ANALYSIS_BATCH_EDITS_H_
 #define WEFT_OPS_ANALYSIS_BATCH_EDITS_H_
 
@@ -7,19 +7,23 @@
 
 namespace weft {
 
-// The reductions and divisions after which losses that are no mean and no sum over the batch are
-// one, and after which conditions on values of the batch hold on every rank as on one device. Other
-// losses and conditions need none; of those that no edits help, nothing is changed.
+// Both assume that the relations of `options` hold, ignore its edits, and change nothing for values
+// that no edits help. O(arguments) for each of at most 32 walks.
+
+// The edits after which losses that are no mean and no sum over the batch are one, and conditions
+// on values of the batch hold on every rank as on one device.
 //
 // A mean over the batch that is no linear part of the loss, such as m in sqrt(m), is averaged over
 // the ranks. Its gradient needs no collective: all ranks have the same, which is that of one
 // device. A sum that no gradient flows through, such as the d in n / d of a weighted mean, is
 // summed. If the number of ranks is known, d is also divided by it, so that n / d is a mean;
 // otherwise n / d is a sum over the batch.
-//
-// Assumes that the relations of `options` hold; `options.edits` is ignored. O(arguments) for each
-// of at most 16 walks.
-BatchEdits FindBatchEdits(const Program& program, BatchFlowOptions options);
+BatchEdits FindLossEdits(const Program& program, const BatchFlowOptions& options);
+
+// The edits after which persistable variables that forward ops compute from the batch (running
+// means, counts, metrics) have the value of one device: ops read means and sums over the ranks, and
+// the samples of all ranks, instead of their own. Only ops whose outputs have no gradient.
+BatchEdits FindStateEdits(const Program& program, const BatchFlowOptions& options);
 
 }  // namespace weft
 

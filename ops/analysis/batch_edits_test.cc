@@ -42,12 +42,12 @@ class BatchEditsTest : public ::testing::Test {
     if (!program.ok()) return {};
     const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(*program);
     EXPECT_TRUE(feeds.ok()) << feeds.status();
-    const BatchEdits edits = FindBatchEdits(*program, {*feeds, nranks, {}});
+    const BatchEdits edits = FindLossEdits(*program, {*feeds, nranks, {}});
     std::map<std::string, std::string> found;
     for (const auto& [var, reduction] : edits.reductions) {
       found[std::string(program->var(var).name())] = std::string(ReductionName(reduction));
     }
-    for (OpId op : edits.divisions) {
+    for (const auto& [op, inputs] : edits.inputs) {
       found[std::string(program->name(program->op(op).output_args()[0]))] = "div";
     }
     return found;

@@ -35,6 +35,20 @@ constexpr BatchRelation kSame = BatchRelation::Replicated();
 
 }  // namespace
 
+BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {
+  switch (edit) {
+    case BatchInputEdit::kAverage:
+      return AfterCollective({"", CollectiveKind::kAllReduce, Reduction::kAvg, ""}, in);
+    case BatchInputEdit::kSum:
+      return AfterCollective({"", CollectiveKind::kAllReduce, Reduction::kSum, ""}, in);
+    case BatchInputEdit::kGather:
+      return AfterCollective({"", CollectiveKind::kAllGather, Reduction::kSum, ""}, in);
+    case BatchInputEdit::kDivide:
+      break;
+  }
+  return in.Times(-1);
+}
+
 class BatchInterpreter {
  public:
   BatchInterpreter(const Program& program, const BatchFlowOptions& options)
@@ -59,12 +73,12 @@ class BatchInterpreter {
       flow_.updates_.clear();
       flow_.losses_of_relation_.clear();
       flow_.lifts_.clear();
-      if (options_.only_losses) {
+      if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
         WalkToLosses();
         break;
       }
       Walk(0);
-      if (!CarryOver()) break;
+      if (options_.extent == BatchFlowOptions::Extent::kOneStep || !CarryOver()) break;
     }
     flow_.values_ = std::move(values_);
     flow_.is_written_ = std::move(is_written_);
@@ -277,6 +291,7 @@ class BatchInterpreter {
 
   void VisitFunction(const Op& op, const RankRecipe& recipe) {
     ReadInputs(op);
+    EditInputs(op);
     const bool adds = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
                       recipe.algebra == Algebra::kSubtract;
     if (adds) AdaptZeros();
@@ -291,12 +306,6 @@ class BatchInterpreter {
         Write(op, op.output_args()[i], value);
       }
       return;
-    }
-    if (options_.edits.divisions.contains(op.id())) {
-      const absl::Span<const Symbol> args = op.input_args();
-      const auto divisor = absl::c_find(args, op.Input("Y")[0]);
-      BatchRelation& relation = ins_[divisor - args.begin()].relation;
-      relation = relation.Times(-1);
     }
     const BatchOutputs& made = Apply(op, recipe.schema);
     RecordLossOfRelation(op, made);
@@ -342,6 +351,15 @@ class BatchInterpreter {
     ins_.clear();
     for (Symbol name : op.input_args()) ins_.push_back(Read(name));
   }
+  void EditInputs(const Op& op) {
+    if (options_.edits.inputs.empty()) return;
+    const auto edits = options_.edits.inputs.find(op.id());
+    if (edits == options_.edits.inputs.end()) return;
+    for (const auto& [i, edit] : edits->second) {
+      ins_[i] = BatchValue(AfterEdit(edit, ins_[i].relation));
+    }
+  }
+
   bool AnyIsSummed() const {
     return absl::c_any_of(ins_, [](const BatchValue& in) { return in.is_summed; });
   }
@@ -427,15 +445,15 @@ class BatchInterpreter {
 
   void RecordDivision(const Op& op, const BatchValue& in) {
     const bool is_in_place = op.input_args()[0] == op.output_args()[0];
-    if (block_ != 0 || op.role() != kRoleForward || !op.HasAttr(kNumRanksAttr)) return;
+    if (block_ != 0 || IsBackward(op) || IsOptimize(op) || !op.HasAttr(kNumRanksAttr)) return;
     if (in.relation == kSame && in.is_summed && !is_in_place) {
       flow_.lifts_.push_back({op.id(), 0, false});
     }
   }
 
   void RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
-    if (block_ != 0 || IsBackward(op) || !in.IsPartial() || !out.IsReplicated()) return;
-    const bool is_trained = HasGradient(op.input_args()) || HasGradient(op.output_args());
+    if (block_ != 0 || IsBackward(op) || !out.IsReplicated() || in.IsReplicated()) return;
+    const bool is_trained = HasGradient(op.output_args());
     flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0, is_trained});
   }
 

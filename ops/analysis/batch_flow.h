@@ -8,13 +8,14 @@
 #ifndef WEFT_OPS_ANALYSIS_BATCH_FLOW_H_
 #define WEFT_OPS_ANALYSIS_BATCH_FLOW_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/schema/batch_relation.h"
@@ -83,16 +84,26 @@ struct RelationLoss {
   std::vector<BatchRelation> inputs;  // by Op::input_args()
 };
 
-// Collectives and divisions by the number of ranks that a program might have: BatchFlow follows the
-// values as if it had them.
-struct BatchEdits {
-  // Reduced over the ranks, in place, by the op that writes them.
-  absl::flat_hash_map<VarId, Reduction> reductions;
-  // Divisions of partial sums (slot X) by replicated values (slot Y), which are divided by the
-  // number of ranks before.
-  absl::flat_hash_set<OpId> divisions;
+// What an op might read instead of an input.
+enum class BatchInputEdit : uint8_t {
+  kAverage,  // its mean over the ranks
+  kSum,      // its sum over the ranks
+  kGather,   // the parts of all ranks, along axis 0
+  kDivide,   // its n-th part, for n ranks
+};
 
-  bool empty() const { return reductions.empty() && divisions.empty(); }
+// The relation of the edited input.
+BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in);
+
+// Collectives and divisions that a program might have: BatchFlow follows the values as if it had
+// them.
+struct BatchEdits {
+  // Reduced over the ranks, in place, after the op that writes them.
+  absl::flat_hash_map<VarId, Reduction> reductions;
+  // By op: index in Op::input_args().
+  absl::flat_hash_map<OpId, std::map<size_t, BatchInputEdit>> inputs;
+
+  bool empty() const { return reductions.empty() && inputs.empty(); }
 };
 
 struct BatchFlowOptions {
@@ -102,8 +113,12 @@ struct BatchFlowOptions {
   absl::optional<int> nranks;
   // Variables that the startup program fills with zeros.
   std::set<std::string> zeros;
-  // Follow one step up to the last loss (FindLosses).
-  bool only_losses = false;
+  enum class Extent : uint8_t {
+    kAllSteps,  // until states stay
+    kOneStep,
+    kToLosses,  // one step up to the last loss (FindLosses)
+  };
+  Extent extent = Extent::kAllSteps;
   BatchEdits edits = {};
 };
 

@@ -14,6 +14,7 @@
 #include "transpiler/passes/paddle/paddle_multi_thread_fuse.h"
 #include "transpiler/passes/paddle/paddle_single_process_fuse.h"
 #include "transpiler/passes/paddle/paddle_single_process_scale.h"
+#include "transpiler/passes/reduce_statistics.h"
 #include "transpiler/passes/scale_loss_grad.h"
 #include "transpiler/passes/sync_elimination.h"
 
@@ -35,6 +36,7 @@ PassRegistry BuiltinPasses() {
   registry.Add<PaddleMultiThreadFuse>();
   registry.Add<PaddleSingleProcessFuse>();
   registry.Add<PaddleSingleProcessScale>();
+  registry.Add<ReduceStatistics>();
   registry.Add<ScaleLossGrad>();
   registry.Add<SyncElimination>();
   return registry;

@@ -78,9 +78,9 @@ TEST(ExactLoss, AFunctionOfTheDivisorGetsTheSum) {
   ExpectRewrite("exact-loss", kVariables + WeightedMean(kEpsilon, "e"), WeightedMean(summed, "e"));
   ExpectRewrite(
       "exact-loss", kVariables + WeightedMean(kEpsilon, "e"),
-      "    var e@MEAN : fp32[]\n" +
-          WeightedMean(summed + "\n    Out=[e@MEAN] = scale(X=[e]) {nranks=4, scale=0.25}",
-                       "e@MEAN"),
+      "    var e@PART : fp32[]\n" +
+          WeightedMean(summed + "\n    Out=[e@PART] = scale(X=[e]) {nranks=4, scale=0.25}",
+                       "e@PART"),
       OnRanks(4));
 }
 
@@ -104,7 +104,7 @@ TEST(ExactLoss, RemarksNameTheVariables) {
       "exact-loss", kVariables + WeightedMean("", "d"),
       WeightedMean("\n    Out=[d] = c_allreduce_avg(X=[d]) {use_calc_stream=true}", "d"));
   EXPECT_THAT(RemarkTexts(result), ElementsAre("d averaged: the loss is no linear function of it "
-                                               "ring=0 after=op 3 (reduce_sum)"));
+                                               "for=op 3 (reduce_sum)"));
 }
 
 // The quotient is a sum over the batch if the number of ranks is unknown: nobody may divide.

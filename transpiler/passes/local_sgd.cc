@@ -64,7 +64,7 @@ void LocalSgd::Options::Bind(OptionBinder& bind) {
   bind.Int("begin_step", &schedule.first_step, "first averaging step; steps count from 1",
            /*min=*/1);
   BindRings(bind, &nrings);
-  bind.Bool("statistics", &statistics, "average running statistics of normalization too");
+  bind.Bool("statistics", &statistics, "reduce running statistics over the ranks too");
   bind.Choice("state", &state, "what happens to the state of optimizers",
               {{"local", OptimizerState::kLocal},
                {"average", OptimizerState::kAverage},

@@ -1,0 +1,18 @@
+#include "transpiler/passes/reduce_statistics.h"
+
+#include "ops/analysis/batch_edits.h"
+#include "transpiler/passes/batch_edit_writer.h"
+
+namespace weft {
+
+void ReduceStatistics::Options::Bind(OptionBinder& bind) {
+  bind.Bool("statistics", &statistics, "reduce running statistics over the ranks too");
+}
+
+absl::StatusOr<bool> ReduceStatistics::Run(PassContext& context, ProgramPair& programs) const {
+  if (!options_.statistics) return false;
+  return WriteBatchEdits(FindStateEdits(*programs.main, FlowOptionsOf(context)), kName,
+                         "a state is computed from it", context, programs.main);
+}
+
+}  // namespace weft

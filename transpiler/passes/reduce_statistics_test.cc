@@ -1,0 +1,94 @@
+#include "transpiler/passes/reduce_statistics.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "transpiler/testing/expect_rewrite.h"
+
+namespace weft {
+namespace {
+
+using ::weft::testing::ExpectNoRewrite;
+using ::weft::testing::ExpectRewrite;
+using ::weft::testing::OnRanks;
+
+constexpr char kVariables[] = R"(
+    var x : fp32[-1, 2] need_check_feed
+    var y : int64[-1, 1] need_check_feed
+    var w : fp32[2, 2] parameter persistable
+    var h : fp32[-1, 2]
+    var state : fp32[] persistable
+    var s : fp32[]
+    var t : fp32[]
+    var positives : int64[1, 4096] persistable
+    var negatives : int64[1, 4096] persistable
+    var auc : fp64[]
+    Out=[h] = mul(X=[x], Y=[w])
+)";
+
+std::string Program(const std::string& ops) { return absl::StrCat(kVariables, ops); }
+
+TEST(ReduceStatistics, AMeanIsAveragedAndACountSummed) {
+  const std::string mean = "    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}\n";
+  ExpectRewrite("reduce-statistics",
+                Program(mean + "    Out=[state] = elementwise_add(X=[state], Y=[s])\n"), R"(
+    var s@MEAN : fp32[]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}
+    Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
+    Out=[state] = elementwise_add(X=[state], Y=[s@MEAN])
+)");
+  const std::string count = "    Out=[s] = reduce_sum(X=[h]) {reduce_all=true}\n";
+  ExpectRewrite("reduce-statistics",
+                Program(count + "    Out=[state] = elementwise_add(X=[state], Y=[s])\n"), R"(
+    var s@SUM : fp32[]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[s] = reduce_sum(X=[h]) {reduce_all=true}
+    Out=[s@SUM] = c_allreduce_sum(X=[s]) {use_calc_stream=true}
+    Out=[state] = elementwise_add(X=[state], Y=[s@SUM])
+)");
+}
+
+// Before the function that is not linear.
+TEST(ReduceStatistics, FunctionsReadTheReducedValue) {
+  ExpectRewrite("reduce-statistics",
+                Program("    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}\n"
+                        "    Out=[t] = sqrt(X=[s])\n    Out=[state] = assign(X=[t])\n"),
+                R"(
+    var s@MEAN : fp32[]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}
+    Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
+    Out=[t] = sqrt(X=[s@MEAN])
+    Out=[state] = assign(X=[t])
+)");
+}
+
+constexpr char kAuc[] =
+    "    AUC=[auc], StatNegOut=[negatives], StatPosOut=[positives] = auc(Label=[y], Predict=[h], "
+    "StatNeg=[negatives], StatPos=[positives]) {num_thresholds=4095, slide_steps=0}\n";
+
+// The op counts samples by itself: it gets those of all ranks.
+TEST(ReduceStatistics, MetricsGetAllSamples) {
+  ExpectRewrite("reduce-statistics", Program(kAuc), R"(
+    var h@GATHERED : fp32[-1, 2]
+    var y@GATHERED : int64[-1, 1]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[y@GATHERED] = c_allgather(X=[y]) {nranks=2, use_calc_stream=true}
+    Out=[h@GATHERED] = c_allgather(X=[h]) {nranks=2, use_calc_stream=true}
+    AUC=[auc], StatNegOut=[negatives], StatPosOut=[positives] = auc(Label=[y@GATHERED], Predict=[h@GATHERED], StatNeg=[negatives], StatPos=[positives]) {num_thresholds=4095, slide_steps=0}
+)",
+                OnRanks(2));
+  // A gather must know the number of ranks.
+  ExpectNoRewrite("reduce-statistics", Program(kAuc));
+}
+
+TEST(ReduceStatistics, WhatIsNoStateStaysAsItIs) {
+  ExpectNoRewrite("reduce-statistics",
+                  Program("    Out=[s] = reduce_sum(X=[h]) {reduce_all=true}\n"));
+  ExpectNoRewrite("reduce-statistics{statistics=false}", Program(kAuc), OnRanks(2));
+}
+
+}  // namespace
+}  // namespace weft
