@@ -22,9 +22,9 @@ namespace weft {
 
 class BatchContext {
  public:
-  BatchContext(const Op& op, const OpAttrs& attrs, const TypeLookup& types,
+  BatchContext(const Op& op, const OpSchema& schema, const OpAttrs& attrs, const TypeLookup& types,
                absl::Span<const BatchRelation> inputs, BatchOutputs* outputs)
-      : op_(op), attrs_(attrs), types_(types), inputs_(inputs), out_(*outputs) {}
+      : op_(op), schema_(schema), attrs_(attrs), types_(types), inputs_(inputs), out_(*outputs) {}
 
   const OpAttrs& attrs() const { return attrs_; }
   absl::Span<const BatchRelation> inputs() const { return inputs_; }
@@ -102,8 +102,21 @@ class BatchContext {
   size_t num_outputs() const { return out_.relations.size(); }
   void set_effect(BatchEffect effect) { out_.effect = effect; }
 
-  // An axis of a tensor with `rank` dimensions, counted from the left; -1 if it has no such axis.
-  int Axis(absl::string_view attr, size_t rank) const { return Counted(attrs_.Int(attr), rank); }
+  // Whether an input gives the attribute: its value is unknown.
+  bool IsOverridden(absl::string_view attr) const {
+    for (const SlotSchema& slot : schema_.inputs()) {
+      if (std::count(slot.attrs.begin(), slot.attrs.end(), attr) > 0 &&
+          !op_.Input(slot.name).empty()) {
+        return true;
+      }
+    }
+    return false;
+  }
+  // An axis of a tensor with `rank` dimensions, counted from the left; -1 if it has no such axis,
+  // or if it is unknown.
+  int Axis(absl::string_view attr, size_t rank) const {
+    return IsOverridden(attr) ? -1 : Counted(attrs_.Int(attr), rank);
+  }
   static int Counted(int64_t axis, size_t rank) {
     const int64_t n = static_cast<int64_t>(rank);
     if (axis < 0) axis += n;
@@ -112,6 +125,7 @@ class BatchContext {
 
  private:
   const Op& op_;
+  const OpSchema& schema_;
   const OpAttrs& attrs_;
   const TypeLookup& types_;
   const absl::Span<const BatchRelation> inputs_;
@@ -123,6 +137,7 @@ enum class Powers : uint8_t {
   kNone,      // nonlinear: all must be 0
   kAffine,    // a linear function plus a constant: all must be 0
   kFirst,     // linear in slot X or Input; those of other inputs must be 0
+  kTable,     // linear in slot W; those of other inputs must be 0
   kTogether,  // linear in all inputs together: all must be alike
   kProduct,   // linear in each input: they add up
   kQuotient,  // that of Y is subtracted from that of X
@@ -131,8 +146,8 @@ enum class Powers : uint8_t {
 };
 
 // Sets the outputs; leaves those unrelated about which it knows nothing. Unless powers are kOwn,
-// the rule sees inputs without powers, none of them partial or unrelated, at least one not
-// replicated, and does not set powers that stem from inputs.
+// the rule sees inputs without powers, all of them replicated or sharded, at least one sharded, and
+// does not set powers that stem from inputs.
 struct BatchRule {
   std::function<void(BatchContext&)> run;
   Powers powers = Powers::kNone;

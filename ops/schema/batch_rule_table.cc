@@ -58,6 +58,19 @@ Run NotLast(absl::string_view slot) {
   };
 }
 
+// Takes the input apart along the axis, into outputs without that dimension.
+Run Apart(absl::string_view slot) {
+  return [=](BatchContext& c) {
+    const BatchRelation in = c.In(slot);
+    const absl::optional<Dims> dims = c.InDims(slot);
+    if (!dims.has_value()) return;
+    const int axis = c.Axis("axis", dims->size());
+    if (axis >= 0 && axis != in.axis) {
+      c.SetAll(BatchRelation::Sharded(in.axis - (axis < in.axis ? 1 : 0)));
+    }
+  };
+}
+
 // The axes of a list attribute are not the batch; the shape stays the same.
 Run NotAlong(absl::string_view slot, const char* attr) {
   return [=](BatchContext& c) {
@@ -90,9 +103,10 @@ Run Gather(const char* attr) {
     if (c.In("X").IsReplicated() && c.In("Index") == BatchRelation::Sharded(0)) {
       return c.SetAll(BatchRelation::Sharded(axis));
     }
-    if (c.In("X").IsSharded() && c.In("Index").IsReplicated() && c.In("X").axis != axis &&
-        index->size() <= 1) {
-      c.SetAll(c.In("X"));
+    const int in = c.In("X").axis;
+    if (c.In("X").IsSharded() && c.In("Index").IsReplicated() && in != axis && index->size() <= 1) {
+      // A single index drops the dimension.
+      c.SetAll(BatchRelation::Sharded(in - (index->empty() && axis < in ? 1 : 0)));
     }
   };
 }
@@ -127,7 +141,8 @@ Run Reduction(Reduces what, const char* dims_attr = "dim", const char* all_attr 
     if (!has_batch) {
       return c.SetAll(BatchRelation::Sharded(in.axis - (c.attrs().Bool(keep_attr) ? 0 : before)));
     }
-    if (what == Reduces::kMean) c.SetAll(BatchRelation::Partial());
+    // A mean of integers is rounded.
+    if (what == Reduces::kMean && c.IsFloatOut()) c.SetAll(BatchRelation::Partial());
     if (what == Reduces::kSum) c.SetAll(BatchRelation::PartialSum());
   };
 }
@@ -144,6 +159,19 @@ Run Whole(BatchRelation of_shards) {
 bool SameUpTo(const Dims& a, const Dims& b, size_t n) {
   return a.size() >= n && b.size() >= n && std::equal(a.begin(), a.begin() + n, b.begin()) &&
          std::find(a.begin(), a.begin() + n, -1) == a.begin() + n;
+}
+
+// Whether a dimension of Out, declared unknown, has the size of the batch, not one that attribute
+// shape or a tensor gives.
+bool IsOfBatch(const BatchContext& c, size_t axis) {
+  if (!c.attrs().Has("shape")) return true;
+  if (!c.IsOverridden("shape")) {
+    const std::vector<int64_t> shape = c.attrs().Ints("shape");
+    return axis >= shape.size() || shape[axis] <= 0;
+  }
+  const absl::Span<const BatchRelation> sizes = c.AllIn("ShapeTensor");
+  return c.In("Shape") == BatchRelation::Shape(static_cast<int>(axis)) ||
+         (axis < sizes.size() && sizes[axis] == BatchRelation::Replicated(-1));
 }
 
 // Elements keep their order. A share is a run of elements where no dimension before the batch is
@@ -171,7 +199,7 @@ void Reshape(BatchContext& c) {
   }
   if (out >= to->size()) return;
   // A dimension that is fixed does not grow with the batch, unless it is the declared batch itself.
-  const bool follows = (*to)[out] == -1 || (*to)[out] == (*from)[axis];
+  const bool follows = (*to)[out] == -1 ? IsOfBatch(c, out) : (*to)[out] == (*from)[axis];
   // Sizes that are computed may make any later dimension grow.
   const bool is_fixed =
       c.OthersAreSame({"X"}) || std::count(to->begin() + out + 1, to->end(), -1) == 0;
@@ -201,31 +229,51 @@ Run Joined(bool adds) {
   };
 }
 
-// Attributes axes, starts and ends of slice ops.
+// Removes dimensions of size 1. A share of one row has such a dimension where the batch has none.
+void Squeeze(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  const absl::optional<Dims> dims = c.InDims("X");
+  if (in.IsSharded() && dims.has_value()) {
+    const std::vector<int64_t> axes = c.attrs().Ints("axes");
+    if (axes.empty()) return;
+    for (int64_t axis : axes) {
+      if (BatchContext::Counted(axis, dims->size()) == in.axis) return;
+    }
+  }
+  Reshape(c);
+}
+
+// Attributes axes, starts, ends and strides of slice ops. None that an input gives.
 struct Slices {
-  explicit Slices(const BatchContext& c)
-      : axes(c.attrs().Ints("axes")),
-        starts(c.attrs().Ints("starts")),
-        ends(c.attrs().Ints("ends")) {}
+  explicit Slices(const BatchContext& c) : axes(c.attrs().Ints("axes")) {
+    if (!c.IsOverridden("starts")) starts = c.attrs().Ints("starts");
+    if (!c.IsOverridden("ends")) ends = c.attrs().Ints("ends");
+    if (!c.attrs().Has("strides")) {
+      strides.assign(axes.size(), 1);
+    } else if (!c.IsOverridden("strides")) {
+      strides = c.attrs().Ints("strides");
+    }
+  }
 
   // Whether they leave an axis of a tensor with `rank` dimensions as it is.
   bool Keep(int axis, size_t rank) const {
     for (size_t i = 0; i < axes.size(); ++i) {
       if (BatchContext::Counted(axes[i], rank) != axis) continue;
-      const bool is_whole = i < starts.size() && i < ends.size() && starts[i] == 0 &&
+      const bool is_whole = i < starts.size() && i < ends.size() && i < strides.size() &&
+                            starts[i] == 0 && strides[i] == 1 &&
                             ends[i] >= std::numeric_limits<int32_t>::max();
       if (!is_whole) return false;
     }
     return true;
   }
 
-  std::vector<int64_t> axes, starts, ends;
+  std::vector<int64_t> axes, starts, ends, strides;
 };
 
 // Of a list of sizes, one of which is that of the batch.
 void SliceShape(BatchContext& c, const Slices& slices) {
   if (slices.axes != std::vector<int64_t>{0} || slices.starts.size() != 1 ||
-      slices.ends.size() != 1) {
+      slices.ends.size() != 1 || slices.strides != std::vector<int64_t>{1}) {
     return;
   }
   const int batch = c.In("Input").axis;
@@ -259,9 +307,24 @@ void Expand(BatchContext& c) {
   const absl::optional<Dims> from = c.InDims("X"), to = c.OutDims("Out");
   if (!in.IsSharded() || !from.has_value() || !to.has_value() || to->size() < from->size()) return;
   const size_t axis = in.axis + to->size() - from->size();
-  if ((*from)[in.axis] == (*to)[axis] && (*from)[in.axis] != 1) {
+  if ((*from)[in.axis] == (*to)[axis] && (*from)[in.axis] != 1 &&
+      ((*to)[axis] != -1 || IsOfBatch(c, axis))) {
     c.SetAll(BatchRelation::Sharded(static_cast<int>(axis)));
   }
+}
+
+// Dimensions are repeated as often as the attribute says, the batch once.
+Run Repeat(const char* attr) {
+  return [=](BatchContext& c) {
+    const BatchRelation in = c.In("X");
+    const absl::optional<Dims> dims = c.InDims("X");
+    if (!in.IsSharded() || !dims.has_value() || c.IsOverridden(attr)) return;
+    const std::vector<int64_t> times = c.attrs().Ints(attr);
+    // The shorter of dims and attribute has leading ones.
+    const int new_dims = std::max(0, static_cast<int>(times.size() - dims->size()));
+    const int at = in.axis + static_cast<int>(times.size()) - static_cast<int>(dims->size());
+    if (at < 0 || times[at] == 1) c.SetAll(BatchRelation::Sharded(in.axis + new_dims));
+  };
 }
 
 // Sizes of one dimension of another tensor: `from_attr` of the input gives `to_attr` of the output.
@@ -288,7 +351,9 @@ void ShapeOf(BatchContext& c) {
 // The number of elements.
 void SizeOf(BatchContext& c) {
   const BatchRelation in = c.In("Input");
-  c.SetAll(in.IsSharded() ? BatchRelation::Replicated(-1) : BatchRelation::Replicated());
+  c.SetAll(in.IsSharded()     ? BatchRelation::Replicated(-1)
+           : in.IsUnrelated() ? in
+                              : BatchRelation::Replicated());
 }
 
 // One value everywhere. A dimension that has the size of the batch is one of parts.
@@ -299,6 +364,8 @@ void FillConstant(BatchContext& c) {
   BatchRelation out = BatchRelation::Replicated();
   if (c.In("ShapeTensor").kind == BatchRelation::Kind::kShape) {
     out = BatchRelation::Sharded(c.In("ShapeTensor").axis);
+  } else if (!c.In("ShapeTensor").IsSame()) {
+    return;
   }
   const absl::Span<const BatchRelation> sizes = c.AllIn("ShapeTensorList");
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -306,7 +373,6 @@ void FillConstant(BatchContext& c) {
     if (sizes[i] != BatchRelation::Replicated(-1) || out.IsSharded()) return;
     out = BatchRelation::Sharded(static_cast<int>(i));
   }
-  if (c.In("ShapeTensor").IsUnrelated()) return;
   c.SetAll(out);
 }
 
@@ -316,7 +382,16 @@ void FillConstant(BatchContext& c) {
 void MatMulOf(BatchContext& c, bool transpose_x, bool transpose_y) {
   const BatchRelation x = c.In("X"), y = c.In("Y");
   const absl::optional<Dims> xs = c.InDims("X"), ys = c.InDims("Y");
-  if (!xs.has_value() || !ys.has_value() || xs->size() < 2 || ys->size() < 2) return;
+  if (!xs.has_value() || !ys.has_value() || xs->size() < 2 || ys->empty()) return;
+  if (ys->size() == 1) {
+    // Y is a vector: the last dimension of Out, of size 1, is dropped.
+    const int row = static_cast<int>(xs->size()) - (transpose_x ? 1 : 2);
+    const int last = static_cast<int>(xs->size()) - 2;
+    if (!y.IsReplicated() || !x.IsSharded()) return;
+    if (x.axis == row || x.axis < last)
+      c.SetAll(BatchRelation::Sharded(std::min<int>(x.axis, last)));
+    return;
+  }
   const int rx = static_cast<int>(xs->size()), ry = static_cast<int>(ys->size());
   const int rank = std::max(rx, ry);
   const int contracted_x = transpose_x ? rx - 2 : rx - 1, row = transpose_x ? rx - 1 : rx - 2;
@@ -337,6 +412,20 @@ void MatMulOf(BatchContext& c, bool transpose_x, bool transpose_y) {
   };
   if (ax >= 0 && (ax == ay || is_repeated(y, *ys, ax))) return c.SetAll(BatchRelation::Sharded(ax));
   if (ay >= 0 && is_repeated(x, *xs, ay)) c.SetAll(BatchRelation::Sharded(ay));
+}
+
+// A matrix by a vector.
+void MatVec(BatchContext& c) {
+  const BatchRelation x = c.In("X"), vec = c.In("Vec");
+  if (x == BatchRelation::Sharded(0) && vec.IsReplicated()) c.SetAll(x);
+  if (x == BatchRelation::Sharded(1) && vec.IsSharded()) c.SetAll(BatchRelation::PartialSum());
+}
+
+// A product for each row.
+void Dot(BatchContext& c) {
+  const absl::optional<Dims> dims = c.InDims("X");
+  if (!dims.has_value() || c.In("X") != BatchRelation::Sharded(0) || c.In("Y") != c.In("X")) return;
+  c.SetAll(dims->size() == 1 ? BatchRelation::PartialSum() : BatchRelation::Sharded(0));
 }
 
 Run MatMul(const char* transpose_x, const char* transpose_y) {
@@ -510,25 +599,36 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
   static const auto* const rules = new Rules({
       {"accuracy", {Accuracy}},
       {"affine_channel", {Rows({"X"})}},
+      {"affine_grid", {Rows({"Theta"})}},
       {"arg_max", {Along("X", "axis", "flatten", "keepdims")}},
       {"arg_min", {Along("X", "axis", "flatten", "keepdims")}},
       {"argsort", {Along("X", "axis")}},
+      {"atan2", {ShareElementwise}},
       {"batch_norm", {BatchNorm, Powers::kOwn}},
+      {"bce_loss", {ShareElementwise}},
       {"bernoulli", {Draw(ShareElementwise), Powers::kOwn}},
       {"bicubic_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"bilinear_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"bmm", {MatMul(nullptr, nullptr), Powers::kProduct}},
+      {"channel_shuffle", {Rows({"X"}), Powers::kFirst}},
       {"concat", {Joined(/*adds=*/false), Powers::kTogether}},
       {"conv2d", {Rows({"Input"}), Powers::kProduct}},
       {"conv2d_transpose", {Rows({"Input"}), Powers::kProduct}},
       {"conv3d", {Rows({"Input"}), Powers::kProduct}},
+      {"conv3d_transpose", {Rows({"Input"}), Powers::kProduct}},
       {"cross_entropy", {Rows({"X", "Label"})}},
       {"cross_entropy2", {Rows({"X", "Label"})}},
+      {"cummax", {Along("x", "axis")}},
+      {"cummin", {Along("x", "axis")}},
+      {"cumprod", {Along("X", "dim")}},
       {"cumsum", {Along("X", "axis", "flatten"), Powers::kFirst}},
       {"deformable_conv", {Rows({"Input", "Offset", "Mask"})}},
       {"deformable_conv_v1", {Rows({"Input", "Offset"})}},
       {"depthwise_conv2d", {Rows({"Input"}), Powers::kProduct}},
+      {"depthwise_conv2d_transpose", {Rows({"Input"}), Powers::kProduct}},
+      {"dot", {Dot, Powers::kProduct}},
       {"dropout", {Dropout, Powers::kOwn}},
+      {"expand", {Repeat("expand_times"), Powers::kFirst}},
       {"expand_v2", {Expand, Powers::kFirst}},
       {"fill_any_like", {Like, Powers::kAny}},
       {"fill_constant", {FillConstant, Powers::kOwn}},
@@ -539,38 +639,63 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"flatten2", {Reshape, Powers::kFirst}},
       {"flatten_contiguous_range", {Reshape, Powers::kFirst}},
       {"flip", {NotAlong("X", "axis"), Powers::kFirst}},
+      {"frobenius_norm", {Reduction(Reduces::kOther)}},
       {"gather", {Gather("axis"), Powers::kFirst}},
       {"gather_nd", {GatherNd, Powers::kFirst}},
       {"gaussian_random", {Draw(FillConstant), Powers::kOwn}},
       {"group_norm", {Rows({"X"})}},
       {"hierarchical_sigmoid", {Rows({"X", "Label"})}},
+      {"hinge_loss", {ShareElementwise}},
+      {"huber_loss", {ShareElementwise}},
+      {"index_sample", {Rows({"X", "Index"})}},
       {"index_select", {Gather("dim"), Powers::kFirst}},
       {"instance_norm", {Rows({"X"})}},
+      {"isfinite_v2", {ShareElementwise}},
+      {"isinf_v2", {ShareElementwise}},
+      {"isnan_v2", {ShareElementwise}},
       {"kldiv_loss", {KlDiv}},
+      {"kthvalue", {Along("X", "axis", nullptr, "keepdim")}},
       {"l1_norm", {Whole(BatchRelation::PartialSum())}},
+      {"label_smooth", {NotLast("X")}},
       {"layer_norm", {LayerNorm}},
+      {"lerp", {ShareElementwise}},
+      {"linear_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"lod_array_length", {Length, Powers::kAny}},
+      {"log_loss", {ShareElementwise}},
       {"log_softmax", {Along("X", "axis")}},
+      {"logcumsumexp", {Along("X", "axis", "flatten")}},
       {"logsumexp", {Reduction(Reduces::kOther, "axis", "reduce_all", "keepdim")}},
-      {"lookup_table", {Lookup("Ids"), Powers::kProduct}},
-      {"lookup_table_v2", {Lookup("Ids"), Powers::kProduct}},
+      {"lookup_table", {Lookup("Ids"), Powers::kTable}},
+      {"lookup_table_v2", {Lookup("Ids"), Powers::kTable}},
       {"lrn", {Rows({"X"})}},
       {"matmul", {MatMul("transpose_X", "transpose_Y"), Powers::kProduct}},
       {"matmul_v2", {MatMul("trans_x", "trans_y"), Powers::kProduct}},
+      {"max_pool2d_with_index", {Rows({"X"})}},
+      {"max_pool3d_with_index", {Rows({"X"})}},
+      {"maxout", {Rows({"X"})}},
       {"mean", {Whole(BatchRelation::Partial()), Powers::kFirst}},
+      {"minus", {ShareElementwise, Powers::kTogether}},
+      {"mode", {Along("X", "axis", nullptr, "keepdim")}},
       {"mul", {Mul, Powers::kProduct}},
+      {"mv", {MatVec, Powers::kProduct}},
       {"nearest_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"nll_loss", {NllLoss}},
+      {"norm", {Along("X", "axis")}},
       {"one_hot", {Lookup("X")}},
       {"one_hot_v2", {Lookup("X")}},
+      {"p_norm", {Along("X", "axis", "asvector", "keepdim")}},
+      {"pixel_shuffle", {Rows({"X"}), Powers::kFirst}},
       {"poisson", {Draw(ShareElementwise), Powers::kOwn}},
       {"pool2d", {Rows({"X"})}},
       {"pool3d", {Rows({"X"})}},
       {"prelu", {Rows({"X"})}},
       {"randint", {Draw(FillConstant), Powers::kOwn}},
       {"randperm", {Draw(FillConstant), Powers::kOwn}},
+      {"rank_loss", {ShareElementwise}},
       {"read_from_array", {First, Powers::kFirst}},
       {"reduce_all", {Reduction(Reduces::kOther)}},
+      {"reduce_amax", {Reduction(Reduces::kOther)}},
+      {"reduce_amin", {Reduction(Reduces::kOther)}},
       {"reduce_any", {Reduction(Reduces::kOther)}},
       {"reduce_max", {Reduction(Reduces::kOther)}},
       {"reduce_mean", {Reduction(Reduces::kMean), Powers::kFirst}},
@@ -585,6 +710,8 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"select_output", {First, Powers::kFirst}},
       {"sequence_mask", {SequenceMask}},
       {"shape", {ShapeOf, Powers::kOwn}},
+      {"share_data", {ShareElementwise, Powers::kFirst}},
+      {"shuffle_channel", {Rows({"X"}), Powers::kFirst}},
       {"sigmoid_cross_entropy_with_logits", {SigmoidCrossEntropy}},
       {"size", {SizeOf, Powers::kOwn}},
       {"slice", {Slice, Powers::kOwn}},
@@ -593,19 +720,23 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"softmax_with_cross_entropy", {SoftmaxCrossEntropy}},
       {"split", {Along("X", "axis"), Powers::kFirst}},
       {"squared_l2_norm", {Whole(BatchRelation::PartialSum())}},
-      {"squeeze", {Reshape, Powers::kFirst}},
-      {"squeeze2", {Reshape, Powers::kFirst}},
+      {"squeeze", {Squeeze, Powers::kFirst}},
+      {"squeeze2", {Squeeze, Powers::kFirst}},
       {"stack", {Joined(/*adds=*/true), Powers::kTogether}},
       {"strided_slice", {Slice, Powers::kOwn}},
       {"sync_batch_norm", {SyncBatchNorm}},
+      {"tile", {Repeat("repeat_times"), Powers::kFirst}},
       {"top_k", {NotLast("X")}},
       {"top_k_v2", {Along("X", "axis")}},
       {"transpose", {Transpose, Powers::kFirst}},
       {"transpose2", {Transpose, Powers::kFirst}},
+      {"trilinear_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"truncated_gaussian_random", {Draw(FillConstant), Powers::kOwn}},
+      {"unbind", {Apart("X"), Powers::kFirst}},
       {"uniform_random", {Draw(FillConstant), Powers::kOwn}},
       {"unsqueeze", {Reshape, Powers::kFirst}},
       {"unsqueeze2", {Reshape, Powers::kFirst}},
+      {"unstack", {Apart("X"), Powers::kFirst}},
       {"warpctc", {Ctc}},
       {"write_to_array", {First, Powers::kFirst}},
       {"yolo_box", {Rows({"X", "ImgSize"})}},

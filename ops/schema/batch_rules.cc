@@ -67,6 +67,10 @@ absl::optional<int> PowerOfOutputs(Powers powers, const BatchContext& c) {
       const int first = c.In("X").power + c.In("Input").power;
       return sum == first ? absl::make_optional(first) : absl::nullopt;
     }
+    case Powers::kTable: {
+      const int table = c.In("W").power;
+      return sum == table ? absl::make_optional(table) : absl::nullopt;
+    }
     case Powers::kTogether:
       return all_are(in[0].power) ? absl::make_optional<int>(in[0].power) : absl::nullopt;
     case Powers::kProduct:
@@ -88,6 +92,8 @@ bool KeepsPartial(Powers powers, const BatchContext& c) {
     case Powers::kAffine:
     case Powers::kFirst:
       return c.OthersAreReplicated({"X", "Input"});
+    case Powers::kTable:
+      return c.OthersAreReplicated({"W"});
     case Powers::kTogether:
       return true;
     case Powers::kProduct:
@@ -104,7 +110,8 @@ void Apply(Powers powers, const std::function<void(BatchContext&)>& run, bool is
            BatchContext* c, std::vector<BatchRelation>* inputs) {
   if (powers == Powers::kAny) {
     for (BatchRelation& in : *inputs) {
-      in = in.IsPartial() ? BatchRelation::Replicated() : in.WithoutPower();
+      const bool has_same_shape = in.IsPartial() || in.kind == BatchRelation::Kind::kShape;
+      in = has_same_shape ? BatchRelation::Replicated() : in.WithoutPower();
     }
   }
   const absl::optional<int> power = PowerOfOutputs(powers, *c);
@@ -114,7 +121,7 @@ void Apply(Powers powers, const std::function<void(BatchContext&)>& run, bool is
     c->SetAll(BatchRelation::Replicated());
   } else if (AllAreIn(*inputs, &BatchRelation::IsReplicated, &BatchRelation::IsPartial)) {
     if (KeepsPartial(powers, *c)) c->SetAll(BatchRelation::Partial());
-  } else if (AnyIs(*inputs, &BatchRelation::IsPartial)) {
+  } else if (!AllAreIn(*inputs, &BatchRelation::IsReplicated, &BatchRelation::IsSharded)) {
     return;
   } else if (run != nullptr) {
     run(*c);
@@ -173,7 +180,7 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   const absl::StatusOr<OpAttrs> attrs = OpAttrs::Decode(op, *schema);
   if (!attrs.ok()) return out;
   std::vector<BatchRelation> seen(inputs.begin(), inputs.end());
-  BatchContext context(op, *attrs, types, seen, &out);
+  BatchContext context(op, *schema, *attrs, types, seen, &out);
   const BatchRule* rule = FindBatchRule(op.type());
   if (rule != nullptr && rule->powers == Powers::kOwn) {
     rule->run(context);

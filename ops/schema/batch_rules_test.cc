@@ -280,6 +280,116 @@ TEST(BatchRulesTest, LayersAndLossesKeepRows) {
   });
 }
 
+// A mean of integers is rounded, and an integer picks a row of a table.
+TEST(BatchRulesTest, FunctionsOfIntegersAreNotLinear) {
+  const std::string vars =
+      "var bl : int64[-1, 1]\nvar i : int64[1]\nvar s : int64[1]\nvar r : int64[1]\n"
+      "var p : fp32[9, 4]\nvar e : fp32[9, 4]\nvar y : fp32[1, 4]";
+  Check({
+      {vars, "Out=[i] = reduce_mean(X=[bl]) {reduce_all=true, dim=ints[0]}", kUnrelated},
+      {vars, "Out=[i] = reduce_sum(X=[bl]) {reduce_all=true, dim=ints[0]}", kSum},
+      {vars, "Out=[y] = lookup_table_v2(Ids=[s], W=[e])", kUnrelated},
+      {vars, "Out=[y] = lookup_table_v2(Ids=[r], W=[e])", kUnrelated},
+      {vars, "Out=[y] = lookup_table_v2(Ids=[i], W=[p])", kMean},
+  });
+}
+
+// A list of sizes is no share of a batch.
+TEST(BatchRulesTest, SizesAreNoShares) {
+  const std::string vars =
+      "var h : int32[2]\nvar i : int32[1]\nvar j : int32[2]\nvar n : fp32[4]\nvar y : fp32[-1]\n"
+      "var r : int64[1]\nvar z : fp32[-1, 4]";
+  Check({
+      {vars, "Out=[i] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}", kUnrelated},
+      {vars, "Out=[j] = fill_any_like(X=[h]) {dtype=-1, value=1.0}", kReplicated},
+      {vars, "Out=[i] = size(Input=[n])", kUnrelated},
+      {vars, "Out=[y] = fill_constant(ShapeTensor=[r]) {dtype=5, value=1.0}", kUnrelated},
+      {vars, "Out=[z] = fill_constant(ShapeTensor=[h]) {dtype=5, value=1.0}", kRows},
+  });
+}
+
+TEST(BatchRulesTest, AttributesThatInputsGiveAreUnknown) {
+  const std::string vars =
+      "var b : fp32[-1, 8]\nvar y : fp32[-1, 8]\nvar z : fp32[-1, 4]\nvar z2 : fp32[-1, 4]\n"
+      "var i : int32[1]\nvar j : int32[2]\nvar h : int32[2]\nvar r : int32[1]\nvar x : fp32[0]\n"
+      "var u : fp32[-1, -1]";
+  Check({
+      {vars, "Out=[y] = concat(AxisTensor=[i], X=[b, b]) {axis=1}", kUnrelated},
+      {vars, "Out=[z, z2] = split(AxisTensor=[i], X=[b]) {axis=1, num=2}", kUnrelated},
+      {vars, "Out=[z, z2] = split(X=[b]) {axis=1, num=2}", kRows},
+      {vars,
+       "Out=[y] = slice(Input=[b], StartsTensor=[i]) {axes=ints[0], starts=ints[0], "
+       "ends=ints[2147483647]}",
+       kUnrelated},
+      {vars, "Out=[u], XShape=[x] = reshape2(Shape=[j], X=[b]) {shape=ints[]}", kUnrelated},
+      {vars, "Out=[y], XShape=[x] = reshape2(Shape=[h], X=[b]) {shape=ints[]}", kRows},
+      {vars, "Out=[y], XShape=[x] = reshape2(ShapeTensor=[r, i], X=[b]) {shape=ints[-1, -1]}",
+       kRows},
+      {vars, "Out=[u], XShape=[x] = reshape2(ShapeTensor=[i, r], X=[b]) {shape=ints[-1, -1]}",
+       kUnrelated},
+      // Fixed, although declared unknown.
+      {vars, "Out=[u], XShape=[x] = reshape2(X=[b]) {shape=ints[2, -1]}", kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, ShareOfOneRowMayLoseItsDimension) {
+  const std::string vars =
+      "var b : fp32[-1, 1, 4]\nvar y : fp32[-1, 4]\nvar z : fp32[-1, 1, 4]\nvar x : fp32[0]";
+  Check({
+      {vars, "Out=[y], XShape=[x] = squeeze2(X=[b]) {axes=ints[1]}", kRows},
+      {vars, "Out=[y], XShape=[x] = squeeze2(X=[b]) {axes=ints[]}", kUnrelated},
+      {vars, "Out=[z], XShape=[x] = squeeze2(X=[b]) {axes=ints[0]}", kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, ChoicesKeepOrLoseDimensions) {
+  const std::string vars =
+      "var t : fp32[4, -1]\nvar i : int64[2]\nvar j : int64[]\nvar y : fp32[2, -1]\n"
+      "var z : fp32[-1]\nvar b : fp32[-1, 4]\nvar x : fp32[-1, 4]";
+  const auto strided = [](int stride) {
+    return absl::StrCat(
+        "Out=[x] = strided_slice(Input=[b]) {axes=ints[0], starts=ints[0], "
+        "ends=ints[2147483647], strides=ints[",
+        stride, "]}");
+  };
+  Check({
+      {vars, "Out=[y] = gather(X=[t], Index=[i]) {axis=0}", kColumns},
+      {vars, "Out=[z] = gather(X=[t], Index=[j]) {axis=0}", kRows},
+      {vars, strided(1), kRows},
+      // Of an odd number of rows, a rank takes others.
+      {vars, strided(2), kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, OpsForEachSampleKeepShares) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar b2 : fp32[-1, 4]\nvar b1 : fp32[-1]\nvar w : fp32[4]\n"
+      "var y : fp32[-1, 4]\nvar z : fp32[-1]\nvar m : fp32[-1, 1]\nvar s : fp32[1]\n"
+      "var z2 : fp32[-1]\nvar t : fp32[4, -1]\nvar bi : int64[-1, 2]\nvar y2 : fp32[-1, 2]";
+  Check({
+      {vars, "Out=[y] = bce_loss(Label=[b], X=[b2])", kRows},
+      {vars, "Out=[y], Residual=[y] = huber_loss(X=[b], Y=[b2]) {delta=1.0}", kRows},
+      {vars, "Norm=[m], Out=[y] = norm(X=[b]) {axis=1}", kRows},
+      {vars, "Norm=[m], Out=[y] = norm(X=[b]) {axis=0}", kUnrelated},
+      {vars, "Out=[z] = p_norm(X=[b]) {axis=1, keepdim=false}", kRows},
+      {vars, "Out=[s] = p_norm(X=[b]) {axis=1, keepdim=false, asvector=true}", kUnrelated},
+      {vars, "Out=[z] = dot(X=[b], Y=[b2])", kRows},
+      {vars, "Out=[s] = dot(X=[b1], Y=[b1])", kSum},
+      {vars, "Out=[z] = mv(X=[b], Vec=[w])", kRows},
+      {vars, "Out=[w] = mv(X=[t], Vec=[b1])", kSum},
+      {vars, "Out=[z] = matmul_v2(X=[b], Y=[w]) {trans_x=false, trans_y=false}", kRows},
+      {vars, "Out=[y] = tile(X=[b]) {repeat_times=ints[1, 2]}", kRows},
+      {vars, "Out=[y] = tile(X=[b]) {repeat_times=ints[2, 1]}", kUnrelated},
+      {vars, "Y=[z, z2] = unstack(X=[b]) {axis=1, num=2}", kRows},
+      {vars, "Y=[z, z2] = unstack(X=[t]) {axis=0, num=2}", kRows},
+      {vars, "Y=[z, z2] = unstack(X=[b]) {axis=0, num=2}", kUnrelated},
+      {vars, "Out=[y2] = index_sample(X=[b], Index=[bi])", kRows},
+      {vars, "Out=[y] = label_smooth(X=[b]) {epsilon=0.1}", kRows},
+      // The number of classes is that of the rank.
+      {vars, "Out=[t] = label_smooth(X=[t]) {epsilon=0.1}", kUnrelated},
+  });
+}
+
 TEST(BatchRulesTest, NormalizationAndDrawsAreNamed) {
   const std::string vars =
       "var b : fp32[-1, 4]\nvar w : fp32[4]\nvar y : fp32[-1, 4]\nvar m : fp32[4]\n"
