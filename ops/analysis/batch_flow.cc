@@ -318,6 +318,9 @@ class BatchInterpreter {
       if (recipe.is_left[i]) continue;
       BatchValue value = Made(op, made.relations[i].Times(-divisions), ins_);
       value.is_zero = is_zero;
+      if (divisions == 0 && IsGradientLikeInputs(op, recipe, value)) {
+        value.loss_power = ins_[0].loss_power;
+      }
       const VarId var = Resolve(out[i]);
       if (recipe.keeps_outputs && var.valid() && is_written_[var.value()]) {
         Merge(Read(var), &value, op.id());
@@ -335,8 +338,18 @@ class BatchInterpreter {
     flow_.losses_of_relation_.push_back({op.id(), relations_});
   }
 
+  // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
+  bool IsGradientLikeInputs(const Op& op, const RankRecipe& recipe, const BatchValue& value) const {
+    const bool is_linear = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kCopy ||
+                           recipe.algebra == Algebra::kScale;
+    if (!is_linear || !IsBackward(op) || ins_.empty()) return false;
+    return absl::c_all_of(ins_, [&](const BatchValue& in) {
+      return in.relation == value.relation && in.loss_power == ins_[0].loss_power;
+    });
+  }
+
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
-  // gradient of a loss in place.
+  // gradient of a loss in place. What gradient ops compute is no sum over ranks.
   bool DividesByRanks(const Op& op, const RankRecipe& recipe) const {
     if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
     const int n = options_.nranks.value_or(1);
@@ -344,7 +357,9 @@ class BatchInterpreter {
     const BatchRelation in = ins_[0].relation;
     const bool is_loss_grad =
         IsBackward(op) && in.IsReplicated() && op.input_args()[0] == op.output_args()[0];
-    return op.HasAttr(kNumRanksAttr) || in.power > 0 || is_loss_grad;
+    const bool is_sum =
+        in.IsReplicated() && in.power > 0 && ins_[0].loss_power == BatchValue::kNoLoss;
+    return op.HasAttr(kNumRanksAttr) || is_sum || is_loss_grad;
   }
 
   void ReadInputs(const Op& op) {

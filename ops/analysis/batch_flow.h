@@ -41,7 +41,8 @@ struct BatchValue {
   // Before collectives changed it in place: gradients of the op that made the value follow from
   // this relation, those of its readers from `relation`.
   BatchRelation made;
-  // Of a gradient that a gradient op has just written: LossPower of it and its variable.
+  // Of a gradient that gradient ops have written, or sums and multiples of such: LossPower of it
+  // and its variable.
   static constexpr int8_t kNoLoss = 127;
   int8_t loss_power = kNoLoss;
 };

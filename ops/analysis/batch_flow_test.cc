@@ -84,6 +84,34 @@ TEST_F(BatchFlowTest, GradientsOfASumAreSums) {
   EXPECT_EQ(Of("w@GRAD"), kSum);
 }
 
+// On two ranks, a factor of 0.5 in the original is no division by their number.
+TEST_F(BatchFlowTest, FactorsOfTheModelAreNoDivisionByRanks) {
+  Run("    var s : fp32[-1, 1]\n    var s@GRAD : fp32[-1, 1]\n    var u@GRAD : fp32[-1, 1]\n"
+      "    Out=[s] = scale(X=[h]) {scale=0.5, bias=0.0}\n"
+      "    Out=[loss] = mean(X=[s])\n"
+      "    X@GRAD=[s@GRAD] = mean_grad(X=[s], Out@GRAD=[loss@GRAD])\n"
+      "    Out=[h@GRAD] = scale(X=[s@GRAD]) role=backward {scale=0.5, bias=0.0}\n"
+      "    Out=[u@GRAD] = sum(X=[h@GRAD, h@GRAD])\n"
+      "    Out=[h@GRAD] = scale(X=[u@GRAD]) role=backward {scale=0.5, bias=0.0}\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Of("h@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+  // The gradient of a sum that the size of the batch divides.
+  Run("    var n : int64[]\n    var f : fp32[]\n    var a@GRAD : fp32[1]\n"
+      "    var b@GRAD : fp32[1]\n"
+      "    Out=[n] = size(Input=[h])\n    Out=[f] = cast(X=[n]) {in_dtype=3, out_dtype=5}\n"
+      "    Out=[a] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[b] = scale(X=[a]) {scale=0.5, bias=0.0}\n"
+      "    Out=[loss] = elementwise_div(X=[b], Y=[f]) {axis=-1}\n"
+      "    X@GRAD=[b@GRAD] = elementwise_div_grad(X=[b], Y=[f], Out=[loss], "
+      "Out@GRAD=[loss@GRAD]) role=backward {axis=-1}\n"
+      "    Out=[a@GRAD] = scale(X=[b@GRAD]) role=backward {scale=0.5, bias=0.0}\n"
+      "    X@GRAD=[h@GRAD] = reduce_sum_grad(X=[h], Out@GRAD=[a@GRAD]) {reduce_all=true}\n");
+  EXPECT_EQ(Of("loss"), kMean);
+  EXPECT_EQ(Of("a@GRAD"), BatchRelation::Replicated(1));
+  EXPECT_EQ(Of("h@GRAD"), BatchRelation::Sharded(0, 1));
+}
+
 TEST_F(BatchFlowTest, CollectivesGiveWhatOneDeviceHas) {
   Run("    Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {scale=0.5, bias=0.0}\n"
       "    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD])\n"
