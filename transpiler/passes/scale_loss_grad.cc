@@ -30,8 +30,9 @@ enum class Factor : uint8_t {
 
 // Such as the gradient of an output that no op reads.
 bool IsZeros(const Op& op) {
-  if (op.FloatAttr("value") != 0.0) return false;
-  return op.input_args().empty() || AlgebraOf(op.type(), FindOpSchema(op.type())) == Algebra::kFill;
+  const Algebra algebra = AlgebraOf(op.type(), FindOpSchema(op.type()));
+  if (algebra == Algebra::kZeros) return true;
+  return op.FloatAttr("value") == 0.0 && (op.input_args().empty() || algebra == Algebra::kFill);
 }
 
 Factor FactorOf(const Op& op, bool is_linear, const std::vector<Factor>& factors) {

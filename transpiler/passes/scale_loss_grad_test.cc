@@ -2,6 +2,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/substitute.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -15,6 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::ExpectNoRewrite;
 using ::weft::testing::ExpectRewrite;
+using ::weft::testing::IsOk;
 using ::weft::testing::OnEndpoints;
 using ::weft::testing::OnRanks;
 using ::weft::testing::RemarkTexts;
@@ -174,6 +176,10 @@ TEST(ScaleLossGrad, ZerosInTheShapeOfAnotherVariableNeedNoScale) {
     Out=[w@GRAD] = concat(X=[loss@GRAD, unused@GRAD]) role=backward vars=[w, w@GRAD]
   )",
                 OnRanks(2));
+  // Earlier versions had an op without a value.
+  const std::string zeros = absl::StrReplaceAll(
+      kUnreadOutput, {{"fill_any_like", "fill_zeros_like"}, {" {value=$0}", ""}});
+  EXPECT_THAT(RewriteStatus("scale-loss-grad", zeros, OnRanks(2)), IsOk());
   EXPECT_THAT(RewriteStatus("scale-loss-grad", absl::Substitute(kUnreadOutput, "1.0"), OnRanks(2)),
               StatusIs(kRefused, HasSubstr("gradient w@GRAD, completed by op 2 (concat), does not "
                                            "come from loss gradients that could all be scaled")));
