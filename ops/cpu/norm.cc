@@ -78,7 +78,8 @@ Grouping ByChannel(const Image& x) {
 
 // The channels of an image are split into groups; each group is a set.
 Grouping ByGroup(const Image& x, int64_t groups) {
-  const int64_t width = x.channels / groups;
+  // An image without channels has none.
+  const int64_t width = groups == 0 ? 0 : x.channels / groups;
   if (x.channels_last) {
     return {{x.batch, x.space, groups, width}, {groups, 0, 1, 0}, {0, 0, width, 1}};
   }

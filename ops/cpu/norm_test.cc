@@ -203,5 +203,12 @@ TEST(LayerNormTest, WithoutScaleAndBiasIsAsWithOnesAndZeros) {
   EXPECT_EQ(run({}), run({{"Scale", {ones}}, {"Bias", {zeros}}}));
 }
 
+TEST(InstanceNormTest, ImagesMayHaveNoChannels) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("instance_norm", {{"X", {Floats({2, 0, 2}, {})}}}, {},
+                                            {{"Y", 1}, {"SavedMean", 1}, {"SavedVariance", 1}}));
+  EXPECT_EQ(out["Y"][0].size(), 0);
+  EXPECT_EQ(out["SavedMean"][0].size(), 0);
+}
+
 }  // namespace
 }  // namespace weft::testing
