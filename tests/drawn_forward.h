@@ -1,0 +1,23 @@
+// The forward pass of a random program (tests/drawn_program.h).
+#ifndef WEFT_TESTS_DRAWN_FORWARD_H_
+#define WEFT_TESTS_DRAWN_FORWARD_H_
+
+#include <vector>
+
+#include "tests/drawn_spec.h"
+#include "tests/drawn_values.h"
+
+namespace weft::testing {
+
+struct DrawnForward {
+  std::vector<DrawnValue> values;
+  std::vector<ForwardOp> ops;
+  int loss = -1;           // a value
+  std::vector<int> drawn;  // indices in DrawnOps() of the ops that fit
+};
+
+DrawnForward DrawForward(const DrawnSpec& spec);
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_DRAWN_FORWARD_H_
