@@ -75,9 +75,16 @@ class BatchContext {
     return DimsOf(op_.output_args().subspan(i, 1));
   }
   bool IsFloatOut() const {
-    const absl::Span<const Symbol> out = op_.output_args();
-    const absl::optional<TensorType> type = out.empty() ? absl::nullopt : types_(out[0]);
-    return type.has_value() && IsFloating(type->dtype);
+    const absl::optional<DType> out = DTypeOf(op_.output_args());
+    return out.has_value() && IsFloating(*out);
+  }
+  // Whether the op maps integers to integers.
+  bool IsInteger() const {
+    const absl::optional<DType> in = DTypeOf(op_.input_args()), out = DTypeOf(op_.output_args());
+    const auto is_integer = [](absl::optional<DType> type) {
+      return type.has_value() && !IsFloating(*type) && *type != DType::kBool;
+    };
+    return is_integer(in) && is_integer(out);
   }
 
   void Set(absl::string_view slot, BatchRelation relation) {
@@ -93,11 +100,6 @@ class BatchContext {
   }
   void MultiplyAll(int power) {
     for (BatchRelation& out : out_.relations) out = out.Times(power);
-  }
-  void DropReplicated() {
-    for (BatchRelation& out : out_.relations) {
-      if (out.IsReplicated()) out = BatchRelation::Unrelated();
-    }
   }
   size_t num_outputs() const { return out_.relations.size(); }
   void set_effect(BatchEffect effect) { out_.effect = effect; }
@@ -124,6 +126,12 @@ class BatchContext {
   }
 
  private:
+  // Of the first.
+  absl::optional<DType> DTypeOf(absl::Span<const Symbol> names) const {
+    const absl::optional<TensorType> type = names.empty() ? absl::nullopt : types_(names[0]);
+    return type.has_value() ? absl::make_optional(type->dtype) : absl::nullopt;
+  }
+
   const Op& op_;
   const OpSchema& schema_;
   const OpAttrs& attrs_;

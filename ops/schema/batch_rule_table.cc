@@ -5,7 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "ops/schema/batch_context.h"
 
 namespace weft {
@@ -120,6 +124,23 @@ void GatherNd(BatchContext& c) {
   }
 }
 
+// Both tensors have the batch, and the op picks along another axis.
+void TakeAlong(BatchContext& c) {
+  const BatchRelation in = c.In("Input");
+  const absl::optional<Dims> dims = c.InDims("Input");
+  if (!in.IsSharded() || !dims.has_value() || c.In("Index") != in) return;
+  if (c.Axis("Axis", dims->size()) != in.axis) c.SetAll(in);
+}
+
+// One tensor for each place along an axis.
+void Unstack(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  const absl::optional<Dims> dims = c.InDims("X");
+  if (!in.IsSharded() || !dims.has_value()) return;
+  const int axis = c.Axis("axis", dims->size());
+  if (axis >= 0 && axis != in.axis) c.SetAll(in.Along(in.axis - (axis < in.axis ? 1 : 0)));
+}
+
 // --- Reductions ----------------------------------------------------------------------------------
 
 enum class Reduces : uint8_t { kMean, kSum, kOther };
@@ -174,6 +195,25 @@ bool IsOfBatch(const BatchContext& c, size_t axis) {
          (axis < sizes.size() && sizes[axis] == BatchRelation::Replicated(-1));
 }
 
+// The dimension that sizes in the inputs make as long as the rank's batch: -1 if all sizes are
+// those of one device, none if it is unknown. `rank`: that of the output.
+absl::optional<int> BatchInSizes(const BatchContext& c, const char* shape, const char* list,
+                                 size_t rank) {
+  if (c.OthersAreSame({"X"})) return -1;
+  const absl::Span<const BatchRelation> sizes = c.AllIn(list);
+  if (sizes.empty()) {
+    const BatchRelation in = c.In(shape);
+    return in.kind == Kind::kShape ? absl::make_optional<int>(in.axis) : absl::nullopt;
+  }
+  int found = -1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i].IsSame()) continue;
+    if (sizes[i] != BatchRelation::Replicated(-1) || found >= 0) return absl::nullopt;
+    found = static_cast<int>(i);
+  }
+  return sizes.size() == rank && found >= 0 ? absl::make_optional(found) : absl::nullopt;
+}
+
 // Elements keep their order. A share is a run of elements where no dimension before the batch is
 // larger than 1, or where those dimensions stay as they are.
 void Reshape(BatchContext& c) {
@@ -202,7 +242,8 @@ void Reshape(BatchContext& c) {
   const bool follows = (*to)[out] == -1 ? IsOfBatch(c, out) : (*to)[out] == (*from)[axis];
   // Sizes that are computed may make any later dimension grow.
   const bool is_fixed =
-      c.OthersAreSame({"X"}) || std::count(to->begin() + out + 1, to->end(), -1) == 0;
+      c.OthersAreSame({"X"}) || std::count(to->begin() + out + 1, to->end(), -1) == 0 ||
+      BatchInSizes(c, "Shape", "ShapeTensor", to->size()) == static_cast<int>(out);
   if (follows && is_fixed) c.Set("Out", in.Along(static_cast<int>(out)));
 }
 
@@ -301,16 +342,121 @@ void Slice(BatchContext& c) {
   c.SetAll(in.Along(in.axis - before));
 }
 
-// Dimensions are repeated, but for the batch: its size in the output is unknown, as in the input.
+// Dimensions are repeated, but for the batch. Its size in the output is unknown, as in the input,
+// or computed from the batch.
 void Expand(BatchContext& c) {
   const BatchRelation in = c.In("X");
+  const bool is_whole = in.IsReplicated() || in.IsPartial();
+  if (is_whole && c.OthersAreSame({"X"})) return c.SetAll(in);
   const absl::optional<Dims> from = c.InDims("X"), to = c.OutDims("Out");
-  if (!in.IsSharded() || !from.has_value() || !to.has_value() || to->size() < from->size()) return;
-  const size_t axis = in.axis + to->size() - from->size();
-  if ((*from)[in.axis] == (*to)[axis] && (*from)[in.axis] != 1 &&
-      ((*to)[axis] != -1 || IsOfBatch(c, axis))) {
-    c.SetAll(BatchRelation::Sharded(static_cast<int>(axis)));
+  if (!from.has_value() || !to.has_value() || to->size() < from->size()) return;
+  const absl::optional<int> given = BatchInSizes(c, "Shape", "expand_shapes_tensor", to->size());
+  if (!given.has_value()) return;
+  const int added = static_cast<int>(to->size() - from->size());
+  if (in.IsReplicated()) {
+    const bool repeats = *given < added || (*from)[*given - added] == 1;
+    if (repeats) c.SetAll(BatchRelation::Sharded(*given, in.power));
+    return;
   }
+  if (!in.IsSharded()) return;
+  const int axis = in.axis + added;
+  const bool keeps = *given >= 0 ? *given == axis
+                                 : (*from)[in.axis] == (*to)[axis] && (*from)[in.axis] != 1 &&
+                                       ((*to)[axis] != -1 || IsOfBatch(c, axis));
+  if (keeps) c.SetAll(in.Along(axis));
+}
+
+// As Expand, with the sizes of another tensor.
+void ExpandAs(BatchContext& c) {
+  const BatchRelation in = c.In("X"), like = c.In("Y");
+  const absl::optional<Dims> from = c.InDims("X"), to = c.InDims("Y");
+  if (!in.IsSharded() && (like.IsReplicated() || like.IsPartial())) return c.SetAll(in);
+  if (!like.IsSharded() || !from.has_value() || !to.has_value()) return;
+  const int added = static_cast<int>(to->size()) - static_cast<int>(from->size());
+  const int at = like.axis - added;
+  const bool repeats = in.IsReplicated() && (at < 0 || (*from)[at] == 1);
+  if (repeats || (in.IsSharded() && in.axis == at)) {
+    c.SetAll(BatchRelation::Sharded(like.axis, in.power));
+  }
+}
+
+// Repeats dimensions, but not the batch.
+Run Tile(const char* attr) {
+  return [=](BatchContext& c) {
+    const BatchRelation in = c.In("X");
+    const absl::optional<Dims> dims = c.InDims("X");
+    if (!in.IsSharded() || !dims.has_value() || c.inputs().size() != 1) return;
+    const std::vector<int64_t> times = c.attrs().Ints(attr);
+    const int added = static_cast<int>(times.size()) - static_cast<int>(dims->size());
+    const int at = in.axis + added;
+    if (at < 0 || times[at] == 1) c.SetAll(in.Along(in.axis + std::max(added, 0)));
+  };
+}
+
+void Unsqueeze(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  const absl::optional<Dims> dims = c.InDims("X");
+  if (c.inputs().size() != 1) return Reshape(c);
+  if (!in.IsSharded() || !dims.has_value()) return;
+  int64_t rank = static_cast<int64_t>(dims->size()), at = in.axis;
+  for (int64_t axis : c.attrs().Ints("axes")) {
+    if ((axis < 0 ? axis + rank + 1 : axis) <= at) ++at;
+    ++rank;
+  }
+  c.Set("Out", in.Along(static_cast<int>(at)));
+}
+
+void Squeeze(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  const absl::optional<Dims> dims = c.InDims("X");
+  const std::vector<int64_t> axes = c.attrs().Ints("axes");
+  if (axes.empty()) return Reshape(c);
+  if (!in.IsSharded() || !dims.has_value()) return;
+  int before = 0;
+  for (int64_t value : axes) {
+    const int axis = BatchContext::Counted(value, dims->size());
+    // Whether a dimension is dropped depends on its size.
+    if (axis < 0 || axis == in.axis || (*dims)[axis] == -1) return;
+    before += axis < in.axis && (*dims)[axis] == 1 ? 1 : 0;
+  }
+  c.Set("Out", in.Along(in.axis - before));
+}
+
+// Dimensions from start_axis to stop_axis become one. Of those, the batch must be the first larger
+// than 1: else a share is no run of elements.
+void FlattenRange(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  const absl::optional<Dims> dims = c.InDims("X");
+  if (!in.IsSharded() || !dims.has_value()) return;
+  const int start = c.Axis("start_axis", dims->size()), stop = c.Axis("stop_axis", dims->size());
+  if (start < 0 || stop < start) return;
+  if (in.axis < start) return c.Set("Out", in);
+  if (in.axis > stop) return c.Set("Out", in.Along(in.axis - (stop - start)));
+  if (std::all_of(dims->begin() + start, dims->begin() + in.axis,
+                  [](int64_t d) { return d == 1; })) {
+    c.Set("Out", in.Along(start));
+  }
+}
+
+// The dimension of the batch is not padded.
+void Pad(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  const std::vector<int64_t> paddings = c.attrs().Ints("paddings");
+  const size_t at = 2 * static_cast<size_t>(in.axis);
+  if (in.IsSharded() && at + 1 < paddings.size() && paddings[at] == 0 && paddings[at + 1] == 0) {
+    c.SetAll(in);
+  }
+}
+
+// The tensors of an array, concatenated or stacked.
+void ArrayToTensor(BatchContext& c) {
+  const BatchRelation in = c.In("X");
+  const int64_t axis = c.attrs().Int("axis");
+  if (!in.IsSharded() || axis < 0) return;
+  const bool stacks = c.attrs().Bool("use_stack");
+  if (!stacks && axis == in.axis) return;
+  c.Set("Out", in.Along(in.axis + (stacks && axis <= in.axis ? 1 : 0)));
+  c.Set("OutIndex", BatchRelation::Replicated());
 }
 
 // Dimensions are repeated as often as the attribute says, the batch once.
@@ -441,6 +587,48 @@ void Mul(BatchContext& c) {
   if (y.IsReplicated() && x.IsSharded() && x.axis < c.attrs().Int("x_num_col_dims")) c.SetAll(x);
 }
 
+void Dot(BatchContext& c) {
+  const BatchRelation x = c.In("X");
+  const absl::optional<Dims> dims = c.InDims("X");
+  if (!dims.has_value() || !x.IsSharded() || c.In("Y") != x) return;
+  const bool is_contracted = x.axis + 1 == static_cast<int>(dims->size());
+  c.SetAll(is_contracted ? BatchRelation::PartialSum() : x);
+}
+
+// Input + X Y, where the rows of Input are those of X, or one for all.
+void AddMatMul(BatchContext& c) {
+  const BatchRelation rows = BatchRelation::Sharded(0);
+  const absl::optional<Dims> added = c.InDims("Input");
+  if (c.In("X") != rows || !c.In("Y").IsReplicated() || !added.has_value()) return;
+  const bool is_repeated = c.In("Input").IsReplicated() && (added->size() < 2 || (*added)[0] == 1);
+  if (is_repeated || c.In("Input") == rows) c.SetAll(rows);
+}
+
+// The batch has one letter in the equation. It is contracted if the output lacks it.
+void Einsum(BatchContext& c) {
+  const std::vector<std::string> sides =
+      absl::StrSplit(absl::StrReplaceAll(c.attrs().String("equation"), {{" ", ""}}), "->");
+  if (sides.size() != 2) return;
+  const std::vector<std::string> operands = absl::StrSplit(sides[0], ',');
+  const absl::Span<const BatchRelation> ins = c.AllIn("Operands");
+  // The dimensions of an ellipsis have no letters.
+  if (operands.size() != ins.size() || absl::StrContains(sides[0], '.')) return;
+  char batch = 0;
+  for (size_t i = 0; i < ins.size(); ++i) {
+    if (!ins[i].IsSharded()) continue;
+    if (ins[i].axis >= static_cast<int>(operands[i].size())) return;
+    const char letter = operands[i][ins[i].axis];
+    if (absl::c_count(operands[i], letter) > 1 || (batch != 0 && batch != letter)) return;
+    batch = letter;
+  }
+  for (size_t i = 0; i < ins.size(); ++i) {
+    if (ins[i].IsReplicated() && absl::StrContains(operands[i], batch)) return;
+  }
+  const size_t out = sides[1].find(batch);
+  c.Set("Out", out == std::string::npos ? BatchRelation::PartialSum()
+                                        : BatchRelation::Sharded(static_cast<int>(out)));
+}
+
 // --- Layers and losses ---------------------------------------------------------------------------
 
 void LayerNorm(BatchContext& c) {
@@ -532,16 +720,18 @@ void Accuracy(BatchContext& c) {
   c.Set("Total", BatchRelation::PartialSum());
 }
 
-// Draws shares of a batch, or, with a seed, the same on all ranks. Other draws differ from those of
-// one device, whatever inputs are.
+// Draws a value of the shape that `shape` finds. Without a seed, it differs from that of one
+// device, whatever inputs are.
 Run Draw(Run shape) {
   return [=](BatchContext& c) {
     shape(c);
     if (c.attrs().Has("seed") && c.attrs().Int("seed") != 0 && c.OthersAreSame({})) return;
     c.set_effect(BatchEffect::kDraws);
-    c.DropReplicated();
   };
 }
+
+// The seed of an op that draws: the draw is the effect.
+void Seed(BatchContext& c) { c.SetAll(BatchRelation::Replicated()); }
 
 // Input and Out are [time, batch, ...]; states are [layers, batch, ...].
 void Rnn(BatchContext& c) {
@@ -574,7 +764,18 @@ void Ctc(BatchContext& c) {
 
 void SequenceMask(BatchContext& c) {
   // Else as wide as the longest of the rank's own.
-  if (c.attrs().Int("maxlen") > 0) Lookup("X")(c);
+  if (c.attrs().Int("maxlen") > 0 || !c.AllIn("MaxLenTensor").empty()) Lookup("X")(c);
+}
+
+// Linear in parameter, gradient and velocity. (Of optimizers, the others are not.)
+void LinearUpdate(BatchContext& c) {
+  const absl::string_view linear[] = {"Param", "MasterParam", "Grad", "Velocity"};
+  if (!c.OthersAreSame(linear)) return;
+  BatchRelation joined = BatchRelation::Replicated();
+  for (absl::string_view slot : linear) {
+    for (BatchRelation in : c.AllIn(slot)) joined = Join(joined, in);
+  }
+  c.SetAll(joined);
 }
 
 // --- Arrays and branches -------------------------------------------------------------------------
@@ -598,6 +799,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
   using Rules = absl::flat_hash_map<absl::string_view, BatchRule>;
   static const auto* const rules = new Rules({
       {"accuracy", {Accuracy}},
+      {"addmm", {AddMatMul}},
       {"affine_channel", {Rows({"X"})}},
       {"affine_grid", {Rows({"Theta"})}},
       {"arg_max", {Along("X", "axis", "flatten", "keepdims")}},
@@ -609,6 +811,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"bernoulli", {Draw(ShareElementwise), Powers::kOwn}},
       {"bicubic_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"bilinear_interp_v2", {Rows({"X"}), Powers::kFirst}},
+      {"bilinear_tensor_product", {Rows({"X", "Y"})}},
       {"bmm", {MatMul(nullptr, nullptr), Powers::kProduct}},
       {"channel_shuffle", {Rows({"X"}), Powers::kFirst}},
       {"concat", {Joined(/*adds=*/false), Powers::kTogether}},
@@ -622,14 +825,22 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"cummin", {Along("x", "axis")}},
       {"cumprod", {Along("X", "dim")}},
       {"cumsum", {Along("X", "axis", "flatten"), Powers::kFirst}},
+      {"cvm", {Rows({"X", "CVM"})}},
       {"deformable_conv", {Rows({"Input", "Offset", "Mask"})}},
       {"deformable_conv_v1", {Rows({"Input", "Offset"})}},
       {"depthwise_conv2d", {Rows({"Input"}), Powers::kProduct}},
       {"depthwise_conv2d_transpose", {Rows({"Input"}), Powers::kProduct}},
       {"dot", {Dot, Powers::kProduct}},
       {"dropout", {Dropout, Powers::kOwn}},
+<<<<<<< HEAD
       {"expand", {Repeat("expand_times"), Powers::kFirst}},
       {"expand_v2", {Expand, Powers::kFirst}},
+=======
+      {"einsum", {Einsum, Powers::kProduct}},
+      {"expand", {Tile("expand_times"), Powers::kFirst}},
+      {"expand_as_v2", {ExpandAs, Powers::kOwn}},
+      {"expand_v2", {Expand, Powers::kOwn}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"fill_any_like", {Like, Powers::kAny}},
       {"fill_constant", {FillConstant, Powers::kOwn}},
       {"fill_constant_batch_size_like", {BatchSizeLike, Powers::kAny}},
@@ -637,17 +848,29 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"fill_zeros_like2", {Like, Powers::kAny}},
       {"flatten", {Reshape, Powers::kFirst}},
       {"flatten2", {Reshape, Powers::kFirst}},
-      {"flatten_contiguous_range", {Reshape, Powers::kFirst}},
+      {"flatten_contiguous_range", {FlattenRange, Powers::kFirst}},
       {"flip", {NotAlong("X", "axis"), Powers::kFirst}},
+<<<<<<< HEAD
+=======
+      {"fold", {Rows({"X"}), Powers::kFirst}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"frobenius_norm", {Reduction(Reduces::kOther)}},
       {"gather", {Gather("axis"), Powers::kFirst}},
       {"gather_nd", {GatherNd, Powers::kFirst}},
       {"gaussian_random", {Draw(FillConstant), Powers::kOwn}},
+      {"grid_sampler", {Rows({"X", "Grid"})}},
       {"group_norm", {Rows({"X"})}},
+<<<<<<< HEAD
       {"hierarchical_sigmoid", {Rows({"X", "Label"})}},
       {"hinge_loss", {ShareElementwise}},
       {"huber_loss", {ShareElementwise}},
       {"index_sample", {Rows({"X", "Index"})}},
+=======
+      {"hierarchical_sigmoid", {Rows({"X", "Label", "PathTable", "PathCode"})}},
+      {"hinge_loss", {ShareElementwise}},
+      {"huber_loss", {ShareElementwise}},
+      {"index_sample", {Rows({"X", "Index"}), Powers::kFirst}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"index_select", {Gather("dim"), Powers::kFirst}},
       {"instance_norm", {Rows({"X"})}},
       {"isfinite_v2", {ShareElementwise}},
@@ -658,7 +881,10 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"l1_norm", {Whole(BatchRelation::PartialSum())}},
       {"label_smooth", {NotLast("X")}},
       {"layer_norm", {LayerNorm}},
+<<<<<<< HEAD
       {"lerp", {ShareElementwise}},
+=======
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"linear_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"lod_array_length", {Length, Powers::kAny}},
       {"log_loss", {ShareElementwise}},
@@ -672,23 +898,41 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"matmul_v2", {MatMul("trans_x", "trans_y"), Powers::kProduct}},
       {"max_pool2d_with_index", {Rows({"X"})}},
       {"max_pool3d_with_index", {Rows({"X"})}},
+<<<<<<< HEAD
       {"maxout", {Rows({"X"})}},
+=======
+      {"maxout", {Along("X", "axis")}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"mean", {Whole(BatchRelation::Partial()), Powers::kFirst}},
       {"minus", {ShareElementwise, Powers::kTogether}},
       {"mode", {Along("X", "axis", nullptr, "keepdim")}},
       {"mul", {Mul, Powers::kProduct}},
+<<<<<<< HEAD
       {"mv", {MatVec, Powers::kProduct}},
+=======
+      {"momentum", {LinearUpdate, Powers::kOwn}},
+      {"multiplex", {Rows({"X", "Ids"})}},
+      {"mv", {Rows({"X"}), Powers::kProduct}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"nearest_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"nll_loss", {NllLoss}},
       {"norm", {Along("X", "axis")}},
       {"one_hot", {Lookup("X")}},
       {"one_hot_v2", {Lookup("X")}},
       {"p_norm", {Along("X", "axis", "asvector", "keepdim")}},
+<<<<<<< HEAD
       {"pixel_shuffle", {Rows({"X"}), Powers::kFirst}},
+=======
+      {"pad", {Pad}},
+      {"pad3d", {Rows({"X"})}},
+      {"pixel_shuffle", {Rows({"X"}), Powers::kFirst}},
+      {"pixel_unshuffle", {Rows({"X"}), Powers::kFirst}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"poisson", {Draw(ShareElementwise), Powers::kOwn}},
       {"pool2d", {Rows({"X"})}},
       {"pool3d", {Rows({"X"})}},
       {"prelu", {Rows({"X"})}},
+      {"print", {ShareElementwise, Powers::kTogether}},
       {"randint", {Draw(FillConstant), Powers::kOwn}},
       {"randperm", {Draw(FillConstant), Powers::kOwn}},
       {"rank_loss", {ShareElementwise}},
@@ -702,14 +946,24 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"reduce_min", {Reduction(Reduces::kOther)}},
       {"reduce_prod", {Reduction(Reduces::kOther)}},
       {"reduce_sum", {Reduction(Reduces::kSum), Powers::kFirst}},
+      {"repeat_interleave", {Along("X", "dim"), Powers::kFirst}},
       {"reshape", {Reshape, Powers::kOwn}},
       {"reshape2", {Reshape, Powers::kOwn}},
+      {"reverse", {NotAlong("X", "axis"), Powers::kFirst}},
       {"rnn", {Rnn, Powers::kOwn}},
       {"roll", {NotAlong("X", "axis"), Powers::kFirst}},
+      {"row_conv", {Rows({"X"}), Powers::kProduct}},
+      {"searchsorted", {Lookup("Values")}},
+      {"seed", {Seed, Powers::kOwn}},
       {"select_input", {Selected, Powers::kOwn}},
       {"select_output", {First, Powers::kFirst}},
       {"sequence_mask", {SequenceMask}},
+      {"sgd", {LinearUpdate, Powers::kOwn}},
       {"shape", {ShapeOf, Powers::kOwn}},
+<<<<<<< HEAD
+=======
+      {"shard_index", {Lookup("X")}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"share_data", {ShareElementwise, Powers::kFirst}},
       {"shuffle_channel", {Rows({"X"}), Powers::kFirst}},
       {"sigmoid_cross_entropy_with_logits", {SigmoidCrossEntropy}},
@@ -725,18 +979,33 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"stack", {Joined(/*adds=*/true), Powers::kTogether}},
       {"strided_slice", {Slice, Powers::kOwn}},
       {"sync_batch_norm", {SyncBatchNorm}},
+<<<<<<< HEAD
       {"tile", {Repeat("repeat_times"), Powers::kFirst}},
+=======
+      {"take_along_axis", {TakeAlong, Powers::kFirst}},
+      {"tensor_array_to_tensor", {ArrayToTensor, Powers::kFirst}},
+      {"tile", {Tile("repeat_times"), Powers::kFirst}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"top_k", {NotLast("X")}},
       {"top_k_v2", {Along("X", "axis")}},
       {"transpose", {Transpose, Powers::kFirst}},
       {"transpose2", {Transpose, Powers::kFirst}},
       {"trilinear_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"truncated_gaussian_random", {Draw(FillConstant), Powers::kOwn}},
+<<<<<<< HEAD
       {"unbind", {Apart("X"), Powers::kFirst}},
       {"uniform_random", {Draw(FillConstant), Powers::kOwn}},
       {"unsqueeze", {Reshape, Powers::kFirst}},
       {"unsqueeze2", {Reshape, Powers::kFirst}},
       {"unstack", {Apart("X"), Powers::kFirst}},
+=======
+      {"unbind", {Unstack, Powers::kFirst}},
+      {"unfold", {Rows({"X"}), Powers::kFirst}},
+      {"uniform_random", {Draw(FillConstant), Powers::kOwn}},
+      {"unsqueeze", {Unsqueeze, Powers::kFirst}},
+      {"unsqueeze2", {Unsqueeze, Powers::kFirst}},
+      {"unstack", {Unstack, Powers::kFirst}},
+>>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"warpctc", {Ctc}},
       {"write_to_array", {First, Powers::kFirst}},
       {"yolo_box", {Rows({"X", "ImgSize"})}},

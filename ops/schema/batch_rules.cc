@@ -37,7 +37,7 @@ Powers PowersOf(Algebra algebra, const OpSchema& schema, const BatchContext& c) 
     case Algebra::kDivide:
       return c.IsFloatOut() ? Powers::kQuotient : Powers::kNone;
     case Algebra::kCast:
-      return c.IsFloatOut() ? Powers::kFirst : Powers::kNone;
+      return c.IsFloatOut() || c.IsInteger() ? Powers::kFirst : Powers::kNone;
     case Algebra::kScale:
       if (!c.IsFloatOut()) return Powers::kNone;
       return c.attrs().Float("bias") != 0 ? Powers::kAffine : Powers::kFirst;

@@ -417,6 +417,99 @@ TEST(BatchRulesTest, NormalizationAndDrawsAreNamed) {
   EXPECT_EQ(draw.effect, BatchEffect::kDraws);
 }
 
+TEST(BatchRulesTest, SizesOfTheBatchGiveShares) {
+  const std::string vars =
+      "var b : fp32[-1, -1, 8]\nvar h : int32[4]\nvar r : int32[1]\nvar c : int32[1]\n"
+      "var o : fp32[-1, -1, 2, 4]\nvar x : fp32[0]\nvar k : fp32[1, 1, 8]\n"
+      "var e : fp32[-1, 1, 8]\nvar w : fp32[4, 8]\nvar z : fp32[-1, 4, 8]";
+  Check({
+      {vars,
+       "Out=[o], XShape=[x] = reshape2(ShapeTensor=[r, c, c, c], X=[b]) {shape=ints[-1, -1, 2, 4]}",
+       kRows},
+      {vars, "Out=[o], XShape=[x] = reshape2(Shape=[h], X=[b]) {shape=ints[]}", kRows},
+      // Another dimension has the size of the batch.
+      {vars,
+       "Out=[o], XShape=[x] = reshape2(ShapeTensor=[c, r, c, c], X=[b]) {shape=ints[-1, -1, 2, 4]}",
+       kUnrelated},
+      {vars, "Out=[e] = expand_v2(X=[k], expand_shapes_tensor=[r, c, c]) {shape=ints[-1, 1, 8]}",
+       kRows},
+      {vars, "Out=[z] = expand_v2(X=[w], expand_shapes_tensor=[r, c, c]) {shape=ints[-1, 4, 8]}",
+       kRows},
+      {vars, "Out=[z] = expand_v2(X=[z], expand_shapes_tensor=[r, c, c]) {shape=ints[-1, 4, 8]}",
+       kUnrelated},
+      {vars, "Out=[z] = expand_as_v2(X=[w], Y=[b])", kRows},
+      {vars, "Out=[z] = expand_as_v2(X=[z], Y=[b])", kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, ShapesOfTimeMajorDataMoveTheBatch) {
+  const std::string vars =
+      "var t : fp32[-1, -1]\nvar y : fp32[-1, -1, 1]\nvar z : fp32[1, -1, -1]\nvar x : fp32[0]\n"
+      "var b : fp32[-1, 4, 1, 8]\nvar q : fp32[-1, 4, 8]\nvar f : fp32[-1, 32]\n"
+      "var t3 : fp32[4, -1, 8]\nvar o : fp32[-1]\nvar t2 : fp32[8, 4]\nvar v : fp32[-1, 8]";
+  Check({
+      {vars, "Out=[y], XShape=[x] = unsqueeze2(X=[t]) {axes=ints[-1]}", kColumns},
+      {vars, "Out=[z], XShape=[x] = unsqueeze2(X=[t]) {axes=ints[0]}", BatchRelation::Sharded(2)},
+      {vars, "Out=[q], XShape=[x] = squeeze2(X=[b]) {axes=ints[2]}", kRows},
+      {vars, "Out=[f], XShape=[x] = flatten_contiguous_range(X=[b]) {start_axis=1, stop_axis=3}",
+       kRows},
+      {vars, "Out=[o], XShape=[x] = flatten_contiguous_range(X=[t3]) {start_axis=0, stop_axis=2}",
+       kUnrelated},
+      {vars, "Y=[v, v, v, v] = unstack(X=[t3]) {axis=0, num=4}", kRows},
+      {vars, "Y=[v, v, v, v] = unstack(X=[t3]) {axis=1, num=4}", kUnrelated},
+      {vars, "Out=[f] = tile(X=[f]) {repeat_times=ints[2, 1]}", kReplicated},
+      {vars, "Out=[q] = tile(X=[b]) {repeat_times=ints[1, 2, 1, 1]}", kRows},
+      {vars, "Out=[q] = tile(X=[b]) {repeat_times=ints[2, 1, 1, 1]}", kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, ProductsFollowTheLetterOfTheBatch) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar b2 : fp32[-1, 4]\nvar w : fp32[4, 8]\nvar y : fp32[-1, 8]\n"
+      "var g : fp32[4, 4]\nvar z : fp32[-1, -1]\nvar o : fp32[-1]\nvar m : fp32[-1, 8]\n"
+      "var v : fp32[8]";
+  Check({
+      {vars, "Out=[y] = einsum(Operands=[b, w]) {equation=\"bi,ij->bj\"}", kRows},
+      {vars, "Out=[y] = einsum(Operands=[b, w]) {equation=\"bi,ij->jb\"}", kColumns},
+      {vars, "Out=[g] = einsum(Operands=[b, b2]) {equation=\"bi,bj->ij\"}", kSum},
+      {vars, "Out=[z] = einsum(Operands=[b, b2]) {equation=\"bi,ci->bc\"}", kUnrelated},
+      {vars, "Out=[o] = dot(X=[b], Y=[b2])", kRows},
+      {vars, "Out=[y] = addmm(Input=[v], X=[b], Y=[w])", kRows},
+      {vars, "Out=[y] = addmm(Input=[m], X=[b], Y=[w])", kUnrelated},
+  });
+}
+
+TEST(BatchRulesTest, OpsOfEachSampleKeepRows) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar b2 : fp32[-1, 4]\nvar y : fp32[-1, 4]\nvar o : fp32[-1]\n"
+      "var i : int64[-1, 1]\nvar bi : int64[-1, 1]\nvar r : int32[1]\nvar k : int64[1]\n"
+      "var l : int64[-1]\nvar bl : int64[-1]\nvar n2 : int64[1]\nvar p : fp32[1]";
+  Check({
+      {vars, "Out=[y] = bce_loss(Label=[b2], X=[b])", kRows},
+      {vars, "Out=[y], Residual=[y] = huber_loss(X=[b], Y=[b2]) {delta=1.0}", kRows},
+      {vars, "Out=[y] = label_smooth(X=[b]) {epsilon=0.1}", kRows},
+      {vars, "Out=[y] = share_data(X=[b])", kRows},
+      {vars, "Out=[p] = share_data(X=[p])", kMean},
+      {vars, "Out=[o] = p_norm(X=[b]) {axis=1, keepdim=false}", kRows},
+      {vars, "Out=[o] = p_norm(X=[b]) {axis=0, keepdim=false}", kUnrelated},
+      {vars, "Out=[o] = p_norm(X=[b]) {asvector=true, axis=1}", kUnrelated},
+      {vars, "Out=[y] = index_sample(X=[b], Index=[bi])", kRows},
+      {vars, "Result=[y] = take_along_axis(Input=[b], Index=[bi]) {Axis=1}", kRows},
+      {vars, "Result=[y] = take_along_axis(Input=[b], Index=[bi]) {Axis=0}", kUnrelated},
+      {vars, "Out=[y] = pad(X=[b]) {paddings=ints[0, 0, 1, 1]}", kRows},
+      {vars, "Out=[y] = pad(X=[b]) {paddings=ints[1, 0, 0, 0]}", kUnrelated},
+      {vars, "Y=[y] = sequence_mask(MaxLenTensor=[k], X=[bl]) {maxlen=-1}", kRows},
+      // As wide as the longest of the rank's own.
+      {vars, "Y=[y] = sequence_mask(X=[bl]) {maxlen=-1}", kUnrelated},
+      {vars, "Out=[k] = cast(X=[r]) {in_dtype=2, out_dtype=3}", kSize},
+  });
+  const BatchOutputs array =
+      Apply("var b : fp32[-1, 4]\nvar y : fp32[-1, -1, 4]\nvar i : int32[-1]",
+            "Out=[y], OutIndex=[i] = tensor_array_to_tensor(X=[b]) {axis=0, use_stack=true}");
+  EXPECT_EQ(array.relations[0], kColumns);
+  EXPECT_EQ(array.relations[1], kReplicated);
+}
+
 // Whatever inputs are, replicated inputs give replicated outputs, and an unknown op of others
 // unrelated ones.
 TEST(BatchRulesTest, UnregisteredOpsAreUnrelated) {
