@@ -108,14 +108,20 @@ void WarnAboutMissingParams(const Flags& flags, const Program& main,
 }
 
 // Of data variables about which the user has said nothing.
-void SayWhatIsWhole(const FeedLayouts& given, const FeedLayouts& layouts) {
-  std::vector<std::string> whole;
+void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
+  std::vector<std::string> whole, others;
   for (const auto& [name, layout] : layouts) {
-    if (!layout.axis.has_value() && given.count(name) == 0) whole.push_back(name);
+    if (given.count(name) > 0) continue;
+    if (!layout.axis.has_value()) whole.push_back(name);
+    if (layout.axis.value_or(0) > 0)
+      others.push_back(absl::StrCat(name, " along axis ", *layout.axis));
   }
-  if (whole.empty()) return;
-  std::fprintf(stderr, "note: every rank gets the whole of %s; --feed_layout says otherwise\n",
-               absl::StrJoin(whole, ", ").c_str());
+  std::vector<std::string> how;
+  if (!whole.empty()) how.push_back(absl::StrCat("the whole of ", absl::StrJoin(whole, ", ")));
+  if (!others.empty()) how.push_back(absl::StrCat("a part of ", absl::StrJoin(others, ", ")));
+  if (how.empty()) return;
+  std::fprintf(stderr, "note: every rank gets %s; --feed_layout says otherwise\n",
+               absl::StrJoin(how, " and ").c_str());
 }
 
 // What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
@@ -160,7 +166,7 @@ absl::StatusOr<Inputs> ReadInputs(const Flags& flags) {
   if (!layouts.ok()) return Annotate(flags.main, layouts.status());
   inputs.feeds.layouts = *layouts;
   if (flags.run.nranks > 1) {
-    SayWhatIsWhole(given, *layouts);
+    SayHowDataIsGiven(given, *layouts);
     SayWhatDiffers(flags, inputs);
   }
   return inputs;

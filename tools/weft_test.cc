@@ -578,5 +578,14 @@ TEST(WeftStatsTest, BadProgramIsStatus1) {
   EXPECT_THAT(Weft({"stats", text}), FailsWith(1, "weft stats: error: " + text + ": ", ""));
 }
 
+TEST(WeftRunTest, GuessesAboutDataAreSaid) {
+  const std::string dir = "tests/data/survey/time_major/";
+  EXPECT_THAT(Weft({"run", dir + "main.pb", "--startup", dir + "startup.pb", "--feeds",
+                    dir + "feeds.npz", "--ranks", "2", "--allow_unsynchronized"})
+                  .err,
+              StartsWith("note: every rank gets a part of steps along axis 1; --feed_layout says "
+                         "otherwise\n"));
+}
+
 }  // namespace
 }  // namespace weft

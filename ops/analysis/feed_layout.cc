@@ -1,5 +1,7 @@
 #include "ops/analysis/feed_layout.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,6 +32,21 @@ std::vector<DataVariable> DataVariables(const Program& program) {
 }
 
 bool HasUnknown(const Dims& dims) { return NumElements(dims) < 0; }
+
+// Data with one unknown dimension behind larger ones has time first: [T, -1, features]. Behind ones
+// only, it may be a row for all samples: [1, -1].
+FeedLayout GuessOf(const Dims& dims, bool all_fixed) {
+  if (dims.empty()) return FeedLayout::Whole();
+  if (dims[0] == -1 || (all_fixed && dims[0] > 1)) return FeedLayout();
+  const auto unknown = std::find(dims.begin(), dims.end(), -1);
+  const bool has_one =
+      unknown != dims.end() && std::find(unknown + 1, dims.end(), -1) == dims.end();
+  const bool is_behind = std::any_of(dims.begin(), unknown, [](int64_t d) { return d > 1; });
+  if (!has_one || !is_behind) return FeedLayout::Whole();
+  FeedLayout layout;
+  layout.axis = static_cast<int>(unknown - dims.begin());
+  return layout;
+}
 
 }  // namespace
 
@@ -65,8 +82,7 @@ absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayo
   bool all_fixed = true;
   for (const DataVariable& variable : variables) all_fixed &= !HasUnknown(variable.dims);
   for (const auto& [name, dims] : variables) {
-    const bool is_batch = !dims.empty() && (dims[0] == -1 || (all_fixed && dims[0] > 1));
-    layouts[name] = is_batch ? FeedLayout() : FeedLayout::Whole();
+    layouts[name] = GuessOf(dims, all_fixed);
     const auto found = given.find(name);
     if (found == given.end()) continue;
     if (found->second.axis.has_value() && *found->second.axis >= static_cast<int>(dims.size())) {

@@ -30,7 +30,8 @@ absl::StatusOr<FeedLayouts> ParseFeedLayouts(absl::string_view text);
 
 // The layouts of the data variables of a program (Var::need_check_feed): those of `given`, and for
 // the others a guess from their declarations. Dimension 0 is the batch if its size is unknown, or
-// if all data variables have fixed sizes, and several elements there. Any other variable (a
+// if all data variables have fixed sizes, and several elements there. Else it is the only dimension
+// of unknown size, if one before it is larger than 1 (time-major data). Any other variable (a
 // learning rate, weights of classes) is whole. InvalidArgument if `given` names a variable that is
 // no data variable, or an axis that it does not have.
 absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayouts& given = {});
