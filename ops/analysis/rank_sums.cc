@@ -39,6 +39,8 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
   if (ins.size() > 1 && all_one && AreAllRanks(ins)) {
     RankValue own = ins[0];
     own.placement = Placement::kLocal;
+    // Gathering them has counted as a reduction.
+    if (own.reductions > 0) --own.reductions;
     RankValue sum = SumOverRanks(op, own);
     sum.reductions = ins[0].reductions;
     sum.rank = -1;
