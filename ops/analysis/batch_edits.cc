@@ -177,8 +177,8 @@ class LossEditFinder : public EditFinder {
       const VarId var = program_.block(0).Resolve(loss);
       if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
     }
-    for (OpId id : flow.conditions()) {
-      const Op op = program_.op(id);
+    for (const BatchCondition& condition : flow.conditions()) {
+      const Op op = program_.op(condition.op);
       for (const char* slot : {"Cond", "Condition"}) {
         for (Symbol name : op.Input(slot)) {
           const VarId var = program_.block(op.block()).Resolve(name);

@@ -27,6 +27,7 @@ namespace {
 
 // A state becomes unrelated at most once; what depends on it follows in the next walk.
 constexpr int kMaxWalks = 4;
+constexpr int kMaxWalksWithEffects = 8;
 // Relations descend at most two times from iteration to iteration of a loop.
 constexpr int kMaxIterations = 4;
 // The number of ways into a block may be exponential in the size of the program.
@@ -61,7 +62,9 @@ class BatchInterpreter {
 
   BatchFlow Run() {
     SetStart();
-    for (int walk = 0; walk < kMaxWalks; ++walk) {
+    FindAveragedParameters();
+    const int max_walks = options_.follow_effects ? kMaxWalksWithEffects : kMaxWalks;
+    for (int walk = 0; walk < max_walks; ++walk) {
       values_ = start_;
       is_written_.assign(values_.size(), false);
       writers_.assign(values_.size(), OpId());
@@ -73,7 +76,12 @@ class BatchInterpreter {
       flow_.updates_.clear();
       flow_.losses_of_relation_.clear();
       flow_.lifts_.clear();
+<<<<<<< HEAD
       if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
+=======
+      flow_.own_updates_.clear();
+      if (options_.only_losses) {
+>>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
         WalkToLosses();
         break;
       }
@@ -108,6 +116,45 @@ class BatchInterpreter {
     }
   }
 
+  // Parameters of optimizers, and their master weights, that an all-reduce reads.
+  void FindAveragedParameters() {
+    if (options_.only_losses) return;
+    absl::flat_hash_set<VarId> params, reduced;
+    absl::flat_hash_map<VarId, std::vector<VarId>> members;  // by buffer
+    const auto resolve = [&](const Op& op, absl::Span<const Symbol> names) {
+      std::vector<VarId> vars;
+      for (Symbol name : names) {
+        const VarId var = program_.block(op.block()).Resolve(name);
+        if (var.valid()) vars.push_back(var);
+      }
+      return vars;
+    };
+    for (int block = 0; block < program_.num_blocks(); ++block) {
+      for (OpId id : program_.block(block).ops()) {
+        const Op op = program_.op(id);
+        const RankRecipe& recipe = RecipeOf(op);
+        if (recipe.kind == RankRecipe::Kind::kFuse) {
+          for (VarId buffer : resolve(op, op.Output("FusedOutput"))) {
+            members[buffer] = resolve(op, op.Input("Input"));
+          }
+        } else if (recipe.kind == RankRecipe::Kind::kCollective &&
+                   recipe.collective->kind == CollectiveKind::kAllReduce) {
+          for (VarId var : resolve(op, op.Input("X"))) reduced.insert(var);
+        } else if (recipe.param.count > 0) {
+          for (const char* slot : {"Param", "MasterParam"}) {
+            for (VarId var : resolve(op, op.Input(slot))) params.insert(var);
+          }
+        }
+      }
+    }
+    for (const auto& [buffer, vars] : members) {
+      if (reduced.contains(buffer)) reduced.insert(vars.begin(), vars.end());
+    }
+    for (VarId var : params) {
+      if (reduced.contains(var)) averaged_.insert(var);
+    }
+  }
+
   BatchRelation Fed(absl::string_view name) const {
     const auto layout = options_.feeds.find(std::string(name));
     const bool is_split = layout != options_.feeds.end() && layout->second.axis.has_value();
@@ -121,13 +168,21 @@ class BatchInterpreter {
     for (VarId id : program_.block(0).vars()) {
       const uint32_t i = id.value();
       if (!is_written_[i] || !program_.var(id).persistable()) continue;
+      if (averaged_.contains(id)) {
+        // Between averages, the next step begins with other values: own_updates.
+        if (!values_[i].relation.IsSame() && is_apart_.insert(id).second) {
+          flow_.states_.push_back({id, writers_[i], values_[i]});
+          has_changed = true;
+        }
+        continue;
+      }
       BatchValue next = start_[i];
       Merge(values_[i], &next, writers_[i]);
-      if (next.relation == start_[i].relation) {
+      if (next.relation == start_[i].relation && next.is_affected == start_[i].is_affected) {
         start_[i].is_zero = next.is_zero;  // of a state that is the same otherwise
         continue;
       }
-      if (start_[i].relation.IsSame()) {
+      if (start_[i].relation.IsSame() && !next.relation.IsSame()) {
         flow_.states_.push_back({id, writers_[i], values_[i]});
       }
       start_[i] = next;
@@ -165,6 +220,9 @@ class BatchInterpreter {
     const uint32_t i = var.value();
     if (!logs_.empty()) logs_.back().push_back({var, values_[i], is_written_[i]});
     values_[i] = value;
+    if (options_.follow_effects) {
+      values_[i].is_affected |= is_affected_ || value.relation.IsUnrelated();
+    }
     is_written_[i] = true;
     writers_[i] = op.id();
     if (!options_.edits.reductions.empty()) ReduceInPlace(op, var);
@@ -182,8 +240,12 @@ class BatchInterpreter {
 
   // `into` becomes a value that is one or the other.
   static void Merge(const BatchValue& from, BatchValue* into, OpId cause) {
+    if (from.gathered_by != into->gathered_by) into->gathered_by = OpId();
+    into->is_affected = into->is_affected || from.is_affected;
     if (from.is_zero || into->is_zero) {
+      const bool is_affected = into->is_affected;
       if (into->is_zero) *into = from;
+      into->is_affected = is_affected;
       return;
     }
     const BatchRelation joined = Join(from.relation, into->relation);
@@ -235,6 +297,9 @@ class BatchInterpreter {
 
   void Visit(const Op& op) {
     const RankRecipe& recipe = RecipeOf(op);
+    is_affected_ = options_.follow_effects && absl::c_any_of(op.input_args(), [&](Symbol name) {
+                     return Read(name).is_affected;
+                   });
     switch (recipe.kind) {
       case RankRecipe::Kind::kIgnored:
         return;
@@ -263,11 +328,38 @@ class BatchInterpreter {
 
   // That ranks agree about what optimizers write is for others to prove.
   void VisitOptimizer(const Op& op, const RankRecipe& recipe) {
+    if (UpdatesAveraged(op)) return VisitOwnUpdate(op, recipe);
     for (Symbol name : op.args(recipe.grad)) {
       const BatchValue gradient = Read(name);
       if (!gradient.relation.IsSame()) flow_.updates_.push_back({op.id(), name, gradient});
     }
     WriteAll(op, op.output_args(), BatchValue());
+  }
+
+  // The average of linear updates is that of one device, if ranks average in every step.
+  void VisitOwnUpdate(const Op& op, const RankRecipe& recipe) {
+    ReadInputs(op);
+    const std::vector<BatchRelation>& made = Apply(op, recipe.schema).relations;
+    const bool is_linear = is_apart_.empty() && absl::c_none_of(made, [](BatchRelation relation) {
+                             return relation.IsUnrelated();
+                           });
+    if (!is_linear) {
+      flow_.own_updates_.push_back(op.id());
+      is_affected_ = true;
+    }
+    for (size_t i = 0; i < op.output_args().size(); ++i) {
+      Write(op, op.output_args()[i], BatchValue(is_linear ? made[i] : BatchRelation::Partial()));
+    }
+  }
+
+  bool UpdatesAveraged(const Op& op) const {
+    if (averaged_.empty()) return false;
+    for (const char* slot : {"Param", "MasterParam"}) {
+      for (Symbol name : op.Input(slot)) {
+        if (averaged_.contains(Resolve(name))) return true;
+      }
+    }
+    return false;
   }
 
   // Zeros have the power of what they are added to.
@@ -289,9 +381,38 @@ class BatchInterpreter {
                                  op.StringAttr("str_value").value_or(""));
   }
 
+  // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
+  bool VisitGathered(const Op& op, const RankRecipe& recipe) {
+    const size_t n = static_cast<size_t>(options_.nranks.value_or(0));
+    if (ins_.empty() || !ins_[0].gathered_by.valid()) return false;
+    const BatchValue& first = ins_[0];
+    const absl::Span<const Symbol> in = op.input_args(), out = op.output_args();
+    if (recipe.algebra == Algebra::kSplitEqual && ins_.size() == 1 && out.size() == n &&
+        op.IntAttr("axis").value_or(0) == 0 &&
+        RecipeOf(program_.op(first.gathered_by)).kind == RankRecipe::Kind::kCollective) {
+      BatchValue part = first;
+      part.gathered_by = op.id();
+      WriteAll(op, out, part);
+      return true;
+    }
+    const bool are_parts = absl::c_all_of(
+        ins_, [&](const BatchValue& value) { return value.gathered_by == first.gathered_by; });
+    const absl::flat_hash_set<Symbol> distinct(in.begin(), in.end());
+    if (recipe.algebra != Algebra::kSum || !are_parts || distinct.size() != n || in.size() != n ||
+        RecipeOf(program_.op(first.gathered_by)).algebra != Algebra::kSplitEqual) {
+      return false;
+    }
+    WriteAll(op, out, BatchValue(BatchRelation::Replicated(first.gathered_power).Times(1)));
+    return true;
+  }
+
   void VisitFunction(const Op& op, const RankRecipe& recipe) {
     ReadInputs(op);
+<<<<<<< HEAD
     EditInputs(op);
+=======
+    if (VisitGathered(op, recipe)) return;
+>>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
     const bool adds = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
                       recipe.algebra == Algebra::kSubtract;
     if (adds) AdaptZeros();
@@ -309,6 +430,7 @@ class BatchInterpreter {
     }
     const BatchOutputs& made = Apply(op, recipe.schema);
     RecordLossOfRelation(op, made);
+    is_affected_ = is_affected_ || made.effect != BatchEffect::kNone;
     if (made.effect != BatchEffect::kNone && !has_effect_[op.id().value()]) {
       has_effect_[op.id().value()] = true;
       flow_.effects_.push_back({op.id(), made.effect});
@@ -338,6 +460,7 @@ class BatchInterpreter {
     flow_.losses_of_relation_.push_back({op.id(), relations_});
   }
 
+<<<<<<< HEAD
   // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
   bool IsGradientLikeInputs(const Op& op, const RankRecipe& recipe, const BatchValue& value) const {
     const bool is_linear = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kCopy ||
@@ -350,16 +473,32 @@ class BatchInterpreter {
 
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
   // gradient of a loss in place. What gradient ops compute is no sum over ranks.
+=======
+  // Whether the op's factor stands for 1/n: the op says so, or divides what a collective has
+  // summed, or the gradient of a loss in place. Any other may be 1/n by chance.
+>>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
   bool DividesByRanks(const Op& op, const RankRecipe& recipe) const {
     if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
     const int n = options_.nranks.value_or(1);
     if (n <= 1 || std::abs(op.FloatAttr("scale").value_or(1) * n - 1) > 1e-6) return false;
+<<<<<<< HEAD
     const BatchRelation in = ins_[0].relation;
     const bool is_loss_grad =
         IsBackward(op) && in.IsReplicated() && op.input_args()[0] == op.output_args()[0];
     const bool is_sum =
         in.IsReplicated() && in.power > 0 && ins_[0].loss_power == BatchValue::kNoLoss;
     return op.HasAttr(kNumRanksAttr) || is_sum || is_loss_grad;
+=======
+    if (op.HasAttr(kNumRanksAttr)) return true;
+    const VarId var = Resolve(op.input_args()[0]);
+    const OpId writer = var.valid() ? writers_[var.value()] : OpId();
+    if (!writer.valid()) return false;
+    if (ins_[0].relation.power > 0) {
+      return recipes_[program_.op(writer).signature_id()].kind == RankRecipe::Kind::kCollective;
+    }
+    return IsBackward(op) && op.input_args()[0] == op.output_args()[0] &&
+           IsLossGrad(program_.op(writer));
+>>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
   }
 
   void ReadInputs(const Op& op) {
@@ -449,6 +588,11 @@ class BatchInterpreter {
     if (is_in_place) out.made = in.made;
     out.is_summed =
         in.is_summed || (in.relation == BatchRelation::PartialSum() && out.relation == kSame);
+    const bool is_mean_or_same = in.relation.IsPartial() || in.relation.IsReplicated();
+    if (collective.kind == CollectiveKind::kAllGather && is_mean_or_same) {
+      out.gathered_by = op.id();
+      out.gathered_power = in.relation.power;
+    }
     return out;
   }
 
@@ -467,8 +611,15 @@ class BatchInterpreter {
   }
 
   void RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
+<<<<<<< HEAD
     if (block_ != 0 || IsBackward(op) || !out.IsReplicated() || in.IsReplicated()) return;
     const bool is_trained = HasGradient(op.output_args());
+=======
+    // Ranks that average parameters compute with weights of their own.
+    if (block_ != 0 || !averaged_.empty()) return;
+    if (IsBackward(op) || !in.IsPartial() || !out.IsReplicated()) return;
+    const bool is_trained = HasGradient(op.input_args()) || HasGradient(op.output_args());
+>>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
     flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0, is_trained});
   }
 
@@ -478,7 +629,7 @@ class BatchInterpreter {
   bool ConditionHolds(const Op& op, absl::string_view slot) {
     for (Symbol name : op.Input(slot)) {
       if (Read(name).relation.IsSame()) continue;
-      if (!has_effect_[op.id().value()]) flow_.conditions_.push_back(op.id());
+      if (!has_effect_[op.id().value()]) flow_.conditions_.push_back({op.id(), Read(name)});
       has_effect_[op.id().value()] = true;
       return false;
     }
@@ -490,6 +641,9 @@ class BatchInterpreter {
   // relation has changed.
   bool WalkBlocks(const Op& op, bool runs_alike) {
     bool has_changed = false;
+    // What decides about the block, or goes into it, affects only what depends on it.
+    const bool affects =
+        absl::c_any_of(op.Input("Cond"), [&](Symbol name) { return Read(name).is_affected; });
     for (int block : op.SubBlocks()) {
       const bool is_followed = visits_[block] < kMaxVisitsOfBlock && !is_entered_.contains(block);
       ++visits_[block];
@@ -503,6 +657,7 @@ class BatchInterpreter {
       }
       const std::vector<LogEntry> log = std::move(logs_.back());
       logs_.pop_back();
+      is_affected_ = affects;
       has_changed |= Leave(op, block, log, runs_alike && is_followed);
     }
     return has_changed;
@@ -667,12 +822,15 @@ class BatchInterpreter {
   std::vector<OpId> writers_;                              // by VarId
   std::vector<bool> has_effect_;                           // by OpId: in flow_
   absl::flat_hash_map<VarId, std::vector<VarId>> groups_;  // members by buffer
+  absl::flat_hash_set<VarId> averaged_;                    // parameters
+  absl::flat_hash_set<VarId> is_apart_;                    // of averaged_: in flow_.states_
   std::vector<std::vector<LogEntry>> logs_;
   absl::flat_hash_set<int> is_entered_;
   std::vector<int> visits_;  // by block
   int block_ = 0;
 
   // Of the current op.
+  bool is_affected_ = false;  // its outputs
   std::vector<BatchValue> ins_;
   std::vector<BatchRelation> relations_;
   std::vector<uint32_t> numbers_;

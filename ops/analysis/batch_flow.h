@@ -3,8 +3,8 @@
 //
 // Abstract interpretation, in program order, with one rule for each op. It assumes that all ranks
 // start with the values of one device, that gradient ops compute the gradients of their forward
-// ops, and that optimizers (ops with Param and Grad) write what one device writes. States keep, in
-// the next step, what this one leaves.
+// ops, and that optimizers (ops with Param and Grad) write what one device writes, except for
+// own_updates. States keep, in the next step, what this one leaves.
 #ifndef WEFT_OPS_ANALYSIS_BATCH_FLOW_H_
 #define WEFT_OPS_ANALYSIS_BATCH_FLOW_H_
 
@@ -45,12 +45,28 @@ struct BatchValue {
   // and its variable.
   static constexpr int8_t kNoLoss = 127;
   int8_t loss_power = kNoLoss;
+  // Of the partial values of all ranks, one after the other: the op that gathered them. Of one of
+  // them: the op that split them. Their power.
+  OpId gathered_by = {};
+  int8_t gathered_power = 0;
+  // With follow_effects: an effect, or a value that is not that of one device for another reason
+  // than its relation, went into it.
+  bool is_affected = false;
+
+  // Whether all ranks have the value of one device.
+  bool IsOfOneDevice() const { return relation.IsSame() && !is_affected; }
 };
 
 // An op whose outputs differ from those of one device, whatever their relation.
 struct BatchEffectAt {
   OpId op;
   BatchEffect effect;
+};
+
+// An op with a block that runs or not, or so many times, by a value that is not that of one device.
+struct BatchCondition {
+  OpId op;
+  BatchValue value;
 };
 
 // A persistable variable that a step from the values of one device leaves with another relation.
@@ -121,11 +137,13 @@ struct BatchFlowOptions {
   };
   Extent extent = Extent::kAllSteps;
   BatchEdits edits = {};
+  // Find the values that effects and unrelated values change, which takes more walks.
+  bool follow_effects = false;
 };
 
 class BatchFlow {
  public:
-  // O(arguments) for each of at most four walks.
+  // O(arguments) for each of at most four walks (eight with follow_effects).
   static BatchFlow Of(const Program& program, const BatchFlowOptions& options);
 
   // At the end of the step. Of a variable that the step does not write: its value at the start.
@@ -137,8 +155,11 @@ class BatchFlow {
   const std::vector<BatchUpdate>& updates() const { return updates_; }
   // In the order of declarations, those first that do not depend on others.
   const std::vector<BatchState>& states() const { return states_; }
-  // Ops with a block that runs or not, or so many times, by a value that is not that of one device.
-  const std::vector<OpId>& conditions() const { return conditions_; }
+  const std::vector<BatchCondition>& conditions() const { return conditions_; }
+  // The optimizers whose parameters ranks average, and whose updates by the ranks' own gradients do
+  // not average to that of one device. The averages count as what one device has nevertheless, the
+  // parameters before and all states of the optimizers as the rank's part of a mean. In op order.
+  const std::vector<OpId>& own_updates() const { return own_updates_; }
   // In op order, of ops that are no gradient ops.
   const std::vector<RelationLoss>& losses_of_relation() const { return losses_of_relation_; }
   // In op order.
@@ -152,7 +173,8 @@ class BatchFlow {
   std::vector<BatchEffectAt> effects_;
   std::vector<BatchUpdate> updates_;
   std::vector<BatchState> states_;
-  std::vector<OpId> conditions_;
+  std::vector<BatchCondition> conditions_;
+  std::vector<OpId> own_updates_;
   std::vector<RelationLoss> losses_of_relation_;
   std::vector<BatchLift> lifts_;
 };

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
@@ -15,6 +16,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr BatchRelation kSame = BatchRelation::Replicated();
 constexpr BatchRelation kRows = BatchRelation::Sharded(0);
@@ -37,7 +39,8 @@ class BatchFlowTest : public ::testing::Test {
         "    var hb : bool[-1, 1]\n    var scopes : step_scopes\n    var scope : step_scopes\n"
         "    Out=[h] = mul(X=[x], Y=[w])\n"
         "    Out=[loss] = mean(X=[h])\n"
-        "    Out=[loss@GRAD] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+        "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, "
+        "value=1.0}\n"
         "    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD])\n"
         "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n" +
             ops,
@@ -46,7 +49,9 @@ class BatchFlowTest : public ::testing::Test {
     program_.emplace(*std::move(program));
     const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(*program_);
     ASSERT_TRUE(feeds.ok()) << feeds.status();
-    flow_.emplace(BatchFlow::Of(*program_, {*feeds, 2, zeros_}));
+    BatchFlowOptions options{*feeds, 2, zeros_};
+    options.follow_effects = follow_effects_;
+    flow_.emplace(BatchFlow::Of(*program_, options));
   }
 
   const BatchValue& End(const std::string& name) {
@@ -60,6 +65,7 @@ class BatchFlowTest : public ::testing::Test {
   }
 
   std::set<std::string> zeros_;
+  bool follow_effects_ = false;
   absl::optional<Program> program_;
   absl::optional<BatchFlow> flow_;
 };
@@ -210,6 +216,85 @@ TEST_F(BatchFlowTest, OptimizersAreForOthersToProve) {
   EXPECT_EQ(Of("t"), kSame);
 }
 
+// LocalSGD.
+TEST_F(BatchFlowTest, UpdatesOfAveragedParametersAreTheRanksOwn) {
+  const std::string update =
+      "    var v : fp32[4, 1] persistable\n    var mean : fp32[4, 1] persistable\n"
+      "    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], "
+      "LearningRate=[rate]) {mu=0.9}\n"
+      "    Out=[mean] = sum(X=[mean, w])\n";
+  const std::string average = "    Out=[w] = c_allreduce_avg(X=[w]) {ring_id=0}\n";
+  const auto states = [&] {
+    std::vector<std::string> names;
+    for (const BatchState& state : flow_->states()) {
+      names.emplace_back(program_->var(state.variable).name());
+    }
+    return names;
+  };
+  Run(update + average);
+  EXPECT_THAT(flow_->own_updates(), IsEmpty()) << "linear";
+  EXPECT_EQ(Of("w"), kSame);
+  EXPECT_EQ(Of("loss"), kMean);
+  EXPECT_THAT(states(), UnorderedElementsAre("v", "mean"));
+  // In some steps only.
+  Run(update +
+          "    Out=[w], Scope=[scope] = conditional_block(Cond=[due], Input=[w]) "
+          "{is_scalar_condition=true, sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n" + average + "  }\n");
+  EXPECT_THAT(states(), UnorderedElementsAre("v", "mean", "w"));
+  EXPECT_EQ(flow_->own_updates().size(), 1);
+  EXPECT_EQ(Of("loss"), kMean);
+  Run("    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n" + update + average);
+  EXPECT_THAT(states(), UnorderedElementsAre("v", "mean"));
+  EXPECT_EQ(flow_->own_updates().size(), 1);
+  Run("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0}\n" + update);
+  EXPECT_THAT(flow_->own_updates(), IsEmpty());
+  EXPECT_THAT(states(), IsEmpty());
+}
+
+TEST_F(BatchFlowTest, GatheredPartsOfAllRanksAddUp) {
+  const std::string gather =
+      "    var g : fp32[8, 1]\n    var p0 : fp32[4, 1]\n    var p1 : fp32[4, 1]\n"
+      "    Out=[g] = c_allgather(X=[w@GRAD]) {ring_id=0, nranks=2}\n"
+      "    Out=[p0, p1] = split(X=[g]) {axis=0, num=2}\n";
+  Run(gather + "    Out=[t] = sum(X=[p0, p1])\n");
+  EXPECT_EQ(Of("t"), BatchRelation::Replicated(1));
+  Run(gather + "    Out=[t] = sum(X=[p0, p0])\n");
+  EXPECT_EQ(Cause("t"), "c_allgather");
+}
+
+// Gradient merge divides by its number of steps, which may be that of the ranks.
+TEST_F(BatchFlowTest, ScalesInPlaceDivideLossGradientsOnly) {
+  Run("    Out=[h@GRAD] = scale(X=[h@GRAD]) role=backward {scale=0.5, bias=0.0}\n");
+  EXPECT_EQ(Of("h@GRAD"), BatchRelation::Sharded(0, 1));
+  Run("    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) {ring_id=0}\n"
+      "    Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward {scale=0.5, bias=0.0}\n");
+  EXPECT_EQ(Of("w@GRAD"), kSame);
+  Run("    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0}\n"
+      "    Out=[w@GRAD] = scale(X=[w@GRAD]) role=backward {scale=0.5, bias=0.0}\n");
+  EXPECT_EQ(Of("w@GRAD"), kSame);
+}
+
+TEST_F(BatchFlowTest, EffectsAreFollowedToStates) {
+  follow_effects_ = true;
+  const std::string rest =
+      "    var other : fp32[1] persistable\n    Out=[other] = sum(X=[other, rate])\n"
+      "    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD])\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n"
+      "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) {ring_id=0}\n"
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[rate])\n"
+      "    Out=[state] = sum(X=[state, loss])\n";
+  Run("    var m : uint8[-1, 1]\n"
+      "    Mask=[m], Out=[h] = dropout(X=[h]) {is_test=false, dropout_prob=0.5}\n" +
+      rest);
+  EXPECT_EQ(Of("w"), kSame);
+  EXPECT_FALSE(End("w").IsOfOneDevice());
+  EXPECT_TRUE(End("other").IsOfOneDevice());
+  Run(rest);
+  EXPECT_TRUE(End("w").IsOfOneDevice());
+  EXPECT_FALSE(End("state").IsOfOneDevice());
+}
+
 TEST_F(BatchFlowTest, EffectsAreListedOnce) {
   Run("    var m : fp32[4] persistable\n    var v : fp32[4] persistable\n"
       "    var s : fp32[4]\n    var y : fp32[-1, 4]\n    var y2 : fp32[-1, 4]\n"
@@ -284,6 +369,19 @@ TEST(FeedLayoutTest, GuessesFromDeclarations) {
               HasSubstr("x has dimensions [-1, 4], expected an axis below 2, found 2"));
   EXPECT_THAT(FeedLayoutsOf(*program, {{"w", {0}}}).status().message(),
               HasSubstr("w is no data variable of the program, which has: x, rate, classes"));
+}
+
+TEST(FeedLayoutTest, TimeMajorDataIsSplitAlongTheBatch) {
+  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
+      "    var x : fp32[6, -1, 4] need_check_feed\n    var y : fp32[-1, 1] need_check_feed\n"
+      "    var positions : int64[1, -1] need_check_feed\n"
+      "    var mask : fp32[6, -1, -1] need_check_feed\n",
+      ""));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(*FeedLayoutsOf(*program), (FeedLayouts{{"x", {1}},
+                                                   {"y", {0}},
+                                                   {"positions", FeedLayout::Whole()},
+                                                   {"mask", FeedLayout::Whole()}}));
 }
 
 TEST(FeedLayoutTest, FixedBatchesAreSplit) {

@@ -832,15 +832,10 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"depthwise_conv2d_transpose", {Rows({"Input"}), Powers::kProduct}},
       {"dot", {Dot, Powers::kProduct}},
       {"dropout", {Dropout, Powers::kOwn}},
-<<<<<<< HEAD
-      {"expand", {Repeat("expand_times"), Powers::kFirst}},
-      {"expand_v2", {Expand, Powers::kFirst}},
-=======
       {"einsum", {Einsum, Powers::kProduct}},
-      {"expand", {Tile("expand_times"), Powers::kFirst}},
+      {"expand", {Repeat("expand_times"), Powers::kFirst}},
       {"expand_as_v2", {ExpandAs, Powers::kOwn}},
       {"expand_v2", {Expand, Powers::kOwn}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"fill_any_like", {Like, Powers::kAny}},
       {"fill_constant", {FillConstant, Powers::kOwn}},
       {"fill_constant_batch_size_like", {BatchSizeLike, Powers::kAny}},
@@ -850,27 +845,17 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"flatten2", {Reshape, Powers::kFirst}},
       {"flatten_contiguous_range", {FlattenRange, Powers::kFirst}},
       {"flip", {NotAlong("X", "axis"), Powers::kFirst}},
-<<<<<<< HEAD
-=======
       {"fold", {Rows({"X"}), Powers::kFirst}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"frobenius_norm", {Reduction(Reduces::kOther)}},
       {"gather", {Gather("axis"), Powers::kFirst}},
       {"gather_nd", {GatherNd, Powers::kFirst}},
       {"gaussian_random", {Draw(FillConstant), Powers::kOwn}},
       {"grid_sampler", {Rows({"X", "Grid"})}},
       {"group_norm", {Rows({"X"})}},
-<<<<<<< HEAD
-      {"hierarchical_sigmoid", {Rows({"X", "Label"})}},
-      {"hinge_loss", {ShareElementwise}},
-      {"huber_loss", {ShareElementwise}},
-      {"index_sample", {Rows({"X", "Index"})}},
-=======
       {"hierarchical_sigmoid", {Rows({"X", "Label", "PathTable", "PathCode"})}},
       {"hinge_loss", {ShareElementwise}},
       {"huber_loss", {ShareElementwise}},
       {"index_sample", {Rows({"X", "Index"}), Powers::kFirst}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"index_select", {Gather("dim"), Powers::kFirst}},
       {"instance_norm", {Rows({"X"})}},
       {"isfinite_v2", {ShareElementwise}},
@@ -881,10 +866,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"l1_norm", {Whole(BatchRelation::PartialSum())}},
       {"label_smooth", {NotLast("X")}},
       {"layer_norm", {LayerNorm}},
-<<<<<<< HEAD
       {"lerp", {ShareElementwise}},
-=======
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"linear_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"lod_array_length", {Length, Powers::kAny}},
       {"log_loss", {ShareElementwise}},
@@ -898,36 +880,24 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"matmul_v2", {MatMul("trans_x", "trans_y"), Powers::kProduct}},
       {"max_pool2d_with_index", {Rows({"X"})}},
       {"max_pool3d_with_index", {Rows({"X"})}},
-<<<<<<< HEAD
       {"maxout", {Rows({"X"})}},
-=======
-      {"maxout", {Along("X", "axis")}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"mean", {Whole(BatchRelation::Partial()), Powers::kFirst}},
       {"minus", {ShareElementwise, Powers::kTogether}},
       {"mode", {Along("X", "axis", nullptr, "keepdim")}},
       {"mul", {Mul, Powers::kProduct}},
-<<<<<<< HEAD
-      {"mv", {MatVec, Powers::kProduct}},
-=======
       {"momentum", {LinearUpdate, Powers::kOwn}},
       {"multiplex", {Rows({"X", "Ids"})}},
-      {"mv", {Rows({"X"}), Powers::kProduct}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
+      {"mv", {MatVec, Powers::kProduct}},
       {"nearest_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"nll_loss", {NllLoss}},
       {"norm", {Along("X", "axis")}},
       {"one_hot", {Lookup("X")}},
       {"one_hot_v2", {Lookup("X")}},
       {"p_norm", {Along("X", "axis", "asvector", "keepdim")}},
-<<<<<<< HEAD
-      {"pixel_shuffle", {Rows({"X"}), Powers::kFirst}},
-=======
       {"pad", {Pad}},
       {"pad3d", {Rows({"X"})}},
       {"pixel_shuffle", {Rows({"X"}), Powers::kFirst}},
       {"pixel_unshuffle", {Rows({"X"}), Powers::kFirst}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"poisson", {Draw(ShareElementwise), Powers::kOwn}},
       {"pool2d", {Rows({"X"})}},
       {"pool3d", {Rows({"X"})}},
@@ -960,10 +930,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"sequence_mask", {SequenceMask}},
       {"sgd", {LinearUpdate, Powers::kOwn}},
       {"shape", {ShapeOf, Powers::kOwn}},
-<<<<<<< HEAD
-=======
       {"shard_index", {Lookup("X")}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
       {"share_data", {ShareElementwise, Powers::kFirst}},
       {"shuffle_channel", {Rows({"X"}), Powers::kFirst}},
       {"sigmoid_cross_entropy_with_logits", {SigmoidCrossEntropy}},
@@ -979,33 +946,21 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"stack", {Joined(/*adds=*/true), Powers::kTogether}},
       {"strided_slice", {Slice, Powers::kOwn}},
       {"sync_batch_norm", {SyncBatchNorm}},
-<<<<<<< HEAD
-      {"tile", {Repeat("repeat_times"), Powers::kFirst}},
-=======
       {"take_along_axis", {TakeAlong, Powers::kFirst}},
       {"tensor_array_to_tensor", {ArrayToTensor, Powers::kFirst}},
-      {"tile", {Tile("repeat_times"), Powers::kFirst}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
+      {"tile", {Repeat("repeat_times"), Powers::kFirst}},
       {"top_k", {NotLast("X")}},
       {"top_k_v2", {Along("X", "axis")}},
       {"transpose", {Transpose, Powers::kFirst}},
       {"transpose2", {Transpose, Powers::kFirst}},
       {"trilinear_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"truncated_gaussian_random", {Draw(FillConstant), Powers::kOwn}},
-<<<<<<< HEAD
       {"unbind", {Apart("X"), Powers::kFirst}},
-      {"uniform_random", {Draw(FillConstant), Powers::kOwn}},
-      {"unsqueeze", {Reshape, Powers::kFirst}},
-      {"unsqueeze2", {Reshape, Powers::kFirst}},
-      {"unstack", {Apart("X"), Powers::kFirst}},
-=======
-      {"unbind", {Unstack, Powers::kFirst}},
       {"unfold", {Rows({"X"}), Powers::kFirst}},
       {"uniform_random", {Draw(FillConstant), Powers::kOwn}},
       {"unsqueeze", {Unsqueeze, Powers::kFirst}},
       {"unsqueeze2", {Unsqueeze, Powers::kFirst}},
-      {"unstack", {Unstack, Powers::kFirst}},
->>>>>>> f94273d (Give 60 more ops a rule along the batch)
+      {"unstack", {Apart("X"), Powers::kFirst}},
       {"warpctc", {Ctc}},
       {"write_to_array", {First, Powers::kFirst}},
       {"yolo_box", {Rows({"X", "ImgSize"})}},

@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "ops/analysis/losses.h"
+#include "ops/analysis/rank_values.h"
+#include "transpiler/verify/startup_values.h"
 
 namespace weft {
 namespace {
@@ -45,7 +48,8 @@ class BatchChecker {
       const BatchRelation relation = value.relation;
       const bool is_known = relation.IsSame() ||
                             (relation.IsPartial() && relation.power <= 0 && relation.power >= -1);
-      if (is_known || !reported_.insert(value.cause).second) continue;
+      if (is_known || FollowsFromState(value.cause, loss)) continue;
+      if (!reported_.insert(value.cause).second) continue;
       report_.Add("W701", value.cause, main_.name(loss),
                   absl::StrCat("loss ", main_.name(loss), " is no mean and no sum over the batch",
                                Because(main_, flow_, value.cause)));
@@ -77,12 +81,23 @@ class BatchChecker {
     }
   }
 
+  // One finding for all ops whose conditions have one cause.
   void CheckConditions() {
-    for (OpId op : flow_.conditions()) {
-      reported_.insert(op);
-      report_.Add("W706", op, "",
-                  absl::StrCat(main_.op(op).DebugName(),
-                               " runs its block depending on values of the rank's batch"));
+    std::map<OpId, std::vector<OpId>> by_cause;
+    for (const BatchCondition& condition : flow_.conditions()) {
+      const OpId cause = condition.value.cause;
+      by_cause[cause.valid() ? cause : condition.op].push_back(condition.op);
+    }
+    for (const auto& [cause, ops] : by_cause) {
+      const bool is_told = reported_.count(cause) > 0;
+      reported_.insert(ops.begin(), ops.end());
+      reported_.insert(cause);
+      if (is_told) continue;
+      report_.Add(
+          "W706", ops[0], "",
+          absl::StrCat(main_.op(ops[0]).DebugName(),
+                       " runs its block depending on values of the rank's batch", AsDoOthers(ops),
+                       cause == ops[0] ? "" : Because(main_, flow_, cause)));
     }
   }
 
@@ -95,43 +110,112 @@ class BatchChecker {
       reported_.insert(at.op);
     }
     if (ops.empty()) return;
-    const std::string others =
-        ops.size() == 1 ? "" : absl::StrCat(", as do ", ops.size() - 1, " other ops");
-    report_.Add(rule, ops[0], "", absl::StrCat(main_.op(ops[0]).DebugName(), " ", what, others));
+    report_.Add(rule, ops[0], "",
+                absl::StrCat(main_.op(ops[0]).DebugName(), " ", what, AsDoOthers(ops)));
+  }
+
+  // Parameters that ranks update by themselves, and average.
+  void CheckOwnUpdates() {
+    if (flow_.own_updates().empty()) return;
+    const OpId first = flow_.own_updates()[0];
+    const std::string updates = absl::StrCat(
+        main_.op(first).DebugName(), " updates ", main_.name(main_.op(first).Input("Param")[0]),
+        " by the rank's own gradient", AsDoOthers(flow_.own_updates()));
+    std::vector<Symbol> own;
+    for (const BatchState& state : flow_.states()) {
+      if (IsPart(state)) own.push_back(main_.var(state.variable).name_symbol());
+    }
+    report_.Add(
+        "W709", first, own.empty() ? "" : main_.name(own[0]),
+        absl::StrCat(updates, ": averages of parameters are not what one device has",
+                     own.empty() ? "" : absl::StrCat(", and ", ListOf(own), " is the rank's own")));
+    if (LossesAreSums(main_, flow_) != true) return;
+    report_.Add("W710", first, "",
+                absl::StrCat(updates,
+                             ": the loss is a sum over the batch, so that averaging "
+                             "divides each update by the number of ranks"));
   }
 
   // States whose cause no other finding names; one finding for those that ops of one type write.
   void CheckStates() {
-    std::vector<Symbol> partial;
+    std::vector<Symbol> parts;
     OpId adds;
     std::map<std::string, std::vector<const BatchState*>> by_type;
     for (const BatchState& state : flow_.states()) {
-      if (state.value.relation.IsPartial() && flow_.AtEnd(state.variable).relation.IsPartial()) {
-        if (partial.empty()) adds = state.writer;
-        partial.push_back(main_.var(state.variable).name_symbol());
+      if (IsPart(state) && followers_.count(state.variable) == 0) {
+        if (parts.empty()) adds = state.writer;
+        parts.push_back(main_.var(state.variable).name_symbol());
         continue;
       }
-      const OpId cause = state.value.cause.valid() ? state.value.cause : state.writer;
+      const OpId cause = CauseOf(state);
       if (reported_.count(cause) == 0)
         by_type[std::string(main_.op(cause).type())].push_back(&state);
     }
     for (const auto& [type, states] : by_type) {
       std::vector<Symbol> names;
+      absl::string_view follower;
       for (const BatchState* state : states) {
         names.push_back(main_.var(state->variable).name_symbol());
+        const auto found = followers_.find(state->variable);
+        if (found != followers_.end()) follower = main_.name(found->second);
       }
       const BatchValue& first = states[0]->value;
-      const OpId cause = first.cause.valid() ? first.cause : states[0]->writer;
-      report_.Add("W703", cause, main_.name(names[0]),
-                  absl::StrCat(ListOf(names), " is, after the step, ", ToString(first.relation),
-                               Because(main_, flow_, cause)));
+      const OpId cause = CauseOf(*states[0]);
+      const std::string because =
+          first.relation.IsUnrelated()
+              ? Because(main_, flow_, cause)
+              : absl::StrCat(": ", main_.op(cause).DebugName(), " writes it");
+      report_.Add(
+          "W703", cause, main_.name(names[0]),
+          absl::StrCat(
+              ListOf(names), " is, after the step, ", ToString(first.relation), because,
+              follower.empty() ? "" : absl::StrCat("; loss ", follower, " follows from it")));
     }
-    if (partial.empty()) return;
-    report_.Add("W707", adds, main_.name(partial[0]),
-                absl::StrCat(ListOf(partial), " holds the rank's own part of a mean or sum"));
+    // CheckOwnUpdates has named them.
+    if (parts.empty() || !flow_.own_updates().empty()) return;
+    report_.Add("W707", adds, main_.name(parts[0]),
+                absl::StrCat(ListOf(parts), " holds the rank's own part of a mean or sum"));
   }
 
  private:
+  // Whether a state holds the rank's part of a mean or sum, after any number of steps.
+  bool IsPart(const BatchState& state) const {
+    const auto is_part = [](BatchRelation relation) {
+      return relation.IsPartial() || (relation.IsReplicated() && relation.power != 0);
+    };
+    const BatchRelation at_end = flow_.AtEnd(state.variable).relation;
+    return is_part(state.value.relation) && is_part(at_end);
+  }
+
+  static OpId CauseOf(const BatchState& state) {
+    return state.value.cause.valid() ? state.value.cause : state.writer;
+  }
+
+  // Whether the op that made a loss unrelated makes or reads a state that ranks leave with other
+  // values than one device. That is the cause then.
+  bool FollowsFromState(OpId cause, Symbol loss) {
+    if (!cause.valid()) return false;
+    const Op op = main_.op(cause);
+    absl::flat_hash_set<VarId> read;
+    for (Symbol name : op.input_args()) read.insert(main_.block(op.block()).Resolve(name));
+    bool follows = false;
+    for (const BatchState& state : flow_.states()) {
+      const bool is_read =
+          read.contains(state.variable) && !flow_.AtEnd(state.variable).relation.IsSame();
+      if (!is_read && state.value.cause != cause) continue;
+      followers_.emplace(state.variable, loss);
+      follows = true;
+    }
+    return follows;
+  }
+
+  // ", as do 2 other ops".
+  static std::string AsDoOthers(const std::vector<OpId>& ops) {
+    if (ops.size() == 1) return "";
+    return ops.size() == 2 ? ", as does 1 other op"
+                           : absl::StrCat(", as do ", ops.size() - 1, " other ops");
+  }
+
   // "state a", or "each of 12 states (a, b, c, ...)".
   std::string ListOf(const std::vector<Symbol>& names) const {
     constexpr size_t kMaxNames = 8;
@@ -147,21 +231,37 @@ class BatchChecker {
   const Program& main_;
   const BatchFlow& flow_;
   Reporter report_;
-  absl::flat_hash_set<OpId> reported_;  // causes
+  absl::flat_hash_set<OpId> reported_;            // causes
+  absl::flat_hash_map<VarId, Symbol> followers_;  // by state: a loss that follows from it
 };
 
 }  // namespace
 
+BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayouts& feeds,
+                                absl::optional<int> nranks) {
+  BatchFlowOptions options;
+  options.feeds = feeds.empty() ? *FeedLayoutsOf(*programs.main) : feeds;
+  options.nranks = nranks;
+  if (programs.startup == nullptr) return options;
+  RankValuesOptions of_startup;
+  of_startup.nranks = nranks;
+  for (const auto& [name, value] : ReadStartupValues(*programs.startup, of_startup)) {
+    if (value.is_zero) options.zeros.insert(name);
+  }
+  return options;
+}
+
 void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted, ProgramRef ref,
                 Findings* findings) {
   BatchChecker checker(main, flow, ref, findings);
-  checker.CheckLosses();
-  checker.CheckUpdates(sums_are_wanted);
-  checker.CheckConditions();
   checker.CheckEffects(
       BatchEffect::kStatistics, "W704",
       "normalizes by the statistics of a rank's batch, one device by those of all");
   checker.CheckEffects(BatchEffect::kDraws, "W705", "draws other random numbers than one device");
+  checker.CheckConditions();
+  checker.CheckLosses();
+  checker.CheckUpdates(sums_are_wanted);
+  checker.CheckOwnUpdates();
   checker.CheckStates();
 }
 

@@ -87,6 +87,8 @@ constexpr Rule kRules[] = {
     {"W707", Layer::kBatch, Severity::kNote, "state that holds a rank's part of a mean"},
     {"W708", Layer::kBatch, Severity::kWarning,
      "update by a gradient without a known relation to that of one device"},
+    {"W709", Layer::kBatch, Severity::kNote, "parameters averaged instead of gradients"},
+    {"W710", Layer::kBatch, Severity::kWarning, "parameters averaged although the losses are sums"},
 };
 
 }  // namespace

@@ -117,8 +117,9 @@ class Verifier {
     if (needs_batch) {
       const absl::optional<BatchFlow> flow = CheckBatch(programs, nranks, rank, &batch);
       if (!options.gradients_are_summed.has_value()) {
-        options.gradients_are_summed =
-            flow.has_value() && LossesAreSums(*programs.main, *flow).value_or(false);
+        // Parameters that ranks average are no sums.
+        options.gradients_are_summed = flow.has_value() && flow->own_updates().empty() &&
+                                       LossesAreSums(*programs.main, *flow).value_or(false);
       }
       if (flow.has_value()) {
         for (const BatchLift& lift : flow->lifts()) lifts.emplace(lift.op, lift.power);
@@ -193,18 +194,8 @@ class Verifier {
   absl::optional<BatchFlow> CheckBatch(const ConstProgramPair& programs, absl::optional<int> nranks,
                                        int rank, Findings* findings) const {
     if (!Runs(Layer::kBatch) || IsForOneDevice(*programs.main, nranks)) return absl::nullopt;
-    BatchFlowOptions options;
-    options.feeds = options_.feeds;
-    if (options.feeds.empty()) options.feeds = *FeedLayoutsOf(*programs.main);
-    options.nranks = nranks;
-    if (programs.startup != nullptr) {
-      RankValuesOptions of_startup;
-      of_startup.nranks = nranks;
-      for (const auto& [name, value] : ReadStartupValues(*programs.startup, of_startup)) {
-        if (value.is_zero) options.zeros.insert(name);
-      }
-    }
-    BatchFlow flow = BatchFlow::Of(*programs.main, options);
+    BatchFlow flow =
+        BatchFlow::Of(*programs.main, BatchOptionsOf(programs, options_.feeds, nranks));
     weft::CheckBatch(*programs.main, flow, options_.gradients_are_summed.value_or(false),
                      {rank, false}, findings);
     return flow;

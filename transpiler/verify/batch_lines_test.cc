@@ -1,0 +1,131 @@
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "proto/testing/block_text.h"
+#include "transpiler/verify/batch.h"
+#include "transpiler/verify/verify.h"
+
+namespace weft {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kReduces[] =
+    "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
+    "use_calc_stream=true}\n";
+constexpr char kMean[] = "    Out=[loss] = mean(X=[y]) role=forward|loss\n";
+
+// The lines of layer 7 about a step that trains w.
+std::vector<std::string> LinesOf(const std::string& before, const std::string& loss,
+                                 const std::string& reduces = kReduces,
+                                 const std::string& after = "", const std::string& blocks = "") {
+  const Program program = testing::BlockProgram(
+      absl::StrCat(
+          "    var x : fp32[-1, 4] need_check_feed\n    var w : fp32[4, 1] parameter persistable\n"
+          "    var v : fp32[4, 1] persistable\n    var lr : fp32[1] persistable\n"
+          "    var state : fp32[1] persistable\n    var count : fp32[1] persistable\n"
+          "    var y : fp32[-1, 1]\n    var y@GRAD : fp32[-1, 1]\n    var m : fp32[1]\n"
+          "    var k : bool[1]\n    var n : fp32[1, 1]\n    var mask : uint8[-1, 1]\n"
+          "    var scope : step_scopes\n    var scope2 : step_scopes\n"
+          "    var w@GRAD : fp32[4, 1]\n    var loss : fp32[1]\n    var loss@GRAD : fp32[1]\n"
+          "    Out=[y] = mul(X=[x], Y=[w])\n",
+          before, loss,
+          "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, "
+          "value=1.0}\n"
+          "    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward\n"
+          "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n",
+          reduces,
+          "    ParamOut=[w], VelocityOut=[v] = momentum(Param=[w], Grad=[w@GRAD], Velocity=[v], "
+          "LearningRate=[lr]) role=optimize {mu=0.9}\n",
+          after),
+      blocks);
+  const Program startup = testing::BlockProgram(
+      "    var count : fp32[1] persistable\n"
+      "    Out=[count] = fill_constant() {shape=longs[1], dtype=5, value=0.0}\n");
+  VerifyOptions options;
+  options.nranks = 2;
+  options.layers = {Layer::kBatch};
+  std::vector<std::string> lines;
+  const Findings findings = Verify({{&program, &startup}}, options);
+  for (const Finding& finding : findings.all()) lines.push_back(ToString(finding));
+  return lines;
+}
+
+TEST(BatchLinesTest, MeansNeedNoLines) { EXPECT_THAT(LinesOf("", kMean), IsEmpty()); }
+
+TEST(BatchLinesTest, ConditionsWithOneCauseAreOneLine) {
+  const std::string branch =
+      "    Out=[y], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n";
+  EXPECT_THAT(
+      LinesOf("    Out=[m] = mean(X=[y])\n"
+              "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
+                  branch + branch,
+              kMean, kReduces, "", "  block 1 parent=0 {\n    Out=[y] = relu(X=[y])\n  }\n"),
+      ElementsAre(AllOf(StartsWith("warning: W706: op 3 (conditional_block) runs"),
+                        HasSubstr("as does 1 other op: op 2 (greater_than) makes it of m "
+                                  "(a partial mean)"))));
+}
+
+// A draw that changes the loss is a draw, not another kind of loss.
+TEST(BatchLinesTest, DrawsAreOneLine) {
+  EXPECT_THAT(LinesOf("    Out=[n] = gaussian_random() {shape=longs[1, 1], dtype=5}\n"
+                      "    Out=[y] = elementwise_add(X=[y], Y=[n]) {axis=-1}\n",
+                      kMean),
+              ElementsAre(StartsWith("note: W705: op 1 (gaussian_random) draws")));
+}
+
+TEST(BatchLinesTest, StateThatTheLossReadsIsOneLine) {
+  const std::string statistic = "    Out=[m] = mean(X=[y])\n    Out=[state] = sum(X=[state, m])\n";
+  EXPECT_THAT(LinesOf(statistic, kMean),
+              ElementsAre(StartsWith("note: W707: state state holds the rank's own part")));
+  EXPECT_THAT(
+      LinesOf("    Out=[y] = elementwise_sub(X=[y], Y=[state]) {axis=-1}\n" + statistic, kMean),
+      ElementsAre(AllOf(StartsWith("warning: W703: state state is, after the step, a "
+                                   "partial mean: op 3 (sum) writes it"),
+                        HasSubstr("; loss loss follows from it"))));
+}
+
+// As ranks count the samples of their own batches.
+TEST(BatchLinesTest, CountsArePartsOfSums) {
+  EXPECT_THAT(LinesOf("    var size : int64[]\n    var size_f : fp32[]\n"
+                      "    Out=[size] = size(Input=[y])\n"
+                      "    Out=[size_f] = cast(X=[size]) {in_dtype=3, out_dtype=5}\n"
+                      "    Out=[count] = sum(X=[count, size_f])\n",
+                      kMean),
+              ElementsAre(StartsWith("note: W707: state count holds the rank's own part")));
+}
+
+TEST(BatchLinesTest, LocalSgdIsOneLine) {
+  const std::string average =
+      "    Out=[w] = c_allreduce_avg(X=[w]) role=optimize {ring_id=0, use_calc_stream=true}\n";
+  const std::string clip =
+      "    Out=[w@GRAD] = clip(X=[w@GRAD]) role=optimize {min=-1.0, max=1.0}\n";
+  // The average of linear updates is that of one device.
+  EXPECT_THAT(LinesOf("", kMean, "", average),
+              ElementsAre(StartsWith("note: W707: state v holds the rank's own part")));
+  EXPECT_THAT(LinesOf("", kMean, clip, average),
+              ElementsAre(AllOf(StartsWith("note: W709: op 6 (momentum) updates w by the rank's"),
+                                HasSubstr(", and state v is the rank's own"))));
+  EXPECT_THAT(LinesOf("", kMean, clip,
+                      average + "    Out=[v] = c_allreduce_avg(X=[v]) role=optimize {ring_id=0, "
+                                "use_calc_stream=true}\n"),
+              ElementsAre(AllOf(StartsWith("note: W709"), Not(HasSubstr("state v")))));
+  EXPECT_THAT(LinesOf("",
+                      "    Out=[loss] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, "
+                      "dim=ints[0], keep_dim=false}\n",
+                      "", average),
+              ElementsAre(StartsWith("note: W709"),
+                          AllOf(StartsWith("warning: W710"), HasSubstr("divides each"))));
+}
+
+}  // namespace
+}  // namespace weft
