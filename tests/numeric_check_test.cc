@@ -158,6 +158,65 @@ TEST(NumericCheck, RoundedResultsAreEqualWithinATolerance) {
   }
 }
 
+// Mixed precision: each rank rounds its part of the gradient to 11 bits, one device the whole.
+TEST(NumericCheck, HalfPrecisionIsRoundedMore) {
+  const absl::StatusOr<Program> main = ParseProgramText(R"(program version=2006002 {
+  block 0 parent=-1 {
+    var x : fp32[-1, 8] need_check_feed
+    var w : fp32[8, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var tenth : fp32[-1, 8]
+    var x.fp16 : fp16[-1, 8]
+    var w.fp16 : fp16[8, 1]
+    var y.fp16 : fp16[-1, 1]
+    var y : fp32[-1, 1]
+    var each : fp32[-1, 1]
+    var loss : fp32[]
+    var loss@GRAD : fp32[]
+    var each@GRAD : fp32[-1, 1]
+    var y@GRAD : fp32[-1, 1]
+    var y.fp16@GRAD : fp16[-1, 1]
+    var w.fp16@GRAD : fp16[8, 1]
+    var w@GRAD : fp32[8, 1]
+    Out=[tenth] = scale(X=[x]) role=forward {bias=0.0, bias_after_scale=true, scale=0.1}
+    Out=[x.fp16] = cast(X=[tenth]) role=forward {in_dtype=5, out_dtype=4}
+    Out=[w.fp16] = cast(X=[w]) role=forward {in_dtype=5, out_dtype=4}
+    Out=[y.fp16] = mul(X=[x.fp16], Y=[w.fp16]) role=forward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[y] = cast(X=[y.fp16]) role=forward {in_dtype=4, out_dtype=5}
+    Out=[each] = square(X=[y]) role=forward
+    Out=[loss] = reduce_mean(X=[each]) role=forward|loss {dim=ints[0], keep_dim=false, reduce_all=true}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {dtype=5, shape=longs[], value=1.0}
+    X@GRAD=[each@GRAD] = reduce_mean_grad(Out@GRAD=[loss@GRAD], X=[each]) role=backward {dim=ints[0], keep_dim=false, reduce_all=true}
+    X@GRAD=[y@GRAD] = square_grad(Out@GRAD=[each@GRAD], X=[y]) role=backward
+    Out=[y.fp16@GRAD] = cast(X=[y@GRAD]) role=backward {in_dtype=5, out_dtype=4}
+    Y@GRAD=[w.fp16@GRAD] = mul_grad(Out@GRAD=[y.fp16@GRAD], X=[x.fp16], Y=[w.fp16]) role=backward {x_num_col_dims=1, y_num_col_dims=1}
+    Out=[w@GRAD] = cast(X=[w.fp16@GRAD]) role=backward vars=[w, w@GRAD] {in_dtype=4, out_dtype=5}
+    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr]) role=optimize vars=[w, w@GRAD]
+  }
+})");
+  const absl::StatusOr<Program> startup = ParseProgramText(R"(program version=2006002 {
+  block 0 parent=-1 {
+    var w : fp32[8, 1] parameter persistable
+    var lr : fp32[1] persistable
+    Out=[w] = fill_constant() role=forward {dtype=5, shape=longs[8, 1], value=0.0}
+    Out=[lr] = fill_constant() role=forward {dtype=5, shape=longs[1], value=1.0}
+  }
+})");
+  WEFT_ASSERT_OK(main);
+  WEFT_ASSERT_OK(startup);
+  const Pair original = {*main, *startup};
+  const Pair rewritten = Rewritten(original, 2);
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport report, Check(original, rewritten));
+  EXPECT_TRUE(report.IsEqual()) << NumericReportText(report);
+  EXPECT_EQ(report.tolerance, kHalfTolerance);
+  ASSERT_TRUE(report.largest_rounding.has_value());
+  EXPECT_GT(report.largest_rounding->relative, kNumericTolerance);
+  EXPECT_THAT(NumericReportText(report), HasSubstr("equal within the rounding of 16-bit numbers"));
+  WEFT_ASSERT_OK_AND_ASSIGN(const NumericReport wrong,
+                            Check(original, Without(rewritten, "c_allreduce_sum")));
+  EXPECT_FALSE(wrong.IsEqual());
+}
+
 // The gradient of w[i] is the mean of 0.1 x[i], which is 0 for some i except for rounding. adam
 // divides it by its magnitude, so rounding alone moves w[i] by about lr.
 Pair RoundingDivided(const std::string& lr) {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -13,6 +14,7 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/runner.h"
+#include "ops/analysis/batch_flow.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
@@ -21,6 +23,7 @@
 #include "tools/json_number.h"
 #include "tools/numeric/numeric_check.h"
 #include "tools/weft_commands.h"
+#include "transpiler/verify/batch.h"
 #include "transpiler/verify/verify.h"
 
 namespace weft {
@@ -99,6 +102,21 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   return verify;
 }
 
+// Whether layer 7 says that these variables are not what one device has. Ranks with different
+// values of one variable are another matter.
+bool AreSaidToDiffer(const std::vector<NumericReport::Difference>& differences,
+                     const ConstProgramPair& rewritten, const FeedLayouts& feeds, int nranks) {
+  BatchFlowOptions options = BatchOptionsOf(rewritten, feeds, nranks);
+  options.follow_effects = true;
+  const BatchFlow flow = BatchFlow::Of(*rewritten.main, options);
+  return absl::c_all_of(differences, [&](const NumericReport::Difference& difference) {
+    const VarId var = rewritten.main->block(0).FindVar(difference.variable);
+    if (!var.valid()) return false;
+    const BatchValue& value = flow.AtEnd(var);
+    return difference.is_among_ranks ? !value.relation.IsSame() : !value.IsOfOneDevice();
+  });
+}
+
 // None if not requested.
 absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
                                                       const Programs& programs,
@@ -112,11 +130,14 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
   numeric.nranks = options.nranks > 0
                        ? options.nranks
                        : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
-  const absl::StatusOr<NumericReport> report =
-      CheckNumerically(programs.Original(), rewritten, numeric);
+  absl::StatusOr<NumericReport> report = CheckNumerically(programs.Original(), rewritten, numeric);
   WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
-  return *report;
+  report->is_explained =
+      !report->IsEqual() && AreSaidToDiffer(report->differences, rewritten, feeds, numeric.nranks);
+  return *std::move(report);
 }
+
+bool IsWrong(const NumericReport& numeric) { return !numeric.IsEqual() && !numeric.is_explained; }
 
 // The line of program text of an op, with its position.
 void PrintOp(const Program& program, OpId id) {
@@ -219,7 +240,7 @@ void PrintText(const Findings& findings, const std::vector<ConstProgramPair>& ra
     std::printf("%s: %lld more like these\n", rule.id, static_cast<long long>(omitted));
   }
   if (numeric.has_value()) std::printf("numeric: %s", NumericReportText(*numeric).c_str());
-  const bool differs = numeric.has_value() && !numeric->IsEqual();
+  const bool differs = numeric.has_value() && IsWrong(*numeric);
   std::string counts = Counts(findings);
   if (differs) {
     absl::StrAppend(&counts, counts.empty() ? "" : ", ", "the result differs from the original");
@@ -269,13 +290,15 @@ Json NumericJson(const NumericReport& report) {
           {"rough", report.rough},
           {"unchanged", report.unchanged},
           {"largest_rounding", is_rounded ? DifferenceJson(*report.largest_rounding) : Json()},
-          {"differences", std::move(differences)}};
+          {"differences", std::move(differences)},
+          {"explained", report.is_explained}};
 }
 
 // The findings as JSON, a contract with programs that read it: an indented object with these keys,
 // followed by a newline:
-//   verified   true if there is no error and, if programs were run, no difference
-//   findings   a list, in the order of Findings::all(): rule, severity, rank (null if one program
+//   verified   true if there is no error and, if programs were run, no difference but explained
+//   ones findings   a list, in the order of Findings::all(): rule, severity, rank (null if one
+//   program
 //              is for all ranks), startup, op, other, variable, message; op and other are
 //              objects with block, index and type, or null
 //   omitted    the number of findings that were dropped, by rule
@@ -286,7 +309,7 @@ Json NumericJson(const NumericReport& report) {
 //              "different"), nranks, steps, batch; compared, own_to_ranks, rough and unchanged:
 //              lists of names; largest_rounding (or null) and the list
 //              differences: variable, parameter, among_ranks, rank, step, index, expected, found,
-//              relative, of_original
+//              relative, of_original; explained: true if a finding says so of each difference
 // `ranks`: the programs that were verified. `numeric` may be null.
 std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgramPair> ranks,
                          const Scope& scope, const NumericReport* numeric) {
@@ -308,13 +331,10 @@ std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgram
     const int64_t count = findings.NumOmitted(rule.id);
     if (count > 0) omitted[rule.id] = count;
   }
-  const bool is_equal = numeric == nullptr || numeric->IsEqual();
-  Json json = {{"verified", !findings.HasErrors() && is_equal},
-               {"findings", std::move(list)},
-               {"omitted", std::move(omitted)},
-               {"ranks", RanksText(scope)},
-               {"layers", scope.layers},
-               {"assumed", scope.assumptions}};
+  const bool is_wrong = findings.HasErrors() || (numeric != nullptr && IsWrong(*numeric));
+  Json json = {{"verified", !is_wrong},         {"findings", std::move(list)},
+               {"omitted", std::move(omitted)}, {"ranks", RanksText(scope)},
+               {"layers", scope.layers},        {"assumed", scope.assumptions}};
   if (numeric != nullptr) json["numeric"] = NumericJson(*numeric);
   // Names are UTF-8.
   return json.dump(2) + "\n";
@@ -342,7 +362,7 @@ absl::StatusOr<bool> Verify(const Options& options) {
   } else {
     PrintText(findings, programs->ranks, *numeric, scope, options.short_lines);
   }
-  return !findings.HasErrors() && (!numeric->has_value() || (*numeric)->IsEqual());
+  return !findings.HasErrors() && (!numeric->has_value() || !IsWrong(**numeric));
 }
 
 // Checks combinations of flags.

@@ -185,6 +185,16 @@ TEST(WeftVerifyTest, SumOfLossesIsRewrittenWithoutDivision) {
               Ends(0, AllOf(HasSubstr("1 variable equal bit by bit\n"), Clean("2 ranks"))));
   EXPECT_THAT(transpile("avg").err, HasSubstr("W702: op "));
   EXPECT_THAT(transpile("loss_grad").err, HasSubstr("W702: op "));
+  ASSERT_EQ(RunProcess({"tools/transpile", "--mode", "multi_thread", "--trans_mode", "all_gather",
+                        "--nranks", "2", sum, out})
+                .status,
+            0);
+  EXPECT_THAT(Verify({out, "--nranks", "2", "--original", sum}), Ends(0, Clean("2 ranks")));
+  // Averaged parameters are averages nevertheless.
+  ASSERT_EQ(
+      RunProcess({"tools/transpile", "--mode", "local_sgd", "--nranks", "2", sum, out}).status, 0);
+  EXPECT_THAT(Verify({out, "--nranks", "2", "--original", sum, "--short"}),
+              Ends(0, AllOf(HasSubstr("note: W708: "), HasSubstr("warning: W709: "))));
 }
 
 TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
@@ -210,6 +220,10 @@ TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
   EXPECT_EQ(transpiled.err, warning);
   EXPECT_THAT(Verify({out, "--nranks", "2", "--original", root, "--short"}),
               Ends(0, AllOf(HasSubstr(warning), EndsWith("; 1 warning\n"))));
+  // Numbers do not contradict it.
+  EXPECT_THAT(Verify({out, "--nranks", "2", "--original", root, "--short", "--numeric"}),
+              Ends(0, AllOf(HasSubstr("different, as notes and warnings say\n  parameter w, "),
+                            EndsWith("; 1 warning\n"))));
 }
 
 TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {

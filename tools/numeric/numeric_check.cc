@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "executor/plan.h"
 #include "executor/runner.h"
+#include "ops/schema/tensor_type.h"
 #include "tools/numeric/inputs.h"
 
 namespace weft {
@@ -25,6 +26,20 @@ constexpr char kRewritten[] = "rewritten program";
 constexpr int64_t kRowsPerRank = 4;
 
 using Tensors = std::map<std::string, Tensor>;
+
+// That of the least precise type of the program.
+double PrecisionOf(const Program& program) {
+  double tolerance = kNumericTolerance;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (VarId id : program.block(block).vars()) {
+      const absl::optional<TensorType> type = DeclaredType(program.var(id));
+      if (!type.has_value()) continue;
+      if (type->dtype == DType::kFloat16) tolerance = std::max(tolerance, kHalfTolerance);
+      if (type->dtype == DType::kBFloat16) tolerance = std::max(tolerance, kBrainHalfTolerance);
+    }
+  }
+  return tolerance;
+}
 
 RunOptions RunOptionsFor(const NumericOptions& options, int nranks) {
   RunOptions run;
@@ -45,6 +60,7 @@ class NumericChecker {
     report_.nranks = options.nranks;
     report_.steps = options.steps;
     report_.batch = kRowsPerRank * options.nranks;
+    report_.tolerance = PrecisionOf(*original.main);
   }
 
   absl::StatusOr<NumericReport> Check() {
@@ -144,7 +160,7 @@ class NumericChecker {
   }
 
   double ToleranceOf(int64_t step, size_t i) const {
-    return std::max(kNumericTolerance, kRoundingFactor * rounding_[step][i]);
+    return std::max(report_.tolerance, kRoundingFactor * rounding_[step][i]);
   }
 
   absl::Status NothingChanges() const {
@@ -244,7 +260,7 @@ class NumericChecker {
       report_.differences.push_back(*difference);
       return true;
     }
-    if (difference->relative > kMaxNumericTolerance) {
+    if (difference->relative > std::max(kMaxNumericTolerance, report_.tolerance)) {
       rough_.insert(fetch_[i]);
       return true;
     }

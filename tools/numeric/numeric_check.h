@@ -6,12 +6,13 @@
 // learning rates are the power of two nearest to that of the startup program; the batch of each
 // rank is a power of two. A program of products, sums and means is then bit-identical. If results
 // are rounded (softmax, roots, division by 3 ranks), sums depend on their order. Equal then means:
-// within kNumericTolerance of the largest element of the variable.
+// within kNumericTolerance of the largest element of the variable, or kHalfTolerance or
+// kBrainHalfTolerance where a program has variables of such a type.
 //
 // Some optimizers amplify rounding: adam's first step is lr g / (|g| + 1e-8), even if g is rounding
 // of the size 1e-8. The original itself shows how much: it also runs with its batch in two other
 // orders, and kRoundingFactor times that difference is allowed. A difference of more than
-// kMaxNumericTolerance is never accepted.
+// kMaxNumericTolerance, or that of a 16-bit type, is never accepted.
 //
 // Rounding is no reason for ranks to disagree: the result of one collective, and everything
 // computed from it, has the same bits on all ranks. So parameters and optimizer states must be

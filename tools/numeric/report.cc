@@ -57,22 +57,27 @@ std::string NumericReportText(const NumericReport& report) {
       absl::StrCat(report.steps, report.steps == 1 ? " step on " : " steps on ", report.nranks,
                    report.nranks == 1 ? " rank" : " ranks", ", batch ", report.batch, ": ");
   if (!report.IsEqual()) {
-    absl::StrAppend(&text, "different\n");
+    absl::StrAppend(&text, "different", report.is_explained ? ", as notes and warnings say" : "",
+                    "\n");
   } else {
     absl::StrAppend(&text, report.compared.size(),
                     report.compared.size() == 1 ? " variable" : " variables");
     if (report.largest_rounding.has_value()) {
       const NumericReport::Difference& most = *report.largest_rounding;
       const bool is_small = most.relative <= kNumericTolerance;
+      const bool is_half = !is_small && most.relative <= report.tolerance;
       absl::StrAppendFormat(&text,
                             " equal within %s, where results are rounded: %s differs most, by "
                             "%.2g of its largest element, after step %d%s\n",
-                            is_small ? "1e-5" : "the rounding of the original", most.variable,
-                            most.relative, most.step,
-                            is_small ? ""
-                                     : absl::StrFormat("; the original itself by %.2g, with its "
-                                                       "batch in another order",
-                                                       most.of_original));
+                            is_small  ? "1e-5"
+                            : is_half ? "the rounding of 16-bit numbers"
+                                      : "the rounding of the original",
+                            most.variable, most.relative, most.step,
+                            is_small || is_half
+                                ? ""
+                                : absl::StrFormat("; the original itself by %.2g, with its "
+                                                  "batch in another order",
+                                                  most.of_original));
     } else {
       absl::StrAppend(&text, " equal bit by bit\n");
     }

@@ -13,6 +13,9 @@ namespace weft {
 
 // Rounding, relative to the largest element of a variable. See numeric_check.h.
 inline constexpr double kNumericTolerance = 1e-5;
+// The same for a program that computes in fp16 or bf16.
+inline constexpr double kHalfTolerance = 1.0 / 512;
+inline constexpr double kBrainHalfTolerance = 1.0 / 64;
 inline constexpr double kRoundingFactor = 8;
 inline constexpr double kMaxNumericTolerance = 1e-3;
 
@@ -36,6 +39,9 @@ struct NumericReport {
   int nranks = 0;
   int64_t steps = 0;
   int64_t batch = 0;  // rows of all ranks together
+  double tolerance = kNumericTolerance;
+  // The verifier says of every variable with a difference that it is not that of one device.
+  bool is_explained = false;
   // Each persistable variable that the original writes is in one of these lists, sorted:
   std::vector<std::string> compared;
   // Rank-local states that belong to no optimizer, such as gradients accumulated over steps.
