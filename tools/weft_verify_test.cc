@@ -194,7 +194,7 @@ TEST(WeftVerifyTest, SumOfLossesIsRewrittenWithoutDivision) {
   ASSERT_EQ(
       RunProcess({"tools/transpile", "--mode", "local_sgd", "--nranks", "2", sum, out}).status, 0);
   EXPECT_THAT(Verify({out, "--nranks", "2", "--original", sum, "--short"}),
-              Ends(0, AllOf(HasSubstr("note: W708: "), HasSubstr("warning: W709: "))));
+              Ends(0, AllOf(HasSubstr("note: W709: "), HasSubstr("warning: W710: "))));
 }
 
 TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
