@@ -76,12 +76,8 @@ class BatchInterpreter {
       flow_.updates_.clear();
       flow_.losses_of_relation_.clear();
       flow_.lifts_.clear();
-<<<<<<< HEAD
-      if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
-=======
       flow_.own_updates_.clear();
-      if (options_.only_losses) {
->>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
+      if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
         WalkToLosses();
         break;
       }
@@ -118,7 +114,7 @@ class BatchInterpreter {
 
   // Parameters of optimizers, and their master weights, that an all-reduce reads.
   void FindAveragedParameters() {
-    if (options_.only_losses) return;
+    if (options_.extent == BatchFlowOptions::Extent::kToLosses) return;
     absl::flat_hash_set<VarId> params, reduced;
     absl::flat_hash_map<VarId, std::vector<VarId>> members;  // by buffer
     const auto resolve = [&](const Op& op, absl::Span<const Symbol> names) {
@@ -408,11 +404,8 @@ class BatchInterpreter {
 
   void VisitFunction(const Op& op, const RankRecipe& recipe) {
     ReadInputs(op);
-<<<<<<< HEAD
     EditInputs(op);
-=======
     if (VisitGathered(op, recipe)) return;
->>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
     const bool adds = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kAdd ||
                       recipe.algebra == Algebra::kSubtract;
     if (adds) AdaptZeros();
@@ -460,7 +453,6 @@ class BatchInterpreter {
     flow_.losses_of_relation_.push_back({op.id(), relations_});
   }
 
-<<<<<<< HEAD
   // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
   bool IsGradientLikeInputs(const Op& op, const RankRecipe& recipe, const BatchValue& value) const {
     const bool is_linear = recipe.algebra == Algebra::kSum || recipe.algebra == Algebra::kCopy ||
@@ -472,33 +464,19 @@ class BatchInterpreter {
   }
 
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
-  // gradient of a loss in place. What gradient ops compute is no sum over ranks.
-=======
-  // Whether the op's factor stands for 1/n: the op says so, or divides what a collective has
-  // summed, or the gradient of a loss in place. Any other may be 1/n by chance.
->>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
+  // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
+  // factor may be 1/n by chance.
   bool DividesByRanks(const Op& op, const RankRecipe& recipe) const {
     if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
     const int n = options_.nranks.value_or(1);
     if (n <= 1 || std::abs(op.FloatAttr("scale").value_or(1) * n - 1) > 1e-6) return false;
-<<<<<<< HEAD
-    const BatchRelation in = ins_[0].relation;
-    const bool is_loss_grad =
-        IsBackward(op) && in.IsReplicated() && op.input_args()[0] == op.output_args()[0];
-    const bool is_sum =
-        in.IsReplicated() && in.power > 0 && ins_[0].loss_power == BatchValue::kNoLoss;
-    return op.HasAttr(kNumRanksAttr) || is_sum || is_loss_grad;
-=======
     if (op.HasAttr(kNumRanksAttr)) return true;
+    const BatchRelation in = ins_[0].relation;
+    if (in.IsReplicated() && in.power > 0 && ins_[0].loss_power == BatchValue::kNoLoss) return true;
     const VarId var = Resolve(op.input_args()[0]);
     const OpId writer = var.valid() ? writers_[var.value()] : OpId();
-    if (!writer.valid()) return false;
-    if (ins_[0].relation.power > 0) {
-      return recipes_[program_.op(writer).signature_id()].kind == RankRecipe::Kind::kCollective;
-    }
-    return IsBackward(op) && op.input_args()[0] == op.output_args()[0] &&
-           IsLossGrad(program_.op(writer));
->>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
+    return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
+           op.input_args()[0] == op.output_args()[0];
   }
 
   void ReadInputs(const Op& op) {
@@ -611,15 +589,10 @@ class BatchInterpreter {
   }
 
   void RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
-<<<<<<< HEAD
-    if (block_ != 0 || IsBackward(op) || !out.IsReplicated() || in.IsReplicated()) return;
-    const bool is_trained = HasGradient(op.output_args());
-=======
     // Ranks that average parameters compute with weights of their own.
     if (block_ != 0 || !averaged_.empty()) return;
-    if (IsBackward(op) || !in.IsPartial() || !out.IsReplicated()) return;
-    const bool is_trained = HasGradient(op.input_args()) || HasGradient(op.output_args());
->>>>>>> a149a9e (Name each cause of a difference once, LocalSGD included)
+    if (IsBackward(op) || !out.IsReplicated() || in.IsReplicated()) return;
+    const bool is_trained = HasGradient(op.output_args());
     flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0, is_trained});
   }
 

@@ -132,15 +132,6 @@ void TakeAlong(BatchContext& c) {
   if (c.Axis("Axis", dims->size()) != in.axis) c.SetAll(in);
 }
 
-// One tensor for each place along an axis.
-void Unstack(BatchContext& c) {
-  const BatchRelation in = c.In("X");
-  const absl::optional<Dims> dims = c.InDims("X");
-  if (!in.IsSharded() || !dims.has_value()) return;
-  const int axis = c.Axis("axis", dims->size());
-  if (axis >= 0 && axis != in.axis) c.SetAll(in.Along(in.axis - (axis < in.axis ? 1 : 0)));
-}
-
 // --- Reductions ----------------------------------------------------------------------------------
 
 enum class Reduces : uint8_t { kMean, kSum, kOther };
@@ -270,20 +261,6 @@ Run Joined(bool adds) {
   };
 }
 
-// Removes dimensions of size 1. A share of one row has such a dimension where the batch has none.
-void Squeeze(BatchContext& c) {
-  const BatchRelation in = c.In("X");
-  const absl::optional<Dims> dims = c.InDims("X");
-  if (in.IsSharded() && dims.has_value()) {
-    const std::vector<int64_t> axes = c.attrs().Ints("axes");
-    if (axes.empty()) return;
-    for (int64_t axis : axes) {
-      if (BatchContext::Counted(axis, dims->size()) == in.axis) return;
-    }
-  }
-  Reshape(c);
-}
-
 // Attributes axes, starts, ends and strides of slice ops. None that an input gives.
 struct Slices {
   explicit Slices(const BatchContext& c) : axes(c.attrs().Ints("axes")) {
@@ -380,19 +357,6 @@ void ExpandAs(BatchContext& c) {
   }
 }
 
-// Repeats dimensions, but not the batch.
-Run Tile(const char* attr) {
-  return [=](BatchContext& c) {
-    const BatchRelation in = c.In("X");
-    const absl::optional<Dims> dims = c.InDims("X");
-    if (!in.IsSharded() || !dims.has_value() || c.inputs().size() != 1) return;
-    const std::vector<int64_t> times = c.attrs().Ints(attr);
-    const int added = static_cast<int>(times.size()) - static_cast<int>(dims->size());
-    const int at = in.axis + added;
-    if (at < 0 || times[at] == 1) c.SetAll(in.Along(in.axis + std::max(added, 0)));
-  };
-}
-
 void Unsqueeze(BatchContext& c) {
   const BatchRelation in = c.In("X");
   const absl::optional<Dims> dims = c.InDims("X");
@@ -410,8 +374,8 @@ void Squeeze(BatchContext& c) {
   const BatchRelation in = c.In("X");
   const absl::optional<Dims> dims = c.InDims("X");
   const std::vector<int64_t> axes = c.attrs().Ints("axes");
-  if (axes.empty()) return Reshape(c);
-  if (!in.IsSharded() || !dims.has_value()) return;
+  // A share of one row has such a dimension where the batch has none.
+  if (axes.empty() || !in.IsSharded() || !dims.has_value()) return;
   int before = 0;
   for (int64_t value : axes) {
     const int axis = BatchContext::Counted(value, dims->size());
@@ -585,14 +549,6 @@ Run MatMul(const char* transpose_x, const char* transpose_y) {
 void Mul(BatchContext& c) {
   const BatchRelation x = c.In("X"), y = c.In("Y");
   if (y.IsReplicated() && x.IsSharded() && x.axis < c.attrs().Int("x_num_col_dims")) c.SetAll(x);
-}
-
-void Dot(BatchContext& c) {
-  const BatchRelation x = c.In("X");
-  const absl::optional<Dims> dims = c.InDims("X");
-  if (!dims.has_value() || !x.IsSharded() || c.In("Y") != x) return;
-  const bool is_contracted = x.axis + 1 == static_cast<int>(dims->size());
-  c.SetAll(is_contracted ? BatchRelation::PartialSum() : x);
 }
 
 // Input + X Y, where the rows of Input are those of X, or one for all.
@@ -886,7 +842,6 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"mode", {Along("X", "axis", nullptr, "keepdim")}},
       {"mul", {Mul, Powers::kProduct}},
       {"momentum", {LinearUpdate, Powers::kOwn}},
-      {"multiplex", {Rows({"X", "Ids"})}},
       {"mv", {MatVec, Powers::kProduct}},
       {"nearest_interp_v2", {Rows({"X"}), Powers::kFirst}},
       {"nll_loss", {NllLoss}},
