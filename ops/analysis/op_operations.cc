@@ -205,7 +205,9 @@ OperationId OpOperations::Draw(const Op& op, int run) {
                           absl::StrCat(op.type(), "[", run, "]"), &AttrsOfDraw);
 }
 
-// Names variables by their names, which passes do not change.
+// Names variables by their names, which passes do not change. What a block or a block around it
+// declares decides which variable a name means, and what outlives a round: the declarations of
+// inner blocks count.
 const std::string& OpOperations::BlockText(int block) {
   const auto found = block_texts_.find(block);
   if (found != block_texts_.end()) return found->second;
@@ -213,7 +215,13 @@ const std::string& OpOperations::BlockText(int block) {
   for (OpId id : program_.block(block).ops()) {
     const Op op = program_.op(id);
     absl::StrAppend(&text, Of(op).value());
-    for (Symbol arg : op.args()) absl::StrAppend(&text, " ", program_.name(arg));
+    for (Symbol arg : op.args()) {
+      absl::StrAppend(&text, " ", program_.name(arg));
+      const VarId var = program_.block(block).Resolve(arg);
+      if (!var.valid() || program_.var(var).block() == 0) continue;
+      absl::StrAppend(&text, ":", block - program_.var(var).block(),
+                      program_.var(var).persistable() ? "!" : "", program_.var(var).TypeKey());
+    }
     absl::StrAppend(&text, "\n");
   }
   return block_texts_[block] = std::move(text);

@@ -22,7 +22,7 @@ namespace weft {
 // - A missing attribute equals its default.
 // - The order of slots and attributes, and the choice of optional outputs, do not matter.
 // For an unregistered op all attributes count except those for bookkeeping. Blocks count by their
-// ops and the names of their variables.
+// ops, and by the names and declarations of their variables.
 class OpOperations {
  public:
   OpOperations(const Program& program, ExpressionTable* table);

@@ -79,6 +79,22 @@ TEST_F(OpOperationsTest, BlocksCountByWhatTheirOpsDo) {
   EXPECT_NE(Of(op, loop("2.0")), Of(op, loop("3.0")));
 }
 
+TEST_F(OpOperationsTest, BlocksCountByWhatTheyDeclare) {
+  const auto loop = [](const std::string& vars) {
+    return "  block 1 parent=0 {\n" + vars + "    Out=[c] = scale(X=[b]) {scale=2.0}\n  }\n";
+  };
+  const std::string op = "    Out=[b] = while(X=[b], Condition=[a]) {sub_block=block(1)}\n";
+  const auto plain = Of(op, loop("    var c : fp32[4]\n"));
+  EXPECT_EQ(plain, Of(op, loop("    var c : fp32[4]\n")));
+  // A variable that no op uses does not count.
+  EXPECT_EQ(plain, Of(op, loop("    var c : fp32[4]\n    var d : fp32[4]\n")));
+  EXPECT_NE(plain, Of(op, loop("    var c : fp32[4] persistable\n")));
+  EXPECT_NE(plain, Of(op, loop("    var c : fp64[4]\n")));
+  EXPECT_NE(plain, Of(op, loop("    var c : fp32[2, 2]\n")));
+  // It hides that of the block around.
+  EXPECT_NE(plain, Of(op, loop("    var b : fp32[4]\n    var c : fp32[4]\n")));
+}
+
 TEST_F(OpOperationsTest, OutputsHaveTheirPlacesWhetherAskedForOrNot) {
   const Program program = testing::BlockProgram(
       "    var a : fp32[4]\n    var b : fp32[4]\n    var c : fp32[4]\n"
