@@ -30,10 +30,12 @@ using ::weft::testing::Model;
 using ::weft::testing::ReadModels;
 using ::weft::testing::ReadTarXz;
 
+constexpr ProgramRef kMain, kStartup = {0, /*is_startup=*/true};
+
 // The findings of a program, notes too or not.
-std::vector<std::string> Found(const Program& program, bool notes) {
+std::vector<std::string> Found(const Program& program, ProgramRef ref, bool notes) {
   Findings findings;
-  CheckRaces(program, ProgramRef(), &findings);
+  CheckRaces(program, ref, &findings);
   std::vector<std::string> found;
   for (const Finding& finding : findings.all()) {
     if (notes || finding.severity == Severity::kError) found.push_back(ToString(finding));
@@ -44,8 +46,8 @@ std::vector<std::string> Found(const Program& program, bool notes) {
 TEST(RaceCheck, ProgramsForOneRankAreClean) {
   for (const auto& [name, model] : ReadModels()) {
     SCOPED_TRACE(name);
-    EXPECT_THAT(Found(model.main, /*notes=*/true), IsEmpty());
-    EXPECT_THAT(Found(model.startup, /*notes=*/true), IsEmpty());
+    EXPECT_THAT(Found(model.main, kMain, /*notes=*/true), IsEmpty());
+    EXPECT_THAT(Found(model.startup, kStartup, /*notes=*/true), IsEmpty());
   }
 }
 
@@ -64,7 +66,10 @@ TEST(RaceCheck, ProgramsOfPaddleHaveTheRacesThatAreKnownOfThem) {
     if (!absl::EndsWith(path, ".pb")) continue;
     WEFT_ASSERT_OK_AND_ASSIGN(const Program program, Program::Parse(bytes));
     std::map<std::string, int> rules;
-    for (const std::string& error : Found(program, /*notes=*/false)) ++rules[error.substr(7, 4)];
+    const ProgramRef ref = absl::EndsWith(path, "startup.pb") ? kStartup : kMain;
+    for (const std::string& error : Found(program, ref, /*notes=*/false)) {
+      ++rules[error.substr(7, 4)];
+    }
     if (rules.empty()) {
       ++clean;
       continue;
@@ -143,8 +148,8 @@ std::vector<std::string> ForEachRewritten(const Check& check) {
       options.verification = Verification::kAfterEachPass;
       ProgramPair programs{&copy.main, &copy.startup};
       if (Transpile(options, programs).ok()) {
-        check(copy.main);
-        check(copy.startup);
+        check(copy.main, kMain);
+        check(copy.startup, kStartup);
       } else {
         refused.push_back(absl::StrCat(name, " ", NameOf(configuration)));
       }
@@ -154,8 +159,10 @@ std::vector<std::string> ForEachRewritten(const Check& check) {
 }
 
 TEST(RaceCheck, RewrittenProgramsAreClean) {
-  const std::vector<std::string> refused = ForEachRewritten(
-      [](const Program& program) { EXPECT_THAT(Found(program, /*notes=*/true), IsEmpty()); });
+  const std::vector<std::string> refused =
+      ForEachRewritten([](const Program& program, ProgramRef ref) {
+        EXPECT_THAT(Found(program, ref, /*notes=*/true), IsEmpty());
+      });
   EXPECT_THAT(refused, IsEmpty());
 }
 
@@ -164,9 +171,10 @@ constexpr size_t kSmall = 300;
 
 TEST(RaceCheck, EveryWaitIsNeededAndMissedWhereItIsDropped) {
   int dropped = 0;
-  ForEachRewritten([&](const Program& program) {
+  ForEachRewritten([&](const Program& program, ProgramRef ref) {
     if (program.num_ops() > kSmall) return;
     StreamOptions options;
+    options.end = ref.is_startup ? StepEnd::kOtherProgram : StepEnd::kNextStep;
     options.find_redundant_syncs = true;
     for (const SyncUse& sync : AnalyzeStreams(program, options).syncs) {
       SCOPED_TRACE(program.op(sync.op).DebugName());
@@ -174,7 +182,7 @@ TEST(RaceCheck, EveryWaitIsNeededAndMissedWhereItIsDropped) {
       Rewriter rewriter(&without);
       rewriter.Erase(sync.op);
       WEFT_ASSERT_OK(rewriter.Commit());
-      const std::vector<std::string> races = Found(without, /*notes=*/false);
+      const std::vector<std::string> races = Found(without, ref, /*notes=*/false);
       if (sync.effect == SyncEffect::kPrecaution) {
         EXPECT_THAT(races, IsEmpty());  // something else waits too, or the end of a step
       } else {

@@ -53,6 +53,13 @@ class StreamClocks {
   // The host waits for the stream: ops issued from now on, to any stream, come after.
   bool HostWait(int stream, uint32_t source);
 
+  // Whether all ops of `stream` so far come before those issued to `waiting` from now on. O(1).
+  bool KnowsAll(int waiting, int stream) {
+    CatchUp(waiting);
+    const auto knows = [&](size_t i) { return Row(waiting)[i].known >= Row(stream)[i].known; };
+    return knows(stream) && knows(stream + num_streams_);
+  }
+
   // The same for an op that makes the host wait on some machines only: later waits for the same ops
   // still count as ordering something.
   void IncidentalHostWait(int stream);

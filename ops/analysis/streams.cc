@@ -123,8 +123,7 @@ class Walk {
         report_(*report),
         clocks_(static_cast<int>(report->ring_ids.size()) + 1, track),
         storage_(program),
-        slice_accesses_left_(kSliceAccesses +
-                             kSliceAccessesPerOp * static_cast<int64_t>(program.num_ops())),
+        slice_accesses_left_(SliceAccesses(program)),
         op_at_(1),
         holder_(program.num_blocks()),
         is_followed_(report->syncs.size(), false),
@@ -132,8 +131,10 @@ class Walk {
     op_at_.reserve(program.num_ops() + 1);
   }
 
-  void Run(bool track) {
+  void Run(bool track, StepEnd end) {
     RunBlock(0, /*again=*/false);
+    // Waits that only what follows relies on are needed, too.
+    if (track || !AllIsAwaited()) Continue(end);
     const uint32_t num_syncs = static_cast<uint32_t>(report_.syncs.size());
     const std::vector<bool> needed = clocks_.MarkedSources(num_syncs);
     if (track) RelyOnEverything();
@@ -155,7 +156,38 @@ class Walk {
   }
 
  private:
-  // `again`: in the second iteration of a loop, where inner loops need not be repeated.
+  // Whether what follows, once the compute stream is idle, comes after everything.
+  bool AllIsAwaited() {
+    for (size_t ring = 1; ring <= report_.ring_ids.size(); ++ring) {
+      if (!clocks_.KnowsAll(kComputeStream, static_cast<int>(ring))) return false;
+    }
+    return true;
+  }
+
+  void Continue(StepEnd end) {
+    if (end == StepEnd::kAllIdle) return;
+    clocks_.HostWait(kComputeStream, StreamClocks::kNoOp);
+    step_end_ = static_cast<uint32_t>(op_at_.size()) - 1;
+    if (end == StepEnd::kNextStep) {
+      slice_accesses_left_ += SliceAccesses(program_);
+      return RunBlock(0, /*again=*/true);
+    }
+    now_.time = clocks_.Issue(kComputeStream);
+    now_.stream = kComputeStream;
+    now_.in_branch = false;
+    op_at_.push_back(OpId());
+    for (const bool writes : {false, true}) {
+      now_.writes = writes;
+      for (size_t i = 0; i < storage_.cells().size(); ++i) TouchCell(static_cast<int>(i));
+    }
+  }
+
+  static int64_t SliceAccesses(const Program& program) {
+    return kSliceAccesses + kSliceAccessesPerOp * static_cast<int64_t>(program.num_ops());
+  }
+
+  // `again`: in the second iteration of a loop, or the next step, where inner loops need not be
+  // repeated.
   void RunBlock(int index, bool again) {
     const Block block = program_.block(index);
     const absl::Span<const OpId> ops = block.ops();
@@ -279,7 +311,7 @@ class Walk {
     const VarId buffer = block.Resolve(fused[0]);
     if (!buffer.valid()) return;
     storage_.AddBuffer(op.id(), buffer, members, [&](VarId member) {
-      report_.shared_slices.push_back({op.id(), op.id(), buffer, member});
+      if (step_end_ == 0) report_.shared_slices.push_back({op.id(), op.id(), buffer, member});
     });
     if (copies || op.BoolAttr("set_constant").value_or(false)) Touch(buffer, /*writes=*/true);
   }
@@ -298,7 +330,7 @@ class Walk {
     now_.writes = writes;
     Storage::Buffer* const buffer = storage_.FindBuffer(var);
     if (buffer == nullptr) return TouchCell(storage_.CellOf(var));
-    if (buffer->moved_by.valid() && !std::exchange(buffer->reported, true)) {
+    if (step_end_ == 0 && buffer->moved_by.valid() && !std::exchange(buffer->reported, true)) {
       report_.shared_slices.push_back(
           {op_at_[now_.time], buffer->moved_by, buffer->var, buffer->moved});
     }
@@ -312,13 +344,15 @@ class Walk {
 
   void TouchCell(int index) {
     Storage::Cell& cell = storage_.cell(index);
+    if (step_end_ > 0 && !program_.var(cell.var).persistable()) return;
     for (AccessHistory::Entry& entry : cell.history.entries()) {
       if (!entry.access.writes && !now_.writes) continue;
       if (clocks_.IsBefore(entry.access, now_.stream)) {
         clocks_.Rely(entry.access, now_.stream);
       } else if (!entry.clashed) {
         entry.clashed = true;
-        Report(entry.access, cell.var);
+        // Conflicts within the next step are those within this one.
+        if (entry.access.time <= step_end_ || step_end_ == 0) Report(entry.access, cell.var);
       }
     }
     cell.history.Add(now_, clocks_.branch_start());
@@ -334,6 +368,7 @@ class Walk {
     race.first_stream = first.stream;
     race.second_stream = now_.stream;
     race.variable = var;
+    race.is_after_end = step_end_ > 0;
     if (loops_ > 0) {
       const auto key = std::make_tuple(race.kind, race.first, race.second, race.variable);
       if (!reported_.insert(key).second) return;
@@ -362,6 +397,7 @@ class Walk {
   StreamAccess now_;                        // of the op that is being issued
   std::vector<OpId> op_at_;                 // by time
   std::vector<OpId> holder_;                // by block: the op that runs it
+  uint32_t step_end_ = 0;                   // the time of the last op, once it is issued
   int loops_ = 0;                           // around the op that is being issued
   std::vector<bool> is_followed_, orders_;  // by sync
   absl::flat_hash_set<OpId> not_followed_;
@@ -386,7 +422,7 @@ StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options
     return report;
   }
   const bool track = options.find_redundant_syncs && num_streams <= kMaxStreamsToTrack;
-  Walk(program, survey, track, &report).Run(track);
+  Walk(program, survey, track, &report).Run(track, options.end);
   return report;
 }
 

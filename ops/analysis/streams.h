@@ -18,7 +18,8 @@ namespace weft {
 // host wait for the compute stream. So does the condition of a conditional block; then the host
 // issues the ops of the block, or none. Other ops with blocks (loops) issue them any number of
 // times: the analysis follows two iterations. Unregistered ops compute. The executor runs programs
-// like this (executor/plan.h), and also drains all streams at the end of a step.
+// like this (executor/plan.h), and also drains all streams at the end of a step. Executors of
+// Paddle wait for the compute stream only: see StepEnd.
 //
 // Storage. Every variable has its own. After coalesce_tensor (Trait::kAlias), its Output variables
 // are slices of FusedOutput: an access to the buffer accesses all slices, an access to a slice no
@@ -36,6 +37,8 @@ struct Race {
   OpId first, second;
   int first_stream, second_stream;
   VarId variable;  // whose storage it is; of a buffer, the slice
+  // `second` is in the next step; or invalid: in the program that runs next.
+  bool is_after_end = false;
 };
 
 // `op` uses a buffer after coalesce_tensor op `moved_by` has moved the slice `member` to another
@@ -67,7 +70,16 @@ struct SyncUse {
   SyncEffect effect;
 };
 
+// What follows the last op. Only persistable variables can conflict: the others are new in every
+// step.
+enum class StepEnd : uint8_t {
+  kAllIdle,       // nothing that could conflict: all streams are drained
+  kNextStep,      // the same program again, once the compute stream is drained
+  kOtherProgram,  // one that may use all persistable variables on the compute stream, likewise
+};
+
 struct StreamOptions {
+  StepEnd end = StepEnd::kAllIdle;
   // Distinguishes kNotNeeded and kPrecaution from kNeeded, which takes memory for every wait. All
   // syncs that are kNotNeeded, kOrdersNothing or kNoStream may be removed together. Has no effect
   // beyond kMaxStreamsToTrack streams.
@@ -97,7 +109,8 @@ struct StreamReport {
 inline constexpr int kMaxStreams = 1025;
 inline constexpr int kMaxStreamsToTrack = 65;
 
-// Skips undeclared names. O(accesses + syncs * streams), times the depth of loops; memory O(ops +
+// Skips undeclared names. Of the next step, only what conflicts with this one is reported.
+// O(accesses + syncs * streams), times the depth of loops; memory O(ops +
 // variables), and O(syncs * streams) to find redundant syncs.
 StreamReport AnalyzeStreams(const Program& program, const StreamOptions& options = {});
 

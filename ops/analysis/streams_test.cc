@@ -78,21 +78,27 @@ class Writer {
 };
 
 // "read of g in op 2 after write in op 1". Ops are numbered through, one block after the other.
-std::vector<std::string> Races(const Writer& writer) {
+std::vector<std::string> Races(const Writer& writer, StepEnd end = StepEnd::kAllIdle) {
   const Program program = writer.Build();
+  StreamOptions options;
+  options.end = end;
   std::vector<std::string> texts;
-  for (const Race& race : AnalyzeStreams(program).races) {
+  for (const Race& race : AnalyzeStreams(program, options).races) {
+    EXPECT_EQ(race.second.valid(), end != StepEnd::kOtherProgram);
     const bool reads = race.kind == Race::Kind::kReadAfterWrite;
     const bool of_read = race.kind == Race::Kind::kWriteAfterRead;
-    texts.push_back(absl::StrCat(
-        reads ? "read" : "write", " of ", program.var(race.variable).name(), " in op ",
-        race.second.value(), " after ", of_read ? "read" : "write", " in op ", race.first.value()));
+    texts.push_back(
+        absl::StrCat(race.is_after_end ? "later " : "", reads ? "read" : "write", " of ",
+                     program.var(race.variable).name(),
+                     race.second.valid() ? absl::StrCat(" in op ", race.second.value()) : "",
+                     " after ", of_read ? "read" : "write", " in op ", race.first.value()));
   }
   return texts;
 }
 
-std::vector<SyncEffect> Effects(const Writer& writer) {
+std::vector<SyncEffect> Effects(const Writer& writer, StepEnd end = StepEnd::kAllIdle) {
   StreamOptions options;
+  options.end = end;
   options.find_redundant_syncs = true;
   std::vector<SyncEffect> effects;
   for (const SyncUse& sync : AnalyzeStreams(writer.Build(), options).syncs) {
@@ -436,6 +442,76 @@ TEST(Streams, TooManyRingsAreReported) {
   Writer writer;
   for (int ring = 0; ring < kMaxStreams; ++ring) writer.Ring(ring, "g", "g");
   EXPECT_TRUE(AnalyzeStreams(writer.Build()).too_many_streams);
+}
+
+// --- After the end -------------------------------------------------------------------------------
+
+// A step that averages parameter w on a ring, and before that uses it, and a temporary g.
+Writer StepThatAverages() {
+  Writer writer;
+  writer.builder().Param("w").Var("g");
+  return writer;
+}
+
+TEST(Streams, NextStepConflictsWithWhatNothingWaitsFor) {
+  const auto step = [] {
+    return StepThatAverages().Compute({"w"}, {"g"}).RingWaits().Ring(0, "w", "w");
+  };
+  EXPECT_THAT(Races(step()), IsEmpty());
+  EXPECT_THAT(Races(step(), StepEnd::kNextStep),
+              ElementsAre("later read of w in op 0 after write in op 2"));
+  EXPECT_THAT(Races(step().ComputeWaits(), StepEnd::kNextStep), IsEmpty());
+  EXPECT_THAT(Races(step().HostWaitsForRing(), StepEnd::kNextStep), IsEmpty());
+}
+
+TEST(Streams, NextStepMayBeginWithTheWait) {
+  const auto step = [] {
+    return StepThatAverages().ComputeWaits().Compute({"w"}, {"g"}).RingWaits().Ring(0, "w", "w");
+  };
+  EXPECT_THAT(Races(step(), StepEnd::kNextStep), IsEmpty());
+  EXPECT_THAT(Effects(step()), ElementsAre(SyncEffect::kOrdersNothing, SyncEffect::kNeeded));
+  EXPECT_THAT(Effects(step(), StepEnd::kNextStep),
+              ElementsAre(SyncEffect::kNeeded, SyncEffect::kNeeded));
+}
+
+TEST(Streams, ComputeStreamIsDrainedAndTemporariesAreNew) {
+  // The first op of the ring comes after the update in the step before.
+  EXPECT_THAT(Races(StepThatAverages()
+                        .Ring(0, "w", "w")
+                        .ComputeWaits()
+                        .Compute({"w"}, {"w"})
+                        .RingWaits()
+                        .Ring(0, "g", "g"),
+                    StepEnd::kNextStep),
+              IsEmpty());
+}
+
+TEST(Streams, ConflictsOfOneStepAreReportedOnce) {
+  EXPECT_THAT(Races(StepThatAverages().RingWaits().Ring(0, "w", "w").Compute({"w"}, {"w"}),
+                    StepEnd::kNextStep),
+              ElementsAre("read of w in op 2 after write in op 1"));
+}
+
+TEST(Streams, BlockThatAveragesWaitsInItself) {
+  const auto step = [](bool waits) {
+    Writer writer = StepThatAverages();
+    writer.Vars({"due", "scope"}).Compute({"w"}, {"w"}).BeginBranch(1).RingWaits();
+    writer.Ring(0, "w", "w");
+    if (waits) writer.ComputeWaits();
+    return writer.End();
+  };
+  EXPECT_THAT(Races(step(true), StepEnd::kNextStep), IsEmpty());
+  EXPECT_THAT(Races(step(false), StepEnd::kNextStep),
+              ElementsAre("later read of w in op 0 after write in op 3"));
+}
+
+TEST(Streams, AnotherProgramUsesAllThatPersists) {
+  const auto startup = [] {
+    return StepThatAverages().Compute({}, {"w"}).RingWaits().Ring(0, "w", "w").Ring(0, "g", "g");
+  };
+  EXPECT_THAT(Races(startup(), StepEnd::kOtherProgram),
+              ElementsAre("later read of w after write in op 2"));
+  EXPECT_THAT(Races(startup().HostWaitsForRing(), StepEnd::kOtherProgram), IsEmpty());
 }
 
 // --- Synchronizations ----------------------------------------------------------------------------

@@ -30,6 +30,19 @@ const ReplayOp* RankRun::RunToCollective() {
   return nullptr;
 }
 
+std::string RankRun::FindRace() {
+  if (program_.desc->blocks_size() == 0) return "";
+  graph_.Block(kComputeStream);
+  std::vector<RunGraph::Access> accesses;
+  storage_.set_block(0);
+  for (const pb::VarDesc& var : program_.desc->blocks(0).vars()) {
+    if (!var.persistable() || var.type().type() != pb::VarType::LOD_TENSOR) continue;
+    for (CellId cell : storage_.CellsOf(var.name())) accesses.push_back({cell, true});
+  }
+  graph_.Issue(kComputeStream, std::move(accesses), "what follows");
+  return graph_.FindRace();
+}
+
 std::string RankRun::Signature(const ReplayOp& op) const {
   std::string text = absl::StrCat(CollectiveKindName(op.collective->kind), " ",
                                   ReductionName(op.collective->reduction), " on ring ", op.ring);

@@ -45,7 +45,8 @@ class RankRun {
   const std::string& unsupported() const { return unsupported_; }
   const std::string& failure() const { return failure_; }
   int num_guesses() const { return num_guesses_; }
-  std::string FindRace() const { return graph_.FindRace(); }
+  // What follows may use all that persists, once the compute stream is idle.
+  std::string FindRace();
 
  private:
   struct RunningBlock {

@@ -37,6 +37,7 @@ struct ReplayResult {
 // only one if there is no race: two accesses to the same storage, one of them writing, on different
 // streams, such that no path of stream order, waits and blocking of the host leads from one to the
 // other. Paths are searched in the graph of one step, or of the startup program, as it was run.
+// What follows waits for the compute stream, and may use all that persists.
 //
 // Startup: values that are drawn at random are own to each rank; a draw that all ranks have ended
 // up with is as good as any other one of them. Where c_comm_init_all sets up rings, one process

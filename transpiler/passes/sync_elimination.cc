@@ -29,8 +29,10 @@ std::string WhyRedundant(SyncEffect effect) {
 }
 
 // `name` is that of the program in remarks.
-absl::StatusOr<bool> RemoveFrom(Program* program, const char* name, PassContext& context) {
+absl::StatusOr<bool> RemoveFrom(Program* program, StepEnd end, const char* name,
+                                PassContext& context) {
   StreamOptions options;
+  options.end = end;
   options.find_redundant_syncs = true;
   const StreamReport report = AnalyzeStreams(*program, options);
   if (!report.races.empty()) return false;
@@ -55,10 +57,11 @@ absl::StatusOr<bool> RemoveFrom(Program* program, const char* name, PassContext&
 void SyncElimination::Options::Bind(OptionBinder& bind) {}
 
 absl::StatusOr<bool> SyncElimination::Run(PassContext& context, ProgramPair& programs) const {
-  WEFT_ASSIGN_OR_RETURN(const bool changed, RemoveFrom(programs.main, "main", context));
+  WEFT_ASSIGN_OR_RETURN(const bool changed,
+                        RemoveFrom(programs.main, StepEnd::kNextStep, "main", context));
   if (programs.startup == nullptr) return changed;
   WEFT_ASSIGN_OR_RETURN(const bool startup_changed,
-                        RemoveFrom(programs.startup, "startup", context));
+                        RemoveFrom(programs.startup, StepEnd::kOtherProgram, "startup", context));
   return changed || startup_changed;
 }
 

@@ -110,15 +110,22 @@ class RaceReporter {
     const bool first_reads = race.kind == Race::Kind::kWriteAfterRead;
     const bool second_reads = race.kind == Race::Kind::kReadAfterWrite;
     // The program may wait on some paths.
-    const bool in_block =
-        program_.op(race.first).block() != 0 || program_.op(race.second).block() != 0;
+    const bool in_block = program_.op(race.first).block() != 0 ||
+                          (race.second.valid() && program_.op(race.second).block() != 0);
     const std::string first_object =
         Names(race.first, race.variable) ? "it" : "the buffer that it is a slice of";
+    if (!race.second.valid()) {
+      return absl::StrCat(Name(race.first), first_reads ? " reads " : " writes ", variable, " on ",
+                          awaited, ", and nothing waits for it before the program ends: the main ",
+                          "program may use it on ", waiting, " before that; insert ", Remedy(race),
+                          " at the end");
+    }
     return absl::StrCat(Name(race.second), second_reads ? " reads " : " writes ",
-                        Through(race.second, race.variable), variable, " on ", waiting, ", while ",
-                        Name(race.first), first_reads ? " reads " : " writes ", first_object,
-                        " on ", awaited, ": nothing makes ", waiting, " wait for ", awaited,
-                        " in between", in_block ? " on every path" : "", "; insert ", Remedy(race));
+                        Through(race.second, race.variable), variable, " on ", waiting,
+                        race.is_after_end ? " in the next step" : "", ", while ", Name(race.first),
+                        first_reads ? " reads " : " writes ", first_object, " on ", awaited,
+                        ": nothing makes ", waiting, " wait for ", awaited, " in between",
+                        in_block ? " on every path" : "", "; insert ", Remedy(race));
   }
 
   std::string Remedy(const Race& race) const {
@@ -161,7 +168,9 @@ class RaceReporter {
 }  // namespace
 
 void CheckRaces(const Program& program, ProgramRef ref, Findings* findings) {
-  const StreamReport report = AnalyzeStreams(program);
+  StreamOptions options;
+  options.end = ref.is_startup ? StepEnd::kOtherProgram : StepEnd::kNextStep;
+  const StreamReport report = AnalyzeStreams(program, options);
   RaceReporter(program, report, ref, findings).Check();
 }
 

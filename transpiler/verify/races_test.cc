@@ -72,6 +72,33 @@ TEST(Races, W402AndW403SayWhatIsDone) {
                           "compute stream wait for ring 0 in between; insert c_wait_comm"));
 }
 
+constexpr char kAverage[] = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[4] persistable
+    Out=[w] = scale(X=[w]) {scale=0.5}
+    Out=[w] = c_wait_compute(X=[w]) {ring_id=0}
+    Out=[w] = c_allreduce_sum(X=[w]) {ring_id=0}
+  }
+})";
+
+TEST(Races, NextStepIsNamed) {
+  EXPECT_THAT(Found(kAverage),
+              ElementsAre("error: W401: op 0 (scale) reads w on the compute stream in the next "
+                          "step, while op 2 (c_allreduce_sum) writes it on ring 0: nothing makes "
+                          "the compute stream wait for ring 0 in between; insert c_wait_comm"));
+}
+
+TEST(Races, MainProgramFollowsTheStartupProgram) {
+  Findings findings;
+  const Program startup = *ParseProgramText(kAverage);
+  CheckRaces(startup, {0, /*is_startup=*/true}, &findings);
+  ASSERT_THAT(findings.all(), SizeIs(1));
+  EXPECT_EQ(ToString(findings.all()[0]),
+            "error: W401: startup program: op 2 (c_allreduce_sum) writes w on ring 0, and nothing "
+            "waits for it before the program ends: the main program may use it on the compute "
+            "stream before that; insert c_wait_comm at the end");
+}
+
 TEST(Races, BufferIsDistinguishedFromItsSlices) {
   const char* text = R"(program {
   block 0 parent=-1 {
