@@ -9,7 +9,6 @@
 #include "executor/plan_builder.h"
 #include "ops/analysis/losses.h"
 #include "ops/make_kernel.h"
-#include "ops/schema/across_ranks.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/infer.h"
@@ -74,7 +73,7 @@ absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
   const OpSchema* schema = FindOpSchema(op.type());
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));
-  if (options_.nranks > 1 && ComputesAcrossRanks(op.type(), attrs)) {
+  if (options_.nranks > 1 && communications_.Of(op) == Communication::kMoments) {
     return absl::UnimplementedError(absl::StrCat(
         name, ": no kernel computes moments over the batches of all ranks; it runs on one rank"));
   }

@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "executor/control_kernels.h"
 #include "executor/plan.h"
+#include "ops/analysis/communication.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
@@ -29,6 +30,7 @@ class PlanBuilder {
   PlanBuilder(const Program& program, const PlanOptions& options)
       : program_(program),
         options_(options),
+        communications_(program),
         has_rows_(program.op_id_limit(), false),
         slots_are_known_(program.num_signatures(), false) {}
 
@@ -233,6 +235,7 @@ class PlanBuilder {
 
   const Program& program_;
   const PlanOptions& options_;
+  Communications communications_;
   // By OpId: a variable of the op is SelectedRows at run time, as declared or inferred.
   std::vector<bool> has_rows_;
   std::vector<bool> slots_are_known_;  // by op signature

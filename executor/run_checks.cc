@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/op_schema.h"
 
@@ -38,12 +39,12 @@ absl::Status CheckInitialized(const Plan& plan, const NameSet& holds_value,
 
 absl::Status CheckSynchronized(const Program& main, int nranks) {
   if (nranks == 1) return absl::OkStatus();
+  if (Communicates(main)) return absl::OkStatus();
   OpTraits traits(main);
   OpId optimizer;
   for (int block = 0; block < main.num_blocks(); ++block) {
     for (OpId id : main.block(block).ops()) {
       const Op op = main.op(id);
-      if (traits.Has(op, Trait::kCollective)) return absl::OkStatus();
       if (!optimizer.valid() && traits.Has(op, Trait::kOptimizer)) optimizer = id;
     }
   }

@@ -41,6 +41,17 @@ TEST(CheckSynchronizedTest, AnyCollectiveWillDo) {
   WEFT_EXPECT_OK(CheckSynchronized(builder.Build(), 2));
 }
 
+TEST(CheckSynchronizedTest, OtherCommunicationWillDoButMomentsWillNot) {
+  const auto check = [](const char* type) {
+    ProgramBuilder builder;
+    builder.Param("w").Op(type, {{"X", {"x"}}}, {{"Out", {"g"}}});
+    return CheckSynchronized(Sgd(builder).Build(), 2);
+  };
+  WEFT_EXPECT_OK(check("recv_v2"));
+  EXPECT_THAT(check("sync_batch_norm"),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("no op communicates")));
+}
+
 TEST(CheckSynchronizedTest, SubBlocksAreLookedInto) {
   ProgramBuilder builder;
   builder.Param("w").Op("conditional_block", {}, {}).BlockAttr("sub_block", 1);

@@ -15,9 +15,9 @@
 #include "base/status_macros.h"
 #include "executor/runner.h"
 #include "ops/analysis/batch_flow.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/num_ranks.h"
-#include "ops/analysis/op_traits.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
 #include "tools/json_number.h"
@@ -192,7 +192,7 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
   if (!scope.nranks.has_value() && programs.ranks.size() > 1) {
     scope.nranks = static_cast<int>(programs.ranks.size());
   }
-  scope.communicates = AnyHas(*first.main, Trait::kCollective);
+  scope.communicates = Communicates(*first.main);
   for (Layer layer : AllLayers()) {
     if (layer == Layer::kEquivalence && options.original.empty()) continue;
     scope.layers.emplace_back(LayerName(layer));

@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
-#include "ops/analysis/op_traits.h"
+#include "ops/analysis/communication.h"
 #include "transpiler/passes/facts.h"
 
 namespace weft {
@@ -51,7 +51,7 @@ class Verifier {
         revision_before_(RevisionOf(before)) {
     const bool compares = claims.Communicate() &&
                           claims.computation == Claims::Computation::kPreserved &&
-                          !AnyHas(*before.main, Trait::kCollective);
+                          !Communicates(*before.main);
     if (!compares) return;
     original_ = *before.main;
     if (before.startup != nullptr) original_startup_ = *before.startup;

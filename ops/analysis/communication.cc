@@ -30,6 +30,7 @@ bool NamesRing(const Op& op) {
 Communication Communications::Of(const Op& op) {
   absl::optional<Communication>& known = by_signature_[op.signature_id()];
   if (!known.has_value()) known = Classify(op);
+  if (*known == Communication::kUnknown && RingOf(op) < 0) return Communication::kNone;
   if (*known != Communication::kMoments) return *known;
   // Attributes decide. If they cannot be read (W104, W105), the op counts as one that communicates.
   const absl::StatusOr<OpAttrs> attrs = OpAttrs::Decode(op, *traits_.SchemaOf(op));
@@ -47,6 +48,19 @@ Communication Communications::Classify(const Op& op) {
   if (schema->Has(Trait::kCollective)) return Communication::kCollective;
   return ComputesAcrossRanks(op.type(), OpAttrs::Make(*schema)) ? Communication::kMoments
                                                                 : Communication::kNone;
+}
+
+bool Communicates(const Program& program) {
+  Communications communications(program);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Communication communication = communications.Of(program.op(id));
+      if (communication != Communication::kNone && communication != Communication::kMoments) {
+        return true;
+      }
+    }
+  }
+  return false;
 }
 
 }  // namespace weft

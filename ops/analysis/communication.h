@@ -17,7 +17,7 @@ enum class Communication : uint8_t {
   kMoments,     // ComputesAcrossRanks: an all-reduce inside the op, on ring 0, if there are ranks
   kSend,        // an unregistered op of two ranks
   kReceive,
-  kUnknown,  // another unregistered op that names a ring, such as a barrier
+  kUnknown,  // another unregistered op that names a ring, such as a barrier; no ring is negative
 };
 
 // Of the ops of one program, decided by signature where that suffices. Not thread-safe.
@@ -34,6 +34,11 @@ class Communications {
   OpTraits traits_;
   std::vector<absl::optional<Communication>> by_signature_;
 };
+
+// Whether an op of any block exchanges values with other ranks. Moments do not count: one device
+// computes them alone, so that a program without other communication is one for a single device.
+// O(ops).
+bool Communicates(const Program& program);
 
 // The ring of an op that communicates.
 inline int64_t RingOf(const Op& op) { return op.IntAttr("ring_id").value_or(0); }

@@ -33,9 +33,22 @@ TEST(Communication, SynchronizedMomentsCommunicateUnlessTheyAreRunningOnes) {
 
 TEST(Communication, UnregisteredOpsCommunicateIfTheyNameARingOrSend) {
   EXPECT_EQ(Of("barrier(X=[a]) {ring_id=0}"), Communication::kUnknown);
+  EXPECT_EQ(Of("fused_attention(X=[a]) {ring_id=-1}"), Communication::kNone);
   EXPECT_EQ(Of("an_op_of_a_fork(X=[a])"), Communication::kNone);
   EXPECT_EQ(Of("send_v2(X=[a]) {ring_id=0, peer=1}"), Communication::kSend);
   EXPECT_EQ(Of("Out=[a] = recv_v2() {peer=1}"), Communication::kReceive);
+}
+
+TEST(Communication, OnlyValuesOfOtherRanksMakeAProgramOneForRanks) {
+  const auto any = [](const std::string& op) {
+    return Communicates(testing::BlockProgram(absl::StrCat("    ", op, "\n")));
+  };
+  EXPECT_TRUE(any("Out=[a] = c_allreduce_sum(X=[a])"));
+  EXPECT_TRUE(any("send_v2(X=[a]) {ring_id=0, peer=1}"));
+  EXPECT_TRUE(any("barrier(X=[a]) {ring_id=0}"));
+  EXPECT_FALSE(any("Y=[y] = sync_batch_norm(X=[x])"));
+  EXPECT_FALSE(any("c_comm_init_all() {ring_id=0}"));
+  EXPECT_FALSE(any("Out=[a] = relu(X=[a])"));
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ class StreamSurvey::Visitor {
 
   struct SignatureInfo {
     bool is_classified = false;
-    absl::optional<Kind> kind;                          // none: no SpecialOp
-    Communication unregistered = Communication::kNone;  // of unregistered ops
+    absl::optional<Kind> kind;  // none: no SpecialOp
+    bool is_registered = true;
     StreamSync sync = StreamSync::kAllWaitForCompute;
   };
   struct RingAttrs {
@@ -48,12 +48,7 @@ class StreamSurvey::Visitor {
   void Visit(const Op& op) {
     SignatureInfo& signature = signatures_[op.signature_id()];
     if (!signature.is_classified) signature = Classify(op);
-    if (signature.unregistered != Communication::kNone) {
-      const bool on_compute = Decode(op).on_compute;
-      OpId& first = on_compute ? survey_.unknown_on_compute_ : survey_.unknown_communication_;
-      const bool is_known = on_compute && signature.unregistered != Communication::kUnknown;
-      if (!first.valid() && !is_known) first = op.id();
-    }
+    if (!signature.is_registered) VisitUnregistered(op);
     if (!signature.kind.has_value()) return;
     int index = 0;
     if (*signature.kind == Kind::kRingOp) {
@@ -67,6 +62,15 @@ class StreamSurvey::Visitor {
     }
     if (*signature.kind == Kind::kRingOp || *signature.kind == Kind::kFuse) Watch(op);
     survey_.special_[op.block()].push_back({*signature.kind, op.position(), index});
+  }
+
+  void VisitUnregistered(const Op& op) {
+    const Communication communication = communications_.Of(op);
+    if (communication == Communication::kNone) return;
+    const bool on_compute = Decode(op).on_compute;
+    OpId& first = on_compute ? survey_.unknown_on_compute_ : survey_.unknown_communication_;
+    const bool is_known = on_compute && communication != Communication::kUnknown;
+    if (!first.valid() && !is_known) first = op.id();
   }
 
   SignatureInfo Classify(const Op& op) {
@@ -93,9 +97,8 @@ class StreamSurvey::Visitor {
       signature.kind = Kind::kRingOp;
     } else if (has(Trait::kAlias)) {
       signature.kind = Kind::kFuse;
-    } else {
-      if (schema == nullptr) signature.unregistered = communications_.Of(op);
     }
+    signature.is_registered = schema != nullptr;
     return signature;
   }
 

@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/updates.h"
@@ -18,8 +19,8 @@ namespace {
 // Whether an unregistered op may communicate a variable: it names a ring, or it rewrites the
 // variable, or it is a backward op that reads it. Unregistered clipping and updates (role optimize)
 // come after the reduction.
-bool MayCommunicate(const Op& op, Symbol symbol) {
-  if (op.HasAttr("ring_id")) return true;
+bool MayCommunicate(const Op& op, Symbol symbol, Communications* communications) {
+  if (communications->Of(op) != Communication::kNone) return true;
   if (IsOptimize(op)) return false;
   return absl::c_linear_search(op.input_args(), symbol) &&
          (IsBackward(op) || absl::c_linear_search(op.output_args(), symbol));
@@ -34,6 +35,7 @@ bool Combines(const OpSchema& schema) {
 // ranks. An unregistered op that may do so counts.
 std::string Evidence(const Program& program, std::vector<bool> is_marked) {
   OpTraits traits(program);
+  Communications communications(program);
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
@@ -42,7 +44,7 @@ std::string Evidence(const Program& program, std::vector<bool> is_marked) {
       for (Symbol symbol : op.args()) {
         if (!is_marked[symbol.value()]) continue;
         if (schema == nullptr) {
-          if (!MayCommunicate(op, symbol)) continue;
+          if (!MayCommunicate(op, symbol, &communications)) continue;
           return absl::StrCat(op.DebugName(), ", an unregistered op, takes ", program.name(symbol),
                               " and may reduce it");
         }
