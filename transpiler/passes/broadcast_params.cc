@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ops/analysis/op_traits.h"
@@ -46,6 +47,16 @@ std::vector<int> AssignRings(const Program& startup, const std::vector<std::stri
   return rings;
 }
 
+// Weights that no one marked as parameters.
+void AddDrawnStates(const PassContext& context, const ProgramPair& programs,
+                    std::vector<std::string>* params) {
+  const absl::flat_hash_set<std::string> known(params->begin(), params->end());
+  for (std::string& name : StatesThatRanksDraw(programs)) {
+    if (known.contains(name) || context.distributed_params.count(name) > 0) continue;
+    params->push_back(std::move(name));
+  }
+}
+
 }  // namespace
 
 void BroadcastParams::Options::Bind(OptionBinder& bind) { BindRings(bind, &nrings); }
@@ -62,6 +73,7 @@ absl::StatusOr<bool> BroadcastParams::Run(PassContext& context, ProgramPair& pro
     if (context.distributed_params.count(name) == 0) params.push_back(name);
   }
   const bool weft = context.dialect == Dialect::kWeft;
+  if (weft) AddDrawnStates(context, programs, &params);
   if (weft ? params.empty() : all.empty()) return false;
 
   std::vector<int> rings;

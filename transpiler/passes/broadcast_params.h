@@ -15,13 +15,16 @@ namespace weft {
 //   Out=[w] = c_broadcast(X=[w]) {ring_id, root=0}        per parameter
 //   Out=[w, ...] = c_wait_comm(X=[w, ...]) {ring_id}      per ring: before later ops
 //
+// So do other states that ranks draw for themselves, and copies of what they draw: weights that are
+// not marked as parameters, master weights, target networks.
+//
 // Takes the parameters in the order of startup_parameters.h; they take rings 0 .. nrings-1 in turn.
 // Parameters that share memory (weights of `rnn` in a fused buffer) take the same ring, whose
 // stream orders their broadcasts. Changes nothing without a startup program or parameters.
 //
 // The paddle dialect writes no c_wait_compute. Instead of c_wait_comm, it writes one
 // c_sync_comm_stream per ring, which names only the last parameter, even a distributed one. It
-// ignores shared memory.
+// ignores shared memory, and broadcasts parameters only.
 //
 // InvalidArgument if the startup program does not declare a parameter of the main program. O(ops).
 class BroadcastParams : public Pass {

@@ -52,6 +52,46 @@ TEST(BroadcastParams, ParametersComeInTheOrderOfTheirInitializersBetweenWaits) {
                 OnRanks(2));
 }
 
+// A weight without a mark, a copy of a parameter, a constant, and a draw that no op uses.
+constexpr char kMainWithStates[] = R"(
+    var v : fp32[2, 2] persistable
+    var w : fp32[2, 2] parameter persistable
+    var copy : fp32[2, 2] persistable
+    var one : fp32[2, 2] persistable
+    var unused : fp32[2, 2] persistable
+    Out=[v] = sum(X=[v, w, copy, one])
+  )";
+constexpr char kStartupWithStates[] = R"(
+    var v : fp32[2, 2] persistable
+    var w : fp32[2, 2] parameter persistable
+    var copy : fp32[2, 2] persistable
+    var one : fp32[2, 2] persistable
+    var unused : fp32[2, 2] persistable
+    Out=[v] = uniform_random() {shape=longs[2, 2], dtype=5}
+    Out=[w] = uniform_random() {shape=longs[2, 2], dtype=5}
+    Out=[copy] = assign(X=[w])
+    Out=[one] = fill_constant() {shape=longs[2, 2], dtype=5, value=1.0}
+    Out=[unused] = uniform_random() {shape=longs[2, 2], dtype=5}
+  )";
+
+TEST(BroadcastParams, StatesThatRanksDrawAreBroadcastToo) {
+  ExpectRewrite(kOneRing, {kMainWithStates, kStartupWithStates},
+                {"Out=[v] = sum(X=[v, w, copy, one])", R"(
+    Out=[v] = uniform_random() {shape=longs[2, 2], dtype=5}
+    Out=[w] = uniform_random() {shape=longs[2, 2], dtype=5}
+    Out=[copy] = assign(X=[w])
+    Out=[one] = fill_constant() {shape=longs[2, 2], dtype=5, value=1.0}
+    Out=[unused] = uniform_random() {shape=longs[2, 2], dtype=5}
+    c_comm_init_all() {nranks=2}
+    Out=[w, v, copy] = c_wait_compute(X=[w, v, copy])
+    Out=[w] = c_broadcast(X=[w])
+    Out=[v] = c_broadcast(X=[v])
+    Out=[copy] = c_broadcast(X=[copy])
+    Out=[w, v, copy] = c_wait_comm(X=[w, v, copy])
+  )"},
+                OnRanks(2));
+}
+
 TEST(BroadcastParams, RingsTakeTurns) {
   ExpectRewrite(kTwoRings, {kMain, kStartup}, {"", R"(
     Out=[w] = fill_constant() {shape=longs[2, 2], value=0.5}

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/gradients.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/analysis/rank_values.h"
 
 namespace weft {
 namespace {
@@ -68,6 +69,29 @@ absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& pr
   }
   ordered.insert(ordered.end(), names.begin(), names.end());
   return ordered;
+}
+
+std::vector<std::string> StatesThatRanksDraw(const ProgramPair& programs) {
+  const Program &main = *programs.main, &startup = *programs.startup;
+  std::vector<bool> is_used(main.symbols().size(), false);
+  for (int block = 0; block < main.num_blocks(); ++block) {
+    for (OpId id : main.block(block).ops()) {
+      for (Symbol symbol : main.op(id).args()) is_used[symbol.value()] = true;
+    }
+  }
+  RankValuesOptions options;
+  options.is_startup = true;
+  const RankValues values = RankValues::Of(startup, options);
+  std::vector<std::string> drawn;
+  for (VarId id : startup.block(0).vars()) {
+    const Var var = startup.var(id);
+    if (!var.persistable() || values.AtEnd(id).IsEqualOnRanks()) continue;
+    const Symbol symbol = main.FindSymbol(var.name());
+    const VarId kept = main.block(0).FindVar(var.name());
+    if (!kept.valid() || !main.var(kept).persistable() || !is_used[symbol.value()]) continue;
+    drawn.push_back(std::string(var.name()));
+  }
+  return drawn;
 }
 
 }  // namespace weft

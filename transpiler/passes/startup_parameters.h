@@ -19,6 +19,11 @@ namespace weft {
 // program: the two do not belong together. O(ops).
 absl::StatusOr<std::vector<std::string>> StartupParameters(const ProgramPair& programs);
 
+// The persistable variables of both programs that ops of the main program use and that each rank
+// initializes by a draw of its own, marked as parameters or not; in the order of their
+// declarations. Requires a startup program. O(arguments).
+std::vector<std::string> StatesThatRanksDraw(const ProgramPair& programs);
+
 }  // namespace weft
 
 #endif  // WEFT_TRANSPILER_PASSES_STARTUP_PARAMETERS_H_
