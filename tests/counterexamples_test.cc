@@ -70,7 +70,7 @@ constexpr Case kCases[] = {
     {"block_state", "W602"},
     {"block_state_right", ""},
     // A startup program that initializes what it does not keep.
-    {"startup_lost", "W606"},
+    {"startup_lost", "W108"},
     // Sends what no rank receives.
     {"send_alone", "W508"},
     // A state that is not kept; two feeds exchanged.

@@ -63,6 +63,7 @@ class RankInterpreter {
       entered_.clear();
       written_by_block_.clear();
       member_visits_ = 0;
+      exchanges_.clear();
       WalkRoot();
       if (options_.is_startup || options_.IsOneRank()) break;
       const bool widen = walk >= kMaxWalks - 2;
@@ -233,7 +234,21 @@ class RankInterpreter {
       return memory_.Write(out, Lifted(op, value));
     }
     if (options_.observer != nullptr) options_.observer->OnCollective(op, name, value);
-    memory_.Write(out, functions_->AfterCollective(op, collective, value));
+    const RankValue result = functions_->AfterCollective(op, collective, value);
+    memory_.Write(out, options_.names_exchanges ? Named(op, collective, name, result) : result);
+  }
+
+  // The same on all ranks by the number of the call.
+  RankValue Named(const Op& op, const CollectiveOp& collective, Symbol name, RankValue result) {
+    const bool gives_to_all = collective.kind == CollectiveKind::kAllReduce ||
+                              collective.kind == CollectiveKind::kAllGather ||
+                              collective.kind == CollectiveKind::kBroadcast;
+    if (!gives_to_all || !expressions_.AreMade()) return result;
+    const int64_t ring = op.IntAttr("ring_id").value_or(0);
+    const std::string call = absl::StrCat("call ", exchanges_[ring]++, " on ring ", ring);
+    result = RankValue();
+    result.expr = expressions_.Named(absl::StrCat(call, " of ", program_.name(name)), call);
+    return result;
   }
 
   // A division by the number of ranks.
@@ -549,6 +564,7 @@ class RankInterpreter {
   absl::flat_hash_map<int, std::vector<VarId>> written_by_block_;  // outer variables
   std::vector<OpId> first_writers_;  // by VarId; empty: not computed yet
   int64_t member_visits_ = 0;
+  absl::flat_hash_map<int64_t, int64_t> exchanges_;  // by ring: calls, and members of buffers
   std::vector<RankValue> ins_;
 };
 

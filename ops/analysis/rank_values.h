@@ -132,6 +132,9 @@ struct RankValuesOptions {
   // BatchLift::power by op: the walk takes these ops for copies times that power of the number of
   // ranks, unless the value is a gradient. Null: none.
   const absl::flat_hash_map<OpId, int>* lifts = nullptr;
+  // Compares the programs of several ranks: what a collective gives to all ranks is an expression
+  // of its own, whatever they gave.
+  bool names_exchanges = false;
   RankObserver* observer = nullptr;  // may be null
 
   // Nothing can differ between ranks.

@@ -15,10 +15,12 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/communication.h"
+#include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/schema/communication_ops.h"
 #include "ops/schema/tensor_type.h"
 #include "transpiler/verify/block_conditions.h"
+#include "transpiler/verify/ring_setup.h"
 
 namespace weft {
 namespace {
@@ -67,7 +69,11 @@ class CallReader {
     for (OpId id : program_.block(block).ops()) {
       const Op op = program_.op(id);
       if (traits_.Has(op, Trait::kAlias)) SetMembers(op);
-      AddCall(op);
+      if (traits_.Has(op, Trait::kRingSetup)) {
+        AddSetup(op);
+      } else {
+        AddCall(op);
+      }
       for (int sub : op.SubBlocks()) {
         if (!blocks_.Has(sub) || !entered_.insert(sub).second) continue;
         const std::string condition = absl::StrJoin(
@@ -82,6 +88,27 @@ class CallReader {
         where_ = around;
       }
     }
+  }
+
+  // Ranks exchange an id, and join a ring by it, together.
+  void AddSetup(const Op& op) {
+    RankCall call;
+    call.op = op.id();
+    call.ring = RingOf(op);
+    if (!op.output_args().empty()) {
+      const std::string id = absl::StrCat(made_ids_[call.ring]++, " of ring ", call.ring);
+      call.what = absl::StrCat(op.type(), " of id ", id);
+      ids_[op.output_args()[0]] = id;
+    } else {
+      call.what = std::string(op.type());
+      const absl::optional<int> size = RingSize(op);
+      if (size.has_value()) absl::StrAppend(&call.what, " of ", *size, " ranks");
+      for (Symbol name : op.input_args()) {
+        const auto id = ids_.find(name);
+        if (id != ids_.end()) absl::StrAppend(&call.what, " by id ", id->second);
+      }
+    }
+    calls_.push_back(std::move(call));
   }
 
   void AddCall(const Op& op) {
@@ -148,28 +175,10 @@ class CallReader {
   std::set<int> entered_;
   std::string where_;                                 // in root block: empty
   absl::flat_hash_map<Symbol, std::string> members_;  // by buffer
+  absl::flat_hash_map<Symbol, std::string> ids_;      // of rings: "0 of ring 1", by maker
+  std::map<int64_t, int> made_ids_;                   // by ring
   std::vector<RankCall> calls_;
 };
-
-// W507.
-void CheckJoiningRanks(absl::Span<const Program* const> startups, Findings* findings) {
-  std::map<std::pair<int64_t, int64_t>, size_t> joined;  // by ring and rank: the program
-  for (size_t i = 0; i < startups.size(); ++i) {
-    OpTraits traits(*startups[i]);
-    for (OpId id : startups[i]->block(0).ops()) {
-      const Op op = startups[i]->op(id);
-      if (!traits.Has(op, Trait::kRingSetup) || !op.output_args().empty()) continue;
-      if (!op.HasAttr("rank")) continue;
-      const int64_t ring = op.IntAttr("ring_id").value_or(0), rank = op.IntAttr("rank").value_or(0);
-      const auto [first, is_new] = joined.emplace(std::make_pair(ring, rank), i);
-      if (is_new) continue;
-      Reporter report({static_cast<int>(i), /*is_startup=*/true}, findings);
-      report.Add("W507", id, "",
-                 absl::StrCat(op.DebugName(), ": joins ring ", ring, " as rank ", rank,
-                              ", as the startup program of rank ", first->second, " does"));
-    }
-  }
-}
 
 // What sends and receives are counted by: ring, sender, receiver.
 using Channel = std::tuple<int64_t, int64_t, int64_t>;
@@ -403,7 +412,7 @@ void CheckCallSequences(absl::Span<const Program* const> mains, Findings* findin
 
 void CheckStartupCallSequences(absl::Span<const Program* const> startups, Findings* findings) {
   if (startups.size() < 2) return;
-  CheckJoiningRanks(startups, findings);
+  CheckRingSetups(startups, findings);
   SequenceChecker(startups, /*is_startup=*/true, findings).Check();
 }
 

@@ -13,7 +13,8 @@
 
 namespace weft {
 
-// A call of a rank that waits for other ranks, or the begin or end of a block with such calls.
+// A call of a rank that waits for other ranks (ring set-up is one, too), or the begin or end of a
+// block with such calls.
 struct RankCall {
   // Of blocks: they belong to the sequences of all rings.
   static constexpr int64_t kNoRing = -1;
@@ -43,8 +44,7 @@ std::vector<RankCall> ReadRankCalls(const Program& program);
 // O(ops of all programs).
 void CheckCallSequences(absl::Span<const Program* const> mains, Findings* findings);
 
-// Checks the startup programs in the same way, and that no two of them join a ring as the same rank
-// (W507).
+// Checks the startup programs in the same way, and their rings (CheckRingSetups).
 void CheckStartupCallSequences(absl::Span<const Program* const> startups, Findings* findings);
 
 // Reports sends and receives in a program that all ranks run, of more than one rank (W508).

@@ -67,23 +67,6 @@ TEST(CallSequences, CallsOfARingMustBeTheSame) {
               Contains(HasSubstr("makes nothing")));
 }
 
-TEST(CallSequences, EveryRankOfARingJoinsItOnce) {
-  const auto startup = [](int rank) {
-    return ProgramOf(absl::StrCat(R"(program {
-  block 0 parent=-1 {
-    var id : raw
-    Out=[id] = c_gen_nccl_id() {endpoint="a:1", other_endpoints=strings["b:1"], rank=0}
-    c_comm_init(X=[id]) {nranks=2, rank=)",
-                                  rank, R"(, ring_id=0}
-  }
-})"));
-  };
-  const Program main = ProgramOf(TwoRankStep());
-  const Program zero = startup(0), one = startup(1);
-  EXPECT_THAT(Lines(Verify({{&main, &zero}, {&main, &one}})), Not(Contains(HasSubstr("W507"))));
-  EXPECT_THAT(Lines(Verify({{&main, &zero}, {&main, &zero}})), Contains(HasSubstr("W507")));
-}
-
 TEST(CallSequences, AnUnknownSizeEqualsNoOther) {
   const auto step = [](const std::string& dims) {
     return absl::StrCat("program {\n  block 0 parent=-1 {\n    var m : fp32", dims,

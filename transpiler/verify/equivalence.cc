@@ -143,7 +143,6 @@ void EquivalenceChecker::CheckStartup() {
   RankValuesOptions many = options_;
   many.table = &table_;
   startup_values_ = ReadStartupValues(*rewritten_.startup, many);
-  const std::set<absl::string_view> lost = CheckStartupKeeps();
   if (original_.startup == nullptr) return;
   const Program& original = *original_.startup;
   RankValuesOptions one;
@@ -155,7 +154,7 @@ void EquivalenceChecker::CheckStartup() {
   for (VarId var : original.block(0).vars()) {
     const absl::string_view name = original.var(var).name();
     if (!original.var(var).persistable() || !before.IsWritten(var)) continue;
-    if (variables_.IsSkipped(name) || lost.count(name) > 0) continue;
+    if (variables_.IsSkipped(name)) continue;
     const auto value = startup_values_.find(name);
     const RankValue& expected = before.AtEnd(var);
     if (value == startup_values_.end()) {
@@ -176,28 +175,6 @@ void EquivalenceChecker::CheckStartup() {
                  absl::StrCat("variable ", name, ": expected ", difference.a,
                               " when training begins, found ", difference.b));
   }
-}
-
-// Reports and returns what the rewritten startup program initializes for the main program, but does
-// not keep.
-std::set<absl::string_view> EquivalenceChecker::CheckStartupKeeps() {
-  const Program &startup = *rewritten_.startup, &main = *rewritten_.main;
-  std::set<absl::string_view> lost;
-  for (OpId id : startup.block(0).ops()) {
-    for (Symbol out : startup.op(id).output_args()) {
-      const VarId var = startup.block(0).FindVar(out);
-      const absl::string_view name = startup.name(out);
-      const VarId kept = main.block(0).FindVar(name);
-      if (!var.valid() || !kept.valid() || startup.var(var).persistable()) continue;
-      if (!main.var(kept).persistable() || !lost.insert(startup.var(var).name()).second) continue;
-      Reporter({ref_.rank, /*is_startup=*/true}, &findings_)
-          .Add("W606", id, name,
-               absl::StrCat(startup.op(id).DebugName(), " initializes variable ", name,
-                            ": expected it to be persistable, as in the main program, found a "
-                            "variable that is lost when the startup program ends"));
-    }
-  }
-  return lost;
 }
 
 // The rewritten program must have the feed variables of the original.

@@ -81,7 +81,6 @@ class EquivalenceChecker {
 
   void CheckStartup();
   void CheckData();
-  std::set<absl::string_view> CheckStartupKeeps();
   void CheckVariable(const RankValues& before, VarId var, const RankValues& after);
   void CheckInnerVariables(const RankValues& before, const RankValues& after);
   void CompareWritten(absl::string_view name, const RankValues& before, VarId var,

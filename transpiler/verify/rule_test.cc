@@ -157,7 +157,11 @@ TEST(RuleExamples, BreakNoOtherRuleThatOneProgramShows) {
     VerifyOptions options;
     options.layers = {Layer::kStructure, rule.layer};
     if (rule.layer == Layer::kRaces) options.layers = {Layer::kRaces};
-    EXPECT_THAT(RulesOf(Verify({{&program}}, options)), ElementsAre(RuleAndSeverity(rule)));
+    ConstProgramPair programs = {&program, nullptr};
+    absl::optional<Program> startup;
+    if (!text.startup.empty())
+      programs.startup = &startup.emplace(testing::ProgramOf(text.startup));
+    EXPECT_THAT(RulesOf(Verify({programs}, options)), ElementsAre(RuleAndSeverity(rule)));
   }
 }
 

@@ -57,9 +57,12 @@ TEST(StartupValues, AVariableThatIsNotPersistableIsLost) {
     options.original = {&before, original_startup};
     EXPECT_THAT(Lines(Verify({{&after, &kept}}, options)), IsEmpty());
     EXPECT_THAT(Lines(Verify({{&after, &lost}}, options)),
-                ElementsAre(AllOf(HasSubstr("W606"), HasSubstr("op 0 (fill_constant)"),
+                ElementsAre(AllOf(HasSubstr("W108"), HasSubstr("op 0 (fill_constant)"),
                                   HasSubstr("lost when the startup program ends"))));
   }
+  // Without the original, too.
+  EXPECT_THAT(Lines(Verify({{&after, &kept}}, ForRanks(2))), IsEmpty());
+  EXPECT_THAT(Lines(Verify({{&after, &lost}}, ForRanks(2))), ElementsAre(HasSubstr("W108")));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "ops/schema/feed_ops.h"
@@ -311,6 +312,25 @@ class UninitializedReads {
 
 void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings) {
   UninitializedReads(program, ref, findings).Check();
+}
+
+void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings) {
+  const Program &main = *programs.main, &startup = *programs.startup;
+  Reporter report({ref.rank, /*is_startup=*/true}, findings);
+  absl::flat_hash_set<Symbol> seen;
+  for (OpId id : startup.block(0).ops()) {
+    for (Symbol out : startup.op(id).output_args()) {
+      const VarId var = startup.block(0).FindVar(out);
+      if (!var.valid() || startup.var(var).persistable() || !seen.insert(out).second) continue;
+      const absl::string_view name = startup.name(out);
+      const VarId kept = main.block(0).FindVar(name);
+      if (!kept.valid() || !main.var(kept).persistable()) continue;
+      report.Add("W108", id, name,
+                 absl::StrCat(startup.op(id).DebugName(), " initializes variable ", name,
+                              ": expected it to be persistable, as in the main program, found a "
+                              "variable that is lost when the startup program ends"));
+    }
+  }
 }
 
 }  // namespace weft

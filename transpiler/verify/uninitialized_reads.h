@@ -3,6 +3,7 @@
 #define WEFT_TRANSPILER_VERIFY_UNINITIALIZED_READS_H_
 
 #include "proto/program.h"
+#include "proto/program_pair.h"
 #include "transpiler/verify/finding.h"
 
 namespace weft {
@@ -21,6 +22,10 @@ namespace weft {
 //
 // Decodes attribute values of fused buffers only. O(arguments * block depth).
 void CheckUninitializedReads(const Program& program, ProgramRef ref, Findings* findings);
+
+// Checks that the startup program keeps what it initializes for the main program: that it declares
+// the persistable variables of the main program as persistable, too (W108). O(arguments).
+void CheckStartupKeeps(const ConstProgramPair& programs, ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/batch_flow.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
 #include "proto/op_role.h"
@@ -19,6 +20,8 @@
 #include "transpiler/verify/equivalence.h"
 #include "transpiler/verify/parameter_updates.h"
 #include "transpiler/verify/races.h"
+#include "transpiler/verify/rank_agreement.h"
+#include "transpiler/verify/ring_setup.h"
 #include "transpiler/verify/startup_values.h"
 #include "transpiler/verify/structure.h"
 #include "transpiler/verify/types.h"
@@ -85,10 +88,15 @@ class Verifier {
       main.push_back(programs.main);
       if (programs.startup != nullptr) startup.push_back(programs.startup);
     }
-    CheckCallSequences(main, &findings_);
     if (startup.size() != main.size()) startup.clear();
-    CheckStartupCallSequences(startup, &findings_);
-    CheckConditionsAreEqual(main, startup, options_.nranks, &findings_);
+    Findings calls;
+    CheckCallSequences(main, &calls);
+    CheckStartupCallSequences(startup, &calls);
+    CheckConditionsAreEqual(main, startup, options_.nranks, &calls);
+    findings_.Append(calls);
+    if (!calls.HasErrors()) {
+      CheckRanksAgree(ranks, NumRanks(options_, ranks[0], ranks.size()), &findings_);
+    }
   }
 
  private:
@@ -178,6 +186,9 @@ class Verifier {
     };
     check(programs.startup, true);
     check(programs.main, false);
+    if (programs.startup != nullptr && Runs(Layer::kStructure)) {
+      CheckStartupKeeps(programs, {rank, true}, findings);
+    }
   }
 
   // Whether a collective exchanges other values than gradients.
@@ -202,7 +213,7 @@ class Verifier {
   }
 
   static bool IsForOneDevice(const Program& main, absl::optional<int> nranks) {
-    return nranks.has_value() ? *nranks == 1 : !AnyHas(main, Trait::kCollective);
+    return nranks.has_value() ? *nranks == 1 : !Communicates(main);
   }
 
   // Layer 3, and layer 5 of one program for all ranks. `is_proven`: whether the same walk over the
@@ -218,7 +229,9 @@ class Verifier {
     if (Runs(Layer::kCommunication)) {
       if (programs.startup != nullptr) {
         CheckCollectives(*programs.startup, nullptr, nranks, {rank, true}, findings);
+        CheckRingSetup(*programs.startup, {rank, true}, findings);
       }
+      CheckRingSetup(*programs.main, ref, findings);
       CheckCollectives(*programs.main, programs.startup, nranks, ref, findings);
     }
     // A program without collectives and number of ranks is one for a single device.
@@ -240,7 +253,12 @@ class Verifier {
     options.observer = &observers;
     const RankValues found = RankValues::Of(*programs.main, options);
     if (Runs(Layer::kCommunication)) updates.Check(found, findings);
-    if (Runs(Layer::kAcrossRanks)) conditions.Check(findings);
+    if (Runs(Layer::kAcrossRanks)) {
+      conditions.Check(findings);
+      if (options.start != nullptr) {
+        CheckStartIsEqual(programs, start, options_.distributed_params, ref, findings);
+      }
+    }
     if (lifts != nullptr && !equal_updates.AreEqual()) return false;
     *is_proven = proof.has_value() && proof->Prove(found);
     return true;

@@ -15,6 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 using ::weft::testing::ForRanks;
 using ::weft::testing::Lines;
 using ::weft::testing::OneDeviceStep;
@@ -34,6 +35,16 @@ TEST(Verify, OnlyLayersThatAreAskedForRun) {
   EXPECT_THAT(Lines(Verify({{&program}}, options)), ElementsAre(StartsWith("error: W310")));
   options.layers = {Layer::kStructure, Layer::kTypes, Layer::kRaces};
   EXPECT_THAT(Lines(Verify({{&program}}, options)), IsEmpty());
+}
+
+TEST(Verify, AProgramThatSendsIsForRanks) {
+  // Without a number of ranks, one that does not communicate is for one device.
+  const Program alone = ProgramOf(OneDeviceStep());
+  EXPECT_THAT(Lines(Verify({{&alone}})), IsEmpty());
+  const Program sends = ProgramOf(
+      OneDeviceStep("", "    send_v2(X=[w]) {ring_id=0, peer=1, use_calc_stream=true}\n"));
+  EXPECT_THAT(Lines(Verify({{&sends}})),
+              UnorderedElementsAre(StartsWith("error: W310"), StartsWith("error: W508")));
 }
 
 TEST(Verify, OneThreadFindsWhatTwoFind) {

@@ -1,0 +1,177 @@
+#include "transpiler/verify/rank_agreement.h"
+
+#include <cstddef>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "ops/analysis/expressions.h"
+#include "ops/analysis/rank_values.h"
+#include "ops/analysis/updates.h"
+#include "transpiler/verify/startup_values.h"
+
+namespace weft {
+namespace {
+
+// The persistable variables of all blocks that ops of the program use, by name.
+std::map<absl::string_view, VarId> UsedStates(const Program& program) {
+  std::map<absl::string_view, VarId> used;
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      for (Symbol name : program.op(id).args()) {
+        const VarId var = program.block(block).Resolve(name);
+        if (var.valid() && program.var(var).persistable()) used.emplace(program.name(name), var);
+      }
+    }
+  }
+  return used;
+}
+
+// The last op of the program that writes the variable; invalid: none.
+OpId LastWriter(const Program& program, absl::string_view name) {
+  OpId last;
+  const Symbol symbol = program.FindSymbol(name);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      for (Symbol out : program.op(id).output_args()) {
+        if (out == symbol) last = id;
+      }
+    }
+  }
+  return last;
+}
+
+class AgreementChecker {
+ public:
+  AgreementChecker(absl::Span<const ConstProgramPair> ranks, absl::optional<int> nranks,
+                   Findings* findings)
+      : ranks_(ranks), findings_(findings) {
+    options_.nranks = nranks;
+    options_.table = &table_;
+    options_.names_exchanges = true;
+    for (const ConstProgramPair& programs : ranks) {
+      has_startup_ = has_startup_ && programs.startup != nullptr;
+    }
+  }
+
+  void Check() {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const Program& main = *ranks_[rank].main;
+      RankValuesOptions options = options_;
+      StartupValues start;
+      if (has_startup_) {
+        start = ReadStartupValues(*ranks_[rank].startup, options);
+        options.start = &start;
+      }
+      const RankValues values = RankValues::Of(main, options);
+      States after;
+      for (const auto& [name, var] : UsedStates(main)) {
+        RankValue value = values.AtEnd(var);
+        if (!values.IsWritten(var)) value = values.AtStart(var);
+        if (!value.expr.valid()) value.expr = table_.Initial(name);
+        after.emplace(name, value);
+      }
+      if (rank == 0) {
+        first_start_ = std::move(start);
+        first_after_ = std::move(after);
+        continue;
+      }
+      if (has_startup_ && !CompareStart(rank, start, after)) continue;
+      CompareSteps(rank, after);
+    }
+  }
+
+ private:
+  enum When { kAtStart, kAfterStep };
+  // Of persistable variables that a main program uses, by name.
+  using States = std::map<absl::string_view, RankValue>;
+
+  bool CompareStart(size_t rank, const StartupValues& start, const States& used) {
+    bool all_agree = true;
+    for (const auto& [name, value] : used) {
+      if (first_after_.count(name) == 0) continue;
+      const auto found = start.find(name);
+      const StartupValues::const_iterator expected = first_start_.find(name);
+      const bool has_found = found != start.end(), has_expected = expected != first_start_.end();
+      if (!has_found && !has_expected) continue;
+      if (has_found && has_expected) {
+        all_agree = Compare(rank, name, expected->second, found->second, kAtStart) && all_agree;
+      } else {
+        all_agree = false;
+        Report(rank, name, has_expected ? table_.ToString(expected->second.expr) : "nothing",
+               has_found ? table_.ToString(found->second.expr) : "nothing", kAtStart);
+      }
+    }
+    return all_agree;
+  }
+
+  void CompareSteps(size_t rank, const States& after) {
+    for (const auto& [name, found] : after) {
+      const auto expected = first_after_.find(name);
+      if (expected == first_after_.end()) continue;
+      Compare(rank, name, expected->second, found, kAfterStep);
+    }
+  }
+
+  // Values that differ between ranks by the program of one of them are the matter of other layers.
+  bool Compare(size_t rank, absl::string_view name, const RankValue& expected,
+               const RankValue& found, When when) {
+    if (!expected.IsEqualOnRanks() || !found.IsEqualOnRanks()) return true;
+    if (expected.is_zero && found.is_zero) return true;
+    const ExprId a = table_.Scaled(expected.expr, expected.factor);
+    const ExprId b = table_.Scaled(found.expr, found.factor);
+    if (a == b) return true;
+    const ExpressionTable::Difference difference = table_.FindDifference(a, b);
+    Report(rank, name, difference.a, difference.b, when);
+    return false;
+  }
+
+  void Report(size_t rank, absl::string_view name, absl::string_view expected,
+              absl::string_view found, When when) {
+    const Program& program = when == kAtStart ? *ranks_[rank].startup : *ranks_[rank].main;
+    Reporter({static_cast<int>(rank), when == kAtStart}, findings_)
+        .Add("W510", LastWriter(program, name), name,
+             absl::StrCat("variable ", name, when == kAtStart ? " begins with " : " after a step: ",
+                          found, " on rank ", rank, ", ", expected, " on rank 0"));
+  }
+
+  const absl::Span<const ConstProgramPair> ranks_;
+  Findings* const findings_;
+  ExpressionTable table_;
+  RankValuesOptions options_;
+  bool has_startup_ = true;
+  StartupValues first_start_;  // of rank 0, as is:
+  States first_after_;
+};
+
+}  // namespace
+
+void CheckStartIsEqual(const ConstProgramPair& programs, const StartupValues& start,
+                       const std::set<std::string>& distributed_params, ProgramRef ref,
+                       Findings* findings) {
+  std::set<absl::string_view> optimized;
+  for (const ParamUpdate& update : FindUpdates(*programs.main)) {
+    optimized.insert(programs.main->name(update.param));
+  }
+  Reporter report({ref.rank, /*is_startup=*/true}, findings);
+  for (const auto& [name, var] : UsedStates(*programs.main)) {
+    const auto value = start.find(name);
+    if (value == start.end() || value->second.placement != RankValue::Placement::kLocal) continue;
+    if (optimized.count(name) > 0 || distributed_params.count(std::string(name)) > 0) continue;
+    const OpId writer = LastWriter(*programs.startup, name);
+    report.Add("W510", writer, name,
+               absl::StrCat("variable ", name, " begins with a value that each rank computes for ",
+                            "itself, last written by ", programs.startup->op(writer).DebugName(),
+                            ": expected a seed, or a broadcast"));
+  }
+}
+
+void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, absl::optional<int> nranks,
+                     Findings* findings) {
+  if (ranks.size() > 1 && nranks != 1) AgreementChecker(ranks, nranks, findings).Check();
+}
+
+}  // namespace weft

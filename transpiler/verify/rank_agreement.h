@@ -1,0 +1,33 @@
+// Layer 5: do ranks hold equal values where the program of each says that all ranks do?
+#ifndef WEFT_TRANSPILER_VERIFY_RANK_AGREEMENT_H_
+#define WEFT_TRANSPILER_VERIFY_RANK_AGREEMENT_H_
+
+#include <set>
+#include <string>
+
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "proto/program_pair.h"
+#include "transpiler/verify/finding.h"
+#include "transpiler/verify/startup_values.h"
+
+namespace weft {
+
+// Checks the programs of all ranks, whose calls agree (call_sequences.h): each persistable variable
+// that begins, or is after a step, equal on all ranks by the program of every rank has the same
+// value by all of these programs (W510). What a collective gives to all ranks is the same,
+// whatever they gave. Startup programs are compared if all ranks have one.
+// O(arguments of all programs).
+void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, absl::optional<int> nranks,
+                     Findings* findings);
+
+// Checks that no variable of the main program begins with a value that every rank draws for itself
+// (W510), but for parameters that an optimizer updates (W317) and distributed ones. `start`: what
+// the startup program leaves. O(arguments).
+void CheckStartIsEqual(const ConstProgramPair& programs, const StartupValues& start,
+                       const std::set<std::string>& distributed_params, ProgramRef ref,
+                       Findings* findings);
+
+}  // namespace weft
+
+#endif  // WEFT_TRANSPILER_VERIFY_RANK_AGREEMENT_H_
