@@ -23,8 +23,8 @@
 #include "executor/params_file.h"
 #include "executor/run_checks.h"
 #include "executor/runner.h"
+#include "ops/analysis/communication.h"
 #include "ops/analysis/feed_layout.h"
-#include "ops/analysis/op_traits.h"
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"
@@ -127,7 +127,7 @@ void SayHowDataIsGiven(const FeedLayouts& given, const FeedLayouts& layouts) {
 // What makes this run differ from one device, with the batch cut as it will be (layer 7 of the
 // verifier). The run goes on: the user may want just that.
 void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
-  if (!AnyHas(*inputs.main, Trait::kCollective)) return;
+  if (!Communicates(*inputs.main)) return;
   VerifyOptions options;
   options.nranks = flags.run.nranks;
   options.feeds = inputs.feeds.layouts;
