@@ -14,11 +14,13 @@ namespace weft {
 using StartupValues = absl::flat_hash_map<std::string, RankValue>;
 
 // The values of the persistable variables that the startup program writes; others end with it.
-// `options`: as for RankValues::Of of the main program; start, observer and is_startup are ignored.
+// `options`: as for RankValues::Of of the main program; start, observer, is_startup, and lifts, which
+// name ops of that, are ignored.
 // O(arguments).
 inline StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options) {
   options.start = nullptr;
   options.observer = nullptr;
+  options.lifts = nullptr;
   options.is_startup = true;
   const RankValues values = RankValues::Of(startup, options);
   StartupValues read;

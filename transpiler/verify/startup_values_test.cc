@@ -65,5 +65,19 @@ TEST(StartupValues, AVariableThatIsNotPersistableIsLost) {
   EXPECT_THAT(Lines(Verify({{&after, &lost}}, ForRanks(2))), ElementsAre(HasSubstr("W108")));
 }
 
+// Ops of the main program have the same ids.
+TEST(StartupValues, DoNotTakeOpsForLiftsOfTheMainProgram) {
+  const Program startup = ProgramOf(R"(program {
+  block 0 parent=-1 {
+    var w : fp32[2] persistable
+    Out=[w] = fill_constant() {shape=longs[2], value=1.0}
+  }
+})");
+  const absl::flat_hash_map<OpId, int> lifts = {{startup.block(0).ops()[0], 0}};
+  RankValuesOptions options;
+  options.lifts = &lifts;
+  EXPECT_TRUE(ReadStartupValues(startup, options).contains("w"));
+}
+
 }  // namespace
 }  // namespace weft
