@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
@@ -65,6 +66,7 @@ class TypesChecker {
       if (!var.valid()) continue;
       const TypeId type = step.inferred[i];
       const TypeId declared = flow_.declared(var);
+      if (IsSlice(step.op, i)) continue;
       if (type == kUnknownType) {
         // It may be the declared type. The ops of a block show what it writes.
         if (step.op.SubBlocks().empty()) has_declared_type_[var.value()] = true;
@@ -95,6 +97,13 @@ class TypesChecker {
                                ": variable ", absl::CEscape(name), ": expected ",
                                ToString(inferred), ", found ", ToString(declared)));
     }
+  }
+
+  // Whether the op only moves a variable into a buffer, which says nothing of its type.
+  static bool IsSlice(const Op& op, size_t output) {
+    const absl::Span<const Symbol> in = op.input_args();
+    return op.type() == "coalesce_tensor" &&
+           std::find(in.begin(), in.end(), op.output_args()[output]) != in.end();
   }
 
   bool HasLooseType(const Op& op, size_t output) const {

@@ -12,6 +12,7 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -173,6 +174,16 @@ TEST(CheckTypes, OldProgramsAgreeWithThemselves) {
   EXPECT_THAT(
       CheckText(text),
       ElementsAre("W205 op 0 (mean) output Out: variable a: expected fp32[], found fp32[1]"));
+}
+
+TEST(CheckTypes, ABufferSaysNothingOfTheTypesOfItsSlices) {
+  const std::string text =
+      "var x : fp32[4, 8] need_check_feed\nvar y : fp32[5, 8]\nvar buffer : fp32[64]\n"
+      "Out=[y] = relu(X=[x])\n"
+      "FusedOutput=[buffer], Output=[y] = coalesce_tensor(Input=[y]) {copy_data=true, dtype=5}\n";
+  EXPECT_THAT(CheckText(text),
+              Contains("W203 op 0 (relu) output Out: variable y: expected fp32[4, 8], found "
+                       "fp32[5, 8]"));
 }
 
 TEST(CheckTypes, BlocksAreFollowedWhereTheyRun) {
