@@ -138,12 +138,34 @@ void EquivalenceChecker::CheckInnerVariables(const RankValues& before, const Ran
 }
 
 // Reads what the startup program leaves. Every persistable variable must begin as in the original.
+// States that the rewrite adds begin with a value before an op of the step reads them.
+void EquivalenceChecker::CheckAddedStates() {
+  const Program& main = *rewritten_.main;
+  Reporter reporter(ref_, &findings_);
+  std::set<Symbol> known;  // written or reported
+  for (OpId id : main.block(0).ops()) {
+    const Op op = main.op(id);
+    for (Symbol in : op.input_args()) {
+      const VarId var = main.block(0).Resolve(in);
+      if (!var.valid() || !main.var(var).persistable()) continue;
+      const absl::string_view name = main.name(in);
+      if (original_.main->block(0).FindVar(name).valid()) continue;
+      if (startup_values_.contains(name) || !known.insert(in).second) continue;
+      reporter.Add("W606", id, name,
+                   absl::StrCat(op.DebugName(), " reads variable ", name,
+                                ": expected an initial value, found nothing"));
+    }
+    known.insert(op.output_args().begin(), op.output_args().end());
+  }
+}
+
 void EquivalenceChecker::CheckStartup() {
   if (rewritten_.startup == nullptr) return;
   RankValuesOptions many = options_;
   many.table = &table_;
   startup_values_ = ReadStartupValues(*rewritten_.startup, many);
   if (original_.startup == nullptr) return;
+  CheckAddedStates();
   const Program& original = *original_.startup;
   RankValuesOptions one;
   one.is_one_device = true;

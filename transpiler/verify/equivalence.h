@@ -79,6 +79,7 @@ class EquivalenceChecker {
     RankValue start;  // of the rewritten program
   };
 
+  void CheckAddedStates();
   void CheckStartup();
   void CheckData();
   void CheckVariable(const RankValues& before, VarId var, const RankValues& after);

@@ -12,6 +12,7 @@ namespace weft {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -63,6 +64,34 @@ TEST(StartupValues, AVariableThatIsNotPersistableIsLost) {
   // Without the original, too.
   EXPECT_THAT(Lines(Verify({{&after, &kept}}, ForRanks(2))), IsEmpty());
   EXPECT_THAT(Lines(Verify({{&after, &lost}}, ForRanks(2))), ElementsAre(HasSubstr("W108")));
+}
+
+TEST(StartupValues, StatesThatTheRewriteAddsBeginWithAValue) {
+  const std::string made = R"(program {
+  block 0 parent=-1 {
+    var w : fp32[1, 1] parameter persistable
+    var old : fp32[1, 1] persistable
+    Out=[w] = fill_constant() {shape=longs[1, 1], dtype=5, value=1.0}
+    Out=[old] = assign(X=[w])
+    c_comm_init_all() {ring_id=0}
+  }
+})";
+  const Program before = ProgramOf(OneDeviceStep()),
+                after = ProgramOf(TwoRankStep(), {{"    var lr :",
+                                                   "    var old : fp32[1, 1] persistable\n"
+                                                   "    var older : fp32[1, 1]\n    var lr :"},
+                                                  {"    Out=[y@GRAD] = fill",
+                                                   "    Out=[older] = assign(X=[old])\n"
+                                                   "    Out=[y@GRAD] = fill"}}),
+                with = ProgramOf(made),
+                without = ProgramOf(made, {{"    Out=[old] = assign(X=[w])\n", ""}});
+  VerifyOptions options = ForRanks(2);
+  options.original = {&before, &with};
+  EXPECT_THAT(Lines(Verify({{&after, &with}}, options)), IsEmpty());
+  EXPECT_THAT(
+      Lines(Verify({{&after, &without}}, options)),
+      Contains(AllOf(HasSubstr("W606: op 0 (assign) reads variable old: expected an initial"),
+                     HasSubstr("found nothing"))));
 }
 
 // Ops of the main program have the same ids.
