@@ -3,6 +3,7 @@
 #define WEFT_TESTS_MUTATION_CASES_H_
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "tests/program_descs.h"
 #include "transpiler/pipeline/claims.h"
 #include "transpiler/pipeline/pass.h"
+#include "transpiler/pipeline/pipeline.h"
 
 namespace weft::testing {
 
@@ -28,15 +30,25 @@ std::string NameOf(const Configuration& configuration);
 
 // What the transpiler makes of a model, and claims of it.
 struct Rewritten {
-  ProgramDescs programs;
+  std::vector<ProgramDescs> ranks;  // differ where ranks are processes
   Claims claims;
 };
 
 // Returns why the transpiler refuses where it does.
-absl::StatusOr<Rewritten> Rewrite(const Model& model, const Configuration& configuration);
+absl::StatusOr<Rewritten> Rewrite(const Model& model, const Configuration& configuration,
+                                  Verification verification = Verification::kAtEnd);
 
-// The verifier's errors, as text: on what single ranks run, or on one program that all of them run.
-// `original` may be null. A program that cannot be read is an error, too.
+// What the verifier says, as text.
+struct Reports {
+  std::vector<std::string> errors;
+  std::set<std::string> remarks;  // rules and variables of warnings and notes
+};
+
+// Of what single ranks run, or of one program that all of them run. `original` may be null. A
+// program that cannot be read is an error, too.
+Reports ReportsOn(absl::Span<const ProgramDescs* const> ranks, int nranks, const Model* original,
+                  const Claims& claims = {});
+// The errors alone.
 std::vector<std::string> Errors(absl::Span<const ProgramDescs* const> ranks, int nranks,
                                 const Model* original, const Claims& claims = {});
 

@@ -9,89 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/op_role.h"
+#include "tests/mutation_edits.h"
+#include "tests/setup_mutations.h"
 
 namespace weft::testing {
 namespace {
-
-using Ops = google::protobuf::RepeatedPtrField<pb::OpDesc>;
-
-// A ring that nobody sets up.
-constexpr int kNoRing = 97;
-
-struct Place {
-  bool is_startup = false;
-  int block = 0;
-  int op = 0;
-};
-
-pb::ProgramDesc& ProgramOf(ProgramDescs* programs, const Place& place) {
-  return place.is_startup ? programs->startup : programs->main;
-}
-const pb::ProgramDesc& ProgramOf(const ProgramDescs& programs, const Place& place) {
-  return place.is_startup ? programs.startup : programs.main;
-}
-Ops* OpsOf(ProgramDescs* programs, const Place& place) {
-  return ProgramOf(programs, place).mutable_blocks(place.block)->mutable_ops();
-}
-const Ops& OpsOf(const ProgramDescs& programs, const Place& place) {
-  return ProgramOf(programs, place).blocks(place.block).ops();
-}
-pb::OpDesc* OpOf(ProgramDescs* programs, const Place& place) {
-  return OpsOf(programs, place)->Mutable(place.op);
-}
-
-void Move(Ops* ops, int from, int to) {
-  for (; from < to; ++from) ops->SwapElements(from, from + 1);
-  for (; from > to; --from) ops->SwapElements(from, from - 1);
-}
-
-void Erase(Ops* ops, int index) { ops->DeleteSubrange(index, 1); }
-
-void Insert(Ops* ops, int index, const pb::OpDesc& op) {
-  *ops->Add() = op;
-  Move(ops, ops->size() - 1, index);
-}
-
-std::set<std::string> NamesOf(const pb::OpDesc& op) {
-  std::set<std::string> names;
-  for (const auto* slots : {&op.inputs(), &op.outputs()}) {
-    for (const pb::OpDesc::Var& slot : *slots) {
-      names.insert(slot.arguments().begin(), slot.arguments().end());
-    }
-  }
-  return names;
-}
-
-bool ShareNames(const pb::OpDesc& a, const pb::OpDesc& b) {
-  const std::set<std::string> names = NamesOf(a);
-  for (const std::string& name : NamesOf(b)) {
-    if (names.count(name) > 0) return true;
-  }
-  return false;
-}
-
-// In all slots of both sides.
-void Rename(const std::string& from, const std::string& to, pb::OpDesc* op) {
-  for (auto* slots : {op->mutable_inputs(), op->mutable_outputs()}) {
-    for (pb::OpDesc::Var& slot : *slots) {
-      for (std::string& arg : *slot.mutable_arguments()) {
-        if (arg == from) arg = to;
-      }
-    }
-  }
-}
-
-int RingOf(const pb::OpDesc& op) { return static_cast<int>(NumberOf(op, "ring_id")); }
-
-int RoleOf(const pb::OpDesc& op) {
-  const pb::OpDesc::Attr* role = FindAttr(op, kOpRoleAttr);
-  return role == nullptr ? kRoleForward : role->i();
-}
-
-bool IsUpdate(const pb::OpDesc& op) {
-  return !ArgsOf(op.inputs(), "Param").empty() && !ArgsOf(op.inputs(), "Grad").empty() &&
-         !ArgsOf(op.outputs(), "ParamOut").empty();
-}
 
 bool IsInPlace(const pb::OpDesc& op) {
   return ArgsOf(op.inputs(), "X") == ArgsOf(op.outputs(), "Out");
@@ -104,18 +26,6 @@ pb::OpDesc Assign(const std::string& from, const std::string& to) {
   SetArgs({to}, "Out", op.mutable_outputs());
   SetInt(&op, kOpRoleAttr, kRoleBackward);
   return op;
-}
-
-// Declares `name` like `like`.
-void Declare(const std::string& name, const std::string& like, const Place& place,
-             ProgramDescs* programs) {
-  pb::ProgramDesc& program = ProgramOf(programs, place);
-  const pb::VarDesc* found = FindVar(program, place.block, like);
-  pb::VarDesc var = *found;
-  var.set_name(name);
-  var.set_persistable(false);
-  var.set_is_parameter(false);
-  *program.mutable_blocks(place.block)->add_vars() = var;
 }
 
 class Generator {
@@ -132,12 +42,6 @@ class Generator {
         }
       }
     }
-    // By kind, in the order in which they were met.
-    std::map<std::string, size_t> order;
-    for (const Mutation& one : mutations_) order.emplace(one.kind, order.size());
-    std::stable_sort(
-        mutations_.begin(), mutations_.end(),
-        [&](const Mutation& a, const Mutation& b) { return order.at(a.kind) < order.at(b.kind); });
     return std::move(mutations_);
   }
 
@@ -160,6 +64,7 @@ class Generator {
         absl::StrCat(place.is_startup ? "startup" : "main", " block ", place.block, " op ",
                      place.op, " (", op.type(), ")", detail.empty() ? "" : ": ", detail);
     mutation.one_rank = one_rank;
+    mutation.of_startup = place.is_startup;
     mutation.apply = std::move(apply);
     mutations_.push_back(std::move(mutation));
   }
@@ -641,7 +546,17 @@ class Generator {
 }  // namespace
 
 std::vector<Mutation> AllMutations(const ProgramDescs& program, int nranks) {
-  return Generator(program, nranks).Run();
+  std::vector<Mutation> mutations = Generator(program, nranks).Run();
+  for (Mutation& mutation : SetupMutations(program, nranks)) {
+    mutations.push_back(std::move(mutation));
+  }
+  // By kind, in the order in which they were met.
+  std::map<std::string, size_t> order;
+  for (const Mutation& one : mutations) order.emplace(one.kind, order.size());
+  std::stable_sort(mutations.begin(), mutations.end(), [&](const Mutation& a, const Mutation& b) {
+    return order.at(a.kind) < order.at(b.kind);
+  });
+  return mutations;
 }
 
 }  // namespace weft::testing

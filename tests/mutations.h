@@ -15,6 +15,7 @@ struct Mutation {
   std::string what;  // "main block 0 op 17 (c_wait_comm)"
   // One rank, the last one, runs the mutant; the others run the program. Else all run the mutant.
   bool one_rank = false;
+  bool of_startup = false;  // the mistake is in the startup program
   // Makes the mistake, in the programs that AllMutations was given, or in equal ones.
   std::function<void(ProgramDescs*)> apply;
 };
@@ -34,6 +35,7 @@ struct Mutation {
 // - a block with collectives runs on a condition that is computed from a rank's own data
 // - one rank alone calls collectives in another order, on another ring, with another size, element
 //   type, root or reduction, or on another condition
+// - all that tests/setup_mutations.h lists
 //
 // O(ops * variables); `program` is not kept.
 std::vector<Mutation> AllMutations(const ProgramDescs& program, int nranks);

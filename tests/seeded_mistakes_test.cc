@@ -40,7 +40,7 @@ class SeededMistakes : public ::testing::Test {
     original_ = &Models().at(model);
     auto rewritten = Rewrite(*original_, configuration);
     ASSERT_TRUE(rewritten.ok()) << rewritten.status();
-    program_ = std::move(rewritten->programs);
+    program_ = std::move(rewritten->ranks[0]);
     ASSERT_THAT(ErrorsOf(program_), IsEmpty());
   }
 

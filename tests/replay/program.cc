@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "ops/schema/communication_ops.h"
 #include "proto/program.h"
 
 namespace weft::testing {
@@ -35,6 +36,19 @@ std::vector<SlotArg> Args(const google::protobuf::RepeatedPtrField<pb::OpDesc::V
   return args;
 }
 
+RankCall CallOf(const pb::OpDesc& op) {
+  const std::string& type = op.type();
+  if (FindCollectiveOp(type) != nullptr) return RankCall::kCollective;
+  if (absl::StartsWith(type, "c_gen_")) return RankCall::kMakeId;
+  if (absl::StartsWith(type, "c_comm_init")) {
+    return op.inputs_size() > 0 ? RankCall::kJoin : RankCall::kJoinAll;
+  }
+  if (type == "barrier" || absl::StartsWith(type, "sync_batch_norm")) return RankCall::kMeet;
+  if (type == "send_v2") return RankCall::kSend;
+  if (type == "recv_v2") return RankCall::kReceive;
+  return RankCall::kNone;
+}
+
 ReplayOp Compile(const pb::OpDesc& desc, int number) {
   ReplayOp op;
   op.desc = &desc;
@@ -42,6 +56,7 @@ ReplayOp Compile(const pb::OpDesc& desc, int number) {
   op.place = absl::StrCat("op ", number, " (", op.type, ")");
   op.inputs = Args(desc.inputs());
   op.outputs = Args(desc.outputs());
+  op.call = CallOf(desc);
   op.collective = FindCollectiveOp(op.type);
   op.sync = FindStreamSyncOp(op.type);
   op.ring = static_cast<int>(NumberOf(desc, "ring_id"));
@@ -65,37 +80,32 @@ std::pair<int, const pb::VarDesc*> ReplayProgram::Find(int block, const std::str
   for (; block >= 0 && block < static_cast<int>(vars.size());
        block = desc->blocks(block).parent_idx()) {
     const auto found = vars[block].find(name);
-    if (found != vars[block].end()) return {block, found->second};
+    if (found == vars[block].end()) continue;
+    return {found->second->persistable() ? 0 : block, found->second};
   }
   return {0, nullptr};
 }
 
-bool IsSetUp(const std::string& type) { return absl::StartsWith(type, "c_comm_init"); }
-
 ReplayProgram CompileForReplay(const pb::ProgramDesc& desc) {
   ReplayProgram program;
   program.desc = &desc;
-  std::set<int> rings;
-  bool sets_up_with_id = false;
+  bool joins_by_id = false;
   for (const pb::BlockDesc& block : desc.blocks()) {
     program.blocks.emplace_back();
     program.vars.emplace_back();
-    for (const pb::VarDesc& var : block.vars()) program.vars.back().emplace(var.name(), &var);
+    for (const pb::VarDesc& var : block.vars()) {
+      program.vars.back().emplace(var.name(), &var);
+      if (var.persistable()) program.persistable.insert(var.name());
+    }
     for (const pb::OpDesc& op : block.ops()) {
       program.blocks.back().push_back(Compile(op, static_cast<int>(program.blocks.back().size())));
-      const ReplayOp& added = program.blocks.back().back();
-      if (added.collective != nullptr && !added.on_compute) rings.insert(added.ring);
-      if (!IsSetUp(added.type)) continue;
-      program.rings_set_up.insert(added.ring);
-      program.is_one_process = true;
-      sets_up_with_id = sets_up_with_id || !added.inputs.empty();
+      const RankCall call = program.blocks.back().back().call;
+      program.is_one_process = program.is_one_process || call == RankCall::kJoinAll;
+      joins_by_id = joins_by_id || call == RankCall::kJoin;
     }
   }
   if (program.blocks.empty()) program.blocks.emplace_back();
-  if (sets_up_with_id) program.is_one_process = false;
-  for (int ring : rings) {
-    program.stream_of_ring.emplace(ring, static_cast<int>(program.stream_of_ring.size()) + 1);
-  }
+  if (joins_by_id) program.is_one_process = false;
   return program;
 }
 

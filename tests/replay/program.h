@@ -2,7 +2,6 @@
 #ifndef WEFT_TESTS_REPLAY_PROGRAM_H_
 #define WEFT_TESTS_REPLAY_PROGRAM_H_
 
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -21,12 +20,25 @@ struct SlotArg {
   std::string name;
 };
 
+// What ranks make together: each waits for the others.
+enum class RankCall {
+  kNone,
+  kCollective,
+  kMakeId,   // rank 0 of the list sends an id to the endpoints of the others
+  kJoin,     // a ring, by an id
+  kJoinAll,  // a ring, of all devices of the process
+  kMeet,     // a barrier, or an op with a collective inside
+  kSend,
+  kReceive,
+};
+
 // An op, as it is run.
 struct ReplayOp {
   const pb::OpDesc* desc = nullptr;
   std::string type;
   std::string identity;  // type and attributes that matter
   std::vector<SlotArg> inputs, outputs;
+  RankCall call = RankCall::kNone;
   const CollectiveOp* collective = nullptr;
   absl::optional<StreamSync> sync;
   int ring = 0;
@@ -37,20 +49,17 @@ struct ReplayOp {
 };
 
 struct ReplayProgram {
-  // The declaration in the block or the nearest block around it, and which block that is; {0,
-  // nullptr}: there is none.
+  // The declaration in the block or the nearest block around it, and which block holds the
+  // variable, the root for all that persist; {0, nullptr}: there is none.
   std::pair<int, const pb::VarDesc*> Find(int block, const std::string& name) const;
 
   const pb::ProgramDesc* desc = nullptr;
   std::vector<absl::flat_hash_map<std::string, const pb::VarDesc*>> vars;  // by block
   std::vector<std::vector<ReplayOp>> blocks;
-  std::map<int, int> stream_of_ring;
-  std::set<int> rings_set_up;
-  bool is_one_process = false;
+  std::set<std::string> persistable;  // in any block
+  bool is_one_process = false;        // joins rings without an id
 };
 
-// An op that sets up a ring.
-bool IsSetUp(const std::string& type);
 // Points into `desc`.
 ReplayProgram CompileForReplay(const pb::ProgramDesc& desc);
 

@@ -15,7 +15,7 @@ constexpr int kComputeStream = 0;
 
 }  // namespace
 
-const ReplayOp* RankRun::RunToCollective() {
+const ReplayOp* RankRun::RunToCall() {
   while (!frames_.empty() && unsupported_.empty()) {
     RunningBlock& frame = frames_.back();
     if (frame.next == program_.blocks[frame.block].size()) {
@@ -24,28 +24,26 @@ const ReplayOp* RankRun::RunToCollective() {
     }
     const ReplayOp& op = program_.blocks[frame.block][frame.next++];
     storage_.set_block(frame.block);
-    if (op.collective != nullptr) return &op;
+    if (op.call != RankCall::kNone) return &op;
     Run(op);
   }
   return nullptr;
 }
 
-std::string RankRun::FindRace() {
-  if (program_.desc->blocks_size() == 0) return "";
+RunGraph RankRun::Pending() {
   graph_.Block(kComputeStream);
-  std::vector<RunGraph::Access> accesses;
-  storage_.set_block(0);
-  for (const pb::VarDesc& var : program_.desc->blocks(0).vars()) {
-    if (!var.persistable() || var.type().type() != pb::VarType::LOD_TENSOR) continue;
-    for (CellId cell : storage_.CellsOf(var.name())) accesses.push_back({cell, true});
-  }
-  graph_.Issue(kComputeStream, std::move(accesses), "what follows");
-  return graph_.FindRace();
+  return graph_.Pending();
+}
+
+void RankRun::SetUp(const ReplayOp& op, ValueId id) {
+  graph_.Block(kComputeStream);
+  if (op.call != RankCall::kMakeId) return;
+  for (const SlotArg& out : op.outputs) storage_.Write(out.name, id);
 }
 
 std::string RankRun::Signature(const ReplayOp& op) const {
   std::string text = absl::StrCat(CollectiveKindName(op.collective->kind), " ",
-                                  ReductionName(op.collective->reduction), " on ring ", op.ring);
+                                  ReductionName(op.collective->reduction));
   if (!op.collective->root_attr.empty()) {
     absl::StrAppend(&text, " root ", NumberOf(*op.desc, op.collective->root_attr));
   }
@@ -79,7 +77,7 @@ void RankRun::SetValue(const ReplayOp& op, size_t out, CellId cell, ValueId valu
 }
 
 int RankRun::StreamOf(const ReplayOp& op) const {
-  return op.on_compute ? kComputeStream : program_.stream_of_ring.at(op.ring);
+  return op.on_compute ? kComputeStream : op.ring + 1;
 }
 
 void RankRun::Issue(const ReplayOp& op, int stream) {
@@ -95,7 +93,6 @@ void RankRun::Issue(const ReplayOp& op, int stream) {
 
 void RankRun::Run(const ReplayOp& op) {
   if (op.sync.has_value()) return Synchronize(op);
-  if (IsSetUp(op.type) || absl::StartsWith(op.type, "c_gen_")) return graph_.Block(kComputeStream);
   if (op.type == "coalesce_tensor") return Coalesce(op);
   if (op.type == "conditional_block") return Branch(op);
   if (op.sub_block >= 0) {
@@ -107,15 +104,13 @@ void RankRun::Run(const ReplayOp& op) {
 }
 
 void RankRun::Synchronize(const ReplayOp& op) {
-  if (*op.sync != StreamSync::kAllWaitForCompute && setting_.has_startup &&
+  if (*op.sync != StreamSync::kAllWaitForCompute && setting_.rings != nullptr &&
       setting_.rings->count(op.ring) == 0) {
     failure_ = absl::StrCat("deadlock: ring ", op.ring, " is not set up");
     frames_.clear();
     return;
   }
-  const auto found = program_.stream_of_ring.find(op.ring);
-  const int ring = found == program_.stream_of_ring.end() ? -1 : found->second;
-  if (*op.sync != StreamSync::kAllWaitForCompute && ring < 0) return;
+  const int ring = op.ring + 1;
   switch (*op.sync) {
     case StreamSync::kRingWaitsForCompute:
       return graph_.Wait(kComputeStream, ring);

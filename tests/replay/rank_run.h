@@ -1,9 +1,10 @@
-// One run of a program on one rank, from collective to collective.
+// One run of a program on one rank, from call to call of other ranks.
 #ifndef WEFT_TESTS_REPLAY_RANK_RUN_H_
 #define WEFT_TESTS_REPLAY_RANK_RUN_H_
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/replay/op_values.h"
@@ -16,21 +17,23 @@ namespace weft::testing {
 
 class RankRun {
  public:
-  RankRun(const ReplayProgram& program, const RankSetting& setting, Memory* memory,
+  // `before`: what earlier runs left to do.
+  RankRun(const ReplayProgram& program, const RankSetting& setting, RunGraph before, Memory* memory,
           ValueTable* table)
       : program_(program),
         setting_(setting),
         table_(*table),
         storage_(program, setting, memory, table),
-        values_(setting, &storage_, table) {
+        values_(setting, &storage_, table),
+        graph_(std::move(before)) {
     frames_.push_back({0, 0});
   }
   // Parts of it point to each other.
   RankRun(const RankRun&) = delete;
   RankRun& operator=(const RankRun&) = delete;
 
-  // Up to the next collective, which is not run yet; nullptr: the end, or failed.
-  const ReplayOp* RunToCollective();
+  // Up to the next call of other ranks, which is not made yet; nullptr: the end, or failed.
+  const ReplayOp* RunToCall();
 
   // What ranks must agree on.
   std::string Signature(const ReplayOp& op) const;
@@ -42,11 +45,19 @@ class RankRun {
   void SetValue(const ReplayOp& op, size_t out, CellId cell, ValueId value);
   void IssueCollective(const ReplayOp& op) { Issue(op, StreamOf(op)); }
 
+  // The id by which the op joins a ring.
+  ValueId IdOf(const ReplayOp& op) { return storage_.Read(op.inputs[0].name); }
+  // The op made or joined a ring; an id may come out.
+  void SetUp(const ReplayOp& op, ValueId id);
+  // The op met the same op of all other ranks.
+  void Meet(const ReplayOp& op) { Run(op); }
+
   const std::string& unsupported() const { return unsupported_; }
   const std::string& failure() const { return failure_; }
   int num_guesses() const { return num_guesses_; }
-  // What follows may use all that persists, once the compute stream is idle.
-  std::string FindRace();
+  std::string FindRace() const { return graph_.FindRace(); }
+  // What is left to do when the host and the compute stream are done.
+  RunGraph Pending();
 
  private:
   struct RunningBlock {

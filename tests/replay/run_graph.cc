@@ -1,5 +1,6 @@
 #include "tests/replay/run_graph.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -44,13 +45,34 @@ std::string RunGraph::FindRace() const {
       for (size_t i = 0; i < j; ++i) {
         if (!seen[i].is_write && !seen[j].is_write) continue;
         if (stream_[seen[i].node] == stream_[seen[j].node]) continue;
-        if (Leads(seen[i].node, seen[j].node)) continue;
+        if (seen[j].node < num_pending_ || Leads(seen[i].node, seen[j].node)) continue;
         return absl::StrCat("nothing orders ", places_[seen[i].node], " and ",
                             places_[seen[j].node]);
       }
     }
   }
   return "";
+}
+
+RunGraph RunGraph::Pending() const {
+  RunGraph pending;
+  std::vector<int> nodes;
+  for (const auto& [stream, last] : last_) {
+    if (host_ >= 0 && Leads(last, host_)) continue;
+    for (int node = 0; node <= last; ++node) {
+      if (stream_[node] == stream && !Leads(node, host_)) nodes.push_back(node);
+    }
+  }
+  std::sort(nodes.begin(), nodes.end());
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const int node = nodes[i];
+    pending.Issue(stream_[node], accesses_[node], absl::StrCat("earlier ", places_[node]));
+    for (size_t j = 0; j < i; ++j) {
+      if (Leads(nodes[j], node)) pending.before_.back().push_back(static_cast<int>(j));
+    }
+  }
+  pending.num_pending_ = static_cast<int>(nodes.size());
+  return pending;
 }
 
 void RunGraph::Grow() {

@@ -25,8 +25,10 @@ class RunGraph {
   // Whatever comes later waits for what is on `from`.
   void Block(int from);
 
-  // Two accesses that nothing orders; empty: there are none.
+  // Two accesses that nothing orders, one of them issued here; empty: there are none.
   std::string FindRace() const;
+  // What may still run when the host is done, for the graph of what follows.
+  RunGraph Pending() const;
 
  private:
   void Grow();
@@ -40,6 +42,7 @@ class RunGraph {
   std::vector<std::string> places_;
   std::map<int, int> last_;  // by stream
   int host_ = -1;
+  int num_pending_ = 0;  // nodes, the first ones, that were issued earlier
 };
 
 }  // namespace weft::testing

@@ -10,11 +10,11 @@ const std::vector<CellId>& RankStorage::CellsOf(const std::string& name) {
   const auto found = memory_.of_var.find(key);
   if (found != memory_.of_var.end()) return found->second;
   const pb::VarDesc* var = Var(name);
-  const bool is_feed = var != nullptr && var->need_check_feed();
+  const bool is_feed = setting_.feeds->count(name) > 0;
   const bool is_shared = !setting_.has_startup && var != nullptr && var->persistable();
   const std::string undefined =
       absl::StrCat("undefined ", name, " ", is_shared ? "of all" : absl::StrCat(setting_.rank));
-  memory_.cells.push_back(is_feed ? Feed(name) : table_.Named(undefined));
+  memory_.cells.push_back(is_feed ? Declared(name, Feed(name)) : table_.Named(undefined));
   return memory_.of_var[key] = {static_cast<CellId>(memory_.cells.size()) - 1};
 }
 

@@ -28,7 +28,8 @@ struct RankSetting {
   int step = 0;
   int seed = 0;  // of conditions that are guessed
   bool has_startup = false;
-  const std::set<int>* rings = nullptr;                       // that are set up
+  const std::map<int, int>* rings = nullptr;                  // that are set up; null: any
+  const std::set<std::string>* feeds = nullptr;               // of the reference
   const std::map<std::string, std::string>* types = nullptr;  // of the reference, by name
 };
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
+#include <map>
 #include <memory>
+#include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -34,18 +36,19 @@ class ReplayRun {
       startups_.push_back(std::make_shared<ReplayProgram>(CompileForReplay(programs->startup)));
     }
     memory_.resize(ranks.size());
-    for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      rings_.push_back(startups_[rank]->rings_set_up);
-      rings_.back().insert(mains_[rank]->rings_set_up.begin(), mains_[rank]->rings_set_up.end());
-    }
+    graphs_.resize(ranks.size());
+    rings_.resize(ranks.size());
     has_startup_ = startups_[0]->desc->blocks_size() > 0;
   }
 
   ReplayResult Run() {
     if (!RunAll(startups_, /*step=*/0, /*is_startup=*/true)) return std::move(result_);
     ShareDraws();
+    for (size_t rank = 0; has_startup_ && rank < memory_.size(); ++rank) {
+      Forget(*startups_[rank], &memory_[rank]);
+    }
     for (int step = 0; step < replay_.options_.steps; ++step) {
-      for (size_t rank = 0; rank < memory_.size(); ++rank) ForgetStep(rank);
+      for (size_t rank = 0; rank < memory_.size(); ++rank) Forget(*mains_[rank], &memory_[rank]);
       if (!RunAll(mains_, step, /*is_startup=*/false)) return std::move(result_);
       result_.values.emplace_back();
       for (Memory& memory : memory_) {
@@ -67,19 +70,12 @@ class ReplayRun {
   using Programs = std::vector<std::shared_ptr<ReplayProgram>>;
 
   // What does not persist is gone.
-  void ForgetStep(size_t rank) {
-    Memory next;
-    for (const pb::VarDesc& var : mains_[rank]->desc->blocks(0).vars()) {
-      if (!var.persistable()) continue;
-      const auto found = memory_[rank].of_var.find({0, var.name()});
-      if (found == memory_[rank].of_var.end()) continue;
-      std::vector<CellId>& cells = next.of_var[found->first];
-      for (CellId cell : found->second) {
-        cells.push_back(static_cast<CellId>(next.cells.size()));
-        next.cells.push_back(memory_[rank].cells[cell]);
-      }
+  static void Forget(const ReplayProgram& program, Memory* memory) {
+    for (auto it = memory->of_var.begin(); it != memory->of_var.end();) {
+      const auto& [block, name] = it->first;
+      const bool persists = block == 0 && program.persistable.count(name) > 0;
+      it = persists ? std::next(it) : memory->of_var.erase(it);
     }
-    memory_[rank] = std::move(next);
   }
 
   // Ranks draw alike, so it does not matter whose draw all of them have got.
@@ -93,20 +89,23 @@ class ReplayRun {
         is_same = is_same && found != memory.of_var.end() && found->second.size() == 1 &&
                   memory.cells[found->second[0]] == value;
       }
-      if (!is_same || !IsDraw(value)) continue;
+      if (!is_same || DrawOf(value).empty()) continue;
       for (Memory& memory : memory_) {
         memory.cells[memory.of_var.at(key)[0]] =
-            table_.Named(absl::StrCat("the draw of ", key.second));
+            table_.Named(absl::StrCat("the draw of ", key.second, " by ", DrawOf(value)));
       }
     }
   }
 
-  bool IsDraw(ValueId value) const {
+  // The op that draws the value, with its attributes; empty: it is no draw.
+  std::string DrawOf(ValueId value) const {
     const std::string& text = table_.TextOf(value);
     const size_t of = text.rfind(" of ");
     uint32_t whole = 0;
-    return of != std::string::npos && absl::SimpleAtoi(text.substr(of + 4), &whole) &&
-           absl::StrContains(table_.TextOf(whole), "\ndraw of ");
+    if (of == std::string::npos || !absl::SimpleAtoi(text.substr(of + 4), &whole)) return "";
+    const std::string& drawn = table_.TextOf(whole);
+    const size_t end = drawn.find("\ndraw of ");
+    return end == std::string::npos ? "" : drawn.substr(0, end);
   }
 
   bool RunAll(const Programs& programs, int step, bool is_startup) {
@@ -118,14 +117,16 @@ class ReplayRun {
       setting.step = step;
       setting.seed = seed_;
       setting.has_startup = has_startup_;
-      setting.rings = &rings_[rank];
+      setting.rings = has_startup_ ? &rings_[rank] : nullptr;
       setting.types = &replay_.types_;
-      runs.emplace_back(*programs[rank], setting, &memory_[rank], &table_);
+      setting.feeds = &replay_.feeds_;
+      runs.emplace_back(*programs[rank], setting, std::move(graphs_[rank]), &memory_[rank],
+                        &table_);
     }
     while (true) {
       std::vector<const ReplayOp*> calls;
       for (RankRun& run : runs) {
-        calls.push_back(run.RunToCollective());
+        calls.push_back(run.RunToCall());
         if (!run.unsupported().empty()) {
           result_.unsupported = run.unsupported();
           return false;
@@ -133,12 +134,13 @@ class ReplayRun {
         if (!run.failure().empty()) return Fail(run.failure());
       }
       if (std::all_of(calls.begin(), calls.end(), [](const ReplayOp* op) { return !op; })) break;
-      if (!Meet(programs, calls, &runs)) return false;
+      if (!Meet(calls, &runs)) return false;
     }
-    for (RankRun& run : runs) {
-      replay_.num_guesses_ += run.num_guesses();
-      const std::string race = run.FindRace();
+    for (size_t rank = 0; rank < runs.size(); ++rank) {
+      replay_.num_guesses_ += runs[rank].num_guesses();
+      const std::string race = runs[rank].FindRace();
       if (!race.empty()) return Fail(absl::StrCat("race: ", race));
+      graphs_[rank] = runs[rank].Pending();
     }
     return true;
   }
@@ -148,33 +150,166 @@ class ReplayRun {
     return false;
   }
 
-  bool Meet(const Programs& programs, const std::vector<const ReplayOp*>& calls,
-            std::deque<RankRun>* runs) {
+  using Calls = std::vector<const ReplayOp*>;
+
+  bool Meet(const Calls& calls, std::deque<RankRun>* runs) {
     for (size_t rank = 0; rank < calls.size(); ++rank) {
       if (calls[rank] == nullptr) {
         return Fail(
             absl::StrCat("deadlock: rank ", rank, " never makes the call that others wait in"));
       }
-      if (has_startup_ && rings_[rank].count(calls[rank]->ring) == 0) {
+      if (calls[rank]->call != calls[0]->call) return FailToMeet(*calls[0], *calls[rank]);
+    }
+    switch (calls[0]->call) {
+      case RankCall::kMakeId:
+        return MakeId(calls, runs);
+      case RankCall::kJoin:
+        return Join(calls, runs);
+      case RankCall::kJoinAll:
+        return JoinAll(calls, runs);
+      case RankCall::kCollective:
+        return MeetOnRing(calls, runs) && Exchange(calls, runs);
+      case RankCall::kMeet:
+        if (!MeetOnRing(calls, runs)) return false;
+        for (size_t rank = 0; rank < calls.size(); ++rank) (*runs)[rank].Meet(*calls[rank]);
+        return true;
+      case RankCall::kSend:
+      case RankCall::kReceive:
+      case RankCall::kNone:
+        break;
+    }
+    return Fail("deadlock: all ranks send, or all receive");
+  }
+
+  bool FailToMeet(const ReplayOp& first, const ReplayOp& other) {
+    return Fail(absl::StrCat("deadlock: ranks wait in ", first.place, " and in ", other.place));
+  }
+
+  // --- Rings
+
+  static std::string TextAttr(const ReplayOp& op, absl::string_view name) {
+    const pb::OpDesc::Attr* attr = FindAttr(*op.desc, name);
+    return attr == nullptr ? "" : attr->s();
+  }
+
+  // Rank 0 sends the id; the others wait for it at their endpoints.
+  bool MakeId(const Calls& calls, std::deque<RankRun>* runs) {
+    std::multiset<std::string> named, waiting;
+    int senders = 0;
+    for (const ReplayOp* call : calls) {
+      if (NumberOf(*call->desc, "rank") != 0) {
+        waiting.insert(TextAttr(*call, "endpoint"));
+        continue;
+      }
+      ++senders;
+      const pb::OpDesc::Attr* others = FindAttr(*call->desc, "other_endpoints");
+      if (others != nullptr) named.insert(others->strings().begin(), others->strings().end());
+    }
+    if (senders != 1) return Fail(absl::StrCat("deadlock: ", senders, " ranks send an id"));
+    if (named != waiting ||
+        std::set<std::string>(named.begin(), named.end()).size() != named.size()) {
+      return Fail("deadlock: an id is sent to other endpoints than where ranks wait for it");
+    }
+    const ValueId id = table_.Named(absl::StrCat("id ", ids_.size()));
+    ids_.emplace(id, /*is_used=*/false);
+    for (size_t rank = 0; rank < calls.size(); ++rank) (*runs)[rank].SetUp(*calls[rank], id);
+    return true;
+  }
+
+  bool Join(const Calls& calls, std::deque<RankRun>* runs) {
+    std::vector<int> numbers;
+    const ValueId id = (*runs)[0].IdOf(*calls[0]);
+    for (size_t rank = 0; rank < calls.size(); ++rank) {
+      if ((*runs)[rank].IdOf(*calls[rank]) != id) return FailToMeet(*calls[0], *calls[rank]);
+      const pb::OpDesc& op = *calls[rank]->desc;
+      const bool is_trainer = FindAttr(op, "trainer_id") != nullptr;
+      numbers.push_back(static_cast<int>(NumberOf(op, is_trainer ? "trainer_id" : "rank")));
+      const double members = NumberOf(op, is_trainer ? "ntrainers" : "nranks");
+      if (members != static_cast<double>(calls.size())) {
+        return Fail(absl::StrCat("deadlock: a ring of ", members));
+      }
+    }
+    const auto made = ids_.find(id);
+    if (made == ids_.end()) return Fail("deadlock: an id that nobody made");
+    if (made->second) return Fail("deadlock: an id that another ring uses");
+    made->second = true;
+    std::vector<int> sorted = numbers;
+    std::sort(sorted.begin(), sorted.end());
+    for (size_t rank = 0; rank < sorted.size(); ++rank) {
+      if (sorted[rank] != static_cast<int>(rank)) return Fail("deadlock: a number is missing");
+    }
+    SetUpRing(calls, std::move(numbers), runs);
+    return true;
+  }
+
+  // One process, for all of its devices.
+  bool JoinAll(const Calls& calls, std::deque<RankRun>* runs) {
+    std::vector<int> numbers;
+    for (const ReplayOp* call : calls) {
+      if (call->ring != calls[0]->ring) return FailToMeet(*calls[0], *call);
+      numbers.push_back(static_cast<int>(numbers.size()));
+      const pb::OpDesc::Attr* members = FindAttr(*call->desc, "nranks");
+      if (members != nullptr &&
+          NumberOf(*call->desc, "nranks") != static_cast<double>(calls.size())) {
+        return Fail(absl::StrCat("deadlock: a ring of ", NumberOf(*call->desc, "nranks")));
+      }
+    }
+    SetUpRing(calls, std::move(numbers), runs);
+    return true;
+  }
+
+  void SetUpRing(const Calls& calls, std::vector<int> numbers, std::deque<RankRun>* runs) {
+    for (size_t rank = 0; rank < calls.size(); ++rank) {
+      // The first one that is set up under a number stays.
+      rings_[rank].emplace(calls[rank]->ring, static_cast<int>(numbers_.size()));
+      (*runs)[rank].SetUp(*calls[rank], 0);
+    }
+    numbers_.push_back(std::move(numbers));
+  }
+
+  // Which of the rings that were set up; -1: none.
+  int RingOf(size_t rank, const ReplayOp& call) const {
+    if (!has_startup_) return call.ring;
+    const auto found = rings_[rank].find(call.ring);
+    return found == rings_[rank].end() ? -1 : found->second;
+  }
+
+  // The number of each rank in the ring.
+  std::vector<int> NumbersOn(const ReplayOp& call) const {
+    if (has_startup_) return numbers_[RingOf(0, call)];
+    std::vector<int> numbers;
+    for (size_t rank = 0; rank < memory_.size(); ++rank) numbers.push_back(static_cast<int>(rank));
+    return numbers;
+  }
+
+  bool MeetOnRing(const Calls& calls, std::deque<RankRun>* runs) {
+    for (size_t rank = 0; rank < calls.size(); ++rank) {
+      const int ring = RingOf(rank, *calls[rank]);
+      if (ring < 0 && has_startup_) {
         return Fail(absl::StrCat("deadlock: ring ", calls[rank]->ring, " is not set up"));
+      }
+      if (ring != RingOf(0, *calls[0])) return FailToMeet(*calls[0], *calls[rank]);
+      if (calls[0]->call == RankCall::kMeet) {
+        if (calls[rank]->type != calls[0]->type) return FailToMeet(*calls[0], *calls[rank]);
+        continue;
       }
       const std::string first = (*runs)[0].Signature(*calls[0]);
       const std::string own = (*runs)[rank].Signature(*calls[rank]);
-      if (calls[rank]->ring != calls[0]->ring) {
-        return Fail(absl::StrCat("deadlock: ranks wait in ", first, " and in ", own));
-      }
       if (first != own) return Fail(absl::StrCat("mismatch: ", first, " and ", own));
     }
-    return Exchange(calls, runs);
+    return true;
   }
 
-  bool Exchange(const std::vector<const ReplayOp*>& calls, std::deque<RankRun>* runs) {
+  // --- Collectives
+
+  bool Exchange(const Calls& calls, std::deque<RankRun>* runs) {
     const CollectiveOp& collective = *calls[0]->collective;
     const int n = static_cast<int>(calls.size());
     const int root = collective.root_attr.empty()
                          ? 0
                          : static_cast<int>(NumberOf(*calls[0]->desc, collective.root_attr));
     if (root < 0 || root >= n) return Fail(absl::StrCat("deadlock: root ", root, " is no rank"));
+    const std::vector<int> numbers = NumbersOn(*calls[0]);
     std::vector<std::vector<std::vector<CellId>>> in, out;
     for (int rank = 0; rank < n; ++rank) {
       in.push_back((*runs)[rank].Cells(*calls[rank], "X", true));
@@ -190,13 +325,13 @@ class ReplayRun {
         }
       }
       for (size_t slice = 0; slice < in[0][arg].size(); ++slice) {
-        std::vector<ValueId> values;
+        std::vector<ValueId> values(n);
         for (int rank = 0; rank < n; ++rank) {
-          values.push_back((*runs)[rank].Value(in[rank][arg][slice]));
+          values[numbers[rank]] = (*runs)[rank].Value(in[rank][arg][slice]);
         }
         const std::vector<ValueId> results = Results(collective, values, root);
         for (int rank = 0; rank < n; ++rank) {
-          (*runs)[rank].SetValue(*calls[rank], arg, out[rank][arg][slice], results[rank]);
+          (*runs)[rank].SetValue(*calls[rank], arg, out[rank][arg][slice], results[numbers[rank]]);
         }
       }
     }
@@ -247,7 +382,10 @@ class ReplayRun {
   const ReplayResult* const expected_;
   const ProgramDescs* last_ = nullptr;
   Programs mains_, startups_;
-  std::vector<std::set<int>> rings_;  // by rank: those that are set up
+  std::vector<RunGraph> graphs_;           // by rank: what earlier runs left to do
+  std::map<ValueId, bool> ids_;            // that were made; whether a ring uses it
+  std::vector<std::map<int, int>> rings_;  // by rank and ring: index into numbers_
+  std::vector<std::vector<int>> numbers_;  // of the ranks in a ring
   bool has_startup_ = false;
   std::vector<Memory> memory_;
   ReplayResult result_;
@@ -267,12 +405,15 @@ void AddTypes(const pb::ProgramDesc& program, std::map<std::string, std::string>
 
 }  // namespace
 
-StreamReplay::StreamReplay(const ProgramDescs& reference, std::vector<std::string> watched,
-                           const ReplayOptions& options)
+StreamReplay::StreamReplay(absl::Span<const ProgramDescs* const> ranks,
+                           std::vector<std::string> watched, const ReplayOptions& options)
     : options_(options), watched_(std::move(watched)) {
+  const ProgramDescs& reference = *ranks[0];
   AddTypes(reference.main, &types_);
   AddTypes(reference.startup, &types_);
-  const std::vector<const ProgramDescs*> ranks(options.nranks, &reference);
+  for (const pb::VarDesc& var : reference.main.blocks(0).vars()) {
+    if (var.need_check_feed()) feeds_.insert(var.name());
+  }
   references_.push_back(Run(ranks, 0, nullptr));
   reference_ = references_[0];
   for (int seed = 1; num_guesses_ > 0 && seed < kSeeds; ++seed) {

@@ -9,14 +9,17 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/text/program_text.h"
+#include "tests/program_descs.h"
 
 namespace weft::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
-// A gradient is averaged on the ring's stream, and used.
+// Of rank 0. A gradient is averaged on the ring's stream, and used.
 constexpr absl::string_view kMain = R"(program {
   block 0 parent=-1 {
     var x : fp32[4] need_check_feed
@@ -47,8 +50,8 @@ constexpr absl::string_view kStartup = R"(program {
     Out=[w] = uniform_random() {shape=longs[4], seed=0}
     Out=[v] = fill_constant() {shape=longs[4], value=0.0}
     Out=[lr] = fill_constant() {shape=longs[1], value=0.5}
-    Out=[id] = c_gen_nccl_id() {rank=0}
-    c_comm_init(X=[id]) {ring_id=0}
+    Out=[id] = c_gen_nccl_id() {endpoint="a:1", other_endpoints=strings["b:1"], rank=0}
+    c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}
     Out=[w] = c_broadcast(X=[w]) {ring_id=0, root=0, use_calc_stream=true}
   }
 })";
@@ -67,19 +70,39 @@ ProgramDescs Programs(const Edits& main = {}, const Edits& startup = {}) {
   return {Read(kMain, main), Read(kStartup, startup)};
 }
 
+// The startup program of rank 1 names itself.
+ProgramDescs OfRank1(ProgramDescs programs) {
+  for (pb::OpDesc& op : *programs.startup.mutable_blocks(0)->mutable_ops()) {
+    if (FindAttr(op, "rank") != nullptr) SetInt(&op, "rank", 1);
+    for (pb::OpDesc::Attr& attr : *op.mutable_attrs()) {
+      if (attr.name() == "endpoint") attr.set_s("b:1");
+      if (attr.name() == "other_endpoints") attr.set_strings(0, "a:1");
+    }
+  }
+  return programs;
+}
+
 class StreamReplayTest : public ::testing::Test {
  protected:
   StreamReplayTest()
-      : reference_(Programs()), replay_(reference_, {"w", "v"}, ReplayOptions{2, 2}) {}
+      : reference_(Programs()),
+        of_rank_1_(OfRank1(Programs())),
+        replay_({&reference_, &of_rank_1_}, {"w", "v"}, ReplayOptions{2, 2}) {}
 
   std::string Difference(const ProgramDescs& on_all) {
-    return replay_.Difference({&on_all, &on_all});
+    const ProgramDescs on_last = OfRank1(on_all);
+    return replay_.Difference({&on_all, &on_last});
   }
   std::string DifferenceOfOne(const ProgramDescs& on_last) {
+    const ProgramDescs of_rank_1 = OfRank1(on_last);
+    return replay_.Difference({&reference_, &of_rank_1});
+  }
+  // As it is, which may call itself rank 0.
+  std::string DifferenceOfOneAsIs(const ProgramDescs& on_last) {
     return replay_.Difference({&reference_, &on_last});
   }
 
-  const ProgramDescs reference_;
+  const ProgramDescs reference_, of_rank_1_;
   StreamReplay replay_;
 };
 
@@ -125,7 +148,7 @@ TEST_F(StreamReplayTest, AMissingWaitIsARace) {
 TEST_F(StreamReplayTest, RanksMakeTheSameCalls) {
   EXPECT_THAT(DifferenceOfOne(Programs({{kReduceH, ""}})), StartsWith("deadlock: "));
   EXPECT_THAT(DifferenceOfOne(Programs({{"var g : fp32[4]", "var g : fp32[5]"}})),
-              StartsWith("mismatch: all-reduce sum on ring 0 of FP32[4]"));
+              StartsWith("mismatch: all-reduce sum of FP32[4]"));
   // The calls are alike, the values are not.
   EXPECT_EQ(DifferenceOfOne(
                 Programs({{absl::StrCat(kReduceG, kReduceH), absl::StrCat(kReduceH, kReduceG)}})),
@@ -133,13 +156,69 @@ TEST_F(StreamReplayTest, RanksMakeTheSameCalls) {
 }
 
 TEST_F(StreamReplayTest, RingsAreSetUp) {
-  EXPECT_EQ(Difference(Programs({}, {{"    c_comm_init(X=[id]) {ring_id=0}\n", ""}})),
-            "deadlock: ring 0 is not set up");
+  EXPECT_EQ(
+      Difference(Programs({}, {{"    c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=0}\n", ""}})),
+      "deadlock: ring 0 is not set up");
+}
+
+TEST_F(StreamReplayTest, RanksThatAgreeMeetOnARing) {
+  EXPECT_EQ(DifferenceOfOneAsIs(reference_), "deadlock: 2 ranks send an id");
+  const auto with_ring = [&](const Edits& edits) { return DifferenceOfOne(Programs({}, edits)); };
+  EXPECT_THAT(Difference(Programs({}, {{R"(["b:1"])", R"(["c:1"])"}})), Not(IsEmpty()));
+  EXPECT_EQ(with_ring({{"nranks=2", "nranks=3"}}), "deadlock: a ring of 3");
+  EXPECT_EQ(with_ring({{"X=[id]", "X=[v]"}}),
+            "deadlock: ranks wait in op 4 (c_comm_init) and in op 4 (c_comm_init)");
+  EXPECT_EQ(Difference(Programs({}, {{"X=[id]", "X=[v]"}})), "deadlock: an id that nobody made");
+  EXPECT_EQ(Difference(Programs({}, {{"    Out=[w] = c_broadcast",
+                                      "    c_comm_init(X=[id]) {nranks=2, rank=0, ring_id=1}\n"
+                                      "    Out=[w] = c_broadcast"}})),
+            "deadlock: an id that another ring uses");
+}
+
+TEST_F(StreamReplayTest, WhatIsNotKeptIsGone) {
+  EXPECT_EQ(Difference(Programs({{"var lr : fp32[1] persistable", "var lr : fp32[1]"}})),
+            "w after step 0 on rank 0");
+  EXPECT_EQ(
+      Difference(Programs({}, {{"var v : fp32[4] parameter persistable", "var v : fp32[4]"}})),
+      "v after step 0 on rank 0");
+  // A mark that only tools read.
+  EXPECT_EQ(Difference(Programs({{"x : fp32[4] need_check_feed", "x : fp32[4]"},
+                                 {"w : fp32[4] parameter", "w : fp32[4]"}})),
+            "");
+}
+
+TEST_F(StreamReplayTest, RingsAreBusyAcrossTheEndOfAStep) {
+  constexpr absl::string_view kEnd =
+      "    ParamOut=[v] = sgd(Param=[v], Grad=[h], LearningRate=[lr])\n";
+  const std::string at_end =
+      absl::StrCat(kEnd, "    Out=[v] = c_wait_compute(X=[v]) {ring_id=0}\n",
+                   "    Out=[v] = c_broadcast(X=[v]) {ring_id=0, root=0, use_calc_stream=false}\n");
+  EXPECT_EQ(Difference(Programs({{kEnd, at_end}})),
+            "race: nothing orders earlier op 11 (c_broadcast) and op 1 (other_grad)");
+  constexpr absl::string_view kBegin = "    Out=[g] = some_grad(X=[x], Y=[w])\n";
+  EXPECT_EQ(
+      Difference(Programs(
+          {{kEnd, at_end},
+           {kBegin, absl::StrCat("    Out=[v] = c_wait_comm(X=[v]) {ring_id=0}\n", kBegin)}})),
+      "");
+}
+
+TEST_F(StreamReplayTest, OpsThatCommunicateInsideWaitForOtherRanks) {
+  constexpr absl::string_view kBegin = "    Out=[g] = some_grad(X=[x], Y=[w])\n";
+  const ProgramDescs barrier =
+      Programs({{kBegin, absl::StrCat("    barrier(X=[x]) {ring_id=0}\n", kBegin)}});
+  EXPECT_EQ(Difference(barrier), "");
+  EXPECT_THAT(DifferenceOfOne(barrier), StartsWith("deadlock: ranks wait in"));
+  const ProgramDescs send =
+      Programs({{kBegin, absl::StrCat("    send_v2(X=[x]) {peer=0, ring_id=0}\n", kBegin)}});
+  EXPECT_THAT(Difference(send), StartsWith("deadlock: all ranks send"));
 }
 
 TEST_F(StreamReplayTest, WhoseDrawAllRanksGetDoesNotMatter) {
   EXPECT_EQ(Difference(Programs({}, {{"root=0", "root=1"}})), "");
   EXPECT_EQ(Difference(Programs({}, {{"root=0", "root=2"}})), "deadlock: root 2 is no rank");
+  EXPECT_THAT(Difference(Programs({}, {{"seed=0}", "seed=0, max=2.0}"}})),
+              HasSubstr("w after step 0"));
   EXPECT_THAT(
       Difference(Programs(
           {},
@@ -158,7 +237,7 @@ TEST_F(StreamReplayTest, VariableOfAnotherTypeDiffers) {
 // Of two programs without startup programs, on both ranks.
 std::string DifferenceOfTexts(absl::string_view reference, const Edits& edits) {
   const ProgramDescs one{Read(reference, {}), {}}, other{Read(reference, edits), {}};
-  StreamReplay replay(one, {"w"}, ReplayOptions{2, 4});
+  StreamReplay replay({&one, &one}, {"w"}, ReplayOptions{2, 4});
   EXPECT_EQ(replay.reference().failure, "");
   return replay.Difference({&other, &other});
 }
@@ -237,7 +316,7 @@ TEST(StreamReplay, LoopsAreNotRun) {
 })",
                                {}),
                           {}};
-  EXPECT_EQ(StreamReplay(loop, {}, {}).reference().unsupported, "while");
+  EXPECT_EQ(StreamReplay({&loop, &loop}, {}, {}).reference().unsupported, "while");
 }
 
 }  // namespace
