@@ -14,9 +14,8 @@ namespace weft {
 using StartupValues = absl::flat_hash_map<std::string, RankValue>;
 
 // The values of the persistable variables that the startup program writes; others end with it.
-// `options`: as for RankValues::Of of the main program; start, observer, is_startup, and lifts, which
-// name ops of that, are ignored.
-// O(arguments).
+// `options`: as for RankValues::Of of the main program; start, observer, is_startup, and lifts,
+// which name ops of that, are ignored. O(arguments).
 inline StartupValues ReadStartupValues(const Program& startup, RankValuesOptions options) {
   options.start = nullptr;
   options.observer = nullptr;
