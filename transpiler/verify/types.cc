@@ -102,7 +102,8 @@ class TypesChecker {
   // Whether the op only moves a variable into a buffer, which says nothing of its type.
   static bool IsSlice(const Op& op, size_t output) {
     const absl::Span<const Symbol> in = op.input_args();
-    return op.type() == "coalesce_tensor" &&
+    const OpSchema* schema = FindOpSchema(op.type());
+    return schema != nullptr && schema->Has(Trait::kAlias) &&
            std::find(in.begin(), in.end(), op.output_args()[output]) != in.end();
   }
 
