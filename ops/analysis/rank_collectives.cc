@@ -53,10 +53,14 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
       return out;
     case CollectiveKind::kBroadcast:
       if (in.placement == Placement::kShard) return expressions_.Opaque(out, "broadcast", {in});
-      if (in.placement != Placement::kLocal) return in;
+      out.rank = static_cast<int32_t>(op.IntAttr(collective.root_attr).value_or(0));
+      // The program of another rank may begin with another value.
+      if (in.placement != Placement::kLocal &&
+          !(options_.is_startup && options_.rank.has_value() && out.rank != *options_.rank)) {
+        return in;
+      }
       out.placement = Placement::kFromSomeRanks;
       out.averaged_across_ranks = false;
-      out.rank = static_cast<int32_t>(op.IntAttr(collective.root_attr).value_or(0));
       return out;
   }
   return out;

@@ -117,6 +117,8 @@ struct RankValuesOptions {
   bool is_startup = false;
   // Values after the startup program, by name; null: persistable variables are equal on all ranks.
   const absl::flat_hash_map<std::string, RankValue>* start = nullptr;
+  // The rank whose program it is; none: that of all ranks.
+  absl::optional<int> rank;
   std::set<std::string> distributed_params;
   // The user wants sums over ranks: the first one of a value counts as a mean.
   bool sums_are_wanted = false;

@@ -187,6 +187,11 @@ void EquivalenceChecker::CheckStartup() {
     }
     RankValue found = value->second;
     // The draw of one rank is as good as that of one device; the draws of all are something else.
+    const bool is_of_one = found.placement == RankValue::Placement::kFromSomeRanks;
+    // What another rank broadcasts is in the program of that rank.
+    if (is_of_one && options_.rank.has_value() && found.rank >= 0 && found.rank != *options_.rank) {
+      continue;
+    }
     if (found.placement == RankValue::Placement::kGathered) {
       found.expr = PlacedExpr(found, &table_);
     }

@@ -21,6 +21,7 @@ using ::weft::testing::BlockProgram;
 using ::weft::testing::Edits;
 using ::weft::testing::ForRanks;
 using ::weft::testing::Lines;
+using ::weft::testing::OneDeviceStep;
 using ::weft::testing::ProgramOf;
 using ::weft::testing::TwoRankStep;
 
@@ -62,6 +63,24 @@ TEST(RankAgreement, RanksBeginWithTheSameConstants) {
                           "0"));
   EXPECT_THAT(Check(Constant("lr", 0.5), ""),
               ElementsAre(HasSubstr("variable lr begins with nothing on rank 1")));
+}
+
+// The original draws what the root of the broadcast does; other ranks' own draws do not count.
+TEST(RankAgreement, TheDrawOfTheRootIsThatOfTheOriginal) {
+  const auto check = [](int root_seed) {
+    const Program startup0 = Startup(0, Draw(root_seed) + kBroadcast);
+    const Program startup1 = Startup(1, Draw(6) + kBroadcast);
+    const Program step = ProgramOf(TwoRankStep());
+    const Program original = ProgramOf(OneDeviceStep());
+    const Program original_startup =
+        testing::BlockProgram(absl::StrCat("    var w : fp32[1, 1] persistable\n", Draw(5)));
+    VerifyOptions options;
+    options.original = {&original, &original_startup};
+    return Lines(Verify({{&step, &startup0}, {&step, &startup1}}, options),
+                 /*one_program_for_all=*/false);
+  };
+  EXPECT_THAT(check(5), IsEmpty());
+  EXPECT_THAT(check(7), ElementsAre(HasSubstr("error: W606: rank 0: startup program")));
 }
 
 TEST(RankAgreement, SeedsAreTheSameOrTheDrawIsBroadcast) {

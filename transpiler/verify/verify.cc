@@ -77,9 +77,10 @@ class Verifier {
       : options_(options), findings_(*findings) {}
 
   void Run(absl::Span<const ConstProgramPair> ranks) {
+    num_programs_ = ranks.size();
     bool is_sound = true;
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
-      is_sound = CheckPrograms(ranks[rank], static_cast<int>(rank), ranks.size()) && is_sound;
+      is_sound = CheckPrograms(ranks[rank], static_cast<int>(rank)) && is_sound;
     }
     if (!is_sound || !Runs(Layer::kAcrossRanks)) return;
     if (ranks.size() == 1) return CheckMessages(ranks[0]);
@@ -115,8 +116,8 @@ class Verifier {
   }
 
   // Checks the programs of one rank. False if their structure is wrong.
-  bool CheckPrograms(const ConstProgramPair& programs, int rank, size_t num_programs) {
-    const absl::optional<int> nranks = NumRanks(options_, programs, num_programs);
+  bool CheckPrograms(const ConstProgramPair& programs, int rank) {
+    const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
     Findings form, races, values, batch;
     VerifyOptions options = options_;
     absl::flat_hash_map<OpId, int> lifts;
@@ -164,6 +165,7 @@ class Verifier {
       StartupValues start;
       const bool is_for_one = IsForOneDevice(*programs.main, nranks);
       RankValuesOptions of = ValueOptions(options, programs, is_for_one ? 1 : nranks, &start);
+      if (num_programs_ > 1) of.rank = rank;
       if (uses_lifts) of.lifts = &lifts;
       CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
                        &findings_);
@@ -238,6 +240,7 @@ class Verifier {
     if (IsForOneDevice(*programs.main, nranks)) return true;
     StartupValues start;
     RankValuesOptions options = ValueOptions(expected, programs, nranks, &start);
+    if (num_programs_ > 1) options.rank = rank;
     options.lifts = lifts;
     UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
     ConditionChecker conditions(*programs.main, ref);
@@ -266,6 +269,7 @@ class Verifier {
 
   const VerifyOptions& options_;
   Findings& findings_;
+  size_t num_programs_ = 1;  // 1: all ranks run it
 };
 
 }  // namespace
