@@ -135,8 +135,9 @@ void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
   const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;
   const Findings findings = Verify({{&*inputs.main, startup}}, options);
   for (const Finding& finding : findings.all()) {
-    const char* const severity = finding.severity == Severity::kNote ? "note" : "warning";
-    std::fprintf(stderr, "%s: %s: %s\n", severity, finding.rule.c_str(), finding.message.c_str());
+    const std::string severity(SeverityName(finding.severity));
+    std::fprintf(stderr, "%s: %s: %s\n", severity.c_str(), finding.rule.c_str(),
+                 finding.message.c_str());
   }
 }
 

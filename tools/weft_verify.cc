@@ -120,7 +120,8 @@ bool AreSaidToDiffer(const std::vector<NumericReport::Difference>& differences,
 // None if not requested.
 absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
                                                       const Programs& programs,
-                                                      const FeedLayouts& feeds) {
+                                                      const FeedLayouts& feeds,
+                                                      const Findings& findings) {
   if (!options.numeric) return absl::nullopt;
   const ConstProgramPair& rewritten = programs.ranks[0];
   NumericOptions numeric;
@@ -132,8 +133,10 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
                        : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
   absl::StatusOr<NumericReport> report = CheckNumerically(programs.Original(), rewritten, numeric);
   WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
-  report->is_explained =
-      !report->IsEqual() && AreSaidToDiffer(report->differences, rewritten, feeds, numeric.nranks);
+  const bool are_findings = absl::c_any_of(
+      findings.all(), [](const Finding& finding) { return finding.layer == Layer::kBatch; });
+  report->is_explained = !report->IsEqual() && are_findings &&
+                         AreSaidToDiffer(report->differences, rewritten, feeds, numeric.nranks);
   return *std::move(report);
 }
 
@@ -350,7 +353,8 @@ absl::StatusOr<bool> Verify(const Options& options) {
   const Scope scope = ScopeOf(options, *programs, *feeds);
   // A program that breaks a rule of layer 1 or 2 may not run. Then the findings matter more than
   // the reason.
-  absl::StatusOr<absl::optional<NumericReport>> numeric = RunBoth(options, *programs, *feeds);
+  absl::StatusOr<absl::optional<NumericReport>> numeric =
+      RunBoth(options, *programs, *feeds, findings);
   if (!numeric.ok() && !findings.HasErrors()) return numeric.status();
   if (!numeric.ok()) {
     PrintWarning(kCommand, numeric.status().message());

@@ -25,9 +25,9 @@
 namespace weft {
 namespace {
 
-// A state becomes unrelated at most once; what depends on it follows in the next walk.
-constexpr int kMaxWalks = 4;
-constexpr int kMaxWalksWithEffects = 8;
+// After so many walks, which chains of states may exceed, all states that the step computes count
+// as unrelated.
+constexpr int kMaxWalks = 8;
 // Relations descend at most two times from iteration to iteration of a loop.
 constexpr int kMaxIterations = 4;
 // The number of ways into a block may be exponential in the size of the program.
@@ -63,8 +63,7 @@ class BatchInterpreter {
   BatchFlow Run() {
     SetStart();
     FindAveragedParameters();
-    const int max_walks = options_.follow_effects ? kMaxWalksWithEffects : kMaxWalks;
-    for (int walk = 0; walk < max_walks; ++walk) {
+    for (int walk = 0; walk <= kMaxWalks; ++walk) {
       values_ = start_;
       is_written_.assign(values_.size(), false);
       writers_.assign(values_.size(), OpId());
@@ -83,6 +82,7 @@ class BatchInterpreter {
       }
       Walk(0);
       if (options_.extent == BatchFlowOptions::Extent::kOneStep || !CarryOver()) break;
+      if (walk + 1 == kMaxWalks) Widen();
     }
     flow_.values_ = std::move(values_);
     flow_.is_written_ = std::move(is_written_);
@@ -155,6 +155,20 @@ class BatchInterpreter {
     const auto layout = options_.feeds.find(std::string(name));
     const bool is_split = layout != options_.feeds.end() && layout->second.axis.has_value();
     return is_split ? BatchRelation::Sharded(*layout->second.axis) : BatchRelation::Replicated();
+  }
+
+  // Has the next walk start with all states unrelated that other ops than optimizers write.
+  void Widen() {
+    for (VarId id : program_.block(0).vars()) {
+      const uint32_t i = id.value();
+      const OpId writer = writers_[i];
+      if (!is_written_[i] || !program_.var(id).persistable() || averaged_.contains(id)) continue;
+      if (!writer.valid() || RecipeOf(program_.op(writer)).param.count > 0) continue;
+      const BatchValue unrelated(BatchRelation::Unrelated(), writer);
+      if (start_[i].relation.IsSame()) flow_.states_.push_back({id, writer, unrelated});
+      if (!start_[i].relation.IsUnrelated()) start_[i] = unrelated;
+      start_[i].is_affected = true;
+    }
   }
 
   // Has the next walk start with the states that this one leaves. Returns whether that changes
@@ -372,6 +386,7 @@ class BatchInterpreter {
   static bool FillsZeros(const Op& op, const RankRecipe& recipe) {
     if (recipe.algebra == Algebra::kZeros) return true;
     const bool fills = recipe.algebra == Algebra::kFill || recipe.algebra == Algebra::kConstant;
+    if (!op.Input("ValueTensor").empty()) return false;  // it overrides the attribute
     return fills && op.FloatAttr("value") == 0.0 &&
            absl::c_linear_search(std::vector<std::string>{"", "0", "0.0"},
                                  op.StringAttr("str_value").value_or(""));

@@ -143,7 +143,7 @@ struct BatchFlowOptions {
 
 class BatchFlow {
  public:
-  // O(arguments) for each of at most four walks (eight with follow_effects).
+  // O(arguments) for each of at most nine walks.
   static BatchFlow Of(const Program& program, const BatchFlowOptions& options);
 
   // At the end of the step. Of a variable that the step does not write: its value at the start.

@@ -426,5 +426,29 @@ TEST_F(BatchFlowTest, GradientsPassACollectiveIfAllRanksHaveTheSame) {
   EXPECT_EQ(Cause("w@GRAD"), "mean_grad");
 }
 
+// Longer than the number of walks: nobody has followed what the last state reaches.
+TEST_F(BatchFlowTest, LongChainsOfStatesEndUnrelated) {
+  constexpr int kStates = 12;
+  std::string vars, ops = "    Out=[a] = mean(X=[h])\n";
+  for (int i = 0; i < kStates; ++i) {
+    absl::StrAppend(&vars, "    var s", i, " : fp32[1] persistable\n");
+  }
+  for (int i = kStates - 1; i > 0; --i) {
+    absl::StrAppend(&ops, "    Out=[s", i, "] = assign(X=[s", i - 1, "])\n");
+  }
+  absl::StrAppend(&ops, "    Out=[s0] = assign(X=[a])\n    Out=[state] = exp(X=[s", kStates - 1,
+                  "])\n");
+  Run(vars + ops);
+  EXPECT_EQ(Of("state"), kUnrelated);
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
+TEST_F(BatchFlowTest, AnInputOfAFillIsNoZero) {
+  Run("    Out=[a] = fill_constant(ValueTensor=[rate]) {shape=longs[1], dtype=5, value=0.0}\n"
+      "    Out=[b] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[c] = elementwise_add(X=[a], Y=[b])\n");
+  EXPECT_EQ(Cause("c"), "elementwise_add");
+}
+
 }  // namespace
 }  // namespace weft

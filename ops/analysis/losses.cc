@@ -5,6 +5,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/op_traits.h"
@@ -106,6 +108,19 @@ std::vector<Symbol> FindLosses(const Program& program) {
     }
     for (Symbol out : with_grad.empty() ? all : with_grad) {
       const Symbol loss = scaled.Unscaled(out);
+      if (found.insert(loss).second) losses.push_back(loss);
+    }
+  }
+  // Losses whose op has lost its role, by their gradients.
+  for (OpId id : program.block(0).ops()) {
+    const Op op = program.op(id);
+    if (!IsLossGrad(op)) continue;
+    for (Symbol out : op.output_args()) {
+      absl::string_view name = program.name(out);
+      if (!absl::ConsumeSuffix(&name, kGradSuffix)) continue;
+      const Symbol variable = program.FindSymbol(name);
+      if (!variable.valid() || !program.block(0).FindVar(variable).valid()) continue;
+      const Symbol loss = scaled.Unscaled(variable);
       if (found.insert(loss).second) losses.push_back(loss);
     }
   }

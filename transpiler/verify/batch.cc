@@ -62,7 +62,7 @@ class BatchChecker {
   void CheckUpdates(bool sums_are_wanted) {
     const bool passes_collective =
         absl::c_any_of(flow_.lifts(), [](const BatchLift& lift) { return lift.is_trained; });
-    const bool are_sums = !sums_are_wanted && LossesAreSums(main_, flow_) == true;
+    const bool are_sums = !sums_are_wanted && AnyLossIsASum();
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation gradient = update.value.relation;
       const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": gradient ",
@@ -70,7 +70,7 @@ class BatchChecker {
       if (are_sums && gradient.IsReplicated()) {
         report_.Add("W702", update.op, main_.name(update.gradient),
                     absl::StrCat(what, "n^", gradient.power,
-                                 " times that of one device, where n is the number of ranks: the "
+                                 " times that of one device, where n is the number of ranks: a "
                                  "loss is a sum over the batch"));
       }
       const OpId cause = update.value.cause;
@@ -178,8 +178,17 @@ class BatchChecker {
   }
 
  private:
+  bool AnyLossIsASum() const {
+    return absl::c_any_of(FindLosses(main_), [&](Symbol loss) {
+      const VarId var = main_.block(0).Resolve(loss);
+      return var.valid() && flow_.AtEnd(var).relation == BatchRelation::PartialSum();
+    });
+  }
+
   // Whether a state holds the rank's part of a mean or sum, after any number of steps.
   bool IsPart(const BatchState& state) const {
+    // What ranks have reduced is no part.
+    if (state.value.relation.IsReplicated() && !flow_.lifts().empty()) return false;
     const auto is_part = [](BatchRelation relation) {
       return relation.IsPartial() || (relation.IsReplicated() && relation.power != 0);
     };
