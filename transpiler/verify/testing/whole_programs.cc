@@ -20,8 +20,9 @@ Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
   if (!compares || !is_sound) return findings;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     StartupValues start;
-    const RankValuesOptions values =
+    RankValuesOptions values =
         ValueOptions(options, ranks[rank], NumRanks(options, ranks[rank], ranks.size()), &start);
+    if (ranks.size() > 1) values.rank = static_cast<int>(rank);
     CheckEquivalence(options.original, ranks[rank], values, options.averaging,
                      {static_cast<int>(rank), false}, &findings);
   }
