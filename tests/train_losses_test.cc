@@ -207,6 +207,20 @@ FeedSource Feeds() {
   return source;
 }
 
+// The persistable variables after kSteps steps from `state`.
+absl::StatusOr<Tensors> Trained(const Program& main, const Tensors& state, int nranks) {
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = nranks;
+  options.steps = kSteps;
+  RunInputs inputs;
+  inputs.main = &main;
+  inputs.params = &state;
+  inputs.feeds = Feeds();
+  WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
+  return std::move(result.persistables);
+}
+
 class TrainLossesTest : public ::testing::TestWithParam<LossCase> {
  protected:
   // After training; `notes` gets what the verifier says. 1 rank trains the original.
@@ -227,16 +241,7 @@ class TrainLossesTest : public ::testing::TestWithParam<LossCase> {
     for (int64_t i = 0; i < state["w"].size(); ++i) state["w"].data<float>()[i] = Draw(i + 1000);
     state["lr"].Resize(DType::kFloat32, {1});
     state["lr"].data<float>()[0] = 0.1F;
-    RunOptions options;
-    options.kernels = &CpuKernels();
-    options.nranks = nranks;
-    options.steps = kSteps;
-    RunInputs inputs;
-    inputs.main = &main;
-    inputs.params = &state;
-    inputs.feeds = Feeds();
-    WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
-    return std::move(result.persistables);
+    return Trained(main, state, nranks);
   }
 
   // The largest difference of a weight.
@@ -339,16 +344,7 @@ TEST(TrainStatisticsTest, ReducedStatisticsAreThoseOfOneDevice) {
       state[name].Resize(DType::kInt64, {1, 101});
       std::fill_n(state[name].data<int64_t>(), 101, 0);
     }
-    RunOptions options;
-    options.kernels = &CpuKernels();
-    options.nranks = nranks;
-    options.steps = kSteps;
-    RunInputs inputs;
-    inputs.main = &main;
-    inputs.params = &state;
-    inputs.feeds = Feeds();
-    WEFT_ASSIGN_OR_RETURN(RunResult result, RunProgram(inputs, options));
-    return std::move(result.persistables);
+    return Trained(main, state, nranks);
   };
   const auto histogram = [](const Tensors& state, const char* name) {
     const int64_t* const bins = state.at(name).data<int64_t>();

@@ -226,6 +226,20 @@ TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
                             EndsWith("; 1 warning\n"))));
 }
 
+// A difference that no line names is wrong: the gradient of y reads an x that the step has changed.
+TEST(WeftVerifyTest, OnlyLinesExplainNumbers) {
+  const std::vector<std::pair<std::string, std::string>> changes_x = {
+      {"    Out=[loss@GRAD] = fill",
+       "    Out=[m] = reduce_mean(X=[x]) {dim=ints[0], keep_dim=false, reduce_all=true}\n"
+       "    Out=[x] = elementwise_div(X=[x], Y=[m])\n    Out=[loss@GRAD] = fill"},
+      {"    var loss : fp32[]\n", "    var loss : fp32[]\n    var m : fp32[]\n"}};
+  const std::string original =
+      MakeFile("changed_x.prog", Edited(testing::SgdStepText(), changes_x));
+  const std::string path = MakeFile("changed_x_2.prog", Edited(Averaged(), changes_x));
+  EXPECT_THAT(Verify({path, "--nranks", "2", "--original", original, "--short", "--numeric"}),
+              Ends(1, HasSubstr("wrong: the result differs from the original")));
+}
+
 TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {
   const std::string path =
       MakeFile("two.prog",

@@ -192,19 +192,19 @@ class LossEditFinder : public EditFinder {
   bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
     if (AddDivisions(flow, needed)) return true;
     bool has_changed = false;
-    for (const RelationLoss& loss : flow.losses_of_relation()) {
-      if (needed.contains(loss.op)) has_changed |= EditInputs(loss);
+    for (const LostRelation& lost : flow.lost_relations()) {
+      if (needed.contains(lost.op)) has_changed |= EditInputs(lost);
     }
     return has_changed;
   }
 
   // Reduces inputs of an op so that its outputs have known relations. Returns whether it could.
-  bool EditInputs(const RelationLoss& loss) {
-    const Op op = program_.op(loss.op);
+  bool EditInputs(const LostRelation& lost) {
+    const Op op = program_.op(lost.op);
     // In this order: without the gradient's path, as few and as cheap as possible.
     for (const bool with_gradients : {false, true}) {
       for (const Reduction of_sums : {Reduction::kAvg, Reduction::kSum}) {
-        if (TryEdit(op, loss.inputs, with_gradients, of_sums)) return true;
+        if (TryEdit(op, lost.inputs, with_gradients, of_sums)) return true;
       }
     }
     return false;
@@ -251,7 +251,7 @@ class LossEditFinder : public EditFinder {
       const Op op = program_.op(id);
       const absl::Span<const Symbol> x = op.Input("X"), y = op.Input("Y");
       if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kDivide) continue;
-      if (x.size() != 1 || y.size() != 1 || x[0] == y[0]) continue;
+      if (x.size() != 1 || y.size() != 1 || op.Output("Out").size() != 1 || x[0] == y[0]) continue;
       const VarId dividend = program_.block(0).FindVar(x[0]);
       const VarId divisor = program_.block(0).FindVar(y[0]);
       if (!dividend.valid() || !divisor.valid() || HasGradient(divisor)) continue;
@@ -299,8 +299,8 @@ class StateEditFinder : public EditFinder {
 
   bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
     bool has_changed = false;
-    for (const RelationLoss& loss : flow.losses_of_relation()) {
-      if (needed.contains(loss.op)) has_changed |= EditInputs(program_.op(loss.op), loss.inputs);
+    for (const LostRelation& lost : flow.lost_relations()) {
+      if (needed.contains(lost.op)) has_changed |= EditInputs(program_.op(lost.op), lost.inputs);
     }
     if (has_changed) return true;
     // Ops that write a state with the relation of their inputs.
@@ -310,10 +310,11 @@ class StateEditFinder : public EditFinder {
       std::vector<BatchRelation> inputs;
       for (Symbol name : program_.op(writer).input_args()) {
         const VarId in = program_.block(0).FindVar(name);
-        if (!in.valid()) return false;
         // The step has overwritten the state.
-        inputs.push_back(program_.var(in).persistable() ? BatchRelation::Replicated()
-                                                        : flow.AtEnd(in).relation);
+        const bool is_state = in.valid() && program_.var(in).persistable();
+        inputs.push_back(is_state     ? BatchRelation::Replicated()
+                         : in.valid() ? flow.AtEnd(in).relation
+                                      : BatchRelation::Unrelated());
       }
       has_changed |= EditInputs(program_.op(writer), inputs);
     }

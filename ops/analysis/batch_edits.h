@@ -8,7 +8,7 @@
 namespace weft {
 
 // Both assume that the relations of `options` hold, ignore its edits, and change nothing for values
-// that no edits help. O(arguments) for each of at most 32 walks.
+// that no edits help. O(arguments) for each of at most 34 walks.
 
 // The edits after which losses that are no mean and no sum over the batch are one, and conditions
 // on values of the batch hold on every rank as on one device.

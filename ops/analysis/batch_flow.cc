@@ -73,7 +73,7 @@ class BatchInterpreter {
       flow_.effects_.clear();
       flow_.conditions_.clear();
       flow_.updates_.clear();
-      flow_.losses_of_relation_.clear();
+      flow_.lost_relations_.clear();
       flow_.lifts_.clear();
       flow_.own_updates_.clear();
       if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
@@ -437,7 +437,7 @@ class BatchInterpreter {
       return;
     }
     const BatchOutputs& made = Apply(op, recipe.schema);
-    RecordLossOfRelation(op, made);
+    RecordLostRelation(op, made);
     is_affected_ = is_affected_ || made.effect != BatchEffect::kNone;
     if (made.effect != BatchEffect::kNone && !has_effect_[op.id().value()]) {
       has_effect_[op.id().value()] = true;
@@ -459,13 +459,13 @@ class BatchInterpreter {
     }
   }
 
-  void RecordLossOfRelation(const Op& op, const BatchOutputs& made) {
+  void RecordLostRelation(const Op& op, const BatchOutputs& made) {
     const auto is_unrelated = [](BatchRelation relation) { return relation.IsUnrelated(); };
     if (block_ != 0 || absl::c_none_of(made.relations, is_unrelated) ||
         absl::c_any_of(relations_, is_unrelated)) {
       return;
     }
-    flow_.losses_of_relation_.push_back({op.id(), relations_});
+    flow_.lost_relations_.push_back({op.id(), relations_});
   }
 
   // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
@@ -483,6 +483,7 @@ class BatchInterpreter {
   // factor may be 1/n by chance.
   bool DividesByRanks(const Op& op, const RankRecipe& recipe) const {
     if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
+    if (op.output_args().size() != 1) return false;
     const int n = options_.nranks.value_or(1);
     if (n <= 1 || std::abs(op.FloatAttr("scale").value_or(1) * n - 1) > 1e-6) return false;
     if (op.HasAttr(kNumRanksAttr)) return true;

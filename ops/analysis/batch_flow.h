@@ -96,7 +96,7 @@ struct BatchLift {
 };
 
 // An op of the root block whose inputs have known relations, but an output has none.
-struct RelationLoss {
+struct LostRelation {
   OpId op;
   std::vector<BatchRelation> inputs;  // by Op::input_args()
 };
@@ -161,7 +161,7 @@ class BatchFlow {
   // parameters before and all states of the optimizers as the rank's part of a mean. In op order.
   const std::vector<OpId>& own_updates() const { return own_updates_; }
   // In op order, of ops that are no gradient ops.
-  const std::vector<RelationLoss>& losses_of_relation() const { return losses_of_relation_; }
+  const std::vector<LostRelation>& lost_relations() const { return lost_relations_; }
   // In op order.
   const std::vector<BatchLift>& lifts() const { return lifts_; }
 
@@ -175,7 +175,7 @@ class BatchFlow {
   std::vector<BatchState> states_;
   std::vector<BatchCondition> conditions_;
   std::vector<OpId> own_updates_;
-  std::vector<RelationLoss> losses_of_relation_;
+  std::vector<LostRelation> lost_relations_;
   std::vector<BatchLift> lifts_;
 };
 

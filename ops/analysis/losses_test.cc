@@ -72,6 +72,14 @@ TEST(FindLosses, OtherProductsAreLossesThemselves) {
   EXPECT_THAT(Losses(builder), ElementsAre("weighted"));
 }
 
+// The op of the loss has lost its role; the one that fills the gradient has not.
+TEST(FindLosses, GradientsNameTheirLosses) {
+  ProgramBuilder builder;
+  builder.Op("sqrt", {{"X", {"m"}}}, {{"Out", {"loss"}}});
+  builder.Op("fill_constant", {}, {{"Out", {"loss@GRAD"}}}, kRoleLoss | kRoleBackward);
+  EXPECT_THAT(Losses(builder), ElementsAre("loss"));
+}
+
 // The variable is overwritten after it was a loss.
 TEST(FindLosses, OverwrittenVariableIsNotAScaledLoss) {
   ProgramBuilder builder;

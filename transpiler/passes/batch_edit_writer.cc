@@ -104,8 +104,9 @@ class EditWriter {
     var.clear_need_check_feed();
     if (edit == BatchInputEdit::kGather) {
       auto* const tensor = var.mutable_type()->mutable_lod_tensor()->mutable_tensor();
-      const int64_t rows = tensor->dims(0);
-      if (rows > 0) tensor->set_dims(0, rows * *context_.cluster.nranks());
+      if (tensor->dims_size() > 0 && tensor->dims(0) > 0) {
+        tensor->set_dims(0, tensor->dims(0) * *context_.cluster.nranks());
+      }
     }
     rewriter_.AddVar(0, var);
     return name;

@@ -23,7 +23,7 @@ namespace weft {
 // The collectives run on ring 0 and on the compute stream. Where a divisor is divided by a known
 // number of ranks, the quotient is a mean over the batch, otherwise a sum: option scale=auto of
 // later passes follows that. FailedPrecondition in the paddle dialect, and if the gradient op of a
-// division cannot be found. O(arguments) for each of at most 32 walks.
+// division cannot be found. O(arguments) for each of at most 34 walks.
 class ExactLoss : public Pass {
  public:
   static constexpr absl::string_view kName = "exact-loss";

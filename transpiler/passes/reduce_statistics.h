@@ -19,7 +19,7 @@ namespace weft {
 // States that stay as they are get W703 from the verifier, batch normalization W704.
 //
 // The collectives run on ring 0 and on the compute stream. Samples are gathered only if the number
-// of ranks is known. FailedPrecondition in the paddle dialect. O(arguments) for each of at most 32
+// of ranks is known. FailedPrecondition in the paddle dialect. O(arguments) for each of at most 34
 // walks.
 class ReduceStatistics : public Pass {
  public:

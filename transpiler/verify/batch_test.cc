@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
 #include "transpiler/verify/testing/found.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft {
 namespace {
@@ -136,6 +137,42 @@ TEST(Batch, AReducedDivisorMakesAWeightedMeanExact) {
   averaged.gradients_are_summed = false;
   EXPECT_THAT(Differences(original, step(kSum, kReduce), averaged),
               ElementsAre(StartsWith("error: W702")));
+}
+
+// Beside a loss that is a mean.
+TEST(Batch, TheGradientOfASumIsNotAveraged) {
+  const auto found = Found({}, {R"(
+    var v : fp32[4, 1] parameter persistable
+    var v@GRAD : fp32[4, 1]
+    var s@GRAD : fp32[]
+    var z : fp32[-1, 1]
+    var z@GRAD : fp32[-1, 1]
+    Out=[z] = mul(X=[x], Y=[v])
+    Out=[s] = reduce_sum(X=[z]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[s@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[z@GRAD] = reduce_sum_grad(X=[z], Out@GRAD=[s@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[z@GRAD]) role=backward
+    Out=[v@GRAD] = c_allreduce_avg(X=[v@GRAD]) role=backward {use_calc_stream=true}
+    ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
+)"});
+  EXPECT_THAT(found, Contains(StartsWith("error: W702: op 13 (sgd): gradient v@GRAD")));
+}
+
+// The count begins with zero, so that it is the n-th part of that of one device in every step.
+TEST(Batch, AnAveragedCountIsNoPart) {
+  const Program startup = testing::BlockProgram(
+      "    var state : fp32[] persistable\n    var w : fp32[4, 1] persistable\n"
+      "    var lr : fp32[1] persistable\n"
+      "    Out=[state] = fill_constant() {shape=longs[], dtype=5, value=0.0}\n"
+      "    Out=[w] = fill_constant() {shape=longs[4, 1], dtype=5, value=0.5}\n"
+      "    Out=[lr] = fill_constant() {shape=longs[1], dtype=5, value=0.5}\n");
+  const Program main =
+      testing::BlockProgram(absl::StrCat(kVars, kForward, kReduce, kUpdate, kCount, kAverage,
+                                         "    Out=[state] = sum(X=[state, s])\n"));
+  VerifyOptions options = ForRanks(2);
+  options.layers = {Layer::kBatch};
+  EXPECT_THAT(testing::Lines(Verify({{&main, &startup}}, options)),
+              ElementsAre(StartsWith("warning: W703: state state")));
 }
 
 }  // namespace
