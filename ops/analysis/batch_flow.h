@@ -2,9 +2,9 @@
 // device, which gets the batches of all ranks (ops/schema/batch_relation.h).
 //
 // Abstract interpretation, in program order, with one rule for each op. It assumes that all ranks
-// start with the values of one device, that gradient ops compute the gradients of their forward
-// ops, and that optimizers (ops with Param and Grad) write what one device writes, except for
-// own_updates. States keep, in the next step, what this one leaves.
+// start with the values of one device, that kernels of gradient ops compute the adjoint of the op
+// that they are named after, and that optimizers (ops with Param and Grad) write what one device
+// writes, except for own_updates. States keep, in the next step, what this one leaves.
 #ifndef WEFT_OPS_ANALYSIS_BATCH_FLOW_H_
 #define WEFT_OPS_ANALYSIS_BATCH_FLOW_H_
 
@@ -28,7 +28,7 @@ namespace weft {
 struct BatchValue {
   BatchValue() = default;
   explicit BatchValue(BatchRelation relation, OpId cause = OpId(), bool is_zero = false)
-      : relation(relation), is_zero(is_zero), cause(cause), made(relation) {}
+      : relation(relation), is_zero(is_zero), cause(cause) {}
 
   BatchRelation relation;
   // Zero everywhere, which is any multiple, mean and sum of zeros.
@@ -38,13 +38,8 @@ struct BatchValue {
   // Of an unrelated value: the op that first made it one. Invalid: a state that an earlier step
   // left unrelated.
   OpId cause;
-  // Before collectives changed it in place: gradients of the op that made the value follow from
-  // this relation, those of its readers from `relation`.
-  BatchRelation made;
-  // Of a gradient that gradient ops have written, or sums and multiples of such: LossPower of it
-  // and its variable.
-  static constexpr int8_t kNoLoss = 127;
-  int8_t loss_power = kNoLoss;
+  // Written by gradient ops, or a sum or multiple of such.
+  bool is_gradient = false;
   // Of the partial values of all ranks, one after the other: the op that gathered them. Of one of
   // them: the op that split them. Their power.
   OpId gathered_by = {};
@@ -164,6 +159,8 @@ class BatchFlow {
   const std::vector<LostRelation>& lost_relations() const { return lost_relations_; }
   // In op order.
   const std::vector<BatchLift>& lifts() const { return lifts_; }
+  // The gradient ops of loops whose gradients the walk has taken at their names. In op order.
+  const std::vector<OpId>& loop_gradients() const { return loop_gradients_; }
 
  private:
   friend class BatchInterpreter;
@@ -177,6 +174,7 @@ class BatchFlow {
   std::vector<OpId> own_updates_;
   std::vector<LostRelation> lost_relations_;
   std::vector<BatchLift> lifts_;
+  std::vector<OpId> loop_gradients_;
 };
 
 // Whether the losses of a program are sums over the batch; false for means. None if there is none,

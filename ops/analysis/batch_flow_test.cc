@@ -90,6 +90,97 @@ TEST_F(BatchFlowTest, GradientsOfASumAreSums) {
   EXPECT_EQ(Of("w@GRAD"), kSum);
 }
 
+// Rows of another kind of value: the gradient op computes with them what it computes on one device.
+TEST_F(BatchFlowTest, GradientOpsReadWhatIsThereNow) {
+  Run("    Out=[x] = scale(X=[x]) {scale=2.0, bias=0.0}\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+  Run("    Out=[a] = mean(X=[x])\n    Out=[x] = elementwise_div(X=[x], Y=[a]) {axis=-1}\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Cause("w@GRAD"), "elementwise_div");
+  // As large as x on one device only.
+  Run("    var u : fp32[-1, 4]\n"
+      "    Out=[u] = fill_constant() {shape=longs[8, 4], dtype=5, value=1.0}\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[u], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Cause("w@GRAD"), "mul_grad");
+}
+
+TEST_F(BatchFlowTest, ParametersMayChangeBeforeTheirGradients) {
+  Run("    var lr : fp32[1] persistable\n"
+      "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD])\n"
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr])\n"
+      "    var x@GRAD : fp32[-1, 4]\n"
+      "    X@GRAD=[x@GRAD], Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Of("x@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
+// The gradient op differentiates what its type and attributes say, whatever made its inputs.
+TEST_F(BatchFlowTest, GradientOpsNeedAnOpThatTheyDifferentiate) {
+  Run("    X@GRAD=[h@GRAD] = reduce_sum_grad(X=[h], Out@GRAD=[loss@GRAD]) {reduce_all=true}\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Cause("w@GRAD"), "reduce_sum_grad");
+  Run("    var s : fp32[-1]\n    var s@GRAD : fp32[-1]\n"
+      "    Out=[s] = reduce_sum(X=[h]) {dim=ints[1]}\n    Out=[loss] = mean(X=[s])\n"
+      "    X@GRAD=[s@GRAD] = mean_grad(X=[s], Out@GRAD=[loss@GRAD])\n"
+      "    X@GRAD=[h@GRAD] = reduce_sum_grad(X=[h], Out@GRAD=[s@GRAD]) {dim=ints[0]}\n");
+  EXPECT_EQ(Cause("h@GRAD"), "reduce_sum_grad");
+}
+
+// The last writer of h is no op that mul_grad differentiates.
+TEST_F(BatchFlowTest, FindsWhatIsDifferentiatedBeforeChangesInPlace) {
+  Run("    Out=[h] = mul(X=[x], Y=[w])\n    Out=[h] = relu(X=[h])\n"
+      "    Out=[loss] = mean(X=[h])\n"
+      "    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD])\n"
+      "    X@GRAD=[h@GRAD] = relu_grad(Out=[h], Out@GRAD=[h@GRAD])\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n");
+  EXPECT_EQ(Of("h@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
+// A penalty on the gradient by x: the mean over the rows of the sum of squares.
+TEST_F(BatchFlowTest, FollowsGradientsOfGradients) {
+  Run("    var x@GRAD : fp32[-1, 4]\n    var x@GRAD@GRAD : fp32[-1, 4]\n"
+      "    var q : fp32[-1, 4]\n    var q@GRAD : fp32[-1, 4]\n    var w@GRAD@1 : fp32[4, 1]\n"
+      "    var ones : fp32[-1, 1]\n    var ones@GRAD : fp32[-1, 1]\n"
+      "    Out=[ones] = fill_any_like(X=[h]) {value=1.0}\n"
+      "    X@GRAD=[x@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[ones])\n"
+      "    Out=[q] = square(X=[x@GRAD])\n    Out=[loss] = mean(X=[q])\n"
+      "    X@GRAD=[q@GRAD] = mean_grad(X=[q], Out@GRAD=[loss@GRAD])\n"
+      "    X@GRAD=[x@GRAD@GRAD] = square_grad(X=[x@GRAD], Out@GRAD=[q@GRAD])\n"
+      "    DY=[w@GRAD@1], DDOut=[ones@GRAD] = "
+      "mul_grad_grad(X=[x], Y=[w], DOut=[ones], DDX=[x@GRAD@GRAD])\n");
+  EXPECT_EQ(Of("x@GRAD"), kRows);
+  EXPECT_EQ(Of("x@GRAD@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("w@GRAD@1"), kMean);
+  EXPECT_EQ(Of("ones@GRAD"), BatchRelation::Sharded(0, 1));
+}
+
+// The block of the gradient is followed like any other.
+TEST_F(BatchFlowTest, FollowsGradientsOfBranches) {
+  const char* root =
+      "    var s@GRAD : fp32[-1, 1]\n    var s : fp32[-1, 1]\n"
+      "    Out=[s] = assign(X=[h])\n"
+      "    Out=[s], Scope=[scope] = conditional_block(Cond=[due], Input=[h, s]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n"
+      "    Out=[loss] = mean(X=[s])\n"
+      "    X@GRAD=[s@GRAD] = mean_grad(X=[s], Out@GRAD=[loss@GRAD])\n"
+      "    Input@GRAD=[h@GRAD] = conditional_block_grad(Cond=[due], Input=[h], Out=[s], "
+      "Out@GRAD=[s@GRAD], Scope=[scope]) {is_scalar_condition=true, sub_block=block(2)}\n"
+      "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n";
+  const std::string forward = "  block 1 parent=0 {\n    Out=[s] = tanh(X=[h])\n  }\n";
+  Run(root, forward +
+                "  block 2 parent=0 forward=1 {\n    var h@GRAD : fp32[-1, 1]\n"
+                "    X@GRAD=[h@GRAD] = tanh_grad(Out=[s], Out@GRAD=[s@GRAD])\n  }\n");
+  EXPECT_EQ(Of("h@GRAD"), BatchRelation::Sharded(0, 1));
+  EXPECT_EQ(Of("w@GRAD"), kMean);
+  EXPECT_THAT(flow_->loop_gradients(), IsEmpty());
+  Run(root, forward +
+                "  block 2 parent=0 forward=1 {\n    var h@GRAD : fp32[-1, 1]\n"
+                "    X@GRAD=[h@GRAD] = softmax_grad(Out=[s], Out@GRAD=[s@GRAD]) {axis=0}\n  }\n");
+  EXPECT_EQ(Cause("w@GRAD"), "softmax_grad");
+}
+
 // On two ranks, a factor of 0.5 in the original is no division by their number.
 TEST_F(BatchFlowTest, FactorsOfTheModelAreNoDivisionByRanks) {
   Run("    var s : fp32[-1, 1]\n    var s@GRAD : fp32[-1, 1]\n    var u@GRAD : fp32[-1, 1]\n"

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ops/analysis/gradient_links.h"
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
 #include "transpiler/verify/startup_values.h"
@@ -48,7 +49,10 @@ class BatchChecker {
       const BatchRelation relation = value.relation;
       const bool is_known = relation.IsSame() ||
                             (relation.IsPartial() && relation.power <= 0 && relation.power >= -1);
-      if (is_known || FollowsFromState(value.cause, loss)) continue;
+      if (is_known) continue;
+      const std::vector<VarId> states = StatesBefore(value.cause);
+      for (VarId state : states) followers_.emplace(state, loss);
+      if (!states.empty()) continue;
       if (!reported_.insert(value.cause).second) continue;
       report_.Add("W701", value.cause, main_.name(loss),
                   absl::StrCat("loss ", main_.name(loss), " is no mean and no sum over the batch",
@@ -56,13 +60,13 @@ class BatchChecker {
     }
   }
 
-  // Gradients of sums, averaged: W312 and W314 are about those of means. And gradients that passed
-  // a collective of the forward pass: it adds what other ranks contribute, which their gradients
-  // need not show.
+  // Gradients of sums, averaged: W312 and W314 are about those of means. And gradients without a
+  // known relation, unless losses or states that CheckStates reports are the cause. Of a program
+  // without a forward pass, they are assumed to be right.
   void CheckUpdates(bool sums_are_wanted) {
-    const bool passes_collective =
-        absl::c_any_of(flow_.lifts(), [](const BatchLift& lift) { return lift.is_trained; });
     const bool are_sums = !sums_are_wanted && AnyLossIsASum();
+    const std::vector<OpId> assumed = GradientsOfAbsentOps(main_);
+    const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation gradient = update.value.relation;
       const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": gradient ",
@@ -74,11 +78,22 @@ class BatchChecker {
                                  "loss is a sum over the batch"));
       }
       const OpId cause = update.value.cause;
-      if (!passes_collective || !gradient.IsUnrelated() || !reported_.insert(cause).second)
-        continue;
+      if (!gradient.IsUnrelated() || !StatesBefore(cause).empty()) continue;
+      if (of_absent_ops.contains(cause)) continue;
+      if (!reported_.insert(cause).second) continue;
       report_.Add("W708", update.op, main_.name(update.gradient),
                   absl::StrCat(what, ToString(gradient), Because(main_, flow_, cause)));
     }
+  }
+
+  // Loops whose gradients are taken at their names.
+  void CheckLoopGradients() {
+    if (flow_.loop_gradients().empty()) return;
+    const OpId first = flow_.loop_gradients()[0];
+    report_.Add(
+        "W711", first, FirstOutput(main_.op(first)),
+        absl::StrCat(main_.op(first).DebugName(), " is assumed to compute the gradient of its loop",
+                     AsDoOthers(flow_.loop_gradients())));
   }
 
   // One finding for all ops whose conditions have one cause.
@@ -196,26 +211,28 @@ class BatchChecker {
     return is_part(state.value.relation) && is_part(at_end);
   }
 
+  absl::string_view FirstOutput(const Op& op) const {
+    return op.output_args().empty() ? "" : main_.name(op.output_args()[0]);
+  }
+
   static OpId CauseOf(const BatchState& state) {
     return state.value.cause.valid() ? state.value.cause : state.writer;
   }
 
-  // Whether the op that made a loss unrelated makes or reads a state that ranks leave with other
-  // values than one device. That is the cause then.
-  bool FollowsFromState(OpId cause, Symbol loss) {
-    if (!cause.valid()) return false;
+  // The states that ranks leave with other values than one device, and that the op which made a
+  // value unrelated makes or reads. They are the cause then.
+  std::vector<VarId> StatesBefore(OpId cause) const {
+    std::vector<VarId> states;
+    if (!cause.valid()) return states;
     const Op op = main_.op(cause);
     absl::flat_hash_set<VarId> read;
     for (Symbol name : op.input_args()) read.insert(main_.block(op.block()).Resolve(name));
-    bool follows = false;
     for (const BatchState& state : flow_.states()) {
       const bool is_read =
           read.contains(state.variable) && !flow_.AtEnd(state.variable).relation.IsSame();
-      if (!is_read && state.value.cause != cause) continue;
-      followers_.emplace(state.variable, loss);
-      follows = true;
+      if (is_read || state.value.cause == cause) states.push_back(state.variable);
     }
-    return follows;
+    return states;
   }
 
   // ", as do 2 other ops".
@@ -270,6 +287,7 @@ void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted
   checker.CheckConditions();
   checker.CheckLosses();
   checker.CheckUpdates(sums_are_wanted);
+  checker.CheckLoopGradients();
   checker.CheckOwnUpdates();
   checker.CheckStates();
 }

@@ -16,7 +16,7 @@ namespace weft {
 BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayouts& feeds,
                                 absl::optional<int> nranks);
 
-// W701 to W710, one for each cause. `sums_are_wanted`: the user wants gradients summed, whatever
+// W701 to W711, one for each cause. `sums_are_wanted`: the user wants gradients summed, whatever
 // the losses are.
 void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted, ProgramRef ref,
                 Findings* findings);

@@ -94,6 +94,7 @@ constexpr Rule kRules[] = {
      "update by a gradient without a known relation to that of one device"},
     {"W709", Layer::kBatch, Severity::kNote, "parameters averaged instead of gradients"},
     {"W710", Layer::kBatch, Severity::kWarning, "parameters averaged although the losses are sums"},
+    {"W711", Layer::kBatch, Severity::kNote, "gradient of a loop taken at its name"},
 };
 
 }  // namespace

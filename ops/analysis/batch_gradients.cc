@@ -1,0 +1,224 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "ops/analysis/batch_interpreter.h"
+#include "proto/op_role.h"
+
+namespace weft {
+
+void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
+  ReadInputs(op);
+  const absl::Span<const Symbol> out = op.output_args();
+  uint32_t& visited = visits_of_ops_[op.id().value()];
+  if (AreSame(ins_)) {
+    visited = kAllSame;
+    return WriteAll(op, out, BatchValue());
+  }
+  bool is_zero = true;
+  for (size_t i = 0; i < ins_.size(); ++i) is_zero &= !recipe.is_operand[i] || ins_[i].is_zero;
+  if (is_zero) return WriteAll(op, out, BatchValue(kSame, OpId(), is_zero));
+  if (of_absent_ops_.contains(op.id())) return TakeAtItsName(op, recipe);
+  const OpId differentiated = FindDifferentiated(op, recipe);
+  if (!differentiated.valid()) {
+    return WriteAll(op, out, Made(op, BatchRelation::Unrelated(), ins_));
+  }
+  visited = FollowGradient(op, program_.op(differentiated));
+  for (size_t i = 0; i < out.size(); ++i) {
+    BatchValue gradient = Made(op, visited_[visited].outputs.relations[i], ins_);
+    gradient.is_gradient = !gradient.relation.IsUnrelated();
+    Write(op, out[i], gradient);
+  }
+}
+
+OpId BatchInterpreter::FindDifferentiated(const Op& op, const RankRecipe& recipe) {
+  const auto was_visited = [&](OpId id) { return visits_of_ops_[id.value()] != kNotVisited; };
+  OpId by_name;
+  for (size_t i = 0; i < op.input_args().size(); ++i) {
+    if (!recipe.is_operand[i]) continue;
+    const Symbol name = DifferentiatedName(program_, op.input_args()[i]);
+    const VarId var = name.valid() ? Resolve(name) : VarId();
+    const OpId writer = var.valid() ? writers_[var.value()] : OpId();
+    if (!writer.valid() || !was_visited(writer)) continue;
+    const Op differentiated = program_.op(writer);
+    const absl::optional<GradientLinks>& links = LinksOf(differentiated, op);
+    if (!links.has_value()) continue;
+    if (HasArgumentsOf(differentiated, op, *links)) return writer;
+    by_name = writer;
+  }
+  const OpId found = differentiated_.Find(op, was_visited);
+  return found.valid() ? found : by_name;
+}
+
+const absl::optional<GradientLinks>& BatchInterpreter::LinksOf(const Op& differentiated,
+                                                               const Op& op) {
+  const auto [it, is_new] = links_.try_emplace({differentiated.signature_id(), op.signature_id()});
+  if (is_new) it->second = LinkGradient(differentiated, op);
+  return it->second;
+}
+
+uint32_t BatchInterpreter::FollowGradient(const Op& op, const Op& differentiated) {
+  const GradientLinks& links = *LinksOf(differentiated, op);
+  const uint32_t of = visits_of_ops_[differentiated.id().value()];
+  numbers_.clear();
+  AddRelationsToKey();
+  numbers_.push_back(of);
+  if (of == kAllSame) {
+    const std::string key(keys_.Of(differentiated, {}));
+    numbers_.push_back(key_ids_.emplace(key, key_ids_.size()).first->second);
+  }
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    const uint32_t argument = links.inputs[i].argument;
+    const bool has_type_of =
+        argument == GradientLinks::kNone || HasTypeOf(op.input_args()[i], differentiated, argument);
+    numbers_.push_back((ins_[i].is_zero ? 1 : 0) | (has_type_of ? 2 : 0));
+  }
+  const absl::string_view key = keys_.Of(op, numbers_);
+  const auto found = visited_of_.find(key);
+  if (found != visited_of_.end()) return found->second;
+  const uint32_t visited = static_cast<uint32_t>(visited_.size());
+  visited_of_.emplace(key, visited);
+  visited_.push_back(Differentiate(op, differentiated));
+  return visited;
+}
+
+BatchInterpreter::Visited BatchInterpreter::Differentiate(const Op& op, const Op& differentiated) {
+  const GradientLinks& links = *LinksOf(differentiated, op);
+  Visited visited;
+  for (const BatchValue& in : ins_) visited.inputs.push_back(in.relation);
+  visited.outputs.relations.resize(links.outputs.size(), BatchRelation::Unrelated());
+  if (!IsAdjoint(op, differentiated, links)) return visited;
+  const absl::optional<int> power = LossPowerOf(differentiated, links);
+  if (!power.has_value()) return visited;
+  const bool are_equal =
+      absl::c_all_of(ins_, [](const BatchValue& in) { return in.relation.IsReplicated(); });
+  for (size_t i = 0; i < links.outputs.size(); ++i) {
+    if (links.outputs[i] == GradientLinks::kNone) continue;
+    BatchRelation gradient = GradientRelation(RelationOf(differentiated, links.outputs[i]), *power);
+    // The mean of equal values.
+    if (are_equal && gradient.IsPartial()) gradient = BatchRelation::Replicated(gradient.power);
+    visited.outputs.relations[i] = gradient;
+  }
+  return visited;
+}
+
+bool BatchInterpreter::IsAdjoint(const Op& op, const Op& differentiated,
+                                 const GradientLinks& links) const {
+  if (!AttributesAgree(differentiated, op)) return false;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    const uint32_t argument = links.inputs[i].argument;
+    const bool is_empty = program_.name(op.input_args()[i]) == kEmptyVarName;
+    if (is_empty || ins_[i].is_zero) continue;
+    if (argument == GradientLinks::kNone) {
+      if (!ins_[i].relation.IsSame()) return false;
+      continue;
+    }
+    if (links.inputs[i].is_gradient) continue;
+    if (ins_[i].relation != RelationOf(differentiated, argument)) return false;
+    if (!HasTypeOf(op.input_args()[i], differentiated, argument)) return false;
+  }
+  return true;
+}
+
+bool BatchInterpreter::HasTypeOf(Symbol name, const Op& op, uint32_t argument) const {
+  if (name == op.args()[argument]) return true;
+  const VarId a = Resolve(name), b = Resolve(op.args()[argument]);
+  return a.valid() && b.valid() && type_ids_[a.value()] == type_ids_[b.value()];
+}
+
+absl::optional<int> BatchInterpreter::LossPowerOf(const Op& differentiated,
+                                                  const GradientLinks& links) const {
+  absl::optional<int> power;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    const GradientLinks::Input& input = links.inputs[i];
+    if (!input.is_gradient || ins_[i].is_zero || input.argument == GradientLinks::kNone) continue;
+    const absl::optional<int> here =
+        LossPower(RelationOf(differentiated, input.argument), ins_[i].relation);
+    if (!here.has_value() || (power.has_value() && *power != *here)) return absl::nullopt;
+    power = here;
+  }
+  return power;
+}
+
+BatchRelation BatchInterpreter::RelationOf(const Op& visited, uint32_t argument) const {
+  const uint32_t index = visits_of_ops_[visited.id().value()];
+  if (index == kAllSame) return kSame;
+  const size_t num_inputs = visited.input_args().size();
+  return argument < num_inputs ? visited_[index].inputs[argument]
+                               : visited_[index].outputs.relations[argument - num_inputs];
+}
+
+void BatchInterpreter::VisitBranchGrad(const Op& op) {
+  BatchValue unknown(BatchRelation::Unrelated(), op.id());
+  const std::vector<int> blocks = op.SubBlocks();
+  const int inside = blocks.size() == 1 ? blocks[0] : 0;
+  const auto branch = branches_.find(program_.block(inside).forward_block_idx());
+  if (inside == 0 || branch == branches_.end() ||
+      program_.op(branch->second).Input("Cond") != op.Input("Cond")) {
+    return WriteAll(op, op.output_args(), unknown);
+  }
+  const bool runs_alike =
+      absl::c_all_of(op.Input("Cond"), [&](Symbol name) { return Read(name).relation.IsSame(); });
+  WalkBlocks(op, runs_alike);
+  unknown.cause = branch->second;
+  const absl::Span<const Symbol> inputs = op.Input("Input"),
+                                 outputs = op.Output(absl::StrCat("Input", kGradSuffix));
+  for (size_t i = 0; i < std::min(inputs.size(), outputs.size()); ++i) {
+    // Zeros where the block does not run, or has no gradient.
+    const Symbol name = program_.FindSymbol(absl::StrCat(program_.name(inputs[i]), kGradSuffix));
+    const VarId gradient = name.valid() ? program_.block(inside).FindVar(name) : VarId();
+    if (!runs_alike) {
+      Write(op, outputs[i], unknown);
+    } else {
+      Write(op, outputs[i],
+            gradient.valid() ? Read(gradient) : BatchValue(kSame, OpId(), /*is_zero=*/true));
+    }
+  }
+}
+
+void BatchInterpreter::TakeAtItsName(const Op& op, const RankRecipe& recipe) {
+  ReadInputs(op);
+  const absl::Span<const Symbol> out = op.output_args();
+  if (AreSame(ins_)) return WriteAll(op, out, BatchValue());
+  BatchValue none(BatchRelation::Unrelated());
+  const absl::optional<int> power = LossPowerByNames(op, &none.cause);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int input = recipe.forward_input[i];
+    const Symbol of = input >= 0 ? op.input_args()[input] : DifferentiatedName(program_, out[i]);
+    if (!power.has_value() || !of.valid()) {
+      Write(op, out[i], power.has_value() ? BatchValue(none.relation, op.id()) : none);
+      continue;
+    }
+    const BatchValue value = Read(of);
+    BatchValue gradient = Made(op, GradientRelation(value.relation, *power), {value});
+    gradient.is_gradient = !gradient.relation.IsUnrelated();
+    Write(op, out[i], gradient);
+  }
+}
+
+absl::optional<int> BatchInterpreter::LossPowerByNames(const Op& op, OpId* cause) const {
+  absl::optional<int> power;
+  *cause = op.id();
+  for (const OpSignature::Slot& slot : op.signature().inputs) {
+    if (!absl::EndsWith(program_.name(slot.name), kGradSuffix)) continue;
+    for (Symbol name : op.args(slot)) {
+      const BatchValue gradient = Read(name);
+      if (gradient.is_zero) continue;
+      const Symbol of = DifferentiatedName(program_, name);
+      const BatchValue value = of.valid() ? Read(of) : BatchValue(BatchRelation::Unrelated());
+      for (const BatchValue& read : {gradient, value}) {
+        if (!read.relation.IsUnrelated()) continue;
+        if (read.cause.valid()) *cause = read.cause;
+        return absl::nullopt;
+      }
+      const absl::optional<int> here = LossPower(value.relation, gradient.relation);
+      if (!here.has_value() || (power.has_value() && *power != *here)) return absl::nullopt;
+      power = here;
+    }
+  }
+  return power;
+}
+
+}  // namespace weft

@@ -1,0 +1,138 @@
+#include "absl/algorithm/container.h"
+#include "ops/analysis/batch_interpreter.h"
+
+namespace weft {
+
+void BatchInterpreter::SetStart() {
+  start_.resize(program_.var_id_limit());
+  const Block& root = program_.block(0);
+  for (VarId id : root.vars()) {
+    const Var var = program_.var(id);
+    if (var.need_check_feed()) start_[id.value()] = BatchValue(Fed(var.name()));
+  }
+  for (const std::string& name : options_.zeros) {
+    const VarId var = root.FindVar(name);
+    if (var.valid()) start_[var.value()].is_zero = true;
+  }
+}
+
+void BatchInterpreter::FindAveragedParameters() {
+  if (options_.extent == BatchFlowOptions::Extent::kToLosses) return;
+  absl::flat_hash_set<VarId> params, reduced;
+  absl::flat_hash_map<VarId, std::vector<VarId>> members;  // by buffer
+  const auto resolve = [&](const Op& op, absl::Span<const Symbol> names) {
+    std::vector<VarId> vars;
+    for (Symbol name : names) {
+      const VarId var = program_.block(op.block()).Resolve(name);
+      if (var.valid()) vars.push_back(var);
+    }
+    return vars;
+  };
+  for (int block = 0; block < program_.num_blocks(); ++block) {
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      const RankRecipe& recipe = RecipeOf(op);
+      if (recipe.kind == RankRecipe::Kind::kFuse) {
+        for (VarId buffer : resolve(op, op.Output("FusedOutput"))) {
+          members[buffer] = resolve(op, op.Input("Input"));
+        }
+      } else if (recipe.kind == RankRecipe::Kind::kCollective &&
+                 recipe.collective->kind == CollectiveKind::kAllReduce) {
+        for (VarId var : resolve(op, op.Input("X"))) reduced.insert(var);
+      } else if (recipe.param.count > 0) {
+        for (const char* slot : {"Param", "MasterParam"}) {
+          for (VarId var : resolve(op, op.Input(slot))) params.insert(var);
+        }
+      }
+    }
+  }
+  for (const auto& [buffer, vars] : members) {
+    if (reduced.contains(buffer)) reduced.insert(vars.begin(), vars.end());
+  }
+  for (VarId var : params) {
+    if (reduced.contains(var)) averaged_.insert(var);
+  }
+}
+
+BatchRelation BatchInterpreter::Fed(absl::string_view name) const {
+  const auto layout = options_.feeds.find(std::string(name));
+  const bool is_split = layout != options_.feeds.end() && layout->second.axis.has_value();
+  return is_split ? BatchRelation::Sharded(*layout->second.axis) : BatchRelation::Replicated();
+}
+
+void BatchInterpreter::Widen() {
+  for (VarId id : program_.block(0).vars()) {
+    const uint32_t i = id.value();
+    const OpId writer = writers_[i];
+    if (!is_written_[i] || !program_.var(id).persistable() || averaged_.contains(id)) continue;
+    if (!writer.valid() || RecipeOf(program_.op(writer)).param.count > 0) continue;
+    const BatchValue unrelated(BatchRelation::Unrelated(), writer);
+    if (start_[i].relation.IsSame()) flow_.states_.push_back({id, writer, unrelated});
+    if (!start_[i].relation.IsUnrelated()) start_[i] = unrelated;
+    start_[i].is_affected = true;
+  }
+}
+
+bool BatchInterpreter::CarryOver() {
+  bool has_changed = false;
+  for (VarId id : program_.block(0).vars()) {
+    const uint32_t i = id.value();
+    if (!is_written_[i] || !program_.var(id).persistable()) continue;
+    if (averaged_.contains(id)) {
+      // Between averages, the next step begins with other values: own_updates.
+      if (!values_[i].relation.IsSame() && is_apart_.insert(id).second) {
+        flow_.states_.push_back({id, writers_[i], values_[i]});
+        has_changed = true;
+      }
+      continue;
+    }
+    BatchValue next = start_[i];
+    Merge(values_[i], &next, writers_[i]);
+    if (next.relation == start_[i].relation && next.is_affected == start_[i].is_affected) {
+      start_[i].is_zero = next.is_zero;  // of a state that is the same otherwise
+      continue;
+    }
+    if (start_[i].relation.IsSame() && !next.relation.IsSame()) {
+      flow_.states_.push_back({id, writers_[i], values_[i]});
+    }
+    start_[i] = next;
+    has_changed = true;
+  }
+  return has_changed;
+}
+
+void BatchInterpreter::VisitOptimizer(const Op& op, const RankRecipe& recipe) {
+  if (UpdatesAveraged(op)) return VisitOwnUpdate(op, recipe);
+  for (Symbol name : op.args(recipe.grad)) {
+    const BatchValue gradient = Read(name);
+    if (!gradient.relation.IsSame()) flow_.updates_.push_back({op.id(), name, gradient});
+  }
+  WriteAll(op, op.output_args(), BatchValue());
+}
+
+void BatchInterpreter::VisitOwnUpdate(const Op& op, const RankRecipe& recipe) {
+  ReadInputs(op);
+  const std::vector<BatchRelation> made = visited_[Apply(op, recipe.schema)].outputs.relations;
+  const bool is_linear = is_apart_.empty() && absl::c_none_of(made, [](BatchRelation relation) {
+                           return relation.IsUnrelated();
+                         });
+  if (!is_linear) {
+    flow_.own_updates_.push_back(op.id());
+    is_affected_ = true;
+  }
+  for (size_t i = 0; i < op.output_args().size(); ++i) {
+    Write(op, op.output_args()[i], BatchValue(is_linear ? made[i] : BatchRelation::Partial()));
+  }
+}
+
+bool BatchInterpreter::UpdatesAveraged(const Op& op) const {
+  if (averaged_.empty()) return false;
+  for (const char* slot : {"Param", "MasterParam"}) {
+    for (Symbol name : op.Input(slot)) {
+      if (averaged_.contains(Resolve(name))) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace weft
