@@ -11,7 +11,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::weft::testing::ProgramBuilder;
-using Kind = RankRecipe::Kind;
 
 // Of the first op.
 RankRecipe RecipeOf(const ProgramBuilder& builder) {
@@ -24,27 +23,29 @@ RankRecipe RecipeOf(const std::string& type, const ProgramBuilder::Slots& inputs
   return RecipeOf(ProgramBuilder().Op(type, inputs, outputs));
 }
 
-Kind KindOf(const std::string& type, const ProgramBuilder::Slots& inputs = {{"X", {"x"}}},
-            const ProgramBuilder::Slots& outputs = {{"Out", {"y"}}}) {
+RankRecipe::Kind KindOf(const std::string& type,
+                        const ProgramBuilder::Slots& inputs = {{"X", {"x"}}},
+                        const ProgramBuilder::Slots& outputs = {{"Out", {"y"}}}) {
   return RecipeOf(type, inputs, outputs).kind;
 }
 
 TEST(RankRecipeTest, KindSaysHowAnOpIsFollowed) {
-  EXPECT_EQ(KindOf("relu"), Kind::kFunction);
-  EXPECT_EQ(KindOf("op_without_schema"), Kind::kFunction);
-  EXPECT_EQ(KindOf("feed"), Kind::kFeed);
-  EXPECT_EQ(KindOf("coalesce_tensor", {{"Input", {"x"}}}, {{"Output", {"x"}}}), Kind::kFuse);
+  EXPECT_EQ(KindOf("relu"), RankRecipe::Kind::kFunction);
+  EXPECT_EQ(KindOf("op_without_schema"), RankRecipe::Kind::kFunction);
+  EXPECT_EQ(KindOf("feed"), RankRecipe::Kind::kFeed);
+  EXPECT_EQ(KindOf("coalesce_tensor", {{"Input", {"x"}}}, {{"Output", {"x"}}}),
+            RankRecipe::Kind::kFuse);
 }
 
 TEST(RankRecipeTest, OpsWithoutEffectOnValuesAreIgnored) {
-  EXPECT_EQ(KindOf("fetch"), Kind::kIgnored);
-  EXPECT_EQ(KindOf("c_wait_comm"), Kind::kIgnored);
-  EXPECT_EQ(KindOf("c_comm_init", {}, {}), Kind::kIgnored);
+  EXPECT_EQ(KindOf("fetch"), RankRecipe::Kind::kIgnored);
+  EXPECT_EQ(KindOf("c_wait_comm"), RankRecipe::Kind::kIgnored);
+  EXPECT_EQ(KindOf("c_comm_init", {}, {}), RankRecipe::Kind::kIgnored);
 }
 
 TEST(RankRecipeTest, CollectiveComesWithItsDescription) {
   const RankRecipe recipe = RecipeOf("c_allreduce_max", {{"X", {"x"}}}, {{"Out", {"x"}}});
-  EXPECT_EQ(recipe.kind, Kind::kCollective);
+  EXPECT_EQ(recipe.kind, RankRecipe::Kind::kCollective);
   ASSERT_NE(recipe.collective, nullptr);
   EXPECT_EQ(recipe.collective->reduction, Reduction::kMax);
 }
@@ -53,8 +54,8 @@ TEST(RankRecipeTest, BlocksAreFollowedInBranchesOnly) {
   ProgramBuilder branch, loop;
   branch.Op("conditional_block", {{"Cond", {"due"}}}, {}).BlockAttr("sub_block", 1).NewBlock();
   loop.Op("while", {{"Condition", {"more"}}}, {}).BlockAttr("sub_block", 1).NewBlock();
-  EXPECT_EQ(RecipeOf(branch).kind, Kind::kBranch);
-  EXPECT_EQ(RecipeOf(loop).kind, Kind::kOpaqueBlock);
+  EXPECT_EQ(RecipeOf(branch).kind, RankRecipe::Kind::kBranch);
+  EXPECT_EQ(RecipeOf(loop).kind, RankRecipe::Kind::kOpaqueBlock);
 }
 
 TEST(RankRecipeTest, TermsOfADifferenceAreFoundByTheirSlots) {

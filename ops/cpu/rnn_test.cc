@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kTime = 3, kBatch = 2, kInput = 2, kHidden = 2;
 
-Tensor Noise(const Dims& dims, double start) {
+Tensor Wave(const Dims& dims, double start) {
   std::vector<double> values(NumElements(dims));
   for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(start + 1.3 * i);
   return MakeTensor<double>(dims, values);
@@ -27,11 +27,11 @@ Tensor Noise(const Dims& dims, double start) {
 // Two layers in both directions.
 struct Rnn {
   std::string mode;
-  Tensor input = Noise({kTime, kBatch, kInput}, 0.1);
+  Tensor input = Wave({kTime, kBatch, kInput}, 0.1);
   std::vector<Tensor> states, weights;
   Tensor lengths = MakeTensor<int32_t>({kBatch}, {3, 2});
   // Loss = Σ (Out · dout) + Σ (State · dstate).
-  Tensor dout = Noise({kTime, kBatch, 2 * kHidden}, 0.2);
+  Tensor dout = Wave({kTime, kBatch, 2 * kHidden}, 0.2);
   std::vector<Tensor> dstates;
   Tensor out, reserve, dropout_state;
   float dropout = 0;
@@ -41,15 +41,15 @@ struct Rnn {
     const int64_t gates = mode == "LSTM" ? 4 : mode == "GRU" ? 3 : 1;
     const int num_states = mode == "LSTM" ? 2 : 1;
     for (int i = 0; i < num_states; ++i) {
-      states.push_back(Noise({4, kBatch, kHidden}, 0.3 + i));
-      dstates.push_back(Noise({4, kBatch, kHidden}, 0.4 + i));
+      states.push_back(Wave({4, kBatch, kHidden}, 0.3 + i));
+      dstates.push_back(Wave({4, kBatch, kHidden}, 0.4 + i));
     }
     last.resize(num_states);
     for (int cell = 0; cell < 4; ++cell) {
-      weights.push_back(Noise({gates * kHidden, cell < 2 ? kInput : 2 * kHidden}, 0.5 + cell));
-      weights.push_back(Noise({gates * kHidden, kHidden}, 0.6 + cell));
+      weights.push_back(Wave({gates * kHidden, cell < 2 ? kInput : 2 * kHidden}, 0.5 + cell));
+      weights.push_back(Wave({gates * kHidden, kHidden}, 0.6 + cell));
     }
-    for (int bias = 0; bias < 8; ++bias) weights.push_back(Noise({gates * kHidden}, 0.7 + bias));
+    for (int bias = 0; bias < 8; ++bias) weights.push_back(Wave({gates * kHidden}, 0.7 + bias));
   }
 
   AttrValues Attrs() const {
@@ -169,7 +169,7 @@ TEST(RnnTest, ALengthBeyondTheTimeIsAnError) {
 
 TEST(RnnTest, WeightsOfAnotherShapeAreAnError) {
   Rnn rnn("LSTM");
-  rnn.weights[1] = Noise({4 * kHidden, kHidden + 1}, 0);
+  rnn.weights[1] = Wave({4 * kHidden, kHidden + 1}, 0);
   EXPECT_THAT(rnn.Forward(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[8, 2]")));
   rnn.weights.pop_back();
   EXPECT_THAT(rnn.Forward(),

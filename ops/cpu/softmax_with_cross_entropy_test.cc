@@ -14,7 +14,7 @@ using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::Pointwise;
 
-constexpr const char* kOp = "softmax_with_cross_entropy";
+constexpr const char* kLossOp = "softmax_with_cross_entropy";
 const SlotCounts kOutputs = {{"Softmax", 1}, {"Loss", 1}};
 
 Tensor Labels(const Dims& dims, const std::vector<int64_t>& values) {
@@ -23,7 +23,7 @@ Tensor Labels(const Dims& dims, const std::vector<int64_t>& values) {
 
 TEST(SoftmaxWithCrossEntropyTest, LossIsMinusLogOfTheLabelsProbability) {
   const float ln3 = std::log(3.0f);
-  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp(kOp,
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp(kLossOp,
                                             {{"Logits", {Floats({2, 2}, {0, ln3, 5, 5})}},
                                              {"Label", {Labels({2, 1}, {1, 0})}}},
                                             {}, kOutputs));
@@ -35,15 +35,15 @@ TEST(SoftmaxWithCrossEntropyTest, LossIsMinusLogOfTheLabelsProbability) {
 }
 
 TEST(SoftmaxWithCrossEntropyTest, LargeLogitsDoNotOverflow) {
-  WEFT_ASSERT_OK_AND_ASSIGN(
-      auto out,
-      RunOp(kOp, {{"Logits", {Floats({1, 2}, {3e38f, -3e38f})}}, {"Label", {Labels({1, 1}, {1})}}},
-            {}, kOutputs));
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp(kLossOp,
+                                            {{"Logits", {Floats({1, 2}, {3e38f, -3e38f})}},
+                                             {"Label", {Labels({1, 1}, {1})}}},
+                                            {}, kOutputs));
   EXPECT_NEAR(Values<float>(out["Loss"][0])[0], 64, 1e-4) << "differences end at -64";
 }
 
 TEST(SoftmaxWithCrossEntropyTest, ClassesMayBeAnInnerDimension) {
-  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp(kOp,
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp(kLossOp,
                                             {{"Logits", {Floats({1, 2, 2}, {0, 9, 0, 9})}},
                                              {"Label", {Labels({1, 1, 2}, {0, 1})}}},
                                             {{"axis", 1}}, kOutputs));
@@ -55,8 +55,8 @@ TEST(SoftmaxWithCrossEntropyTest, IgnoredRowsHaveNoLossAndNoGradient) {
   const Tensor label = MakeTensor<int32_t>({2, 1}, {7, 0});
   const AttrValues attrs = {{"ignore_index", 7}};
   WEFT_ASSERT_OK_AND_ASSIGN(
-      auto out, RunOp(kOp, {{"Logits", {Floats({2, 2}, {1, 2, 3, 3})}}, {"Label", {label}}}, attrs,
-                      kOutputs));
+      auto out, RunOp(kLossOp, {{"Logits", {Floats({2, 2}, {1, 2, 3, 3})}}, {"Label", {label}}},
+                      attrs, kOutputs));
   EXPECT_EQ(Values<float>(out["Loss"][0])[0], 0);
   WEFT_ASSERT_OK_AND_ASSIGN(auto grad, RunOp("softmax_with_cross_entropy_grad",
                                              {{"Softmax", out["Softmax"]},
@@ -69,7 +69,7 @@ TEST(SoftmaxWithCrossEntropyTest, IgnoredRowsHaveNoLossAndNoGradient) {
 TEST(SoftmaxWithCrossEntropyTest, LabelOutOfRangeIsNamedWithItsPosition) {
   for (const int64_t bad : {2, -1}) {
     EXPECT_THAT(
-        RunOp(kOp,
+        RunOp(kLossOp,
               {{"Logits", {Floats({2, 2}, {1, 2, 3, 4})}}, {"Label", {Labels({2, 1}, {0, bad})}}},
               {}, kOutputs),
         StatusIs(absl::StatusCode::kInvalidArgument,
@@ -79,15 +79,15 @@ TEST(SoftmaxWithCrossEntropyTest, LabelOutOfRangeIsNamedWithItsPosition) {
 
 TEST(SoftmaxWithCrossEntropyTest, WrongNumberOfLabelsIsAnError) {
   EXPECT_THAT(
-      RunOp(kOp, {{"Logits", {Floats({2, 2}, {1, 2, 3, 4})}}, {"Label", {Labels({1}, {0})}}}, {},
-            kOutputs),
+      RunOp(kLossOp, {{"Logits", {Floats({2, 2}, {1, 2, 3, 4})}}, {"Label", {Labels({1}, {0})}}},
+            {}, kOutputs),
       StatusIs(absl::StatusCode::kInvalidArgument,
                HasSubstr("input Label: expected class numbers of dimensions [2, 1]")));
 }
 
 TEST(SoftmaxWithCrossEntropyTest, SoftmaxMayTakeThePlaceOfLogitsAndTheGradientThatOfSoftmax) {
   Tensor logits = Floats({1, 2}, {4, 4}), label = Labels({1, 1}, {0}), loss;
-  WEFT_ASSERT_OK(RunOpOn(kOp, {{"Logits", {&logits}}, {"Label", {&label}}}, {},
+  WEFT_ASSERT_OK(RunOpOn(kLossOp, {{"Logits", {&logits}}, {"Label", {&label}}}, {},
                          {{"Softmax", {&logits}}, {"Loss", {&loss}}}));
   EXPECT_THAT(Values<float>(logits), ElementsAre(0.5, 0.5));
 
@@ -100,14 +100,14 @@ TEST(SoftmaxWithCrossEntropyTest, SoftmaxMayTakeThePlaceOfLogitsAndTheGradientTh
 
 TEST(SoftmaxWithCrossEntropyTest, EmptyBatchGivesEmptyOutputs) {
   WEFT_ASSERT_OK_AND_ASSIGN(
-      auto out, RunOp(kOp, {{"Logits", {Floats({0, 3}, {})}}, {"Label", {Labels({0, 1}, {})}}}, {},
-                      kOutputs));
+      auto out, RunOp(kLossOp, {{"Logits", {Floats({0, 3}, {})}}, {"Label", {Labels({0, 1}, {})}}},
+                      {}, kOutputs));
   EXPECT_EQ(out["Loss"][0].size(), 0);
 }
 
 TEST(SoftmaxWithCrossEntropyTest, WithoutClassesNoLabelFits) {
-  EXPECT_THAT(RunOp(kOp, {{"Logits", {Floats({1, 0}, {})}}, {"Label", {Labels({1, 1}, {0})}}}, {},
-                    kOutputs),
+  EXPECT_THAT(RunOp(kLossOp, {{"Logits", {Floats({1, 0}, {})}}, {"Label", {Labels({1, 1}, {0})}}},
+                    {}, kOutputs),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("is not in [0, 0)")));
 }
 

@@ -34,6 +34,10 @@ inline Tensor Floats(const Dims& dims, const std::vector<float>& values) {
   return MakeTensor<float>(dims, values);
 }
 
+inline Tensor Int64s(const Dims& dims, const std::vector<int64_t>& values) {
+  return MakeTensor<int64_t>(dims, values);
+}
+
 // The rows with these indices, of a tensor of `tall_dims`.
 inline Tensor Rows(const Dims& tall_dims, const std::vector<int64_t>& rows,
                    const std::vector<float>& values) {

@@ -14,10 +14,6 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-Tensor Numbers(const Dims& dims, const std::vector<int64_t>& values) {
-  return MakeTensor<int64_t>(dims, values);
-}
-
 // The gradient of the weights, dense or rows, of one example on a given path; on that of the
 // default tree if `table` has no dimensions.
 absl::Status RunTreeGrad(Tensor label, Tensor table, bool is_sparse, Tensor* dw) {
@@ -27,7 +23,7 @@ absl::Status RunTreeGrad(Tensor label, Tensor table, bool is_sparse, Tensor* dw)
   const AttrValues attrs = {{"num_classes", 4}, {"is_sparse", is_sparse}};
   SlotPointers inputs = {{"X", {&x}}, {"W", {&w}}, {"Label", {&label}}};
   if (!table.dims().empty()) {
-    code = Numbers(table.dims(), std::vector<int64_t>(table.size(), 1));
+    code = Int64s(table.dims(), std::vector<int64_t>(table.size(), 1));
     inputs.push_back({"PathTable", {&table}});
     inputs.push_back({"PathCode", {&code}});
   }
@@ -39,9 +35,9 @@ absl::Status RunTreeGrad(Tensor label, Tensor table, bool is_sparse, Tensor* dw)
 }
 
 TEST(HierarchicalSigmoidTest, RowsOfTheWeightsGradientAreThoseOfThePath) {
-  for (const Tensor& table : {Numbers({1, 3}, {2, 0, -1}), Tensor()}) {
+  for (const Tensor& table : {Int64s({1, 3}, {2, 0, -1}), Tensor()}) {
     // Class 3 of the default tree also has the path of nodes 2 and 0.
-    const Tensor label = Numbers({1, 1}, {3});
+    const Tensor label = Int64s({1, 1}, {3});
     Tensor dense, rows = Rows({1, 1}, {}, {});
     WEFT_ASSERT_OK(RunTreeGrad(label, table, /*is_sparse=*/false, &dense));
     WEFT_ASSERT_OK(RunTreeGrad(label, table, /*is_sparse=*/true, &rows));
@@ -55,10 +51,10 @@ TEST(HierarchicalSigmoidTest, RowsOfTheWeightsGradientAreThoseOfThePath) {
 
 TEST(HierarchicalSigmoidTest, ClassesAndNodesThatAreNotThereAreErrors) {
   Tensor dw;
-  EXPECT_THAT(RunTreeGrad(Numbers({1, 1}, {4}), Tensor(), false, &dw),
+  EXPECT_THAT(RunTreeGrad(Int64s({1, 1}, {4}), Tensor(), false, &dw),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("input Label: 4 at position 0 is not in [0, 4)")));
-  EXPECT_THAT(RunTreeGrad(Numbers({1, 1}, {0}), Numbers({1, 2}, {0, 3}), false, &dw),
+  EXPECT_THAT(RunTreeGrad(Int64s({1, 1}, {0}), Int64s({1, 2}, {0, 3}), false, &dw),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("input PathTable: 3 in row 0 is not in [0, 3)")));
 }

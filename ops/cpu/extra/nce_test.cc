@@ -16,16 +16,12 @@ using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Lt;
 
-Tensor Numbers(const Dims& dims, const std::vector<int64_t>& values) {
-  return MakeTensor<int64_t>(dims, values);
-}
-
 // Two examples of two features, four classes.
 struct NceTest : public ::testing::Test {
   Tensor input = Floats({2, 2}, {1, 2, -1, 0.5});
   Tensor weight = Floats({4, 2}, {0.1, 0.2, -0.3, 0.4, 0.5, -0.6, 0.7, 0.8});
   Tensor bias = Floats({4, 1}, {0.1, 0, -0.1, 0.2});
-  Tensor label = Numbers({2, 1}, {3, 1});
+  Tensor label = Int64s({2, 1}, {3, 1});
   Tensor cost, samples, outs;
   RandomState random = RandomState::Seeded(1, 0);
 
@@ -106,7 +102,7 @@ TEST_F(NceTest, RowsOfTheWeightsGradientAreThoseOfTheDenseOne) {
 }
 
 TEST_F(NceTest, InvalidLabelsAreErrors) {
-  label = Numbers({2, 1}, {3, 4});
+  label = Int64s({2, 1}, {3, 4});
   EXPECT_THAT(
       Run({{"num_neg_samples", 1}}),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("4 at position 2 is not in [0, 4)")));
