@@ -17,6 +17,7 @@
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/feed_layout.h"
+#include "ops/analysis/gradient_links.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
@@ -217,6 +218,15 @@ Scope ScopeOf(const Options& options, const Programs& programs, const FeedLayout
                     absl::StrJoin(whole, ", "));
   }
   if (!how.empty()) scope.assumptions.push_back(absl::StrCat(how, " (--feed_layout)"));
+  const std::vector<OpId> gradients = GradientsOfAbsentOps(*first.main);
+  if (!gradients.empty()) {
+    scope.assumptions.push_back(absl::StrCat(
+        first.main->op(gradients[0]).DebugName(),
+        gradients.size() == 1 ? ""
+                              : absl::StrCat(" to ", first.main->op(gradients.back()).DebugName()),
+        gradients.size() == 1 ? " gets" : " get",
+        " gradients of values that the program does not compute, and these are right"));
+  }
   if (options.startups.empty()) {
     scope.assumptions.emplace_back(
         "rings are set up, and ranks begin with equal values (--startup checks it)");

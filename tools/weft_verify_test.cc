@@ -120,6 +120,15 @@ TEST(WeftVerifyTest, VerdictSaysWhatItIsAboutAndWhatIsAssumed) {
   EXPECT_THAT(
       Verify({Right(), "--nranks", "2", "--feed_layout", "x=whole"}),
       Ends(0, StartsWith("note: assumed: each rank gets the whole of x (--feed_layout)\n")));
+  const std::string backward = MakeFile(
+      "backward.prog",
+      Edited(Averaged(), {{"    Out=[y] = mul(X=[x], Y=[w]) role=forward "
+                           "{x_num_col_dims=1, y_num_col_dims=1}\n",
+                           ""},
+                          {"var y : fp32[-1, 1]", "var y : fp32[-1, 1] need_check_feed"}}));
+  EXPECT_THAT(Verify({backward, "--nranks", "2"}),
+              Ends(0, HasSubstr("note: assumed: op 3 (mul_grad) gets gradients of values that the "
+                                "program does not compute, and these are right\n")));
   EXPECT_THAT(Verify({Right(), "--feed_layout", "x=axis:7"}),
               FailsWith(1, "weft verify: error: ", "expected an axis below"));
   EXPECT_THAT(Verify({Right(), "--feed_layout", "x"}),
@@ -227,7 +236,7 @@ TEST(WeftVerifyTest, LossThatIsNoMeanIsNamed) {
 }
 
 // A difference that no line names is wrong: the gradient of y reads an x that the step has changed.
-TEST(WeftVerifyTest, OnlyLinesExplainNumbers) {
+TEST(WeftVerifyTest, GradientOpThatReadsWhatHasChangedIsNamed) {
   const std::vector<std::pair<std::string, std::string>> changes_x = {
       {"    Out=[loss@GRAD] = fill",
        "    Out=[m] = reduce_mean(X=[x]) {dim=ints[0], keep_dim=false, reduce_all=true}\n"
@@ -237,7 +246,46 @@ TEST(WeftVerifyTest, OnlyLinesExplainNumbers) {
       MakeFile("changed_x.prog", Edited(testing::SgdStepText(), changes_x));
   const std::string path = MakeFile("changed_x_2.prog", Edited(Averaged(), changes_x));
   EXPECT_THAT(Verify({path, "--nranks", "2", "--original", original, "--short", "--numeric"}),
-              Ends(1, HasSubstr("wrong: the result differs from the original")));
+              Ends(0, HasSubstr("warning: W708: op 10 (sgd): gradient w@GRAD is unrelated to what "
+                                "one device has: op 3 (elementwise_div) makes it")));
+}
+
+// Of a loop that multiplies by 2, with a gradient that multiplies by a mean over the batch: it is
+// assumed to be right.
+TEST(WeftVerifyTest, OnlyLinesExplainNumbers) {
+  const std::vector<std::pair<std::string, std::string>> loops = {
+      {"    var loss : fp32[]\n",
+       "    var loss : fp32[]\n    var i : int64[1]\n    var n : int64[1]\n"
+       "    var more : bool[1]\n    var rounds : step_scopes\n"},
+      {"    Out=[loss] =",
+       "    Out=[i] = fill_constant() {shape=longs[1], dtype=3, value=0.0}\n"
+       "    Out=[n] = fill_constant() {shape=longs[1], dtype=3, value=2.0}\n"
+       "    Out=[more] = less_than(X=[i], Y=[n])\n"
+       "    Out=[y, i, more], StepScopes=[rounds] = while(X=[y, i, n], Condition=[more]) "
+       "{sub_block=block(1)}\n"
+       "    Out=[loss] ="},
+      {"    Y@GRAD=[w@GRAD] = mul_grad",
+       "    X@GRAD=[y@GRAD] = while_grad(X=[y], Out=[y], Out@GRAD=[y@GRAD], StepScopes=[rounds]) "
+       "role=backward {original_output_grad=strings[\"y@GRAD\"], sub_block=block(2)}\n"
+       "    Y@GRAD=[w@GRAD] = mul_grad"},
+      {"  }\n}", R"(  }
+  block 1 parent=0 {
+    Out=[y] = scale(X=[y]) {scale=2.0}
+    Out=[i] = increment(X=[i]) {step=1.0}
+    Out=[more] = less_than(X=[i], Y=[n])
+  }
+  block 2 parent=0 forward=1 {
+    var m : fp32[]
+    Out=[m] = mean(X=[y]) role=backward
+    Out=[y@GRAD] = elementwise_mul(X=[y@GRAD], Y=[m]) role=backward {axis=-1}
+  }
+})"}};
+  const std::string original = MakeFile("loop.prog", Edited(testing::SgdStepText(), loops));
+  const std::string path = MakeFile("loop_2.prog", Edited(Averaged(), loops));
+  EXPECT_THAT(Verify({path, "--nranks", "2", "--original", original, "--short"}),
+              Ends(0, HasSubstr("note: W711: op 8 (while_grad) is assumed to compute")));
+  EXPECT_THAT(Verify({path, "--nranks", "2", "--original", original, "--short", "--numeric"}),
+              Ends(1, HasSubstr("the result differs from the original")));
 }
 
 TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {

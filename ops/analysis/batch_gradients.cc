@@ -26,11 +26,21 @@ void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
     return WriteAll(op, out, Made(op, BatchRelation::Unrelated(), ins_));
   }
   visited = FollowGradient(op, program_.op(differentiated));
+  // What makes gradients unrelated may be the op itself.
+  const bool has_lost = HasLostRelation(program_.op(differentiated));
   for (size_t i = 0; i < out.size(); ++i) {
     BatchValue gradient = Made(op, visited_[visited].outputs.relations[i], ins_);
+    if (has_lost && gradient.cause == op.id()) gradient.cause = differentiated;
     gradient.is_gradient = !gradient.relation.IsUnrelated();
     Write(op, out[i], gradient);
   }
+}
+
+bool BatchInterpreter::HasLostRelation(const Op& visited) const {
+  const Visited& found = visited_[visits_of_ops_[visited.id().value()]];
+  const auto is_unrelated = [](BatchRelation relation) { return relation.IsUnrelated(); };
+  return absl::c_any_of(found.outputs.relations, is_unrelated) &&
+         absl::c_none_of(found.inputs, is_unrelated);
 }
 
 OpId BatchInterpreter::FindDifferentiated(const Op& op, const RankRecipe& recipe) {
@@ -71,9 +81,10 @@ uint32_t BatchInterpreter::FollowGradient(const Op& op, const Op& differentiated
   }
   for (size_t i = 0; i < ins_.size(); ++i) {
     const uint32_t argument = links.inputs[i].argument;
-    const bool has_type_of =
-        argument == GradientLinks::kNone || HasTypeOf(op.input_args()[i], differentiated, argument);
-    numbers_.push_back((ins_[i].is_zero ? 1 : 0) | (has_type_of ? 2 : 0));
+    const Likeness likeness = argument == GradientLinks::kNone
+                                  ? Likeness::kNone
+                                  : LikenessOf(op.input_args()[i], differentiated, argument);
+    numbers_.push_back(static_cast<uint32_t>(likeness) << 1 | (ins_[i].is_zero ? 1 : 0));
   }
   const absl::string_view key = keys_.Of(op, numbers_);
   const auto found = visited_of_.find(key);
@@ -116,16 +127,23 @@ bool BatchInterpreter::IsAdjoint(const Op& op, const Op& differentiated,
       continue;
     }
     if (links.inputs[i].is_gradient) continue;
-    if (ins_[i].relation != RelationOf(differentiated, argument)) return false;
-    if (!HasTypeOf(op.input_args()[i], differentiated, argument)) return false;
+    const Likeness likeness = LikenessOf(op.input_args()[i], differentiated, argument);
+    if (likeness == Likeness::kWrittenByIt) continue;
+    const BatchRelation found = RelationOf(differentiated, argument);
+    if (likeness == Likeness::kNone || found.IsUnrelated() || ins_[i].relation != found) {
+      return false;
+    }
   }
   return true;
 }
 
-bool BatchInterpreter::HasTypeOf(Symbol name, const Op& op, uint32_t argument) const {
-  if (name == op.args()[argument]) return true;
-  const VarId a = Resolve(name), b = Resolve(op.args()[argument]);
-  return a.valid() && b.valid() && type_ids_[a.value()] == type_ids_[b.value()];
+BatchInterpreter::Likeness BatchInterpreter::LikenessOf(Symbol name, const Op& op,
+                                                        uint32_t argument) const {
+  const VarId var = Resolve(name), other = Resolve(op.args()[argument]);
+  if (!var.valid() || !other.valid()) return Likeness::kNone;
+  if (var == other && writers_[var.value()] == op.id()) return Likeness::kWrittenByIt;
+  const bool has_type = var == other || type_ids_[var.value()] == type_ids_[other.value()];
+  return has_type ? Likeness::kType : Likeness::kNone;
 }
 
 absl::optional<int> BatchInterpreter::LossPowerOf(const Op& differentiated,
@@ -205,7 +223,9 @@ absl::optional<int> BatchInterpreter::LossPowerByNames(const Op& op, OpId* cause
     if (!absl::EndsWith(program_.name(slot.name), kGradSuffix)) continue;
     for (Symbol name : op.args(slot)) {
       const BatchValue gradient = Read(name);
-      if (gradient.is_zero) continue;
+      const VarId var = Resolve(name);
+      // A loop takes gradients that nothing has written for zeros.
+      if (gradient.is_zero || (var.valid() && !is_written_[var.value()])) continue;
       const Symbol of = DifferentiatedName(program_, name);
       const BatchValue value = of.valid() ? Read(of) : BatchValue(BatchRelation::Unrelated());
       for (const BatchValue& read : {gradient, value}) {

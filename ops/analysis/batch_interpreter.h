@@ -137,6 +137,8 @@ class BatchInterpreter {
   // that the op has found; whether the values are the same does not matter.
 
   void VisitGradient(const Op& op, const RankRecipe& recipe);
+  // Whether an output is unrelated, although no input is.
+  bool HasLostRelation(const Op& visited) const;
   // The op that `op` differentiates, among those visited; invalid: none.
   OpId FindDifferentiated(const Op& op, const RankRecipe& recipe);
   const absl::optional<GradientLinks>& LinksOf(const Op& differentiated, const Op& op);
@@ -145,8 +147,10 @@ class BatchInterpreter {
   Visited Differentiate(const Op& op, const Op& differentiated);
   // Whether the gradient op reads what the rules of the op say about.
   bool IsAdjoint(const Op& op, const Op& differentiated, const GradientLinks& links) const;
-  // Whether the variable of that name has the type of the op's argument.
-  bool HasTypeOf(Symbol name, const Op& op, uint32_t argument) const;
+  // What the variable of that name has of an argument of the op: its value as the op left it, or its
+  // type.
+  enum class Likeness : uint8_t { kNone, kType, kWrittenByIt };
+  Likeness LikenessOf(Symbol name, const Op& op, uint32_t argument) const;
   // The power of the losses whose gradients the op reads; none: unknown, or they are of different
   // powers.
   absl::optional<int> LossPowerOf(const Op& differentiated, const GradientLinks& links) const;

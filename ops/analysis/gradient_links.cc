@@ -7,8 +7,10 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "ops/schema/op_attrs.h"
@@ -108,10 +110,16 @@ class SlotLinker {
   }
 
   const OpSignature::Slot* Find(const Slots& slots, absl::string_view name) const {
+    const std::string plain = Plain(name);
     for (const OpSignature::Slot& slot : slots) {
-      if (absl::EqualsIgnoreCase(op_.program().name(slot.name), name)) return &slot;
+      if (Plain(op_.program().name(slot.name)) == plain) return &slot;
     }
     return nullptr;
+  }
+
+  // Gradient ops spell some slots in another way: x_shape for XShape, x for X.
+  static std::string Plain(absl::string_view name) {
+    return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", ""}}));
   }
 
   const Op& op_;

@@ -741,6 +741,15 @@ void First(BatchContext& c) {
   if (c.OthersAreReplicated({"X"})) c.SetAll(c.In("X"));
 }
 
+// Of an array of gradients, X_W has the dimensions of an element that is missing, which is zero.
+void ReadFromArray(BatchContext& c) {
+  const BatchRelation x = c.In("X");
+  for (BatchRelation like : c.AllIn("X_W")) {
+    if (like.WithoutPower() != x.WithoutPower()) return;
+  }
+  if (c.OthersAreReplicated({"X", "X_W"})) c.SetAll(x);
+}
+
 // Of an array: every rank has as many tensors as one device.
 void Length(BatchContext& c) { c.SetAll(BatchRelation::Replicated()); }
 
@@ -861,7 +870,7 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"randint", {Draw(FillConstant), Powers::kOwn}},
       {"randperm", {Draw(FillConstant), Powers::kOwn}},
       {"rank_loss", {ShareElementwise}},
-      {"read_from_array", {First, Powers::kFirst}},
+      {"read_from_array", {ReadFromArray, Powers::kFirst}},
       {"reduce_all", {Reduction(Reduces::kOther)}},
       {"reduce_amax", {Reduction(Reduces::kOther)}},
       {"reduce_amin", {Reduction(Reduces::kOther)}},

@@ -502,6 +502,8 @@ TEST(BatchRulesTest, OpsOfEachSampleKeepRows) {
       // As wide as the longest of the rank's own.
       {vars, "Y=[y] = sequence_mask(X=[bl]) {maxlen=-1}", kUnrelated},
       {vars, "Out=[k] = cast(X=[r]) {in_dtype=2, out_dtype=3}", kSize},
+      {vars, "Out=[y] = read_from_array(X=[b], I=[k], X_W=[b])", kRows},
+      {vars, "Out=[y] = read_from_array(X=[b], I=[k], X_W=[p])", kUnrelated},
   });
   const BatchOutputs array =
       Apply("var b : fp32[-1, 4]\nvar y : fp32[-1, -1, 4]\nvar i : int32[-1]",
