@@ -49,7 +49,7 @@ void SetStartValues(const Program& program, const RankValuesOptions& options,
 }
 
 bool CarryOver(const Program& program, const RankValuesOptions& options,
-               const RankMemory& end_of_step, bool widen, CarriedValues* carried) {
+               const RankMemory& end_of_step, Widening widening, CarriedValues* carried) {
   bool changed = false;
   for (size_t i = 0; i < end_of_step.values().size(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
@@ -58,7 +58,8 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
     const auto found = carried->find(id);
     RankValue start = found == carried->end() ? ValueAtFirstStep(var, options) : found->second;
     RankValue end = end_of_step.values()[i];
-    if (widen && !(start.placement == Placement::kLocal && !start.is_gradient)) {
+    const bool is_widest = start.placement == Placement::kLocal && !start.is_gradient;
+    if (widening == Widening::kAll && !is_widest) {
       end = RankValue();
       end.placement = Placement::kLocal;
     } else if (end.IsEqualOnRanks()) {
@@ -70,6 +71,11 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
     const bool was_own = start.placement == end.placement;
     if (was_own && start.is_gradient <= end.is_gradient && start.is_summed <= end.is_summed) {
       continue;
+    }
+    if (widening == Widening::kChanged) {
+      if (is_widest) continue;
+      end = RankValue();
+      end.placement = Placement::kLocal;
     }
     const RankValue before = start;
     start = end;

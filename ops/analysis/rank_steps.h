@@ -2,6 +2,7 @@
 #ifndef WEFT_OPS_ANALYSIS_RANK_STEPS_H_
 #define WEFT_OPS_ANALYSIS_RANK_STEPS_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -19,11 +20,17 @@ using CarriedValues = absl::flat_hash_map<VarId, RankValue>;
 void SetStartValues(const Program& program, const RankValuesOptions& options,
                     const CarriedValues& carried, std::vector<RankValue>* values);
 
+// Which states become rank-local, so that the fixpoint is reached.
+enum class Widening : uint8_t {
+  kNone,
+  kChanged,  // those that the step changes
+  kAll,      // those that the step writes
+};
+
 // Joins the values of persistable variables at the end of a step to `carried`; returns whether one
-// changed. `widen` makes all written variables rank-local, so that the fixpoint is reached.
-// O(variables).
+// changed. O(variables).
 bool CarryOver(const Program& program, const RankValuesOptions& options,
-               const RankMemory& end_of_step, bool widen, CarriedValues* carried);
+               const RankMemory& end_of_step, Widening widening, CarriedValues* carried);
 
 // `carried`, and the values at the start of the first step that differ from `others`, which it sets
 // to that of a variable that is neither persistable nor fed.

@@ -27,8 +27,10 @@ namespace {
 
 using Placement = RankValue::Placement;
 
-// Placements and flags only decrease from walk to walk; this exceeds the height of that order.
-constexpr int kMaxWalks = 8;
+// A state may hand its value to another in each walk. States that still change after the first of
+// these walks count as rank-local; after the second, all that a step writes do.
+constexpr int kWalksOfShortChains = 8;
+constexpr int kMaxWalks = 64;
 // Ops on buffers visit their members; beyond this many visits in a walk they are not followed.
 constexpr int64_t kMaxMemberVisits = 1 << 22;
 
@@ -66,8 +68,10 @@ class RankInterpreter {
       exchanges_.clear();
       WalkRoot();
       if (options_.is_startup || options_.IsOneRank()) break;
-      const bool widen = walk >= kMaxWalks - 2;
-      if (!CarryOver(program_, options_, memory_, widen, &carried)) break;
+      const Widening widening = walk + 2 >= kMaxWalks         ? Widening::kAll
+                                : walk >= kWalksOfShortChains ? Widening::kChanged
+                                                              : Widening::kNone;
+      if (!CarryOver(program_, options_, memory_, widening, &carried)) break;
     }
     result.is_written_ = memory_.is_written();
     result.end_ = memory_.TakeValues();

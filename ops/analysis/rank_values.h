@@ -149,7 +149,7 @@ struct RankValuesOptions {
 };
 
 // The values of variables before and after a step, at the fixpoint over steps: mostly after one
-// walk over the program, or two. After some walks, all that a step writes counts as rank-local.
+// walk over the program, or two. States that many walks change count as rank-local.
 class RankValues {
  public:
   // O(arguments) for each walk.

@@ -140,6 +140,29 @@ TEST_F(RankValuesTest, OnlyReplicatedValuesAreAveragedAcrossRanks) {
   EXPECT_FALSE(End("sum").averaged_across_ranks);
 }
 
+// Each walk follows the value by one state. Other states do not pay for that.
+TEST_F(RankValuesTest, OnlyTheStatesOfALongChainBecomeRankLocal) {
+  for (int length : {5, 20, 100}) {
+    std::string vars, moves;
+    for (int i = 0; i < length; ++i) {
+      absl::StrAppend(&vars, "    var s", i, " : fp32[4, 1] persistable\n");
+      // From the last to the first: a value waits for a step in each state.
+      const int to = length - 1 - i;
+      absl::StrAppend(&moves, "    Out=[s", to, "] = assign(X=[",
+                      to == 0 ? "x" : absl::StrCat("s", to - 1), "])\n");
+    }
+    Run(absl::StrCat(vars, moves,
+                     "    Out=[g] = c_allreduce_avg(X=[g]) {use_calc_stream=true}\n"
+                     "    Out=[sum] = sum(X=[sum, g])\n"));
+    EXPECT_EQ(Start("s0").placement, Placement::kLocal);
+    EXPECT_EQ(Start(absl::StrCat("s", length - 1)).placement, Placement::kLocal);
+    // Beyond all walks, whatever a step writes is rank-local.
+    const bool is_followed = length < 64;
+    EXPECT_EQ(Start("sum").placement, is_followed ? Placement::kReplicated : Placement::kLocal);
+    EXPECT_EQ(Start("w").placement, Placement::kReplicated);
+  }
+}
+
 // What a step leaves to the next: a sum of gradients is the ranks' own from the second step on.
 TEST_F(RankValuesTest, AccumulatedGradientsAreCarriedOver) {
   Run("    Out=[sum] = sum(X=[sum, g])\n"
