@@ -14,7 +14,7 @@ constexpr int kMaxVisitsOfBlock = 64;
 bool BatchInterpreter::ConditionHolds(const Op& op, absl::string_view slot) {
   for (Symbol name : op.Input(slot)) {
     if (Read(name).relation.IsSame()) continue;
-    if (!has_effect_[op.id().value()]) flow_.conditions_.push_back({op.id(), Read(name)});
+    if (!has_effect_[op.id().value()]) flow_.conditions_.push_back({op.id(), name, Read(name)});
     has_effect_[op.id().value()] = true;
     return false;
   }

@@ -302,7 +302,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   const uint32_t visited = Apply(op, recipe.schema);
   if (divisions == 0) visits_of_ops_[op.id().value()] = visited;
   const BatchOutputs made = visited_[visited].outputs;
-  RecordLostRelation(op, made);
+  RecordLostRelation(op, made.relations);
   is_affected_ = is_affected_ || made.effect != BatchEffect::kNone;
   if (made.effect != BatchEffect::kNone && !has_effect_[op.id().value()]) {
     has_effect_[op.id().value()] = true;
@@ -322,13 +322,13 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   }
 }
 
-void BatchInterpreter::RecordLostRelation(const Op& op, const BatchOutputs& made) {
+void BatchInterpreter::RecordLostRelation(const Op& op, const std::vector<BatchRelation>& made) {
   const auto is_unrelated = [](BatchRelation relation) { return relation.IsUnrelated(); };
-  if (block_ != 0 || absl::c_none_of(made.relations, is_unrelated) ||
-      absl::c_any_of(relations_, is_unrelated)) {
-    return;
+  LostRelation lost{op.id(), {}};
+  for (const BatchValue& in : ins_) lost.inputs.push_back(in.relation);
+  if (absl::c_any_of(made, is_unrelated) && absl::c_none_of(lost.inputs, is_unrelated)) {
+    flow_.lost_relations_.push_back(std::move(lost));
   }
-  flow_.lost_relations_.push_back({op.id(), relations_});
 }
 
 bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const RankRecipe& recipe,

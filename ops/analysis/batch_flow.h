@@ -61,6 +61,7 @@ struct BatchEffectAt {
 // An op with a block that runs or not, or so many times, by a value that is not that of one device.
 struct BatchCondition {
   OpId op;
+  Symbol variable;
   BatchValue value;
 };
 
@@ -90,7 +91,7 @@ struct BatchLift {
   bool is_trained;
 };
 
-// An op of the root block whose inputs have known relations, but an output has none.
+// An op whose inputs have known relations, but an output has none.
 struct LostRelation {
   OpId op;
   std::vector<BatchRelation> inputs;  // by Op::input_args()
@@ -155,7 +156,7 @@ class BatchFlow {
   // not average to that of one device. The averages count as what one device has nevertheless, the
   // parameters before and all states of the optimizers as the rank's part of a mean. In op order.
   const std::vector<OpId>& own_updates() const { return own_updates_; }
-  // In op order, of ops that are no gradient ops.
+  // In the order of the walk: ops of blocks may be there several times.
   const std::vector<LostRelation>& lost_relations() const { return lost_relations_; }
   // In op order.
   const std::vector<BatchLift>& lifts() const { return lifts_; }

@@ -23,9 +23,11 @@ void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
   if (of_absent_ops_.contains(op.id())) return TakeAtItsName(op, recipe);
   const OpId differentiated = FindDifferentiated(op, recipe);
   if (!differentiated.valid()) {
+    RecordLostRelation(op, {BatchRelation::Unrelated()});
     return WriteAll(op, out, Made(op, BatchRelation::Unrelated(), ins_));
   }
   visited = FollowGradient(op, program_.op(differentiated));
+  RecordLostRelation(op, visited_[visited].outputs.relations);
   // What makes gradients unrelated may be the op itself.
   const bool has_lost = HasLostRelation(program_.op(differentiated));
   for (size_t i = 0; i < out.size(); ++i) {

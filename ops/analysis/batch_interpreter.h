@@ -93,7 +93,8 @@ class BatchInterpreter {
   // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
   bool VisitGathered(const Op& op, const RankRecipe& recipe);
   void VisitFunction(const Op& op, const RankRecipe& recipe);
-  void RecordLostRelation(const Op& op, const BatchOutputs& made);
+  // `made`: of its outputs.
+  void RecordLostRelation(const Op& op, const std::vector<BatchRelation>& made);
   // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
   bool IsGradientLikeInputs(const Op& op, const RankRecipe& recipe, const BatchValue& value) const;
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the

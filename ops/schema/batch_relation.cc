@@ -22,17 +22,23 @@ BatchRelation BatchRelation::Times(int by) const {
 
 BatchRelation BatchRelation::WithoutPower() const { return BatchRelation(kind, axis, 0); }
 
+std::string MultipleText(int power) {
+  const std::string n = std::abs(power) == 1 ? "n" : absl::StrCat("n^", std::abs(power));
+  return power < 0 ? absl::StrCat("1/", n, " of") : absl::StrCat(n, " times");
+}
+
 std::string ToString(BatchRelation relation) {
-  std::string factor = relation.power == 0 ? "" : absl::StrCat("n^", relation.power, " times ");
+  const std::string multiple =
+      relation.power == 0 ? ""
+                          : absl::StrCat(", ", MultipleText(relation.power), " that of one device");
   switch (relation.kind) {
     case Kind::kReplicated:
-      return absl::StrCat(factor, "replicated");
+      return absl::StrCat("replicated", multiple);
     case Kind::kSharded:
-      return absl::StrCat(factor, "sharded along axis ", relation.axis);
+      return absl::StrCat("sharded along axis ", relation.axis, multiple);
     case Kind::kPartial:
-      if (relation.power == 0) return "a partial mean";
       if (relation.power == -1) return "a partial sum";
-      return absl::StrCat(factor, "a partial mean");
+      return absl::StrCat("a partial mean", multiple);
     case Kind::kShape:
       return absl::StrCat("the shape of a value sharded along axis ", relation.axis);
     case Kind::kUnrelated:

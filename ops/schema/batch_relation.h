@@ -60,7 +60,10 @@ struct BatchRelation {
       : kind(kind), axis(static_cast<int8_t>(axis)), power(static_cast<int8_t>(power)) {}
 };
 
-// "sharded along axis 0", "a partial mean", "a partial sum", "n^2 times ...".
+// n^power times: "n times", "n^2 times", "1/n of". The power is not 0.
+std::string MultipleText(int power);
+// "sharded along axis 0", "a partial mean", "a partial sum", "replicated, n times that of one
+// device".
 std::string ToString(BatchRelation relation);
 
 // The relation of a value that has either relation. Replicated values are partial means.

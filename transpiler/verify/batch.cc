@@ -1,5 +1,6 @@
 #include "transpiler/verify/batch.h"
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/optional.h"
 #include "ops/analysis/gradient_links.h"
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
@@ -17,14 +19,21 @@
 namespace weft {
 namespace {
 
-// "X=[a, b] (a partial sum)", for the inputs that are not what one device has.
+// " of a (a partial sum), b (sharded along axis 0)": the inputs of an op that are not what one
+// device has, as the op finds them; as the step leaves them where that is not known.
 std::string InputsOf(const Program& main, const BatchFlow& flow, const Op& op) {
+  const auto lost = absl::c_find_if(flow.lost_relations(),
+                                    [&](const LostRelation& other) { return other.op == op.id(); });
   std::vector<std::string> inputs;
   absl::flat_hash_set<Symbol> seen;
-  for (Symbol name : op.input_args()) {
+  for (size_t i = 0; i < op.input_args().size(); ++i) {
+    const Symbol name = op.input_args()[i];
     const VarId var = main.block(op.block()).Resolve(name);
-    if (!var.valid() || flow.AtEnd(var).relation.IsSame() || !seen.insert(name).second) continue;
-    inputs.push_back(absl::StrCat(main.name(name), " (", ToString(flow.AtEnd(var).relation), ")"));
+    if (!var.valid()) continue;
+    const BatchRelation relation =
+        lost != flow.lost_relations().end() ? lost->inputs[i] : flow.AtEnd(var).relation;
+    if (relation.IsSame() || !seen.insert(name).second) continue;
+    inputs.push_back(absl::StrCat(main.name(name), " (", ToString(relation), ")"));
   }
   return inputs.empty() ? "" : absl::StrCat(" of ", absl::StrJoin(inputs, ", "));
 }
@@ -34,6 +43,15 @@ std::string Because(const Program& main, const BatchFlow& flow, OpId cause) {
   if (!cause.valid()) return "";
   const Op op = main.op(cause);
   return absl::StrCat(": ", op.DebugName(), " makes it", InputsOf(main, flow, op));
+}
+
+// The output that an op is there for: that of slot Out or Y, else the first. None if it has none.
+absl::optional<Symbol> MainOutput(const Op& op) {
+  for (const char* slot : {"Out", "Y"}) {
+    if (!op.Output(slot).empty()) return op.Output(slot)[0];
+  }
+  if (op.output_args().empty()) return absl::nullopt;
+  return op.output_args()[0];
 }
 
 class BatchChecker {
@@ -73,9 +91,9 @@ class BatchChecker {
                                             main_.name(update.gradient), " is ");
       if (are_sums && gradient.IsReplicated()) {
         report_.Add("W702", update.op, main_.name(update.gradient),
-                    absl::StrCat(what, "n^", gradient.power,
-                                 " times that of one device, where n is the number of ranks: a "
-                                 "loss is a sum over the batch"));
+                    absl::StrCat(what, MultipleText(gradient.power),
+                                 " that of one device, where n is the number of ranks: a loss is "
+                                 "a sum over the batch"));
       }
       const OpId cause = update.value.cause;
       if (!gradient.IsUnrelated() || !StatesBefore(cause).empty()) continue;
@@ -93,31 +111,33 @@ class BatchChecker {
     report_.Add(
         "W711", first, FirstOutput(main_.op(first)),
         absl::StrCat(main_.op(first).DebugName(), " is assumed to compute the gradient of its loop",
-                     AsDoOthers(flow_.loop_gradients())));
+                     AsDoOthers(flow_.loop_gradients().size())));
   }
 
   // One finding for all ops whose conditions have one cause.
   void CheckConditions() {
-    std::map<OpId, std::vector<OpId>> by_cause;
+    std::map<OpId, std::vector<const BatchCondition*>> by_cause;
     for (const BatchCondition& condition : flow_.conditions()) {
       const OpId cause = condition.value.cause;
-      by_cause[cause.valid() ? cause : condition.op].push_back(condition.op);
+      by_cause[cause.valid() ? cause : condition.op].push_back(&condition);
     }
-    for (const auto& [cause, ops] : by_cause) {
+    for (const auto& [cause, conditions] : by_cause) {
       const bool is_told = reported_.count(cause) > 0;
-      reported_.insert(ops.begin(), ops.end());
+      for (const BatchCondition* condition : conditions) reported_.insert(condition->op);
       reported_.insert(cause);
       if (is_told) continue;
-      report_.Add(
-          "W706", ops[0], "",
-          absl::StrCat(main_.op(ops[0]).DebugName(),
-                       " runs its block depending on values of the rank's batch", AsDoOthers(ops),
-                       cause == ops[0] ? "" : Because(main_, flow_, cause)));
+      const BatchCondition& first = *conditions[0];
+      report_.Add("W706", first.op, main_.name(first.variable),
+                  absl::StrCat(main_.op(first.op).DebugName(), " runs its block depending on ",
+                               main_.name(first.variable), ", a value of the rank's batch",
+                               AsDoOthers(conditions.size()),
+                               cause == first.op ? "" : Because(main_, flow_, cause)));
     }
   }
 
-  // One finding for all ops of an effect.
-  void CheckEffects(BatchEffect effect, const char* rule, const char* what) {
+  // One finding for all ops of an effect. `what` names the output.
+  void CheckEffects(BatchEffect effect, const char* rule,
+                    const std::function<std::string(absl::string_view)>& what) {
     std::vector<OpId> ops;
     for (const BatchEffectAt& at : flow_.effects()) {
       if (at.effect != effect) continue;
@@ -125,8 +145,11 @@ class BatchChecker {
       reported_.insert(at.op);
     }
     if (ops.empty()) return;
-    report_.Add(rule, ops[0], "",
-                absl::StrCat(main_.op(ops[0]).DebugName(), " ", what, AsDoOthers(ops)));
+    const Op first = main_.op(ops[0]);
+    const absl::optional<Symbol> output = MainOutput(first);
+    const absl::string_view variable = output.has_value() ? main_.name(*output) : "";
+    report_.Add(rule, ops[0], variable,
+                absl::StrCat(first.DebugName(), " ", what(variable), AsDoOthers(ops.size())));
   }
 
   // Parameters that ranks update by themselves, and average.
@@ -135,7 +158,7 @@ class BatchChecker {
     const OpId first = flow_.own_updates()[0];
     const std::string updates = absl::StrCat(
         main_.op(first).DebugName(), " updates ", main_.name(main_.op(first).Input("Param")[0]),
-        " by the rank's own gradient", AsDoOthers(flow_.own_updates()));
+        " by the rank's own gradient", AsDoOthers(flow_.own_updates().size()));
     std::vector<Symbol> own;
     for (const BatchState& state : flow_.states()) {
       if (IsPart(state)) own.push_back(main_.var(state.variable).name_symbol());
@@ -235,11 +258,10 @@ class BatchChecker {
     return states;
   }
 
-  // ", as do 2 other ops".
-  static std::string AsDoOthers(const std::vector<OpId>& ops) {
-    if (ops.size() == 1) return "";
-    return ops.size() == 2 ? ", as does 1 other op"
-                           : absl::StrCat(", as do ", ops.size() - 1, " other ops");
+  // ", as do 2 other ops", of 3 ops.
+  static std::string AsDoOthers(size_t ops) {
+    if (ops == 1) return "";
+    return ops == 2 ? ", as does 1 other op" : absl::StrCat(", as do ", ops - 1, " other ops");
   }
 
   // "state a", or "each of 12 states (a, b, c, ...)".
@@ -280,10 +302,13 @@ BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayo
 void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted, ProgramRef ref,
                 Findings* findings) {
   BatchChecker checker(main, flow, ref, findings);
-  checker.CheckEffects(
-      BatchEffect::kStatistics, "W704",
-      "normalizes by the statistics of a rank's batch, one device by those of all");
-  checker.CheckEffects(BatchEffect::kDraws, "W705", "draws other random numbers than one device");
+  checker.CheckEffects(BatchEffect::kStatistics, "W704", [](absl::string_view output) {
+    return absl::StrCat("normalizes ", output,
+                        " by the statistics of a rank's batch, one device by those of all");
+  });
+  checker.CheckEffects(BatchEffect::kDraws, "W705", [](absl::string_view output) {
+    return absl::StrCat("draws other random numbers for ", output, " than one device");
+  });
   checker.CheckConditions();
   checker.CheckLosses();
   checker.CheckUpdates(sums_are_wanted);

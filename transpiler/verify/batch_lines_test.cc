@@ -70,7 +70,8 @@ TEST(BatchLinesTest, ConditionsWithOneCauseAreOneLine) {
               "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n" +
                   branch + branch,
               kMean, kReduces, "", "  block 1 parent=0 {\n    Out=[y] = relu(X=[y])\n  }\n"),
-      ElementsAre(AllOf(StartsWith("warning: W706: op 3 (conditional_block) runs"),
+      ElementsAre(AllOf(StartsWith("warning: W706: op 3 (conditional_block) runs its block "
+                                   "depending on k, a value of the rank's batch"),
                         HasSubstr("as does 1 other op: op 2 (greater_than) makes it of m "
                                   "(a partial mean)"))));
 }
@@ -80,7 +81,26 @@ TEST(BatchLinesTest, DrawsAreOneLine) {
   EXPECT_THAT(LinesOf("    Out=[n] = gaussian_random() {shape=longs[1, 1], dtype=5}\n"
                       "    Out=[y] = elementwise_add(X=[y], Y=[n]) {axis=-1}\n",
                       kMean),
-              ElementsAre(StartsWith("note: W705: op 1 (gaussian_random) draws")));
+              ElementsAre("note: W705: op 1 (gaussian_random) draws other random numbers for n "
+                          "than one device"));
+}
+
+// The line shows what the op has read, not what later ops put there.
+TEST(BatchLinesTest, RelationsAreThoseThatTheOpFinds) {
+  EXPECT_THAT(LinesOf("    Out=[m] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], "
+                      "keep_dim=false}\n    Out=[state] = sqrt(X=[m])\n"
+                      "    Out=[m] = mean(X=[v])\n",
+                      kMean),
+              ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
+                          "device has: op 2 (sqrt) makes it of m (a partial sum)"));
+  // In a block.
+  EXPECT_THAT(LinesOf("    Out=[k] = greater_than(X=[lr], Y=[lr]) {axis=-1}\n"
+                      "    Out=[state], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
+                      "{is_scalar_condition=true, sub_block=block(1)}\n",
+                      kMean, kReduces, "",
+                      "  block 1 parent=0 {\n    var in : fp32[1]\n    Out=[in] = mean(X=[y])\n"
+                      "    Out=[state] = sqrt(X=[in])\n    Out=[in] = mean(X=[v])\n  }\n"),
+              ElementsAre(HasSubstr("(sqrt) makes it of in (a partial mean)")));
 }
 
 TEST(BatchLinesTest, StateThatTheLossReadsIsOneLine) {
