@@ -180,6 +180,21 @@ Values Mean(const std::vector<Values>& of_ranks) {
   return mean;
 }
 
+// Element by element, over the ranks.
+Values Reduced(BatchRelation::Kind kind, const std::vector<Values>& of_ranks) {
+  Values reduced = of_ranks[0];
+  for (const Values& values : of_ranks) {
+    if (&values == &of_ranks[0]) continue;
+    for (size_t i = 0; i < std::min(reduced.data.size(), values.data.size()); ++i) {
+      double& value = reduced.data[i];
+      value = kind == BatchRelation::Kind::kPartialMax   ? std::max(value, values.data[i])
+              : kind == BatchRelation::Kind::kPartialMin ? std::min(value, values.data[i])
+                                                         : value * values.data[i];
+    }
+  }
+  return reduced;
+}
+
 // Whether the values of the ranks and of one device have the relation.
 bool Holds(BatchRelation relation, const std::vector<Values>& of_ranks, const Values& whole) {
   const int n = static_cast<int>(of_ranks.size());
@@ -194,6 +209,10 @@ bool Holds(BatchRelation relation, const std::vector<Values>& of_ranks, const Va
       return std::all_of(of_ranks.begin(), of_ranks.end(),
                          [&](const Values& values) { return values.dims == whole.dims; }) &&
              AreNear(Mean(of_ranks), whole, factor);
+    case BatchRelation::Kind::kPartialMax:
+    case BatchRelation::Kind::kPartialMin:
+    case BatchRelation::Kind::kPartialProd:
+      return AreNear(Reduced(relation.kind, of_ranks), whole, 1);
     case BatchRelation::Kind::kSharded:
       for (int r = 0; r < n; ++r) {
         const absl::optional<Values> part = PartOf(whole, relation.axis, r, n);

@@ -30,6 +30,9 @@ namespace {
 // as unrelated.
 constexpr int kMaxWalks = 8;
 
+// Whether most ops make unrelated values of the value, if it is not one itself.
+bool IsLost(BatchRelation relation) { return relation.IsUnrelated() || relation.IsPartialOther(); }
+
 }  // namespace
 
 BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {
@@ -172,10 +175,10 @@ void BatchInterpreter::Merge(const BatchValue& from, BatchValue* into, OpId caus
 BatchValue BatchInterpreter::Made(const Op& op, BatchRelation relation,
                                   absl::Span<const BatchValue> ins) {
   BatchValue value(relation);
-  if (!relation.IsUnrelated()) return value;
+  if (!IsLost(relation)) return value;
   value.cause = op.id();
   for (const BatchValue& in : ins) {
-    if (in.relation.IsUnrelated()) {
+    if (IsLost(in.relation)) {
       value.cause = in.cause;
       break;
     }
@@ -323,10 +326,9 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
 }
 
 void BatchInterpreter::RecordLostRelation(const Op& op, const std::vector<BatchRelation>& made) {
-  const auto is_unrelated = [](BatchRelation relation) { return relation.IsUnrelated(); };
   LostRelation lost{op.id(), {}};
   for (const BatchValue& in : ins_) lost.inputs.push_back(in.relation);
-  if (absl::c_any_of(made, is_unrelated) && absl::c_none_of(lost.inputs, is_unrelated)) {
+  if (absl::c_any_of(made, IsLost) && absl::c_none_of(lost.inputs, IsLost)) {
     flow_.lost_relations_.push_back(std::move(lost));
   }
 }

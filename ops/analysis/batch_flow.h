@@ -35,8 +35,8 @@ struct BatchValue {
   bool is_zero = false;
   // Computed from a partial sum that a collective has summed over the ranks.
   bool is_summed = false;
-  // Of an unrelated value: the op that first made it one. Invalid: a state that an earlier step
-  // left unrelated.
+  // Of an unrelated value: the op that first made it one, or a partial maximum, minimum or product.
+  // Invalid: a state that an earlier step left unrelated.
   OpId cause;
   // Written by gradient ops, or a sum or multiple of such.
   bool is_gradient = false;
@@ -79,8 +79,8 @@ struct BatchUpdate {
   BatchValue value;
 };
 
-// An op of the root block, not of the backward pass, after which a partial mean or sum is the value
-// of one device times a power of the number of ranks. A collective; or an op that divides what is
+// An op of the root block, not of the backward pass, after which a partial value is the value of
+// one device times a power of the number of ranks. A collective; or an op that divides what is
 // computed from such a sum by the number of ranks, into another variable.
 struct BatchLift {
   OpId op;
@@ -91,7 +91,8 @@ struct BatchLift {
   bool is_trained;
 };
 
-// An op whose inputs have known relations, but an output has none.
+// An op whose inputs have known relations, but an output has none, or is a partial maximum, minimum
+// or product.
 struct LostRelation {
   OpId op;
   std::vector<BatchRelation> inputs;  // by Op::input_args()

@@ -16,7 +16,9 @@ constexpr int kMaxPower = 32;
 
 BatchRelation BatchRelation::Times(int by) const {
   if (IsUnrelated() || by == 0) return *this;
-  if (kind == Kind::kShape || std::abs(power + by) > kMaxPower) return Unrelated();
+  if (kind == Kind::kShape || IsPartialOther() || std::abs(power + by) > kMaxPower) {
+    return Unrelated();
+  }
   return BatchRelation(kind, axis, power + by);
 }
 
@@ -39,6 +41,12 @@ std::string ToString(BatchRelation relation) {
     case Kind::kPartial:
       if (relation.power == -1) return "a partial sum";
       return absl::StrCat("a partial mean", multiple);
+    case Kind::kPartialMax:
+      return "a partial maximum";
+    case Kind::kPartialMin:
+      return "a partial minimum";
+    case Kind::kPartialProd:
+      return "a partial product";
     case Kind::kShape:
       return absl::StrCat("the shape of a value sharded along axis ", relation.axis);
     case Kind::kUnrelated:
@@ -64,6 +72,9 @@ BatchRelation GradientRelation(BatchRelation value, int loss_power) {
       return BatchRelation::Sharded(value.axis).Times(power + 1);
     case Kind::kPartial:
       return BatchRelation::Replicated().Times(power);
+    case Kind::kPartialMax:
+    case Kind::kPartialMin:
+    case Kind::kPartialProd:
     case Kind::kShape:
     case Kind::kUnrelated:
       break;

@@ -15,13 +15,23 @@ namespace weft {
 //   kReplicated  v(r) = n^power D
 //   kSharded     v(r) = n^power times part r of n equal parts of D along `axis`
 //   kPartial     the mean of v(r) over the ranks = n^power D
+//   kPartialMax  the maximum of v(r) over the ranks = D; likewise kPartialMin, kPartialProd
 //   kShape       v(r) = D, a list of sizes, but element `axis` is divided by n
 //   kUnrelated   none of these is known
 //
 // So a partial sum over the batch is kPartial with power -1, and the gradient that a mean loss has
 // for a sharded activation is kSharded with power 1: the rank divides by the size of its own batch.
 struct BatchRelation {
-  enum class Kind : uint8_t { kReplicated, kSharded, kPartial, kShape, kUnrelated };
+  enum class Kind : uint8_t {
+    kReplicated,
+    kSharded,
+    kPartial,
+    kPartialMax,
+    kPartialMin,
+    kPartialProd,
+    kShape,
+    kUnrelated
+  };
   Kind kind = Kind::kReplicated;
   int8_t axis = 0;  // counted from the left; 0 unless kSharded or kShape
   int8_t power = 0;
@@ -32,6 +42,9 @@ struct BatchRelation {
   }
   static constexpr BatchRelation Partial(int power = 0) { return {Kind::kPartial, 0, power}; }
   static constexpr BatchRelation PartialSum() { return Partial(-1); }
+  static constexpr BatchRelation PartialMax() { return {Kind::kPartialMax, 0, 0}; }
+  static constexpr BatchRelation PartialMin() { return {Kind::kPartialMin, 0, 0}; }
+  static constexpr BatchRelation PartialProd() { return {Kind::kPartialProd, 0, 0}; }
   static constexpr BatchRelation Shape(int axis) { return {Kind::kShape, axis, 0}; }
   static constexpr BatchRelation Unrelated() { return {Kind::kUnrelated, 0, 0}; }
 
@@ -41,6 +54,11 @@ struct BatchRelation {
   bool IsSharded() const { return kind == Kind::kSharded; }
   bool IsPartial() const { return kind == Kind::kPartial; }
   bool IsUnrelated() const { return kind == Kind::kUnrelated; }
+  // Related to what one device has by an all-reduce that neither averages nor sums: ops other than
+  // that all-reduce make unrelated values of it.
+  bool IsPartialOther() const {
+    return kind == Kind::kPartialMax || kind == Kind::kPartialMin || kind == Kind::kPartialProd;
+  }
   // The value of one device, on every rank.
   bool IsSame() const { return IsReplicated() && power == 0; }
 
@@ -62,8 +80,8 @@ struct BatchRelation {
 
 // n^power times: "n times", "n^2 times", "1/n of". The power is not 0.
 std::string MultipleText(int power);
-// "sharded along axis 0", "a partial mean", "a partial sum", "replicated, n times that of one
-// device".
+// "sharded along axis 0", "a partial mean", "a partial sum", "a partial maximum", "replicated, n
+// times that of one device".
 std::string ToString(BatchRelation relation);
 
 // The relation of a value that has either relation. Replicated values are partial means.

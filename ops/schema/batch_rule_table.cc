@@ -134,7 +134,7 @@ void TakeAlong(BatchContext& c) {
 
 // --- Reductions ----------------------------------------------------------------------------------
 
-enum class Reduces : uint8_t { kMean, kSum, kOther };
+enum class Reduces : uint8_t { kMean, kSum, kMax, kMin, kProd, kOther };
 
 Run Reduction(Reduces what, const char* dims_attr = "dim", const char* all_attr = "reduce_all",
               const char* keep_attr = "keep_dim") {
@@ -156,6 +156,9 @@ Run Reduction(Reduces what, const char* dims_attr = "dim", const char* all_attr 
     // A mean of integers is rounded.
     if (what == Reduces::kMean && c.IsFloatOut()) c.SetAll(BatchRelation::Partial());
     if (what == Reduces::kSum) c.SetAll(BatchRelation::PartialSum());
+    if (what == Reduces::kMax) c.SetAll(BatchRelation::PartialMax());
+    if (what == Reduces::kMin) c.SetAll(BatchRelation::PartialMin());
+    if (what == Reduces::kProd) c.SetAll(BatchRelation::PartialProd());
   };
 }
 
@@ -872,13 +875,13 @@ const absl::flat_hash_map<absl::string_view, BatchRule>& Rules() {
       {"rank_loss", {ShareElementwise}},
       {"read_from_array", {ReadFromArray, Powers::kFirst}},
       {"reduce_all", {Reduction(Reduces::kOther)}},
-      {"reduce_amax", {Reduction(Reduces::kOther)}},
-      {"reduce_amin", {Reduction(Reduces::kOther)}},
+      {"reduce_amax", {Reduction(Reduces::kMax)}},
+      {"reduce_amin", {Reduction(Reduces::kMin)}},
       {"reduce_any", {Reduction(Reduces::kOther)}},
-      {"reduce_max", {Reduction(Reduces::kOther)}},
+      {"reduce_max", {Reduction(Reduces::kMax)}},
       {"reduce_mean", {Reduction(Reduces::kMean), Powers::kFirst}},
-      {"reduce_min", {Reduction(Reduces::kOther)}},
-      {"reduce_prod", {Reduction(Reduces::kOther)}},
+      {"reduce_min", {Reduction(Reduces::kMin)}},
+      {"reduce_prod", {Reduction(Reduces::kProd)}},
       {"reduce_sum", {Reduction(Reduces::kSum), Powers::kFirst}},
       {"repeat_interleave", {Along("X", "dim"), Powers::kFirst}},
       {"reshape", {Reshape, Powers::kOwn}},

@@ -110,7 +110,8 @@ void Apply(Powers powers, const std::function<void(BatchContext&)>& run, bool is
            BatchContext* c, std::vector<BatchRelation>* inputs) {
   if (powers == Powers::kAny) {
     for (BatchRelation& in : *inputs) {
-      const bool has_same_shape = in.IsPartial() || in.kind == BatchRelation::Kind::kShape;
+      const bool has_same_shape =
+          in.IsPartial() || in.IsPartialOther() || in.kind == BatchRelation::Kind::kShape;
       in = has_same_shape ? BatchRelation::Replicated() : in.WithoutPower();
     }
   }
@@ -129,6 +130,27 @@ void Apply(Powers powers, const std::function<void(BatchContext&)>& run, bool is
     ShareElementwise(*c);
   }
   c->MultiplyAll(*power);
+}
+
+BatchRelation AfterAllReduce(Reduction reduction, BatchRelation in) {
+  const bool is_mean_or_same = in.IsReplicated() || in.IsPartial();
+  switch (reduction) {
+    case Reduction::kSum:
+      return is_mean_or_same ? BatchRelation::Replicated(in.power).Times(1)
+                             : BatchRelation::Unrelated();
+    case Reduction::kAvg:
+      return is_mean_or_same ? BatchRelation::Replicated(in.power) : BatchRelation::Unrelated();
+    case Reduction::kMax:
+      if (in == BatchRelation::PartialMax()) return BatchRelation::Replicated();
+      return in.IsReplicated() ? in : BatchRelation::Unrelated();
+    case Reduction::kMin:
+      if (in == BatchRelation::PartialMin()) return BatchRelation::Replicated();
+      return in.IsReplicated() ? in : BatchRelation::Unrelated();
+    case Reduction::kProd:
+      break;
+  }
+  return in == BatchRelation::PartialProd() ? BatchRelation::Replicated()
+                                            : BatchRelation::Unrelated();
 }
 
 }  // namespace
@@ -197,14 +219,7 @@ BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in) 
   const bool is_mean_or_same = in.IsReplicated() || in.IsPartial();
   switch (collective.kind) {
     case CollectiveKind::kAllReduce:
-      if (collective.reduction == Reduction::kSum && is_mean_or_same) {
-        return BatchRelation::Replicated(in.power).Times(1);
-      }
-      if (collective.reduction == Reduction::kAvg && is_mean_or_same) {
-        return BatchRelation::Replicated(in.power);
-      }
-      if (collective.reduction == Reduction::kProd) return BatchRelation::Unrelated();
-      return in.IsReplicated() ? in : BatchRelation::Unrelated();
+      return AfterAllReduce(collective.reduction, in);
     case CollectiveKind::kReduceScatter:
       if (collective.reduction == Reduction::kSum && is_mean_or_same) {
         return BatchRelation::Sharded(0, in.power).Times(1);

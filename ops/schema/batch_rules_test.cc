@@ -26,7 +26,7 @@ constexpr BatchRelation kUnrelated = BatchRelation::Unrelated();
 
 // Variables that start with b are fed with a share of the batch, those with t along dimension 1;
 // p and q are partial means, s and u partial sums, r is the size of the rank's batch, h the shape
-// of a value with rows; n is unrelated. All others are replicated.
+// of a value with rows; M is a partial maximum; n is unrelated. All others are replicated.
 BatchRelation InitialRelation(absl::string_view name) {
   switch (name[0]) {
     case 'b':
@@ -43,6 +43,8 @@ BatchRelation InitialRelation(absl::string_view name) {
       return kSize;
     case 'h':
       return BatchRelation::Shape(0);
+    case 'M':
+      return BatchRelation::PartialMax();
     case 'n':
       return kUnrelated;
     default:
@@ -201,6 +203,8 @@ TEST(BatchRulesTest, ReductionsOverTheBatchArePartial) {
       {vars, "Out=[y] = reduce_sum(X=[b]) {reduce_all=false, dim=ints[0, 1, 2], keep_dim=false}",
        kSum},
       {vars, "Out=[y] = reduce_max(X=[b]) {reduce_all=true, dim=ints[0], keep_dim=false}",
+       BatchRelation::PartialMax()},
+      {vars, "Out=[y] = frobenius_norm(X=[b]) {reduce_all=true, dim=ints[0], keep_dim=false}",
        kUnrelated},
       {vars, "Out=[z] = reduce_sum(X=[b]) {reduce_all=false, dim=ints[1], keep_dim=false}", kRows},
       {vars, "Out=[z] = reduce_max(X=[t]) {reduce_all=false, dim=ints[0], keep_dim=false}", kRows},
@@ -415,6 +419,40 @@ TEST(BatchRulesTest, NormalizationAndDrawsAreNamed) {
   EXPECT_EQ(dropout.relations[1], kRows);
   const BatchOutputs draw = Apply(vars, "Out=[m] = gaussian_random() {shape=ints[4]}");
   EXPECT_EQ(draw.effect, BatchEffect::kDraws);
+}
+
+// No mean and no sum: only the matching all-reduce makes it what one device has.
+TEST(BatchRulesTest, MaximaOverTheBatchAreOfAKindOfTheirOwn) {
+  const std::string vars =
+      "var b : fp32[-1, 4]\nvar y : fp32[]\nvar o : fp32[-1]\nvar M : fp32[]\nvar M2 : fp32[]\n"
+      "var c : fp32[]";
+  const std::string all = " {reduce_all=true, dim=ints[0], keep_dim=false}";
+  Check({
+      {vars, "Out=[y] = reduce_max(X=[b])" + all, BatchRelation::PartialMax()},
+      {vars, "Out=[y] = reduce_amax(X=[b])" + all, BatchRelation::PartialMax()},
+      {vars, "Out=[y] = reduce_min(X=[b])" + all, BatchRelation::PartialMin()},
+      {vars, "Out=[y] = reduce_prod(X=[b])" + all, BatchRelation::PartialProd()},
+      {vars, "Out=[o] = reduce_max(X=[b]) {reduce_all=false, dim=ints[1], keep_dim=false}", kRows},
+      {vars, "Out=[y] = scale(X=[M]) {scale=-1.0}", kUnrelated},
+      {vars, "Out=[y] = sum(X=[M, M2])", kUnrelated},
+      {vars, "Out=[y] = elementwise_mul(X=[M], Y=[c]) {axis=-1}", kUnrelated},
+      {vars, "Out=[y] = reduce_max(X=[M])" + all, kUnrelated},
+      {vars, "Out=[y] = fill_any_like(X=[M]) {value=1.0}", kReplicated},
+  });
+  const auto reduced = [](Reduction reduction, BatchRelation in) {
+    return AfterCollective({"", CollectiveKind::kAllReduce, reduction, ""}, in);
+  };
+  EXPECT_EQ(reduced(Reduction::kMax, BatchRelation::PartialMax()), kReplicated);
+  EXPECT_EQ(reduced(Reduction::kMin, BatchRelation::PartialMin()), kReplicated);
+  EXPECT_EQ(reduced(Reduction::kProd, BatchRelation::PartialProd()), kReplicated);
+  for (Reduction reduction :
+       {Reduction::kSum, Reduction::kAvg, Reduction::kMin, Reduction::kProd}) {
+    EXPECT_EQ(reduced(reduction, BatchRelation::PartialMax()), kUnrelated);
+  }
+  EXPECT_EQ(reduced(Reduction::kMax, kMean), kUnrelated);
+  // The gradient goes to one rank: no relation.
+  EXPECT_EQ(GradientRelation(BatchRelation::PartialMax(), 0), kUnrelated);
+  EXPECT_EQ(LossPower(BatchRelation::PartialMax(), kReplicated), absl::nullopt);
 }
 
 TEST(BatchRulesTest, SizesOfTheBatchGiveShares) {

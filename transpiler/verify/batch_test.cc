@@ -90,6 +90,29 @@ TEST(Batch, AStatisticReducedOtherwiseIsNot) {
               Contains(StartsWith("error: W602: variable state")));
 }
 
+TEST(Batch, AMaximumOfTheRanksMaximaIsThatOfOneDevice) {
+  const auto reduced = [](const char* type) {
+    return absl::StrCat("    Out=[s] = ", type,
+                        "(X=[y]) {reduce_all=true, dim=ints[0], keep_dim=false}\n");
+  };
+  const auto all_reduced = [](const char* type) {
+    return absl::StrCat("    Out=[s] = ", type, "(X=[s]) {use_calc_stream=true}\n");
+  };
+  const std::string max = reduced("reduce_max"), min = reduced("reduce_min"),
+                    prod = reduced("reduce_prod");
+  EXPECT_THAT(Found({max, kAccumulate}, {max, all_reduced("c_allreduce_max"), kAccumulate}),
+              IsEmpty());
+  EXPECT_THAT(Found({min, kAccumulate}, {min, all_reduced("c_allreduce_min"), kAccumulate}),
+              IsEmpty());
+  EXPECT_THAT(Found({prod, kAccumulate}, {prod, all_reduced("c_allreduce_prod"), kAccumulate}),
+              IsEmpty());
+  for (const char* other : {"c_allreduce_min", "c_allreduce_sum", "c_allreduce_avg"}) {
+    EXPECT_THAT(Found({max, kAccumulate}, {max, all_reduced(other), kAccumulate}),
+                Contains(StartsWith("error: W602: variable state")))
+        << other;
+  }
+}
+
 // Under LocalSGD, ranks compute the mean with weights of their own.
 TEST(Batch, AStatisticOfRankLocalWeightsIsNotThatOfOneDevice) {
   constexpr char kAgain[] = "    Out=[y] = mul(X=[x], Y=[w])\n";
