@@ -250,7 +250,7 @@ class LossEditFinder : public EditFinder {
     for (OpId id : needed) {
       const Op op = program_.op(id);
       const absl::Span<const Symbol> x = op.Input("X"), y = op.Input("Y");
-      if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kDivide) continue;
+      if (AlgebraOf(op, FindOpSchema(op.type())) != Algebra::kDivide) continue;
       if (x.size() != 1 || y.size() != 1 || op.Output("Out").size() != 1 || x[0] == y[0]) continue;
       const VarId dividend = program_.block(0).FindVar(x[0]);
       const VarId divisor = program_.block(0).FindVar(y[0]);

@@ -41,7 +41,7 @@ class Conditions {
   }
 
  private:
-  static Algebra Of(const Op& op) { return AlgebraOf(op.type(), FindOpSchema(op.type())); }
+  static Algebra Of(const Op& op) { return AlgebraOf(op, FindOpSchema(op.type())); }
 
   absl::optional<Op> WriterOf(Symbol variable) const {
     const OpId id = writer_[variable.value()];

@@ -46,7 +46,7 @@ class ScaledLosses {
 
   void Pass(const Op& op) {
     if (scales_.empty()) return;
-    const Algebra algebra = AlgebraOf(op.type(), FindOpSchema(op.type()));
+    const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
     absl::optional<Symbol> unscaled;
     bool is_scale = false;
     const absl::optional<Symbol> x = Single(op.Input("X"));

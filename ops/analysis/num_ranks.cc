@@ -45,7 +45,7 @@ absl::optional<int> NumRanksOfDivision(const Program& program) {
     if (op.input_args()[0] != op.output_args()[0] || !is_loss_grad[op.input_args()[0].value()]) {
       continue;
     }
-    if (AlgebraOf(op.type(), FindOpSchema(op.type())) != Algebra::kScale) continue;
+    if (AlgebraOf(op, FindOpSchema(op.type())) != Algebra::kScale) continue;
     const double scale = op.FloatAttr("scale").value_or(1);
     // Paddle writes a division by 1 for one trainer with any number of devices.
     if (scale > 0 && scale < 1 && std::abs(std::round(1 / scale) * scale - 1) < 1e-5) {

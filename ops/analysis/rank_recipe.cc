@@ -46,7 +46,7 @@ RankRecipe MakeRankRecipe(const Op& op) {
   recipe.is_made = true;
   const OpSchema* schema = FindOpSchema(op.type());
   recipe.schema = schema;
-  recipe.algebra = AlgebraOf(op.type(), schema);
+  recipe.algebra = AlgebraOf(op, schema);
   const auto has = [&](Trait trait) { return schema != nullptr && schema->Has(trait); };
   recipe.is_elementwise = has(Trait::kElementwise);
   recipe.is_linear = has(Trait::kLinear);

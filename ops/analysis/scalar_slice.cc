@@ -210,7 +210,7 @@ class ScalarSlicer {
     const OpSchema* schema = FindOpSchema(op.type());
     Instruction instruction;
     instruction.op = op.id();
-    instruction.algebra = AlgebraOf(op.type(), schema);
+    instruction.algebra = AlgebraOf(op, schema);
     const Arithmetic* const arithmetic = FindArithmetic(instruction.algebra);
     // Other constants have more than one element.
     const bool is_constant = schema != nullptr && instruction.algebra == Algebra::kConstant &&

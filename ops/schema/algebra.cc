@@ -1,6 +1,8 @@
 #include "ops/schema/algebra.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 
 namespace weft {
@@ -13,10 +15,12 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"arange", Algebra::kConstant},
       {"assign", Algebra::kCopy},
       {"assign_value", Algebra::kConstant},
+      {"binomial", Algebra::kRandom},
       {"cast", Algebra::kCast},
       // The gradients of counts and summaries come from the samples, not from the loss.
       {"cvm_grad", Algebra::kNone},
       {"data_norm_grad", Algebra::kNone},
+      {"dirichlet", Algebra::kRandom},
       {"dropout", Algebra::kRandom},
       {"elementwise_add", Algebra::kAdd},
       {"elementwise_div", Algebra::kDivide},
@@ -28,6 +32,7 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"elementwise_sub", Algebra::kSubtract},
       {"equal", Algebra::kEqual},
       {"eye", Algebra::kConstant},
+      {"exponential", Algebra::kRandom},
       {"fill_any_like", Algebra::kFill},
       {"fill_constant", Algebra::kConstant},
       {"fill_zeros_like", Algebra::kZeros},
@@ -36,6 +41,9 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"flatten2", Algebra::kReshape},
       {"flatten_contiguous_range", Algebra::kReshape},
       {"gaussian_random", Algebra::kRandom},
+      {"generate_proposal_labels", Algebra::kRandom},
+      {"graph_khop_sampler", Algebra::kRandom},
+      {"graph_sample_neighbors", Algebra::kRandom},
       {"greater_equal", Algebra::kGreaterEqual},
       {"greater_than", Algebra::kGreater},
       {"increment", Algebra::kIncrement},
@@ -55,24 +63,44 @@ const absl::flat_hash_map<absl::string_view, Algebra>& Table() {
       {"read_from_array", Algebra::kMove},
       {"reshape", Algebra::kReshape},
       {"reshape2", Algebra::kReshape},
+      {"retinanet_target_assign", Algebra::kRandom},
+      {"rpn_target_assign", Algebra::kRandom},
       {"scale", Algebra::kScale},
       {"select_input", Algebra::kMove},
       {"select_output", Algebra::kMove},
       {"split", Algebra::kSplitEqual},
       {"squeeze", Algebra::kReshape},
       {"squeeze2", Algebra::kReshape},
+      {"standard_gamma", Algebra::kRandom},
       {kSumType, Algebra::kSum},
       {"tensor_array_to_tensor", Algebra::kMove},
       {"truncated_gaussian_random", Algebra::kRandom},
       {"uniform_random", Algebra::kRandom},
       {"unsqueeze", Algebra::kReshape},
       {"unsqueeze2", Algebra::kReshape},
+      {"weighted_sample_neighbors", Algebra::kRandom},
       {"write_to_array", Algebra::kMove},
   });
   return *table;
 }
 
+bool HasSeed(const Op& op) {
+  const OpSignature& signature = op.signature();
+  const auto names_seed = [&](const auto& part) {
+    return absl::StrContains(absl::AsciiStrToLower(op.program().name(part.name)), "seed");
+  };
+  return absl::c_any_of(signature.attrs, names_seed) ||
+         absl::c_any_of(signature.inputs, names_seed) ||
+         absl::c_any_of(signature.outputs, names_seed);
+}
+
 }  // namespace
+
+Algebra AlgebraOf(const Op& op, const OpSchema* schema) {
+  const Algebra algebra = AlgebraOf(op.type(), schema);
+  const bool may_draw = schema == nullptr && algebra == Algebra::kNone && HasSeed(op);
+  return may_draw ? Algebra::kRandom : algebra;
+}
 
 Algebra AlgebraOf(absl::string_view type, const OpSchema* schema) {
   const auto entry = Table().find(type);

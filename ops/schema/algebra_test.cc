@@ -36,6 +36,11 @@ TEST(AlgebraTest, NameIdentifiesBackward) {
   EXPECT_EQ(Of("an_op_of_a_fork_grad"), Algebra::kBackward);
 }
 
+TEST(AlgebraTest, SomeUnregisteredTypesDraw) {
+  EXPECT_EQ(Of("exponential"), Algebra::kRandom);
+  EXPECT_EQ(Of("an_op_of_a_fork"), Algebra::kNone);
+}
+
 // Averaged over ranks they would be those of one rank.
 TEST(AlgebraTest, GradientsThatAreCountsAreNotLinearInThoseOfTheLoss) {
   EXPECT_EQ(Of("cvm_grad"), Algebra::kNone);

@@ -192,10 +192,16 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
                             absl::Span<const BatchRelation> inputs) {
   BatchOutputs out;
   out.relations.resize(op.output_args().size(), BatchRelation::Unrelated());
-  const Algebra algebra = AlgebraOf(op.type(), schema);
+  const Algebra algebra = AlgebraOf(op, schema);
   const bool all_same = AllAreIn(inputs, &BatchRelation::IsSame, &BatchRelation::IsSame);
   if (all_same && algebra != Algebra::kRandom) {
     std::fill(out.relations.begin(), out.relations.end(), BatchRelation::Replicated());
+    return out;
+  }
+  const BatchRule* rule = FindBatchRule(op.type());
+  const bool has_own_rule = rule != nullptr && rule->powers == Powers::kOwn;
+  if (algebra == Algebra::kRandom && !has_own_rule) {
+    if (!out.relations.empty()) out.effect = BatchEffect::kDraws;
     return out;
   }
   if (schema == nullptr) return out;
@@ -203,11 +209,8 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   if (!attrs.ok()) return out;
   std::vector<BatchRelation> seen(inputs.begin(), inputs.end());
   BatchContext context(op, *schema, *attrs, types, seen, &out);
-  const BatchRule* rule = FindBatchRule(op.type());
-  if (rule != nullptr && rule->powers == Powers::kOwn) {
+  if (has_own_rule) {
     rule->run(context);
-  } else if (algebra == Algebra::kRandom) {
-    context.set_effect(BatchEffect::kDraws);
   } else {
     Apply(rule == nullptr ? PowersOf(algebra, *schema, context) : rule->powers,
           rule == nullptr ? nullptr : rule->run, schema->Has(Trait::kElementwise), &context, &seen);

@@ -558,6 +558,25 @@ TEST(BatchRulesTest, UnregisteredOpsAreUnrelated) {
       {vars, "Out=[y] = my_op(X=[b])", kUnrelated},
       {vars, "Out=[y] = my_op(X=[w])", kReplicated},
   });
+  EXPECT_EQ(Apply(vars, "Out=[y] = my_op(X=[b])").effect, BatchEffect::kNone);
+}
+
+// Some types are known to draw; others may, if they have a seed.
+TEST(BatchRulesTest, UnregisteredOpsMayDraw) {
+  const std::string vars = "var b : fp32[-1, 4]\nvar w : fp32[4]\nvar y : fp32[-1, 4]";
+  for (const char* op :
+       {"Out=[y] = exponential(X=[w])", "Out=[y] = dirichlet(Alpha=[b])",
+        "Out=[y] = my_op(X=[w]) {seed=0}", "Out=[y] = my_op(X=[w]) {startup_seed=7}",
+        "Out=[y] = my_op(X=[w], Seed=[w])", "Out=[y], SeedOut=[w] = my_op(X=[w])"}) {
+    const BatchOutputs out = Apply(vars, op);
+    EXPECT_EQ(out.effect, BatchEffect::kDraws) << op;
+    EXPECT_EQ(out.relations[0], kUnrelated) << op;
+  }
+  // Of the backward pass, which repeats the attributes of the forward op.
+  EXPECT_EQ(Apply(vars, "X@GRAD=[y] = my_op_grad(Out@GRAD=[w]) {seed=0}").effect,
+            BatchEffect::kNone);
+  // It has no result.
+  EXPECT_EQ(Apply("var k : bool[1]", "assert(Cond=[k])").effect, BatchEffect::kNone);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ enum class Factor : uint8_t {
 
 // Such as the gradient of an output that no op reads.
 bool IsZeros(const Op& op) {
-  const Algebra algebra = AlgebraOf(op.type(), FindOpSchema(op.type()));
+  const Algebra algebra = AlgebraOf(op, FindOpSchema(op.type()));
   if (algebra == Algebra::kZeros) return true;
   return op.FloatAttr("value") == 0.0 && (op.input_args().empty() || algebra == Algebra::kFill);
 }

@@ -103,6 +103,15 @@ TEST(BatchLinesTest, RelationsAreThoseThatTheOpFinds) {
               ElementsAre(HasSubstr("(sqrt) makes it of in (a partial mean)")));
 }
 
+TEST(BatchLinesTest, DrawsOfUnregisteredOpsAreNamed) {
+  for (const char* op : {"exponential(X=[v])", "shuffle_batch(X=[v]) {startup_seed=0}"}) {
+    EXPECT_THAT(LinesOf(absl::StrCat("    Out=[m] = ", op, "\n"), kMean),
+                ElementsAre(AllOf(StartsWith("note: W705: op 1 ("),
+                                  HasSubstr("draws other random numbers for m than one device"))))
+        << op;
+  }
+}
+
 TEST(BatchLinesTest, StateThatTheLossReadsIsOneLine) {
   const std::string statistic = "    Out=[m] = mean(X=[y])\n    Out=[state] = sum(X=[state, m])\n";
   EXPECT_THAT(LinesOf(statistic, kMean),
