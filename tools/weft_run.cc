@@ -132,6 +132,7 @@ void SayWhatDiffers(const Flags& flags, const Inputs& inputs) {
   options.nranks = flags.run.nranks;
   options.feeds = inputs.feeds.layouts;
   options.layers = {Layer::kBatch};
+  options.fetched = flags.run.fetch;
   const Program* const startup = inputs.startup.has_value() ? &*inputs.startup : nullptr;
   const Findings findings = Verify({{&*inputs.main, startup}}, options);
   for (const Finding& finding : findings.all()) {

@@ -283,7 +283,7 @@ TEST(WeftVerifyTest, OnlyLinesExplainNumbers) {
   const std::string original = MakeFile("loop.prog", Edited(testing::SgdStepText(), loops));
   const std::string path = MakeFile("loop_2.prog", Edited(Averaged(), loops));
   EXPECT_THAT(Verify({path, "--nranks", "2", "--original", original, "--short"}),
-              Ends(0, HasSubstr("note: W711: op 8 (while_grad) is assumed to compute")));
+              Ends(0, HasSubstr("note: W713: op 8 (while_grad) is assumed to compute")));
   EXPECT_THAT(Verify({path, "--nranks", "2", "--original", original, "--short", "--numeric"}),
               Ends(1, HasSubstr("the result differs from the original")));
 }

@@ -17,6 +17,7 @@
 #include "ops/analysis/batch_interpreter.h"
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_recipe.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_key.h"
 #include "ops/schema/second_gradients.h"
@@ -77,6 +78,7 @@ BatchFlow BatchInterpreter::Run() {
     flow_.conditions_.clear();
     flow_.updates_.clear();
     flow_.lost_relations_.clear();
+    flow_.fetches_.clear();
     flow_.lifts_.clear();
     flow_.own_updates_.clear();
     flow_.loop_gradients_.clear();
@@ -214,6 +216,7 @@ void BatchInterpreter::Visit(const Op& op) {
                  });
   switch (recipe.kind) {
     case RankRecipe::Kind::kIgnored:
+      if (IsFetch(op.type())) RecordFetches(op);
       return;
     case RankRecipe::Kind::kFeed:
       for (Symbol name : op.output_args()) {
@@ -280,6 +283,11 @@ bool BatchInterpreter::VisitGathered(const Op& op, const RankRecipe& recipe) {
   }
   WriteAll(op, out, BatchValue(BatchRelation::Replicated(first.gathered_power).Times(1)));
   return true;
+}
+
+void BatchInterpreter::RecordFetches(const Op& op) {
+  if (block_ != 0) return;
+  for (Symbol name : op.input_args()) flow_.fetches_.push_back({op.id(), name, Read(name)});
 }
 
 void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {

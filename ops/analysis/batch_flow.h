@@ -65,6 +65,13 @@ struct BatchCondition {
   BatchValue value;
 };
 
+// A value that the step hands out, by an op for that in the root block.
+struct BatchFetch {
+  OpId op;
+  Symbol variable;
+  BatchValue value;
+};
+
 // A persistable variable that a step from the values of one device leaves with another relation.
 struct BatchState {
   VarId variable;
@@ -160,6 +167,8 @@ class BatchFlow {
   // In the order of the walk: ops of blocks may be there several times.
   const std::vector<LostRelation>& lost_relations() const { return lost_relations_; }
   // In op order.
+  const std::vector<BatchFetch>& fetches() const { return fetches_; }
+  // In op order.
   const std::vector<BatchLift>& lifts() const { return lifts_; }
   // The gradient ops of loops whose gradients the walk has taken at their names. In op order.
   const std::vector<OpId>& loop_gradients() const { return loop_gradients_; }
@@ -175,6 +184,7 @@ class BatchFlow {
   std::vector<BatchCondition> conditions_;
   std::vector<OpId> own_updates_;
   std::vector<LostRelation> lost_relations_;
+  std::vector<BatchFetch> fetches_;
   std::vector<BatchLift> lifts_;
   std::vector<OpId> loop_gradients_;
 };

@@ -92,6 +92,7 @@ class BatchInterpreter {
   static bool FillsZeros(const Op& op, const RankRecipe& recipe);
   // The split of a gathered value, and the sum of its parts. Returns whether the op is one of them.
   bool VisitGathered(const Op& op, const RankRecipe& recipe);
+  void RecordFetches(const Op& op);
   void VisitFunction(const Op& op, const RankRecipe& recipe);
   // `made`: of its outputs.
   void RecordLostRelation(const Op& op, const std::vector<BatchRelation>& made);

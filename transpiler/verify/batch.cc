@@ -109,7 +109,7 @@ class BatchChecker {
     if (flow_.loop_gradients().empty()) return;
     const OpId first = flow_.loop_gradients()[0];
     report_.Add(
-        "W711", first, FirstOutput(main_.op(first)),
+        "W713", first, FirstOutput(main_.op(first)),
         absl::StrCat(main_.op(first).DebugName(), " is assumed to compute the gradient of its loop",
                      AsDoOthers(flow_.loop_gradients().size())));
   }
@@ -199,6 +199,7 @@ class BatchChecker {
       }
       const BatchValue& first = states[0]->value;
       const OpId cause = CauseOf(*states[0]);
+      for (const BatchState* state : states) reported_.insert(CauseOf(*state));
       const std::string because =
           first.relation.IsUnrelated()
               ? Because(main_, flow_, cause)
@@ -215,7 +216,53 @@ class BatchChecker {
                 absl::StrCat(ListOf(parts), " holds the rank's own part of a mean or sum"));
   }
 
+  // Fetched values whose cause no other finding names.
+  void CheckFetches(const std::vector<std::string>& after_step) {
+    std::vector<const BatchFetch*> parts;
+    const std::vector<BatchFetch> fetches = OwnFetches(after_step);
+    for (const BatchFetch& fetch : fetches) {
+      if (!fetch.value.relation.IsUnrelated()) {
+        parts.push_back(&fetch);
+        continue;
+      }
+      // A state that an earlier step has left so has a line.
+      const OpId cause = fetch.value.cause;
+      if (!cause.valid() || !reported_.insert(cause).second) continue;
+      const absl::string_view name = main_.name(fetch.variable);
+      report_.Add("W712", cause, name,
+                  absl::StrCat("fetched ", name, " is ", ToString(fetch.value.relation),
+                               Because(main_, flow_, cause)));
+    }
+    if (parts.empty()) return;
+    const auto append = [&](std::string* out, const BatchFetch* fetch) {
+      absl::StrAppend(out, main_.name(fetch->variable), " (", ToString(fetch->value.relation), ")");
+    };
+    report_.Add(
+        "W711", parts[0]->op, main_.name(parts[0]->variable),
+        absl::StrCat("fetched values are the rank's own: ", absl::StrJoin(parts, ", ", append)));
+  }
+
  private:
+  // Each variable that a fetch op hands out, or that is read after the step, once, if ranks do not
+  // have the value of one device. Losses and states have findings of their own.
+  std::vector<BatchFetch> OwnFetches(const std::vector<std::string>& after_step) const {
+    std::vector<BatchFetch> all = flow_.fetches();
+    for (const std::string& name : after_step) {
+      const VarId var = main_.block(0).FindVar(name);
+      if (!var.valid()) continue;
+      all.push_back({OpId(), main_.var(var).name_symbol(), flow_.AtEnd(var)});
+    }
+    absl::flat_hash_set<Symbol> seen;
+    for (Symbol loss : FindLosses(main_)) seen.insert(loss);
+    std::vector<BatchFetch> own;
+    for (const BatchFetch& fetch : all) {
+      const VarId var = main_.block(0).Resolve(fetch.variable);
+      if (!var.valid() || main_.var(var).persistable() || fetch.value.relation.IsSame()) continue;
+      if (seen.insert(fetch.variable).second) own.push_back(fetch);
+    }
+    return own;
+  }
+
   bool AnyLossIsASum() const {
     return absl::c_any_of(FindLosses(main_), [&](Symbol loss) {
       const VarId var = main_.block(0).Resolve(loss);
@@ -299,8 +346,8 @@ BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayo
   return options;
 }
 
-void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted, ProgramRef ref,
-                Findings* findings) {
+void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
+                ProgramRef ref, Findings* findings) {
   BatchChecker checker(main, flow, ref, findings);
   checker.CheckEffects(BatchEffect::kStatistics, "W704", [](absl::string_view output) {
     return absl::StrCat("normalizes ", output,
@@ -311,10 +358,11 @@ void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted
   });
   checker.CheckConditions();
   checker.CheckLosses();
-  checker.CheckUpdates(sums_are_wanted);
+  checker.CheckUpdates(options.sums_are_wanted);
   checker.CheckLoopGradients();
   checker.CheckOwnUpdates();
   checker.CheckStates();
+  checker.CheckFetches(options.fetched);
 }
 
 }  // namespace weft

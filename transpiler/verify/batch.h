@@ -3,6 +3,9 @@
 #ifndef WEFT_TRANSPILER_VERIFY_BATCH_H_
 #define WEFT_TRANSPILER_VERIFY_BATCH_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/types/optional.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/feed_layout.h"
@@ -16,10 +19,16 @@ namespace weft {
 BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayouts& feeds,
                                 absl::optional<int> nranks);
 
-// W701 to W711, one for each cause. `sums_are_wanted`: the user wants gradients summed, whatever
-// the losses are.
-void CheckBatch(const Program& main, const BatchFlow& flow, bool sums_are_wanted, ProgramRef ref,
-                Findings* findings);
+struct BatchCheckOptions {
+  // The user wants gradients summed, whatever the losses are.
+  bool sums_are_wanted = false;
+  // Variables that the user reads after each step, besides those that fetch ops name.
+  std::vector<std::string> fetched;
+};
+
+// W701 to W713, one for each cause.
+void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
+                ProgramRef ref, Findings* findings);
 
 }  // namespace weft
 

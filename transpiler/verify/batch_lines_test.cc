@@ -133,6 +133,28 @@ TEST(BatchLinesTest, CountsArePartsOfSums) {
               ElementsAre(StartsWith("note: W707: state count holds the rank's own part")));
 }
 
+TEST(BatchLinesTest, FetchedPartsAreOneLine) {
+  const std::string declares = "    var fetch : fetch_list persistable\n";
+  const auto fetch = [](const char* name) {
+    return absl::StrCat("    Out=[fetch] = fetch(X=[", name, "]) {col=0}\n");
+  };
+  const std::string mean = declares + "    Out=[m] = mean(X=[x])\n";
+  EXPECT_THAT(LinesOf(mean, kMean, kReduces,
+                      fetch("loss") + fetch("w") + fetch("w@GRAD") + fetch("m") + fetch("y")),
+              ElementsAre("note: W711: fetched values are the rank's own: m (a partial mean), y "
+                          "(sharded along axis 0)"));
+  // As the op finds it.
+  EXPECT_THAT(LinesOf(mean, kMean, kReduces, fetch("m") + "    Out=[m] = mean(X=[v])\n"),
+              ElementsAre(HasSubstr("m (a partial mean)")));
+  EXPECT_THAT(LinesOf(mean + "    Out=[m] = sqrt(X=[m])\n", kMean, kReduces, fetch("m")),
+              ElementsAre("warning: W712: fetched m is unrelated to what one device has: op 2 "
+                          "(sqrt) makes it of m (a partial mean)"));
+  // The draw has a line.
+  EXPECT_THAT(LinesOf(declares + "    Out=[n] = gaussian_random() {shape=longs[1, 1], dtype=5}\n",
+                      kMean, kReduces, fetch("n")),
+              ElementsAre(StartsWith("note: W705")));
+}
+
 TEST(BatchLinesTest, LocalSgdIsOneLine) {
   const std::string average =
       "    Out=[w] = c_allreduce_avg(X=[w]) role=optimize {ring_id=0, use_calc_stream=true}\n";

@@ -94,7 +94,9 @@ constexpr Rule kRules[] = {
      "update by a gradient without a known relation to that of one device"},
     {"W709", Layer::kBatch, Severity::kNote, "parameters averaged instead of gradients"},
     {"W710", Layer::kBatch, Severity::kWarning, "parameters averaged although the losses are sums"},
-    {"W711", Layer::kBatch, Severity::kNote, "gradient of a loop taken at its name"},
+    {"W711", Layer::kBatch, Severity::kNote, "fetched values that are a rank's part"},
+    {"W712", Layer::kBatch, Severity::kWarning, "fetched value unrelated to what one device has"},
+    {"W713", Layer::kBatch, Severity::kNote, "gradient of a loop taken at its name"},
 };
 
 }  // namespace

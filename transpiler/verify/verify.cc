@@ -209,7 +209,8 @@ class Verifier {
     if (!Runs(Layer::kBatch) || IsForOneDevice(*programs.main, nranks)) return absl::nullopt;
     BatchFlow flow =
         BatchFlow::Of(*programs.main, BatchOptionsOf(programs, options_.feeds, nranks));
-    weft::CheckBatch(*programs.main, flow, options_.gradients_are_summed.value_or(false),
+    weft::CheckBatch(*programs.main, flow,
+                     {options_.gradients_are_summed.value_or(false), options_.fetched},
                      {rank, false}, findings);
     return flow;
   }

@@ -14,6 +14,7 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
@@ -36,6 +37,8 @@ struct VerifyOptions {
   absl::optional<bool> gradients_are_summed;
   // How the batch is given to the ranks (FeedLayoutsOf). Empty: as the program suggests.
   FeedLayouts feeds;
+  // Variables that the user reads after each step, besides those that fetch ops name.
+  std::vector<std::string> fetched;
   // The programs before the rewrite; null disables layer kEquivalence.
   ConstProgramPair original;
   // The expected averaging schedule of LocalSGD; none: any.
