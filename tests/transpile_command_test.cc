@@ -179,12 +179,8 @@ TEST_P(RefusesRanks, InBothDialects) {
 INSTANTIATE_TEST_SUITE_P(
     TranspileTest, RefusesRanks,
     ::testing::Values(
-        BadRanks{"OneRank", {"--nranks", "1"}, "the number of ranks must be at least 2, found 1"},
-        BadRanks{"NoRank", {"--nranks", "0"}, "the number of ranks must be at least 2, found 0"},
-        BadRanks{"NegativeRanks", {"--nranks", "-2"}, "the number of ranks must be at least 2"},
-        BadRanks{"OneEndpoint",
-                 {"--endpoints", "127.0.0.1:6170"},
-                 "the number of ranks must be at least 2, found 1"},
+        BadRanks{"NoRank", {"--nranks", "0"}, "the number of ranks must be at least "},
+        BadRanks{"NegativeRanks", {"--nranks", "-2"}, "the number of ranks must be at least "},
         BadRanks{"NegativeRank",
                  {"--endpoints", kTwo, "--rank", "-1"},
                  "the rank must not be negative, found -1"},
@@ -200,7 +196,6 @@ INSTANTIATE_TEST_SUITE_P(
         BadRanks{"CurrentEndpointIsEmpty",
                  {"--endpoints", kTwo, "--current_endpoint", ""},
                  "the current endpoint is empty"},
-        BadRanks{"NoEndpoints", {"--endpoints", ""}, "the number of ranks must be at least 2"},
         BadRanks{"CurrentEndpointOfAnotherRank",
                  {"--endpoints", kTwo, "--rank", "1", "--current_endpoint", "127.0.0.1:6170"},
                  "rank 1 has endpoint 127.0.0.1:6171, not the current endpoint 127.0.0.1:6170"},
@@ -215,6 +210,17 @@ INSTANTIATE_TEST_SUITE_P(
         BadRanks{"NoRing", {"--endpoints", kTwo, "--nrings", "0"}, "nrings"},
         BadRanks{"NegativeRings", {"--endpoints", kTwo, "--nrings", "-1"}, "nrings"}),
     [](const auto& info) { return info.param.name; });
+
+// As Paddle's classes do. In the weft dialect, a program of one rank is as good as any other.
+TEST_F(TranspileTest, OneRankIsTooFewForPaddle) {
+  for (const std::vector<std::string>& flags : std::vector<std::vector<std::string>>{
+           {"--nranks", "1"}, {"--endpoints", "127.0.0.1:6170"}, {"--endpoints", ""}}) {
+    std::vector<std::string> of_paddle = flags;
+    of_paddle.insert(of_paddle.end(), {"--dialect", "paddle"});
+    ExpectRefuses("in.pb", "the number of ranks must be at least 2, found 1", of_paddle);
+  }
+  ExpectRefuses("in.pb", "the endpoint of rank 0 is empty", {"--endpoints", ""});
+}
 
 // --- Programs that cannot be made parallel ------------------------------------------------------
 

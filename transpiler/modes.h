@@ -36,8 +36,8 @@ struct Mode {
   std::vector<ModePipeline> pipelines;
   // Help for flags that select a pipeline and are no option of a pass.
   std::map<std::string, std::string> help = {};
-  // The least number of trainers, and whether each may drive several devices. If so, the mode reads
-  // flag "devices".
+  // The least number of trainers in the paddle dialect, and whether each may drive several devices.
+  // If so, the mode reads flag "devices".
   enum class Trainers { kTwoOrMore, kOneOrMoreWithDevices };
   Trainers trainers = Trainers::kTwoOrMore;
 };

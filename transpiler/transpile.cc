@@ -29,14 +29,20 @@ absl::StatusOr<Pipeline> PipelineOf(const TranspileOptions& options, const PassR
   return Pipeline::FromSpecs(passes, registry);
 }
 
-// One trainer suffices if it can drive several devices.
-absl::StatusOr<Cluster> ResolveCluster(const TranspileOptions& options) {
+// Paddle refuses one trainer, unless the mode is for trainers that drive several devices.
+absl::StatusOr<int> MinTrainers(const TranspileOptions& options) {
+  if (options.dialect == Dialect::kWeft) return 1;
   bool one_is_enough = options.cluster.devices.has_value();
   if (!options.mode.empty()) {
     WEFT_ASSIGN_OR_RETURN(const Mode* const mode, FindMode(options.mode));
     one_is_enough = mode->trainers == Mode::Trainers::kOneOrMoreWithDevices;
   }
-  return Cluster::Create(options.cluster, one_is_enough ? 1 : 2);
+  return one_is_enough ? 1 : 2;
+}
+
+absl::StatusOr<Cluster> ResolveCluster(const TranspileOptions& options) {
+  WEFT_ASSIGN_OR_RETURN(const int min_trainers, MinTrainers(options));
+  return Cluster::Create(options.cluster, min_trainers);
 }
 
 absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, TranspileResult* result) {

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
@@ -12,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "proto/rewriter.h"
 #include "proto/testing/program_builder.h"
+#include "transpiler/modes.h"
 #include "transpiler/passes/builtin_passes.h"
 #include "transpiler/pipeline/pipeline.h"
 
@@ -155,11 +157,31 @@ TEST_F(TranspileTest, ModeAndPassesTogetherOrNeitherAreRefused) {
 }
 
 TEST_F(TranspileTest, ContradictoryClusterIsRefused) {
-  EXPECT_THAT(Run(GradAllReduce(1)), StatusIs(kInvalid, HasSubstr("at least 2")));
-  TranspileOptions options = GradAllReduce(0);
+  TranspileOptions options = GradAllReduce(1);
+  options.dialect = Dialect::kPaddle;
+  EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("at least 2")));
+  options = GradAllReduce(0);
   options.cluster.endpoints = {"a:1", "b:1"};
   options.cluster.rank = 7;
   EXPECT_THAT(Run(options), StatusIs(kInvalid, HasSubstr("rank 7 is out of range")));
+}
+
+// Verified when it is made, too.
+TEST_F(TranspileTest, OneRankIsAsGoodAsAnyNumber) {
+  const Program main = main_, startup = startup_;
+  for (const Mode& mode : Modes()) {
+    const bool has_weft = absl::c_any_of(mode.pipelines, [](const ModePipeline& pipeline) {
+      return pipeline.dialect == Dialect::kWeft;
+    });
+    if (!has_weft) continue;
+    SCOPED_TRACE(mode.name);
+    main_ = main;
+    startup_ = startup;
+    TranspileOptions options = GradAllReduce(1);
+    options.mode = mode.name;
+    WEFT_EXPECT_OK(Run(options).status());
+    EXPECT_NE(main_.num_ops(), main.num_ops());
+  }
 }
 
 TEST_F(TranspileTest, PaddleDialectWithoutEndpointsIsRefusedUnchanged) {
@@ -185,7 +207,9 @@ TEST(CheckOptions, FindsWhatIsWrongBeforeAProgramIsRead) {
   options.passes = "no-such-pass";
   EXPECT_THAT(CheckOptions(options, registry),
               StatusIs(kInvalid, HasSubstr("unknown pass no-such-pass")));
-  EXPECT_THAT(CheckOptions(GradAllReduce(1), registry), StatusIs(kInvalid, HasSubstr("2")));
+  options = GradAllReduce(2);
+  options.cluster.nranks = -1;
+  EXPECT_THAT(CheckOptions(options, registry), StatusIs(kInvalid, HasSubstr("at least 1")));
 }
 
 // --- Verification
