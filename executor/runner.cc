@@ -11,8 +11,11 @@
 #include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
@@ -78,10 +81,38 @@ class Failures {
   Key key_of_cause_;
 };
 
+// Compares the values with which ranks begin.
+class StartValues {
+ public:
+  explicit StartValues(int nranks) : hashes_(nranks) {}
+
+  // Hashes of the variables of a rank, in the same order on all ranks. Returns the first rank that
+  // has another value than rank 0, and the position of the variable, once all ranks have added
+  // theirs; none before, and if there is no such rank.
+  absl::optional<std::pair<int, size_t>> Add(int rank, std::vector<size_t> hashes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    hashes_[rank] = std::move(hashes);
+    if (++num_added_ < hashes_.size()) return absl::nullopt;
+    for (size_t other = 1; other < hashes_.size(); ++other) {
+      for (size_t i = 0; i < hashes_[0].size(); ++i) {
+        if (hashes_[other][i] != hashes_[0][i]) {
+          return std::make_pair(static_cast<int>(other), i);
+        }
+      }
+    }
+    return absl::nullopt;
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t num_added_ = 0;
+  std::vector<std::vector<size_t>> hashes_;  // by rank
+};
+
 // What all ranks share.
 struct Job {
   Job(const RunInputs& run_inputs, const RunOptions& run_options)
-      : inputs(run_inputs), options(run_options) {}
+      : inputs(run_inputs), options(run_options), start_values(run_options.nranks) {}
 
   const RunInputs& inputs;
   const RunOptions& options;
@@ -93,6 +124,7 @@ struct Job {
   std::unique_ptr<ResultQueue> results;
   std::unique_ptr<CommunicatorGroup> group;
   std::unique_ptr<Failures> failures;
+  StartValues start_values;
   std::mutex trace_mutex;  // serializes calls of inputs.on_trace
 };
 
@@ -129,10 +161,37 @@ class RankRunner {
         WEFT_RETURN_IF_ERROR(value->CopyFrom(tensor));
       }
     }
+    WEFT_RETURN_IF_ERROR(CompareStartValues());
     WEFT_ASSIGN_OR_RETURN(const auto executor, NewExecutor(*job_.main_plan));
     const int64_t end = job_.options.begin_step + job_.options.steps;
     for (step_ = job_.options.begin_step; step_ < end && !job_.failures->any(); ++step_) {
       WEFT_RETURN_IF_ERROR(RunStep(executor.get()));
+    }
+    return absl::OkStatus();
+  }
+
+  // Warns if the startup program leaves a persistable variable with another value than on rank 0.
+  // The run goes on: the main program may mean that.
+  absl::Status CompareStartValues() {
+    if (job_.options.nranks == 1 || !job_.startup_plan.has_value() || !job_.options.warn) {
+      return absl::OkStatus();
+    }
+    std::vector<size_t> hashes;
+    std::vector<absl::string_view> names;
+    for (const Plan::Variable& variable : job_.main_plan->variables) {
+      if (!variable.persistable) continue;
+      const Value* const value = scope_.Find(variable.name);
+      names.push_back(variable.name);
+      hashes.push_back(0);
+      if (value == nullptr || !value->tensor.allocated()) continue;
+      WEFT_ASSIGN_OR_RETURN(const Tensor tensor, value->tensor.ToHost());
+      const absl::string_view bytes(static_cast<const char*>(tensor.raw()), tensor.bytes());
+      hashes.back() = absl::HashOf(tensor.dims(), bytes);
+    }
+    const auto differing = job_.start_values.Add(rank_, std::move(hashes));
+    if (differing.has_value()) {
+      job_.options.warn(absl::StrCat("rank ", differing->first, " begins with another value of ",
+                                     names[differing->second], " than rank 0"));
     }
     return absl::OkStatus();
   }

@@ -102,6 +102,11 @@ struct RunResult {
 // before an op writes it is fed, a parameter, or written by the startup program; and that several
 // ranks communicate (see allow_unsynchronized).
 //
+// Ranks begin with equal values of persistable variables: the startup program is one, initializers
+// draw the same numbers on every rank, and parameters are those of one file. Other ops of the
+// startup program may draw different numbers: if ranks then begin with different values,
+// options.warn says of which variable.
+//
 // An error of one rank ends the run on all ranks: the first to fail releases the others. The
 // message begins with step and rank ("step 3, rank 1: op 17 (mul): ...", "startup, rank 0: ..."). A
 // loss that becomes NaN or infinite is such an error, fetched or not. Earlier results have been

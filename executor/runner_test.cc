@@ -258,6 +258,32 @@ TEST_F(RunnerTest, SameSeedGivesTheSameDrawsOnEveryRankAndRun) {
   EXPECT_NE(draw(8), first);
 }
 
+TEST_F(RunnerTest, RanksThatBeginWithDifferentValuesAreReported) {
+  ProgramBuilder startup;
+  startup.Param("v", {64});
+  startup.Param("w", {64});
+  for (const char* param : {"v", "w"}) {
+    startup.Op("uniform_random", {}, {{"Out", {param}}}).IntAttr("dtype", pb::VarType::FP32);
+    *startup.last_op().add_attrs() = MakeAttr("shape", std::vector<int64_t>{64});
+    *startup.last_op().add_attrs() = MakeAttr("min", 0.0f);
+  }
+  ProgramBuilder main;
+  main.Param("v", {64});
+  main.Param("w", {64});
+  main.Op("elementwise_add", {{"X", {"v"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+  options_.steps = 1;
+  options_.nranks = 3;
+  options_.fetch = {"y"};
+  std::vector<std::string> warnings;
+  options_.warn = [&](const std::string& message) { warnings.push_back(message); };
+  WEFT_EXPECT_OK(RunMain(main, FeedSource(), &startup));
+  EXPECT_THAT(warnings, IsEmpty());
+  // Initializers draw the same numbers on every rank, other ops do not.
+  startup.Op("bernoulli", {{"X", {"w"}}}, {{"Out", {"w"}}});
+  WEFT_EXPECT_OK(RunMain(main, FeedSource(), &startup));
+  EXPECT_THAT(warnings, ElementsAre("rank 1 begins with another value of w than rank 0"));
+}
+
 TEST_F(RunnerTest, VariableThatNothingHasWrittenIsAnErrorWithAdvice) {
   EXPECT_THAT(RunMain(Main(), Row(1)).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
