@@ -57,7 +57,8 @@ BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOption
       visited_(kAllSame + 1),
       recipes_(program.num_signatures()),
       differentiated_(program),
-      type_ids_(DeclaredTypes(program, &types_)) {
+      type_ids_(DeclaredTypes(program, &types_)),
+      has_lost_(program.op_id_limit(), false) {
   const std::vector<OpId> of_absent_ops = GradientsOfAbsentOps(program);
   of_absent_ops_.insert(of_absent_ops.begin(), of_absent_ops.end());
 }
@@ -77,7 +78,6 @@ BatchFlow BatchInterpreter::Run() {
     flow_.effects_.clear();
     flow_.conditions_.clear();
     flow_.updates_.clear();
-    flow_.lost_relations_.clear();
     flow_.fetches_.clear();
     flow_.lifts_.clear();
     flow_.own_updates_.clear();
@@ -334,9 +334,11 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
 }
 
 void BatchInterpreter::RecordLostRelation(const Op& op, const std::vector<BatchRelation>& made) {
+  if (has_lost_[op.id().value()]) return;
   LostRelation lost{op.id(), {}};
   for (const BatchValue& in : ins_) lost.inputs.push_back(in.relation);
   if (absl::c_any_of(made, IsLost) && absl::c_none_of(lost.inputs, IsLost)) {
+    has_lost_[op.id().value()] = true;
     flow_.lost_relations_.push_back(std::move(lost));
   }
 }

@@ -164,7 +164,7 @@ class BatchFlow {
   // not average to that of one device. The averages count as what one device has nevertheless, the
   // parameters before and all states of the optimizers as the rank's part of a mean. In op order.
   const std::vector<OpId>& own_updates() const { return own_updates_; }
-  // In the order of the walk: ops of blocks may be there several times.
+  // Each op once, with the inputs that it has when it first loses a relation. In that order.
   const std::vector<LostRelation>& lost_relations() const { return lost_relations_; }
   // In op order.
   const std::vector<BatchFetch>& fetches() const { return fetches_; }

@@ -182,6 +182,7 @@ class BatchInterpreter {
   std::vector<OpId> writers_;                              // by VarId
   std::vector<uint32_t> visits_of_ops_;                    // by OpId: into visited_
   std::vector<bool> has_effect_;                           // by OpId: in flow_
+  std::vector<bool> has_lost_;                             // by OpId: in flow_.lost_relations_
   absl::flat_hash_map<VarId, std::vector<VarId>> groups_;  // members by buffer
   absl::flat_hash_map<int, OpId> branches_;                // by block
   absl::flat_hash_set<VarId> averaged_;                    // parameters

@@ -93,6 +93,12 @@ TEST(BatchLinesTest, RelationsAreThoseThatTheOpFinds) {
                       kMean),
               ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
                           "device has: op 2 (sqrt) makes it of m (a partial sum)"));
+  // Not what the step before has left.
+  EXPECT_THAT(LinesOf("    Out=[m] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], "
+                      "keep_dim=false}\n    Out=[state] = sum(X=[state, m])\n",
+                      kMean),
+              ElementsAre("warning: W703: state state is, after the step, unrelated to what one "
+                          "device has: op 2 (sum) makes it of m (a partial sum)"));
   // In a block.
   EXPECT_THAT(LinesOf("    Out=[k] = greater_than(X=[lr], Y=[lr]) {axis=-1}\n"
                       "    Out=[state], Scope=[scope] = conditional_block(Cond=[k], Input=[y]) "
