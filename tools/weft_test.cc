@@ -192,6 +192,13 @@ TEST(WeftRunTest, ARunThatDiffersFromOneDeviceSaysSo) {
   EXPECT_THAT(with_layout("x=axis:0,y=axis:0").err, IsEmpty());
   EXPECT_THAT(with_layout("x=whole,y=whole").err, IsEmpty());
   EXPECT_THAT(with_layout("x=axis:0,y=whole").err, StartsWith("warning: W701: loss mean_0.tmp_0"));
+  // The user reads what the ranks have of their own.
+  const std::vector<std::string> fetch = {"x=axis:0,y=axis:0", "--fetch",
+                                          "mean_0.tmp_0,fc_0.tmp_1,fc_0.w_0"};
+  std::vector<std::string> args = command;
+  args.insert(args.end(), fetch.begin(), fetch.end());
+  EXPECT_EQ(Weft(args).err,
+            "note: W711: fetched values are the rank's own: fc_0.tmp_1 (sharded along axis 0)\n");
 }
 
 TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {
