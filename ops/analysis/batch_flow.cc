@@ -31,9 +31,6 @@ namespace {
 // as unrelated.
 constexpr int kMaxWalks = 8;
 
-// Whether most ops make unrelated values of the value, if it is not one itself.
-bool IsLost(BatchRelation relation) { return relation.IsUnrelated() || relation.IsPartialOther(); }
-
 }  // namespace
 
 BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {

@@ -40,9 +40,7 @@ void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
 
 bool BatchInterpreter::HasLostRelation(const Op& visited) const {
   const Visited& found = visited_[visits_of_ops_[visited.id().value()]];
-  const auto is_unrelated = [](BatchRelation relation) { return relation.IsUnrelated(); };
-  return absl::c_any_of(found.outputs.relations, is_unrelated) &&
-         absl::c_none_of(found.inputs, is_unrelated);
+  return absl::c_any_of(found.outputs.relations, IsLost) && absl::c_none_of(found.inputs, IsLost);
 }
 
 OpId BatchInterpreter::FindDifferentiated(const Op& op, const RankRecipe& recipe) {

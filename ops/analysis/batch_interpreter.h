@@ -51,6 +51,11 @@ class BatchInterpreter {
 
   static constexpr BatchRelation kSame = BatchRelation::Replicated();
 
+  // Whether most ops make unrelated values of the value, if it is not one itself.
+  static bool IsLost(BatchRelation relation) {
+    return relation.IsUnrelated() || relation.IsPartialOther();
+  }
+
   // --- States ------------------------------------------------------------------------------------
 
   void SetStart();
@@ -149,8 +154,8 @@ class BatchInterpreter {
   Visited Differentiate(const Op& op, const Op& differentiated);
   // Whether the gradient op reads what the rules of the op say about.
   bool IsAdjoint(const Op& op, const Op& differentiated, const GradientLinks& links) const;
-  // What the variable of that name has of an argument of the op: its value as the op left it, or its
-  // type.
+  // What the variable of that name has of an argument of the op: its value as the op left it, or
+  // its type.
   enum class Likeness : uint8_t { kNone, kType, kWrittenByIt };
   Likeness LikenessOf(Symbol name, const Op& op, uint32_t argument) const;
   // The power of the losses whose gradients the op reads; none: unknown, or they are of different
