@@ -19,6 +19,7 @@
 #include "ops/kernel.h"
 #include "proto/testing/block_text.h"
 #include "transpiler/transpile.h"
+#include "transpiler/verify/verify.h"
 
 namespace weft {
 namespace {
@@ -26,6 +27,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::weft::testing::StatusIs;
 
 using Tensors = std::map<std::string, Tensor>;
 
@@ -221,6 +223,17 @@ absl::StatusOr<Tensors> Trained(const Program& main, const Tensors& state, int n
   return std::move(result.persistables);
 }
 
+// The largest difference of an element of weight `name`.
+double Distance(const Tensors& a, const Tensors& b, const char* name = "w") {
+  const Tensor &of_a = a.at(name), &of_b = b.at(name);
+  double distance = 0;
+  for (int64_t i = 0; i < of_a.size(); ++i) {
+    distance = std::max(distance, std::abs(static_cast<double>(of_a.data<float>()[i]) -
+                                           static_cast<double>(of_b.data<float>()[i])));
+  }
+  return distance;
+}
+
 class TrainLossesTest : public ::testing::TestWithParam<LossCase> {
  protected:
   // After training; `notes` gets what the verifier says. 1 rank trains the original.
@@ -242,17 +255,6 @@ class TrainLossesTest : public ::testing::TestWithParam<LossCase> {
     state["lr"].Resize(DType::kFloat32, {1});
     state["lr"].data<float>()[0] = 0.1F;
     return Trained(main, state, nranks);
-  }
-
-  // The largest difference of a weight.
-  static double Distance(const Tensors& a, const Tensors& b) {
-    const Tensor &of_a = a.at("w"), &of_b = b.at("w");
-    double distance = 0;
-    for (int64_t i = 0; i < of_a.size(); ++i) {
-      distance = std::max(distance, std::abs(static_cast<double>(of_a.data<float>()[i]) -
-                                             static_cast<double>(of_b.data<float>()[i])));
-    }
-    return distance;
   }
 };
 
@@ -284,6 +286,137 @@ TEST_P(TrainLossesTest, OtherLossesAreReported) {
   } else {
     EXPECT_THAT(notes, Contains(HasSubstr("W701")));
     EXPECT_GT(Distance(one, two), 1e-4);
+  }
+}
+
+// mean_loss is a mean that trains w and u, sum_loss a sum that trains w and v.
+Program TwoLosses() {
+  std::string vars =
+      "    var x : fp32[-1, 3] need_check_feed\n    var y : int64[-1, 1] need_check_feed\n"
+      "    var lr : fp32[1] persistable\n";
+  for (const char* name : {"u", "v", "w"}) {
+    absl::StrAppend(&vars, "    var ", name, " : fp32[3, 4] parameter persistable\n    var ", name,
+                    "@GRAD : fp32[3, 4]\n");
+  }
+  for (const char* name :
+       {"xu", "xv", "xw", "h", "k", "softmax_h", "softmax_k", "xw@GRAD@0", "xw@GRAD@1"}) {
+    absl::StrAppend(&vars, "    var ", name, " : fp32[-1, 4]\n    var ", name,
+                    "@GRAD : fp32[-1, 4]\n");
+  }
+  for (const char* name : {"l", "m"}) {
+    absl::StrAppend(&vars, "    var ", name, " : fp32[-1, 1]\n    var ", name,
+                    "@GRAD : fp32[-1, 1]\n");
+  }
+  for (const char* name : {"mean_loss", "sum_loss"}) {
+    absl::StrAppend(&vars, "    var ", name, " : fp32[]\n    var ", name, "@GRAD : fp32[]\n");
+  }
+  std::string updates;
+  for (const char* name : {"u", "v", "w"}) {
+    absl::StrAppend(&updates, "    Y@GRAD=[", name, "@GRAD] = mul_grad(X=[x], Y=[", name,
+                    "], Out@GRAD=[x", name, "@GRAD]) role=backward vars=[", name, ", ", name,
+                    "@GRAD]\n");
+  }
+  for (const char* name : {"u", "v", "w"}) {
+    absl::StrAppend(&updates, "    ParamOut=[", name, "] = sgd(Param=[", name, "], Grad=[", name,
+                    "@GRAD], LearningRate=[lr]) role=optimize vars=[", name, ", ", name,
+                    "@GRAD]\n");
+  }
+  return testing::BlockProgram(absl::StrCat(vars, R"(
+    Out=[xu] = mul(X=[x], Y=[u])
+    Out=[xv] = mul(X=[x], Y=[v])
+    Out=[xw] = mul(X=[x], Y=[w])
+    Out=[h] = elementwise_add(X=[xw], Y=[xu])
+    Out=[k] = elementwise_add(X=[xw], Y=[xv])
+    Loss=[l], Softmax=[softmax_h] = softmax_with_cross_entropy(Logits=[h], Label=[y]) {axis=-1}
+    Loss=[m], Softmax=[softmax_k] = softmax_with_cross_entropy(Logits=[k], Label=[y]) {axis=-1}
+    Out=[mean_loss] = mean(X=[l]) role=forward|loss
+    Out=[sum_loss] = reduce_sum(X=[m]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[mean_loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    Out=[sum_loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[l@GRAD] = mean_grad(X=[l], Out@GRAD=[mean_loss@GRAD]) role=backward
+)",
+                                            ReduceSumGrad("m", "sum_loss"), R"(
+    Logits@GRAD=[h@GRAD] = softmax_with_cross_entropy_grad(Label=[y], Softmax=[softmax_h], Loss@GRAD=[l@GRAD]) role=backward {axis=-1}
+    Logits@GRAD=[k@GRAD] = softmax_with_cross_entropy_grad(Label=[y], Softmax=[softmax_k], Loss@GRAD=[m@GRAD]) role=backward {axis=-1}
+    X@GRAD=[xw@GRAD@0], Y@GRAD=[xu@GRAD] = elementwise_add_grad(X=[xw], Y=[xu], Out@GRAD=[h@GRAD]) role=backward
+    X@GRAD=[xw@GRAD@1], Y@GRAD=[xv@GRAD] = elementwise_add_grad(X=[xw], Y=[xv], Out@GRAD=[k@GRAD]) role=backward
+    Out=[xw@GRAD] = sum(X=[xw@GRAD@0, xw@GRAD@1]) role=backward
+)",
+                                            updates));
+}
+
+// The weights after training TwoLosses, and what the verifier says of the rewrite by itself.
+absl::StatusOr<Tensors> TrainTwoLosses(const TranspileOptions& options, int nranks,
+                                       std::vector<std::string>* findings) {
+  Program main = TwoLosses();
+  if (nranks > 1) {
+    const Program original = main;
+    ProgramPair programs{&main, /*startup=*/nullptr};
+    WEFT_ASSIGN_OR_RETURN(const TranspileResult result, Transpile(options, programs));
+    *findings = result.notes;
+    VerifyOptions verify;
+    verify.nranks = nranks;
+    verify.original.main = &original;
+    for (const Finding& finding : Verify({{&main, nullptr}}, verify).all()) {
+      findings->push_back(ToString(finding));
+    }
+  }
+  Tensors state;
+  for (const char* name : {"u", "v", "w"}) {
+    state[name].Resize(DType::kFloat32, {kFeatures, kClasses});
+    for (int64_t i = 0; i < state[name].size(); ++i) {
+      state[name].data<float>()[i] = Draw(i + 1000 + 100 * name[0]);
+    }
+  }
+  state["lr"].Resize(DType::kFloat32, {1});
+  state["lr"].data<float>()[0] = 0.02F;
+  return Trained(main, state, nranks);
+}
+
+TEST(TrainTwoLossesTest, AMeanAndASumTrainAsOnOneDevice) {
+  const std::vector<std::pair<const char*, std::map<std::string, std::string>>> modes = {
+      {"grad_allreduce", {}},
+      {"grad_allreduce", {{"scale", "auto"}, {"buckets", "bytes"}}},
+      {"multi_thread", {{"trans_mode", "fuse_all_reduce"}}},
+      {"multi_thread", {{"trans_mode", "all_gather"}}},
+      {"single_process_multi_thread", {}}};
+  std::vector<std::string> findings;
+  WEFT_ASSERT_OK_AND_ASSIGN(const Tensors one, TrainTwoLosses({}, 1, &findings));
+  for (const auto& [mode, flags] : modes) {
+    for (const int nranks : {2, 3}) {
+      SCOPED_TRACE(absl::StrCat(mode, ", ", nranks, " ranks"));
+      TranspileOptions options;
+      options.mode = mode;
+      options.mode_flags = flags;
+      options.cluster.nranks = nranks;
+      WEFT_ASSERT_OK_AND_ASSIGN(const Tensors many, TrainTwoLosses(options, nranks, &findings));
+      EXPECT_THAT(findings, IsEmpty()) << absl::StrJoin(findings, "\n");
+      for (const char* name : {"u", "v", "w"}) EXPECT_LT(Distance(one, many, name), 2e-6) << name;
+    }
+  }
+}
+
+TEST(TrainTwoLossesTest, AMeanBesideASumNeedsTheNumberOfRanks) {
+  TranspileOptions options;
+  options.mode = "grad_allreduce";
+  std::vector<std::string> findings;
+  EXPECT_THAT(TrainTwoLosses(options, 2, &findings).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("sum_loss@GRAD is the gradient of a loss that is a sum over the "
+                                 "batch, other losses are means")));
+}
+
+// One division for all gradients cannot be right.
+TEST(TrainTwoLossesTest, OtherScalesAreRefused) {
+  for (const char* scale : {"avg", "loss_grad"}) {
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.mode_flags["scale"] = scale;
+    options.cluster.nranks = 2;
+    std::vector<std::string> findings;
+    EXPECT_THAT(TrainTwoLosses(options, 2, &findings).status(),
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("W702")))
+        << scale;
   }
 }
 

@@ -432,8 +432,8 @@ Subcommand AddVerify(CLI::App* weft) {
             "How data variables are given to the ranks: split along an axis, or whole; default: as "
             "their declarations suggest");
   app->add_flag("--summed_gradients", options->summed_gradients,
-                "Expect gradients summed over the ranks, not averaged (default: summed if every "
-                "loss is a sum over the batch)");
+                "Expect gradients summed over the ranks, not averaged (default: summed for losses "
+                "that are sums over the batch)");
   AddInteger(*app, "--k_steps", options->k_steps, 1, kMaxInt,
              "Expected averaging period of LocalSGD, in steps")
       ->needs(original);

@@ -106,7 +106,9 @@ VerifyOptions ExpectationsOf(const Claims& claims, const PassContext& context,
   }
   options.distributed_params = context.distributed_params;
   options.feeds = context.feeds;
-  options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
+  if (claims.gradients != Claims::Gradients::kByLoss) {
+    options.gradients_are_summed = claims.gradients == Claims::Gradients::kSummed;
+  }
   options.averaging = claims.averaging;
   if (claims.computation == Claims::Computation::kPreserved) options.original = original;
   return options;

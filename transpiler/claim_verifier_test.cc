@@ -64,6 +64,10 @@ TEST(ExpectationsOf, OnlySummedGradientsNeedNoDivision) {
   EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kAveraged)).gradients_are_summed, false);
 }
 
+TEST(ExpectationsOf, LossesSayHowTheirGradientsAreReduced) {
+  EXPECT_EQ(Expected(Claims::Of(Claims::Gradients::kByLoss)).gradients_are_summed, absl::nullopt);
+}
+
 TEST(ExpectationsOf, AveragingHasTheScheduleThatIsClaimed) {
   EXPECT_EQ(Expected(Claims::Of(AveragingSchedule{4, 2})).averaging, (AveragingSchedule{4, 2}));
 }

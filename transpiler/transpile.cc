@@ -6,6 +6,7 @@
 #include "base/status_macros.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/feed_layout.h"
+#include "ops/analysis/sum_losses.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/context_flags.h"
 #include "transpiler/modes.h"
@@ -57,12 +58,12 @@ absl::StatusOr<PassContext> ContextOf(const TranspileOptions& options, Transpile
 }
 
 // Paddle divides whatever losses are.
-bool LossesAreSums(const PassContext& context, const Program& main) {
-  if (context.dialect == Dialect::kPaddle) return false;
+SumLosses SumLossesOf(const Program& main, const PassContext& context) {
+  if (context.dialect == Dialect::kPaddle) return {};
   BatchFlowOptions options;
   options.feeds = context.feeds;
   options.extent = BatchFlowOptions::Extent::kToLosses;
-  return LossesAreSums(main, BatchFlow::Of(main, options)).value_or(false);
+  return FindSumLosses(main, BatchFlow::Of(main, options));
 }
 
 absl::Status VerifyInput(const ProgramPair& programs) {
@@ -81,7 +82,7 @@ absl::StatusOr<TranspileResult> Transpile(const TranspileOptions& options, Progr
   const bool verifies = options.verification != Verification::kNever;
   if (verifies) WEFT_RETURN_IF_ERROR(VerifyInput(programs));
   WEFT_ASSIGN_OR_RETURN(context.feeds, FeedLayoutsOf(*programs.main, options.feeds));
-  context.losses_are_sums = LossesAreSums(context, *programs.main);
+  context.sum_losses = SumLossesOf(*programs.main, context);
   pipeline.Prepare({programs.main, programs.startup}, &context);
   WEFT_ASSIGN_OR_RETURN(result.claims, pipeline.ClaimsOf(context));
 

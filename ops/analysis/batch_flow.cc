@@ -15,7 +15,6 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/batch_interpreter.h"
-#include "ops/analysis/losses.h"
 #include "ops/analysis/rank_recipe.h"
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
@@ -489,20 +488,6 @@ void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation 
 
 BatchFlow BatchFlow::Of(const Program& program, const BatchFlowOptions& options) {
   return BatchInterpreter(program, options).Run();
-}
-
-absl::optional<bool> LossesAreSums(const Program& program, const BatchFlow& flow) {
-  absl::optional<bool> are_sums;
-  for (Symbol loss : FindLosses(program)) {
-    const VarId var = program.block(0).Resolve(loss);
-    if (!var.valid()) return absl::nullopt;
-    const BatchRelation relation = flow.AtEnd(var).relation;
-    const bool is_sum = relation == BatchRelation::PartialSum();
-    if (!is_sum && relation != BatchRelation::Partial()) return absl::nullopt;
-    if (are_sums.has_value() && *are_sums != is_sum) return absl::nullopt;
-    are_sums = is_sum;
-  }
-  return are_sums;
 }
 
 }  // namespace weft

@@ -189,10 +189,6 @@ class BatchFlow {
   std::vector<OpId> loop_gradients_;
 };
 
-// Whether the losses of a program are sums over the batch; false for means. None if there is none,
-// if one is neither, or if they are of both kinds.
-absl::optional<bool> LossesAreSums(const Program& program, const BatchFlow& flow);
-
 }  // namespace weft
 
 #endif  // WEFT_OPS_ANALYSIS_BATCH_FLOW_H_

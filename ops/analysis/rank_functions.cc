@@ -39,7 +39,19 @@ absl::Span<const RankValue> RankFunctions::Of(const Op& op, const RankRecipe& re
   ins_ = ins;
   outs_.assign(op.output_args().size(), RankValue());
   Transfer(op, recipe);
+  if (options_.sum_gradients != nullptr && IsLossGrad(op)) CountGradientsOfSums(op);
   return outs_;
+}
+
+// The gradients of losses that are sums begin as n-th parts, but no op makes them so twice.
+void RankFunctions::CountGradientsOfSums(const Op& op) {
+  if (options_.IsOneRank()) return;
+  for (size_t i = 0; i < outs_.size(); ++i) {
+    const std::string name(program_.name(op.output_args()[i]));
+    if (outs_[i].unscaled_sums != 0 || options_.sum_gradients->count(name) == 0) continue;
+    outs_[i].ChangeUnscaledSums(-1);
+    outs_[i].factor /= options_.RankFactor();
+  }
 }
 
 void RankFunctions::Transfer(const Op& op, const RankRecipe& recipe) {

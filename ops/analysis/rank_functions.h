@@ -44,6 +44,7 @@ class RankFunctions {
  private:
   // From ins_ to outs_.
   void Transfer(const Op& op, const RankRecipe& recipe);
+  void CountGradientsOfSums(const Op& op);
   bool HoldsIntegers(const Op& op) const;
   bool MovesOneElement(const Op& op) const;
   RankValue AddOrSubtract(const Op& op, const RankRecipe& recipe);

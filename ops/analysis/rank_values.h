@@ -7,6 +7,11 @@
 // samples, so that the mean of the ranks' gradients is the gradient of all samples. Functions
 // linear in a gradient preserve that property; others (clipping, a norm, an optimizer) must follow
 // the mean.
+//
+// A loss that is a sum over samples counts as the n-th part of such a mean, so that its gradient
+// begins with a division by the number of ranks that no op makes (sum_gradients). A sum over the
+// ranks completes it, an average divides once too often, and it may be added to the gradient of a
+// mean only if that has been divided, too.
 #ifndef WEFT_OPS_ANALYSIS_RANK_VALUES_H_
 #define WEFT_OPS_ANALYSIS_RANK_VALUES_H_
 
@@ -122,6 +127,8 @@ struct RankValuesOptions {
   std::set<std::string> distributed_params;
   // The user wants sums over ranks: the first one of a value counts as a mean.
   bool sums_are_wanted = false;
+  // SumLosses::gradients. Null: none.
+  const std::set<std::string>* sum_gradients = nullptr;
   // Where expressions go; null: none are made, which is much faster.
   ExpressionTable* table = nullptr;
   // The position in the root block of the first op with expressions: the value of a variable before

@@ -2,6 +2,7 @@
 
 #include "ops/analysis/batch_edits.h"
 #include "ops/analysis/batch_flow.h"
+#include "ops/analysis/sum_losses.h"
 #include "transpiler/passes/batch_edit_writer.h"
 #include "transpiler/passes/facts.h"
 
@@ -24,8 +25,7 @@ void ExactLoss::Prepare(const ConstProgramPair& programs, PassContext* context) 
   options.edits = FindLossEdits(*programs.main, options);
   if (options.edits.empty()) return;
   options.extent = BatchFlowOptions::Extent::kToLosses;
-  const BatchFlow flow = BatchFlow::Of(*programs.main, options);
-  context->losses_are_sums = LossesAreSums(*programs.main, flow).value_or(false);
+  context->sum_losses = FindSumLosses(*programs.main, BatchFlow::Of(*programs.main, options));
 }
 
 absl::StatusOr<bool> ExactLoss::Run(PassContext& context, ProgramPair& programs) const {

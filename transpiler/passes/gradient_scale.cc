@@ -1,6 +1,7 @@
 #include "transpiler/passes/gradient_scale.h"
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,8 @@ struct LossGradients {
   std::vector<Symbol> undivided;
 };
 
-LossGradients FindLossGradients(const Program& program) {
+// Without those of `sums`, which nobody divides.
+LossGradients FindLossGradients(const Program& program, const std::set<std::string>& sums = {}) {
   enum : char { kOther, kFilled, kDivided };
   std::vector<char> state(program.symbols().size(), kOther);
   std::vector<Symbol> filled;
@@ -34,6 +36,7 @@ LossGradients FindLossGradients(const Program& program) {
     const Op op = program.op(id);
     if (IsLossGrad(op)) {
       for (Symbol symbol : op.output_args()) {
+        if (sums.count(std::string(program.name(symbol))) > 0) continue;
         state[symbol.value()] = kFilled;
         filled.push_back(symbol);
       }
@@ -64,7 +67,9 @@ absl::Status RefuseDivision(const Program& program, const LossGradients& losses)
 }  // namespace
 
 void BindGradientScale(OptionBinder& bind, GradientScale* field) {
-  bind.Choice("scale", field, "who divides by the number of ranks",
+  bind.Choice("scale", field,
+              "who divides by the number of ranks; auto: nobody if a loss is a sum over the batch, "
+              "else the gradient of the loss, or the reduction if the number is unknown",
               {{"auto", GradientScale::kAuto},
                {"loss_grad", GradientScale::kLossGrad},
                {"avg", GradientScale::kAvg},
@@ -72,15 +77,22 @@ void BindGradientScale(OptionBinder& bind, GradientScale* field) {
 }
 
 Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context) {
-  const bool sums =
-      scale == GradientScale::kNone || (scale == GradientScale::kAuto && context.losses_are_sums);
-  return sums ? Claims::Gradients::kSummed : Claims::Gradients::kAveraged;
+  if (scale == GradientScale::kNone) return Claims::Gradients::kSummed;
+  const bool by_loss = scale == GradientScale::kAuto && context.sum_losses.any();
+  return by_loss ? Claims::Gradients::kByLoss : Claims::Gradients::kAveraged;
 }
 
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context) {
   const bool known = context.cluster.nranks().has_value();
   if (scale == GradientScale::kAuto) {
-    if (context.losses_are_sums) return GradientScale::kNone;
+    if (context.sum_losses.are_all) return GradientScale::kNone;
+    if (context.sum_losses.are_mixed() && !known) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          *context.sum_losses.gradients.begin(),
+          " is the gradient of a loss that is a sum over the batch, other losses are means: their "
+          "gradients must be divided by the number of ranks, which is unknown; give the number of "
+          "ranks or the endpoints"));
+    }
     return known ? GradientScale::kLossGrad : GradientScale::kAvg;
   }
   if (scale == GradientScale::kLossGrad && !known) {
@@ -93,20 +105,25 @@ absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& co
 
 absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,
                                        const PassContext& context) {
-  if (GradientsUnder(scale, context) == Claims::Gradients::kSummed) return false;
-  const LossGradients losses = FindLossGradients(program);
-  if (scale == GradientScale::kAvg || (scale == GradientScale::kAuto && losses.divisions.empty())) {
+  const Claims::Gradients claim = GradientsUnder(scale, context);
+  const bool by_loss = claim == Claims::Gradients::kByLoss;
+  if (claim == Claims::Gradients::kSummed || (by_loss && context.sum_losses.are_all)) return false;
+  const bool is_auto = scale == GradientScale::kAuto;
+  const LossGradients losses =
+      FindLossGradients(program, by_loss ? context.sum_losses.gradients : std::set<std::string>());
+  if (scale == GradientScale::kAvg || (is_auto && !by_loss && losses.divisions.empty())) {
     WEFT_RETURN_IF_ERROR(RefuseDivision(program, losses));
     return true;
   }
   if (!losses.undivided.empty() || losses.divisions.empty()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("scale loss_grad: ",
+        absl::StrCat("scale ", is_auto ? "auto" : "loss_grad", ": ",
                      losses.undivided.empty()
                          ? "no op fills the gradient of a loss (role backward|loss, 0x101)"
                          : absl::StrCat("loss gradient ", program.name(losses.undivided.front()),
                                         " is not divided by the number of ranks"),
-                     "; run pass scale-loss-grad first, or use scale avg"));
+                     by_loss ? ", although other losses are sums over the batch" : "",
+                     "; run pass scale-loss-grad first", by_loss ? "" : ", or use scale avg"));
   }
   for (const Division& division : losses.divisions) {
     const std::string name = program.op(division.op).DebugName();

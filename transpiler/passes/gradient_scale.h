@@ -1,4 +1,6 @@
-// Where the sum of gradients over the ranks is divided by their number.
+// Where the sum of gradients over the ranks is divided by their number. Only the gradient of a loss
+// tells whether the loss is a mean or a sum: behind it, gradients of both kinds are added up. So in
+// a program with both, the division goes to the gradients of the means, whatever the mode.
 #ifndef WEFT_TRANSPILER_PASSES_GRADIENT_SCALE_H_
 #define WEFT_TRANSPILER_PASSES_GRADIENT_SCALE_H_
 
@@ -12,7 +14,8 @@
 namespace weft {
 
 enum class GradientScale {
-  kAuto,      // kNone for losses that are sums; kLossGrad if the number of ranks is known; kAvg
+  kAuto,      // kNone for losses that are sums; kLossGrad if the number of ranks is known; kAvg.
+              // For some sums: kLossGrad of the others
   kLossGrad,  // the loss's gradient is divided, and with it all gradients
   kAvg,       // the reduction averages
   kNone,      // gradients are summed and not divided
@@ -24,10 +27,10 @@ void BindGradientScale(OptionBinder& bind, GradientScale* field);
 Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context);
 
 // Replaces kAuto where the loss's gradient is not divided yet. InvalidArgument for kLossGrad
-// without a number of ranks.
+// without a number of ranks; FailedPrecondition if kAuto needs that.
 absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& context);
 
-// Whether a reduction of gradients averages; else it sums. kAuto averages unless losses are sums,
+// Whether a reduction of gradients averages; else it sums. kAuto averages unless a loss is a sum,
 // or the program divides the gradient of every loss by the number of ranks. FailedPrecondition,
 // naming the op, if gradients would be divided twice, never, or by another number of ranks. O(ops).
 absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,

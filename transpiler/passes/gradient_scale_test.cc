@@ -1,5 +1,7 @@
 #include "transpiler/passes/gradient_scale.h"
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -43,11 +45,35 @@ TEST(GradientScale, LossGradientIsDividedWhereTheNumberOfRanksIsKnown) {
 TEST(GradientScale, NobodyDividesTheGradientsOfSums) {
   PassContext context = Ranks(2);
   EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kAveraged);
-  context.losses_are_sums = true;
-  EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kSummed);
+  context.sum_losses = {{"g"}, /*are_all=*/true};
+  EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kByLoss);
   EXPECT_EQ(GradientsUnder(GradientScale::kAvg, context), Claims::Gradients::kAveraged);
   EXPECT_EQ(*Resolve(GradientScale::kAuto, context), GradientScale::kNone);
   EXPECT_FALSE(*ReductionAverages(GradientScale::kAuto, CompactProgram(kUndivided), context));
+}
+
+// Beside g, the gradient of a mean.
+TEST(GradientScale, OnlyTheGradientsOfMeansAreDividedBesideSums) {
+  const std::string sum =
+      "Out=[s] = fill_constant() role=backward|loss {shape=longs[1], value=1.0}\n";
+  const Program undivided = CompactProgram(sum + kUndivided);
+  const Program divided = CompactProgram(sum + kDivided);
+  PassContext context = Ranks(2);
+  context.sum_losses = {{"s"}, /*are_all=*/false};
+  EXPECT_EQ(GradientsUnder(GradientScale::kAuto, context), Claims::Gradients::kByLoss);
+  EXPECT_EQ(GradientsUnder(GradientScale::kNone, context), Claims::Gradients::kSummed);
+  EXPECT_EQ(*Resolve(GradientScale::kAuto, context), GradientScale::kLossGrad);
+  EXPECT_FALSE(*ReductionAverages(GradientScale::kAuto, divided, context));
+  EXPECT_THAT(ReductionAverages(GradientScale::kAuto, undivided, context).status(),
+              StatusIs(kRefused, HasSubstr("scale auto: loss gradient g is not divided by the "
+                                           "number of ranks, although other losses are sums")));
+  // What the user asks for is for all losses.
+  EXPECT_TRUE(*ReductionAverages(GradientScale::kAvg, undivided, context));
+  EXPECT_THAT(ReductionAverages(GradientScale::kLossGrad, divided, context).status(),
+              StatusIs(kRefused, HasSubstr("loss gradient s is not divided")));
+  context.cluster = Ranks(0).cluster;
+  EXPECT_THAT(Resolve(GradientScale::kAuto, context).status(),
+              StatusIs(kRefused, HasSubstr("s is the gradient of a loss that is a sum")));
 }
 
 TEST(GradientScale, ReductionAveragesUnlessTheLossGradientIsDivided) {

@@ -19,12 +19,13 @@
 namespace weft {
 namespace {
 
-// How a value depends on the loss gradients that the pass divides.
+// How a value depends on the loss gradients that the pass divides, or leaves because the loss is a
+// sum over the batch.
 enum class Factor : uint8_t {
   kNone,     // not written by backward: parameters, activations
   kZero,     // zeros: any factor is right
   kWithout,  // computed from none of them
-  kDivided,  // computed from one
+  kDivided,  // computed from one: right
   kMixed,    // a sum of both
 };
 
@@ -115,6 +116,10 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
     const Op op = program.op(id);
     if (!IsLossGrad(op) || op.output_args().empty()) continue;
     const std::string grad(program.name(op.output_args()[0]));
+    if (options_.scale == GradientScale::kAuto && context.sum_losses.gradients.count(grad) > 0) {
+      context.Explain(kName, grad, "not scaled", "the loss is a sum over the batch");
+      continue;
+    }
     const NewAttrs attrs = {{"scale", static_cast<float>(1.0 / nranks)}};
     rewriter.InsertAfter(
         id, BuildOp(InPlaceOp("scale", {grad}, attrs, kRoleBackward, nranks), context.dialect));

@@ -18,6 +18,7 @@ namespace weft {
 // divides by the number of trainers even if each drives several devices (Paddle's defect).
 //
 // Changes nothing if the reduction averages (scale avg) or gradients stay summed (scale none).
+// Scale auto leaves the gradients of losses that are sums over the batch as they are.
 //
 // FailedPrecondition (a warning in the paddle dialect) if a loss gradient is already divided, or if
 // a gradient to reduce does not come from a scaled loss gradient because the op that starts
@@ -29,7 +30,7 @@ class ScaleLossGrad : public Pass {
   static constexpr absl::string_view kDescription =
       "main program: divides the loss's gradient by the number of ranks";
   struct Options {
-    GradientScale scale = GradientScale::kAuto;  // other than loss_grad: nothing changes
+    GradientScale scale = GradientScale::kAuto;  // resolved to another than loss_grad: no change
     void Bind(OptionBinder& bind);
   };
   explicit ScaleLossGrad(Options options) : options_(options) {}

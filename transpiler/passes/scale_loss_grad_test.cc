@@ -12,6 +12,7 @@
 namespace weft {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::weft::testing::ExpectNoRewrite;
@@ -95,6 +96,38 @@ TEST(ScaleLossGrad, ZerosInASumNeedNoScale) {
     Out=[w@GRAD] = sum(X=[part, zeros]) role=backward vars=[w, w@GRAD]
   )",
                 OnRanks(2));
+}
+
+// One device adds up the gradients of a sum.
+TEST(ScaleLossGrad, TheGradientOfASumBesideThatOfAMeanIsLeft) {
+  RewriteOptions options = OnRanks(2);
+  const TranspileResult result = ExpectRewrite("scale-loss-grad", R"(
+    var x : fp32[-1, 2] need_check_feed
+    var y : fp32[-1, 2]
+    var y@GRAD : fp32[-1, 2]
+    var m : fp32[]
+    var s : fp32[]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[m] = mean(X=[y]) role=forward|loss
+    Out=[s] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[m@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    Out=[s@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+  )",
+                                               R"(
+    var x : fp32[-1, 2] need_check_feed
+    var y : fp32[-1, 2]
+    var y@GRAD : fp32[-1, 2]
+    var m : fp32[]
+    var s : fp32[]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[m] = mean(X=[y]) role=forward|loss
+    Out=[s] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[m@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    Out=[m@GRAD] = scale(X=[m@GRAD]) role=backward {nranks=2, scale=0.5}
+    Out=[s@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+  )",
+                                               options);
+  EXPECT_THAT(RemarkTexts(result), Contains(HasSubstr("s@GRAD not scaled: the loss is a sum")));
 }
 
 // kOneLoss, whose fill_constant has lost role loss.

@@ -35,6 +35,7 @@ struct Claims {
     kUntouched,  // the local gradients
     kAveraged,   // their mean over the ranks
     kSummed,     // their sum over the ranks, undivided on request
+    kByLoss,     // the sum of those of losses that are sums over the batch, the mean of others
   };
   // kPreserved: a step computes what one device computes with the global batch.
   enum class Computation { kPreserved, kChanged };

@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ops/analysis/feed_layout.h"
+#include "ops/analysis/sum_losses.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
 #include "proto/rewriter.h"
@@ -43,9 +44,8 @@ struct PassContext {
   std::set<std::string> distributed_params;
   // How data variables are given to the ranks.
   FeedLayouts feeds;
-  // Every loss is a sum over the batch, or will be: one device adds the gradients of all samples,
-  // and nobody divides by the number of ranks.
-  bool losses_are_sums = false;
+  // The losses that are sums over the batch, or will be.
+  SumLosses sum_losses;
   // Receives remarks; null disables them.
   std::vector<Remark>* remarks = nullptr;
   // Receives known defects of what the paddle dialect writes; null disables them.

@@ -39,8 +39,17 @@ absl::Status VerifyAt(Stage stage, const ProgramPair& programs, const PipelineOp
 }
 
 std::string Describe(Claims::Gradients gradients) {
-  return absl::StrCat("gradients ", gradients == Claims::Gradients::kSummed ? "summed" : "averaged",
-                      " over the ranks");
+  switch (gradients) {
+    case Claims::Gradients::kUntouched:
+      return "gradients of each rank";
+    case Claims::Gradients::kAveraged:
+      return "gradients averaged over the ranks";
+    case Claims::Gradients::kSummed:
+      return "gradients summed over the ranks";
+    case Claims::Gradients::kByLoss:
+      return "gradients summed or averaged over the ranks, by loss";
+  }
+  return "unknown";
 }
 
 std::string Describe(const AveragingSchedule& schedule) {

@@ -14,6 +14,7 @@
 #include "ops/analysis/gradient_links.h"
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
+#include "ops/analysis/sum_losses.h"
 #include "transpiler/verify/startup_values.h"
 
 namespace weft {
@@ -167,10 +168,10 @@ class BatchChecker {
         "W709", first, own.empty() ? "" : main_.name(own[0]),
         absl::StrCat(updates, ": averages of parameters are not what one device has",
                      own.empty() ? "" : absl::StrCat(", and ", ListOf(own), " is the rank's own")));
-    if (LossesAreSums(main_, flow_) != true) return;
+    if (!FindSumLosses(main_, flow_).any()) return;
     report_.Add("W710", first, "",
                 absl::StrCat(updates,
-                             ": the loss is a sum over the batch, so that averaging "
+                             ": a loss is a sum over the batch, so that averaging "
                              "divides each update by the number of ranks"));
   }
 
@@ -266,7 +267,7 @@ class BatchChecker {
   bool AnyLossIsASum() const {
     return absl::c_any_of(FindLosses(main_), [&](Symbol loss) {
       const VarId var = main_.block(0).Resolve(loss);
-      return var.valid() && flow_.AtEnd(var).relation == BatchRelation::PartialSum();
+      return var.valid() && flow_.AtEnd(var).made == BatchRelation::PartialSum();
     });
   }
 

@@ -17,8 +17,11 @@ namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 using ::weft::testing::BlockText;
 using ::weft::testing::Differences;
 using ::weft::testing::ForRanks;
@@ -179,6 +182,180 @@ TEST(Batch, TheGradientOfASumIsNotAveraged) {
     ParamOut=[v] = sgd(Param=[v], Grad=[v@GRAD], LearningRate=[lr]) role=optimize
 )"});
   EXPECT_THAT(found, Contains(StartsWith("error: W702: op 13 (sgd): gradient v@GRAD")));
+}
+
+// loss is a mean that trains w and u, s a sum that trains w and v: a = x w, y = a + x u, z = a + x
+// v.
+class LossesOfBothKinds : public ::testing::Test {
+ protected:
+  static std::string Step(const std::string& after_fill, const std::string& gradients) {
+    return BlockText(absl::StrCat(kVars, R"(
+    var u : fp32[4, 1] parameter persistable
+    var v : fp32[4, 1] parameter persistable
+    var a : fp32[-1, 1]
+    var a@GRAD : fp32[-1, 1]
+    var a@GRAD@0 : fp32[-1, 1]
+    var a@GRAD@1 : fp32[-1, 1]
+    var b : fp32[-1, 1]
+    var b@GRAD : fp32[-1, 1]
+    var c : fp32[-1, 1]
+    var c@GRAD : fp32[-1, 1]
+    var z : fp32[-1, 1]
+    var z@GRAD : fp32[-1, 1]
+    var u@GRAD : fp32[4, 1]
+    var v@GRAD : fp32[4, 1]
+    var s@GRAD : fp32[]
+    Out=[a] = mul(X=[x], Y=[w])
+    Out=[b] = mul(X=[x], Y=[u])
+    Out=[c] = mul(X=[x], Y=[v])
+    Out=[y] = elementwise_add(X=[a], Y=[b])
+    Out=[z] = elementwise_add(X=[a], Y=[c])
+    Out=[loss] = mean(X=[y]) role=forward|loss
+    Out=[s] = reduce_sum(X=[z]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    Out=[s@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+)",
+                                  after_fill, R"(
+    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward
+    X@GRAD=[z@GRAD] = reduce_sum_grad(X=[z], Out@GRAD=[s@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    X@GRAD=[a@GRAD@0], Y@GRAD=[b@GRAD] = elementwise_add_grad(X=[a], Y=[b], Out@GRAD=[y@GRAD]) role=backward
+    X@GRAD=[a@GRAD@1], Y@GRAD=[c@GRAD] = elementwise_add_grad(X=[a], Y=[c], Out@GRAD=[z@GRAD]) role=backward
+    Out=[a@GRAD] = sum(X=[a@GRAD@0, a@GRAD@1]) role=backward
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[a@GRAD]) role=backward
+    Y@GRAD=[u@GRAD] = mul_grad(X=[x], Y=[u], Out@GRAD=[b@GRAD]) role=backward
+    Y@GRAD=[v@GRAD] = mul_grad(X=[x], Y=[v], Out@GRAD=[c@GRAD]) role=backward
+)",
+                                  gradients, Update("w"), Update("u"), Update("v")));
+  }
+
+  static std::string Update(const std::string& param) {
+    return absl::StrCat("    ParamOut=[", param, "] = sgd(Param=[", param, "], Grad=[", param,
+                        "@GRAD], LearningRate=[lr]) role=optimize\n");
+  }
+  // By reduction of w, u and v.
+  static std::string Reduce(const std::string& w, const std::string& u, const std::string& v) {
+    const auto reduce = [](const std::string& param, const std::string& how) {
+      return absl::StrCat("    Out=[", param, "@GRAD] = c_allreduce_", how, "(X=[", param,
+                          "@GRAD]) role=backward {use_calc_stream=true}\n");
+    };
+    return absl::StrCat(reduce("w", w), reduce("u", u), reduce("v", v));
+  }
+  static std::string Divide(const std::string& loss) {
+    return absl::StrCat("    Out=[", loss, "@GRAD] = scale(X=[", loss,
+                        "@GRAD]) role=backward {scale=0.5, nranks=2}\n");
+  }
+
+  // How the losses themselves say that gradients are to be reduced.
+  static std::vector<std::string> FoundIn(const std::string& divisions,
+                                          const std::string& reductions) {
+    return Differences(Step("", ""), Step(divisions, reductions), ForRanks(2));
+  }
+};
+
+TEST_F(LossesOfBothKinds, GradientsOfMeansAreDividedAndAllAreSummed) {
+  EXPECT_THAT(FoundIn(Divide("loss"), Reduce("sum", "sum", "sum")), IsEmpty());
+  // For ranks of unknown number, too.
+  VerifyOptions options;
+  EXPECT_THAT(testing::Found(Step(Divide("loss"), Reduce("sum", "sum", "sum")), options),
+              IsEmpty());
+}
+
+// The gradient of the sum is what one device has, although it counts as a part.
+TEST_F(LossesOfBothKinds, AGradientOfALossMayBeKept) {
+  const auto kept = [](std::string step) {
+    const std::string var = "var s@GRAD : fp32[]";
+    step.insert(step.find(var) + var.size(), " persistable");
+    return step;
+  };
+  const std::string original = kept(Step("", ""));
+  EXPECT_THAT(
+      Differences(original, kept(Step(Divide("loss"), Reduce("sum", "sum", "sum"))), ForRanks(2)),
+      IsEmpty());
+  EXPECT_THAT(
+      Differences(original, kept(Step(Divide("loss") + Divide("s"), Reduce("sum", "sum", "sum"))),
+                  ForRanks(2)),
+      Contains(HasSubstr("W602: variable s@GRAD")));
+}
+
+TEST_F(LossesOfBothKinds, AGradientOfAMeanAloneMayBeAveraged) {
+  // w has both.
+  const std::string halve =
+      "    Out=[a@GRAD@0] = scale(X=[a@GRAD@0]) role=backward {scale=0.5, nranks=2}\n";
+  std::string rewritten = Step("", Reduce("sum", "avg", "sum"));
+  const std::string sum = "    Out=[a@GRAD] = sum(";
+  rewritten.insert(rewritten.find(sum), halve);
+  EXPECT_THAT(Differences(Step("", ""), rewritten, ForRanks(2)), IsEmpty());
+}
+
+TEST_F(LossesOfBothKinds, OtherCombinationsAreRefused) {
+  // Averages.
+  EXPECT_THAT(FoundIn("", Reduce("avg", "avg", "avg")),
+              IsSupersetOf({HasSubstr("error: W315: op 20 (sgd) updates w"),
+                            HasSubstr("error: W314: op 22 (sgd) updates v"),
+                            HasSubstr("error: W702: op 22 (sgd): gradient v@GRAD is n^-1 times"),
+                            HasSubstr("error: W601: variable v"), HasSubstr("W601: variable w")}));
+  // Sums without a division.
+  EXPECT_THAT(FoundIn("", Reduce("sum", "sum", "sum")),
+              IsSupersetOf({HasSubstr("error: W312: op 20 (sgd) updates w"),
+                            HasSubstr("error: W312: op 21 (sgd) updates u"),
+                            HasSubstr("error: W601: variable u"), HasSubstr("W601: variable w")}));
+  // The wrong one divided, or both.
+  EXPECT_THAT(FoundIn(Divide("s"), Reduce("sum", "sum", "sum")),
+              IsSupersetOf({HasSubstr("error: W312: op 21 (sgd) updates w"),
+                            HasSubstr("error: W312: op 22 (sgd) updates u"),
+                            HasSubstr("error: W314: op 23 (sgd) updates v")}));
+  EXPECT_THAT(FoundIn(Divide("loss") + Divide("s"), Reduce("sum", "sum", "sum")),
+              IsSupersetOf({HasSubstr("error: W315: op 22 (sgd) updates w"),
+                            HasSubstr("error: W314: op 24 (sgd) updates v")}));
+  // Each reduced as the other one needs.
+  EXPECT_THAT(FoundIn("", Reduce("sum", "sum", "avg")),
+              IsSupersetOf({HasSubstr("error: W312: op 21 (sgd) updates u"),
+                            HasSubstr("error: W314: op 22 (sgd) updates v")}));
+}
+
+// A loss that is a sum, and a decay of the weights.
+TEST(Batch, WhatAllRanksHaveIsNotAddedBeforeASum) {
+  constexpr char kStep[] = R"(
+    var decay : fp32[4, 1]
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[loss] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)";
+  constexpr char kSums[] =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  constexpr char kDecay[] =
+      "    Out=[decay] = scale(X=[w]) role=backward {scale=0.25}\n"
+      "    Out=[w@GRAD] = sum(X=[w@GRAD, decay]) role=backward\n";
+  const auto found = [&](const std::string& rewritten) {
+    return Differences(BlockText(absl::StrCat(kVars, kStep, kDecay, kUpdate)),
+                       BlockText(absl::StrCat(kVars, kStep, rewritten, kUpdate)), ForRanks(2));
+  };
+  EXPECT_THAT(found(absl::StrCat(kSums, kDecay)), IsEmpty());
+  EXPECT_THAT(found(absl::StrCat(kDecay, kSums)),
+              UnorderedElementsAre(StartsWith("error: W315"), StartsWith("error: W601")));
+}
+
+// What is reported is the sum of all ranks; gradients are those of the rank's own.
+TEST(Batch, ALossThatIsReducedForTheReportIsASumNevertheless) {
+  const auto found = [&](const std::string& how) {
+    const std::string step = absl::StrCat(kVars, R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[loss] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)");
+    std::string rewritten =
+        absl::StrCat(step, "    Out=[w@GRAD] = c_allreduce_", how,
+                     "(X=[w@GRAD]) role=backward {use_calc_stream=true}\n", kUpdate);
+    rewritten.insert(rewritten.find("    Out=[loss@GRAD]"),
+                     "    Out=[loss] = c_allreduce_sum(X=[loss]) {use_calc_stream=true}\n");
+    return Differences(BlockText(absl::StrCat(step, kUpdate)), BlockText(rewritten), ForRanks(2));
+  };
+  EXPECT_THAT(found("sum"), IsEmpty());
+  EXPECT_THAT(found("avg"), Contains(StartsWith("error: W702")));
 }
 
 // The count begins with zero, so that it is the n-th part of that of one device in every step.

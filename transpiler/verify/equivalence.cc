@@ -258,6 +258,10 @@ void EquivalenceChecker::Compare(Compared values) {
       BeginsWithZero(name)) {
     found.factor /= start.factor;
   }
+  // What counts as the n-th part is the gradient itself.
+  if (options_.sum_gradients != nullptr && options_.sum_gradients->count(std::string(name)) > 0) {
+    found.factor *= options_.RankFactor();
+  }
   const bool has_factor = SameFactor(found.factor, expected.factor);
   if (expected.expr == found.expr && (expected.is_zero || has_factor)) {
     if (!variables_.IsParam(name) || found.IsEqualOnRanks()) return;

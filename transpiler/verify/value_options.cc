@@ -1,7 +1,10 @@
 #include "transpiler/verify/value_options.h"
 
+#include <utility>
+
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
+#include "ops/analysis/sum_losses.h"
 
 namespace weft {
 namespace {
@@ -30,12 +33,28 @@ absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPai
   return nranks;
 }
 
+BatchFacts BatchFactsOf(const VerifyOptions& options, const Program& main, const BatchFlow* flow) {
+  BatchFacts facts;
+  facts.sums_are_wanted = options.gradients_are_summed.value_or(false);
+  if (flow == nullptr) return facts;
+  for (const BatchLift& lift : flow->lifts()) facts.lifts.emplace(lift.op, lift.power);
+  // Parameters that ranks average are no sums.
+  if (options.gradients_are_summed.has_value() || !flow->own_updates().empty()) return facts;
+  SumLosses sums = FindSumLosses(main, *flow);
+  facts.sums_are_wanted = sums.are_all && sums.gradients.empty();
+  facts.sum_gradients = std::move(sums.gradients);
+  return facts;
+}
+
 RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramPair& programs,
-                               absl::optional<int> nranks, StartupValues* start) {
+                               absl::optional<int> nranks, const BatchFacts& facts,
+                               StartupValues* start) {
   RankValuesOptions values;
   values.nranks = nranks;
   values.distributed_params = options.distributed_params;
-  values.sums_are_wanted = options.gradients_are_summed.value_or(false);
+  values.sums_are_wanted = facts.sums_are_wanted;
+  if (!facts.sum_gradients.empty()) values.sum_gradients = &facts.sum_gradients;
+  if (!facts.lifts.empty()) values.lifts = &facts.lifts;
   if (programs.startup != nullptr && !IsOneProcess(*programs.startup)) {
     RankValuesOptions of_startup;
     of_startup.nranks = nranks;

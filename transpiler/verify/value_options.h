@@ -3,9 +3,14 @@
 #define WEFT_TRANSPILER_VERIFY_VALUE_OPTIONS_H_
 
 #include <cstddef>
+#include <set>
+#include <string>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/batch_flow.h"
 #include "ops/analysis/rank_values.h"
+#include "proto/program.h"
 #include "proto/program_pair.h"
 #include "transpiler/verify/startup_values.h"
 #include "transpiler/verify/verify.h"
@@ -17,10 +22,21 @@ namespace weft {
 absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPair& programs,
                              size_t num_programs);
 
-// The options of RankValues::Of the main program. They refer to `start`, which holds what the
-// startup program computes, unless one process runs it for all ranks.
+// What layers 3 and 6 learn from layer 7. Fields as in RankValuesOptions.
+struct BatchFacts {
+  bool sums_are_wanted = false;
+  std::set<std::string> sum_gradients;
+  absl::flat_hash_map<OpId, int> lifts;
+};
+
+// `flow` may be null: nothing is known of the batch.
+BatchFacts BatchFactsOf(const VerifyOptions& options, const Program& main, const BatchFlow* flow);
+
+// The options of RankValues::Of the main program. They refer to `facts`, and to `start`, which
+// holds what the startup program computes, unless one process runs it for all ranks.
 RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramPair& programs,
-                               absl::optional<int> nranks, StartupValues* start);
+                               absl::optional<int> nranks, const BatchFacts& facts,
+                               StartupValues* start);
 
 }  // namespace weft
 

@@ -119,21 +119,11 @@ class Verifier {
   bool CheckPrograms(const ConstProgramPair& programs, int rank) {
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
     Findings form, races, values, batch;
-    VerifyOptions options = options_;
-    absl::flat_hash_map<OpId, int> lifts;
     const bool needs_batch =
-        !options.gradients_are_summed.has_value() || CommunicatesForward(*programs.main);
-    if (needs_batch) {
-      const absl::optional<BatchFlow> flow = CheckBatch(programs, nranks, rank, &batch);
-      if (!options.gradients_are_summed.has_value()) {
-        // Parameters that ranks average are no sums.
-        options.gradients_are_summed = flow.has_value() && flow->own_updates().empty() &&
-                                       LossesAreSums(*programs.main, *flow).value_or(false);
-      }
-      if (flow.has_value()) {
-        for (const BatchLift& lift : flow->lifts()) lifts.emplace(lift.op, lift.power);
-      }
-    }
+        !options_.gradients_are_summed.has_value() || CommunicatesForward(*programs.main);
+    absl::optional<BatchFlow> flow;
+    if (needs_batch) flow = CheckBatch(programs, nranks, rank, &batch);
+    BatchFacts facts = BatchFactsOf(options_, *programs.main, flow.has_value() ? &*flow : nullptr);
     // The two parts take about equally long.
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
     std::future<void> others = std::async(policy, [&] {
@@ -144,12 +134,10 @@ class Verifier {
       CheckRaces(*programs.main, {rank, false}, &races);
     });
     bool is_proven = false;
-    bool uses_lifts = !lifts.empty();
-    if (!CheckValues(options, programs, nranks, rank, uses_lifts ? &lifts : nullptr, &is_proven,
-                     &values)) {
-      uses_lifts = false;
+    if (!CheckValues(programs, nranks, rank, facts, &is_proven, &values)) {
+      facts.lifts.clear();
       values = Findings();
-      CheckValues(options, programs, nranks, rank, nullptr, &is_proven, &values);
+      CheckValues(programs, nranks, rank, facts, &is_proven, &values);
     }
     others.get();
     findings_.Append(form);
@@ -164,9 +152,9 @@ class Verifier {
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
       const bool is_for_one = IsForOneDevice(*programs.main, nranks);
-      RankValuesOptions of = ValueOptions(options, programs, is_for_one ? 1 : nranks, &start);
+      RankValuesOptions of =
+          ValueOptions(options_, programs, is_for_one ? 1 : nranks, facts, &start);
       if (num_programs_ > 1) of.rank = rank;
-      if (uses_lifts) of.lifts = &lifts;
       CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
                        &findings_);
     }
@@ -220,12 +208,10 @@ class Verifier {
   }
 
   // Layer 3, and layer 5 of one program for all ranks. `is_proven`: whether the same walk over the
-  // program proves that it is equivalent to the original. `lifts`, which may be null, hold if
-  // optimizers have equal values on all ranks; returns false if they do not.
-  bool CheckValues(const VerifyOptions& expected, const ConstProgramPair& programs,
-                   absl::optional<int> nranks, int rank,
-                   const absl::flat_hash_map<OpId, int>* lifts, bool* is_proven,
-                   Findings* findings) const {
+  // program proves that it is equivalent to the original. Lifts among the facts hold if optimizers
+  // have equal values on all ranks; returns false if they do not.
+  bool CheckValues(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
+                   const BatchFacts& facts, bool* is_proven, Findings* findings) const {
     *is_proven = false;
     if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return true;
     const ProgramRef ref{rank, false};
@@ -240,9 +226,8 @@ class Verifier {
     // A program without collectives and number of ranks is one for a single device.
     if (IsForOneDevice(*programs.main, nranks)) return true;
     StartupValues start;
-    RankValuesOptions options = ValueOptions(expected, programs, nranks, &start);
+    RankValuesOptions options = ValueOptions(options_, programs, nranks, facts, &start);
     if (num_programs_ > 1) options.rank = rank;
-    options.lifts = lifts;
     UpdateChecker updates(*programs.main, options_.distributed_params, options.start, ref);
     ConditionChecker conditions(*programs.main, ref);
     EqualUpdates equal_updates;
@@ -263,7 +248,7 @@ class Verifier {
         CheckStartIsEqual(programs, start, options_.distributed_params, ref, findings);
       }
     }
-    if (lifts != nullptr && !equal_updates.AreEqual()) return false;
+    if (!facts.lifts.empty() && !equal_updates.AreEqual()) return false;
     *is_proven = proof.has_value() && proof->Prove(found);
     return true;
   }

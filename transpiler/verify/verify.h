@@ -33,7 +33,7 @@ struct VerifyOptions {
   // Parameters that are not replicated: each rank updates a part.
   std::set<std::string> distributed_params;
   // How gradients are expected to be reduced: summed over the ranks and not divided, or averaged.
-  // None: summed if every loss is a sum over the batch, else averaged.
+  // None: those of losses that are sums over the batch summed, others averaged.
   absl::optional<bool> gradients_are_summed;
   // How the batch is given to the ranks (FeedLayoutsOf). Empty: as the program suggests.
   FeedLayouts feeds;

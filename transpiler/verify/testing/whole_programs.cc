@@ -1,6 +1,9 @@
 #include "transpiler/verify/testing/whole_programs.h"
 
 #include "absl/algorithm/container.h"
+#include "absl/types/optional.h"
+#include "ops/analysis/batch_flow.h"
+#include "transpiler/verify/batch.h"
 #include "transpiler/verify/equivalence.h"
 #include "transpiler/verify/startup_values.h"
 #include "transpiler/verify/value_options.h"
@@ -19,9 +22,13 @@ Findings VerifyWholePrograms(absl::Span<const ConstProgramPair> ranks,
   });
   if (!compares || !is_sound) return findings;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const absl::optional<int> nranks = NumRanks(options, ranks[rank], ranks.size());
+    const BatchFlow flow =
+        BatchFlow::Of(*ranks[rank].main, BatchOptionsOf(ranks[rank], options.feeds, nranks));
+    BatchFacts facts = BatchFactsOf(options, *ranks[rank].main, &flow);
+    facts.lifts.clear();
     StartupValues start;
-    RankValuesOptions values =
-        ValueOptions(options, ranks[rank], NumRanks(options, ranks[rank], ranks.size()), &start);
+    RankValuesOptions values = ValueOptions(options, ranks[rank], nranks, facts, &start);
     if (ranks.size() > 1) values.rank = static_cast<int>(rank);
     CheckEquivalence(options.original, ranks[rank], values, options.averaging,
                      {static_cast<int>(rank), false}, &findings);
