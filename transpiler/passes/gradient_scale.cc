@@ -67,13 +67,14 @@ absl::Status RefuseDivision(const Program& program, const LossGradients& losses)
 }  // namespace
 
 void BindGradientScale(OptionBinder& bind, GradientScale* field) {
-  bind.Choice("scale", field,
-              "who divides by the number of ranks; auto: nobody if a loss is a sum over the batch, "
-              "else the gradient of the loss, or the reduction if the number is unknown",
-              {{"auto", GradientScale::kAuto},
-               {"loss_grad", GradientScale::kLossGrad},
-               {"avg", GradientScale::kAvg},
-               {"none", GradientScale::kNone}});
+  bind.Choice(
+      "scale", field,
+      "who divides by the number of ranks; auto: for losses that are sums over the batch "
+      "nobody, for others the gradient of the loss, or the reduction if the number is unknown",
+      {{"auto", GradientScale::kAuto},
+       {"loss_grad", GradientScale::kLossGrad},
+       {"avg", GradientScale::kAvg},
+       {"none", GradientScale::kNone}});
 }
 
 Claims::Gradients GradientsUnder(GradientScale scale, const PassContext& context) {
