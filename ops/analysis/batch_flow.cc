@@ -193,8 +193,8 @@ void BatchInterpreter::Walk(int block) {
 void BatchInterpreter::WalkToLosses() {
   const absl::Span<const OpId> ops = program_.block(0).ops();
   const auto last = std::find_if(ops.rbegin(), ops.rend(), [&](OpId id) {
-    const int role = program_.op(id).role();
-    return (role & kRoleLoss) != 0 && (role & kRoleBackward) == 0;
+    // The gradient of a loss shows where one is whose op has lost its role.
+    return (program_.op(id).role() & kRoleLoss) != 0;
   });
   for (OpId id : ops.first(ops.rend() - last)) Visit(program_.op(id));
 }

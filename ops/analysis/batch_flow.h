@@ -137,7 +137,7 @@ struct BatchFlowOptions {
   enum class Extent : uint8_t {
     kAllSteps,  // until states stay
     kOneStep,
-    kToLosses,  // one step up to the last loss (FindLosses)
+    kToLosses,  // one step up to the last loss (FindLosses), or the gradient that begins there
   };
   Extent extent = Extent::kAllSteps;
   BatchEdits edits = {};

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/analysis/batch_flow.h"
@@ -25,7 +26,8 @@ std::string Fill(const std::string& gradient) {
                       "] = fill_constant() role=backward|loss {shape=longs[], value=1.0}\n");
 }
 
-SumLosses Find(const std::string& ops) {
+SumLosses Find(const std::string& ops,
+               BatchFlowOptions::Extent extent = BatchFlowOptions::Extent::kAllSteps) {
   const Program program = testing::BlockProgram(
       absl::StrCat("    var x : fp32[-1, 1] need_check_feed\n    var m : fp32[]\n"
                    "    var s : fp32[]\n    var t : fp32[]\n    var scaled : fp32[]\n"
@@ -34,6 +36,7 @@ SumLosses Find(const std::string& ops) {
                    ops));
   BatchFlowOptions options;
   options.feeds = *FeedLayoutsOf(program);
+  options.extent = extent;
   return FindSumLosses(program, BatchFlow::Of(program, options));
 }
 
@@ -76,6 +79,11 @@ TEST(SumLosses, AScaledLossIsASumLikeTheLoss) {
                    Fill("scaled@GRAD")));
   EXPECT_THAT(sums.gradients, ElementsAre("scaled@GRAD"));
   EXPECT_TRUE(sums.are_all);
+}
+
+TEST(SumLosses, ALossMayHaveLostItsRole) {
+  const std::string sum = absl::StrReplaceAll(kSum, {{" role=forward|loss", ""}});
+  EXPECT_TRUE(Find(sum + Fill("s@GRAD"), BatchFlowOptions::Extent::kToLosses).are_all);
 }
 
 TEST(SumLosses, CollectivesThatReportALossDoNotChangeIt) {
