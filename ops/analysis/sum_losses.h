@@ -24,7 +24,9 @@ struct SumLosses {
   bool are_mixed() const { return !are_all && !gradients.empty(); }
 };
 
-// O(ops).
+bool IsSumLoss(const Program& program, const BatchFlow& flow, Symbol loss);
+
+// O(ops) for each loss.
 SumLosses FindSumLosses(const Program& program, const BatchFlow& flow);
 
 }  // namespace weft

@@ -87,9 +87,23 @@ TEST(SumLosses, ALossMayHaveLostItsRole) {
 }
 
 TEST(SumLosses, CollectivesThatReportALossDoNotChangeIt) {
-  const SumLosses sums = Find(absl::StrCat(
-      kSum, "    Out=[s] = c_allreduce_sum(X=[s]) {use_calc_stream=true}\n", Fill("s@GRAD")));
-  EXPECT_THAT(sums.gradients, ElementsAre("s@GRAD"));
+  for (const char* how : {"avg", "sum"}) {
+    const auto reduced = [&](const char* loss) {
+      return absl::StrCat("    Out=[", loss, "] = c_allreduce_", how, "(X=[", loss,
+                          "]) {use_calc_stream=true}\n");
+    };
+    const SumLosses sums = Find(absl::StrCat(kSum, reduced("s"), Fill("s@GRAD")));
+    EXPECT_THAT(sums.gradients, ElementsAre("s@GRAD")) << how;
+    EXPECT_FALSE(Find(absl::StrCat(kMean, reduced("m"), Fill("m@GRAD"))).any()) << how;
+  }
+}
+
+// Ranks have the loss of one device.
+TEST(SumLosses, ALossThatIsComputedFromASumIsNone) {
+  const SumLosses sums =
+      Find(absl::StrCat(kSum, "    Out=[t] = c_allreduce_sum(X=[s]) {use_calc_stream=true}\n",
+                        "    Out=[scaled] = sqrt(X=[t]) role=forward|loss\n", Fill("scaled@GRAD")));
+  EXPECT_FALSE(sums.any());
 }
 
 }  // namespace

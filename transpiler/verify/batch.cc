@@ -265,10 +265,8 @@ class BatchChecker {
   }
 
   bool AnyLossIsASum() const {
-    return absl::c_any_of(FindLosses(main_), [&](Symbol loss) {
-      const VarId var = main_.block(0).Resolve(loss);
-      return var.valid() && flow_.AtEnd(var).made == BatchRelation::PartialSum();
-    });
+    return absl::c_any_of(FindLosses(main_),
+                          [&](Symbol loss) { return IsSumLoss(main_, flow_, loss); });
   }
 
   // Whether a state holds the rank's part of a mean or sum, after any number of steps.
