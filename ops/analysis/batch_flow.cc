@@ -26,9 +26,10 @@
 namespace weft {
 namespace {
 
-// After so many walks, which chains of states may exceed, all states that the step computes count
-// as unrelated.
-constexpr int kMaxWalks = 8;
+// A state may hand its value to another in each walk. States that still change after the first of
+// these walks count as unrelated; after the second, all that the step computes do.
+constexpr int kWalksOfShortChains = 8;
+constexpr int kMaxWalks = 64;
 
 }  // namespace
 
@@ -83,7 +84,9 @@ BatchFlow BatchInterpreter::Run() {
       break;
     }
     Walk(0);
-    if (options_.extent == BatchFlowOptions::Extent::kOneStep || !CarryOver()) break;
+    if (options_.extent == BatchFlowOptions::Extent::kOneStep ||
+        !CarryOver(walk >= kWalksOfShortChains))
+      break;
     if (walk + 1 == kMaxWalks) Widen();
   }
   flow_.values_ = std::move(values_);

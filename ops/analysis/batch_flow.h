@@ -147,7 +147,7 @@ struct BatchFlowOptions {
 
 class BatchFlow {
  public:
-  // O(arguments) for each of at most nine walks.
+  // O(arguments) for each of a few walks: 65 at most, for long chains of states.
   static BatchFlow Of(const Program& program, const BatchFlowOptions& options);
 
   // At the end of the step. Of a variable that the step does not write: its value at the start.

@@ -531,7 +531,20 @@ TEST_F(BatchFlowTest, LongChainsOfStatesEndUnrelated) {
                   "])\n");
   Run(vars + ops);
   EXPECT_EQ(Of("state"), kUnrelated);
+  EXPECT_EQ(Of("s0"), kMean);
+  EXPECT_EQ(Of("s11"), kUnrelated);
   EXPECT_EQ(Of("w@GRAD"), kMean);
+}
+
+TEST_F(BatchFlowTest, LongChainsLeaveOtherStatesAsTheyAre) {
+  std::string vars, ops = "    Out=[a] = mean(X=[h])\n    Out=[s0] = assign(X=[a])\n";
+  for (int i = 0; i < 12; ++i) absl::StrAppend(&vars, "    var s", i, " : fp32[1] persistable\n");
+  for (int i = 11; i > 0; --i)
+    absl::StrAppend(&ops, "    Out=[s", i, "] = assign(X=[s", i - 1, "])\n");
+  absl::StrAppend(&ops, "    Out=[state] = scale(X=[rate]) {scale=2.0}\n");
+  Run(vars + ops);
+  EXPECT_EQ(Of("s11"), kUnrelated);
+  EXPECT_EQ(Of("state"), kSame);
 }
 
 TEST_F(BatchFlowTest, AnInputOfAFillIsNoZero) {

@@ -64,9 +64,9 @@ class BatchInterpreter {
   BatchRelation Fed(absl::string_view name) const;
   // Has the next walk start with all states unrelated that other ops than optimizers write.
   void Widen();
-  // Has the next walk start with the states that this one leaves. Returns whether that changes
-  // anything.
-  bool CarryOver();
+  // Has the next walk start with the states that this one leaves; with `widens`, with those that
+  // have changed unrelated. Returns whether that changes anything.
+  bool CarryOver(bool widens);
   // That ranks agree about what optimizers write is for others to prove.
   void VisitOptimizer(const Op& op, const RankRecipe& recipe);
   // The average of linear updates is that of one device, if ranks average in every step.

@@ -73,7 +73,7 @@ void BatchInterpreter::Widen() {
   }
 }
 
-bool BatchInterpreter::CarryOver() {
+bool BatchInterpreter::CarryOver(bool widens) {
   bool has_changed = false;
   for (VarId id : program_.block(0).vars()) {
     const uint32_t i = id.value();
@@ -92,6 +92,8 @@ bool BatchInterpreter::CarryOver() {
       start_[i].is_zero = next.is_zero;  // of a state that is the same otherwise
       continue;
     }
+    if (widens) next = BatchValue(BatchRelation::Unrelated(), writers_[i]);
+    next.is_affected = next.is_affected || widens;
     if (start_[i].relation.IsSame() && !next.relation.IsSame()) {
       flow_.states_.push_back({id, writers_[i], values_[i]});
     }
