@@ -25,6 +25,8 @@ constexpr Rule kRules[] = {
     {"W204", Layer::kTypes, Severity::kError, "dense variable holds SelectedRows, or the reverse"},
     {"W205", Layer::kTypes, Severity::kWarning,
      "scalar declared as a tensor of one element, or the reverse"},
+    {"W206", Layer::kTypes, Severity::kError,
+     "state that begins with another type than the main program declares"},
     {"W301", Layer::kCommunication, Severity::kError, "uninitialized ring"},
     {"W302", Layer::kCommunication, Severity::kError, "op written for another number of ranks"},
     {"W303", Layer::kCommunication, Severity::kError, "rank out of range"},

@@ -6,6 +6,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/schema/op_schema.h"
@@ -133,10 +135,48 @@ class TypesChecker {
   int num_misfits_ = 0;
 };
 
+// Whether Paddle casts the variable after the startup program has made it.
+bool IsCastByAmp(const Var& var, const TensorType& made, const TensorType& declared) {
+  const bool is_half = declared.dtype == DType::kFloat16 || declared.dtype == DType::kBFloat16;
+  return var.is_parameter() && is_half && made.dtype == DType::kFloat32 &&
+         made.kind == declared.kind && !DimsDiffer(made.dims, declared.dims);
+}
+
 }  // namespace
 
 void CheckTypes(const Program& program, ProgramRef ref, Findings* findings) {
   TypesChecker(program, ref, findings).Check();
+}
+
+void CheckStartTypes(const ConstProgramPair& programs, ProgramRef ref, Findings* findings) {
+  const Program &main = *programs.main, &startup = *programs.startup;
+  Reporter report({ref.rank, /*is_startup=*/true}, findings);
+  TypeFlow flow(startup);
+  std::vector<OpId> writers(startup.var_id_limit());  // invalid: nobody, or of an unknown type
+  flow.Run(0, [&](const TypeFlow::Step& step) {
+    for (size_t i = 0; i < step.inferred.size(); ++i) {
+      if (!step.outputs[i].valid()) continue;
+      const bool is_known = step.inferred[i] != kUnknownType;
+      writers[step.outputs[i].value()] = is_known ? step.op.id() : OpId();
+    }
+    return true;
+  });
+  for (VarId id : startup.block(0).vars()) {
+    const OpId writer = writers[id.value()];
+    const absl::string_view name = startup.var(id).name();
+    const VarId kept = main.block(0).FindVar(name);
+    if (!writer.valid() || !kept.valid() || !startup.var(id).persistable()) continue;
+    const Var var = main.var(kept);
+    const absl::optional<TensorType> declared = DeclaredType(var);
+    if (!var.persistable() || !declared.has_value()) continue;
+    const TensorType& made = *flow.types().type(flow.current(id));
+    if (BrokenRule(made, *declared) == nullptr || IsScalarAndOne(made, *declared)) continue;
+    if (IsCastByAmp(var, made, *declared)) continue;
+    report.Add("W206", writer, name,
+               absl::StrCat(startup.op(writer).DebugName(), " leaves variable ", name, " as ",
+                            ToString(made), ": expected ", ToString(*declared),
+                            ", as the main program declares it"));
+  }
 }
 
 }  // namespace weft

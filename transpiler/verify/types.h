@@ -3,6 +3,7 @@
 #define WEFT_TRANSPILER_VERIFY_TYPES_H_
 
 #include "proto/program.h"
+#include "proto/program_pair.h"
 #include "transpiler/verify/finding.h"
 
 namespace weft {
@@ -23,6 +24,12 @@ namespace weft {
 // O(arguments); about 0.2 us per op in programs that repeat themselves, as large ones do
 // (ops/schema/infer_cache.h).
 void CheckTypes(const Program& program, ProgramRef ref, Findings* findings);
+
+// Checks that the startup program leaves every persistable variable with the type that the main
+// program declares for it (W206). Unknown types fit everything. The main program may declare a
+// parameter of 16 bits that the startup program makes as fp32: Paddle casts it between the two
+// (amp_init). Requires programs without errors of layer 1. O(arguments) of the startup program.
+void CheckStartTypes(const ConstProgramPair& programs, ProgramRef ref, Findings* findings);
 
 inline constexpr int kMaxMisfits = 1000;
 

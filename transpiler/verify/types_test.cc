@@ -208,5 +208,65 @@ TEST(CheckTypes, CheckStopsAfterManyMisfits) {
   EXPECT_EQ(findings.all()[0].program.rank, 1);
 }
 
+// Of a main program that declares w, and a startup program.
+std::vector<std::string> CheckStart(const std::string& declared, const std::string& startup_block) {
+  const Program main = testing::BlockProgram("var w : " + declared + "\n");
+  const Program startup = testing::BlockProgram(startup_block);
+  Findings findings;
+  CheckStartTypes({&main, &startup}, {0, true}, &findings);
+  std::vector<std::string> texts;
+  for (const Finding& finding : findings.all()) texts.push_back(finding.message);
+  return texts;
+}
+
+TEST(CheckStartTypes, StatesBeginWithTheirDeclaredType) {
+  const std::string makes =
+      "var w : fp32[4] persistable\n"
+      "Out=[w] = fill_constant() {shape=longs[4], dtype=5, value=1.0}\n";
+  EXPECT_THAT(CheckStart("fp32[4] persistable", makes), IsEmpty());
+  EXPECT_THAT(CheckStart("fp32[-1] persistable", makes), IsEmpty());
+  EXPECT_THAT(CheckStart("raw persistable", makes), IsEmpty());
+  EXPECT_THAT(CheckStart("fp64[4]", makes), IsEmpty()) << "is no state";
+  EXPECT_THAT(CheckStart("fp64[4] persistable", makes),
+              ElementsAre("op 0 (fill_constant) leaves variable w as fp32[4]: expected fp64[4], as "
+                          "the main program declares it"));
+  EXPECT_THAT(CheckStart("fp32[5] persistable", makes), ElementsAre(HasSubstr("fp32[5]")));
+  EXPECT_THAT(CheckStart("selected_rows<fp32[4]> persistable", makes),
+              ElementsAre(HasSubstr("expected rows")));
+}
+
+TEST(CheckStartTypes, TheLastOpOfAKnownTypeCounts) {
+  const std::string vars = "var w : fp64[4] persistable\nvar v : fp32[4] persistable\n";
+  const std::string fill = "Out=[v] = fill_constant() {shape=longs[4], dtype=5, value=1.0}\n";
+  const std::string cast = "Out=[w] = cast(X=[v]) {in_dtype=5, out_dtype=6}\n";
+  EXPECT_THAT(CheckStart("fp64[4] persistable", vars + fill + cast), IsEmpty());
+  EXPECT_THAT(CheckStart("fp32[4] persistable", vars + fill + cast),
+              ElementsAre(HasSubstr("op 1 (cast) leaves variable w as fp64[4]")));
+  EXPECT_THAT(CheckStart("fp32[4] persistable", vars + fill + cast + "Out=[w] = my_op(X=[v])\n"),
+              IsEmpty());
+}
+
+// Older programs declare [1] for scalars.
+TEST(CheckStartTypes, ScalarsMayBeDeclaredAsOneElement) {
+  EXPECT_THAT(CheckStart("fp32[1] persistable",
+                         "var w : fp32[] persistable\n"
+                         "Out=[w] = fill_constant() {shape=longs[], dtype=5, value=1.0}\n"),
+              IsEmpty());
+}
+
+// amp_init casts parameters, and nothing else.
+TEST(CheckStartTypes, ParametersOf16BitsAreMadeOfFp32) {
+  const std::string makes =
+      "var w : fp32[4] parameter persistable\n"
+      "Out=[w] = fill_constant() {shape=longs[4], dtype=5, value=1.0}\n";
+  EXPECT_THAT(CheckStart("fp16[4] parameter persistable", makes), IsEmpty());
+  EXPECT_THAT(CheckStart("bf16[4] parameter persistable", makes), IsEmpty());
+  EXPECT_THAT(CheckStart("fp16[4] persistable", makes), ElementsAre(HasSubstr("fp16[4]")));
+  EXPECT_THAT(CheckStart("fp16[5] parameter persistable", makes),
+              ElementsAre(HasSubstr("fp16[5]")));
+  EXPECT_THAT(CheckStart("fp64[4] parameter persistable", makes),
+              ElementsAre(HasSubstr("fp64[4]")));
+}
+
 }  // namespace
 }  // namespace weft

@@ -163,6 +163,7 @@ class Verifier {
 
   // Layers 1 and 2.
   void CheckForm(const ConstProgramPair& programs, int rank, Findings* findings) const {
+    bool is_sound = true;
     const auto check = [&](const Program* program, bool is_startup) {
       if (program == nullptr) return;
       const ProgramRef ref{rank, is_startup};
@@ -172,13 +173,14 @@ class Verifier {
         CheckUninitializedReads(*program, ref, &structure);
       }
       findings->Append(structure);
+      is_sound = is_sound && !structure.HasErrors();
       if (Runs(Layer::kTypes) && !structure.HasErrors()) CheckTypes(*program, ref, findings);
     };
     check(programs.startup, true);
     check(programs.main, false);
-    if (programs.startup != nullptr && Runs(Layer::kStructure)) {
-      CheckStartupKeeps(programs, {rank, true}, findings);
-    }
+    if (programs.startup == nullptr) return;
+    if (Runs(Layer::kStructure)) CheckStartupKeeps(programs, {rank, true}, findings);
+    if (Runs(Layer::kTypes) && is_sound) CheckStartTypes(programs, {rank, true}, findings);
   }
 
   // Whether a collective exchanges other values than gradients.
