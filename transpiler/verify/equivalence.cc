@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/updates.h"
+#include "ops/schema/tensor_type.h"
 
 namespace weft {
 namespace {
@@ -44,6 +46,18 @@ class PersistableVars {
 
 bool IsAnyWritten(const RankValues& values, absl::Span<const VarId> vars) {
   return std::any_of(vars.begin(), vars.end(), [&](VarId var) { return values.IsWritten(var); });
+}
+
+// What the feed variable of the original is in the rewritten program; empty: the same.
+std::string FoundAs(const Var& original, const Program& rewritten) {
+  const VarId id = rewritten.block(0).FindVar(original.name());
+  if (!id.valid()) return "no such variable";
+  const Var var = rewritten.var(id);
+  if (!var.need_check_feed() || var.persistable()) return "one without need_check_feed";
+  const absl::optional<TensorType> expected = DeclaredType(original), found = DeclaredType(var);
+  if (!expected.has_value() || !found.has_value() || expected->dtype == found->dtype) return "";
+  return absl::StrCat("one of type ", DTypeName(found->dtype), " instead of ",
+                      DTypeName(expected->dtype));
 }
 
 }  // namespace
@@ -209,15 +223,11 @@ void EquivalenceChecker::CheckData() {
   for (VarId id : original_.main->block(0).vars()) {
     const Var var = original_.main->var(id);
     if (!var.need_check_feed()) continue;
-    const VarId other = rewritten_.main->block(0).FindVar(var.name());
-    if (other.valid() && rewritten_.main->var(other).need_check_feed() &&
-        !rewritten_.main->var(other).persistable()) {
-      continue;
-    }
+    const std::string found = FoundAs(var, *rewritten_.main);
+    if (found.empty()) continue;
     reporter_.Add("W608", OpId(), var.name(),
                   absl::StrCat("variable ", var.name(),
-                               ": expected a feed variable, as in the original, found ",
-                               other.valid() ? "one without need_check_feed" : "no such variable"));
+                               ": expected a feed variable, as in the original, found ", found));
   }
 }
 

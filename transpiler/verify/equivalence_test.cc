@@ -22,6 +22,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 using ::weft::testing::BlockProgram;
+using ::weft::testing::BlockText;
 using ::weft::testing::Differences;
 using ::weft::testing::Errors;
 using ::weft::testing::ForRanks;
@@ -325,6 +326,19 @@ TEST(EquivalenceProof, FailsForAnotherUpdate) {
                        "    Out=[w@GRAD] = clip(X=[w@GRAD]) {min=-1.0, max=1.0}\n"
                        "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[lr])\n"}});
   EXPECT_FALSE(Proves(OneDeviceStep(), clipped));
+}
+
+// Mixed precision casts what is fed, whatever its type is.
+TEST(Equivalence, DataKeepsItsElementType) {
+  const std::string rest =
+      "    var h : fp16[4]\n    var s : fp16[4] persistable\n"
+      "    Out=[h] = cast(X=[x]) {out_dtype=4}\n    Out=[s] = assign(X=[h])\n";
+  const std::string single = BlockText("    var x : fp32[4] need_check_feed\n" + rest);
+  const std::string twice = BlockText("    var x : fp64[4] need_check_feed\n" + rest);
+  EXPECT_THAT(Differences(single, single, ForRanks(1)), IsEmpty());
+  EXPECT_THAT(Differences(single, twice, ForRanks(1)),
+              ElementsAre(AllOf(HasSubstr("W608: variable x"),
+                                HasSubstr("found one of type fp64 instead of fp32"))));
 }
 
 }  // namespace
