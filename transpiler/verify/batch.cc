@@ -83,7 +83,7 @@ class BatchChecker {
   // known relation, unless losses or states that CheckStates reports are the cause. Of a program
   // without a forward pass, they are assumed to be right.
   void CheckUpdates(bool sums_are_wanted) {
-    const bool are_sums = !sums_are_wanted && AnyLossIsASum();
+    const bool are_sums = !sums_are_wanted && AnyLossMayBeASum();
     const std::vector<OpId> assumed = GradientsOfAbsentOps(main_);
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
     for (const BatchUpdate& update : flow_.updates()) {
@@ -264,9 +264,11 @@ class BatchChecker {
     return own;
   }
 
-  bool AnyLossIsASum() const {
-    return absl::c_any_of(FindLosses(main_),
-                          [&](Symbol loss) { return IsSumLoss(main_, flow_, loss); });
+  // As it may in a program that marks none.
+  bool AnyLossMayBeASum() const {
+    const std::vector<Symbol> losses = FindLosses(main_);
+    return losses.empty() ||
+           absl::c_any_of(losses, [&](Symbol loss) { return IsSumLoss(main_, flow_, loss); });
   }
 
   // Whether a state holds the rank's part of a mean or sum, after any number of steps.

@@ -291,7 +291,7 @@ TEST_F(LossesOfBothKinds, OtherCombinationsAreRefused) {
   EXPECT_THAT(FoundIn("", Reduce("avg", "avg", "avg")),
               IsSupersetOf({HasSubstr("error: W315: op 20 (sgd) updates w"),
                             HasSubstr("error: W314: op 22 (sgd) updates v"),
-                            HasSubstr("error: W702: op 22 (sgd): gradient v@GRAD is n^-1 times"),
+                            HasSubstr("error: W702: op 22 (sgd): gradient v@GRAD is 1/n of"),
                             HasSubstr("error: W601: variable v"), HasSubstr("W601: variable w")}));
   // Sums without a division.
   EXPECT_THAT(FoundIn("", Reduce("sum", "sum", "sum")),
@@ -355,6 +355,28 @@ TEST(Batch, ALossThatIsReducedForTheReportIsASumNevertheless) {
   };
   EXPECT_THAT(found("sum"), IsEmpty());
   EXPECT_THAT(found("avg"), Contains(StartsWith("error: W702")));
+}
+
+// No op has the role of a loss, as after paddle.static.gradients.
+TEST(Batch, TheGradientOfASumIsNotAveragedWhereNoLossIsMarked) {
+  const auto found = [](const std::string& forward, const std::string& backward) {
+    const std::string step = absl::StrCat(
+        kVars, "    Out=[y] = mul(X=[x], Y=[w])\n", forward,
+        "    Out=[loss@GRAD] = fill_constant() role=backward {shape=longs[], dtype=5, value=1.0}\n",
+        backward,
+        "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward\n");
+    return Differences(BlockText(absl::StrCat(step, kUpdate)),
+                       BlockText(absl::StrCat(step, kReduce, kUpdate)), ForRanks(2));
+  };
+  const std::string all = "{reduce_all=true, dim=ints[0], keep_dim=false}\n";
+  EXPECT_THAT(found("    Out=[loss] = reduce_sum(X=[y]) " + all,
+                    "    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) "
+                    "role=backward " +
+                        all),
+              ElementsAre(StartsWith("error: W702: op 6 (sgd): gradient w@GRAD is 1/n of")));
+  EXPECT_THAT(found("    Out=[loss] = mean(X=[y])\n",
+                    "    X@GRAD=[y@GRAD] = mean_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward\n"),
+              IsEmpty());
 }
 
 // The count begins with zero, so that it is the n-th part of that of one device in every step.
