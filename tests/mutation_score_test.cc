@@ -7,19 +7,24 @@
 // same: else the verifier has to name the cause. docs/verifier.md has the result.
 //
 // A part of all mutants by default, spread evenly; with --all every one of the small programs,
-// which takes a minute or more with optimization.
+// which takes ten minutes or more with optimization.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -36,9 +41,7 @@
 namespace weft::testing {
 namespace {
 
-using ::testing::ContainsRegex;
-using ::testing::Each;
-using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 bool all_mutants = false;  // --all
 
@@ -57,6 +60,15 @@ struct Score {
   std::map<std::string, int> equal_reported;  // by rule
   std::vector<std::string> survivors;
   std::vector<std::string> alarms;
+  std::vector<std::string> not_used;
+
+  void Add(const Score& other) {
+    for (const auto& [kind, count] : other.by_kind) Add(count, &by_kind[kind]);
+    for (const auto& [rule, count] : other.equal_reported) equal_reported[rule] += count;
+    for (auto list : {&Score::survivors, &Score::alarms, &Score::not_used}) {
+      (this->*list).insert((this->*list).end(), (other.*list).begin(), (other.*list).end());
+    }
+  }
 
   Count Sum() const {
     Count sum;
@@ -81,6 +93,7 @@ struct Score {
 
   void Print() const {
     std::printf("%s", Table().c_str());
+    for (const std::string& why : not_used) std::printf("not used: %s\n", why.c_str());
     for (const auto& [rule, count] : equal_reported) {
       std::printf("reported by %s, but equal: %d\n", rule.c_str(), count);
     }
@@ -111,44 +124,53 @@ std::vector<std::string> StateOf(const Program& program) {
 // mlp_gradient_merge updates every fourth step; what it does then shows in the next one.
 constexpr int kSteps = 6;
 
-// What the program of `rank` is, if all ranks or only the last one make the mistake.
-std::vector<ProgramDescs> Mutated(const std::vector<ProgramDescs>& ranks,
-                                  const Mutation& mutation) {
-  std::vector<ProgramDescs> mutants = ranks;
-  for (size_t rank = mutation.one_rank ? ranks.size() - 1 : 0; rank < ranks.size(); ++rank) {
-    mutation.apply(&mutants[rank]);
-  }
-  return mutants;
-}
+// What each rank runs.
+struct Ranks {
+  std::vector<const ProgramDescs*> programs;
+  std::vector<std::unique_ptr<ProgramDescs>> mutants;  // of these
+};
 
-std::vector<const ProgramDescs*> Pointers(const std::vector<ProgramDescs>& ranks) {
-  std::vector<const ProgramDescs*> pointers;
-  for (const ProgramDescs& programs : ranks) pointers.push_back(&programs);
-  return pointers;
+// All ranks, or only the last one, make the mistake.
+Ranks Mutated(const std::vector<const ProgramDescs*>& programs, const Mutation& mutation) {
+  Ranks ranks;
+  for (size_t rank = 0; rank < programs.size(); ++rank) {
+    if (mutation.one_rank && rank + 1 < programs.size()) {
+      ranks.programs.push_back(programs[rank]);
+    } else if (rank > 0 && !mutation.one_rank && programs[rank] == programs[0]) {
+      ranks.programs.push_back(ranks.programs[0]);
+    } else {
+      ranks.mutants.push_back(std::make_unique<ProgramDescs>(*programs[rank]));
+      mutation.apply(ranks.mutants.back().get());
+      ranks.programs.push_back(ranks.mutants.back().get());
+    }
+  }
+  return ranks;
 }
 
 // Makes every `stride`th mutant of a program, and counts. Returns why it was not used, because it
 // has a known mistake already or cannot be replayed; empty: it was.
 std::string AddMutants(const std::string& name, const Model& original, const Rewritten& rewritten,
                        bool has_endpoints, int stride, Score* score) {
-  const std::vector<ProgramDescs>& programs = rewritten.ranks;
-  const int nranks = static_cast<int>(programs.size());
-  const Reports before = ReportsOn({&programs[0]}, nranks, &original, rewritten.claims);
+  const int nranks = static_cast<int>(rewritten.ranks.size());
+  std::vector<const ProgramDescs*> programs;
+  for (const ProgramDescs& rank : rewritten.ranks) {
+    programs.push_back(has_endpoints ? &rank : &rewritten.ranks[0]);
+  }
+  const Reports before = ReportsOn({programs[0]}, nranks, &original, rewritten.claims);
   if (!before.errors.empty()) return before.errors[0];
-  StreamReplay replay(Pointers(programs), StateOf(original.main), ReplayOptions{nranks, kSteps});
+  StreamReplay replay(programs, StateOf(original.main), ReplayOptions{nranks, kSteps});
   if (!replay.reference().unsupported.empty()) return replay.reference().unsupported;
   if (!replay.reference().failure.empty()) return replay.reference().failure;
 
-  const std::vector<Mutation> mutations = AllMutations(programs[0], nranks);
+  const std::vector<Mutation> mutations = AllMutations(*programs[0], nranks);
   for (size_t i = 0; i < mutations.size(); i += stride) {
     const Mutation& mutation = mutations[i];
-    const std::vector<ProgramDescs> mutants = Mutated(programs, mutation);
-    std::vector<const ProgramDescs*> ranks = Pointers(mutants);
-    const std::string difference = replay.Difference(ranks);
+    const Ranks mutants = Mutated(programs, mutation);
+    const std::string difference = replay.Difference(mutants.programs);
     // Programs that differ between ranks are given one by one.
     const bool all_run_one = !mutation.one_rank && !(has_endpoints && mutation.of_startup);
-    if (all_run_one) ranks.resize(1);
-    Reports found = ReportsOn(ranks, nranks, &original, rewritten.claims);
+    const auto ranks = absl::MakeSpan(mutants.programs).first(all_run_one ? 1 : nranks);
+    const Reports found = ReportsOn(ranks, nranks, &original, rewritten.claims);
 
     Count& count = score->by_kind[mutation.kind];
     ++count.mutants;
@@ -187,6 +209,7 @@ void AddLosses(const std::string& name, const Model& model, const Configuration&
     NumericOptions options;
     options.kernels = &CpuKernels();
     options.nranks = configuration.nranks;
+    options.steps = kSteps;
     const auto report =
         CheckNumerically({&mutant.model.main, &mutant.model.startup}, {&*main, &*startup}, options);
     ASSERT_TRUE(report.ok()) << report.status();
@@ -243,12 +266,18 @@ bool IsSmall(const std::string& name) {
 
 // 0: the program is left out.
 int StrideOf(const std::string& name, const Program& main) {
-  if (IsSmall(name)) return all_mutants ? 1 : name == "fit_a_line" ? 7 : 61;
+  if (IsSmall(name)) return all_mutants ? 1 : name == "fit_a_line" ? 9 : 97;
   const int ops = static_cast<int>(main.num_ops());
   // bert_tiny and resnet18_cifar have the ops of their large sisters.
   if (!all_mutants && ops > 500) return 0;
   // The time for a mutant, and the number of them, grow with the program.
-  return (all_mutants ? 1 : 10) * std::max(40, ops * ops / 75);
+  return (all_mutants ? 1 : 4) * std::max(40, ops * ops / 75);
+}
+
+// Whether the model's mutants are made in a configuration, both by number. To rewrite and replay a
+// model for a few mutants takes longer than these.
+bool IsUsed(const std::string& name, size_t model, size_t configuration) {
+  return all_mutants || IsSmall(name) || (model + configuration) % 3 == 0;
 }
 
 // Where all gradients of a model that runs on numbers are averages, or sums of losses that are.
@@ -262,27 +291,52 @@ const std::vector<Configuration>& ConfigurationsOfLosses() {
   return *all;
 }
 
+// Makes the mutants of a model in one configuration, and counts.
+void AddMutantsOf(const std::string& name, const Model& model, int stride,
+                  const Configuration& configuration, Score* score) {
+  const std::string what = absl::StrCat(name, " ", NameOf(configuration));
+  const auto rewritten = Rewrite(model, configuration);
+  // Refused combinations, and Paddle's known defects: docs/modes.md, docs/paddle_dialect.md.
+  std::string why(rewritten.status().message());
+  if (rewritten.ok()) {
+    why = AddMutants(what, model, *rewritten, configuration.has_endpoints, stride, score);
+  }
+  if (!why.empty()) score->not_used.push_back(absl::StrCat(what, ": ", why));
+}
+
+// In the order of models and configurations, whatever thread counts them.
 Score ScoreOfAll() {
-  Score score;
-  for (const auto& [name, model] : ReadModels()) {
+  const std::map<std::string, Model> models = ReadModels();
+  std::vector<std::function<void(Score*)>> parts;
+  size_t number = 0;
+  for (const auto& entry : models) {
+    const std::string& name = entry.first;
+    ++number;
+    const Model& model = entry.second;
     const int stride = StrideOf(name, model.main);
     if (stride == 0) continue;
     if (name == "fit_a_line" || (all_mutants && IsSmall(name))) {
       for (const Configuration& configuration : ConfigurationsOfLosses()) {
-        AddLosses(name, model, configuration, &score);
+        parts.push_back([&](Score* score) { AddLosses(name, model, configuration, score); });
       }
     }
-    for (const Configuration& configuration : Configurations()) {
-      const std::string what = absl::StrCat(name, " ", NameOf(configuration));
-      const auto rewritten = Rewrite(model, configuration);
-      // Refused combinations, and Paddle's known defects: docs/modes.md, docs/paddle_dialect.md.
-      std::string why(rewritten.status().message());
-      if (rewritten.ok()) {
-        why = AddMutants(what, model, *rewritten, configuration.has_endpoints, stride, &score);
-      }
-      if (!why.empty()) std::printf("not used: %s: %s\n", what.c_str(), why.c_str());
+    for (size_t i = 0; i < Configurations().size(); ++i) {
+      const Configuration& configuration = Configurations()[i];
+      if (!IsUsed(name, number, i)) continue;
+      parts.push_back(
+          [&, stride](Score* score) { AddMutantsOf(name, model, stride, configuration, score); });
     }
   }
+  std::vector<Score> scores(parts.size());
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < parts.size(); i = next++) parts[i](&scores[i]);
+  };
+  std::vector<std::thread> threads(std::max(1u, std::thread::hardware_concurrency()));
+  for (std::thread& thread : threads) thread = std::thread(work);
+  for (std::thread& thread : threads) thread.join();
+  Score score;
+  for (const Score& part : scores) score.Add(part);
   score.Print();
   return score;
 }
@@ -298,17 +352,15 @@ TEST(MutationScore, MutantsThatBehaveOtherwiseAreReported) {
   const Score score = ScoreOfAll();
   const Count sum = score.Sum();
   EXPECT_GT(sum.different, 1000);
-  EXPECT_GE(sum.caught, 0.98 * sum.different);
-  // What a main program declares for a state is not compared with the startup program.
-  EXPECT_THAT(score.survivors, Each(ContainsRegex("declaration: (element type|shape) of a state")));
+  EXPECT_THAT(score.survivors, IsEmpty());
   // Mistakes that do not show in the values of the steps that are replayed.
   EXPECT_LE(sum.equal_reported, 0.04 * sum.mutants);
   const std::string doc = ReadDoc();
   for (const auto& [kind, count] : score.by_kind) {
-    EXPECT_THAT(doc, HasSubstr(absl::StrCat("\n", kind, " "))) << "not in docs/verifier.md";
+    EXPECT_TRUE(absl::StrContains(doc, absl::StrCat("\n", kind, " "))) << kind;
   }
   if (all_mutants) {
-    EXPECT_THAT(doc, HasSubstr(score.Table()));
+    EXPECT_TRUE(absl::StrContains(doc, score.Table())) << "docs/verifier.md has another table";
   }
 }
 

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "ops/schema/communication_ops.h"
 #include "proto/op_role.h"
 #include "tests/mutation_edits.h"
@@ -143,18 +146,39 @@ class Generator {
     const pb::VarDesc* own = FindVar(program, place.block, name_of_own);
     if (own == nullptr || TensorOf(*own) == nullptr) return "";
     const std::set<std::string> named = NamesOf(op);
-    // Variables of other collectives first, then anything.
+    for (const std::string& name : NamedIn(place)[KindOf(*own)]) {
+      if (named.count(name) == 0) return name;
+    }
+    return "";
+  }
+
+  using NamesByKind = std::map<std::string, std::vector<std::string>>;
+
+  static std::string KindOf(const pb::VarDesc& var) {
+    return absl::StrCat(TypeText(var), var.persistable() ? " persistable" : "");
+  }
+
+  // The variables that ops of a block name, those of collectives first.
+  NamesByKind& NamedIn(const Place& place) const {
+    const auto [it, is_new] = named_in_.try_emplace({place.is_startup, place.block});
+    if (!is_new) return it->second;
+    const pb::ProgramDesc& program = ProgramOf(programs_, place);
+    std::map<absl::string_view, const pb::VarDesc*> vars;
+    for (int block = place.block; block >= 0; block = program.blocks(block).parent_idx()) {
+      for (const pb::VarDesc& var : program.blocks(block).vars()) vars.emplace(var.name(), &var);
+    }
+    std::set<std::string> seen;
     for (bool of_collective : {true, false}) {
-      for (const pb::OpDesc& other : OpsOf(programs_, place)) {
-        if (of_collective && FindCollectiveOp(other.type()) == nullptr) continue;
-        for (const std::string& name : NamesOf(other)) {
-          const pb::VarDesc* var = FindVar(program, place.block, name);
-          if (named.count(name) > 0 || var == nullptr || TypeText(*var) != TypeText(*own)) continue;
-          if (var->persistable() == own->persistable()) return name;
+      for (const pb::OpDesc& op : OpsOf(programs_, place)) {
+        if (of_collective && FindCollectiveOp(op.type()) == nullptr) continue;
+        for (const std::string& name : NamesOf(op)) {
+          const auto var = vars.find(name);
+          if (var == vars.end() || !seen.insert(name).second) continue;
+          it->second[KindOf(*var->second)].push_back(name);
         }
       }
     }
-    return "";
+    return it->second;
   }
 
   void AddForCollective(const Place& place, const pb::OpDesc& op) {
@@ -541,6 +565,7 @@ class Generator {
   const int nranks_;
   std::set<int> rings_;
   std::vector<Mutation> mutations_;
+  mutable std::map<std::pair<bool, int>, NamesByKind> named_in_;  // by block
 };
 
 }  // namespace

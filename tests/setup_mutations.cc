@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -77,6 +78,7 @@ class SetupGenerator {
       const pb::ProgramDesc& program = is_startup ? programs_.startup : programs_.main;
       for (int block = 0; block < program.blocks_size(); ++block) {
         const pb::BlockDesc& desc = program.blocks(block);
+        FindValueless(desc);
         for (int i = 0; i < desc.vars_size(); ++i) AddForVar({is_startup, block, i}, desc.vars(i));
         for (int i = 0; i < desc.ops_size(); ++i) AddForOp({is_startup, block, i}, desc.ops(i));
       }
@@ -146,7 +148,7 @@ class SetupGenerator {
       add("mark: parameter", [](pb::VarDesc* v) { v->set_is_parameter(!v->is_parameter()); });
       AddForName(place, var);
     }
-    if (HoldsNoValue(place, var.name())) return;
+    if (valueless_.count(var.name()) > 0) return;
     const std::string of_state = persistable ? " of a state" : "";
     add(absl::StrCat("declaration: element type", of_state), [](pb::VarDesc* v) {
       const bool is_single = TensorOf(*v)->data_type() == pb::VarType::FP32;
@@ -171,16 +173,14 @@ class SetupGenerator {
     if (persistable) AddShadows(place, var);
   }
 
-  // A shape, or the workspace of a library.
-  bool HoldsNoValue(const Place& place, const std::string& name) const {
-    const Ops& ops = OpsOf(programs_, place);
-    return std::any_of(ops.begin(), ops.end(), [&](const pb::OpDesc& op) {
+  // Shapes, and the workspace of a library.
+  void FindValueless(const pb::BlockDesc& block) {
+    valueless_.clear();
+    for (const pb::OpDesc& op : block.ops()) {
       for (const char* slot : {"XShape", "ReserveSpace"}) {
-        const std::vector<std::string> args = ArgsOf(op.outputs(), slot);
-        if (std::count(args.begin(), args.end(), name) > 0) return true;
+        for (const std::string& name : ArgsOf(op.outputs(), slot)) valueless_.insert(name);
       }
-      return false;
-    });
+    }
   }
 
   void AddForName(const Place& place, const pb::VarDesc& var) {
@@ -402,6 +402,7 @@ class SetupGenerator {
   const ProgramDescs& programs_;
   const int nranks_;
   std::vector<Mutation> mutations_;
+  std::set<std::string> valueless_;  // variables of the block that hold no value
 };
 
 }  // namespace
