@@ -18,18 +18,18 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "executor/runner.h"
 #include "gtest/gtest.h"
 #include "ops/analysis/batch_flow.h"
+#include "ops/analysis/losses.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "proto/text/program_text.h"
 #include "rapidcheck/gtest.h"
 #include "tests/drawn_ops.h"
 #include "tests/drawn_program.h"
+#include "tests/named_causes.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verify/verify.h"
 
@@ -37,13 +37,18 @@ namespace weft {
 namespace {
 
 using testing::BuildDrawn;
+using testing::Downstream;
 using testing::DrawnProgram;
 using testing::DrawnSpec;
+using testing::NamedAsDifferent;
 
 // Programs are in fp64, but the factor 1/n is in fp32: a third of a gradient is rounded, which a
 // second step might compare with something.
 constexpr double kTolerance = 2e-5;
-int StepsOn(int nranks) { return nranks == 3 ? 1 : 2; }
+int StepsOf(int nranks, bool has_chain) {
+  if (nranks == 3) return 1;
+  return has_chain ? 5 : 2;
+}
 // Rounding decides more than that of larger values.
 constexpr double kMaxMagnitude = 1e6;
 
@@ -242,25 +247,6 @@ std::string Show(const std::vector<Values>& values) {
 
 // --- What depends on what ------------------------------------------------------------------------
 
-// Variables that depend on an output of one of the ops, or on one of the variables, within so many
-// steps.
-std::set<std::string> Downstream(const Program& program, const std::set<OpId>& ops,
-                                 std::set<std::string> variables, int steps) {
-  for (int step = 0; step < steps; ++step) {
-    for (OpId id : program.block(0).ops()) {
-      const Op op = program.op(id);
-      bool depends = ops.count(id) > 0;
-      for (Symbol name : op.input_args()) {
-        depends |= variables.count(std::string(program.name(name))) > 0;
-      }
-      for (Symbol name : op.output_args()) {
-        if (depends) variables.emplace(program.name(name));
-      }
-    }
-  }
-  return variables;
-}
-
 // Ops whose results the walk takes for those of one device, for another layer or a note to tell
 // otherwise: draws, statistics, updates by gradients that are not reduced.
 std::set<OpId> Excused(const Program& program, const BatchFlow& flow) {
@@ -308,9 +294,9 @@ class Case {
  public:
   Case(const DrawnSpec& spec, Counts* counts)
       : spec_(spec),
-        steps_(StepsOn(spec.nranks)),
         counts_(*counts),
         drawn_(BuildDrawn(spec)),
+        steps_(StepsOf(spec.nranks, drawn_.has_chain)),
         main_(drawn_.main),
         startup_(drawn_.startup) {}
 
@@ -350,12 +336,15 @@ class Case {
     return true;
   }
 
+  std::vector<std::string> Lines() const {
+    std::vector<std::string> lines;
+    for (const Finding& finding : findings_.all()) lines.push_back(ToString(finding));
+    return lines;
+  }
+
   void Fail(const std::string& what) {
-    std::string findings;
-    for (const Finding& finding : findings_.all()) {
-      absl::StrAppend(&findings, ToString(finding), "\n");
-    }
-    RC_FAIL(absl::StrCat(what, "\nfindings:\n", findings, ProgramText(main_)));
+    RC_FAIL(absl::StrCat(what, "\nfindings:\n", absl::StrJoin(Lines(), "\n"), "\n",
+                         ProgramText(main_)));
   }
 
   // Every variable has the relation that the walk says.
@@ -364,16 +353,15 @@ class Case {
     options.feeds = drawn_.feeds.layouts;
     options.nranks = spec_.nranks;
     options.zeros = Zeros();
-    const BatchFlow flow = BatchFlow::Of(main_, options);
-    const std::set<OpId> excused = Excused(main_, flow);
-    for (const BatchEffectAt& at : flow.effects()) effects_.insert(at.op);
+    flow_ = BatchFlow::Of(main_, options);
+    const std::set<OpId> excused = Excused(main_, flow_);
     for (int step = 0; step < steps_; ++step) {
       const std::set<std::string> others = Downstream(main_, excused, {}, step + 1);
       for (const std::string& name : Written(drawn_.main)) {
         const VarId var = main_.block(0).FindVar(name);
         if (others.count(name) > 0 || ranks[step].count(name) == 0) continue;
         const std::vector<Values>& values = ranks[step].at(name);
-        const BatchValue& value = flow.AtEnd(var);
+        const BatchValue& value = flow_.AtEnd(var);
         const Values& expected = whole[step].at(name)[0];
         if (!Holds(value.relation, values, expected) || (value.is_zero && Largest(expected) > 0)) {
           return Fail(absl::StrCat("step ", step, ", variable ", name, ": expected ",
@@ -396,23 +384,31 @@ class Case {
     return zeros;
   }
 
-  // A variable that outlives a step, or a loss, that differs has its cause among the findings.
-  void CheckVerdict(const Results& whole, const Results& ranks) {
+  // In the first step in which any do: the variables that outlive a step, and losses, that differ.
+  std::vector<std::string> Different(const Results& whole, const Results& ranks) const {
+    std::set<std::string> losses;
+    for (Symbol loss : FindLosses(drawn_.main)) losses.emplace(drawn_.main.name(loss));
     std::vector<std::string> different;
     for (int step = 0; step < steps_ && different.empty(); ++step) {
       for (const auto& [name, values] : ranks[step]) {
         const Values& expected = whole[step].at(name)[0];
         const VarId var = main_.block(0).FindVar(name);
         const bool outlives = var.valid() && main_.var(var).persistable();
-        const bool is_loss = name == drawn_.loss;
         const bool is_mean = Holds(BatchRelation::Partial(), values, expected);
         if (outlives && !Holds(BatchRelation::Replicated(), values, expected)) {
           different.push_back(name);
-        } else if (is_loss && !is_mean && !Holds(BatchRelation::PartialSum(), values, expected)) {
+        } else if (losses.count(name) > 0 && !is_mean &&
+                   !Holds(BatchRelation::PartialSum(), values, expected)) {
           different.push_back(name);
         }
       }
     }
+    return different;
+  }
+
+  // What differs has its cause among the findings.
+  void CheckVerdict(const Results& whole, const Results& ranks) {
+    const std::vector<std::string> different = Different(whole, ranks);
     if (findings_.all().empty()) {
       if (!different.empty()) {
         Fail(absl::StrCat("verified, but different: ", absl::StrJoin(different, ", ")));
@@ -426,40 +422,22 @@ class Case {
         const std::string type(finding.op.valid() ? main_.op(finding.op).type() : "");
         ++counts_.undecided_by[absl::StrCat(finding.rule, " ", type)];
       }
-    } else {
-      ++counts_.different;
-      for (const std::string& name : different) CheckIsNamed(name);
+      return;
     }
-  }
-
-  // Some finding names an op or a variable that the variable depends on. Gradients depend on the
-  // loss.
-  void CheckIsNamed(const std::string& name) {
-    std::set<OpId> ops;
-    std::set<std::string> variables;
-    for (const Finding& finding : findings_.all()) {
-      if (finding.op.valid()) ops.insert(finding.op);
-      // "as do 3 other ops"
-      const bool is_of_all = finding.rule == "W704" || finding.rule == "W705";
-      if (is_of_all) ops.insert(effects_.begin(), effects_.end());
-      variables.insert(finding.variable);
-      for (absl::string_view word : absl::StrSplit(finding.message, absl::ByAnyChar(" ,:;()[]"))) {
-        variables.emplace(word);
-      }
-      if (finding.rule == "W701") variables.insert(drawn_.loss + "@GRAD");
-    }
-    if (Downstream(main_, ops, variables, steps_ + 1).count(name) == 0) {
-      Fail(absl::StrCat(name, " differs, and no finding names why"));
+    ++counts_.different;
+    const std::set<std::string> named = NamedAsDifferent(main_, flow_, Lines(), steps_ + 1);
+    for (const std::string& name : different) {
+      if (named.count(name) == 0) Fail(absl::StrCat(name, " differs, and no finding names why"));
     }
   }
 
   const DrawnSpec& spec_;
-  const int steps_;
   Counts& counts_;
   const DrawnProgram drawn_;
+  const int steps_;
   Program main_, startup_;
   Findings findings_;
-  std::set<OpId> effects_;
+  BatchFlow flow_;  // of main_
 };
 
 TEST(BatchProperties, VerdictsHoldInRuns) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -31,8 +32,12 @@ class ForwardBuilder {
   DrawnForward Build() {
     DeclareValues();
     for (const OpChoice& choice : spec_.ops) Draw(choice);
-    const int loss = Loss();
-    return {std::move(values_), std::move(made_), loss, std::move(drawn_)};
+    std::vector<int> losses = {Loss(spec_.loss, spec_.loss_of, spec_.loss_with)};
+    if (spec_.second_loss > 0) {
+      pool_.erase(std::remove(pool_.begin(), pool_.end(), losses[0]), pool_.end());
+      losses.push_back(Loss(spec_.second_loss, spec_.loss_with, spec_.loss_of));
+    }
+    return {std::move(values_), std::move(made_), std::move(losses), has_chain_, std::move(drawn_)};
   }
 
  private:
@@ -88,23 +93,25 @@ class ForwardBuilder {
     return candidates;
   }
 
-  // Branches and loops are drawn as often as so many ops.
-  static constexpr int kBlocks = 6;
+  // Branches, loops and chains are drawn as often as so many ops.
+  static constexpr int kOthers = 9;
 
   void Draw(const OpChoice& choice) {
     const int num_ops = static_cast<int>(DrawnOps().size());
-    const int index = choice.op % (num_ops + kBlocks);
-    if (index >= num_ops) {
-      return index % 2 == 0 ? DrawBranch(choice.arguments) : DrawLoop(choice.arguments);
-    }
+    const int index = choice.op % (num_ops + kOthers);
+    if (index >= num_ops) return DrawOther((index - num_ops) % 3, choice.arguments);
     const DrawnOp& op = DrawnOps()[index];
     ForwardOp made{op.type, {}, {}, AttrsOf(op, choice.attrs)};
+    if (choice.has_other_gradient) made.gradient_attrs = AttrsOf(op, choice.attrs + 1);
+    is_in_place_ = choice.is_in_place;
     const std::vector<std::vector<int>> candidates = CandidatesOf(op, choice.arguments);
     const int state = op.is_state ? StateFor(op, choice.arguments) : -1;
     if (op.is_state && state < 0) return;
     std::vector<int> arguments(candidates.size());
     int attempts = 0;
-    if (!Fill(op, candidates, state, 0, &arguments, &attempts, &made)) return;
+    const bool fits = Fill(op, candidates, state, 0, &arguments, &attempts, &made);
+    is_in_place_ = false;
+    if (!fits) return;
     drawn_.push_back(index);
     made_.push_back(std::move(made));
   }
@@ -145,6 +152,12 @@ class ForwardBuilder {
     return Make(reduce, {{"X", {value}}}, {{"reduce_all", true}, {"dim", Ints{0}}});
   }
 
+  void DrawOther(int number, const std::vector<int>& choices) {
+    if (number == 0) return DrawBranch(choices);
+    if (number == 1) return DrawLoop(choices);
+    DrawChain(choices);
+  }
+
   // x, or 2 x if a condition holds.
   void DrawBranch(const std::vector<int>& choices) {
     const int x = Pick(ArgumentClass::kFloat, choices, 0);
@@ -178,6 +191,19 @@ class ForwardBuilder {
                       {"increment", {{"X", {i}}}, {{"Out", {i}}}, {{"step", 1.0f}}},
                       {"less_than", {{"X", {i}}, {"Y", {limit}}}, {{"Out", {condition}}}, {}}}});
     pool_.insert(pool_.end(), {i, total});
+  }
+
+  // A value, and what it was one and two steps before.
+  void DrawChain(const std::vector<int>& choices) {
+    const int x = AsVector1(Scalar(Pick(ArgumentClass::kFloat, choices, 0), "reduce_mean"));
+    const auto assign = [&](int from, int state) {
+      made_.push_back({"assign", {{"X", {from}}}, {{"Out", {state}}}, {}});
+    };
+    assign(Find("second.old"), Find("third"));
+    assign(Find("first.old"), Find("second"));
+    assign(x, Find("first"));
+    pool_.push_back(Find("third.old"));
+    has_chain_ = true;
   }
 
   // The state that the op writes.
@@ -238,8 +264,9 @@ class ForwardBuilder {
     return Infer(op.outputs, state, made);
   }
 
+  // The last value that the variable has.
   int Find(absl::string_view name) const {
-    for (size_t i = 0; i < values_.size(); ++i) {
+    for (size_t i = values_.size(); i-- > 0;) {
       if (values_[i].name == name) return static_cast<int>(i);
     }
     return -1;
@@ -315,6 +342,10 @@ class ForwardBuilder {
         return {kDrawnFloat, Dims(std::max<int64_t>(rank, 1), -1)};
       }
     }
+    for (const auto& [name, value] : made.attrs) {
+      const auto* dims = name == "shape" ? std::get_if<std::vector<int64_t>>(&value) : nullptr;
+      if (dims != nullptr) return {kDrawnFloat, Dims(dims->begin(), dims->end())};
+    }
     for (int id : SlotOf(made.inputs, "Input")) {
       return {kDrawnFloat, Dims(values_[id].types[t].dims.size(), -1)};
     }
@@ -333,11 +364,27 @@ class ForwardBuilder {
     const bool is_differentiated =
         is_differentiable && types[0].dtype == kDrawnFloat && HasGradient(made.type, slot);
     const bool is_size = made.type == "shape" || made.type == "size" || made.type == "slice";
-    const int id =
-        Add({absl::StrCat(made.type, "_", values_.size(), ".", slot), types,
-             DrawnValue::Kind::kMade, is_differentiated, is_size && types[0].dtype != kDrawnFloat});
+    const int id = Add({NameOfOutput(made, slot, types), types, DrawnValue::Kind::kMade,
+                        is_differentiated, is_size && types[0].dtype != kDrawnFloat});
     if (slot != "XShape") pool_.push_back(id);
     return id;
+  }
+
+  // In place: that of an argument, whose value is lost.
+  std::string NameOfOutput(const ForwardOp& made, absl::string_view slot, const ThreeTypes& types) {
+    if (std::exchange(is_in_place_, false)) {
+      for (const auto& [name, ids] : made.inputs) {
+        for (int id : ids) {
+          const DrawnValue::Kind kind = values_[id].kind;
+          const bool may_be_lost =
+              kind == DrawnValue::Kind::kMade || kind == DrawnValue::Kind::kFeed;
+          if (!may_be_lost || values_[id].types != types) continue;
+          pool_.erase(std::remove(pool_.begin(), pool_.end(), id), pool_.end());
+          return values_[id].name;
+        }
+      }
+    }
+    return absl::StrCat(made.type, "_", values_.size(), ".", slot);
   }
 
   // --- The loss ----------------------------------------------------------------------------------
@@ -360,9 +407,9 @@ class ForwardBuilder {
   int Times(int x, int y) { return Make("elementwise_mul", {{"X", {x}}, {"Y", {y}}}); }
   int Square(int x) { return Make("square", {{"X", {x}}}); }
 
-  int Loss() {
-    const int x = Differentiable(spec_.loss_of), y = Differentiable(spec_.loss_with);
-    switch (spec_.loss % 10) {
+  int Loss(int kind, int of, int with) {
+    const int x = Differentiable(of), y = Differentiable(with);
+    switch (kind % 10) {
       case 1:
         return Sum(x);
       case 2: {
@@ -400,6 +447,8 @@ class ForwardBuilder {
   std::vector<int> pool_;  // arguments of ops
   std::vector<ForwardOp> made_;
   std::vector<int> drawn_;
+  bool is_in_place_ = false;  // the first output of the op that is drawn
+  bool has_chain_ = false;
 };
 
 }  // namespace

@@ -12,8 +12,9 @@ namespace weft::testing {
 struct DrawnForward {
   std::vector<DrawnValue> values;
   std::vector<ForwardOp> ops;
-  int loss = -1;           // a value
-  std::vector<int> drawn;  // indices in DrawnOps() of the ops that fit
+  std::vector<int> losses;  // values
+  bool has_chain = false;   // of states, along which a value takes steps
+  std::vector<int> drawn;   // indices in DrawnOps() of the ops that fit
 };
 
 DrawnForward DrawForward(const DrawnSpec& spec);

@@ -22,6 +22,10 @@ std::vector<int> Wanted(absl::Span<const DrawnValue> values, const ForwardOp& op
   return is_any ? wanted : std::vector<int>();
 }
 
+const AttrValues& GradientAttrs(const ForwardOp& op) {
+  return op.gradient_attrs.has_value() ? *op.gradient_attrs : op.attrs;
+}
+
 std::vector<Input> GradientsOf(const std::vector<int>& values) {
   std::vector<Input> inputs;
   for (int value : values) inputs.push_back({value, true});
@@ -52,7 +56,7 @@ std::vector<GradientOp> OfLinear(absl::Span<const DrawnValue> values, const Forw
                                  const LinearGradient& gradient) {
   std::vector<GradientOp> ops;
   AttrValues attrs;
-  for (const auto& [name, value] : op.attrs) {
+  for (const auto& [name, value] : GradientAttrs(op)) {
     if (name == gradient.attr) attrs.emplace_back(name, value);
   }
   for (int value : Wanted(values, op, "X")) {
@@ -83,7 +87,7 @@ GradientOp BySchema(absl::Span<const DrawnValue> values, const ForwardOp& op,
     const std::vector<int> wanted = Wanted(values, op, of);
     if (!wanted.empty()) gradient.outputs.push_back({slot.name, wanted});
   }
-  for (const auto& [name, value] : op.attrs) {
+  for (const auto& [name, value] : GradientAttrs(op)) {
     if (schema.FindAttr(name) != nullptr) gradient.attrs.emplace_back(name, value);
   }
   return gradient;

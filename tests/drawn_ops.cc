@@ -163,6 +163,8 @@ constexpr Row kRows[] = {
     {"reduce_sum", "X:s", kDims},
     {"fill_constant", "", "shape=[1]|[4]|[3,4] dtype=6 value=0.0|1.0|0.5"},
     {"fill_constant", "ShapeTensor:s", "dtype=6 value=0.5"},
+    {"fill_constant", "ValueTensor:c", "shape=[1]|[4]|[3,4] dtype=6 value=0.0"},
+    {"fill_constant", "ShapeTensor:s ValueTensor:c", "dtype=6 value=0.0"},
     {"fill_constant_batch_size_like", "Input:f",
      "shape=[-1,4]|[-1,1]|[1]|[2,3] input_dim_idx=0|1 output_dim_idx=0 value=0.5 dtype=6"},
     {"fill_constant_batch_size_like", "Input:f",

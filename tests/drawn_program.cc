@@ -36,13 +36,15 @@ std::string GradOf(const DrawnValue& value) { return value.name + "@GRAD"; }
 class Writer {
  public:
   Writer(const DrawnSpec& spec, const DrawnForward& forward)
-      : spec_(spec), values_(forward.values), ops_(forward.ops), loss_(forward.loss) {}
+      : spec_(spec), values_(forward.values), ops_(forward.ops), losses_(forward.losses) {}
 
   DrawnProgram Write() {
     WriteForward();
     WriteBackward();
     WriteUpdates();
-    return {main_.Build(), startup_.Build(), values_[loss_].name, Feeds(), {}};
+    std::vector<std::string> losses;
+    for (int loss : losses_) losses.push_back(values_[loss].name);
+    return {main_.Build(), startup_.Build(), losses, Feeds(), false, {}};
   }
 
  private:
@@ -121,8 +123,10 @@ class Writer {
         WriteBlock(op);
         continue;
       }
-      const int role = first_out == loss_ ? kRoleForward | kRoleLoss : kRoleForward;
-      WriteOp(op.type, Names(op.inputs), Names(op.outputs), op.attrs, role);
+      const bool is_marked = spec_.marks == DrawnMarks::kBoth && IsLoss(first_out);
+      const Slots inputs = Names(op.inputs);  // declared first
+      WriteOp(op.type, inputs, Names(op.outputs), op.attrs,
+              is_marked ? kRoleForward | kRoleLoss : kRoleForward);
     }
   }
 
@@ -143,13 +147,19 @@ class Writer {
 
   // --- Backward ----------------------------------------------------------------------------------
 
+  bool IsLoss(int value) const { return std::count(losses_.begin(), losses_.end(), value) > 0; }
+
   void WriteBackward() {
     CountGradients();
-    const std::string seed = GradOf(values_[loss_]);
-    const TensorType& type = values_[loss_].types[kDeclared];
-    Declare(seed, type);
-    FillConstant(&main_, seed, DimsOf(type), kFloatType, 1, kRoleBackward | kRoleLoss);
-    written_[loss_] = 1;
+    const bool is_marked = spec_.marks != DrawnMarks::kNone;
+    for (int loss : losses_) {
+      const std::string seed = GradOf(values_[loss]);
+      const TensorType& type = values_[loss].types[kDeclared];
+      Declare(seed, type);
+      FillConstant(&main_, seed, DimsOf(type), kFloatType, 1,
+                   is_marked ? kRoleBackward | kRoleLoss : kRoleBackward);
+      written_[loss] = 1;
+    }
     for (auto op = ops_.rbegin(); op != ops_.rend(); ++op) {
       if (!HasGradients(*op)) continue;
       for (const GradientOp& gradient : Differentiate(values_, *op)) WriteGradientOp(gradient);
@@ -158,7 +168,7 @@ class Writer {
 
   // How many gradients of each value gradient ops will write.
   void CountGradients() {
-    expected_[loss_] = 1;
+    for (int loss : losses_) expected_[loss] = 1;
     for (auto op = ops_.rbegin(); op != ops_.rend(); ++op) {
       if (!HasGradients(*op)) continue;
       for (const GradientOp& gradient : Differentiate(values_, *op)) {
@@ -327,7 +337,7 @@ class Writer {
   const DrawnSpec& spec_;
   const std::vector<DrawnValue>& values_;
   const std::vector<ForwardOp>& ops_;
-  const int loss_;
+  const std::vector<int>& losses_;
   ProgramPairBuilder pair_;
   ProgramBuilder& main_ = pair_.main;
   ProgramBuilder& startup_ = pair_.startup;
@@ -342,6 +352,7 @@ class Writer {
 DrawnProgram BuildDrawn(const DrawnSpec& spec) {
   const DrawnForward forward = DrawForward(spec);
   DrawnProgram program = Writer(spec, forward).Write();
+  program.has_chain = forward.has_chain;
   program.drawn = forward.drawn;
   return program;
 }
@@ -355,6 +366,7 @@ std::ostream& operator<<(std::ostream& out, const DrawnSpec& spec) {
 
 namespace rc {
 
+using weft::testing::DrawnMarks;
 using weft::testing::DrawnSpec;
 using weft::testing::DrawnUpdates;
 using weft::testing::OpChoice;
@@ -370,11 +382,16 @@ constexpr int kMany = 1 << 20;
 // Often one of the values that were made last.
 Gen<int> Arguments() { return gen::oneOf(Below(3), Below(kMany)); }
 
+Gen<bool> Rarely() {
+  return gen::map(Below(12), [](int n) { return n == 1; });
+}
+
 Gen<OpChoice> Choices() {
   return gen::build<OpChoice>(
       gen::set(&OpChoice::op, Below(kMany)),
       gen::set(&OpChoice::arguments, gen::container<std::vector<int>>(3, Arguments())),
-      gen::set(&OpChoice::attrs, Below(kMany)));
+      gen::set(&OpChoice::attrs, Below(kMany)), gen::set(&OpChoice::is_in_place, Rarely()),
+      gen::set(&OpChoice::has_other_gradient, Rarely()));
 }
 
 }  // namespace
@@ -384,6 +401,10 @@ Gen<DrawnSpec> Arbitrary<DrawnSpec>::arbitrary() {
       gen::set(&DrawnSpec::ops, gen::resize(10, gen::container<std::vector<OpChoice>>(Choices()))),
       gen::set(&DrawnSpec::loss, Below(10)), gen::set(&DrawnSpec::loss_of, Below(8)),
       gen::set(&DrawnSpec::loss_with, Below(8)),
+      gen::set(&DrawnSpec::second_loss, gen::oneOf(Below(1), Below(1), Below(10))),
+      gen::set(&DrawnSpec::marks,
+               gen::element(DrawnMarks::kBoth, DrawnMarks::kBoth, DrawnMarks::kBoth,
+                            DrawnMarks::kBoth, DrawnMarks::kGradient, DrawnMarks::kNone)),
       gen::set(&DrawnSpec::updates, gen::element(DrawnUpdates::kSgd, DrawnUpdates::kMomentum,
                                                  DrawnUpdates::kSgd, DrawnUpdates::kByHand)),
       gen::set(&DrawnSpec::averages, gen::element(false, false, true)),

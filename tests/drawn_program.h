@@ -19,8 +19,9 @@ namespace weft::testing {
 struct DrawnProgram {
   Program main;
   Program startup;
-  std::string loss;
+  std::vector<std::string> losses;
   FeedSource feeds;        // of the whole batch, with layouts
+  bool has_chain = false;  // of states: a value takes some steps along it
   std::vector<int> drawn;  // indices in DrawnOps() of the ops that fit
 };
 

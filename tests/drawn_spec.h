@@ -11,7 +11,14 @@ struct OpChoice {
   int op = 0;
   std::vector<int> arguments;  // of the first slots; 0 for others
   int attrs = 0;
+  bool is_in_place = false;  // overwrites an argument of its type, if there is one
+  // Its gradient op has other attributes, if there is a choice: not the gradient.
+  bool has_other_gradient = false;
 };
+
+// Which ops have the role of a loss: the forward op that makes it, and the op that fills its
+// gradient.
+enum class DrawnMarks { kBoth, kGradient, kNone };
 
 enum class DrawnUpdates { kSgd, kMomentum, kByHand };
 
@@ -20,6 +27,8 @@ struct DrawnSpec {
   int loss = 0;
   int loss_of = 0;
   int loss_with = 0;
+  int second_loss = 0;  // 0: none
+  DrawnMarks marks = DrawnMarks::kBoth;
   DrawnUpdates updates = DrawnUpdates::kSgd;
   // What rewrites and what runs the program.
   bool averages = false;  // gradients; else the gradient of the loss is scaled

@@ -25,7 +25,7 @@ using ThreeTypes = std::array<TensorType, 3>;
 
 struct DrawnValue {
   enum class Kind { kFeed, kParam, kState, kStatistic, kCount, kMade };
-  std::string name;
+  std::string name;  // of several values, if ops overwrite them in place
   ThreeTypes types;
   Kind kind = Kind::kMade;
   bool needs_gradient = false;
@@ -47,6 +47,8 @@ struct ForwardOp {
   ValueSlots inputs, outputs;
   AttrValues attrs;
   std::vector<ForwardOp> block = {};
+  // None: those of the op.
+  absl::optional<AttrValues> gradient_attrs = {};
 };
 
 struct DrawnFeed {

@@ -1,8 +1,9 @@
 // Over real programs: what makes two ranks differ from one device is named, and nothing else is.
 //
 // Each program trains on one device with the whole batch, and, rewritten, on two ranks. A
-// persistable variable that differs by more than rounding must be one of which layer 7 of the
-// verifier says so, and the lines of the transpiler must be those of kPrograms.
+// persistable variable that differs by more than rounding must have its cause among the lines of
+// the transpiler, layer 7 of the verifier must know that it differs, and the lines must be those of
+// the table below.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -28,6 +29,7 @@
 #include "ops/analysis/feed_layout.h"
 #include "ops/kernel.h"
 #include "proto/program_file.h"
+#include "tests/named_causes.h"
 #include "tools/numeric/report.h"
 #include "transpiler/transpile.h"
 #include "transpiler/verify/batch.h"
@@ -150,11 +152,13 @@ TEST_P(SurveyTest, DifferencesAreNamed) {
         BatchOptionsOf({&rewritten.main, &rewritten.startup}, /*feeds=*/{}, kRanks);
     options.follow_effects = true;
     const BatchFlow flow = BatchFlow::Of(rewritten.main, options);
-    const std::set<std::string> differing = Differing(expected[0], found);
-    for (const std::string& name : differing) {
+    const std::set<std::string> named =
+        testing::NamedAsDifferent(rewritten.main, flow, rewritten.notes, kSteps);
+    for (const std::string& name : Differing(expected[0], found)) {
       EXPECT_FALSE(flow.AtEnd(rewritten.main.block(0).FindVar(name)).IsOfOneDevice())
           << name << " differs";
-      EXPECT_FALSE(rewritten.notes.empty()) << name << " differs";
+      EXPECT_EQ(named.count(name), 1) << name << " differs, and no line names why:\n"
+                                      << absl::StrJoin(rewritten.notes, "\n");
     }
     const bool reduces = mode == std::string("grad_allreduce");
     EXPECT_EQ(RulesOf(rewritten.notes), reduces ? GetParam().grad_allreduce : GetParam().local_sgd)
