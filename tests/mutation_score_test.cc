@@ -209,7 +209,8 @@ void AddLosses(const std::string& name, const Model& model, const Configuration&
     NumericOptions options;
     options.kernels = &CpuKernels();
     options.nranks = configuration.nranks;
-    options.steps = kSteps;
+    // Longer, losses that grow without bounds are no numbers any more.
+    options.steps = name == "mlp_gradient_merge" ? kSteps : 2;
     const auto report =
         CheckNumerically({&mutant.model.main, &mutant.model.startup}, {&*main, &*startup}, options);
     ASSERT_TRUE(report.ok()) << report.status();

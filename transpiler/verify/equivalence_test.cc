@@ -332,7 +332,7 @@ TEST(EquivalenceProof, FailsForAnotherUpdate) {
 TEST(Equivalence, DataKeepsItsElementType) {
   const std::string rest =
       "    var h : fp16[4]\n    var s : fp16[4] persistable\n"
-      "    Out=[h] = cast(X=[x]) {out_dtype=4}\n    Out=[s] = assign(X=[h])\n";
+      "    Out=[h] = cast(X=[x]) {in_dtype=5, out_dtype=4}\n    Out=[s] = assign(X=[h])\n";
   const std::string single = BlockText("    var x : fp32[4] need_check_feed\n" + rest);
   const std::string twice = BlockText("    var x : fp64[4] need_check_feed\n" + rest);
   EXPECT_THAT(Differences(single, single, ForRanks(1)), IsEmpty());
