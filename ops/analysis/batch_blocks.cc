@@ -4,8 +4,6 @@
 namespace weft {
 namespace {
 
-// Relations descend at most two times from iteration to iteration of a loop.
-constexpr int kMaxIterations = 4;
 // The number of ways into a block may be exponential in the size of the program.
 constexpr int kMaxVisitsOfBlock = 64;
 

@@ -298,6 +298,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   if (adds) AdaptZeros();
   const bool is_zero = FillsZeros(op, recipe);
   const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
+  flow_.has_guessed_divisions_ |= divisions > 0 && !op.HasAttr(kNumRanksAttr);
   if (divisions > 0) RecordDivision(op, ins_[0]);
   if (AreSame(ins_) && recipe.algebra != Algebra::kRandom && !recipe.keeps_outputs) {
     for (size_t i = 0; i < op.output_args().size(); ++i) {

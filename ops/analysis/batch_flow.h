@@ -170,6 +170,8 @@ class BatchFlow {
   const std::vector<BatchFetch>& fetches() const { return fetches_; }
   // In op order.
   const std::vector<BatchLift>& lifts() const { return lifts_; }
+  // Whether a factor without attribute nranks counts as a division by the number of ranks.
+  bool has_guessed_divisions() const { return has_guessed_divisions_; }
   // The gradient ops of loops whose gradients the walk has taken at their names. In op order.
   const std::vector<OpId>& loop_gradients() const { return loop_gradients_; }
 
@@ -187,6 +189,7 @@ class BatchFlow {
   std::vector<BatchFetch> fetches_;
   std::vector<BatchLift> lifts_;
   std::vector<OpId> loop_gradients_;
+  bool has_guessed_divisions_ = false;
 };
 
 }  // namespace weft

@@ -127,6 +127,61 @@ TEST_F(BatchFlowTest, GradientOpsNeedAnOpThatTheyDifferentiate) {
   EXPECT_EQ(Cause("h@GRAD"), "reduce_sum_grad");
 }
 
+// a is the product now, which differs between ranks; its gradient by b is a multiple of a.
+TEST_F(BatchFlowTest, GradientOpsReadInputsThatTheirOpHasOverwritten) {
+  Run("    var a@GRAD : fp32[1]\n    var b@GRAD : fp32[1]\n"
+      "    Out=[a] = fill_constant() {shape=longs[1], dtype=5, value=3.0}\n"
+      "    Out=[b] = mean(X=[h])\n    Out=[a] = elementwise_mul(X=[a], Y=[b]) {axis=-1}\n"
+      "    Out=[a@GRAD] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+      "    Y@GRAD=[b@GRAD] = elementwise_mul_grad(X=[a], Y=[b], Out@GRAD=[a@GRAD]) {axis=-1}\n");
+  EXPECT_EQ(Cause("b@GRAD"), "elementwise_mul_grad");
+}
+
+// DDX is no zero, although the gradient op has no output X@GRAD.
+TEST_F(BatchFlowTest, GradientsOfWhatTheOpDoesNotHaveCount) {
+  const auto run = [&](const std::string& ddx) {
+    Run("    var a@GRAD : fp32[1]\n    var b@GRAD : fp32[1]\n    var b@GRAD@GRAD : fp32[1]\n"
+        "    Out=[a] = fill_constant() {shape=longs[1], dtype=5, value=3.0}\n"
+        "    Out=[b] = fill_constant() {shape=longs[1], dtype=5, value=2.0}\n"
+        "    Out=[c] = elementwise_mul(X=[a], Y=[b]) {axis=-1}\n"
+        "    Y@GRAD=[b@GRAD] = elementwise_mul_grad(X=[a], Y=[b], Out@GRAD=[b]) {axis=-1}\n"
+        "    Out=[b@GRAD@GRAD] = mean(X=[h])\n"
+        "    Y@GRAD=[state] = elementwise_mul_grad_grad(X=[a], Y=[b], DOut=[b]" +
+        ddx + ", DDY=[b@GRAD@GRAD]) {axis=-1}\n");
+  };
+  run(", DDX=[rate]");
+  EXPECT_EQ(Of("state"), kUnrelated);
+  run(", DDX=[@EMPTY@]");
+  EXPECT_NE(Of("state"), kUnrelated);
+}
+
+TEST_F(BatchFlowTest, AnOpWithoutGradientsIsNoZero) {
+  Run("    DX=[state] = strange_grad(X=[h], DOut=[h])\n");
+  EXPECT_EQ(Cause("state"), "strange_grad");
+}
+
+// Of a branch that there is not, and of a loop.
+TEST_F(BatchFlowTest, BlocksOfGradientsMayWriteStates) {
+  Run("    var s@GRAD : fp32[-1, 1]\n    var s : fp32[-1, 1]\n"
+      "    Input@GRAD=[h@GRAD] = conditional_block_grad(Cond=[due], Input=[h], Out=[s], "
+      "Out@GRAD=[s@GRAD], Scope=[scope]) {is_scalar_condition=true, sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    Out=[state] = mean(X=[h])\n  }\n");
+  EXPECT_EQ(Cause("state"), "conditional_block_grad");
+  Run("    X@GRAD=[h@GRAD] = while_grad(X=[h], Out=[h], Out@GRAD=[h@GRAD], StepScopes=[scopes]) "
+      "{original_output_grad=strings[\"h@GRAD\"], sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    Out=[state] = mean(X=[x])\n  }\n");
+  EXPECT_EQ(Of("state"), kMean);
+  EXPECT_EQ(Of("h@GRAD"), BatchRelation::Sharded(0, 1));
+}
+
+TEST_F(BatchFlowTest, AStateMayStopBeingZero) {
+  zeros_ = {"state"};
+  Run("    Out=[a] = reduce_sum(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+      "    Out=[b] = elementwise_add(X=[a], Y=[state]) {axis=-1}\n"
+      "    Out=[state] = elementwise_add(X=[state], Y=[rate]) {axis=-1}\n");
+  EXPECT_EQ(Cause("b"), "elementwise_add");
+}
+
 // The last writer of h is no op that mul_grad differentiates.
 TEST_F(BatchFlowTest, FindsWhatIsDifferentiatedBeforeChangesInPlace) {
   Run("    Out=[h] = mul(X=[x], Y=[w])\n    Out=[h] = relu(X=[h])\n"

@@ -17,9 +17,13 @@ void BatchInterpreter::VisitGradient(const Op& op, const RankRecipe& recipe) {
     visited = kAllSame;
     return WriteAll(op, out, BatchValue());
   }
-  bool is_zero = true;
-  for (size_t i = 0; i < ins_.size(); ++i) is_zero &= !recipe.is_operand[i] || ins_[i].is_zero;
-  if (is_zero) return WriteAll(op, out, BatchValue(kSame, OpId(), is_zero));
+  bool has_operand = false, are_zero = true;
+  for (size_t i = 0; i < ins_.size(); ++i) {
+    if (!recipe.is_operand[i]) continue;
+    has_operand = true;
+    are_zero &= ins_[i].is_zero;
+  }
+  if (has_operand && are_zero) return WriteAll(op, out, BatchValue(kSame, OpId(), are_zero));
   if (of_absent_ops_.contains(op.id())) return TakeAtItsName(op, recipe);
   const OpId differentiated = FindDifferentiated(op, recipe);
   if (!differentiated.valid()) {
@@ -79,29 +83,27 @@ uint32_t BatchInterpreter::FollowGradient(const Op& op, const Op& differentiated
     const std::string key(keys_.Of(differentiated, {}));
     numbers_.push_back(key_ids_.emplace(key, key_ids_.size()).first->second);
   }
-  for (size_t i = 0; i < ins_.size(); ++i) {
-    const uint32_t argument = links.inputs[i].argument;
-    const Likeness likeness = argument == GradientLinks::kNone
-                                  ? Likeness::kNone
-                                  : LikenessOf(op.input_args()[i], differentiated, argument);
-    numbers_.push_back(static_cast<uint32_t>(likeness) << 1 | (ins_[i].is_zero ? 1 : 0));
-  }
+  const std::vector<InputKind> kinds = InputKinds(op, differentiated, links);
+  for (InputKind kind : kinds) numbers_.push_back(static_cast<uint32_t>(kind));
   const absl::string_view key = keys_.Of(op, numbers_);
   const auto found = visited_of_.find(key);
   if (found != visited_of_.end()) return found->second;
   const uint32_t visited = static_cast<uint32_t>(visited_.size());
   visited_of_.emplace(key, visited);
-  visited_.push_back(Differentiate(op, differentiated));
+  visited_.push_back(Differentiate(op, differentiated, kinds));
   return visited;
 }
 
-BatchInterpreter::Visited BatchInterpreter::Differentiate(const Op& op, const Op& differentiated) {
+BatchInterpreter::Visited BatchInterpreter::Differentiate(const Op& op, const Op& differentiated,
+                                                          absl::Span<const InputKind> kinds) {
   const GradientLinks& links = *LinksOf(differentiated, op);
   Visited visited;
   for (const BatchValue& in : ins_) visited.inputs.push_back(in.relation);
   visited.outputs.relations.resize(links.outputs.size(), BatchRelation::Unrelated());
-  if (!IsAdjoint(op, differentiated, links)) return visited;
-  const absl::optional<int> power = LossPowerOf(differentiated, links);
+  if (!AttributesAgree(differentiated, op) || !IsAdjoint(differentiated, links, kinds)) {
+    return visited;
+  }
+  const absl::optional<int> power = LossPowerOf(differentiated, links, kinds);
   if (!power.has_value()) return visited;
   const bool are_equal =
       absl::c_all_of(ins_, [](const BatchValue& in) { return in.relation.IsReplicated(); });
@@ -115,45 +117,56 @@ BatchInterpreter::Visited BatchInterpreter::Differentiate(const Op& op, const Op
   return visited;
 }
 
-bool BatchInterpreter::IsAdjoint(const Op& op, const Op& differentiated,
-                                 const GradientLinks& links) const {
-  if (!AttributesAgree(differentiated, op)) return false;
+std::vector<BatchInterpreter::InputKind> BatchInterpreter::InputKinds(
+    const Op& op, const Op& differentiated, const GradientLinks& links) const {
+  std::vector<InputKind> kinds;
   for (size_t i = 0; i < ins_.size(); ++i) {
-    const uint32_t argument = links.inputs[i].argument;
-    const bool is_empty = program_.name(op.input_args()[i]) == kEmptyVarName;
-    if (is_empty || ins_[i].is_zero) continue;
-    if (argument == GradientLinks::kNone) {
-      if (!ins_[i].relation.IsSame()) return false;
-      continue;
+    const Symbol name = op.input_args()[i];
+    const GradientLinks::Input& input = links.inputs[i];
+    if (program_.name(name) == kEmptyVarName || (input.is_gradient && ins_[i].is_zero)) {
+      kinds.push_back(InputKind::kAbsent);
+    } else if (input.argument == GradientLinks::kNone) {
+      kinds.push_back(input.is_gradient ? InputKind::kOther : InputKind::kUnlinked);
+    } else if (input.is_gradient) {
+      kinds.push_back(InputKind::kGradient);
+    } else {
+      kinds.push_back(ValueKind(name, ins_[i].is_zero, differentiated, input.argument));
     }
-    if (links.inputs[i].is_gradient) continue;
-    const Likeness likeness = LikenessOf(op.input_args()[i], differentiated, argument);
-    if (likeness == Likeness::kWrittenByIt) continue;
-    const BatchRelation found = RelationOf(differentiated, argument);
-    if (likeness == Likeness::kNone || found.IsUnrelated() || ins_[i].relation != found) {
-      return false;
-    }
+  }
+  return kinds;
+}
+
+BatchInterpreter::InputKind BatchInterpreter::ValueKind(Symbol name, bool is_zero, const Op& op,
+                                                        uint32_t argument) const {
+  const VarId var = Resolve(name), other = Resolve(op.args()[argument]);
+  if (!var.valid() || !other.valid()) return InputKind::kOther;
+  const bool is_output = argument >= op.input_args().size();
+  if (is_output && var == other && writers_[var.value()] == op.id()) return InputKind::kOutput;
+  if (var != other && type_ids_[var.value()] != type_ids_[other.value()]) return InputKind::kOther;
+  return is_zero ? InputKind::kZero : InputKind::kValue;
+}
+
+bool BatchInterpreter::IsAdjoint(const Op& differentiated, const GradientLinks& links,
+                                 absl::Span<const InputKind> kinds) const {
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const BatchRelation in = ins_[i].relation;
+    if (kinds[i] == InputKind::kOther) return false;
+    if (kinds[i] == InputKind::kUnlinked && !in.IsSame()) return false;
+    if (kinds[i] != InputKind::kValue) continue;
+    const BatchRelation found = RelationOf(differentiated, links.inputs[i].argument);
+    if (found.IsUnrelated() || in != found) return false;
   }
   return true;
 }
 
-BatchInterpreter::Likeness BatchInterpreter::LikenessOf(Symbol name, const Op& op,
-                                                        uint32_t argument) const {
-  const VarId var = Resolve(name), other = Resolve(op.args()[argument]);
-  if (!var.valid() || !other.valid()) return Likeness::kNone;
-  if (var == other && writers_[var.value()] == op.id()) return Likeness::kWrittenByIt;
-  const bool has_type = var == other || type_ids_[var.value()] == type_ids_[other.value()];
-  return has_type ? Likeness::kType : Likeness::kNone;
-}
-
 absl::optional<int> BatchInterpreter::LossPowerOf(const Op& differentiated,
-                                                  const GradientLinks& links) const {
+                                                  const GradientLinks& links,
+                                                  absl::Span<const InputKind> kinds) const {
   absl::optional<int> power;
-  for (size_t i = 0; i < ins_.size(); ++i) {
-    const GradientLinks::Input& input = links.inputs[i];
-    if (!input.is_gradient || ins_[i].is_zero || input.argument == GradientLinks::kNone) continue;
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    if (kinds[i] != InputKind::kGradient) continue;
     const absl::optional<int> here =
-        LossPower(RelationOf(differentiated, input.argument), ins_[i].relation);
+        LossPower(RelationOf(differentiated, links.inputs[i].argument), ins_[i].relation);
     if (!here.has_value() || (power.has_value() && *power != *here)) return absl::nullopt;
     power = here;
   }
@@ -169,18 +182,18 @@ BatchRelation BatchInterpreter::RelationOf(const Op& visited, uint32_t argument)
 }
 
 void BatchInterpreter::VisitBranchGrad(const Op& op) {
-  BatchValue unknown(BatchRelation::Unrelated(), op.id());
   const std::vector<int> blocks = op.SubBlocks();
   const int inside = blocks.size() == 1 ? blocks[0] : 0;
   const auto branch = branches_.find(program_.block(inside).forward_block_idx());
   if (inside == 0 || branch == branches_.end() ||
       program_.op(branch->second).Input("Cond") != op.Input("Cond")) {
-    return WriteAll(op, op.output_args(), unknown);
+    WalkBlocks(op, /*runs_alike=*/false);
+    return WriteAll(op, op.output_args(), BatchValue(BatchRelation::Unrelated(), op.id()));
   }
   const bool runs_alike =
       absl::c_all_of(op.Input("Cond"), [&](Symbol name) { return Read(name).relation.IsSame(); });
   WalkBlocks(op, runs_alike);
-  unknown.cause = branch->second;
+  const BatchValue unknown(BatchRelation::Unrelated(), branch->second);
   const absl::Span<const Symbol> inputs = op.Input("Input"),
                                  outputs = op.Output(absl::StrCat("Input", kGradSuffix));
   for (size_t i = 0; i < std::min(inputs.size(), outputs.size()); ++i) {
@@ -199,21 +212,26 @@ void BatchInterpreter::VisitBranchGrad(const Op& op) {
 void BatchInterpreter::TakeAtItsName(const Op& op, const RankRecipe& recipe) {
   ReadInputs(op);
   const absl::Span<const Symbol> out = op.output_args();
-  if (AreSame(ins_)) return WriteAll(op, out, BatchValue());
+  std::vector<BatchValue> gradients(out.size());
   BatchValue none(BatchRelation::Unrelated());
-  const absl::optional<int> power = LossPowerByNames(op, &none.cause);
-  for (size_t i = 0; i < out.size(); ++i) {
+  const absl::optional<int> power =
+      AreSame(ins_) ? absl::make_optional(0) : LossPowerByNames(op, &none.cause);
+  for (size_t i = 0; i < out.size() && !AreSame(ins_); ++i) {
     const int input = recipe.forward_input[i];
     const Symbol of = input >= 0 ? op.input_args()[input] : DifferentiatedName(program_, out[i]);
     if (!power.has_value() || !of.valid()) {
-      Write(op, out[i], power.has_value() ? BatchValue(none.relation, op.id()) : none);
+      gradients[i] = power.has_value() ? BatchValue(none.relation, op.id()) : none;
       continue;
     }
     const BatchValue value = Read(of);
-    BatchValue gradient = Made(op, GradientRelation(value.relation, *power), {value});
-    gradient.is_gradient = !gradient.relation.IsUnrelated();
-    Write(op, out[i], gradient);
+    gradients[i] = Made(op, GradientRelation(value.relation, *power), {value});
+    gradients[i].is_gradient = !gradients[i].relation.IsUnrelated();
   }
+  // What the block of a loop writes besides.
+  for (int i = 0; i < kMaxIterations && !op.SubBlocks().empty(); ++i) {
+    if (!WalkBlocks(op, /*runs_alike=*/i + 1 < kMaxIterations)) break;
+  }
+  for (size_t i = 0; i < out.size(); ++i) Write(op, out[i], gradients[i]);
 }
 
 absl::optional<int> BatchInterpreter::LossPowerByNames(const Op& op, OpId* cause) const {

@@ -124,6 +124,9 @@ class BatchInterpreter {
   bool HasGradient(absl::Span<const Symbol> names) const;
   void RecordDivision(const Op& op, const BatchValue& in);
   void RecordLift(const Op& op, BatchRelation in, BatchRelation out);
+  // Relations descend at most two times from iteration to iteration of a loop.
+  static constexpr int kMaxIterations = 4;
+
   // --- Blocks ------------------------------------------------------------------------------------
 
   // Whether the op's block runs on every rank as on one device.
@@ -151,16 +154,27 @@ class BatchInterpreter {
   const absl::optional<GradientLinks>& LinksOf(const Op& differentiated, const Op& op);
   // Of ins_. Gradient ops that are alike share one answer.
   uint32_t FollowGradient(const Op& op, const Op& differentiated);
-  Visited Differentiate(const Op& op, const Op& differentiated);
+  // What an input of a gradient op is to the op that it differentiates.
+  enum class InputKind : uint8_t {
+    kAbsent,    // no variable, or a gradient that is zero
+    kGradient,  // the gradient of an output
+    kValue,     // of the type of the argument that it is linked to
+    kZero,      // a value that is zero
+    kOutput,    // an output, as the op has left it
+    kUnlinked,  // a value that the op does not have
+    kOther,     // of another type than the argument, or the gradient of what the op does not have
+  };
+  std::vector<InputKind> InputKinds(const Op& op, const Op& differentiated,
+                                    const GradientLinks& links) const;
+  InputKind ValueKind(Symbol name, bool is_zero, const Op& op, uint32_t argument) const;
+  Visited Differentiate(const Op& op, const Op& differentiated, absl::Span<const InputKind> kinds);
   // Whether the gradient op reads what the rules of the op say about.
-  bool IsAdjoint(const Op& op, const Op& differentiated, const GradientLinks& links) const;
-  // What the variable of that name has of an argument of the op: its value as the op left it, or
-  // its type.
-  enum class Likeness : uint8_t { kNone, kType, kWrittenByIt };
-  Likeness LikenessOf(Symbol name, const Op& op, uint32_t argument) const;
+  bool IsAdjoint(const Op& differentiated, const GradientLinks& links,
+                 absl::Span<const InputKind> kinds) const;
   // The power of the losses whose gradients the op reads; none: unknown, or they are of different
   // powers.
-  absl::optional<int> LossPowerOf(const Op& differentiated, const GradientLinks& links) const;
+  absl::optional<int> LossPowerOf(const Op& differentiated, const GradientLinks& links,
+                                  absl::Span<const InputKind> kinds) const;
   BatchRelation RelationOf(const Op& visited, uint32_t argument) const;
   void VisitBranchGrad(const Op& op);
   // Takes the gradient op of a loop, or of what the program does not have, at its name: each

@@ -89,7 +89,9 @@ bool BatchInterpreter::CarryOver(bool widens) {
     BatchValue next = start_[i];
     Merge(values_[i], &next, writers_[i]);
     if (next.relation == start_[i].relation && next.is_affected == start_[i].is_affected) {
-      start_[i].is_zero = next.is_zero;  // of a state that is the same otherwise
+      // Of a state that is the same otherwise.
+      has_changed = has_changed || (start_[i].is_zero && !next.is_zero);
+      start_[i].is_zero = next.is_zero;
       continue;
     }
     if (widens) next = BatchValue(BatchRelation::Unrelated(), writers_[i]);

@@ -205,7 +205,7 @@ std::vector<OpId> GradientsOfAbsentOps(const Program& program) {
       return of.valid() && written.contains(of);
     });
   };
-  gradients.erase(std::remove_if(gradients.begin(), gradients.end(), has_forward), gradients.end());
+  if (absl::c_any_of(gradients, has_forward)) return {};
   return gradients;
 }
 

@@ -44,8 +44,9 @@ bool HasArgumentsOf(const Op& op, const Op& gradient, const GradientLinks& links
 // program has no such name.
 Symbol DifferentiatedName(const Program& program, Symbol gradient);
 
-// The gradient ops that differentiate what the program does not have: no op of that type, and no op
-// that writes a variable whose gradient they read. In op order. O(arguments).
+// The gradient ops of a program without a forward pass: none of them differentiates an op of a type
+// that the program has, or reads the gradient of a variable that it writes. In op order; empty for
+// all other programs. O(arguments).
 std::vector<OpId> GradientsOfAbsentOps(const Program& program);
 
 // Finds, for gradient ops, the op that each differentiates.
