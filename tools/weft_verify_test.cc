@@ -122,12 +122,23 @@ TEST(WeftVerifyTest, VerdictSaysWhatItIsAboutAndWhatIsAssumed) {
       Ends(0, StartsWith("note: assumed: each rank gets the whole of x (--feed_layout)\n")));
   const std::string backward = MakeFile(
       "backward.prog",
-      Edited(Averaged(), {{"    Out=[y] = mul(X=[x], Y=[w]) role=forward "
-                           "{x_num_col_dims=1, y_num_col_dims=1}\n",
-                           ""},
-                          {"var y : fp32[-1, 1]", "var y : fp32[-1, 1] need_check_feed"}}));
+      absl::StrCat(R"(program {
+  block 0 parent=-1 {
+    var x : fp32[-1, 4] need_check_feed
+    var y@GRAD : fp32[-1, 1] need_check_feed
+    var w : fp32[4, 1] parameter persistable
+    var lr : fp32[1] persistable
+    var w@GRAD : fp32[4, 1]
+    Y@GRAD=[w@GRAD] = mul_grad(Out@GRAD=[y@GRAD], X=[x], Y=[w]) role=backward
+)",
+                   "    Out=[w@GRAD] = c_allreduce_avg(X=[w@GRAD]) role=backward {ring_id=0, "
+                   "use_calc_stream=true}",
+                   R"(
+    ParamOut=[w] = sgd(Grad=[w@GRAD], LearningRate=[lr], Param=[w]) role=optimize
+  }
+})"));
   EXPECT_THAT(Verify({backward, "--nranks", "2"}),
-              Ends(0, HasSubstr("note: assumed: op 3 (mul_grad) gets gradients of values that the "
+              Ends(0, HasSubstr("note: assumed: op 0 (mul_grad) gets gradients of values that the "
                                 "program does not compute, and these are right\n")));
   EXPECT_THAT(Verify({Right(), "--feed_layout", "x=axis:7"}),
               FailsWith(1, "weft verify: error: ", "expected an axis below"));

@@ -79,22 +79,22 @@ class BatchChecker {
     }
   }
 
-  // Gradients of sums, averaged: W312 and W314 are about those of means. And gradients without a
-  // known relation, unless losses or states that CheckStates reports are the cause. Of a program
-  // without a forward pass, they are assumed to be right.
+  // Gradients that are a multiple of those of one device, as those of sums are, averaged. And those
+  // without a known relation, unless losses or states that CheckStates reports are the cause. Of a
+  // program without a forward pass, they are assumed to be right.
   void CheckUpdates(bool sums_are_wanted) {
-    const bool are_sums = !sums_are_wanted && AnyLossMayBeASum();
     const std::vector<OpId> assumed = GradientsOfAbsentOps(main_);
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation gradient = update.value.relation;
       const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": gradient ",
                                             main_.name(update.gradient), " is ");
-      if (are_sums && gradient.IsReplicated()) {
-        report_.Add("W702", update.op, main_.name(update.gradient),
-                    absl::StrCat(what, MultipleText(gradient.power),
-                                 " that of one device, where n is the number of ranks: a loss is "
-                                 "a sum over the batch"));
+      if (!sums_are_wanted && gradient.IsReplicated()) {
+        report_.Add(
+            "W702", update.op, main_.name(update.gradient),
+            absl::StrCat(what, MultipleText(gradient.power),
+                         " that of one device, where n is the number of ranks",
+                         LossMayBeASum(main_, flow_) ? ": a loss is a sum over the batch" : ""));
       }
       const OpId cause = update.value.cause;
       if (!gradient.IsUnrelated() || !StatesBefore(cause).empty()) continue;
@@ -264,13 +264,6 @@ class BatchChecker {
     return own;
   }
 
-  // As it may in a program that marks none.
-  bool AnyLossMayBeASum() const {
-    const std::vector<Symbol> losses = FindLosses(main_);
-    return losses.empty() ||
-           absl::c_any_of(losses, [&](Symbol loss) { return IsSumLoss(main_, flow_, loss); });
-  }
-
   // Whether a state holds the rank's part of a mean or sum, after any number of steps.
   bool IsPart(const BatchState& state) const {
     // What ranks have reduced is no part.
@@ -345,6 +338,12 @@ BatchFlowOptions BatchOptionsOf(const ConstProgramPair& programs, const FeedLayo
     if (value.is_zero) options.zeros.insert(name);
   }
   return options;
+}
+
+bool LossMayBeASum(const Program& main, const BatchFlow& flow) {
+  const std::vector<Symbol> losses = FindLosses(main);
+  return losses.empty() ||
+         absl::c_any_of(losses, [&](Symbol loss) { return IsSumLoss(main, flow, loss); });
 }
 
 void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,

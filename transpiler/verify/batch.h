@@ -26,6 +26,9 @@ struct BatchCheckOptions {
   std::vector<std::string> fetched;
 };
 
+// Whether a loss is a sum over the batch, or may be one, because the program marks none.
+bool LossMayBeASum(const Program& main, const BatchFlow& flow);
+
 // W701 to W713, one for each cause.
 void CheckBatch(const Program& main, const BatchFlow& flow, const BatchCheckOptions& options,
                 ProgramRef ref, Findings* findings);

@@ -357,6 +357,22 @@ TEST(Batch, ALossThatIsReducedForTheReportIsASumNevertheless) {
   EXPECT_THAT(found("avg"), Contains(StartsWith("error: W702")));
 }
 
+// The loss with the role is a mean, but the gradient is that of a sum.
+TEST(Batch, TheGradientOfASumBesideAMeanIsNotAveraged) {
+  constexpr char kStep[] = R"(
+    Out=[y] = mul(X=[x], Y=[w])
+    Out=[m] = mean(X=[y]) role=forward|loss
+    Out=[loss] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[y@GRAD]) role=backward
+)";
+  const std::string step = absl::StrCat(kVars, "    var m : fp32[]\n", kStep);
+  EXPECT_THAT(Differences(BlockText(absl::StrCat(step, kUpdate)),
+                          BlockText(absl::StrCat(step, kReduce, kUpdate)), ForRanks(2)),
+              ElementsAre(StartsWith("error: W702: op 7 (sgd): gradient w@GRAD is 1/n of")));
+}
+
 // No op has the role of a loss, as after paddle.static.gradients.
 TEST(Batch, TheGradientOfASumIsNotAveragedWhereNoLossIsMarked) {
   const auto found = [](const std::string& forward, const std::string& backward) {

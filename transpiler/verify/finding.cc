@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace weft {
 
@@ -11,6 +12,13 @@ void Findings::Add(Finding finding) {
   Count& count = counts_[finding.rule];
   count.severity = finding.severity;
   if (++count.count <= kMaxPerRule) findings_.push_back(std::move(finding));
+}
+
+void Findings::Remove(absl::string_view rule) {
+  findings_.erase(std::remove_if(findings_.begin(), findings_.end(),
+                                 [&](const Finding& finding) { return finding.rule == rule; }),
+                  findings_.end());
+  counts_.erase(rule);
 }
 
 void Findings::Append(const Findings& other) {

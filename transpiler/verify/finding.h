@@ -44,6 +44,8 @@ class Findings {
 
   void Add(Finding finding);
   void Append(const Findings& other);
+  // Drops all findings of a rule.
+  void Remove(absl::string_view rule);
   const std::vector<Finding>& all() const { return findings_; }
   // The number of findings that were not kept.
   int64_t NumOmitted(absl::string_view rule) const;
