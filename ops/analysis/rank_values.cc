@@ -452,6 +452,9 @@ class RankInterpreter {
       for (size_t i = 0; i < in.size(); ++i) {
         ins_.push_back(takes_gradients && recipe.is_operand[i] ? WrittenBefore(op, in[i])
                                                                : memory_.Read(in[i]));
+        // A gradient that is not there is zero.
+        const bool is_gradient = recipe.algebra == Algebra::kBackward && recipe.is_operand[i];
+        if (is_gradient && program_.name(in[i]) == kEmptyVarName) ins_.back().is_zero = true;
       }
       if (recipe.keeps_outputs) {
         for (Symbol name : out) ins_.push_back(WrittenBefore(op, name));

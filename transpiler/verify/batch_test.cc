@@ -357,6 +357,29 @@ TEST(Batch, ALossThatIsReducedForTheReportIsASumNevertheless) {
   EXPECT_THAT(found("avg"), Contains(StartsWith("error: W702")));
 }
 
+// DDX of a penalty on gradients, which Paddle leaves out so.
+TEST(Batch, AGradientThatIsNotThereIsZero) {
+  constexpr char kStep[] = R"(
+    var u : fp32[4, 1]
+    var d : fp32[4, 1]
+    var dd : fp32[4, 1]
+    Out=[u] = fill_constant() {shape=longs[4, 1], dtype=5, value=1.0}
+    Y@GRAD=[d] = elementwise_mul_grad(X=[w], Y=[u], Out@GRAD=[u]) {axis=-1}
+    Out=[y] = mul(X=[x], Y=[d])
+    Out=[loss] = reduce_sum(X=[y]) role=forward|loss {reduce_all=true, dim=ints[0], keep_dim=false}
+    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], dtype=5, value=1.0}
+    X@GRAD=[y@GRAD] = reduce_sum_grad(X=[y], Out@GRAD=[loss@GRAD]) role=backward {reduce_all=true, dim=ints[0], keep_dim=false}
+    Y@GRAD=[dd] = mul_grad(X=[x], Y=[d], Out@GRAD=[y@GRAD]) role=backward
+    X@GRAD=[w@GRAD] = elementwise_mul_grad_grad(X=[w], Y=[u], DOut=[u], DDX=[@EMPTY@], DDY=[dd]) role=backward {axis=-1}
+)";
+  constexpr char kSum[] =
+      "    Out=[w@GRAD] = c_allreduce_sum(X=[w@GRAD]) role=backward {use_calc_stream=true}\n";
+  const std::string step = absl::StrCat(kVars, kStep);
+  EXPECT_THAT(Differences(BlockText(absl::StrCat(step, kUpdate)),
+                          BlockText(absl::StrCat(step, kSum, kUpdate)), ForRanks(2)),
+              IsEmpty());
+}
+
 // The loss with the role is a mean, but the gradient is that of a sum.
 TEST(Batch, TheGradientOfASumBesideAMeanIsNotAveraged) {
   constexpr char kStep[] = R"(
