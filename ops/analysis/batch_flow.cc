@@ -11,7 +11,6 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/batch_interpreter.h"
@@ -19,7 +18,6 @@
 #include "ops/schema/feed_ops.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_key.h"
-#include "ops/schema/second_gradients.h"
 #include "ops/schema/type_table.h"
 #include "proto/op_role.h"
 
@@ -79,6 +77,7 @@ BatchFlow BatchInterpreter::Run() {
     flow_.lifts_.clear();
     flow_.own_updates_.clear();
     flow_.loop_gradients_.clear();
+    flow_.has_guessed_divisions_ = false;
     if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
       WalkToLosses();
       break;
@@ -312,7 +311,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   }
   const uint32_t visited = Apply(op, recipe.schema);
   if (divisions == 0) visits_of_ops_[op.id().value()] = visited;
-  const BatchOutputs made = visited_[visited].outputs;
+  const BatchOutputs& made = visited_[visited].outputs;
   RecordLostRelation(op, made.relations);
   is_affected_ = is_affected_ || made.effect != BatchEffect::kNone;
   if (made.effect != BatchEffect::kNone && !has_effect_[op.id().value()]) {

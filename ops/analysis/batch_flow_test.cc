@@ -155,6 +155,17 @@ TEST_F(BatchFlowTest, GradientsOfWhatTheOpDoesNotHaveCount) {
   EXPECT_NE(Of("state"), kUnrelated);
 }
 
+// t has another type than a, and all ranks have it, as they have what is not there.
+TEST_F(BatchFlowTest, AnInputThatIsNotThereIsLikeNoOther) {
+  Run("    var a@GRAD : fp32[1]\n    var b@GRAD : fp32[1]\n    var c@GRAD : fp32[1]\n"
+      "    Out=[c] = elementwise_mul(X=[a], Y=[b]) {axis=-1}\n    Out=[c@GRAD] = mean(X=[h])\n"
+      "    Y@GRAD=[b@GRAD] = elementwise_mul_grad(X=[@EMPTY@], Y=[b], Out@GRAD=[c@GRAD]) "
+      "{axis=-1}\n"
+      "    Y@GRAD=[a@GRAD] = elementwise_mul_grad(X=[t], Y=[b], Out@GRAD=[c@GRAD]) {axis=-1}\n");
+  EXPECT_EQ(Of("b@GRAD"), kMean);
+  EXPECT_EQ(Cause("a@GRAD"), "elementwise_mul_grad");
+}
+
 TEST_F(BatchFlowTest, AnOpWithoutGradientsIsNoZero) {
   Run("    DX=[state] = strange_grad(X=[h], DOut=[h])\n");
   EXPECT_EQ(Cause("state"), "strange_grad");

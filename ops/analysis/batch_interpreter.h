@@ -72,6 +72,7 @@ class BatchInterpreter {
   // The average of linear updates is that of one device, if ranks average in every step.
   void VisitOwnUpdate(const Op& op, const RankRecipe& recipe);
   bool UpdatesAveraged(const Op& op) const;
+
   // --- Variables ---------------------------------------------------------------------------------
 
   VarId Resolve(Symbol name) const;
@@ -85,6 +86,7 @@ class BatchInterpreter {
   static void Merge(const BatchValue& from, BatchValue* into, OpId cause);
   // The relation as an op that made it, from inputs.
   static BatchValue Made(const Op& op, BatchRelation relation, absl::Span<const BatchValue> ins);
+
   // --- Ops ---------------------------------------------------------------------------------------
 
   void Walk(int block);
@@ -111,10 +113,9 @@ class BatchInterpreter {
   void EditInputs(const Op& op);
   bool AnyIsSummed() const;
   static bool AreSame(absl::Span<const BatchValue> values);
-  // Of ins_. Ops that are alike share one answer.
-  // An index of visited_.
+  // Of ins_: an index of visited_, which ops that are alike share.
   uint32_t Apply(const Op& op, const OpSchema* schema);
-  // The relation of each of ins_, for keys.
+  // Adds the relations of ins_ to numbers_.
   void AddRelationsToKey();
   void VisitFuse(const Op& op);
   void VisitCollective(const Op& op, const CollectiveOp& collective);
@@ -124,10 +125,11 @@ class BatchInterpreter {
   bool HasGradient(absl::Span<const Symbol> names) const;
   void RecordDivision(const Op& op, const BatchValue& in);
   void RecordLift(const Op& op, BatchRelation in, BatchRelation out);
-  // Relations descend at most two times from iteration to iteration of a loop.
-  static constexpr int kMaxIterations = 4;
 
   // --- Blocks ------------------------------------------------------------------------------------
+
+  // Relations descend at most two times from iteration to iteration of a loop.
+  static constexpr int kMaxIterations = 4;
 
   // Whether the op's block runs on every rank as on one device.
   bool ConditionHolds(const Op& op, absl::string_view slot);
@@ -140,6 +142,7 @@ class BatchInterpreter {
   void CollectWrites(const Op& op, int block);
   void VisitBranch(const Op& op);
   void VisitLoop(const Op& op, const RankRecipe& recipe);
+
   // --- Gradients ---------------------------------------------------------------------------------
   //
   // A gradient op is the adjoint of the op that it differentiates, at the values that it reads. Its
@@ -152,7 +155,7 @@ class BatchInterpreter {
   // The op that `op` differentiates, among those visited; invalid: none.
   OpId FindDifferentiated(const Op& op, const RankRecipe& recipe);
   const absl::optional<GradientLinks>& LinksOf(const Op& differentiated, const Op& op);
-  // Of ins_. Gradient ops that are alike share one answer.
+  // Of ins_: an index of visited_, which gradient ops that are alike share.
   uint32_t FollowGradient(const Op& op, const Op& differentiated);
   // What an input of a gradient op is to the op that it differentiates.
   enum class InputKind : uint8_t {

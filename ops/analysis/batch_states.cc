@@ -116,7 +116,7 @@ void BatchInterpreter::VisitOptimizer(const Op& op, const RankRecipe& recipe) {
 
 void BatchInterpreter::VisitOwnUpdate(const Op& op, const RankRecipe& recipe) {
   ReadInputs(op);
-  const std::vector<BatchRelation> made = visited_[Apply(op, recipe.schema)].outputs.relations;
+  const std::vector<BatchRelation>& made = visited_[Apply(op, recipe.schema)].outputs.relations;
   const bool is_linear = is_apart_.empty() && absl::c_none_of(made, [](BatchRelation relation) {
                            return relation.IsUnrelated();
                          });

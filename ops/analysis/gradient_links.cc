@@ -32,8 +32,6 @@ std::string DifferentiatedType(absl::string_view gradient) {
   return absl::ConsumeSuffix(&gradient, kSuffix) ? std::string(gradient) : "";
 }
 
-bool IsGradientType(absl::string_view type) { return !DifferentiatedType(type).empty(); }
-
 // Whether the attribute, which both schemas have, has equal values. Integers of different types may
 // be equal.
 bool IsEqual(const AttrSchema& a, const OpAttrs& of_a, const AttrSchema& b, const OpAttrs& of_b) {
@@ -184,28 +182,38 @@ Symbol DifferentiatedName(const Program& program, Symbol gradient) {
 
 std::vector<OpId> GradientsOfAbsentOps(const Program& program) {
   std::vector<OpId> gradients;
-  absl::flat_hash_set<Symbol> types, written;
+  std::vector<bool> is_gradient(program.num_signatures()), is_seen(program.num_signatures());
+  absl::flat_hash_set<Symbol> types, differentiated, written;
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
-      types.insert(op.type_symbol());
-      if (IsGradientType(op.type())) {
-        gradients.push_back(id);
-      } else {
-        written.insert(op.output_args().begin(), op.output_args().end());
+      const uint32_t signature = op.signature_id();
+      if (!is_seen[signature]) {
+        is_seen[signature] = true;
+        const std::string type = DifferentiatedType(op.type());
+        is_gradient[signature] = !type.empty();
+        types.insert(op.type_symbol());
+        if (is_gradient[signature]) differentiated.insert(program.FindSymbol(type));
       }
+      if (is_gradient[signature]) gradients.push_back(id);
     }
   }
-  const auto has_forward = [&](OpId id) {
-    const Op op = program.op(id);
-    const Symbol type = program.FindSymbol(DifferentiatedType(op.type()));
-    if (type.valid() && types.contains(type)) return true;
-    return absl::c_any_of(op.input_args(), [&](Symbol name) {
+  // Most programs have a forward pass, which their types show.
+  if (absl::c_any_of(differentiated, [&](Symbol type) { return types.contains(type); })) return {};
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (is_gradient[op.signature_id()]) continue;
+      written.insert(op.output_args().begin(), op.output_args().end());
+    }
+  }
+  const auto is_of_written = [&](OpId id) {
+    return absl::c_any_of(program.op(id).input_args(), [&](Symbol name) {
       const Symbol of = DifferentiatedName(program, name);
       return of.valid() && written.contains(of);
     });
   };
-  if (absl::c_any_of(gradients, has_forward)) return {};
+  if (absl::c_any_of(gradients, is_of_written)) return {};
   return gradients;
 }
 

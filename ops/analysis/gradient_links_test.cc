@@ -102,6 +102,19 @@ TEST_F(GradientLinksTest, FindsTheLastOpWithTheseArgumentsAndAttributes) {
   EXPECT_FALSE(ops.Find(At(5), [&](OpId) { return true; }).valid());
 }
 
+TEST_F(GradientLinksTest, AProgramWithoutForwardPassHasGradientsOfAbsentOps) {
+  const std::string gradient = "    X@GRAD=[x@GRAD] = mul_grad(X=[x], Y=[y], Out@GRAD=[z@GRAD])\n";
+  Parse(gradient);
+  EXPECT_THAT(GradientsOfAbsentOps(*program_), ElementsAre(Id(0)));
+  // Something computes z.
+  Parse("    Out=[z] = relu(X=[v])\n" + gradient);
+  EXPECT_THAT(GradientsOfAbsentOps(*program_), ElementsAre());
+  // One gradient op of a type without its op, beside others.
+  Parse("    Out=[v] = mul(X=[x], Y=[y])\n" + gradient +
+        "    X@GRAD=[y@GRAD] = tanh_grad(Out=[x], Out@GRAD=[dd])\n");
+  EXPECT_THAT(GradientsOfAbsentOps(*program_), ElementsAre());
+}
+
 TEST_F(GradientLinksTest, TellsWhatAGradientIsOf) {
   Parse("");
   const auto of = [&](const char* name) {

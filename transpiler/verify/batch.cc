@@ -79,22 +79,22 @@ class BatchChecker {
     }
   }
 
-  // Gradients that are a multiple of those of one device, as those of sums are, averaged. And those
-  // without a known relation, unless losses or states that CheckStates reports are the cause. Of a
-  // program without a forward pass, they are assumed to be right.
+  // Gradients that are a multiple of those of one device, as averaged gradients of sums are. And
+  // gradients without a known relation, unless a loss or state that has a finding is the cause; in
+  // a program without a forward pass they are assumed to be right.
   void CheckUpdates(bool sums_are_wanted) {
     const std::vector<OpId> assumed = GradientsOfAbsentOps(main_);
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
+    const absl::string_view why =
+        LossMayBeASum(main_, flow_) ? ": a loss is a sum over the batch" : "";
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation gradient = update.value.relation;
       const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": gradient ",
                                             main_.name(update.gradient), " is ");
       if (!sums_are_wanted && gradient.IsReplicated()) {
-        report_.Add(
-            "W702", update.op, main_.name(update.gradient),
-            absl::StrCat(what, MultipleText(gradient.power),
-                         " that of one device, where n is the number of ranks",
-                         LossMayBeASum(main_, flow_) ? ": a loss is a sum over the batch" : ""));
+        report_.Add("W702", update.op, main_.name(update.gradient),
+                    absl::StrCat(what, MultipleText(gradient.power),
+                                 " that of one device, where n is the number of ranks", why));
       }
       const OpId cause = update.value.cause;
       if (!gradient.IsUnrelated() || !StatesBefore(cause).empty()) continue;
