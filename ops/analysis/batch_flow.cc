@@ -54,15 +54,16 @@ BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOption
       differentiated_(program),
       type_ids_(DeclaredTypes(program, &types_)),
       has_lost_(program.op_id_limit(), false) {
-  const std::vector<OpId> of_absent_ops = GradientsOfAbsentOps(program);
-  of_absent_ops_.insert(of_absent_ops.begin(), of_absent_ops.end());
+  flow_.absent_gradients_ = GradientsOfAbsentOps(program);
+  of_absent_ops_.insert(flow_.absent_gradients_.begin(), flow_.absent_gradients_.end());
 }
 
 BatchFlow BatchInterpreter::Run() {
   SetStart();
   FindAveragedParameters();
   for (int walk = 0; walk <= kMaxWalks; ++walk) {
-    values_ = start_;
+    values_.assign(program_.var_id_limit(), BatchValue());
+    for (const auto& [var, value] : start_) values_[var.value()] = value;
     is_written_.assign(values_.size(), false);
     writers_.assign(values_.size(), OpId());
     groups_.clear();

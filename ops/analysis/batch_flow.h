@@ -25,25 +25,26 @@
 
 namespace weft {
 
+// One for each variable: 16 bytes.
 struct BatchValue {
   BatchValue() = default;
   explicit BatchValue(BatchRelation relation, OpId cause = OpId(), bool is_zero = false)
-      : relation(relation), is_zero(is_zero), cause(cause) {}
+      : relation(relation), cause(cause), is_zero(is_zero) {}
 
   BatchRelation relation;
+  // Of the partial values of all ranks, one after the other: the op that gathered them. Of one of
+  // them: the op that split them. Their power.
+  int8_t gathered_power = 0;
+  OpId gathered_by = {};
+  // Of an unrelated value: the op that first made it one, or a partial maximum, minimum or product.
+  // Invalid: a state that an earlier step left unrelated.
+  OpId cause;
   // Zero everywhere, which is any multiple, mean and sum of zeros.
   bool is_zero = false;
   // Computed from a partial sum that a collective has summed over the ranks.
   bool is_summed = false;
-  // Of an unrelated value: the op that first made it one, or a partial maximum, minimum or product.
-  // Invalid: a state that an earlier step left unrelated.
-  OpId cause;
   // Written by gradient ops, or a sum or multiple of such.
   bool is_gradient = false;
-  // Of the partial values of all ranks, one after the other: the op that gathered them. Of one of
-  // them: the op that split them. Their power.
-  OpId gathered_by = {};
-  int8_t gathered_power = 0;
   // With follow_effects: an effect, or a value that is not that of one device for another reason
   // than its relation, went into it.
   bool is_affected = false;
@@ -174,6 +175,9 @@ class BatchFlow {
   bool has_guessed_divisions() const { return has_guessed_divisions_; }
   // The gradient ops of loops whose gradients the walk has taken at their names. In op order.
   const std::vector<OpId>& loop_gradients() const { return loop_gradients_; }
+  // The gradient ops of a program without a forward pass (GradientsOfAbsentOps), which the walk has
+  // taken at their names. In op order.
+  const std::vector<OpId>& absent_gradients() const { return absent_gradients_; }
 
  private:
   friend class BatchInterpreter;
@@ -189,6 +193,7 @@ class BatchFlow {
   std::vector<BatchFetch> fetches_;
   std::vector<BatchLift> lifts_;
   std::vector<OpId> loop_gradients_;
+  std::vector<OpId> absent_gradients_;
   bool has_guessed_divisions_ = false;
 };
 

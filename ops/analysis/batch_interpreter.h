@@ -193,13 +193,14 @@ class BatchInterpreter {
   absl::flat_hash_map<std::string, uint32_t> key_ids_;
   std::vector<RankRecipe> recipes_;  // by signature
   DifferentiatedOps differentiated_;
-  absl::flat_hash_set<OpId> of_absent_ops_;
+  absl::flat_hash_set<OpId> of_absent_ops_;  // flow_.absent_gradients_
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, absl::optional<GradientLinks>> links_;
   TypeTable types_;
   const std::vector<TypeId> type_ids_;  // by VarId
   BatchFlow flow_;
 
-  std::vector<BatchValue> start_, values_;                 // by VarId
+  absl::flat_hash_map<VarId, BatchValue> start_;           // others have the value of one device
+  std::vector<BatchValue> values_;                         // by VarId
   std::vector<bool> is_written_;                           // by VarId
   std::vector<OpId> writers_;                              // by VarId
   std::vector<uint32_t> visits_of_ops_;                    // by OpId: into visited_

@@ -4,15 +4,14 @@
 namespace weft {
 
 void BatchInterpreter::SetStart() {
-  start_.resize(program_.var_id_limit());
   const Block& root = program_.block(0);
   for (VarId id : root.vars()) {
     const Var var = program_.var(id);
-    if (var.need_check_feed()) start_[id.value()] = BatchValue(Fed(var.name()));
+    if (var.need_check_feed()) start_[id] = BatchValue(Fed(var.name()));
   }
   for (const std::string& name : options_.zeros) {
     const VarId var = root.FindVar(name);
-    if (var.valid()) start_[var.value()].is_zero = true;
+    if (var.valid()) start_[var].is_zero = true;
   }
 }
 
@@ -67,9 +66,10 @@ void BatchInterpreter::Widen() {
     if (!is_written_[i] || !program_.var(id).persistable() || averaged_.contains(id)) continue;
     if (!writer.valid() || RecipeOf(program_.op(writer)).param.count > 0) continue;
     const BatchValue unrelated(BatchRelation::Unrelated(), writer);
-    if (start_[i].relation.IsSame()) flow_.states_.push_back({id, writer, unrelated});
-    if (!start_[i].relation.IsUnrelated()) start_[i] = unrelated;
-    start_[i].is_affected = true;
+    BatchValue& start = start_[id];
+    if (start.relation.IsSame()) flow_.states_.push_back({id, writer, unrelated});
+    if (!start.relation.IsUnrelated()) start = unrelated;
+    start.is_affected = true;
   }
 }
 
@@ -86,20 +86,21 @@ bool BatchInterpreter::CarryOver(bool widens) {
       }
       continue;
     }
-    BatchValue next = start_[i];
+    BatchValue& start = start_[id];
+    BatchValue next = start;
     Merge(values_[i], &next, writers_[i]);
-    if (next.relation == start_[i].relation && next.is_affected == start_[i].is_affected) {
+    if (next.relation == start.relation && next.is_affected == start.is_affected) {
       // Of a state that is the same otherwise.
-      has_changed = has_changed || (start_[i].is_zero && !next.is_zero);
-      start_[i].is_zero = next.is_zero;
+      has_changed = has_changed || (start.is_zero && !next.is_zero);
+      start.is_zero = next.is_zero;
       continue;
     }
     if (widens) next = BatchValue(BatchRelation::Unrelated(), writers_[i]);
     next.is_affected = next.is_affected || widens;
-    if (start_[i].relation.IsSame() && !next.relation.IsSame()) {
+    if (start.relation.IsSame() && !next.relation.IsSame()) {
       flow_.states_.push_back({id, writers_[i], values_[i]});
     }
-    start_[i] = next;
+    start = next;
     has_changed = true;
   }
   return has_changed;

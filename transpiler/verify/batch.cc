@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
-#include "ops/analysis/gradient_links.h"
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/sum_losses.h"
@@ -83,7 +82,7 @@ class BatchChecker {
   // gradients without a known relation, unless a loss or state that has a finding is the cause; in
   // a program without a forward pass they are assumed to be right.
   void CheckUpdates(bool sums_are_wanted) {
-    const std::vector<OpId> assumed = GradientsOfAbsentOps(main_);
+    const std::vector<OpId>& assumed = flow_.absent_gradients();
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
     const absl::string_view why =
         LossMayBeASum(main_, flow_) ? ": a loss is a sum over the batch" : "";

@@ -118,17 +118,17 @@ class Verifier {
   // Checks the programs of one rank. False if their structure is wrong.
   bool CheckPrograms(const ConstProgramPair& programs, int rank) {
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
-    Findings form, races, values, batch;
+    Findings form, races, values;
     const bool needs_batch =
         !options_.gradients_are_summed.has_value() || CommunicatesForward(*programs.main);
-    absl::optional<BatchFlow> flow;
-    if (needs_batch) flow = CheckBatch(programs, nranks, rank, &batch);
-    BatchFacts facts = BatchFactsOf(options_, *programs.main, flow.has_value() ? &*flow : nullptr);
+    BatchResult batch;
+    if (needs_batch) CheckBatch(programs, nranks, rank, &batch);
+    BatchFacts facts = needs_batch ? batch.facts : BatchFactsOf(options_, *programs.main, nullptr);
     // The two parts take about equally long.
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
     std::future<void> others = std::async(policy, [&] {
       CheckForm(programs, rank, &form);
-      if (!needs_batch) flow = CheckBatch(programs, nranks, rank, &batch);
+      if (!needs_batch) CheckBatch(programs, nranks, rank, &batch);
       if (!Runs(Layer::kRaces)) return;
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
@@ -149,11 +149,10 @@ class Verifier {
     findings_.Append(values);
     findings_.Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
-    if (flow.has_value() && !LossMayBeASum(*programs.main, *flow) &&
-        (values.HasErrors() || flow->has_guessed_divisions())) {
-      batch.Remove("W702");
+    if (batch.has_means_only && (values.HasErrors() || batch.has_guessed_divisions)) {
+      batch.findings.Remove("W702");
     }
-    findings_.Append(batch);
+    findings_.Append(batch.findings);
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
       const bool is_for_one = IsForOneDevice(*programs.main, nranks);
@@ -197,17 +196,28 @@ class Verifier {
     });
   }
 
-  // Layer 7. Returns how values relate to the batch; none if that is not followed. A program for a
-  // single device has the whole batch.
-  absl::optional<BatchFlow> CheckBatch(const ConstProgramPair& programs, absl::optional<int> nranks,
-                                       int rank, Findings* findings) const {
-    if (!Runs(Layer::kBatch) || IsForOneDevice(*programs.main, nranks)) return absl::nullopt;
-    BatchFlow flow =
-        BatchFlow::Of(*programs.main, BatchOptionsOf(programs, options_.feeds, nranks));
-    weft::CheckBatch(*programs.main, flow,
-                     {options_.gradients_are_summed.value_or(false), options_.fetched},
-                     {rank, false}, findings);
-    return flow;
+  // What layer 7 leaves: BatchFlow itself takes much memory.
+  struct BatchResult {
+    Findings findings;
+    BatchFacts facts;
+    bool has_means_only = false;  // as losses
+    bool has_guessed_divisions = false;
+  };
+
+  // Layer 7. A program for a single device has the whole batch.
+  void CheckBatch(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
+                  BatchResult* result) const {
+    const Program& main = *programs.main;
+    if (!Runs(Layer::kBatch) || IsForOneDevice(main, nranks)) {
+      result->facts = BatchFactsOf(options_, main, nullptr);
+      return;
+    }
+    const BatchFlow flow = BatchFlow::Of(main, BatchOptionsOf(programs, options_.feeds, nranks));
+    weft::CheckBatch(main, flow, {options_.gradients_are_summed.value_or(false), options_.fetched},
+                     {rank, false}, &result->findings);
+    result->facts = BatchFactsOf(options_, main, &flow);
+    result->has_means_only = !LossMayBeASum(main, flow);
+    result->has_guessed_divisions = flow.has_guessed_divisions();
   }
 
   static bool IsForOneDevice(const Program& main, absl::optional<int> nranks) {
