@@ -7,7 +7,8 @@ tools/build_rules/prelude_bazel loads these into every BUILD file. Compared with
   time of compilation. Kernels (ops/cpu), which would take twice as long, tests and binaries are not,
   nor is anything with AddressSanitizer, whose tests are few.
 - Libraries are linked statically only: nobody needs a shared one besides.
-- Tests of many small sources compile several as one unit, in half the time (tests_per_unit).
+- Tests of many small sources, and libraries, compile several as one unit, in half the time
+  (tests_per_unit, sources_per_unit).
 """
 
 # gcc 12 takes the inline storage of absl::InlinedVector for uninitialized when it optimizes.
@@ -30,7 +31,19 @@ def _with_headers(headers, copts, deps):
         "deps": deps + ["//bazel:" + headers],
     }
 
-def cc_library(name, srcs = [], testonly = False, copts = [], deps = [], linkstatic = True, **kwargs):
+def cc_library(
+        name,
+        srcs = [],
+        testonly = False,
+        copts = [],
+        deps = [],
+        linkstatic = True,
+        sources_per_unit = 1,
+        **kwargs):
+    if sources_per_unit > 1:
+        native.cc_library(name = name + "_srcs", textual_hdrs = srcs)
+        deps = deps + [":%s_srcs" % name]
+        srcs = _units(name, srcs, sources_per_unit, testonly)
     if not srcs:
         kwargs.update(copts = copts, deps = deps)
     elif testonly:
@@ -45,25 +58,34 @@ def cc_binary(name, testonly = False, copts = [], deps = [], **kwargs):
     kwargs.update(_with_headers("test_headers" if testonly else "kernel_headers", copts, deps))
     native.cc_binary(name = name, testonly = testonly, **kwargs)
 
-def _units(name, srcs, size):
-    """Sources that include `size` of `srcs` each; what is in their anonymous namespaces must not clash."""
+def _units(name, srcs, size, testonly):
+    """Sources that include `size` of `srcs` each; global names must not clash.
+
+    Tests may define the same names, in anonymous namespaces that hold all of a test.
+    """
     units = []
     for first in range(0, len(srcs), size):
         unit = "%s_unit%d" % (name, len(units))
+        include = "echo \"#include \\\"$$src\\\"\""
+        if testonly:
+            include = "; ".join([
+                "stem=$$(basename $$src .cc)",
+                "echo \"#line 1 \\\"$$src\\\"\"",
+                "sed \"s:^namespace {$$:namespace { namespace in_$$stem {:; " +
+                "s:^}  // namespace$$:}}  // namespace:\" $$src",
+            ])
         native.genrule(
             name = unit,
-            testonly = True,
+            testonly = testonly,
             srcs = srcs[first:first + size],
             outs = [unit + ".cc"],
-            cmd = "for src in $(SRCS); do echo \"#include \\\"$$src\\\"\"; done > $@",
+            cmd = "for src in $(SRCS); do %s; done > $@" % include,
         )
         units.append(unit)
     return units
 
 def cc_test(name, srcs = [], copts = [], deps = [], tests_per_unit = 1, **kwargs):
     if tests_per_unit > 1:
-        native.cc_library(name = name + "_srcs", testonly = True, textual_hdrs = srcs)
-        deps = deps + [":%s_srcs" % name]
-        srcs = _units(name, srcs, tests_per_unit)
+        srcs = _units(name, srcs, tests_per_unit, testonly = True)
     kwargs.update(_with_headers("test_headers", copts, deps))
     native.cc_test(name = name, srcs = srcs, **kwargs)

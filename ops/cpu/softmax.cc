@@ -25,23 +25,23 @@ memory::desc DescOf(const AxisRows& rows) {
                       memory::format_tag::abc);
 }
 
-dnnl::softmax_forward::primitive_desc DescribeForward(const AxisRows& rows) {
+dnnl::softmax_forward::primitive_desc DescribeSoftmax(const AxisRows& rows) {
   return {{dnnl::prop_kind::forward_training, DescOf(rows), /*axis=*/1},
           DnnlAttributes(),
           DnnlCpuEngine()};
 }
 
-DnnlPrimitive MakeForward(const AxisRows& rows) {
+DnnlPrimitive MakeSoftmax(const AxisRows& rows) {
   const memory::desc desc = DescOf(rows);
-  const auto forward = DescribeForward(rows);
+  const auto forward = DescribeSoftmax(rows);
   return DnnlPrimitive(dnnl::softmax_forward(forward), forward.scratchpad_desc(),
                        {{DNNL_ARG_SRC, desc, desc}}, {{DNNL_ARG_DST, desc, desc}});
 }
 
-DnnlPrimitive MakeBackward(const AxisRows& rows) {
+DnnlPrimitive MakeSoftmaxGrad(const AxisRows& rows) {
   const memory::desc desc = DescOf(rows);
   const dnnl::softmax_backward::primitive_desc backward({desc, desc, /*axis=*/1}, DnnlAttributes(),
-                                                        DnnlCpuEngine(), DescribeForward(rows));
+                                                        DnnlCpuEngine(), DescribeSoftmax(rows));
   return DnnlPrimitive(dnnl::softmax_backward(backward), backward.scratchpad_desc(),
                        {{DNNL_ARG_DST, desc, desc}, {DNNL_ARG_DIFF_DST, desc, desc}},
                        {{DNNL_ARG_DIFF_SRC, desc, desc}});
@@ -80,7 +80,7 @@ absl::StatusOr<Kernel> Softmax(OpKernel op) {
         T* to = out.data<T>(ctx);
         if (x(ctx).size() == 0) return absl::OkStatus();
         if constexpr (std::is_same_v<T, float>) {
-          of_shape(rows, MakeForward).Run({from}, {to});
+          of_shape(rows, MakeSoftmax).Run({from}, {to});
           BoundBelow(rows, x(ctx).size(), to);
         } else {
           for (int64_t r = 0; r < rows.count(); ++r) {
@@ -106,7 +106,7 @@ absl::StatusOr<Kernel> SoftmaxGrad(OpKernel op) {
         T* to = dx.data<T>(ctx);
         if (out(ctx).size() == 0) return absl::OkStatus();
         if constexpr (std::is_same_v<T, float>) {
-          of_shape(rows, MakeBackward).Run({p, dp}, {to});
+          of_shape(rows, MakeSoftmaxGrad).Run({p, dp}, {to});
           return absl::OkStatus();
         }
         for (int64_t r = 0; r < rows.count(); ++r) {

@@ -125,7 +125,7 @@ struct DeformableConv {
   }
 };
 
-absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
+absl::StatusOr<Kernel> ConvDeformed(const KernelSpec& spec) {
   OpKernel op(spec);
   WEFT_ASSIGN_OR_RETURN(const DeformableConv conv, DeformableConv::Make(spec, &op));
   const Out output = op.out("Output");
@@ -147,7 +147,7 @@ absl::StatusOr<Kernel> Forward(const KernelSpec& spec) {
 
 // With dcolumn = Filterᵀ dOutput, the gradients of Input, Offset and Mask follow from the formula
 // of the columns. The gradient of Filter is the sum over the images of dOutput columnᵀ.
-absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
+absl::StatusOr<Kernel> ConvDeformedGrad(const KernelSpec& spec) {
   OpKernel op(spec);
   WEFT_ASSIGN_OR_RETURN(const DeformableConv conv, DeformableConv::Make(spec, &op));
   const In doutput = op.in("Output@GRAD");
@@ -203,8 +203,8 @@ absl::StatusOr<Kernel> Backward(const KernelSpec& spec) {
 
 void AddDeformableConvKernels(KernelTable* table) {
   for (const std::string type : {"deformable_conv", "deformable_conv_v1"}) {
-    table->Add(type, Forward);
-    table->Add(type + "_grad", Backward);
+    table->Add(type, ConvDeformed);
+    table->Add(type + "_grad", ConvDeformedGrad);
   }
 }
 
