@@ -93,9 +93,11 @@ absl::Status PlanExecutor::Bind() {
   for (int i = 0; i < plan.num_events; ++i) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), options_.device->NewEvent());
   }
-  for (const std::string& name : plan.stream_names) {
-    WEFT_ASSIGN_OR_RETURN(streams_.emplace_back(),
-                          options_.device->NewStream(absl::StrCat(options_.rank, " ", name)));
+  for (const std::string& stream : plan.stream_names) {
+    const std::string name = absl::StrCat(options_.rank, " ", stream);
+    WEFT_ASSIGN_OR_RETURN(streams_.emplace_back(), streams_.empty()
+                                                       ? options_.device->NewComputeStream(name)
+                                                       : options_.device->NewStream(name));
   }
   return absl::OkStatus();
 }
@@ -137,6 +139,7 @@ absl::Status PlanExecutor::LaunchAll() {
         stream->Wait(events_[index].get());
         break;
       case Kind::kSynchronize:
+        streams_[0]->Flush();
         WEFT_RETURN_IF_ERROR(stream->Synchronize());
         break;
       case Kind::kBranch: {

@@ -52,6 +52,10 @@ class Stream {
   // was none). The host does not block.
   virtual void Wait(Event* event) = 0;
 
+  // Starts the launched work, if the stream has left that for later (Device::NewComputeStream). The
+  // host calls it before it waits for another stream, which may wait for this one.
+  virtual void Flush() {}
+
   // Blocks the host until all launched work is done. Returns the first error, in every later call
   // too.
   virtual absl::Status Synchronize() = 0;
@@ -71,6 +75,12 @@ class Device {
   virtual Memory* memory() = 0;
   // `name` is shown in traces and debuggers. ResourceExhausted if the system has no resources left.
   virtual absl::StatusOr<std::unique_ptr<Stream>> NewStream(absl::string_view name) = 0;
+  // The stream for most of the work. One of a host device runs on the thread that drives it, in the
+  // calls of Flush and Synchronize, so that a step costs no change of threads. By then, the host
+  // has launched the work of the other streams: nothing but events orders that after this stream's.
+  virtual absl::StatusOr<std::unique_ptr<Stream>> NewComputeStream(absl::string_view name) {
+    return NewStream(name);
+  }
   virtual absl::StatusOr<std::unique_ptr<Event>> NewEvent() = 0;
 };
 

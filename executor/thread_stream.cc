@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "executor/progress_counter.h"
@@ -54,10 +55,10 @@ class ThreadEvent : public Event {
   absl::Status status_;  // written once, before poisoned_
 };
 
-// Each slot has a number by which the worker accepts it. A single count of all items would be
-// enough to find an item, but not for ordering: a late worker would read a count that the host has
-// set later, perhaps after the host waited for another stream, and would then be ordered after that
-// stream's work.
+// Of a ThreadStream. Each slot has a number by which the worker accepts it. A single count of all
+// items would be enough to find an item, but not for ordering: a late worker would read a count
+// that the host has set later, perhaps after the host waited for another stream, and would then be
+// ordered after that stream's work.
 struct Item {
   std::atomic<uint32_t> published{0};  // the item in the slot, counted from 1
   enum class Kind { kTask, kRecord, kWait, kSynchronize, kStop };
@@ -188,6 +189,53 @@ class ThreadStream : public Stream {
   std::thread thread_;  // last: it uses all members above
 };
 
+// Keeps work until the host waits for it, and runs it there.
+class DeferredStream : public Stream {
+ public:
+  // Other streams may wait for its events.
+  ~DeferredStream() override { Flush(); }
+
+  void Launch(Task task) override { items_.push_back({nullptr, false, 0, std::move(task)}); }
+
+  void Record(Event* event) override {
+    auto* thread_event = static_cast<ThreadEvent*>(event);
+    items_.push_back({thread_event, true, thread_event->NextRecord(this), nullptr});
+  }
+
+  void Wait(Event* event) override {
+    auto* thread_event = static_cast<ThreadEvent*>(event);
+    items_.push_back({thread_event, false, thread_event->last_record(), nullptr});
+  }
+
+  void Flush() override {
+    for (const Item& item : items_) {
+      if (item.records) {
+        item.event->Fire(item.record, status_);
+      } else if (status_.ok()) {
+        status_ = item.event != nullptr ? item.event->WaitFor(item.record) : item.task();
+      }
+    }
+    items_.clear();
+  }
+
+  absl::Status Synchronize() override {
+    Flush();
+    return status_;
+  }
+
+ private:
+  // A task, or with an event its record or a wait for it.
+  struct Item {
+    ThreadEvent* event;
+    bool records;
+    uint32_t record;
+    Task task;
+  };
+
+  std::vector<Item> items_;
+  absl::Status status_;
+};
+
 class HostDevice : public Device {
  public:
   Memory* memory() override { return HostMemory(); }
@@ -199,6 +247,10 @@ class HostDevice : public Device {
       return absl::ResourceExhaustedError(
           absl::StrCat("no thread for stream ", name, ": ", error.what()));
     }
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> NewComputeStream(absl::string_view name) override {
+    return std::make_unique<DeferredStream>();
   }
 
   absl::StatusOr<std::unique_ptr<Event>> NewEvent() override {

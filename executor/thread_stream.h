@@ -1,4 +1,4 @@
-// Streams on the host: one thread each.
+// Streams on the host: threads.
 #ifndef WEFT_EXECUTOR_THREAD_STREAM_H_
 #define WEFT_EXECUTOR_THREAD_STREAM_H_
 
@@ -12,6 +12,8 @@ namespace weft {
 // concurrently with those of other streams. A missing wait is a data race that ThreadSanitizer
 // reports: only events, Launch and Synchronize order threads. A Launch costs a fraction of a
 // microsecond, and does not allocate once the queue has reached its length.
+//
+// The compute stream has no thread: its tasks run in Flush and Synchronize.
 std::unique_ptr<Device> NewHostDevice();
 
 }  // namespace weft

@@ -22,6 +22,7 @@ class ThreadStreamTest : public ::testing::Test {
  protected:
   std::unique_ptr<Event> NewEvent() { return *device_->NewEvent(); }
   std::unique_ptr<Stream> NewStream(absl::string_view name) { return *device_->NewStream(name); }
+  std::unique_ptr<Stream> NewComputeStream() { return *device_->NewComputeStream("compute"); }
 
   // A task that appends to `log`.
   static Stream::Task Log(std::vector<int>* log, int value) {
@@ -177,6 +178,78 @@ TEST_F(ThreadStreamTest, DestructorFinishesTheWork) {
 TEST_F(ThreadStreamTest, RecordingOnTwoStreamsDies) {
   a_->Record(event_.get());
   EXPECT_DEATH(b_->Record(event_.get()), "recorded on two streams");
+}
+
+// --- Compute streams -----------------------------------------------------------------------------
+
+TEST_F(ThreadStreamTest, ComputeStreamRunsOnTheHostThread) {
+  const std::unique_ptr<Stream> compute = NewComputeStream();
+  std::vector<std::thread::id> ran_on;
+  const auto task = [&] {
+    ran_on.push_back(std::this_thread::get_id());
+    return absl::OkStatus();
+  };
+  compute->Launch(task);
+  EXPECT_THAT(ran_on, IsEmpty());
+  compute->Flush();
+  compute->Launch(task);
+  WEFT_EXPECT_OK(compute->Synchronize());
+  EXPECT_THAT(ran_on, ElementsAre(std::this_thread::get_id(), std::this_thread::get_id()));
+}
+
+TEST_F(ThreadStreamTest, ComputeStreamRunsAtTheSameTimeAsOthers) {
+  // Each task needs the other one to run concurrently.
+  const std::unique_ptr<Stream> compute = NewComputeStream();
+  ProgressCounter from_compute, from_a;
+  compute->Launch([&] {
+    from_compute.AdvanceTo(1);
+    from_a.WaitFor(1);
+    return absl::OkStatus();
+  });
+  a_->Launch([&] {
+    from_a.AdvanceTo(1);
+    from_compute.WaitFor(1);
+    return absl::OkStatus();
+  });
+  WEFT_EXPECT_OK(compute->Synchronize());
+  WEFT_EXPECT_OK(a_->Synchronize());
+}
+
+TEST_F(ThreadStreamTest, ComputeStreamAndOthersWaitForEachOther) {
+  const std::unique_ptr<Event> computed = NewEvent();
+  std::vector<int> log;
+  {
+    const std::unique_ptr<Stream> compute = NewComputeStream();
+    compute->Launch(Log(&log, 1));
+    compute->Record(computed.get());
+    a_->Wait(computed.get());
+    a_->Launch(Log(&log, 2));
+    a_->Record(event_.get());
+    compute->Wait(event_.get());
+    compute->Launch(Log(&log, 3));
+    compute->Record(computed.get());
+    a_->Wait(computed.get());
+    a_->Launch(Log(&log, 4));
+  }  // finishes the work
+  WEFT_EXPECT_OK(a_->Synchronize());
+  EXPECT_THAT(log, ElementsAre(1, 2, 3, 4));
+}
+
+TEST_F(ThreadStreamTest, ComputeStreamIsPoisonedByErrors) {
+  const std::unique_ptr<Event> computed = NewEvent();
+  const std::unique_ptr<Stream> compute = NewComputeStream();
+  std::vector<int> log;
+  a_->Launch([] { return absl::InternalError("broken"); });
+  a_->Record(event_.get());
+  compute->Launch(Log(&log, 1));
+  compute->Wait(event_.get());
+  compute->Launch(Log(&log, 2));
+  compute->Record(computed.get());
+  b_->Wait(computed.get());
+  b_->Launch(Log(&log, 3));
+  EXPECT_THAT(compute->Synchronize(), StatusIs(absl::StatusCode::kInternal, "broken"));
+  EXPECT_THAT(b_->Synchronize(), StatusIs(absl::StatusCode::kInternal, "broken"));
+  EXPECT_THAT(log, ElementsAre(1));
 }
 
 }  // namespace
