@@ -1,0 +1,220 @@
+// How long is a step? Trains models of tests/data on one rank, or, rewritten by grad_allreduce, on
+// several ranks of one process, and prints the median of the steps:
+//
+//   bazel run -c opt --config=nocuda //tests/benchmarks:step_benchmark -- [--models a,b]
+//   [--batch 64] [--ranks 2] [--steps 40] [--ops] [--beside 'COMMAND {model} {batch} {ranks}']
+//
+// --ops prints how the time of a step divides among op types. --beside times a command that prints
+// one line of JSON with "median_ms", in turn with Weft, A B A B ..., so that a machine whose speed
+// drifts does not decide; it prints both medians and their ratio.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "executor/feed_sources.h"
+#include "executor/runner.h"
+#include "nlohmann/json.hpp"
+#include "ops/kernel.h"
+#include "proto/program_file.h"
+#include "transpiler/transpile.h"
+
+namespace weft {
+namespace {
+
+struct Case {
+  const char* model;
+  int64_t batch;  // of a rank
+};
+constexpr std::array<Case, 6> kCases = {{{"mlp_adam", 64},
+                                         {"mlp_adam", 512},
+                                         {"lenet_momentum", 64},
+                                         {"resnet18_cifar", 16},
+                                         {"bert_tiny", 16},
+                                         {"wide_deep", 256}}};
+constexpr int kWarmUp = 5;  // steps that do not count
+
+struct Flags {
+  std::vector<std::string> models;
+  int64_t batch = 0;  // 0: that of the case
+  int ranks = 1;
+  int64_t steps = 40;
+  int rounds = 5;
+  bool ops = false;
+  std::string beside;
+};
+
+[[noreturn]] void Die(const std::string& what) {
+  std::fprintf(stderr, "step_benchmark: error: %s\n", what.c_str());
+  std::exit(1);
+}
+
+template <typename T>
+T ValueOrDie(absl::StatusOr<T> value) {
+  if (!value.ok()) Die(std::string(value.status().message()));
+  return *std::move(value);
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// `rows` rows: those of `tensor`, again and again.
+Tensor Repeated(const Tensor& tensor, int64_t rows) {
+  Dims dims = tensor.dims();
+  const size_t row = tensor.bytes() / dims[0];
+  dims[0] = rows;
+  Tensor repeated;
+  repeated.Resize(tensor.dtype(), dims);
+  for (int64_t i = 0; i < rows; ++i) {
+    std::memcpy(static_cast<char*>(repeated.raw()) + i * row,
+                static_cast<const char*>(tensor.raw()) + i % tensor.dim(0) * row, row);
+  }
+  return repeated;
+}
+
+// The first batch of the model, with `rows` rows, in every step.
+FeedSource FeedsOf(const std::string& folder, int64_t rows) {
+  FeedSource source = ValueOrDie(FeedsFromFile(folder + "/feeds.npz"));
+  std::vector<Tensor> batch;
+  for (const Tensor& tensor : ValueOrDie(source.read(0))) batch.push_back(Repeated(tensor, rows));
+  source.read = [batch](int64_t) -> absl::StatusOr<std::vector<Tensor>> { return batch; };
+  source.types = nullptr;
+  return source;
+}
+
+struct Timing {
+  std::vector<double> ms;                                 // of steps of rank 0
+  std::map<std::string, std::pair<double, int64_t>> ops;  // by type: ms in all, and how many ran
+};
+
+Timing RunCase(const Case& one, const Flags& flags) {
+  const std::string folder = absl::StrCat("tests/data/", one.model);
+  Program main = ValueOrDie(ReadProgram(folder + "/main.pb"));
+  Program startup = ValueOrDie(ReadProgram(folder + "/startup.pb"));
+  if (flags.ranks > 1) {
+    TranspileOptions options;
+    options.mode = "grad_allreduce";
+    options.cluster.nranks = flags.ranks;
+    ProgramPair programs{&main, &startup};
+    ValueOrDie(Transpile(options, programs));
+  }
+  Timing timing;
+  RunInputs inputs;
+  inputs.main = &main;
+  inputs.startup = &startup;
+  inputs.feeds = FeedsOf(folder, one.batch * flags.ranks);
+  inputs.on_result = [&](const StepResult& result) {
+    if (result.rank == 0 && result.step >= kWarmUp) timing.ms.push_back(result.ms);
+    return absl::OkStatus();
+  };
+  if (flags.ops) {
+    inputs.on_trace = [&](const StepTrace& trace) {
+      if (trace.rank != 0 || trace.step < kWarmUp) return absl::OkStatus();
+      for (const std::vector<OpSpan>& stream : trace.spans) {
+        for (const OpSpan& span : stream) {
+          auto& [ms, runs] = timing.ops[trace.plan->ops[span.op].type];
+          ms += std::chrono::duration<double, std::milli>(span.end - span.begin).count();
+          ++runs;
+        }
+      }
+      return absl::OkStatus();
+    };
+  }
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.nranks = flags.ranks;
+  options.steps = kWarmUp + flags.steps;
+  ValueOrDie(RunProgram(inputs, options));
+  return timing;
+}
+
+void PrintOps(const Timing& timing, int64_t steps) {
+  std::vector<std::pair<double, std::string>> by_time;
+  for (const auto& [type, of_type] : timing.ops) by_time.emplace_back(of_type.first, type);
+  std::sort(by_time.rbegin(), by_time.rend());
+  for (const auto& [ms, type] : by_time) {
+    const int64_t runs = timing.ops.at(type).second;
+    std::printf("  %9.1f us  %5.1f x  %s\n", ms * 1e3 / steps, static_cast<double>(runs) / steps,
+                type.c_str());
+  }
+}
+
+// What the command prints as median_ms.
+double RunBeside(const Case& one, const Flags& flags) {
+  const std::string command =
+      absl::StrReplaceAll(flags.beside, {{"{model}", one.model},
+                                         {"{batch}", absl::StrCat(one.batch)},
+                                         {"{ranks}", absl::StrCat(flags.ranks)}});
+  FILE* const pipe = popen(command.c_str(), "r");
+  if (pipe == nullptr) Die(absl::StrCat("cannot start ", command));
+  std::string output;
+  std::array<char, 4096> piece;
+  for (size_t n; (n = std::fread(piece.data(), 1, piece.size(), pipe)) > 0;) {
+    output.append(piece.data(), n);
+  }
+  if (pclose(pipe) != 0) Die(absl::StrCat(command, " failed"));
+  const nlohmann::json line = nlohmann::json::parse(output, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object() || !line.contains("median_ms") || !line["median_ms"].is_number()) {
+    Die(absl::StrCat(command, " printed no median_ms: ", output));
+  }
+  return line["median_ms"];
+}
+
+void Measure(const Case& one, const Flags& flags) {
+  Timing timing;
+  std::vector<double> medians, others;
+  for (int round = 0; round < flags.rounds; ++round) {
+    timing = RunCase(one, flags);
+    medians.push_back(Median(timing.ms));
+    if (!flags.beside.empty()) others.push_back(RunBeside(one, flags));
+  }
+  std::printf("%-16s %5d  %d rank%s  %9.3f ms", one.model, static_cast<int>(one.batch), flags.ranks,
+              flags.ranks == 1 ? " " : "s", Median(medians));
+  if (!others.empty()) {
+    std::printf("  beside %9.3f ms  ratio %.3f", Median(others), Median(medians) / Median(others));
+  }
+  std::printf("\n");
+  if (flags.ops) PrintOps(timing, flags.steps);
+  std::fflush(stdout);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Times training steps.");
+  app.add_option("--models", flags.models, "Only these models")->delimiter(',');
+  app.add_option("--batch", flags.batch, "The rows of a rank's batch");
+  app.add_option("--ranks", flags.ranks, "Ranks, in one process")->check(CLI::Range(1, 64));
+  app.add_option("--steps", flags.steps, "Steps of a round")->check(CLI::PositiveNumber);
+  app.add_option("--rounds", flags.rounds, "Rounds; the median counts")->check(CLI::PositiveNumber);
+  app.add_flag("--ops", flags.ops, "Print the time by op type");
+  app.add_option("--beside", flags.beside, "A command to time in turn with Weft");
+  CLI11_PARSE(app, argc, argv);
+  for (Case one : kCases) {
+    const auto& models = flags.models;
+    if (!models.empty() && std::find(models.begin(), models.end(), one.model) == models.end()) {
+      continue;
+    }
+    if (flags.batch > 0) one.batch = flags.batch;
+    Measure(one, flags);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) { return weft::Main(argc, argv); }
