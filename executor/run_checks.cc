@@ -86,6 +86,9 @@ absl::StatusOr<std::vector<int>> ResolveFetch(const Plan& plan,
           absl::StrCat("fetch ", name, ": the program has no such variable"));
     }
     const Plan::Variable& variable = plan.variables[index];
+    if (!variable.declared.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": is no tensor"));
+    }
     if (!variable.is_written && !variable.is_feed && !variable.persistable) {
       return absl::InvalidArgumentError(absl::StrCat("fetch ", name, ": no op writes it"));
     }

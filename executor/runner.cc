@@ -225,7 +225,14 @@ class RankRunner {
     result.rank = rank_;
     result.samples = job_.feeder->samples(executor->tensors());
     for (int variable : job_.fetch) {
-      WEFT_RETURN_IF_ERROR(result.values.emplace_back().CopyFrom(*executor->tensor(variable)));
+      const Tensor& tensor = *executor->tensor(variable);
+      if (!tensor.allocated()) {
+        return WithStepAndRank(
+            step_, rank_,
+            absl::FailedPreconditionError(absl::StrCat(
+                "fetch ", job_.main_plan->variables[variable].name, ": nothing has written it")));
+      }
+      WEFT_RETURN_IF_ERROR(result.values.emplace_back().CopyFrom(tensor));
     }
     const std::chrono::duration<double, std::milli> ms = std::chrono::steady_clock::now() - start;
     result.ms = ms.count();

@@ -317,6 +317,25 @@ TEST_F(RunnerTest, UnknownFetchIsAnError) {
       StatusIs(absl::StatusCode::kInvalidArgument, "fetch lost: the program has no such variable"));
 }
 
+TEST_F(RunnerTest, FetchOfNoTensorIsAnError) {
+  ProgramBuilder builder = Main();
+  builder.Param("list", {1});
+  builder.last_var().mutable_type()->clear_lod_tensor();
+  builder.last_var().mutable_type()->set_type(pb::VarType::FETCH_LIST);
+  options_.fetch = {"list"};
+  EXPECT_THAT(RunMain(builder, Row(1), &startup_),
+              StatusIs(absl::StatusCode::kInvalidArgument, "fetch list: is no tensor"));
+}
+
+TEST_F(RunnerTest, FetchOfAVariableWithoutAValueIsAnError) {
+  ProgramBuilder builder = Main();
+  builder.Param("unset", {1});
+  options_.fetch = {"unset"};
+  EXPECT_THAT(RunMain(builder, Row(1), &startup_),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       "step 0, rank 0: fetch unset: nothing has written it"));
+}
+
 TEST_F(RunnerTest, FetchNamedTwiceIsAnError) {
   options_.fetch = {"w", "x", "w"};
   EXPECT_THAT(RunMain(Main(), Row(1), &startup_),
