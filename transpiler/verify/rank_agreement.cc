@@ -74,6 +74,7 @@ class AgreementChecker {
         if (!value.expr.valid()) value.expr = table_.Initial(name);
         after.emplace(name, value);
       }
+      KeepUnused(main, &after);
       if (rank == 0) {
         first_start_ = std::move(start);
         first_after_ = std::move(after);
@@ -89,10 +90,21 @@ class AgreementChecker {
   // Of persistable variables that a main program uses, by name.
   using States = std::map<absl::string_view, RankValue>;
 
+  // States that rank 0 uses and another rank only declares.
+  void KeepUnused(const Program& main, States* after) {
+    for (VarId id : main.block(0).vars()) {
+      const absl::string_view name = main.var(id).name();
+      if (!main.var(id).persistable() || first_after_.count(name) == 0) continue;
+      RankValue unchanged;
+      unchanged.expr = table_.Initial(name);
+      if (after->emplace(name, unchanged).second) unused_.insert(name);
+    }
+  }
+
   bool CompareStart(size_t rank, const StartupValues& start, const States& used) {
     bool all_agree = true;
     for (const auto& [name, value] : used) {
-      if (first_after_.count(name) == 0) continue;
+      if (first_after_.count(name) == 0 || unused_.count(name) > 0) continue;
       const auto found = start.find(name);
       const StartupValues::const_iterator expected = first_start_.find(name);
       const bool has_found = found != start.end(), has_expected = expected != first_start_.end();
@@ -142,6 +154,7 @@ class AgreementChecker {
   Findings* const findings_;
   ExpressionTable table_;
   RankValuesOptions options_;
+  std::set<absl::string_view> unused_;
   bool has_startup_ = true;
   StartupValues first_start_;  // of rank 0, as is:
   States first_after_;

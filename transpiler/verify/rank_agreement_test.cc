@@ -125,6 +125,20 @@ TEST(RankAgreement, RanksMayGiveDifferentValuesToACollective) {
   EXPECT_THAT(Check("", "", step(1), step(2)), IsEmpty());
 }
 
+TEST(RankAgreement, StatesThatOneRankWritesDiffer) {
+  const auto step = [](const std::string& ops) {
+    std::string text = TwoRankStep();
+    text.insert(text.find("    Out=[y@GRAD]"), "    var ext : fp32[1, 1] persistable\n");
+    text.insert(text.find("  }\n}"), ops);
+    return text;
+  };
+  const std::string write = "    Out=[ext] = scale(X=[w]) {scale=2.0}\n";
+  EXPECT_THAT(Check("", "", step(write), step(write)), IsEmpty());
+  EXPECT_THAT(
+      Check("", "", step(write), step("")),
+      ElementsAre(StartsWith("error: W510: rank 1: variable ext after a step: ext on rank")));
+}
+
 // --- One program for all ranks -------------------------------------------------------------------
 
 std::vector<std::string> CheckOne(const std::string& start, const std::string& more_vars,
