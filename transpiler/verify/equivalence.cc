@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/updates.h"
@@ -126,6 +127,7 @@ void EquivalenceChecker::Check(const RankValues& after, size_t first_op) {
     }
   }
   CheckInnerVariables(before, after);
+  ReportResets();
 }
 
 // Persistable variables that an inner block of one of the programs declares.
@@ -283,9 +285,16 @@ void EquivalenceChecker::Compare(Compared values) {
   }
   expected = WithExpr(expected, name);
   found = WithExpr(found, name);
+  begins_anew_ = false;
   const bool is_averaged = has_factor && IsAveraged(found, found.expr, expected.expr, name);
   // Zeros equal any multiple of themselves, so BeginsAnew ignores the factor.
-  if ((is_averaged || BeginsAnew(found.expr, ExprId(), name)) && CheckAveraged(values)) return;
+  if ((is_averaged || BeginsAnew(found.expr, ExprId(), name)) && CheckAveraged(values)) {
+    // What one device never changes begins with the same value in every step; what it changes is
+    // known if expressions cover the whole program.
+    const bool is_changed = after_ == nullptr || expected.expr != table_.Initial(name);
+    if (begins_anew_ && is_changed) resets_.push_back(name);
+    return;
+  }
   ReportDifference(values);
 }
 
@@ -364,10 +373,28 @@ bool EquivalenceChecker::IsAveraged(const RankValue& value, ExprId found, ExprId
 
 // Whether a state is reset to its initial value when parameters are averaged: on `condition`
 // (invalid: in every step).
-bool EquivalenceChecker::BeginsAnew(ExprId found, ExprId condition, absl::string_view name) const {
+bool EquivalenceChecker::BeginsAnew(ExprId found, ExprId condition, absl::string_view name) {
   if (variables_.IsParam(name) || !averaged_on_.contains(condition)) return false;
   const auto initial = startup_values_.find(name);
-  return initial != startup_values_.end() && initial->second.expr == found;
+  if (initial == startup_values_.end() || initial->second.expr != found) return false;
+  begins_anew_ = true;
+  return true;
+}
+
+// One finding for all states that begin anew.
+void EquivalenceChecker::ReportResets() {
+  if (resets_.empty()) return;
+  constexpr size_t kMaxNames = 8;
+  const absl::Span<const absl::string_view> some =
+      absl::MakeSpan(resets_).first(std::min(resets_.size(), kMaxNames));
+  reporter_.Add(
+      "W609", LastWriter(resets_[0]), resets_[0],
+      absl::StrCat(
+          resets_.size() == 1 ? "state " : absl::StrCat("each of ", resets_.size(), " states ("),
+          absl::StrJoin(some, ", "), resets_.size() > kMaxNames ? ", ..." : "",
+          resets_.size() == 1 ? "" : ")",
+          " begins anew where parameters are averaged; on one device it goes on, and so "
+          "differs what is computed from it"));
 }
 
 void EquivalenceChecker::Report(const char* rule, absl::string_view name, absl::string_view why) {

@@ -43,7 +43,7 @@ class ComparedVariables {
 
 // Compares every persistable variable, of all blocks, after a step, as an expression over the
 // inputs of the step: in the original on one device with the global batch, and in the rewritten
-// program on all ranks (W601 to W608).
+// program on all ranks (W601 to W609).
 //
 // Values are equal up to re-association of sums, where gradients are means over ranks. Under
 // LocalSGD they are equal up to averaging over the ranks, always or on a condition. Conditions run
@@ -95,7 +95,8 @@ class EquivalenceChecker {
   RankValue WithExpr(RankValue value, absl::string_view name);
   bool BeginsWithZero(absl::string_view name) const;
   bool IsAveraged(const RankValue& value, ExprId found, ExprId expected, absl::string_view name);
-  bool BeginsAnew(ExprId found, ExprId condition, absl::string_view name) const;
+  bool BeginsAnew(ExprId found, ExprId condition, absl::string_view name);
+  void ReportResets();
 
   void Report(const char* rule, absl::string_view name, absl::string_view why);
   OpId LastWriter(absl::string_view name);
@@ -111,8 +112,10 @@ class EquivalenceChecker {
   StartupValues startup_values_;  // of the rewritten program
   // Conditions on which parameters are averaged; invalid: in every step.
   absl::flat_hash_set<ExprId> averaged_on_;
-  const RankValues* after_ = nullptr;  // null if expressions cover a part of the program only
-  std::vector<OpId> last_writer_;      // by Symbol; computed on demand
+  bool begins_anew_ = false;               // the variable that is compared
+  std::vector<absl::string_view> resets_;  // variables that begin anew
+  const RankValues* after_ = nullptr;      // null if expressions cover a part of the program only
+  std::vector<OpId> last_writer_;          // by Symbol; computed on demand
 };
 
 // Walks and compares whole programs.
