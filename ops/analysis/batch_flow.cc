@@ -56,9 +56,11 @@ BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOption
       has_lost_(program.op_id_limit(), false) {
   flow_.absent_gradients_ = GradientsOfAbsentOps(program);
   of_absent_ops_.insert(flow_.absent_gradients_.begin(), flow_.absent_gradients_.end());
+  if (options.original != nullptr) FindOwnScalings(*options.original);
 }
 
 BatchFlow BatchInterpreter::Run() {
+  FindStates();
   SetStart();
   FindAveragedParameters();
   for (int walk = 0; walk <= kMaxWalks; ++walk) {
@@ -78,7 +80,6 @@ BatchFlow BatchInterpreter::Run() {
     flow_.lifts_.clear();
     flow_.own_updates_.clear();
     flow_.loop_gradients_.clear();
-    flow_.has_guessed_divisions_ = false;
     if (options_.extent == BatchFlowOptions::Extent::kToLosses) {
       WalkToLosses();
       break;
@@ -134,6 +135,7 @@ void BatchInterpreter::Write(const Op& op, VarId var, const BatchValue& value) {
   const uint32_t i = var.value();
   if (!logs_.empty()) logs_.back().push_back({var, values_[i], is_written_[i]});
   values_[i] = value;
+  values_[i].is_guessed |= is_guessed_;
   if (options_.follow_effects) {
     values_[i].is_affected |= is_affected_ || value.relation.IsUnrelated();
   }
@@ -158,10 +160,12 @@ void BatchInterpreter::WriteAll(const Op& op, absl::Span<const Symbol> names,
 void BatchInterpreter::Merge(const BatchValue& from, BatchValue* into, OpId cause) {
   if (from.gathered_by != into->gathered_by) into->gathered_by = OpId();
   into->is_affected = into->is_affected || from.is_affected;
+  into->is_guessed = into->is_guessed || from.is_guessed;
   if (from.is_zero || into->is_zero) {
-    const bool is_affected = into->is_affected;
+    const bool is_affected = into->is_affected, is_guessed = into->is_guessed;
     if (into->is_zero) *into = from;
     into->is_affected = is_affected;
+    into->is_guessed = is_guessed;
     return;
   }
   const BatchRelation joined = Join(from.relation, into->relation);
@@ -213,6 +217,8 @@ void BatchInterpreter::Visit(const Op& op) {
   is_affected_ = options_.follow_effects && absl::c_any_of(op.input_args(), [&](Symbol name) {
                    return Read(name).is_affected;
                  });
+  is_guessed_ = has_guessed_ &&
+                absl::c_any_of(op.input_args(), [&](Symbol name) { return Read(name).is_guessed; });
   switch (recipe.kind) {
     case RankRecipe::Kind::kIgnored:
       if (IsFetch(op.type())) RecordFetches(op);
@@ -298,7 +304,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   if (adds) AdaptZeros();
   const bool is_zero = FillsZeros(op, recipe);
   const int divisions = DividesByRanks(op, recipe) ? 1 : 0;
-  flow_.has_guessed_divisions_ |= divisions > 0 && !op.HasAttr(kNumRanksAttr);
+  if (divisions > 0 && !op.HasAttr(kNumRanksAttr)) has_guessed_ = is_guessed_ = true;
   if (divisions > 0) RecordDivision(op, ins_[0]);
   if (AreSame(ins_) && recipe.algebra != Algebra::kRandom && !recipe.keeps_outputs) {
     for (size_t i = 0; i < op.output_args().size(); ++i) {
@@ -325,6 +331,7 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
     BatchValue value = Made(op, made.relations[i].Times(-divisions), ins_);
     value.is_zero = is_zero;
     value.is_gradient = divisions == 0 && IsGradientLikeInputs(op, recipe, value);
+    value.is_summed = value.relation.IsReplicated() && AnyIsSummed();
     const VarId var = Resolve(out[i]);
     if (recipe.keeps_outputs && var.valid() && is_written_[var.value()]) {
       Merge(Read(var), &value, op.id());
@@ -359,11 +366,37 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) co
   if (n <= 1 || std::abs(op.FloatAttr("scale").value_or(1) * n - 1) > 1e-6) return false;
   if (op.HasAttr(kNumRanksAttr)) return true;
   const BatchRelation in = ins_[0].relation;
-  if (in.IsReplicated() && in.power > 0 && !ins_[0].is_gradient) return true;
+  if (in.IsReplicated() && in.power > 0 && ins_[0].is_summed && !ins_[0].is_gradient) return true;
   const VarId var = Resolve(op.input_args()[0]);
   const OpId writer = var.valid() ? writers_[var.value()] : OpId();
-  return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
-         op.input_args()[0] == op.output_args()[0];
+  return writer.valid() && IsLossGrad(program_.op(writer)) && ScalesInBackward(op) &&
+         !own_scalings_.contains(op.id());
+}
+
+bool BatchInterpreter::ScalesInBackward(const Op& op) {
+  return op.input_args().size() == 1 && op.output_args().size() == 1 && IsBackward(op) &&
+         op.input_args()[0] == op.output_args()[0] && op.FloatAttr("scale").has_value();
+}
+
+void BatchInterpreter::FindOwnScalings(const Program& original) {
+  using Key = std::pair<std::string, float>;  // variable and factor
+  const auto key_of = [](const Op& op) {
+    return Key(op.program().name(op.output_args()[0]), *op.FloatAttr("scale"));
+  };
+  absl::flat_hash_map<Key, int> in_original;
+  for (OpId id : original.block(0).ops()) {
+    const Op op = original.op(id);
+    if (ScalesInBackward(op)) ++in_original[key_of(op)];
+  }
+  if (in_original.empty()) return;
+  // The rewrite adds the one that follows the gradient of the loss immediately.
+  const absl::Span<const OpId> ops = program_.block(0).ops();
+  for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
+    const Op op = program_.op(*id);
+    if (!ScalesInBackward(op)) continue;
+    const auto found = in_original.find(key_of(op));
+    if (found != in_original.end() && found->second-- > 0) own_scalings_.insert(*id);
+  }
 }
 
 void BatchInterpreter::ReadInputs(const Op& op) {
@@ -459,7 +492,7 @@ BatchValue BatchInterpreter::AfterCollectiveOf(const Op& op, const CollectiveOp&
                                                const BatchValue& in, bool is_in_place) {
   BatchValue out = Made(op, AfterCollective(collective, in.relation), {in});
   out.is_summed =
-      in.is_summed || (in.relation == BatchRelation::PartialSum() && out.relation == kSame);
+      in.is_summed || (out.relation.IsReplicated() && out.relation.power > in.relation.power);
   const bool is_mean_or_same = in.relation.IsPartial() || in.relation.IsReplicated();
   if (collective.kind == CollectiveKind::kAllGather && is_mean_or_same) {
     out.gathered_by = op.id();

@@ -27,9 +27,15 @@ namespace weft {
 
 // One for each variable: 16 bytes.
 struct BatchValue {
-  BatchValue() = default;
+  BatchValue() : BatchValue(BatchRelation()) {}
   explicit BatchValue(BatchRelation relation, OpId cause = OpId(), bool is_zero = false)
-      : relation(relation), cause(cause), is_zero(is_zero) {}
+      : relation(relation),
+        cause(cause),
+        is_zero(is_zero),
+        is_summed(false),
+        is_gradient(false),
+        is_affected(false),
+        is_guessed(false) {}
 
   BatchRelation relation;
   // Of the partial values of all ranks, one after the other: the op that gathered them. Of one of
@@ -40,14 +46,16 @@ struct BatchValue {
   // Invalid: a state that an earlier step left unrelated.
   OpId cause;
   // Zero everywhere, which is any multiple, mean and sum of zeros.
-  bool is_zero = false;
-  // Computed from a partial sum that a collective has summed over the ranks.
-  bool is_summed = false;
+  bool is_zero : 1;
+  // Computed from values that a collective has summed over the ranks.
+  bool is_summed : 1;
   // Written by gradient ops, or a sum or multiple of such.
-  bool is_gradient = false;
+  bool is_gradient : 1;
   // With follow_effects: an effect, or a value that is not that of one device for another reason
   // than its relation, went into it.
-  bool is_affected = false;
+  bool is_affected : 1;
+  // Depends on a factor without attribute nranks that counts as a division by the number of ranks.
+  bool is_guessed : 1;
 
   // Whether all ranks have the value of one device.
   bool IsOfOneDevice() const { return relation.IsSame() && !is_affected; }
@@ -144,6 +152,9 @@ struct BatchFlowOptions {
   BatchEdits edits = {};
   // Find the values that effects and unrelated values change, which takes more walks.
   bool follow_effects = false;
+  // The program before its rewrite, if known: factors of loss gradients that it has are no
+  // divisions by the number of ranks. Must outlive the call.
+  const Program* original = nullptr;
 };
 
 class BatchFlow {
@@ -171,8 +182,6 @@ class BatchFlow {
   const std::vector<BatchFetch>& fetches() const { return fetches_; }
   // In op order.
   const std::vector<BatchLift>& lifts() const { return lifts_; }
-  // Whether a factor without attribute nranks counts as a division by the number of ranks.
-  bool has_guessed_divisions() const { return has_guessed_divisions_; }
   // The gradient ops of loops whose gradients the walk has taken at their names. In op order.
   const std::vector<OpId>& loop_gradients() const { return loop_gradients_; }
   // The gradient ops of a program without a forward pass (GradientsOfAbsentOps), which the walk has
@@ -194,7 +203,6 @@ class BatchFlow {
   std::vector<BatchLift> lifts_;
   std::vector<OpId> loop_gradients_;
   std::vector<OpId> absent_gradients_;
-  bool has_guessed_divisions_ = false;
 };
 
 }  // namespace weft

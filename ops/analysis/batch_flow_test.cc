@@ -51,6 +51,7 @@ class BatchFlowTest : public ::testing::Test {
     ASSERT_TRUE(feeds.ok()) << feeds.status();
     BatchFlowOptions options{*feeds, 2, zeros_};
     options.follow_effects = follow_effects_;
+    options.original = original_.has_value() ? &*original_ : nullptr;
     flow_.emplace(BatchFlow::Of(*program_, options));
   }
 
@@ -66,6 +67,7 @@ class BatchFlowTest : public ::testing::Test {
 
   std::set<std::string> zeros_;
   bool follow_effects_ = false;
+  absl::optional<Program> original_;
   absl::optional<Program> program_;
   absl::optional<BatchFlow> flow_;
 };
@@ -432,6 +434,45 @@ TEST_F(BatchFlowTest, ScalesInPlaceDivideLossGradientsOnly) {
   EXPECT_EQ(Of("w@GRAD"), kSame);
 }
 
+// What the number of rows makes n times as large is no sum over ranks.
+TEST_F(BatchFlowTest, FactorsOfTheProgramAreNoDivisions) {
+  Run("    Out=[a] = size(Input=[h])\n"
+      "    Out=[t] = fill_constant() {shape=longs[4, 1], dtype=5, value=1.0}\n"
+      "    Out=[b] = elementwise_div(X=[t], Y=[a]) {axis=-1}\n"
+      "    Out=[c] = scale(X=[b]) {scale=0.5, bias=0.0}\n");
+  EXPECT_EQ(Of("b"), BatchRelation::Replicated(1));
+  EXPECT_EQ(Of("c"), BatchRelation::Replicated(1));
+  Run("    Out=[a] = c_allreduce_sum(X=[loss]) {ring_id=0}\n"
+      "    Out=[b] = elementwise_add(X=[a], Y=[a]) {axis=-1}\n"
+      "    Out=[c] = scale(X=[b]) {scale=0.5, bias=0.0}\n");
+  EXPECT_EQ(Of("b"), BatchRelation::Replicated(1));
+  EXPECT_EQ(Of("c"), kSame);
+}
+
+TEST_F(BatchFlowTest, FactorsOfTheOriginalAreNoDivisions) {
+  const std::string half =
+      "    Out=[loss@GRAD] = scale(X=[loss@GRAD]) role=backward {scale=0.5, bias=0.0}\n";
+  Run(half);
+  original_ = program_;
+  EXPECT_EQ(Of("loss@GRAD"), BatchRelation::Replicated(-1));
+  EXPECT_TRUE(End("loss@GRAD").is_guessed);
+  Run(half);
+  EXPECT_EQ(Of("loss@GRAD"), kSame);
+  EXPECT_FALSE(End("loss@GRAD").is_guessed);
+  Run(half + half);
+  EXPECT_EQ(Of("loss@GRAD"), BatchRelation::Replicated(-1));
+}
+
+TEST_F(BatchFlowTest, StatesOfInnerBlocksOutliveTheStep) {
+  Run("    Out=[a], Scope=[scope] = conditional_block(Cond=[due], Input=[loss]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    var inner : fp32[1] persistable\n"
+      "    Out=[a] = assign(X=[inner])\n    Out=[inner] = sqrt(X=[loss])\n  }\n");
+  EXPECT_EQ(Cause("a"), "sqrt");
+  ASSERT_EQ(flow_->states().size(), 1);
+  EXPECT_EQ(program_->var(flow_->states()[0].variable).name(), "inner");
+}
+
 TEST_F(BatchFlowTest, EffectsAreFollowedToStates) {
   follow_effects_ = true;
   const std::string rest =
@@ -526,6 +567,20 @@ TEST(FeedLayoutTest, GuessesFromDeclarations) {
               HasSubstr("x has dimensions [-1, 4], expected an axis below 2, found 2"));
   EXPECT_THAT(FeedLayoutsOf(*program, {{"w", {0}}}).status().message(),
               HasSubstr("w is no data variable of the program, which has: x, rate, classes"));
+}
+
+TEST(FeedLayoutTest, DataIsWhatFeedOpsWriteOrWhatIsOnlyRead) {
+  const auto layouts = [](const std::string& ops) {
+    return *FeedLayoutsOf(*ParseProgramText(
+        testing::BlockText("    var batch : feed_minibatch persistable\n    var x : fp32[-1, 4]\n"
+                           "    var w : fp32[4, 4] persistable\n    var y : fp32[-1, 4]\n" +
+                               ops,
+                           "")));
+  };
+  EXPECT_EQ(layouts("    Out=[x] = feed(X=[batch]) {col=0}\n    Out=[y] = mul(X=[x], Y=[w])\n"),
+            (FeedLayouts{{"x", {0}}}));
+  EXPECT_EQ(layouts("    Out=[y] = mul(X=[x], Y=[w])\n    Out=[y] = relu(X=[y])\n"),
+            (FeedLayouts{{"x", {0}}}));
 }
 
 TEST(FeedLayoutTest, TimeMajorDataIsSplitAlongTheBatch) {

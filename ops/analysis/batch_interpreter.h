@@ -59,6 +59,8 @@ class BatchInterpreter {
   // --- States ------------------------------------------------------------------------------------
 
   void SetStart();
+  // The persistable variables of all blocks outlive a step.
+  void FindStates();
   // Parameters of optimizers, and their master weights, that an all-reduce reads.
   void FindAveragedParameters();
   BatchRelation Fed(absl::string_view name) const;
@@ -109,6 +111,9 @@ class BatchInterpreter {
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
   bool DividesByRanks(const Op& op, const RankRecipe& recipe) const;
+  // Whether the op multiplies a variable in place, in the backward pass.
+  static bool ScalesInBackward(const Op& op);
+  void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);
   bool AnyIsSummed() const;
@@ -193,13 +198,16 @@ class BatchInterpreter {
   absl::flat_hash_map<std::string, uint32_t> key_ids_;
   std::vector<RankRecipe> recipes_;  // by signature
   DifferentiatedOps differentiated_;
+  absl::flat_hash_set<OpId> own_scalings_;   // of loss gradients, which the original has
   absl::flat_hash_set<OpId> of_absent_ops_;  // flow_.absent_gradients_
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, absl::optional<GradientLinks>> links_;
   TypeTable types_;
   const std::vector<TypeId> type_ids_;  // by VarId
   BatchFlow flow_;
 
-  absl::flat_hash_map<VarId, BatchValue> start_;           // others have the value of one device
+  absl::flat_hash_map<VarId, BatchValue> start_;  // others have the value of one device
+  absl::flat_hash_set<VarId> data_;
+  std::vector<VarId> states_;
   std::vector<BatchValue> values_;                         // by VarId
   std::vector<bool> is_written_;                           // by VarId
   std::vector<OpId> writers_;                              // by VarId
@@ -210,6 +218,7 @@ class BatchInterpreter {
   absl::flat_hash_map<int, OpId> branches_;                // by block
   absl::flat_hash_set<VarId> averaged_;                    // parameters
   absl::flat_hash_set<VarId> is_apart_;                    // of averaged_: in flow_.states_
+  bool has_guessed_ = false;                               // a division by the number of ranks
   std::vector<std::vector<LogEntry>> logs_;
   absl::flat_hash_set<int> is_entered_;
   std::vector<int> visits_;  // by block
@@ -217,6 +226,7 @@ class BatchInterpreter {
 
   // Of the current op.
   bool is_affected_ = false;  // its outputs
+  bool is_guessed_ = false;
   std::vector<BatchValue> ins_;
   std::vector<BatchRelation> relations_;
   std::vector<uint32_t> numbers_;

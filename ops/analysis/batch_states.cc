@@ -5,13 +5,19 @@ namespace weft {
 
 void BatchInterpreter::SetStart() {
   const Block& root = program_.block(0);
-  for (VarId id : root.vars()) {
-    const Var var = program_.var(id);
-    if (var.need_check_feed()) start_[id] = BatchValue(Fed(var.name()));
-  }
+  data_ = FindData(program_);
+  for (VarId id : data_) start_[id] = BatchValue(Fed(program_.var(id).name()));
   for (const std::string& name : options_.zeros) {
     const VarId var = root.FindVar(name);
     if (var.valid()) start_[var].is_zero = true;
+  }
+}
+
+void BatchInterpreter::FindStates() {
+  for (int block = 0; block < program_.num_blocks(); ++block) {
+    for (VarId id : program_.block(block).vars()) {
+      if (program_.var(id).persistable()) states_.push_back(id);
+    }
   }
 }
 
@@ -60,10 +66,10 @@ BatchRelation BatchInterpreter::Fed(absl::string_view name) const {
 }
 
 void BatchInterpreter::Widen() {
-  for (VarId id : program_.block(0).vars()) {
+  for (VarId id : states_) {
     const uint32_t i = id.value();
     const OpId writer = writers_[i];
-    if (!is_written_[i] || !program_.var(id).persistable() || averaged_.contains(id)) continue;
+    if (!is_written_[i] || averaged_.contains(id)) continue;
     if (!writer.valid() || RecipeOf(program_.op(writer)).param.count > 0) continue;
     const BatchValue unrelated(BatchRelation::Unrelated(), writer);
     BatchValue& start = start_[id];
@@ -75,9 +81,9 @@ void BatchInterpreter::Widen() {
 
 bool BatchInterpreter::CarryOver(bool widens) {
   bool has_changed = false;
-  for (VarId id : program_.block(0).vars()) {
+  for (VarId id : states_) {
     const uint32_t i = id.value();
-    if (!is_written_[i] || !program_.var(id).persistable()) continue;
+    if (!is_written_[i]) continue;
     if (averaged_.contains(id)) {
       // Between averages, the next step begins with other values: own_updates.
       if (!values_[i].relation.IsSame() && is_apart_.insert(id).second) {
@@ -112,6 +118,7 @@ void BatchInterpreter::VisitOptimizer(const Op& op, const RankRecipe& recipe) {
     const BatchValue gradient = Read(name);
     if (!gradient.relation.IsSame()) flow_.updates_.push_back({op.id(), name, gradient});
   }
+  is_guessed_ = false;
   WriteAll(op, op.output_args(), BatchValue());
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "ops/schema/feed_ops.h"
 #include "ops/schema/tensor_type.h"
 
 namespace weft {
@@ -21,10 +22,11 @@ struct DataVariable {
 };
 
 std::vector<DataVariable> DataVariables(const Program& program) {
+  const absl::flat_hash_set<VarId> data = FindData(program);
   std::vector<DataVariable> variables;
   for (VarId id : program.block(0).vars()) {
+    if (!data.contains(id)) continue;
     const Var var = program.var(id);
-    if (!var.need_check_feed()) continue;
     const absl::optional<TensorType> type = DeclaredType(var);
     variables.push_back({std::string(var.name()), type.has_value() ? type->dims : Dims()});
   }
@@ -49,6 +51,35 @@ FeedLayout GuessOf(const Dims& dims, bool all_fixed) {
 }
 
 }  // namespace
+
+absl::flat_hash_set<VarId> FindData(const Program& program) {
+  absl::flat_hash_set<VarId> data;
+  const Block& root = program.block(0);
+  for (VarId id : root.vars()) {
+    if (program.var(id).need_check_feed()) data.insert(id);
+  }
+  for (OpId id : root.ops()) {
+    const Op op = program.op(id);
+    if (!IsFeed(op.type())) continue;
+    for (Symbol name : op.output_args()) {
+      const VarId var = root.FindVar(name);
+      if (var.valid()) data.insert(var);
+    }
+  }
+  if (!data.empty()) return data;
+  // A program that says nothing of data reads it.
+  absl::flat_hash_set<Symbol> written;
+  for (OpId id : root.ops()) {
+    const Op op = program.op(id);
+    for (Symbol name : op.input_args()) {
+      const VarId var = root.FindVar(name);
+      if (!var.valid() || written.contains(name) || program.var(var).persistable()) continue;
+      if (program.var(var).type() == pb::VarType::LOD_TENSOR) data.insert(var);
+    }
+    written.insert(op.output_args().begin(), op.output_args().end());
+  }
+  return data;
+}
 
 std::string ToString(const FeedLayout& layout) {
   return layout.axis.has_value() ? absl::StrCat("axis:", *layout.axis) : "whole";

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -28,7 +29,12 @@ std::string ToString(const FeedLayout& layout);
 // Reads "pos=whole,ids=axis:1". InvalidArgument for other text, or for a variable named twice.
 absl::StatusOr<FeedLayouts> ParseFeedLayouts(absl::string_view text);
 
-// The layouts of the data variables of a program (Var::need_check_feed): those of `given`, and for
+// The data variables of a program: those marked (Var::need_check_feed), and those that feed ops
+// write; without any of these, the tensors of the root block that an op reads before any op writes
+// them. O(arguments).
+absl::flat_hash_set<VarId> FindData(const Program& program);
+
+// The layouts of the data variables of a program (FindData): those of `given`, and for
 // the others a guess from their declarations. Dimension 0 is the batch if its size is unknown, or
 // if all data variables have fixed sizes, and several elements there. Else it is the only dimension
 // of unknown size, if one before it is larger than 1 (time-major data). Any other variable (a

@@ -84,13 +84,15 @@ class BatchChecker {
   void CheckUpdates(bool sums_are_wanted) {
     const std::vector<OpId>& assumed = flow_.absent_gradients();
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
-    const absl::string_view why =
-        LossMayBeASum(main_, flow_) ? ": a loss is a sum over the batch" : "";
+    const bool may_be_sum = LossMayBeASum(main_, flow_);
+    const absl::string_view why = may_be_sum ? ": a loss is a sum over the batch" : "";
     for (const BatchUpdate& update : flow_.updates()) {
       const BatchRelation gradient = update.value.relation;
       const std::string what = absl::StrCat(main_.op(update.op).DebugName(), ": gradient ",
                                             main_.name(update.gradient), " is ");
-      if (!sums_are_wanted && gradient.IsReplicated()) {
+      // Layer 3 knows whether gradients of means are divided.
+      const bool is_known = !update.value.is_guessed || may_be_sum;
+      if (!sums_are_wanted && gradient.IsReplicated() && is_known) {
         report_.Add("W702", update.op, main_.name(update.gradient),
                     absl::StrCat(what, MultipleText(gradient.power),
                                  " that of one device, where n is the number of ranks", why));
@@ -244,7 +246,8 @@ class BatchChecker {
 
  private:
   // Each variable that a fetch op hands out, or that is read after the step, once, if ranks do not
-  // have the value of one device. Losses and states have findings of their own.
+  // have the value of one device. Losses and states that have it no more at the end of the step
+  // have findings of their own.
   std::vector<BatchFetch> OwnFetches(const std::vector<std::string>& after_step) const {
     std::vector<BatchFetch> all = flow_.fetches();
     for (const std::string& name : after_step) {
@@ -252,12 +255,16 @@ class BatchChecker {
       if (!var.valid()) continue;
       all.push_back({OpId(), main_.var(var).name_symbol(), flow_.AtEnd(var)});
     }
-    absl::flat_hash_set<Symbol> seen;
-    for (Symbol loss : FindLosses(main_)) seen.insert(loss);
+    absl::flat_hash_set<VarId> has_line;
+    for (const BatchState& state : flow_.states()) has_line.insert(state.variable);
+    absl::flat_hash_set<Symbol> seen, losses;
+    for (Symbol loss : FindLosses(main_)) losses.insert(loss);
     std::vector<BatchFetch> own;
     for (const BatchFetch& fetch : all) {
       const VarId var = main_.block(0).Resolve(fetch.variable);
-      if (!var.valid() || main_.var(var).persistable() || fetch.value.relation.IsSame()) continue;
+      if (!var.valid() || fetch.value.relation.IsSame() || has_line.contains(var)) continue;
+      const bool is_at_end = flow_.AtEnd(var).relation == fetch.value.relation;
+      if (losses.contains(fetch.variable) && is_at_end) continue;
       if (seen.insert(fetch.variable).second) own.push_back(fetch);
     }
     return own;

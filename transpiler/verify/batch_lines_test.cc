@@ -155,6 +155,13 @@ TEST(BatchLinesTest, FetchedPartsAreOneLine) {
   EXPECT_THAT(LinesOf(mean + "    Out=[m] = sqrt(X=[m])\n", kMean, kReduces, fetch("m")),
               ElementsAre("warning: W712: fetched m is unrelated to what one device has: op 2 "
                           "(sqrt) makes it of m (a partial mean)"));
+  // States, too, unless they have a line.
+  EXPECT_THAT(LinesOf(declares + "    Out=[m] = mean(X=[x])\n    Out=[state] = sqrt(X=[m])\n",
+                      kMean, kReduces, fetch("state") + "    Out=[state] = assign(X=[lr])\n"),
+              ElementsAre(StartsWith("warning: W712: fetched state is unrelated")));
+  EXPECT_THAT(LinesOf(declares + "    Out=[m] = mean(X=[x])\n    Out=[state] = sqrt(X=[m])\n",
+                      kMean, kReduces, fetch("state")),
+              ElementsAre(StartsWith("warning: W703: state state")));
   // The draw has a line.
   EXPECT_THAT(LinesOf(declares + "    Out=[n] = gaussian_random() {shape=longs[1, 1], dtype=5}\n",
                       kMean, kReduces, fetch("n")),
@@ -169,6 +176,11 @@ TEST(BatchLinesTest, LocalSgdIsOneLine) {
   // The average of linear updates is that of one device.
   EXPECT_THAT(LinesOf("", kMean, "", average),
               ElementsAre(StartsWith("note: W707: state v holds the rank's own part")));
+  EXPECT_THAT(
+      LinesOf("    var fetch : fetch_list persistable\n", kMean, "",
+              "    Out=[fetch] = fetch(X=[w]) {col=0}\n" + average),
+      ElementsAre(StartsWith("note: W707"),
+                  StartsWith("note: W711: fetched values are the rank's own: w (a partial")));
   EXPECT_THAT(LinesOf("", kMean, clip, average),
               ElementsAre(AllOf(StartsWith("note: W709: op 6 (momentum) updates w by the rank's"),
                                 HasSubstr(", and state v is the rank's own"))));

@@ -149,9 +149,7 @@ class Verifier {
     findings_.Append(values);
     findings_.Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
-    if (batch.has_means_only && (values.HasErrors() || batch.has_guessed_divisions)) {
-      batch.findings.Remove("W702");
-    }
+    if (batch.has_means_only && values.HasErrors()) batch.findings.Remove("W702");
     findings_.Append(batch.findings);
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
@@ -201,7 +199,6 @@ class Verifier {
     Findings findings;
     BatchFacts facts;
     bool has_means_only = false;  // as losses
-    bool has_guessed_divisions = false;
   };
 
   // Layer 7. A program for a single device has the whole batch.
@@ -212,12 +209,13 @@ class Verifier {
       result->facts = BatchFactsOf(options_, main, nullptr);
       return;
     }
-    const BatchFlow flow = BatchFlow::Of(main, BatchOptionsOf(programs, options_.feeds, nranks));
+    BatchFlowOptions options = BatchOptionsOf(programs, options_.feeds, nranks);
+    options.original = options_.original.main;
+    const BatchFlow flow = BatchFlow::Of(main, options);
     weft::CheckBatch(main, flow, {options_.gradients_are_summed.value_or(false), options_.fetched},
                      {rank, false}, &result->findings);
     result->facts = BatchFactsOf(options_, main, &flow);
     result->has_means_only = !LossMayBeASum(main, flow);
-    result->has_guessed_divisions = flow.has_guessed_divisions();
   }
 
   static bool IsForOneDevice(const Program& main, absl::optional<int> nranks) {
