@@ -16,13 +16,18 @@
 namespace weft {
 namespace {
 
+// Whether the finding says what differs from one device, or is a note.
+bool IsNote(const Finding& finding) {
+  if (finding.severity == Severity::kError) return false;
+  return finding.severity == Severity::kNote || finding.layer == Layer::kBatch ||
+         finding.layer == Layer::kEquivalence;
+}
+
 // Adds the first finding of each rule and the number of the others.
 void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
   std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& finding : findings.all()) {
-    const bool is_note = finding.severity == Severity::kNote ||
-                         (finding.layer == Layer::kBatch && finding.severity != Severity::kError);
-    if (!is_note) by_rule[finding.rule].push_back(&finding);
+    if (!IsNote(finding)) by_rule[finding.rule].push_back(&finding);
   }
   for (const auto& [rule, found] : by_rule) {
     const int64_t more = static_cast<int64_t>(found.size()) - 1 + findings.NumOmitted(rule);
@@ -31,10 +36,11 @@ void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
   }
 }
 
-// Adds the findings of layer 7, as lines.
+// Adds what says what differs from one device, as lines.
 void AddNotes(const Findings& findings, std::vector<std::string>* notes) {
   for (const Finding& finding : findings.all()) {
-    if (finding.layer != Layer::kBatch || finding.severity == Severity::kError) continue;
+    const bool differs = finding.layer == Layer::kBatch || finding.layer == Layer::kEquivalence;
+    if (!differs || finding.severity == Severity::kError) continue;
     notes->push_back(
         absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ", finding.message));
   }

@@ -365,35 +365,36 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) co
   const int n = options_.nranks.value_or(1);
   if (n <= 1 || std::abs(op.FloatAttr("scale").value_or(1) * n - 1) > 1e-6) return false;
   if (op.HasAttr(kNumRanksAttr)) return true;
+  if (own_scalings_.contains(op.id())) return false;
   const BatchRelation in = ins_[0].relation;
   if (in.IsReplicated() && in.power > 0 && ins_[0].is_summed && !ins_[0].is_gradient) return true;
   const VarId var = Resolve(op.input_args()[0]);
   const OpId writer = var.valid() ? writers_[var.value()] : OpId();
-  return writer.valid() && IsLossGrad(program_.op(writer)) && ScalesInBackward(op) &&
-         !own_scalings_.contains(op.id());
-}
-
-bool BatchInterpreter::ScalesInBackward(const Op& op) {
-  return op.input_args().size() == 1 && op.output_args().size() == 1 && IsBackward(op) &&
-         op.input_args()[0] == op.output_args()[0] && op.FloatAttr("scale").has_value();
+  return writer.valid() && IsLossGrad(program_.op(writer)) && IsBackward(op) &&
+         op.input_args()[0] == op.output_args()[0];
 }
 
 void BatchInterpreter::FindOwnScalings(const Program& original) {
-  using Key = std::pair<std::string, float>;  // variable and factor
-  const auto key_of = [](const Op& op) {
-    return Key(op.program().name(op.output_args()[0]), *op.FloatAttr("scale"));
+  const int n = options_.nranks.value_or(1);
+  // Whether the op may be taken for a division.
+  const auto scales = [n](const Op& op) {
+    return op.output_args().size() == 1 && op.HasAttr("scale") && !op.HasAttr(kNumRanksAttr) &&
+           std::abs(op.FloatAttr("scale").value_or(1) * n - 1) <= 1e-6;
   };
-  absl::flat_hash_map<Key, int> in_original;
+  const auto key_of = [](const Op& op) {
+    return std::string(op.program().name(op.output_args()[0]));
+  };
+  absl::flat_hash_map<std::string, int> in_original;  // by variable
   for (OpId id : original.block(0).ops()) {
     const Op op = original.op(id);
-    if (ScalesInBackward(op)) ++in_original[key_of(op)];
+    if (scales(op)) ++in_original[key_of(op)];
   }
   if (in_original.empty()) return;
   // The rewrite adds the one that follows the gradient of the loss immediately.
   const absl::Span<const OpId> ops = program_.block(0).ops();
   for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
     const Op op = program_.op(*id);
-    if (!ScalesInBackward(op)) continue;
+    if (!scales(op)) continue;
     const auto found = in_original.find(key_of(op));
     if (found != in_original.end() && found->second-- > 0) own_scalings_.insert(*id);
   }

@@ -152,8 +152,8 @@ struct BatchFlowOptions {
   BatchEdits edits = {};
   // Find the values that effects and unrelated values change, which takes more walks.
   bool follow_effects = false;
-  // The program before its rewrite, if known: factors of loss gradients that it has are no
-  // divisions by the number of ranks. Must outlive the call.
+  // The program before its rewrite, if known: factors that it has are no divisions by the number of
+  // ranks. Must outlive the call.
   const Program* original = nullptr;
 };
 

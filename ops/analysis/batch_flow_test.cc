@@ -461,6 +461,13 @@ TEST_F(BatchFlowTest, FactorsOfTheOriginalAreNoDivisions) {
   EXPECT_FALSE(End("loss@GRAD").is_guessed);
   Run(half + half);
   EXPECT_EQ(Of("loss@GRAD"), BatchRelation::Replicated(-1));
+  const std::string sum = "    Out=[a] = c_allreduce_sum(X=[loss]) {ring_id=0}\n";
+  const std::string half_sum = "    Out=[c] = scale(X=[a]) {scale=0.5, bias=0.0}\n";
+  Run(sum + half_sum);
+  EXPECT_EQ(Of("c"), kSame);
+  original_ = program_;
+  Run(sum + half_sum);
+  EXPECT_EQ(Of("c"), BatchRelation::Replicated(1));
 }
 
 TEST_F(BatchFlowTest, StatesOfInnerBlocksOutliveTheStep) {

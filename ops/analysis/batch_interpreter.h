@@ -111,8 +111,6 @@ class BatchInterpreter {
   // gradient of a loss in place. What gradient ops compute is no sum over ranks, and any other
   // factor may be 1/n by chance.
   bool DividesByRanks(const Op& op, const RankRecipe& recipe) const;
-  // Whether the op multiplies a variable in place, in the backward pass.
-  static bool ScalesInBackward(const Op& op);
   void FindOwnScalings(const Program& original);
   void ReadInputs(const Op& op);
   void EditInputs(const Op& op);
@@ -198,7 +196,7 @@ class BatchInterpreter {
   absl::flat_hash_map<std::string, uint32_t> key_ids_;
   std::vector<RankRecipe> recipes_;  // by signature
   DifferentiatedOps differentiated_;
-  absl::flat_hash_set<OpId> own_scalings_;   // of loss gradients, which the original has
+  absl::flat_hash_set<OpId> own_scalings_;   // by 1/n, which the original has
   absl::flat_hash_set<OpId> of_absent_ops_;  // flow_.absent_gradients_
   absl::flat_hash_map<std::pair<uint32_t, uint32_t>, absl::optional<GradientLinks>> links_;
   TypeTable types_;

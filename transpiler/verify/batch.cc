@@ -3,6 +3,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -255,17 +256,23 @@ class BatchChecker {
       if (!var.valid()) continue;
       all.push_back({OpId(), main_.var(var).name_symbol(), flow_.AtEnd(var)});
     }
-    absl::flat_hash_set<VarId> has_line;
-    for (const BatchState& state : flow_.states()) has_line.insert(state.variable);
-    absl::flat_hash_set<Symbol> seen, losses;
+    absl::flat_hash_map<VarId, BatchRelation> told;  // of states
+    for (const BatchState& state : flow_.states()) {
+      told.emplace(state.variable, state.value.relation);
+    }
+    absl::flat_hash_set<std::pair<Symbol, BatchRelation::Kind>> seen;
+    absl::flat_hash_set<Symbol> losses;
     for (Symbol loss : FindLosses(main_)) losses.insert(loss);
     std::vector<BatchFetch> own;
     for (const BatchFetch& fetch : all) {
       const VarId var = main_.block(0).Resolve(fetch.variable);
-      if (!var.valid() || fetch.value.relation.IsSame() || has_line.contains(var)) continue;
-      const bool is_at_end = flow_.AtEnd(var).relation == fetch.value.relation;
+      const BatchRelation relation = fetch.value.relation;
+      if (!var.valid() || relation.IsSame()) continue;
+      const bool is_at_end = flow_.AtEnd(var).relation == relation;
+      const auto state = told.find(var);
       if (losses.contains(fetch.variable) && is_at_end) continue;
-      if (seen.insert(fetch.variable).second) own.push_back(fetch);
+      if (state != told.end() && (is_at_end || state->second == relation)) continue;
+      if (seen.insert({fetch.variable, relation.kind}).second) own.push_back(fetch);
     }
     return own;
   }

@@ -155,6 +155,10 @@ TEST(BatchLinesTest, FetchedPartsAreOneLine) {
   EXPECT_THAT(LinesOf(mean + "    Out=[m] = sqrt(X=[m])\n", kMean, kReduces, fetch("m")),
               ElementsAre("warning: W712: fetched m is unrelated to what one device has: op 2 "
                           "(sqrt) makes it of m (a partial mean)"));
+  // Each value that a variable has.
+  EXPECT_THAT(
+      LinesOf(mean, kMean, kReduces, fetch("m") + "    Out=[m] = sqrt(X=[m])\n" + fetch("m")),
+      ElementsAre(StartsWith("warning: W712: fetched m"), StartsWith("note: W711")));
   // States, too, unless they have a line.
   EXPECT_THAT(LinesOf(declares + "    Out=[m] = mean(X=[x])\n    Out=[state] = sqrt(X=[m])\n",
                       kMean, kReduces, fetch("state") + "    Out=[state] = assign(X=[lr])\n"),

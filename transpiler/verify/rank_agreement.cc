@@ -121,10 +121,18 @@ class AgreementChecker {
   }
 
   void CompareSteps(size_t rank, const States& after) {
+    const Program& first = *ranks_[0].main;
     for (const auto& [name, found] : after) {
       const auto expected = first_after_.find(name);
-      if (expected == first_after_.end()) continue;
-      Compare(rank, name, expected->second, found, kAfterStep);
+      if (expected != first_after_.end()) {
+        Compare(rank, name, expected->second, found, kAfterStep);
+        continue;
+      }
+      const VarId unused = first.block(0).FindVar(name);
+      if (!unused.valid() || !first.var(unused).persistable()) continue;
+      RankValue unchanged;
+      unchanged.expr = table_.Initial(name);
+      Compare(rank, name, unchanged, found, kAfterStep);
     }
   }
 

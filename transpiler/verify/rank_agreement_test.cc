@@ -137,6 +137,8 @@ TEST(RankAgreement, StatesThatOneRankWritesDiffer) {
   EXPECT_THAT(
       Check("", "", step(write), step("")),
       ElementsAre(StartsWith("error: W510: rank 1: variable ext after a step: ext on rank")));
+  EXPECT_THAT(Check("", "", step(""), step(write)),
+              ElementsAre(StartsWith("error: W510: rank 1: variable ext after a step: 2 *(")));
 }
 
 // --- One program for all ranks -------------------------------------------------------------------
