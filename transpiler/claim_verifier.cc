@@ -16,18 +16,18 @@
 namespace weft {
 namespace {
 
-// Whether the finding says what differs from one device, or is a note.
-bool IsNote(const Finding& finding) {
-  if (finding.severity == Severity::kError) return false;
-  return finding.severity == Severity::kNote || finding.layer == Layer::kBatch ||
-         finding.layer == Layer::kEquivalence;
+// Whether the finding, which is no error, says what differs from one device.
+bool IsDifference(const Finding& finding) {
+  return finding.severity != Severity::kError &&
+         (finding.layer == Layer::kBatch || finding.layer == Layer::kEquivalence);
 }
 
 // Adds the first finding of each rule and the number of the others.
 void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
   std::map<std::string, std::vector<const Finding*>> by_rule;
   for (const Finding& finding : findings.all()) {
-    if (!IsNote(finding)) by_rule[finding.rule].push_back(&finding);
+    if (finding.severity == Severity::kNote || IsDifference(finding)) continue;
+    by_rule[finding.rule].push_back(&finding);
   }
   for (const auto& [rule, found] : by_rule) {
     const int64_t more = static_cast<int64_t>(found.size()) - 1 + findings.NumOmitted(rule);
@@ -36,11 +36,10 @@ void AddWarnings(const Findings& findings, std::vector<std::string>* warnings) {
   }
 }
 
-// Adds what says what differs from one device, as lines.
+// Adds the differences from one device, as lines.
 void AddNotes(const Findings& findings, std::vector<std::string>* notes) {
   for (const Finding& finding : findings.all()) {
-    const bool differs = finding.layer == Layer::kBatch || finding.layer == Layer::kEquivalence;
-    if (!differs || finding.severity == Severity::kError) continue;
+    if (!IsDifference(finding)) continue;
     notes->push_back(
         absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ", finding.message));
   }

@@ -29,6 +29,11 @@ namespace {
 constexpr int kWalksOfShortChains = 8;
 constexpr int kMaxWalks = 64;
 
+// Whether attribute `scale` of the op is 1/n, for n > 1 ranks.
+bool IsNthPart(const Op& op, int n) {
+  return n > 1 && std::abs(op.FloatAttr("scale").value_or(1) * n - 1) <= 1e-6;
+}
+
 }  // namespace
 
 BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {
@@ -362,8 +367,7 @@ bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const RankRecipe& reci
 bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) const {
   if (recipe.algebra != Algebra::kScale || ins_.size() != 1) return false;
   if (op.output_args().size() != 1) return false;
-  const int n = options_.nranks.value_or(1);
-  if (n <= 1 || std::abs(op.FloatAttr("scale").value_or(1) * n - 1) > 1e-6) return false;
+  if (!IsNthPart(op, options_.nranks.value_or(1))) return false;
   if (op.HasAttr(kNumRanksAttr)) return true;
   if (own_scalings_.contains(op.id())) return false;
   const BatchRelation in = ins_[0].relation;
@@ -375,11 +379,10 @@ bool BatchInterpreter::DividesByRanks(const Op& op, const RankRecipe& recipe) co
 }
 
 void BatchInterpreter::FindOwnScalings(const Program& original) {
-  const int n = options_.nranks.value_or(1);
   // Whether the op may be taken for a division.
-  const auto scales = [n](const Op& op) {
+  const auto scales = [n = options_.nranks.value_or(1)](const Op& op) {
     return op.output_args().size() == 1 && op.HasAttr("scale") && !op.HasAttr(kNumRanksAttr) &&
-           std::abs(op.FloatAttr("scale").value_or(1) * n - 1) <= 1e-6;
+           IsNthPart(op, n);
   };
   const auto key_of = [](const Op& op) {
     return std::string(op.program().name(op.output_args()[0]));
@@ -390,7 +393,7 @@ void BatchInterpreter::FindOwnScalings(const Program& original) {
     if (scales(op)) ++in_original[key_of(op)];
   }
   if (in_original.empty()) return;
-  // The rewrite adds the one that follows the gradient of the loss immediately.
+  // From the end: a rewrite adds its division right after the gradient of the loss.
   const absl::Span<const OpId> ops = program_.block(0).ops();
   for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
     const Op op = program_.op(*id);

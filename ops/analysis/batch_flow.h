@@ -25,7 +25,6 @@
 
 namespace weft {
 
-// One for each variable: 16 bytes.
 struct BatchValue {
   BatchValue() : BatchValue(BatchRelation()) {}
   explicit BatchValue(BatchRelation relation, OpId cause = OpId(), bool is_zero = false)
@@ -60,6 +59,8 @@ struct BatchValue {
   // Whether all ranks have the value of one device.
   bool IsOfOneDevice() const { return relation.IsSame() && !is_affected; }
 };
+
+static_assert(sizeof(BatchValue) == 16, "there is one for each variable");
 
 // An op whose outputs differ from those of one device, whatever their relation.
 struct BatchEffectAt {

@@ -204,7 +204,6 @@ class BatchInterpreter {
   BatchFlow flow_;
 
   absl::flat_hash_map<VarId, BatchValue> start_;  // others have the value of one device
-  absl::flat_hash_set<VarId> data_;
   std::vector<VarId> states_;
   std::vector<BatchValue> values_;                         // by VarId
   std::vector<bool> is_written_;                           // by VarId

@@ -5,8 +5,7 @@ namespace weft {
 
 void BatchInterpreter::SetStart() {
   const Block& root = program_.block(0);
-  data_ = FindData(program_);
-  for (VarId id : data_) start_[id] = BatchValue(Fed(program_.var(id).name()));
+  for (VarId id : FindData(program_)) start_[id] = BatchValue(Fed(program_.var(id).name()));
   for (const std::string& name : options_.zeros) {
     const VarId var = root.FindVar(name);
     if (var.valid()) start_[var].is_zero = true;

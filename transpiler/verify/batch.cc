@@ -318,16 +318,10 @@ class BatchChecker {
     return ops == 2 ? ", as does 1 other op" : absl::StrCat(", as do ", ops - 1, " other ops");
   }
 
-  // "state a", or "each of 12 states (a, b, c, ...)".
   std::string ListOf(const std::vector<Symbol>& names) const {
-    constexpr size_t kMaxNames = 8;
-    if (names.size() == 1) return absl::StrCat("state ", main_.name(names[0]));
-    std::vector<absl::string_view> some;
-    for (Symbol name : names) {
-      if (some.size() < kMaxNames) some.push_back(main_.name(name));
-    }
-    return absl::StrCat("each of ", names.size(), " states (", absl::StrJoin(some, ", "),
-                        names.size() > kMaxNames ? ", ..." : "", ")");
+    std::vector<absl::string_view> texts;
+    for (Symbol name : names) texts.push_back(main_.name(name));
+    return StatesText(texts);
   }
 
   const Program& main_;

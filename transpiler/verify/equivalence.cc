@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/updates.h"
@@ -384,17 +383,10 @@ bool EquivalenceChecker::BeginsAnew(ExprId found, ExprId condition, absl::string
 // One finding for all states that begin anew.
 void EquivalenceChecker::ReportResets() {
   if (resets_.empty()) return;
-  constexpr size_t kMaxNames = 8;
-  const absl::Span<const absl::string_view> some =
-      absl::MakeSpan(resets_).first(std::min(resets_.size(), kMaxNames));
-  reporter_.Add(
-      "W609", LastWriter(resets_[0]), resets_[0],
-      absl::StrCat(
-          resets_.size() == 1 ? "state " : absl::StrCat("each of ", resets_.size(), " states ("),
-          absl::StrJoin(some, ", "), resets_.size() > kMaxNames ? ", ..." : "",
-          resets_.size() == 1 ? "" : ")",
-          " begins anew where parameters are averaged; on one device it goes on, and so "
-          "differs what is computed from it"));
+  reporter_.Add("W609", LastWriter(resets_[0]), resets_[0],
+                absl::StrCat(StatesText(resets_),
+                             " is reset to its initial value where parameters are averaged; one "
+                             "device keeps it, so that what follows from it differs, too"));
 }
 
 void EquivalenceChecker::Report(const char* rule, absl::string_view name, absl::string_view why) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
 namespace weft {
@@ -55,6 +56,14 @@ std::string ToString(const Finding& finding, bool one_program_for_all) {
   return absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ",
                       one_program_for_all ? "" : absl::StrCat("rank ", finding.program.rank, ": "),
                       finding.program.is_startup ? "startup program: " : "", finding.message);
+}
+
+std::string StatesText(absl::Span<const absl::string_view> names) {
+  constexpr size_t kMaxNames = 8;
+  if (names.size() == 1) return absl::StrCat("state ", names[0]);
+  return absl::StrCat("each of ", names.size(), " states (",
+                      absl::StrJoin(names.subspan(0, kMaxNames), ", "),
+                      names.size() > kMaxNames ? ", ..." : "", ")");
 }
 
 absl::Status ToStatus(const Findings& findings) {

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "proto/program.h"
 #include "transpiler/verify/rule.h"
 
@@ -79,6 +80,9 @@ class Reporter {
 // "error: W402: op 17 (sgd) ...". Before the message, "startup program: " and, unless one program
 // is given for all ranks, "rank 1: ".
 std::string ToString(const Finding& finding, bool one_program_for_all = true);
+
+// "state a", or "each of 12 states (a, b, c, ...)".
+std::string StatesText(absl::Span<const absl::string_view> names);
 
 // FailedPrecondition with the first error and the number of the others, if there are errors.
 absl::Status ToStatus(const Findings& findings);

@@ -92,13 +92,18 @@ class AgreementChecker {
 
   // States that rank 0 uses and another rank only declares.
   void KeepUnused(const Program& main, States* after) {
+    unused_.clear();
     for (VarId id : main.block(0).vars()) {
       const absl::string_view name = main.var(id).name();
       if (!main.var(id).persistable() || first_after_.count(name) == 0) continue;
-      RankValue unchanged;
-      unchanged.expr = table_.Initial(name);
-      if (after->emplace(name, unchanged).second) unused_.insert(name);
+      if (after->emplace(name, Unchanged(name)).second) unused_.insert(name);
     }
+  }
+
+  RankValue Unchanged(absl::string_view name) {
+    RankValue value;
+    value.expr = table_.Initial(name);
+    return value;
   }
 
   bool CompareStart(size_t rank, const StartupValues& start, const States& used) {
@@ -130,9 +135,7 @@ class AgreementChecker {
       }
       const VarId unused = first.block(0).FindVar(name);
       if (!unused.valid() || !first.var(unused).persistable()) continue;
-      RankValue unchanged;
-      unchanged.expr = table_.Initial(name);
-      Compare(rank, name, unchanged, found, kAfterStep);
+      Compare(rank, name, Unchanged(name), found, kAfterStep);
     }
   }
 
@@ -162,7 +165,7 @@ class AgreementChecker {
   Findings* const findings_;
   ExpressionTable table_;
   RankValuesOptions options_;
-  std::set<absl::string_view> unused_;
+  std::set<absl::string_view> unused_;  // by the rank that is compared
   bool has_startup_ = true;
   StartupValues first_start_;  // of rank 0, as is:
   States first_after_;

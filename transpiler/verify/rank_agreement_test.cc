@@ -125,6 +125,28 @@ TEST(RankAgreement, RanksMayGiveDifferentValuesToACollective) {
   EXPECT_THAT(Check("", "", step(1), step(2)), IsEmpty());
 }
 
+// What rank 1 does not use, ranks 0 and 2 may begin with.
+TEST(RankAgreement, EachRankIsComparedWithTheFirst) {
+  const auto startup = [](double value) {
+    return BlockProgram(
+        absl::StrCat("    var ext : fp32[1] persistable\n    c_comm_init_all() {"
+                     "ring_id=0}\n",
+                     Constant("ext", value)));
+  };
+  const auto step = [](const std::string& ops) {
+    std::string text = TwoRankStep();
+    text.insert(text.find("    Out=[y@GRAD]"),
+                "    var ext : fp32[1] persistable\n    var t : fp32[1]\n");
+    text.insert(text.find("  }\n}"), ops);
+    return ProgramOf(text);
+  };
+  const Program uses = step("    Out=[t] = scale(X=[ext]) {scale=2.0}\n"), ignores = step("");
+  const Program start0 = startup(1.5), start1 = startup(1.5), start2 = startup(2.5);
+  EXPECT_THAT(Lines(Verify({{&uses, &start0}, {&ignores, &start1}, {&uses, &start2}}),
+                    /*one_program_for_all=*/false),
+              ::testing::Contains(HasSubstr("W510: rank 2: startup program: variable ext begins")));
+}
+
 TEST(RankAgreement, StatesThatOneRankWritesDiffer) {
   const auto step = [](const std::string& ops) {
     std::string text = TwoRankStep();

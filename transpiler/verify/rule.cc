@@ -86,7 +86,7 @@ constexpr Rule kRules[] = {
      "cannot decide whether a variable equals the original's"},
     {"W608", Layer::kEquivalence, Severity::kError,
      "feed variable lost, or of another element type"},
-    {"W609", Layer::kEquivalence, Severity::kWarning, "state begins anew at averages"},
+    {"W609", Layer::kEquivalence, Severity::kWarning, "state reset where parameters are averaged"},
     {"W701", Layer::kBatch, Severity::kWarning, "loss that is no mean and no sum over the batch"},
     {"W702", Layer::kBatch, Severity::kError, "gradients averaged although the losses are sums"},
     {"W703", Layer::kBatch, Severity::kWarning, "state that ranks leave with different values"},
