@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "executor/plan_builder.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/analysis/losses.h"
 #include "ops/make_kernel.h"
 #include "ops/schema/algebra.h"
@@ -37,6 +38,7 @@ absl::StatusOr<Plan> PlanBuilder::Build() {
 }
 
 void PlanBuilder::AddVariables() {
+  const absl::flat_hash_set<VarId> data = FindData(program_);
   for (size_t i = 0; i < program_.var_id_limit(); ++i) {
     const Var var = program_.var(VarId(static_cast<uint32_t>(i)));
     if (var.block() == 0) plan_.variable_of_name.emplace(var.name(), static_cast<int>(i));
@@ -44,7 +46,7 @@ void PlanBuilder::AddVariables() {
     variable.name = std::string(var.name());
     variable.persistable = var.persistable();
     variable.is_array = var.type() == pb::VarType::LOD_TENSOR_ARRAY;
-    variable.is_feed = var.need_check_feed();
+    variable.is_feed = data.contains(var.id());
     variable.declared = DeclaredType(var);
     plan_.variables.push_back(std::move(variable));
   }
@@ -62,14 +64,7 @@ absl::Status PlanBuilder::AddBlock(int block) {
 }
 
 absl::Status PlanBuilder::AddOp(const Op& op, const std::string& name) {
-  if (IsFeed(op.type())) {
-    for (Symbol out : op.Output("Out")) {
-      WEFT_ASSIGN_OR_RETURN(const int variable, Resolve(out, name));
-      if (variable != Plan::kNoVariable) plan_.variables[variable].is_feed = true;
-    }
-    return absl::OkStatus();
-  }
-  if (IsFetch(op.type())) return absl::OkStatus();
+  if (IsFeed(op.type()) || IsFetch(op.type())) return absl::OkStatus();
   const OpSchema* schema = FindOpSchema(op.type());
   WEFT_ASSIGN_OR_RETURN(OpAttrs attrs, OpAttrs::Decode(op, *schema));
   WEFT_RETURN_IF_ERROR(CheckNumRanks(op, name));

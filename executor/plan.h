@@ -65,8 +65,7 @@ struct Plan {
     std::string name;
     bool persistable = false;
     bool is_array = false;
-    // A feed: declared with need_check_feed, or written by a feed op.
-    bool is_feed = false;
+    bool is_feed = false;  // data (FindData)
     absl::optional<TensorType> declared;
     bool is_written = false;  // by an op
     // The first op that reads it before any op has written it, as an index into reader_names;

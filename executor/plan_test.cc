@@ -346,6 +346,14 @@ TEST(PlanTest, FeedAndFetchOpsGiveNoInstructions) {
   EXPECT_TRUE(plan.variables[plan.FindVariable("x")].is_feed);
 }
 
+TEST(PlanTest, DataThatIsNotMarkedIsFed) {
+  ProgramBuilder builder;
+  Scale(builder, "x", "y");
+  WEFT_ASSERT_OK_AND_ASSIGN(const Plan plan, Plan::Build(builder.Build(), Options()));
+  EXPECT_TRUE(plan.variables[plan.FindVariable("x")].is_feed);
+  EXPECT_FALSE(plan.variables[plan.FindVariable("y")].is_feed);
+}
+
 TEST(PlanTest, LossesAreTheOutputsOfLossOpsInOrder) {
   ProgramBuilder builder;
   builder.Op("scale", {{"X", {"x"}}}, {{"Out", {"loss_b"}}}, kRoleLoss);

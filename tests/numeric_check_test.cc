@@ -456,10 +456,11 @@ TEST(NumericCheck, DataOfAFixedSizeCannotBeThatOfAllRanks) {
                        HasSubstr("data variable x: expected -1 as dimension 0, found [8, 4]")));
 }
 
-TEST(NumericCheck, DataThatIsNotMarkedIsRefused) {
+TEST(NumericCheck, DataThatIsNotMarkedBesideDataThatIsIsRefused) {
   EXPECT_THAT(CheckText("[-1, 4] need_check_feed", "[-1, 4]"),
               StatusIs(absl::StatusCode::kFailedPrecondition,
                        HasSubstr("data variable x: it is read and nothing writes it")));
+  EXPECT_THAT(CheckText(" need_check_feed", ""), testing::IsOk());
 }
 
 TEST(NumericCheck, MoreThanFitsIsRefusedBeforeAnyMemoryIsTaken) {

@@ -26,7 +26,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/analysis/batch_flow.h"
-#include "ops/analysis/feed_layout.h"
+#include "ops/analysis/layout_guess.h"
 #include "ops/kernel.h"
 #include "proto/program_file.h"
 #include "tests/named_causes.h"

@@ -25,6 +25,7 @@
 #include "executor/runner.h"
 #include "ops/analysis/communication.h"
 #include "ops/analysis/feed_layout.h"
+#include "ops/analysis/layout_guess.h"
 #include "ops/kernel.h"
 #include "tools/chrome_trace.h"
 #include "tools/lr_schedule.h"

@@ -18,6 +18,7 @@
 #include "ops/analysis/communication.h"
 #include "ops/analysis/feed_layout.h"
 #include "ops/analysis/gradient_links.h"
+#include "ops/analysis/layout_guess.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/kernel.h"
 #include "proto/text/program_text.h"
@@ -103,17 +104,31 @@ VerifyOptions OptionsOfVerifier(const Options& options, const Programs& programs
   return verify;
 }
 
-// Whether layer 7 says that these variables are not what one device has. Ranks with different
+// The states that LocalSGD resets.
+std::set<std::string> ResetStates(const Findings& findings) {
+  std::set<std::string> states;
+  for (const Finding& finding : findings.all()) {
+    if (finding.rule != "W609") continue;
+    states.insert(finding.variable);
+    states.insert(finding.more_variables.begin(), finding.more_variables.end());
+  }
+  return states;
+}
+
+// Whether findings say that these variables are not what one device has. Ranks with different
 // values of one variable are another matter.
 bool AreSaidToDiffer(const std::vector<NumericReport::Difference>& differences,
-                     const ConstProgramPair& rewritten, const FeedLayouts& feeds, int nranks) {
+                     const ConstProgramPair& rewritten, const FeedLayouts& feeds, int nranks,
+                     const Findings& findings) {
   BatchFlowOptions options = BatchOptionsOf(rewritten, feeds, nranks);
   options.follow_effects = true;
+  options.affected = ResetStates(findings);
   const BatchFlow flow = BatchFlow::Of(*rewritten.main, options);
   return absl::c_all_of(differences, [&](const NumericReport::Difference& difference) {
     const VarId var = rewritten.main->block(0).FindVar(difference.variable);
     if (!var.valid()) return false;
     const BatchValue& value = flow.AtEnd(var);
+    if (!difference.is_among_ranks && options.affected.count(difference.variable) > 0) return true;
     return difference.is_among_ranks ? !value.relation.IsSame() : !value.IsOfOneDevice();
   });
 }
@@ -134,10 +149,12 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
                        : FindNumRanks(*rewritten.main, rewritten.startup).value_or(kRanksToRun);
   absl::StatusOr<NumericReport> report = CheckNumerically(programs.Original(), rewritten, numeric);
   WEFT_RETURN_IF_ERROR(Annotate("--numeric", report.status()));
-  const bool are_findings = absl::c_any_of(
-      findings.all(), [](const Finding& finding) { return finding.layer == Layer::kBatch; });
-  report->is_explained = !report->IsEqual() && are_findings &&
-                         AreSaidToDiffer(report->differences, rewritten, feeds, numeric.nranks);
+  const bool are_findings = absl::c_any_of(findings.all(), [](const Finding& finding) {
+    return finding.layer == Layer::kBatch || finding.rule == "W609";
+  });
+  report->is_explained =
+      !report->IsEqual() && are_findings &&
+      AreSaidToDiffer(report->differences, rewritten, feeds, numeric.nranks, findings);
   return *std::move(report);
 }
 
@@ -309,11 +326,10 @@ Json NumericJson(const NumericReport& report) {
 
 // The findings as JSON, a contract with programs that read it: an indented object with these keys,
 // followed by a newline:
-//   verified   true if there is no error and, if programs were run, no difference but explained
-//   ones findings   a list, in the order of Findings::all(): rule, severity, rank (null if one
-//   program
-//              is for all ranks), startup, op, other, variable, message; op and other are
-//              objects with block, index and type, or null
+//   verified   true if there is no error and, if programs were run, no unexplained difference
+//   findings   a list, in the order of Findings::all(): rule, severity, rank (null if one program
+//              is for all ranks), startup, op, other, variable, more_variables (a list of names),
+//              message; op and other are objects with block, index and type, or null
 //   omitted    the number of findings that were dropped, by rule
 //   ranks      what the verdict is about: "2 ranks", "any number of ranks", "one device"
 //   layers     the layers that were checked: a list of names
@@ -337,6 +353,7 @@ std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgram
                     {"op", OpJson(program, finding.op)},
                     {"other", OpJson(program, finding.other)},
                     {"variable", finding.variable},
+                    {"more_variables", finding.more_variables},
                     {"message", finding.message}});
   }
   Json omitted = Json::object();

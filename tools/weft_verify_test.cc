@@ -299,6 +299,41 @@ TEST(WeftVerifyTest, OnlyLinesExplainNumbers) {
               Ends(1, HasSubstr("the result differs from the original")));
 }
 
+// LocalSGD resets the velocity, so that parameters differ from those of one device, too. A reset
+// that no line names is not explained by one.
+TEST(WeftVerifyTest, ResetStatesExplainNumbers) {
+  const std::string original =
+      Edited(SgdStepText(), {{"    var lr ", "    var v : fp32[4, 1] persistable\n    var lr "},
+                             {"ParamOut=[w] = sgd(", "ParamOut=[w], VelocityOut=[v] = momentum("},
+                             {"Param=[w])", "Param=[w], Velocity=[v])"},
+                             {"role=optimize vars=[w, w@GRAD]", "role=optimize {mu=0.9}"}});
+  const std::string startup = Edited(
+      kStartupOfProgram,
+      {{"    var lr ", "    var v : fp32[4, 1] persistable\n    var lr "},
+       {"    Out=[lr]",
+        "    Out=[v] = fill_constant() {dtype=5, shape=longs[4, 1], value=0.0}\n    Out=[lr]"}});
+  const std::string average =
+      "    Out=[w] = c_allreduce_avg(X=[w]) role=optimize {ring_id=0, use_calc_stream=true}\n";
+  const auto verify = [&](const std::string& name, const std::string& reset) {
+    std::string text = original;
+    text.insert(text.rfind("  }\n}"), average + reset);
+    return Verify(
+        {MakeFile(name, text), "--nranks", "2", "--startup",
+         MakeFile("momentum_startup.prog", startup), "--original",
+         MakeFile("momentum.prog", original), "--original_startup",
+         MakeFile("momentum_start.prog",
+                  Edited(startup, {{"    c_comm_init_all() role=forward {ring_id=0}\n", ""}})),
+         "--short", "--numeric", "--steps", "3"});
+  };
+  EXPECT_THAT(verify("reset.prog",
+                     "    Out=[v] = fill_constant() role=optimize {shape=longs[4, 1], dtype=5, "
+                     "value=0.0}\n"),
+              Ends(0, AllOf(HasSubstr("warning: W609: "),
+                            HasSubstr("different, as notes and warnings say"))));
+  EXPECT_THAT(verify("keep.prog", "    Out=[w] = scale(X=[w]) role=optimize {scale=0.5}\n"),
+              Ends(1, HasSubstr("the result differs from the original")));
+}
+
 TEST(WeftVerifyTest, ParameterThatIsNotReducedIsFoundUnlessItIsDistributed) {
   const std::string path =
       MakeFile("two.prog",
@@ -368,7 +403,7 @@ TEST(WeftVerifyTest, JsonHasTheFindingsAsData) {
   finding.erase("message");
   EXPECT_EQ(finding, nlohmann::json::parse(R"({
     "rule": "W401", "severity": "error", "rank": null, "startup": false, "variable": "w@GRAD",
-    "op": {"block": 0, "index": 7, "type": "sgd"},
+    "more_variables": [], "op": {"block": 0, "index": 7, "type": "sgd"},
     "other": {"block": 0, "index": 6, "type": "c_allreduce_avg"}})"));
 }
 

@@ -5,7 +5,7 @@
 #include "base/spec_text.h"
 #include "base/status_macros.h"
 #include "ops/analysis/batch_flow.h"
-#include "ops/analysis/feed_layout.h"
+#include "ops/analysis/layout_guess.h"
 #include "ops/analysis/sum_losses.h"
 #include "transpiler/claim_verifier.h"
 #include "transpiler/context_flags.h"

@@ -32,25 +32,26 @@ bool IsOfForwardPass(const Op& op) {
 // Edits a program until values are what one device has.
 class EditFinder {
  public:
+  // Adds to the edits of `options`.
   EditFinder(const Program& program, BatchFlowOptions options, BatchFlowOptions::Extent extent)
       : program_(program), options_(std::move(options)) {
     options_.extent = extent;
-    options_.edits = {};
     IndexWriters();
   }
   virtual ~EditFinder() = default;
 
   BatchEdits Find() {
+    const BatchEdits given = options_.edits;
     const Targets all = TargetsOf(BatchFlow::Of(program_, options_));
-    if (all.empty()) return {};
+    if (all.empty()) return given;
     const Targets failed = EditFor(all);
     if (!failed.empty()) {
       // Again, without those that no edits help.
-      options_.edits = {};
+      options_.edits = given;
       EditFor(Without(failed, all));
     }
     const Targets left = TargetsOf(BatchFlow::Of(program_, options_));
-    if (!Without(failed, left).empty()) return {};
+    if (!Without(failed, left).empty()) return given;
     return std::move(options_.edits);
   }
 
@@ -61,6 +62,19 @@ class EditFinder {
   virtual Targets TargetsOf(const BatchFlow& flow) const = 0;
   // Adds edits of the ops in `needed`. Returns whether there are any.
   virtual bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) = 0;
+
+  // Those that decide whether and how often blocks run.
+  void AppendConditions(const BatchFlow& flow, Targets* targets) const {
+    for (const BatchCondition& condition : flow.conditions()) {
+      const Op op = program_.op(condition.op);
+      for (const char* slot : {"Cond", "Condition"}) {
+        for (Symbol name : op.Input(slot)) {
+          const VarId var = program_.block(op.block()).Resolve(name);
+          if (var.valid() && !flow.AtEnd(var).relation.IsSame()) targets->push_back(var);
+        }
+      }
+    }
+  }
 
   void IndexWriters() {
     const Block& root = program_.block(0);
@@ -177,15 +191,7 @@ class LossEditFinder : public EditFinder {
       const VarId var = program_.block(0).Resolve(loss);
       if (var.valid() && flow.AtEnd(var).relation.IsUnrelated()) targets.push_back(var);
     }
-    for (const BatchCondition& condition : flow.conditions()) {
-      const Op op = program_.op(condition.op);
-      for (const char* slot : {"Cond", "Condition"}) {
-        for (Symbol name : op.Input(slot)) {
-          const VarId var = program_.block(op.block()).Resolve(name);
-          if (var.valid() && !flow.AtEnd(var).relation.IsSame()) targets.push_back(var);
-        }
-      }
-    }
+    AppendConditions(flow, &targets);
     return targets;
   }
 
@@ -279,24 +285,12 @@ class LossEditFinder : public EditFinder {
 };
 
 // Has ops read what the ranks have together.
-class StateEditFinder : public EditFinder {
+class InputEditFinder : public EditFinder {
  public:
-  StateEditFinder(const Program& program, const BatchFlowOptions& options)
+  InputEditFinder(const Program& program, const BatchFlowOptions& options)
       : EditFinder(program, options, BatchFlowOptions::Extent::kOneStep) {}
 
  private:
-  // States that forward ops write.
-  Targets TargetsOf(const BatchFlow& flow) const override {
-    Targets targets;
-    for (VarId var : program_.block(0).vars()) {
-      if (!program_.var(var).persistable() || !flow.IsWritten(var)) continue;
-      const auto writer = writers_.find(var);
-      if (flow.AtEnd(var).relation.IsSame() || writer == writers_.end()) continue;
-      if (IsOfForwardPass(program_.op(writer->second))) targets.push_back(var);
-    }
-    return targets;
-  }
-
   bool Edit(const BatchFlow& flow, const absl::flat_hash_set<OpId>& needed) override {
     bool has_changed = false;
     for (const LostRelation& lost : flow.lost_relations()) {
@@ -334,6 +328,8 @@ class StateEditFinder : public EditFinder {
         if (!var.valid() || program_.var(var).persistable()) continue;
         if (inputs[i].IsSharded() && inputs[i].axis == 0 && options_.nranks.has_value()) {
           edits[i] = BatchInputEdit::kGather;
+        } else if (inputs[i].IsReplicated() && inputs[i].power == -1) {
+          edits[i] = BatchInputEdit::kSum;  // a number of samples
         } else if (inputs[i].IsPartial() && inputs[i].power == -1) {
           edits[i] = of_sums;
         } else if (inputs[i].IsPartial()) {
@@ -355,13 +351,47 @@ class StateEditFinder : public EditFinder {
   }
 };
 
+class StateEditFinder : public InputEditFinder {
+ public:
+  using InputEditFinder::InputEditFinder;
+
+ private:
+  // States that forward ops write.
+  Targets TargetsOf(const BatchFlow& flow) const override {
+    Targets targets;
+    for (VarId var : program_.block(0).vars()) {
+      if (!program_.var(var).persistable() || !flow.IsWritten(var)) continue;
+      const auto writer = writers_.find(var);
+      if (flow.AtEnd(var).relation.IsSame() || writer == writers_.end()) continue;
+      if (IsOfForwardPass(program_.op(writer->second))) targets.push_back(var);
+    }
+    return targets;
+  }
+};
+
+class ConditionEditFinder : public InputEditFinder {
+ public:
+  using InputEditFinder::InputEditFinder;
+
+ private:
+  Targets TargetsOf(const BatchFlow& flow) const override {
+    Targets targets;
+    AppendConditions(flow, &targets);
+    return targets;
+  }
+};
+
 }  // namespace
 
-BatchEdits FindLossEdits(const Program& program, const BatchFlowOptions& options) {
-  return LossEditFinder(program, options).Find();
+BatchEdits FindLossEdits(const Program& program, BatchFlowOptions options) {
+  options.edits = {};
+  options.edits = LossEditFinder(program, options).Find();
+  // Conditions behind the losses.
+  return ConditionEditFinder(program, options).Find();
 }
 
-BatchEdits FindStateEdits(const Program& program, const BatchFlowOptions& options) {
+BatchEdits FindStateEdits(const Program& program, BatchFlowOptions options) {
+  options.edits = {};
   return StateEditFinder(program, options).Find();
 }
 

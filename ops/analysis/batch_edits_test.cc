@@ -4,9 +4,11 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/layout_guess.h"
 #include "proto/testing/block_text.h"
 #include "proto/text/program_text.h"
 
@@ -20,7 +22,8 @@ using ::testing::Pair;
 // Computes from h [batch, 1], which has parameter w, and from a weight of each sample.
 class BatchEditsTest : public ::testing::Test {
  protected:
-  // The reductions, as variables and their kinds, and divisions, as variables and "div".
+  // The reductions, as variables and their kinds; and for the first output of each op with edited
+  // inputs, the last of these edits.
   std::map<std::string, std::string> Find(const std::string& ops,
                                           absl::optional<int> nranks = absl::nullopt,
                                           const std::string& blocks = "") {
@@ -48,9 +51,25 @@ class BatchEditsTest : public ::testing::Test {
       found[std::string(program->var(var).name())] = std::string(ReductionName(reduction));
     }
     for (const auto& [op, inputs] : edits.inputs) {
-      found[std::string(program->name(program->op(op).output_args()[0]))] = "div";
+      for (const auto& [index, edit] : inputs) {
+        found[std::string(program->name(program->op(op).output_args()[0]))] = NameOf(edit);
+      }
     }
     return found;
+  }
+
+  static std::string NameOf(BatchInputEdit edit) {
+    switch (edit) {
+      case BatchInputEdit::kAverage:
+        return "reads avg";
+      case BatchInputEdit::kSum:
+        return "reads sum";
+      case BatchInputEdit::kGather:
+        return "reads all";
+      case BatchInputEdit::kDivide:
+        break;
+    }
+    return "div";
   }
 
   static std::string SumOf(const std::string& in, const std::string& out) {
@@ -144,6 +163,41 @@ TEST_F(BatchEditsTest, ConditionsAreDecidedAlike) {
   EXPECT_THAT(Find(condition + "    Out=[loss] = mean(X=[h]) role=forward|loss\n", absl::nullopt,
                    "  block 1 parent=0 {\n    Out=[r] = scale(X=[e]) {scale=2.0}\n  }\n"),
               ElementsAre(Pair("n", "avg")));
+}
+
+// The op that compares reads a mean of its own: that of the loss, which stays as it is.
+TEST_F(BatchEditsTest, ConditionsBehindTheLossAreDecidedAlike) {
+  const std::string rest =
+      "    Out=[e] = fill_constant() {shape=longs[1], dtype=5, value=1.0}\n"
+      "    Out=[k] = greater_than(X=[loss], Y=[e])\n"
+      "    Out=[r], Scope=[scopes] = conditional_block(Cond=[k], Input=[e]) "
+      "{sub_block=block(1), is_scalar_condition=true}\n";
+  const std::string block = "  block 1 parent=0 {\n    Out=[r] = scale(X=[e]) {scale=2.0}\n  }\n";
+  EXPECT_THAT(Find("    Out=[loss] = mean(X=[h]) role=forward|loss\n" + rest, absl::nullopt, block),
+              ElementsAre(Pair("k", "reads avg")));
+  EXPECT_THAT(Find(SumOf("h", "loss") + rest, absl::nullopt, block),
+              ElementsAre(Pair("k", "reads sum")));
+  // Besides the edits of a loss.
+  EXPECT_THAT(Find(weighted_ + Divide("d", "loss") + gradient_of_n_ + rest, absl::nullopt, block),
+              ElementsAre(Pair("d", "avg"), Pair("k", "reads avg")));
+  // A maximum is no mean.
+  EXPECT_THAT(Find("    Out=[q] = reduce_max(X=[h]) {reduce_all=true, dim=ints[0]}\n"
+                   "    Out=[loss] = mean(X=[h]) role=forward|loss\n" +
+                       absl::StrReplaceAll(rest, {{"X=[loss]", "X=[q]"}}),
+                   absl::nullopt, block),
+              IsEmpty());
+}
+
+TEST_F(BatchEditsTest, NumbersOfSamplesAreSummed) {
+  const absl::StatusOr<Program> program = ParseProgramText(
+      testing::BlockText("    var x : fp32[-1, 4] need_check_feed\n    var n : int64[]\n"
+                         "    var seen : int64[] persistable\n    Out=[n] = size(Input=[x])\n"
+                         "    Out=[seen] = elementwise_add(X=[seen], Y=[n])\n",
+                         ""));
+  ASSERT_TRUE(program.ok()) << program.status();
+  const BatchEdits edits = FindStateEdits(*program, {*FeedLayoutsOf(*program), absl::nullopt, {}});
+  ASSERT_EQ(edits.inputs.size(), 1);
+  EXPECT_THAT(edits.inputs.begin()->second, ElementsAre(Pair(1, BatchInputEdit::kSum)));
 }
 
 // A contrastive loss compares samples of different ranks; it does not keep the other from its edit.

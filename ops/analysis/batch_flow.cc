@@ -296,8 +296,10 @@ bool BatchInterpreter::VisitGathered(const Op& op, const RankRecipe& recipe) {
 }
 
 void BatchInterpreter::RecordFetches(const Op& op) {
-  if (block_ != 0) return;
-  for (Symbol name : op.input_args()) flow_.fetches_.push_back({op.id(), name, Read(name)});
+  for (Symbol name : op.input_args()) {
+    const VarId var = Resolve(name);
+    if (var.valid()) flow_.fetches_.push_back({op.id(), var, Read(var)});
+  }
 }
 
 void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {

@@ -75,10 +75,10 @@ struct BatchCondition {
   BatchValue value;
 };
 
-// A value that the step hands out, by an op for that in the root block.
+// A value that the step hands out, by an op for that.
 struct BatchFetch {
   OpId op;
-  Symbol variable;
+  VarId variable;
   BatchValue value;
 };
 
@@ -144,6 +144,9 @@ struct BatchFlowOptions {
   absl::optional<int> nranks;
   // Variables that the startup program fills with zeros.
   std::set<std::string> zeros;
+  // Variables that begin a step as one device does not, for a reason that lies outside the step:
+  // BatchValue::is_affected.
+  std::set<std::string> affected = {};
   enum class Extent : uint8_t {
     kAllSteps,  // until states stay
     kOneStep,
@@ -179,7 +182,7 @@ class BatchFlow {
   const std::vector<OpId>& own_updates() const { return own_updates_; }
   // Each op once, with the inputs that it has when it first loses a relation. In that order.
   const std::vector<LostRelation>& lost_relations() const { return lost_relations_; }
-  // In op order.
+  // In op order. Those of loops several times.
   const std::vector<BatchFetch>& fetches() const { return fetches_; }
   // In op order.
   const std::vector<BatchLift>& lifts() const { return lifts_; }

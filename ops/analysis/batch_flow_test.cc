@@ -8,6 +8,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/analysis/layout_guess.h"
 #include "proto/testing/block_text.h"
 #include "proto/text/program_text.h"
 
@@ -551,71 +552,6 @@ TEST_F(BatchFlowTest, LoopsAreFollowedToTheirFixpoint) {
       "    Out=[due] = greater_than(X=[a], Y=[rate]) {axis=-1}\n  }\n");
   EXPECT_EQ(Cause("a"), "while");
   EXPECT_EQ(flow_->conditions().size(), 1);
-}
-
-TEST(FeedLayoutTest, GuessesFromDeclarations) {
-  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
-      "    var x : fp32[-1, 4] need_check_feed\n    var rate : fp32[1] need_check_feed\n"
-      "    var classes : fp32[10] need_check_feed\n    var w : fp32[4] persistable\n",
-      ""));
-  ASSERT_TRUE(program.ok()) << program.status();
-  const absl::StatusOr<FeedLayouts> layouts = FeedLayoutsOf(*program);
-  ASSERT_TRUE(layouts.ok());
-  EXPECT_EQ(
-      *layouts,
-      (FeedLayouts{{"x", {0}}, {"rate", FeedLayout::Whole()}, {"classes", FeedLayout::Whole()}}));
-  const absl::StatusOr<FeedLayouts> given = ParseFeedLayouts("x=axis:1,classes=axis:0");
-  ASSERT_TRUE(given.ok()) << given.status();
-  const absl::StatusOr<FeedLayouts> merged = FeedLayoutsOf(*program, *given);
-  ASSERT_TRUE(merged.ok()) << merged.status();
-  EXPECT_EQ(merged->at("x"), FeedLayout{1});
-  EXPECT_EQ(merged->at("classes"), FeedLayout{0});
-  EXPECT_THAT(FeedLayoutsOf(*program, {{"x", {2}}}).status().message(),
-              HasSubstr("x has dimensions [-1, 4], expected an axis below 2, found 2"));
-  EXPECT_THAT(FeedLayoutsOf(*program, {{"w", {0}}}).status().message(),
-              HasSubstr("w is no data variable of the program, which has: x, rate, classes"));
-}
-
-TEST(FeedLayoutTest, DataIsWhatFeedOpsWriteOrWhatIsOnlyRead) {
-  const auto layouts = [](const std::string& ops) {
-    return *FeedLayoutsOf(*ParseProgramText(
-        testing::BlockText("    var batch : feed_minibatch persistable\n    var x : fp32[-1, 4]\n"
-                           "    var w : fp32[4, 4] persistable\n    var y : fp32[-1, 4]\n" +
-                               ops,
-                           "")));
-  };
-  EXPECT_EQ(layouts("    Out=[x] = feed(X=[batch]) {col=0}\n    Out=[y] = mul(X=[x], Y=[w])\n"),
-            (FeedLayouts{{"x", {0}}}));
-  EXPECT_EQ(layouts("    Out=[y] = mul(X=[x], Y=[w])\n    Out=[y] = relu(X=[y])\n"),
-            (FeedLayouts{{"x", {0}}}));
-}
-
-TEST(FeedLayoutTest, TimeMajorDataIsSplitAlongTheBatch) {
-  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
-      "    var x : fp32[6, -1, 4] need_check_feed\n    var y : fp32[-1, 1] need_check_feed\n"
-      "    var positions : int64[1, -1] need_check_feed\n"
-      "    var mask : fp32[6, -1, -1] need_check_feed\n",
-      ""));
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_EQ(*FeedLayoutsOf(*program), (FeedLayouts{{"x", {1}},
-                                                   {"y", {0}},
-                                                   {"positions", FeedLayout::Whole()},
-                                                   {"mask", FeedLayout::Whole()}}));
-}
-
-TEST(FeedLayoutTest, FixedBatchesAreSplit) {
-  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
-      "    var x : fp32[32, 4] need_check_feed\n    var rate : fp32[1] need_check_feed\n", ""));
-  ASSERT_TRUE(program.ok()) << program.status();
-  EXPECT_EQ(*FeedLayoutsOf(*program), (FeedLayouts{{"x", {0}}, {"rate", FeedLayout::Whole()}}));
-}
-
-TEST(FeedLayoutTest, TextIsChecked) {
-  EXPECT_TRUE(ParseFeedLayouts("").ok());
-  EXPECT_EQ(ToString(ParseFeedLayouts("a=b=axis:3")->at("a=b")), "axis:3");
-  for (const char* text : {"x", "x=", "x=axis", "x=axis:-1", "x=axis:q", "x=whole,x=whole"}) {
-    EXPECT_FALSE(ParseFeedLayouts(text).ok()) << text;
-  }
 }
 
 TEST_F(BatchFlowTest, CollectivesOfTheForwardPassAreLifts) {

@@ -10,6 +10,10 @@ void BatchInterpreter::SetStart() {
     const VarId var = root.FindVar(name);
     if (var.valid()) start_[var].is_zero = true;
   }
+  for (const std::string& name : options_.affected) {
+    const VarId var = root.FindVar(name);
+    if (var.valid()) start_[var].is_affected = true;
+  }
 }
 
 void BatchInterpreter::FindStates() {

@@ -1,76 +1,45 @@
 #include "ops/analysis/feed_layout.h"
 
-#include <algorithm>
-#include <cstdint>
-#include <vector>
+#include <cstddef>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/schema/feed_ops.h"
-#include "ops/schema/tensor_type.h"
 
 namespace weft {
-namespace {
-
-struct DataVariable {
-  std::string name;
-  Dims dims;
-};
-
-std::vector<DataVariable> DataVariables(const Program& program) {
-  const absl::flat_hash_set<VarId> data = FindData(program);
-  std::vector<DataVariable> variables;
-  for (VarId id : program.block(0).vars()) {
-    if (!data.contains(id)) continue;
-    const Var var = program.var(id);
-    const absl::optional<TensorType> type = DeclaredType(var);
-    variables.push_back({std::string(var.name()), type.has_value() ? type->dims : Dims()});
-  }
-  return variables;
-}
-
-bool HasUnknown(const Dims& dims) { return NumElements(dims) < 0; }
-
-// Data with one unknown dimension behind larger ones has time first: [T, -1, features]. Behind ones
-// only, it may be a row for all samples: [1, -1].
-FeedLayout GuessOf(const Dims& dims, bool all_fixed) {
-  if (dims.empty()) return FeedLayout::Whole();
-  if (dims[0] == -1 || (all_fixed && dims[0] > 1)) return FeedLayout();
-  const auto unknown = std::find(dims.begin(), dims.end(), -1);
-  const bool has_one =
-      unknown != dims.end() && std::find(unknown + 1, dims.end(), -1) == dims.end();
-  const bool is_behind = std::any_of(dims.begin(), unknown, [](int64_t d) { return d > 1; });
-  if (!has_one || !is_behind) return FeedLayout::Whole();
-  FeedLayout layout;
-  layout.axis = static_cast<int>(unknown - dims.begin());
-  return layout;
-}
-
-}  // namespace
 
 absl::flat_hash_set<VarId> FindData(const Program& program) {
   absl::flat_hash_set<VarId> data;
+  bool is_marked = false;
   const Block& root = program.block(0);
   for (VarId id : root.vars()) {
-    if (program.var(id).need_check_feed()) data.insert(id);
+    if (!program.var(id).need_check_feed()) continue;
+    data.insert(id);
+    is_marked = true;
   }
-  for (OpId id : root.ops()) {
-    const Op op = program.op(id);
-    if (!IsFeed(op.type())) continue;
-    for (Symbol name : op.output_args()) {
-      const VarId var = root.FindVar(name);
-      if (var.valid()) data.insert(var);
+  for (int block = 0; block < program.num_blocks(); ++block) {
+    for (OpId id : program.block(block).ops()) {
+      const Op op = program.op(id);
+      if (!HandsOutData(op.type())) continue;
+      is_marked = is_marked || IsFeed(op.type());
+      for (Symbol name : op.output_args()) {
+        const VarId var = program.block(block).Resolve(name);
+        if (var.valid()) data.insert(var);
+      }
     }
   }
-  if (!data.empty()) return data;
-  // A program that says nothing of data reads it.
+  if (is_marked) return data;
+  // A program that says nothing of what it is fed reads it.
   absl::flat_hash_set<Symbol> written;
+  OpTraits traits(program);
   for (OpId id : root.ops()) {
     const Op op = program.op(id);
+    if (traits.Has(op, Trait::kAlias)) continue;  // reads sizes only
     for (Symbol name : op.input_args()) {
       const VarId var = root.FindVar(name);
       if (!var.valid() || written.contains(name) || program.var(var).persistable()) continue;
@@ -103,33 +72,6 @@ absl::StatusOr<FeedLayouts> ParseFeedLayouts(absl::string_view text) {
     if (!layouts.emplace(name, layout).second) {
       return absl::InvalidArgumentError(absl::StrCat("feed layout: ", name, " is named twice"));
     }
-  }
-  return layouts;
-}
-
-absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayouts& given) {
-  FeedLayouts layouts;
-  const std::vector<DataVariable> variables = DataVariables(program);
-  bool all_fixed = true;
-  for (const DataVariable& variable : variables) all_fixed &= !HasUnknown(variable.dims);
-  for (const auto& [name, dims] : variables) {
-    layouts[name] = GuessOf(dims, all_fixed);
-    const auto found = given.find(name);
-    if (found == given.end()) continue;
-    if (found->second.axis.has_value() && *found->second.axis >= static_cast<int>(dims.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("feed layout: ", name, " has dimensions ", DimsToString(dims),
-                       ", expected an axis below ", dims.size(), ", found ", *found->second.axis));
-    }
-    layouts[name] = found->second;
-  }
-  for (const auto& [name, layout] : given) {
-    if (layouts.count(name) > 0) continue;
-    std::vector<std::string> names;
-    for (const DataVariable& variable : variables) names.push_back(variable.name);
-    return absl::InvalidArgumentError(
-        absl::StrCat("feed layout: ", name, " is no data variable of the program, which has: ",
-                     names.empty() ? "none" : absl::StrJoin(names, ", ")));
   }
   return layouts;
 }

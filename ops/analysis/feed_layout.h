@@ -29,18 +29,11 @@ std::string ToString(const FeedLayout& layout);
 // Reads "pos=whole,ids=axis:1". InvalidArgument for other text, or for a variable named twice.
 absl::StatusOr<FeedLayouts> ParseFeedLayouts(absl::string_view text);
 
-// The data variables of a program: those marked (Var::need_check_feed), and those that feed ops
-// write; without any of these, the tensors of the root block that an op reads before any op writes
-// them. O(arguments).
+// The data variables of a program: those of the root block that are marked (Var::need_check_feed),
+// and those of any block that ops of feeds and readers write (HandsOutData). If none is marked, and
+// no op feeds, also the tensors of the root block that an op reads before any op writes them.
+// O(arguments).
 absl::flat_hash_set<VarId> FindData(const Program& program);
-
-// The layouts of the data variables of a program (FindData): those of `given`, and for
-// the others a guess from their declarations. Dimension 0 is the batch if its size is unknown, or
-// if all data variables have fixed sizes, and several elements there. Else it is the only dimension
-// of unknown size, if one before it is larger than 1 (time-major data). Any other variable (a
-// learning rate, weights of classes) is whole. InvalidArgument if `given` names a variable that is
-// no data variable, or an axis that it does not have.
-absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayouts& given = {});
 
 }  // namespace weft
 

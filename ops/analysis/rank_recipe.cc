@@ -61,7 +61,7 @@ RankRecipe MakeRankRecipe(const Op& op) {
       recipe.is_linear = false;
     }
   }
-  if (IsFeed(op.type())) {
+  if (HandsOutData(op.type())) {
     recipe.kind = RankRecipe::Kind::kFeed;
   } else if (IsFetch(op.type()) || has(Trait::kStreamSync) || has(Trait::kRingSetup)) {
     recipe.kind = RankRecipe::Kind::kIgnored;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/container/flat_hash_set.h"
+
 namespace weft {
 namespace {
 
@@ -14,13 +16,25 @@ bool IsDistributed(const Var& var, const RankValuesOptions& options) {
          options.distributed_params.count(std::string(var.name())) > 0;
 }
 
-RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options) {
+// The data that all ranks get the whole of.
+absl::flat_hash_set<VarId> WholeData(const Program& program, const RankValuesOptions& options) {
+  absl::flat_hash_set<VarId> whole;
+  if (options.feeds == nullptr || options.is_startup) return whole;
+  for (const auto& [name, layout] : *options.feeds) {
+    const VarId var = program.block(0).FindVar(name);
+    if (var.valid() && !layout.axis.has_value()) whole.insert(var);
+  }
+  return whole;
+}
+
+RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
+                           const absl::flat_hash_set<VarId>& whole) {
   RankValue value;
   const bool has_expression = options.table != nullptr && options.first_expression == 0;
   if (has_expression && (var.persistable() || var.need_check_feed())) {
     value.expr = options.table->Initial(var.name());
   }
-  if (options.IsOneRank()) return value;
+  if (options.IsOneRank() || whole.contains(var.id())) return value;
   const int type = var.type();
   // A variable that is read before any op writes it is data, marked as such or not.
   const bool is_data = !var.persistable() && !options.is_startup;
@@ -40,23 +54,26 @@ RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options) {
 
 void SetStartValues(const Program& program, const RankValuesOptions& options,
                     const CarriedValues& carried, std::vector<RankValue>* values) {
+  const absl::flat_hash_set<VarId> whole = WholeData(program, options);
   values->resize(program.var_id_limit());
   for (size_t i = 0; i < values->size(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
-    (*values)[i] = ValueAtFirstStep(program.var(id), options);
+    (*values)[i] = ValueAtFirstStep(program.var(id), options, whole);
   }
   for (const auto& [var, value] : carried) (*values)[var.value()] = value;
 }
 
 bool CarryOver(const Program& program, const RankValuesOptions& options,
                const RankMemory& end_of_step, Widening widening, CarriedValues* carried) {
+  const absl::flat_hash_set<VarId> whole = WholeData(program, options);
   bool changed = false;
   for (size_t i = 0; i < end_of_step.values().size(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
     const Var var = program.var(id);
     if (!end_of_step.IsWritten(id) || !var.persistable()) continue;
     const auto found = carried->find(id);
-    RankValue start = found == carried->end() ? ValueAtFirstStep(var, options) : found->second;
+    RankValue start =
+        found == carried->end() ? ValueAtFirstStep(var, options, whole) : found->second;
     RankValue end = end_of_step.values()[i];
     const bool is_widest = start.placement == Placement::kLocal && !start.is_gradient;
     if (widening == Widening::kAll && !is_widest) {
@@ -99,12 +116,13 @@ bool CarryOver(const Program& program, const RankValuesOptions& options,
 
 CarriedValues ValuesAtStart(const Program& program, const RankValuesOptions& options,
                             CarriedValues carried, RankValue* others) {
+  const absl::flat_hash_set<VarId> whole = WholeData(program, options);
   *others = RankValue();
   if (!options.IsOneRank() && !options.is_startup) others->placement = Placement::kLocal;
   for (size_t i = 0; i < program.var_id_limit(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
     const Var var = program.var(id);
-    const RankValue value = ValueAtFirstStep(var, options);
+    const RankValue value = ValueAtFirstStep(var, options, whole);
     if (var.persistable() || var.need_check_feed() || value.placement != others->placement) {
       carried.try_emplace(id, value);
     }

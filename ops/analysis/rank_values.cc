@@ -156,13 +156,16 @@ class RankInterpreter {
   }
 
   void VisitFeed(const Op& op) {
-    for (Symbol name : op.output_args()) {
+    for (size_t i = 0; i < op.output_args().size(); ++i) {
+      const Symbol name = op.output_args()[i];
       const VarId var = memory_.Resolve(name);
       if (!var.valid()) continue;
       RankValue value;
-      value.placement = options_.IsOneRank() ? Placement::kReplicated : Placement::kLocal;
+      const bool is_own = !options_.IsOneRank() && !options_.IsWhole(program_.name(name));
+      value.placement = is_own ? Placement::kLocal : Placement::kReplicated;
       if (expressions_.AreMade()) {
-        const std::string column = absl::StrCat("feed ", op.IntAttr("col").value_or(0));
+        const std::string column =
+            absl::StrCat(op.type(), " ", op.IntAttr("col").value_or(static_cast<int64_t>(i)));
         value.expr = expressions_.Named(column, column,
                                         {expressions_.table()->Initial(program_.name(name))});
       }

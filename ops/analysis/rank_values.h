@@ -21,8 +21,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/expressions.h"
+#include "ops/analysis/feed_layout.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -125,6 +127,9 @@ struct RankValuesOptions {
   // The rank whose program it is; none: that of all ranks.
   absl::optional<int> rank;
   std::set<std::string> distributed_params;
+  // Of data variables (FeedLayoutsOf). Those that are whole are equal on all ranks; any other is
+  // the rank's own. Null: all are.
+  const FeedLayouts* feeds = nullptr;
   // The user wants sums over ranks: the first one of a value counts as a mean.
   bool sums_are_wanted = false;
   // SumLosses::gradients. Null: none.
@@ -148,6 +153,11 @@ struct RankValuesOptions {
 
   // Nothing can differ between ranks.
   bool IsOneRank() const { return is_one_device || nranks == 1; }
+  bool IsWhole(absl::string_view data) const {
+    if (feeds == nullptr) return false;
+    const auto found = feeds->find(std::string(data));
+    return found != feeds->end() && !found->second.axis.has_value();
+  }
   bool IsLift(OpId op) const { return lifts != nullptr && lifts->contains(op); }
   bool HasRanks(double n) const { return nranks.has_value() && *nranks == n; }
   // The number of ranks to calculate with. If it is unknown, what holds for this one holds for any:

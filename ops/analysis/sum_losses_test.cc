@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/analysis/batch_flow.h"
-#include "ops/analysis/feed_layout.h"
+#include "ops/analysis/layout_guess.h"
 #include "proto/testing/block_text.h"
 
 namespace weft {

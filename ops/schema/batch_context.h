@@ -159,6 +159,8 @@ enum class Powers : uint8_t {
 struct BatchRule {
   std::function<void(BatchContext&)> run;
   Powers powers = Powers::kNone;
+  // An input slot whose tensors are [time, batch, ...] always; empty: none.
+  absl::string_view time_major = "";
 };
 
 // The rule of an op type; nullptr: none. In batch_rule_table.cc.

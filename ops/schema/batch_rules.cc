@@ -218,6 +218,11 @@ BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLook
   return out;
 }
 
+absl::string_view TimeMajorSlot(absl::string_view op_type) {
+  const BatchRule* rule = FindBatchRule(op_type);
+  return rule == nullptr ? "" : rule->time_major;
+}
+
 BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in) {
   const bool is_mean_or_same = in.IsReplicated() || in.IsPartial();
   switch (collective.kind) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/communication_ops.h"
@@ -36,6 +37,9 @@ struct BatchOutputs {
 // null (an unregistered type). O(arguments + attributes).
 BatchOutputs ApplyBatchRule(const Op& op, const OpSchema* schema, const TypeLookup& types,
                             absl::Span<const BatchRelation> inputs);
+
+// The input slot of an op type whose tensors are [time, batch, ...]; empty: none.
+absl::string_view TimeMajorSlot(absl::string_view op_type);
 
 // The output of a collective. `nranks` is unknown, so that power 1 stays what it is.
 BatchRelation AfterCollective(const CollectiveOp& collective, BatchRelation in);

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/analysis/scalar_slice.h"
 
 namespace weft {
@@ -115,16 +116,17 @@ bool AveragingConditions::Changes(ExprId condition, const RankValues& after) {
 // Variables with another value in the next step: feed variables, and those that a step changes.
 absl::flat_hash_set<ExprId> AveragingConditions::ChangingVariables(const RankValues& after) const {
   const Program& program = *programs_.main;
+  const absl::flat_hash_set<VarId> data = FindData(program);
   absl::flat_hash_set<ExprId> changing;
   for (VarId id : program.block(0).vars()) {
     const Var var = program.var(id);
-    if (!var.persistable() && !var.need_check_feed()) continue;
+    if (!var.persistable() && !data.contains(id)) continue;
     const ExprId start = table_.Initial(var.name());
     const RankValue& end = after.AtEnd(id);
     const bool is_changed =
         var.persistable() && after.IsWritten(id) && end.expr.valid() &&
         (end.expr != start || !SameFactor(end.factor, 1) || end.IsOfSomeRanks());
-    if (is_changed || var.need_check_feed()) changing.insert(start);
+    if (is_changed || data.contains(id)) changing.insert(start);
   }
   return changing;
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/optional.h"
+#include "ops/analysis/layout_guess.h"
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/sum_losses.h"
@@ -162,14 +163,15 @@ class BatchChecker {
     const std::string updates = absl::StrCat(
         main_.op(first).DebugName(), " updates ", main_.name(main_.op(first).Input("Param")[0]),
         " by the rank's own gradient", AsDoOthers(flow_.own_updates().size()));
-    std::vector<Symbol> own;
+    std::vector<absl::string_view> own;
     for (const BatchState& state : flow_.states()) {
-      if (IsPart(state)) own.push_back(main_.var(state.variable).name_symbol());
+      if (IsPart(state)) own.push_back(main_.var(state.variable).name());
     }
     report_.Add(
-        "W709", first, own.empty() ? "" : main_.name(own[0]),
-        absl::StrCat(updates, ": averages of parameters are not what one device has",
-                     own.empty() ? "" : absl::StrCat(", and ", ListOf(own), " is the rank's own")));
+        "W709", first, own,
+        absl::StrCat(
+            updates, ": averages of parameters are not what one device has",
+            own.empty() ? "" : absl::StrCat(", and ", StatesText(own), " is the rank's own")));
     if (!FindSumLosses(main_, flow_).any()) return;
     report_.Add("W710", first, "",
                 absl::StrCat(updates,
@@ -179,13 +181,13 @@ class BatchChecker {
 
   // States whose cause no other finding names; one finding for those that ops of one type write.
   void CheckStates() {
-    std::vector<Symbol> parts;
+    std::vector<absl::string_view> parts;
     OpId adds;
     std::map<std::string, std::vector<const BatchState*>> by_type;
     for (const BatchState& state : flow_.states()) {
       if (IsPart(state) && followers_.count(state.variable) == 0) {
         if (parts.empty()) adds = state.writer;
-        parts.push_back(main_.var(state.variable).name_symbol());
+        parts.push_back(main_.var(state.variable).name());
         continue;
       }
       const OpId cause = CauseOf(state);
@@ -193,10 +195,10 @@ class BatchChecker {
         by_type[std::string(main_.op(cause).type())].push_back(&state);
     }
     for (const auto& [type, states] : by_type) {
-      std::vector<Symbol> names;
+      std::vector<absl::string_view> names;
       absl::string_view follower;
       for (const BatchState* state : states) {
-        names.push_back(main_.var(state->variable).name_symbol());
+        names.push_back(main_.var(state->variable).name());
         const auto found = followers_.find(state->variable);
         if (found != followers_.end()) follower = main_.name(found->second);
       }
@@ -208,15 +210,15 @@ class BatchChecker {
               ? Because(main_, flow_, cause)
               : absl::StrCat(": ", main_.op(cause).DebugName(), " writes it");
       report_.Add(
-          "W703", cause, main_.name(names[0]),
+          "W703", cause, names,
           absl::StrCat(
-              ListOf(names), " is, after the step, ", ToString(first.relation), because,
+              StatesText(names), " is, after the step, ", ToString(first.relation), because,
               follower.empty() ? "" : absl::StrCat("; loss ", follower, " follows from it")));
     }
     // CheckOwnUpdates has named them.
     if (parts.empty() || !flow_.own_updates().empty()) return;
-    report_.Add("W707", adds, main_.name(parts[0]),
-                absl::StrCat(ListOf(parts), " holds the rank's own part of a mean or sum"));
+    report_.Add("W707", adds, parts,
+                absl::StrCat(StatesText(parts), " holds the rank's own part of a mean or sum"));
   }
 
   // Fetched values whose cause no other finding names.
@@ -231,17 +233,20 @@ class BatchChecker {
       // A state that an earlier step has left so has a line.
       const OpId cause = fetch.value.cause;
       if (!cause.valid() || !reported_.insert(cause).second) continue;
-      const absl::string_view name = main_.name(fetch.variable);
+      const absl::string_view name = main_.var(fetch.variable).name();
       report_.Add("W712", cause, name,
                   absl::StrCat("fetched ", name, " is ", ToString(fetch.value.relation),
                                Because(main_, flow_, cause)));
     }
     if (parts.empty()) return;
     const auto append = [&](std::string* out, const BatchFetch* fetch) {
-      absl::StrAppend(out, main_.name(fetch->variable), " (", ToString(fetch->value.relation), ")");
+      absl::StrAppend(out, main_.var(fetch->variable).name(), " (", ToString(fetch->value.relation),
+                      ")");
     };
+    std::vector<absl::string_view> names;
+    for (const BatchFetch* part : parts) names.push_back(main_.var(part->variable).name());
     report_.Add(
-        "W711", parts[0]->op, main_.name(parts[0]->variable),
+        "W711", parts[0]->op, names,
         absl::StrCat("fetched values are the rank's own: ", absl::StrJoin(parts, ", ", append)));
   }
 
@@ -253,24 +258,22 @@ class BatchChecker {
     std::vector<BatchFetch> all = flow_.fetches();
     for (const std::string& name : after_step) {
       const VarId var = main_.block(0).FindVar(name);
-      if (!var.valid()) continue;
-      all.push_back({OpId(), main_.var(var).name_symbol(), flow_.AtEnd(var)});
+      if (var.valid()) all.push_back({OpId(), var, flow_.AtEnd(var)});
     }
     absl::flat_hash_map<VarId, BatchRelation> told;  // of states
     for (const BatchState& state : flow_.states()) {
       told.emplace(state.variable, state.value.relation);
     }
-    absl::flat_hash_set<std::pair<Symbol, BatchRelation::Kind>> seen;
+    absl::flat_hash_set<std::pair<VarId, BatchRelation::Kind>> seen;
     absl::flat_hash_set<Symbol> losses;
     for (Symbol loss : FindLosses(main_)) losses.insert(loss);
     std::vector<BatchFetch> own;
     for (const BatchFetch& fetch : all) {
-      const VarId var = main_.block(0).Resolve(fetch.variable);
       const BatchRelation relation = fetch.value.relation;
-      if (!var.valid() || relation.IsSame()) continue;
-      const bool is_at_end = flow_.AtEnd(var).relation == relation;
-      const auto state = told.find(var);
-      if (losses.contains(fetch.variable) && is_at_end) continue;
+      if (relation.IsSame()) continue;
+      const bool is_at_end = flow_.AtEnd(fetch.variable).relation == relation;
+      const auto state = told.find(fetch.variable);
+      if (losses.contains(main_.var(fetch.variable).name_symbol()) && is_at_end) continue;
       if (state != told.end() && (is_at_end || state->second == relation)) continue;
       if (seen.insert({fetch.variable, relation.kind}).second) own.push_back(fetch);
     }
@@ -316,12 +319,6 @@ class BatchChecker {
   static std::string AsDoOthers(size_t ops) {
     if (ops == 1) return "";
     return ops == 2 ? ", as does 1 other op" : absl::StrCat(", as do ", ops - 1, " other ops");
-  }
-
-  std::string ListOf(const std::vector<Symbol>& names) const {
-    std::vector<absl::string_view> texts;
-    for (Symbol name : names) texts.push_back(main_.name(name));
-    return StatesText(texts);
   }
 
   const Program& main_;

@@ -418,6 +418,26 @@ TEST(Batch, TheGradientOfASumIsNotAveragedWhereNoLossIsMarked) {
               IsEmpty());
 }
 
+TEST(Batch, FetchOpsOfInnerBlocksHandOutValues) {
+  const auto found = [](const std::string& fetched) {
+    const Program main = testing::BlockProgram(
+        absl::StrCat(kVars,
+                     "    var due : bool[1]\n    var list : fetch_list persistable\n"
+                     "    var scopes : step_scopes\n",
+                     kForward, "    Out=[s] = sqrt(X=[loss])\n", kReduce, kUpdate,
+                     "    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
+                     "    Scope=[scopes] = conditional_block(Cond=[due], Input=[s]) "
+                     "{sub_block=block(1), is_scalar_condition=true}\n"),
+        absl::StrCat("  block 1 parent=0 {\n    Out=[list] = fetch(X=[", fetched,
+                     "]) {col=0}\n  }\n"));
+    VerifyOptions options = ForRanks(2);
+    options.layers = {Layer::kBatch};
+    return testing::Lines(Verify({{&main, nullptr}}, options));
+  };
+  EXPECT_THAT(found("s"), ElementsAre(StartsWith("warning: W712: fetched s is unrelated")));
+  EXPECT_THAT(found("w"), IsEmpty());
+}
+
 // The count begins with zero, so that it is the n-th part of that of one device in every step.
 TEST(Batch, AnAveragedCountIsNoPart) {
   const Program startup = testing::BlockProgram(

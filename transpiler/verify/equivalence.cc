@@ -383,7 +383,7 @@ bool EquivalenceChecker::BeginsAnew(ExprId found, ExprId condition, absl::string
 // One finding for all states that begin anew.
 void EquivalenceChecker::ReportResets() {
   if (resets_.empty()) return;
-  reporter_.Add("W609", LastWriter(resets_[0]), resets_[0],
+  reporter_.Add("W609", LastWriter(resets_[0]), resets_,
                 absl::StrCat(StatesText(resets_),
                              " is reset to its initial value where parameters are averaged; one "
                              "device keeps it, so that what follows from it differs, too"));

@@ -52,6 +52,17 @@ void Reporter::Add(absl::string_view rule, OpId op, absl::string_view variable, 
                  std::move(message)});
 }
 
+void Reporter::Add(absl::string_view rule, OpId op, absl::Span<const absl::string_view> variables,
+                   std::string message) {
+  const Rule& found = FindRule(rule);
+  Finding finding{found.id, found.layer, found.severity, program_, op, OpId(), "", message};
+  if (!variables.empty()) {
+    finding.variable = std::string(variables[0]);
+    for (absl::string_view name : variables.subspan(1)) finding.more_variables.emplace_back(name);
+  }
+  findings_.Add(std::move(finding));
+}
+
 std::string ToString(const Finding& finding, bool one_program_for_all) {
   return absl::StrCat(SeverityName(finding.severity), ": ", finding.rule, ": ",
                       one_program_for_all ? "" : absl::StrCat("rank ", finding.program.rank, ": "),

@@ -35,6 +35,7 @@ struct Finding {
   OpId other;            // the op that it conflicts with, in the same program; invalid: none
   std::string variable;  // may be empty
   std::string message;   // names op, variable, expected and found, but not the rule or the program
+  std::vector<std::string> more_variables = {};  // that the finding is about, too
 };
 
 // Findings in the order of layers and ops. Keeps the first kMaxPerRule findings of every rule, and
@@ -71,6 +72,9 @@ class Reporter {
   // `rule` is the id of one of Rules().
   void Add(absl::string_view rule, OpId op, absl::string_view variable, std::string message,
            OpId other = OpId());
+  // About any number of variables.
+  void Add(absl::string_view rule, OpId op, absl::Span<const absl::string_view> variables,
+           std::string message);
 
  private:
   const ProgramRef program_;

@@ -107,6 +107,27 @@ TEST(ParameterUpdates, UpdatesByHandAreByTheMeanOfAllRanks) {
                           "expected an update by the mean over all ranks"));
 }
 
+// A learning rate that all ranks get is equal on all; of a rate for each sample, each has a part.
+TEST(ParameterUpdates, DataMayBeEqualOnAllRanks) {
+  for (const bool has_op : {false, true}) {
+    const std::string mark = has_op ? "" : " need_check_feed";
+    const std::string feed = has_op ? "    Out=[lr] = feed(X=[batch]) {col=0}\n" : "";
+    const auto fed = [&](const std::string& type) {
+      return ProgramOf(kByHand, {{"    var g : fp32[4]\n",
+                                  absl::StrCat("    var batch : feed_minibatch persistable\n    "
+                                               "var g : fp32[4]\n    var m : fp32[]\n"
+                                               "    var lr : ",
+                                               type, mark, "\n", feed)},
+                                 {"    Out=[w] =",
+                                  "    Out=[m] = mean(X=[lr])\n    Out=[g] = "
+                                  "elementwise_mul(X=[g], Y=[m])\n    Out=[w] ="}});
+    };
+    const Program whole = fed("fp32[1]"), split = fed("fp32[-1, 1]");
+    EXPECT_THAT(Errors({{&whole}}), IsEmpty());
+    EXPECT_THAT(Errors({{&split}}), ElementsAre(StartsWith("error: W310: parameter w is ")));
+  }
+}
+
 // --- Parameters that do not stay equal ----------------------------------------------------------
 
 constexpr absl::string_view kMeanGradient = R"(program {

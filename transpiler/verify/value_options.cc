@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "ops/analysis/layout_guess.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/sum_losses.h"
@@ -35,6 +36,7 @@ absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPai
 
 BatchFacts BatchFactsOf(const VerifyOptions& options, const Program& main, const BatchFlow* flow) {
   BatchFacts facts;
+  facts.feeds = options.feeds.empty() ? *FeedLayoutsOf(main) : options.feeds;
   facts.sums_are_wanted = options.gradients_are_summed.value_or(false);
   if (flow == nullptr) return facts;
   for (const BatchLift& lift : flow->lifts()) facts.lifts.emplace(lift.op, lift.power);
@@ -52,6 +54,7 @@ RankValuesOptions ValueOptions(const VerifyOptions& options, const ConstProgramP
   RankValuesOptions values;
   values.nranks = nranks;
   values.distributed_params = options.distributed_params;
+  values.feeds = &facts.feeds;
   values.sums_are_wanted = facts.sums_are_wanted;
   if (!facts.sum_gradients.empty()) values.sum_gradients = &facts.sum_gradients;
   if (!facts.lifts.empty()) values.lifts = &facts.lifts;

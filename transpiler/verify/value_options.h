@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/optional.h"
 #include "ops/analysis/batch_flow.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "proto/program_pair.h"
@@ -22,8 +23,9 @@ namespace weft {
 absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPair& programs,
                              size_t num_programs);
 
-// What layers 3 and 6 learn from layer 7. Fields as in RankValuesOptions.
+// What layers 3 and 6 learn of the batch, mostly from layer 7. Fields as in RankValuesOptions.
 struct BatchFacts {
+  FeedLayouts feeds;
   bool sums_are_wanted = false;
   std::set<std::string> sum_gradients;
   absl::flat_hash_map<OpId, int> lifts;
