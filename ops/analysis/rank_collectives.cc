@@ -47,6 +47,9 @@ RankValue RankFunctions::AfterCollective(const Op& op, const CollectiveOp& colle
         out.placement = Placement::kReplicated;
       } else if (in.placement == Placement::kLocal) {
         out.placement = Placement::kGathered;
+      } else if (in.placement == Placement::kReplicated) {
+        out.placement = Placement::kGathered;
+        out.rank = RankValue::kEqual;
       } else {
         return expressions_.Opaque(out, "all-gather", {in});
       }

@@ -138,7 +138,8 @@ bool RankFunctions::SplitGathered(const Op& op) {
   if (!by_rank) return false;
   for (size_t i = 0; i < outs_.size(); ++i) {
     outs_[i] = ins_[0];
-    outs_[i].placement = Placement::kFromSomeRanks;
+    const bool are_equal = ins_[0].rank == RankValue::kEqual;
+    outs_[i].placement = are_equal ? Placement::kReplicated : Placement::kFromSomeRanks;
     outs_[i].rank = static_cast<int32_t>(i);
     outs_[i].gathered_by = op.id();
   }

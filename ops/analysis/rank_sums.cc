@@ -22,7 +22,10 @@ bool RankFunctions::AreAllRanks(absl::Span<const RankValue> ins) const {
   if (!options_.HasRanks(ins.size())) return false;
   std::vector<bool> seen(ins.size(), false);
   for (const RankValue& in : ins) {
-    if (in.placement != Placement::kFromSomeRanks || in.rank < 0 ||
+    const bool is_part =
+        in.gathered_by.valid() &&
+        (in.placement == Placement::kFromSomeRanks || in.placement == Placement::kReplicated);
+    if (!is_part || in.placement != ins[0].placement || in.rank < 0 ||
         in.rank >= static_cast<int>(seen.size()) || seen[in.rank] || in.expr != ins[0].expr ||
         !SameFactor(in.factor, ins[0].factor) || in.unscaled_sums != ins[0].unscaled_sums ||
         in.gathered_by != ins[0].gathered_by) {
@@ -38,12 +41,13 @@ RankValue RankFunctions::Sum(const Op& op, absl::Span<const RankValue> ins,
   const bool all_one = std::all_of(factors.begin(), factors.end(), [](double f) { return f == 1; });
   if (ins.size() > 1 && all_one && AreAllRanks(ins)) {
     RankValue own = ins[0];
-    own.placement = Placement::kLocal;
+    if (own.placement == Placement::kFromSomeRanks) own.placement = Placement::kLocal;
     // Gathering them has counted as a reduction.
     if (own.reductions > 0) --own.reductions;
     RankValue sum = SumOverRanks(op, own);
     sum.reductions = ins[0].reductions;
     sum.rank = -1;
+    sum.gathered_by = OpId();
     return sum;
   }
   RankValue out;

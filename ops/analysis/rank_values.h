@@ -58,8 +58,12 @@ struct RankValue {
   uint8_t reductions = 0;
   // Sums over ranks minus divisions by their number.
   int8_t unscaled_sums = 0;
-  int32_t rank = -1;  // of kFromSomeRanks; -1: several
-  OpId gathered_by;   // of kFromSomeRanks: the op that split the gathered values
+  // Of kFromSomeRanks; -1: several. Of kGathered: kEqual if all ranks have given the same.
+  int32_t rank = -1;
+  static constexpr int32_t kEqual = -2;
+  // Of kFromSomeRanks, and of what is equal on all ranks and has been gathered nevertheless: the op
+  // that split the gathered values. The value is that of `rank`.
+  OpId gathered_by;
   // The op that made a nonlinear function of a gradient; invalid: none.
   OpId first_nonlinear_op;
   // The nonlinear op that read the value while its sums were unscaled.

@@ -102,6 +102,17 @@ TEST_F(RankValuesTest, PartsOfAllRanksAddUpToASum) {
   EXPECT_EQ(End("old").placement, Placement::kFromSomeRanks);
 }
 
+TEST_F(RankValuesTest, EqualPartsAddUpToASum) {
+  Run("    Out=[y] = c_allgather(X=[w]) {nranks=2, use_calc_stream=true}\n"
+      "    Out=[g, out] = split(X=[y]) {num=2, axis=0}\n"
+      "    Out=[sum] = sum(X=[g, out])\n"
+      "    Out=[old] = sum(X=[g, g])\n");
+  EXPECT_EQ(End("y").placement, Placement::kGathered);
+  EXPECT_EQ(End("g").placement, Placement::kReplicated);
+  EXPECT_EQ(End("sum").unscaled_sums, 1);
+  EXPECT_EQ(End("old").unscaled_sums, 0);
+}
+
 // What one rank has is equal on all ranks, but no one device has it.
 TEST_F(RankValuesTest, AValueOfOneRankStaysOne) {
   const std::string broadcast = "    Out=[g] = c_broadcast(X=[g]) {root=1, use_calc_stream=true}\n";

@@ -1,5 +1,7 @@
 #include "transpiler/passes/gradient_scale.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <set>
 #include <string>
@@ -8,13 +10,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "base/status_macros.h"
+#include "ops/schema/algebra.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 
 namespace weft {
 namespace {
 
-// An op of backward role that rewrites the gradient of a loss in place.
+// An op of backward role that rewrites the gradient of a loss in place, and may divide by the
+// number of ranks.
 struct Division {
   OpId op;
   Symbol grad;
@@ -26,15 +30,29 @@ struct LossGradients {
   std::vector<Symbol> undivided;
 };
 
+bool IsInPlace(const Op& op) {
+  return op.input_args().size() == 1 && op.output_args().size() == 1 &&
+         op.input_args()[0] == op.output_args()[0];
+}
+
+// Whether the op multiplies by a factor of the program's own, as for a scaled loss.
+bool HasOwnFactor(const Op& op, absl::optional<int> nranks) {
+  if (op.HasAttr(kNumRanksAttr) || !nranks.has_value()) return false;
+  if (AlgebraOf(op, FindOpSchema(op.type())) != Algebra::kScale) return false;
+  const double factor = op.FloatAttr("scale").value_or(1);
+  return std::abs(factor * *nranks - 1) > 1e-6;
+}
+
 // Without those of `sums`, which nobody divides.
-LossGradients FindLossGradients(const Program& program, const std::set<std::string>& sums = {}) {
+LossGradients FindLossGradients(const Program& program, absl::optional<int> nranks,
+                                const std::set<std::string>& sums = {}) {
   enum : char { kOther, kFilled, kDivided };
   std::vector<char> state(program.symbols().size(), kOther);
   std::vector<Symbol> filled;
   LossGradients found;
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
-    if (IsLossGrad(op)) {
+    if (BeginsBackward(op)) {
       for (Symbol symbol : op.output_args()) {
         if (sums.count(std::string(program.name(symbol))) > 0) continue;
         state[symbol.value()] = kFilled;
@@ -43,9 +61,9 @@ LossGradients FindLossGradients(const Program& program, const std::set<std::stri
       continue;
     }
     if (filled.empty() || !IsBackward(op)) continue;
-    if (op.input_args().size() != 1 || op.output_args().size() != 1) continue;
+    if (!IsInPlace(op) || HasOwnFactor(op, nranks)) continue;
     const Symbol grad = op.output_args()[0];
-    if (op.input_args()[0] != grad || state[grad.value()] == kOther) continue;
+    if (state[grad.value()] == kOther) continue;
     state[grad.value()] = kDivided;
     found.divisions.push_back({id, grad, op.IntAttr(kNumRanksAttr)});
   }
@@ -58,13 +76,18 @@ LossGradients FindLossGradients(const Program& program, const std::set<std::stri
 absl::Status RefuseDivision(const Program& program, const LossGradients& losses) {
   if (losses.divisions.empty()) return absl::OkStatus();
   const Division& division = losses.divisions.front();
-  return absl::FailedPreconditionError(
-      absl::StrCat(program.op(division.op).DebugName(), " rewrites the loss gradient ",
-                   program.name(division.grad),
-                   " in place: it is already divided; use scale none if that is intended"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      program.op(division.op).DebugName(), " rewrites the loss gradient ",
+      program.name(division.grad), " in place",
+      division.nranks.has_value() ? ": it is already divided; use scale none if that is intended"
+                                  : ", as a division by the number of ranks does; use scale none "
+                                    "if it is one, scale avg if "
+                                    "the factor is the program's own"));
 }
 
 }  // namespace
+
+bool BeginsBackward(const Op& op) { return IsLossGrad(op) && !IsInPlace(op); }
 
 void BindGradientScale(OptionBinder& bind, GradientScale* field) {
   bind.Choice(
@@ -110,9 +133,15 @@ absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& progr
   const bool by_loss = claim == Claims::Gradients::kByLoss;
   if (claim == Claims::Gradients::kSummed || (by_loss && context.sum_losses.are_all)) return false;
   const bool is_auto = scale == GradientScale::kAuto;
-  const LossGradients losses =
-      FindLossGradients(program, by_loss ? context.sum_losses.gradients : std::set<std::string>());
+  LossGradients losses =
+      FindLossGradients(program, context.cluster.nranks(),
+                        by_loss ? context.sum_losses.gradients : std::set<std::string>());
   if (scale == GradientScale::kAvg || (is_auto && !by_loss && losses.divisions.empty())) {
+    // The user says whose the other factors are.
+    const auto is_open = [](const Division& division) { return !division.nranks.has_value(); };
+    losses.divisions.erase(
+        std::remove_if(losses.divisions.begin(), losses.divisions.end(), is_open),
+        losses.divisions.end());
     WEFT_RETURN_IF_ERROR(RefuseDivision(program, losses));
     return true;
   }
@@ -144,8 +173,8 @@ absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& progr
   return false;
 }
 
-absl::Status RefuseScaledLossGradient(const Program& program) {
-  return RefuseDivision(program, FindLossGradients(program));
+absl::Status RefuseScaledLossGradient(const Program& program, absl::optional<int> nranks) {
+  return RefuseDivision(program, FindLossGradients(program, nranks));
 }
 
 }  // namespace weft

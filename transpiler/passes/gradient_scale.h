@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "base/option_binder.h"
 #include "proto/program.h"
 #include "transpiler/pipeline/claims.h"
@@ -36,10 +37,13 @@ absl::StatusOr<GradientScale> Resolve(GradientScale scale, const PassContext& co
 absl::StatusOr<bool> ReductionAverages(GradientScale scale, const Program& program,
                                        const PassContext& context);
 
-// FailedPrecondition, naming the op, if a backward op rewrites the gradient of a loss in place, as
-// a division by the number of ranks does. A second division would make all gradients too small.
-// O(ops).
-absl::Status RefuseScaledLossGradient(const Program& program);
+// FailedPrecondition, naming the op, if a backward op rewrites the gradient of a loss in place, and
+// may divide it by the number of ranks: it says so (attribute nranks), or its factor does not tell.
+// A second division would make all gradients too small. O(ops).
+absl::Status RefuseScaledLossGradient(const Program& program, absl::optional<int> nranks);
+
+// Whether the op makes the gradient of a loss, not from the gradient itself.
+bool BeginsBackward(const Op& op);
 
 }  // namespace weft
 

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -94,9 +95,25 @@ TEST(GradientScale, DividingTwiceNeverOrForOtherRanksIsRefused) {
 }
 
 TEST(GradientScale, DividedLossGradientIsNotDividedAgain) {
-  WEFT_EXPECT_OK(RefuseScaledLossGradient(CompactProgram(kUndivided)));
-  EXPECT_THAT(RefuseScaledLossGradient(CompactProgram(kDivided)),
+  WEFT_EXPECT_OK(RefuseScaledLossGradient(CompactProgram(kUndivided), 2));
+  EXPECT_THAT(RefuseScaledLossGradient(CompactProgram(kDivided), 2),
               StatusIs(kRefused, HasSubstr("op 1 (scale)")));
+}
+
+// Of a factor that is 1/n, only the user knows.
+TEST(GradientScale, AFactorOfTheProgramsOwnIsNoDivision) {
+  for (const char* role : {"backward", "backward|loss"}) {
+    const std::string own =
+        absl::StrCat(kUndivided, "Out=[g] = scale(X=[g]) role=", role, " {scale=0.5}\n");
+    WEFT_EXPECT_OK(RefuseScaledLossGradient(CompactProgram(own), 4));
+    EXPECT_TRUE(*Averages(GradientScale::kAuto, own.c_str(), 4));
+    EXPECT_THAT(RefuseScaledLossGradient(CompactProgram(own), 2),
+                StatusIs(kRefused, HasSubstr("use scale none if it is one, scale avg if the factor "
+                                             "is the program's own")));
+    EXPECT_THAT(Averages(GradientScale::kAuto, own.c_str(), 2).status(),
+                StatusIs(kRefused, HasSubstr("does not say for how many ranks")));
+    EXPECT_TRUE(*Averages(GradientScale::kAvg, own.c_str(), 2));
+  }
 }
 
 }  // namespace

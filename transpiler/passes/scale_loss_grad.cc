@@ -105,16 +105,16 @@ absl::StatusOr<bool> ScaleLossGrad::Run(PassContext& context, ProgramPair& progr
   WEFT_ASSIGN_OR_RETURN(const GradientScale scale, Resolve(options_.scale, context));
   if (scale != GradientScale::kLossGrad) return false;
   const Program& program = *programs.main;
-  for (const absl::Status& problem :
-       {RefuseScaledLossGradient(program), CheckAllGradientsAreScaled(program, context)}) {
-    WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, problem));
-  }
   const bool paddle = context.dialect == Dialect::kPaddle;
   const int nranks = paddle ? *context.cluster.trainers() : *context.cluster.nranks();
+  for (const absl::Status& problem :
+       {RefuseScaledLossGradient(program, nranks), CheckAllGradientsAreScaled(program, context)}) {
+    WEFT_RETURN_IF_ERROR(context.RefuseOrWarn(kName, problem));
+  }
   Rewriter rewriter(programs.main);
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
-    if (!IsLossGrad(op) || op.output_args().empty()) continue;
+    if (!(paddle ? IsLossGrad(op) : BeginsBackward(op)) || op.output_args().empty()) continue;
     const std::string grad(program.name(op.output_args()[0]));
     if (options_.scale == GradientScale::kAuto && context.sum_losses.gradients.count(grad) > 0) {
       context.Explain(kName, grad, "not scaled", "the loss is a sum over the batch");
