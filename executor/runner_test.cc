@@ -294,6 +294,7 @@ TEST_F(RunnerTest, VariableThatNothingHasWrittenIsAnErrorWithAdvice) {
 
 TEST_F(RunnerTest, TemporaryThatNothingHasWrittenIsAnErrorWithoutAdvice) {
   ProgramBuilder main;
+  main.Var("x").last_var().set_need_check_feed(true);  // else all that ops only read is data
   main.Op("scale", {{"X", {"nobody"}}}, {{"Out", {"y"}}});
   EXPECT_THAT(RunMain(main, FeedSource()).status(),
               StatusIs(absl::StatusCode::kFailedPrecondition,
