@@ -50,9 +50,10 @@ bool BatchInterpreter::Leave(const Op& op, int block, const std::vector<LogEntry
   for (const LogEntry& entry : log) {
     // The first entry has the value before the block.
     const Var var = program_.var(entry.var);
-    if (var.block() == block || !seen.insert(entry.var).second) continue;
+    const bool ends_here = var.block() == block && !var.persistable();
+    if (ends_here || !seen.insert(entry.var).second) continue;
     BatchValue value = values_[entry.var.value()];
-    const bool had_value = entry.is_written || var.persistable() || var.need_check_feed();
+    const bool had_value = entry.is_written || var.persistable() || start_.contains(entry.var);
     if (!is_known) {
       value = BatchValue(BatchRelation::Unrelated(), op.id());
     } else if (had_value) {

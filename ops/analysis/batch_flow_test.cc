@@ -29,9 +29,9 @@ constexpr BatchRelation kUnrelated = BatchRelation::Unrelated();
 class BatchFlowTest : public ::testing::Test {
  protected:
   void Run(const std::string& ops, const std::string& blocks = "") {
-    absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
-        "    var x : fp32[-1, 4] need_check_feed\n"
-        "    var rate : fp32[1] need_check_feed\n"
+    const std::string data =
+        "    var x : fp32[-1, 4]" + mark_ + "\n    var rate : fp32[1]" + mark_ + "\n";
+    constexpr char kLayer[] =
         "    var w : fp32[4, 1] parameter persistable\n"
         "    var state : fp32[1] persistable\n    var due : bool[1] persistable\n"
         "    var h : fp32[-1, 1]\n    var h@GRAD : fp32[-1, 1]\n    var loss : fp32[1]\n"
@@ -43,9 +43,9 @@ class BatchFlowTest : public ::testing::Test {
         "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[1], dtype=5, "
         "value=1.0}\n"
         "    X@GRAD=[h@GRAD] = mean_grad(X=[h], Out@GRAD=[loss@GRAD])\n"
-        "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n" +
-            ops,
-        blocks));
+        "    Y@GRAD=[w@GRAD] = mul_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD])\n";
+    absl::StatusOr<Program> program =
+        ParseProgramText(testing::BlockText(data + kLayer + ops, blocks));
     ASSERT_TRUE(program.ok()) << program.status();
     program_.emplace(*std::move(program));
     const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(*program_);
@@ -66,6 +66,7 @@ class BatchFlowTest : public ::testing::Test {
     return End(name).cause.valid() ? std::string(program_->op(End(name).cause).type()) : "";
   }
 
+  std::string mark_ = " need_check_feed";  // of data
   std::set<std::string> zeros_;
   bool follow_effects_ = false;
   absl::optional<Program> original_;
@@ -479,6 +480,32 @@ TEST_F(BatchFlowTest, StatesOfInnerBlocksOutliveTheStep) {
   EXPECT_EQ(Cause("a"), "sqrt");
   ASSERT_EQ(flow_->states().size(), 1);
   EXPECT_EQ(program_->var(flow_->states()[0].variable).name(), "inner");
+}
+
+TEST_F(BatchFlowTest, StatesOfInnerBlocksDependOnTheCondition) {
+  Run("    Out=[k] = greater_than(X=[loss], Y=[rate]) {axis=-1}\n"
+      "    Out=[a], Scope=[scope] = conditional_block(Cond=[k], Input=[rate]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n",
+      "  block 1 parent=0 {\n    var inner : fp32[1] persistable\n"
+      "    Out=[inner] = scale(X=[inner]) {scale=0.5, bias=0.0}\n"
+      "    Out=[a] = assign(X=[rate])\n  }\n");
+  const BatchValue& inner = flow_->AtEnd(program_->block(1).FindVar("inner"));
+  EXPECT_EQ(inner.relation, kUnrelated);
+  EXPECT_EQ(program_->op(inner.cause).type(), "conditional_block");
+}
+
+TEST_F(BatchFlowTest, DataWithoutMarksHasAValueBeforeABlock) {
+  const std::string branch =
+      "    var u : fp32[-1, 4]\n"
+      "    Out=[u] = fill_constant() {shape=longs[8, 4], dtype=5, value=1.0}\n"
+      "    Out=[x], Scope=[scope] = conditional_block(Cond=[due], Input=[u]) "
+      "{is_scalar_condition=true, sub_block=block(1)}\n";
+  const std::string block = "  block 1 parent=0 {\n    Out=[x] = assign(X=[u])\n  }\n";
+  Run(branch, block);
+  EXPECT_EQ(Cause("x"), "conditional_block");
+  mark_ = "";
+  Run(branch, block);
+  EXPECT_EQ(Cause("x"), "conditional_block");
 }
 
 TEST_F(BatchFlowTest, EffectsAreFollowedToStates) {

@@ -136,9 +136,9 @@ class BatchInterpreter {
 
   // Whether the op's block runs on every rank as on one device.
   bool ConditionHolds(const Op& op, absl::string_view slot);
-  // Walks over the op's blocks once. Outer variables have the values before or those after it, and
-  // none that is known if it does not run as on one device, or too often. Returns whether any
-  // relation has changed.
+  // Walks over the op's blocks once. Outer variables and states have the values before or those
+  // after it, and none that is known if it does not run as on one device, or too often. Returns
+  // whether any relation has changed.
   bool WalkBlocks(const Op& op, bool runs_alike);
   bool Leave(const Op& op, int block, const std::vector<LogEntry>& log, bool is_known);
   // Of a block that is not walked over: its ops leave everything as it is, for Leave.
