@@ -1,18 +1,19 @@
 #include "tests/drawn_program.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <ostream>
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "ops/schema/op_attrs.h"
 #include "proto/op_role.h"
 #include "proto/testing/program_builder.h"
 #include "proto/text/program_text.h"
+#include "tests/drawn_feeds.h"
 #include "tests/drawn_forward.h"
 #include "tests/drawn_gradients.h"
 #include "tests/drawn_values.h"
@@ -39,12 +40,15 @@ class Writer {
       : spec_(spec), values_(forward.values), ops_(forward.ops), losses_(forward.losses) {}
 
   DrawnProgram Write() {
+    WriteFeedOps();
     WriteForward();
     WriteBackward();
+    WriteFetchOf(spec_.fetched_gradient);
     WriteUpdates();
+    WriteFetchOf(spec_.fetched_result);
     std::vector<std::string> losses;
     for (int loss : losses_) losses.push_back(values_[loss].name);
-    return {main_.Build(), startup_.Build(), losses, Feeds(), false, {}};
+    return {main_.Build(), startup_.Build(), losses, FeedsOf(values_, fed_), fetches_, false, {}};
   }
 
  private:
@@ -55,25 +59,41 @@ class Writer {
   }
 
   void Declare(const DrawnValue& value) {
-    if (declared_.count(value.name) > 0) return;
+    if (value.kind != DrawnValue::Kind::kInner && declared_.count(value.name) > 0) return;
     const TensorType& type = value.types[kDeclared];
     switch (value.kind) {
       case DrawnValue::Kind::kMade:
         return Declare(value.name, type);
       case DrawnValue::Kind::kFeed:
         Declare(value.name, type);
-        main_.last_var().set_need_check_feed(true);
+        main_.last_var().set_need_check_feed(IsMarked(spec_, value.name));
         fed_.insert(value.name);
         return;
       case DrawnValue::Kind::kParam:
         declared_.insert(value.name);
         return DeclareParameter(value.name, type);
+      case DrawnValue::Kind::kInner:
+        return DeclareInner(value.name, type);
       default:
         declared_.insert(value.name);
-        for (const DrawnState& state : DrawnStates()) {
-          if (value.name != state.name) continue;
-          pair_.State(value.name, DimsOf(type), ProtoType(type), state.start);
-        }
+        pair_.State(value.name, DimsOf(type), ProtoType(type), StartOf(value.name));
+    }
+  }
+
+  static float StartOf(const std::string& name) {
+    for (const DrawnState& state : DrawnStates()) {
+      if (name == state.name) return state.start;
+    }
+    return 0;
+  }
+
+  // In each block that uses the state; the startup program fills it once.
+  void DeclareInner(const std::string& name, const TensorType& type) {
+    if (!inner_.insert({last_block_, name}).second) return;
+    if (declared_.insert(name).second) {
+      pair_.State(name, DimsOf(type), ProtoType(type), StartOf(name));
+    } else {
+      main_.Var(name, DimsOf(type), ProtoType(type)).last_var().set_persistable(true);
     }
   }
 
@@ -100,6 +120,57 @@ class Writer {
     return names;
   }
 
+  // What feed ops read, or what fetch ops write.
+  std::string ListOf(const std::string& name, pb::VarType::Type type) {
+    if (declared_.insert(name).second) {
+      main_.Var(name, {}).last_var().mutable_type()->set_type(type);
+      main_.last_var().mutable_type()->clear_lod_tensor();
+      main_.last_var().set_persistable(true);
+    }
+    return name;
+  }
+
+  // --- Feed and fetch ops ------------------------------------------------------------------------
+
+  void WriteFeedOps() {
+    std::set<int> read;
+    for (const ForwardOp& op : ops_) {
+      for (const auto& [slot, values] : op.inputs) read.insert(values.begin(), values.end());
+    }
+    int col = 0;
+    for (int value : read) {
+      const DrawnValue& feed = values_[value];
+      if (feed.kind != DrawnValue::Kind::kFeed || !HasFeedOp(spec_, feed.name)) continue;
+      Declare(feed);
+      WriteOp("feed", {{"X", {ListOf("feed", pb::VarType::FEED_MINIBATCH)}}},
+              {{"Out", {feed.name}}}, {{"col", col++}}, kRoleForward);
+    }
+  }
+
+  // The copy has the value that the op finds.
+  void WriteFetch(const std::string& variable, const std::string& copy) {
+    const int col = static_cast<int>(fetches_.size());
+    WriteOp(kFetch, {{"X", {variable}}}, {{"Out", {ListOf("fetch", pb::VarType::FETCH_LIST)}}},
+            {{"col", col}}, kRoleForward);
+    fetches_.push_back({variable, copy});
+  }
+
+  // Of one of the variables so far.
+  void WriteFetchOf(int choice) {
+    if (choice == 0) return;
+    std::vector<pb::VarDesc> variables;
+    for (const pb::VarDesc& var : main_.desc().blocks(0).vars()) {
+      const bool is_tensor = var.type().type() == pb::VarType::LOD_TENSOR;
+      if (is_tensor && !absl::EndsWith(var.name(), ".XShape")) variables.push_back(var);
+    }
+    const pb::VarDesc& var = variables[choice % variables.size()];
+    const pb::VarType::TensorDesc& type = var.type().lod_tensor().tensor();
+    const std::string copy = absl::StrCat("fetched.", fetches_.size());
+    main_.Var(copy, {type.dims().begin(), type.dims().end()}, type.data_type());
+    WriteOp("assign", {{"X", {var.name()}}}, {{"Out", {copy}}}, {}, kRoleForward);
+    WriteFetch(var.name(), copy);
+  }
+
   // --- Forward -----------------------------------------------------------------------------------
 
   void WriteOp(const std::string& type, const Slots& inputs, const Slots& outputs,
@@ -119,6 +190,10 @@ class Writer {
       const bool copies_state = op.type == "assign" && first_in >= 0 &&
                                 values_[first_in].kind == DrawnValue::Kind::kState;
       if (copies_state && used.count(first_out) == 0) continue;
+      if (op.type == kFetch) {
+        WriteFetch(values_[first_in].name, values_[first_out].name);
+        continue;
+      }
       if (!op.block.empty()) {
         WriteBlock(op);
         continue;
@@ -131,16 +206,24 @@ class Writer {
   }
 
   void WriteBlock(const ForwardOp& op) {
+    const Slots inputs = Names(op.inputs);  // declared first
     Slots outputs = Names(op.outputs);
-    const std::string scope = values_[op.outputs[0].second[0]].name + ".scope";
+    const std::string scope = absl::StrCat("scope_", last_block_ + 1);
     main_.Var(scope, {}).last_var().mutable_type()->set_type(pb::VarType::STEP_SCOPES);
     main_.last_var().mutable_type()->clear_lod_tensor();
     outputs.push_back({op.type == "while" ? "StepScopes" : "Scope", {scope}});
-    WriteOp(op.type, Names(op.inputs), outputs, op.attrs, kRoleForward);
+    WriteOp(op.type, inputs, outputs, op.attrs, kRoleForward);
     main_.BlockAttr("sub_block", ++last_block_);
+    ListOf("fetch", pb::VarType::FETCH_LIST);
     main_.NewBlock();
     for (const ForwardOp& inner : op.block) {
-      WriteOp(inner.type, Names(inner.inputs), Names(inner.outputs), inner.attrs, kRoleForward);
+      if (inner.type == kFetch) {
+        WriteFetch(values_[inner.inputs[0].second[0]].name,
+                   values_[inner.outputs[0].second[0]].name);
+        continue;
+      }
+      const Slots inputs = Names(inner.inputs);
+      WriteOp(inner.type, inputs, Names(inner.outputs), inner.attrs, kRoleForward);
     }
     main_.InBlock(0);
   }
@@ -296,44 +379,6 @@ class Writer {
             kRoleOptimize);
   }
 
-  // --- Feeds -------------------------------------------------------------------------------------
-
-  FeedSource Feeds() const {
-    FeedSource source;
-    std::vector<std::pair<const DrawnFeed*, Dims>> fed;
-    for (const DrawnFeed& feed : DrawnFeeds()) {
-      if (fed_.count(feed.name) == 0) continue;
-      source.variables.push_back(feed.name);
-      source.layouts[feed.name] =
-          feed.axis.has_value() ? FeedLayout{feed.axis} : FeedLayout::Whole();
-      for (const DrawnValue& value : values_) {
-        if (value.name == feed.name) fed.emplace_back(&feed, value.types[kWhole].dims);
-      }
-    }
-    source.read = [fed](int64_t step) -> absl::StatusOr<std::vector<Tensor>> {
-      std::vector<Tensor> tensors;
-      for (const auto& [feed, dims] : fed) tensors.push_back(ReadFeed(*feed, dims, step));
-      return tensors;
-    };
-    return source;
-  }
-
-  // Between -1 and 1, or from 0 to below; different in every step, row and variable.
-  static Tensor ReadFeed(const DrawnFeed& feed, const Dims& dims, int64_t step) {
-    Tensor tensor;
-    tensor.Resize(feed.dtype, dims);
-    for (int64_t i = 0; i < tensor.size(); ++i) {
-      const double x = std::sin(1.0 + 12.9898 * i + 78.233 * step + 3.7719 * feed.name[0]);
-      const double fraction = (x + 1) / 2.001;
-      if (feed.dtype == DType::kInt64) {
-        tensor.data<int64_t>()[i] = static_cast<int64_t>(fraction * feed.below);
-      } else {
-        tensor.data<double>()[i] = feed.below > 0 ? fraction : x;
-      }
-    }
-    return tensor;
-  }
-
   const DrawnSpec& spec_;
   const std::vector<DrawnValue>& values_;
   const std::vector<ForwardOp>& ops_;
@@ -344,6 +389,8 @@ class Writer {
   std::map<int, int> expected_, written_;  // gradients by value
   std::vector<int> trained_;
   std::set<std::string> declared_, fed_;
+  std::set<std::pair<int, std::string>> inner_;  // states by block
+  std::vector<DrawnFetch> fetches_;
   int next_seed_ = 0, last_block_ = 0;
 };
 
@@ -363,54 +410,3 @@ std::ostream& operator<<(std::ostream& out, const DrawnSpec& spec) {
 }
 
 }  // namespace weft::testing
-
-namespace rc {
-
-using weft::testing::DrawnMarks;
-using weft::testing::DrawnSpec;
-using weft::testing::DrawnUpdates;
-using weft::testing::OpChoice;
-
-namespace {
-
-// From 0 (what it shrinks to) to below `count`, whatever the size of the test.
-Gen<int> Below(int count) { return gen::resize(kNominalSize, gen::inRange(0, count)); }
-
-// More than there is to choose from.
-constexpr int kMany = 1 << 20;
-
-// Often one of the values that were made last.
-Gen<int> Arguments() { return gen::oneOf(Below(3), Below(kMany)); }
-
-Gen<bool> Rarely() {
-  return gen::map(Below(12), [](int n) { return n == 1; });
-}
-
-Gen<OpChoice> Choices() {
-  return gen::build<OpChoice>(
-      gen::set(&OpChoice::op, Below(kMany)),
-      gen::set(&OpChoice::arguments, gen::container<std::vector<int>>(3, Arguments())),
-      gen::set(&OpChoice::attrs, Below(kMany)), gen::set(&OpChoice::is_in_place, Rarely()),
-      gen::set(&OpChoice::has_other_gradient, Rarely()));
-}
-
-}  // namespace
-
-Gen<DrawnSpec> Arbitrary<DrawnSpec>::arbitrary() {
-  return gen::build<DrawnSpec>(
-      gen::set(&DrawnSpec::ops, gen::resize(10, gen::container<std::vector<OpChoice>>(Choices()))),
-      gen::set(&DrawnSpec::loss, Below(10)), gen::set(&DrawnSpec::loss_of, Below(8)),
-      gen::set(&DrawnSpec::loss_with, Below(8)),
-      gen::set(&DrawnSpec::second_loss, gen::oneOf(Below(1), Below(1), Below(10))),
-      gen::set(&DrawnSpec::marks,
-               gen::element(DrawnMarks::kBoth, DrawnMarks::kBoth, DrawnMarks::kBoth,
-                            DrawnMarks::kBoth, DrawnMarks::kGradient, DrawnMarks::kNone)),
-      gen::set(&DrawnSpec::updates, gen::element(DrawnUpdates::kSgd, DrawnUpdates::kMomentum,
-                                                 DrawnUpdates::kSgd, DrawnUpdates::kByHand)),
-      gen::set(&DrawnSpec::averages, gen::element(false, false, true)),
-      gen::set(&DrawnSpec::exact_loss, gen::element(false, false, true)),
-      gen::set(&DrawnSpec::nranks, gen::element(2, 2, 3)),
-      gen::set(&DrawnSpec::rows, gen::element(2, 3, 3, 1)));
-}
-
-}  // namespace rc

@@ -1,8 +1,11 @@
-// What a random program is drawn from. Any values are valid.
+// What a random program is drawn from. Any values are valid. For RapidCheck, which shrinks them
+// field by field.
 #ifndef WEFT_TESTS_DRAWN_SPEC_H_
 #define WEFT_TESTS_DRAWN_SPEC_H_
 
 #include <vector>
+
+#include "rapidcheck.h"
 
 namespace weft::testing {
 
@@ -22,6 +25,12 @@ enum class DrawnMarks { kBoth, kGradient, kNone };
 
 enum class DrawnUpdates { kSgd, kMomentum, kByHand };
 
+// How a program tells its data: it marks them, has feed ops for them, each has one or the other or
+// both, or it does not tell.
+enum class DrawnData { kMarked, kFed, kMixed, kUntold };
+
+enum class DrawnRewrite { kGradAllReduce, kExactLoss, kLocalSgd };
+
 struct DrawnSpec {
   std::vector<OpChoice> ops;
   int loss = 0;
@@ -30,13 +39,29 @@ struct DrawnSpec {
   int second_loss = 0;  // 0: none
   DrawnMarks marks = DrawnMarks::kBoth;
   DrawnUpdates updates = DrawnUpdates::kSgd;
+  DrawnData data = DrawnData::kMarked;
+  int data_choices = 0;  // of kMixed: one digit to base 3 for each variable
+  // Fetch ops of any variables behind the backward pass and behind the updates; 0: none.
+  int fetched_gradient = 0;
+  int fetched_result = 0;
   // What rewrites and what runs the program.
-  bool averages = false;  // gradients; else the gradient of the loss is scaled
-  bool exact_loss = false;
+  DrawnRewrite rewrite = DrawnRewrite::kGradAllReduce;
+  bool averages = false;        // gradients; else the gradient of the loss is scaled
+  int k_steps = 1;              // of LocalSGD
+  const char* state = "local";  // of optimizers, under LocalSGD
   int nranks = 2;
   int rows = 2;  // of the batch of each rank
 };
 
 }  // namespace weft::testing
+
+namespace rc {
+
+template <>
+struct Arbitrary<weft::testing::DrawnSpec> {
+  static Gen<weft::testing::DrawnSpec> arbitrary();
+};
+
+}  // namespace rc
 
 #endif  // WEFT_TESTS_DRAWN_SPEC_H_

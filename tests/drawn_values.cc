@@ -72,6 +72,8 @@ absl::Span<const DrawnState> DrawnStates() {
       {"first", kDrawnFloat, {1}, Kind::kState, 0},
       {"second", kDrawnFloat, {1}, Kind::kState, 0},
       {"third", kDrawnFloat, {1}, Kind::kState, 0},
+      {"inner", kDrawnFloat, {1}, Kind::kInner, 0},
+      {"kept", kDrawnFloat, {1}, Kind::kInner, 1},
       {"counter", DType::kInt64, {1}, Kind::kState, 0},
       {"mean", kDrawnFloat, {4}, Kind::kStatistic, 0},
       {"variance", kDrawnFloat, {4}, Kind::kStatistic, 1},

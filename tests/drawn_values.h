@@ -24,7 +24,8 @@ inline constexpr int kDeclared = 0, kWhole = 1, kPart = 2;
 using ThreeTypes = std::array<TensorType, 3>;
 
 struct DrawnValue {
-  enum class Kind { kFeed, kParam, kState, kStatistic, kCount, kMade };
+  // kInner: a state of inner blocks.
+  enum class Kind { kFeed, kParam, kState, kStatistic, kCount, kInner, kMade };
   std::string name;  // of several values, if ops overwrite them in place
   ThreeTypes types;
   Kind kind = Kind::kMade;
@@ -50,6 +51,9 @@ struct ForwardOp {
   // None: those of the op.
   absl::optional<AttrValues> gradient_attrs = {};
 };
+
+// The type of an op that hands out its input; its output is a copy of that.
+inline constexpr char kFetch[] = "fetch";
 
 struct DrawnFeed {
   std::string name;

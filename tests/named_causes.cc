@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "ops/analysis/losses.h"
 #include "proto/op_role.h"
 
 namespace weft::testing {
@@ -20,7 +21,7 @@ class Causes {
     AddOps(line);
     AddVariables(line);
     if (absl::StrContains(line, " other op")) AddOtherOps(line);
-    if (absl::StrContains(line, "each of ")) {
+    if (absl::StrContains(line, ", ...)")) {
       for (const BatchState& state : flow_.states()) {
         variables.emplace(main_.var(state.variable).name());
       }
@@ -75,13 +76,20 @@ class Causes {
   const BatchFlow& flow_;
 };
 
-// Adds what depends on the ops or on the variables, in one run of the block.
-void AddDependents(const Program& program, int block, const std::set<OpId>& ops,
+// Adds what depends on the ops or on the variables, in one run of the block. `all_depend`: whether
+// the block runs does.
+void AddDependents(const Program& program, int block, const std::set<OpId>& ops, bool all_depend,
                    std::set<std::string>* variables) {
   for (OpId id : program.block(block).ops()) {
     const Op op = program.op(id);
-    for (int inner : op.SubBlocks()) AddDependents(program, inner, ops, variables);
-    bool depends = ops.count(id) > 0;
+    bool depends = all_depend || ops.count(id) > 0;
+    bool runs_depend = depends;
+    for (const char* slot : {"Cond", "Condition"}) {
+      for (Symbol name : op.Input(slot)) {
+        runs_depend |= variables->count(std::string(program.name(name))) > 0;
+      }
+    }
+    for (int inner : op.SubBlocks()) AddDependents(program, inner, ops, runs_depend, variables);
     for (Symbol name : op.input_args()) {
       depends |= variables->count(std::string(program.name(name))) > 0;
     }
@@ -95,14 +103,34 @@ void AddDependents(const Program& program, int block, const std::set<OpId>& ops,
 
 std::set<std::string> Downstream(const Program& program, const std::set<OpId>& ops,
                                  std::set<std::string> variables, int steps) {
-  for (int step = 0; step < steps; ++step) AddDependents(program, 0, ops, &variables);
+  for (int step = 0; step < steps; ++step) AddDependents(program, 0, ops, false, &variables);
   return variables;
 }
+
+namespace {
+
+// The op that a condition follows from may be the one that makes a loss no mean, which then has no
+// line of its own: the gradients of the loss follow from that op.
+void AddLossesOfConditions(const Program& main, const BatchFlow& flow,
+                           const std::vector<std::string>& lines, int steps, Causes* causes) {
+  Causes conditions(main, flow);
+  for (const std::string& line : lines) {
+    if (absl::StrContains(line, "W706")) conditions.AddLine(line);
+  }
+  const std::set<std::string> named = Downstream(main, conditions.ops, conditions.variables, steps);
+  for (Symbol loss : FindLosses(main)) {
+    const std::string name(main.name(loss));
+    if (named.count(name) > 0) causes->variables.insert(absl::StrCat(name, kGradSuffix));
+  }
+}
+
+}  // namespace
 
 std::set<std::string> NamedAsDifferent(const Program& main, const BatchFlow& flow,
                                        const std::vector<std::string>& lines, int steps) {
   Causes causes(main, flow);
   for (const std::string& line : lines) causes.AddLine(line);
+  AddLossesOfConditions(main, flow, lines, steps, &causes);
   return Downstream(main, causes.ops, causes.variables, steps);
 }
 

@@ -1,0 +1,22 @@
+// Branches and loops of random programs (tests/drawn_program.h), with states and fetch ops in
+// their blocks.
+#ifndef WEFT_TESTS_DRAWN_BLOCKS_H_
+#define WEFT_TESTS_DRAWN_BLOCKS_H_
+
+#include "tests/drawn_pool.h"
+#include "tests/drawn_spec.h"
+
+namespace weft::testing {
+
+// x, or 2 x or another value if a condition holds.
+void DrawBranch(const OpChoice& choice, ValuePool* pool);
+
+// The sum of as many x as another value, at most 3, says.
+void DrawLoop(const OpChoice& choice, ValuePool* pool);
+
+// Whether fetch ops are drawn in blocks. Layer 7 does not look at them yet.
+inline constexpr bool kFetchesInBlocks = false;
+
+}  // namespace weft::testing
+
+#endif  // WEFT_TESTS_DRAWN_BLOCKS_H_
