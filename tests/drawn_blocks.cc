@@ -83,7 +83,7 @@ void AddState(int x, int out, Digits* digits, ValuePool* pool, Block* block) {
 
 // A fetch op at the end of the block. The copy has zeros if the block does not run.
 void AddFetch(int out, Digits* digits, ValuePool* pool, Block* block) {
-  if (digits->Next(3) > 0 || !kFetchesInBlocks) return;
+  if (digits->Next(3) > 0) return;
   const int zeros = pool->Make("fill_zeros_like", {{"X", {out}}});
   pool->Withdraw(zeros);
   const int copy = pool->Add({(*pool)[zeros].name, (*pool)[zeros].types});

@@ -14,9 +14,6 @@ void DrawBranch(const OpChoice& choice, ValuePool* pool);
 // The sum of as many x as another value, at most 3, says.
 void DrawLoop(const OpChoice& choice, ValuePool* pool);
 
-// Whether fetch ops are drawn in blocks. Layer 7 does not look at them yet.
-inline constexpr bool kFetchesInBlocks = false;
-
 }  // namespace weft::testing
 
 #endif  // WEFT_TESTS_DRAWN_BLOCKS_H_

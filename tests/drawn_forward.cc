@@ -191,17 +191,7 @@ class ForwardBuilder {
       if (op.type == "lerp") made->inputs.push_back({"Weight", {pool_.Find("half.old")}});
       if (!has_y) made->inputs[0].second.push_back(state);
     }
-    if (op.type == "index_sample" && !kSamplesOfMoreRows && HasMoreRows(arguments)) return false;
     return pool_.Infer(op.outputs, state, is_in_place_, made);
-  }
-
-  // Paddle refuses an X with more rows than Index; kernels run it, and the rule does not hold.
-  static constexpr bool kSamplesOfMoreRows = false;
-
-  bool HasMoreRows(const std::vector<int>& x_and_index) const {
-    const Dims& x = pool_[x_and_index[0]].types[kWhole].dims;
-    const Dims& index = pool_[x_and_index[1]].types[kWhole].dims;
-    return !x.empty() && !index.empty() && x[0] != index[0];
   }
 
   // --- The loss ----------------------------------------------------------------------------------

@@ -107,30 +107,10 @@ std::set<std::string> Downstream(const Program& program, const std::set<OpId>& o
   return variables;
 }
 
-namespace {
-
-// The op that a condition follows from may be the one that makes a loss no mean, which then has no
-// line of its own: the gradients of the loss follow from that op.
-void AddLossesOfConditions(const Program& main, const BatchFlow& flow,
-                           const std::vector<std::string>& lines, int steps, Causes* causes) {
-  Causes conditions(main, flow);
-  for (const std::string& line : lines) {
-    if (absl::StrContains(line, "W706")) conditions.AddLine(line);
-  }
-  const std::set<std::string> named = Downstream(main, conditions.ops, conditions.variables, steps);
-  for (Symbol loss : FindLosses(main)) {
-    const std::string name(main.name(loss));
-    if (named.count(name) > 0) causes->variables.insert(absl::StrCat(name, kGradSuffix));
-  }
-}
-
-}  // namespace
-
 std::set<std::string> NamedAsDifferent(const Program& main, const BatchFlow& flow,
                                        const std::vector<std::string>& lines, int steps) {
   Causes causes(main, flow);
   for (const std::string& line : lines) causes.AddLine(line);
-  AddLossesOfConditions(main, flow, lines, steps, &causes);
   return Downstream(main, causes.ops, causes.variables, steps);
 }
 

@@ -129,6 +129,10 @@ void TakeAlong(BatchContext& c) {
   const BatchRelation in = c.In("Input");
   const absl::optional<Dims> dims = c.InDims("Input");
   if (!in.IsSharded() || !dims.has_value() || c.In("Index") != in) return;
+  const absl::optional<Dims> index = c.InDims("Index");
+  // With fewer rows than Input, the rows of the first ranks would be those of one device.
+  if (!index.has_value() || in.axis >= static_cast<int>(index->size())) return;
+  if ((*index)[in.axis] != (*dims)[in.axis]) return;
   if (c.Axis("Axis", dims->size()) != in.axis) c.SetAll(in);
 }
 

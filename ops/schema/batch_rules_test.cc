@@ -534,6 +534,8 @@ TEST(BatchRulesTest, OpsOfEachSampleKeepRows) {
       {vars, "Out=[y] = index_sample(X=[b], Index=[bi])", kRows},
       {vars, "Result=[y] = take_along_axis(Input=[b], Index=[bi]) {Axis=1}", kRows},
       {vars, "Result=[y] = take_along_axis(Input=[b], Index=[bi]) {Axis=0}", kUnrelated},
+      {"var b : fp32[8, 4]\nvar bi : int64[4, 1]\nvar y : fp32[4, 1]",
+       "Result=[y] = take_along_axis(Input=[b], Index=[bi]) {Axis=1}", kUnrelated},
       {vars, "Out=[y] = pad(X=[b]) {paddings=ints[0, 0, 1, 1]}", kRows},
       {vars, "Out=[y] = pad(X=[b]) {paddings=ints[1, 0, 0, 0]}", kUnrelated},
       {vars, "Y=[y] = sequence_mask(MaxLenTensor=[k], X=[bl]) {maxlen=-1}", kRows},

@@ -127,24 +127,26 @@ OpSchema::InferFn PutParts(const char* x_slot, const char* out_slot) {
 }
 
 // One element of X per number of Index, whose dimensions, except the axis, are at most those of X.
-// Without `out_slot` it only checks.
+// Without `axis_attr`, the axis is 1, and Index has the rows of X, no fewer. Without `out_slot` it
+// only checks.
 OpSchema::InferFn TakenAlong(const char* x_slot, const char* out_slot, const char* axis_attr) {
   return [=](InferContext& context) -> absl::Status {
     WEFT_ASSIGN_OR_RETURN(const bool known, BothKnown(context, x_slot, "Index"));
     if (!known) return absl::OkStatus();
     const TensorType& x = *context.Input(x_slot);
     const Dims& index = context.Input("Index")->dims;
-    const char* const attr = axis_attr == nullptr ? "axis" : axis_attr;
+    const bool is_sample = axis_attr == nullptr;
     WEFT_ASSIGN_OR_RETURN(
-        const int axis,
-        ResolveAxis(context, attr, axis_attr == nullptr ? 1 : context.attrs().Int(axis_attr),
-                    x.dims.size()));
+        const int axis, ResolveAxis(context, is_sample ? "axis" : axis_attr,
+                                    is_sample ? 1 : context.attrs().Int(axis_attr), x.dims.size()));
     bool fits = index.size() == x.dims.size();
     for (size_t d = 0; fits && d < index.size(); ++d) {
-      fits = static_cast<int>(d) == axis || x.dims[d] == -1 || index[d] <= x.dims[d];
+      if (static_cast<int>(d) == axis || x.dims[d] == -1) continue;
+      fits = index[d] <= x.dims[d] && (!is_sample || index[d] == x.dims[d] || index[d] == -1);
     }
     if (!fits) {
-      return context.InputError("Index", absl::StrCat("no more than ", DimsToString(x.dims)));
+      return context.InputError("Index", absl::StrCat(is_sample ? "the rows of " : "no more than ",
+                                                      DimsToString(x.dims)));
     }
     if (out_slot != nullptr) context.SetOutput(out_slot, {x.dtype, index});
     return absl::OkStatus();

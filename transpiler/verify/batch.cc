@@ -16,6 +16,7 @@
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/sum_losses.h"
+#include "proto/op_role.h"
 #include "transpiler/verify/startup_values.h"
 
 namespace weft {
@@ -73,7 +74,10 @@ class BatchChecker {
       const std::vector<VarId> states = StatesBefore(value.cause);
       for (VarId state : states) followers_.emplace(state, loss);
       if (!states.empty()) continue;
-      if (!reported_.insert(value.cause).second) continue;
+      // The line of a condition says nothing of a loss that does not follow from the condition.
+      const bool is_told = !reported_.insert(value.cause).second;
+      const bool is_of_condition = causes_of_conditions_.contains(value.cause);
+      if (is_told && (!is_of_condition || FollowsFromConditions(loss, value.cause))) continue;
       report_.Add("W701", value.cause, main_.name(loss),
                   absl::StrCat("loss ", main_.name(loss), " is no mean and no sum over the batch",
                                Because(main_, flow_, value.cause)));
@@ -127,10 +131,11 @@ class BatchChecker {
     }
     for (const auto& [cause, conditions] : by_cause) {
       const bool is_told = reported_.count(cause) > 0;
+      const BatchCondition& first = *conditions[0];
       for (const BatchCondition* condition : conditions) reported_.insert(condition->op);
       reported_.insert(cause);
       if (is_told) continue;
-      const BatchCondition& first = *conditions[0];
+      if (cause != first.op) causes_of_conditions_.insert(cause);
       report_.Add("W706", first.op, main_.name(first.variable),
                   absl::StrCat(main_.op(first.op).DebugName(), " runs its block depending on ",
                                main_.name(first.variable), ", a value of the rank's batch",
@@ -295,6 +300,43 @@ class BatchChecker {
     return op.output_args().empty() ? "" : main_.name(op.output_args()[0]);
   }
 
+  // Whether the loss is computed from what blocks leave whose conditions have the cause.
+  bool FollowsFromConditions(Symbol loss, OpId cause) const {
+    absl::flat_hash_set<OpId> deciders;
+    for (const BatchCondition& condition : flow_.conditions()) {
+      if (condition.value.cause == cause) deciders.insert(condition.op);
+    }
+    absl::flat_hash_set<Symbol> needed = {loss};
+    const absl::Span<const OpId> ops = main_.block(0).ops();
+    for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
+      const Op op = main_.op(*id);
+      const auto is_needed = [&](Symbol name) { return needed.contains(name); };
+      if (IsBackward(op) || !absl::c_any_of(op.output_args(), is_needed)) continue;
+      if (Decides(op, deciders)) return true;
+      needed.insert(op.input_args().begin(), op.input_args().end());
+    }
+    return false;
+  }
+
+  // Whether the op, or one in its blocks, is among `deciders`.
+  bool Decides(const Op& op, const absl::flat_hash_set<OpId>& deciders) const {
+    if (deciders.contains(op.id())) return true;
+    std::vector<int> blocks = op.SubBlocks();
+    absl::flat_hash_set<int> seen(blocks.begin(), blocks.end());
+    while (!blocks.empty()) {
+      const int block = blocks.back();
+      blocks.pop_back();
+      if (block < 0 || block >= main_.num_blocks()) continue;
+      for (OpId id : main_.block(block).ops()) {
+        if (deciders.contains(id)) return true;
+        for (int inner : main_.op(id).SubBlocks()) {
+          if (seen.insert(inner).second) blocks.push_back(inner);
+        }
+      }
+    }
+    return false;
+  }
+
   static OpId CauseOf(const BatchState& state) {
     return state.value.cause.valid() ? state.value.cause : state.writer;
   }
@@ -324,7 +366,8 @@ class BatchChecker {
   const Program& main_;
   const BatchFlow& flow_;
   Reporter report_;
-  absl::flat_hash_set<OpId> reported_;            // causes
+  absl::flat_hash_set<OpId> reported_;  // causes
+  absl::flat_hash_set<OpId> causes_of_conditions_;
   absl::flat_hash_map<VarId, Symbol> followers_;  // by state: a loss that follows from it
 };
 

@@ -76,6 +76,20 @@ TEST(BatchLinesTest, ConditionsWithOneCauseAreOneLine) {
                                   "(a partial mean)"))));
 }
 
+// The op that makes a loss no mean may decide a condition, too, whose line says nothing of the
+// loss.
+TEST(BatchLinesTest, ALossHasALineBesideThatOfACondition) {
+  EXPECT_THAT(
+      LinesOf("    Out=[m] = mean(X=[y])\n    Out=[m] = sqrt(X=[m])\n"
+              "    Out=[k] = greater_than(X=[m], Y=[lr]) {axis=-1}\n"
+              "    Out=[n], Scope=[scope] = conditional_block(Cond=[k], Input=[lr]) "
+              "{is_scalar_condition=true, sub_block=block(1)}\n",
+              "    Out=[loss] = scale(X=[m]) role=forward|loss {scale=2.0}\n", kReduces, "",
+              "  block 1 parent=0 {\n    Out=[n] = reshape(X=[lr]) {shape=ints[1, 1]}\n  }\n"),
+      ElementsAre(StartsWith("warning: W706: op 4 (conditional_block)"),
+                  StartsWith("warning: W701: loss loss is no mean and no sum")));
+}
+
 // A draw that changes the loss is a draw, not another kind of loss.
 TEST(BatchLinesTest, DrawsAreOneLine) {
   EXPECT_THAT(LinesOf("    Out=[n] = gaussian_random() {shape=longs[1, 1], dtype=5}\n"
