@@ -22,9 +22,8 @@ bool RankFunctions::AreAllRanks(absl::Span<const RankValue> ins) const {
   if (!options_.HasRanks(ins.size())) return false;
   std::vector<bool> seen(ins.size(), false);
   for (const RankValue& in : ins) {
-    const bool is_part =
-        in.gathered_by.valid() &&
-        (in.placement == Placement::kFromSomeRanks || in.placement == Placement::kReplicated);
+    const bool is_part = in.gathered_by.valid() && (in.placement == Placement::kFromSomeRanks ||
+                                                    in.placement == Placement::kReplicated);
     if (!is_part || in.placement != ins[0].placement || in.rank < 0 ||
         in.rank >= static_cast<int>(seen.size()) || seen[in.rank] || in.expr != ins[0].expr ||
         !SameFactor(in.factor, ins[0].factor) || in.unscaled_sums != ins[0].unscaled_sums ||

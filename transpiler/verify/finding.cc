@@ -55,7 +55,8 @@ void Reporter::Add(absl::string_view rule, OpId op, absl::string_view variable, 
 void Reporter::Add(absl::string_view rule, OpId op, absl::Span<const absl::string_view> variables,
                    std::string message) {
   const Rule& found = FindRule(rule);
-  Finding finding{found.id, found.layer, found.severity, program_, op, OpId(), "", message};
+  Finding finding{found.id, found.layer, found.severity,    program_, op,
+                  OpId(),   "",          std::move(message)};
   if (!variables.empty()) {
     finding.variable = std::string(variables[0]);
     for (absl::string_view name : variables.subspan(1)) finding.more_variables.emplace_back(name);
