@@ -62,10 +62,7 @@ DnnlPrimitive::DnnlPrimitive(dnnl::primitive primitive, const memory::desc& scra
   for (const Argument& input : inputs) AddOperand(input, /*is_input=*/true, &arguments);
   for (const Argument& output : outputs) AddOperand(output, /*is_input=*/false, &arguments);
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const Operand& operand = operands_[inputs.size() + i];
-    if (operand.is_kept && outputs[i].is_wanted) AddCopy(operand.own, operand.caller);
-  }
+  for (size_t i = 0; i < outputs.size(); ++i) AddResult(outputs[i], operands_[inputs.size() + i]);
 }
 
 DnnlPrimitive::DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
@@ -75,12 +72,13 @@ DnnlPrimitive::DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
   const memory destination = Keep(before.destination), workspace = Keep(before.workspace);
   std::unordered_map<int, memory> arguments = {{DNNL_ARG_DST, destination},
                                                {DNNL_ARG_WORKSPACE, workspace}};
-  AddOperand({DNNL_ARG_SRC, before.source, before.source}, /*is_input=*/true, &arguments);
+  AddOperand(before.source, /*is_input=*/true, &arguments);
   steps_.push_back(MakeStep(std::move(before.primitive), before.scratchpad, std::move(arguments)));
   arguments = {{DNNL_ARG_WORKSPACE, workspace}};
   for (const Argument& input : inputs) AddOperand(input, /*is_input=*/true, &arguments);
   AddOperand(output, /*is_input=*/false, &arguments);
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
+  AddResult(output, operands_.back());
 }
 
 const memory& DnnlPrimitive::Keep(const memory::desc& desc) {
@@ -110,6 +108,10 @@ void DnnlPrimitive::AddOperand(const Argument& argument, bool is_input,
   }
   (*arguments)[argument.name] = operand.own;
   operands_.push_back(std::move(operand));
+}
+
+void DnnlPrimitive::AddResult(const Argument& output, const Operand& operand) {
+  if (operand.is_kept && output.is_wanted) AddCopy(operand.own, operand.caller);
 }
 
 void DnnlPrimitive::AddCopy(const memory& from, const memory& to) {

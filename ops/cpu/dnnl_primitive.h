@@ -42,11 +42,12 @@ class DnnlPrimitive {
                 const std::vector<Argument>& inputs, const std::vector<Argument>& outputs);
 
   // A primitive that needs the workspace of another one, `before`. That one runs first, on the
-  // first input, as DNNL_ARG_SRC; its other outputs are dropped. Arguments are in the caller's
-  // layout.
+  // first input; its other outputs are dropped.
   struct WorkspaceMaker {
     dnnl::primitive primitive;
-    dnnl::memory::desc scratchpad, source, destination, workspace;
+    dnnl::memory::desc scratchpad;
+    Argument source;
+    dnnl::memory::desc destination, workspace;
   };
   DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
                 const dnnl::memory::desc& scratchpad, const std::vector<Argument>& inputs,
@@ -79,6 +80,7 @@ class DnnlPrimitive {
                   std::unordered_map<int, dnnl::memory>* arguments);
   Step MakeStep(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
                 std::unordered_map<int, dnnl::memory> arguments);
+  void AddResult(const Argument& output, const Operand& operand);
   void AddCopy(const dnnl::memory& from, const dnnl::memory& to);
   size_t Reserve(size_t bytes);
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
@@ -196,23 +197,47 @@ struct DnnlWindows {
   dnnl::memory::dims sizes, strides, begin, end;
 };
 
-// With or without what a gradient needs.
-dnnl::pooling_forward::primitive_desc DescribeForward(const PoolShape& shape,
-                                                      dnnl::prop_kind kind) {
+// In blocks of 8 channels, which are next to each other.
+dnnl::memory::desc InBlocks(const Dims& dims) {
+  using Tag = dnnl::memory::format_tag;
+  return dnnl::memory::desc({dims.begin(), dims.end()}, dnnl::memory::data_type::f32,
+                            dims.size() == 4 ? Tag::aBcd8b : Tag::aBcde8b);
+}
+
+using ForwardDesc = dnnl::pooling_forward::primitive_desc;
+
+ForwardDesc DescribeForward(const PoolShape& shape, dnnl::prop_kind kind,
+                            const dnnl::memory::desc& x, const dnnl::memory::desc& out) {
   const DnnlWindows w(shape);
-  const bool last = shape.attrs->channels_last;
-  return {{kind, AlgorithmOf(*shape.attrs), DnnlImage(shape.x, last), DnnlImage(shape.out, last),
-           w.strides, w.sizes, w.begin, w.end},
+  return {{kind, AlgorithmOf(*shape.attrs), x, out, w.strides, w.sizes, w.begin, w.end},
           DnnlAttributes(),
           DnnlCpuEngine()};
 }
 
+// With or without what a gradient needs. Without AVX-512, oneDNN has but a slow loop for images
+// whose channels come first: faster are blocks, with the reordering that they need.
+ForwardDesc DescribeForward(const PoolShape& shape, dnnl::prop_kind kind) {
+  const bool last = shape.attrs->channels_last;
+  const auto is_compiled = [](const ForwardDesc& forward) {
+    return absl::StartsWith(forward.impl_info_str(), "jit");
+  };
+  const ForwardDesc plain =
+      DescribeForward(shape, kind, DnnlImage(shape.x, last), DnnlImage(shape.out, last));
+  if (last || is_compiled(plain)) return plain;
+  const ForwardDesc blocks = DescribeForward(shape, kind, InBlocks(shape.x), InBlocks(shape.out));
+  return is_compiled(blocks) ? blocks : plain;
+}
+
+DnnlPrimitive::Argument ArgumentOf(int name, const Dims& dims, const PoolShape& shape,
+                                   const dnnl::memory::desc& own) {
+  return {name, DnnlImage(dims, shape.attrs->channels_last), own};
+}
+
 DnnlPrimitive MakeForward(const PoolShape& shape) {
   const auto forward = DescribeForward(shape, dnnl::prop_kind::forward_inference);
-  const auto source = forward.src_desc(), destination = forward.dst_desc();
   return DnnlPrimitive(dnnl::pooling_forward(forward), forward.scratchpad_desc(),
-                       {{DNNL_ARG_SRC, source, source}},
-                       {{DNNL_ARG_DST, destination, destination}});
+                       {ArgumentOf(DNNL_ARG_SRC, shape.x, shape, forward.src_desc())},
+                       {ArgumentOf(DNNL_ARG_DST, shape.out, shape, forward.dst_desc())});
 }
 
 // Reads X, for a maximum, and the gradient of Out. It finds the maxima again, because the op does
@@ -224,15 +249,15 @@ DnnlPrimitive MakeBackward(const PoolShape& shape) {
   const dnnl::pooling_backward::primitive_desc backward(
       {AlgorithmOf(*shape.attrs), x, out, w.strides, w.sizes, w.begin, w.end}, DnnlAttributes(),
       DnnlCpuEngine(), forward);
-  const DnnlPrimitive::Argument dout = {DNNL_ARG_DIFF_DST, out, out};
-  const DnnlPrimitive::Argument dx = {DNNL_ARG_DIFF_SRC, x, x};
+  const auto dout = ArgumentOf(DNNL_ARG_DIFF_DST, shape.out, shape, out);
+  const auto dx = ArgumentOf(DNNL_ARG_DIFF_SRC, shape.x, shape, x);
   if (!shape.attrs->is_max) {
     return DnnlPrimitive(dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout},
                          {dx});
   }
-  return DnnlPrimitive(
-      {dnnl::pooling_forward(forward), forward.scratchpad_desc(), x, out, forward.workspace_desc()},
-      dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout}, dx);
+  return DnnlPrimitive({dnnl::pooling_forward(forward), forward.scratchpad_desc(),
+                        ArgumentOf(DNNL_ARG_SRC, shape.x, shape, x), out, forward.workspace_desc()},
+                       dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout}, dx);
 }
 
 // The primitive for the shape of the last step; nullptr if oneDNN has none.

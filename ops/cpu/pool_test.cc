@@ -11,7 +11,10 @@ namespace weft::testing {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
+using ::testing::FloatNear;
 using ::testing::HasSubstr;
+using ::testing::Pointwise;
 using Ints = std::vector<int32_t>;
 
 // Out and X@GRAD, the latter by a gradient of ones, of an image fp32[1, 1, 2, 3] or fp32[1, 2, 3,
@@ -56,6 +59,56 @@ TEST(PoolTest, ChannelsMayComeLast) {
   WEFT_ASSERT_OK_AND_ASSIGN(const Pooled pooled, Pool(attrs));
   EXPECT_THAT(pooled.out, ElementsAre(3.5, 4.25));
   EXPECT_THAT(pooled.gradient, ElementsAre(0.25, 0.5, 0.25, 0.25, 0.5, 0.25));
+}
+
+// oneDNN's kernels for the two layouts differ, and so may memory for reordered images.
+TEST(PoolTest, WhereChannelsAreDoesNotMatter) {
+  constexpr int64_t kBatch = 2, kChannels = 11, kHeight = 7, kWidth = 6, kOut = 4 * 3;
+  // X, or anything else, of `pixels` pixels, with channels last.
+  const auto last = [](const std::vector<float>& first, int64_t pixels) {
+    std::vector<float> result;
+    for (int64_t n = 0; n < kBatch; ++n) {
+      for (int64_t i = 0; i < pixels; ++i) {
+        for (int64_t c = 0; c < kChannels; ++c) {
+          result.push_back(first[(n * kChannels + c) * pixels + i]);
+        }
+      }
+    }
+    return result;
+  };
+  std::vector<float> image, gradient;
+  for (int i = 0; i < kBatch * kChannels * kHeight * kWidth; ++i)
+    image.push_back(i * 37 % 101 - 50);
+  for (int i = 0; i < kBatch * kChannels * kOut; ++i) gradient.push_back(i * 29 % 64);
+  for (const char* type : {"max", "avg"}) {
+    AttrValues attrs = {{"ksize", Ints{3, 2}},
+                        {"strides", Ints{2, 2}},
+                        {"paddings", Ints{1, 0}},
+                        {"pooling_type", std::string(type)}};
+    const auto pool = [&](Tensor x, const std::vector<float>& dy) {
+      Tensor out, dx;
+      auto forward = OpRunner::Make("pool2d", {{"X", {&x}}}, attrs, {{"Out", {&out}}});
+      WEFT_EXPECT_OK(forward.status());
+      WEFT_EXPECT_OK(forward->Run());
+      Tensor dout = Floats(out.dims(), dy);
+      auto backward =
+          OpRunner::Make("pool2d_grad", {{"X", {&x}}, {"Out", {&out}}, {"Out@GRAD", {&dout}}},
+                         attrs, {{"X@GRAD", {&dx}}});
+      WEFT_EXPECT_OK(backward.status());
+      WEFT_EXPECT_OK(backward->Run());
+      return Pooled{Values<float>(out), Values<float>(dx)};
+    };
+    const Pooled channels_first =
+        pool(Floats({kBatch, kChannels, kHeight, kWidth}, image), gradient);
+    attrs.emplace_back("data_format", std::string("NHWC"));
+    const Pooled channels_last =
+        pool(Floats({kBatch, kHeight, kWidth, kChannels}, last(image, kHeight * kWidth)),
+             last(gradient, kOut));
+    EXPECT_THAT(last(channels_first.out, kOut), Pointwise(FloatEq(), channels_last.out)) << type;
+    EXPECT_THAT(last(channels_first.gradient, kHeight * kWidth),
+                Pointwise(FloatNear(1e-4), channels_last.gradient))
+        << type;
+  }
 }
 
 TEST(PoolTest, UnknownTypeIsAnError) {
