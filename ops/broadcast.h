@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "absl/status/statusor.h"
 #include "ops/schema/tensor_type.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 
@@ -51,34 +53,39 @@ void Walk(const LoopNest& nest, Body&& body, size_t depth = 0, int64_t a = 0, in
   }
 }
 
+// Calls run(n, a, a_stride, b, b_stride) for every pass of the innermost loop, in row-major order:
+// n positions, the offsets of the first one, and strides that are 0 or 1, as constants.
+template <typename Run>
+void WalkRuns(LoopNest nest, Run&& run) {
+  int64_t n = 1, a_stride = 0, b_stride = 0;
+  if (!nest.extents.empty()) {
+    n = nest.extents.back(), a_stride = nest.a_strides.back(), b_stride = nest.b_strides.back();
+    nest.extents.pop_back();
+  }
+  constexpr std::integral_constant<int64_t, 0> kSame;
+  constexpr std::integral_constant<int64_t, 1> kNext;
+  const auto walk = [&](auto of_a, auto of_b) {
+    Walk(nest, [&](int64_t a, int64_t b) { run(n, a, of_a, b, of_b); });
+  };
+  if (a_stride == 0) return b_stride == 0 ? walk(kSame, kSame) : walk(kSame, kNext);
+  b_stride == 0 ? walk(kNext, kSame) : walk(kNext, kNext);
+}
+
 // out = f(x, y), elementwise. `out` may be x or y if that has the result's type and dims.
 template <typename T, typename Out, typename F>
 void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f) {
-  LoopNest nest = MakeLoopNest(shapes.out, shapes.x, shapes.y);
-  int64_t n = 1, x_stride = 0, y_stride = 0;  // the innermost loop
-  if (!nest.extents.empty()) {
-    n = nest.extents.back(), x_stride = nest.a_strides.back(), y_stride = nest.b_strides.back();
-    nest.extents.pop_back();
-  }
-  // Separate loops for the two common cases, so that the compiler vectorizes them.
-  Walk(nest, [&](int64_t xi, int64_t yi) {
-    const T* xs = x + xi;
-    const T* ys = y + yi;
-    if (x_stride == 1 && y_stride == 1) {
-      for (int64_t i = 0; i < n; ++i) out[i] = f(xs[i], ys[i]);
-    } else if (x_stride == 1) {
-      const T repeated = *ys;
-      for (int64_t i = 0; i < n; ++i) out[i] = f(xs[i], repeated);
-    } else {
-      for (int64_t i = 0; i < n; ++i) out[i] = f(xs[i * x_stride], ys[i * y_stride]);
-    }
-    out += n;
-  });
+  WalkRuns(MakeLoopNest(shapes.out, shapes.x, shapes.y),
+           [&](int64_t n, int64_t xi, auto x_stride, int64_t yi, auto y_stride) {
+             const T *xs = x + xi, *ys = y + yi;
+             Out* const to = out;
+             ForEach<T>(n, [=](int64_t i) { to[i] = f(xs[i * x_stride], ys[i * y_stride]); });
+             out += n;
+           });
 }
 
 // out = big summed over the dimensions in which `out_dims` has 1, then divided by `divisor`: the
-// gradient of a broadcast, and the mean. Sums are sequential, in double precision. `out` may be
-// `big` if nothing is summed.
+// gradient of a broadcast, and the mean. Sums are in double precision, in an order that depends on
+// the dims alone. `out` may be `big` if nothing is summed.
 template <typename T>
 void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, double divisor,
                   T* out) {
@@ -90,6 +97,12 @@ void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, doub
     width = kept.extents.back();
     kept.extents.pop_back();
   }
+  // Or the elements of a contiguous run as one sum.
+  int64_t run = 0;
+  if (width == 1 && !summed.extents.empty() && summed.a_strides.back() == 1) {
+    run = summed.extents.back();
+    summed.extents.pop_back();
+  }
   constexpr int64_t kBlock = 256;
   double sums[kBlock];
   Walk(kept, [&](int64_t from, int64_t to) {
@@ -97,8 +110,13 @@ void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, doub
       const int64_t n = std::min(kBlock, width - begin);
       std::fill_n(sums, n, 0.0);
       Walk(summed, [&](int64_t offset, int64_t) {
-        const T* row = big + from + begin + offset;
-        for (int64_t i = 0; i < n; ++i) sums[i] += row[i];
+        const T* const row = big + from + begin + offset;
+        double* const add_to = sums;
+        if (run > 0) {
+          sums[0] += SumOf<T>(run, [=](int64_t i) { return static_cast<double>(row[i]); });
+        } else {
+          ForEach<T>(n, [=](int64_t i) { add_to[i] += static_cast<double>(row[i]); });
+        }
       });
       for (int64_t i = 0; i < n; ++i) out[to + begin + i] = static_cast<T>(sums[i] / divisor);
     }

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 
@@ -112,12 +113,10 @@ T Saturated(double value) {
   return static_cast<T>(value);
 }
 
-// Sequential, in double precision.
+// In double precision.
 template <typename T>
 double SumOfSquares(const T* values, int64_t size) {
-  double sum = 0;
-  for (int64_t i = 0; i < size; ++i) sum += static_cast<double>(values[i]) * values[i];
-  return sum;
+  return SumOf<T>(size, [=](int64_t i) { return static_cast<double>(values[i]) * values[i]; });
 }
 
 // The value of a floating-point tensor of one element: a learning rate, a power of beta.

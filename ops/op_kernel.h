@@ -43,6 +43,7 @@
 #include "ops/kernel.h"
 #include "ops/kernel_util.h"
 #include "ops/tensor.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 
@@ -224,9 +225,8 @@ class OpKernel {
         using Result = decltype(f(*from...));
         using To = std::conditional_t<std::is_same_v<Result, bool>, bool, T>;
         To* to = out.template data<To>(ctx);
-        const int64_t size = types.in(ctx).size();
-        const F local = f;  // not aliased by `to`
-        for (int64_t i = 0; i < size; ++i) to[i] = static_cast<To>(local(from[i]...));
+        ForEach<T>(types.in(ctx).size(),
+                   [=](int64_t i) { to[i] = static_cast<To>(f(from[i]...)); });
       };
       loop(ins.template data<T>(ctx)...);
     });
@@ -240,13 +240,12 @@ class OpKernel {
       std::array<T*, n> to;
       for (size_t k = 0; k < n; ++k) to[k] = outs[k].template data_or_null<T>(ctx);
       const auto loop = [&](const auto*... from) {
-        const int64_t size = types.in(ctx).size();
-        for (int64_t i = 0; i < size; ++i) {
+        ForEach<T>(types.in(ctx).size(), [=](int64_t i) {
           const auto results = f(from[i]...);
           for (size_t k = 0; k < n; ++k) {
             if (to[k] != nullptr) to[k][i] = static_cast<T>(results[k]);
           }
-        }
+        });
       };
       loop(ins.template data<T>(ctx)...);
     });

@@ -85,10 +85,11 @@ absl::StatusOr<Kernel> MakeAdam(const KernelSpec& spec, GradKind kind, const Ada
     const T shrink = static_cast<T>(1 - u.lr() * options.lr_ratio * options.coeff);
     u.ForEachRun([=](T* p, const T* g, int64_t begin, int64_t count, bool has_grad) {
       const T e = as_paddle && !has_grad ? plain_epsilon : epsilon;
-      for (int64_t k = 0, i = begin; k < count; ++k, ++i) {
+      ForEach<T>(count, [=](int64_t k) {
+        const int64_t i = begin + k;
         moments.Advance(i, g[k]);
         p[i] = shrink * p[i] - lr * (moments.m1[i] / (std::sqrt(moments.m2[i]) + e));
-      }
+      });
     });
     attrs.AdvancePowers(u);
   });
@@ -122,18 +123,21 @@ absl::StatusOr<Kernel> Lamb(const KernelSpec& spec, GradKind kind) {
       return moments.m1[i] / correction1 / (std::sqrt(moments.m2[i] / correction2) + epsilon) +
              decay * p;
     };
+    u.ForEach([=](T&, T g, int64_t i) { moments.Advance(i, g); });
     double p_squares = 0, r_squares = 0;
-    u.ForEach([&](T& p, T g, int64_t i) {
-      moments.Advance(i, g);
-      const double r = direction(p, i);
-      p_squares += double{p} * p;
-      r_squares += r * r;
+    u.ForEachRun([&](T* p, const T*, int64_t begin, int64_t count, bool) {
+      const T* const of_run = p + begin;
+      p_squares += SumOf<T>(count, [=](int64_t k) { return double{of_run[k]} * of_run[k]; });
+      r_squares += SumOf<T>(count, [=](int64_t k) {
+        const double r = direction(of_run[k], begin + k);
+        return r * r;
+      });
     });
     const bool scales = adapts && p_squares > 0 && r_squares > 0;
     const double ratio = scales ? std::sqrt(p_squares) / std::sqrt(r_squares) : 1;
     const T lr = static_cast<T>(u.lr() * ratio);
     T* p = u.param();
-    for (int64_t i = 0; i < u.size(); ++i) p[i] -= lr * direction(p[i], i);
+    ForEach<T>(u.size(), [=](int64_t i) { p[i] -= lr * direction(p[i], i); });
     attrs.AdvancePowers(u);
   });
 }

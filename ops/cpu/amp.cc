@@ -7,6 +7,7 @@
 
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -39,7 +40,7 @@ absl::StatusOr<Kernel> CheckFiniteAndUnscale(OpKernel op) {
         found_infinite = !std::isfinite(from[i]);
       }
       const T factor = found_infinite ? T(0) : 1 / static_cast<T>(divisor);
-      for (int64_t i = 0; i < in.size(); ++i) to[i] = from[i] * factor;
+      ForEach<T>(in.size(), [=](int64_t i) { to[i] = from[i] * factor; });
     }));
     *found.data<bool>(ctx) = found_infinite;
     return absl::OkStatus();

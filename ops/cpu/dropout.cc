@@ -10,6 +10,7 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/random_engine.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -54,7 +55,7 @@ absl::StatusOr<Kernel> Dropout(OpKernel op) {
     uint8_t* stays = mask.data_or_null<uint8_t>(ctx);
     if (attrs.is_test) {
       const T factor = static_cast<T>(attrs.test_factor);
-      for (int64_t i = 0; i < size; ++i) to[i] = from[i] * factor;
+      ForEach<T>(size, [=](int64_t i) { to[i] = from[i] * factor; });
       if (stays != nullptr) std::fill_n(stays, size, uint8_t{1});
       return absl::OkStatus();
     }
@@ -88,12 +89,12 @@ absl::StatusOr<Kernel> DropoutGrad(OpKernel op) {
     T* to = dx.data<T>(ctx);
     const T factor = static_cast<T>(attrs.is_test ? attrs.test_factor : attrs.kept_factor);
     if (attrs.is_test) {
-      for (int64_t i = 0; i < dx(ctx).size(); ++i) to[i] = from[i] * factor;
+      ForEach<T>(dx(ctx).size(), [=](int64_t i) { to[i] = from[i] * factor; });
       return absl::OkStatus();
     }
     WEFT_RETURN_IF_ERROR(CheckDType("Mask", mask(ctx), DType::kUint8));
     const uint8_t* stays = mask.data<uint8_t>(ctx);
-    for (int64_t i = 0; i < dx(ctx).size(); ++i) to[i] = stays[i] ? from[i] * factor : T(0);
+    ForEach<T>(dx(ctx).size(), [=](int64_t i) { to[i] = stays[i] ? from[i] * factor : T(0); });
     return absl::OkStatus();
   });
 }

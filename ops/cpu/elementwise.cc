@@ -213,15 +213,22 @@ absl::StatusOr<Kernel> Backward(OpKernel op) {
           T* full = is_repeated ? scratch.data<T>() : gradient->data<T>();
           const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
           const T *outs = out.data<T>(ctx), *douts = dout.data<T>(ctx);
-          int64_t i = 0;
-          Walk(MakeLoopNest(shapes.out, shapes.x, shapes.y), [&](int64_t xi, int64_t yi) {
-            full[i] = derivative(xs[xi], ys[yi], outs[i], douts[i]);
-            ++i;
-          });
+          int64_t begin = 0;
+          WalkRuns(MakeLoopNest(shapes.out, shapes.x, shapes.y),
+                   [&](int64_t n, int64_t xi, auto x_stride, int64_t yi, auto y_stride) {
+                     const T *a = xs + xi, *b = ys + yi, *c = outs + begin, *d = douts + begin;
+                     T* const to = full + begin;
+                     ForEach<T>(n, [=](int64_t i) {
+                       to[i] = derivative(a[i * x_stride], b[i * y_stride], c[i], d[i]);
+                     });
+                     begin += n;
+                   });
           if (is_repeated) SumBroadcast(full, shapes.out, aligned, 1, gradient->data<T>());
         };
-        write(Op<T>::Dx, shapes.x, dx.get(ctx));
-        write(Op<T>::Dy, shapes.y, dy.get(ctx));
+        const auto of_x = [](T a, T b, T c, T d) { return Op<T>::Dx(a, b, c, d); };
+        const auto of_y = [](T a, T b, T c, T d) { return Op<T>::Dy(a, b, c, d); };
+        write(of_x, shapes.x, dx.get(ctx));
+        write(of_y, shapes.y, dy.get(ctx));
         return absl::OkStatus();
       });
 }
@@ -261,7 +268,7 @@ absl::StatusOr<Kernel> Lerp(OpKernel op) {
     const T* weights = Repeated<T>(weight(ctx), dims, &weight_scratch);
     T* to = out.data<T>(ctx);
     const int64_t size = out(ctx).size();
-    for (int64_t i = 0; i < size; ++i) to[i] = xs[i] + weights[i] * (ys[i] - xs[i]);
+    ForEach<T>(size, [=](int64_t i) { to[i] = xs[i] + weights[i] * (ys[i] - xs[i]); });
   });
 }
 
@@ -324,9 +331,9 @@ absl::StatusOr<Kernel> Scale(OpKernel op) {
     T* to = out.data<T>(ctx);
     const int64_t n = x(ctx).size();
     if (bias_after_scale) {
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(scale * Wrapping(from[i]) + bias);
+      ForEach<T>(n, [=](int64_t i) { to[i] = static_cast<T>(scale * Wrapping(from[i]) + bias); });
     } else {
-      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(scale * (Wrapping(from[i]) + bias));
+      ForEach<T>(n, [=](int64_t i) { to[i] = static_cast<T>(scale * (Wrapping(from[i]) + bias)); });
     }
   });
 }

@@ -12,6 +12,7 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/gemm.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -80,7 +81,7 @@ template <typename T>
 void Scale(double alpha, Tensor* tensor) {
   if (alpha == 1) return;
   T* values = tensor->data<T>();
-  for (int64_t i = 0; i < tensor->size(); ++i) values[i] *= static_cast<T>(alpha);
+  ForEach<T>(tensor->size(), [=](int64_t i) { values[i] *= static_cast<T>(alpha); });
 }
 
 // The operands of an op: their slots, and how they are multiplied.

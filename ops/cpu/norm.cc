@@ -23,6 +23,7 @@
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -114,28 +115,13 @@ void ForEachRun(const Grouping& g, Visit visit) {
   walk(kSame, kSame);
 }
 
-// Σ f(i) for i < n, as four independent sums.
-template <typename F>
-double SumOf(int64_t n, F f) {
-  double a = 0, b = 0, c = 0, d = 0;
-  int64_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    a += f(i);
-    b += f(i + 1);
-    c += f(i + 2);
-    d += f(i + 3);
-  }
-  for (; i < n; ++i) a += f(i);
-  return (a + b) + (c + d);
-}
-
 // Adds f(i) to sums[i], or all to the first one.
-template <int64_t step, typename F>
+template <typename T, int64_t step, typename F>
 void AddRun(int64_t width, double* sums, F f) {
   if constexpr (step == 0) {
-    *sums += SumOf(width, f);
+    *sums += SumOf<T>(width, f);
   } else {
-    for (int64_t i = 0; i < width; ++i) sums[i] += f(i);
+    ForEach<T>(width, [=](int64_t i) { sums[i] += f(i); });
   }
 }
 
@@ -149,11 +135,11 @@ struct Moments {
     const double count = std::max<int64_t>(g.set_size(), 1);
     Moments m{std::vector<double>(g.num_sets()), std::vector<double>(g.num_sets())};
     ForEachRun(g, [&](auto set_step, auto, int64_t set, int64_t, int64_t begin) {
-      AddRun<set_step>(width, &m.mean[set], [&](int64_t i) { return double{x[begin + i]}; });
+      AddRun<T, set_step>(width, &m.mean[set], [&](int64_t i) { return double{x[begin + i]}; });
     });
     for (double& mean : m.mean) mean /= count;
     ForEachRun(g, [&](auto set_step, auto, int64_t set, int64_t, int64_t begin) {
-      AddRun<set_step>(width, &m.variance[set], [&](int64_t i) {
+      AddRun<T, set_step>(width, &m.variance[set], [&](int64_t i) {
         const double distance = x[begin + i] - m.mean[set + i * set_step];
         return distance * distance;
       });
@@ -193,16 +179,16 @@ void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
     if constexpr (channel_step == 0) {
       const double center = mean[set], shift = bias == nullptr ? 0 : bias[channel];
       const double factor = inverse_deviation[set] * (scale == nullptr ? 1 : scale[channel]);
-      for (int64_t i = 0; i < width; ++i) {
-        to[i] = static_cast<T>((from[i] - center) * factor + shift);
-      }
+      ForEach<T>(width,
+                 [=](int64_t i) { to[i] = static_cast<T>((from[i] - center) * factor + shift); });
     } else {
-      for (int64_t i = 0; i < width; ++i) {
+      const double *means = mean.data(), *inverses = inverse_deviation.data();
+      ForEach<T>(width, [=](int64_t i) {
         const int64_t s = set + i * set_step, c = channel + i;
         const double factor = scale == nullptr ? 1 : scale[c];
         const double shift = bias == nullptr ? 0 : bias[c];
-        to[i] = static_cast<T>((from[i] - mean[s]) * inverse_deviation[s] * factor + shift);
-      }
+        to[i] = static_cast<T>((from[i] - means[s]) * inverses[s] * factor + shift);
+      });
     }
   });
 }
@@ -226,17 +212,18 @@ void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector
       return dy[begin + i] * (x[begin + i] - mean[s]) * inverse_deviation[s];
     };
     if constexpr (channel_step == 0) {
-      const double sum = SumOf(width, [&](int64_t i) { return double{dy[begin + i]}; });
-      const double sum_x = SumOf(width, dy_x);
+      const double sum = SumOf<T>(width, [&](int64_t i) { return double{dy[begin + i]}; });
+      const double sum_x = SumOf<T>(width, dy_x);
       dy_sums[channel] += sum;
       dyx_sums[channel] += sum_x;
       g_sums[set] += factor(0) * sum;
       gx_sums[set] += factor(0) * sum_x;
     } else {
-      AddRun<1>(width, &dy_sums[channel], [&](int64_t i) { return double{dy[begin + i]}; });
-      AddRun<1>(width, &dyx_sums[channel], dy_x);
-      AddRun<set_step>(width, &g_sums[set], [&](int64_t i) { return factor(i) * dy[begin + i]; });
-      AddRun<set_step>(width, &gx_sums[set], [&](int64_t i) { return factor(i) * dy_x(i); });
+      AddRun<T, 1>(width, &dy_sums[channel], [&](int64_t i) { return double{dy[begin + i]}; });
+      AddRun<T, 1>(width, &dyx_sums[channel], dy_x);
+      AddRun<T, set_step>(width, &g_sums[set],
+                          [&](int64_t i) { return factor(i) * dy[begin + i]; });
+      AddRun<T, set_step>(width, &gx_sums[set], [&](int64_t i) { return factor(i) * dy_x(i); });
     }
   });
   Write<T>(dy_sums, dbias);
@@ -252,17 +239,19 @@ void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector
       const double dy_factor = inverse * (scale == nullptr ? 1 : scale[channel]);
       const double x_factor = -part * gx_sums[set] * inverse * inverse;
       const double shift = -part * g_sums[set] * inverse;
-      for (int64_t i = 0; i < width; ++i) {
+      ForEach<T>(width, [=](int64_t i) {
         to[i] = static_cast<T>(dy_factor * dfrom[i] + x_factor * (from[i] - center) + shift);
-      }
+      });
     } else {
-      for (int64_t i = 0; i < width; ++i) {
+      const double *means = mean.data(), *inverses = inverse_deviation.data();
+      const double *g_sum = g_sums.data(), *gx_sum = gx_sums.data();
+      ForEach<T>(width, [=](int64_t i) {
         const int64_t s = set + i * set_step;
         const double factor = scale == nullptr ? 1 : scale[channel + i];
-        const double x_hat = (from[i] - mean[s]) * inverse_deviation[s];
-        to[i] = static_cast<T>((factor * dfrom[i] - part * (g_sums[s] + x_hat * gx_sums[s])) *
-                               inverse_deviation[s]);
-      }
+        const double x_hat = (from[i] - means[s]) * inverses[s];
+        to[i] = static_cast<T>((factor * dfrom[i] - part * (g_sum[s] + x_hat * gx_sum[s])) *
+                               inverses[s]);
+      });
     }
   });
 }

@@ -102,10 +102,13 @@ absl::StatusOr<Kernel> LarsMomentum(const KernelSpec& spec, GradKind kind) {
     using T = TypeOf<decltype(u)>;
     const double decay = decays[u.index()];
     double p_squares = 0, g_squares = 0;
-    u.ForEach([&](T& p, T grad, int64_t) {
-      const double g = rescale_grad * grad;
-      p_squares += double{p} * p;
-      g_squares += g * g;
+    u.ForEachRun([&](T* p, const T* grad, int64_t begin, int64_t count, bool) {
+      const T* const of_run = p + begin;
+      p_squares += SumOf<T>(count, [=](int64_t k) { return double{of_run[k]} * of_run[k]; });
+      g_squares += SumOf<T>(count, [=](int64_t k) {
+        const double g = rescale_grad * grad[k];
+        return g * g;
+      });
     });
     const double p_norm = std::sqrt(p_squares), g_norm = std::sqrt(g_squares);
     double rate = u.lr();

@@ -10,6 +10,7 @@
 #include "ops/broadcast.h"
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -43,10 +44,12 @@ LoopNest Loops(const OpAttrs& attrs, const Dims& x) {
 
 // --- The reductions ------------------------------------------------------------------------------
 // Start, then Step for every element, then End, in A: double or, for integers, int64_t. Gradient is
-// d result / d x times dy, given the number n of elements that make one result.
+// d result / d x times dy, given the number n of elements that make one result. kAdds: a step adds
+// Step(0, x).
 
 template <typename A>
 struct Sum {
+  static constexpr bool kAdds = true;
   static A Step(A sum, A x) { return static_cast<A>(Wrapping(sum) + Wrapping(x)); }
   static A Start() { return 0; }
   static A End(A sum, double) { return sum; }
@@ -61,6 +64,7 @@ struct Mean : Sum<A> {
 
 template <typename A>
 struct Max : Sum<A> {
+  static constexpr bool kAdds = false;
   static A Start() {
     return std::is_integral_v<A> ? std::numeric_limits<A>::min()
                                  : -std::numeric_limits<A>::infinity();
@@ -80,6 +84,7 @@ struct Min : Max<A> {
 
 template <typename A>
 struct Prod : Sum<A> {
+  static constexpr bool kAdds = false;
   static A Start() { return 1; }
   static A Step(A product, A x) { return static_cast<A>(Wrapping(product) * Wrapping(x)); }
   // The value that Paddle returns.
@@ -88,11 +93,13 @@ struct Prod : Sum<A> {
 
 template <typename A>
 struct Any : Sum<A> {
+  static constexpr bool kAdds = false;
   static A Step(A any, A x) { return any != 0 || x != 0; }
 };
 
 template <typename A>
 struct All : Sum<A> {
+  static constexpr bool kAdds = false;
   static A Start() { return 1; }
   static A Step(A all, A x) { return all != 0 && x != 0; }
 };
@@ -127,8 +134,12 @@ void Reduce(const OpAttrs& attrs, const Tensor& x, std::vector<char>* scratch, T
   A* sums = reinterpret_cast<A*>(scratch->data());
   std::fill_n(sums, results, Op<A>::Start());
   const T* from = x.data<T>();
-  Walk(Loops(attrs, x.dims()),
-       [&](int64_t i, int64_t j) { sums[j] = Op<A>::Step(sums[j], from[i]); });
+  if (Op<A>::kAdds && std::is_same_v<T, float> && results == 1) {
+    sums[0] = SumOf<T>(x.size(), [=](int64_t i) { return Op<A>::Step(0, from[i]); });
+  } else {
+    Walk(Loops(attrs, x.dims()),
+         [&](int64_t i, int64_t j) { sums[j] = Op<A>::Step(sums[j], from[i]); });
+  }
   const double n = results == 0 ? 0 : static_cast<double>(x.size()) / results;
   To* to = out->data<To>();
   for (int64_t j = 0; j < results; ++j) to[j] = static_cast<To>(Op<A>::End(sums[j], n));

@@ -14,6 +14,7 @@
 #include "ops/cpu/softmax_row.h"
 #include "ops/kernel_util.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -51,9 +52,13 @@ DnnlPrimitive MakeSoftmaxGrad(const AxisRows& rows) {
 // row.
 void BoundBelow(const AxisRows& rows, int64_t size, float* p) {
   constexpr float kLeast = 1.6038108905486379e-28F;
-  bool is_any_below = false;  // mostly not; without a branch, so that the loop is vectorized
-  for (int64_t i = 0; i < size; ++i) is_any_below |= p[i] < kLeast;
-  if (!is_any_below) return;
+  int is_any_below = 0;  // mostly not
+  Vectorized([&is_any_below, p, size] {
+    int any = 0;
+    for (int64_t i = 0; i < size; ++i) any |= p[i] < kLeast ? 1 : 0;
+    is_any_below = any;
+  });
+  if (is_any_below == 0) return;
   for (int64_t r = 0; r < rows.count(); ++r) {
     float* const row = p + rows.Start(r);
     float largest = row[0];
@@ -254,15 +259,24 @@ absl::StatusOr<Kernel> SoftmaxWithCrossEntropyGrad(OpKernel op) {
         T* dx = dlogits.data<T>(ctx);
         // weight(position, class) is the label's weight for that class.
         const auto write_row = [&](int64_t r, auto weight) {
-          for (int64_t i = 0; i < rows.length; ++i) {
-            const int64_t at = rows.Start(r) + i * rows.stride;
-            dx[at] = LogitGradient(options.use_softmax, p[at], weight(at, i)) * dl[r];
+          const int64_t start = rows.Start(r), stride = rows.stride;
+          const T dl_row = dl[r];
+          const auto write = [&](auto step, auto use_softmax) {
+            ForEach<T>(rows.length, [=](int64_t i) {
+              const int64_t at = start + i * step;
+              dx[at] = LogitGradient(use_softmax, p[at], weight(at, i)) * dl_row;
+            });
+          };
+          if (stride == 1 && options.use_softmax) {
+            write(std::integral_constant<int64_t, 1>(), std::true_type());
+          } else {
+            write(stride, options.use_softmax);
           }
         };
         if (options.soft_label) {
           const T* weights = label.data<T>(ctx);
           for (int64_t r = 0; r < rows.count(); ++r) {
-            write_row(r, [&](int64_t at, int64_t) { return weights[at]; });
+            write_row(r, [=](int64_t at, int64_t) { return weights[at]; });
           }
           return absl::OkStatus();
         }

@@ -6,13 +6,47 @@
 #include <cmath>
 #include <cstdint>
 
+#include "ops/vectorize.h"
+
 namespace weft {
 
-// y = softmax of a row x, possibly in place. Like Paddle's CPU kernel, differences to the largest
-// logit are limited to -64, so that no probability is 0.
+// The largest of n > 0 numbers.
+template <typename T>
+T LargestOf(const T* x, int64_t n) {
+  constexpr int kParts = 16;
+  T largest = x[0];
+  Vectorized([&largest, x, n] {
+    T parts[kParts];
+    std::fill_n(parts, kParts, x[0]);
+    int64_t i = 0;
+    for (; i + kParts <= n; i += kParts) {
+      for (int k = 0; k < kParts; ++k) parts[k] = parts[k] < x[i + k] ? x[i + k] : parts[k];
+    }
+    for (; i < n; ++i) parts[0] = parts[0] < x[i] ? x[i] : parts[0];
+    for (T part : parts) largest = largest < part ? part : largest;
+  });
+  return largest;
+}
+
+// y = softmax of a row x of one or more classes, possibly in place. Like Paddle's CPU kernel,
+// differences to the largest logit are limited to -64, so that no probability is 0.
+template <typename T>
+void SoftmaxRow(const T* x, int64_t classes, T* y) {
+  if (classes == 0) return;
+  const T largest = LargestOf(x, classes);
+  ForEach<T>(classes, [=](int64_t i) {
+    const T difference = x[i] - largest;
+    y[i] = std::exp(difference < T(-64) ? T(-64) : difference);
+  });
+  const T total = static_cast<T>(SumOf<T>(classes, [=](int64_t i) { return double{y[i]}; }));
+  ForEach<T>(classes, [=](int64_t i) { y[i] /= total; });
+}
+
+// The same for elements that are `stride` apart.
 template <typename T>
 void SoftmaxRow(const T* x, int64_t classes, int64_t stride, T* y) {
   if (classes == 0) return;
+  if (stride == 1) return SoftmaxRow(x, classes, y);
   T largest = x[0];
   for (int64_t i = 1; i < classes; ++i) largest = std::max(largest, x[i * stride]);
   double sum = 0;

@@ -12,6 +12,7 @@
 #include "ops/kernel_util.h"
 #include "ops/merge_rows.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -20,13 +21,15 @@ namespace {
 template <typename T>
 void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
   constexpr int64_t kBlock = 1024;
-  T sums[kBlock];
+  T block[kBlock];
+  T* const sums = block;
   for (int64_t begin = 0; begin < out->size(); begin += kBlock) {
     const int64_t n = std::min(kBlock, out->size() - begin);
     std::copy_n(terms[0]->data<T>() + begin, n, sums);
     for (size_t term = 1; term < terms.size(); ++term) {
       const T* x = terms[term]->data<T>() + begin;
-      for (int64_t i = 0; i < n; ++i) sums[i] = static_cast<T>(Wrapping(sums[i]) + Wrapping(x[i]));
+      ForEach<T>(n,
+                 [=](int64_t i) { sums[i] = static_cast<T>(Wrapping(sums[i]) + Wrapping(x[i])); });
     }
     std::copy_n(sums, n, out->data<T>() + begin);
   }

@@ -37,6 +37,7 @@
 #include "ops/merge_rows.h"
 #include "ops/op_kernel.h"
 #include "ops/tensor.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 
@@ -142,12 +143,12 @@ class ParamUpdate {
     }
   }
 
-  // Calls update(p, g, i) for the elements that the gradient visits: T& p is the parameter's
-  // element i, T g its gradient.
+  // Calls update(p, g, i) for the elements that the gradient visits, in any order: T& p is the
+  // parameter's element i, T g its gradient. A call reads and writes element i alone.
   template <typename Update>
   void ForEach(Update update) {
-    ForEachRun([&](T* p, const T* g, int64_t begin, int64_t count, bool) {
-      for (int64_t k = 0, i = begin; k < count; ++k, ++i) update(p[i], g[k], i);
+    ForEachRun([=](T* p, const T* g, int64_t begin, int64_t count, bool) {
+      weft::ForEach<T>(count, [=](int64_t k) { update(p[begin + k], g[k], begin + k); });
     });
   }
   // Calls update(p, g, begin, count, has_grad) for runs of elements: g[k] is the gradient of

@@ -5,6 +5,7 @@
 #include "ops/cpu/families.h"
 #include "ops/cpu/strided_view.h"
 #include "ops/op_kernel.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 namespace {
@@ -19,7 +20,7 @@ absl::StatusOr<Kernel> Where(OpKernel op) {
         const bool* is_x = condition.data<bool>(ctx);
         const T *xs = x.elements<T>(ctx), *ys = y.elements<T>(ctx);
         T* to = out.elements<T>(ctx);
-        for (int64_t i = 0; i < x(ctx).size(); ++i) to[i] = is_x[i] ? xs[i] : ys[i];
+        ForEach<T>(x(ctx).size(), [=](int64_t i) { to[i] = is_x[i] ? xs[i] : ys[i]; });
       });
 }
 

@@ -1,0 +1,136 @@
+// Loops compiled for the vector units of the machine that runs them.
+//
+// One binary holds each loop twice: for AVX2, and for the baseline of the build. The machine
+// decides which one runs. Without fused multiply-add both give the same bits, with one exception:
+// exp, tanh, erf and their kin become calls of libmvec, glibc's vector math library. Its results
+// differ from those of libm by up to 4 units in the last place, and between the two kinds of
+// machines as well. What is left at the end of an array, less than a vector, uses libm. So equal
+// arrays give equal bits, wherever they lie, but equal elements at different places may not.
+#ifndef WEFT_OPS_VECTORIZE_H_
+#define WEFT_OPS_VECTORIZE_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)
+#define WEFT_HAS_AVX2_LOOPS 1
+#else
+#define WEFT_HAS_AVX2_LOOPS 0
+#endif
+
+#if defined(__GNUC__) && !defined(__clang__)
+#define WEFT_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#else
+#define WEFT_INDEPENDENT_ITERATIONS
+#endif
+
+// Other compilers than gcc call libm. So does nvcc, whose headers declare these functions for
+// devices too. Before 2.35, libmvec has a few of them only.
+#if WEFT_HAS_AVX2_LOOPS && !defined(__clang__) && defined(__GLIBC_PREREQ)
+#if __GLIBC_PREREQ(2, 35)
+#define WEFT_VECTOR_FUNCTION __attribute__((simd("notinbranch")))
+// Declares that these functions have vector variants, as <math.h> does under -ffast-math alone.
+#define WEFT_VECTOR_MATH(name) WEFT_VECTOR_FUNCTION float name(float) noexcept;
+extern "C" {
+WEFT_VECTOR_MATH(acosf)
+WEFT_VECTOR_MATH(acoshf)
+WEFT_VECTOR_MATH(asinf)
+WEFT_VECTOR_MATH(asinhf)
+WEFT_VECTOR_MATH(atanf)
+WEFT_VECTOR_MATH(atanhf)
+WEFT_VECTOR_MATH(cosf)
+WEFT_VECTOR_MATH(coshf)
+WEFT_VECTOR_MATH(erff)
+WEFT_VECTOR_MATH(expf)
+WEFT_VECTOR_MATH(expm1f)
+WEFT_VECTOR_MATH(logf)
+WEFT_VECTOR_MATH(log10f)
+WEFT_VECTOR_MATH(log1pf)
+WEFT_VECTOR_MATH(log2f)
+WEFT_VECTOR_MATH(sinf)
+WEFT_VECTOR_MATH(sinhf)
+WEFT_VECTOR_MATH(tanf)
+WEFT_VECTOR_MATH(tanhf)
+WEFT_VECTOR_FUNCTION float powf(float, float) noexcept;
+WEFT_VECTOR_FUNCTION float atan2f(float, float) noexcept;
+}
+#undef WEFT_VECTOR_MATH
+#undef WEFT_VECTOR_FUNCTION
+#endif
+#endif
+
+namespace weft {
+
+namespace vectorize_internal {
+
+#if WEFT_HAS_AVX2_LOOPS
+template <typename F>
+[[gnu::target("avx2"), gnu::flatten]] void RunWithAvx2(const F& f) {
+  f();
+}
+#endif
+
+template <typename F>
+[[gnu::flatten]] void Run(const F& f) {
+  f();
+}
+
+}  // namespace vectorize_internal
+
+// Calls f(), compiled for the machine together with all that it calls and the compiler sees.
+template <typename F>
+void Vectorized(const F& f) {
+#if WEFT_HAS_AVX2_LOOPS
+  if (__builtin_cpu_supports("avx2")) return vectorize_internal::RunWithAvx2(f);
+#endif
+  vectorize_internal::Run(f);
+}
+
+// Calls f(i) for i in [0, n), in any order. A call may read element i of an array that it writes,
+// but no element that another call writes. The loop is compiled for the machine if T is float:
+// programs seldom compute much in other types, and compiling loops twice takes long.
+template <typename T, typename F>
+void ForEach(int64_t n, F f) {
+  const auto loop = [n, &f] {
+    const F local = f;  // not aliased by what it writes
+    WEFT_INDEPENDENT_ITERATIONS
+    for (int64_t i = 0; i < n; ++i) local(i);
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    Vectorized(loop);
+  } else {
+    loop();
+  }
+}
+
+// The sum of f(i) for i in [0, n), as 16 sums of every 16th one, in double precision. Much faster
+// and mostly more accurate than one sum. T as for ForEach; the order does not depend on it.
+template <typename T, typename F>
+double SumOf(int64_t n, F f) {
+  double total = 0;
+  const auto add = [n, &f, &total] {
+    constexpr int kSums = 16;
+    const F local = f;
+    double sums[kSums] = {};
+    int64_t i = 0;
+    for (; i + kSums <= n; i += kSums) {
+      for (int k = 0; k < kSums; ++k) sums[k] += local(i + k);
+    }
+    const int64_t rest = n - i;
+    for (int64_t k = 0; k < rest; ++k) sums[k] += local(i + k);
+    for (int step = kSums / 2; step > 0; step /= 2) {
+      for (int k = 0; k < step; ++k) sums[k] += sums[k + step];
+    }
+    total = sums[0];
+  };
+  if constexpr (std::is_same_v<T, float>) {
+    Vectorized(add);
+  } else {
+    add();
+  }
+  return total;
+}
+
+}  // namespace weft
+
+#endif  // WEFT_OPS_VECTORIZE_H_
