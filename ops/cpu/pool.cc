@@ -99,6 +99,34 @@ class Pooling {
     }
   }
 
+  // Calls visit(k, i) for every element k of Out, if channels come first: i is the first largest
+  // element of X under its window, -1 if none is larger than the lowest number.
+  template <typename T, typename Visit>
+  void ForEachMaximum(const T* values, Visit visit) const {
+    int64_t k = 0;
+    for (int64_t plane = 0; plane < x_[0] * x_[1]; ++plane) {
+      for (const Range& z : ranges_[0]) {
+        for (const Range& y : ranges_[1]) {
+          for (const Range& x : ranges_[2]) {
+            T largest = std::numeric_limits<T>::lowest();
+            int64_t place = -1;
+            for (int64_t at_z = z.begin; at_z < z.end; ++at_z) {
+              for (int64_t at_y = y.begin; at_y < y.end; ++at_y) {
+                const int64_t row = plane * x_steps_[1] + at_z * x_steps_[2] + at_y * x_steps_[3];
+                for (int64_t i = row + x.begin; i < row + x.end; ++i) {
+                  const bool is_larger = values[i] > largest;
+                  largest = is_larger ? values[i] : largest;
+                  place = is_larger ? i : place;
+                }
+              }
+            }
+            visit(k++, place);
+          }
+        }
+      }
+    }
+  }
+
  private:
   // Along spatial dimension i.
   static std::vector<Range> Ranges(const PoolAttrs& attrs, size_t i, int64_t size,
@@ -260,6 +288,15 @@ DnnlPrimitive MakeBackward(const PoolShape& shape) {
                        dnnl::pooling_backward(backward), backward.scratchpad_desc(), {dout}, dx);
 }
 
+// Whether the primitive is slower than a plain loop. Without AVX-512, it stores positions of maxima
+// byte by byte if a block of channels is not full.
+bool IsSlowForGradient(const PoolAttrs& attrs, const Dims& x) {
+  constexpr unsigned kWide = static_cast<unsigned>(dnnl::cpu_isa::avx512_core);  // bits
+  static const bool has_wide_vectors =
+      (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & kWide) == kWide;
+  return attrs.is_max && !attrs.channels_last && x[1] % 8 != 0 && !has_wide_vectors;
+}
+
 // The primitive for the shape of the last step; nullptr if oneDNN has none.
 class OfShape {
  public:
@@ -333,6 +370,14 @@ absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space) {
     const T *xs = x.data<T>(ctx), *douts = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     if constexpr (std::is_same_v<T, float>) {
+      if (!is_indexed && IsSlowForGradient(attrs, x(ctx).dims())) {
+        std::fill_n(to, dx(ctx).size(), T(0));
+        Pooling(attrs, x(ctx).dims(), dout(ctx).dims())
+            .ForEachMaximum(xs, [=](int64_t k, int64_t i) {
+              if (i >= 0) to[i] += douts[k];
+            });
+        return;
+      }
       DnnlPrimitive* const primitive =
           is_indexed ? nullptr : of_shape(attrs, x(ctx).dims(), dout(ctx).dims());
       if (primitive != nullptr && attrs.is_max) return primitive->Run({xs, douts}, {to});
