@@ -46,7 +46,8 @@ void SoftmaxRow(const T* x, int64_t classes, T* y) {
 template <typename T>
 void SoftmaxRow(const T* x, int64_t classes, int64_t stride, T* y) {
   if (classes == 0) return;
-  if (stride == 1) return SoftmaxRow(x, classes, y);
+  constexpr int64_t kFew = 32;  // a short row takes longer as vectors
+  if (stride == 1 && classes >= kFew) return SoftmaxRow(x, classes, y);
   T largest = x[0];
   for (int64_t i = 1; i < classes; ++i) largest = std::max(largest, x[i * stride]);
   double sum = 0;
