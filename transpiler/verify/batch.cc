@@ -16,7 +16,6 @@
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/sum_losses.h"
-#include "proto/op_role.h"
 #include "transpiler/verify/startup_values.h"
 
 namespace weft {
@@ -74,10 +73,8 @@ class BatchChecker {
       const std::vector<VarId> states = StatesBefore(value.cause);
       for (VarId state : states) followers_.emplace(state, loss);
       if (!states.empty()) continue;
-      // The line of a condition says nothing of a loss that does not follow from the condition.
-      const bool is_told = !reported_.insert(value.cause).second;
-      const bool is_of_condition = causes_of_conditions_.contains(value.cause);
-      if (is_told && (!is_of_condition || FollowsFromConditions(loss, value.cause))) continue;
+      if (IsTold(value.cause, loss)) continue;
+      reported_.insert(value.cause);
       report_.Add("W701", value.cause, main_.name(loss),
                   absl::StrCat("loss ", main_.name(loss), " is no mean and no sum over the batch",
                                Because(main_, flow_, value.cause)));
@@ -196,8 +193,9 @@ class BatchChecker {
         continue;
       }
       const OpId cause = CauseOf(state);
-      if (reported_.count(cause) == 0)
+      if (!IsTold(cause, main_.var(state.variable).name_symbol())) {
         by_type[std::string(main_.op(cause).type())].push_back(&state);
+      }
     }
     for (const auto& [type, states] : by_type) {
       std::vector<absl::string_view> names;
@@ -300,22 +298,30 @@ class BatchChecker {
     return op.output_args().empty() ? "" : main_.name(op.output_args()[0]);
   }
 
-  // Whether the loss is computed from what blocks leave whose conditions have the cause.
-  bool FollowsFromConditions(Symbol loss, OpId cause) const {
+  // Whether a line names the cause of the variable. The line of a condition says nothing of what
+  // does not follow from the condition.
+  bool IsTold(OpId cause, Symbol variable) {
+    if (!reported_.contains(cause)) return false;
+    if (!causes_of_conditions_.contains(cause)) return true;
+    const auto [followers, is_new] = followers_of_conditions_.try_emplace(cause);
+    if (is_new) followers->second = FollowersOfConditions(cause);
+    return followers->second.contains(variable);
+  }
+
+  // What a step computes from what blocks leave whose conditions have the cause.
+  absl::flat_hash_set<Symbol> FollowersOfConditions(OpId cause) const {
     absl::flat_hash_set<OpId> deciders;
     for (const BatchCondition& condition : flow_.conditions()) {
       if (condition.value.cause == cause) deciders.insert(condition.op);
     }
-    absl::flat_hash_set<Symbol> needed = {loss};
-    const absl::Span<const OpId> ops = main_.block(0).ops();
-    for (auto id = ops.rbegin(); id != ops.rend(); ++id) {
-      const Op op = main_.op(*id);
-      const auto is_needed = [&](Symbol name) { return needed.contains(name); };
-      if (IsBackward(op) || !absl::c_any_of(op.output_args(), is_needed)) continue;
-      if (Decides(op, deciders)) return true;
-      needed.insert(op.input_args().begin(), op.input_args().end());
+    absl::flat_hash_set<Symbol> followers;
+    for (OpId id : main_.block(0).ops()) {
+      const Op op = main_.op(id);
+      const auto follows = [&](Symbol name) { return followers.contains(name); };
+      if (!absl::c_any_of(op.input_args(), follows) && !Decides(op, deciders)) continue;
+      followers.insert(op.output_args().begin(), op.output_args().end());
     }
-    return false;
+    return followers;
   }
 
   // Whether the op, or one in its blocks, is among `deciders`.
@@ -366,8 +372,10 @@ class BatchChecker {
   const Program& main_;
   const BatchFlow& flow_;
   Reporter report_;
-  absl::flat_hash_set<OpId> reported_;  // causes
-  absl::flat_hash_set<OpId> causes_of_conditions_;
+  absl::flat_hash_set<OpId> reported_;              // causes
+  absl::flat_hash_set<OpId> causes_of_conditions_;  // of those that have a line
+  // By such a cause, as far as needed.
+  absl::flat_hash_map<OpId, absl::flat_hash_set<Symbol>> followers_of_conditions_;
   absl::flat_hash_map<VarId, Symbol> followers_;  // by state: a loss that follows from it
 };
 

@@ -90,6 +90,20 @@ TEST(BatchLinesTest, ALossHasALineBesideThatOfACondition) {
                   StartsWith("warning: W701: loss loss is no mean and no sum")));
 }
 
+// A state that one step leaves with the value that decides the next is no follower of the
+// condition.
+TEST(BatchLinesTest, AStateHasALineBesideThatOfACondition) {
+  EXPECT_THAT(
+      LinesOf("    Out=[k] = greater_than(X=[state], Y=[lr]) {axis=-1}\n"
+              "    Out=[n], Scope=[scope] = conditional_block(Cond=[k], Input=[lr]) "
+              "{is_scalar_condition=true, sub_block=block(1)}\n"
+              "    Out=[m] = mean(X=[y])\n    Out=[state] = sqrt(X=[m])\n",
+              kMean, kReduces, "",
+              "  block 1 parent=0 {\n    Out=[n] = reshape(X=[lr]) {shape=ints[1, 1]}\n  }\n"),
+      ElementsAre(StartsWith("warning: W706: op 2 (conditional_block)"),
+                  StartsWith("warning: W703: state state is")));
+}
+
 // A draw that changes the loss is a draw, not another kind of loss.
 TEST(BatchLinesTest, DrawsAreOneLine) {
   EXPECT_THAT(LinesOf("    Out=[n] = gaussian_random() {shape=longs[1, 1], dtype=5}\n"
