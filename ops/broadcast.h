@@ -98,7 +98,7 @@ void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, doub
     kept.extents.pop_back();
   }
   // Or the elements of a contiguous run as one sum.
-  int64_t run = 0;
+  int64_t run = -1;  // may have no elements
   if (width == 1 && !summed.extents.empty() && summed.a_strides.back() == 1) {
     run = summed.extents.back();
     summed.extents.pop_back();
@@ -112,7 +112,7 @@ void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, doub
       Walk(summed, [&](int64_t offset, int64_t) {
         const T* const row = big + from + begin + offset;
         double* const add_to = sums;
-        if (run > 0) {
+        if (run >= 0) {
           sums[0] += SumOf<T>(run, [=](int64_t i) { return static_cast<double>(row[i]); });
         } else {
           ForEach<T>(n, [=](int64_t i) { add_to[i] += static_cast<double>(row[i]); });

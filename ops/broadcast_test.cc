@@ -118,6 +118,7 @@ TEST(SumBroadcastTest, RowsLongerThanABlockAreSummedWhole) {
 
 TEST(SumBroadcastTest, SumOverNothingIsZero) {
   EXPECT_THAT(SumOfCounting({0, 3}, {1, 3}), ElementsAre(0, 0, 0));
+  EXPECT_THAT(SumOfCounting({2, 0}, {2, 1}), ElementsAre(0, 0));
 }
 
 TEST(SumBroadcastTest, ManySmallTermsAreNotLost) {

@@ -198,7 +198,8 @@ TEST(WeftRunTest, ARunThatDiffersFromOneDeviceSaysSo) {
   std::vector<std::string> args = command;
   args.insert(args.end(), fetch.begin(), fetch.end());
   EXPECT_EQ(Weft(args).err,
-            "note: W711: fetched values are the rank's own: fc_0.tmp_1 (sharded along axis 0)\n");
+            "note: W711: fetched values are not those of one device: fc_0.tmp_1 (sharded along "
+            "axis 0)\n");
 }
 
 TEST(WeftRunTest, TraceHasARowForEveryStreamOfEveryRank) {

@@ -524,7 +524,9 @@ void BatchInterpreter::RecordDivision(const Op& op, const BatchValue& in) {
 void BatchInterpreter::RecordLift(const Op& op, BatchRelation in, BatchRelation out) {
   // Ranks that average parameters compute with weights of their own.
   if (block_ != 0 || !averaged_.empty()) return;
-  if (IsBackward(op) || !out.IsReplicated() || in.IsReplicated()) return;
+  // Numbers of samples add up.
+  const bool is_number = in.IsReplicated() && in.power == -1 && out.power == 0;
+  if (IsBackward(op) || !out.IsReplicated() || (in.IsReplicated() && !is_number)) return;
   const bool is_trained = HasGradient(op.output_args());
   flow_.lifts_.push_back({op.id(), in.power == 0 ? out.power : 0, is_trained});
 }

@@ -14,6 +14,7 @@
 #include "ops/analysis/batch_flow.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/tensor_type.h"
+#include "proto/op_role.h"
 
 namespace weft {
 namespace {
@@ -73,8 +74,7 @@ class TimeMajorFinder {
       for (const std::string& name : open_) {
         FeedLayout& layout = layouts_[name];
         const FeedLayout before = layout;
-        if (layout.axis == 1) continue;
-        layout.axis = 1;
+        layout.axis = before.axis == 1 ? 0 : 1;
         const size_t now = NumUnrelated(Walk());
         if (now >= lost) layout = before;
         has_changed = has_changed || now < lost;
@@ -87,9 +87,11 @@ class TimeMajorFinder {
   void FindSequences() {
     for (OpId id : program_.block(0).ops()) {
       const Op op = program_.op(id);
+      if (IsBackward(op) || IsOptimize(op)) continue;
       for (Symbol name : op.output_args()) {
         const VarId var = program_.block(0).FindVar(name);
-        if (var.valid()) writers_.try_emplace(var, id);
+        const bool is_state = var.valid() && program_.var(var).persistable();
+        if (var.valid() && !is_state) writers_.try_emplace(var, id);
       }
       const absl::string_view slot = TimeMajorSlot(op.type());
       if (slot.empty()) continue;
@@ -119,7 +121,7 @@ class TimeMajorFinder {
   BatchFlow Walk() const {
     BatchFlowOptions options;
     options.feeds = layouts_;
-    options.extent = BatchFlowOptions::Extent::kToLosses;
+    options.extent = BatchFlowOptions::Extent::kOneStep;
     return BatchFlow::Of(program_, options);
   }
 

@@ -96,6 +96,31 @@ TEST(LayoutGuess, ARecurrentLayerShowsWhichDimensionIsTime) {
             (FeedLayouts{{"x", {1}}, {"label", {1}}, {"state", {1}}, {"other", {0}}}));
 }
 
+// What trains the layers before it does not come before it.
+TEST(LayoutGuess, DataThatGoesIntoTheLossAloneKeepsItsLayout) {
+  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
+      "    var x : fp32[-1, -1, 5] need_check_feed\n    var label : int32[-1, -1] need_check_feed\n"
+      "    var x_length : int64[-1] need_check_feed\n"
+      "    var label_length : int64[-1] need_check_feed\n"
+      "    var w : fp32[5, 5] parameter persistable\n    var rate : fp32[1] persistable\n"
+      "    var h : fp32[-1, -1, 5]\n    var l : fp32[-1, 1]\n    var made : fp32[-1, -1, 5]\n"
+      "    var loss : fp32[]\n    var loss@GRAD : fp32[]\n    var l@GRAD : fp32[-1, 1]\n"
+      "    var h@GRAD : fp32[-1, -1, 5]\n    var w@GRAD : fp32[5, 5]\n"
+      "    Out=[h] = matmul_v2(X=[x], Y=[w])\n"
+      "    Loss=[l], WarpCTCGrad=[made] = warpctc(Logits=[h], Label=[label], "
+      "LogitsLength=[x_length], LabelLength=[label_length])\n"
+      "    Out=[loss] = mean(X=[l]) role=forward|loss\n"
+      "    Out=[loss@GRAD] = fill_constant() role=backward|loss {shape=longs[], value=1.0}\n"
+      "    X@GRAD=[l@GRAD] = mean_grad(X=[l], Out@GRAD=[loss@GRAD]) role=backward\n"
+      "    Logits@GRAD=[h@GRAD] = warpctc_grad(Logits=[h], WarpCTCGrad=[made], "
+      "LogitsLength=[x_length], Loss@GRAD=[l@GRAD]) role=backward\n"
+      "    Y@GRAD=[w@GRAD] = matmul_v2_grad(X=[x], Y=[w], Out@GRAD=[h@GRAD]) role=backward\n"
+      "    ParamOut=[w] = sgd(Param=[w], Grad=[w@GRAD], LearningRate=[rate]) role=optimize\n"));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(*FeedLayoutsOf(*program),
+            (FeedLayouts{{"x", {1}}, {"label", {0}}, {"x_length", {0}}, {"label_length", {0}}}));
+}
+
 // The layer does not get the data as it is fed.
 TEST(LayoutGuess, ATransposeMakesTimeTheFirstDimension) {
   EXPECT_EQ(

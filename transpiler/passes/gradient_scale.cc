@@ -39,6 +39,7 @@ bool IsInPlace(const Op& op) {
 bool HasOwnFactor(const Op& op, absl::optional<int> nranks) {
   if (op.HasAttr(kNumRanksAttr) || !nranks.has_value()) return false;
   if (AlgebraOf(op, FindOpSchema(op.type())) != Algebra::kScale) return false;
+  if (op.FloatAttr("bias").value_or(0) != 0) return true;
   const double factor = op.FloatAttr("scale").value_or(1);
   return std::abs(factor * *nranks - 1) > 1e-6;
 }

@@ -114,6 +114,9 @@ TEST(GradientScale, AFactorOfTheProgramsOwnIsNoDivision) {
                 StatusIs(kRefused, HasSubstr("does not say for how many ranks")));
     EXPECT_TRUE(*Averages(GradientScale::kAvg, own.c_str(), 2));
   }
+  const std::string affine =
+      absl::StrCat(kUndivided, "Out=[g] = scale(X=[g]) role=backward {scale=0.5, bias=0.25}\n");
+  WEFT_EXPECT_OK(RefuseScaledLossGradient(CompactProgram(affine), 2));
 }
 
 }  // namespace

@@ -50,6 +50,22 @@ TEST(ReduceStatistics, AMeanIsAveragedAndACountSummed) {
 )");
 }
 
+TEST(ReduceStatistics, NumbersOfSamplesAreSummed) {
+  const std::string program = R"(
+    var n : int64[]
+    var seen : int64[] persistable
+    Out=[n] = size(Input=[x])
+)";
+  ExpectRewrite("reduce-statistics",
+                Program(program + "    Out=[seen] = elementwise_add(X=[seen], Y=[n])\n"), R"(
+    var n@SUM : int64[]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[n] = size(Input=[x])
+    Out=[n@SUM] = c_allreduce_sum(X=[n]) {use_calc_stream=true}
+    Out=[seen] = elementwise_add(X=[seen], Y=[n@SUM])
+)");
+}
+
 // Before the function that is not linear.
 TEST(ReduceStatistics, FunctionsReadTheReducedValue) {
   ExpectRewrite("reduce-statistics",

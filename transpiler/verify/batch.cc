@@ -248,9 +248,9 @@ class BatchChecker {
     };
     std::vector<absl::string_view> names;
     for (const BatchFetch* part : parts) names.push_back(main_.var(part->variable).name());
-    report_.Add(
-        "W711", parts[0]->op, names,
-        absl::StrCat("fetched values are the rank's own: ", absl::StrJoin(parts, ", ", append)));
+    report_.Add("W711", parts[0]->op, names,
+                absl::StrCat("fetched values are not those of one device: ",
+                             absl::StrJoin(parts, ", ", append)));
   }
 
  private:

@@ -173,10 +173,11 @@ TEST(BatchLinesTest, FetchedPartsAreOneLine) {
     return absl::StrCat("    Out=[fetch] = fetch(X=[", name, "]) {col=0}\n");
   };
   const std::string mean = declares + "    Out=[m] = mean(X=[x])\n";
-  EXPECT_THAT(LinesOf(mean, kMean, kReduces,
-                      fetch("loss") + fetch("w") + fetch("w@GRAD") + fetch("m") + fetch("y")),
-              ElementsAre("note: W711: fetched values are the rank's own: m (a partial mean), y "
-                          "(sharded along axis 0)"));
+  EXPECT_THAT(
+      LinesOf(mean, kMean, kReduces,
+              fetch("loss") + fetch("w") + fetch("w@GRAD") + fetch("m") + fetch("y")),
+      ElementsAre("note: W711: fetched values are not those of one device: m (a partial mean), y "
+                  "(sharded along axis 0)"));
   // As the op finds it.
   EXPECT_THAT(LinesOf(mean, kMean, kReduces, fetch("m") + "    Out=[m] = mean(X=[v])\n"),
               ElementsAre(HasSubstr("m (a partial mean)")));
@@ -211,8 +212,9 @@ TEST(BatchLinesTest, LocalSgdIsOneLine) {
   EXPECT_THAT(
       LinesOf("    var fetch : fetch_list persistable\n", kMean, "",
               "    Out=[fetch] = fetch(X=[w]) {col=0}\n" + average),
-      ElementsAre(StartsWith("note: W707"),
-                  StartsWith("note: W711: fetched values are the rank's own: w (a partial")));
+      ElementsAre(
+          StartsWith("note: W707"),
+          StartsWith("note: W711: fetched values are not those of one device: w (a partial")));
   EXPECT_THAT(LinesOf("", kMean, clip, average),
               ElementsAre(AllOf(StartsWith("note: W709: op 6 (momentum) updates w by the rank's"),
                                 HasSubstr(", and state v is the rank's own"))));

@@ -182,8 +182,8 @@ void ConditionChecker::Check(Findings* findings) const {
 }
 
 void CheckConditionsAreEqual(absl::Span<const Program* const> programs,
-                             absl::Span<const Program* const> startups, absl::optional<int> nranks,
-                             Findings* findings) {
+                             absl::Span<const Program* const> startups, const FeedLayouts& feeds,
+                             absl::optional<int> nranks, Findings* findings) {
   ExpressionTable table;
   std::vector<Condition> expected;  // of rank 0
   Values expected_start;
@@ -193,6 +193,7 @@ void CheckConditionsAreEqual(absl::Span<const Program* const> programs,
     if (!reader.HasConditions()) return;
     RankValuesOptions options;
     options.nranks = nranks;
+    options.feeds = &feeds;
     options.table = &table;
     options.observer = &reader;
     const RankValues values = RankValues::Of(program, options);

@@ -6,6 +6,7 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/feed_layout.h"
 #include "ops/analysis/rank_values.h"
 #include "proto/program.h"
 #include "transpiler/verify/finding.h"
@@ -58,11 +59,11 @@ class ConditionChecker : public RankObserver {
 
 // Checks that the programs of all ranks, which call the same collectives, compute the conditions of
 // their blocks with collectives equally in every step, from variables that begin equal (W506).
-// `startups` may be empty: variables then begin equal. O(arguments of all programs) if there are
-// such blocks, else O(ops).
+// `startups` may be empty: variables then begin equal. `feeds`: FeedLayoutsOf. O(arguments of all
+// programs) if there are such blocks, else O(ops).
 void CheckConditionsAreEqual(absl::Span<const Program* const> programs,
-                             absl::Span<const Program* const> startups, absl::optional<int> nranks,
-                             Findings* findings);
+                             absl::Span<const Program* const> startups, const FeedLayouts& feeds,
+                             absl::optional<int> nranks, Findings* findings);
 
 }  // namespace weft
 

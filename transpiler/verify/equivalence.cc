@@ -53,7 +53,10 @@ std::string FoundAs(const Var& original, const Program& rewritten) {
   const VarId id = rewritten.block(0).FindVar(original.name());
   if (!id.valid()) return "no such variable";
   const Var var = rewritten.var(id);
-  if (!var.need_check_feed() || var.persistable()) return "one without need_check_feed";
+  if (!var.need_check_feed()) return "one without need_check_feed";
+  if (var.persistable() != original.persistable()) {
+    return var.persistable() ? "a persistable one" : "one that is not persistable";
+  }
   const absl::optional<TensorType> expected = DeclaredType(original), found = DeclaredType(var);
   if (!expected.has_value() || !found.has_value() || expected->dtype == found->dtype) return "";
   return absl::StrCat("one of type ", DTypeName(found->dtype), " instead of ",

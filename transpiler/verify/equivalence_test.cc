@@ -339,6 +339,11 @@ TEST(Equivalence, DataKeepsItsElementType) {
   EXPECT_THAT(Differences(single, twice, ForRanks(1)),
               ElementsAre(AllOf(HasSubstr("W608: variable x"),
                                 HasSubstr("found one of type fp64 instead of fp32"))));
+  const std::string kept = BlockText("    var x : fp32[4] persistable need_check_feed\n" + rest);
+  EXPECT_THAT(Differences(kept, kept, ForRanks(1)), IsEmpty());
+  EXPECT_THAT(
+      Differences(single, kept, ForRanks(1)),
+      ElementsAre(AllOf(HasSubstr("W608: variable x"), HasSubstr("found a persistable one"))));
 }
 
 }  // namespace

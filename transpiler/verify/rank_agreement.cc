@@ -46,10 +46,11 @@ OpId LastWriter(const Program& program, absl::string_view name) {
 
 class AgreementChecker {
  public:
-  AgreementChecker(absl::Span<const ConstProgramPair> ranks, absl::optional<int> nranks,
-                   Findings* findings)
+  AgreementChecker(absl::Span<const ConstProgramPair> ranks, const FeedLayouts& feeds,
+                   absl::optional<int> nranks, Findings* findings)
       : ranks_(ranks), findings_(findings) {
     options_.nranks = nranks;
+    options_.feeds = &feeds;
     options_.table = &table_;
     options_.names_exchanges = true;
     for (const ConstProgramPair& programs : ranks) {
@@ -193,9 +194,9 @@ void CheckStartIsEqual(const ConstProgramPair& programs, const StartupValues& st
   }
 }
 
-void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, absl::optional<int> nranks,
-                     Findings* findings) {
-  if (ranks.size() > 1 && nranks != 1) AgreementChecker(ranks, nranks, findings).Check();
+void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, const FeedLayouts& feeds,
+                     absl::optional<int> nranks, Findings* findings) {
+  if (ranks.size() > 1 && nranks != 1) AgreementChecker(ranks, feeds, nranks, findings).Check();
 }
 
 }  // namespace weft

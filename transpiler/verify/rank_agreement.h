@@ -7,6 +7,7 @@
 
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/feed_layout.h"
 #include "proto/program_pair.h"
 #include "transpiler/verify/finding.h"
 #include "transpiler/verify/startup_values.h"
@@ -17,9 +18,9 @@ namespace weft {
 // that begins, or is after a step, equal on all ranks by the program of every rank has the same
 // value by all of these programs (W510). What a collective gives to all ranks is the same,
 // whatever they gave. Startup programs are compared if all ranks have one.
-// O(arguments of all programs).
-void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, absl::optional<int> nranks,
-                     Findings* findings);
+// `feeds`: of all data variables (FeedLayoutsOf). O(arguments of all programs).
+void CheckRanksAgree(absl::Span<const ConstProgramPair> ranks, const FeedLayouts& feeds,
+                     absl::optional<int> nranks, Findings* findings);
 
 // Checks that no variable of the main program begins with a value that every rank draws for itself
 // (W510), but for parameters that an optimizer updates (W317) and distributed ones. `start`: what

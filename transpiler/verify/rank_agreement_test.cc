@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/testing/block_text.h"
@@ -109,6 +110,23 @@ TEST(RankAgreement, StepsLeaveTheSameValues) {
   EXPECT_THAT(Check("", "", step("3.0"), step("3.0")), IsEmpty());
   EXPECT_THAT(Check("", "", step("3.0"), step("5.0")),
               ElementsAre(StartsWith("error: W510: rank 1: variable w after a step: ")));
+}
+
+// Data that every rank gets whole is the same on all, what ranks make of it need not be.
+TEST(RankAgreement, StepsMakeTheSameOfWholeData) {
+  const auto step = [](const std::string& of_rate) {
+    return absl::StrReplaceAll(
+        TwoRankStep(),
+        {{"    var lr : fp32[1] persistable\n",
+          "    var lr : fp32[1] need_check_feed\n    var state : fp32[1] persistable\n"},
+         {"  }\n}", of_rate + "  }\n}"}});
+  };
+  const auto scaled = [&](const char* factor) {
+    return step(absl::StrCat("    Out=[state] = scale(X=[lr]) {scale=", factor, "}\n"));
+  };
+  EXPECT_THAT(Check("", "", scaled("2.0"), scaled("2.0")), IsEmpty());
+  EXPECT_THAT(Check("", "", scaled("2.0"), scaled("3.0")),
+              ElementsAre(StartsWith("error: W510: rank 1: variable state")));
 }
 
 TEST(RankAgreement, RanksMayGiveDifferentValuesToACollective) {

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "ops/analysis/layout_guess.h"
 #include "ops/analysis/num_ranks.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/sum_losses.h"
@@ -36,7 +35,7 @@ absl::optional<int> NumRanks(const VerifyOptions& options, const ConstProgramPai
 
 BatchFacts BatchFactsOf(const VerifyOptions& options, const Program& main, const BatchFlow* flow) {
   BatchFacts facts;
-  facts.feeds = options.feeds.empty() ? *FeedLayoutsOf(main) : options.feeds;
+  facts.feeds = options.feeds;
   facts.sums_are_wanted = options.gradients_are_summed.value_or(false);
   if (flow == nullptr) return facts;
   for (const BatchLift& lift : flow->lifts()) facts.lifts.emplace(lift.op, lift.power);

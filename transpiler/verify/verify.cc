@@ -10,6 +10,7 @@
 #include "absl/types/optional.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/communication.h"
+#include "ops/analysis/layout_guess.h"
 #include "ops/analysis/op_traits.h"
 #include "ops/analysis/rank_values.h"
 #include "proto/op_role.h"
@@ -93,10 +94,11 @@ class Verifier {
     Findings calls;
     CheckCallSequences(main, &calls);
     CheckStartupCallSequences(startup, &calls);
-    CheckConditionsAreEqual(main, startup, options_.nranks, &calls);
+    CheckConditionsAreEqual(main, startup, options_.feeds, options_.nranks, &calls);
     findings_.Append(calls);
     if (!calls.HasErrors()) {
-      CheckRanksAgree(ranks, NumRanks(options_, ranks[0], ranks.size()), &findings_);
+      CheckRanksAgree(ranks, options_.feeds, NumRanks(options_, ranks[0], ranks.size()),
+                      &findings_);
     }
   }
 
@@ -276,8 +278,11 @@ class Verifier {
 }  // namespace
 
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
+  VerifyOptions complete = options;
+  // All ranks are fed alike.
+  if (complete.feeds.empty() && !ranks.empty()) complete.feeds = *FeedLayoutsOf(*ranks[0].main);
   Findings findings;
-  Verifier(options, &findings).Run(ranks);
+  Verifier(complete, &findings).Run(ranks);
   return findings;
 }
 
