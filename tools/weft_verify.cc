@@ -118,9 +118,11 @@ std::set<std::string> ResetStates(const Findings& findings) {
 // Whether findings say that these variables are not what one device has. Ranks with different
 // values of one variable are another matter.
 bool AreSaidToDiffer(const std::vector<NumericReport::Difference>& differences,
-                     const ConstProgramPair& rewritten, const FeedLayouts& feeds, int nranks,
+                     const Programs& programs, const FeedLayouts& feeds, int nranks,
                      const Findings& findings) {
+  const ConstProgramPair& rewritten = programs.ranks[0];
   BatchFlowOptions options = BatchOptionsOf(rewritten, feeds, nranks);
+  options.original = programs.Original().main;
   options.follow_effects = true;
   options.affected = ResetStates(findings);
   const BatchFlow flow = BatchFlow::Of(*rewritten.main, options);
@@ -154,7 +156,7 @@ absl::StatusOr<absl::optional<NumericReport>> RunBoth(const Options& options,
   });
   report->is_explained =
       !report->IsEqual() && are_findings &&
-      AreSaidToDiffer(report->differences, rewritten, feeds, numeric.nranks, findings);
+      AreSaidToDiffer(report->differences, programs, feeds, numeric.nranks, findings);
   return *std::move(report);
 }
 

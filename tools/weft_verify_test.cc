@@ -299,6 +299,33 @@ TEST(WeftVerifyTest, OnlyLinesExplainNumbers) {
               Ends(1, HasSubstr("the result differs from the original")));
 }
 
+// A mean of the ranks' sums by a rank's number of samples, half of which the program itself takes:
+// on two ranks, that is no division by their number, in the proof and in its comparison with
+// numbers.
+TEST(WeftVerifyTest, FactorsOfTheOriginalAreNoDivisions) {
+  const auto step = [](const std::string& text, const std::string& reduce) {
+    return Edited(
+        text,
+        {{"    var loss : fp32[]\n",
+          "    var loss : fp32[]\n    var n : int64[]\n    var f : fp32[]\n    var s : fp32[]\n"
+          "    var h : fp32[]\n    var half : fp32[] persistable\n"},
+         {"    ParamOut=[w]",
+          absl::StrCat("    Out=[n] = size(Input=[x])\n"
+                       "    Out=[f] = cast(X=[n]) {in_dtype=3, out_dtype=5}\n"
+                       "    Out=[s] = reduce_sum(X=[y]) {reduce_all=true, dim=ints[0]}\n",
+                       reduce, "    Out=[h] = elementwise_div(X=[s], Y=[f])\n",
+                       "    Out=[half] = scale(X=[h]) {scale=0.5}\n    ParamOut=[w]")}});
+  };
+  const std::string original = MakeFile("half.prog", step(SgdStepText(), ""));
+  const std::string path = MakeFile(
+      "half_2.prog",
+      step(Averaged(), "    Out=[s] = c_allreduce_sum(X=[s]) {ring_id=0, use_calc_stream=true}\n"));
+  EXPECT_THAT(
+      Verify({path, "--nranks", "2", "--original", original, "--short", "--numeric"}),
+      Ends(0, AllOf(HasSubstr("warning: W703: state half is, after the step, replicated, n"),
+                    HasSubstr("different, as notes and warnings say"))));
+}
+
 // LocalSGD resets the velocity, so that parameters differ from those of one device, too. A reset
 // that no line names is not explained by one.
 TEST(WeftVerifyTest, ResetStatesExplainNumbers) {
