@@ -376,7 +376,9 @@ std::string FindingsJson(const Findings& findings, absl::Span<const ConstProgram
 absl::StatusOr<bool> Verify(const Options& options) {
   WEFT_ASSIGN_OR_RETURN(const std::unique_ptr<Programs> programs, Read(options));
   WEFT_ASSIGN_OR_RETURN(const FeedLayouts given, ParseFeedLayouts(options.feed_layout));
-  const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(programs->mains[0], given);
+  std::vector<const Program*> mains;
+  for (const Program& main : programs->mains) mains.push_back(&main);
+  const absl::StatusOr<FeedLayouts> feeds = FeedLayoutsOf(mains, given);
   WEFT_RETURN_IF_ERROR(Annotate(options.mains[0], feeds.status()));
   const Findings findings = Verify(programs->ranks, OptionsOfVerifier(options, *programs, *feeds));
   const Scope scope = ScopeOf(options, *programs, *feeds);

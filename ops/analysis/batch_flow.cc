@@ -162,11 +162,27 @@ void BatchInterpreter::WriteAll(const Op& op, absl::Span<const Symbol> names,
   for (Symbol name : names) Write(op, name, value);
 }
 
+namespace {
+
+// Whether a value that is zeros or another one has the relation of the other. Zeros of a fixed
+// shape are no part of what varies with the batch.
+bool JoinsZeros(BatchRelation zeros, BatchRelation other) {
+  const auto varies = [](BatchRelation r) {
+    return r.IsSharded() || r.kind == BatchRelation::Kind::kShape;
+  };
+  if (zeros.IsUnrelated()) return other.IsUnrelated();
+  return (!varies(zeros) && !varies(other)) || zeros.WithoutPower() == other.WithoutPower();
+}
+
+}  // namespace
+
 void BatchInterpreter::Merge(const BatchValue& from, BatchValue* into, OpId cause) {
   if (from.gathered_by != into->gathered_by) into->gathered_by = OpId();
   into->is_affected = into->is_affected || from.is_affected;
   into->is_guessed = into->is_guessed || from.is_guessed;
-  if (from.is_zero || into->is_zero) {
+  const bool joins_zeros = (from.is_zero && JoinsZeros(from.relation, into->relation)) ||
+                           (into->is_zero && JoinsZeros(into->relation, from.relation));
+  if (joins_zeros) {
     const bool is_affected = into->is_affected, is_guessed = into->is_guessed;
     if (into->is_zero) *into = from;
     into->is_affected = is_affected;
@@ -179,6 +195,7 @@ void BatchInterpreter::Merge(const BatchValue& from, BatchValue* into, OpId caus
     into->cause = from.relation.IsUnrelated() ? from.cause : cause;
   }
   into->relation = joined;
+  into->is_zero = into->is_zero && from.is_zero;
   into->is_summed = into->is_summed || from.is_summed;
 }
 

@@ -561,6 +561,25 @@ TEST_F(BatchFlowTest, BranchesJoinBothWays) {
   EXPECT_EQ(flow_->conditions().size(), 1);
 }
 
+// Zeros are a mean and a sum of zeros, but as many as one device has are no part of the batch.
+TEST_F(BatchFlowTest, BranchesJoinZerosOfTheirShape) {
+  const auto join = [&](const std::string& zeros, const std::string& value) {
+    Run("    var v : fp32[-1, 1]\n    Out=[v] = " + zeros +
+            "\n    Out=[v], Scope=[scope] = conditional_block(Cond=[due], Input=[h, loss]) "
+            "{is_scalar_condition=true, sub_block=block(1)}\n",
+        "  block 1 parent=0 {\n    Out=[v] = " + value + "\n  }\n");
+  };
+  const std::string fixed = "fill_constant() {shape=longs[4, 1], dtype=5, value=0.0}";
+  join(fixed, "assign(X=[loss])");
+  EXPECT_EQ(Of("v"), kMean);
+  join(fixed, "assign(X=[h])");
+  EXPECT_EQ(Cause("v"), "conditional_block");
+  join("fill_zeros_like(X=[h])", "assign(X=[h])");
+  EXPECT_EQ(Of("v"), kRows);
+  join("assign(X=[h])", fixed);
+  EXPECT_EQ(Cause("v"), "conditional_block");
+}
+
 TEST_F(BatchFlowTest, LoopsAreFollowedToTheirFixpoint) {
   const std::string loop =
       "    Out=[a] = assign(X=[rate])\n    Out=[b] = assign(X=[rate])\n"

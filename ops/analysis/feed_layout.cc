@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
@@ -12,6 +13,43 @@
 #include "ops/schema/feed_ops.h"
 
 namespace weft {
+
+namespace {
+
+// Finds the tensors of the root block that an op reads before any op writes them.
+class UnwrittenReads {
+ public:
+  UnwrittenReads(const Program& program, absl::flat_hash_set<VarId>* found)
+      : program_(program), traits_(program), found_(*found), visited_(program.num_blocks()) {}
+
+  // In the order of the program, a block where the first op runs it.
+  void Visit(int block) {
+    if (block < 0 || block >= program_.num_blocks() || visited_[block]) return;
+    visited_[block] = true;
+    for (OpId id : program_.block(block).ops()) {
+      const Op op = program_.op(id);
+      if (traits_.Has(op, Trait::kAlias)) continue;  // reads sizes only
+      for (Symbol name : op.input_args()) {
+        const VarId var = program_.block(block).Resolve(name);
+        if (!var.valid() || written_.contains(var)) continue;
+        const Var of = program_.var(var);
+        if (of.block() != 0 || of.persistable()) continue;
+        if (of.type() == pb::VarType::LOD_TENSOR) found_.insert(var);
+      }
+      for (int inner : op.SubBlocks()) Visit(inner);
+      for (Symbol name : op.output_args()) written_.insert(program_.block(block).Resolve(name));
+    }
+  }
+
+ private:
+  const Program& program_;
+  OpTraits traits_;
+  absl::flat_hash_set<VarId>& found_;
+  absl::flat_hash_set<VarId> written_;
+  std::vector<bool> visited_;
+};
+
+}  // namespace
 
 absl::flat_hash_set<VarId> FindData(const Program& program) {
   absl::flat_hash_set<VarId> data;
@@ -35,18 +73,7 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
   }
   if (is_marked) return data;
   // A program that says nothing of what it is fed reads it.
-  absl::flat_hash_set<Symbol> written;
-  OpTraits traits(program);
-  for (OpId id : root.ops()) {
-    const Op op = program.op(id);
-    if (traits.Has(op, Trait::kAlias)) continue;  // reads sizes only
-    for (Symbol name : op.input_args()) {
-      const VarId var = root.FindVar(name);
-      if (!var.valid() || written.contains(name) || program.var(var).persistable()) continue;
-      if (program.var(var).type() == pb::VarType::LOD_TENSOR) data.insert(var);
-    }
-    written.insert(op.output_args().begin(), op.output_args().end());
-  }
+  UnwrittenReads(program, &data).Visit(0);
   return data;
 }
 

@@ -31,8 +31,8 @@ absl::StatusOr<FeedLayouts> ParseFeedLayouts(absl::string_view text);
 
 // The data variables of a program: those of the root block that are marked (Var::need_check_feed),
 // and those of any block that ops of feeds and readers write (HandsOutData). If none is marked, and
-// no op feeds, also the tensors of the root block that an op reads before any op writes them.
-// O(arguments).
+// no op feeds, also the tensors of the root block that an op of any block reads before any op
+// writes them. O(arguments).
 absl::flat_hash_set<VarId> FindData(const Program& program);
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/schema/batch_rules.h"
 #include "ops/schema/tensor_type.h"
@@ -68,15 +69,15 @@ class TimeMajorFinder {
     if (sequences_.empty()) return;
     TurnSequences();
     // What goes with them: labels, first states.
+    for (const std::string& name : open_) together_.push_back({name});
     size_t lost = NumUnrelated(Walk());
     for (bool has_changed = true; has_changed && lost > 0;) {
       has_changed = false;
-      for (const std::string& name : open_) {
-        FeedLayout& layout = layouts_[name];
-        const FeedLayout before = layout;
-        layout.axis = before.axis == 1 ? 0 : 1;
+      for (const std::vector<std::string>& names : together_) {
+        const FeedLayouts before = layouts_;
+        Turn(names);
         const size_t now = NumUnrelated(Walk());
-        if (now >= lost) layout = before;
+        if (now >= lost) layouts_ = before;
         has_changed = has_changed || now < lost;
         lost = std::min(lost, now);
       }
@@ -99,7 +100,21 @@ class TimeMajorFinder {
         const VarId var = program_.block(0).FindVar(name);
         if (var.valid()) sequences_.push_back(var);
       }
+      std::vector<std::string> states;
+      for (Symbol name : op.input_args()) {
+        const std::string input(program_.name(name));
+        const bool is_sequence = absl::c_linear_search(op.Input(slot), name);
+        if (!is_sequence && absl::c_linear_search(open_, input)) states.push_back(input);
+      }
+      if (states.size() > 1) together_.push_back(std::move(states));
     }
+  }
+
+  // Splits them along dimension 1, or along 0 if they are already.
+  void Turn(const std::vector<std::string>& names) {
+    const bool are_turned =
+        absl::c_all_of(names, [&](const std::string& name) { return layouts_[name].axis == 1; });
+    for (const std::string& name : names) layouts_[name].axis = are_turned ? 0 : 1;
   }
 
   // Splits the data of which layers would get parts of all times along dimension 1.
@@ -157,10 +172,31 @@ class TimeMajorFinder {
   const std::vector<std::string> open_;
   FeedLayouts& layouts_;
   std::vector<VarId> sequences_;
+  // What is turned at once: the first states of a layer, and each variable alone.
+  std::vector<std::vector<std::string>> together_;
   absl::flat_hash_map<VarId, OpId> writers_;  // the first of each
 };
 
 }  // namespace
+
+absl::StatusOr<FeedLayouts> FeedLayoutsOf(absl::Span<const Program* const> ranks,
+                                          const FeedLayouts& given) {
+  FeedLayouts layouts, unknown = given;
+  for (const Program* program : ranks) {
+    FeedLayouts of_program;
+    for (const DataVariable& variable : DataVariables(*program)) {
+      const auto found = given.find(variable.name);
+      if (found == given.end()) continue;
+      of_program.insert(*found);
+      unknown.erase(variable.name);
+    }
+    WEFT_ASSIGN_OR_RETURN(FeedLayouts own, FeedLayoutsOf(*program, of_program));
+    layouts.merge(own);
+  }
+  // Reports the first.
+  if (!unknown.empty()) return FeedLayoutsOf(*ranks[0], unknown);
+  return layouts;
+}
 
 absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayouts& given) {
   FeedLayouts layouts;

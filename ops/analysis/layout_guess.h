@@ -3,6 +3,7 @@
 #define WEFT_OPS_ANALYSIS_LAYOUT_GUESS_H_
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ops/analysis/feed_layout.h"
 #include "proto/program.h"
 
@@ -22,6 +23,11 @@ namespace weft {
 // known relations then, such as labels and first states. O(arguments), and a walk over the program
 // (BatchFlow) for each such variable, or a few.
 absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayouts& given = {});
+
+// Those of the data of all programs, one per rank. Where ranks declare a variable differently, the
+// first program decides.
+absl::StatusOr<FeedLayouts> FeedLayoutsOf(absl::Span<const Program* const> ranks,
+                                          const FeedLayouts& given = {});
 
 }  // namespace weft
 

@@ -96,6 +96,42 @@ TEST(LayoutGuess, ARecurrentLayerShowsWhichDimensionIsTime) {
             (FeedLayouts{{"x", {1}}, {"label", {1}}, {"state", {1}}, {"other", {0}}}));
 }
 
+// An LSTM has two, so that neither alone helps.
+TEST(LayoutGuess, FirstStatesOfALayerAreTurnedTogether) {
+  const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(
+      "    var x : fp32[-1, -1, 4] need_check_feed\n    var h0 : fp32[1, -1, 2] need_check_feed\n"
+      "    var c0 : fp32[1, -1, 2] need_check_feed\n    var w : fp32[8] persistable\n"
+      "    var h : fp32[-1, -1, 2]\n    var loss : fp32[]\n"
+      "    Out=[h] = rnn(Input=[x], PreState=[h0, c0], WeightList=[w]) {mode=\"LSTM\", "
+      "is_test=true, input_size=4, hidden_size=2}\n"
+      "    Out=[loss] = mean(X=[h]) role=forward|loss\n"));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(*FeedLayoutsOf(*program), (FeedLayouts{{"x", {1}}, {"h0", {1}}, {"c0", {1}}}));
+}
+
+TEST(LayoutGuess, DataOfAnyRankCounts) {
+  const auto program = [](const char* name, const char* type) {
+    return *ParseProgramText(testing::BlockText(absl::StrCat(
+        "    var ", name, " : ", type, " need_check_feed\n    var y : fp32[-1, 4]\n")));
+  };
+  const Program first = program("x", "fp32[-1, 4]"), second = program("rate", "fp32[1]");
+  EXPECT_EQ(*FeedLayoutsOf({&first, &second}),
+            (FeedLayouts{{"x", {0}}, {"rate", FeedLayout::Whole()}}));
+  EXPECT_EQ(FeedLayoutsOf({&first, &second}, {{"rate", {0}}})->at("rate"), FeedLayout{0});
+  EXPECT_THAT(FeedLayoutsOf({&first, &second}, {{"z", {0}}}).status().message(),
+              HasSubstr("z is no data variable of the program"));
+}
+
+TEST(LayoutGuess, UnmarkedDataMayBeReadInBlocks) {
+  const absl::StatusOr<Program> program = ParseProgramText(
+      testing::BlockText("    var x : fp32[-1, 4]\n    var y : fp32[-1, 4]\n    var due : bool[1]\n"
+                         "    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
+                         "    Out=[y] = conditional_block(Cond=[due]) {sub_block=block(1)}\n",
+                         "  block 1 parent=0 {\n    Out=[y] = relu(X=[x])\n  }\n"));
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_EQ(*FeedLayoutsOf(*program), (FeedLayouts{{"x", {0}}}));
+}
+
 // What trains the layers before it does not come before it.
 TEST(LayoutGuess, DataThatGoesIntoTheLossAloneKeepsItsLayout) {
   const absl::StatusOr<Program> program = ParseProgramText(testing::BlockText(

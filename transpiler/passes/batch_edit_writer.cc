@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -51,6 +52,9 @@ class EditWriter {
       if (!IsBackward(op)) WriteReductions(op, edits);
       const auto inputs = edits.inputs.find(id);
       if (inputs != edits.inputs.end()) WEFT_RETURN_IF_ERROR(WriteInputs(op, inputs->second));
+      for (Symbol name : op.output_args()) edited_.erase(std::string(main_.name(name)));
+      // Blocks may write what their op does not name.
+      if (!op.SubBlocks().empty()) edited_.clear();
     }
     return CommitEdits(&rewriter_);
   }
@@ -78,8 +82,12 @@ class EditWriter {
     bool divides = false;
     for (const auto& [i, edit] : edits) {
       const std::string variable(main_.name(op.input_args()[i]));
-      const std::string edited = Declare(variable, edit);
-      rewriter_.InsertBefore(op.id(), BuildOp(OpOf(edit, variable, edited), kWeft));
+      // The variable that another op reads for the same value, if there is one.
+      std::string& edited = edited_[variable][edit];
+      if (edited.empty()) {
+        edited = Declare(variable, edit);
+        rewriter_.InsertBefore(op.id(), BuildOp(OpOf(edit, variable, edited), kWeft));
+      }
       renamed[i] = edited;
       divides = divides || edit == BatchInputEdit::kDivide;
       Explain(variable, EditOpOf(edit).what, op);
@@ -97,7 +105,9 @@ class EditWriter {
   }
 
   std::string Declare(const std::string& variable, BatchInputEdit edit) {
-    const std::string name = names_.Of(absl::StrCat(variable, EditOpOf(edit).suffix));
+    const std::string first = absl::StrCat(variable, EditOpOf(edit).suffix);
+    std::string name = names_.Of(first);
+    for (int i = 1; !declared_.insert(name).second; ++i) name = names_.Of(absl::StrCat(first, i));
     pb::VarDesc var = main_.var(main_.block(0).FindVar(variable)).ToProto();
     var.set_name(name);
     var.set_persistable(false);
@@ -167,6 +177,9 @@ class EditWriter {
   const Program& main_;
   Rewriter rewriter_;
   UniqueNames names_;
+  std::set<std::string> declared_;
+  // By variable that no op has written since, and edit: the variable with the edited value.
+  std::map<std::string, std::map<BatchInputEdit, std::string>> edited_;
 };
 
 }  // namespace

@@ -66,6 +66,31 @@ TEST(ReduceStatistics, NumbersOfSamplesAreSummed) {
 )");
 }
 
+// As long as no op writes it again.
+TEST(ReduceStatistics, OneMeanServesSeveralOps) {
+  ExpectRewrite("reduce-statistics", Program(R"(
+    var root : fp32[] persistable
+    var square : fp32[] persistable
+    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}
+    Out=[root] = sqrt(X=[s])
+    Out=[square] = square(X=[s])
+    Out=[s] = reduce_mean(X=[x]) {reduce_all=true}
+    Out=[state] = sqrt(X=[s])
+)"),
+                R"(
+    var s@MEAN : fp32[]
+    var s@MEAN1 : fp32[]
+    Out=[h] = mul(X=[x], Y=[w])
+    Out=[s] = reduce_mean(X=[h]) {reduce_all=true}
+    Out=[s@MEAN] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
+    Out=[root] = sqrt(X=[s@MEAN])
+    Out=[square] = square(X=[s@MEAN])
+    Out=[s] = reduce_mean(X=[x]) {reduce_all=true}
+    Out=[s@MEAN1] = c_allreduce_avg(X=[s]) {use_calc_stream=true}
+    Out=[state] = sqrt(X=[s@MEAN1])
+)");
+}
+
 // Before the function that is not linear.
 TEST(ReduceStatistics, FunctionsReadTheReducedValue) {
   ExpectRewrite("reduce-statistics",

@@ -16,6 +16,7 @@
 #include "ops/analysis/losses.h"
 #include "ops/analysis/rank_values.h"
 #include "ops/analysis/sum_losses.h"
+#include "proto/op_role.h"
 #include "transpiler/verify/startup_values.h"
 
 namespace weft {
@@ -62,9 +63,8 @@ class BatchChecker {
       : main_(main), flow_(flow), report_(ref, findings) {}
 
   void CheckLosses() {
-    for (Symbol loss : FindLosses(main_)) {
-      const VarId var = main_.block(0).Resolve(loss);
-      if (!var.valid()) continue;
+    for (VarId var : Losses()) {
+      const Symbol loss = main_.var(var).name_symbol();
       const BatchValue& value = flow_.AtEnd(var);
       const BatchRelation relation = value.relation;
       const bool is_known = relation.IsSame() ||
@@ -254,6 +254,26 @@ class BatchChecker {
   }
 
  private:
+  // Those of the root block (FindLosses), and those that ops of inner blocks are marked to compute.
+  std::vector<VarId> Losses() const {
+    std::vector<VarId> losses;
+    for (Symbol loss : FindLosses(main_)) {
+      const VarId var = main_.block(0).Resolve(loss);
+      if (var.valid()) losses.push_back(var);
+    }
+    for (int block = 1; block < main_.num_blocks(); ++block) {
+      for (OpId id : main_.block(block).ops()) {
+        const Op op = main_.op(id);
+        if ((op.role() & kRoleLoss) == 0 || IsBackward(op)) continue;
+        for (Symbol name : op.output_args()) {
+          const VarId var = main_.block(block).Resolve(name);
+          if (var.valid() && !absl::c_linear_search(losses, var)) losses.push_back(var);
+        }
+      }
+    }
+    return losses;
+  }
+
   // Each variable that a fetch op hands out, or that is read after the step, once, if ranks do not
   // have the value of one device. Losses and states that have it no more at the end of the step
   // have findings of their own.

@@ -418,6 +418,25 @@ TEST(Batch, TheGradientOfASumIsNotAveragedWhereNoLossIsMarked) {
               IsEmpty());
 }
 
+TEST(Batch, LossesOfInnerBlocksAreLosses) {
+  const auto found = [](const std::string& ops) {
+    const Program main = testing::BlockProgram(
+        absl::StrCat(kVars,
+                     "    var due : bool[1]\n    var scopes : step_scopes\n    var l : fp32[]\n",
+                     kForward, kReduce, kUpdate,
+                     "    Out=[due] = fill_constant() {shape=longs[1], dtype=0, value=1.0}\n"
+                     "    Out=[l], Scope=[scopes] = conditional_block(Cond=[due], Input=[y]) "
+                     "{sub_block=block(1), is_scalar_condition=true}\n"),
+        absl::StrCat("  block 1 parent=0 {\n", ops, "  }\n"));
+    VerifyOptions options = ForRanks(2);
+    options.layers = {Layer::kBatch};
+    return testing::Lines(Verify({{&main, nullptr}}, options));
+  };
+  EXPECT_THAT(found("    Out=[l] = mean(X=[y]) role=forward|loss\n"), IsEmpty());
+  EXPECT_THAT(found("    Out=[s] = mean(X=[y])\n    Out=[l] = square(X=[s]) role=forward|loss\n"),
+              ElementsAre(StartsWith("warning: W701: loss l is no mean and no sum")));
+}
+
 TEST(Batch, FetchOpsOfInnerBlocksHandOutValues) {
   const auto found = [](const std::string& fetched) {
     const Program main = testing::BlockProgram(

@@ -280,7 +280,11 @@ class Verifier {
 Findings Verify(absl::Span<const ConstProgramPair> ranks, const VerifyOptions& options) {
   VerifyOptions complete = options;
   // All ranks are fed alike.
-  if (complete.feeds.empty() && !ranks.empty()) complete.feeds = *FeedLayoutsOf(*ranks[0].main);
+  if (complete.feeds.empty() && !ranks.empty()) {
+    std::vector<const Program*> mains;
+    for (const ConstProgramPair& programs : ranks) mains.push_back(programs.main);
+    complete.feeds = *FeedLayoutsOf(mains);
+  }
   Findings findings;
   Verifier(complete, &findings).Run(ranks);
   return findings;
