@@ -34,6 +34,16 @@ bool IsNthPart(const Op& op, int n) {
   return n > 1 && std::abs(op.FloatAttr("scale").value_or(1) * n - 1) <= 1e-6;
 }
 
+// Whether a value that is either zeros or `other` has the relation of `other`. Zeros of a fixed
+// shape have not, where the shape of `other` varies with the batch.
+bool JoinsZeros(BatchRelation zeros, BatchRelation other) {
+  const auto varies = [](BatchRelation r) {
+    return r.IsSharded() || r.kind == BatchRelation::Kind::kShape;
+  };
+  if (zeros.IsUnrelated()) return other.IsUnrelated();
+  return (!varies(zeros) && !varies(other)) || zeros.WithoutPower() == other.WithoutPower();
+}
+
 }  // namespace
 
 BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {
@@ -161,20 +171,6 @@ void BatchInterpreter::WriteAll(const Op& op, absl::Span<const Symbol> names,
                                 const BatchValue& value) {
   for (Symbol name : names) Write(op, name, value);
 }
-
-namespace {
-
-// Whether a value that is zeros or another one has the relation of the other. Zeros of a fixed
-// shape are no part of what varies with the batch.
-bool JoinsZeros(BatchRelation zeros, BatchRelation other) {
-  const auto varies = [](BatchRelation r) {
-    return r.IsSharded() || r.kind == BatchRelation::Kind::kShape;
-  };
-  if (zeros.IsUnrelated()) return other.IsUnrelated();
-  return (!varies(zeros) && !varies(other)) || zeros.WithoutPower() == other.WithoutPower();
-}
-
-}  // namespace
 
 void BatchInterpreter::Merge(const BatchValue& from, BatchValue* into, OpId cause) {
   if (from.gathered_by != into->gathered_by) into->gathered_by = OpId();

@@ -20,12 +20,12 @@ namespace weft {
 //
 // In a program with recurrent layers, ops decide where dimension 1 has an unknown size: it is the
 // batch of what a layer takes as [time, batch, ...], and of other data with which more values have
-// known relations then, such as labels and first states. O(arguments), and a walk over the program
-// (BatchFlow) for each such variable, or a few.
+// known relations then, such as labels and first states. O(arguments), and a few walks over the
+// program (BatchFlow) for each such variable.
 absl::StatusOr<FeedLayouts> FeedLayoutsOf(const Program& program, const FeedLayouts& given = {});
 
-// Those of the data of all programs, one per rank. Where ranks declare a variable differently, the
-// first program decides.
+// Those of the data of all programs, one per rank, at least one. Where ranks declare a variable
+// differently, the first program decides.
 absl::StatusOr<FeedLayouts> FeedLayoutsOf(absl::Span<const Program* const> ranks,
                                           const FeedLayouts& given = {});
 

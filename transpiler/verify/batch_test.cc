@@ -20,6 +20,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::weft::testing::BlockText;
 using ::weft::testing::Differences;
@@ -78,6 +79,14 @@ TEST(Batch, AReducedStatisticIsThatOfOneDevice) {
                                    "{use_calc_stream=true}\n"}),
       IsEmpty());
   EXPECT_THAT(Found({kMean, kRoot, kAccumulate}, {kMean, kAverage, kRoot, kAccumulate}), IsEmpty());
+}
+
+TEST(Batch, ASummedNumberOfSamplesIsThatOfOneDevice) {
+  const std::string number =
+      "    var n : int64[]\n    Out=[n] = size(Input=[x])\n"
+      "    Out=[s] = cast(X=[n]) {in_dtype=3, out_dtype=5}\n";
+  EXPECT_THAT(Found({number, kAccumulate}, {number, kSum, kAccumulate}), IsEmpty());
+  EXPECT_THAT(Found({number, kAccumulate}, {number, kAverage, kAccumulate}), Not(IsEmpty()));
 }
 
 TEST(Batch, AStatisticReducedOtherwiseIsNot) {
