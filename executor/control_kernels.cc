@@ -262,7 +262,7 @@ absl::Status Add(const ControlContext& ctx, const Tensor& x, Tensor* sum) {
   add.inputs = terms;
   add.outputs = absl::MakeSpan(&sum, 1);
   add.stream = ctx.stream;
-  return (*ctx.add)(add);
+  return ctx.add->Run(add);
 }
 
 absl::Status AddElements(const ControlContext& ctx, const Value& x, Value* sum) {

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "executor/scope.h"
+#include "ops/bound_kernel.h"
 #include "ops/kernel.h"
 
 namespace weft {
@@ -18,7 +19,7 @@ struct ControlContext {
   absl::Span<Value* const> outputs;
   // For kernels that add: output 0 = input 0 + input 1, of tensors. Inputs without elements do not
   // count.
-  const Kernel* add = nullptr;
+  BoundKernel* add = nullptr;
   void* stream = nullptr;  // as in KernelContext
 };
 

@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -65,11 +68,45 @@ struct KernelContext {
   void* stream = nullptr;
 };
 
-// Runs one step of the op. Keeps buffers and primitives from call to call: a kernel and its copies
-// must not run concurrently, so every rank makes a kernel. Inference has checked the types of the
-// inputs when the plan was built; the kernel checks values (ids in range, ...). Errors have the
-// slot and the value; the caller adds the op.
-using Kernel = std::function<absl::Status(const KernelContext&)>;
+// Runs one step of the op. Errors have the slot and the value; the caller adds the op.
+using KernelStep = std::function<absl::Status(const KernelContext&)>;
+
+class KernelTypes;
+
+// The kernel of one op: how to run a step, and what the caller has to know about it. BoundKernel
+// (ops/bound_kernel.h) runs it. Keeps buffers and primitives from step to step: a kernel and its
+// copies must not run concurrently, so every rank makes a kernel.
+struct Kernel {
+  Kernel() = default;
+  // A kernel without `types`, which runs `step` on arguments of any types.
+  template <typename Step,
+            typename = std::enable_if_t<std::is_invocable_v<Step&, const KernelContext&>>>
+  Kernel(Step step)  // NOLINT: a function is a kernel
+      : prepare([shared = std::make_shared<Step>(std::move(step))](const KernelContext&) {
+          return KernelStep([shared](const KernelContext& ctx) { return (*shared)(ctx); });
+        }) {}
+
+  // Infers the types of outputs. The caller gives outputs their types and memory before a step, as
+  // far as the types are known. Null: the step checks its inputs and does all this itself.
+  std::shared_ptr<const KernelTypes> types;
+
+  // Makes the step for arguments of the types that the context's arguments have. The step checks
+  // values alone (ids in range, ...).
+  std::function<absl::StatusOr<KernelStep>(const KernelContext&)> prepare;
+
+  // The rest applies to kernels with `types`. Numbers are positions among outputs and inputs.
+
+  // The step may run with an output that is an input: any, or these pairs (output, input). The
+  // caller copies other such inputs first.
+  bool in_place = false;
+  std::vector<std::pair<int, int>> in_place_pairs;
+  // The step takes fp16 and bf16. Otherwise the caller converts them to fp32, and results back.
+  bool keeps_halves = false;
+  // (output, input): the output is the input under other dimensions. If the two share their memory,
+  // and no other output has elements, the step may be left out.
+  std::vector<std::pair<int, int>> views;
+};
+
 // Makes the kernel of one op: it reads attributes, which a step never does. Unimplemented, with the
 // reason, for a combination of attributes or types without a kernel.
 using KernelFactory = std::function<absl::StatusOr<Kernel>(const KernelSpec&)>;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ops/bound_kernel.h"
 #include "ops/kernel_util.h"
 
 namespace weft {
@@ -100,15 +101,17 @@ class Maker {
             AppendNumbers(absl::StrCat("input ", inputs_[i].schema->name), tensor, &numbers[i]));
       }
     }
-    if (kernel_ == nullptr || numbers != numbers_) {
-      kernel_ = nullptr;
+    if (!is_made_ || numbers != numbers_) {
+      is_made_ = false;
       for (size_t i = 0; i < inputs_.size(); ++i) {
         WEFT_RETURN_IF_ERROR(SetAttrs(*inputs_[i].schema, numbers[i]));
       }
-      WEFT_ASSIGN_OR_RETURN(kernel_, factory_(spec_));
+      WEFT_ASSIGN_OR_RETURN(Kernel kernel, factory_(spec_));
+      kernel_ = BoundKernel(std::move(kernel));
+      is_made_ = true;
       numbers_ = std::move(numbers);
     }
-    return kernel_(ctx);
+    return kernel_.Run(ctx);
   }
 
  private:
@@ -140,7 +143,8 @@ class Maker {
   KernelSpec spec_;
   const std::vector<AttrInput> inputs_;
   std::vector<std::vector<Number>> numbers_;  // values from which kernel_ was made
-  Kernel kernel_;
+  BoundKernel kernel_;
+  bool is_made_ = false;
 };
 
 }  // namespace

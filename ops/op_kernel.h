@@ -28,6 +28,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "ops/kernel.h"
+#include "ops/kernel_types.h"
 #include "ops/kernel_util.h"
 #include "ops/tensor.h"
 #include "ops/vectorize.h"
@@ -158,7 +160,6 @@ class OpKernel {
  public:
   // Implicit, so that a function of an OpKernel is a KernelFactory.
   OpKernel(const KernelSpec& spec);  // NOLINT: see above
-  ~OpKernel();
 
   const KernelSpec& spec() const { return spec_; }
   const OpAttrs& attrs() const { return spec_.attrs; }
@@ -176,6 +177,8 @@ class OpKernel {
   // it writes them. Other kernels get a copy of such an input.
   OpKernel& InPlace();                // any output and any input
   OpKernel& InPlace(Out out, In in);  // these two
+  // The output is the input under other dimensions.
+  OpKernel& View(Out out, In in);
   // The kernel gets fp16 and bf16 unconverted.
   OpKernel& WithoutHalfConversion();
   // Records the element types for the table of ops, if Make does not, or if missing attributes
@@ -187,33 +190,45 @@ class OpKernel {
     return *this;
   }
 
-  // Runs step(ctx, T()), T being the listed type that `types.in` has; Unimplemented, in the step,
-  // for other types. All floating-point inputs must have one type (half precision counts as fp32).
-  // Like all steps it returns absl::Status or nothing.
+  // Runs step(ctx, T()), T being the listed type that `types.in` has; Unimplemented for other
+  // types. All floating-point inputs must have one type (half precision counts as fp32). Like all
+  // steps it returns absl::Status or nothing; or it returns the step, a function of the context,
+  // and is called only if the types of arguments change. Such a function must not keep pointers to
+  // elements.
   template <typename... Ts, typename Step>
   absl::StatusOr<Kernel> Make(ElementTypesOf<Ts...> types, Step step) {
     const In in = types.in;
     Supports(types);
-    RequireOneFloatType();
-    return Finish([=, slot = SlotName(in)](const KernelContext& ctx) mutable {
-      return ForElementType<Ts...>(slot, in(ctx), [&](auto tag) {
-        return CallForStatus(step, ctx, typename decltype(tag)::type());
-      });
+    types_->RequireOneFloatType();
+    return Finish([in, slot = SlotName(in), shared = std::make_shared<Step>(std::move(step))](
+                      const KernelContext& ctx) -> absl::StatusOr<KernelStep> {
+      KernelStep prepared;
+      WEFT_RETURN_IF_ERROR(ForElementType<Ts...>(slot, in(ctx), [&](auto tag) {
+        prepared = StepFor<typename decltype(tag)::type>(shared, ctx);
+        return absl::OkStatus();
+      }));
+      return prepared;
     });
   }
   template <typename Step>
   absl::StatusOr<Kernel> Make(RawElements elements, Step step) {
     WithoutHalfConversion();
     Supports(AllTypes(elements.in));
-    return Finish([=, in = elements.in](const KernelContext& ctx) mutable {
-      return ForElementSize(in(ctx).dtype(),
-                            [&](auto zero) { return CallForStatus(step, ctx, zero); });
+    return Finish([in = elements.in, shared = std::make_shared<Step>(std::move(step))](
+                      const KernelContext& ctx) -> absl::StatusOr<KernelStep> {
+      KernelStep prepared;
+      WEFT_RETURN_IF_ERROR(ForElementSize(
+          in(ctx).dtype(), [&](auto zero) { prepared = StepFor<decltype(zero)>(shared, ctx); }));
+      return prepared;
     });
   }
   // Runs step(ctx), which dispatches on element types.
   template <typename Step>
   absl::StatusOr<Kernel> Make(Step step) {
-    return Finish([=](const KernelContext& ctx) mutable { return CallForStatus(step, ctx); });
+    return Finish(
+        [shared = std::make_shared<Step>(std::move(step))](const KernelContext&) -> KernelStep {
+          return [shared](const KernelContext& ctx) { return CallForStatus(*shared, ctx); };
+        });
   }
   // Out[i] = f(ins[i]...) for every element i of `types.in`. Results are cast to the element type
   // of `types.in`; a function that returns bool writes booleans.
@@ -255,21 +270,36 @@ class OpKernel {
   template <typename Step>
   absl::StatusOr<Kernel> MakeForRows(Step step) {
     WEFT_RETURN_IF_ERROR(CheckSlots());
-    return Kernel([=](const KernelContext& ctx) mutable { return CallForStatus(step, ctx); });
+    return Kernel([step = std::move(step)](const KernelContext& ctx) mutable {
+      return CallForStatus(step, ctx);
+    });
   }
 
  private:
-  class StepFrame;
+  using Prepare = std::function<absl::StatusOr<KernelStep>(const KernelContext&)>;
 
-  void RequireOneFloatType();
+  // The step for elements of type T.
+  template <typename T, typename Step>
+  static KernelStep StepFor(const std::shared_ptr<Step>& step, const KernelContext& ctx) {
+    using Result = std::invoke_result_t<Step&, const KernelContext&, T>;
+    if constexpr (std::is_invocable_v<std::add_lvalue_reference_t<Result>, const KernelContext&>) {
+      return [run = (*step)(ctx, T())](const KernelContext& now) mutable {
+        return CallForStatus(run, now);
+      };
+    } else {
+      return [step](const KernelContext& now) { return CallForStatus(*step, now, T()); };
+    }
+  }
+
   void RecordElementTypes() const;
   std::string SlotName(In in) const;
   // InvalidArgument for a missing slot, Unimplemented for an overlooked one.
   absl::Status CheckSlots() const;
-  absl::StatusOr<Kernel> Finish(Kernel step);
+  absl::StatusOr<Kernel> Finish(Prepare prepare);
 
   const KernelSpec& spec_;
-  std::shared_ptr<StepFrame> frame_;
+  std::shared_ptr<KernelTypes> types_;
+  Kernel kernel_;
   std::vector<std::string> known_inputs_;
   std::vector<DType> element_types_;
   bool has_output_ = false;

@@ -81,8 +81,8 @@ absl::StatusOr<Kernel> Reshaped(OpKernel op, const char* from, const char* to) {
   op.Ignore({"X", "Out", "XShape"});
   const In x = op.in(from);
   const Out out = op.out(to);
-  return op.Make(RawElements{x},
-                 [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
+  return op.View(out, x).Make(
+      RawElements{x}, [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
 }
 
 }  // namespace

@@ -85,7 +85,8 @@ absl::StatusOr<OpRunner> OpRunner::Make(const OpSchema* schema, OpAttrs attrs,
   OpRunner op;
   spec.inputs = Flatten(inputs, &op.inputs_);
   spec.outputs = Flatten(outputs, &op.outputs_);
-  WEFT_ASSIGN_OR_RETURN(op.kernel_, MakeKernel(*factory, std::move(spec)));
+  WEFT_ASSIGN_OR_RETURN(Kernel kernel, MakeKernel(*factory, std::move(spec)));
+  op.kernel_ = BoundKernel(std::move(kernel));
   return op;
 }
 
@@ -94,7 +95,7 @@ absl::Status OpRunner::Run(RandomState* random) {
   ctx.inputs = inputs_;
   ctx.outputs = absl::MakeConstSpan(outputs_);
   ctx.random = random;
-  return kernel_(ctx);
+  return kernel_.Run(ctx);
 }
 
 absl::Status RunOpOn(absl::string_view type, const SlotPointers& inputs, const AttrValues& attrs,

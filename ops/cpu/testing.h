@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "ops/bound_kernel.h"
 #include "ops/kernel.h"
 #include "ops/tensor.h"
 #include "proto/program.h"
@@ -79,7 +80,7 @@ class OpRunner {
                                        const SlotPointers& inputs, const SlotPointers& outputs,
                                        bool paddle_cpu_quirks);
 
-  Kernel kernel_;
+  BoundKernel kernel_;
   std::vector<const Tensor*> inputs_;
   std::vector<Tensor*> outputs_;
 };

@@ -9,6 +9,7 @@
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/bound_kernel.h"
 #include "ops/cpu/testing.h"
 #include "ops/gpu/cuda_memory.h"
 #include "ops/gpu/gpu_op_types.h"
@@ -132,7 +133,8 @@ class GpuKernelsTest : public ::testing::Test {
     for (size_t i = 0; i < c.outputs.size(); ++i) {
       spec.outputs[c.outputs[i]] = {static_cast<int>(i), 1};
     }
-    WEFT_ASSIGN_OR_RETURN(const Kernel kernel, (*GpuKernels().Find(c.type))(spec));
+    WEFT_ASSIGN_OR_RETURN(Kernel unbound, (*GpuKernels().Find(c.type))(spec));
+    BoundKernel kernel(std::move(unbound));
     std::vector<const Tensor*> in;
     std::vector<Tensor*> out;
     for (const Tensor& tensor : inputs) in.push_back(&tensor);
@@ -141,8 +143,8 @@ class GpuKernelsTest : public ::testing::Test {
     context.inputs = in;
     context.outputs = out;
     context.stream = stream_;
-    WEFT_RETURN_IF_ERROR(kernel(context));
-    WEFT_RETURN_IF_ERROR(kernel(context));
+    WEFT_RETURN_IF_ERROR(kernel.Run(context));
+    WEFT_RETURN_IF_ERROR(kernel.Run(context));
     WEFT_RETURN_IF_ERROR(CudaStatus(cudaStreamSynchronize(stream_), "cudaStreamSynchronize"));
     std::vector<Tensor> results;
     for (const Tensor& tensor : outputs) {

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "base/status_macros.h"
+#include "ops/bound_kernel.h"
 #include "ops/gpu/launch.h"
 #include "ops/gpu/on_host.h"
 
@@ -12,7 +13,8 @@ KernelFactory OnHost(absl::string_view op_type) {
   return [factory](const KernelSpec& spec) -> absl::StatusOr<Kernel> {
     if (factory == nullptr) return absl::UnimplementedError("no kernel on the host either");
     WEFT_ASSIGN_OR_RETURN(Kernel kernel, (*factory)(spec));
-    return Kernel([kernel = std::move(kernel), in = std::vector<Tensor>(),
+    return Kernel([kernel = std::make_shared<BoundKernel>(std::move(kernel)),
+                   in = std::vector<Tensor>(),
                    out = std::vector<Tensor>()](const KernelContext& ctx) mutable -> absl::Status {
       WEFT_RETURN_IF_ERROR(
           CudaStatus(cudaStreamSynchronize(StreamOf(ctx)), "cudaStreamSynchronize"));
@@ -32,7 +34,7 @@ KernelFactory OnHost(absl::string_view op_type) {
       host.inputs = inputs;
       host.outputs = outputs;
       host.stream = nullptr;
-      WEFT_RETURN_IF_ERROR(kernel(host));
+      WEFT_RETURN_IF_ERROR(kernel->Run(host));
       for (size_t i = 0; i < out.size(); ++i) {
         if (outputs[i] != nullptr) WEFT_RETURN_IF_ERROR(ctx.outputs[i]->CopyFrom(out[i]));
       }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -72,8 +73,8 @@ std::function<void()> Bound(const char* type, const SlotPointers& inputs, const 
     std::fprintf(stderr, "%s: %s\n", type, op.status().ToString().c_str());
     std::exit(1);
   }
-  return [op = *std::move(op), type]() mutable {
-    const absl::Status status = op.Run();
+  return [op = std::make_shared<OpRunner>(*std::move(op)), type] {
+    const absl::Status status = op->Run();
     if (status.ok()) return;
     std::fprintf(stderr, "%s: %s\n", type, status.ToString().c_str());
     std::exit(1);

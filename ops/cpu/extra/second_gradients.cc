@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "ops/bound_kernel.h"
 #include "ops/cpu/extra/families.h"
 #include "ops/make_kernel.h"
 #include "ops/op_kernel.h"
@@ -41,7 +42,8 @@ class Part {
     }
     spec.outputs[output] = {0, 1};
     Part part;
-    WEFT_ASSIGN_OR_RETURN(part.kernel_, MakeKernel(*CpuKernels().Find(type), std::move(spec)));
+    WEFT_ASSIGN_OR_RETURN(Kernel kernel, MakeKernel(*CpuKernels().Find(type), std::move(spec)));
+    part.kernel_ = std::make_shared<BoundKernel>(std::move(kernel));
     return part;
   }
 
@@ -50,11 +52,11 @@ class Part {
     KernelContext inner = ctx;
     inner.inputs = inputs;
     inner.outputs = absl::MakeConstSpan(&output, 1);
-    return kernel_(inner);
+    return kernel_->Run(inner);
   }
 
  private:
-  Kernel kernel_;
+  std::shared_ptr<BoundKernel> kernel_;
 };
 
 template <typename T>

@@ -1,0 +1,134 @@
+#include "ops/bound_kernel.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+#include "ops/op_kernel.h"
+
+namespace weft::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// The kernel of an op with one input X and one output Out.
+template <typename Make>
+BoundKernel KernelOf(const char* type, Make make) {
+  KernelSpec spec;
+  spec.schema = FindOpSchema(type);
+  spec.attrs = OpAttrs::Make(*spec.schema);
+  spec.inputs["X"] = {0, 1};
+  spec.outputs["Out"] = {0, 1};
+  OpKernel op(spec);
+  return BoundKernel(*make(op));
+}
+
+absl::Status RunOn(BoundKernel* kernel, const Tensor* x, Tensor* out) {
+  KernelContext ctx;
+  ctx.inputs = absl::MakeConstSpan(&x, 1);
+  ctx.outputs = absl::MakeConstSpan(&out, 1);
+  return kernel->Run(ctx);
+}
+
+// Out[i] = X[n - 1 - i].
+absl::StatusOr<Kernel> Reverse(OpKernel& op) {
+  const In x = op.in("X");
+  const Out out = op.out("Out");
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+    using T = decltype(zero);
+    const int64_t size = x(ctx).size();
+    for (int64_t i = 0; i < size; ++i) out.data<T>(ctx)[i] = x.data<T>(ctx)[size - 1 - i];
+  });
+}
+
+TEST(BoundKernelTest, AnInputThatTheStepWouldOverwriteIsCopied) {
+  BoundKernel kernel = KernelOf("relu", Reverse);
+  Tensor x = Floats({3}, {1, 2, 3});
+  for (const float first : {3.f, 1.f}) {
+    WEFT_ASSERT_OK(RunOn(&kernel, &x, &x));
+    EXPECT_EQ(Values<float>(x)[0], first);
+  }
+}
+
+TEST(BoundKernelTest, HalfPrecisionIsComputedInFp32AndRounded) {
+  BoundKernel kernel = KernelOf("relu", [](OpKernel& op) {
+    const In x = op.in("X");
+    const Out out = op.out("Out");
+    return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+      using T = decltype(zero);
+      EXPECT_EQ(x(ctx).dtype(), DType::kFloat32);
+      *out.data<T>(ctx) = *x.data<T>(ctx) + T(0.001);
+    });
+  });
+  Tensor x = MakeTensor<Float16>({1}, {Float16(1.0f)}), out;
+  WEFT_ASSERT_OK(RunOn(&kernel, &x, &out));
+  EXPECT_EQ(out.dtype(), DType::kFloat16);
+  EXPECT_EQ(static_cast<float>(*out.data<Float16>()), 1.0009765625f);
+}
+
+TEST(BoundKernelTest, AStepIsPreparedAgainOnlyForOtherTypes) {
+  int prepared = 0;
+  BoundKernel kernel = KernelOf("relu", [&](OpKernel& op) {
+    const In x = op.in("X");
+    const Out out = op.out("Out");
+    return op.Make(Floats(x), [=, &prepared](const KernelContext& ctx, auto zero) {
+      using T = decltype(zero);
+      ++prepared;
+      EXPECT_EQ(out(ctx).dims(), x(ctx).dims());
+      return [=, size = x(ctx).size()](const KernelContext& now) {
+        std::copy_n(x.data<T>(now), size, out.data<T>(now));
+      };
+    });
+  });
+  Tensor x = Floats({2}, {1, 2}), out;
+  WEFT_ASSERT_OK(RunOn(&kernel, &x, &out));
+  x.data<float>()[1] = 3;
+  WEFT_ASSERT_OK(RunOn(&kernel, &x, &out));
+  EXPECT_THAT(Values<float>(out), ElementsAre(1, 3));
+  EXPECT_EQ(prepared, 1);
+  x = Floats({3}, {4, 5, 6});
+  WEFT_ASSERT_OK(RunOn(&kernel, &x, &out));
+  EXPECT_THAT(Values<float>(out), ElementsAre(4, 5, 6));
+  EXPECT_EQ(prepared, 2);
+}
+
+TEST(BoundKernelTest, AnErrorOfPreparationComesInEveryStep) {
+  BoundKernel kernel = KernelOf("relu", Reverse);
+  Tensor x = MakeTensor<int32_t>({1}, {1}), out;
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_THAT(RunOn(&kernel, &x, &out),
+                StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("input X")));
+  }
+  x = Floats({1}, {7});
+  WEFT_ASSERT_OK(RunOn(&kernel, &x, &out));
+  EXPECT_THAT(Values<float>(out), ElementsAre(7));
+}
+
+TEST(BoundKernelTest, OutputsThatTheInputsMayShareAreThoseThatTheKernelNames) {
+  Tensor x = Floats({2}, {1, 2}), out;
+  const Tensor* in = &x;
+  Tensor* to = &out;
+  KernelContext ctx;
+  ctx.inputs = absl::MakeConstSpan(&in, 1);
+  ctx.outputs = absl::MakeConstSpan(&to, 1);
+  const TensorType single{DType::kFloat32, {2}}, half{DType::kFloat16, {2}};
+  BoundKernel copies = KernelOf("relu", Reverse);
+  WEFT_ASSERT_OK(copies.Bind(ctx, {single}));
+  EXPECT_FALSE(copies.CanShare(0, 0));
+  BoundKernel in_place = KernelOf("relu", [](OpKernel& op) { return Reverse(op.InPlace()); });
+  WEFT_ASSERT_OK(in_place.Bind(ctx, {single}));
+  EXPECT_TRUE(in_place.CanShare(0, 0));
+  WEFT_ASSERT_OK(in_place.Bind(ctx, {half}));
+  EXPECT_FALSE(in_place.CanShare(0, 0));
+  EXPECT_EQ(in_place.temporaries().size(), 2u);
+}
+
+}  // namespace
+}  // namespace weft::testing
