@@ -1,5 +1,6 @@
 // Gradients of loops, and arrays of tensors, with results computed by hand.
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ class LoopsTest : public ::testing::Test {
     options.scope = &scope_;
     options.device = device_.get();
     options.random = &random_;
+    options.accessed.resize(plan_->variables.size());
+    std::iota(options.accessed.begin(), options.accessed.end(), 0);
     WEFT_ASSIGN_OR_RETURN(executor_, PlanExecutor::Create(options));
     return absl::OkStatus();
   }

@@ -1,6 +1,7 @@
 // Under ThreadSanitizer: a missing wait is a data race, and is reported regardless of timing. A
 // program that has its waits is clean.
 #include <memory>
+#include <numeric>
 #include <string>
 
 #include "base/status_matchers.h"
@@ -76,6 +77,8 @@ int CountRaces(const ProgramBuilder& builder) {
   options.device = device.get();
   options.group = group.get();
   options.random = &random;
+  options.accessed.resize(plan.variables.size());
+  std::iota(options.accessed.begin(), options.accessed.end(), 0);
   const std::unique_ptr<PlanExecutor> executor = *PlanExecutor::Create(options);
   for (size_t v = 0; v < plan.variables.size(); ++v) {
     executor->tensor(static_cast<int>(v))->Resize(DType::kFloat32, {2, 2});

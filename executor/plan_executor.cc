@@ -1,5 +1,6 @@
 #include "executor/plan_executor.h"
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <string>
@@ -9,27 +10,15 @@
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/finite.h"
+#include "executor/step_types.h"
 #include "ops/make_kernel.h"
 
 namespace weft {
 namespace {
 
-bool ChangesDims(CollectiveKind kind) {
-  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
-}
-
-// Dimensions of the output of a collective. If ranks disagree on the input, the communicator
-// reports it.
-Dims OutputDims(CollectiveKind kind, const Dims& in, int nranks) {
-  Dims out = in;
-  if (kind == CollectiveKind::kAllGather) {
-    if (out.empty()) out.push_back(1);
-    out[0] *= nranks;
-  } else if (kind == CollectiveKind::kReduceScatter) {
-    out[0] /= nranks;
-  }
-  return out;
-}
+// Steps bound to different types that are kept: batches of a few sizes, such as the last one of an
+// epoch.
+constexpr size_t kMaxSteps = 8;
 
 absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variable,
                               const Tensor& tensor) {
@@ -47,49 +36,37 @@ absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variabl
 absl::StatusOr<std::unique_ptr<PlanExecutor>> PlanExecutor::Create(
     const PlanExecutorOptions& options) {
   auto executor = std::unique_ptr<PlanExecutor>(new PlanExecutor(options));
-  WEFT_RETURN_IF_ERROR(executor->Bind());
+  WEFT_RETURN_IF_ERROR(executor->Init());
   return executor;
 }
 
 PlanExecutor::~PlanExecutor() = default;
 
-absl::Status PlanExecutor::Bind() {
+absl::Status PlanExecutor::Init() {
   const Plan& plan = *options_.plan;
+  resources_.plan = &plan;
+  resources_.accesses = &accesses_;
+  resources_.random = options_.random;
+  resources_.memory = options_.device->memory();
   for (const Plan::Variable& variable : plan.variables) {
     Value* value =
         variable.persistable ? options_.scope->FindOrCreate(variable.name) : &local_.emplace_back();
-    if (!value->tensor.allocated()) value->tensor = Tensor(options_.device->memory());
-    values_.push_back(value);
-    tensors_.push_back(&value->tensor);
+    if (!value->tensor.allocated()) value->tensor = Tensor(resources_.memory);
+    resources_.values.push_back(value);
+    resources_.tensors.push_back(&value->tensor);
   }
+  resources_.is_accessed.resize(plan.variables.size(), false);
+  for (int v : options_.accessed) resources_.is_accessed[v] = true;
   for (RingKey ring : plan.rings) {
-    WEFT_ASSIGN_OR_RETURN(communicators_.emplace_back(), options_.group->Get(ring, options_.rank));
+    WEFT_ASSIGN_OR_RETURN(resources_.communicators.emplace_back(),
+                          options_.group->Get(ring, options_.rank));
   }
   for (const Plan::PlanOp& op : plan.ops) {
-    BoundOp& bound = ops_.emplace_back();
-    bound.op = &op;
-    if (op.make_kernel != nullptr) {
-      WEFT_ASSIGN_OR_RETURN(bound.kernel, MakeKernel(*op.make_kernel, op.kernel_spec));
-    }
-    for (int v : op.inputs) bound.inputs.push_back(v < 0 ? nullptr : tensors_[v]);
-    for (int v : op.outputs) bound.outputs.push_back(v < 0 ? nullptr : tensors_[v]);
-    if (op.control) {
-      for (int v : op.inputs) bound.input_values.push_back(v < 0 ? nullptr : values_[v]);
-      for (int v : op.outputs) bound.output_values.push_back(v < 0 ? nullptr : values_[v]);
-    }
-    if (op.ring >= 0) {
-      bound.communicator = communicators_[op.ring];
-      if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
-      if (ChangesDims(op.desc.kind) && bound.inputs[0] == bound.outputs[0]) {
-        bound.input_copy = std::make_unique<Tensor>(options_.device->memory());
-      }
-    }
+    resources_.kernels.emplace_back();
+    if (op.make_kernel == nullptr) continue;
+    WEFT_ASSIGN_OR_RETURN(resources_.kernels.back(), MakeKernel(*op.make_kernel, op.kernel_spec));
   }
   if (options_.trace) spans_.resize(plan.stream_names.size());
-  for (const Plan::Instruction& instruction : plan.instructions) {
-    if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
-    ops_[instruction.index].stream = instruction.stream;
-  }
   for (int i = 0; i < plan.num_events; ++i) {
     WEFT_ASSIGN_OR_RETURN(events_.emplace_back(), options_.device->NewEvent());
   }
@@ -98,22 +75,46 @@ absl::Status PlanExecutor::Bind() {
     WEFT_ASSIGN_OR_RETURN(streams_.emplace_back(), streams_.empty()
                                                        ? options_.device->NewComputeStream(name)
                                                        : options_.device->NewStream(name));
+    resources_.native_streams.push_back(streams_.back()->native_handle());
   }
   return absl::OkStatus();
 }
 
 absl::Status PlanExecutor::RunStep() {
   for (std::vector<OpSpan>& spans : spans_) spans.clear();
+  try {
+    if (step_ == nullptr || !step_->Fits()) BindStep();
+    step_->OwnValues();
+  } catch (const std::bad_alloc&) {
+    if (!steps_.empty()) steps_.back()->Leave();
+    step_ = nullptr;
+    return absl::ResourceExhaustedError("out of memory for the values of a step");
+  }
   absl::Status status = LaunchAll();
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
-  for (Communicator* communicator : communicators_) status.Update(communicator->Check());
+  for (Communicator* communicator : resources_.communicators) status.Update(communicator->Check());
   return status;
+}
+
+void PlanExecutor::BindStep() {
+  if (step_ != nullptr) step_->Leave();
+  step_ = nullptr;
+  auto found =
+      std::find_if(steps_.begin(), steps_.end(), [](const auto& step) { return step->Fits(); });
+  if (found == steps_.end()) {
+    if (steps_.size() == kMaxSteps) steps_.erase(steps_.begin());
+    steps_.push_back(std::make_unique<BoundStep>(resources_));
+  } else {
+    std::rotate(found, found + 1, steps_.end());
+  }
+  steps_.back()->Enter(&arena_);
+  step_ = steps_.back().get();
 }
 
 absl::Status PlanExecutor::LaunchAll() {
   using Kind = Plan::Instruction::Kind;
-  const std::vector<Plan::Instruction>& instructions = options_.plan->instructions;
-  const std::vector<Plan::Branch>& branches = options_.plan->branches;
+  const std::vector<Plan::Instruction>& instructions = step_->instructions();
+  const std::vector<Plan::Branch>& branches = step_->branches();
   frames_.clear();
   TrackIteration();
   for (int next = 0;;) {
@@ -152,7 +153,7 @@ absl::Status PlanExecutor::LaunchAll() {
 
 // The next instruction at a branch.
 absl::StatusOr<int> PlanExecutor::Enter(int index) {
-  const Plan::Branch& branch = options_.plan->branches[index];
+  const Plan::Branch& branch = step_->branches()[index];
   WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
   if (!holds) return branch.next;
   // Nested blocks, each run by several ops, may take as long as a loop.
@@ -165,7 +166,7 @@ absl::StatusOr<int> PlanExecutor::Enter(int index) {
 // The next instruction at the end of the innermost running block.
 absl::StatusOr<int> PlanExecutor::EndBlock() {
   RunningBlock& frame = frames_.back();
-  const Plan::Branch& branch = options_.plan->branches[frame.branch];
+  const Plan::Branch& branch = step_->branches()[frame.branch];
   if (branch.is_loop) {
     WEFT_ASSIGN_OR_RETURN(const bool holds, Holds(branch));
     if (holds) {
@@ -183,7 +184,7 @@ absl::StatusOr<int> PlanExecutor::EndBlock() {
 void PlanExecutor::TrackIteration() {
   loop_ = {-1, 0, {}};
   for (const RunningBlock& frame : frames_) {
-    if (options_.plan->branches[frame.branch].is_loop) loop_ = frame;
+    if (step_->branches()[frame.branch].is_loop) loop_ = frame;
   }
 }
 
@@ -196,7 +197,7 @@ absl::Status PlanExecutor::CheckProgress() const {
   const RunningBlock& outermost = frames_.front();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - outermost.start;
   if (seconds.count() <= options_.timeout_s) return absl::OkStatus();
-  const Plan::Branch& branch = options_.plan->branches[outermost.branch];
+  const Plan::Branch& branch = step_->branches()[outermost.branch];
   std::string message = absl::StrCat("its block has run for more than ", options_.timeout_s, " s");
   if (branch.is_loop) absl::StrAppend(&message, ", in iteration ", outermost.iterations);
   if (branch.is_loop && branch.test == Plan::Branch::Test::kTrue) {
@@ -214,9 +215,10 @@ absl::StatusOr<bool> PlanExecutor::Holds(const Plan::Branch& branch) {
 
 absl::StatusOr<bool> PlanExecutor::ReadCondition(const Plan::Branch& branch) const {
   using Test = Plan::Branch::Test;
-  if (branch.test == Test::kIterationsLeft) return !values_[branch.conditions[0]]->elements.empty();
+  if (branch.test == Test::kIterationsLeft)
+    return !resources_.values[branch.conditions[0]]->elements.empty();
   for (int variable : branch.conditions) {
-    const Tensor& condition = *tensors_[variable];
+    const Tensor& condition = *resources_.tensors[variable];
     const std::string& name = NameOf(variable);
     if (!condition.allocated()) {
       return absl::FailedPreconditionError(
@@ -235,54 +237,56 @@ absl::Status PlanExecutor::Failed(absl::string_view op, const absl::Status& stat
 }
 
 absl::Status PlanExecutor::RunOp(int index) {
-  const BoundOp& bound = ops_[index];
-  const absl::Status status = TryOp(bound);
+  BoundOp& bound = step_->op(index);
+  const absl::Status status = TryOp(&bound);
   if (status.ok()) return status;
   if (bound.stream != 0 || loop_.branch < 0) return Failed(bound.op->name, status);
   return Failed(absl::StrCat(bound.op->name, ", iteration ", loop_.iterations, " of ",
-                             options_.plan->branches[loop_.branch].name),
+                             step_->branches()[loop_.branch].name),
                 status);
 }
 
 absl::Status PlanExecutor::TraceOp(int index) {
   const auto begin = std::chrono::steady_clock::now();
   const absl::Status status = RunOp(index);
-  spans_[ops_[index].stream].push_back({index, begin, std::chrono::steady_clock::now()});
+  spans_[step_->op(index).stream].push_back({index, begin, std::chrono::steady_clock::now()});
   return status;
 }
 
-absl::Status PlanExecutor::TryOp(const BoundOp& bound) const {
-  WEFT_RETURN_IF_ERROR(CheckInputs(bound));
+absl::Status PlanExecutor::TryOp(BoundOp* bound) {
   try {
-    if (bound.op->control) {
-      WEFT_RETURN_IF_ERROR(RunControl(bound));
-    } else if (bound.communicator != nullptr) {
-      WEFT_RETURN_IF_ERROR(RunCollective(bound));
-    } else {
-      KernelContext context;
-      context.inputs = bound.inputs;
-      context.outputs = bound.outputs;
-      context.random = options_.random;
-      context.stream = streams_[bound.stream]->native_handle();
-      WEFT_RETURN_IF_ERROR(bound.kernel(context));
-    }
+    const bool runs_kernel = bound->is_static && bound->communicator == nullptr;
+    WEFT_RETURN_IF_ERROR(runs_kernel ? bound->kernel.RunBound() : RunUnbound(bound));
   } catch (const std::bad_alloc&) {
     return absl::ResourceExhaustedError("out of memory");
   } catch (const std::exception& error) {
     return absl::InternalError(error.what());
   }
-  return options_.check_nan ? CheckFinite(bound) : absl::OkStatus();
+  return options_.check_nan ? CheckFinite(*bound) : absl::OkStatus();
 }
 
-absl::Status PlanExecutor::RunControl(const BoundOp& bound) const {
-  Stream& stream = *streams_[bound.stream];
+absl::Status PlanExecutor::RunUnbound(BoundOp* bound) {
+  WEFT_RETURN_IF_ERROR(CheckInputs(*bound));
+  if (bound->op->control) return RunControl(bound);
+  if (bound->communicator != nullptr) return RunCollective(*bound);
+  KernelContext context;
+  context.inputs = bound->inputs;
+  context.outputs = bound->outputs;
+  context.random = options_.random;
+  context.stream = resources_.native_streams[bound->stream];
+  WEFT_RETURN_IF_ERROR(bound->kernel.Run(context));
+  return CheckOutputs(*bound);
+}
+
+absl::Status PlanExecutor::RunControl(BoundOp* bound) {
+  Stream& stream = *streams_[bound->stream];
   if (!options_.device->memory()->IsHost()) WEFT_RETURN_IF_ERROR(stream.Synchronize());
   ControlContext context;
-  context.inputs = bound.input_values;
-  context.outputs = bound.output_values;
-  context.add = &bound.kernel;
+  context.inputs = bound->input_values;
+  context.outputs = bound->output_values;
+  context.add = &bound->kernel;
   context.stream = stream.native_handle();
-  return bound.op->control(context);
+  return bound->op->control(context);
 }
 
 absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
@@ -319,7 +323,7 @@ absl::Status PlanExecutor::RunCollective(const BoundOp& bound) const {
                                                    " rows in ", call.variable, ", found ",
                                                    DTypeName(in.dtype()), DimsToString(in.dims())));
   }
-  const Dims out_dims = OutputDims(call.desc.kind, in.dims(), nranks);
+  const Dims out_dims = CollectiveOutputDims(call.desc.kind, in.dims(), nranks);
   const void* from = in.raw();
   if (bound.input_copy != nullptr) {
     bound.input_copy->Resize(in.dtype(), in.dims());
@@ -342,6 +346,20 @@ absl::Status PlanExecutor::CheckInputs(const BoundOp& bound) const {
         absl::StrCat("variable ", NameOf(bound.op->inputs[i]),
                      is_empty ? " is read before it is written"
                               : ": expected a dense tensor, found SelectedRows"));
+  }
+  return absl::OkStatus();
+}
+
+// Other ops are bound to these types.
+absl::Status PlanExecutor::CheckOutputs(const BoundOp& bound) const {
+  for (size_t o = 0; o < bound.outputs.size(); ++o) {
+    const absl::optional<TensorType>& expected = bound.output_types[o];
+    if (bound.outputs[o] == nullptr || !expected.has_value()) continue;
+    const Tensor& output = *bound.outputs[o];
+    if (output.dtype() == expected->dtype && output.dims() == expected->dims) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("variable ", NameOf(bound.op->outputs[o]), ": expected ", ToString(*expected),
+                     ", found ", DTypeName(output.dtype()), DimsToString(output.dims())));
   }
   return absl::OkStatus();
 }

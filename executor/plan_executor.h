@@ -14,9 +14,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "executor/bound_step.h"
 #include "executor/communicator.h"
 #include "executor/plan.h"
-#include "executor/rows_all_reduce.h"
 #include "executor/scope.h"
 #include "executor/stream.h"
 #include "ops/kernel.h"
@@ -39,6 +39,9 @@ struct PlanExecutorOptions {
   double timeout_s = 600;
   // Checked before a block runs again: true if the run was aborted. May be empty.
   std::function<bool()> is_aborted;
+  // Variables that are read or written between steps, besides persistable ones. Others share memory
+  // with each other.
+  std::vector<int> accessed;
   // Checks every floating-point output of every op, and fails at the first NaN or infinity.
   bool check_nan = false;
   // Record when each op of the last step ran.
@@ -55,9 +58,10 @@ struct OpSpan {
   std::chrono::steady_clock::time_point begin, end;
 };
 
-// Launches the instructions of a plan in order; their work runs on the plan's streams. A step
-// itself uses no string, hash lookup or allocation. Tensors allocate when they grow, and loops with
-// a gradient allocate in every iteration.
+// Launches the instructions of a plan in order; their work runs on the plan's streams. When feeds
+// have other types than before, the step is bound to them (executor/bound_step.h). A bound step
+// uses no string, hash lookup or allocation, except in ops whose types depend on values, in blocks,
+// and in kernels that keep growing buffers.
 //
 // Driven by one host thread.
 class PlanExecutor {
@@ -68,15 +72,17 @@ class PlanExecutor {
   PlanExecutor(const PlanExecutor&) = delete;
   PlanExecutor& operator=(const PlanExecutor&) = delete;
 
-  // A variable of the plan, for access between steps.
-  Tensor* tensor(int variable) { return tensors_[variable]; }
-  absl::Span<Tensor* const> tensors() const { return tensors_; }
+  // The variables of the plan, for access between steps: only persistable ones, and those of
+  // PlanExecutorOptions::accessed.
+  Tensor* tensor(int variable) { return resources_.tensors[variable]; }
+  absl::Span<Tensor* const> tensors() const { return resources_.tensors; }
 
   // Runs one step. Returns when all streams are idle. The error of an op begins with its name and,
   // on the compute stream in a loop, the iteration. Codes are those of kernels and communicators,
   // and
   //   FailedPrecondition  an input has no value, or is SelectedRows where the plan expects a dense
   //                       tensor; or, with check_nan, an output is not finite
+  //   ResourceExhausted   the values of the step do not fit in memory
   //   DeadlineExceeded    a block does not end, as in an endless loop
   // After an error every later step fails.
   absl::Status RunStep();
@@ -85,22 +91,6 @@ class PlanExecutor {
   absl::Span<const std::vector<OpSpan>> spans() const { return spans_; }
 
  private:
-  // An op of the plan with its variables resolved.
-  struct BoundOp {
-    const Plan::PlanOp* op;
-    int stream = 0;
-    Kernel kernel;  // empty for a collective
-    std::vector<const Tensor*> inputs;
-    std::vector<Tensor*> outputs;
-    // For an op that moves values.
-    std::vector<const Value*> input_values;
-    std::vector<Value*> output_values;
-    Communicator* communicator = nullptr;  // for a collective
-    std::unique_ptr<RowsAllReduce> rows;   // for a collective on SelectedRows
-    // The input of a collective whose output has other dims and replaces its input.
-    std::unique_ptr<Tensor> input_copy;
-  };
-
   // A branch whose block is running.
   struct RunningBlock {
     int branch;  // of the plan
@@ -108,8 +98,10 @@ class PlanExecutor {
     std::chrono::steady_clock::time_point start;
   };
 
-  explicit PlanExecutor(const PlanExecutorOptions& options) : options_(options) {}
-  absl::Status Bind();
+  explicit PlanExecutor(const PlanExecutorOptions& options)
+      : options_(options), accesses_(*options.plan) {}
+  absl::Status Init();
+  void BindStep();
   absl::Status LaunchAll();
   absl::StatusOr<int> Enter(int branch);
   absl::StatusOr<int> EndBlock();
@@ -121,19 +113,23 @@ class PlanExecutor {
   const std::string& NameOf(int variable) const { return options_.plan->variables[variable].name; }
   absl::Status RunOp(int index);
   absl::Status TraceOp(int index);
-  absl::Status TryOp(const BoundOp& bound) const;
-  absl::Status RunControl(const BoundOp& bound) const;
+  absl::Status TryOp(BoundOp* bound);
+  absl::Status RunUnbound(BoundOp* bound);
+  absl::Status RunControl(BoundOp* bound);
   absl::Status RunCollective(const BoundOp& bound) const;
   absl::Status CheckInputs(const BoundOp& bound) const;
+  absl::Status CheckOutputs(const BoundOp& bound) const;
   absl::Status CheckFinite(const BoundOp& bound) const;
 
   const PlanExecutorOptions options_;
-  std::deque<Value> local_;                   // variables that do not outlive the executor
-  std::vector<Value*> values_;                // by variable of the plan
-  std::vector<Tensor*> tensors_;              // of them
-  std::vector<Communicator*> communicators_;  // by ring of the plan
-  std::vector<BoundOp> ops_;                  // by op of the plan
-  std::vector<RunningBlock> frames_;          // in this step, outermost first
+  const PlanAccesses accesses_;
+  std::deque<Value> local_;  // variables that do not outlive the executor
+  StepResources resources_;
+  // Bound to different types. The last ones that were used, at the end the very last.
+  std::vector<std::unique_ptr<BoundStep>> steps_;
+  BoundStep* step_ = nullptr;  // the one that the variables have the types of
+  Arena arena_;
+  std::vector<RunningBlock> frames_;  // in this step, outermost first
   // The innermost of them that is a loop, for its ops to read. Changes only while the compute
   // stream is idle. No branch: none.
   RunningBlock loop_ = {-1, 0, {}};

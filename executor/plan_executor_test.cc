@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -53,6 +54,8 @@ class Rank {
     options.random = &random_;
     options.check_nan = check_nan;
     options.timeout_s = timeout_s;
+    options.accessed.resize(plan_->variables.size());
+    std::iota(options.accessed.begin(), options.accessed.end(), 0);
     options.is_aborted = [this] { return aborted_; };
     options.on_error = [this](const absl::Status& status) { errors_.push_back(status); };
     executor_ = *PlanExecutor::Create(options);

@@ -204,6 +204,12 @@ class RankRunner {
     options.group = job_.group.get();
     options.rank = rank_;
     options.random = &random_;
+    if (&plan == &*job_.main_plan) {
+      options.accessed = job_.fetch;
+      for (const std::vector<int>* variables : {&job_.feeder->variables(), &plan.losses}) {
+        options.accessed.insert(options.accessed.end(), variables->begin(), variables->end());
+      }
+    }
     options.check_nan = job_.options.check_nan;
     options.trace = job_.inputs.on_trace != nullptr;
     options.timeout_s = job_.options.timeout_s;

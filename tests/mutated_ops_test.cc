@@ -15,6 +15,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -342,6 +343,8 @@ absl::Status RunTwice(const OpOnValues& op, const OpOnValues& first, const Progr
   executor_options.scope = &scope;
   executor_options.device = device.get();
   executor_options.random = &random;
+  executor_options.accessed.resize(plan.variables.size());
+  std::iota(executor_options.accessed.begin(), executor_options.accessed.end(), 0);
   WEFT_ASSIGN_OR_RETURN(const auto executor, PlanExecutor::Create(executor_options));
   for (const OpOnValues* step : {&first, &op}) {
     std::map<std::string, TensorType> before;

@@ -1,0 +1,339 @@
+#include "executor/bound_step.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "absl/algorithm/container.h"
+#include "executor/arena.h"
+#include "executor/step_lives.h"
+
+namespace weft {
+namespace {
+
+bool ChangesDims(CollectiveKind kind) {
+  return kind == CollectiveKind::kAllGather || kind == CollectiveKind::kReduceScatter;
+}
+
+bool HasType(const Tensor& tensor, const absl::optional<TensorType>& type) {
+  if (!type.has_value()) return !tensor.allocated() || tensor.is_rows();
+  return tensor.allocated() && !tensor.is_rows() && tensor.dtype() == type->dtype &&
+         tensor.dims() == type->dims;
+}
+
+int64_t BytesOf(const TensorType& type) {
+  return NumElements(type.dims) * static_cast<int64_t>(SizeOf(type.dtype));
+}
+
+// Decides which values lie in the arena, and which of them share a place.
+class PlaceFinder {
+ public:
+  PlaceFinder(const StepResources& resources, const StepTypes& types,
+              const std::vector<BoundOp>& ops)
+      : plan_(*resources.plan),
+        accesses_(*resources.accesses),
+        types_(types),
+        ops_(ops),
+        lives_of_ops_(LivesOfOps(plan_, accesses_.in_block)),
+        lives_(plan_.variables.size()),
+        writes_(plan_.variables.size(), 0),
+        in_arena_(plan_.variables.size()),
+        place_(plan_.variables.size()),
+        is_removed_(plan_.ops.size(), false) {
+    for (size_t v = 0; v < in_arena_.size(); ++v) {
+      const Plan::Variable& variable = plan_.variables[v];
+      in_arena_[v] = types_.variables[v].has_value() && !variable.persistable &&
+                     !variable.is_array && !accesses_.is_entry[v] && !accesses_.is_loose[v] &&
+                     !resources.is_accessed[v];
+    }
+    std::iota(place_.begin(), place_.end(), 0);
+    for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+      if (plan_.instructions[i].kind == Plan::Instruction::Kind::kRunOp) AddAccesses(i);
+    }
+    for (const Plan::Branch& branch : plan_.branches) {
+      for (int v : branch.conditions) in_arena_[v] = false;
+    }
+  }
+
+  void ShareViews() {
+    for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+      if (plan_.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
+      const int op = plan_.instructions[i].index;
+      if (!ops_[op].is_static || !IsView(op)) continue;
+      for (const auto& [out, in] : ops_[op].kernel.kernel().views) {
+        Join(ops_[op].op->inputs[in], ops_[op].op->outputs[out]);
+      }
+      is_removed_[op] = true;
+    }
+  }
+
+  // Writes outputs over inputs that nobody reads later.
+  void ShareInPlace() {
+    for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+      if (plan_.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
+      const int index = plan_.instructions[i].index;
+      const BoundOp& op = ops_[index];
+      if (!op.is_static || op.communicator != nullptr || is_removed_[index]) continue;
+      for (size_t o = 0; o < op.op->outputs.size(); ++o) {
+        const int out = op.op->outputs[o];
+        if (!IsInArena(out) || lives_[Place(out)].first != static_cast<int>(i)) continue;
+        for (int in : op.op->inputs) {
+          if (!EndsAt(in, static_cast<int>(i)) || !CanTake(op, static_cast<int>(o), in)) continue;
+          Join(in, out);
+          break;
+        }
+      }
+    }
+  }
+
+  bool IsInArena(int v) const { return v >= 0 && in_arena_[v]; }
+  int Place(int v) const {
+    while (place_[v] != v) v = place_[v];
+    return v;
+  }
+  // Of a place: all its variables.
+  const Life& LifeOf(int place) const { return lives_[place]; }
+  const std::vector<Life>& lives_of_ops() const { return lives_of_ops_; }
+  const std::vector<bool>& is_removed() const { return is_removed_; }
+
+ private:
+  void AddAccesses(size_t i) {
+    const Plan::PlanOp& op = plan_.ops[plan_.instructions[i].index];
+    const bool shares = op.make_kernel != nullptr && !op.reads_inputs;
+    const auto add = [&](int v) {
+      if (v < 0) return;
+      lives_[v].Add(lives_of_ops_[i]);
+      if (shares || accesses_.in_block[i]) in_arena_[v] = false;
+    };
+    for (int v : op.inputs) add(v);
+    for (int v : op.outputs) {
+      add(v);
+      if (v >= 0) ++writes_[v];
+    }
+  }
+
+  // Every output of the op is a view of an input, or has no elements.
+  bool IsView(int op) const {
+    const std::vector<int>& outputs = ops_[op].op->outputs;
+    const std::vector<std::pair<int, int>>& views = ops_[op].kernel.kernel().views;
+    if (views.empty()) return false;
+    for (size_t o = 0; o < outputs.size(); ++o) {
+      if (outputs[o] < 0) continue;
+      if (NumElements(types_.variables[outputs[o]]->dims) == 0) continue;
+      const auto view = absl::c_find_if(
+          views, [&](const auto& pair) { return pair.first == static_cast<int>(o); });
+      if (view == views.end()) return false;
+      const int in = ops_[op].op->inputs[view->second];
+      if (!IsInArena(in) || !IsInArena(outputs[o]) || in == outputs[o] || writes_[in] != 1 ||
+          writes_[outputs[o]] != 1) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool EndsAt(int v, int position) const {
+    return IsInArena(v) && lives_[Place(v)].last == position;
+  }
+
+  // Whether output o may take the place of the variable `in`, which other inputs and outputs of the
+  // op may have too.
+  bool CanTake(const BoundOp& op, int o, int in) const {
+    for (size_t i = 0; i < op.op->inputs.size(); ++i) {
+      const bool is_there = op.op->inputs[i] >= 0 && Place(op.op->inputs[i]) == Place(in);
+      if (is_there && !op.kernel.CanShare(o, static_cast<int>(i))) return false;
+    }
+    return absl::c_none_of(op.op->outputs,
+                           [&](int out) { return out >= 0 && Place(out) == Place(in); });
+  }
+
+  void Join(int a, int b) {
+    a = Place(a);
+    b = Place(b);
+    if (a == b) return;
+    place_[b] = a;
+    lives_[a].Add(lives_[b]);
+  }
+
+  const Plan& plan_;
+  const PlanAccesses& accesses_;
+  const StepTypes& types_;
+  const std::vector<BoundOp>& ops_;
+  const std::vector<Life> lives_of_ops_;  // by instruction
+  std::vector<Life> lives_;               // by variable
+  std::vector<int> writes_;               // by variable: ops
+  std::vector<bool> in_arena_;            // by variable
+  std::vector<int> place_;                // by variable: another one at the same place, or itself
+  std::vector<bool> is_removed_;          // by op
+};
+
+}  // namespace
+
+BoundStep::BoundStep(const StepResources& resources)
+    : resources_(resources), plan_(*resources.plan) {
+  BindOps();
+  FindEntries();
+  PlaceValues();
+}
+
+void BoundStep::BindOps() {
+  std::vector<BoundKernel> kernels;
+  kernels.reserve(plan_.ops.size());
+  for (const Kernel& kernel : resources_.kernels) kernels.emplace_back(kernel);
+  types_ = FindStepTypes(resources_, absl::MakeSpan(kernels));
+  ops_.resize(plan_.ops.size());
+  for (size_t i = 0; i < ops_.size(); ++i) {
+    const Plan::PlanOp& op = plan_.ops[i];
+    BoundOp& bound = ops_[i];
+    bound.op = &op;
+    bound.is_static = types_.is_static[i];
+    bound.kernel = std::move(kernels[i]);
+    for (int v : op.inputs) bound.inputs.push_back(v < 0 ? nullptr : resources_.tensors[v]);
+    for (int v : op.outputs) {
+      bound.outputs.push_back(v < 0 ? nullptr : resources_.tensors[v]);
+      bound.output_types.push_back(v < 0 ? absl::nullopt : types_.variables[v]);
+    }
+    if (op.control) {
+      for (int v : op.inputs) bound.input_values.push_back(v < 0 ? nullptr : resources_.values[v]);
+      for (int v : op.outputs) {
+        bound.output_values.push_back(v < 0 ? nullptr : resources_.values[v]);
+      }
+    }
+    if (op.ring >= 0) {
+      bound.communicator = resources_.communicators[op.ring];
+      if (op.has_rows) bound.rows = std::make_unique<RowsAllReduce>();
+      if (ChangesDims(op.desc.kind) && bound.inputs[0] == bound.outputs[0]) {
+        bound.input_copy = std::make_unique<Tensor>(resources_.memory);
+      }
+    }
+  }
+  for (const Plan::Instruction& instruction : plan_.instructions) {
+    if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
+    ops_[instruction.index].stream = instruction.stream;
+  }
+}
+
+void BoundStep::FindEntries() {
+  std::vector<int> written;
+  for (const Plan::PlanOp& op : plan_.ops) {
+    for (int v : op.outputs) {
+      if (v >= 0) written.push_back(v);
+    }
+  }
+  std::vector<bool> is_written(plan_.variables.size(), false);
+  for (int v : written) is_written[v] = true;
+  for (size_t v = 0; v < plan_.variables.size(); ++v) {
+    if (!resources_.accesses->is_entry[v]) continue;
+    Tensor* const tensor = resources_.tensors[v];
+    Entry entry{tensor, absl::nullopt, is_written[v] && types_.variables[v].has_value()};
+    if (tensor->allocated() && !tensor->is_rows()) {
+      entry.type = TensorType{tensor->dtype(), tensor->dims()};
+    }
+    entries_.push_back(std::move(entry));
+  }
+}
+
+bool BoundStep::Fits() const {
+  return absl::c_all_of(entries_,
+                        [](const Entry& entry) { return HasType(*entry.tensor, entry.type); });
+}
+
+void BoundStep::OwnValues() {
+  for (const Entry& entry : entries_) {
+    if (entry.is_written) entry.tensor->Resize(entry.type->dtype, entry.type->dims);
+  }
+  for (const auto& [tensor, type] : owned_) tensor->Resize(type.dtype, type.dims);
+}
+
+void BoundStep::PlaceValues() {
+  PlaceFinder finder(resources_, types_, ops_);
+  finder.ShareViews();
+  finder.ShareInPlace();
+
+  std::vector<ArenaValue> values;
+  std::vector<int> value_of_place(plan_.variables.size(), -1);
+  const int num_variables = static_cast<int>(plan_.variables.size());
+  for (int v = 0; v < num_variables; ++v) {
+    const absl::optional<TensorType>& type = types_.variables[v];
+    if (!finder.IsInArena(v)) {
+      if (type.has_value() && !resources_.accesses->is_entry[v]) {
+        owned_.push_back({resources_.tensors[v], *type});
+      }
+      continue;
+    }
+    const int place = finder.Place(v);
+    const Life& life = finder.LifeOf(place);
+    if (life.empty()) continue;
+    if (value_of_place[place] < 0) {
+      value_of_place[place] = static_cast<int>(values.size());
+      values.push_back({0, life.first, life.last});
+    }
+    ArenaValue& value = values[value_of_place[place]];
+    value.bytes = std::max(value.bytes, BytesOf(*type));
+    // The number of the value until there are offsets.
+    places_.push_back({resources_.tensors[v], *type, value_of_place[place]});
+  }
+  for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+    const Plan::Instruction& instruction = plan_.instructions[i];
+    if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
+    BoundOp& op = ops_[instruction.index];
+    if (!op.is_static || finder.is_removed()[instruction.index]) continue;
+    const Life& life = finder.lives_of_ops()[i];
+    for (BoundKernel::Temporary& temporary : op.kernel.temporaries()) {
+      places_.push_back({&temporary.tensor, *temporary.type, static_cast<int64_t>(values.size())});
+      values.push_back({BytesOf(*temporary.type), life.first, life.last});
+    }
+  }
+  const ArenaLayout layout = PlaceInArena(values);
+  for (Place& place : places_) place.offset = layout.offsets[place.offset];
+  arena_bytes_ = layout.bytes;
+  live_bytes_ = layout.live_bytes;
+  RemoveOps(finder.is_removed());
+}
+
+void BoundStep::RemoveOps(const std::vector<bool>& removed) {
+  std::vector<int> new_position(plan_.instructions.size() + 1);
+  for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+    const Plan::Instruction& instruction = plan_.instructions[i];
+    new_position[i] = static_cast<int>(instructions_.size());
+    const bool runs_op = instruction.kind == Plan::Instruction::Kind::kRunOp;
+    if (!runs_op || !removed[instruction.index]) instructions_.push_back(instruction);
+  }
+  new_position.back() = static_cast<int>(instructions_.size());
+  branches_ = plan_.branches;
+  for (Plan::Branch& branch : branches_) {
+    branch.begin = new_position[branch.begin];
+    branch.end = new_position[branch.end];
+    branch.next = new_position[branch.next];
+  }
+}
+
+void BoundStep::Enter(Arena* arena) {
+  if (arena_bytes_ > arena->bytes) {
+    arena->memory = nullptr;  // first: the two need not exist at the same time
+    arena->memory = resources_.memory->Allocate(arena_bytes_);
+    arena->bytes = arena_bytes_;
+  }
+  char* const base = static_cast<char*>(arena->memory.get());
+  for (const Place& place : places_) {
+    *place.tensor = Tensor::Wrap(place.type.dtype, place.type.dims, arena->memory,
+                                 base + place.offset, resources_.memory);
+  }
+  OwnValues();
+  if (!is_prepared_) PrepareKernels();
+  is_prepared_ = true;
+}
+
+void BoundStep::Leave() {
+  for (const Place& place : places_) *place.tensor = Tensor(resources_.memory);
+}
+
+void BoundStep::PrepareKernels() {
+  for (BoundOp& op : ops_) {
+    // A kernel that does not take the types says so in the step.
+    if (op.is_static && op.communicator == nullptr && !op.kernel.Prepare().ok()) {
+      op.is_static = false;
+    }
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,119 @@
+// A step of a plan on one rank, bound to the types of the values with which it begins.
+#ifndef WEFT_EXECUTOR_BOUND_STEP_H_
+#define WEFT_EXECUTOR_BOUND_STEP_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/types/optional.h"
+#include "absl/types/span.h"
+#include "executor/communicator.h"
+#include "executor/plan.h"
+#include "executor/rows_all_reduce.h"
+#include "executor/scope.h"
+#include "executor/step_resources.h"
+#include "executor/step_types.h"
+#include "ops/bound_kernel.h"
+#include "ops/tensor.h"
+
+namespace weft {
+
+// An op of the plan with its arguments.
+struct BoundOp {
+  const Plan::PlanOp* op = nullptr;
+  int stream = 0;
+  // Its arguments have the types and the memory that they need: it just runs. For others, types are
+  // found and outputs resized in every step.
+  bool is_static = false;
+  BoundKernel kernel;  // empty for a collective
+  std::vector<const Tensor*> inputs;
+  std::vector<Tensor*> outputs;
+  // By output: the type that ops which read it are bound to; none: they are not.
+  std::vector<absl::optional<TensorType>> output_types;
+  // For an op that moves values.
+  std::vector<const Value*> input_values;
+  std::vector<Value*> output_values;
+  Communicator* communicator = nullptr;  // for a collective
+  std::unique_ptr<RowsAllReduce> rows;   // for a collective on SelectedRows
+  // The input of a collective whose output has other dims and replaces its input.
+  std::unique_ptr<Tensor> input_copy;
+};
+
+// The memory that all steps of a rank share, one step at a time.
+struct Arena {
+  std::shared_ptr<void> memory;
+  int64_t bytes = 0;
+};
+
+// The ops of a plan, bound to the types that its entries (PlanAccesses) have when it is made.
+//
+// A variable whose value nobody needs between steps, and which has one type in it, lies in the
+// arena. Variables share memory where they do not live at the same time (LivesOfOps), where an op
+// may work in place, and where one is a view of the other: the op that would copy it is left out.
+// Persistable and accessed variables, entries, and variables of blocks, control ops and fused
+// buffers have their own memory.
+class BoundStep {
+ public:
+  explicit BoundStep(const StepResources& resources);
+
+  // Whether the entries have the types of this step now.
+  bool Fits() const;
+
+  // Gives variables the types and memory of this step, and prepares kernels. Call it before the
+  // first step, and again after another BoundStep has used the tensors.
+  void Enter(Arena* arena);
+  // Takes the arena from the variables.
+  void Leave();
+
+  // Gives variables that were accessed between steps types and memory again that nobody shares.
+  // Entries keep their values. Before every step.
+  void OwnValues();
+
+  // As in the plan, without the ops that are left out. RunOp instructions count ops().
+  const std::vector<Plan::Instruction>& instructions() const { return instructions_; }
+  const std::vector<Plan::Branch>& branches() const { return branches_; }
+  BoundOp& op(int index) { return ops_[index]; }
+
+  // The arena; and what lives at once in it at most.
+  int64_t arena_bytes() const { return arena_bytes_; }
+  int64_t live_bytes() const { return live_bytes_; }
+
+ private:
+  // A part of the arena.
+  struct Place {
+    Tensor* tensor;
+    TensorType type;
+    int64_t offset;
+  };
+  // An entry, and its type when the step begins; none: it holds no dense tensor.
+  struct Entry {
+    Tensor* tensor;
+    absl::optional<TensorType> type;
+    bool is_written;
+  };
+
+  void BindOps();
+  void FindEntries();
+  void PlaceValues();
+  void RemoveOps(const std::vector<bool>& removed);
+  void PrepareKernels();
+
+  const StepResources& resources_;
+  const Plan& plan_;
+  std::vector<BoundOp> ops_;  // by op of the plan
+  StepTypes types_;
+  std::vector<Entry> entries_;
+  std::vector<Place> places_;
+  // Variables of known type with their own memory, which are no entries.
+  std::vector<std::pair<Tensor*, TensorType>> owned_;
+  std::vector<Plan::Instruction> instructions_;
+  std::vector<Plan::Branch> branches_;
+  int64_t arena_bytes_ = 0, live_bytes_ = 0;
+  bool is_prepared_ = false;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_BOUND_STEP_H_

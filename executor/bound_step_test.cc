@@ -1,0 +1,203 @@
+#include "executor/bound_step.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "executor/plan_executor.h"
+#include "executor/thread_stream.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+#include "ops/kernel.h"
+#include "ops/make_kernel.h"
+#include "proto/text/program_text.h"
+
+namespace {
+
+thread_local int64_t num_allocations = 0;
+
+}  // namespace
+
+void* operator new(size_t size) {
+  ++num_allocations;
+  void* const memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::weft::testing::Floats;
+using ::weft::testing::Values;
+
+std::unique_ptr<Plan> PlanOf(const std::string& block) {
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  return std::make_unique<Plan>(
+      *Plan::Build(*ParseProgramText(absl::StrCat("program {\n", block, "}\n")), options));
+}
+
+// A step of a plan whose variable x holds `x`, and whose variable y is read after the step.
+class Bound {
+ public:
+  Bound(const std::string& block, const Tensor& x) : plan_(PlanOf(block)), accesses_(*plan_) {
+    values_.resize(plan_->variables.size());
+    resources_.plan = plan_.get();
+    resources_.accesses = &accesses_;
+    for (Value& value : values_) {
+      resources_.values.push_back(&value);
+      resources_.tensors.push_back(&value.tensor);
+    }
+    for (const Plan::PlanOp& op : plan_->ops) {
+      resources_.kernels.push_back(*MakeKernel(*op.make_kernel, op.kernel_spec));
+    }
+    resources_.native_streams = {nullptr};
+    resources_.is_accessed.resize(values_.size(), false);
+    resources_.is_accessed[plan_->FindVariable("y")] = true;
+    resources_.memory = HostMemory();
+    (*this)["x"] = x;
+    step_ = std::make_unique<BoundStep>(resources_);
+    step_->Enter(&arena_);
+  }
+
+  Tensor& operator[](const char* name) { return *resources_.tensors[plan_->FindVariable(name)]; }
+  BoundStep& step() { return *step_; }
+
+ private:
+  const std::unique_ptr<Plan> plan_;
+  const PlanAccesses accesses_;
+  std::vector<Value> values_;
+  StepResources resources_;
+  Arena arena_;
+  std::unique_ptr<BoundStep> step_;
+};
+
+constexpr char kChain[] = R"(
+    var x : fp32[-1, 8]
+    var a : fp32[-1, 8]
+    var b : fp32[-1, 8]
+    var y : fp32[-1, 8]
+    Out=[a] = relu(X=[x])
+    Out=[b] = relu(X=[a])
+    Out=[y] = relu(X=[b])
+)";
+
+TEST(BoundStepTest, AnOpThatMayWorkInPlaceWritesOverAnInputThatEnds) {
+  Bound bound(kChain, Floats({8, 8}, std::vector<float>(64, 1)));
+  EXPECT_EQ(bound["a"].raw(), bound["b"].raw());
+  EXPECT_EQ(bound.step().arena_bytes(), 256);
+  EXPECT_EQ(bound.step().live_bytes(), 256);
+  // What is accessed between steps has its own memory.
+  EXPECT_NE(bound["x"].raw(), bound["a"].raw());
+  EXPECT_NE(bound["y"].raw(), bound["a"].raw());
+}
+
+TEST(BoundStepTest, AnInputThatIsReadLaterIsNotOverwritten) {
+  Bound bound(R"(
+    var x : fp32[8]
+    var a : fp32[8]
+    var b : fp32[8]
+    var y : fp32[8]
+    Out=[a] = relu(X=[x])
+    Out=[b] = relu(X=[a])
+    Out=[y] = elementwise_add(X=[a], Y=[b])
+)",
+              Floats({8}, std::vector<float>(8, 1)));
+  EXPECT_NE(bound["a"].raw(), bound["b"].raw());
+}
+
+TEST(BoundStepTest, AViewIsNoOp) {
+  Bound bound(R"(
+    var x : fp32[2, 4]
+    var a : fp32[2, 4]
+    var b : fp32[8]
+    var shape : fp32[0, 2, 4]
+    var y : fp32[8]
+    Out=[a] = relu(X=[x])
+    Out=[b], XShape=[shape] = reshape2(X=[a]) {shape=[8]}
+    Out=[y] = relu(X=[b])
+)",
+              Floats({2, 4}, std::vector<float>(8, 1)));
+  EXPECT_EQ(bound.step().instructions().size(), 2u);
+  EXPECT_EQ(bound["a"].raw(), bound["b"].raw());
+  EXPECT_THAT(bound["b"].dims(), ElementsAre(8));
+}
+
+TEST(BoundStepTest, AViewOfAValueThatChangesIsACopy) {
+  Bound bound(R"(
+    var x : fp32[2, 4]
+    var a : fp32[2, 4]
+    var b : fp32[8]
+    var c : fp32[8]
+    var y : fp32[8]
+    Out=[a] = relu(X=[x])
+    Out=[b] = reshape(X=[a]) {shape=[8]}
+    Out=[a] = scale(X=[a]) {scale=2.0}
+    Out=[c] = reshape(X=[a]) {shape=[8]}
+    Out=[y] = elementwise_add(X=[b], Y=[c])
+)",
+              Floats({2, 4}, std::vector<float>(8, 1)));
+  EXPECT_EQ(bound.step().instructions().size(), 5u);
+  EXPECT_NE(bound["a"].raw(), bound["b"].raw());
+}
+
+TEST(BoundStepTest, AStepFitsTheTypesThatItBeganWith) {
+  Bound bound(kChain, Floats({8, 8}, std::vector<float>(64, 1)));
+  EXPECT_TRUE(bound.step().Fits());
+  bound["x"] = Floats({1, 8}, std::vector<float>(8, 1));
+  EXPECT_FALSE(bound.step().Fits());
+}
+
+class BoundExecutor {
+ public:
+  explicit BoundExecutor(const std::string& block) : plan_(PlanOf(block)) {
+    PlanExecutorOptions options;
+    options.plan = plan_.get();
+    options.scope = &scope_;
+    options.device = device_.get();
+    options.accessed = {plan_->FindVariable("x"), plan_->FindVariable("y")};
+    executor_ = *PlanExecutor::Create(options);
+  }
+  Tensor& operator[](const char* name) { return *executor_->tensor(plan_->FindVariable(name)); }
+  absl::Status RunStep() { return executor_->RunStep(); }
+
+ private:
+  std::unique_ptr<Plan> plan_;
+  Scope scope_;
+  std::unique_ptr<Device> device_ = NewHostDevice();
+  std::unique_ptr<PlanExecutor> executor_;
+};
+
+TEST(BoundStepTest, StepsOfSeveralBatchSizesTakeTurns) {
+  BoundExecutor executor(kChain);
+  for (int step = 0; step < 40; ++step) {
+    const int64_t rows = 1 + step * 7 % 12;  // more sizes than bound steps are kept
+    std::vector<float> values(rows * 8);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(step + i);
+    executor["x"] = Floats({rows, 8}, values);
+    WEFT_ASSERT_OK(executor.RunStep());
+    EXPECT_EQ(Values<float>(executor["y"]), values) << step;
+  }
+}
+
+TEST(BoundStepTest, ABoundStepDoesNotAllocate) {
+  BoundExecutor executor(kChain);
+  executor["x"] = Floats({8, 8}, std::vector<float>(64, 1));
+  for (int step = 0; step < 2; ++step) WEFT_ASSERT_OK(executor.RunStep());
+  const int64_t before = num_allocations;
+  WEFT_ASSERT_OK(executor.RunStep());
+  EXPECT_EQ(num_allocations - before, 0);
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,45 @@
+// What the steps of a plan on one rank have in common.
+#ifndef WEFT_EXECUTOR_STEP_RESOURCES_H_
+#define WEFT_EXECUTOR_STEP_RESOURCES_H_
+
+#include <vector>
+
+#include "executor/communicator.h"
+#include "executor/plan.h"
+#include "executor/scope.h"
+#include "ops/kernel.h"
+#include "ops/memory.h"
+#include "ops/tensor.h"
+
+namespace weft {
+
+// Accesses of variables that the types depend on. One for all steps of a plan.
+struct PlanAccesses {
+  explicit PlanAccesses(const Plan& plan);
+
+  // By variable.
+  std::vector<bool> is_entry;  // its value at the begin of a step matters
+  // Ops of blocks, or ops that move values instead of computing them, use it: it may change its
+  // type, share its buffer, or be written or not.
+  std::vector<bool> is_loose;
+  // By instruction: it belongs to a block.
+  std::vector<bool> in_block;
+};
+
+// What a rank runs a plan with. Everything outlives the steps.
+struct StepResources {
+  const Plan* plan = nullptr;
+  const PlanAccesses* accesses = nullptr;
+  std::vector<Kernel> kernels;               // by op of the plan; empty without a kernel
+  std::vector<Value*> values;                // by variable of the plan
+  std::vector<Tensor*> tensors;              // of the values
+  std::vector<Communicator*> communicators;  // by ring of the plan
+  std::vector<void*> native_streams;         // by stream of the plan
+  std::vector<bool> is_accessed;             // by variable: between steps
+  RandomState* random = nullptr;
+  Memory* memory = nullptr;
+};
+
+}  // namespace weft
+
+#endif  // WEFT_EXECUTOR_STEP_RESOURCES_H_
