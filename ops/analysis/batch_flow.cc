@@ -63,10 +63,13 @@ BatchRelation AfterEdit(BatchInputEdit edit, BatchRelation in) {
 BatchInterpreter::BatchInterpreter(const Program& program, const BatchFlowOptions& options)
     : program_(program),
       options_(options),
+      empty_(program.FindSymbol(kEmptyVarName)),
       keys_(program),
       visited_(kAllSame + 1),
       recipes_(program.num_signatures()),
       differentiated_(program),
+      gradient_names_(program, GradSuffix::kLast),
+      last_links_(program.num_signatures()),
       type_ids_(DeclaredTypes(program, &types_)),
       has_lost_(program.op_id_limit(), false) {
   flow_.absent_gradients_ = GradientsOfAbsentOps(program);
@@ -360,14 +363,14 @@ void BatchInterpreter::VisitFunction(const Op& op, const RankRecipe& recipe) {
   }
 }
 
-void BatchInterpreter::RecordLostRelation(const Op& op, const std::vector<BatchRelation>& made) {
+void BatchInterpreter::RecordLostRelation(const Op& op, absl::Span<const BatchRelation> made) {
+  const auto is_lost = [](const BatchValue& in) { return IsLost(in.relation); };
+  if (absl::c_none_of(made, IsLost) || absl::c_any_of(ins_, is_lost)) return;
   if (has_lost_[op.id().value()]) return;
+  has_lost_[op.id().value()] = true;
   LostRelation lost{op.id(), {}};
   for (const BatchValue& in : ins_) lost.inputs.push_back(in.relation);
-  if (absl::c_any_of(made, IsLost) && absl::c_none_of(lost.inputs, IsLost)) {
-    has_lost_[op.id().value()] = true;
-    flow_.lost_relations_.push_back(std::move(lost));
-  }
+  flow_.lost_relations_.push_back(std::move(lost));
 }
 
 bool BatchInterpreter::IsGradientLikeInputs(const Op& op, const RankRecipe& recipe,

@@ -52,13 +52,13 @@ OpId BatchInterpreter::FindDifferentiated(const Op& op, const RankRecipe& recipe
   OpId by_name;
   for (size_t i = 0; i < op.input_args().size(); ++i) {
     if (!recipe.is_operand[i]) continue;
-    const Symbol name = DifferentiatedName(program_, op.input_args()[i]);
+    const Symbol name = gradient_names_.DifferentiatedName(op.input_args()[i]);
     const VarId var = name.valid() ? Resolve(name) : VarId();
     const OpId writer = var.valid() ? writers_[var.value()] : OpId();
     if (!writer.valid() || !was_visited(writer)) continue;
     const Op differentiated = program_.op(writer);
-    const absl::optional<GradientLinks>& links = LinksOf(differentiated, op);
-    if (!links.has_value()) continue;
+    const GradientLinks* const links = LinksOf(differentiated, op);
+    if (links == nullptr) continue;
     if (HasArgumentsOf(differentiated, op, *links)) return writer;
     by_name = writer;
   }
@@ -66,11 +66,14 @@ OpId BatchInterpreter::FindDifferentiated(const Op& op, const RankRecipe& recipe
   return found.valid() ? found : by_name;
 }
 
-const absl::optional<GradientLinks>& BatchInterpreter::LinksOf(const Op& differentiated,
-                                                               const Op& op) {
-  const auto [it, is_new] = links_.try_emplace({differentiated.signature_id(), op.signature_id()});
+const GradientLinks* BatchInterpreter::LinksOf(const Op& differentiated, const Op& op) {
+  LastLinks& last = last_links_[op.signature_id()];
+  const uint32_t signature = differentiated.signature_id();
+  if (last.differentiated == signature) return last.links;
+  const auto [it, is_new] = links_.try_emplace({signature, op.signature_id()});
   if (is_new) it->second = LinkGradient(differentiated, op);
-  return it->second;
+  last = {signature, it->second.has_value() ? &*it->second : nullptr};
+  return last.links;
 }
 
 uint32_t BatchInterpreter::FollowGradient(const Op& op, const Op& differentiated) {
@@ -83,27 +86,26 @@ uint32_t BatchInterpreter::FollowGradient(const Op& op, const Op& differentiated
     const std::string key(keys_.Of(differentiated, {}));
     numbers_.push_back(key_ids_.emplace(key, key_ids_.size()).first->second);
   }
-  const std::vector<InputKind> kinds = InputKinds(op, differentiated, links);
-  for (InputKind kind : kinds) numbers_.push_back(static_cast<uint32_t>(kind));
+  FindInputKinds(op, differentiated, links);
+  for (InputKind kind : kinds_) numbers_.push_back(static_cast<uint32_t>(kind));
   const absl::string_view key = keys_.Of(op, numbers_);
   const auto found = visited_of_.find(key);
   if (found != visited_of_.end()) return found->second;
   const uint32_t visited = static_cast<uint32_t>(visited_.size());
   visited_of_.emplace(key, visited);
-  visited_.push_back(Differentiate(op, differentiated, kinds));
+  visited_.push_back(Differentiate(op, differentiated, links));
   return visited;
 }
 
 BatchInterpreter::Visited BatchInterpreter::Differentiate(const Op& op, const Op& differentiated,
-                                                          absl::Span<const InputKind> kinds) {
-  const GradientLinks& links = *LinksOf(differentiated, op);
+                                                          const GradientLinks& links) {
   Visited visited;
   for (const BatchValue& in : ins_) visited.inputs.push_back(in.relation);
   visited.outputs.relations.resize(links.outputs.size(), BatchRelation::Unrelated());
-  if (!AttributesAgree(differentiated, op) || !IsAdjoint(differentiated, links, kinds)) {
+  if (!AttributesAgree(differentiated, op) || !IsAdjoint(differentiated, links)) {
     return visited;
   }
-  const absl::optional<int> power = LossPowerOf(differentiated, links, kinds);
+  const absl::optional<int> power = LossPowerOf(differentiated, links);
   if (!power.has_value()) return visited;
   const bool are_equal =
       absl::c_all_of(ins_, [](const BatchValue& in) { return in.relation.IsReplicated(); });
@@ -117,23 +119,22 @@ BatchInterpreter::Visited BatchInterpreter::Differentiate(const Op& op, const Op
   return visited;
 }
 
-std::vector<BatchInterpreter::InputKind> BatchInterpreter::InputKinds(
-    const Op& op, const Op& differentiated, const GradientLinks& links) const {
-  std::vector<InputKind> kinds;
+void BatchInterpreter::FindInputKinds(const Op& op, const Op& differentiated,
+                                      const GradientLinks& links) {
+  kinds_.clear();
   for (size_t i = 0; i < ins_.size(); ++i) {
     const Symbol name = op.input_args()[i];
     const GradientLinks::Input& input = links.inputs[i];
-    if (program_.name(name) == kEmptyVarName || (input.is_gradient && ins_[i].is_zero)) {
-      kinds.push_back(InputKind::kAbsent);
+    if (name == empty_ || (input.is_gradient && ins_[i].is_zero)) {
+      kinds_.push_back(InputKind::kAbsent);
     } else if (input.argument == GradientLinks::kNone) {
-      kinds.push_back(input.is_gradient ? InputKind::kOther : InputKind::kUnlinked);
+      kinds_.push_back(input.is_gradient ? InputKind::kOther : InputKind::kUnlinked);
     } else if (input.is_gradient) {
-      kinds.push_back(InputKind::kGradient);
+      kinds_.push_back(InputKind::kGradient);
     } else {
-      kinds.push_back(ValueKind(name, ins_[i].is_zero, differentiated, input.argument));
+      kinds_.push_back(ValueKind(name, ins_[i].is_zero, differentiated, input.argument));
     }
   }
-  return kinds;
 }
 
 BatchInterpreter::InputKind BatchInterpreter::ValueKind(Symbol name, bool is_zero, const Op& op,
@@ -146,13 +147,12 @@ BatchInterpreter::InputKind BatchInterpreter::ValueKind(Symbol name, bool is_zer
   return is_zero ? InputKind::kZero : InputKind::kValue;
 }
 
-bool BatchInterpreter::IsAdjoint(const Op& differentiated, const GradientLinks& links,
-                                 absl::Span<const InputKind> kinds) const {
-  for (size_t i = 0; i < kinds.size(); ++i) {
+bool BatchInterpreter::IsAdjoint(const Op& differentiated, const GradientLinks& links) const {
+  for (size_t i = 0; i < kinds_.size(); ++i) {
     const BatchRelation in = ins_[i].relation;
-    if (kinds[i] == InputKind::kOther) return false;
-    if (kinds[i] == InputKind::kUnlinked && !in.IsSame()) return false;
-    if (kinds[i] != InputKind::kValue) continue;
+    if (kinds_[i] == InputKind::kOther) return false;
+    if (kinds_[i] == InputKind::kUnlinked && !in.IsSame()) return false;
+    if (kinds_[i] != InputKind::kValue) continue;
     const BatchRelation found = RelationOf(differentiated, links.inputs[i].argument);
     if (found.IsUnrelated() || in != found) return false;
   }
@@ -160,11 +160,10 @@ bool BatchInterpreter::IsAdjoint(const Op& differentiated, const GradientLinks& 
 }
 
 absl::optional<int> BatchInterpreter::LossPowerOf(const Op& differentiated,
-                                                  const GradientLinks& links,
-                                                  absl::Span<const InputKind> kinds) const {
+                                                  const GradientLinks& links) const {
   absl::optional<int> power;
-  for (size_t i = 0; i < kinds.size(); ++i) {
-    if (kinds[i] != InputKind::kGradient) continue;
+  for (size_t i = 0; i < kinds_.size(); ++i) {
+    if (kinds_[i] != InputKind::kGradient) continue;
     const absl::optional<int> here =
         LossPower(RelationOf(differentiated, links.inputs[i].argument), ins_[i].relation);
     if (!here.has_value() || (power.has_value() && *power != *here)) return absl::nullopt;
@@ -218,7 +217,8 @@ void BatchInterpreter::TakeAtItsName(const Op& op, const RankRecipe& recipe) {
       AreSame(ins_) ? absl::make_optional(0) : LossPowerByNames(op, &none.cause);
   for (size_t i = 0; i < out.size() && !AreSame(ins_); ++i) {
     const int input = recipe.forward_input[i];
-    const Symbol of = input >= 0 ? op.input_args()[input] : DifferentiatedName(program_, out[i]);
+    const Symbol of =
+        input >= 0 ? op.input_args()[input] : gradient_names_.DifferentiatedName(out[i]);
     if (!power.has_value() || !of.valid()) {
       gradients[i] = power.has_value() ? BatchValue(none.relation, op.id()) : none;
       continue;
@@ -234,7 +234,7 @@ void BatchInterpreter::TakeAtItsName(const Op& op, const RankRecipe& recipe) {
   for (size_t i = 0; i < out.size(); ++i) Write(op, out[i], gradients[i]);
 }
 
-absl::optional<int> BatchInterpreter::LossPowerByNames(const Op& op, OpId* cause) const {
+absl::optional<int> BatchInterpreter::LossPowerByNames(const Op& op, OpId* cause) {
   absl::optional<int> power;
   *cause = op.id();
   for (const OpSignature::Slot& slot : op.signature().inputs) {
@@ -244,7 +244,7 @@ absl::optional<int> BatchInterpreter::LossPowerByNames(const Op& op, OpId* cause
       const VarId var = Resolve(name);
       // A loop takes gradients that nothing has written for zeros.
       if (gradient.is_zero || (var.valid() && !is_written_[var.value()])) continue;
-      const Symbol of = DifferentiatedName(program_, name);
+      const Symbol of = gradient_names_.DifferentiatedName(name);
       const BatchValue value = of.valid() ? Read(of) : BatchValue(BatchRelation::Unrelated());
       for (const BatchValue& read : {gradient, value}) {
         if (!read.relation.IsUnrelated()) continue;

@@ -11,11 +11,13 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/container/node_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/batch_flow.h"
 #include "ops/analysis/gradient_links.h"
+#include "ops/analysis/gradient_names.h"
 #include "ops/analysis/rank_recipe.h"
 #include "ops/schema/batch_relation.h"
 #include "ops/schema/batch_rules.h"
@@ -104,7 +106,7 @@ class BatchInterpreter {
   void RecordFetches(const Op& op);
   void VisitFunction(const Op& op, const RankRecipe& recipe);
   // `made`: of its outputs.
-  void RecordLostRelation(const Op& op, const std::vector<BatchRelation>& made);
+  void RecordLostRelation(const Op& op, absl::Span<const BatchRelation> made);
   // Whether the op adds, copies or scales gradients in backward, as the gradients of such ops do.
   bool IsGradientLikeInputs(const Op& op, const RankRecipe& recipe, const BatchValue& value) const;
   // Whether the op's factor stands for 1/n: the op says so, or divides a sum over ranks, or the
@@ -157,7 +159,8 @@ class BatchInterpreter {
   bool HasLostRelation(const Op& visited) const;
   // The op that `op` differentiates, among those visited; invalid: none.
   OpId FindDifferentiated(const Op& op, const RankRecipe& recipe);
-  const absl::optional<GradientLinks>& LinksOf(const Op& differentiated, const Op& op);
+  // Null if `op` is no gradient op of the other.
+  const GradientLinks* LinksOf(const Op& differentiated, const Op& op);
   // Of ins_: an index of visited_, which gradient ops that are alike share.
   uint32_t FollowGradient(const Op& op, const Op& differentiated);
   // What an input of a gradient op is to the op that it differentiates.
@@ -170,35 +173,42 @@ class BatchInterpreter {
     kUnlinked,  // a value that the op does not have
     kOther,     // of another type than the argument, or the gradient of what the op does not have
   };
-  std::vector<InputKind> InputKinds(const Op& op, const Op& differentiated,
-                                    const GradientLinks& links) const;
+  // Sets kinds_.
+  void FindInputKinds(const Op& op, const Op& differentiated, const GradientLinks& links);
   InputKind ValueKind(Symbol name, bool is_zero, const Op& op, uint32_t argument) const;
-  Visited Differentiate(const Op& op, const Op& differentiated, absl::Span<const InputKind> kinds);
+  Visited Differentiate(const Op& op, const Op& differentiated, const GradientLinks& links);
   // Whether the gradient op reads what the rules of the op say about.
-  bool IsAdjoint(const Op& differentiated, const GradientLinks& links,
-                 absl::Span<const InputKind> kinds) const;
+  bool IsAdjoint(const Op& differentiated, const GradientLinks& links) const;
   // The power of the losses whose gradients the op reads; none: unknown, or they are of different
   // powers.
-  absl::optional<int> LossPowerOf(const Op& differentiated, const GradientLinks& links,
-                                  absl::Span<const InputKind> kinds) const;
+  absl::optional<int> LossPowerOf(const Op& differentiated, const GradientLinks& links) const;
   BatchRelation RelationOf(const Op& visited, uint32_t argument) const;
   void VisitBranchGrad(const Op& op);
   // Takes the gradient op of a loop, or of what the program does not have, at its name: each
   // gradient follows from the variable whose name it has.
   void TakeAtItsName(const Op& op, const RankRecipe& recipe);
-  absl::optional<int> LossPowerByNames(const Op& op, OpId* cause) const;
+  absl::optional<int> LossPowerByNames(const Op& op, OpId* cause);
 
   const Program& program_;
   const BatchFlowOptions& options_;
+  const Symbol empty_;  // kEmptyVarName
   OpKeyBuilder keys_;
   std::vector<Visited> visited_;
   absl::flat_hash_map<std::string, uint32_t> visited_of_;  // by key: into visited_
   absl::flat_hash_map<std::string, uint32_t> key_ids_;
   std::vector<RankRecipe> recipes_;  // by signature
   DifferentiatedOps differentiated_;
+  GradientNames gradient_names_;
   absl::flat_hash_set<OpId> own_scalings_;   // by 1/n, which the original has
   absl::flat_hash_set<OpId> of_absent_ops_;  // flow_.absent_gradients_
-  absl::flat_hash_map<std::pair<uint32_t, uint32_t>, absl::optional<GradientLinks>> links_;
+  // By the signatures of an op and its gradient op.
+  absl::node_hash_map<std::pair<uint32_t, uint32_t>, absl::optional<GradientLinks>> links_;
+  // The last result of LinksOf by the signature of the gradient op: most have one partner.
+  struct LastLinks {
+    uint32_t differentiated = ~uint32_t{0};  // signature
+    const GradientLinks* links = nullptr;
+  };
+  std::vector<LastLinks> last_links_;
   TypeTable types_;
   const std::vector<TypeId> type_ids_;  // by VarId
   BatchFlow flow_;
@@ -225,6 +235,7 @@ class BatchInterpreter {
   bool is_affected_ = false;  // its outputs
   bool is_guessed_ = false;
   std::vector<BatchValue> ins_;
+  std::vector<InputKind> kinds_;  // of the inputs of a gradient op
   std::vector<BatchRelation> relations_;
   std::vector<uint32_t> numbers_;
 };

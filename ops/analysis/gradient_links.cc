@@ -13,6 +13,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "ops/analysis/gradient_names.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/second_gradients.h"
@@ -174,12 +175,6 @@ bool HasArgumentsOf(const Op& op, const Op& gradient, const GradientLinks& links
   return true;
 }
 
-Symbol DifferentiatedName(const Program& program, Symbol gradient) {
-  const absl::string_view name = program.name(gradient);
-  const size_t suffix = name.rfind(kGradSuffix);
-  return suffix == absl::string_view::npos ? Symbol() : program.FindSymbol(name.substr(0, suffix));
-}
-
 std::vector<OpId> GradientsOfAbsentOps(const Program& program) {
   std::vector<OpId> gradients;
   std::vector<bool> is_gradient(program.num_signatures()), is_seen(program.num_signatures());
@@ -209,7 +204,7 @@ std::vector<OpId> GradientsOfAbsentOps(const Program& program) {
   }
   const auto is_of_written = [&](OpId id) {
     return absl::c_any_of(program.op(id).input_args(), [&](Symbol name) {
-      const Symbol of = DifferentiatedName(program, name);
+      const Symbol of = DifferentiatedName(program, name, GradSuffix::kLast);
       return of.valid() && written.contains(of);
     });
   };
@@ -227,7 +222,7 @@ OpId DifferentiatedOps::Find(const Op& gradient, absl::FunctionRef<bool(OpId)> w
   };
   for (Symbol name : gradient.input_args()) {
     consider(name);
-    consider(DifferentiatedName(program_, name));
+    consider(DifferentiatedName(program_, name, GradSuffix::kLast));
   }
   if (fewest == nullptr) return OpId();
   const size_t first = fewest->size() - std::min(fewest->size(), kMaxCandidates);

@@ -40,10 +40,6 @@ bool AttributesAgree(const Op& op, const Op& gradient);
 // Whether `gradient` names, in all linked slots of values, the variables that `op` names.
 bool HasArgumentsOf(const Op& op, const Op& gradient, const GradientLinks& links);
 
-// w for "w@GRAD", "w@GRAD@RENAME@block0@1" and "w@GRAD_0"; w@GRAD for "w@GRAD@GRAD". Invalid if the
-// program has no such name.
-Symbol DifferentiatedName(const Program& program, Symbol gradient);
-
 // The gradient ops of a program without a forward pass: none of them differentiates an op of a type
 // that the program has, or reads the gradient of a variable that it writes. In op order; empty for
 // all other programs. O(arguments).

@@ -115,16 +115,5 @@ TEST_F(GradientLinksTest, AProgramWithoutForwardPassHasGradientsOfAbsentOps) {
   EXPECT_THAT(GradientsOfAbsentOps(*program_), ElementsAre());
 }
 
-TEST_F(GradientLinksTest, TellsWhatAGradientIsOf) {
-  Parse("");
-  const auto of = [&](const char* name) {
-    const Symbol symbol = program_->FindSymbol(name);
-    const Symbol differentiated = DifferentiatedName(*program_, symbol);
-    return differentiated.valid() ? std::string(program_->name(differentiated)) : "";
-  };
-  EXPECT_EQ(of("x@GRAD"), "x");
-  EXPECT_EQ(of("x"), "");
-}
-
 }  // namespace
 }  // namespace weft

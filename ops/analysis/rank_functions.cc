@@ -281,12 +281,8 @@ void RankFunctions::FindSummed(const Op& op, const RankRecipe& recipe) {
   }
 }
 
-// w for "w@GRAD" or "w@GRAD@RENAME@block0@1"; invalid if there is none.
-VarId RankFunctions::ForwardOf(Symbol gradient) const {
-  const absl::string_view name = program_.name(gradient);
-  const size_t suffix = name.find(kGradSuffix);
-  if (suffix == absl::string_view::npos) return VarId();
-  const Symbol forward = program_.FindSymbol(name.substr(0, suffix));
+VarId RankFunctions::ForwardOf(Symbol gradient) {
+  const Symbol forward = gradient_names_.DifferentiatedName(gradient);
   return forward.valid() ? memory_.Resolve(forward) : VarId();
 }
 

@@ -9,6 +9,7 @@
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "ops/analysis/expressions.h"
+#include "ops/analysis/gradient_names.h"
 #include "ops/analysis/op_operations.h"
 #include "ops/analysis/rank_expressions.h"
 #include "ops/analysis/rank_memory.h"
@@ -28,6 +29,7 @@ class RankFunctions {
       : program_(program),
         options_(options),
         memory_(memory),
+        gradient_names_(program, GradSuffix::kFirst),
         expressions_(*expressions),
         operations_(operations) {}
 
@@ -59,7 +61,8 @@ class RankFunctions {
   void ApplyExpressions(const Op& op, const RankRecipe& recipe, absl::optional<double> factor,
                         Operands operands);
   void CastMaster(const Op& op, const RankRecipe& recipe);
-  VarId ForwardOf(Symbol gradient) const;
+  // w for "w@GRAD" or "w@GRAD@RENAME@block0@1"; invalid if there is none.
+  VarId ForwardOf(Symbol gradient);
   void SetAll(const RankValue& value);
   ExpressionTable& table() { return *expressions_.table(); }
 
@@ -80,6 +83,7 @@ class RankFunctions {
   const Program& program_;
   const RankValuesOptions& options_;
   const RankMemory& memory_;
+  GradientNames gradient_names_;
   RankExpressions& expressions_;
   OpOperations* const operations_;
 
