@@ -12,7 +12,7 @@ void AppendRaw(const T& value, std::string* out) {
 
 }  // namespace
 
-const OpKeyBuilder::SignatureInfo& OpKeyBuilder::InfoOf(const Op& op) {
+OpKeyBuilder::SignatureInfo& OpKeyBuilder::InfoOf(const Op& op) {
   if (op.signature_id() >= signatures_.size()) signatures_.resize(program_.num_signatures());
   SignatureInfo& info = signatures_[op.signature_id()];
   if (info.is_set) return info;
@@ -31,20 +31,38 @@ const OpKeyBuilder::SignatureInfo& OpKeyBuilder::InfoOf(const Op& op) {
   return info;
 }
 
+uint32_t OpKeyBuilder::AttrNumber(const Op& op, SignatureInfo* info) {
+  if (info->in_key.empty()) return 0;
+  attrs_.clear();
+  bool is_as_last = false;
+  op.ForEachAttr([&](size_t i, absl::string_view bytes) {
+    if (i == 0) {
+      // Most ops have the attributes of the last op of their signature: comparing them all at once
+      // is faster than reading them.
+      const absl::string_view attrs = op.bytes().substr(bytes.data() - op.bytes().data());
+      is_as_last = bytes.size() == info->last_first_size && attrs == info->last_attrs;
+      if (is_as_last) return false;
+      info->last_first_size = bytes.size();
+      info->last_attrs = attrs;
+    }
+    if (info->in_key[i]) {
+      // The length keeps keys of different attributes different.
+      AppendRaw(bytes.size(), &attrs_);
+      attrs_.append(bytes.data(), bytes.size());
+    }
+    return i + 1 < info->in_key.size();
+  });
+  if (is_as_last) return info->last_number;
+  const auto number = static_cast<uint32_t>(info->attr_numbers.size());
+  info->last_number = info->attr_numbers.try_emplace(attrs_, number).first->second;
+  return info->last_number;
+}
+
 absl::string_view OpKeyBuilder::Of(const Op& op, absl::Span<const uint32_t> numbers) {
-  const SignatureInfo& info = InfoOf(op);
   key_.clear();
   AppendRaw(op.signature_id(), &key_);
+  AppendRaw(AttrNumber(op, &InfoOf(op)), &key_);
   key_.append(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(uint32_t));
-  if (info.in_key.empty()) return key_;
-  op.ForEachAttr([&](size_t i, absl::string_view bytes) {
-    if (info.in_key[i]) {
-      // The length keeps keys of different attributes different.
-      AppendRaw(bytes.size(), &key_);
-      key_.append(bytes.data(), bytes.size());
-    }
-    return i + 1 < info.in_key.size();
-  });
   return key_;
 }
 

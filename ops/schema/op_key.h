@@ -2,10 +2,12 @@
 #ifndef WEFT_OPS_SCHEMA_OP_KEY_H_
 #define WEFT_OPS_SCHEMA_OP_KEY_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "proto/program.h"
@@ -26,7 +28,7 @@ class OpKeyBuilder {
   // Whether the op's type has a schema.
   bool HasSchema(const Op& op) { return InfoOf(op).has_schema; }
   // `numbers`: what else the result depends on, as many for each op of a signature. Valid until the
-  // next call. O(numbers + bytes of the attributes).
+  // next call. O(numbers + bytes of the op).
   absl::string_view Of(const Op& op, absl::Span<const uint32_t> numbers);
 
  private:
@@ -35,12 +37,20 @@ class OpKeyBuilder {
     bool is_set = false;
     bool has_schema = false;
     std::vector<bool> in_key;  // attributes up to the last one that is part of the key
+    // By the bytes of the attributes in the key.
+    absl::flat_hash_map<std::string, uint32_t> attr_numbers;
+    // Of the last op: its bytes from its first attribute on, the size of that, and the number.
+    absl::string_view last_attrs;
+    size_t last_first_size = 0;
+    uint32_t last_number = 0;
   };
-  const SignatureInfo& InfoOf(const Op& op);
+  SignatureInfo& InfoOf(const Op& op);
+  // Equal for equal bytes of the attributes in the key.
+  uint32_t AttrNumber(const Op& op, SignatureInfo* info);
 
   const Program& program_;
   std::vector<SignatureInfo> signatures_;
-  std::string key_;
+  std::string key_, attrs_;
 };
 
 }  // namespace weft

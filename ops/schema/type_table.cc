@@ -19,6 +19,9 @@ std::vector<TypeId> DeclaredTypes(const Program& program, TypeTable* types) {
   std::vector<TypeId> declared;
   declared.reserve(program.var_id_limit());
   absl::flat_hash_map<absl::string_view, TypeId> of_key;
+  // Of the last variable with a key: many have the type of their neighbour.
+  absl::string_view last_key;
+  TypeId last = kUnknownType;
   for (size_t i = 0; i < program.var_id_limit(); ++i) {
     const Var var = program.var(VarId(static_cast<uint32_t>(i)));
     const absl::string_view key = var.TypeKey();
@@ -26,9 +29,15 @@ std::vector<TypeId> DeclaredTypes(const Program& program, TypeTable* types) {
       declared.push_back(types->Intern(DeclaredType(var)));
       continue;
     }
+    if (key == last_key) {
+      declared.push_back(last);
+      continue;
+    }
     const auto [it, is_new] = of_key.try_emplace(key, kUnknownType);
     if (is_new) it->second = types->Intern(DeclaredType(var));
-    declared.push_back(it->second);
+    last_key = key;
+    last = it->second;
+    declared.push_back(last);
   }
   return declared;
 }
