@@ -60,10 +60,15 @@ absl::flat_hash_set<VarId> FindData(const Program& program) {
     data.insert(id);
     is_marked = true;
   }
+  std::vector<bool> is_other(program.num_signatures(), false);
   for (int block = 0; block < program.num_blocks(); ++block) {
     for (OpId id : program.block(block).ops()) {
       const Op op = program.op(id);
-      if (!HandsOutData(op.type())) continue;
+      if (is_other[op.signature_id()]) continue;
+      if (!HandsOutData(op.type())) {
+        is_other[op.signature_id()] = true;
+        continue;
+      }
       is_marked = is_marked || IsFeed(op.type());
       for (Symbol name : op.output_args()) {
         const VarId var = program.block(block).Resolve(name);

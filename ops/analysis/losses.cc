@@ -1,5 +1,6 @@
 #include "ops/analysis/losses.h"
 
+#include <cstdint>
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
@@ -32,17 +33,25 @@ class ScaledLosses {
  public:
   explicit ScaledLosses(const Program& program) {
     OpTraits traits(program);
+    std::vector<bool> is_seen(program.num_signatures(), false), has_scales(is_seen);
     for (OpId id : program.block(0).ops()) {
       const Op op = program.op(id);
+      const uint32_t signature = op.signature_id();
+      if (is_seen[signature] && !has_scales[signature]) continue;
+      is_seen[signature] = true;
       const OpSchema* schema = traits.SchemaOf(op);
       if (schema == nullptr) continue;
       for (const SlotSchema& slot : schema->inputs()) {
         if (!slot.is_loss_scale) continue;
+        has_scales[signature] = true;
         const absl::Span<const Symbol> scales = op.Input(slot.name);
         scales_.insert(scales.begin(), scales.end());
       }
     }
   }
+
+  // Whether there are any.
+  bool MayExist() const { return !scales_.empty(); }
 
   void Pass(const Op& op) {
     if (scales_.empty()) return;
@@ -87,15 +96,17 @@ class ScaledLosses {
 
 std::vector<Symbol> FindLosses(const Program& program) {
   absl::flat_hash_set<std::string> loss_grads;
+  std::vector<OpId> marked;
   for (OpId id : program.block(0).ops()) {
     const Op op = program.op(id);
+    if ((op.role() & kRoleLoss) != 0) marked.push_back(id);
     if (!IsLossGrad(op)) continue;
     for (Symbol out : op.output_args()) loss_grads.emplace(program.name(out));
   }
   std::vector<Symbol> losses;
   absl::flat_hash_set<Symbol> found;
   ScaledLosses scaled(program);
-  for (OpId id : program.block(0).ops()) {
+  for (OpId id : scaled.MayExist() ? program.block(0).ops() : absl::MakeConstSpan(marked)) {
     const Op op = program.op(id);
     scaled.Pass(op);
     if ((op.role() & kRoleLoss) == 0 || (op.role() & kRoleBackward) != 0) continue;
@@ -112,7 +123,7 @@ std::vector<Symbol> FindLosses(const Program& program) {
     }
   }
   // Losses whose op has lost its role, by their gradients.
-  for (OpId id : program.block(0).ops()) {
+  for (OpId id : marked) {
     const Op op = program.op(id);
     if (!IsLossGrad(op)) continue;
     for (Symbol out : op.output_args()) {

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ops/analysis/op_traits.h"
 #include "ops/schema/algebra.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
@@ -72,10 +73,10 @@ absl::optional<int> RingSize(const Op& op) {
 absl::optional<int> FindNumRanks(const Program& main, const Program* startup) {
   for (const Program* program : {startup, &main}) {
     if (program == nullptr) continue;
+    OpTraits traits(*program);
     for (OpId id : program->block(0).ops()) {
       const Op op = program->op(id);
-      const OpSchema* schema = FindOpSchema(op.type());
-      if (schema == nullptr || !schema->Has(Trait::kRingSetup)) continue;
+      if (!traits.Has(op, Trait::kRingSetup)) continue;
       const absl::optional<int> size = RingSize(op);
       if (size.has_value()) return size;
     }

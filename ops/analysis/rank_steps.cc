@@ -27,6 +27,25 @@ absl::flat_hash_set<VarId> WholeData(const Program& program, const RankValuesOpt
   return whole;
 }
 
+Placement PlacementAtFirstStep(const Var& var, const RankValuesOptions& options,
+                               const absl::flat_hash_set<VarId>& whole) {
+  if (options.IsOneRank() || (!whole.empty() && whole.contains(var.id()))) {
+    return Placement::kReplicated;
+  }
+  // A variable that is read before any op writes it is data, marked as such or not.
+  const bool is_data = !var.persistable() && !options.is_startup;
+  if (is_data || var.need_check_feed()) return Placement::kLocal;
+  const int type = var.type();
+  if (type == pb::VarType::FEED_MINIBATCH || type == pb::VarType::READER ||
+      IsDistributed(var, options)) {
+    return Placement::kLocal;
+  }
+  if (options.start == nullptr || !var.persistable()) return Placement::kReplicated;
+  const auto found = options.start->find(var.name());
+  const bool differs = found != options.start->end() && !found->second.IsEqualOnRanks();
+  return differs ? found->second.placement : Placement::kReplicated;
+}
+
 RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
                            const absl::flat_hash_set<VarId>& whole) {
   RankValue value;
@@ -34,19 +53,7 @@ RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
   if (has_expression && (var.persistable() || var.need_check_feed())) {
     value.expr = options.table->Initial(var.name());
   }
-  if (options.IsOneRank() || whole.contains(var.id())) return value;
-  const int type = var.type();
-  // A variable that is read before any op writes it is data, marked as such or not.
-  const bool is_data = !var.persistable() && !options.is_startup;
-  if (is_data || var.need_check_feed() || type == pb::VarType::FEED_MINIBATCH ||
-      type == pb::VarType::READER || IsDistributed(var, options)) {
-    value.placement = Placement::kLocal;
-  } else if (options.start != nullptr && var.persistable()) {
-    const auto found = options.start->find(var.name());
-    if (found != options.start->end() && !found->second.IsEqualOnRanks()) {
-      value.placement = found->second.placement;
-    }
-  }
+  value.placement = PlacementAtFirstStep(var, options, whole);
   return value;
 }
 
@@ -55,10 +62,11 @@ RankValue ValueAtFirstStep(const Var& var, const RankValuesOptions& options,
 void SetStartValues(const Program& program, const RankValuesOptions& options,
                     const CarriedValues& carried, std::vector<RankValue>* values) {
   const absl::flat_hash_set<VarId> whole = WholeData(program, options);
-  values->resize(program.var_id_limit());
-  for (size_t i = 0; i < values->size(); ++i) {
+  values->clear();
+  values->reserve(program.var_id_limit());
+  for (size_t i = 0; i < program.var_id_limit(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
-    (*values)[i] = ValueAtFirstStep(program.var(id), options, whole);
+    values->push_back(ValueAtFirstStep(program.var(id), options, whole));
   }
   for (const auto& [var, value] : carried) (*values)[var.value()] = value;
 }
@@ -122,9 +130,9 @@ CarriedValues ValuesAtStart(const Program& program, const RankValuesOptions& opt
   for (size_t i = 0; i < program.var_id_limit(); ++i) {
     const VarId id(static_cast<uint32_t>(i));
     const Var var = program.var(id);
-    const RankValue value = ValueAtFirstStep(var, options, whole);
-    if (var.persistable() || var.need_check_feed() || value.placement != others->placement) {
-      carried.try_emplace(id, value);
+    if (var.persistable() || var.need_check_feed() ||
+        PlacementAtFirstStep(var, options, whole) != others->placement) {
+      carried.try_emplace(id, ValueAtFirstStep(var, options, whole));
     }
   }
   return carried;

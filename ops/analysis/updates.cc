@@ -128,7 +128,8 @@ std::vector<Symbol> FindRunningStatistics(const Program& program) {
     for (Symbol out : op.output_args()) {
       if (!is_forward) {
         // A recomputed batch_norm has role backward.
-        if (!IsInPlaceBySchema(op, schema, out)) is_excluded[out.value()] = true;
+        if (is_excluded[out.value()] || IsInPlaceBySchema(op, schema, out)) continue;
+        is_excluded[out.value()] = true;
       } else if (absl::c_linear_search(op.input_args(), out) && IsPersistentFloat(op, out)) {
         const bool is_marked = program.var(program.block(0).FindVar(out)).is_parameter();
         if (is_marked && schema != nullptr && !IsInPlaceBySchema(op, schema, out)) continue;

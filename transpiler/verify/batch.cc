@@ -60,7 +60,7 @@ absl::optional<Symbol> MainOutput(const Op& op) {
 class BatchChecker {
  public:
   BatchChecker(const Program& main, const BatchFlow& flow, ProgramRef ref, Findings* findings)
-      : main_(main), flow_(flow), report_(ref, findings) {}
+      : main_(main), flow_(flow), report_(ref, findings), losses_(FindLosses(main)) {}
 
   void CheckLosses() {
     for (VarId var : Losses()) {
@@ -87,6 +87,7 @@ class BatchChecker {
   void CheckUpdates(bool sums_are_wanted) {
     const std::vector<OpId>& assumed = flow_.absent_gradients();
     const absl::flat_hash_set<OpId> of_absent_ops(assumed.begin(), assumed.end());
+    if (flow_.updates().empty()) return;
     const bool may_be_sum = LossMayBeASum(main_, flow_);
     const absl::string_view why = may_be_sum ? ": a loss is a sum over the batch" : "";
     for (const BatchUpdate& update : flow_.updates()) {
@@ -257,7 +258,7 @@ class BatchChecker {
   // Those of the root block (FindLosses), and those that ops of inner blocks are marked to compute.
   std::vector<VarId> Losses() const {
     std::vector<VarId> losses;
-    for (Symbol loss : FindLosses(main_)) {
+    for (Symbol loss : losses_) {
       const VarId var = main_.block(0).Resolve(loss);
       if (var.valid()) losses.push_back(var);
     }
@@ -288,8 +289,7 @@ class BatchChecker {
       told.emplace(state.variable, state.value.relation);
     }
     absl::flat_hash_set<std::pair<VarId, BatchRelation::Kind>> seen;
-    absl::flat_hash_set<Symbol> losses;
-    for (Symbol loss : FindLosses(main_)) losses.insert(loss);
+    const absl::flat_hash_set<Symbol> losses(losses_.begin(), losses_.end());
     std::vector<BatchFetch> own;
     for (const BatchFetch& fetch : all) {
       const BatchRelation relation = fetch.value.relation;
@@ -392,6 +392,7 @@ class BatchChecker {
   const Program& main_;
   const BatchFlow& flow_;
   Reporter report_;
+  const std::vector<Symbol> losses_;                // FindLosses
   absl::flat_hash_set<OpId> reported_;              // causes
   absl::flat_hash_set<OpId> causes_of_conditions_;  // of those that have a line
   // By such a cause, as far as needed.

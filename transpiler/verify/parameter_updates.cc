@@ -169,24 +169,29 @@ void UpdateChecker::ReportRankLocalParameter(const Update& update, Context* cont
 
 // Parameters that other ops than optimizers update.
 void UpdateChecker::CheckManualUpdates(Context* context) const {
-  std::set<VarId> checked;
-  for (const Update& update : updates_) checked.insert(update.var);
+  std::vector<VarId> vars;
+  for (int block = 0; block < program_.num_blocks(); ++block) {
+    for (VarId id : program_.block(block).vars()) {
+      if (program_.var(id).is_parameter() && context->values.IsWritten(id)) vars.push_back(id);
+    }
+  }
+  if (vars.empty()) return;
+  std::vector<bool> is_checked(program_.var_id_limit(), false);
+  const auto exclude = [&](VarId var) {
+    if (var.valid()) is_checked[var.value()] = true;
+  };
+  for (const Update& update : updates_) exclude(update.var);
   // Optimizer states follow the parameter.
   for (const ParamUpdate& update : FindUpdates(program_)) {
-    for (Symbol state : update.states) checked.insert(program_.block(0).FindVar(state));
+    for (Symbol state : update.states) exclude(program_.block(0).FindVar(state));
   }
   // Running statistics are marked as parameters, but may differ between ranks.
   for (Symbol statistic : FindRunningStatistics(program_)) {
-    checked.insert(program_.block(0).FindVar(statistic));
-  }
-  std::vector<VarId> vars;
-  for (int block = 0; block < program_.num_blocks(); ++block) {
-    const absl::Span<const VarId> of_block = program_.block(block).vars();
-    vars.insert(vars.end(), of_block.begin(), of_block.end());
+    exclude(program_.block(0).FindVar(statistic));
   }
   for (VarId id : vars) {
+    if (is_checked[id.value()]) continue;
     const Var var = program_.var(id);
-    if (!var.is_parameter() || !context->values.IsWritten(id) || checked.count(id) > 0) continue;
     const RankValue& end = context->values.AtEnd(id);
     if (end.placement == Placement::kReplicated || end.averaged_across_ranks ||
         distributed_params_.count(std::string(var.name())) > 0) {

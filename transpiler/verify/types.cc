@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "ops/analysis/op_traits.h"
 #include "ops/analysis/type_flow.h"
 #include "ops/schema/op_schema.h"
 #include "ops/schema/tensor_type.h"
@@ -37,6 +38,7 @@ class TypesChecker {
   TypesChecker(const Program& program, ProgramRef ref, Findings* findings)
       : program_(program),
         report_(ref, findings),
+        traits_(program),
         flow_(program),
         has_declared_type_(program.var_id_limit(), false) {}
 
@@ -102,15 +104,14 @@ class TypesChecker {
   }
 
   // Whether the op only moves a variable into a buffer, which says nothing of its type.
-  static bool IsSlice(const Op& op, size_t output) {
+  bool IsSlice(const Op& op, size_t output) {
     const absl::Span<const Symbol> in = op.input_args();
-    const OpSchema* schema = FindOpSchema(op.type());
-    return schema != nullptr && schema->Has(Trait::kAlias) &&
+    return traits_.Has(op, Trait::kAlias) &&
            std::find(in.begin(), in.end(), op.output_args()[output]) != in.end();
   }
 
-  bool HasLooseType(const Op& op, size_t output) const {
-    const OpSchema* schema = FindOpSchema(op.type());
+  bool HasLooseType(const Op& op, size_t output) {
+    const OpSchema* schema = traits_.SchemaOf(op);
     const SlotSchema* slot =
         schema == nullptr ? nullptr : schema->FindOutput(program_.name(SlotOf(op, output)));
     return slot != nullptr && slot->loose_type;
@@ -128,6 +129,7 @@ class TypesChecker {
 
   const Program& program_;
   Reporter report_;
+  OpTraits traits_;
   TypeFlow flow_;
   // By VarId. Of a persistable variable: after the last op that wrote it.
   std::vector<bool> has_declared_type_;
