@@ -120,21 +120,22 @@ class Verifier {
   // Checks the programs of one rank. False if their structure is wrong.
   bool CheckPrograms(const ConstProgramPair& programs, int rank) {
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
-    Findings form, races, values;
+    Findings form, collectives, races, values;
     const bool needs_batch =
         !options_.gradients_are_summed.has_value() || CommunicatesForward(*programs.main);
     BatchResult batch;
-    if (needs_batch) CheckBatch(programs, nranks, rank, &batch);
-    BatchFacts facts = needs_batch ? batch.facts : BatchFactsOf(options_, *programs.main, nullptr);
-    // The two parts take about equally long.
+    // What needs no facts.
     const auto policy = options_.threads > 1 ? std::launch::async : std::launch::deferred;
     std::future<void> others = std::async(policy, [&] {
       CheckForm(programs, rank, &form);
+      if (Runs(Layer::kCommunication)) CheckCalls(programs, nranks, rank, &collectives);
       if (!needs_batch) CheckBatch(programs, nranks, rank, &batch);
       if (!Runs(Layer::kRaces)) return;
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
     });
+    if (needs_batch) CheckBatch(programs, nranks, rank, &batch);
+    BatchFacts facts = needs_batch ? batch.facts : BatchFactsOf(options_, *programs.main, nullptr);
     bool is_proven = false;
     if (!CheckValues(programs, nranks, rank, facts, &is_proven, &values)) {
       facts.lifts.clear();
@@ -148,10 +149,12 @@ class Verifier {
     };
     // The other layers rely on the first.
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
+    findings_.Append(collectives);
     findings_.Append(values);
     findings_.Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
-    if (batch.has_means_only && values.HasErrors()) batch.findings.Remove("W702");
+    const bool is_known = collectives.HasErrors() || values.HasErrors();
+    if (batch.has_means_only && is_known) batch.findings.Remove("W702");
     findings_.Append(batch.findings);
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
@@ -224,22 +227,25 @@ class Verifier {
     return nranks.has_value() ? *nranks == 1 : !Communicates(main);
   }
 
-  // Layer 3, and layer 5 of one program for all ranks. `is_proven`: whether the same walk over the
-  // program proves that it is equivalent to the original. Lifts among the facts hold if optimizers
-  // have equal values on all ranks; returns false if they do not.
+  // Layer 3: collectives, and the rings that they use.
+  static void CheckCalls(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
+                         Findings* findings) {
+    if (programs.startup != nullptr) {
+      CheckCollectives(*programs.startup, nullptr, nranks, {rank, true}, findings);
+      CheckRingSetup(*programs.startup, {rank, true}, findings);
+    }
+    CheckRingSetup(*programs.main, {rank, false}, findings);
+    CheckCollectives(*programs.main, programs.startup, nranks, {rank, false}, findings);
+  }
+
+  // Layer 3: values; and layer 5 of one program for all ranks. `is_proven`: whether the same walk
+  // over the program proves that it is equivalent to the original. Lifts among the facts hold if
+  // optimizers have equal values on all ranks; returns false if they do not.
   bool CheckValues(const ConstProgramPair& programs, absl::optional<int> nranks, int rank,
                    const BatchFacts& facts, bool* is_proven, Findings* findings) const {
     *is_proven = false;
     if (!Runs(Layer::kCommunication) && !Runs(Layer::kAcrossRanks)) return true;
     const ProgramRef ref{rank, false};
-    if (Runs(Layer::kCommunication)) {
-      if (programs.startup != nullptr) {
-        CheckCollectives(*programs.startup, nullptr, nranks, {rank, true}, findings);
-        CheckRingSetup(*programs.startup, {rank, true}, findings);
-      }
-      CheckRingSetup(*programs.main, ref, findings);
-      CheckCollectives(*programs.main, programs.startup, nranks, ref, findings);
-    }
     // A program without collectives and number of ranks is one for a single device.
     if (IsForOneDevice(*programs.main, nranks)) return true;
     StartupValues start;
