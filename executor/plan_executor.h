@@ -60,8 +60,8 @@ struct OpSpan {
 
 // Launches the instructions of a plan in order; their work runs on the plan's streams. When feeds
 // have other types than before, the step is bound to them (executor/bound_step.h). A bound step
-// uses no string, hash lookup or allocation, except in ops whose types depend on values, in blocks,
-// and in kernels that keep growing buffers.
+// checks no types and resizes nothing, except in ops whose types depend on values, in blocks, and
+// in ops that move values.
 //
 // Driven by one host thread.
 class PlanExecutor {
