@@ -25,7 +25,9 @@ OPTIMIZED_BUILD = select({
     "//conditions:default": ["-Wno-error", "-Wno-uninitialized"],
 })
 
-# Loops become vector loops: ops/vectorize.h. Neither errno nor floating-point exceptions are read
+# Loops become vector loops: ops/vectorize.h. The precompiled headers need the same flags: with others,
+# gcc takes them all the same, and std::sqrt and its kin set errno in the loops that inline them, which
+# therefore stay scalar. Neither errno nor floating-point exceptions are read
 # anywhere. Without peeling, where an array lies does not decide which elements make a vector.
 VECTOR_LOOPS = [
     "-O3",
@@ -68,7 +70,7 @@ def cc_library(
     native.cc_library(name = name, srcs = srcs, testonly = testonly, linkstatic = linkstatic, **kwargs)
 
 def cc_binary(name, testonly = False, copts = [], deps = [], **kwargs):
-    kwargs.update(_with_headers("test_headers" if testonly else "kernel_headers", copts, deps))
+    kwargs.update(_with_headers("test_headers" if testonly else "binary_headers", copts, deps))
     native.cc_binary(name = name, testonly = testonly, **kwargs)
 
 def _units(name, srcs, size, testonly):

@@ -2,8 +2,8 @@
 
 Reading the headers of the standard library, Abseil, protobuf and GoogleTest takes two thirds of
 the time of an unoptimized compilation. bazel/cc.bzl makes every source include the result first.
-GCC uses it where it was made with the same flags, and else ignores it: the header itself is empty,
-so a source still names what it uses.
+GCC ignores it where it was made with other flags of some kinds: the header itself is empty, so a
+source still names what it uses. It does not notice -fno-math-errno: the flags must be the same.
 """
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "ACTION_NAMES")
