@@ -58,7 +58,7 @@ DnnlPrimitive::DnnlPrimitive(dnnl::primitive primitive, const memory::desc& scra
                              const std::vector<Argument>& inputs,
                              const std::vector<Argument>& outputs)
     : stream_(DnnlCpuEngine()) {
-  std::unordered_map<int, memory> arguments;
+  Arguments arguments;
   for (const Argument& input : inputs) AddOperand(input, /*is_input=*/true, &arguments);
   for (const Argument& output : outputs) AddOperand(output, /*is_input=*/false, &arguments);
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
@@ -70,11 +70,10 @@ DnnlPrimitive::DnnlPrimitive(WorkspaceMaker before, dnnl::primitive primitive,
                              const Argument& output)
     : stream_(DnnlCpuEngine()) {
   const memory destination = Keep(before.destination), workspace = Keep(before.workspace);
-  std::unordered_map<int, memory> arguments = {{DNNL_ARG_DST, destination},
-                                               {DNNL_ARG_WORKSPACE, workspace}};
+  Arguments arguments = {{DNNL_ARG_DST, destination.get()}, {DNNL_ARG_WORKSPACE, workspace.get()}};
   AddOperand(before.source, /*is_input=*/true, &arguments);
   steps_.push_back(MakeStep(std::move(before.primitive), before.scratchpad, std::move(arguments)));
-  arguments = {{DNNL_ARG_WORKSPACE, workspace}};
+  arguments = {{DNNL_ARG_WORKSPACE, workspace.get()}};
   for (const Argument& input : inputs) AddOperand(input, /*is_input=*/true, &arguments);
   AddOperand(output, /*is_input=*/false, &arguments);
   steps_.push_back(MakeStep(std::move(primitive), scratchpad, std::move(arguments)));
@@ -95,8 +94,7 @@ size_t DnnlPrimitive::Reserve(size_t bytes) {
   return offset;
 }
 
-void DnnlPrimitive::AddOperand(const Argument& argument, bool is_input,
-                               std::unordered_map<int, memory>* arguments) {
+void DnnlPrimitive::AddOperand(const Argument& argument, bool is_input, Arguments* arguments) {
   Operand operand;
   operand.caller = memory(argument.caller, DnnlCpuEngine(), nullptr);
   operand.own = operand.caller;
@@ -106,7 +104,7 @@ void DnnlPrimitive::AddOperand(const Argument& argument, bool is_input,
     operand.offset = Reserve(argument.own.get_size());
     if (is_input) AddCopy(operand.caller, operand.own);
   }
-  (*arguments)[argument.name] = operand.own;
+  arguments->push_back({argument.name, operand.own.get()});
   operands_.push_back(std::move(operand));
 }
 
@@ -118,24 +116,26 @@ void DnnlPrimitive::AddCopy(const memory& from, const memory& to) {
   const dnnl::reorder::primitive_desc description(DnnlCpuEngine(), from.get_desc(), DnnlCpuEngine(),
                                                   to.get_desc(), DnnlAttributes());
   steps_.push_back(MakeStep(dnnl::reorder(description), description.scratchpad_desc(),
-                            {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}));
+                            {{DNNL_ARG_FROM, from.get()}, {DNNL_ARG_TO, to.get()}}));
 }
 
 DnnlPrimitive::Step DnnlPrimitive::MakeStep(dnnl::primitive primitive,
-                                            const memory::desc& scratchpad,
-                                            std::unordered_map<int, memory> arguments) {
+                                            const memory::desc& scratchpad, Arguments arguments) {
   Step step;
   step.primitive = std::move(primitive);
   step.arguments = std::move(arguments);
   step.scratchpad = memory(scratchpad, DnnlCpuEngine(), nullptr);
   step.scratchpad_offset = Reserve(scratchpad.get_size());
-  step.arguments[DNNL_ARG_SCRATCHPAD] = step.scratchpad;
+  step.arguments.push_back({DNNL_ARG_SCRATCHPAD, step.scratchpad.get()});
   return step;
 }
 
 void DnnlPrimitive::Step::Run(const dnnl::stream& stream, char* memory) {
   scratchpad.set_data_handle(memory + scratchpad_offset);
-  primitive.execute(stream, arguments);
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(primitive.get(), stream.get(), static_cast<int>(arguments.size()),
+                             arguments.data()),
+      "could not execute a primitive");
 }
 
 void DnnlPrimitive::Run(absl::Span<const void* const> inputs, absl::Span<void* const> outputs) {

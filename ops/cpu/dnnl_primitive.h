@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -59,10 +58,14 @@ class DnnlPrimitive {
   void Run(absl::Span<const void* const> inputs, absl::Span<void* const> outputs);
 
  private:
+  // Of the C API, which takes them as they are; that of C++ copies a map in every call. They do not
+  // own their memory: operands_, kept_ and the scratchpads do.
+  using Arguments = std::vector<dnnl_exec_arg_t>;
+
   // One execution, with its workspace in the thread's memory.
   struct Step {
     dnnl::primitive primitive;
-    std::unordered_map<int, dnnl::memory> arguments;
+    Arguments arguments;
     dnnl::memory scratchpad;
     size_t scratchpad_offset = 0;
 
@@ -76,10 +79,9 @@ class DnnlPrimitive {
 
   // In the thread's memory, from one step to the next.
   const dnnl::memory& Keep(const dnnl::memory::desc& desc);
-  void AddOperand(const Argument& argument, bool is_input,
-                  std::unordered_map<int, dnnl::memory>* arguments);
+  void AddOperand(const Argument& argument, bool is_input, Arguments* arguments);
   Step MakeStep(dnnl::primitive primitive, const dnnl::memory::desc& scratchpad,
-                std::unordered_map<int, dnnl::memory> arguments);
+                Arguments arguments);
   void AddResult(const Argument& output, const Operand& operand);
   void AddCopy(const dnnl::memory& from, const dnnl::memory& to);
   size_t Reserve(size_t bytes);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <eigen3/Eigen/Core>
+#include <type_traits>
 
+#include "absl/strings/str_cat.h"
 #include "ops/cpu/dnnl_primitive.h"
 
 namespace weft {
@@ -11,17 +13,47 @@ namespace {
 
 using dnnl::memory;
 
-memory::desc Matrix(int64_t rows, int64_t columns, Transpose transpose) {
-  return memory::desc(
-      {rows, columns}, memory::data_type::f32,
-      transpose == Transpose::kYes ? memory::format_tag::ba : memory::format_tag::ab);
+// The matrices of one operand, or of the result.
+memory::desc Matrices(int64_t count, int64_t rows, int64_t columns, Transpose transpose) {
+  const bool flips = transpose == Transpose::kYes;
+  return memory::desc({count, rows, columns}, memory::data_type::f32,
+                      memory::dims{rows * columns, flips ? 1 : columns, flips ? rows : 1});
 }
 
-DnnlPrimitive MatMul(const memory::desc& a, const memory::desc& b, const memory::desc& c) {
-  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), DnnlAttributes(),
+DnnlPrimitive MatMul(const GemmShape& s) {
+  const memory::desc a = Matrices(s.repeats_a ? 1 : s.batch, s.m, s.k, s.a);
+  const memory::desc b = Matrices(s.repeats_b ? 1 : s.batch, s.k, s.n, s.b);
+  const memory::desc c = Matrices(s.batch, s.m, s.n, Transpose::kNo);
+  dnnl::primitive_attr attributes = DnnlAttributes();
+  if (s.alpha != 1) attributes.set_output_scales(0, {static_cast<float>(s.alpha)});
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes,
                                                  DnnlCpuEngine());
   return DnnlPrimitive(dnnl::matmul(description), description.scratchpad_desc(),
                        {{DNNL_ARG_SRC, a, a}, {DNNL_ARG_WEIGHTS, b, b}}, {{DNNL_ARG_DST, c, c}});
+}
+
+absl::Status Failure(const dnnl::error& error) {
+  return absl::UnimplementedError(absl::StrCat("no kernel in oneDNN: ", error.what()));
+}
+
+// One product in double precision.
+void Multiply(const GemmShape& s, const double* a, const double* b, double* c) {
+  // Eigen's order is by columns: the same memory is the transposed matrix.
+  using Eigen::Map, Eigen::MatrixXd;
+  Map<MatrixXd> to(c, s.n, s.m);
+  const bool flips_a = s.a == Transpose::kYes, flips_b = s.b == Transpose::kYes;
+  const Map<const MatrixXd> as(a, flips_a ? s.m : s.k, flips_a ? s.k : s.m);
+  const Map<const MatrixXd> bs(b, flips_b ? s.k : s.n, flips_b ? s.n : s.k);
+  if (flips_a && flips_b) {
+    to.noalias() = bs.transpose() * as.transpose();
+  } else if (flips_a) {
+    to.noalias() = bs * as.transpose();
+  } else if (flips_b) {
+    to.noalias() = bs.transpose() * as;
+  } else {
+    to.noalias() = bs * as;
+  }
+  if (s.alpha != 1) to *= s.alpha;
 }
 
 }  // namespace
@@ -36,29 +68,44 @@ Gemm::Gemm(Transpose a, Transpose b)
 void Gemm::Run(int64_t m, int64_t n, int64_t k, const float* a, const float* b, float* c) {
   if (k == 0) std::fill_n(c, m * n, 0.0f);
   if (m == 0 || n == 0 || k == 0) return;
-  DnnlPrimitive& matmul = primitive_->of_shape({m, n, k}, [&](const auto&) {
-    return MatMul(Matrix(m, k, transpose_a_), Matrix(k, n, transpose_b_),
-                  Matrix(m, n, Transpose::kNo));
-  });
-  matmul.Run({a, b}, {c});
+  const auto make = [&](const auto&) { return MatMul({transpose_a_, transpose_b_, m, n, k}); };
+  primitive_->of_shape({m, n, k}, make).Run({a, b}, {c});
 }
 
 void Gemm::Run(int64_t m, int64_t n, int64_t k, const double* a, const double* b, double* c) const {
-  // Eigen's order is by columns: the same memory is the transposed matrix.
-  using Eigen::Map, Eigen::MatrixXd;
-  Map<MatrixXd> to(c, n, m);
-  const bool flips_a = transpose_a_ == Transpose::kYes, flips_b = transpose_b_ == Transpose::kYes;
-  const Map<const MatrixXd> as(a, flips_a ? m : k, flips_a ? k : m);
-  const Map<const MatrixXd> bs(b, flips_b ? k : n, flips_b ? n : k);
-  if (flips_a && flips_b) {
-    to.noalias() = bs.transpose() * as.transpose();
-  } else if (flips_a) {
-    to.noalias() = bs * as.transpose();
-  } else if (flips_b) {
-    to.noalias() = bs.transpose() * as;
-  } else {
-    to.noalias() = bs * as;
+  Multiply({transpose_a_, transpose_b_, m, n, k}, a, b, c);
+}
+
+template <typename T>
+BatchedGemm<T>::BatchedGemm(const GemmShape& s) : shape_(s) {
+  if (std::is_same_v<T, double> || s.batch == 0 || s.m == 0 || s.n == 0 || s.k == 0) return;
+  try {
+    primitive_ = std::make_shared<DnnlPrimitive>(MatMul(s));
+  } catch (const dnnl::error& error) {
+    status_ = Failure(error);
   }
 }
+
+template <typename T>
+absl::Status BatchedGemm<T>::Run(const T* a, const T* b, T* c) const {
+  const GemmShape& s = shape_;
+  if (primitive_ != nullptr) {
+    try {
+      primitive_->Run({a, b}, {c});
+    } catch (const dnnl::error& error) {
+      return Failure(error);
+    }
+  } else if (s.k == 0) {
+    std::fill_n(c, s.batch * s.m * s.n, T(0));
+  } else if constexpr (std::is_same_v<T, double>) {
+    for (int64_t i = 0; i < s.batch; ++i, c += s.m * s.n) {
+      Multiply(s, a + (s.repeats_a ? 0 : i * s.m * s.k), b + (s.repeats_b ? 0 : i * s.k * s.n), c);
+    }
+  }
+  return status_;
+}
+
+template class BatchedGemm<float>;
+template class BatchedGemm<double>;
 
 }  // namespace weft

@@ -5,7 +5,11 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
+
 namespace weft {
+
+class DnnlPrimitive;
 
 enum class Transpose { kNo, kYes };
 
@@ -28,6 +32,32 @@ class Gemm {
 
   Transpose transpose_a_, transpose_b_;
   std::shared_ptr<Primitive> primitive_;
+};
+
+// Equal products of a batch: C[i] = alpha op(A[i]) op(B[i]). Matrices are as for Gemm, and those of
+// a batch follow one another in memory.
+struct GemmShape {
+  Transpose a = Transpose::kNo, b = Transpose::kNo;
+  int64_t m = 0, n = 0, k = 0;
+  double alpha = 1;
+  int64_t batch = 1;
+  bool repeats_a = false, repeats_b = false;  // a single matrix for the whole batch
+};
+
+// The products of one shape, for float and double, computed as in Gemm; a batch in single precision
+// is one primitive. Copies share it, and run once at a time.
+template <typename T>
+class BatchedGemm {
+ public:
+  explicit BatchedGemm(const GemmShape& shape);
+
+  // Unimplemented if oneDNN fails.
+  absl::Status Run(const T* a, const T* b, T* c) const;
+
+ private:
+  GemmShape shape_;
+  absl::Status status_;
+  std::shared_ptr<DnnlPrimitive> primitive_;  // null for double precision and empty shapes
 };
 
 }  // namespace weft

@@ -1,13 +1,13 @@
 // Batched matrix products, and ops based on them.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
+#include "absl/types/optional.h"
+#include "base/status_macros.h"
 #include "ops/broadcast.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/gemm.h"
@@ -59,30 +59,43 @@ Product MatMulProduct(const Dims& x, const Dims& y, bool trans_x, bool trans_y) 
   return p;
 }
 
-// Runs a product for every batch position.
-class BatchedGemm {
+// A product for every batch position.
+template <typename T>
+class Products {
  public:
-  BatchedGemm(Transpose a, Transpose b) : gemm_(a, b) {}
+  // `shape`: of one product.
+  Products(const Dims& batch, const Dims& a_batch, const Dims& b_batch, GemmShape shape)
+      : nest_(MakeLoopNest(batch, a_batch, b_batch)),
+        a_size_(shape.m * shape.k),
+        b_size_(shape.k * shape.n),
+        gemm_(TakeInnermostLoop(shape)) {}
 
-  template <typename T>
-  void Run(const Dims& batch, const Dims& a_batch, const Dims& b_batch, int64_t m, int64_t n,
-           int64_t k, const T* a, const T* b, T* c) {
-    Walk(MakeLoopNest(batch, a_batch, b_batch), [&](int64_t i, int64_t j) {
-      gemm_.Run(m, n, k, a + i * m * k, b + j * k * n, c);
-      c += m * n;
+  absl::Status Run(const T* a, const T* b, T* c) const {
+    absl::Status status;
+    Walk(nest_, [&](int64_t i, int64_t j) {
+      status.Update(gemm_.Run(a + i * a_size_, b + j * b_size_, c));
+      c += c_size_;
     });
+    return status;
   }
 
  private:
-  Gemm gemm_;
-};
+  // The innermost loop, of which each operand has all matrices or one, is the batch of one product.
+  GemmShape TakeInnermostLoop(GemmShape shape) {
+    if (!nest_.extents.empty()) {
+      shape.batch = nest_.extents.back();
+      shape.repeats_a = nest_.a_strides.back() == 0;
+      shape.repeats_b = nest_.b_strides.back() == 0;
+      nest_.extents.pop_back();
+    }
+    c_size_ = shape.batch * shape.m * shape.n;
+    return shape;
+  }
 
-template <typename T>
-void Scale(double alpha, Tensor* tensor) {
-  if (alpha == 1) return;
-  T* values = tensor->data<T>();
-  ForEach<T>(tensor->size(), [=](int64_t i) { values[i] *= static_cast<T>(alpha); });
-}
+  LoopNest nest_;
+  int64_t a_size_, b_size_, c_size_;
+  BatchedGemm<T> gemm_;
+};
 
 // The operands of an op: their slots, and how they are multiplied.
 struct ProductOp {
@@ -96,70 +109,87 @@ struct ProductOp {
 absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y);
   const Out out = op.out("Out");
-  const Product fixed = product.shape({1, 1}, {1, 1});  // for its transpositions
-  return op.Make(Floats(x), [=, gemm = BatchedGemm(fixed.trans_x, fixed.trans_y)](
-                                const KernelContext& ctx, auto zero) mutable {
+  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
-    gemm.Run(p.batch, p.x_batch, p.y_batch, p.m, p.n, p.k, x.data<T>(ctx), y.data<T>(ctx),
-             out.data<T>(ctx));
-    Scale<T>(product.alpha, &out(ctx));
+    const Products<T> products(p.batch, p.x_batch, p.y_batch,
+                               {p.trans_x, p.trans_y, p.m, p.n, p.k, product.alpha});
+    return [=](const KernelContext& now) {
+      return products.Run(x.data<T>(now), y.data<T>(now), out.data<T>(now));
+    };
   });
 }
 
-// Writes the gradient of an operand, computed for every batch position and summed over broadcast
-// dimensions.
-template <typename T, typename Run>
-void WriteGradient(const Product& p, const Dims& operand_batch, int64_t matrix_size,
-                   Tensor* scratch, Tensor* gradient, Run run) {
-  if (operand_batch == p.batch) return run(gradient->data<T>());
-  Dims full = p.batch, summed = operand_batch;
-  full.push_back(matrix_size);
-  summed.push_back(matrix_size);
-  scratch->Resize(gradient->dtype(), full);
-  run(scratch->data<T>());
-  SumBroadcast(scratch->data<T>(), full, summed, 1, gradient->data<T>());
-}
+// The gradient of an operand: products for every batch position, summed over broadcast dimensions.
+template <typename T>
+class Gradient {
+ public:
+  // For alpha Out@GRAD op(Y)ᵀ, transposed if X is.
+  static Gradient OfX(const Product& p, double alpha) {
+    constexpr Transpose kNo = Transpose::kNo, kYes = Transpose::kYes;
+    if (p.trans_x == kYes) {
+      return {p, p.x_batch, p.y_batch, {p.trans_y, kYes, p.k, p.m, p.n, alpha}, kSecond};
+    }
+    return {p, p.x_batch, p.y_batch, {kNo, Flip(p.trans_y), p.m, p.k, p.n, alpha}, kFirst};
+  }
+  // For alpha op(X)ᵀ Out@GRAD, transposed if Y is.
+  static Gradient OfY(const Product& p, double alpha) {
+    constexpr Transpose kNo = Transpose::kNo, kYes = Transpose::kYes;
+    if (p.trans_y == kYes) {
+      return {p, p.y_batch, p.x_batch, {kYes, p.trans_x, p.n, p.k, p.m, alpha}, kFirst};
+    }
+    return {p, p.y_batch, p.x_batch, {Flip(p.trans_x), kNo, p.k, p.n, p.m, alpha}, kSecond};
+  }
+
+  absl::Status Run(const T* dout, const T* other, Tensor* gradient) {
+    const T *first = position_ == kFirst ? dout : other,
+            *second = position_ == kFirst ? other : dout;
+    if (summed_.empty()) return products_.Run(first, second, gradient->data<T>());
+    scratch_.Resize(gradient->dtype(), full_);
+    WEFT_RETURN_IF_ERROR(products_.Run(first, second, scratch_.data<T>()));
+    SumBroadcast(scratch_.data<T>(), full_, summed_, 1, gradient->data<T>());
+    return absl::OkStatus();
+  }
+
+ private:
+  enum Position { kFirst, kSecond };  // of Out@GRAD in the product
+
+  // `other_batch`: of the other operand. `shape`: of one product.
+  Gradient(const Product& p, const Dims& batch, const Dims& other_batch, const GemmShape& shape,
+           Position position)
+      : position_(position),
+        products_(p.batch, position == kFirst ? p.batch : other_batch,
+                  position == kFirst ? other_batch : p.batch, shape) {
+    if (batch == p.batch) return;
+    full_ = p.batch;
+    full_.push_back(shape.m * shape.n);
+    summed_ = batch;
+    summed_.push_back(shape.m * shape.n);
+  }
+
+  Position position_;
+  Products<T> products_;
+  Dims full_, summed_;  // of all products, and of their sums; empty if nothing is summed
+  Tensor scratch_;
+};
 
 // X@GRAD = alpha Out@GRAD op(Y)ᵀ, Y@GRAD = alpha op(X)ᵀ Out@GRAD; transposed if the operand is.
 absl::StatusOr<Kernel> Backward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y), dout = op.in("Out@GRAD");
   const Out dx = op.out(absl::StrCat(product.x, "@GRAD"));
   const Out dy = op.out(absl::StrCat(product.y, "@GRAD"));
-  const auto gemms = std::make_shared<std::array<std::unique_ptr<BatchedGemm>, 2>>();
-  const auto gemm = [gemms](int which, Transpose a, Transpose b) -> BatchedGemm& {
-    std::unique_ptr<BatchedGemm>& made = (*gemms)[which];
-    if (made == nullptr) made = std::make_unique<BatchedGemm>(a, b);
-    return *made;
-  };
-  return op.Make(Floats(dout), [=, scratch = Tensor()](const KernelContext& ctx,
-                                                       auto zero) mutable {
+  return op.Make(Floats(dout), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    constexpr Transpose kNo = Transpose::kNo, kYes = Transpose::kYes;
     const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
-    const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx), *douts = dout.data<T>(ctx);
-    if (Tensor* gradient = dx.get(ctx)) {
-      WriteGradient<T>(p, p.x_batch, p.m * p.k, &scratch, gradient, [&](T* to) {
-        if (p.trans_x == kNo) {
-          gemm(0, kNo, Flip(p.trans_y))
-              .Run(p.batch, p.batch, p.y_batch, p.m, p.k, p.n, douts, ys, to);
-        } else {
-          gemm(0, p.trans_y, kYes).Run(p.batch, p.y_batch, p.batch, p.k, p.m, p.n, ys, douts, to);
-        }
-      });
-      Scale<T>(product.alpha, gradient);
-    }
-    if (Tensor* gradient = dy.get(ctx)) {
-      WriteGradient<T>(p, p.y_batch, p.k * p.n, &scratch, gradient, [&](T* to) {
-        if (p.trans_y == kNo) {
-          gemm(1, Flip(p.trans_x), kNo)
-              .Run(p.batch, p.x_batch, p.batch, p.k, p.n, p.m, xs, douts, to);
-        } else {
-          gemm(1, kYes, p.trans_x).Run(p.batch, p.batch, p.x_batch, p.n, p.k, p.m, douts, xs, to);
-        }
-      });
-      Scale<T>(product.alpha, gradient);
-    }
+    absl::optional<Gradient<T>> of_x, of_y;
+    if (dx.get(ctx) != nullptr) of_x = Gradient<T>::OfX(p, product.alpha);
+    if (dy.get(ctx) != nullptr) of_y = Gradient<T>::OfY(p, product.alpha);
+    return [=](const KernelContext& now) mutable -> absl::Status {
+      const T* douts = dout.data<T>(now);
+      if (of_x) WEFT_RETURN_IF_ERROR(of_x->Run(douts, y.data<T>(now), &dx(now)));
+      if (of_y) WEFT_RETURN_IF_ERROR(of_y->Run(douts, x.data<T>(now), &dy(now)));
+      return absl::OkStatus();
+    };
   });
 }
 
@@ -243,6 +273,13 @@ absl::StatusOr<Kernel> DotGrad(OpKernel op) {
     write(y.data<T>(ctx), dx.data_or_null<T>(ctx));
     write(x.data<T>(ctx), dy.data_or_null<T>(ctx));
   });
+}
+
+template <typename T>
+void Scale(double alpha, Tensor* tensor) {
+  if (alpha == 1) return;
+  T* values = tensor->data<T>();
+  ForEach<T>(tensor->size(), [=](int64_t i) { values[i] *= static_cast<T>(alpha); });
 }
 
 // The dims of Input of addmm, as those of a matrix.
