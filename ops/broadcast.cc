@@ -40,6 +40,15 @@ absl::StatusOr<Broadcast> AlignShapes(const Dims& x, const Dims& y, int64_t axis
   return Broadcast{std::move(aligned), wide, std::move(out)};
 }
 
+LoopNest::Loop LoopNest::TakeInnermost() {
+  if (extents.empty()) return Loop();
+  const Loop loop = {extents.back(), a_strides.back(), b_strides.back()};
+  extents.pop_back();
+  a_strides.pop_back();
+  b_strides.pop_back();
+  return loop;
+}
+
 LoopNest MakeLoopNest(const Dims& dims, const Dims& a, const Dims& b) {
   LoopNest nest;  // innermost first until the end
   int64_t a_size = 1, b_size = 1;

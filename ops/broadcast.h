@@ -29,7 +29,14 @@ absl::StatusOr<Broadcast> AlignShapes(const Dims& x, const Dims& y, int64_t axis
 // operands in elements; 0 along a dimension that broadcasts the operand. Neighbouring dimensions
 // are merged if the strides allow it; dimensions of 1 are dropped.
 struct LoopNest {
+  struct Loop {
+    int64_t extent = 1, a_stride = 0, b_stride = 0;
+  };
+
   Dims extents, a_strides, b_strides;
+
+  // Removes the innermost loop; one of a single pass if there is none.
+  Loop TakeInnermost();
 };
 
 // `a` and `b`, row-major, have the rank of `dims` and each of their dims is that of `dims` or 1.
@@ -53,34 +60,86 @@ void Walk(const LoopNest& nest, Body&& body, size_t depth = 0, int64_t a = 0, in
   }
 }
 
-// Calls run(n, a, a_stride, b, b_stride) for every pass of the innermost loop, in row-major order:
-// n positions, the offsets of the first one, and strides that are 0 or 1, as constants.
-template <typename Run>
-void WalkRuns(LoopNest nest, Run&& run) {
-  int64_t n = 1, a_stride = 0, b_stride = 0;
-  if (!nest.extents.empty()) {
-    n = nest.extents.back(), a_stride = nest.a_strides.back(), b_stride = nest.b_strides.back();
-    nest.extents.pop_back();
-  }
+// Calls visit(rows, n, a, a_row, a_step, b, b_row, b_step) for every pass of the two innermost
+// loops, in row-major order: rows of n positions, the offsets of the first one, the strides from
+// row to row, and those within a row, which are 0 or 1, as constants.
+template <typename Visit>
+void WalkRows(LoopNest nest, Visit&& visit) {
+  const auto inner = nest.TakeInnermost(), outer = nest.TakeInnermost();
   constexpr std::integral_constant<int64_t, 0> kSame;
   constexpr std::integral_constant<int64_t, 1> kNext;
-  const auto walk = [&](auto of_a, auto of_b) {
-    Walk(nest, [&](int64_t a, int64_t b) { run(n, a, of_a, b, of_b); });
+  const auto walk = [&](auto a_step, auto b_step) {
+    Walk(nest, [&](int64_t a, int64_t b) {
+      visit(outer.extent, inner.extent, a, outer.a_stride, a_step, b, outer.b_stride, b_step);
+    });
   };
-  if (a_stride == 0) return b_stride == 0 ? walk(kSame, kSame) : walk(kSame, kNext);
-  b_stride == 0 ? walk(kNext, kSame) : walk(kNext, kNext);
+  // A loop along which no operand moves has one position.
+  if (inner.a_stride == 0) return walk(kSame, kNext);
+  inner.b_stride == 0 ? walk(kNext, kSame) : walk(kNext, kNext);
+}
+
+// out = f(x, y) for rows of n positions each, one after the other in `out`.
+template <typename T, typename XStep, typename YStep, typename Out, typename F>
+void MapRows(int64_t rows, int64_t n, const T* x, int64_t x_row, XStep x_step, const T* y,
+             int64_t y_row, YStep y_step, Out* out, const F& f) {
+  VectorizedFor<T>([=, &f] {
+    const F local = f;  // not aliased by what it writes
+    for (int64_t row = 0; row < rows; ++row) {
+      const T *xs = x + row * x_row, *ys = y + row * y_row;
+      Out* const to = out + row * n;
+      WEFT_INDEPENDENT_ITERATIONS
+      for (int64_t i = 0; i < n; ++i) to[i] = local(xs[i * x_step], ys[i * y_step]);
+    }
+  });
 }
 
 // out = f(x, y), elementwise. `out` may be x or y if that has the result's type and dims.
 template <typename T, typename Out, typename F>
 void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f) {
-  WalkRuns(MakeLoopNest(shapes.out, shapes.x, shapes.y),
-           [&](int64_t n, int64_t xi, auto x_stride, int64_t yi, auto y_stride) {
-             const T *xs = x + xi, *ys = y + yi;
-             Out* const to = out;
-             ForEach<T>(n, [=](int64_t i) { to[i] = f(xs[i * x_stride], ys[i * y_stride]); });
-             out += n;
-           });
+  const auto map = [&](int64_t rows, int64_t n, int64_t xi, int64_t x_row, auto x_step, int64_t yi,
+                       int64_t y_row, auto y_step) {
+    const T *xs = x + xi, *ys = y + yi;
+    Out* const to = out;
+    out += rows * n;
+    if constexpr (x_step == 1 && y_step == 1) {
+      // Of short rows, of which one operand has but one, several together are a row.
+      constexpr int64_t kTile = 256;
+      T tile[kTile];
+      const int64_t together = std::min(rows, kTile / std::max<int64_t>(n, 1));
+      const bool repeats_x = x_row == 0;
+      if (together > 1 && x_row + y_row == n && (repeats_x || y_row == 0)) {
+        for (int64_t i = 0; i < together; ++i) std::copy_n(repeats_x ? xs : ys, n, tile + i * n);
+        (repeats_x ? xs : ys) = tile;
+        const int64_t wide_rows = rows / together, rest = rows % together;
+        x_row *= together;
+        y_row *= together;
+        MapRows(wide_rows, n * together, xs, x_row, x_step, ys, y_row, y_step, to, f);
+        MapRows(1, n * rest, xs + wide_rows * x_row, 0, x_step, ys + wide_rows * y_row, 0, y_step,
+                to + (rows - rest) * n, f);
+        return;
+      }
+    }
+    MapRows(rows, n, xs, x_row, x_step, ys, y_row, y_step, to, f);
+  };
+  WalkRows(MakeLoopNest(shapes.out, shapes.x, shapes.y), map);
+}
+
+// sums[i] += the sum of element i of `count` rows that are `stride` apart.
+template <typename T>
+inline void AddRows(const T* from, int64_t count, int64_t stride, int64_t n, double* sums) {
+  int64_t row = 0;
+  for (; row + 4 <= count; row += 4, from += 4 * stride) {
+    const T *a = from, *b = from + stride, *c = from + 2 * stride, *d = from + 3 * stride;
+    WEFT_INDEPENDENT_ITERATIONS
+    for (int64_t i = 0; i < n; ++i) {
+      sums[i] += (static_cast<double>(a[i]) + static_cast<double>(b[i])) +
+                 (static_cast<double>(c[i]) + static_cast<double>(d[i]));
+    }
+  }
+  for (; row < count; ++row, from += stride) {
+    WEFT_INDEPENDENT_ITERATIONS
+    for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(from[i]);
+  }
 }
 
 // out = big summed over the dimensions in which `out_dims` has 1, then divided by `divisor`: the
@@ -91,34 +150,62 @@ void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, doub
                   T* out) {
   LoopNest kept, summed;
   SplitLoops(MakeLoopNest(big_dims, big_dims, out_dims), &kept, &summed);
-  // Sums contiguous elements in parallel, in blocks.
+  if (summed.extents.empty()) {
+    const int64_t size = NumElements(big_dims);
+    if (divisor != 1) {
+      ForEach<T>(size, [=](int64_t i) { out[i] = static_cast<T>(big[i] / divisor); });
+    } else if (out != big) {
+      std::copy_n(big, size, out);
+    }
+    return;
+  }
+  // Columns of a row that are kept, or one of them if the innermost loop is summed.
   int64_t width = 1;
   if (!kept.extents.empty() && kept.a_strides.back() == 1) {
-    width = kept.extents.back();
-    kept.extents.pop_back();
+    width = kept.TakeInnermost().extent;
   }
-  // Or the elements of a contiguous run as one sum.
-  int64_t run = -1;  // may have no elements
-  if (width == 1 && !summed.extents.empty() && summed.a_strides.back() == 1) {
-    run = summed.extents.back();
-    summed.extents.pop_back();
+  const auto inner = summed.TakeInnermost();
+  int64_t rows = inner.extent, row_stride = inner.a_stride;
+  // Short rows without gaps are runs of elements that repeat the columns, and count as rows of
+  // `columns` elements, several times the width.
+  constexpr int64_t kBlock = 256, kFewColumns = 32;
+  int64_t columns = width, rest = 0;
+  LoopNest::Loop runs;
+  if (row_stride == width && width <= kBlock / 2) {
+    const int64_t together = (width == 1 ? kFewColumns : kBlock) / width;
+    columns *= std::clamp<int64_t>(rows, 1, together);
+    const int64_t run = rows * width;
+    rows = run / columns;
+    rest = run - rows * columns;
+    row_stride = columns;
+    runs = summed.TakeInnermost();
   }
-  constexpr int64_t kBlock = 256;
-  double sums[kBlock];
+  double block[kBlock];
+  double* const sums = block;
   Walk(kept, [&](int64_t from, int64_t to) {
     for (int64_t begin = 0; begin < width; begin += kBlock) {
-      const int64_t n = std::min(kBlock, width - begin);
+      const int64_t n = std::min(kBlock, columns - begin);
       std::fill_n(sums, n, 0.0);
       Walk(summed, [&](int64_t offset, int64_t) {
-        const T* const row = big + from + begin + offset;
-        double* const add_to = sums;
-        if (run >= 0) {
-          sums[0] += SumOf<T>(run, [=](int64_t i) { return static_cast<double>(row[i]); });
-        } else {
-          ForEach<T>(n, [=](int64_t i) { add_to[i] += static_cast<double>(row[i]); });
-        }
+        const T* const first = big + from + begin + offset;
+        VectorizedFor<T>([=] {
+          for (int64_t run = 0; run < runs.extent; ++run) {
+            const T* const start = first + run * runs.a_stride;
+            AddRows(start, rows, row_stride, n, sums);
+            AddRows(start + rows * row_stride, 1, 0, rest, sums);
+          }
+        });
       });
-      for (int64_t i = 0; i < n; ++i) out[to + begin + i] = static_cast<T>(sums[i] / divisor);
+      int64_t copies = columns / width;
+      while (copies > 1) {
+        const int64_t added = copies / 2;
+        copies -= added;
+        AddRows(sums + copies * width, 1, 0, added * width, sums);
+      }
+      const int64_t kept_columns = std::min(n, width);
+      for (int64_t i = 0; i < kept_columns; ++i) {
+        out[to + begin + i] = static_cast<T>(sums[i] / divisor);
+      }
     }
   });
 }

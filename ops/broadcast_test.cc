@@ -121,6 +121,77 @@ TEST(SumBroadcastTest, SumOverNothingIsZero) {
   EXPECT_THAT(SumOfCounting({2, 0}, {2, 1}), ElementsAre(0, 0));
 }
 
+// The same, by the definition.
+std::vector<float> SlowSumOfCounting(const Dims& big, const Dims& out) {
+  std::vector<double> sums(NumElements(out), 0);
+  Walk(MakeLoopNest(big, big, out), [&](int64_t from, int64_t to) { sums[to] += from + 1; });
+  return {sums.begin(), sums.end()};
+}
+
+// Below, beside and above the sizes of blocks.
+constexpr int64_t kWidths[] = {1, 3, 8, 32, 100, 128, 255, 256, 257, 500};
+
+TEST(SumBroadcastTest, SumsColumnsAndRunsOfAnyLength) {
+  for (const int64_t width : kWidths) {
+    for (const int64_t rows : {0, 1, 2, 4, 7, 70}) {
+      for (const auto& [big, out] : std::vector<std::pair<Dims, Dims>>{
+               {{rows, width}, {1, width}},                 // columns
+               {{rows, width}, {rows, 1}},                  // runs
+               {{3, rows, width}, {3, 1, width}},           // columns, several times
+               {{rows, 3, width}, {rows, 1, width}},        // few of them
+               {{3, rows, width}, {1, rows, 1}},            // runs, several for a sum
+               {{2, rows, 2, width}, {1, rows, 1, width}},  // columns, several times for a sum
+           }) {
+        EXPECT_EQ(SumOfCounting(big, out), SlowSumOfCounting(big, out))
+            << DimsToString(big) << " to " << DimsToString(out);
+      }
+    }
+  }
+}
+
+TEST(SumBroadcastTest, DividesInPlaceIfNothingIsSummed) {
+  std::vector<float> values = {2, 4, 6};
+  SumBroadcast(values.data(), {3}, {3}, 1, values.data());
+  EXPECT_THAT(values, ElementsAre(2, 4, 6));
+  SumBroadcast(values.data(), {3}, {3}, -2, values.data());
+  EXPECT_THAT(values, ElementsAre(-1, -2, -3));
+  std::vector<float> copy(3);
+  SumBroadcast(values.data(), {1, 3}, {1, 3}, 1, copy.data());
+  EXPECT_EQ(copy, values);
+}
+
+// x - y, of counting numbers.
+void ExpectDifferences(const Dims& x_dims, const Dims& y_dims, const Dims& out_dims) {
+  std::vector<float> x(NumElements(x_dims)), y(NumElements(y_dims)), out(NumElements(out_dims));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i + 1;
+  for (size_t i = 0; i < y.size(); ++i) y[i] = 3 * i;
+  std::vector<float> expected;
+  Walk(MakeLoopNest(out_dims, x_dims, y_dims),
+       [&](int64_t a, int64_t b) { expected.push_back(x[a] - y[b]); });
+  const Broadcast shapes = {x_dims, y_dims, out_dims};
+  const auto minus = [](float a, float b) { return a - b; };
+  MapBroadcast(shapes, x.data(), y.data(), out.data(), minus);
+  EXPECT_EQ(out, expected) << DimsToString(x_dims) << " and " << DimsToString(y_dims);
+  if (x_dims == out_dims) {
+    MapBroadcast(shapes, x.data(), y.data(), x.data(), minus);
+    EXPECT_EQ(x, expected) << "in place, " << DimsToString(y_dims);
+  }
+}
+
+TEST(MapBroadcastTest, RepeatsRowsAndColumnsOfAnyLength) {
+  for (const int64_t width : kWidths) {
+    for (const int64_t rows : {0, 1, 2, 7, 70, 300}) {
+      ExpectDifferences({rows, width}, {1, width}, {rows, width});
+      ExpectDifferences({1, width}, {rows, width}, {rows, width});
+      ExpectDifferences({rows, width}, {rows, 1}, {rows, width});
+      ExpectDifferences({rows, 1}, {1, width}, {rows, width});
+      ExpectDifferences({2, rows, width}, {2, 1, width}, {2, rows, width});
+      ExpectDifferences({2, 1, width}, {1, rows, width}, {2, rows, width});
+      ExpectDifferences({2, rows, width}, {1, rows, 1}, {2, rows, width});
+    }
+  }
+}
+
 TEST(SumBroadcastTest, ManySmallTermsAreNotLost) {
   // Added one by one in single precision, this stays at 2^24.
   const std::vector<float> ones((1 << 24) + 4, 1.0f);

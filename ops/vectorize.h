@@ -86,21 +86,26 @@ void Vectorized(const F& f) {
   vectorize_internal::Run(f);
 }
 
+// Vectorized(f) if T is float, else f(): programs seldom compute much in other types, and compiling
+// loops twice takes long.
+template <typename T, typename F>
+void VectorizedFor(const F& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    Vectorized(f);
+  } else {
+    f();
+  }
+}
+
 // Calls f(i) for i in [0, n), in any order. A call may read element i of an array that it writes,
-// but no element that another call writes. The loop is compiled for the machine if T is float:
-// programs seldom compute much in other types, and compiling loops twice takes long.
+// but no element that another call writes. Vectorized for T.
 template <typename T, typename F>
 void ForEach(int64_t n, F f) {
-  const auto loop = [n, &f] {
+  VectorizedFor<T>([n, &f] {
     const F local = f;  // not aliased by what it writes
     WEFT_INDEPENDENT_ITERATIONS
     for (int64_t i = 0; i < n; ++i) local(i);
-  };
-  if constexpr (std::is_same_v<T, float>) {
-    Vectorized(loop);
-  } else {
-    loop();
-  }
+  });
 }
 
 // The sum of f(i) for i in [0, n), as 16 sums of every 16th one, in double precision. Much faster
@@ -108,7 +113,7 @@ void ForEach(int64_t n, F f) {
 template <typename T, typename F>
 double SumOf(int64_t n, F f) {
   double total = 0;
-  const auto add = [n, &f, &total] {
+  VectorizedFor<T>([n, &f, &total] {
     constexpr int kSums = 16;
     const F local = f;
     double sums[kSums] = {};
@@ -122,12 +127,7 @@ double SumOf(int64_t n, F f) {
       for (int k = 0; k < step; ++k) sums[k] += sums[k + step];
     }
     total = sums[0];
-  };
-  if constexpr (std::is_same_v<T, float>) {
-    Vectorized(add);
-  } else {
-    add();
-  }
+  });
   return total;
 }
 

@@ -214,14 +214,21 @@ absl::StatusOr<Kernel> Backward(OpKernel op) {
           const T *xs = x.data<T>(ctx), *ys = y.data<T>(ctx);
           const T *outs = out.data<T>(ctx), *douts = dout.data<T>(ctx);
           int64_t begin = 0;
-          WalkRuns(MakeLoopNest(shapes.out, shapes.x, shapes.y),
-                   [&](int64_t n, int64_t xi, auto x_stride, int64_t yi, auto y_stride) {
-                     const T *a = xs + xi, *b = ys + yi, *c = outs + begin, *d = douts + begin;
-                     T* const to = full + begin;
-                     ForEach<T>(n, [=](int64_t i) {
-                       to[i] = derivative(a[i * x_stride], b[i * y_stride], c[i], d[i]);
+          WalkRows(MakeLoopNest(shapes.out, shapes.x, shapes.y),
+                   [&](int64_t rows, int64_t n, int64_t xi, int64_t x_row, auto x_step, int64_t yi,
+                       int64_t y_row, auto y_step) {
+                     VectorizedFor<T>([=] {
+                       for (int64_t row = 0; row < rows; ++row) {
+                         const T *a = xs + xi + row * x_row, *b = ys + yi + row * y_row;
+                         const T *c = outs + begin + row * n, *d = douts + begin + row * n;
+                         T* const to = full + begin + row * n;
+                         WEFT_INDEPENDENT_ITERATIONS
+                         for (int64_t i = 0; i < n; ++i) {
+                           to[i] = derivative(a[i * x_step], b[i * y_step], c[i], d[i]);
+                         }
+                       }
                      });
-                     begin += n;
+                     begin += rows * n;
                    });
           if (is_repeated) SumBroadcast(full, shapes.out, aligned, 1, gradient->data<T>());
         };
