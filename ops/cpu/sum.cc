@@ -22,16 +22,21 @@ template <typename T>
 void AddUp(const std::vector<const Tensor*>& terms, Tensor* out) {
   constexpr int64_t kBlock = 1024;
   T block[kBlock];
-  T* const sums = block;
+  T* const to = out->data<T>();
+  // The first two terms are read before Out is written.
+  bool is_later_term = false;
+  for (size_t term = 2; term < terms.size(); ++term) is_later_term |= terms[term]->data<T>() == to;
   for (int64_t begin = 0; begin < out->size(); begin += kBlock) {
     const int64_t n = std::min(kBlock, out->size() - begin);
-    std::copy_n(terms[0]->data<T>() + begin, n, sums);
+    T* const sums = is_later_term ? block : to + begin;
+    const T* sum = terms[0]->data<T>() + begin;
     for (size_t term = 1; term < terms.size(); ++term) {
       const T* x = terms[term]->data<T>() + begin;
       ForEach<T>(n,
-                 [=](int64_t i) { sums[i] = static_cast<T>(Wrapping(sums[i]) + Wrapping(x[i])); });
+                 [=](int64_t i) { sums[i] = static_cast<T>(Wrapping(sum[i]) + Wrapping(x[i])); });
+      sum = sums;
     }
-    std::copy_n(sums, n, out->data<T>() + begin);
+    if (sum != to + begin) std::copy_n(sum, n, to + begin);
   }
 }
 

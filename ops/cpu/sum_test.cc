@@ -31,6 +31,26 @@ TEST(SumTest, OutMayTakeThePlaceOfAnyInput) {
   }
 }
 
+TEST(SumTest, OutMayBeTheLastOfSeveralInputs) {
+  for (const int place : {0, 1, 2}) {
+    std::vector<Tensor> x;
+    for (const float value : {1, 2, 4})
+      x.push_back(Floats({1025}, std::vector<float>(1025, value)));
+    WEFT_ASSERT_OK(RunOpOn("sum", {{"X", {&x[0], &x[1], &x[2]}}}, {}, {{"Out", {&x[place]}}}));
+    EXPECT_THAT(Values<float>(x[place]), Each(7));
+    WEFT_ASSERT_OK(
+        RunOpOn("sum", {{"X", {&x[place], &x[place], &x[place]}}}, {}, {{"Out", {&x[place]}}}));
+    EXPECT_THAT(Values<float>(x[place]), Each(21));
+  }
+}
+
+TEST(SumTest, OfOneInputIsACopy) {
+  const std::vector<float> values(1025, 3);
+  Tensor x = Floats({1025}, values), out;
+  WEFT_ASSERT_OK(RunOpOn("sum", {{"X", {&x}}}, {}, {{"Out", {&out}}}));
+  EXPECT_EQ(Values<float>(out), values);
+}
+
 TEST(SumTest, AVariableMayOccurTwice) {
   Tensor x = Floats({2}, {1, 2});
   WEFT_ASSERT_OK(RunOpOn("sum", {{"X", {&x, &x}}}, {}, {{"Out", {&x}}}));
