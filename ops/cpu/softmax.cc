@@ -70,30 +70,35 @@ void BoundBelow(const AxisRows& rows, int64_t size, float* p) {
   }
 }
 
+// y = softmax of the rows x, possibly in place.
+template <typename T>
+void SoftmaxRows(const AxisRows& rows, const T* x, DnnlOfShape<AxisRows>* of_shape, T* y) {
+  const int64_t size = rows.count() * rows.length;
+  if (size == 0) return;
+  if constexpr (std::is_same_v<T, float>) {
+    (*of_shape)(rows, MakeSoftmax).Run({x}, {y});
+    BoundBelow(rows, size, y);
+  } else {
+    for (int64_t r = 0; r < rows.count(); ++r) {
+      SoftmaxRow(x + rows.Start(r), rows.length, rows.stride, y + rows.Start(r));
+    }
+  }
+}
+
 // Out = softmax of X.
 absl::StatusOr<Kernel> Softmax(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   const int64_t axis = op.attrs().Int("axis");
-  return op.InPlace().Make(
-      Floats(x),
-      [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
-                                              auto zero) mutable -> absl::Status {
-        using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const AxisRows rows, AxisRows::Along(axis, x(ctx).dims()));
-        const T* from = x.data<T>(ctx);
-        T* to = out.data<T>(ctx);
-        if (x(ctx).size() == 0) return absl::OkStatus();
-        if constexpr (std::is_same_v<T, float>) {
-          of_shape(rows, MakeSoftmax).Run({from}, {to});
-          BoundBelow(rows, x(ctx).size(), to);
-        } else {
-          for (int64_t r = 0; r < rows.count(); ++r) {
-            SoftmaxRow(from + rows.Start(r), rows.length, rows.stride, to + rows.Start(r));
-          }
-        }
-        return absl::OkStatus();
-      });
+  return op.InPlace().Make(Floats(x),
+                           [=, of_shape = DnnlOfShape<AxisRows>()](
+                               const KernelContext& ctx, auto zero) mutable -> absl::Status {
+                             using T = decltype(zero);
+                             WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
+                                                   AxisRows::Along(axis, x(ctx).dims()));
+                             SoftmaxRows(rows, x.data<T>(ctx), &of_shape, out.data<T>(ctx));
+                             return absl::OkStatus();
+                           });
 }
 
 // X@GRAD = Out (Out@GRAD - sum over the row of Out Out@GRAD).
@@ -212,29 +217,29 @@ absl::StatusOr<Kernel> SoftmaxWithCrossEntropy(OpKernel op) {
   const Out softmax = op.out("Softmax"), loss = op.out("Loss");
   const Options options(op.attrs());
   return op.InPlace(softmax, logits)
-      .Make(Floats(logits), [=](const KernelContext& ctx, auto zero) -> absl::Status {
-        using T = decltype(zero);
-        WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
-                              AxisRows::Along(options.axis, logits(ctx).dims()));
-        const T* x = logits.data<T>(ctx);
-        T* p = softmax.data<T>(ctx);
-        if (options.use_softmax) {
-          for (int64_t r = 0; r < rows.count(); ++r) {
-            SoftmaxRow(x + rows.Start(r), rows.length, rows.stride, p + rows.Start(r));
-          }
-        } else if (p != x) {
-          std::copy_n(x, logits(ctx).size(), p);
-        }
-        if (!options.soft_label) {
-          T* to = loss.data<T>(ctx);
-          return ForEachLabel(
-              label(ctx), rows.length, options.ignore_index, [=](int64_t r, int64_t c) {
-                to[r] = c < 0 ? T(0) : NegativeLog(p[rows.Start(r) + c * rows.stride]);
-              });
-        }
-        SoftLoss(rows, p, label.data<T>(ctx), loss.data<T>(ctx));
-        return absl::OkStatus();
-      });
+      .Make(Floats(logits),
+            [=, of_shape = DnnlOfShape<AxisRows>()](const KernelContext& ctx,
+                                                    auto zero) mutable -> absl::Status {
+              using T = decltype(zero);
+              WEFT_ASSIGN_OR_RETURN(const AxisRows rows,
+                                    AxisRows::Along(options.axis, logits(ctx).dims()));
+              const T* x = logits.data<T>(ctx);
+              T* p = softmax.data<T>(ctx);
+              if (options.use_softmax) {
+                SoftmaxRows(rows, x, &of_shape, p);
+              } else if (p != x) {
+                std::copy_n(x, logits(ctx).size(), p);
+              }
+              if (!options.soft_label) {
+                T* to = loss.data<T>(ctx);
+                return ForEachLabel(
+                    label(ctx), rows.length, options.ignore_index, [=](int64_t r, int64_t c) {
+                      to[r] = c < 0 ? T(0) : NegativeLog(p[rows.Start(r) + c * rows.stride]);
+                    });
+              }
+              SoftLoss(rows, p, label.data<T>(ctx), loss.data<T>(ctx));
+              return absl::OkStatus();
+            });
 }
 
 // The derivative of a row's loss by one logit, given the label's weight for its class; if the

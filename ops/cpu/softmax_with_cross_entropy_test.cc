@@ -42,6 +42,28 @@ TEST(SoftmaxWithCrossEntropyTest, LargeLogitsDoNotOverflow) {
   EXPECT_NEAR(Values<float>(out["Loss"][0])[0], 64, 1e-4) << "differences end at -64";
 }
 
+TEST(SoftmaxWithCrossEntropyTest, RowsOfAnyLengthAreThoseOfDoublePrecision) {
+  for (const int64_t classes : {1, 3, 16, 31, 255, 500}) {
+    std::vector<float> logits;
+    for (int64_t i = 0; i < 3 * classes; ++i) logits.push_back(i * 37 % 101 / 10.0f);
+    logits[0] = 200;
+    const Tensor label = Labels({3, 1}, {classes - 1, 0, classes / 2});
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        auto out, RunOp(kLossOp, {{"Logits", {Floats({3, classes}, logits)}}, {"Label", {label}}},
+                        {}, kOutputs));
+    const std::vector<double> doubles(logits.begin(), logits.end());
+    WEFT_ASSERT_OK_AND_ASSIGN(
+        auto exact,
+        RunOp(kLossOp,
+              {{"Logits", {MakeTensor<double>({3, classes}, doubles)}}, {"Label", {label}}}, {},
+              kOutputs));
+    EXPECT_THAT(Values<float>(out["Softmax"][0]),
+                Pointwise(FloatNear(1e-6), Values<double>(exact["Softmax"][0])));
+    EXPECT_THAT(Values<float>(out["Loss"][0]),
+                Pointwise(FloatNear(1e-4), Values<double>(exact["Loss"][0])));
+  }
+}
+
 TEST(SoftmaxWithCrossEntropyTest, ClassesMayBeAnInnerDimension) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp(kLossOp,
                                             {{"Logits", {Floats({1, 2, 2}, {0, 9, 0, 9})}},
