@@ -58,10 +58,13 @@ struct Slices {
 struct AxisElements {
   template <typename Visit>
   void ForEach(Visit visit) const {
-    int64_t at = 0;
-    ForEachRun(view, [&](int64_t place, int64_t count, int64_t step) {
-      for (int64_t k = 0; k < count; ++k, ++at) {
-        visit(place + k * step + indices[at] * stride, at, int64_t{1});
+    ForEachBlock(view, [&](int64_t place, int64_t packed, const ViewBlock& block) {
+      for (int64_t row = 0; row < block.rows; ++row) {
+        const int64_t from = place + row * block.row_stride,
+                      first = packed + row * block.packed_row;
+        for (int64_t k = 0; k < block.count; ++k) {
+          visit(from + k * block.stride + indices[first + k] * stride, first + k, int64_t{1});
+        }
       }
     });
   }

@@ -31,4 +31,12 @@ View Simplify(const View& view) {
   return simple;
 }
 
+bool IsPermutation(const View& view, int64_t size) {
+  if (view.size() != size) return false;
+  for (size_t d = 0; d < view.extents.size(); ++d) {
+    if (view.extents[d] != 1 && view.strides[d] == 0) return false;
+  }
+  return true;
+}
+
 }  // namespace weft

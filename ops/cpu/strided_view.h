@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/schema/tensor_type.h"
+#include "ops/vectorize.h"
 
 namespace weft {
 
@@ -20,6 +22,10 @@ struct View {
   int64_t size() const { return NumElements(extents); }
 };
 
+// Whether the view has every element of a tensor of that size once. Of a view that repeats elements
+// along strides of 0 alone.
+bool IsPermutation(const View& view, int64_t size);
+
 // Strides of a row-major tensor.
 Dims RowMajorStrides(const Dims& dims);
 // The whole tensor in its order.
@@ -29,48 +35,130 @@ View WholeView(const Dims& dims);
 // it.
 View Simplify(const View& view);
 
-// Calls visit(index in the tensor, count, stride) for runs of elements, in the order of the view.
+// Two loops over elements of a view: `rows` times `count`. The strides in the tensor are those of
+// the view; packed, the elements of a row are neighbours, and rows are `packed_row` apart.
+struct ViewBlock {
+  int64_t rows, count;
+  int64_t row_stride, stride;  // in the tensor
+  int64_t packed_row;
+};
+
+// Calls visit(index in the tensor, index when packed, block) for blocks of elements that make up
+// the view. Where neighbours in the tensor are no neighbours in the view, they are in different
+// rows.
 template <typename Visit>
-void ForEachRun(const View& whole, Visit visit) {
-  const View view = Simplify(whole);
-  if (view.size() == 0) return;
-  const size_t rank = view.extents.size();
-  if (rank == 0) return visit(view.offset, int64_t{1}, int64_t{1});
-  Dims at(rank - 1, 0);
-  for (int64_t place = view.offset;;) {
-    visit(place, view.extents[rank - 1], view.strides[rank - 1]);
-    size_t d = rank - 1;
+void ForEachBlock(const View& whole, Visit visit) {
+  if (whole.size() == 0) return;
+  View view = Simplify(whole);
+  Dims packed = RowMajorStrides(view.extents);
+  const auto take = [&](size_t d, int64_t* extent, int64_t* stride, int64_t* packed_stride) {
+    *extent = view.extents[d];
+    *stride = view.strides[d];
+    *packed_stride = packed[d];
+    view.extents.erase(view.extents.begin() + d);
+    view.strides.erase(view.strides.begin() + d);
+    packed.erase(packed.begin() + d);
+  };
+  ViewBlock block = {1, 1, 0, 1, 0};
+  int64_t packed_step;  // 1
+  if (!view.extents.empty()) {
+    take(view.extents.size() - 1, &block.count, &block.stride, &packed_step);
+  }
+  if (!view.extents.empty()) {
+    size_t d = view.extents.size() - 1;
+    if (block.stride != 1) {
+      const auto next = std::find(view.strides.begin(), view.strides.end(), 1);
+      if (next != view.strides.end()) d = next - view.strides.begin();
+    }
+    take(d, &block.rows, &block.row_stride, &block.packed_row);
+  }
+  Dims at(view.extents.size(), 0);
+  for (int64_t place = view.offset, packed_place = 0;;) {
+    visit(place, packed_place, block);
+    size_t d = at.size();
     for (; d > 0; --d) {
       place += view.strides[d - 1];
+      packed_place += packed[d - 1];
       if (++at[d - 1] < view.extents[d - 1]) break;
       place -= at[d - 1] * view.strides[d - 1];
+      packed_place -= at[d - 1] * packed[d - 1];
       at[d - 1] = 0;
     }
     if (d == 0) return;
   }
 }
 
-// to = the elements of the view, row-major.
+// to[row * to_row + i] = from[row + i * from_step], for `rows` times `count` elements; in tiles, so
+// that both sides are read and written in lines.
 template <typename T>
-void ReadView(const View& view, const T* tensor, T* to) {
-  ForEachRun(view, [&](int64_t place, int64_t count, int64_t stride) {
-    if (stride == 1) {
-      to = std::copy_n(tensor + place, count, to);
-    } else {
-      for (int64_t i = 0; i < count; ++i) *to++ = tensor[place + i * stride];
+void CopyTransposed(int64_t rows, int64_t count, const T* from, int64_t from_step, T* to,
+                    int64_t to_row) {
+  constexpr int64_t kTile = 16;
+  for (int64_t row = 0; row < rows; row += kTile) {
+    const int64_t tile_rows = std::min(kTile, rows - row);
+    for (int64_t i = 0; i < count; i += kTile) {
+      const int64_t n = std::min(kTile, count - i);
+      const T* const source = from + row + i * from_step;
+      T* const target = to + row * to_row + i;
+      if (tile_rows == kTile && n == kTile) {
+        T tile[kTile][kTile];
+        for (int64_t k = 0; k < kTile; ++k) {
+          for (int64_t r = 0; r < kTile; ++r) tile[r][k] = source[r + k * from_step];
+        }
+        for (int64_t r = 0; r < kTile; ++r) std::copy_n(tile[r], kTile, target + r * to_row);
+      } else {
+        for (int64_t r = 0; r < tile_rows; ++r) {
+          for (int64_t k = 0; k < n; ++k) target[r * to_row + k] = source[r + k * from_step];
+        }
+      }
+    }
+  }
+}
+
+// to[row * to_row + i * to_step] = from[row * from_row + i * from_step].
+template <typename T, typename FromStep, typename ToStep>
+void CopyRows(int64_t rows, int64_t count, const T* from, int64_t from_row, FromStep from_step,
+              T* to, int64_t to_row, ToStep to_step) {
+  Vectorized([=] {
+    for (int64_t row = 0; row < rows; ++row) {
+      const T* const source = from + row * from_row;
+      T* const target = to + row * to_row;
+      WEFT_INDEPENDENT_ITERATIONS
+      for (int64_t i = 0; i < count; ++i) target[i * to_step] = source[i * from_step];
     }
   });
 }
 
-// The elements of the view = from.
+// to = the elements of the view, row-major.
+template <typename T>
+void ReadView(const View& view, const T* tensor, T* to) {
+  constexpr std::integral_constant<int64_t, 1> kNext;
+  ForEachBlock(view, [=](int64_t place, int64_t packed, const ViewBlock& b) {
+    if (b.stride == 1) {
+      CopyRows(b.rows, b.count, tensor + place, b.row_stride, kNext, to + packed, b.packed_row,
+               kNext);
+    } else if (b.row_stride == 1) {
+      CopyTransposed(b.rows, b.count, tensor + place, b.stride, to + packed, b.packed_row);
+    } else {
+      CopyRows(b.rows, b.count, tensor + place, b.row_stride, b.stride, to + packed, b.packed_row,
+               kNext);
+    }
+  });
+}
+
+// The elements of the view = from. No element is repeated.
 template <typename T>
 void WriteView(const View& view, const T* from, T* tensor) {
-  ForEachRun(view, [&](int64_t place, int64_t count, int64_t stride) {
-    if (stride == 1) {
-      std::copy_n(from, count, tensor + place);
-      from += count;
+  constexpr std::integral_constant<int64_t, 1> kNext;
+  ForEachBlock(view, [=](int64_t place, int64_t packed, const ViewBlock& b) {
+    if (b.stride == 1) {
+      CopyRows(b.rows, b.count, from + packed, b.packed_row, kNext, tensor + place, b.row_stride,
+               kNext);
+    } else if (b.row_stride == 1) {
+      CopyTransposed(b.count, b.rows, from + packed, b.packed_row, tensor + place, b.stride);
     } else {
-      for (int64_t i = 0; i < count; ++i) tensor[place + i * stride] = *from++;
+      CopyRows(b.rows, b.count, from + packed, b.packed_row, kNext, tensor + place, b.row_stride,
+               b.stride);
     }
   });
 }
@@ -78,8 +166,12 @@ void WriteView(const View& view, const T* from, T* tensor) {
 // The elements of the view += from: the gradient of reading.
 template <typename T>
 void AddToView(const View& view, const T* from, T* tensor) {
-  ForEachRun(view, [&](int64_t place, int64_t count, int64_t stride) {
-    for (int64_t i = 0; i < count; ++i) tensor[place + i * stride] += *from++;
+  ForEachBlock(view, [=](int64_t place, int64_t packed, const ViewBlock& b) {
+    for (int64_t row = 0; row < b.rows; ++row) {
+      const T* const source = from + packed + row * b.packed_row;
+      T* const target = tensor + place + row * b.row_stride;
+      for (int64_t i = 0; i < b.count; ++i) target[i * b.stride] += source[i];
+    }
   });
 }
 

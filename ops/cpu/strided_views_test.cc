@@ -11,6 +11,67 @@ namespace {
 
 using Ints = std::vector<int32_t>;
 
+// The value of each element is its position in the transposed tensor.
+void ExpectTransposes(const Dims& dims, const Ints& axes) {
+  const int rank = static_cast<int>(dims.size());
+  Dims out_dims(rank), strides(rank, 1), x_shape = dims;
+  for (int d = rank - 1; d > 0; --d) strides[d - 1] = strides[d] * dims[d];
+  for (int d = 0; d < rank; ++d) out_dims[d] = dims[axes[d]];
+  std::vector<float> x(NumElements(dims)), counting(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    int64_t rest = i, from = 0;
+    for (int d = rank - 1; d >= 0; --d) {
+      from += rest % out_dims[d] * strides[axes[d]];
+      rest /= out_dims[d];
+    }
+    x[from] = counting[i] = i;
+  }
+  x_shape.insert(x_shape.begin(), 0);
+  const AttrValues attrs = {{"axis", axes}};
+  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("transpose2", {{"X", {Floats(dims, x)}}}, attrs,
+                                            {{"Out", 1}, {"XShape", 1}}));
+  EXPECT_EQ(Values<float>(out["Out"][0]), counting) << DimsToString(dims);
+  WEFT_ASSERT_OK_AND_ASSIGN(auto grad, RunOp("transpose2_grad",
+                                             {{"XShape", {Floats(x_shape, {})}},
+                                              {"Out@GRAD", {Floats(out_dims, counting)}}},
+                                             attrs, {{"X@GRAD", 1}}));
+  EXPECT_EQ(Values<float>(grad["X@GRAD"][0]), x) << DimsToString(dims);
+}
+
+TEST(TransposeTest, MovesRowsAndTilesOfAnySize) {
+  for (const int64_t n : {1, 3, 15, 16, 17, 33}) {
+    for (const int64_t m : {1, 2, 16, 40}) {
+      ExpectTransposes({n, m}, {1, 0});
+      for (const Ints& axes :
+           {Ints{0, 2, 1}, Ints{1, 0, 2}, Ints{1, 2, 0}, Ints{2, 0, 1}, Ints{2, 1, 0}}) {
+        ExpectTransposes({n, 3, m}, axes);
+      }
+      ExpectTransposes({2, n, m, 5}, {0, 2, 1, 3});
+      ExpectTransposes({2, n, 3, m}, {2, 3, 0, 1});
+      ExpectTransposes({2, n, 3, m}, {3, 1, 2, 0});
+    }
+  }
+  ExpectTransposes({3, 0, 2}, {2, 1, 0});
+  ExpectTransposes({3}, {0});
+}
+
+TEST(ExpandTest, GradientOfRepeatedElementsIsSummed) {
+  WEFT_ASSERT_OK_AND_ASSIGN(auto grad, RunOp("expand_v2_grad",
+                                             {{"X", {Floats({2, 1}, {0, 0})}},
+                                              {"Out@GRAD", {Floats({2, 2}, {1, 2, 3, 4})}}},
+                                             {{"shape", Ints{2, 2}}}, {{"X@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(grad["X@GRAD"][0]), ::testing::ElementsAre(3, 7));
+}
+
+TEST(SliceTest, GradientOfALeftOutElementIsZero) {
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      auto grad,
+      RunOp("slice_grad",
+            {{"Input", {Floats({3}, {0, 0, 0})}}, {"Out@GRAD", {Floats({2}, {1, 2})}}},
+            {{"axes", Ints{0}}, {"starts", Ints{1}}, {"ends", Ints{3}}}, {{"Input@GRAD", 1}}));
+  EXPECT_THAT(Values<float>(grad["Input@GRAD"][0]), ::testing::ElementsAre(0, 1, 2));
+}
+
 TEST(SliceTest, AnAxisThatIsLeftOutHasOneElement) {
   using Ints = std::vector<int32_t>;
   EXPECT_THAT(RunOp("slice", {{"Input", {Floats({2, 2}, {1, 2, 3, 4})}}},

@@ -20,8 +20,12 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const char* x_slot, MakeView make_v
                  [=, view = make_view(op.attrs())](const KernelContext& ctx, auto zero) {
                    using T = decltype(zero);
                    T* to = dx.data<T>(ctx);
+                   const View read = view(dx(ctx).dims(), dout(ctx).dims());
+                   if (IsPermutation(read, dx(ctx).size())) {
+                     return WriteView(read, dout.data<T>(ctx), to);
+                   }
                    std::fill_n(to, dx(ctx).size(), T(0));
-                   AddToView(view(dx(ctx).dims(), dout(ctx).dims()), dout.data<T>(ctx), to);
+                   AddToView(read, dout.data<T>(ctx), to);
                  });
 }
 
