@@ -52,7 +52,7 @@ DnnlPrimitive MakeSoftmaxGrad(const AxisRows& rows) {
 // row.
 void BoundBelow(const AxisRows& rows, int64_t size, float* p) {
   constexpr float kLeast = 1.6038108905486379e-28F;
-  int is_any_below = 0;  // mostly not
+  int is_any_below = 0;  // not, unless logits are large or masked
   Vectorized([&is_any_below, p, size] {
     int any = 0;
     for (int64_t i = 0; i < size; ++i) any |= p[i] < kLeast ? 1 : 0;
@@ -61,6 +61,11 @@ void BoundBelow(const AxisRows& rows, int64_t size, float* p) {
   if (is_any_below == 0) return;
   for (int64_t r = 0; r < rows.count(); ++r) {
     float* const row = p + rows.Start(r);
+    if (rows.stride == 1 && rows.length >= kFewClasses) {
+      const float least = kLeast * LargestOf(row, rows.length);
+      ForEach<float>(rows.length, [=](int64_t i) { row[i] = row[i] < least ? least : row[i]; });
+      continue;
+    }
     float largest = row[0];
     for (int64_t i = 1; i < rows.length; ++i) largest = std::max(largest, row[i * rows.stride]);
     const float least = kLeast * largest;

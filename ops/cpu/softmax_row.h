@@ -10,6 +10,9 @@
 
 namespace weft {
 
+// A row of fewer takes longer as vectors.
+constexpr int64_t kFewClasses = 32;
+
 // The largest of n > 0 numbers.
 template <typename T>
 T LargestOf(const T* x, int64_t n) {
@@ -46,8 +49,7 @@ void SoftmaxRow(const T* x, int64_t classes, T* y) {
 template <typename T>
 void SoftmaxRow(const T* x, int64_t classes, int64_t stride, T* y) {
   if (classes == 0) return;
-  constexpr int64_t kFew = 32;  // a short row takes longer as vectors
-  if (stride == 1 && classes >= kFew) return SoftmaxRow(x, classes, y);
+  if (stride == 1 && classes >= kFewClasses) return SoftmaxRow(x, classes, y);
   T largest = x[0];
   for (int64_t i = 1; i < classes; ++i) largest = std::max(largest, x[i * stride]);
   double sum = 0;
