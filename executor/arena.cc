@@ -4,12 +4,19 @@
 #include <numeric>
 #include <utility>
 
+#include "ops/memory.h"
+
 namespace weft {
 namespace {
 
 int64_t RoundedUp(int64_t bytes) {
   const int64_t at_least_one = std::max<int64_t>(bytes, 1);
   return (at_least_one + kArenaAlignment - 1) / kArenaAlignment * kArenaAlignment;
+}
+
+// Room for a value and for what separates it from the next one.
+int64_t RoomFor(int64_t bytes) {
+  return RoundedUp(bytes) + (bytes >= static_cast<int64_t>(kSkewedBytes) ? kSkew : 0);
 }
 
 int64_t MostAlive(absl::Span<const ArenaValue> values) {
@@ -76,16 +83,16 @@ ArenaLayout PlaceInArena(absl::Span<const ArenaValue> values) {
       last_seen[other] = value;
       if (values[other].last < life.first || life.last < values[other].first) return;
       taken.push_back(
-          {layout.offsets[other], layout.offsets[other] + RoundedUp(values[other].bytes)});
+          {layout.offsets[other], layout.offsets[other] + RoomFor(values[other].bytes)});
     });
     std::sort(taken.begin(), taken.end());
     int64_t offset = 0;
     for (const auto& [begin, taken_end] : taken) {
-      if (offset + RoundedUp(life.bytes) <= begin) break;
+      if (offset + RoomFor(life.bytes) <= begin) break;
       offset = std::max(offset, taken_end);
     }
     layout.offsets[value] = offset;
-    layout.bytes = std::max(layout.bytes, offset + RoundedUp(life.bytes));
+    layout.bytes = std::max(layout.bytes, offset + RoomFor(life.bytes));
     timeline.Add(value, life);
   }
   return layout;

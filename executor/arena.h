@@ -26,8 +26,9 @@ struct ArenaLayout {
 
 inline constexpr int64_t kArenaAlignment = 64;
 
-// Places large values first, each as low as possible. O(n²) for n values with n log n at best: n²
-// counts pairs of values of which the earlier placed ones live at the same time.
+// Places large values first, each as low as possible. Behind values from kSkewedBytes
+// (ops/memory.h) on, kSkew bytes stay free. O(n²) for n values with n log n at best: n² counts
+// pairs of values of which the earlier placed ones live at the same time.
 ArenaLayout PlaceInArena(absl::Span<const ArenaValue> values);
 
 }  // namespace weft

@@ -1,5 +1,7 @@
 #include "ops/memory.h"
 
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <new>
 
@@ -8,12 +10,23 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
+// How far into its block of memory an allocation begins. The system returns large blocks at the
+// same place in a page, one multiple of a page from the next. See kSkewedBytes.
+size_t NextSkew(size_t bytes) {
+  static std::atomic<uint32_t> num_allocations{0};
+  if (bytes < kSkewedBytes) return 0;
+  constexpr uint32_t kSkews = 12;
+  return num_allocations.fetch_add(1, std::memory_order_relaxed) % kSkews * kSkew;
+}
+
 class Host : public Memory {
  public:
   bool IsHost() const override { return true; }
   std::shared_ptr<void> Allocate(size_t bytes) override {
-    return std::shared_ptr<void>(::operator new(bytes, kAlignment),
-                                 [](void* p) { ::operator delete(p, kAlignment); });
+    const size_t skew = NextSkew(bytes);
+    char* const block = static_cast<char*>(::operator new(bytes + skew, kAlignment));
+    return std::shared_ptr<void>(block + skew,
+                                 [block](void*) { ::operator delete(block, kAlignment); });
   }
   absl::Status CopyFromHost(const void* from, size_t bytes, void* to) override {
     if (bytes > 0) std::memcpy(to, from, bytes);

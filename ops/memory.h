@@ -9,6 +9,12 @@
 
 namespace weft {
 
+// A loop that reads and writes several large arrays is up to five times as slow if the arrays lie
+// such that equal indices fall into the same lines of a cache (docs/performance.md). Arrays from
+// kSkewedBytes on therefore begin at different multiples of kSkew within a page.
+inline constexpr size_t kSkewedBytes = 32768;
+inline constexpr size_t kSkew = 320;
+
 class Memory {
  public:
   virtual ~Memory() = default;
