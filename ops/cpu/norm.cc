@@ -20,6 +20,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "ops/columns.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/op_kernel.h"
@@ -36,6 +37,11 @@ struct Grouping {
   bool HasRowsForSetsAndColumnsForChannels() const {
     constexpr std::array<int64_t, 4> kRows = {0, 0, 1, 0}, kColumns = {0, 0, 0, 1};
     return size[0] == 1 && size[1] == 1 && set_step == kRows && channel_step == kColumns;
+  }
+  // As in batch_norm with channels last: every column is a set and a channel.
+  bool HasColumnsForBoth() const {
+    constexpr std::array<int64_t, 4> kColumns = {0, 0, 0, 1};
+    return size[0] == 1 && size[1] == 1 && set_step == kColumns && channel_step == kColumns;
   }
   int64_t num_elements() const { return size[0] * size[1] * size[2] * size[3]; }
   int64_t num_sets() const { return Count(set_step); }
@@ -131,6 +137,7 @@ struct Moments {
 
   template <typename T>
   static Moments Of(const Grouping& g, const T* x) {
+    if (g.HasColumnsForBoth() && g.num_elements() > 0) return OfColumns(g, x);
     const int64_t width = g.size[3];
     const double count = std::max<int64_t>(g.set_size(), 1);
     Moments m{std::vector<double>(g.num_sets()), std::vector<double>(g.num_sets())};
@@ -145,6 +152,27 @@ struct Moments {
       });
     });
     for (double& variance : m.variance) variance /= count;
+    return m;
+  }
+
+  // In one pass: the squares of distances to the first row, whose precision does not suffer from a
+  // mean far from 0.
+  template <typename T>
+  static Moments OfColumns(const Grouping& g, const T* x) {
+    Columns loops(g.size[2], g.size[3]);
+    std::vector<double> first;
+    loops.Tile([x](int64_t c) { return x[c]; }, &first);
+    loops.Sum<T, 2>([x, first = first.data()](int64_t i, int64_t j) {
+      const double distance = x[i] - first[j];
+      return std::array<double, 2>{distance, distance * distance};
+    });
+    Moments m{std::vector<double>(g.num_sets()), std::vector<double>(g.num_sets())};
+    const auto count = static_cast<double>(g.set_size());
+    for (int64_t c = 0; c < g.num_sets(); ++c) {
+      const double distance = loops.sum(0, c) / count;
+      m.mean[c] = first[c] + distance;
+      m.variance[c] = std::max(loops.sum(1, c) / count - distance * distance, 0.0);
+    }
     return m;
   }
 
@@ -172,6 +200,19 @@ void Write(const std::vector<double>& values, Tensor* to) {
 template <typename T>
 void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
                const std::vector<double>& inverse_deviation, const T* scale, const T* bias, T* y) {
+  if (g.HasColumnsForBoth()) {
+    const Columns loops(g.size[2], g.size[3]);
+    std::vector<double> centers, factors, shifts;
+    loops.Tile([&](int64_t c) { return mean[c]; }, &centers);
+    loops.Tile([&](int64_t c) { return inverse_deviation[c] * (scale == nullptr ? 1 : scale[c]); },
+               &factors);
+    loops.Tile([&](int64_t c) { return bias == nullptr ? 0 : bias[c]; }, &shifts);
+    loops.ForEach<T>([x, y, center = centers.data(), factor = factors.data(),
+                      shift = shifts.data()](int64_t i, int64_t j) {
+      y[i] = static_cast<T>((x[i] - center[j]) * factor[j] + shift[j]);
+    });
+    return;
+  }
   const int64_t width = g.size[3];
   ForEachRun(g, [&](auto set_step, auto channel_step, int64_t set, int64_t channel, int64_t begin) {
     const T* from = x + begin;
@@ -195,11 +236,52 @@ void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
 
 enum class MomentsOf { kX, kOther };
 
+// NormalizeGrad where every column is a set and a channel.
+template <typename T>
+void NormalizeGradOfColumns(const Grouping& g, const T* x, const T* dy,
+                            const std::vector<double>& mean,
+                            const std::vector<double>& inverse_deviation, MomentsOf moments_of,
+                            const T* scale, Tensor* dx, Tensor* dscale, Tensor* dbias) {
+  Columns loops(g.size[2], g.size[3]);
+  std::vector<double> centers;
+  loops.Tile([&](int64_t c) { return mean[c]; }, &centers);
+  const double* const center = centers.data();
+  loops.Sum<T, 2>([x, dy, center](int64_t i, int64_t j) {
+    return std::array<double, 2>{dy[i], dy[i] * (x[i] - center[j])};
+  });
+  for (int64_t c = 0; c < g.num_channels(); ++c) {
+    if (dbias != nullptr) dbias->data<T>()[c] = static_cast<T>(loops.sum(0, c));
+    if (dscale == nullptr) continue;
+    dscale->data<T>()[c] = static_cast<T>(loops.sum(1, c) * inverse_deviation[c]);
+  }
+  if (dx == nullptr) return;
+  const double part = moments_of == MomentsOf::kX ? 1.0 / g.set_size() : 0;
+  const auto factor = [&](int64_t c) {
+    return inverse_deviation[c] * (scale == nullptr ? 1 : scale[c]);
+  };
+  std::vector<double> dy_factors, x_factors, shifts;
+  loops.Tile(factor, &dy_factors);
+  loops.Tile(
+      [&](int64_t c) {
+        return -part * factor(c) * loops.sum(1, c) * inverse_deviation[c] * inverse_deviation[c];
+      },
+      &x_factors);
+  loops.Tile([&](int64_t c) { return -part * factor(c) * loops.sum(0, c); }, &shifts);
+  loops.ForEach<T>([x, dy, center, to = dx->data<T>(), dy_factor = dy_factors.data(),
+                    x_factor = x_factors.data(), shift = shifts.data()](int64_t i, int64_t j) {
+    to[i] = static_cast<T>(dy_factor[j] * dy[i] + x_factor[j] * (x[i] - center[j]) + shift[j]);
+  });
+}
+
 // Null skips a gradient.
 template <typename T>
 void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector<double>& mean,
                    const std::vector<double>& inverse_deviation, MomentsOf moments_of,
                    const T* scale, Tensor* dx, Tensor* dscale, Tensor* dbias) {
+  if (g.HasColumnsForBoth()) {
+    return NormalizeGradOfColumns(g, x, dy, mean, inverse_deviation, moments_of, scale, dx, dscale,
+                                  dbias);
+  }
   const int64_t width = g.size[3];
   std::vector<double> g_sums(g.num_sets()), gx_sums(g.num_sets());
   std::vector<double> dy_sums(g.num_channels()), dyx_sums(g.num_channels());
