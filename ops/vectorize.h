@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/threads.h"
+
 #if defined(__GNUC__) && defined(__x86_64__) && !defined(__CUDACC__)
 #define WEFT_HAS_AVX2_LOOPS 1
 #else
@@ -98,14 +100,19 @@ void VectorizedFor(const F& f) {
 }
 
 // Calls f(i) for i in [0, n), in any order. A call may read element i of an array that it writes,
-// but no element that another call writes. Vectorized for T.
+// but no element that another call writes. Vectorized for T. Long loops run on the threads of the
+// rank (ops/threads.h).
 template <typename T, typename F>
 void ForEach(int64_t n, F f) {
-  VectorizedFor<T>([n, &f] {
-    const F local = f;  // not aliased by what it writes
-    WEFT_INDEPENDENT_ITERATIONS
-    for (int64_t i = 0; i < n; ++i) local(i);
-  });
+  const auto part = [&f](int64_t begin, int64_t end) {
+    VectorizedFor<T>([&f, begin, end] {
+      const F local = f;  // not aliased by what it writes
+      WEFT_INDEPENDENT_ITERATIONS
+      for (int64_t i = begin; i < end; ++i) local(i);
+    });
+  };
+  if (n >= kMinParallelSize && KernelThreads() > 1) return ForEachPart(n, part);
+  part(0, n);
 }
 
 // The sum of f(i) for i in [0, n), as 16 sums of every 16th one, in double precision. Much faster

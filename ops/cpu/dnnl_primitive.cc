@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "ops/threads.h"
+
 namespace weft {
 namespace {
 
@@ -46,8 +48,14 @@ memory::desc DnnlImage(const Dims& dims, bool channels_last) {
   return memory::desc({dims.begin(), dims.end()}, memory::data_type::f32, tag);
 }
 
+memory::desc DnnlImageInBlocks(const Dims& dims) {
+  using Tag = memory::format_tag;
+  return memory::desc({dims.begin(), dims.end()}, memory::data_type::f32,
+                      dims.size() == 4 ? Tag::aBcd8b : Tag::aBcde8b);
+}
+
 dnnl::primitive_attr DnnlAttributes() {
-  omp_set_num_threads(1);  // of this thread
+  omp_set_num_threads(KernelThreads());  // of this thread
   // The library's own scratchpad belongs to the thread that made the primitive.
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -139,7 +147,7 @@ void DnnlPrimitive::Step::Run(const dnnl::stream& stream, char* memory) {
 }
 
 void DnnlPrimitive::Run(absl::Span<const void* const> inputs, absl::Span<void* const> outputs) {
-  omp_set_num_threads(1);  // of this thread
+  omp_set_num_threads(KernelThreads());  // of this thread
   char* const memory = ThreadMemory(bytes_);
   for (size_t i = 0; i < operands_.size(); ++i) {
     // oneDNN's inputs are pointers to mutable memory, but it does not write them.

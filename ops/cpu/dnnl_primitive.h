@@ -18,14 +18,18 @@ const dnnl::engine& DnnlCpuEngine();
 // programs.
 dnnl::memory::desc DnnlImage(const Dims& dims, bool channels_last);
 
-// Attributes for primitive descriptions. Sets the OpenMP thread count of the calling thread to 1: a
-// description divides the work among the number of threads at its creation.
+// The same in blocks of 8 channels, which are next to each other. Channels beyond the last are
+// padding.
+dnnl::memory::desc DnnlImageInBlocks(const Dims& dims);
+
+// Attributes for primitive descriptions. Sets the OpenMP thread count of the calling thread to
+// KernelThreads: a description divides the work among the number of threads at its creation.
 dnnl::primitive_attr DnnlAttributes();
 
-// A primitive with the arguments that it runs on. Made once per shape. Runs on the calling thread
-// alone, whose OpenMP thread count becomes 1. Arguments that the primitive needs in another layout
-// are reordered. The memory for reordered arguments and workspaces belongs to the calling thread;
-// all primitives that run on it share it.
+// A primitive with the arguments that it runs on. Made once per shape. Runs on KernelThreads
+// threads (ops/threads.h), the OpenMP thread count of the calling thread. Arguments that the
+// primitive needs in another layout are reordered. The memory for reordered arguments and
+// workspaces belongs to the calling thread; all primitives that run on it share it.
 class DnnlPrimitive {
  public:
   struct Argument {

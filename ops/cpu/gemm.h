@@ -16,10 +16,9 @@ enum class Transpose { kNo, kYes };
 // C = op(A) op(B) for row-major matrices: op(A) is m × k, op(B) k × n, C m × n; a transposed
 // operand is stored the other way round. C overlaps neither operand.
 //
-// Single precision runs in oneDNN, on the calling thread alone (whose OpenMP thread count becomes
-// 1), with the primitive that fits the shape; it is made at the first call and kept while the shape
-// stays. Double precision, which oneDNN does not have, runs in Eigen. A Gemm and its copies run
-// once at a time.
+// Single precision runs in oneDNN, with the primitive that fits the shape; it is made at the first
+// call and kept while the shape stays. Double precision, which oneDNN does not have, runs in Eigen.
+// A Gemm and its copies run once at a time.
 class Gemm {
  public:
   Gemm(Transpose a, Transpose b);

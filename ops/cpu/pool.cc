@@ -225,13 +225,6 @@ struct DnnlWindows {
   dnnl::memory::dims sizes, strides, begin, end;
 };
 
-// In blocks of 8 channels, which are next to each other.
-dnnl::memory::desc InBlocks(const Dims& dims) {
-  using Tag = dnnl::memory::format_tag;
-  return dnnl::memory::desc({dims.begin(), dims.end()}, dnnl::memory::data_type::f32,
-                            dims.size() == 4 ? Tag::aBcd8b : Tag::aBcde8b);
-}
-
 using ForwardDesc = dnnl::pooling_forward::primitive_desc;
 
 ForwardDesc DescribeForward(const PoolShape& shape, dnnl::prop_kind kind,
@@ -252,7 +245,8 @@ ForwardDesc DescribeForward(const PoolShape& shape, dnnl::prop_kind kind) {
   const ForwardDesc plain =
       DescribeForward(shape, kind, DnnlImage(shape.x, last), DnnlImage(shape.out, last));
   if (last || is_compiled(plain)) return plain;
-  const ForwardDesc blocks = DescribeForward(shape, kind, InBlocks(shape.x), InBlocks(shape.out));
+  const ForwardDesc blocks =
+      DescribeForward(shape, kind, DnnlImageInBlocks(shape.x), DnnlImageInBlocks(shape.out));
   return is_compiled(blocks) ? blocks : plain;
 }
 
