@@ -168,6 +168,7 @@ std::vector<std::string> TraitNames(const OpSchema& schema) {
       {Trait::kLoop, "loop"},
       {Trait::kBlockGrad, "block gradient"},
       {Trait::kKeepsOutputs, "keeps outputs"},
+      {Trait::kBroadcasts, "broadcasts"},
   };
   std::vector<std::string> names;
   for (const auto& [trait, name] : kNames) {

@@ -54,7 +54,7 @@ OpSchema Binary(OpSchema schema, OpSchema::InferFn infer) {
       .Infer(std::move(infer));
 }
 OpSchema Arithmetic(OpSchema schema) {
-  return Binary(std::move(schema), Result()).Attr("axis", -1);
+  return Binary(std::move(schema), Result()).Attr("axis", -1).With(Trait::kBroadcasts);
 }
 
 // It sums the gradient over dimensions along which X or Y was repeated, so it is not elementwise.
@@ -63,6 +63,7 @@ OpSchema ArithmeticGrad(OpSchema schema) {
       .In("Out@GRAD, X, Y")
       .Out("X@GRAD?, Y@GRAD?")
       .Attr("axis", -1)
+      .With(Trait::kBroadcasts)
       .Infer(InOrder({SameDType("X", "Y"), IfKnown("X", "Y", CheckResultGrad), GradsLikeInputs()}));
 }
 

@@ -78,7 +78,8 @@ OpSchema WithBatchNormAttrs(OpSchema schema) {
       .Attr("is_test", false)
       .Attr("momentum", 0.9f)
       .Attr("trainable_statistics", false)
-      .Attr("use_global_stats", false);
+      .Attr("use_global_stats", false)
+      .Images("data_layout", {"X", "Y"});
 }
 
 // sync_batch_norm takes its moments over the batches of all ranks (across_ranks.h).

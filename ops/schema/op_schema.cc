@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -127,6 +128,16 @@ OpSchema&& OpSchema::RequiredAttr(std::string name, AttrValue type_example) && {
 OpSchema&& OpSchema::Infer(InferFn infer) && {
   infer_ = std::move(infer);
   return std::move(*this);
+}
+
+OpSchema&& OpSchema::Images(std::string attr, std::vector<std::string> slots) && {
+  image_attr_ = std::move(attr);
+  image_slots_ = std::move(slots);
+  return std::move(*this);
+}
+
+bool OpSchema::IsImage(absl::string_view slot) const {
+  return absl::c_linear_search(image_slots_, absl::StripSuffix(slot, "@GRAD"));
 }
 
 const SlotSchema* OpSchema::FindInput(absl::string_view slot) const {

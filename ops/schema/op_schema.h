@@ -60,6 +60,8 @@ enum class Trait : uint32_t {
   kBlockGrad = 1 << 11,
   // Outputs keep the elements that the op does not write: they are inputs, too.
   kKeepsOutputs = 1 << 12,
+  // Broadcasts X and Y to each other, as attribute axis says, or is the gradient of such an op.
+  kBroadcasts = 1 << 13,
 };
 
 // An attribute value. The alternative fixes the attribute's type in the format: INT, LONG, FLOAT,
@@ -133,6 +135,9 @@ class OpSchema {
     return std::move(*this);
   }
   OpSchema&& Infer(InferFn infer) &&;
+  // Slots of images [batch, channels, space...]. Their channels are last if `attr` is "NHWC" or
+  // "NDHWC". In a gradient op, slots that end in @GRAD count as those of which they are gradients.
+  OpSchema&& Images(std::string attr, std::vector<std::string> slots) &&;
 
   // --- reading one -------------------------------------------------------------------------
   const std::string& type() const { return type_; }
@@ -145,6 +150,10 @@ class OpSchema {
   const AttrSchema* FindAttr(absl::string_view name) const;
   // Null for ops whose outputs are not tensors.
   const InferFn& infer() const { return infer_; }
+  // The attribute that says where the channels of images are; empty: the op has no images.
+  const std::string& image_attr() const { return image_attr_; }
+  const std::vector<std::string>& image_slots() const { return image_slots_; }
+  bool IsImage(absl::string_view slot) const;
 
  private:
   std::string type_;
@@ -152,6 +161,8 @@ class OpSchema {
   std::vector<AttrSchema> attrs_;
   uint32_t traits_ = 0;
   InferFn infer_;
+  std::string image_attr_;
+  std::vector<std::string> image_slots_;
 };
 
 // The schema of an op type; nullptr for an unregistered type. O(1). The first use builds the table

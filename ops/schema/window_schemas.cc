@@ -162,6 +162,7 @@ void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t spa
       .Attr("padding_algorithm", "EXPLICIT")
       .Attr("paddings", Ints(space, 0))
       .Attr("strides", Ints(space, 1))
+      .Images("data_format", {"Input", "Output"})
       .With(Trait::kRowSplittable)
       .Infer(infer);
   const std::vector<std::string> inputs = {"Bias", "Filter", "Input"};
@@ -232,7 +233,8 @@ OpSchema Pool(const char* type, size_t space) {
       .Attr("padding_algorithm", "EXPLICIT")
       .Attr("paddings", Ints(space, 0))
       .RequiredAttr("pooling_type", std::string())
-      .Attr("strides", Ints(space, 1));
+      .Attr("strides", Ints(space, 1))
+      .Images("data_format", {"X", "Out"});
 }
 
 // Max pooling. Mask is the index of each maximum in its image and channel, counted row by row.

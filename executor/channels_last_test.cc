@@ -1,0 +1,256 @@
+#include "executor/channels_last.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "executor/plan_executor.h"
+#include "executor/thread_stream.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+#include "ops/kernel.h"
+#include "proto/text/program_text.h"
+
+namespace weft {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::FloatNear;
+using ::testing::IsEmpty;
+using ::testing::Pointwise;
+using ::weft::testing::Values;
+
+enum class Layout { kAsWritten, kChannelsLast };
+
+// A program of one block that runs with `accessed` read after the step. All other variables that
+// nothing writes hold numbers before it.
+class Network {
+ public:
+  Network(const std::string& block, const std::vector<std::string>& accessed, Layout layout)
+      : device_(NewHostDevice()), random_(RandomState::Seeded(0, 0)) {
+    PlanOptions plan_options;
+    plan_options.kernels = &CpuKernels();
+    plan_ = *Plan::Build(
+        *ParseProgramText(absl::StrCat("program {\nblock 0 parent=-1 {\n", block, "}\n}\n")),
+        plan_options);
+    PlanExecutorOptions options;
+    for (const std::string& name : accessed) {
+      options.accessed.push_back(plan_.FindVariable(name));
+    }
+    for (size_t v = 0; v < plan_.variables.size(); ++v) {
+      if (plan_.variables[v].first_reader >= 0) options.accessed.push_back(static_cast<int>(v));
+    }
+    if (layout == Layout::kChannelsLast) KeepChannelsLast(CpuKernels(), options.accessed, &plan_);
+    options.plan = &plan_;
+    options.scope = &scope_;
+    options.device = device_.get();
+    options.random = &random_;
+    executor_ = *PlanExecutor::Create(options);
+    for (size_t v = 0; v < plan_.variables.size(); ++v) {
+      if (plan_.variables[v].first_reader >= 0) SetNumbers(v);
+    }
+  }
+
+  absl::Status RunStep() { return executor_->RunStep(); }
+  Tensor& operator[](const std::string& name) {
+    return *executor_->tensor(plan_.FindVariable(name));
+  }
+  const Plan& plan() const { return plan_; }
+
+  // The ops in order, with the dims of their first input.
+  std::vector<std::string> Ops() const {
+    std::vector<std::string> ops;
+    for (const Plan::Instruction& instruction : plan_.instructions) {
+      if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
+      const Plan::PlanOp& op = plan_.ops[instruction.index];
+      ops.push_back(
+          absl::StrCat(op.type, DimsToString(plan_.variables[op.inputs[0]].declared->dims)));
+    }
+    return ops;
+  }
+
+ private:
+  void SetNumbers(size_t v) {
+    Tensor& tensor = *executor_->tensor(static_cast<int>(v));
+    tensor.Resize(DType::kFloat32, plan_.variables[v].declared->dims);
+    for (int64_t i = 0; i < tensor.size(); ++i) {
+      tensor.data<float>()[i] =
+          static_cast<float>((i * 37 + static_cast<int64_t>(v) * 11) % 29) / 29;
+    }
+  }
+
+  std::unique_ptr<Device> device_;
+  RandomState random_;
+  Plan plan_;
+  Scope scope_;
+  std::unique_ptr<PlanExecutor> executor_;
+};
+
+// Expects that the rewritten program computes what it computes as written, and returns its ops.
+std::vector<std::string> ExpectSameResults(const std::string& block,
+                                           const std::vector<std::string>& results) {
+  Network as_written(block, results, Layout::kAsWritten);
+  Network rewritten(block, results, Layout::kChannelsLast);
+  // Twice: nothing of the first step is left.
+  for (int step = 0; step < 2; ++step) {
+    WEFT_EXPECT_OK(as_written.RunStep());
+    WEFT_EXPECT_OK(rewritten.RunStep());
+    for (const std::string& name : results) {
+      EXPECT_EQ(as_written[name].dims(), rewritten[name].dims()) << name;
+      EXPECT_THAT(Values<float>(rewritten[name]),
+                  Pointwise(FloatNear(1e-4F), Values<float>(as_written[name])))
+          << name;
+    }
+  }
+  return rewritten.Ops();
+}
+
+// A layer of a residual network, and its gradient.
+constexpr char kLayer[] = R"(
+    var x : fp32[2, 3, 8, 8]
+    var filter : fp32[6, 3, 3, 3]
+    var bias : fp32[6]
+    var scale : fp32[6] persistable
+    var shift : fp32[6] persistable
+    var mean : fp32[6] persistable
+    var variance : fp32[6] persistable
+    var saved_mean : fp32[6]
+    var saved_variance : fp32[6]
+    var a : fp32[2, 6, 8, 8]
+    var b : fp32[2, 6, 8, 8]
+    var c : fp32[2, 6, 8, 8]
+    var d : fp32[2, 6, 8, 8]
+    var e : fp32[2, 6, 8, 8]
+    var pooled : fp32[2, 6, 4, 4]
+    var flat : fp32[2, 96]
+    var shape : fp32[0, 2, 6, 4, 4]
+    Output=[a] = conv2d(Filter=[filter], Input=[x]) {paddings=ints[1, 1]}
+    Out=[b] = elementwise_add(X=[a], Y=[bias]) {axis=1}
+    MeanOut=[mean], SavedMean=[saved_mean], SavedVariance=[saved_variance], VarianceOut=[variance], Y=[c] = batch_norm(Bias=[shift], Mean=[mean], Scale=[scale], Variance=[variance], X=[b])
+    Out=[d] = relu(X=[c])
+    Out=[e] = elementwise_add(X=[d], Y=[a])
+    Out=[pooled] = pool2d(X=[e]) {ksize=ints[2, 2], pooling_type="max", strides=ints[2, 2]}
+    Out=[flat], XShape=[shape] = flatten2(X=[pooled])
+)";
+
+TEST(ChannelsLastTest, ImagesStayWithChannelsLastFromAConvolutionToTheFirstOtherOp) {
+  EXPECT_THAT(
+      ExpectSameResults(kLayer, {"flat", "saved_mean"}),
+      ElementsAre("transpose[2, 3, 8, 8]", "conv2d[6, 3, 3, 3]", "elementwise_add[2, 8, 8, 6]",
+                  "batch_norm[6]", "relu[2, 8, 8, 6]", "elementwise_add[2, 8, 8, 6]",
+                  "pool2d[2, 8, 8, 6]", "transpose[2, 4, 4, 6]", "flatten2[2, 6, 4, 4]"));
+}
+
+TEST(ChannelsLastTest, GradientsToo) {
+  EXPECT_THAT(ExpectSameResults(absl::StrCat(kLayer, R"(
+    var flat_grad : fp32[2, 96]
+    var pooled_grad : fp32[2, 6, 4, 4]
+    var e_grad : fp32[2, 6, 8, 8]
+    var d_grad : fp32[2, 6, 8, 8]
+    var a_grad1 : fp32[2, 6, 8, 8]
+    var c_grad : fp32[2, 6, 8, 8]
+    var b_grad : fp32[2, 6, 8, 8]
+    var a_grad2 : fp32[2, 6, 8, 8]
+    var a_grad : fp32[2, 6, 8, 8]
+    var x_grad : fp32[2, 3, 8, 8]
+    var filter_grad : fp32[6, 3, 3, 3]
+    var bias_grad : fp32[6]
+    var scale_grad : fp32[6]
+    var shift_grad : fp32[6]
+    X@GRAD=[pooled_grad] = flatten2_grad(Out@GRAD=[flat_grad], XShape=[shape])
+    X@GRAD=[e_grad] = pool2d_grad(Out=[pooled], Out@GRAD=[pooled_grad], X=[e]) {ksize=ints[2, 2], pooling_type="max", strides=ints[2, 2]}
+    X@GRAD=[d_grad], Y@GRAD=[a_grad1] = elementwise_add_grad(Out@GRAD=[e_grad], X=[d], Y=[a])
+    X@GRAD=[c_grad] = relu_grad(Out=[d], Out@GRAD=[d_grad])
+    Bias@GRAD=[shift_grad], Scale@GRAD=[scale_grad], X@GRAD=[b_grad] = batch_norm_grad(SavedMean=[saved_mean], SavedVariance=[saved_variance], Scale=[scale], X=[b], Y@GRAD=[c_grad])
+    X@GRAD=[a_grad2], Y@GRAD=[bias_grad] = elementwise_add_grad(Out@GRAD=[b_grad], X=[a], Y=[bias]) {axis=1}
+    Out=[a_grad] = sum(X=[a_grad1, a_grad2])
+    Filter@GRAD=[filter_grad], Input@GRAD=[x_grad] = conv2d_grad(Filter=[filter], Input=[x], Output@GRAD=[a_grad]) {paddings=ints[1, 1]}
+)"),
+                                {"filter_grad", "bias_grad", "scale_grad", "shift_grad"})
+                  .size(),
+              9u + 1u + 8u);  // one more transposition: of pooled_grad
+}
+
+TEST(ChannelsLastTest, WhatIsReadBetweenStepsIsAsWritten) {
+  // b is fetched: its op stays as it is.
+  EXPECT_THAT(
+      ExpectSameResults(R"(
+    var x : fp32[2, 3, 8, 8]
+    var filter : fp32[6, 3, 3, 3]
+    var a : fp32[2, 6, 6, 6]
+    var b : fp32[2, 6, 6, 6]
+    var c : fp32[2, 6, 6, 6]
+    var y : fp32[]
+    Output=[a] = conv2d(Filter=[filter], Input=[x])
+    Out=[b] = relu(X=[a])
+    Out=[c] = elementwise_add(X=[a], Y=[b])
+    Out=[y] = reduce_sum(X=[c]) {reduce_all=true}
+)",
+                        {"b", "y"}),
+      ElementsAre("transpose[2, 3, 8, 8]", "conv2d[6, 3, 3, 3]", "transpose[2, 6, 6, 6]",
+                  "relu[2, 6, 6, 6]", "elementwise_add[2, 6, 6, 6]", "reduce_sum[2, 6, 6, 6]"));
+}
+
+TEST(ChannelsLastTest, AnOpThatWorksInPlaceAndOneThatReadsBothLayouts) {
+  ExpectSameResults(R"(
+    var x : fp32[2, 3, 8, 8]
+    var filter : fp32[6, 3, 3, 3]
+    var a : fp32[2, 6, 6, 6]
+    var s : fp32[]
+    var b : fp32[2, 6, 6, 6]
+    var y : fp32[2, 6, 6, 6]
+    Output=[a] = conv2d(Filter=[filter], Input=[x])
+    Out=[a] = relu(X=[a])
+    Out=[s] = reduce_sum(X=[a]) {reduce_all=true}
+    Out=[a] = scale(X=[a]) {scale=0.5}
+    Out=[b] = elementwise_mul(X=[a], Y=[a])
+    Out=[y] = softmax(X=[b]) {axis=1}
+)",
+                    {"s", "y"});
+}
+
+TEST(ChannelsLastTest, GroupsVectorsAlongOtherAxesAndDrawsStayAsWritten) {
+  EXPECT_THAT(ExpectSameResults(R"(
+    var x : fp32[2, 4, 8, 8]
+    var filter : fp32[4, 2, 3, 3]
+    var a : fp32[2, 4, 6, 6]
+    var y : fp32[2, 4, 6, 6]
+    Output=[a] = conv2d(Filter=[filter], Input=[x]) {groups=2}
+    Out=[y] = relu(X=[a])
+)",
+                                {"y"}),
+              ElementsAre("conv2d[4, 2, 3, 3]", "relu[2, 4, 6, 6]"));
+  EXPECT_THAT(ExpectSameResults(R"(
+    var x : fp32[2, 4, 8, 8]
+    var filter : fp32[6, 4, 3, 3]
+    var row : fp32[6]
+    var a : fp32[2, 6, 6, 6]
+    var b : fp32[2, 6, 6, 6]
+    var y : fp32[2, 6, 6, 6]
+    var mask : uint8[2, 6, 6, 6]
+    Output=[a] = conv2d(Filter=[filter], Input=[x])
+    Out=[b] = elementwise_add(X=[a], Y=[row]) {axis=-1}
+    Mask=[mask], Out=[y] = dropout(X=[b]) {dropout_prob=0.5, seed=7}
+)",
+                                {"y"}),
+              ElementsAre("transpose[2, 4, 8, 8]", "conv2d[6, 4, 3, 3]", "transpose[2, 6, 6, 6]",
+                          "elementwise_add[2, 6, 6, 6]", "dropout[2, 6, 6, 6]"));
+}
+
+TEST(ChannelsLastTest, APlanWithoutConvolutionsStaysAsItIs) {
+  const std::string block = R"(
+    var x : fp32[2, 4, 8, 8]
+    var y : fp32[2, 4, 4, 4]
+    Out=[y] = pool2d(X=[x]) {ksize=ints[2, 2], pooling_type="avg", strides=ints[2, 2]}
+)";
+  EXPECT_THAT(ExpectSameResults(block, {"y"}), ElementsAre("pool2d[2, 4, 8, 8]"));
+}
+
+}  // namespace
+}  // namespace weft
