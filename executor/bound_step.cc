@@ -57,12 +57,20 @@ class PlaceFinder {
   void ShareViews() {
     for (size_t i = 0; i < plan_.instructions.size(); ++i) {
       if (plan_.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
-      const int op = plan_.instructions[i].index;
-      if (!ops_[op].is_static || !IsView(op)) continue;
-      for (const auto& [out, in] : ops_[op].kernel.kernel().views) {
-        Join(ops_[op].op->inputs[in], ops_[op].op->outputs[out]);
+      const int index = plan_.instructions[i].index;
+      const BoundOp& op = ops_[index];
+      if (!op.is_static || op.kernel.kernel().views.empty()) continue;
+      std::vector<bool> is_done(op.op->outputs.size());
+      for (size_t o = 0; o < is_done.size(); ++o) {
+        const int out = op.op->outputs[o];
+        is_done[o] = out < 0 || NumElements(types_.variables[out]->dims) == 0;
       }
-      is_removed_[op] = true;
+      for (const auto& [out, in] : op.kernel.kernel().views) {
+        if (!IsView(op.op->outputs[out], op.op->inputs[in])) continue;
+        Join(op.op->inputs[in], op.op->outputs[out]);
+        is_done[out] = true;
+      }
+      is_removed_[index] = !absl::c_linear_search(is_done, false);
     }
   }
 
@@ -111,24 +119,11 @@ class PlaceFinder {
     }
   }
 
-  // Every output of the op is a view of an input, or has no elements.
-  bool IsView(int op) const {
-    const std::vector<int>& outputs = ops_[op].op->outputs;
-    const std::vector<std::pair<int, int>>& views = ops_[op].kernel.kernel().views;
-    if (views.empty()) return false;
-    for (size_t o = 0; o < outputs.size(); ++o) {
-      if (outputs[o] < 0) continue;
-      if (NumElements(types_.variables[outputs[o]]->dims) == 0) continue;
-      const auto view = absl::c_find_if(
-          views, [&](const auto& pair) { return pair.first == static_cast<int>(o); });
-      if (view == views.end()) return false;
-      const int in = ops_[op].op->inputs[view->second];
-      if (!IsInArena(in) || !IsInArena(outputs[o]) || in == outputs[o] || writes_[in] != 1 ||
-          writes_[outputs[o]] != 1) {
-        return false;
-      }
-    }
-    return true;
+  // Whether an output may share the memory of the input of which it is a view.
+  bool IsView(int out, int in) const {
+    return IsInArena(in) && IsInArena(out) && in != out && writes_[in] == 1 && writes_[out] == 1 &&
+           types_.variables[in]->dtype == types_.variables[out]->dtype &&
+           NumElements(types_.variables[in]->dims) == NumElements(types_.variables[out]->dims);
   }
 
   bool EndsAt(int v, int position) const {

@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
 #include "executor/finite.h"
 #include "executor/step_types.h"
 #include "ops/make_kernel.h"
+#include "ops/threads.h"
 
 namespace weft {
 namespace {
@@ -82,6 +85,7 @@ absl::Status PlanExecutor::Init() {
 
 absl::Status PlanExecutor::RunStep() {
   for (std::vector<OpSpan>& spans : spans_) spans.clear();
+  SetKernelThreads(options_.threads);
   try {
     if (step_ == nullptr || !step_->Fits()) BindStep();
     step_->OwnValues();
@@ -94,6 +98,24 @@ absl::Status PlanExecutor::RunStep() {
   for (const std::unique_ptr<Stream>& stream : streams_) status.Update(stream->Synchronize());
   for (Communicator* communicator : resources_.communicators) status.Update(communicator->Check());
   return status;
+}
+
+ValueMemory PlanExecutor::memory() const {
+  ValueMemory memory;
+  absl::flat_hash_set<const void*> seen;  // values may share their memory
+  const auto* const arena = static_cast<const char*>(arena_.memory.get());
+  for (const Tensor* tensor : resources_.tensors) {
+    if (!tensor->allocated() || !seen.insert(tensor->raw()).second) continue;
+    const auto* const data = static_cast<const char*>(tensor->raw());
+    const bool is_in_arena = std::less_equal<>()(arena, data) &&
+                             std::less<>()(data, arena + arena_.bytes) && arena != nullptr;
+    if (!is_in_arena) memory.kept += static_cast<int64_t>(tensor->bytes());
+  }
+  memory.arena = arena_.bytes;
+  for (const std::unique_ptr<BoundStep>& step : steps_) {
+    memory.live = std::max(memory.live, step->live_bytes());
+  }
+  return memory;
 }
 
 void PlanExecutor::BindStep() {

@@ -42,6 +42,8 @@ struct PlanExecutorOptions {
   // Variables that are read or written between steps, besides persistable ones. Others share memory
   // with each other.
   std::vector<int> accessed;
+  // On which kernels compute (ops/threads.h), the one that calls RunStep included.
+  int threads = 1;
   // Checks every floating-point output of every op, and fails at the first NaN or infinity.
   bool check_nan = false;
   // Record when each op of the last step ran.
@@ -56,6 +58,16 @@ struct PlanExecutorOptions {
 struct OpSpan {
   int op;  // of the plan
   std::chrono::steady_clock::time_point begin, end;
+};
+
+// The memory of the values of a rank, in bytes.
+struct ValueMemory {
+  // Of values between steps: persistable, fed and fetched variables; and of others that the arena
+  // does not hold, such as those of blocks.
+  int64_t kept = 0;
+  // Of the arena, which the other values of a step share; and the most of them that live at once.
+  int64_t arena = 0;
+  int64_t live = 0;
 };
 
 // Launches the instructions of a plan in order; their work runs on the plan's streams. When feeds
@@ -86,6 +98,9 @@ class PlanExecutor {
   //   DeadlineExceeded    a block does not end, as in an endless loop
   // After an error every later step fails.
   absl::Status RunStep();
+
+  // After the last step. Workspaces of kernels do not count.
+  ValueMemory memory() const;
 
   // By stream of the plan, in order: the ops of the last step. Empty without tracing.
   absl::Span<const std::vector<OpSpan>> spans() const { return spans_; }

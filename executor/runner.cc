@@ -19,6 +19,7 @@
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
+#include "executor/channels_last.h"
 #include "executor/finite.h"
 #include "executor/run_checks.h"
 #include "executor/scope.h"
@@ -121,6 +122,7 @@ struct Job {
   std::unique_ptr<Feeder> feeder;
   std::vector<int> fetch;
   std::vector<std::string> fetch_names;
+  std::vector<int> accessed;  // between steps, besides persistable variables
   std::unique_ptr<ResultQueue> results;
   std::unique_ptr<CommunicatorGroup> group;
   std::unique_ptr<Failures> failures;
@@ -146,6 +148,7 @@ class RankRunner {
   }
 
   Scope* scope() { return &scope_; }
+  const ValueMemory& memory() const { return memory_; }  // after the last step
 
  private:
   absl::Status RunAll() {
@@ -167,6 +170,7 @@ class RankRunner {
     for (step_ = job_.options.begin_step; step_ < end && !job_.failures->any(); ++step_) {
       WEFT_RETURN_IF_ERROR(RunStep(executor.get()));
     }
+    memory_ = executor->memory();
     return absl::OkStatus();
   }
 
@@ -205,11 +209,9 @@ class RankRunner {
     options.rank = rank_;
     options.random = &random_;
     if (&plan == &*job_.main_plan) {
-      options.accessed = job_.fetch;
-      for (const std::vector<int>* variables : {&job_.feeder->variables(), &plan.losses}) {
-        options.accessed.insert(options.accessed.end(), variables->begin(), variables->end());
-      }
+      options.accessed = job_.accessed;
     }
+    options.threads = job_.options.threads;
     options.check_nan = job_.options.check_nan;
     options.trace = job_.inputs.on_trace != nullptr;
     options.timeout_s = job_.options.timeout_s;
@@ -271,6 +273,7 @@ class RankRunner {
   std::unique_ptr<Device> device_;  // destroyed after everything in its memory
   RandomState random_;
   Scope scope_;
+  ValueMemory memory_;
 };
 
 absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
@@ -280,6 +283,10 @@ absl::Status CheckOptions(const RunInputs& inputs, const RunOptions& options) {
   if (options.nranks < 1 || options.nranks > kMaxRanks) {
     return absl::InvalidArgumentError(
         absl::StrCat("ranks: expected 1 to ", kMaxRanks, ", found ", options.nranks));
+  }
+  if (options.threads < 1 || options.threads > kMaxThreads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("threads: expected 1 to ", kMaxThreads, ", found ", options.threads));
   }
   if (options.steps < 0) {
     return absl::InvalidArgumentError(
@@ -329,6 +336,13 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
   WEFT_RETURN_IF_ERROR(CheckInitialized(plan, holds_value, job->feeder->variables()));
   WEFT_ASSIGN_OR_RETURN(job->fetch, ResolveFetch(plan, job->options.fetch));
   for (int variable : job->fetch) job->fetch_names.push_back(plan.variables[variable].name);
+  job->accessed = job->fetch;
+  for (const std::vector<int>* variables : {&job->feeder->variables(), &plan.losses}) {
+    job->accessed.insert(job->accessed.end(), variables->begin(), variables->end());
+  }
+  if (job->options.rewrites_plan) {
+    KeepChannelsLast(*job->options.kernels, job->accessed, &*job->main_plan);
+  }
   return absl::OkStatus();
 }
 
@@ -375,6 +389,7 @@ absl::StatusOr<RunResult> RunProgram(const RunInputs& inputs, const RunOptions& 
 
   RunResult result;
   result.fetch = job.fetch_names;
+  result.memory = ranks[0].memory();
   for (const Plan::Variable& variable : job.main_plan->variables) {
     if (!variable.persistable) continue;
     const Value* value = ranks[0].scope()->Find(variable.name);

@@ -28,6 +28,7 @@ namespace weft {
 // The largest number of ranks. Every rank is a thread, and has one more thread per stream: more
 // ranks are a mistake.
 inline constexpr int kMaxRanks = 1024;
+inline constexpr int kMaxThreads = 256;  // of a rank
 
 // The kernels are for the memory of the devices (CpuKernels()); nranks is at most kMaxRanks.
 struct RunOptions : PlanOptions {
@@ -37,6 +38,9 @@ struct RunOptions : PlanOptions {
   };
   // Makes the communicators between the ranks.
   std::function<std::unique_ptr<CommunicatorGroup>(GroupOptions)> new_group = NewLocalGroup;
+  // Threads of a rank on which kernels compute (ops/threads.h), its own included; at most
+  // kMaxThreads.
+  int threads = 1;
   int64_t steps = 1;
   // The first step. A run resumes after this many steps, with the feeds and the random draws of the
   // following steps. With the persistable variables as parameters, it computes what an
@@ -59,6 +63,9 @@ struct RunOptions : PlanOptions {
   bool allow_unsynchronized = false;
   // Stop at the first op that produces a NaN or an infinity.
   bool check_nan = false;
+  // Run the main program as rewritten for speed (executor/channels_last.h): the same results, but
+  // for rounding.
+  bool rewrites_plan = true;
 };
 
 // When the ops of a step of the main program ran on one rank. Valid in the callback.
@@ -91,6 +98,8 @@ struct RunResult {
   std::vector<std::string> fetch;
   // Persistable variables of the main program that have a value, as on rank 0 after the last step.
   std::map<std::string, Tensor> persistables;
+  // Of rank 0.
+  ValueMemory memory;
 };
 
 // Runs the startup program, sets parameters, and runs the main program options.steps times: feed,

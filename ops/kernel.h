@@ -102,8 +102,9 @@ struct Kernel {
   std::vector<std::pair<int, int>> in_place_pairs;
   // The step takes fp16 and bf16. Otherwise the caller converts them to fp32, and results back.
   bool keeps_halves = false;
-  // (output, input): the output is the input under other dimensions. If the two share their memory,
-  // and no other output has elements, the step may be left out.
+  // (output, input): if both have as many elements, the output is the input, perhaps under other
+  // dimensions. The two may share their memory; then the step leaves the output alone. It may be
+  // left out if that holds for all outputs with elements.
   std::vector<std::pair<int, int>> views;
 };
 

@@ -104,6 +104,13 @@ std::string StepLines::Totals(int64_t steps, double seconds) const {
   return text;
 }
 
+std::string MemoryLine(const ValueMemory& memory) {
+  return absl::StrFormat(
+      "values of a rank: %d bytes kept between steps, %d in a step, where at most %d live at "
+      "once\n",
+      memory.kept, memory.arena, memory.live);
+}
+
 std::string MetricsLine(const StepResult& result) {
   Json fetch = Json::object();
   for (size_t v = 0; v < result.values.size(); ++v) {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "executor/npz.h"
+#include "executor/plan_executor.h"
 #include "executor/result_queue.h"
 #include "ops/tensor.h"
 
@@ -51,6 +52,9 @@ class StepLines {
   std::vector<Course> courses_;             // by variable
   int64_t first_step_ = 0;                  // of courses_
 };
+
+// "values of a rank: 5 bytes kept between steps, 3 in a step, where at most 2 live at once".
+std::string MemoryLine(const ValueMemory& memory);
 
 // {"step":0,"rank":0,"fetch":{"loss":[2.31]},"ms":1.9} and a newline; elements in row-major order;
 // for SelectedRows those of the rows.

@@ -48,7 +48,6 @@ struct Flags {
   std::string lr_schedule, lr_var;
   std::string backend;  // empty: the default of the device
   std::string device = "cpu";
-  int threads = 1;
   std::string save, metrics, fetch_npz, trace;
   RunOptions run;
 };
@@ -63,9 +62,9 @@ absl::Status CheckBuild(const Flags& flags) {
   if (flags.device == "gpu") {
     WEFT_RETURN_IF_ERROR(Annotate("--device gpu", NewCudaDevice(0).status()));
   }
-  if (flags.threads != 1) {
-    return absl::UnimplementedError(absl::StrCat(
-        "--threads ", flags.threads, ": not in this build: a rank computes on one thread"));
+  if (flags.device == "gpu" && flags.run.threads != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--threads ", flags.run.threads, ": --device gpu computes on the GPU"));
   }
   return absl::OkStatus();
 }
@@ -214,6 +213,7 @@ class Recorder {
     if (trace_.has_value()) WEFT_RETURN_IF_ERROR(trace_->Finish());
     if (!flags_.save.empty()) WEFT_RETURN_IF_ERROR(SaveParams(flags_.save, result.persistables));
     std::fputs(lines_.Totals(steps_, seconds).c_str(), stdout);
+    std::fputs(MemoryLine(result.memory).c_str(), stdout);
     return absl::OkStatus();
   }
 
@@ -383,8 +383,7 @@ void AddRunFlags(CLI::App& app, Flags& flags) {
   app.add_option("--device", flags.device, "Device that computes")
       ->check(CLI::IsMember({"cpu", "gpu"}))
       ->capture_default_str();
-  AddInteger(app, "--threads", flags.threads, 1, std::numeric_limits<int>::max(),
-             "Compute threads per rank; this build accepts 1")
+  AddInteger(app, "--threads", run.threads, 1, kMaxThreads, "Compute threads per rank")
       ->capture_default_str();
   AddInteger(app, "--seed", run.seed, 0, std::numeric_limits<uint64_t>::max(),
              "Random seed for initializers and dropout whose own seed is 0")

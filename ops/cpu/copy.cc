@@ -20,8 +20,8 @@ absl::StatusOr<Kernel> Assign(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   if (!x) return absl::InvalidArgumentError("input X: missing");
-  return op.InPlace().Make(RawElements{x},
-                           [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
+  return op.InPlace().View(out, x).Make(
+      RawElements{x}, [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
 }
 
 // Like static_cast.

@@ -178,6 +178,8 @@ absl::StatusOr<Kernel> LinearBackward(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
   const int64_t axis = BroadcastAxis(op.attrs());
+  op.View(dx, dout);
+  if (Op<float>::kYGradient == 1) op.View(dy, dout);
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
     WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
