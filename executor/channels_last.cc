@@ -90,10 +90,14 @@ class Rewriter {
     return plan_->instructions[i].kind == Plan::Instruction::Kind::kRunOp;
   }
 
+  // An op that only computes dense outputs from its inputs.
+  static bool IsPlain(const Plan::PlanOp& op) {
+    return !op.control && op.reads_inputs && !op.has_rows;
+  }
+
   bool IsForRewriting(size_t i) const {
-    const Plan::PlanOp& op = plan_->ops[plan_->instructions[i].index];
-    return plan_->instructions[i].stream == 0 && !accesses_.in_block[i] && !op.control &&
-           op.reads_inputs && !op.has_rows;
+    return plan_->instructions[i].stream == 0 && !accesses_.in_block[i] &&
+           IsPlain(plan_->ops[plan_->instructions[i].index]);
   }
 
   void FixVariables(const Plan::PlanOp& op) {
@@ -187,11 +191,11 @@ class Rewriter {
 
   void Rewrite(int index) {
     const Plan::PlanOp& op = plan_->ops[index];
-    const bool has_images = HasImages(op);
+    const bool has_images = IsPlain(op) && HasImages(op);
     Arguments images;
     if (has_images) {
       images = Images(op);
-    } else if (op.kernel_spec.schema != nullptr) {
+    } else if (IsPlain(op) && op.kernel_spec.schema != nullptr) {
       images = ImagesOfElementwise(op);
     }
     if (WantsChannelsLast(op, has_images, images)) {

@@ -17,8 +17,16 @@ namespace weft {
 // Keeps buffers, so that its loops allocate nothing.
 class Columns {
  public:
+  Columns() = default;
   Columns(int64_t rows, int64_t columns)
       : rows_(rows), columns_(columns), width_(columns * RowsAtOnce(columns)) {}
+
+  // Loops over another matrix, with the same buffers.
+  void SetSize(int64_t rows, int64_t columns) {
+    rows_ = rows;
+    columns_ = columns;
+    width_ = columns * RowsAtOnce(columns);
+  }
 
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
@@ -92,7 +100,7 @@ class Columns {
     return std::max<int64_t>(1, kLong / std::max<int64_t>(columns, 1));
   }
 
-  int64_t rows_, columns_, width_;
+  int64_t rows_ = 0, columns_ = 0, width_ = 0;
   std::vector<double> sums_;
 };
 

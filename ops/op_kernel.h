@@ -177,8 +177,8 @@ class OpKernel {
   // it writes them. Other kernels get a copy of such an input.
   OpKernel& InPlace();                // any output and any input
   OpKernel& InPlace(Out out, In in);  // these two
-  // The output is the input, perhaps under other dimensions, if both have as many elements. The step
-  // must not copy an output onto itself.
+  // The output is the input, perhaps under other dimensions, if both have as many elements. The
+  // step must not copy an output onto itself.
   OpKernel& View(Out out, In in);
   // The kernel gets fp16 and bf16 unconverted.
   OpKernel& WithoutHalfConversion();

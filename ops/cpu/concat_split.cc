@@ -55,13 +55,14 @@ void Cut(const Tensor& x, int64_t axis, const std::vector<int64_t>& sizes, const
 absl::StatusOr<Kernel> ConcatGrad(OpKernel op) {
   const In x = op.in("X"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD");
-  return op.Make(RawElements{dout},
-                 [=, axis = op.attrs().Int("axis")](const KernelContext& ctx, auto zero) {
-                   std::vector<int64_t> sizes;
-                   for (int i = 0; i < x.count(); ++i)
-                     sizes.push_back(x(ctx, i).dims()[NormalizedAxis(axis, x(ctx, i).rank())]);
-                   Cut<decltype(zero)>(dout(ctx), axis, sizes, dx, ctx);
-                 });
+  return op.Make(RawElements{dout}, [=, axis = op.attrs().Int("axis")](const KernelContext& ctx,
+                                                                       auto zero) {
+    std::vector<int64_t> sizes;
+    for (int i = 0; i < x.count(); ++i) {
+      sizes.push_back(x(ctx, i).dims()[NormalizedAxis(axis, x(ctx, i).rank())]);
+    }
+    return [=](const KernelContext& now) { Cut<decltype(zero)>(dout(now), axis, sizes, dx, now); };
+  });
 }
 
 // Out = parts of X: equal ones, or of the sizes `sections`, of which one may be -1, the rest.
@@ -70,18 +71,18 @@ absl::StatusOr<Kernel> Split(OpKernel op) {
   const Out parts = op.out("Out");
   const std::vector<int64_t> sections =
       op.attrs().Int("num") > 0 ? std::vector<int64_t>() : op.attrs().Ints("sections");
-  return op.Make(RawElements{x},
-                 [=, axis = op.attrs().Int("axis")](const KernelContext& ctx, auto zero) {
-                   const int64_t size = x(ctx).dims()[NormalizedAxis(axis, x(ctx).rank())];
-                   std::vector<int64_t> sizes = sections;
-                   if (sizes.empty()) sizes.assign(parts.count(), size / parts.count());
-                   const auto rest = std::find(sizes.begin(), sizes.end(), -1);
-                   if (rest != sizes.end()) {
-                     *rest = 0;
-                     *rest = size - std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-                   }
-                   Cut<decltype(zero)>(x(ctx), axis, sizes, parts, ctx);
-                 });
+  return op.Make(RawElements{x}, [=, axis = op.attrs().Int("axis")](const KernelContext& ctx,
+                                                                    auto zero) {
+    const int64_t size = x(ctx).dims()[NormalizedAxis(axis, x(ctx).rank())];
+    std::vector<int64_t> sizes = sections;
+    if (sizes.empty()) sizes.assign(parts.count(), size / parts.count());
+    const auto rest = std::find(sizes.begin(), sizes.end(), -1);
+    if (rest != sizes.end()) {
+      *rest = 0;
+      *rest = size - std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+    }
+    return [=](const KernelContext& now) { Cut<decltype(zero)>(x(now), axis, sizes, parts, now); };
+  });
 }
 
 // The variables in turn, stacked along a new dimension.

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
@@ -31,7 +32,7 @@ struct ConvShape {
   // Images are [batch, channels, space...], regardless of their layout. The filter is [channels of
   // the destination, channels of the source / groups, space...].
   Dims source, filter, destination;
-  std::vector<Window> windows;
+  absl::InlinedVector<Window, 3> windows;
   int64_t groups = 1;
   bool channels_last = false;
 

@@ -18,6 +18,7 @@
 #include <functional>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "ops/columns.h"
@@ -131,63 +132,67 @@ void AddRun(int64_t width, double* sums, F f) {
   }
 }
 
+// Buffers of a kernel, so that a step allocates nothing.
+struct Buffers {
+  Columns columns;
+  std::array<std::vector<double>, 4> tiles;  // by column of a long row
+  std::array<std::vector<double>, 4> sums;
+};
+
 // Moments of each set.
 struct Moments {
   std::vector<double> mean, variance;
 
   template <typename T>
-  static Moments Of(const Grouping& g, const T* x) {
-    if (g.HasColumnsForBoth() && g.num_elements() > 0) return OfColumns(g, x);
+  void SetTo(const Grouping& g, const T* x, Buffers* buffers) {
+    mean.assign(g.num_sets(), 0);
+    variance.assign(g.num_sets(), 0);
+    if (g.HasColumnsForBoth() && g.num_elements() > 0) return SetToColumns(g, x, buffers);
     const int64_t width = g.size[3];
     const double count = std::max<int64_t>(g.set_size(), 1);
-    Moments m{std::vector<double>(g.num_sets()), std::vector<double>(g.num_sets())};
     ForEachRun(g, [&](auto set_step, auto, int64_t set, int64_t, int64_t begin) {
-      AddRun<T, set_step>(width, &m.mean[set], [&](int64_t i) { return double{x[begin + i]}; });
+      AddRun<T, set_step>(width, &mean[set], [&](int64_t i) { return double{x[begin + i]}; });
     });
-    for (double& mean : m.mean) mean /= count;
+    for (double& m : mean) m /= count;
     ForEachRun(g, [&](auto set_step, auto, int64_t set, int64_t, int64_t begin) {
-      AddRun<T, set_step>(width, &m.variance[set], [&](int64_t i) {
-        const double distance = x[begin + i] - m.mean[set + i * set_step];
+      AddRun<T, set_step>(width, &variance[set], [&](int64_t i) {
+        const double distance = x[begin + i] - mean[set + i * set_step];
         return distance * distance;
       });
     });
-    for (double& variance : m.variance) variance /= count;
-    return m;
+    for (double& v : variance) v /= count;
   }
 
   // In one pass: the squares of distances to the first row, whose precision does not suffer from a
   // mean far from 0.
   template <typename T>
-  static Moments OfColumns(const Grouping& g, const T* x) {
-    Columns loops(g.size[2], g.size[3]);
-    std::vector<double> first;
-    loops.Tile([x](int64_t c) { return x[c]; }, &first);
-    loops.Sum<T, 2>([x, first = first.data()](int64_t i, int64_t j) {
+  void SetToColumns(const Grouping& g, const T* x, Buffers* buffers) {
+    Columns& columns = buffers->columns;
+    columns.SetSize(g.size[2], g.size[3]);
+    std::vector<double>& first = buffers->tiles[0];
+    columns.Tile([x](int64_t c) { return x[c]; }, &first);
+    columns.Sum<T, 2>([x, first = first.data()](int64_t i, int64_t j) {
       const double distance = x[i] - first[j];
       return std::array<double, 2>{distance, distance * distance};
     });
-    Moments m{std::vector<double>(g.num_sets()), std::vector<double>(g.num_sets())};
     const auto count = static_cast<double>(g.set_size());
     for (int64_t c = 0; c < g.num_sets(); ++c) {
-      const double distance = loops.sum(0, c) / count;
-      m.mean[c] = first[c] + distance;
-      m.variance[c] = std::max(loops.sum(1, c) / count - distance * distance, 0.0);
+      const double distance = columns.sum(0, c) / count;
+      mean[c] = first[c] + distance;
+      variance[c] = std::max(columns.sum(1, c) / count - distance * distance, 0.0);
     }
-    return m;
   }
 
   // Moments given as tensors.
   template <typename T>
-  static Moments Given(const Tensor& mean, const Tensor& variance) {
-    const T *m = mean.data<T>(), *v = variance.data<T>();
-    return {{m, m + mean.size()}, {v, v + variance.size()}};
+  void SetTo(const Tensor& given_mean, const Tensor& given_variance) {
+    mean.assign(given_mean.data<T>(), given_mean.data<T>() + given_mean.size());
+    variance.assign(given_variance.data<T>(), given_variance.data<T>() + given_variance.size());
   }
 
-  std::vector<double> InverseDeviation(double epsilon) const {
-    std::vector<double> inverse;
-    inverse.reserve(variance.size());
-    for (double v : variance) inverse.push_back(1 / std::sqrt(v + epsilon));
-    return inverse;
+  // The variance becomes the inverse of the deviation.
+  void InvertDeviation(double epsilon) {
+    for (double& v : variance) v = 1 / std::sqrt(v + epsilon);
   }
 };
 
@@ -199,16 +204,19 @@ void Write(const std::vector<double>& values, Tensor* to) {
 // A null scale is 1 everywhere, a null bias 0.
 template <typename T>
 void Normalize(const Grouping& g, const T* x, const std::vector<double>& mean,
-               const std::vector<double>& inverse_deviation, const T* scale, const T* bias, T* y) {
+               const std::vector<double>& inverse_deviation, const T* scale, const T* bias, T* y,
+               Buffers* buffers) {
   if (g.HasColumnsForBoth()) {
-    const Columns loops(g.size[2], g.size[3]);
-    std::vector<double> centers, factors, shifts;
-    loops.Tile([&](int64_t c) { return mean[c]; }, &centers);
-    loops.Tile([&](int64_t c) { return inverse_deviation[c] * (scale == nullptr ? 1 : scale[c]); },
-               &factors);
-    loops.Tile([&](int64_t c) { return bias == nullptr ? 0 : bias[c]; }, &shifts);
-    loops.ForEach<T>([x, y, center = centers.data(), factor = factors.data(),
-                      shift = shifts.data()](int64_t i, int64_t j) {
+    Columns& columns = buffers->columns;
+    columns.SetSize(g.size[2], g.size[3]);
+    auto& [centers, factors, shifts, unused] = buffers->tiles;
+    columns.Tile([&](int64_t c) { return mean[c]; }, &centers);
+    columns.Tile(
+        [&](int64_t c) { return inverse_deviation[c] * (scale == nullptr ? 1 : scale[c]); },
+        &factors);
+    columns.Tile([&](int64_t c) { return bias == nullptr ? 0 : bias[c]; }, &shifts);
+    columns.ForEach<T>([x, y, center = centers.data(), factor = factors.data(),
+                        shift = shifts.data()](int64_t i, int64_t j) {
       y[i] = static_cast<T>((x[i] - center[j]) * factor[j] + shift[j]);
     });
     return;
@@ -241,34 +249,35 @@ template <typename T>
 void NormalizeGradOfColumns(const Grouping& g, const T* x, const T* dy,
                             const std::vector<double>& mean,
                             const std::vector<double>& inverse_deviation, MomentsOf moments_of,
-                            const T* scale, Tensor* dx, Tensor* dscale, Tensor* dbias) {
-  Columns loops(g.size[2], g.size[3]);
-  std::vector<double> centers;
-  loops.Tile([&](int64_t c) { return mean[c]; }, &centers);
+                            const T* scale, Tensor* dx, Tensor* dscale, Tensor* dbias,
+                            Buffers* buffers) {
+  Columns& columns = buffers->columns;
+  columns.SetSize(g.size[2], g.size[3]);
+  auto& [centers, dy_factors, x_factors, shifts] = buffers->tiles;
+  columns.Tile([&](int64_t c) { return mean[c]; }, &centers);
   const double* const center = centers.data();
-  loops.Sum<T, 2>([x, dy, center](int64_t i, int64_t j) {
+  columns.Sum<T, 2>([x, dy, center](int64_t i, int64_t j) {
     return std::array<double, 2>{dy[i], dy[i] * (x[i] - center[j])};
   });
   for (int64_t c = 0; c < g.num_channels(); ++c) {
-    if (dbias != nullptr) dbias->data<T>()[c] = static_cast<T>(loops.sum(0, c));
+    if (dbias != nullptr) dbias->data<T>()[c] = static_cast<T>(columns.sum(0, c));
     if (dscale == nullptr) continue;
-    dscale->data<T>()[c] = static_cast<T>(loops.sum(1, c) * inverse_deviation[c]);
+    dscale->data<T>()[c] = static_cast<T>(columns.sum(1, c) * inverse_deviation[c]);
   }
   if (dx == nullptr) return;
   const double part = moments_of == MomentsOf::kX ? 1.0 / g.set_size() : 0;
   const auto factor = [&](int64_t c) {
     return inverse_deviation[c] * (scale == nullptr ? 1 : scale[c]);
   };
-  std::vector<double> dy_factors, x_factors, shifts;
-  loops.Tile(factor, &dy_factors);
-  loops.Tile(
+  columns.Tile(factor, &dy_factors);
+  columns.Tile(
       [&](int64_t c) {
-        return -part * factor(c) * loops.sum(1, c) * inverse_deviation[c] * inverse_deviation[c];
+        return -part * factor(c) * columns.sum(1, c) * inverse_deviation[c] * inverse_deviation[c];
       },
       &x_factors);
-  loops.Tile([&](int64_t c) { return -part * factor(c) * loops.sum(0, c); }, &shifts);
-  loops.ForEach<T>([x, dy, center, to = dx->data<T>(), dy_factor = dy_factors.data(),
-                    x_factor = x_factors.data(), shift = shifts.data()](int64_t i, int64_t j) {
+  columns.Tile([&](int64_t c) { return -part * factor(c) * columns.sum(0, c); }, &shifts);
+  columns.ForEach<T>([x, dy, center, to = dx->data<T>(), dy_factor = dy_factors.data(),
+                      x_factor = x_factors.data(), shift = shifts.data()](int64_t i, int64_t j) {
     to[i] = static_cast<T>(dy_factor[j] * dy[i] + x_factor[j] * (x[i] - center[j]) + shift[j]);
   });
 }
@@ -277,14 +286,17 @@ void NormalizeGradOfColumns(const Grouping& g, const T* x, const T* dy,
 template <typename T>
 void NormalizeGrad(const Grouping& g, const T* x, const T* dy, const std::vector<double>& mean,
                    const std::vector<double>& inverse_deviation, MomentsOf moments_of,
-                   const T* scale, Tensor* dx, Tensor* dscale, Tensor* dbias) {
+                   const T* scale, Tensor* dx, Tensor* dscale, Tensor* dbias, Buffers* buffers) {
   if (g.HasColumnsForBoth()) {
     return NormalizeGradOfColumns(g, x, dy, mean, inverse_deviation, moments_of, scale, dx, dscale,
-                                  dbias);
+                                  dbias, buffers);
   }
   const int64_t width = g.size[3];
-  std::vector<double> g_sums(g.num_sets()), gx_sums(g.num_sets());
-  std::vector<double> dy_sums(g.num_channels()), dyx_sums(g.num_channels());
+  auto& [g_sums, gx_sums, dy_sums, dyx_sums] = buffers->sums;
+  g_sums.assign(g.num_sets(), 0);
+  gx_sums.assign(g.num_sets(), 0);
+  dy_sums.assign(g.num_channels(), 0);
+  dyx_sums.assign(g.num_channels(), 0);
   ForEachRun(g, [&](auto set_step, auto channel_step, int64_t set, int64_t channel, int64_t begin) {
     const auto factor = [&](int64_t i) {
       return scale == nullptr ? 1 : double{scale[channel + i * channel_step]};
@@ -472,8 +484,9 @@ absl::StatusOr<Kernel> Forward(OpKernel op, const Kept& kept) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const Out y = op.out("Y"), mean = op.out(kept.mean), variance = op.out(kept.variance);
   const double epsilon = op.attrs().Float("epsilon");
-  return op.Make(Floats(x), [=, group = groups(op.spec()), row_norm = DnnlRowNorm(epsilon)](
-                                const KernelContext& ctx, auto zero) mutable {
+  return op.Make(Floats(x), [=, group = groups(op.spec()), row_norm = DnnlRowNorm(epsilon),
+                             moments = Moments(),
+                             buffers = Buffers()](const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
     if constexpr (std::is_same_v<T, float>) {
@@ -483,12 +496,13 @@ absl::StatusOr<Kernel> Forward(OpKernel op, const Kept& kept) {
                                 mean.data_or_null<T>(ctx), variance.data_or_null<T>(ctx));
       }
     }
-    const Moments moments = Moments::Of(g, x.data<T>(ctx));
-    const std::vector<double> inverse = moments.InverseDeviation(epsilon);
-    Normalize(g, x.data<T>(ctx), moments.mean, inverse, scale.data_or_null<T>(ctx),
-              bias.data_or_null<T>(ctx), y.data<T>(ctx));
+    moments.SetTo(g, x.data<T>(ctx), &buffers);
     Write<T>(moments.mean, mean.get(ctx));
-    Write<T>(kept.is_inverse_deviation ? inverse : moments.variance, variance.get(ctx));
+    if (!kept.is_inverse_deviation) Write<T>(moments.variance, variance.get(ctx));
+    moments.InvertDeviation(epsilon);
+    if (kept.is_inverse_deviation) Write<T>(moments.variance, variance.get(ctx));
+    Normalize(g, x.data<T>(ctx), moments.mean, moments.variance, scale.data_or_null<T>(ctx),
+              bias.data_or_null<T>(ctx), y.data<T>(ctx), &buffers);
   });
 }
 
@@ -499,8 +513,9 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const Kept& kept) {
   op.Ignore({"Bias", "Y"});
   const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
   const double epsilon = op.attrs().Float("epsilon");
-  return op.Make(Floats(x), [=, group = groups(op.spec()), row_norm = DnnlRowNorm(epsilon)](
-                                const KernelContext& ctx, auto zero) mutable {
+  return op.Make(Floats(x), [=, group = groups(op.spec()), row_norm = DnnlRowNorm(epsilon),
+                             moments = Moments(),
+                             buffers = Buffers()](const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
     if constexpr (std::is_same_v<T, float>) {
@@ -511,11 +526,11 @@ absl::StatusOr<Kernel> Backward(OpKernel op, const Kept& kept) {
                                  dbias.data_or_null<T>(ctx));
       }
     }
-    const Moments moments = Moments::Given<T>(mean(ctx), variance(ctx));
-    NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean,
-                  kept.is_inverse_deviation ? moments.variance : moments.InverseDeviation(epsilon),
-                  MomentsOf::kX, scale.data_or_null<T>(ctx), dx.get(ctx), dscale.get(ctx),
-                  dbias.get(ctx));
+    moments.SetTo<T>(mean(ctx), variance(ctx));
+    if (!kept.is_inverse_deviation) moments.InvertDeviation(epsilon);
+    NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean, moments.variance, MomentsOf::kX,
+                  scale.data_or_null<T>(ctx), dx.get(ctx), dscale.get(ctx), dbias.get(ctx),
+                  &buffers);
   });
 }
 
@@ -541,38 +556,46 @@ absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
   const OpAttrs& attrs = op.attrs();
   const bool uses_running = attrs.Bool("use_global_stats") ||
                             (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
-  return op.Make(
-      Floats(x),
-      [=, group = BatchNormGroups(op.spec()), epsilon = attrs.Float("epsilon"),
-       keep = attrs.Float("momentum")](const KernelContext& ctx, auto zero) -> absl::Status {
-        using T = decltype(zero);
-        if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
-        const Grouping g = group(x(ctx).dims());
-        const Moments running = Moments::Given<T>(mean(ctx), variance(ctx));
-        Write<T>(running.mean, mean_out.get(ctx));
-        Write<T>(running.variance, variance_out.get(ctx));
-        if (!uses_running && g.set_size() <= 1) {
-          std::copy_n(x.data<T>(ctx), x(ctx).size(), y.data<T>(ctx));
-          const std::vector<double> none(g.num_sets());
-          Write<T>(none, saved_mean.get(ctx));
-          Write<T>(none, saved_inverse.get(ctx));
-          return absl::OkStatus();
-        }
-        const Moments moments = uses_running ? running : Moments::Of(g, x.data<T>(ctx));
-        const std::vector<double> inverse = moments.InverseDeviation(epsilon);
-        Normalize(g, x.data<T>(ctx), moments.mean, inverse, scale.data<T>(ctx), bias.data<T>(ctx),
-                  y.data<T>(ctx));
-        Write<T>(moments.mean, saved_mean.get(ctx));
-        Write<T>(inverse, saved_inverse.get(ctx));
-        if (uses_running) return absl::OkStatus();
-        const auto mix = [keep](std::vector<double> old, const std::vector<double>& now) {
-          for (size_t i = 0; i < old.size(); ++i) old[i] = keep * old[i] + (1 - keep) * now[i];
-          return old;
-        };
-        Write<T>(mix(running.mean, moments.mean), mean_out.get(ctx));
-        Write<T>(mix(running.variance, moments.variance), variance_out.get(ctx));
-        return absl::OkStatus();
-      });
+  auto step = [=, group = BatchNormGroups(op.spec()), epsilon = attrs.Float("epsilon"),
+               keep = attrs.Float("momentum"), moments = Moments(),
+               buffers = Buffers()](const KernelContext& ctx, auto zero) mutable -> absl::Status {
+    using T = decltype(zero);
+    if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
+    const Grouping g = group(x(ctx).dims());
+    const bool is_normalized = uses_running || g.set_size() > 1;
+    if (uses_running) {
+      moments.SetTo<T>(mean(ctx), variance(ctx));
+    } else if (is_normalized) {
+      moments.SetTo(g, x.data<T>(ctx), &buffers);
+    }
+    const bool mixes = !uses_running && is_normalized;
+    const auto mix = [&](const In& old, const std::vector<double>& now, Tensor* to) {
+      if (to == nullptr) return;
+      const T* const from = old.data<T>(ctx);
+      T* const mixed = to->data<T>();
+      for (int64_t c = 0; c < to->size(); ++c) {
+        const double m = mixes ? keep * from[c] + (1 - keep) * now[c] : double{from[c]};
+        mixed[c] = static_cast<T>(m);
+      }
+    };
+    mix(mean, moments.mean, mean_out.get(ctx));
+    mix(variance, moments.variance, variance_out.get(ctx));
+    if (!is_normalized) {
+      std::copy_n(x.data<T>(ctx), x(ctx).size(), y.data<T>(ctx));
+      for (Tensor* saved : {saved_mean.get(ctx), saved_inverse.get(ctx)}) {
+        if (saved != nullptr) std::fill_n(saved->data<T>(), saved->size(), T(0));
+      }
+      return absl::OkStatus();
+    }
+    moments.InvertDeviation(epsilon);
+    Normalize(g, x.data<T>(ctx), moments.mean, moments.variance, scale.data<T>(ctx),
+              bias.data<T>(ctx), y.data<T>(ctx), &buffers);
+    Write<T>(moments.mean, saved_mean.get(ctx));
+    Write<T>(moments.variance, saved_inverse.get(ctx));
+    return absl::OkStatus();
+  };
+  op.InPlace(mean_out, mean).InPlace(variance_out, variance);
+  return op.Make(Floats(x), std::move(step));
 }
 
 absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
@@ -592,24 +615,25 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
     return absl::InvalidArgumentError(
         absl::StrCat("inputs ", kMean, " and ", kVariance, ": missing"));
   }
-  return op.Make(
-      Floats(x), [=, group = BatchNormGroups(op.spec()), epsilon = op.attrs().Float("epsilon")](
-                     const KernelContext& ctx, auto zero) {
-        using T = decltype(zero);
-        const Grouping g = group(x(ctx).dims());
-        if (!uses_running && g.set_size() <= 1) {
-          if (Tensor* to = dx.get(ctx)) std::copy_n(dy.data<T>(ctx), to->size(), to->data<T>());
-          const std::vector<double> none(g.num_channels());
-          Write<T>(none, dscale.get(ctx));
-          Write<T>(none, dbias.get(ctx));
-          return;
-        }
-        const Moments moments = Moments::Given<T>(mean(ctx), variance(ctx));
-        NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean,
-                      uses_running ? moments.InverseDeviation(epsilon) : moments.variance,
-                      uses_running ? MomentsOf::kOther : MomentsOf::kX, scale.data<T>(ctx),
-                      dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
-      });
+  auto step = [=, group = BatchNormGroups(op.spec()), epsilon = op.attrs().Float("epsilon"),
+               moments = Moments(),
+               buffers = Buffers()](const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    const Grouping g = group(x(ctx).dims());
+    if (!uses_running && g.set_size() <= 1) {
+      if (Tensor* to = dx.get(ctx)) std::copy_n(dy.data<T>(ctx), to->size(), to->data<T>());
+      for (Tensor* gradient : {dscale.get(ctx), dbias.get(ctx)}) {
+        if (gradient != nullptr) std::fill_n(gradient->data<T>(), gradient->size(), T(0));
+      }
+      return;
+    }
+    moments.SetTo<T>(mean(ctx), variance(ctx));
+    if (uses_running) moments.InvertDeviation(epsilon);
+    NormalizeGrad(g, x.data<T>(ctx), dy.data<T>(ctx), moments.mean, moments.variance,
+                  uses_running ? MomentsOf::kOther : MomentsOf::kX, scale.data<T>(ctx), dx.get(ctx),
+                  dscale.get(ctx), dbias.get(ctx), &buffers);
+  };
+  return op.Make(Floats(x), std::move(step));
 }
 
 // --- affine_channel ------------------------------------------------------------------------------
@@ -618,27 +642,29 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
 absl::StatusOr<Kernel> AffineChannel(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const Out out = op.out("Out");
-  return op.Make(Floats(x),
-                 [=, group = BatchNormGroups(op.spec())](const KernelContext& ctx, auto zero) {
-                   using T = decltype(zero);
-                   const Grouping g = group(x(ctx).dims());
-                   Normalize(g, x.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
-                             std::vector<double>(g.num_sets(), 1), scale.data<T>(ctx),
-                             bias.data<T>(ctx), out.data<T>(ctx));
-                 });
+  auto step = [=, group = BatchNormGroups(op.spec()), buffers = Buffers()](const KernelContext& ctx,
+                                                                           auto zero) mutable {
+    using T = decltype(zero);
+    const Grouping g = group(x(ctx).dims());
+    Normalize(g, x.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
+              std::vector<double>(g.num_sets(), 1), scale.data<T>(ctx), bias.data<T>(ctx),
+              out.data<T>(ctx), &buffers);
+  };
+  return op.Make(Floats(x), std::move(step));
 }
 
 absl::StatusOr<Kernel> AffineChannelGrad(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
-  return op.Make(
-      Floats(x), [=, group = BatchNormGroups(op.spec())](const KernelContext& ctx, auto zero) {
-        using T = decltype(zero);
-        const Grouping g = group(x(ctx).dims());
-        NormalizeGrad(g, x.data<T>(ctx), dout.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
-                      std::vector<double>(g.num_sets(), 1), MomentsOf::kOther, scale.data<T>(ctx),
-                      dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
-      });
+  auto step = [=, group = BatchNormGroups(op.spec()), buffers = Buffers()](const KernelContext& ctx,
+                                                                           auto zero) mutable {
+    using T = decltype(zero);
+    const Grouping g = group(x(ctx).dims());
+    NormalizeGrad(g, x.data<T>(ctx), dout.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
+                  std::vector<double>(g.num_sets(), 1), MomentsOf::kOther, scale.data<T>(ctx),
+                  dx.get(ctx), dscale.get(ctx), dbias.get(ctx), &buffers);
+  };
+  return op.Make(Floats(x), std::move(step));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
@@ -45,6 +46,10 @@ struct PoolAttrs {
       result.is_max = type == "max";
       // Paddle's kernels of these ops ignore attribute adaptive.
       if (spec.paddle_cpu_quirks && result.is_max) result.adaptive = false;
+    }
+    if (result.adaptive && absl::c_count(attrs.Ints("ksize"), 1) == static_cast<int>(space)) {
+      result.adaptive = false;
+      result.is_global = true;  // one window over the whole image
     }
     if (result.is_global || result.adaptive) return result;
     WEFT_ASSIGN_OR_RETURN(result.windows, ReadWindows(attrs, space));

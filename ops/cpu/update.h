@@ -30,6 +30,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/status_macros.h"
@@ -171,8 +172,8 @@ class ParamUpdate {
   const int64_t size_;
   const int index_;
   const T lr_;
-  std::vector<T*> states_;
-  std::vector<Scalar> scalars_;
+  absl::InlinedVector<T*, 4> states_;
+  absl::InlinedVector<Scalar, 4> scalars_;
 };
 
 // In an update function: the type in which it computes.
