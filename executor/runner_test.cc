@@ -174,6 +174,47 @@ TEST_F(RunnerTest, RunResumesWhereAnotherHasEnded) {
   EXPECT_EQ(Values<float>(second.persistables["w"]), Values<float>(through.persistables["w"]));
 }
 
+TEST_F(RunnerTest, ElementwiseOpsGiveTheSameBitsOnAnyNumberOfThreads) {
+  // Long enough to be divided (kMinParallelSize), and no multiple of the parts.
+  constexpr int64_t kSize = 100'001;
+  ProgramBuilder startup, main;
+  startup.Param("w", {kSize});
+  startup.Op("fill_constant", {}, {{"Out", {"w"}}})
+      .IntAttr("dtype", pb::VarType::FP32)
+      .FloatAttr("value", 0.7F);
+  *startup.last_op().add_attrs() = MakeAttr("shape", std::vector<int64_t>{kSize});
+  main.Param("w", {kSize}).Var("x", {kSize}).Var("a", {kSize}).Var("b", {kSize});
+  main.Op("elementwise_add", {{"X", {"w"}}, {"Y", {"x"}}}, {{"Out", {"a"}}});
+  main.Op("tanh", {{"X", {"a"}}}, {{"Out", {"b"}}});
+  main.Op("elementwise_mul", {{"X", {"b"}}, {"Y", {"w"}}}, {{"Out", {"w"}}});
+  const Program startup_program = startup.Build(), main_program = main.Build();
+  Tensor x;
+  x.Resize(DType::kFloat32, {kSize});
+  for (int64_t i = 0; i < kSize; ++i) x.data<float>()[i] = static_cast<float>(i % 997) / 997;
+  RunInputs inputs;
+  inputs.main = &main_program;
+  inputs.startup = &startup_program;
+  inputs.feeds.variables = {"x"};
+  inputs.feeds.read = [&](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
+    return std::vector<Tensor>{x};
+  };
+  RunOptions options;
+  options.kernels = &CpuKernels();
+  options.steps = 2;
+  std::vector<float> alone;
+  for (int threads : {1, 2, 3}) {
+    options.threads = threads;
+    WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunProgram(inputs, options));
+    const std::vector<float> w = Values<float>(result.persistables.at("w"));
+    if (threads == 1) alone = w;
+    EXPECT_EQ(w, alone) << threads << " threads";
+  }
+  options.threads = kMaxThreads + 1;
+  EXPECT_THAT(
+      RunProgram(inputs, options).status(),
+      StatusIs(absl::StatusCode::kInvalidArgument, "threads: expected 1 to 256, found 257"));
+}
+
 TEST_F(RunnerTest, FirstStepMustBeANumberOfAStep) {
   options_.begin_step = -1;
   EXPECT_THAT(RunMain(Main(), Rows(1)).status(), StatusIs(absl::StatusCode::kInvalidArgument,

@@ -83,6 +83,7 @@ class Rank {
     return *executor_->tensor(plan_.FindVariable(name));
   }
   absl::Status RunStep() { return executor_->RunStep(); }
+  ValueMemory memory() const { return executor_->memory(); }
   // Of the third step.
   int64_t CountAllocations() {
     WEFT_EXPECT_OK(RunStep());
@@ -128,7 +129,7 @@ block 0 parent=-1 {
 
 class ModelAllocationsTest : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(ModelAllocationsTest, ATrainingStepAllocatesNothing) {
+TEST_P(ModelAllocationsTest, ATrainingStepAllocatesNothingAndFillsItsArena) {
   const std::string folder = absl::StrCat("tests/data/", GetParam());
   const Program main = *ReadProgram(folder + "/main.pb");
   const FeedSource feeds = *FeedsFromFile(folder + "/feeds.npz");
@@ -140,6 +141,9 @@ TEST_P(ModelAllocationsTest, ATrainingStepAllocatesNothing) {
     WEFT_ASSERT_OK(rank[feeds.variables[i]].CopyFrom(batch[i]));
   }
   EXPECT_EQ(rank.CountAllocations(), 0);
+  // No arena is smaller than what lives at once.
+  EXPECT_GT(rank.memory().live, 0);
+  EXPECT_LE(static_cast<double>(rank.memory().arena), 1.1 * rank.memory().live);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, ModelAllocationsTest,

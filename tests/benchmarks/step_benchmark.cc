@@ -2,7 +2,8 @@
 // several ranks of one process, and prints the median of the steps:
 //
 //   bazel run -c opt --config=nocuda //tests/benchmarks:step_benchmark -- [--models a,b]
-//   [--batch 64] [--ranks 2] [--steps 40] [--ops] [--beside 'COMMAND {model} {batch} {ranks}']
+//   [--batch 64] [--ranks 2] [--threads 2] [--steps 40] [--ops]
+//   [--beside 'COMMAND {model} {batch} {ranks}']
 //
 // --ops prints how the time of a step divides among op types. --beside times a command that prints
 // one line of JSON with "median_ms", in turn with Weft, A B A B ..., so that a machine whose speed
@@ -50,6 +51,7 @@ struct Flags {
   std::vector<std::string> models;
   int64_t batch = 0;  // 0: that of the case
   int ranks = 1;
+  int threads = 1;  // of a rank
   int64_t steps = 40;
   int rounds = 5;
   bool ops = false;
@@ -137,6 +139,7 @@ Timing RunCase(const Case& one, const Flags& flags) {
   RunOptions options;
   options.kernels = &CpuKernels();
   options.nranks = flags.ranks;
+  options.threads = flags.threads;
   options.steps = kWarmUp + flags.steps;
   ValueOrDie(RunProgram(inputs, options));
   return timing;
@@ -198,6 +201,7 @@ int Main(int argc, char** argv) {
   app.add_option("--models", flags.models, "Only these models")->delimiter(',');
   app.add_option("--batch", flags.batch, "The rows of a rank's batch");
   app.add_option("--ranks", flags.ranks, "Ranks, in one process")->check(CLI::Range(1, 64));
+  app.add_option("--threads", flags.threads, "Threads of a rank")->check(CLI::Range(1, 64));
   app.add_option("--steps", flags.steps, "Steps of a round")->check(CLI::PositiveNumber);
   app.add_option("--rounds", flags.rounds, "Rounds; the median counts")->check(CLI::PositiveNumber);
   app.add_flag("--ops", flags.ops, "Print the time by op type");
