@@ -25,9 +25,9 @@ OPTIMIZED_BUILD = select({
     "//conditions:default": ["-Wno-error", "-Wno-uninitialized"],
 })
 
-# Loops become vector loops: ops/vectorize.h. The precompiled headers need the same flags: with others,
-# gcc takes them all the same, and std::sqrt and its kin set errno in the loops that inline them, which
-# therefore stay scalar. Neither errno nor floating-point exceptions are read
+# Loops become vector loops: ops/vectorize.h. The precompiled headers need the same flags: gcc accepts
+# those made with others without a warning, and then std::sqrt and its kin set errno in the loops that
+# inline them, which stay scalar. Neither errno nor floating-point exceptions are read
 # anywhere. Without peeling, where an array lies does not decide which elements make a vector.
 VECTOR_LOOPS = [
     "-O3",

@@ -59,7 +59,8 @@ class PlaceFinder {
       if (plan_.instructions[i].kind != Plan::Instruction::Kind::kRunOp) continue;
       const int index = plan_.instructions[i].index;
       const BoundOp& op = ops_[index];
-      if (!op.is_static || op.kernel.kernel().views.empty()) continue;
+      if (!op.is_static || op.kernel.kernel().views.empty() || op.kernel.has_temporaries())
+        continue;
       std::vector<bool> is_done(op.op->outputs.size());
       for (size_t o = 0; o < is_done.size(); ++o) {
         const int out = op.op->outputs[o];

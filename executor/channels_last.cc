@@ -47,15 +47,20 @@ class Rewriter {
         plan_(plan),
         accesses_(*plan),
         images_(plan->variables.size()),
-        is_fixed_(plan->variables.size(), false) {
+        is_fixed_(plan->variables.size(), false),
+        is_used_elsewhere_(accesses_.is_loose) {
     for (int v : accessed) is_fixed_[v] = true;
     for (size_t v = 0; v < is_fixed_.size(); ++v) {
-      if (plan->variables[v].persistable || accesses_.is_entry[v] || accesses_.is_loose[v]) {
-        is_fixed_[v] = true;
-      }
+      if (plan->variables[v].persistable || accesses_.is_entry[v]) is_fixed_[v] = true;
     }
     for (size_t i = 0; i < plan->instructions.size(); ++i) {
-      if (RunsOp(i) && !IsForRewriting(i)) FixVariables(plan->ops[plan->instructions[i].index]);
+      if (!RunsOp(i) || IsForRewriting(i)) continue;
+      const Plan::PlanOp& op = plan->ops[plan->instructions[i].index];
+      for (const std::vector<int>* variables : {&op.inputs, &op.outputs}) {
+        for (int v : *variables) {
+          if (v != Plan::kNoVariable) is_used_elsewhere_[v] = true;
+        }
+      }
     }
   }
 
@@ -100,14 +105,6 @@ class Rewriter {
            IsPlain(plan_->ops[plan_->instructions[i].index]);
   }
 
-  void FixVariables(const Plan::PlanOp& op) {
-    for (const std::vector<int>* variables : {&op.inputs, &op.outputs}) {
-      for (int v : *variables) {
-        if (v != Plan::kNoVariable) is_fixed_[v] = true;
-      }
-    }
-  }
-
   // With a filter for all channels.
   static bool IsConvolution(const Plan::PlanOp& op) {
     const OpSchema* const schema = op.kernel_spec.schema;
@@ -121,7 +118,6 @@ class Rewriter {
     if (schema == nullptr || schema->image_attr().empty()) return false;
     const OpAttrs& attrs = op.kernel_spec.attrs;
     const std::string& layout = attrs.String(schema->image_attr());
-    // One of two spatial dimensions may be the default for one of three as well.
     return !absl::EndsWith(layout, "C") && (!attrs.Has("groups") || attrs.Int("groups") == 1);
   }
 
@@ -207,8 +203,11 @@ class Rewriter {
 
   bool WantsChannelsLast(const Plan::PlanOp& op, bool has_images, const Arguments& images) const {
     if (images.inputs.empty()) return false;
+    for (int i : images.inputs) {
+      if (is_used_elsewhere_[op.inputs[i]]) return false;
+    }
     for (int i : images.outputs) {
-      if (is_fixed_[op.outputs[i]]) return false;
+      if (is_fixed_[op.outputs[i]] || is_used_elsewhere_[op.outputs[i]]) return false;
     }
     if (IsConvolution(op)) return true;
     return absl::c_any_of(images.inputs, [&](int i) {
@@ -237,21 +236,23 @@ class Rewriter {
     op.outputs = std::move(outputs);
     OpAttrs& attrs = op.kernel_spec.attrs;
     if (has_images) {
-      const std::string& attr = op.kernel_spec.schema->image_attr();
-      attrs.Set(attr, std::string(attrs.String(attr) == "NCDHW" ? "NDHWC" : "NHWC"));
+      const OpSchema& schema = *op.kernel_spec.schema;
+      const size_t rank = TypeOf(op.inputs[images.inputs[0]])->dims.size();
+      const auto& [of_two, of_three] = schema.channels_last();
+      attrs.Set(schema.image_attr(), rank == 4 ? of_two : of_three);
     }
     if (images.axis.has_value()) attrs.Set("axis", *images.axis);
   }
 
   void KeepAsIs(int index) {
-    const Plan::PlanOp& op = plan_->ops[index];
-    std::vector<int> read = op.inputs;
-    const OpSchema* const schema = op.kernel_spec.schema;
+    std::vector<int> read = plan_->ops[index].inputs;
+    const std::vector<int> written = plan_->ops[index].outputs;
+    const OpSchema* const schema = plan_->ops[index].kernel_spec.schema;
     if (schema == nullptr || schema->Has(Trait::kKeepsOutputs)) {
-      read.insert(read.end(), op.outputs.begin(), op.outputs.end());
+      read.insert(read.end(), written.begin(), written.end());
     }
     for (int v : read) ReadFirst(index, v);
-    for (int v : plan_->ops[index].outputs) {
+    for (int v : written) {
       if (v == Plan::kNoVariable || IsTwin(v)) continue;
       images_[v].is_first = true;
       images_[v].is_last = false;
@@ -282,6 +283,9 @@ class Rewriter {
     if (last != Plan::kNoVariable) return last;
     last = static_cast<int>(plan_->variables.size());
     Plan::Variable variable = plan_->variables[v];
+    // The executor finds persistable variables by their names.
+    absl::StrAppend(&variable.name, " (channels last)");
+    variable.persistable = false;
     variable.is_feed = false;
     variable.is_written = true;
     variable.first_reader = -1;
@@ -319,7 +323,11 @@ class Rewriter {
   Plan* const plan_;
   const PlanAccesses accesses_;  // of the plan as it was
   std::vector<Image> images_;    // by variable of the plan as it was
-  std::vector<bool> is_fixed_;   // by the same: always written with channels first
+  // By the same: always written with channels first.
+  std::vector<bool> is_fixed_;
+  // By the same: in blocks, on other streams, or through memory that variables share. Such uses may
+  // change a value at any time, so that no copy of it is kept.
+  std::vector<bool> is_used_elsewhere_;
 };
 
 }  // namespace

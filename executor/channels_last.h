@@ -15,9 +15,9 @@ namespace weft {
 // and elementwise ops; inserted transpositions surround them. Filters keep their layout.
 //
 // The variables of the plan keep their dimensions: an image with channels last is another variable,
-// which comes after them. Persistable variables, those in `accessed`, those with a value when the
-// step begins, and those that blocks, ops on other streams or ops that move values use are always
-// written as the program says.
+// which comes after them. Persistable variables, those in `accessed`, and those with a value when
+// the step begins are written as the program says, and may be read as a copy. Those that blocks,
+// ops on other streams or ops that move values use are also read as they are.
 //
 // Sums over images run in another order, so results differ in rounding. O(plan).
 void KeepChannelsLast(const KernelTable& kernels, const std::vector<int>& accessed, Plan* plan);

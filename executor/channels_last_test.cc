@@ -243,6 +243,45 @@ TEST(ChannelsLastTest, GroupsVectorsAlongOtherAxesAndDrawsStayAsWritten) {
                           "elementwise_add[2, 6, 6, 6]", "dropout[2, 6, 6, 6]"));
 }
 
+TEST(ChannelsLastTest, APersistableImageKeepsItsChannels) {
+  EXPECT_THAT(ExpectSameResults(R"(
+    var image : fp32[1, 3, 8, 8] persistable
+    var filter : fp32[6, 3, 3, 3]
+    var y : fp32[1, 6, 6, 6]
+    Output=[y] = conv2d(Filter=[filter], Input=[image])
+    Out=[image] = scale(X=[image]) {scale=0.5}
+)",
+                                {"y", "image"}),
+              ElementsAre("conv2d[6, 3, 3, 3]", "scale[1, 3, 8, 8]"));
+  EXPECT_THAT(ExpectSameResults(R"(
+    var image : fp32[1, 3, 8, 8] persistable
+    var filter : fp32[6, 3, 3, 3]
+    var a : fp32[1, 6, 6, 6]
+    var y : fp32[]
+    Output=[a] = conv2d(Filter=[filter], Input=[image])
+    Out=[image] = scale(X=[image]) {scale=0.5}
+    Out=[y] = reduce_sum(X=[a]) {reduce_all=true}
+)",
+                                {"y", "image"}),
+              ElementsAre("transpose[1, 3, 8, 8]", "conv2d[6, 3, 3, 3]", "scale[1, 3, 8, 8]",
+                          "transpose[1, 6, 6, 6]", "reduce_sum[1, 6, 6, 6]"));
+}
+
+TEST(ChannelsLastTest, ImagesOfThreeDimensions) {
+  // As Paddle writes it: the name of a layout of two dimensions.
+  EXPECT_THAT(ExpectSameResults(R"(
+    var x : fp32[1, 2, 4, 4, 4]
+    var filter : fp32[2, 3, 2, 2, 2]
+    var a : fp32[1, 3, 5, 5, 5]
+    var y : fp32[]
+    Output=[a] = conv3d_transpose(Filter=[filter], Input=[x]) {data_format="NCHW"}
+    Out=[y] = reduce_sum(X=[a]) {reduce_all=true}
+)",
+                                {"y"}),
+              ElementsAre("transpose[1, 2, 4, 4, 4]", "conv3d_transpose[2, 3, 2, 2, 2]",
+                          "transpose[1, 5, 5, 5, 3]", "reduce_sum[1, 3, 5, 5, 5]"));
+}
+
 TEST(ChannelsLastTest, APlanWithoutConvolutionsStaysAsItIs) {
   const std::string block = R"(
     var x : fp32[2, 4, 8, 8]

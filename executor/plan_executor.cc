@@ -1,13 +1,13 @@
 #include "executor/plan_executor.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <exception>
-#include <functional>
 #include <new>
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
@@ -85,6 +85,7 @@ absl::Status PlanExecutor::Init() {
 
 absl::Status PlanExecutor::RunStep() {
   for (std::vector<OpSpan>& spans : spans_) spans.clear();
+  const auto restore = absl::MakeCleanup([before = KernelThreads()] { SetKernelThreads(before); });
   SetKernelThreads(options_.threads);
   try {
     if (step_ == nullptr || !step_->Fits()) BindStep();
@@ -102,14 +103,21 @@ absl::Status PlanExecutor::RunStep() {
 
 ValueMemory PlanExecutor::memory() const {
   ValueMemory memory;
-  absl::flat_hash_set<const void*> seen;  // values may share their memory
-  const auto* const arena = static_cast<const char*>(arena_.memory.get());
+  const auto address = [](const void* data) { return reinterpret_cast<uintptr_t>(data); };
+  const uintptr_t arena = address(arena_.memory.get());
+  std::vector<std::pair<uintptr_t, uintptr_t>> values;  // begin, end; they may share memory
   for (const Tensor* tensor : resources_.tensors) {
-    if (!tensor->allocated() || !seen.insert(tensor->raw()).second) continue;
-    const auto* const data = static_cast<const char*>(tensor->raw());
-    const bool is_in_arena = std::less_equal<>()(arena, data) &&
-                             std::less<>()(data, arena + arena_.bytes) && arena != nullptr;
-    if (!is_in_arena) memory.kept += static_cast<int64_t>(tensor->bytes());
+    if (!tensor->allocated()) continue;
+    const uintptr_t begin = address(tensor->raw());
+    const bool is_in_arena = arena <= begin && begin < arena + arena_.bytes;
+    if (!is_in_arena) values.emplace_back(begin, begin + tensor->bytes());
+  }
+  std::sort(values.begin(), values.end());
+  uintptr_t counted = 0;  // up to here
+  for (const auto& [begin, end] : values) {
+    if (end <= counted) continue;
+    memory.kept += static_cast<int64_t>(end - std::max(begin, counted));
+    counted = end;
   }
   memory.arena = arena_.bytes;
   for (const std::unique_ptr<BoundStep>& step : steps_) {

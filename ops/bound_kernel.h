@@ -53,6 +53,7 @@ class BoundKernel {
   };
   // After Bind.
   std::deque<Temporary>& temporaries() { return temporaries_; }
+  bool has_temporaries() const { return !temporaries_.empty(); }
 
   absl::Status Prepare();
   absl::Status RunBound();

@@ -192,7 +192,7 @@ void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, doub
           for (int64_t run = 0; run < runs.extent; ++run) {
             const T* const start = first + run * runs.a_stride;
             AddRows(start, rows, row_stride, n, sums);
-            AddRows(start + rows * row_stride, 1, 0, rest, sums);
+            if (rest > 0) AddRows(start + rows * row_stride, 1, 0, rest, sums);
           }
         });
       });

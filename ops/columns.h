@@ -18,8 +18,7 @@ namespace weft {
 class Columns {
  public:
   Columns() = default;
-  Columns(int64_t rows, int64_t columns)
-      : rows_(rows), columns_(columns), width_(columns * RowsAtOnce(columns)) {}
+  Columns(int64_t rows, int64_t columns) { SetSize(rows, columns); }
 
   // Loops over another matrix, with the same buffers.
   void SetSize(int64_t rows, int64_t columns) {
@@ -63,6 +62,7 @@ class Columns {
   template <typename T, size_t count, typename F>
   void Sum(const F& f) {
     sums_.assign(count * width_, 0.0);
+    if (rows_ * columns_ == 0) return;
     VectorizedFor<T>([this, &f] {
       const F local = f;
       const int64_t width = width_, size = rows_ * columns_;

@@ -17,7 +17,7 @@ std::vector<float> Numbers(int64_t n) {
 }
 
 TEST(ColumnsTest, SumsEveryColumn) {
-  for (int64_t columns : {1, 2, 3, 8, 10, 63, 64, 65, 256, 300}) {
+  for (int64_t columns : {0, 1, 2, 3, 8, 10, 63, 64, 65, 256, 300}) {
     for (int64_t rows : {0, 1, 2, 5, 21, 64, 257, 1025}) {
       const std::vector<float> x = Numbers(rows * columns);
       Columns loops(rows, columns);
@@ -38,7 +38,7 @@ TEST(ColumnsTest, SumsEveryColumn) {
 }
 
 TEST(ColumnsTest, VisitsEveryElementWithItsColumn) {
-  for (int64_t columns : {1, 3, 8, 64, 100}) {
+  for (int64_t columns : {0, 1, 3, 8, 64, 100}) {
     for (int64_t rows : {0, 1, 20, 21, 23}) {
       Columns loops(rows, columns);
       std::vector<double> column;

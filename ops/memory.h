@@ -11,7 +11,7 @@ namespace weft {
 
 // A loop that reads and writes several large arrays is up to five times as slow if the arrays lie
 // such that equal indices fall into the same lines of a cache (docs/performance.md). Arrays from
-// kSkewedBytes on therefore begin at different multiples of kSkew within a page.
+// kSkewedBytes on are therefore shifted by kSkew against each other.
 inline constexpr size_t kSkewedBytes = 32768;
 inline constexpr size_t kSkew = 320;
 

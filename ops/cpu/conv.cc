@@ -166,8 +166,12 @@ class ConvDescription {
 // needs no copies. For groups it is not.
 DnnlPrimitive MakePrimitive(const ConvShape& shape, Result result) {
   if (shape.channels_last && shape.groups == 1) {
-    const ConvDescription as_given(shape, result, ImageLayout::kAsGiven);
-    if (as_given.IsFast()) return as_given.Make();
+    try {
+      const ConvDescription as_given(shape, result, ImageLayout::kAsGiven);
+      if (as_given.IsFast()) return as_given.Make();
+    } catch (const dnnl::error&) {
+      // There is no such primitive.
+    }
   }
   return ConvDescription(shape, result, ImageLayout::kAny).Make();
 }

@@ -642,13 +642,14 @@ absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
 absl::StatusOr<Kernel> AffineChannel(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
   const Out out = op.out("Out");
-  auto step = [=, group = BatchNormGroups(op.spec()), buffers = Buffers()](const KernelContext& ctx,
-                                                                           auto zero) mutable {
+  auto step = [=, group = BatchNormGroups(op.spec()), moments = Moments(), buffers = Buffers()](
+                  const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
-    Normalize(g, x.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
-              std::vector<double>(g.num_sets(), 1), scale.data<T>(ctx), bias.data<T>(ctx),
-              out.data<T>(ctx), &buffers);
+    moments.mean.assign(g.num_sets(), 0);
+    moments.variance.assign(g.num_sets(), 1);
+    Normalize(g, x.data<T>(ctx), moments.mean, moments.variance, scale.data<T>(ctx),
+              bias.data<T>(ctx), out.data<T>(ctx), &buffers);
   };
   return op.Make(Floats(x), std::move(step));
 }
@@ -656,13 +657,15 @@ absl::StatusOr<Kernel> AffineChannel(OpKernel op) {
 absl::StatusOr<Kernel> AffineChannelGrad(OpKernel op) {
   const In x = op.in("X"), scale = op.in("Scale"), dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
-  auto step = [=, group = BatchNormGroups(op.spec()), buffers = Buffers()](const KernelContext& ctx,
-                                                                           auto zero) mutable {
+  auto step = [=, group = BatchNormGroups(op.spec()), moments = Moments(), buffers = Buffers()](
+                  const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const Grouping g = group(x(ctx).dims());
-    NormalizeGrad(g, x.data<T>(ctx), dout.data<T>(ctx), std::vector<double>(g.num_sets(), 0),
-                  std::vector<double>(g.num_sets(), 1), MomentsOf::kOther, scale.data<T>(ctx),
-                  dx.get(ctx), dscale.get(ctx), dbias.get(ctx), &buffers);
+    moments.mean.assign(g.num_sets(), 0);
+    moments.variance.assign(g.num_sets(), 1);
+    NormalizeGrad(g, x.data<T>(ctx), dout.data<T>(ctx), moments.mean, moments.variance,
+                  MomentsOf::kOther, scale.data<T>(ctx), dx.get(ctx), dscale.get(ctx),
+                  dbias.get(ctx), &buffers);
   };
   return op.Make(Floats(x), std::move(step));
 }

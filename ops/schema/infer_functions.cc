@@ -217,7 +217,9 @@ OpSchema GradSchema(const OpSchema& op, std::string type, const GradSlots& grad,
     std::move(schema).Out(std::move(slot));
   }
   for (const AttrSchema& attr : op.attrs()) std::move(schema).Attr(attr);
-  return std::move(schema).Images(op.image_attr(), op.image_slots()).Infer(std::move(infer));
+  return std::move(schema)
+      .Images(op.image_attr(), op.image_slots(), op.channels_last())
+      .Infer(std::move(infer));
 }
 
 void AddWithGrad(OpSchemaTable* schemas, OpSchema op, const GradSlots& grad) {

@@ -79,7 +79,7 @@ OpSchema WithBatchNormAttrs(OpSchema schema) {
       .Attr("momentum", 0.9f)
       .Attr("trainable_statistics", false)
       .Attr("use_global_stats", false)
-      .Images("data_layout", {"X", "Y"});
+      .Images("data_layout", {"X", "Y"}, {"NHWC", "NHWC"});
 }
 
 // sync_batch_norm takes its moments over the batches of all ranks (across_ranks.h).

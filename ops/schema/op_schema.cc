@@ -130,9 +130,11 @@ OpSchema&& OpSchema::Infer(InferFn infer) && {
   return std::move(*this);
 }
 
-OpSchema&& OpSchema::Images(std::string attr, std::vector<std::string> slots) && {
+OpSchema&& OpSchema::Images(std::string attr, std::vector<std::string> slots,
+                            std::pair<std::string, std::string> channels_last) && {
   image_attr_ = std::move(attr);
   image_slots_ = std::move(slots);
+  channels_last_ = std::move(channels_last);
   return std::move(*this);
 }
 

@@ -135,9 +135,11 @@ class OpSchema {
     return std::move(*this);
   }
   OpSchema&& Infer(InferFn infer) &&;
-  // Slots of images [batch, channels, space...]. Their channels are last if `attr` is "NHWC" or
-  // "NDHWC". In a gradient op, slots that end in @GRAD count as those of which they are gradients.
-  OpSchema&& Images(std::string attr, std::vector<std::string> slots) &&;
+  // Slots of images [batch, channels, space...]. Their channels are last if `attr` is
+  // `channels_last`, for two and for three spatial dimensions. In a gradient op, slots that end in
+  // @GRAD count as those of which they are gradients.
+  OpSchema&& Images(std::string attr, std::vector<std::string> slots,
+                    std::pair<std::string, std::string> channels_last) &&;
 
   // --- reading one -------------------------------------------------------------------------
   const std::string& type() const { return type_; }
@@ -154,6 +156,7 @@ class OpSchema {
   const std::string& image_attr() const { return image_attr_; }
   const std::vector<std::string>& image_slots() const { return image_slots_; }
   bool IsImage(absl::string_view slot) const;
+  const std::pair<std::string, std::string>& channels_last() const { return channels_last_; }
 
  private:
   std::string type_;
@@ -163,6 +166,7 @@ class OpSchema {
   InferFn infer_;
   std::string image_attr_;
   std::vector<std::string> image_slots_;
+  std::pair<std::string, std::string> channels_last_;
 };
 
 // The schema of an op type; nullptr for an unregistered type. O(1). The first use builds the table

@@ -162,7 +162,7 @@ void AddConv(OpSchemaTable* schemas, const char* type, ConvKind kind, size_t spa
       .Attr("padding_algorithm", "EXPLICIT")
       .Attr("paddings", Ints(space, 0))
       .Attr("strides", Ints(space, 1))
-      .Images("data_format", {"Input", "Output"})
+      .Images("data_format", {"Input", "Output"}, {"NHWC", "NDHWC"})
       .With(Trait::kRowSplittable)
       .Infer(infer);
   const std::vector<std::string> inputs = {"Bias", "Filter", "Input"};
@@ -234,7 +234,7 @@ OpSchema Pool(const char* type, size_t space) {
       .Attr("paddings", Ints(space, 0))
       .RequiredAttr("pooling_type", std::string())
       .Attr("strides", Ints(space, 1))
-      .Images("data_format", {"X", "Out"});
+      .Images("data_format", {"X", "Out"}, {"NHWC", "NDHWC"});
 }
 
 // Max pooling. Mask is the index of each maximum in its image and channel, counted row by row.
