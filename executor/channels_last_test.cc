@@ -26,6 +26,17 @@ using ::testing::IsEmpty;
 using ::testing::Pointwise;
 using ::weft::testing::Values;
 
+// The ops in order, with the dims of their first input.
+std::vector<std::string> OpsOf(const Plan& plan) {
+  std::vector<std::string> ops;
+  for (const Plan::Instruction& instruction : plan.instructions) {
+    if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
+    const Plan::PlanOp& op = plan.ops[instruction.index];
+    ops.push_back(absl::StrCat(op.type, DimsToString(plan.variables[op.inputs[0]].declared->dims)));
+  }
+  return ops;
+}
+
 enum class Layout { kAsWritten, kChannelsLast };
 
 // A program of one block that runs with `accessed` read after the step. All other variables that
@@ -63,18 +74,6 @@ class Network {
   }
   const Plan& plan() const { return plan_; }
 
-  // The ops in order, with the dims of their first input.
-  std::vector<std::string> Ops() const {
-    std::vector<std::string> ops;
-    for (const Plan::Instruction& instruction : plan_.instructions) {
-      if (instruction.kind != Plan::Instruction::Kind::kRunOp) continue;
-      const Plan::PlanOp& op = plan_.ops[instruction.index];
-      ops.push_back(
-          absl::StrCat(op.type, DimsToString(plan_.variables[op.inputs[0]].declared->dims)));
-    }
-    return ops;
-  }
-
  private:
   void SetNumbers(size_t v) {
     Tensor& tensor = *executor_->tensor(static_cast<int>(v));
@@ -108,7 +107,7 @@ std::vector<std::string> ExpectSameResults(const std::string& block,
           << name;
     }
   }
-  return rewritten.Ops();
+  return OpsOf(rewritten.plan());
 }
 
 // A layer of a residual network, and its gradient.
@@ -265,6 +264,50 @@ TEST(ChannelsLastTest, APersistableImageKeepsItsChannels) {
                                 {"y", "image"}),
               ElementsAre("transpose[1, 3, 8, 8]", "conv2d[6, 3, 3, 3]", "scale[1, 3, 8, 8]",
                           "transpose[1, 6, 6, 6]", "reduce_sum[1, 6, 6, 6]"));
+}
+
+// Without running it.
+std::vector<std::string> RewrittenOps(const std::string& blocks) {
+  PlanOptions options;
+  options.kernels = &CpuKernels();
+  Plan plan = *Plan::Build(*ParseProgramText(absl::StrCat("program {\n", blocks, "}\n")), options);
+  KeepChannelsLast(CpuKernels(), {}, &plan);
+  return OpsOf(plan);
+}
+
+TEST(ChannelsLastTest, AnImageThatAnotherStreamChangesHasNoCopy) {
+  EXPECT_THAT(
+      RewrittenOps(R"(block 0 parent=-1 {
+    var x : fp32[2, 3, 8, 8]
+    var filter : fp32[6, 3, 3, 3]
+    var a : fp32[2, 6, 6, 6]
+    var b : fp32[2, 6, 6, 6]
+    Output=[a] = conv2d(Filter=[filter], Input=[x])
+    Out=[x] = c_allreduce_sum(X=[x]) {ring_id=0, use_calc_stream=false}
+    Out=[x] = c_wait_comm(X=[x]) {ring_id=0}
+    Output=[b] = conv2d(Filter=[filter], Input=[x])
+}
+)"),
+      ElementsAre("conv2d[6, 3, 3, 3]", "c_allreduce_sum[2, 3, 8, 8]", "conv2d[6, 3, 3, 3]"));
+}
+
+TEST(ChannelsLastTest, AnImageThatABlockChangesHasNoCopy) {
+  EXPECT_THAT(RewrittenOps(R"(block 0 parent=-1 {
+    var x : fp32[2, 3, 8, 8]
+    var filter : fp32[6, 3, 3, 3]
+    var holds : bool[1]
+    var scope : step_scopes
+    var a : fp32[2, 6, 6, 6]
+    var b : fp32[2, 6, 6, 6]
+    Output=[a] = conv2d(Filter=[filter], Input=[x])
+    Out=[x], Scope=[scope] = conditional_block(Cond=[holds], Input=[x]) {is_scalar_condition=true, sub_block=block(1)}
+    Output=[b] = conv2d(Filter=[filter], Input=[x])
+}
+block 1 parent=0 {
+    Out=[x] = scale(X=[x]) {scale=0.5}
+}
+)"),
+              ElementsAre("conv2d[6, 3, 3, 3]", "scale[2, 3, 8, 8]", "conv2d[6, 3, 3, 3]"));
 }
 
 TEST(ChannelsLastTest, ImagesOfThreeDimensions) {

@@ -198,20 +198,17 @@ TEST_F(RunnerTest, ElementwiseOpsGiveTheSameBitsOnAnyNumberOfThreads) {
   inputs.feeds.read = [&](int64_t) -> absl::StatusOr<std::vector<Tensor>> {
     return std::vector<Tensor>{x};
   };
-  RunOptions options;
-  options.kernels = &CpuKernels();
-  options.steps = 2;
   std::vector<float> alone;
   for (int threads : {1, 2, 3}) {
-    options.threads = threads;
-    WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunProgram(inputs, options));
+    options_.threads = threads;
+    WEFT_ASSERT_OK_AND_ASSIGN(const RunResult result, RunProgram(inputs, options_));
     const std::vector<float> w = Values<float>(result.persistables.at("w"));
     if (threads == 1) alone = w;
     EXPECT_EQ(w, alone) << threads << " threads";
   }
-  options.threads = kMaxThreads + 1;
+  options_.threads = kMaxThreads + 1;
   EXPECT_THAT(
-      RunProgram(inputs, options).status(),
+      RunProgram(inputs, options_).status(),
       StatusIs(absl::StatusCode::kInvalidArgument, "threads: expected 1 to 256, found 257"));
 }
 
