@@ -112,7 +112,7 @@ class Rewriter {
            op.kernel_spec.attrs.Int("groups") == 1;
   }
 
-  // Whose channels come first, and which no attribute keeps from being rewritten.
+  // Whether the op has images whose channels come first, not divided into groups.
   static bool HasImages(const Plan::PlanOp& op) {
     const OpSchema* const schema = op.kernel_spec.schema;
     if (schema == nullptr || schema->image_attr().empty()) return false;

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// A loop that reads and writes several large arrays is up to five times as slow if the arrays lie
+// A loop that reads and writes several large arrays is up to four times as slow if the arrays lie
 // such that equal indices fall into the same lines of a cache (docs/performance.md). Arrays from
 // kSkewedBytes on are therefore shifted by kSkew against each other.
 inline constexpr size_t kSkewedBytes = 32768;
