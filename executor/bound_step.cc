@@ -5,6 +5,7 @@
 
 #include "absl/algorithm/container.h"
 #include "executor/arena.h"
+#include "executor/instructions.h"
 #include "executor/step_lives.h"
 
 namespace weft {
@@ -106,14 +107,19 @@ class PlaceFinder {
 
  private:
   void AddAccesses(size_t i) {
-    const Plan::PlanOp& op = plan_.ops[plan_.instructions[i].index];
+    const int index = plan_.instructions[i].index;
+    const Plan::PlanOp& op = plan_.ops[index];
     const bool shares = op.make_kernel != nullptr && !op.reads_inputs;
     const auto add = [&](int v) {
       if (v < 0) return;
       lives_[v].Add(lives_of_ops_[i]);
       if (shares || accesses_.in_block[i]) in_arena_[v] = false;
     };
-    for (int v : op.inputs) add(v);
+    for (size_t in = 0; in < op.inputs.size(); ++in) {
+      // Its variable has a type to the end of the step, but need not keep its memory.
+      const bool is_unread = ops_[index].is_static && ops_[index].kernel.IsUnread(in);
+      if (!is_unread || shares || accesses_.in_block[i]) add(op.inputs[in]);
+    }
     for (int v : op.outputs) {
       add(v);
       if (v >= 0) ++writes_[v];
@@ -160,6 +166,27 @@ class PlaceFinder {
   std::vector<bool> in_arena_;            // by variable
   std::vector<int> place_;                // by variable: another one at the same place, or itself
   std::vector<bool> is_removed_;          // by op
+};
+
+// When values of chains live: the parts of all ops of a chain take turns.
+class ChainSpans {
+ public:
+  ChainSpans(const std::vector<PointwiseChain>& chains, size_t num_instructions)
+      : first_(num_instructions + 1), last_(num_instructions + 1) {
+    std::iota(first_.begin(), first_.end(), 0);
+    std::iota(last_.begin(), last_.end(), 0);
+    for (const PointwiseChain& chain : chains) {
+      std::fill(first_.begin() + chain.begin, first_.begin() + chain.end, chain.begin);
+      std::fill(last_.begin() + chain.begin, last_.begin() + chain.end, chain.end - 1);
+    }
+  }
+
+  // Of a value that lives from, or to, this instruction.
+  int first(int position) const { return first_[position]; }
+  int last(int position) const { return last_[position]; }
+
+ private:
+  std::vector<int> first_, last_;
 };
 
 }  // namespace
@@ -244,6 +271,12 @@ void BoundStep::PlaceValues() {
   PlaceFinder finder(resources_, types_, ops_);
   finder.ShareViews();
   finder.ShareInPlace();
+  std::vector<PointwiseChain> chains;
+  if (resources_.joins_ops) {
+    const auto kernel_of = [this](int op) -> const BoundKernel& { return ops_[op].kernel; };
+    chains = FindPointwiseChains(plan_, resources_.accesses->in_block, types_, kernel_of);
+  }
+  const ChainSpans spans(chains, plan_.instructions.size());
 
   std::vector<ArenaValue> values;
   std::vector<int> value_of_place(plan_.variables.size(), -1);
@@ -261,7 +294,7 @@ void BoundStep::PlaceValues() {
     if (life.empty()) continue;
     if (value_of_place[place] < 0) {
       value_of_place[place] = static_cast<int>(values.size());
-      values.push_back({0, life.first, life.last});
+      values.push_back({0, spans.first(life.first), spans.last(life.last)});
     }
     ArenaValue& value = values[value_of_place[place]];
     value.bytes = std::max(value.bytes, BytesOf(*type));
@@ -283,23 +316,27 @@ void BoundStep::PlaceValues() {
   for (Place& place : places_) place.offset = layout.offsets[place.offset];
   arena_bytes_ = layout.bytes;
   live_bytes_ = layout.live_bytes;
-  RemoveOps(finder.is_removed());
+  std::vector<bool> is_removed = finder.is_removed();
+  JoinChains(chains, &is_removed);
+  instructions_ = plan_.instructions;
+  branches_ = plan_.branches;
+  RemoveOps(is_removed, &instructions_, &branches_);
 }
 
-void BoundStep::RemoveOps(const std::vector<bool>& removed) {
-  std::vector<int> new_position(plan_.instructions.size() + 1);
-  for (size_t i = 0; i < plan_.instructions.size(); ++i) {
-    const Plan::Instruction& instruction = plan_.instructions[i];
-    new_position[i] = static_cast<int>(instructions_.size());
-    const bool runs_op = instruction.kind == Plan::Instruction::Kind::kRunOp;
-    if (!runs_op || !removed[instruction.index]) instructions_.push_back(instruction);
-  }
-  new_position.back() = static_cast<int>(instructions_.size());
-  branches_ = plan_.branches;
-  for (Plan::Branch& branch : branches_) {
-    branch.begin = new_position[branch.begin];
-    branch.end = new_position[branch.end];
-    branch.next = new_position[branch.next];
+// `is_removed`: ops that do not run by themselves.
+void BoundStep::JoinChains(const std::vector<PointwiseChain>& chains,
+                           std::vector<bool>* is_removed) {
+  for (const PointwiseChain& chain : chains) {
+    std::vector<int> joined;
+    for (int i = chain.begin; i < chain.end; ++i) {
+      const int op = plan_.instructions[i].index;
+      if (!(*is_removed)[op]) joined.push_back(op);
+    }
+    if (joined.size() < 2) continue;
+    for (size_t k = 1; k < joined.size(); ++k) (*is_removed)[joined[k]] = true;
+    BoundOp& first = ops_[joined[0]];
+    first.chain = std::move(joined);
+    first.chain_size = chain.size;
   }
 }
 

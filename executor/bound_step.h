@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "executor/communicator.h"
 #include "executor/plan.h"
+#include "executor/pointwise_chains.h"
 #include "executor/rows_all_reduce.h"
 #include "executor/scope.h"
 #include "executor/step_resources.h"
@@ -39,6 +40,10 @@ struct BoundOp {
   std::unique_ptr<RowsAllReduce> rows;   // for a collective on SelectedRows
   // The input of a collective whose output has other dims and replaces its input.
   std::unique_ptr<Tensor> input_copy;
+  // Of the first op of a PointwiseChain: its ops, in order, and their elements. Otherwise empty.
+  // The instruction of the first one runs them all.
+  std::vector<int> chain;
+  int64_t chain_size = 0;
 };
 
 // The memory that all steps of a rank share, one step at a time.
@@ -97,7 +102,7 @@ class BoundStep {
   void BindOps();
   void FindEntries();
   void PlaceValues();
-  void RemoveOps(const std::vector<bool>& removed);
+  void JoinChains(const std::vector<PointwiseChain>& chains, std::vector<bool>* is_removed);
   void PrepareKernels();
 
   const StepResources& resources_;

@@ -100,6 +100,23 @@ TEST(BoundStepTest, AnInputThatIsReadLaterIsNotOverwritten) {
   EXPECT_NE(bound["a"].raw(), bound["b"].raw());
 }
 
+TEST(BoundStepTest, AnInputOfWhichOnlyTheTypeMattersLosesItsMemory) {
+  Bound bound(R"(
+    var x : fp32[8]
+    var a : fp32[8]
+    var b : fp32[8]
+    var c : fp32[8]
+    var y : fp32[8]
+    Out=[a] = tanh(X=[x])
+    Out=[b] = tanh(X=[a])
+    Out=[c] = tanh(X=[b])
+    X@GRAD=[y] = elementwise_sub_grad(Out@GRAD=[c], X=[a], Y=[a])
+)",
+              Floats({8}, std::vector<float>(8, 1)));
+  EXPECT_EQ(bound["a"].raw(), bound["c"].raw());
+  EXPECT_EQ(bound.step().live_bytes(), 64);
+}
+
 TEST(BoundStepTest, AViewIsNoOp) {
   Bound bound(R"(
     var x : fp32[2, 4]

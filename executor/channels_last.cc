@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "executor/instructions.h"
 #include "executor/step_resources.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
@@ -77,11 +78,7 @@ class Rewriter {
       plan_->instructions.push_back(instructions[i]);
     }
     new_position.back() = static_cast<int>(plan_->instructions.size());
-    for (Plan::Branch& branch : plan_->branches) {
-      branch.begin = new_position[branch.begin];
-      branch.end = new_position[branch.end];
-      branch.next = new_position[branch.next];
-    }
+    MoveBranches(new_position, &plan_->branches);
   }
 
  private:

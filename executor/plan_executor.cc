@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/annotate.h"
@@ -32,6 +33,18 @@ absl::StatusOr<bool> ReadBool(absl::string_view slot, const std::string& variabl
   }
   WEFT_ASSIGN_OR_RETURN(const Tensor on_host, tensor.ToHost());
   return *on_host.data<bool>();
+}
+
+// Kernels do not throw, but what they call may.
+template <typename Run>
+absl::Status Try(Run run) {
+  try {
+    return run();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  }
 }
 
 }  // namespace
@@ -60,6 +73,9 @@ absl::Status PlanExecutor::Init() {
   }
   resources_.is_accessed.resize(plan.variables.size(), false);
   for (int v : options_.accessed) resources_.is_accessed[v] = true;
+  // Otherwise each op is looked at.
+  resources_.joins_ops =
+      !options_.check_nan && !options_.trace && options_.device->memory()->IsHost();
   for (RingKey ring : plan.rings) {
     WEFT_ASSIGN_OR_RETURN(resources_.communicators.emplace_back(),
                           options_.group->Get(ring, options_.rank));
@@ -267,6 +283,31 @@ absl::Status PlanExecutor::Failed(absl::string_view op, const absl::Status& stat
 }
 
 absl::Status PlanExecutor::RunOp(int index) {
+  const BoundOp& bound = step_->op(index);
+  return bound.chain.empty() ? RunOneOp(index) : RunChain(bound);
+}
+
+// Parts are too small to divide among threads: with several, each op runs on the whole.
+absl::Status PlanExecutor::RunChain(const BoundOp& first) {
+  const bool in_parts = options_.threads == 1 && absl::c_all_of(first.chain, [this](int op) {
+                          return step_->op(op).is_static;
+                        });
+  if (!in_parts) {
+    for (int op : first.chain) WEFT_RETURN_IF_ERROR(RunOneOp(op));
+    return absl::OkStatus();
+  }
+  for (int64_t begin = 0; begin < first.chain_size; begin += kPointwisePart) {
+    const int64_t count = std::min(kPointwisePart, first.chain_size - begin);
+    for (int index : first.chain) {
+      BoundOp& bound = step_->op(index);
+      const absl::Status status = Try([&] { return bound.kernel.RunPart(begin, count); });
+      if (!status.ok()) return Failed(bound.op->name, status);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PlanExecutor::RunOneOp(int index) {
   BoundOp& bound = step_->op(index);
   const absl::Status status = TryOp(&bound);
   if (status.ok()) return status;
@@ -284,14 +325,10 @@ absl::Status PlanExecutor::TraceOp(int index) {
 }
 
 absl::Status PlanExecutor::TryOp(BoundOp* bound) {
-  try {
+  WEFT_RETURN_IF_ERROR(Try([&] {
     const bool runs_kernel = bound->is_static && bound->communicator == nullptr;
-    WEFT_RETURN_IF_ERROR(runs_kernel ? bound->kernel.RunBound() : RunUnbound(bound));
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("out of memory");
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  }
+    return runs_kernel ? bound->kernel.RunBound() : RunUnbound(bound);
+  }));
   return options_.check_nan ? CheckFinite(*bound) : absl::OkStatus();
 }
 

@@ -127,6 +127,8 @@ class PlanExecutor {
   absl::Status CheckProgress() const;
   const std::string& NameOf(int variable) const { return options_.plan->variables[variable].name; }
   absl::Status RunOp(int index);
+  absl::Status RunOneOp(int index);
+  absl::Status RunChain(const BoundOp& first);
   absl::Status TraceOp(int index);
   absl::Status TryOp(BoundOp* bound);
   absl::Status RunUnbound(BoundOp* bound);

@@ -19,8 +19,8 @@
 #include "absl/types/optional.h"
 #include "base/annotate.h"
 #include "base/status_macros.h"
-#include "executor/channels_last.h"
 #include "executor/finite.h"
+#include "executor/rewrites.h"
 #include "executor/run_checks.h"
 #include "executor/scope.h"
 
@@ -341,7 +341,9 @@ absl::Status PrepareMain(Job* job, NameSet holds_value) {
     job->accessed.insert(job->accessed.end(), variables->begin(), variables->end());
   }
   if (job->options.rewrites_plan) {
-    KeepChannelsLast(*job->options.kernels, job->accessed, &*job->main_plan);
+    // Every op is checked by itself.
+    const bool fuses_ops = !job->options.check_nan;
+    RewritePlan(*job->options.kernels, {job->accessed, fuses_ops}, &*job->main_plan);
   }
   return absl::OkStatus();
 }

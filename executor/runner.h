@@ -63,8 +63,8 @@ struct RunOptions : PlanOptions {
   bool allow_unsynchronized = false;
   // Stop at the first op that produces a NaN or an infinity.
   bool check_nan = false;
-  // Run the main program as rewritten for speed (executor/channels_last.h): the same results, but
-  // for rounding.
+  // Run the main program as rewritten for speed (executor/rewrites.h): the same results, but for
+  // rounding.
   bool rewrites_plan = true;
 };
 

@@ -14,9 +14,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_matchers.h"
-#include "executor/channels_last.h"
 #include "executor/feed_sources.h"
 #include "executor/plan_executor.h"
+#include "executor/rewrites.h"
 #include "executor/thread_stream.h"
 #include "gtest/gtest.h"
 #include "ops/kernel.h"
@@ -75,7 +75,7 @@ class Rank {
     options.device = device_.get();
     options.random = &random_;
     for (const std::string& name : fed) options.accessed.push_back(plan_.FindVariable(name));
-    KeepChannelsLast(CpuKernels(), options.accessed, &plan_);
+    RewritePlan(CpuKernels(), {options.accessed}, &plan_);
     executor_ = *PlanExecutor::Create(options);
   }
 

@@ -36,6 +36,7 @@ struct StepResources {
   std::vector<Communicator*> communicators;  // by ring of the plan
   std::vector<void*> native_streams;         // by stream of the plan
   std::vector<bool> is_accessed;             // by variable: between steps
+  bool joins_ops = false;                    // into chains (pointwise_chains.h)
   RandomState* random = nullptr;
   Memory* memory = nullptr;
 };

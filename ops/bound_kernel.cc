@@ -48,7 +48,7 @@ absl::Status BoundKernel::Run(const KernelContext& ctx) {
     if (outputs_[o] != nullptr && IsKnown(type)) outputs_[o]->Resize(type->dtype, type->dims);
   }
   if (step_ == nullptr) WEFT_RETURN_IF_ERROR(Prepare());
-  WEFT_RETURN_IF_ERROR(Try(step_));
+  WEFT_RETURN_IF_ERROR(Try(step_, StepContext()));
   for (const Transfer& transfer : after_) WEFT_RETURN_IF_ERROR(transfer.Run(stream_));
   return absl::OkStatus();
 }
@@ -76,6 +76,9 @@ absl::Status BoundKernel::Bind(const KernelContext& ctx, Types inputs) {
   stream_ = ctx.stream;
   input_types_ = std::move(inputs);
   temporaries_.clear();
+  parts_.clear();
+  input_parts_.clear();
+  output_parts_.clear();
   before_.clear();
   after_.clear();
   output_types_.assign(outputs_.size(), absl::nullopt);
@@ -109,8 +112,12 @@ bool BoundKernel::WorksInPlace(size_t output, size_t input) const {
          type->dims == input_types_[input]->dims;
 }
 
+bool BoundKernel::IsUnread(size_t input) const {
+  return absl::c_linear_search(kernel_.unread, static_cast<int>(input));
+}
+
 bool BoundKernel::CanShare(int output, int input) const {
-  return temporaries_.empty() && WorksInPlace(output, input);
+  return temporaries_.empty() && (IsUnread(input) || WorksInPlace(output, input));
 }
 
 Tensor* BoundKernel::AddTemporary(Memory* memory, absl::optional<TensorType> type) {
@@ -124,6 +131,7 @@ void BoundKernel::CopyOverwrittenInputs() {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       // Not again for another output.
       if (inputs_[i] != outputs_[o] || WorksInPlace(o, i)) continue;
+      if (IsUnread(i) && output_types_[o] == input_types_[i]) continue;
       Tensor* const copy = AddTemporary(outputs_[o]->memory(), input_types_[i]);
       before_.push_back({Transfer::Kind::kCopy, inputs_[i], copy, DType::kFloat32});
       inputs_[i] = copy;
@@ -138,7 +146,7 @@ absl::Status BoundKernel::ConvertHalves(DType half) {
     if (inputs_[i] == nullptr) continue;
     const TensorType& type = *input_types_[i];
     const bool widens = IsHalf(type.dtype);
-    if (!widens && !absl::c_linear_search(caller_outputs_, inputs_[i])) continue;
+    if ((!widens || IsUnread(i)) && !absl::c_linear_search(caller_outputs_, inputs_[i])) continue;
     const DType dtype = widens ? DType::kFloat32 : type.dtype;
     Tensor* const copy = AddTemporary(inputs_[i]->memory(), TensorType{dtype, type.dims});
     before_.push_back({widens ? Kind::kWiden : Kind::kCopy, inputs_[i], copy, DType::kFloat32});
@@ -177,23 +185,45 @@ KernelContext BoundKernel::StepContext() const {
 }
 
 absl::Status BoundKernel::Prepare() {
-  return Try([this](const KernelContext& ctx) -> absl::Status {
-    WEFT_ASSIGN_OR_RETURN(step_, kernel_.prepare(ctx));
-    return absl::OkStatus();
-  });
+  return Try(
+      [this](const KernelContext& ctx) -> absl::Status {
+        WEFT_ASSIGN_OR_RETURN(step_, kernel_.prepare(ctx));
+        return absl::OkStatus();
+      },
+      StepContext());
 }
 
 absl::Status BoundKernel::RunBound() {
   for (const Transfer& transfer : before_) WEFT_RETURN_IF_ERROR(transfer.Run(stream_));
-  WEFT_RETURN_IF_ERROR(Try(step_));
+  WEFT_RETURN_IF_ERROR(Try(step_, StepContext()));
   for (const Transfer& transfer : after_) WEFT_RETURN_IF_ERROR(transfer.Run(stream_));
   return absl::OkStatus();
 }
 
+absl::Status BoundKernel::RunPart(int64_t begin, int64_t count) {
+  if (parts_.empty()) {
+    const auto add = [this](const Tensor* whole) {
+      return whole == nullptr ? nullptr : &parts_.emplace_back();
+    };
+    for (const Tensor* input : inputs_) input_parts_.push_back(add(input));
+    for (Tensor* output : outputs_) output_parts_.push_back(add(output));
+  }
+  auto part = parts_.begin();
+  for (const Tensor* input : inputs_) {
+    if (input != nullptr) (part++)->PointTo(*input, begin, count);
+  }
+  for (const Tensor* output : outputs_) {
+    if (output != nullptr) (part++)->PointTo(*output, begin, count);
+  }
+  KernelContext ctx = StepContext();
+  ctx.inputs = input_parts_;
+  ctx.outputs = output_parts_;
+  return Try(step_, ctx);
+}
+
 // Turns WrongElementType into an error that names the slot.
 template <typename Step>
-absl::Status BoundKernel::Try(const Step& step) const {
-  const KernelContext ctx = StepContext();
+absl::Status BoundKernel::Try(const Step& step, const KernelContext& ctx) const {
   try {
     return step(ctx);
   } catch (const WrongElementType& error) {

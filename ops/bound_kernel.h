@@ -43,8 +43,15 @@ class BoundKernel {
   // After Bind: none, or with unknown dimensions, if they depend on values.
   const Types& output_types() const { return output_types_; }
 
+  // Whether the step ignores the elements of the input.
+  bool IsUnread(size_t input) const;
   // After Bind: whether the output may have the memory of the input, which no other input shares.
   bool CanShare(int output, int input) const;
+
+  // After Prepare, of a pointwise kernel without temporaries, all of whose arguments have equally
+  // many elements: runs the step on `count` elements of them, from `begin` on, which is a multiple
+  // of kPointwiseStep.
+  absl::Status RunPart(int64_t begin, int64_t count);
 
   // A tensor that only this kernel uses, during its step.
   struct Temporary {
@@ -80,7 +87,7 @@ class BoundKernel {
   Tensor* AddTemporary(Memory* memory, absl::optional<TensorType> type);
   KernelContext StepContext() const;
   template <typename Step>
-  absl::Status Try(const Step& step) const;
+  absl::Status Try(const Step& step, const KernelContext& ctx) const;
 
   Kernel kernel_;
   KernelStep step_;
@@ -96,6 +103,10 @@ class BoundKernel {
   void* stream_ = nullptr;
   std::deque<Temporary> temporaries_;
   std::vector<Transfer> before_, after_;
+  // Of RunPart: parts of the arguments.
+  std::deque<Tensor> parts_;
+  std::vector<const Tensor*> input_parts_;
+  std::vector<Tensor*> output_parts_;
   bool is_bound_ = false;
 };
 

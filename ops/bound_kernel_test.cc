@@ -57,6 +57,36 @@ TEST(BoundKernelTest, AnInputThatTheStepWouldOverwriteIsCopied) {
   }
 }
 
+// Out = the number of elements of X.
+absl::StatusOr<Kernel> CountX(OpKernel& op) {
+  const InTypes x = op.in_types("X");
+  const Out out = op.out("Out");
+  return op.Supports(Floats(In())).Make([=](const KernelContext& ctx) {
+    std::fill_n(out.data<float>(ctx), out(ctx).size(), static_cast<float>(x.size(ctx)));
+  });
+}
+
+TEST(BoundKernelTest, AnInputThatIsNotReadIsNotCopied) {
+  BoundKernel kernel = KernelOf("relu", CountX);
+  EXPECT_THAT(kernel.kernel().unread, ElementsAre(0));
+  Tensor x = Floats({3}, {1, 2, 3});
+  WEFT_ASSERT_OK(RunOn(&kernel, &x, &x));
+  EXPECT_FALSE(kernel.has_temporaries());
+  EXPECT_THAT(Values<float>(x), ElementsAre(3, 3, 3));
+  EXPECT_THAT(KernelOf("relu", Reverse).kernel().unread, ElementsAre());
+}
+
+TEST(BoundKernelTest, APostOpNeedsAKernelThatTakesIt) {
+  KernelSpec spec;
+  spec.schema = FindOpSchema("relu");
+  spec.attrs = OpAttrs::Make(*spec.schema);
+  spec.inputs["X"] = {0, 1};
+  spec.outputs["Out"] = {0, 1};
+  spec.post_ops = {{PostOpKind::kRelu}};
+  OpKernel op(spec);
+  EXPECT_EQ(Reverse(op).status().code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST(BoundKernelTest, HalfPrecisionIsComputedInFp32AndRounded) {
   BoundKernel kernel = KernelOf("relu", [](OpKernel& op) {
     const In x = op.in("X");

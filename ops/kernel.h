@@ -16,11 +16,20 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "ops/schema/fusion.h"
 #include "ops/schema/op_attrs.h"
 #include "ops/schema/op_schema.h"
 #include "ops/tensor.h"
 
 namespace weft {
+
+// What a kernel does to its result before it writes it.
+struct PostOp {
+  PostOpKind kind;
+  // Of kBias and kAdd: what is added, by its position among the inputs of a call. A bias is a
+  // vector; its numbers are those of the channels.
+  int input = -1;
+};
 
 // An op, as the factory of its kernel sees it: once, when the plan is built.
 struct KernelSpec {
@@ -29,6 +38,9 @@ struct KernelSpec {
   // Reproduces the deviations of Paddle 2.6's CPU kernels from the definitions of the ops
   // (docs/ops.md lists them), instead of the right results.
   bool paddle_cpu_quirks = false;
+
+  // In their order. Their operands belong to no slot.
+  std::vector<PostOp> post_ops;
 
   // If not null, the factory writes the element types that the kernel supports here.
   std::vector<DType>* element_types = nullptr;
@@ -106,7 +118,21 @@ struct Kernel {
   // dimensions. The two may share their memory; then the step leaves the output alone. It may be
   // left out if that holds for all outputs with elements.
   std::vector<std::pair<int, int>> views;
+  // Inputs whose elements the step never reads: it needs their types, or nothing.
+  std::vector<int> unread;
+  // Element i of an output depends on the elements i of the inputs alone, if all arguments have
+  // equally many elements. The step then also runs on parts of them that begin at multiples of
+  // kPointwiseStep elements.
+  bool is_pointwise = false;
+  // Of an update: slots may hold the variables of several ops with these attributes, one after the
+  // other. The step does what the ops do in turn.
+  bool merges_updates = false;
+  // Of KernelSpec, those that the step carries out. A factory that does not know them carries out
+  // none.
+  size_t num_post_ops = 0;
 };
+
+inline constexpr int64_t kPointwiseStep = 64;
 
 // Makes the kernel of one op: it reads attributes, which a step never does. Unimplemented, with the
 // reason, for a combination of attributes or types without a kernel.

@@ -11,6 +11,13 @@ OpKernel::OpKernel(const KernelSpec& spec)
     : spec_(spec), types_(std::make_shared<KernelTypes>(spec)) {}
 
 In OpKernel::in(absl::string_view slot) {
+  read_inputs_.emplace_back(slot);
+  return Find(slot);
+}
+
+InTypes OpKernel::in_types(absl::string_view slot) { return InTypes(Find(slot)); }
+
+In OpKernel::Find(absl::string_view slot) {
   known_inputs_.emplace_back(slot);
   const int first = spec_.Input(slot);
   if (first >= 0) return In(first, spec_.inputs.at(slot).count);
@@ -64,6 +71,21 @@ OpKernel& OpKernel::View(Out out, In in) {
   return *this;
 }
 
+OpKernel& OpKernel::Pointwise() {
+  kernel_.is_pointwise = true;
+  return *this;
+}
+
+OpKernel& OpKernel::MergesUpdates() {
+  kernel_.merges_updates = true;
+  return *this;
+}
+
+const std::vector<PostOp>& OpKernel::TakePostOps() {
+  kernel_.num_post_ops = spec_.post_ops.size();
+  return spec_.post_ops;
+}
+
 OpKernel& OpKernel::WithoutHalfConversion() {
   kernel_.keeps_halves = true;
   RecordElementTypes();
@@ -103,9 +125,21 @@ void OpKernel::RecordElementTypes() const {
   }
 }
 
+void OpKernel::FindUnreadInputs() {
+  for (const auto& [name, slot] : spec_.inputs) {
+    if (absl::c_linear_search(read_inputs_, name)) continue;
+    for (int i = 0; i < slot.count; ++i) kernel_.unread.push_back(slot.first + i);
+  }
+  absl::c_sort(kernel_.unread);
+}
+
 absl::StatusOr<Kernel> OpKernel::Finish(Prepare prepare) {
   WEFT_RETURN_IF_ERROR(CheckSlots());
   if (!has_output_) return Kernel([](const KernelContext&) { return absl::OkStatus(); });
+  if (kernel_.num_post_ops != spec_.post_ops.size()) {
+    return absl::UnimplementedError("no kernel that does more than the op");
+  }
+  FindUnreadInputs();
   kernel_.types = types_;
   kernel_.prepare = std::move(prepare);
   return kernel_;

@@ -104,6 +104,22 @@ class SlotVariables {
 using In = SlotVariables<const Tensor>;
 using Out = SlotVariables<Tensor>;
 
+// The variables of an input slot whose elements the kernel does not read.
+class InTypes {
+ public:
+  InTypes() = default;
+  explicit InTypes(In in) : in_(in) {}
+
+  int count() const { return in_.count(); }
+  explicit operator bool() const { return in_.count() > 0; }
+  const Dims& dims(const KernelContext& ctx, int i = 0) const { return in_(ctx, i).dims(); }
+  DType dtype(const KernelContext& ctx, int i = 0) const { return in_(ctx, i).dtype(); }
+  int64_t size(const KernelContext& ctx, int i = 0) const { return in_(ctx, i).size(); }
+
+ private:
+  In in_;
+};
+
 // The element types that a kernel supports for an input, which selects among them.
 template <typename... Ts>
 struct ElementTypesOf {
@@ -168,7 +184,10 @@ class OpKernel {
   // Unimplemented, so that no kernel overlooks an input.
   In in(absl::string_view slot);
   Out out(absl::string_view slot);
-  // Inputs whose values do not matter, such as those of a gradient that needs their shapes alone.
+  // An input of which only dimensions and element type matter, as of many gradients. Its variable
+  // keeps its type, but may have lost its memory to another one when the step runs.
+  InTypes in_types(absl::string_view slot);
+  // Inputs of which nothing matters.
   OpKernel& Ignore(std::initializer_list<absl::string_view> slots);
   // Allows arguments of the slot without a variable; otherwise they are an error in the step.
   OpKernel& AllowEmptyArguments(In in);
@@ -180,6 +199,12 @@ class OpKernel {
   // The output is the input, perhaps under other dimensions, if both have as many elements. The
   // step must not copy an output onto itself.
   OpKernel& View(Out out, In in);
+  // Kernel::is_pointwise, merges_updates.
+  OpKernel& Pointwise();
+  OpKernel& MergesUpdates();
+  // The post-ops of the op, all of which the kernel carries out. Without this call, an op with
+  // post-ops has no kernel.
+  const std::vector<PostOp>& TakePostOps();
   // The kernel gets fp16 and bf16 unconverted.
   OpKernel& WithoutHalfConversion();
   // Records the element types for the table of ops, if Make does not, or if missing attributes
@@ -235,6 +260,7 @@ class OpKernel {
   // of `types.in`; a function that returns bool writes booleans.
   template <typename... Ts, typename F, typename... Ins>
   absl::StatusOr<Kernel> MakeElementwise(ElementTypesOf<Ts...> types, Out out, F f, Ins... ins) {
+    Pointwise();
     return Make(types, [=](const KernelContext& ctx, auto zero) {
       using T = decltype(zero);
       const auto loop = [&](const auto*... from) {
@@ -251,6 +277,7 @@ class OpKernel {
   template <typename... Ts, size_t n, typename F, typename... Ins>
   absl::StatusOr<Kernel> MakeElementwise(ElementTypesOf<Ts...> types, std::array<Out, n> outs, F f,
                                          Ins... ins) {
+    Pointwise();
     return Make(types, [=](const KernelContext& ctx, auto zero) {
       using T = decltype(zero);
       std::array<T*, n> to;
@@ -292,16 +319,19 @@ class OpKernel {
     }
   }
 
+  In Find(absl::string_view slot);
   void RecordElementTypes() const;
   std::string SlotName(In in) const;
   // InvalidArgument for a missing slot, Unimplemented for an overlooked one.
   absl::Status CheckSlots() const;
+  void FindUnreadInputs();
   absl::StatusOr<Kernel> Finish(Prepare prepare);
 
   const KernelSpec& spec_;
   std::shared_ptr<KernelTypes> types_;
   Kernel kernel_;
   std::vector<std::string> known_inputs_;
+  std::vector<std::string> read_inputs_;
   std::vector<DType> element_types_;
   bool has_output_ = false;
   absl::Status status_;

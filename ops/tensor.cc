@@ -77,6 +77,17 @@ void Tensor::Reshape(const Dims& dims) {
   dims_ = dims;
 }
 
+void Tensor::PointTo(const Tensor& whole, int64_t begin, int64_t count) {
+  memory_ = whole.memory_;
+  dtype_ = whole.dtype_;
+  dims_ = {count};
+  size_ = count;
+  owner_ = nullptr;
+  data_ = static_cast<char*>(whole.data_) + begin * static_cast<int64_t>(SizeOf(dtype_));
+  capacity_ = bytes();
+  wrapped_ = true;
+}
+
 Tensor Tensor::RowValues() const {
   assert(is_rows());
   Tensor values = *this;

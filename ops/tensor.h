@@ -106,6 +106,9 @@ class Tensor {
   bool SharesBufferWith(const Tensor& other) const { return data_ && data_ == other.data_; }
   // The same elements under other dimensions of the same size; of a dense tensor.
   void Reshape(const Dims& dims);
+  // Makes this tensor `count` elements of a dense one, from `begin` on, as a vector. It does not
+  // keep their memory alive, and must not be resized. Allocates nothing.
+  void PointTo(const Tensor& whole, int64_t begin, int64_t count);
   // The elements of a tensor that is_rows(), as a dense tensor that shares its buffer.
   Tensor RowValues() const;
   // The dims of the taller tensor.

@@ -19,7 +19,7 @@ absl::StatusOr<Kernel> Clip(OpKernel op) {
     return absl::InvalidArgumentError(
         absl::StrCat("expected min of at most max, found min ", min, " and max ", max));
   }
-  return op.InPlace().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace().Pointwise().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const T low = Saturated<T>(min), high = Saturated<T>(max);
     const T* from = x.data<T>(ctx);

@@ -20,7 +20,7 @@ absl::StatusOr<Kernel> Assign(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   if (!x) return absl::InvalidArgumentError("input X: missing");
-  return op.InPlace().View(out, x).Make(
+  return op.InPlace().View(out, x).Pointwise().Make(
       RawElements{x}, [=](const KernelContext& ctx, auto) { CopyBytes(x(ctx), &out(ctx)); });
 }
 
@@ -57,19 +57,22 @@ template <typename How>
 absl::StatusOr<Kernel> MakeCast(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
-  return op.WithoutHalfConversion().Supports(AllTypes(x)).Make([=](const KernelContext& ctx) {
-    return ForAnyType("input X", x(ctx), [&](auto from_tag) {
-      return ForAnyType("output Out", out(ctx), [&](auto to_tag) {
-        using From = typename decltype(from_tag)::type;
-        using To = typename decltype(to_tag)::type;
-        const From* from = x.data<From>(ctx);
-        To* to = out.data<To>(ctx);
-        const int64_t size = x(ctx).size();
-        for (int64_t i = 0; i < size; ++i) to[i] = How::template Convert<To>(from[i]);
-        return absl::OkStatus();
+  return op.WithoutHalfConversion()
+      .Pointwise()
+      .Supports(AllTypes(x))
+      .Make([=](const KernelContext& ctx) {
+        return ForAnyType("input X", x(ctx), [&](auto from_tag) {
+          return ForAnyType("output Out", out(ctx), [&](auto to_tag) {
+            using From = typename decltype(from_tag)::type;
+            using To = typename decltype(to_tag)::type;
+            const From* from = x.data<From>(ctx);
+            To* to = out.data<To>(ctx);
+            const int64_t size = x(ctx).size();
+            for (int64_t i = 0; i < size; ++i) to[i] = How::template Convert<To>(from[i]);
+            return absl::OkStatus();
+          });
+        });
       });
-    });
-  });
 }
 
 absl::StatusOr<Kernel> Cast(const KernelSpec& spec) {

@@ -159,7 +159,7 @@ absl::StatusOr<Kernel> Forward(OpKernel op) {
   const In x = op.in("X"), y = op.in("Y");
   const Out out = op.out("Out");
   const int64_t axis = BroadcastAxis(op.attrs());
-  return op.InPlace().Make(
+  return op.InPlace().Pointwise().Make(
       FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) -> absl::Status {
         using T = decltype(zero);
         WEFT_RETURN_IF_ERROR((CheckIntegers<Op<T>, T>(y(ctx))));
@@ -175,14 +175,15 @@ absl::StatusOr<Kernel> Forward(OpKernel op) {
 // X@GRAD = Out@GRAD and Y@GRAD = Out@GRAD or its negation, each summed over broadcast dimensions.
 template <template <typename> class Op>
 absl::StatusOr<Kernel> LinearBackward(OpKernel op) {
-  const In x = op.in("X"), y = op.in("Y"), dout = op.in("Out@GRAD");
+  const InTypes x = op.in_types("X"), y = op.in_types("Y");
+  const In dout = op.in("Out@GRAD");
   const Out dx = op.out("X@GRAD"), dy = op.out("Y@GRAD");
   const int64_t axis = BroadcastAxis(op.attrs());
   op.View(dx, dout);
   if (Op<float>::kYGradient == 1) op.View(dy, dout);
   return op.InPlace().Make(Floats(dout), [=](const KernelContext& ctx, auto zero) -> absl::Status {
     using T = decltype(zero);
-    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x(ctx).dims(), y(ctx).dims(), axis));
+    WEFT_ASSIGN_OR_RETURN(const Broadcast shapes, AlignShapes(x.dims(ctx), y.dims(ctx), axis));
     const T* from = dout.data<T>(ctx);
     // X@GRAD first: written in place of Out@GRAD it has the same values, and Y@GRAD may then be
     // written in place of them.
@@ -333,7 +334,7 @@ absl::StatusOr<Kernel> Scale(OpKernel op) {
   const Out out = op.out("Out");
   const double factor = op.attrs().Float("scale"), offset = op.attrs().Float("bias");
   const bool bias_after_scale = op.attrs().Bool("bias_after_scale");
-  return op.InPlace().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
+  return op.InPlace().Pointwise().Make(FloatsAndInts(x), [=](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const auto scale = Wrapping(Saturated<T>(factor)), bias = Wrapping(Saturated<T>(offset));
     const T* from = x.data<T>(ctx);

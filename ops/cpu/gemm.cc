@@ -4,6 +4,7 @@
 #include <array>
 #include <eigen3/Eigen/Core>
 #include <type_traits>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "ops/cpu/dnnl_primitive.h"
@@ -20,16 +21,22 @@ memory::desc Matrices(int64_t count, int64_t rows, int64_t columns, Transpose tr
                       memory::dims{rows * columns, flips ? 1 : columns, flips ? rows : 1});
 }
 
-DnnlPrimitive MatMul(const GemmShape& s) {
+DnnlPrimitive MatMul(const GemmShape& s, const PostOps& post_ops = {}) {
   const memory::desc a = Matrices(s.repeats_a ? 1 : s.batch, s.m, s.k, s.a);
   const memory::desc b = Matrices(s.repeats_b ? 1 : s.batch, s.k, s.n, s.b);
   const memory::desc c = Matrices(s.batch, s.m, s.n, Transpose::kNo);
   dnnl::primitive_attr attributes = DnnlAttributes();
   if (s.alpha != 1) attributes.set_output_scales(0, {static_cast<float>(s.alpha)});
-  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes,
-                                                 DnnlCpuEngine());
-  return DnnlPrimitive(dnnl::matmul(description), description.scratchpad_desc(),
-                       {{DNNL_ARG_SRC, a, a}, {DNNL_ARG_WEIGHTS, b, b}}, {{DNNL_ARG_DST, c, c}});
+  // oneDNN adds a bias before it multiplies by alpha.
+  const bool has_bias = post_ops.begins_with_bias() && s.alpha == 1;
+  const memory::desc bias = Matrices(1, 1, s.n, Transpose::kNo);
+  std::vector<DnnlPrimitive::Argument> inputs = {{DNNL_ARG_SRC, a, a}, {DNNL_ARG_WEIGHTS, b, b}};
+  post_ops.AddTo(c, bias, has_bias, &attributes, &inputs);
+  const dnnl::matmul::primitive_desc description(
+      has_bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes,
+      DnnlCpuEngine());
+  return DnnlPrimitive(dnnl::matmul(description), description.scratchpad_desc(), inputs,
+                       {{DNNL_ARG_DST, c, c}});
 }
 
 absl::Status Failure(const dnnl::error& error) {
@@ -77,21 +84,24 @@ void Gemm::Run(int64_t m, int64_t n, int64_t k, const double* a, const double* b
 }
 
 template <typename T>
-BatchedGemm<T>::BatchedGemm(const GemmShape& s) : shape_(s) {
+BatchedGemm<T>::BatchedGemm(const GemmShape& s, const PostOps& post_ops) : shape_(s) {
   if (std::is_same_v<T, double> || s.batch == 0 || s.m == 0 || s.n == 0 || s.k == 0) return;
   try {
-    primitive_ = std::make_shared<DnnlPrimitive>(MatMul(s));
+    primitive_ = std::make_shared<DnnlPrimitive>(MatMul(s, post_ops));
   } catch (const dnnl::error& error) {
     status_ = Failure(error);
   }
 }
 
 template <typename T>
-absl::Status BatchedGemm<T>::Run(const T* a, const T* b, T* c) const {
+absl::Status BatchedGemm<T>::Run(const T* a, const T* b, T* c,
+                                 const PostOps::Operands& operands) const {
   const GemmShape& s = shape_;
   if (primitive_ != nullptr) {
     try {
-      primitive_->Run({a, b}, {c});
+      PostOps::Operands inputs = {a, b};
+      inputs.insert(inputs.end(), operands.begin(), operands.end());
+      primitive_->Run(inputs, {c});
     } catch (const dnnl::error& error) {
       return Failure(error);
     }

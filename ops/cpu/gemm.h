@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "ops/cpu/post_ops.h"
 
 namespace weft {
 
@@ -48,10 +49,14 @@ struct GemmShape {
 template <typename T>
 class BatchedGemm {
  public:
-  explicit BatchedGemm(const GemmShape& shape);
+  // With post-ops, the columns of the products are channels.
+  explicit BatchedGemm(const GemmShape& shape, const PostOps& post_ops = {});
 
-  // Unimplemented if oneDNN fails.
-  absl::Status Run(const T* a, const T* b, T* c) const;
+  // Whether Run carries out the post-ops: if not, they are left to the caller.
+  bool takes_post_ops() const { return primitive_ != nullptr; }
+
+  // `operands`: of the post-ops. Unimplemented if oneDNN fails.
+  absl::Status Run(const T* a, const T* b, T* c, const PostOps::Operands& operands = {}) const;
 
  private:
   GemmShape shape_;

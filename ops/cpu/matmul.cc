@@ -11,6 +11,7 @@
 #include "ops/broadcast.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/gemm.h"
+#include "ops/cpu/post_ops.h"
 #include "ops/op_kernel.h"
 #include "ops/vectorize.h"
 
@@ -64,12 +65,29 @@ template <typename T>
 class Products {
  public:
   // `shape`: of one product.
-  Products(const Dims& batch, const Dims& a_batch, const Dims& b_batch, GemmShape shape)
+  Products(const Dims& batch, const Dims& a_batch, const Dims& b_batch, GemmShape shape,
+           const PostOps& post_ops = {})
       : nest_(MakeLoopNest(batch, a_batch, b_batch)),
         a_size_(shape.m * shape.k),
         b_size_(shape.k * shape.n),
-        gemm_(TakeInnermostLoop(shape)) {}
+        shape_(TakeInnermostLoop(shape)),
+        fuses_(nest_.extents.empty() && post_ops.channels() == shape.n),
+        gemm_(shape_, fuses_ ? post_ops : PostOps()),
+        post_ops_(post_ops) {}
 
+  // With post-ops.
+  absl::Status Run(const KernelContext& ctx, const T* a, const T* b, Tensor* c) const {
+    if (fuses_ && gemm_.takes_post_ops()) {
+      PostOps::Operands operands;
+      post_ops_.AddOperands(ctx, &operands);
+      return gemm_.Run(a, b, c->data<T>(), operands);
+    }
+    WEFT_RETURN_IF_ERROR(Run(a, b, c->data<T>()));
+    post_ops_.Apply<T>(ctx, c);
+    return absl::OkStatus();
+  }
+
+  // Without.
   absl::Status Run(const T* a, const T* b, T* c) const {
     absl::Status status;
     Walk(nest_, [&](int64_t i, int64_t j) {
@@ -94,7 +112,10 @@ class Products {
 
   LoopNest nest_;
   int64_t a_size_, b_size_, c_size_;
+  GemmShape shape_;
+  bool fuses_;  // post-ops: one call of gemm_ computes the result, whose columns are the channels
   BatchedGemm<T> gemm_;
+  PostOps post_ops_;
 };
 
 // The operands of an op: their slots, and how they are multiplied.
@@ -109,13 +130,18 @@ struct ProductOp {
 absl::StatusOr<Kernel> Forward(OpKernel op, const ProductOp& product) {
   const In x = op.in(product.x), y = op.in(product.y);
   const Out out = op.out("Out");
-  return op.Make(Floats(x), [=](const KernelContext& ctx, auto zero) {
+  return op.Make(Floats(x), [=, post_ops = op.TakePostOps()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
     const Product p = product.shape(x(ctx).dims(), y(ctx).dims());
+    const Dims& dims = out(ctx).dims();
+    const ResultChannels channels = {dims.empty() ? 1 : dims.back(), 1};
+    const absl::StatusOr<PostOps> bound = PostOps::Bind(post_ops, ctx, out(ctx), channels);
     const Products<T> products(p.batch, p.x_batch, p.y_batch,
-                               {p.trans_x, p.trans_y, p.m, p.n, p.k, product.alpha});
-    return [=](const KernelContext& now) {
-      return products.Run(x.data<T>(now), y.data<T>(now), out.data<T>(now));
+                               {p.trans_x, p.trans_y, p.m, p.n, p.k, product.alpha},
+                               bound.ok() ? *bound : PostOps());
+    return [=, status = bound.status()](const KernelContext& now) -> absl::Status {
+      WEFT_RETURN_IF_ERROR(status);
+      return products.Run(now, x.data<T>(now), y.data<T>(now), &out(now));
     };
   });
 }

@@ -18,6 +18,10 @@ absl::StatusOr<Kernel> Sgd(const KernelSpec& spec, GradKind kind) {
   });
 }
 
+size_t NumParams(const KernelSpec& spec) {
+  return spec.Input("Param") < 0 ? 0 : spec.inputs.at("Param").count;
+}
+
 // --- momentum ------------------------------------------------------------------------------------
 
 // g = rescale_grad Grad + l2_decay p; v = mu v + g; p -= lr v, or lr (g + mu v) with Nesterov
@@ -56,11 +60,7 @@ absl::StatusOr<Kernel> Momentum(const KernelSpec& spec, GradKind kind) {
     if (kind == GradKind::kDense) rescale_grad = 1;
     if (kind == GradKind::kRowsAmongAll) kind = GradKind::kSearchedRows;
   }
-  return MakeMomentum(spec, kind, rescale_grad, {l2_decay});
-}
-
-size_t NumParams(const KernelSpec& spec) {
-  return spec.Input("Param") < 0 ? 0 : spec.inputs.at("Param").count;
+  return MakeMomentum(spec, kind, rescale_grad, std::vector<double>(NumParams(spec), l2_decay));
 }
 
 // Paddle's CPU kernel also ignores rescale_grad.

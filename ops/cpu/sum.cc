@@ -45,6 +45,7 @@ absl::StatusOr<Kernel> Sum(OpKernel op) {
   const In x = op.in("X");
   const Out out = op.out("Out");
   return op.InPlace()
+      .Pointwise()
       .AllowEmptyArguments(x)
       .Supports(FloatsAndInts(x))
       .Make([=, terms = std::vector<const Tensor*>()](

@@ -1,5 +1,6 @@
 #include "ops/cpu/testing.h"
 
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -88,6 +89,14 @@ absl::StatusOr<OpRunner> OpRunner::Make(const OpSchema* schema, OpAttrs attrs,
   WEFT_ASSIGN_OR_RETURN(Kernel kernel, MakeKernel(*factory, std::move(spec)));
   op.kernel_ = BoundKernel(std::move(kernel));
   return op;
+}
+
+void OpRunner::OverwriteUnreadInputs() {
+  for (int i : kernel_.kernel().unread) {
+    const Tensor* const input = inputs_[i];
+    if (input == nullptr || input->bytes() == 0) continue;
+    std::memset(const_cast<void*>(input->raw()), 0xA5, input->bytes());
+  }
 }
 
 absl::Status OpRunner::Run(RandomState* random) {

@@ -74,6 +74,8 @@ class OpRunner {
   static absl::StatusOr<OpRunner> Make(const Op& op, std::map<std::string, Tensor>* variables,
                                        bool paddle_cpu_quirks = false);
   absl::Status Run(RandomState* random = nullptr);
+  // Fills inputs of which only the type matters (Kernel::unread) with other bytes.
+  void OverwriteUnreadInputs();
 
  private:
   static absl::StatusOr<OpRunner> Make(const OpSchema* schema, OpAttrs attrs,

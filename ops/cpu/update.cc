@@ -111,6 +111,7 @@ absl::StatusOr<UpdateFrame> UpdateFrame::Make(OpKernel& op, const KernelSpec& sp
   }
   const int rates = frame.learning_rate_.count();
   if (rates > 1) WEFT_RETURN_IF_ERROR(check_count("LearningRate", rates));
+  if (!frame.skip_) op.MergesUpdates();
   frame.grads_.assign(count, OptimizerGrad(kind));
   return frame;
 }

@@ -54,6 +54,11 @@ class OpAttrs {
   // Whether the schema has such an attribute.
   bool Has(absl::string_view name) const;
 
+  // NaN differs from itself.
+  friend bool operator==(const OpAttrs& a, const OpAttrs& b) {
+    return a.schema_ == b.schema_ && a.values_ == b.values_;
+  }
+
  private:
   const AttrValue& Get(absl::string_view name) const;
 

@@ -1,0 +1,88 @@
+#include "executor/pointwise_chains.h"
+
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_matchers.h"
+#include "executor/rewrites_testing.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "ops/cpu/testing.h"
+
+namespace weft::testing {
+namespace {
+
+// Not a multiple of the parts.
+constexpr int kRows = 11, kColumns = 8191;
+
+std::string Variable(const std::string& name) {
+  return absl::StrCat("var ", name, " : fp32[", kRows, ", ", kColumns, "]\n");
+}
+
+// Expects the same bits if ops run one by one.
+void ExpectSameBits(const std::string& block, const std::vector<std::string>& results) {
+  RewrittenProgram joined(block, results, nullptr, /*trace=*/false);
+  RewrittenProgram one_by_one(block, results, nullptr, /*trace=*/true);
+  for (int step = 0; step < 2; ++step) {
+    WEFT_ASSERT_OK(joined.RunStep());
+    WEFT_ASSERT_OK(one_by_one.RunStep());
+    for (const std::string& name : results) {
+      EXPECT_TRUE(Values<float>(joined[name]) == Values<float>(one_by_one[name])) << name;
+    }
+  }
+}
+
+TEST(PointwiseChainsTest, AChainGivesTheBitsOfItsOps) {
+  std::string block;
+  for (const char* name : {"x", "y", "a", "b", "c", "d"}) block += Variable(name);
+  ExpectSameBits(block + R"(
+    Out=[a] = elementwise_sub(X=[x], Y=[y])
+    Out=[b] = tanh(X=[a])
+    Out=[c] = scale(X=[b]) {scale=3.0}
+    Out=[d] = sum(X=[a, c, x])
+)",
+                 {"d"});
+}
+
+// Out=[out] = some op on variables that hold numbers.
+std::string RandomOp(const std::vector<std::string>& variables, const std::string& out,
+                     std::mt19937* random) {
+  const auto any = [&] { return variables[(*random)() % variables.size()]; };
+  switch ((*random)() % 6) {
+    case 0:
+      return absl::StrCat("Out=[", out, "] = relu(X=[", any(), "])\n");
+    case 1:
+      return absl::StrCat("Out=[", out, "] = scale(X=[", any(), "]) {bias=-0.25, scale=0.5}\n");
+    case 2:
+      return absl::StrCat("Out=[", out, "] = assign(X=[", any(), "])\n");
+    case 3:
+      return absl::StrCat("Out=[", out, "] = sum(X=[", any(), ", ", any(), ", ", any(), "])\n");
+    case 4:
+      return absl::StrCat("Out=[", out, "] = elementwise_mul(X=[", any(), "], Y=[", any(), "])\n");
+    default:
+      return absl::StrCat("Out=[", out, "] = elementwise_sub(X=[", any(), "], Y=[", any(), "])\n");
+  }
+}
+
+// Variables are written again, in place and not, and read long after.
+TEST(PointwiseChainsTest, RandomChainsGiveTheBitsOfTheirOps) {
+  std::mt19937 random(7);
+  for (int run = 0; run < 20; ++run) {
+    std::vector<std::string> all = {"x", "y"}, written = all;
+    for (int i = 0; i < 6; ++i) all.push_back(absl::StrCat("v", i));
+    std::string block, ops;
+    for (const std::string& name : all) block += Variable(name);
+    for (int i = 0; i < 12; ++i) {
+      const std::string& out = all[2 + random() % 6];
+      ops += RandomOp(written, out, &random);
+      written.push_back(out);
+    }
+    SCOPED_TRACE(ops);
+    ExpectSameBits(block + ops, {written[2], written.back()});
+  }
+}
+
+}  // namespace
+}  // namespace weft::testing

@@ -1,0 +1,16 @@
+#include "executor/rewrites.h"
+
+#include "executor/channels_last.h"
+#include "executor/fuse_post_ops.h"
+#include "executor/merge_updates.h"
+
+namespace weft {
+
+void RewritePlan(const KernelTable& kernels, const RewriteOptions& options, Plan* plan) {
+  KeepChannelsLast(kernels, options.accessed, plan);
+  if (!options.fuses_ops) return;
+  FusePostOps(options.accessed, plan);
+  MergeUpdates(plan);
+}
+
+}  // namespace weft
