@@ -23,6 +23,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::Pointwise;
 using ::weft::testing::Values;
 
@@ -240,6 +241,43 @@ TEST(ChannelsLastTest, GroupsVectorsAlongOtherAxesAndDrawsStayAsWritten) {
                                 {"y"}),
               ElementsAre("transpose[2, 4, 8, 8]", "conv2d[6, 4, 3, 3]", "transpose[2, 6, 6, 6]",
                           "elementwise_add[2, 6, 6, 6]", "dropout[2, 6, 6, 6]"));
+}
+
+TEST(ChannelsLastTest, ConvolutionsInGroupsAmongOthersStayAsWritten) {
+  EXPECT_THAT(ExpectSameResults(R"(
+    var x : fp32[2, 3, 8, 8]
+    var filter : fp32[4, 3, 3, 3]
+    var halves : fp32[6, 2, 3, 3]
+    var single : fp32[6, 1, 3, 3]
+    var last : fp32[2, 6, 1, 1]
+    var a : fp32[2, 4, 8, 8]
+    var b : fp32[2, 6, 8, 8]
+    var c : fp32[2, 6, 8, 8]
+    var d : fp32[2, 6, 8, 8]
+    var y : fp32[2, 2, 8, 8]
+    var y_grad : fp32[2, 2, 8, 8]
+    var d_grad : fp32[2, 6, 8, 8]
+    var c_grad : fp32[2, 6, 8, 8]
+    var b_grad : fp32[2, 6, 8, 8]
+    var a_grad : fp32[2, 4, 8, 8]
+    var last_grad : fp32[2, 6, 1, 1]
+    var single_grad : fp32[6, 1, 3, 3]
+    var halves_grad : fp32[6, 2, 3, 3]
+    var filter_grad : fp32[4, 3, 3, 3]
+    Output=[a] = conv2d(Filter=[filter], Input=[x]) {paddings=ints[1, 1]}
+    Output=[b] = conv2d(Filter=[halves], Input=[a]) {groups=2, paddings=ints[1, 1]}
+    Out=[c] = relu(X=[b])
+    Output=[d] = depthwise_conv2d(Filter=[single], Input=[c]) {groups=6, paddings=ints[1, 1]}
+    Output=[y] = conv2d(Filter=[last], Input=[d])
+    Filter@GRAD=[last_grad], Input@GRAD=[d_grad] = conv2d_grad(Filter=[last], Input=[d], Output@GRAD=[y_grad])
+    Filter@GRAD=[single_grad], Input@GRAD=[c_grad] = depthwise_conv2d_grad(Filter=[single], Input=[c], Output@GRAD=[d_grad]) {groups=6, paddings=ints[1, 1]}
+    X@GRAD=[b_grad] = relu_grad(Out=[c], Out@GRAD=[c_grad])
+    Filter@GRAD=[halves_grad], Input@GRAD=[a_grad] = conv2d_grad(Filter=[halves], Input=[a], Output@GRAD=[b_grad]) {groups=2, paddings=ints[1, 1]}
+    Filter@GRAD=[filter_grad] = conv2d_grad(Filter=[filter], Input=[x], Output@GRAD=[a_grad]) {paddings=ints[1, 1]}
+)",
+                                {"y", "last_grad", "single_grad", "halves_grad", "filter_grad"}),
+              IsSupersetOf(
+                  {"transpose[2, 3, 8, 8]", "conv2d[6, 2, 3, 3]", "depthwise_conv2d[6, 1, 3, 3]"}));
 }
 
 TEST(ChannelsLastTest, APersistableImageKeepsItsChannels) {

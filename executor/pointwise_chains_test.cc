@@ -18,7 +18,8 @@ namespace {
 constexpr int kRows = 11, kColumns = 8191;
 
 std::string Variable(const std::string& name) {
-  return absl::StrCat("var ", name, " : fp32[", kRows, ", ", kColumns, "]\n");
+  return absl::StrCat("var ", name, name[0] == 'w' ? " : fp64[" : " : fp32[", kRows, ", ", kColumns,
+                      "]\n");
 }
 
 // Expects the same bits if ops run one by one.
@@ -46,10 +47,19 @@ TEST(PointwiseChainsTest, AChainGivesTheBitsOfItsOps) {
                  {"d"});
 }
 
-// Out=[out] = some op on variables that hold numbers.
+// Out=[out] = some op on variables that hold numbers. Names that begin with w are fp64.
 std::string RandomOp(const std::vector<std::string>& variables, const std::string& out,
                      std::mt19937* random) {
-  const auto any = [&] { return variables[(*random)() % variables.size()]; };
+  std::vector<std::string> alike, others;
+  for (const std::string& name : variables) {
+    (name[0] == 'w' == (out[0] == 'w') ? alike : others).push_back(name);
+  }
+  const auto any = [&] { return alike[(*random)() % alike.size()]; };
+  if (alike.empty() || (!others.empty() && (*random)() % 3 == 0)) {
+    const bool widens = out[0] == 'w';
+    return absl::StrCat("Out=[", out, "] = cast(X=[", others[(*random)() % others.size()],
+                        "]) {in_dtype=", widens ? 5 : 6, ", out_dtype=", widens ? 6 : 5, "}\n");
+  }
   switch ((*random)() % 6) {
     case 0:
       return absl::StrCat("Out=[", out, "] = relu(X=[", any(), "])\n");
@@ -66,21 +76,25 @@ std::string RandomOp(const std::vector<std::string>& variables, const std::strin
   }
 }
 
-// Variables are written again, in place and not, and read long after.
+// Variables are written again, in place and not, and read long after. Those of other types have
+// other sizes, so that they overlap others in part in the arena.
 TEST(PointwiseChainsTest, RandomChainsGiveTheBitsOfTheirOps) {
   std::mt19937 random(7);
-  for (int run = 0; run < 20; ++run) {
-    std::vector<std::string> all = {"x", "y"}, written = all;
-    for (int i = 0; i < 6; ++i) all.push_back(absl::StrCat("v", i));
-    std::string block, ops;
-    for (const std::string& name : all) block += Variable(name);
-    for (int i = 0; i < 12; ++i) {
-      const std::string& out = all[2 + random() % 6];
+  for (int run = 0; run < 30; ++run) {
+    const std::vector<std::string> results = {"v0", "v1", "v2", "v3", "w0", "w1", "w2"};
+    std::vector<std::string> written = {"x", "y"};
+    std::string block = Variable("x") + Variable("y"), ops;
+    for (const std::string& name : results) block += Variable(name);
+    // Each result is written once at least.
+    for (int i = 0; i < 16; ++i) {
+      const std::string& out = results[i < 7 ? i : random() % results.size()];
       ops += RandomOp(written, out, &random);
       written.push_back(out);
     }
+    // The last value of one fp32 variable, which others lead to.
+    ops += "Out=[z] = sum(X=[v0, v1, v2, v3])\n";
     SCOPED_TRACE(ops);
-    ExpectSameBits(block + ops, {written[2], written.back()});
+    ExpectSameBits(block + Variable("z") + ops, {"z"});
   }
 }
 

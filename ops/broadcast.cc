@@ -49,6 +49,11 @@ LoopNest::Loop LoopNest::TakeInnermost() {
   return loop;
 }
 
+LoopNest WithExtent(LoopNest nest, size_t loop, int64_t extent) {
+  nest.extents[loop] = extent;
+  return nest;
+}
+
 LoopNest MakeLoopNest(const Dims& dims, const Dims& a, const Dims& b) {
   LoopNest nest;  // innermost first until the end
   int64_t a_size = 1, b_size = 1;

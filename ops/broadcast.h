@@ -4,12 +4,15 @@
 #define WEFT_OPS_BROADCAST_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
 #include "absl/status/statusor.h"
+#include "ops/columns.h"
 #include "ops/schema/tensor_type.h"
+#include "ops/threads.h"
 #include "ops/vectorize.h"
 
 namespace weft {
@@ -39,6 +42,9 @@ struct LoopNest {
   Loop TakeInnermost();
 };
 
+// The same with a loop of another length.
+LoopNest WithExtent(LoopNest nest, size_t loop, int64_t extent);
+
 // `a` and `b`, row-major, have the rank of `dims` and each of their dims is that of `dims` or 1.
 LoopNest MakeLoopNest(const Dims& dims, const Dims& a, const Dims& b);
 
@@ -58,6 +64,21 @@ void Walk(const LoopNest& nest, Body&& body, size_t depth = 0, int64_t a = 0, in
       Walk(nest, body, depth + 1, a + i * a_stride, b + i * b_stride);
     }
   }
+}
+
+// Walk, of `positions` in all, on the threads of the rank if they are many: each has a part of a
+// loop.
+template <typename Body>
+void WalkParts(const LoopNest& nest, size_t loop, int64_t positions, const Body& body) {
+  const bool is_divided = positions >= kMinParallelSize && KernelThreads() > 1;
+  if (!is_divided || loop >= nest.extents.size()) return Walk(nest, body);
+  // Results that are neighbours share lines of the cache.
+  constexpr int64_t kMultiple = 8;
+  ForEachPart(nest.extents[loop], kMultiple, [&](int64_t begin, int64_t end) {
+    const Body local = body;  // not aliased by what it writes
+    Walk(WithExtent(nest, loop, end - begin), local, 0, begin * nest.a_strides[loop],
+         begin * nest.b_strides[loop]);
+  });
 }
 
 // Calls visit(rows, n, a, a_row, a_step, b, b_row, b_step) for every pass of the two innermost
@@ -93,9 +114,15 @@ void MapRows(int64_t rows, int64_t n, const T* x, int64_t x_row, XStep x_step, c
   });
 }
 
-// out = f(x, y), elementwise. `out` may be x or y if that has the result's type and dims.
+// Short rows of MapNest that make one.
+inline int64_t RowsOfATile(int64_t n) {
+  constexpr int64_t kTile = 256;
+  return std::max<int64_t>(1, kTile / std::max<int64_t>(n, 1));
+}
+
+// out = f(x, y) for the positions of a nest.
 template <typename T, typename Out, typename F>
-void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f) {
+void MapNest(const LoopNest& nest, const T* x, const T* y, Out* out, const F& f) {
   const auto map = [&](int64_t rows, int64_t n, int64_t xi, int64_t x_row, auto x_step, int64_t yi,
                        int64_t y_row, auto y_step) {
     const T *xs = x + xi, *ys = y + yi;
@@ -103,11 +130,10 @@ void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f
     out += rows * n;
     if constexpr (x_step == 1 && y_step == 1) {
       // Of short rows, of which one operand has but one, several together are a row.
-      constexpr int64_t kTile = 256;
-      T tile[kTile];
-      const int64_t together = std::min(rows, kTile / std::max<int64_t>(n, 1));
+      const int64_t together = std::min(rows, RowsOfATile(n));
       const bool repeats_x = x_row == 0;
       if (together > 1 && x_row + y_row == n && (repeats_x || y_row == 0)) {
+        T tile[256];
         for (int64_t i = 0; i < together; ++i) std::copy_n(repeats_x ? xs : ys, n, tile + i * n);
         (repeats_x ? xs : ys) = tile;
         const int64_t wide_rows = rows / together, rest = rows % together;
@@ -121,37 +147,38 @@ void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f
     }
     MapRows(rows, n, xs, x_row, x_step, ys, y_row, y_step, to, f);
   };
-  WalkRows(MakeLoopNest(shapes.out, shapes.x, shapes.y), map);
+  WalkRows(nest, map);
 }
 
-// sums[i] += the sum of element i of `count` rows that are `stride` apart.
-template <typename T>
-inline void AddRows(const T* from, int64_t count, int64_t stride, int64_t n, double* sums) {
-  int64_t row = 0;
-  for (; row + 4 <= count; row += 4, from += 4 * stride) {
-    const T *a = from, *b = from + stride, *c = from + 2 * stride, *d = from + 3 * stride;
-    WEFT_INDEPENDENT_ITERATIONS
-    for (int64_t i = 0; i < n; ++i) {
-      sums[i] += (static_cast<double>(a[i]) + static_cast<double>(b[i])) +
-                 (static_cast<double>(c[i]) + static_cast<double>(d[i]));
-    }
-  }
-  for (; row < count; ++row, from += stride) {
-    WEFT_INDEPENDENT_ITERATIONS
-    for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(from[i]);
-  }
+// out = f(x, y), elementwise. `out` may be x or y if that has the result's type and dims. Long
+// loops run on the threads of the rank.
+template <typename T, typename Out, typename F>
+void MapBroadcast(const Broadcast& shapes, const T* x, const T* y, Out* out, F f) {
+  const LoopNest nest = MakeLoopNest(shapes.out, shapes.x, shapes.y);
+  const int64_t size = NumElements(shapes.out);
+  if (size < kMinParallelSize || KernelThreads() == 1) return MapNest(nest, x, y, out, f);
+  // Parts of the outermost loop have the same vectors as the whole.
+  const int64_t extent = nest.extents[0], slice = size / extent;
+  const int64_t multiple = nest.extents.size() == 1   ? 64
+                           : nest.extents.size() == 2 ? RowsOfATile(slice)
+                                                      : 1;
+  ForEachPart(extent, multiple, [&](int64_t begin, int64_t end) {
+    MapNest(WithExtent(nest, 0, end - begin), x + begin * nest.a_strides[0],
+            y + begin * nest.b_strides[0], out + begin * slice, f);
+  });
 }
 
 // out = big summed over the dimensions in which `out_dims` has 1, then divided by `divisor`: the
 // gradient of a broadcast, and the mean. Sums are in double precision, in an order that depends on
-// the dims alone. `out` may be `big` if nothing is summed.
+// the dims alone; long ones run on the threads of the rank. `out` may be `big` if nothing is
+// summed.
 template <typename T>
 void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, double divisor,
                   T* out) {
+  const int64_t size = NumElements(big_dims);
   LoopNest kept, summed;
   SplitLoops(MakeLoopNest(big_dims, big_dims, out_dims), &kept, &summed);
   if (summed.extents.empty()) {
-    const int64_t size = NumElements(big_dims);
     if (divisor != 1) {
       ForEach<T>(size, [=](int64_t i) { out[i] = static_cast<T>(big[i] / divisor); });
     } else if (out != big) {
@@ -159,55 +186,43 @@ void SumBroadcast(const T* big, const Dims& big_dims, const Dims& out_dims, doub
     }
     return;
   }
-  // Columns of a row that are kept, or one of them if the innermost loop is summed.
-  int64_t width = 1;
-  if (!kept.extents.empty() && kept.a_strides.back() == 1) {
-    width = kept.TakeInnermost().extent;
-  }
-  const auto inner = summed.TakeInnermost();
-  int64_t rows = inner.extent, row_stride = inner.a_stride;
-  // Short rows without gaps are runs of elements that repeat the columns, and count as rows of
-  // `columns` elements, several times the width.
-  constexpr int64_t kBlock = 256, kFewColumns = 32;
-  int64_t columns = width, rest = 0;
-  LoopNest::Loop runs;
-  if (row_stride == width && width <= kBlock / 2) {
-    const int64_t together = (width == 1 ? kFewColumns : kBlock) / width;
-    columns *= std::clamp<int64_t>(rows, 1, together);
-    const int64_t run = rows * width;
-    rows = run / columns;
-    rest = run - rows * columns;
-    row_stride = columns;
-    runs = summed.TakeInnermost();
-  }
-  double block[kBlock];
-  double* const sums = block;
-  Walk(kept, [&](int64_t from, int64_t to) {
-    for (int64_t begin = 0; begin < width; begin += kBlock) {
-      const int64_t n = std::min(kBlock, columns - begin);
-      std::fill_n(sums, n, 0.0);
-      Walk(summed, [&](int64_t offset, int64_t) {
-        const T* const first = big + from + begin + offset;
-        VectorizedFor<T>([=] {
-          for (int64_t run = 0; run < runs.extent; ++run) {
-            const T* const start = first + run * runs.a_stride;
-            AddRows(start, rows, row_stride, n, sums);
-            if (rest > 0) AddRows(start + rows * row_stride, 1, 0, rest, sums);
-          }
-        });
+  // The innermost loops go over a matrix, of one column if the last one is summed. Those that are
+  // left of the summed ones go over several such matrices.
+  const bool has_columns = !kept.extents.empty() && kept.a_strides.back() == 1;
+  const int64_t columns = has_columns ? kept.TakeInnermost().extent : 1;
+  const LongRows matrix(summed.TakeInnermost().extent, columns);
+  // Sums the columns [begin, end) of long rows into `sums`.
+  const auto sum = [&](int64_t from, int64_t begin, int64_t end, double* sums) {
+    std::fill_n(sums, end - begin, 0.0);
+    Walk(summed, [&](int64_t offset, int64_t) {
+      VectorizedFor<T>([&, first = big + from + offset] {
+        const auto element = [first](int64_t i, int64_t) {
+          return std::array<double, 1>{static_cast<double>(first[i])};
+        };
+        AddColumns<1>(matrix, begin, end, element, sums, 0);
       });
-      int64_t copies = columns / width;
-      while (copies > 1) {
-        const int64_t added = copies / 2;
-        copies -= added;
-        AddRows(sums + copies * width, 1, 0, added * width, sums);
+    });
+  };
+  const auto divide = [&](const double* sums, int64_t n, int64_t to) {
+    for (int64_t i = 0; i < n; ++i) out[to + i] = static_cast<T>(sums[i] / divisor);
+  };
+  constexpr int64_t kBlock = 256, kMultiple = 16;
+  const auto sum_matrix = [&](int64_t from, int64_t to) {
+    double joined[LongRows::kLong];
+    ForEachPartIfLong(size, matrix.width, kMultiple, [&](int64_t part, int64_t end) {
+      if (matrix.width > columns) return sum(from, part, end, joined + part);
+      double sums[kBlock];
+      for (int64_t begin = part; begin < end; begin += kBlock) {
+        const int64_t n = std::min(kBlock, end - begin);
+        sum(from, begin, begin + n, sums);
+        divide(sums, n, to + begin);
       }
-      const int64_t kept_columns = std::min(n, width);
-      for (int64_t i = 0; i < kept_columns; ++i) {
-        out[to + begin + i] = static_cast<T>(sums[i] / divisor);
-      }
-    }
-  });
+    });
+    if (matrix.width == columns) return;
+    JoinColumns(matrix, joined);
+    divide(joined, columns, to);
+  };
+  WalkParts(kept, 0, size, sum_matrix);
 }
 
 }  // namespace weft

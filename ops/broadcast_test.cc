@@ -1,11 +1,13 @@
 #include "ops/broadcast.h"
 
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/threads.h"
 
 namespace weft {
 namespace {
@@ -189,6 +191,65 @@ TEST(MapBroadcastTest, RepeatsRowsAndColumnsOfAnyLength) {
       ExpectDifferences({2, 1, width}, {1, rows, width}, {2, rows, width});
       ExpectDifferences({2, rows, width}, {1, rows, 1}, {2, rows, width});
     }
+  }
+}
+
+// The bits of f(out) on 1, 2 and 3 threads; `out` begins as `size` zeros.
+template <typename F>
+void ExpectSameBitsOnAnyNumberOfThreads(int64_t size, const F& f) {
+  std::vector<std::vector<float>> results;
+  for (const int threads : {1, 2, 3}) {
+    SetKernelThreads(threads);
+    f(results.emplace_back(size).data());
+  }
+  SetKernelThreads(1);
+  EXPECT_TRUE(results[0] == results[1]);
+  EXPECT_TRUE(results[0] == results[2]);
+}
+
+// Rough numbers, whose sums depend on their order.
+std::vector<float> Waves(int64_t n) {
+  std::vector<float> values(n);
+  for (int64_t i = 0; i < n; ++i) values[i] = std::sin(static_cast<float>(i));
+  return values;
+}
+
+TEST(MapBroadcastTest, ResultsHaveTheSameBitsOnAnyNumberOfThreads) {
+  for (const Broadcast& shapes : std::vector<Broadcast>{
+           {{70001}, {70001}, {70001}},
+           {{70001}, {1}, {70001}},
+           {{7001, 10}, {1, 10}, {7001, 10}},
+           {{1, 10}, {7001, 10}, {7001, 10}},
+           {{7001, 10}, {7001, 1}, {7001, 10}},
+           {{7001, 1}, {1, 10}, {7001, 10}},
+           {{3, 701, 33}, {1, 701, 1}, {3, 701, 33}},
+           {{5, 1, 701, 33}, {1, 7, 1, 33}, {5, 7, 701, 33}},
+       }) {
+    SCOPED_TRACE(DimsToString(shapes.x) + " and " + DimsToString(shapes.y));
+    const std::vector<float> x = Waves(NumElements(shapes.x)), y = Waves(NumElements(shapes.y));
+    // In a vector, another function than in what is left at the end of one.
+    ExpectSameBitsOnAnyNumberOfThreads(NumElements(shapes.out), [&](float* out) {
+      MapBroadcast(shapes, x.data(), y.data(), out,
+                   [](float a, float b) { return expf(a) + tanhf(b); });
+    });
+  }
+}
+
+TEST(SumBroadcastTest, ResultsHaveTheSameBitsOnAnyNumberOfThreads) {
+  for (const auto& [big, out] : std::vector<std::pair<Dims, Dims>>{
+           {{7001, 10}, {1, 10}},
+           {{7001, 10}, {7001, 1}},
+           {{71, 1001}, {1, 1001}},
+           {{70001}, {1}},
+           {{71, 3, 1001}, {1, 3, 1}},
+           {{71, 3, 1001}, {71, 1, 1001}},
+           {{7, 30, 3, 1001}, {1, 30, 1, 1001}},
+       }) {
+    SCOPED_TRACE(DimsToString(big) + " to " + DimsToString(out));
+    const std::vector<float> values = Waves(NumElements(big));
+    ExpectSameBitsOnAnyNumberOfThreads(NumElements(out), [&, &big = big, &out = out](float* sums) {
+      SumBroadcast(values.data(), big, out, 3, sums);
+    });
   }
 }
 

@@ -8,13 +8,72 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/threads.h"
 #include "ops/vectorize.h"
 
 namespace weft {
 
 // A matrix of `rows` x `columns` elements. Loops take several short rows at once, as one long row,
-// which fills vectors: column j of a long row, j < width(), is column j % columns of the matrix.
-// Keeps buffers, so that its loops allocate nothing.
+// which fills vectors: column j of a long row, j < width, is column j % columns of the matrix. The
+// last long row may end early.
+struct LongRows {
+  // No row is made longer than this.
+  static constexpr int64_t kLong = 64;
+
+  LongRows() = default;
+  LongRows(int64_t rows, int64_t columns)
+      : size(rows * columns),
+        columns(columns),
+        width(columns * std::max<int64_t>(1, kLong / std::max<int64_t>(columns, 1))) {}
+
+  int64_t size = 0, columns = 0, width = 0;
+};
+
+// Adds f(i, j), an array of `count` numbers, of the elements i in the columns [begin, end) of long
+// rows: number k and column j to sums[k * stride + j - begin]. In an order that depends on `rows`
+// alone.
+template <size_t count, typename F>
+inline void AddColumns(const LongRows& rows, int64_t begin, int64_t end, const F& f, double* sums,
+                       int64_t stride) {
+  if (rows.size == 0) return;
+  const F local = f;  // not aliased by the sums
+  const int64_t width = rows.width, columns = end - begin;
+  int64_t row = 0;
+  for (; row + 4 * width <= rows.size; row += 4 * width) {
+    const int64_t first = row + begin;
+    WEFT_INDEPENDENT_ITERATIONS
+    for (int64_t j = 0; j < columns; ++j) {
+      const auto a = local(first + j, begin + j), b = local(first + width + j, begin + j);
+      const auto c = local(first + 2 * width + j, begin + j);
+      const auto d = local(first + 3 * width + j, begin + j);
+      for (size_t k = 0; k < count; ++k) sums[k * stride + j] += (a[k] + b[k]) + (c[k] + d[k]);
+    }
+  }
+  for (; row < rows.size; row += width) {
+    const int64_t first = row + begin, n = std::min(columns, rows.size - first);
+    WEFT_INDEPENDENT_ITERATIONS
+    for (int64_t j = 0; j < n; ++j) {
+      const auto a = local(first + j, begin + j);
+      for (size_t k = 0; k < count; ++k) sums[k * stride + j] += a[k];
+    }
+  }
+}
+
+// Of the sums over the columns of long rows, makes those over the columns of the matrix.
+inline void JoinColumns(const LongRows& rows, double* sums) {
+  int64_t copies = rows.columns == 0 ? 0 : rows.width / rows.columns;
+  while (copies > 1) {
+    const int64_t added = copies / 2;
+    copies -= added;
+    const double* const from = sums + copies * rows.columns;
+    const int64_t n = added * rows.columns;
+    WEFT_INDEPENDENT_ITERATIONS
+    for (int64_t j = 0; j < n; ++j) sums[j] += from[j];
+  }
+}
+
+// Loops over a matrix that run on the threads of the rank (ops/threads.h), with the same results
+// for any number of them. Keeps buffers, so that its loops allocate nothing.
 class Columns {
  public:
   Columns() = default;
@@ -22,22 +81,20 @@ class Columns {
 
   // Loops over another matrix, with the same buffers.
   void SetSize(int64_t rows, int64_t columns) {
-    rows_ = rows;
-    columns_ = columns;
-    width_ = columns * RowsAtOnce(columns);
+    num_rows_ = rows;
+    rows_ = LongRows(rows, columns);
   }
 
-  int64_t rows() const { return rows_; }
-  int64_t columns() const { return columns_; }
-  int64_t width() const { return width_; }
+  int64_t rows() const { return num_rows_; }
+  int64_t columns() const { return rows_.columns; }
 
-  // Sets tiled[j] = value(j % columns) for j < width().
-  template <typename Value>
-  void Tile(const Value& value, std::vector<double>* tiled) const {
-    tiled->resize(width_);
-    for (int64_t c = 0; c < columns_; ++c) {
-      const double v = value(c);
-      for (int64_t j = c; j < width_; j += columns_) (*tiled)[j] = v;
+  // Sets tiled[j] = value(j % columns) for every column j of a long row.
+  template <typename U, typename Value>
+  void Tile(const Value& value, std::vector<U>* tiled) const {
+    tiled->resize(rows_.width);
+    for (int64_t c = 0; c < rows_.columns; ++c) {
+      const U v = value(c);
+      for (int64_t j = c; j < rows_.width; j += rows_.columns) (*tiled)[j] = v;
     }
   }
 
@@ -45,15 +102,17 @@ class Columns {
   // T: the type of the elements (ForEach).
   template <typename T, typename F>
   void ForEach(const F& f) const {
-    VectorizedFor<T>([this, &f] {
-      const F local = f;
-      const int64_t size = rows_ * columns_;
-      for (int64_t begin = 0; begin < size; begin += width_) {
-        const int64_t n = std::min(width_, size - begin);
-        WEFT_INDEPENDENT_ITERATIONS
-        for (int64_t j = 0; j < n; ++j) local(begin + j, j);
-      }
-    });
+    ForEachPartIfLong(rows_.size, rows_.size, std::max<int64_t>(rows_.width, 1),
+                      [this, &f](int64_t part, int64_t end) {
+                        VectorizedFor<T>([width = rows_.width, part, end, &f] {
+                          const F local = f;
+                          for (int64_t begin = part; begin < end; begin += width) {
+                            const int64_t n = std::min(width, end - begin);
+                            WEFT_INDEPENDENT_ITERATIONS
+                            for (int64_t j = 0; j < n; ++j) local(begin + j, j);
+                          }
+                        });
+                      });
   }
 
   // The sums over each column of f(i, j), an array of `count` numbers, for its elements i, as for
@@ -61,46 +120,20 @@ class Columns {
   // rows and columns alone.
   template <typename T, size_t count, typename F>
   void Sum(const F& f) {
-    sums_.assign(count * width_, 0.0);
-    if (rows_ * columns_ == 0) return;
-    VectorizedFor<T>([this, &f] {
-      const F local = f;
-      const int64_t width = width_, size = rows_ * columns_;
-      double* const sums = sums_.data();
-      int64_t begin = 0;
-      for (; begin + 4 * width <= size; begin += 4 * width) {
-        WEFT_INDEPENDENT_ITERATIONS
-        for (int64_t j = 0; j < width; ++j) {
-          const auto a = local(begin + j, j), b = local(begin + width + j, j);
-          const auto c = local(begin + 2 * width + j, j), d = local(begin + 3 * width + j, j);
-          for (size_t k = 0; k < count; ++k) {
-            sums[k * width + j] += (a[k] + b[k]) + (c[k] + d[k]);
-          }
-        }
-      }
-      for (; begin < size; begin += width) {
-        const int64_t n = std::min(width, size - begin);
-        WEFT_INDEPENDENT_ITERATIONS
-        for (int64_t j = 0; j < n; ++j) {
-          const auto a = local(begin + j, j);
-          for (size_t k = 0; k < count; ++k) sums[k * width + j] += a[k];
-        }
-      }
+    sums_.assign(count * rows_.width, 0.0);
+    // Parts are whole lines of the cache.
+    ForEachPartIfLong(rows_.size, rows_.width, 16, [this, &f](int64_t begin, int64_t end) {
+      VectorizedFor<T>([this, begin, end, &f] {
+        AddColumns<count>(rows_, begin, end, f, sums_.data() + begin, rows_.width);
+      });
     });
-    for (size_t k = 0; k < count; ++k) {
-      double* const of_k = sums_.data() + k * width_;
-      for (int64_t j = columns_; j < width_; ++j) of_k[j % columns_] += of_k[j];
-    }
+    for (size_t k = 0; k < count; ++k) JoinColumns(rows_, sums_.data() + k * rows_.width);
   }
-  double sum(size_t k, int64_t column) const { return sums_[k * width_ + column]; }
+  double sum(size_t k, int64_t column) const { return sums_[k * rows_.width + column]; }
 
  private:
-  static int64_t RowsAtOnce(int64_t columns) {
-    constexpr int64_t kLong = 64;
-    return std::max<int64_t>(1, kLong / std::max<int64_t>(columns, 1));
-  }
-
-  int64_t rows_ = 0, columns_ = 0, width_ = 0;
+  int64_t num_rows_ = 0;
+  LongRows rows_;
   std::vector<double> sums_;
 };
 

@@ -1,13 +1,18 @@
 #include "ops/columns.h"
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "ops/threads.h"
 
 namespace weft {
 namespace {
+
+using ::testing::Each;
 
 // Small integers, whose sums are exact in any order.
 std::vector<float> Numbers(int64_t n) {
@@ -49,6 +54,29 @@ TEST(ColumnsTest, VisitsEveryElementWithItsColumn) {
       });
       for (int64_t i = 0; i < rows * columns; ++i) ASSERT_EQ(seen[i], i % columns);
     }
+  }
+}
+
+TEST(ColumnsTest, ResultsHaveTheSameBitsOnAnyNumberOfThreads) {
+  for (const int64_t columns : {3, 20, 64, 100, 1000}) {
+    const int64_t rows = 2 * kMinParallelSize / columns + 5;
+    std::vector<float> x(rows * columns);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+    std::vector<std::vector<double>> sums, halves;
+    for (const int threads : {1, 2, 3}) {
+      SetKernelThreads(threads);
+      Columns loops(rows, columns);
+      loops.Sum<float, 1>(
+          [x = x.data()](int64_t i, int64_t) { return std::array<double, 1>{x[i]}; });
+      std::vector<double>& of_columns = sums.emplace_back();
+      for (int64_t c = 0; c < columns; ++c) of_columns.push_back(loops.sum(0, c));
+      std::vector<double>& half = halves.emplace_back(x.size());
+      loops.ForEach<float>(
+          [x = x.data(), to = half.data()](int64_t i, int64_t) { to[i] = x[i] / 2; });
+    }
+    SetKernelThreads(1);
+    EXPECT_THAT(sums, Each(sums[0])) << columns;
+    EXPECT_TRUE(halves[0] == halves[1] && halves[0] == halves[2]) << columns;
   }
 }
 

@@ -18,6 +18,7 @@ void AddCoreKernels(KernelTable* table) {
   AddGatherScatterKernels(table);
   AddRandomKernels(table);
   AddStridedViewKernels(table);
+  AddBatchNormKernels(table);
   AddConvKernels(table);
   AddDropoutKernels(table);
   AddLookupTableKernels(table);

@@ -1,5 +1,6 @@
 // Normalization, beyond what op_vectors_test compares with Paddle's numbers.
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,103 +9,14 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
+#include "ops/threads.h"
 
 namespace weft::testing {
 namespace {
 
 using ::testing::Each;
-using ::testing::ElementsAre;
 using ::testing::FloatNear;
-using ::testing::HasSubstr;
 using ::testing::Pointwise;
-
-// A batch_norm of two channels with running mean 1, 2 and variance 3, 4.
-struct BatchNormTest : public ::testing::Test {
-  Tensor scale = Floats({2}, {2, 3}), bias = Floats({2}, {1, -1});
-  Tensor mean = Floats({2}, {1, 2}), variance = Floats({2}, {3, 4});
-  Tensor y, saved_mean, saved_variance;
-
-  absl::Status Run(Tensor x, const AttrValues& attrs) {
-    return RunOpOn("batch_norm",
-                   {{"X", {&x}},
-                    {"Scale", {&scale}},
-                    {"Bias", {&bias}},
-                    {"Mean", {&mean}},
-                    {"Variance", {&variance}}},
-                   attrs,
-                   {{"Y", {&y}},
-                    {"MeanOut", {&mean}},
-                    {"VarianceOut", {&variance}},
-                    {"SavedMean", {&saved_mean}},
-                    {"SavedVariance", {&saved_variance}}});
-  }
-};
-
-TEST_F(BatchNormTest, RunningMomentsMoveTowardsThoseOfTheBatch) {
-  WEFT_ASSERT_OK(Run(Floats({2, 2}, {3, 0, 5, 8}), {{"momentum", 0.5f}, {"epsilon", 0.0f}}));
-  EXPECT_THAT(Values<float>(saved_mean), ElementsAre(4, 4));
-  EXPECT_THAT(Values<float>(saved_variance), ElementsAre(1, 0.25));  // 1 / deviation
-  EXPECT_THAT(Values<float>(y), ElementsAre(-1, -4, 3, 2));
-  EXPECT_THAT(Values<float>(mean), ElementsAre(2.5, 3));
-  EXPECT_THAT(Values<float>(variance), ElementsAre(2, 10));
-}
-
-// On one rank, the only case that runs.
-TEST_F(BatchNormTest, TheSynchronizedOneIsTheSame) {
-  const Tensor x = Floats({2, 2}, {3, 0, 5, 8});
-  WEFT_ASSERT_OK(Run(x, {}));
-  WEFT_ASSERT_OK_AND_ASSIGN(auto out, RunOp("sync_batch_norm",
-                                            {{"X", {x}},
-                                             {"Scale", {scale}},
-                                             {"Bias", {bias}},
-                                             {"Mean", {Floats({2}, {1, 2})}},
-                                             {"Variance", {Floats({2}, {3, 4})}}},
-                                            {}, {{"Y", 1}, {"MeanOut", 1}, {"VarianceOut", 1}}));
-  EXPECT_EQ(Values<float>(out["Y"][0]), Values<float>(y));
-  EXPECT_EQ(Values<float>(out["MeanOut"][0]), Values<float>(mean));
-  EXPECT_EQ(Values<float>(out["VarianceOut"][0]), Values<float>(variance));
-}
-
-TEST_F(BatchNormTest, OneElementAChannelIsNotNormalized) {
-  WEFT_ASSERT_OK(Run(Floats({1, 2}, {3, 7}), {}));
-  EXPECT_THAT(Values<float>(y), ElementsAre(3, 7));
-  EXPECT_THAT(Values<float>(mean), ElementsAre(1, 2));
-  EXPECT_THAT(Values<float>(variance), ElementsAre(3, 4));
-}
-
-TEST_F(BatchNormTest, AnEmptyBatchLeavesRunningMoments) {
-  WEFT_ASSERT_OK(Run(Floats({0, 2}, {}), {}));
-  EXPECT_EQ(y.size(), 0);
-  EXPECT_THAT(Values<float>(mean), ElementsAre(1, 2));
-}
-
-TEST_F(BatchNormTest, HalfPrecisionHasStatisticsInFp32) {
-  Tensor x = MakeTensor<BFloat16>({2, 2}, {3.0f, 0.0f, 5.0f, 8.0f});
-  WEFT_ASSERT_OK(Run(x, {{"epsilon", 0.0f}}));
-  EXPECT_EQ(y.dtype(), DType::kBFloat16);
-  EXPECT_EQ(saved_mean.dtype(), DType::kFloat32);
-  EXPECT_EQ(Values<BFloat16>(y)[0], -1.0f);
-}
-
-// With running moments, a gradient op reads Mean and Variance, or equivalently the outputs.
-TEST_F(BatchNormTest, GradientOfATestTakesRunningMoments) {
-  Tensor x = Floats({1, 2}, {3, 7}), dy = Floats({1, 2}, {1, 1});
-  WEFT_ASSERT_OK_AND_ASSIGN(
-      auto out, RunOp("batch_norm_grad",
-                      {{"X", {x}},
-                       {"Scale", {scale}},
-                       {"Y@GRAD", {dy}},
-                       {"MeanOut", {mean}},
-                       {"VarianceOut", {variance}}},
-                      {{"is_test", true}, {"epsilon", 1.0f}}, {{"X@GRAD", 1}, {"Scale@GRAD", 1}}));
-  EXPECT_THAT(Values<float>(out["X@GRAD"][0]),
-              Pointwise(FloatNear(1e-6f), {1.0f, 3 / std::sqrt(5.0f)}));
-  EXPECT_THAT(Values<float>(out["Scale@GRAD"][0]),
-              Pointwise(FloatNear(1e-6f), {1.0f, std::sqrt(5.0f)}));
-  EXPECT_THAT(RunOp("batch_norm_grad", {{"X", {x}}, {"Scale", {scale}}, {"Y@GRAD", {dy}}}, {},
-                    {{"X@GRAD", 1}}),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("SavedMean")));
-}
 
 TEST(GroupNormTest, ChannelsMayComeLast) {
   const Tensor scale = Floats({4}, {1, 2, 3, 4}), bias = Floats({4}, {0, 0, 1, 1});
@@ -121,6 +33,37 @@ TEST(GroupNormTest, ChannelsMayComeLast) {
   const std::vector<float> y = Values<float>(a["Y"][0]), z = Values<float>(b["Y"][0]);
   for (int c = 0; c < 4; ++c) {
     for (int i = 0; i < 2; ++i) EXPECT_EQ(y[c * 2 + i], z[i * 4 + c]) << c << " " << i;
+  }
+}
+
+TEST(GroupNormTest, ResultsHaveTheSameBitsOnAnyNumberOfThreads) {
+  const Dims dims = {5, 6, 30, 40};
+  std::vector<float> x(NumElements(dims)), dy(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] = std::sin(static_cast<float>(i));
+    dy[i] = std::cos(static_cast<float>(3 * i));
+  }
+  for (const char* layout : {"NCHW", "NHWC"}) {
+    const int64_t channels = std::string(layout) == "NCHW" ? 6 : 40;
+    const Tensor scale = Floats({channels}, {x.begin() + 100, x.begin() + 100 + channels});
+    const AttrValues attrs = {{"groups", 2}, {"data_layout", std::string(layout)}};
+    std::vector<std::vector<float>> results;
+    for (const int threads : {1, 2, 3}) {
+      SetKernelThreads(threads);
+      SlotTensors inputs = {{"X", {Floats(dims, x)}}, {"Scale", {scale}}};
+      auto norm = *RunOp("group_norm", inputs, attrs, {{"Y", 1}, {"Mean", 1}, {"Variance", 1}});
+      for (const char* slot : {"Y", "Mean", "Variance"}) inputs.push_back({slot, norm[slot]});
+      inputs.push_back({"Y@GRAD", {Floats(dims, dy)}});
+      auto grad = *RunOp("group_norm_grad", inputs, attrs, {{"X@GRAD", 1}, {"Scale@GRAD", 1}});
+      std::vector<float>& all = results.emplace_back();
+      for (const Tensor* tensor :
+           {&norm["Y"][0], &norm["Variance"][0], &grad["X@GRAD"][0], &grad["Scale@GRAD"][0]}) {
+        const std::vector<float> values = Values<float>(*tensor);
+        all.insert(all.end(), values.begin(), values.end());
+      }
+    }
+    SetKernelThreads(1);
+    EXPECT_TRUE(results[0] == results[1] && results[0] == results[2]) << layout;
   }
 }
 

@@ -12,9 +12,11 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/types/optional.h"
 #include "ops/cpu/dnnl_primitive.h"
 #include "ops/cpu/families.h"
 #include "ops/cpu/image.h"
+#include "ops/cpu/maxima_gradient.h"
 #include "ops/op_kernel.h"
 #include "ops/schema/windows.h"
 
@@ -62,6 +64,7 @@ struct PoolAttrs {
 struct Range {
   int64_t begin = 0, end = 1;
   int64_t divisor = 1;  // its share of the divisor, for means
+  bool is_cut = false;  // before `begin`, by the edge of the image
 };
 
 // The elements under the windows of one op.
@@ -132,6 +135,25 @@ class Pooling {
     }
   }
 
+  // The windows of an image with channels last; nullopt if some share elements.
+  absl::optional<DisjointWindows> Disjoint() const {
+    const int64_t channels = x_[1];
+    DisjointWindows windows(row_size_[0] * row_size_[1] * row_size_[2], channels);
+    for (const Range& z : ranges_[0]) {
+      for (const Range& y : ranges_[1]) {
+        for (const Range& x : ranges_[2]) {
+          windows.AddWindow(z.is_cut || y.is_cut || x.is_cut);
+          bool is_disjoint = true;
+          ForEachElement(0, {z, y, x}, [&](int64_t, int64_t index) {
+            is_disjoint = is_disjoint && windows.AddElement(index);
+          });
+          if (!is_disjoint) return absl::nullopt;
+        }
+      }
+    }
+    return windows;
+  }
+
  private:
   // Along spatial dimension i.
   static std::vector<Range> Ranges(const PoolAttrs& attrs, size_t i, int64_t size,
@@ -147,6 +169,7 @@ class Pooling {
         const Window w = WithExplicitPaddings(attrs.windows[i], size);
         const int64_t begin = at * w.stride - w.pad_begin;
         range = {std::max<int64_t>(begin, 0), std::min(begin + w.size, size)};
+        range.is_cut = begin < 0;
         // Padding counts, but not what is beyond it.
         if (!attrs.exclusive) range.divisor = std::min(w.size, size + w.pad_end - begin);
       }
@@ -313,6 +336,27 @@ class OfShape {
   DnnlOfShape<std::pair<Dims, Dims>> of_shape_;
 };
 
+// The windows of the last step, of maxima; nullptr if channels come first, for which oneDNN is
+// faster, if windows share elements, or if oneDNN does not have them.
+class DisjointOfShape {
+ public:
+  const DisjointWindows* operator()(const PoolAttrs& attrs, const Dims& x, const Dims& out) {
+    if (!attrs.is_max || !attrs.channels_last) return nullptr;
+    if (x != x_ || out != out_) {
+      const PoolShape shape = {ChannelsFirst(x, attrs.channels_last),
+                               ChannelsFirst(out, attrs.channels_last), &attrs};
+      windows_ = shape.IsForDnnl() ? Pooling(attrs, x, out).Disjoint() : absl::nullopt;
+      x_ = x;
+      out_ = out;
+    }
+    return windows_.has_value() ? &*windows_ : nullptr;
+  }
+
+ private:
+  Dims x_, out_;
+  absl::optional<DisjointWindows> windows_;
+};
+
 // --- Kernels -------------------------------------------------------------------------------------
 
 // Mask, if present: the index of each maximum, the first one of equal ones.
@@ -363,12 +407,17 @@ absl::StatusOr<Kernel> PoolGrad(OpKernel op, size_t space) {
   const Out dx = op.out("X@GRAD");
   op.Supports(Floats(x));
   WEFT_ASSIGN_OR_RETURN(const PoolAttrs attrs, PoolAttrs::Read(op.spec(), space));
-  return op.Make(Floats(x), [=, of_shape = OfShape(MakeBackward)](const KernelContext& ctx,
-                                                                  auto zero) mutable {
+  return op.Make(Floats(x), [=, of_shape = OfShape(MakeBackward), disjoint = DisjointOfShape()](
+                                const KernelContext& ctx, auto zero) mutable {
     using T = decltype(zero);
     const T *xs = x.data<T>(ctx), *douts = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     if constexpr (std::is_same_v<T, float>) {
+      const DisjointWindows* const windows =
+          is_indexed ? nullptr : disjoint(attrs, x(ctx).dims(), dout(ctx).dims());
+      if (windows != nullptr) {
+        return windows->Gradient(x(ctx).size() / windows->image_size(), xs, douts, to);
+      }
       if (!is_indexed && IsSlowForGradient(attrs, x(ctx).dims())) {
         std::fill_n(to, dx(ctx).size(), T(0));
         Pooling(attrs, x(ctx).dims(), dout(ctx).dims())

@@ -1,4 +1,5 @@
 // Pooling where Paddle's CPU kernels are not a reference.
+#include <array>
 #include <string>
 #include <vector>
 
@@ -6,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
+#include "ops/threads.h"
 
 namespace weft::testing {
 namespace {
@@ -109,6 +111,51 @@ TEST(PoolTest, WhereChannelsAreDoesNotMatter) {
                 Pointwise(FloatNear(1e-4), channels_last.gradient))
         << type;
   }
+}
+
+// X@GRAD of maxima with channels last, for numbers of which many are equal.
+template <typename T>
+std::vector<T> GradientOfMaxima(const Dims& dims, int size, int stride, int padding) {
+  std::vector<T> x(NumElements(dims));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = i * i * 37 % 101 % 7;
+  const AttrValues attrs = {{"data_format", std::string("NHWC")},
+                            {"ksize", Ints{size, size}},
+                            {"strides", Ints{stride, stride}},
+                            {"paddings", Ints{padding, padding}},
+                            {"pooling_type", std::string("max")}};
+  const Tensor image = MakeTensor<T>(dims, x);
+  auto out = *RunOp("pool2d", {{"X", {image}}}, attrs, {{"Out", 1}});
+  std::vector<T> dout(out["Out"][0].size());
+  for (size_t i = 0; i < dout.size(); ++i) dout[i] = static_cast<T>(i % 50) - 20;
+  auto grad = *RunOp("pool2d_grad",
+                     {{"X", {image}},
+                      {"Out", out["Out"]},
+                      {"Out@GRAD", {MakeTensor<T>(out["Out"][0].dims(), dout)}}},
+                     attrs, {{"X@GRAD", 1}});
+  return Values<T>(grad["X@GRAD"][0]);
+}
+
+TEST(PoolTest, GradientOfMaximaGoesToTheFirstOfEqualOnes) {
+  for (int64_t channels = 1; channels <= 17; ++channels) {
+    const Dims dims = {2, 7, 6, channels};
+    for (const auto& [size, stride, padding] : std::vector<std::array<int, 3>>{
+             {2, 2, 0}, {3, 3, 0}, {3, 3, 1}, {2, 3, 0}, {2, 2, 1}, {3, 2, 1}}) {
+      const std::vector<double> expected = GradientOfMaxima<double>(dims, size, stride, padding);
+      const std::vector<float> found = GradientOfMaxima<float>(dims, size, stride, padding);
+      EXPECT_EQ(std::vector<double>(found.begin(), found.end()), expected)
+          << channels << " channels, " << size << " by " << stride;
+    }
+  }
+}
+
+TEST(PoolTest, GradientOfMaximaHasTheSameBitsOnAnyNumberOfThreads) {
+  const Dims dims = {7, 40, 40, 5};
+  const std::vector<float> expected = GradientOfMaxima<float>(dims, 2, 2, 0);
+  for (const int threads : {2, 3}) {
+    SetKernelThreads(threads);
+    EXPECT_TRUE(GradientOfMaxima<float>(dims, 2, 2, 0) == expected);
+  }
+  SetKernelThreads(1);
 }
 
 TEST(PoolTest, UnknownTypeIsAnError) {

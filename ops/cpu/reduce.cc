@@ -42,6 +42,22 @@ LoopNest Loops(const OpAttrs& attrs, const Dims& x) {
   return MakeLoopNest(x, x, KeptDims(attrs, x));
 }
 
+// Calls body(element of X, its result) for all elements, on the threads of the rank: those of one
+// result in order, on one thread.
+template <typename Body>
+void WalkResults(const OpAttrs& attrs, const Dims& x, const Body& body) {
+  const LoopNest nest = Loops(attrs, x);
+  size_t kept = 0;
+  while (kept < nest.extents.size() && nest.b_strides[kept] == 0) ++kept;
+  WalkParts(nest, kept, NumElements(x), body);
+}
+
+// For gradients: body(element of X, its result) for all elements, in any order, on any thread.
+template <typename Body>
+void WalkElements(const OpAttrs& attrs, const Dims& x, const Body& body) {
+  WalkParts(Loops(attrs, x), 0, NumElements(x), body);
+}
+
 // --- The reductions ------------------------------------------------------------------------------
 // Start, then Step for every element, then End, in A: double or, for integers, int64_t. Gradient is
 // d result / d x times dy, given the number n of elements that make one result. kAdds: a step adds
@@ -137,8 +153,8 @@ void Reduce(const OpAttrs& attrs, const Tensor& x, std::vector<char>* scratch, T
   if (Op<A>::kAdds && std::is_same_v<T, float> && results == 1) {
     sums[0] = SumOf<T>(x.size(), [=](int64_t i) { return Op<A>::Step(0, from[i]); });
   } else {
-    Walk(Loops(attrs, x.dims()),
-         [&](int64_t i, int64_t j) { sums[j] = Op<A>::Step(sums[j], from[i]); });
+    WalkResults(attrs, x.dims(),
+                [&](int64_t i, int64_t j) { sums[j] = Op<A>::Step(sums[j], from[i]); });
   }
   const double n = results == 0 ? 0 : static_cast<double>(x.size()) / results;
   To* to = out->data<To>();
@@ -181,8 +197,9 @@ absl::StatusOr<Kernel> MakeBackward(OpKernel op, Gradient gradient) {
     T* to = dx.data<T>(ctx);
     const double n =
         dout(ctx).size() == 0 ? 0 : static_cast<double>(x(ctx).size()) / dout(ctx).size();
-    Walk(Loops(attrs, x(ctx).dims()),
-         [&](int64_t i, int64_t j) { to[i] = static_cast<T>(gradient(xs[i], ys[j], dys[j], n)); });
+    WalkElements(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
+      to[i] = static_cast<T>(gradient(xs[i], ys[j], dys[j], n));
+    });
   });
 }
 
@@ -202,7 +219,6 @@ absl::StatusOr<Kernel> ProdGrad(OpKernel op) {
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(dout), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const LoopNest nest = Loops(attrs, x(ctx).dims());
     const T *xs = x.data<T>(ctx), *dys = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     struct Factors {
@@ -210,14 +226,14 @@ absl::StatusOr<Kernel> ProdGrad(OpKernel op) {
       double product = 1;  // of nonzero elements
     };
     std::vector<Factors> factors(dout(ctx).size());
-    Walk(nest, [&](int64_t i, int64_t j) {
+    WalkResults(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
       if (xs[i] == 0) {
         ++factors[j].zeros;
       } else {
         factors[j].product *= xs[i];
       }
     });
-    Walk(nest, [&](int64_t i, int64_t j) {
+    WalkElements(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
       const Factors& all = factors[j];
       const int64_t other_zeros = all.zeros - (xs[i] == 0);
       const double others = xs[i] == 0 ? all.product : all.product / xs[i];
@@ -232,12 +248,11 @@ absl::StatusOr<Kernel> SharedGrad(OpKernel op) {
   const Out dx = op.out("X@GRAD");
   return op.Make(Floats(dout), [=, attrs = op.attrs()](const KernelContext& ctx, auto zero) {
     using T = decltype(zero);
-    const LoopNest nest = Loops(attrs, x(ctx).dims());
     const T *xs = x.data<T>(ctx), *ys = out.data<T>(ctx), *dys = dout.data<T>(ctx);
     T* to = dx.data<T>(ctx);
     std::vector<int64_t> equal(dout(ctx).size(), 0);
-    Walk(nest, [&](int64_t i, int64_t j) { equal[j] += xs[i] == ys[j]; });
-    Walk(nest, [&](int64_t i, int64_t j) {
+    WalkResults(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) { equal[j] += xs[i] == ys[j]; });
+    WalkElements(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
       to[i] = xs[i] == ys[j] ? dys[j] / static_cast<T>(equal[j]) : T(0);
     });
   });
@@ -261,7 +276,7 @@ absl::StatusOr<Kernel> LogSumExp(OpKernel op) {
     const T* xs = x.data<T>(ctx);
     T* to = out.data<T>(ctx);
     std::vector<double> sums(out(ctx).size(), 0);
-    Walk(Loops(attrs, x(ctx).dims()), [&](int64_t i, int64_t j) {
+    WalkResults(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
       sums[j] += xs[i] == to[j] ? 1 : std::exp(double{xs[i]} - to[j]);
     });
     for (size_t j = 0; j < sums.size(); ++j) to[j] += static_cast<T>(std::log(sums[j]));
@@ -283,7 +298,7 @@ absl::StatusOr<Kernel> PNorm(OpKernel op) {
     const T* xs = x.data<T>(ctx);
     const double start = p == -HUGE_VAL ? HUGE_VAL : 0;
     std::vector<double> sums(out(ctx).size(), start);
-    Walk(Loops(attrs, x(ctx).dims()), [&](int64_t i, int64_t j) {
+    WalkResults(attrs, x(ctx).dims(), [&](int64_t i, int64_t j) {
       const double a = std::fabs(double{xs[i]});
       if (p == HUGE_VAL) {
         sums[j] = std::max(sums[j], a);

@@ -1,10 +1,12 @@
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "ops/cpu/testing.h"
+#include "ops/threads.h"
 
 namespace weft::testing {
 namespace {
@@ -143,6 +145,30 @@ TEST(SquaredL2NormTest, AlwaysHasOneElement) {
   WEFT_ASSERT_OK_AND_ASSIGN(auto out,
                             RunOp("squared_l2_norm", {{"X", {Floats({0}, {})}}}, {}, {{"Out", 1}}));
   EXPECT_THAT(Values<float>(out["Out"][0]), ElementsAre(0));
+}
+
+TEST(ReduceTest, ResultsHaveTheSameBitsOnAnyNumberOfThreads) {
+  const Dims dims = {37, 30, 40};
+  std::vector<float> x(NumElements(dims));
+  for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
+  for (const std::string type : {"reduce_sum", "reduce_max", "reduce_prod", "reduce_amax"}) {
+    for (const Ints& dim : {Ints{0}, Ints{1}, Ints{2}, Ints{0, 2}, Ints{0, 1, 2}}) {
+      std::vector<std::vector<float>> results;
+      for (const int threads : {1, 2, 3}) {
+        SetKernelThreads(threads);
+        const Tensor input = Floats(dims, x);
+        auto out = *RunOp(type, {{"X", {input}}}, {{"dim", dim}}, {{"Out", 1}});
+        auto grad =
+            *RunOp(type + "_grad", {{"X", {input}}, {"Out", out["Out"]}, {"Out@GRAD", out["Out"]}},
+                   {{"dim", dim}}, {{"X@GRAD", 1}});
+        results.push_back(Values<float>(out["Out"][0]));
+        const std::vector<float> values = Values<float>(grad["X@GRAD"][0]);
+        results.back().insert(results.back().end(), values.begin(), values.end());
+      }
+      SetKernelThreads(1);
+      EXPECT_TRUE(results[0] == results[1] && results[0] == results[2]) << type << " " << dim[0];
+    }
+  }
 }
 
 }  // namespace

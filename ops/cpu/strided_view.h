@@ -51,26 +51,23 @@ void ForEachBlock(const View& whole, Visit visit) {
   if (whole.size() == 0) return;
   View view = Simplify(whole);
   Dims packed = RowMajorStrides(view.extents);
-  const auto take = [&](size_t d, int64_t* extent, int64_t* stride, int64_t* packed_stride) {
+  const auto take = [&](size_t d, int64_t* extent, int64_t* stride) {
     *extent = view.extents[d];
     *stride = view.strides[d];
-    *packed_stride = packed[d];
     view.extents.erase(view.extents.begin() + d);
     view.strides.erase(view.strides.begin() + d);
     packed.erase(packed.begin() + d);
   };
   ViewBlock block = {1, 1, 0, 1, 0};
-  int64_t packed_step;  // 1
-  if (!view.extents.empty()) {
-    take(view.extents.size() - 1, &block.count, &block.stride, &packed_step);
-  }
+  if (!view.extents.empty()) take(view.extents.size() - 1, &block.count, &block.stride);
   if (!view.extents.empty()) {
     size_t d = view.extents.size() - 1;
     if (block.stride != 1) {
       const auto next = std::find(view.strides.begin(), view.strides.end(), 1);
       if (next != view.strides.end()) d = next - view.strides.begin();
     }
-    take(d, &block.rows, &block.row_stride, &block.packed_row);
+    block.packed_row = packed[d];
+    take(d, &block.rows, &block.row_stride);
   }
   Dims at(view.extents.size(), 0);
   for (int64_t place = view.offset, packed_place = 0;;) {

@@ -83,6 +83,15 @@ std::function<void()> Bound(const char* type, const SlotPointers& inputs, const 
 
 std::string Label(const std::string& op, const Dims& dims) { return op + " " + DimsToString(dims); }
 
+enum class Layout { kChannelsFirst, kChannelsLast };
+
+// Of images; `dims` are with channels first.
+memory::desc ImageDesc(const Dims& dims, Layout layout) {
+  using Tag = memory::format_tag;
+  return memory::desc({dims.begin(), dims.end()}, memory::data_type::f32,
+                      layout == Layout::kChannelsLast ? Tag::nhwc : Tag::nchw);
+}
+
 memory::desc Desc(const Dims& dims) {
   using Tag = memory::format_tag;
   constexpr Tag kTags[] = {Tag::a, Tag::ab, Tag::abc, Tag::abcd, Tag::abcde};
@@ -120,20 +129,27 @@ void Softmax(const Dims& dims) {
                                                     {DNNL_ARG_DIFF_SRC, Of(desc, dx2)}}));
 }
 
-void Pool(const char* pooling_type, const Dims& dims, int size, int stride, int padding) {
-  const bool is_max = std::string(pooling_type) == "max";
+// `image` is with channels first.
+void Pool(const char* pooling_type, const Dims& image, int size, int stride, int padding,
+          Layout layout = Layout::kChannelsFirst) {
+  const bool is_max = std::string(pooling_type) == "max", is_last = layout == Layout::kChannelsLast;
   const auto out = [&](int64_t in) { return (in + 2 * padding - size) / stride + 1; };
-  const Dims out_dims = {dims[0], dims[1], out(dims[2]), out(dims[3])};
+  const Dims out_image = {image[0], image[1], out(image[2]), out(image[3])};
+  const auto stored = [is_last](const Dims& d) {
+    return is_last ? Dims{d[0], d[2], d[3], d[1]} : d;
+  };
+  const Dims dims = stored(image), out_dims = stored(out_image);
   Tensor x = Numbers(dims), y, dx, y2 = Empty(out_dims), dx2 = Empty(dims);
   Tensor dy = Numbers(out_dims);
   const AttrValues attrs = {{"pooling_type", std::string(pooling_type)},
                             {"ksize", std::vector<int32_t>{size, size}},
+                            {"data_format", std::string(is_last ? "NHWC" : "NCHW")},
                             {"strides", std::vector<int32_t>{stride, stride}},
                             {"paddings", std::vector<int32_t>{padding, padding}}};
   const memory::dims kernel = {size, size}, strides = {stride, stride}, pads = {padding, padding};
   const dnnl::algorithm algorithm =
       is_max ? dnnl::algorithm::pooling_max : dnnl::algorithm::pooling_avg_exclude_padding;
-  const memory::desc from = Desc(dims), to = Desc(out_dims);
+  const memory::desc from = ImageDesc(image, layout), to = ImageDesc(out_image, layout);
   const dnnl::pooling_forward::primitive_desc forward(
       {dnnl::prop_kind::forward_training, algorithm, from, to, strides, kernel, pads, pads},
       DnnlCpuEngine());
@@ -261,6 +277,8 @@ void Main() {
   Softmax({8, 12, 128, 128});
   Pool("max", {8, 64, 56, 56}, 3, 2, 1);
   Pool("max", {32, 16, 24, 24}, 2, 2, 0);
+  Pool("max", {32, 16, 24, 24}, 2, 2, 0, Layout::kChannelsLast);
+  Pool("max", {64, 6, 28, 28}, 2, 2, 0, Layout::kChannelsLast);
   Pool("avg", {8, 64, 28, 28}, 2, 2, 0);
   Pool("avg", {8, 512, 7, 7}, 7, 1, 0);
   BatchNorm({8, 64, 56, 56});

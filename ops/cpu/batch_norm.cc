@@ -1,0 +1,287 @@
+// Ops for which the elements of a channel are a set (ops/cpu/normalize.h): batch_norm, and
+// affine_channel, which scales them.
+//
+// If channels come last, sums are in double precision, and the rest is in that of X, which takes
+// two thirds of the time. oneDNN's batch normalization is slower (docs/benchmarks.md).
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ops/columns.h"
+#include "ops/cpu/families.h"
+#include "ops/cpu/normalize.h"
+#include "ops/op_kernel.h"
+
+namespace weft {
+namespace {
+
+// Normalizes the channels of X, which are the columns of a matrix if they come last. Keeps buffers,
+// so that a step allocates nothing.
+class ChannelNorm {
+ public:
+  explicit ChannelNorm(const KernelSpec& spec) : channels_last_(ChannelsLast(spec)) {}
+
+  void SetX(const Dims& dims) {
+    const NormImage x(dims, channels_last_);
+    has_columns_ = x.channels_last || x.space == 1;
+    channels_ = x.channels;
+    channel_size_ = x.batch * x.space;
+    if (has_columns_) return columns_.SetSize(channel_size_, channels_);
+    planes_ = {{1, x.batch, x.channels, x.space}, {0, 0, 1, 0}, {0, 0, 1, 0}};
+  }
+
+  // Elements of a channel.
+  int64_t channel_size() const { return channel_size_; }
+  NormMoments& moments() { return moments_; }
+
+  // The moments become those of X.
+  template <typename T>
+  void SetMoments(const T* x) {
+    if (!has_columns_) return moments_.SetTo(planes_, x, &buffers_);
+    moments_.mean.assign(channels_, 0);
+    moments_.variance.assign(channels_, 0);
+    if (channel_size_ > 0) SetMomentsOfColumns(x);
+  }
+
+  void SetMoments(double mean, double variance) {
+    moments_.mean.assign(channels_, mean);
+    moments_.variance.assign(channels_, variance);
+  }
+
+  // The variance of the moments is the inverse of the deviation.
+  template <typename T>
+  void Normalize(const T* x, const T* scale, const T* bias, T* y) {
+    const std::vector<double>&mean = moments_.mean, &inverse_deviation = moments_.variance;
+    if (!has_columns_) {
+      return weft::Normalize(planes_, x, mean, inverse_deviation, scale, bias, y);
+    }
+    auto& [centers, factors, shifts, unused] = Tiles(T());
+    const auto factor = [&](int64_t c) { return inverse_deviation[c] * scale[c]; };
+    columns_.Tile([&](int64_t c) { return mean[c]; }, &centers);
+    columns_.Tile(factor, &factors);
+    columns_.Tile([&](int64_t c) { return bias[c] - Lost<T>(mean[c]) * factor(c); }, &shifts);
+    columns_.ForEach<T>(
+        [x, y, center = centers.data(), factor = factors.data(), shift = shifts.data()](
+            int64_t i, int64_t j) { y[i] = (x[i] - center[j]) * factor[j] + shift[j]; });
+  }
+
+  // Likewise. Null skips a gradient.
+  template <typename T>
+  void Gradient(const T* x, const T* dy, MomentsOf moments_of, const T* scale, Tensor* dx,
+                Tensor* dscale, Tensor* dbias) {
+    if (has_columns_) return GradientOfColumns(x, dy, moments_of, scale, dx, dscale, dbias);
+    NormalizeGrad(planes_, x, dy, moments_.mean, moments_.variance, moments_of, scale, dx, dscale,
+                  dbias, &buffers_);
+  }
+
+ private:
+  template <typename T>
+  using TilesOf = std::array<std::vector<T>, 4>;
+  TilesOf<double>& Tiles(double) { return tiles_; }
+  TilesOf<float>& Tiles(float) { return float_tiles_; }
+
+  // What x loses as a number of type T. Formulas add it elsewhere: a mean far from 0 loses much,
+  // compared with the distances to it.
+  template <typename T>
+  static double Lost(double x) {
+    return x - static_cast<T>(x);
+  }
+
+  // In one pass: the squares of distances to the first row, whose precision does not suffer from a
+  // mean far from 0.
+  template <typename T>
+  void SetMomentsOfColumns(const T* x) {
+    std::vector<double>& first = tiles_[0];
+    columns_.Tile([x](int64_t c) { return x[c]; }, &first);
+    columns_.Sum<T, 2>([x, first = first.data()](int64_t i, int64_t j) {
+      const double distance = x[i] - first[j];
+      return std::array<double, 2>{distance, distance * distance};
+    });
+    const auto count = static_cast<double>(channel_size_);
+    for (int64_t c = 0; c < channels_; ++c) {
+      const double distance = columns_.sum(0, c) / count;
+      moments_.mean[c] = first[c] + distance;
+      moments_.variance[c] = std::max(columns_.sum(1, c) / count - distance * distance, 0.0);
+    }
+  }
+
+  template <typename T>
+  void GradientOfColumns(const T* x, const T* dy, MomentsOf moments_of, const T* scale, Tensor* dx,
+                         Tensor* dscale, Tensor* dbias) {
+    const std::vector<double>&mean = moments_.mean, &inverse_deviation = moments_.variance;
+    columns_.Tile([&](int64_t c) { return mean[c]; }, &tiles_[0]);
+    columns_.Sum<T, 2>([x, dy, center = tiles_[0].data()](int64_t i, int64_t j) {
+      return std::array<double, 2>{dy[i], dy[i] * (x[i] - center[j])};
+    });
+    for (int64_t c = 0; c < channels_; ++c) {
+      if (dbias != nullptr) dbias->data<T>()[c] = static_cast<T>(columns_.sum(0, c));
+      if (dscale == nullptr) continue;
+      dscale->data<T>()[c] = static_cast<T>(columns_.sum(1, c) * inverse_deviation[c]);
+    }
+    if (dx == nullptr) return;
+    const double part = moments_of == MomentsOf::kX ? 1.0 / channel_size_ : 0;
+    const auto dy_factor = [&](int64_t c) { return inverse_deviation[c] * scale[c]; };
+    const auto x_factor = [&](int64_t c) {
+      const double inverse = inverse_deviation[c];
+      return -part * dy_factor(c) * columns_.sum(1, c) * inverse * inverse;
+    };
+    const auto shift = [&](int64_t c) {
+      return -part * dy_factor(c) * columns_.sum(0, c) - Lost<T>(mean[c]) * x_factor(c);
+    };
+    auto& [means, dy_factors, x_factors, shifts] = Tiles(T());
+    columns_.Tile([&](int64_t c) { return mean[c]; }, &means);
+    columns_.Tile(dy_factor, &dy_factors);
+    columns_.Tile(x_factor, &x_factors);
+    columns_.Tile(shift, &shifts);
+    columns_.ForEach<T>([x, dy, to = dx->data<T>(), center = means.data(),
+                         dy_factor = dy_factors.data(), x_factor = x_factors.data(),
+                         shift = shifts.data()](int64_t i, int64_t j) {
+      to[i] = dy_factor[j] * dy[i] + x_factor[j] * (x[i] - center[j]) + shift[j];
+    });
+  }
+
+  bool channels_last_, has_columns_ = false;
+  int64_t channels_ = 0, channel_size_ = 0;
+  NormMoments moments_;
+  Columns columns_;        // if the channels are columns
+  TilesOf<double> tiles_;  // by column of a long row
+  TilesOf<float> float_tiles_;
+  Grouping planes_ = {};  // if they are not
+  NormBuffers buffers_;
+};
+
+// --- batch_norm ----------------------------------------------------------------------------------
+
+// Normalizes by the moments of the batch, which are mixed into the running moments,
+//   MeanOut = momentum Mean + (1 - momentum) mean(X), VarianceOut likewise,
+// or by the running moments, which then stay unchanged. As in Paddle, a batch of one element per
+// channel is not normalized: Y = X.
+absl::StatusOr<Kernel> BatchNorm(OpKernel op) {
+  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
+  const In mean = op.in("Mean"), variance = op.in("Variance");
+  const Out y = op.out("Y"), mean_out = op.out("MeanOut"), variance_out = op.out("VarianceOut");
+  const Out saved_mean = op.out("SavedMean"), saved_inverse = op.out("SavedVariance");
+  const Out reserve_space = op.out("ReserveSpace");
+  const OpAttrs& attrs = op.attrs();
+  const bool uses_running = attrs.Bool("use_global_stats") ||
+                            (attrs.Bool("is_test") && !attrs.Bool("trainable_statistics"));
+  auto step = [=, norm = ChannelNorm(op.spec()), epsilon = attrs.Float("epsilon"),
+               keep = attrs.Float("momentum")](const KernelContext& ctx,
+                                               auto zero) mutable -> absl::Status {
+    using T = decltype(zero);
+    if (Tensor* unused = reserve_space.get(ctx)) unused->Resize(x(ctx).dtype(), {0});
+    norm.SetX(x(ctx).dims());
+    NormMoments& moments = norm.moments();
+    const bool is_normalized = uses_running || norm.channel_size() > 1;
+    if (uses_running) {
+      moments.SetTo<T>(mean(ctx), variance(ctx));
+    } else if (is_normalized) {
+      norm.SetMoments(x.data<T>(ctx));
+    }
+    const bool mixes = !uses_running && is_normalized;
+    const auto mix = [&](const In& old, const std::vector<double>& now, Tensor* to) {
+      if (to == nullptr) return;
+      const T* const from = old.data<T>(ctx);
+      T* const mixed = to->data<T>();
+      for (int64_t c = 0; c < to->size(); ++c) {
+        const double m = mixes ? keep * from[c] + (1 - keep) * now[c] : double{from[c]};
+        mixed[c] = static_cast<T>(m);
+      }
+    };
+    mix(mean, moments.mean, mean_out.get(ctx));
+    mix(variance, moments.variance, variance_out.get(ctx));
+    if (!is_normalized) {
+      std::copy_n(x.data<T>(ctx), x(ctx).size(), y.data<T>(ctx));
+      for (Tensor* saved : {saved_mean.get(ctx), saved_inverse.get(ctx)}) {
+        if (saved != nullptr) std::fill_n(saved->data<T>(), saved->size(), T(0));
+      }
+      return absl::OkStatus();
+    }
+    moments.InvertDeviation(epsilon);
+    norm.Normalize(x.data<T>(ctx), scale.data<T>(ctx), bias.data<T>(ctx), y.data<T>(ctx));
+    WriteNumbers<T>(moments.mean, saved_mean.get(ctx));
+    WriteNumbers<T>(moments.variance, saved_inverse.get(ctx));
+    return absl::OkStatus();
+  };
+  op.InPlace(mean_out, mean).InPlace(variance_out, variance);
+  return op.Make(Floats(x), std::move(step));
+}
+
+absl::StatusOr<Kernel> BatchNormGrad(OpKernel op) {
+  const bool uses_running = op.attrs().Bool("use_global_stats") || op.attrs().Bool("is_test");
+  // Running moments that were used are unchanged: MeanOut is Mean.
+  const bool has_inputs = op.spec().Input("Mean") >= 0 && op.spec().Input("Variance") >= 0;
+  const char* const kMean = !uses_running ? "SavedMean" : has_inputs ? "Mean" : "MeanOut";
+  const char* const kVariance = !uses_running ? "SavedVariance"
+                                : has_inputs  ? "Variance"
+                                              : "VarianceOut";
+  const In x = op.in("X"), dy = op.in("Y@GRAD"), scale = op.in("Scale");
+  const In mean = op.in(kMean), variance = op.in(kVariance);
+  op.Ignore({"Bias", "Mean", "MeanOut", "ReserveSpace", "SavedMean", "SavedVariance", "Variance",
+             "VarianceOut"});
+  const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
+  if (!mean || !variance) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("inputs ", kMean, " and ", kVariance, ": missing"));
+  }
+  auto step = [=, norm = ChannelNorm(op.spec()), epsilon = op.attrs().Float("epsilon")](
+                  const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    norm.SetX(x(ctx).dims());
+    if (!uses_running && norm.channel_size() <= 1) {
+      if (Tensor* to = dx.get(ctx)) std::copy_n(dy.data<T>(ctx), to->size(), to->data<T>());
+      for (Tensor* gradient : {dscale.get(ctx), dbias.get(ctx)}) {
+        if (gradient != nullptr) std::fill_n(gradient->data<T>(), gradient->size(), T(0));
+      }
+      return;
+    }
+    norm.moments().SetTo<T>(mean(ctx), variance(ctx));
+    if (uses_running) norm.moments().InvertDeviation(epsilon);
+    norm.Gradient(x.data<T>(ctx), dy.data<T>(ctx), uses_running ? MomentsOf::kOther : MomentsOf::kX,
+                  scale.data<T>(ctx), dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
+  };
+  return op.Make(Floats(x), std::move(step));
+}
+
+// --- affine_channel ------------------------------------------------------------------------------
+
+// Out = Scale X + Bias, by channel: with mean 0 and deviation 1.
+absl::StatusOr<Kernel> AffineChannel(OpKernel op) {
+  const In x = op.in("X"), scale = op.in("Scale"), bias = op.in("Bias");
+  const Out out = op.out("Out");
+  auto step = [=, norm = ChannelNorm(op.spec())](const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    norm.SetX(x(ctx).dims());
+    norm.SetMoments(0, 1);
+    norm.Normalize(x.data<T>(ctx), scale.data<T>(ctx), bias.data<T>(ctx), out.data<T>(ctx));
+  };
+  return op.Make(Floats(x), std::move(step));
+}
+
+absl::StatusOr<Kernel> AffineChannelGrad(OpKernel op) {
+  const In x = op.in("X"), scale = op.in("Scale"), dout = op.in("Out@GRAD");
+  const Out dx = op.out("X@GRAD"), dscale = op.out("Scale@GRAD"), dbias = op.out("Bias@GRAD");
+  auto step = [=, norm = ChannelNorm(op.spec())](const KernelContext& ctx, auto zero) mutable {
+    using T = decltype(zero);
+    norm.SetX(x(ctx).dims());
+    norm.SetMoments(0, 1);
+    norm.Gradient(x.data<T>(ctx), dout.data<T>(ctx), MomentsOf::kOther, scale.data<T>(ctx),
+                  dx.get(ctx), dscale.get(ctx), dbias.get(ctx));
+  };
+  return op.Make(Floats(x), std::move(step));
+}
+
+}  // namespace
+
+void AddBatchNormKernels(KernelTable* table) {
+  // No kernel runs sync_batch_norm on several ranks.
+  for (const char* type : {"batch_norm", "sync_batch_norm"}) {
+    table->Add(type, BatchNorm, BatchNormGrad);
+  }
+  table->Add("affine_channel", AffineChannel, AffineChannelGrad);
+}
+
+}  // namespace weft
