@@ -118,18 +118,37 @@ absl::StatusOr<Program> ReadProgram(const std::string& path) {
                    " (it looks like text; text programs are named .pbtxt or .prog)"));
 }
 
-absl::Status WritePrograms(absl::Span<const ProgramOutput> outputs) {
-  std::vector<AtomicFile> files;
-  for (const ProgramOutput& output : outputs) {
-    absl::StatusOr<AtomicFile> file = Prepare(output);
-    if (!file.ok()) return Annotate(output.path, file.status());
-    files.push_back(*std::move(file));
+absl::StatusOr<StagedPrograms> StagedPrograms::Write(std::vector<ProgramOutput> outputs) {
+  StagedPrograms staged;
+  staged.outputs_ = std::move(outputs);
+  for (const ProgramOutput& output : staged.outputs_) {
+    absl::optional<AtomicFile>& file = staged.files_.emplace_back();
+    if (AtomicFile::WritesDirectly(output.path)) continue;
+    absl::StatusOr<AtomicFile> written = Prepare(output);
+    if (!written.ok()) return Annotate(output.path, written.status());
+    file = *std::move(written);
   }
-  for (size_t i = 0; i < files.size(); ++i) {
-    const absl::Status status = files[i].Commit();
-    if (!status.ok()) return Annotate(outputs[i].path, status);
+  return staged;
+}
+
+absl::Status StagedPrograms::Commit() {
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (files_[i].has_value()) continue;
+    absl::StatusOr<AtomicFile> written = Prepare(outputs_[i]);
+    if (!written.ok()) return Annotate(outputs_[i].path, written.status());
+    files_[i] = *std::move(written);
+  }
+  for (size_t i = 0; i < files_.size(); ++i) {
+    const absl::Status status = files_[i]->Commit();
+    if (!status.ok()) return Annotate(outputs_[i].path, status);
   }
   return absl::OkStatus();
+}
+
+absl::Status WritePrograms(absl::Span<const ProgramOutput> outputs) {
+  WEFT_ASSIGN_OR_RETURN(StagedPrograms staged,
+                        StagedPrograms::Write({outputs.begin(), outputs.end()}));
+  return staged.Commit();
 }
 
 absl::Status WriteProgram(const Program& program, const std::string& path) {

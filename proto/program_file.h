@@ -3,10 +3,13 @@
 #define WEFT_PROTO_PROGRAM_FILE_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "base/file.h"
 #include "proto/program.h"
 
 namespace weft {
@@ -28,6 +31,29 @@ absl::StatusOr<Program> ReadProgram(const std::string& path);
 struct ProgramOutput {
   const Program* program;
   std::string path;
+};
+
+// Programs that are written, but have not replaced their targets yet.
+//
+//   WEFT_ASSIGN_OR_RETURN(StagedPrograms staged, StagedPrograms::Write(outputs));
+//   WEFT_RETURN_IF_ERROR(staged.Commit());
+//
+// Without Commit, all targets stay as they were. The error names the path.
+class StagedPrograms {
+ public:
+  // Makes the files durable beside their targets. Commit writes programs that go elsewhere, such as
+  // to standard output (AtomicFile::WritesDirectly). The programs must outlive the result and must
+  // not change.
+  static absl::StatusOr<StagedPrograms> Write(std::vector<ProgramOutput> outputs);
+
+  // Replaces no target if a program cannot be written.
+  absl::Status Commit();
+
+ private:
+  StagedPrograms() = default;
+
+  std::vector<ProgramOutput> outputs_;
+  std::vector<absl::optional<AtomicFile>> files_;  // by output; none: to be written by Commit
 };
 
 // Writes all programs, or none: all files are durable before the first replaces its target. The

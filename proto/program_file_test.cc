@@ -213,6 +213,33 @@ TEST_F(ProgramFileTest, OnlyTheTargetsRemain) {
   EXPECT_EQ(Read("main.pb"), a.Serialize());
 }
 
+TEST_F(ProgramFileTest, StagedProgramsReplaceNothingUntilCommit) {
+  FileOf("old.pb", "old");
+  const Program program = Example();
+  {
+    WEFT_ASSERT_OK(StagedPrograms::Write({{&program, Path("old.pb")}}).status());
+    EXPECT_EQ(Read("old.pb"), "old");
+  }
+  EXPECT_THAT(Names(), ElementsAre("old.pb"));
+  WEFT_ASSERT_OK_AND_ASSIGN(StagedPrograms staged,
+                            StagedPrograms::Write({{&program, Path("old.pb")}}));
+  EXPECT_EQ(Read("old.pb"), "old");
+  WEFT_ASSERT_OK(staged.Commit());
+  EXPECT_EQ(Read("old.pb"), program.Serialize());
+  EXPECT_THAT(Names(), ElementsAre("old.pb"));
+}
+
+TEST_F(ProgramFileTest, StagedProgramReachesADeviceAtCommit) {
+  ASSERT_EQ(symlink("/dev/full", Path("full.pb").c_str()), 0);
+  const Program program = Example();
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      StagedPrograms staged,
+      StagedPrograms::Write({{&program, Path("new.pb")}, {&program, Path("full.pb")}}));
+  EXPECT_THAT(staged.Commit(),
+              StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("full.pb: cannot write")));
+  EXPECT_NE(access(Path("new.pb").c_str(), F_OK), 0);
+}
+
 // Every way in which the second of two outputs can fail.
 struct BadOutput {
   std::string name;
