@@ -2,6 +2,7 @@
 #ifndef WEFT_PROTO_PROGRAM_FILE_H_
 #define WEFT_PROTO_PROGRAM_FILE_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,11 @@ absl::StatusOr<ProgramFormat> ProgramFormatOf(const std::string& path);
 // Errors do not name the path. A binary file is mapped as long as the program lives. O(file)
 // memory.
 absl::StatusOr<Program> ReadProgram(const std::string& path);
+
+// Reads several programs. Paths of equal files give the same program, which is read once: the ranks
+// of a job mostly run copies. Errors begin with the path.
+absl::StatusOr<std::vector<std::shared_ptr<const Program>>> ReadPrograms(
+    absl::Span<const std::string> paths);
 
 struct ProgramOutput {
   const Program* program;

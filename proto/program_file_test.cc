@@ -153,6 +153,32 @@ TEST_F(ProgramFileTest, EmptyFileIsRefusedInEveryFormat) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("no blocks")));
 }
 
+TEST_F(ProgramFileTest, EqualFilesGiveOneProgram) {
+  WEFT_ASSERT_OK(WriteProgram(Example("a"), Path("0.pb")));
+  WEFT_ASSERT_OK(WriteProgram(Example("b"), Path("1.pb")));
+  WEFT_ASSERT_OK(WriteProgram(Example("a"), Path("2.pb")));
+  WEFT_ASSERT_OK(WriteProgram(Example("a"), Path("3.prog")));
+  WEFT_ASSERT_OK_AND_ASSIGN(
+      const std::vector<std::shared_ptr<const Program>> programs,
+      ReadPrograms({Path("0.pb"), Path("1.pb"), Path("2.pb"), Path("3.prog")}));
+  ASSERT_EQ(programs.size(), 4);
+  EXPECT_EQ(programs[0], programs[2]);
+  EXPECT_NE(programs[0], programs[1]);
+  EXPECT_NE(programs[0], programs[3]);
+  EXPECT_EQ(programs[1]->Serialize(), Example("b").Serialize());
+}
+
+TEST_F(ProgramFileTest, ErrorOfSeveralProgramsBeginsWithThePath) {
+  WEFT_ASSERT_OK(WriteProgram(Example(), Path("0.pb")));
+  EXPECT_THAT(
+      ReadPrograms({Path("0.pb"), FileOf("1.pb", "")}),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("1.pb: the program is empty")));
+  EXPECT_THAT(ReadPrograms({Path("0.pb"), Path("none.pb")}),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("none.pb: cannot open")));
+  EXPECT_THAT(ReadPrograms({Path("a.txt")}),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("a.txt: unknown kind")));
+}
+
 TEST_F(ProgramFileTest, TextNamedAsBinaryGetsAHint) {
   WEFT_ASSERT_OK(WriteProgram(Example(), Path("a.pbtxt")));
   EXPECT_THAT(ReadProgram(FileOf("a.pb", Read("a.pbtxt"))),

@@ -117,8 +117,28 @@ class Verifier {
     }
   }
 
-  // Checks the programs of one rank. False if their structure is wrong.
+  // The result for a program that several ranks run.
+  struct Shared {
+    bool is_sound = false;
+    Findings findings;
+  };
+
+  // Checks the programs of one rank. False if their structure is wrong. A main program that ranks
+  // share is checked once: its own rank matters to what a startup program broadcasts, and to values
+  // of single ranks that are compared with the original.
   bool CheckPrograms(const ConstProgramPair& programs, int rank) {
+    if (programs.startup != nullptr || ComparesWithOriginal()) {
+      return CheckRank(programs, rank, &findings_);
+    }
+    const auto [it, is_new] = shared_.try_emplace(programs.main);
+    Shared& shared = it->second;
+    if (is_new) shared.is_sound = CheckRank(programs, rank, &shared.findings);
+    shared.findings.SetRank(rank);
+    findings_.Append(shared.findings);
+    return shared.is_sound;
+  }
+
+  bool CheckRank(const ConstProgramPair& programs, int rank, Findings* findings) const {
     const absl::optional<int> nranks = NumRanks(options_, programs, num_programs_);
     Findings form, collectives, races, values;
     const bool needs_batch =
@@ -143,19 +163,19 @@ class Verifier {
       CheckValues(programs, nranks, rank, facts, &is_proven, &values);
     }
     others.get();
-    findings_.Append(form);
+    findings->Append(form);
     const auto is_of_structure = [](const Finding& finding) {
       return finding.severity == Severity::kError && finding.layer == Layer::kStructure;
     };
     // The other layers rely on the first.
     if (std::any_of(form.all().begin(), form.all().end(), is_of_structure)) return false;
-    findings_.Append(collectives);
-    findings_.Append(values);
-    findings_.Append(races);
+    findings->Append(collectives);
+    findings->Append(values);
+    findings->Append(races);
     // Layer 3 knows more of gradients of means that are divided too often, or not.
     const bool is_known = collectives.HasErrors() || values.HasErrors();
     if (batch.has_means_only && is_known) batch.findings.Remove("W702");
-    findings_.Append(batch.findings);
+    findings->Append(batch.findings);
     if (!is_proven && ComparesWithOriginal()) {
       StartupValues start;
       const bool is_for_one = IsForOneDevice(*programs.main, nranks);
@@ -163,7 +183,7 @@ class Verifier {
           ValueOptions(options_, programs, is_for_one ? 1 : nranks, facts, &start);
       if (num_programs_ > 1) of.rank = rank;
       CheckEquivalence(options_.original, programs, of, options_.averaging, {rank, false},
-                       &findings_);
+                       findings);
     }
     return true;
   }
@@ -278,7 +298,8 @@ class Verifier {
 
   const VerifyOptions& options_;
   Findings& findings_;
-  size_t num_programs_ = 1;  // 1: all ranks run it
+  size_t num_programs_ = 1;                             // 1: all ranks run it
+  absl::flat_hash_map<const Program*, Shared> shared_;  // by main program
 };
 
 }  // namespace
