@@ -154,14 +154,27 @@ class Verifier {
       if (programs.startup != nullptr) CheckRaces(*programs.startup, {rank, true}, &races);
       CheckRaces(*programs.main, {rank, false}, &races);
     });
-    if (needs_batch) CheckBatch(programs, nranks, rank, &batch);
-    BatchFacts facts = needs_batch ? batch.facts : BatchFactsOf(options_, *programs.main, nullptr);
+    BatchFacts facts = BatchFactsOf(options_, *programs.main, nullptr);
     bool is_proven = false;
-    if (!CheckValues(programs, nranks, rank, facts, &is_proven, &values)) {
+    const auto check_values = [&] {
+      values = Findings();
+      if (CheckValues(programs, nranks, rank, facts, &is_proven, &values)) return;
       facts.lifts.clear();
       values = Findings();
       CheckValues(programs, nranks, rank, facts, &is_proven, &values);
+    };
+    bool are_checked = false;
+    if (needs_batch) {
+      // Mostly, the batch says nothing about values. So they are checked meanwhile, and again if it
+      // does.
+      std::future<void> meanwhile;
+      if (options_.threads > 1) meanwhile = std::async(policy, check_values);
+      CheckBatch(programs, nranks, rank, &batch);
+      if (meanwhile.valid()) meanwhile.get();
+      are_checked = options_.threads > 1 && SayTheSame(facts, batch.facts);
+      facts = batch.facts;
     }
+    if (!are_checked) check_values();
     others.get();
     findings->Append(form);
     const auto is_of_structure = [](const Finding& finding) {
@@ -208,6 +221,12 @@ class Verifier {
     if (programs.startup == nullptr) return;
     if (Runs(Layer::kStructure)) CheckStartupKeeps(programs, {rank, true}, findings);
     if (Runs(Layer::kTypes) && is_sound) CheckStartTypes(programs, {rank, true}, findings);
+  }
+
+  // Whether values are the same by both facts, which come from the same options.
+  static bool SayTheSame(const BatchFacts& a, const BatchFacts& b) {
+    return a.sums_are_wanted == b.sums_are_wanted && a.sum_gradients == b.sum_gradients &&
+           a.lifts == b.lifts;
   }
 
   // Whether a collective exchanges other values than gradients.
