@@ -117,20 +117,18 @@ class Verifier {
     }
   }
 
-  // The result for a program that several ranks run.
+  // The result for programs that several ranks run.
   struct Shared {
     bool is_sound = false;
     Findings findings;
   };
 
-  // Checks the programs of one rank. False if their structure is wrong. A main program that ranks
-  // share is checked once: its own rank matters to what a startup program broadcasts, and to values
-  // of single ranks that are compared with the original.
+  // Checks the programs of one rank. False if their structure is wrong. Programs that ranks share
+  // are checked once: the rank only matters to values of single ranks, where they are compared with
+  // the original.
   bool CheckPrograms(const ConstProgramPair& programs, int rank) {
-    if (programs.startup != nullptr || ComparesWithOriginal()) {
-      return CheckRank(programs, rank, &findings_);
-    }
-    const auto [it, is_new] = shared_.try_emplace(programs.main);
+    if (ComparesWithOriginal()) return CheckRank(programs, rank, &findings_);
+    const auto [it, is_new] = shared_.try_emplace({programs.main, programs.startup});
     Shared& shared = it->second;
     if (is_new) shared.is_sound = CheckRank(programs, rank, &shared.findings);
     shared.findings.SetRank(rank);
@@ -317,8 +315,9 @@ class Verifier {
 
   const VerifyOptions& options_;
   Findings& findings_;
-  size_t num_programs_ = 1;                             // 1: all ranks run it
-  absl::flat_hash_map<const Program*, Shared> shared_;  // by main program
+  size_t num_programs_ = 1;  // 1: all ranks run it
+  // By main and startup program.
+  absl::flat_hash_map<std::pair<const Program*, const Program*>, Shared> shared_;
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 using ::testing::UnorderedElementsAre;
 using ::weft::testing::ForRanks;
@@ -78,6 +79,16 @@ TEST(Verify, RanksThatShareAProgramGetWhatThoseWithCopiesGet) {
   }
   EXPECT_EQ(Lines(Verify({{&right}, {&right}}), /*one_program_for_all=*/false),
             Lines(Verify({{&right}, {&third}}), /*one_program_for_all=*/false));
+}
+
+TEST(Verify, RanksThatShareAStartupProgramGetWhatThoseWithCopiesGet) {
+  const Program main = ProgramOf(TwoRankStep()), startup = ProgramOf(OneDeviceStep());
+  const Program main_copy = main, startup_copy = startup;
+  const Findings found = Verify({{&main, &startup}, {&main, &startup}});
+  EXPECT_THAT(found.all(), Not(IsEmpty()));
+  EXPECT_EQ(Lines(found, /*one_program_for_all=*/false),
+            Lines(Verify({{&main, &startup}, {&main_copy, &startup_copy}}),
+                  /*one_program_for_all=*/false));
 }
 
 TEST(Verify, OmittedFindingsOfASharedProgramCount) {
